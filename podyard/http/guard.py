@@ -50,6 +50,7 @@ _SOURCES = re.compile(r"/podyard/v1/projects/[^/]+/locations/[^/]+/jobs:upload|/
 CAPABILITY_PREFIX = "/_t/"
 CONSOLE_PREFIX = "/console"
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]", "::1"})
+_LOOPBACK_ADDRESS = re.compile(r"127(\.\d{1,3}){3}")
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 SECURITY_HEADERS = (
     (b"x-content-type-options", b"nosniff"),
@@ -146,7 +147,8 @@ class Guard:
             return
         host = headers.get(b"host", b"").decode("latin-1")
         name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
-        if name not in self._allowed_hosts:
+        # A host's programs know services by its address, which no page of another site can take as its name.
+        if name not in self._allowed_hosts and not _LOOPBACK_ADDRESS.fullmatch(name):
             raise PodyardError(Code.PERMISSION_DENIED, f"Host {name!r} is not this server's name")
 
     def _expiry(self, principal: Principal | None) -> tuple[tuple[bytes, bytes], ...]:

@@ -16,6 +16,32 @@ from tests.stack import Stack, kill, open_stack, until
 
 ZONE = "europe-west4-a"
 HOSTS = 4
+RESUMES = """
+import os, signal, sys, time, urllib.error, urllib.request
+from urllib.parse import quote
+bucket, _, folder = os.environ["PODYARD_OUTPUT"].removeprefix("gs://").partition("/")
+name = quote(f"{folder}checkpoint-{os.environ['TPU_WORKER_ID']}", safe="")
+storage = os.environ["STORAGE_EMULATOR_HOST"]
+step = 0
+try:
+    with urllib.request.urlopen(f"{storage}/storage/v1/b/{bucket}/o/{name}?alt=media") as found:
+        step = int(found.read())
+except urllib.error.HTTPError as error:
+    assert error.code == 404, error
+print("starts at", "zero" if step == 0 else "more", flush=True)
+
+def save(*_):
+    url = f"{storage}/upload/storage/v1/b/{bucket}/o?uploadType=media&name={name}"
+    urllib.request.urlopen(urllib.request.Request(url, data=str(step).encode(), method="POST")).close()
+    print("saved", flush=True)
+    sys.exit(1)
+
+signal.signal(signal.SIGTERM, save)
+until = step + 10 if step else 1 << 60
+while step < until:
+    time.sleep(0.05)
+    step += 1
+"""
 FOREVER = "while true; do sleep 0.2; done"
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("stack")]
 
@@ -151,14 +177,15 @@ def test_agent_and_replica_killed_together_leave_no_program(stack: Stack) -> Non
 
 
 def test_a_preempted_program_saves_and_goes_on_on_another_node(stack: Stack) -> None:
-    code = (
-        f"trap 'echo saved; exit 0' TERM; echo attempt $PODYARD_ATTEMPT; [ $PODYARD_ATTEMPT = 2 ] || {{ {FOREVER}; }}"
+    uploaded = stack.http.post(
+        f"/podyard/v1/projects/demo/locations/{ZONE}/jobs:upload?name=resumes.py", content=RESUMES.encode()
     )
     target = {"acceleratorType": "v3-32", "runtimeVersion": "tpu-vm-base", "schedulingConfig": {"spot": True}}
-    path = _submit(stack, "spot", code, node=None, **target)
-    _lines(stack, path, "attempt 1")
+    path = _submit(stack, "spot", "", node=None, run={"source": uploaded.json()["uri"]}, **target)
+    _lines(stack, path, "starts at zero")
     fault = {"effect": "preempt", "match": {"resource": "*spot*"}, "notice": "20s", "count": 1}
     stack.call("POST", "/podyard/v1/faults", fault)
     job = stack.wait_job(path, 90)
-    assert (job["state"], job["preemptions"], job["failures"]) == ("SUCCEEDED", 1, 0), job
-    assert stack.log_lines(path).count("saved") == HOSTS
+    assert (job["state"], job["preemptions"], job["failures"], job["attempt"]) == ("SUCCEEDED", 1, 0, 2), job
+    lines = stack.log_lines(path)
+    assert lines.count("saved") == lines.count("starts at zero") == lines.count("starts at more") == HOSTS
