@@ -86,7 +86,7 @@ def _parameter(field: JobField) -> str:
     return field.path.replace(".", "_")
 
 
-def _variable_options(command: Command) -> Command:
+def variable_options(command: Command) -> Command:
     for option, name, text in (
         ("--secret", "secrets", "Variable whose value is not shown; may be repeated."),
         ("--env", "env", "Variable of the program; may be repeated."),
@@ -95,7 +95,7 @@ def _variable_options(command: Command) -> Command:
     return command
 
 
-class _WithArguments(click.Command):
+class WithArguments(click.Command):
     """What stands behind "--" is the program's."""
 
     @override
@@ -107,11 +107,11 @@ class _WithArguments(click.Command):
         return super().parse_args(ctx, own)
 
 
-@job.command(cls=_WithArguments)
+@job.command(cls=WithArguments)
 @click.argument("job_id", required=False)
 @target_options
 @field_options
-@_variable_options
+@variable_options
 @click.option("-f", "--file", metavar="FILE", help="Job file: YAML, as SkyPilot has it for tasks.")
 @click.option(
     "--stablehlo",
@@ -132,9 +132,7 @@ def submit(
         if flags["dry_run"]:
             raise click.UsageError("--dry-run cannot be combined with --file")
         return _launch(client, flags["file"], job_id, location, given_fields(flags), flags, output)
-    body = new_job(flags)
-    if more := _more_of_run(flags, click.get_current_context().meta[_PROGRAM_ARGUMENTS]):
-        body.setdefault("run", {}).update(more)
+    body = new_job(client, flags)
     if flags["stablehlo"]:
         body["stablehlo"] = flags["stablehlo"].read()
     if flags["region"]:
@@ -146,12 +144,12 @@ def submit(
     return _submit(client, job_id, body, flags, output)
 
 
-@job.command(cls=_WithArguments)
+@job.command(cls=WithArguments)
 @click.argument("file")
 @target_options
 @click.option("--name", metavar="JOB", help="Id of the job (default: the name in the file).")
 @click.option("--node", metavar="NODE", help="Node to run on, instead of one that is made for the job.")
-@_variable_options
+@variable_options
 @_WAIT
 @output_option
 def launch(file: str, data: str | None, project: str | None, location: str | None, output: str, **flags: Any) -> int:
@@ -205,15 +203,23 @@ def clone(
     client = client_of(data, project, location)
     source = client.call("GET", job_path(client, None, job_id))["name"]
     zone = location or source.split("/")[3]
-    body = {**given_fields(flags), "cloneOf": source}
+    body = {**_uploaded(client, given_fields(flags)), "cloneOf": source}
     return _submit(client_of(data, project, zone), new_id, body, flags, output)
 
 
-def new_job(flags: dict[str, Any]) -> dict[str, Any]:
-    """The body of POST .../jobs that the options ask for."""
+def new_job(client: Client, flags: dict[str, Any]) -> dict[str, Any]:
+    """The body of POST .../jobs that the options ask for, its source uploaded."""
     body = given_fields(flags)
+    if more := _more_of_run(flags, click.get_current_context().meta[_PROGRAM_ARGUMENTS]):
+        body.setdefault("run", {}).update(more)
     if "elastic" in body and "minReplicas" not in body["elastic"]:
         raise click.UsageError("--elastic-batch and --elastic-learning-rate require --elastic")
+    return _uploaded(client, body)
+
+
+def _uploaded(client: Client, body: dict[str, Any]) -> dict[str, Any]:
+    if "source" in body.get("run", {}):
+        body["run"]["source"] = upload(client, body["run"]["source"])
     return body
 
 
@@ -224,8 +230,6 @@ def given_fields(flags: dict[str, Any]) -> dict[str, Any]:
 
 
 def _submit(client: Client, job_id: str | None, body: dict[str, Any], flags: Mapping[str, Any], output: str) -> int:
-    if "source" in body.get("run", {}):
-        body["run"]["source"] = upload(client, body["run"]["source"])
     path = f"{client.own_path()}/jobs"
     if flags["dry_run"]:
         found = client.call("POST", path, {**body, "validateOnly": True}, jobId=job_id)

@@ -12,7 +12,7 @@ import click
 
 from podyard.cli.client import Client
 from podyard.cli.job_logs import ANY_ZONE
-from podyard.cli.jobs import field_options, new_job
+from podyard.cli.jobs import WithArguments, field_options, new_job, variable_options
 from podyard.cli.options import client_of, output_option, target_options, value_of
 from podyard.cli.output import emit
 
@@ -26,7 +26,7 @@ def sweep() -> None:
     """Submit jobs that differ in some values, and compare them."""
 
 
-@sweep.command()
+@sweep.command(cls=WithArguments)
 @click.argument("sweep_id")
 @target_options
 @click.option(
@@ -45,6 +45,7 @@ def sweep() -> None:
 )
 @click.option("--parallel", type=int, help="Number of nodes to create (default: 1). The jobs use them in turn.")
 @field_options
+@variable_options
 @output_option
 def submit(
     sweep_id: str,
@@ -59,15 +60,18 @@ def submit(
 ) -> None:
     """Submit one job for each set of values. The jobs are named SWEEP_ID-0, SWEEP_ID-1 and so on.
 
+    A program of --run gets its values as arguments (--lr=0.1), and a --command as variables.
+
     \b
     podyard sweep submit rates --recipe digits-cnn --node pod --values learningRate=0.001,0.01 --values seed=1,2
+    podyard sweep submit rates --run train.py --accelerator-type v2-8 --values lr=0.1,0.01 -- --epochs 3
     """
-    body = new_job(flags) | ({} if parallel is None else {"parallel": parallel})
+    client = client_of(data, project, location)
+    body = new_job(client, flags) | ({} if parallel is None else {"parallel": parallel})
     if lists:
         body["values"] = _values(lists)
     if table is not None:
         body["rows"] = _rows(table)
-    client = client_of(data, project, location)
     _print(client.call("POST", f"{client.own_path()}/sweeps", body, sweepId=sweep_id), output)
 
 

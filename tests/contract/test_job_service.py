@@ -110,8 +110,9 @@ def test_what_cannot_be_cloned(yard: Yard, status: int, name: str, source: objec
     assert len(yard.ok("GET", yard.jobs(ZONE))["jobs"]) == 1
 
 
-def sweep(*arguments: str) -> dict[str, Any]:
-    done = podyard("sweep", *arguments, "-o", "json")
+def sweep(*arguments: str, args: tuple[str, ...] = ()) -> dict[str, Any]:
+    """`args`: of the program."""
+    done = podyard("sweep", *arguments, "-o", "json", *(("--", *args) if args else ()))
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -223,6 +224,18 @@ def test_the_jobs_of_a_sweep_follow_a_node_that_is_made_again(yard: Yard) -> Non
     assert {(row["state"], row["node"]) for row in found} == {("SUCCEEDED", "s-0")}
     assert [row["preemptions"] for row in found if row["id"] == "s-0"] == [1]
     assert [node["name"].split("/")[-1] for node in yard.ok("GET", yard.nodes(ZONE)).get("nodes", [])] == ["pod"]
+
+
+def test_a_program_gets_its_values_as_arguments_and_a_command_as_variables(yard: Yard, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print(1)")
+    values = ("--values", "lr=0.1,0.01", "--values", "name=a")
+    found = sweep("submit", "s", "--run", str(tmp_path / "train.py"), "--node", "pod", *values, args=("--epochs", "3"))
+    assert [row["values"] for row in found["jobs"]] == [{"lr": "0.1"}, {"lr": "0.01"}]
+    first = yard.ok("GET", f"{yard.jobs(ZONE)}/s-0")["run"]
+    assert first["args"] == ["--epochs", "3", "--lr=0.1", "--name=a"]
+    assert first["output"].endswith("/s-0")
+    sweep("submit", "c", "--command", "python train.py $LR", "--node", "pod", "--values", "LR=0.1,0.01", "--env", "A=b")
+    assert yard.ok("GET", f"{yard.jobs(ZONE)}/c-1")["run"]["env"] == {"A": "b", "LR": "0.01"}
 
 
 def test_a_sweep_is_cancelled_whole_and_refused_whole(yard: Yard) -> None:
