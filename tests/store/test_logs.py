@@ -216,6 +216,7 @@ def test_event_files_of_a_programs_output_are_its_curves_and_artifacts(play: Pla
     assert job.spec.run is not None
     bucket, prefix = gs_parts(job.spec.run.output, "output")
     contents = Contents(tmp_path / "contents")
+    other = scalar_record(1.0, 1, {"epoch_loss": 0.75})
     files = {
         f"{prefix}/logs/train/events.out.tfevents.1.host": scalar_record(1.0, 1, {"epoch_loss": 0.5}),
         f"{prefix}/logs/validation/events.out.tfevents.1.host": other + b"cut off",
