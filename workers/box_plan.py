@@ -19,6 +19,7 @@ PROGRAMS = Path("/podyard/programs")  # where users' programs write what they co
 METADATA_ADDRESS = "169.254.169.254"
 PROXY_PORT = 3128  # of a box's way out, next to its metadata server
 METADATA_NAMES = ("metadata.google.internal", "metadata")
+STORAGE_NAMES = ("storage.googleapis.com", "www.googleapis.com")  # what TensorFlow asks, over TLS
 PROXY_URL = f"http://{METADATA_ADDRESS}:{PROXY_PORT}"
 NETWORK_BITS = 9  # 10.128.0.0/9, as Google's default network: all hosts are neighbours
 # Above what systemd and /etc/subuid hand out, below the ids that mean "nobody" in 32 bits.
@@ -265,8 +266,9 @@ def inside_commands(facts: NodeFacts, index: int, url: str) -> str:
 
 
 def names_of(facts: NodeFacts) -> dict[str, str]:
-    """Name -> address, as a box knows them: the slice, and the metadata server."""
+    """Name -> address, as a box knows them: the slice, the metadata server and Cloud Storage."""
     found = dict.fromkeys(METADATA_NAMES, METADATA_ADDRESS) | {"localhost": LOOPBACK, "": LOOPBACK}
+    found |= dict.fromkeys(STORAGE_NAMES, LOOPBACK)  # a relay
     for number, address in enumerate(facts.internal_ips):
         name = host_name(facts.node_id, number)
         found |= {f"{name}.{facts.zone}.c.{facts.project}.internal": address, name: address}

@@ -10,7 +10,7 @@ import json
 import logging
 import signal
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
@@ -32,6 +32,7 @@ from podyard.domain.host import (
     worker_environment,
 )
 from podyard.domain.ran_module import RanModule
+from podyard.http.gcloud_authority import Contexts
 from podyard.programs import environments, hook_environment
 from podyard.programs.slice import RUN_VARIABLE
 from podyard.settings import BOX_NETWORK_NONE, STORAGE_PORT
@@ -68,6 +69,7 @@ class HostSettings:
     folder: Path
     bind_address: str
     url: str
+    data: Path
     storage_port: int | None  # of Cloud Storage's APIs, where the API is; None: hosts have no way there
     base_environment: Mapping[str, str]
     shown: Shown
@@ -260,6 +262,8 @@ class Host:
         if self._settings.storage_port is not None:
             inside = f"{LOOPBACK}:{STORAGE_PORT}"
             own |= host_storage.environment(self._storage_address if self._box is None else inside)
+            if self._box is not None:
+                own["CURL_CA_BUNDLE"] = f"{own['HOME']}/{host_storage.ROOTS_FILE}"  # TensorFlow's
         if self._software is not None:
             own |= environments.activated({**base, **own}, self._software)
         return {
@@ -358,16 +362,23 @@ class Host:
         self._closing.append(await ssh.listen(server, listen("0.0.0.0", SSH_PORT), self._host_key))
         self._closing.append(await box_network.relay(listen(*box_plan.api_inside(url)), url))
         await self._relay_storage(listen(LOOPBACK, STORAGE_PORT))
+        await self._relay_storage(listen(LOOPBACK, host_storage.TLS_PORT), box_plan.STORAGE_NAMES)
         if self._settings.box_network != BOX_NETWORK_NONE:
             way_out = box.listen_at_gate(box_plan.PROXY_PORT, LISTEN_BACKLOG)
             self._closing.append(await box_network.proxy(way_out, self._settings.box_network))
 
-    async def _relay_storage(self, listener: socket.socket) -> None:
+    async def _relay_storage(self, listener: socket.socket, names: Sequence[str] = ()) -> None:
+        """`names`: over TLS, as these hosts."""
         if self._settings.storage_port is None:
             listener.close()
             return
+        context = None
+        if names:
+            home, data = self._folder / "home", self._settings.data
+            await asyncio.to_thread(host_storage.write_roots, data, home, self._clock)
+            context = await asyncio.to_thread(Contexts(data, self._clock).of, *names)
         there = (urlsplit(self._settings.url).hostname or LOOPBACK, self._settings.storage_port)
-        self._closing.append(await host_storage.relay(listener, there, self._access_token))
+        self._closing.append(await host_storage.relay(listener, there, self._access_token, context))
 
     async def _end_box(self) -> None:
         if self._box is not None and not await asyncio.to_thread(self._box.end, self._clock):

@@ -331,6 +331,7 @@ def main(argv: Sequence[str]) -> int:
         folder=folder,
         bind_address=env["PODYARD_BIND_ADDRESS"],
         url=env["PODYARD_URL"],
+        data=Path(env["PODYARD_DATA"]),
         storage_port=int(env["PODYARD_STORAGE_PORT"]) if env.get("PODYARD_STORAGE_PORT") else None,
         base_environment=base_environment(env),
         shown=shown,

@@ -9,16 +9,23 @@ import asyncio
 import contextlib
 import logging
 import socket
+import ssl
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import h11
 
+from podyard.base.clock import RealClock
 from podyard.base.errors import PodyardError
+from podyard.base.files import write_atomically
+from podyard.http.gcloud_authority import authority
 from podyard.http.pass_on import HEAD_BYTES_MAX, next_event, pass_on
 
 logger = logging.getLogger(__name__)
 
+TLS_PORT = 443
+ROOTS_FILE = ".podyard-roots.pem"  # in a host's home: what its programs trust
 CONNECTIONS_MAX = 256  # of one host at once: files of the host server
 _CAPABILITY = "/_t/"  # a path that holds a token of the caller's
 
@@ -35,8 +42,17 @@ def environment(address: str) -> dict[str, str]:
     }
 
 
-async def relay(listener: socket.socket, there: tuple[str, int], tokens: Tokens) -> asyncio.Server:
-    """Passes on what is asked at `listener`."""
+def write_roots(data: Path, home: Path, clock: RealClock) -> None:
+    """What the machine trusts, and who certifies Cloud Storage's names here. Raises OSError."""
+    system = ssl.get_default_verify_paths().cafile
+    known = b"" if system is None or not Path(system).exists() else Path(system).read_bytes()
+    write_atomically(home / ROOTS_FILE, known + b"\n" + authority(data, clock).certificate, 0o644)
+
+
+async def relay(
+    listener: socket.socket, there: tuple[str, int], tokens: Tokens, context: ssl.SSLContext | None = None
+) -> asyncio.Server:
+    """Passes on what is asked at `listener`, over TLS with a `context`."""
     joined = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -44,7 +60,7 @@ async def relay(listener: socket.socket, there: tuple[str, int], tokens: Tokens)
         joined += 1
         try:
             if joined <= CONNECTIONS_MAX:
-                await _requests(reader, writer, there, tokens)
+                await _requests(reader, writer, there, tokens, is_https=context is not None)
         except (OSError, EOFError, TimeoutError, h11.ProtocolError, PodyardError) as error:
             logger.info("a host's request for an object failed: %s", error)
         finally:
@@ -53,11 +69,16 @@ async def relay(listener: socket.socket, there: tuple[str, int], tokens: Tokens)
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
 
-    return await asyncio.start_server(serve, sock=listener)
+    return await asyncio.start_server(serve, sock=listener, ssl=context)
 
 
 async def _requests(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, there: tuple[str, int], tokens: Tokens
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    there: tuple[str, int],
+    tokens: Tokens,
+    *,
+    is_https: bool,
 ) -> None:
     connection = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
     while isinstance(request := await next_event(connection, reader), h11.Request):
@@ -66,6 +87,8 @@ async def _requests(
             parts = urlsplit(path)
             path = f"{parts.path or '/'}{'?' if parts.query else ''}{parts.query}"
         headers = list(request.headers)
+        if is_https:  # links lead back the same way
+            headers.append((b"x-forwarded-proto", b"https"))
         if not path.startswith(_CAPABILITY) and not any(name == b"authorization" for name, _ in headers):
             token, _ = await tokens()
             headers.append((b"authorization", f"Bearer {token}".encode()))

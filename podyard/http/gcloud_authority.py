@@ -47,22 +47,22 @@ class Contexts:
     def __init__(self, data: Path, clock: RealClock) -> None:
         self._data = data
         self._clock = clock
-        self._contexts: dict[str, ssl.SSLContext] = {}
+        self._contexts: dict[tuple[str, ...], ssl.SSLContext] = {}
 
-    def of(self, host: str) -> ssl.SSLContext:
+    def of(self, *hosts: str) -> ssl.SSLContext:
         """Raises OSError, ValueError for a name that is not a host name."""
-        if host not in self._contexts:
+        if hosts not in self._contexts:
             if len(self._contexts) >= CONTEXTS_MAX:
                 self._contexts.clear()
-            certificate, key = authority(self._data, self._clock).issue([host], _moment(self._clock))
+            certificate, key = authority(self._data, self._clock).issue(hosts, _moment(self._clock))
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             with tempfile.NamedTemporaryFile(dir=self._data, prefix=".gcloud-") as file:  # 0600
                 file.write(key + certificate)
                 file.flush()
                 context.load_cert_chain(file.name)
             context.set_alpn_protocols(["http/1.1"])
-            self._contexts[host] = context
-        return self._contexts[host]
+            self._contexts[hosts] = context
+        return self._contexts[hosts]
 
 
 def _moment(clock: RealClock) -> datetime.datetime:

@@ -20,7 +20,12 @@ async def next_event(connection: h11.Connection, reader: asyncio.StreamReader) -
     """Raises TimeoutError for a connection on which nothing comes."""
     while (event := connection.next_event()) is h11.NEED_DATA:
         async with asyncio.timeout(IDLE_SECONDS_MAX):
-            connection.receive_data(await reader.read(READ_BYTES))
+            data = await reader.read(READ_BYTES)
+        if connection.their_role is h11.CLIENT and connection.their_state is h11.IDLE:
+            # TensorFlow says so, which HTTP/1.1 knows no more (RFC 9112, section 7) and h11 refuses.
+            head, end, rest = data.partition(b"\r\n\r\n")
+            data = head.replace(b"\r\nTransfer-Encoding: identity", b"") + end + rest
+        connection.receive_data(data)
     return event
 
 

@@ -19,6 +19,7 @@ import google_crc32c
 import httpx
 import pytest
 
+from podyard.base.boxes import why_not
 from tests.conftest import require
 from tests.gcloud import Terminal
 from tests.stack import PODYARD, Stack, kill, open_stack, until
@@ -204,3 +205,27 @@ def test_gcloud_storage(stack: Stack, tmp_path: Path) -> None:
             assert stdout.split() == [f"gs://by-gcloud/{name}" for name in ("one", "src/small", "src/sub/large")]
     print(f"gcloud storage: {len(commands)} commands")
     assert (tmp_path / "back/sub/large").read_bytes() == (source / "sub" / "large").read_bytes()
+
+
+def test_hosts_reach_the_buckets_of_their_project_without_a_setting(stack: Stack) -> None:
+    """In a box also as TensorFlow asks: over TLS, at Google's names."""
+    with _http(stack) as http:
+        assert http.post("storage/v1/b?project=demo", json={"name": "of-hosts"}).status_code == 200
+    stack.create_node("h", "v2-8", "us-central1-f")
+    place = "upload/storage/v1/b/of-hosts/o?uploadType"
+    script = f'curl -sS -X POST "$STORAGE_EMULATOR_HOST/{place}=media&name=plain" --data-binary plain -o /dev/null'
+    if why_not("on") is None:
+        begin = f"curl -sS -i -X POST 'https://www.googleapis.com/{place}=resumable&name=tls' -H 'Content-Length: 0'"
+        script += (
+            f" && L=$({begin} -H 'Transfer-Encoding: identity' | tr -d '\\r' | sed -n 's/^Location: //p')"
+            ' && printf tls > t && curl -sS -T t "$L" -o /dev/null && curl -sS https://storage.googleapis.com/of-hosts/tls'
+        )
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PODYARD_")}
+    command = [*PODYARD, "tpu", "exec", "h", "--zone", "us-central1-f", "--data", str(stack.data), "--"]
+    done = subprocess.run([*command, "bash", "-c", script], env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    with _http(stack) as http:
+        assert http.get("of-hosts/plain").content == b"plain"
+        if why_not("on") is None:
+            assert done.stdout == "tls"
+    stack.delete_node("h", "us-central1-f")
