@@ -76,9 +76,13 @@ def _targets(
         }
         if place.is_spot:
             target["schedulingConfig"] = {"spot": True}
-        for zone in (
-            [location or place.zone]
-            if location or place.zone
-            else zones_with(client, place.accelerator_type, place.region)
-        ):
+        named = location or place.zone
+        try:
+            zones = [named] if named else zones_with(client, place.accelerator_type, place.region)
+        except PodyardError as error:
+            if error.code not in _TRY_NEXT or place is file.places[-1]:
+                raise
+            say(error.message)
+            continue
+        for zone in zones:
             yield zone, target

@@ -234,3 +234,33 @@ def test_uploads_are_checked_before_and_while_they_come(stack: Stack) -> None:
 def _cut_off() -> Iterator[bytes]:
     yield bytes(1 << 21)
     raise RuntimeError("cut off")
+
+
+def test_places_are_tried_in_their_order_and_files_lie_where_the_task_says(
+    stack: Stack, boxes: str, tmp_path: Path
+) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.txt").write_text("from a folder\n")
+    task = tmp_path / "task.yaml"
+    task.write_text(
+        """
+resources:
+  ordered:
+    - {infra: gcp/us-west4, accelerators: tpu-v2-8}
+    - {region: us-central1, accelerators: tpu-v2-8}
+file_mounts: {/data/in: data, notes/b.txt: data/a.txt}
+run: cat /data/in/a.txt notes/b.txt && touch mine && stat -c %U . /data/in
+"""
+    )
+    argv = [*PODYARD, "job", "launch", str(task), "--name", "placed", "--data", str(stack.data), "--wait"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=patient(120), cwd=tmp_path)
+    assert "v2-8 is not offered in region us-west4" in done.stderr
+    job = stack.call("GET", _path("placed").replace(ZONE, "-"))
+    if boxes == "off":
+        assert done.returncode == 1
+        assert "a host without a box shares the machine's files" in job["error"]["message"]
+        return
+    assert done.returncode == 0, done.stderr
+    assert job["name"].split("/")[3].startswith("us-central1")
+    lines = stack.log_lines(f"/podyard/v1/{job['name']}")
+    assert lines == ["from a folder", "from a folder", "podyard", "root"]
