@@ -150,7 +150,7 @@ def _print(found: dict[str, Any], output: str) -> None:
     rows = [
         {
             **job,
-            "progress": f"{job['stepsDone']}/{job['steps']}",
+            "progress": f"{job['stepsDone']}/{job['steps']}" if job["steps"] else job["stepsDone"],
             "best": "best" if job["job"] == found.get("best") else "",
         }
         for job in found["jobs"]
