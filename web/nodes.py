@@ -25,7 +25,7 @@ from podyard.hardware.accelerator_types import AcceleratorType, kind_of
 from podyard.http import context
 from podyard.pricing.current_card import default_rate_card
 from podyard.pricing.sku import Price
-from podyard.web import commands, forms, live
+from podyard.web import commands, forms, host_logs, live
 from podyard.web.operator import NODE_FAULTS
 from podyard.web.render import ConsoleRoute, error_page, form_of, fragment, page, project_url, see_other
 from podyard.web.torus import Part, pod_picture
@@ -216,6 +216,7 @@ def _node_values(uow: UnitOfWork, request: Request, project: str, zone: str, nod
         "software": sorted({host.software for host in node.hosts if host.software}),
         "history": views.node_history(uow, caller, project, zone, node_id),
         "programs": hosts.programs(uow, node.node_key),
+        "host_logs": host_logs.last_lines(context.platform(request).settings.data, node.node_key, len(node.hosts)),
         "jobs": views.jobs_on_node(uow, caller, project, zone, node.node_key, JOBS_SHOWN_MAX),
         "picture": _picture(uow, fleet, node),
         "actions": _actions(row, caller, project),
