@@ -29,10 +29,6 @@ HOST_SECONDS_MAX = 120.0  # for a host that waits for no software: a box takes a
 HOST_ASK_SECONDS = 2.0
 
 
-class ProgramFailedError(Exception):
-    """Why the program, and with it the attempt, has failed; another attempt may go better."""
-
-
 def run_program(
     spec: Mapping[str, Any],
     reporter: Reporter,
@@ -41,8 +37,8 @@ def run_program(
     stopping: threading.Event,
     clock: RealClock,
 ) -> str | None:
-    """What the replica reports as its end; None: it was stopped. Raises ProgramFailedError, or PodyardError for what no
-    other attempt would do better."""
+    """What the replica reports as its end; None: it was stopped. Raises PodyardError: ABORTED where another attempt may
+    go better."""
     code: int | None = None
     text = ""
     try:
@@ -65,7 +61,7 @@ def run_program(
     if reporter.yielding():
         return "YIELDED"
     if code != 0:
-        raise ProgramFailedError(text)
+        raise PodyardError(Code.ABORTED, text)
     return "SUCCEEDED"
 
 
@@ -104,7 +100,7 @@ def _host(
                 reporter.log(f"waiting for the host: {text}", "platform")
         if now > deadline:
             why = wanted["problem"] or "it does not answer"
-            raise ProgramFailedError(f"the host did not run within {HOST_SECONDS_MAX:.0f} s: {why}")
+            raise PodyardError(Code.ABORTED, f"the host did not run within {HOST_SECONDS_MAX:.0f} s: {why}")
         clock.sleep(POLL_SECONDS)
     host, host_box = found
     where = f"jobs/{run['environment']['PODYARD_JOB']}"

@@ -19,7 +19,6 @@ from podyard.base.clock import OsClock, RealClock
 from podyard.base.errors import Code, PodyardError
 from podyard.workers.agent_state import EXIT_LOST_CONTACT
 from podyard.workers.http_client import JsonClient
-from podyard.workers.program_replica import ProgramFailedError, run_program
 from podyard.workers.reporter import Reporter
 
 EXIT_FAILED = 1
@@ -52,11 +51,13 @@ def main(argv: Sequence[str]) -> int:
 
             outcome = run_engine(spec, reporter, api, replica_id, fence, clock)
         else:
+            from podyard.workers.program_replica import run_program
+
             outcome = run_program(spec, reporter, api, replica_id, stopping, clock)
-    except ProgramFailedError as error:
-        return _fail(reporter, str(error))
     except PodyardError as error:
-        return _fail(reporter, f"{error.code.name}: {error.message}", is_permanent=error.code in PERMANENT)
+        is_programs_own = not has_engine and error.code is Code.ABORTED
+        text = error.message if is_programs_own else f"{error.code.name}: {error.message}"
+        return _fail(reporter, text, is_permanent=error.code in PERMANENT)
     except SystemExit as error:
         return _fail(reporter, f"the program called exit({error.code!r})")
     except Exception as error:

@@ -15,7 +15,6 @@ from podyard.base.errors import Code, PodyardError
 from podyard.base.money import money_text
 from podyard.cli.client import Client
 from podyard.cli.job_logs import ANY_ZONE, FINAL_STATES, job_path, logs, stacks
-from podyard.cli.job_source import upload
 from podyard.cli.options import Command, client_of, output_option, pairs, target_options, value_of
 from podyard.cli.output import emit, say
 from podyard.cli.places import zones_with
@@ -219,6 +218,8 @@ def new_job(client: Client, flags: dict[str, Any]) -> dict[str, Any]:
 
 def _uploaded(client: Client, body: dict[str, Any]) -> dict[str, Any]:
     if "source" in body.get("run", {}):
+        from podyard.cli.job_source import upload
+
         body["run"]["source"] = upload(client, body["run"]["source"])
     return body
 
