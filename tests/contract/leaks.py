@@ -21,10 +21,10 @@ from tests.waiting import patient
 COMMANDS = (
     "pubsub topics list",
     "iam service-accounts list",
-    "storage cp /etc/hostname gs://bucket/x",
+    "filestore instances list",
     "container clusters list",
     "run services list --region us-central1",
-    "storage ls",
+    "eventarc triggers list --location us-central1",
     "logging read x",
     "projects describe demo",
     "services list",
@@ -50,6 +50,7 @@ COMMANDS = (
     "compute os-login describe-profile",
     "compute instances create vm --zone us-central1-f",
 )
+SERVED = ("storage buckets create gs://bucket", "storage cp /etc/hostname gs://bucket/x", "storage cat gs://bucket/x")
 REFUSED = "is not served by Podyard; nothing was sent to Google"
 _INSIDE, _OUTSIDE = "192.0.2.2", "192.0.2.1"
 _LISTENER = """
