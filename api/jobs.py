@@ -57,6 +57,11 @@ LINES: tuple[deps.Query, ...] = (
         "schema": {"type": "string", "enum": list(STREAMS)},
     },
 )
+CHECKPOINTS: deps.Query = {
+    "name": "checkpoints",
+    "description": "true: the files of checkpoints, too.",
+    "schema": {"type": "boolean"},
+}
 ARTIFACT: deps.Query = {
     "name": "name",
     "description": "Name of the artifact.",
@@ -329,10 +334,13 @@ def evaluations(request: Request, project: str, zone: str, job: str) -> Evaluati
     return {"evaluations": shown}
 
 
-@router.get("/{job}:artifacts")
+@router.get("/{job}:artifacts", openapi_extra=deps.asks(CHECKPOINTS))
 def artifacts(request: Request, project: str, zone: str, job: str) -> Artifacts:
     caller, objects = deps.principal(request), ObjectFiles(deps.platform(request).settings.objects_path)
-    found = deps.read(request, lambda uow: jobs.artifacts(uow, caller, project, zone, job, objects))
+    every = request.query_params.get("checkpoints") == "true"
+    found = deps.read(
+        request, lambda uow: jobs.artifacts(uow, caller, project, zone, job, objects, with_checkpoints=every)
+    )
     return {"artifacts": [{"name": name, "bytes": size} for name, size in found.items()]}
 
 

@@ -373,9 +373,11 @@ def artifacts(job_id: str, data: str | None, project: str | None, location: str 
     metavar="DIR",
     help="Folder to write to.",
 )
+@click.option("--checkpoints", is_flag=True, help="The checkpoints, too.")
 def download(
     job_id: str,
     names: tuple[str, ...],
+    checkpoints: bool,
     data: str | None,
     project: str | None,
     location: str | None,
@@ -383,7 +385,8 @@ def download(
 ) -> None:
     """Download all artifacts of a job, or only the given ones."""
     client = client_of(data, project, location)
-    known = [item["name"] for item in _artifacts(client, location, job_id)]
+    every = _artifacts(client, location, job_id, checkpoints=checkpoints or bool(names))
+    known = [item["name"] for item in every]
     unknown = sorted(set(names) - set(known))
     if unknown or not known:
         what = f"no artifact {unknown[0]!r}" if unknown else "no artifacts"
@@ -399,8 +402,10 @@ def download(
         say(str(target))
 
 
-def _artifacts(client: Client, location: str | None, job_id: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = client.call("GET", f"{job_path(client, location, job_id)}:artifacts")["artifacts"]
+def _artifacts(client: Client, location: str | None, job_id: str, *, checkpoints: bool = False) -> list[dict[str, Any]]:
+    asked = {"checkpoints": "true"} if checkpoints else {}
+    path = f"{job_path(client, location, job_id)}:artifacts"
+    found: list[dict[str, Any]] = client.call("GET", path, **asked)["artifacts"]
     return found
 
 

@@ -41,6 +41,7 @@ from podyard.domain.principal import Principal
 from podyard.domain.user_program import default_output
 
 ARTIFACTS = ("export/", "predictions", curves.FOLDER)  # what a job makes for others; its checkpoints are its own
+CHECKPOINTS = "checkpoints/"  # before the names of their files among what a job has made
 CHECKPOINTS_NAMED_MAX = 10  # in an error that says which ones there are
 
 
@@ -206,14 +207,27 @@ def evaluations(uow: UnitOfWork, principal: Principal, project: str, zone: str, 
 
 
 def artifacts(
-    uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str, objects: ObjectReader
+    uow: UnitOfWork,
+    principal: Principal,
+    project: str,
+    zone: str,
+    job_id: str,
+    objects: ObjectReader,
+    *,
+    with_checkpoints: bool = False,
 ) -> dict[str, int]:
     """What the job has made to be taken away: name -> bytes. Of a user's program, the event files of its output."""
     job = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
     prefix = objects_prefix(job.job_key)
     found = {name: size for kind in ARTIFACTS for name, size in objects.sizes(prefix + kind).items()}
     events = {curves.FOLDER + name: item.size for name, item in curves.event_objects(uow, principal, job).items()}
-    return {name.removeprefix(prefix): found[name] for name in sorted(found)} | events
+    made = {name.removeprefix(prefix): found[name] for name in sorted(found)} | events
+    if with_checkpoints:
+        for saved in job_history.committed_checkpoints(uow, job.job_key):
+            for name in (f"{saved.name}.safetensors", f"checkpoint-{saved.step:08d}.json"):
+                sizes = objects.sizes(prefix + name)
+                made |= {CHECKPOINTS + name: sizes[prefix + name]} if prefix + name in sizes else {}
+    return made
 
 
 def artifact(
@@ -227,13 +241,13 @@ def artifact(
     name: str,
 ) -> bytes:
     """One of `artifacts`; NOT_FOUND for any other name, wherever it might lead."""
-    if name not in artifacts(uow, principal, project, zone, job_id, objects):
+    if name not in artifacts(uow, principal, project, zone, job_id, objects, with_checkpoints=True):
         raise not_found(f"{job_name(project, zone, job_id)}/artifacts/{name}")
     job = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
     event = curves.event_objects(uow, principal, job).get(name.removeprefix(curves.FOLDER))
     if event is not None:
         return contents.path(event.digest).read_bytes()
-    return objects.get(objects_prefix(job.job_key) + name)
+    return objects.get(objects_prefix(job.job_key) + name.removeprefix(CHECKPOINTS))
 
 
 def attempts(

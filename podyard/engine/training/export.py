@@ -1,8 +1,8 @@
 """A trained model to take away: its answers as a program, its tensors, and a manifest that makes both count.
 
-The program is what `programs.predict` compiles, in JAX's portable format, for CPUs and TPUs, and for batches of any
-size. Where it cannot be traced for a size that is not a number, because the model counts in Python by it, it is for the
-size of the example; `podyard.engine.exported` fills batches up to that.
+The program is what `programs.predict` compiles, in JAX's portable format, for CPUs, TPUs and GPUs (cuda), and for
+batches of any size. Where it cannot be traced for a size that is not a number, because the model counts in Python by
+it, it is for the size of the example; `podyard.engine.exported` fills batches up to that.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from podyard.engine.training.store import CheckpointStore
 from podyard.engine.training.xla import compiler_options
 
 PREFIX = "export/"
-PLATFORMS = ("cpu", "tpu")
+PLATFORMS = ("cpu", "tpu", "cuda")
 
 
 def write(

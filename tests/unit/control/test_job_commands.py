@@ -131,3 +131,24 @@ def test_evaluations_are_listed(gang: Gang, command: Any) -> None:
     (replica,) = gang.sync()
     gang.report(replica, evaluations=[{"step": 4, "metrics": {"val_loss": 0.5}}])
     assert command("evaluations", "j").output.split() == ["STEP", "ATTEMPT", "METRICS", "4", "1", "val_loss=0.5"]
+
+
+def test_checkpoints_are_downloaded_when_they_are_asked_for(gang: Gang, command: Any, tmp_path: Path) -> None:
+    submit(gang)
+    made = tmp_path / "made"
+    (replica,) = gang.sync()
+    gang.points(replica, 1, 4)
+    gang.report(replica, checkpoints=[{"step": 4, "name": "mine-4", "sha256": "0" * 64}])
+    row = gang.yard.database.read(lambda uow: uow.first(select(jobs.c.job_key)))
+    assert row is not None
+    folder = gang.yard.data / "objects" / "jobs" / row["job_key"]
+    folder.mkdir(parents=True)
+    for name in ("mine-4.safetensors", "checkpoint-00000004.json", "mine-3.safetensors", "secret"):
+        (folder / name).write_text(name)
+    assert command("download", "j", "-o", str(tmp_path / "made" / "none")).exit_code != 0
+    assert command("download", "j", "--checkpoints", "-o", str(made)).exit_code == 0
+    found = sorted(path.relative_to(made).as_posix() for path in made.rglob("*") if path.is_file())
+    assert found == ["checkpoints/checkpoint-00000004.json", "checkpoints/mine-4.safetensors"]
+    assert (made / "checkpoints" / "mine-4.safetensors").read_text() == "mine-4.safetensors"
+    for name in ("secret", "checkpoints/secret", "checkpoints/../secret", "checkpoints/mine-3.safetensors"):
+        assert "no artifact" in str(command("download", "j", name, "-o", str(made)).exception)

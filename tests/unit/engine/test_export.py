@@ -351,7 +351,7 @@ def test_an_export_for_other_hardware_alone_is_refused(
 
 def test_the_program_is_for_tpus_too(kept: Path) -> None:
     program = jax_export.deserialize(bytearray((kept / PROGRAM).read_bytes()))
-    assert program.platforms == ("cpu", "tpu")
+    assert program.platforms == ("cpu", "tpu", "cuda")
     tensors = safetensors.numpy.load((kept / MODEL).read_bytes())
     params, statistics = (
         {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
