@@ -19,7 +19,7 @@ from podyard.db.unit_of_work import UnitOfWork
 from podyard.http.several_units import read_snapshot
 from podyard.pricing import explore
 from podyard.pricing.current_card import default_rate_card
-from podyard.pricing.explore import Bucket
+from podyard.pricing.explore import CostBucket
 from podyard.pricing.invoicing import PARTS_PER_UNIT
 
 router = APIRouter(prefix="/podyard/v1/projects/{project}", route_class=deps.Route)
@@ -42,7 +42,7 @@ QUERIES: tuple[deps.Query, ...] = (
     {
         "name": "bucket",
         "description": "How the bars divide the time.",
-        "schema": {"type": "string", "enum": [str(bucket) for bucket in Bucket]},
+        "schema": {"type": "string", "enum": [str(bucket) for bucket in CostBucket]},
     },
     {
         "name": "by",

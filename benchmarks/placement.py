@@ -27,7 +27,7 @@ from podyard.hardware.accelerator_types import AcceleratorType, from_config, leg
 from podyard.hardware.generations import GENERATIONS
 from podyard.hardware.topology import shape_text
 from podyard.hardware.torus import full_mask
-from podyard.scheduler.placement import Box, PodSpace, find_box
+from podyard.scheduler.placement import ChipBox, PodSpace, find_box
 
 V4 = GENERATIONS["v4"]
 SMALL_CHIPS_MAX = 512
@@ -35,7 +35,7 @@ PODS = {
     "torus": Pod("torus", "us-central2-b", V4, V4.pod_shape),
     "optical switches": Pod("switched", "us-central2-b", V4, V4.pod_shape, switched=True),
 }
-Find = Callable[[PodSpace, AcceleratorType], Box | None]
+Find = Callable[[PodSpace, AcceleratorType], ChipBox | None]
 
 
 def main() -> None:
@@ -72,7 +72,7 @@ def _kept(pod: Pod, kinds: list[AcceleratorType], decisions: int, seed: int) -> 
     """(decisions a second, nanoseconds of each, how many were placed, mean utilisation)."""
     chance = random.Random(seed)
     space = PodSpace(pod, full_mask(pod.shape))
-    live: list[Box] = []
+    live: list[ChipBox] = []
     took: list[int] = []
     placed = used = used_sum = 0
     for kind in chance.choices(kinds, k=decisions):
@@ -132,7 +132,7 @@ def _used_at_refusal(pod: Pod, kinds: list[AcceleratorType], seed: int, find: Fi
         used += kind.chip_count
 
 
-def _first_fit(space: PodSpace, kind: AcceleratorType) -> Box | None:
+def _first_fit(space: PodSpace, kind: AcceleratorType) -> ChipBox | None:
     """Lowest origin; among cubes that switches join there is nothing to choose."""
     return space.find(kind) if space.joins_cubes(kind) else next(space.boxes(kind), None)
 

@@ -29,14 +29,14 @@ HOUR_SECONDS = 3_600
 Exact = int | Fraction  # parts of a nano, as in base/money; a share of a credit may be no whole one
 
 
-class Bucket(StrEnum):
+class CostBucket(StrEnum):
     HOUR = "hour"
     DAY = "day"
     MONTH = "month"
 
 
 # How many bars there may be: a page of 60 kB with ten series has room for no more.
-BUCKETS_MAX: Mapping[Bucket, int] = {Bucket.HOUR: 100, Bucket.DAY: 100, Bucket.MONTH: 60}
+BUCKETS_MAX: Mapping[CostBucket, int] = {CostBucket.HOUR: 100, CostBucket.DAY: 100, CostBucket.MONTH: 60}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def _net(after: Sequence[int], paid: Sequence[Fraction]) -> Sequence[Exact]:
     return [part - part * share for part, share in zip(after, paid, strict=True)] if paid else after
 
 
-def edges(bucket: Bucket, first: date, last: date, zone: str) -> list[int]:
+def edges(bucket: CostBucket, first: date, last: date, zone: str) -> list[int]:
     """The POSIX seconds between which the spans of time lie, from the start of one local day to the end of another.
 
     Raises INVALID_ARGUMENT for days in the wrong order, and for more than `BUCKETS_MAX` spans.
@@ -98,19 +98,19 @@ def edges(bucket: Bucket, first: date, last: date, zone: str) -> list[int]:
     if (stop - start) // _SHORTEST[bucket] > BUCKETS_MAX[bucket]:
         raise invalid(f"at most {BUCKETS_MAX[bucket]} bars: choose a shorter time, or a longer {bucket}", "bucket")
     days = [day_start(first + timedelta(days=n), zone) for n in range((last - first).days + 2)]
-    if bucket is Bucket.MONTH:
+    if bucket is CostBucket.MONTH:
         inner = [part.stop for _, part in months.split(range(start, stop), zone)]
         return [start, *inner]
-    if bucket is Bucket.DAY:
+    if bucket is CostBucket.DAY:
         return list(dict.fromkeys(days))  # a zone that skips a day has none of its seconds
     hours = [hour for a, b in itertools.pairwise(days) for hour in range(a, b, HOUR_SECONDS)]
     return [*hours, stop]
 
 
-_SHORTEST: Mapping[Bucket, int] = {
-    Bucket.HOUR: HOUR_SECONDS,
-    Bucket.DAY: 23 * HOUR_SECONDS,
-    Bucket.MONTH: 28 * 24 * HOUR_SECONDS,
+_SHORTEST: Mapping[CostBucket, int] = {
+    CostBucket.HOUR: HOUR_SECONDS,
+    CostBucket.DAY: 23 * HOUR_SECONDS,
+    CostBucket.MONTH: 28 * 24 * HOUR_SECONDS,
 }
 
 
@@ -126,12 +126,12 @@ def local(second: int, zone: str) -> datetime:
     return (_EPOCH + timedelta(seconds=second)).astimezone(ZoneInfo(months.check_zone(zone)))
 
 
-def label(second: int, bucket: Bucket, zone: str) -> str:
+def label(second: int, bucket: CostBucket, zone: str) -> str:
     """How a span that begins here is called; an hour that the clocks show twice has its offset."""
     moment = local(second, zone)
-    if bucket is Bucket.MONTH:
+    if bucket is CostBucket.MONTH:
         return moment.strftime("%Y-%m")
-    if bucket is Bucket.DAY:
+    if bucket is CostBucket.DAY:
         return moment.strftime("%Y-%m-%d")
     twice = moment.replace(fold=0).utcoffset() != moment.replace(fold=1).utcoffset()
     return moment.strftime("%m-%d %H:%M") + (moment.strftime("%z")[:3] if twice else "")

@@ -80,7 +80,7 @@ class Life:
 
 
 @dataclasses.dataclass(frozen=True)
-class Runs:
+class PlannedRuns:
     """Many runs of one kind, one number each: seconds until the end (infinite for one that does not end), seconds that
     are billed, seconds of work that was lost, and how often the node was taken back."""
 
@@ -138,13 +138,13 @@ def check(run: Run) -> None:
         raise invalid(f"preemptions_per_day is above {PREEMPTIONS_PER_DAY_MAX:g}: no step would be done", "rate")
 
 
-def play(run: Run, draws: Draws, start: PlatformTime) -> Runs:
+def play(run: Run, draws: Draws, start: PlatformTime) -> PlannedRuns:
     """All runs of the draws; one only where chance has no part. `start`: when the first node is asked for."""
     check(run)
     count = 1 if run.is_certain else draws.count
     everyone = np.arange(count)
     finish, billed, lost, times, _ = _play(run, draws, everyone, start)
-    return Runs(run, finish, billed, lost, times)
+    return PlannedRuns(run, finish, billed, lost, times)
 
 
 def lives(run: Run, draws: Draws, index: int, start: PlatformTime) -> list[Life]:

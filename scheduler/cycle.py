@@ -14,7 +14,7 @@ from podyard.domain.plan import Action, Place, PlaceGroup, Plan, Preempt, Wait, 
 from podyard.domain.slice import SliceRecord
 from podyard.scheduler import preemption
 from podyard.scheduler.holds import HOLD_AFTER_SECONDS, Hold, Unfit, certain_end, earliest, fit, least_taken, union
-from podyard.scheduler.placement import Box, largest_free_box
+from podyard.scheduler.placement import ChipBox, largest_free_box
 from podyard.scheduler.queue import NodeGroup, Pool, Queue, key_of, pods_for, pool_of
 from podyard.scheduler.room import Room
 
@@ -180,7 +180,7 @@ class Cycle:
         )
 
 
-def _place(group: NodeGroup, boxes: Sequence[Box], rights: Sequence[str | None]) -> list[Action]:
+def _place(group: NodeGroup, boxes: Sequence[ChipBox], rights: Sequence[str | None]) -> list[Action]:
     places = tuple(
         Place(request.node_key, request.version, box.pod_id, box.origin, box.shape, box.chips, right)
         for request, box, right in zip(group, boxes, rights, strict=True)

@@ -10,7 +10,7 @@ from podyard.domain.fleet import Pod
 from podyard.hardware.accelerator_types import AcceleratorType
 from podyard.hardware.topology import Shape
 from podyard.hardware.torus import coordinate_of
-from podyard.scheduler.placement import Box, IfAllGo, PodSpace, Priced, Takeable, cheapest_box, find_box
+from podyard.scheduler.placement import ChipBox, IfAllGo, PodSpace, Priced, Takeable, cheapest_box, find_box
 
 # Places for the wanted slice that are tried, the cheapest first. Each costs a search for every slice in its way, some
 # milliseconds in a full pod of 4096 chips; the first few decide, because later ones move ever more.
@@ -26,7 +26,7 @@ class SliceMove:
 
     slice_id: str
     origin_from: Shape
-    to: Box
+    to: ChipBox
 
 
 def advice(
@@ -77,7 +77,7 @@ def _takeable(items: Sequence[Held]) -> list[Takeable]:
 
 
 def _move_out(
-    pods: Sequence[Pod], free: Sequence[int], kept: Box, in_the_way: Sequence[Held]
+    pods: Sequence[Pod], free: Sequence[int], kept: ChipBox, in_the_way: Sequence[Held]
 ) -> tuple[tuple[SliceMove, ...], Held | None]:
     """The moves that empty `kept`, and the largest slice that finds no other place, if one does not. The largest that
     can move goes first; what it leaves outside of `kept` may be where another goes."""

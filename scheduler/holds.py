@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from podyard.base.clock import PlatformTime
 from podyard.domain.fleet import Fleet, NodeTimings, PlacementRequest
 from podyard.domain.slice import SliceRecord
-from podyard.scheduler.placement import Box, Takeable, cheapest_box, find_box
+from podyard.scheduler.placement import ChipBox, Takeable, cheapest_box, find_box
 from podyard.scheduler.queue import NodeGroup, pods_for
 
 # A head in the way of which are slices without a known end waits for so long with others going past it. Then chips are
@@ -62,10 +62,10 @@ def certain_end(group: NodeGroup, now: PlatformTime, timings: NodeTimings) -> Pl
     return now.plus_seconds(longest)
 
 
-def fit(fleet: Fleet, group: NodeGroup, free: Masks) -> list[Box] | Unfit:
+def fit(fleet: Fleet, group: NodeGroup, free: Masks) -> list[ChipBox] | Unfit:
     """A box in the free chips for each request of the group, one after the other, or why not."""
     left = dict(free)
-    boxes: list[Box] = []
+    boxes: list[ChipBox] = []
     for request in group:
         pods = pods_for(fleet, request)
         home = [pod for pod in pods if pod.pod_id == request.last_pod]
@@ -79,7 +79,7 @@ def fit(fleet: Fleet, group: NodeGroup, free: Masks) -> list[Box] | Unfit:
     return boxes
 
 
-def union(boxes: Sequence[Box]) -> dict[str, int]:
+def union(boxes: Sequence[ChipBox]) -> dict[str, int]:
     """The chips of all boxes."""
     chips: dict[str, int] = {}
     for box in boxes:

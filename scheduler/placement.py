@@ -33,7 +33,7 @@ Score = tuple[int, int]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Box:
+class ChipBox:
     """Chips of one pod. In a torus they are the box of `shape` (the rotation that was used, in the pod's dimensions)
     at `origin`. Joined by optical switches they are cubes from anywhere: `origin` is the first chip of the lowest one
     and `shape` the topology's own. `blocks` are the blocks in which it has chips."""
@@ -74,12 +74,12 @@ class PodSpace:
             chips |= pattern << self._blocks.offset[index]
         return chips
 
-    def find(self, kind: AcceleratorType) -> Box | None:
+    def find(self, kind: AcceleratorType) -> ChipBox | None:
         """The best free place; None only if there is none."""
         best = self.best(kind)
         return None if best is None else best[1]
 
-    def best(self, kind: AcceleratorType) -> tuple[Score, Box] | None:
+    def best(self, kind: AcceleratorType) -> tuple[Score, ChipBox] | None:
         """`find` with the score by which places in several pods are compared."""
         shape = kind.topology.shape
         turned = _turn(self.pod.shape, shape)
@@ -101,7 +101,7 @@ class PodSpace:
             return self._whole.bit_count() * CUBE_CHIPS >= kind.chip_count
         return any(free_origins(self._blocks.grid, self._whole, units) for units, _ in turned)
 
-    def take(self, box: Box) -> None:
+    def take(self, box: ChipBox) -> None:
         """Takes the chips of a box of this pod, all of which must be free."""
         if _turn(self.pod.shape, box.shape) is None:
             index, inner = self._inner(box)
@@ -112,7 +112,7 @@ class PodSpace:
         else:
             self._whole &= ~box.blocks
 
-    def give(self, box: Box) -> None:
+    def give(self, box: ChipBox) -> None:
         """Gives back what `take` took; none of the chips may have broken since."""
         if _turn(self.pod.shape, box.shape) is None:
             index, inner = self._inner(box)
@@ -124,7 +124,7 @@ class PodSpace:
         else:
             self._whole |= box.blocks
 
-    def boxes(self, kind: AcceleratorType) -> Iterator[Box]:
+    def boxes(self, kind: AcceleratorType) -> Iterator[ChipBox]:
         """Every free place, in the order of rotations and origins; not for cubes that optical switches join, of which
         any choice is a place."""
         shape = kind.topology.shape
@@ -139,10 +139,10 @@ class PodSpace:
             for origin in chips_of(origins):
                 yield self._torus_box(units, size, origin)
 
-    def box_of_cubes(self, kind: AcceleratorType, cubes: int) -> Box:
+    def box_of_cubes(self, kind: AcceleratorType, cubes: int) -> ChipBox:
         """The slice that these cubes, joined by optical switches, are."""
         first = scoring.block_origin(self._blocks, (cubes & -cubes).bit_length() - 1)
-        return Box(self.pod.pod_id, first, kind.topology.shape, self._blocks.chips(cubes), cubes)
+        return ChipBox(self.pod.pod_id, first, kind.topology.shape, self._blocks.chips(cubes), cubes)
 
     def patterns(self) -> Iterator[tuple[int, int]]:
         """The free chips of each block that has any: (block, chips relative to it), in no order that matters."""
@@ -155,7 +155,7 @@ class PodSpace:
         """The blocks that are wholly free."""
         return self._whole
 
-    def _best_in_torus(self, turned: Sequence[tuple[Shape, Shape]]) -> tuple[Score, Box] | None:
+    def _best_in_torus(self, turned: Sequence[tuple[Shape, Shape]]) -> tuple[Score, ChipBox] | None:
         best: tuple[int, int] | None = None
         for units, size in turned:
             found = scoring.best_origin(self._blocks.grid, self._whole, units)
@@ -165,14 +165,14 @@ class PodSpace:
             return None
         return (1, best[0]), self._torus_box(best_units, best_size, best[1])
 
-    def _best_switched(self, kind: AcceleratorType) -> tuple[Score, Box] | None:
+    def _best_switched(self, kind: AcceleratorType) -> tuple[Score, ChipBox] | None:
         count = kind.chip_count // CUBE_CHIPS
         cubes = switched.lowest_cubes(self._whole, count)
         if cubes is None:
             return None
         return (1, self._whole.bit_count() - count), self.box_of_cubes(kind, cubes)
 
-    def _best_small(self, kind: AcceleratorType) -> tuple[Score, Box] | None:
+    def _best_small(self, kind: AcceleratorType) -> tuple[Score, ChipBox] | None:
         shape = kind.topology.shape
         best: tuple[int, int] | None = None
         for index, pattern in self._partial.items():
@@ -190,32 +190,32 @@ class PodSpace:
             return None
         return (1, block[0]), self._small_box(block[1], place)
 
-    def _torus_box(self, units: Shape, size: Shape, block: int) -> Box:
+    def _torus_box(self, units: Shape, size: Shape, block: int) -> ChipBox:
         origin = scoring.block_origin(self._blocks, block)
         blocks = box_mask(self._blocks.grid, coordinate_of(self._blocks.grid, block), units)
-        return Box(self.pod.pod_id, origin, size, box_mask(self.pod.shape, origin, size), blocks)
+        return ChipBox(self.pod.pod_id, origin, size, box_mask(self.pod.shape, origin, size), blocks)
 
-    def _small_box(self, block: int, place: scoring.PlaceInside) -> Box:
+    def _small_box(self, block: int, place: scoring.PlaceInside) -> ChipBox:
         chips, inside, size = place
         start = scoring.block_origin(self._blocks, block)
         origin = tuple(a + b for a, b in zip(start, inside, strict=True))
-        return Box(self.pod.pod_id, origin, size, chips << self._blocks.offset[block], 1 << block)
+        return ChipBox(self.pod.pod_id, origin, size, chips << self._blocks.offset[block], 1 << block)
 
-    def _inner(self, box: Box) -> tuple[int, int]:
+    def _inner(self, box: ChipBox) -> tuple[int, int]:
         """Of a box smaller than a block: the block, and the chips relative to it."""
         index = box.blocks.bit_length() - 1
         return index, box.chips >> self._blocks.offset[index]
 
 
-def find_box(pods: Sequence[Pod], free: Sequence[int], kind: AcceleratorType) -> Box | None:
+def find_box(pods: Sequence[Pod], free: Sequence[int], kind: AcceleratorType) -> ChipBox | None:
     """The best free place in any of the pods (the first of equals); None only if no legal place is free. `free` has
     one bit set per pod. A caller that decides often keeps `PodSpace`s instead and asks `best_box`."""
     return best_box(_spaces(pods, free, kind.chip_count), kind)
 
 
-def best_box(spaces: Sequence[PodSpace], kind: AcceleratorType) -> Box | None:
+def best_box(spaces: Sequence[PodSpace], kind: AcceleratorType) -> ChipBox | None:
     """`find_box` over spaces that are kept up to date."""
-    best: tuple[Score, Box] | None = None
+    best: tuple[Score, ChipBox] | None = None
     for space in spaces:
         found = space.best(kind)
         if found is not None and (best is None or found[0] < best[0]):
@@ -255,7 +255,7 @@ def fragmentation(pods: Sequence[Pod], free: Sequence[int]) -> float:
 
 def cheapest_box(
     pods: Sequence[Pod], free: Sequence[int], takeable: Sequence[Sequence[Takeable]], kind: AcceleratorType
-) -> tuple[Box, tuple[tuple[int, int], ...]] | None:
+) -> tuple[ChipBox, tuple[tuple[int, int], ...]] | None:
     """The place for which the slices that must go cost least in all, each counted once whole, and those slices as
     (pod, position in that pod's `takeable`). None when there is no place even if all of them go.
 
@@ -265,7 +265,7 @@ def cheapest_box(
     found = find_box(pods, free, kind)
     if found is not None:
         return found, ()
-    best: tuple[int, Box, tuple[tuple[int, int], ...]] | None = None
+    best: tuple[int, ChipBox, tuple[tuple[int, int], ...]] | None = None
     for number, (pod, chips, items) in enumerate(zip(pods, free, takeable, strict=True)):
         priced = IfAllGo(pod, chips, items).cheapest(kind, None if best is None else best[0])
         if priced is not None:
@@ -278,7 +278,7 @@ class Priced:
     """A place, and the slices that must go for it, as positions in `items`."""
 
     cost: int
-    box: Box
+    box: ChipBox
     taken: tuple[int, ...]
 
 
@@ -314,7 +314,7 @@ class IfAllGo:
             assert priced is not None
             yield priced
 
-    def _price(self, box: Box, below: int | None) -> Priced | None:
+    def _price(self, box: ChipBox, below: int | None) -> Priced | None:
         cost = 0
         taken: dict[int, None] = {}
         for block in chips_of(box.blocks):

@@ -9,7 +9,7 @@ from podyard.domain.fleet import Fleet, PlacementRequest
 from podyard.domain.node import INTERRUPTIBLE
 from podyard.domain.slice import SliceRecord
 from podyard.scheduler.holds import Masks
-from podyard.scheduler.placement import Box, Takeable, cheapest_box
+from podyard.scheduler.placement import ChipBox, Takeable, cheapest_box
 from podyard.scheduler.queue import NodeGroup, pods_for
 
 # Chip-seconds that losing a slice costs its user, who starts again and compiles again. An hour
@@ -56,11 +56,11 @@ def may_take(request: PlacementRequest, item: SliceRecord, now: PlatformTime) ->
 
 def cheapest(
     fleet: Fleet, group: NodeGroup, free: Masks, allowed: Masks, slices: Sequence[SliceRecord], now: PlatformTime
-) -> tuple[list[Box], list[SliceRecord]] | None:
+) -> tuple[list[ChipBox], list[SliceRecord]] | None:
     """Boxes for the whole group and the slices that must go for them, the cheapest for each request in turn; None when
     there are none. A victim of one request is free for the next ones of the group. `allowed`: chips that are neither
     broken nor held for others."""
-    left, victims, gone, boxes = dict(free), list[SliceRecord](), set[str](), list[Box]()
+    left, victims, gone, boxes = dict(free), list[SliceRecord](), set[str](), list[ChipBox]()
     for request in group:
         pods = pods_for(fleet, request)
         able = [

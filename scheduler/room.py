@@ -13,7 +13,7 @@ from podyard.domain.reservation import is_named
 from podyard.domain.slice import SliceRecord
 from podyard.hardware.torus import full_mask
 from podyard.scheduler.holds import Hold
-from podyard.scheduler.placement import Box
+from podyard.scheduler.placement import ChipBox
 from podyard.scheduler.queue import NodeGroup
 
 
@@ -74,7 +74,7 @@ class Room:
         ]
 
     def take(
-        self, group: NodeGroup, boxes: Sequence[Box], rights: Sequence[str | None], until: PlatformTime | None
+        self, group: NodeGroup, boxes: Sequence[ChipBox], rights: Sequence[str | None], until: PlatformTime | None
     ) -> None:
         """Takes the chips of the boxes, and their room in reservations. `until`: when they come back for certain."""
         for request, box, right in zip(group, boxes, rights, strict=True):
@@ -112,7 +112,9 @@ class Room:
         return None
 
 
-def slice_of(request: PlacementRequest, box: Box | Place, now: PlatformTime, ends: PlatformTime | None) -> SliceRecord:
+def slice_of(
+    request: PlacementRequest, box: ChipBox | Place, now: PlatformTime, ends: PlatformTime | None
+) -> SliceRecord:
     """The slice that placing the request in the box makes."""
     return SliceRecord(
         slice_id=f"new/{request.node_key}",

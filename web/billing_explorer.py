@@ -24,7 +24,7 @@ from podyard.domain.principal import Principal
 from podyard.http import context
 from podyard.pricing import explore
 from podyard.pricing.current_card import default_rate_card
-from podyard.pricing.explore import Bucket
+from podyard.pricing.explore import CostBucket
 from podyard.web import charts
 from podyard.web.billing_common import csv_file, exactly, frame, make_once, pages, read, with_query
 from podyard.web.billing_stream import stream
@@ -82,7 +82,7 @@ def show(request: Request, project: str) -> Response:
         ways=WAYS,
         measure=measure,
         measures=MEASURES,
-        buckets=list(Bucket),
+        buckets=list(CostBucket),
         dimensions=[*(d for d in DIMENSIONS if d != "label"), *(f"label:{key}" for key in label_keys)],
         view=view,
         rows=rows,
@@ -106,7 +106,7 @@ def _answer(uow: UnitOfWork, caller: Principal, found: Snapshot, asked: Question
 
 def _chart(asked: Question, view: View, measure: str) -> Any:
     by = "invoice month" if asked.by == BY_INVOICE else asked.bucket
-    labels = [text[5:] if by == Bucket.DAY else text for text, _, _ in view.bars]
+    labels = [text[5:] if by == CostBucket.DAY else text for text, _, _ in view.bars]
     unit = f"{view.currency if view.currency != 'USD' else 'US dollars'} a {by}"
     name = f"{MEASURES[measure]} cost by {by} and {asked.group}"
     hover = [_hover(view, index) for index in range(len(labels))]

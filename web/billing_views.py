@@ -13,7 +13,7 @@ from podyard.control.billing.explorer import Explored, Question
 from podyard.control.billing.snapshots import Snapshot
 from podyard.domain.account import Account
 from podyard.pricing import explore
-from podyard.pricing.explore import Booked, Bucket, Exact, Invoiced, Row, apportion
+from podyard.pricing.explore import Booked, CostBucket, Exact, Invoiced, Row, apportion
 from podyard.web.billing_common import CENT, height, short
 from podyard.web.formats import number
 
@@ -124,6 +124,6 @@ def _fold(rows: Sequence[Booked], measure: str) -> list[tuple[str, Sequence[int]
     return [*named[:SERIES_MAX], (f"{OTHERS} ({len(named) - SERIES_MAX:,})", rest)]
 
 
-def _length(seconds: int, bucket: Bucket) -> str:
+def _length(seconds: int, bucket: CostBucket) -> str:
     """`25 h`: said of days, since not all are equal."""
-    return f"{number(seconds / 3600)} h" if bucket is Bucket.DAY else ""
+    return f"{number(seconds / 3600)} h" if bucket is CostBucket.DAY else ""

@@ -24,7 +24,7 @@ from podyard.http import context
 from podyard.pricing import explore
 from podyard.pricing.commitments import seconds_until
 from podyard.pricing.current_card import default_rate_card
-from podyard.pricing.explore import Bucket
+from podyard.pricing.explore import CostBucket
 from podyard.pricing.sku import COMMITMENT_YEARS
 from podyard.web import charts
 from podyard.web.billing_common import Pages, cents, frame, hourly, make_once, month_of, months_of, pages, read
@@ -216,10 +216,10 @@ def _idle_saved(node: NodeCost) -> dict[str, Any]:
 
 def _timeline(found: Snapshot, month: str, taken: Sequence[tuple[PlatformTime, str, str]]) -> Any:
     zone = found.account.time_zone
-    days = [explore.label(at.nanos // NANOS_PER_SECOND, Bucket.DAY, zone) for at, _, _ in taken]
+    days = [explore.label(at.nanos // NANOS_PER_SECOND, CostBucket.DAY, zone) for at, _, _ in taken]
     bars = [
         charts.Bar(day[5:], [("preemptions", float(days.count(day)))])
-        for day in (explore.label(second, Bucket.DAY, zone) for second in _days(found, month))
+        for day in (explore.label(second, CostBucket.DAY, zone) for second in _days(found, month))
     ]
     return charts.stacked_bars("Preemptions by day", bars, unit="preemptions a day")
 
@@ -227,7 +227,7 @@ def _timeline(found: Snapshot, month: str, taken: Sequence[tuple[PlatformTime, s
 def _days(found: Snapshot, month: str) -> list[int]:
     window, zone = found.month_seconds(month), found.account.time_zone
     first, last = (explore.local(second, zone).date() for second in (window.start, window.stop - 1))
-    return explore.edges(Bucket.DAY, first, last, zone)[:-1]
+    return explore.edges(CostBucket.DAY, first, last, zone)[:-1]
 
 
 def _askable(_uow: UnitOfWork, request: Request, _project: str, _month: str) -> int:

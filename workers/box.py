@@ -141,7 +141,7 @@ class Box:
         for path in self.cgroups:
             _remove_cgroup(path, clock)
             # Of all boxes of the agent, unless others live.
-            with contextlib.suppress(OSError), _locked():
+            with contextlib.suppress(OSError), _lock_networks():
                 path.parent.rmdir()
         return True
 
@@ -168,7 +168,7 @@ class Boxes:
             if of_generation == generation:
                 return box
             box.end(self._clock)
-        with _locked():
+        with _lock_networks():
             self._limit(host_id)
         (folder / "tmp").chmod(0o1777)
         plan = box_plan.plan(
@@ -193,7 +193,7 @@ class Boxes:
 
     def _plug(self, box: Box, host_id: str, facts: NodeFacts, index: int) -> None:
         name = box_plan.switch_name(facts)
-        with _locked():
+        with _lock_networks():
             if not (_NETWORKS / name).exists():
                 _run((_tool("ip"), "netns", "add", name))
                 _run((_tool("ip"), "-n", name, "-batch", "-"), box_plan.switch_commands())
@@ -349,7 +349,7 @@ def _tool(name: str) -> str:
 
 
 @contextlib.contextmanager
-def _locked() -> Iterator[None]:
+def _lock_networks() -> Iterator[None]:
     descriptor = os.open(_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -393,7 +393,7 @@ def _in_network(path: Path) -> Iterator[None]:
 
 def _unplug(network: str, host_id: str) -> None:
     """Takes a box off its switch; the last one takes the switch along."""
-    with _locked():
+    with _lock_networks():
         if (_NETWORKS / network).exists():
             _pull_plugs(network, host_id)
             _drop_if_empty(network)
@@ -450,6 +450,6 @@ def sweep(agent_folder: Path, clock: RealClock) -> None:
                 _remove_cgroup(path, clock)
         with contextlib.suppress(OSError):
             parent.rmdir()
-    with _locked():
+    with _lock_networks():
         for path in _NETWORKS.glob("podyard-*"):
             _drop_if_empty(path.name)

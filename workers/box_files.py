@@ -19,7 +19,7 @@ SFTP_VERSION = 3  # what OpenSSH speaks
 READ_BYTES_MAX = 4 << 20  # ahead of what is taken
 
 
-class _Reader(asyncio.StreamReader):
+class _FileReader(asyncio.StreamReader):
     logger = logger
 
     def get_extra_info(self, _name: str, default: Any = None) -> Any:
@@ -54,7 +54,7 @@ class _Channel:
 
 async def _serve(command: Sequence[str]) -> int:
     loop = asyncio.get_running_loop()
-    reader = _Reader(limit=READ_BYTES_MAX)
+    reader = _FileReader(limit=READ_BYTES_MAX)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
     transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, sys.stdout.buffer)
     channel = _Channel(asyncio.StreamWriter(transport, protocol, None, loop))

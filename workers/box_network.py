@@ -78,7 +78,7 @@ async def proxy(listener: socket.socket, network: str) -> asyncio.Server:
         try:
             async with asyncio.timeout(DIAL_SECONDS_MAX):
                 head = await reader.readuntil(b"\r\n\r\n")
-                host, port, first_line = _asked(head)
+                host, port, first_line = _ask(head)
                 address = None if passed > RELAYED_MAX else await _address_outside(host, port, network)
                 if address is None:
                     text = f"{host} cannot be reached from boxes (PODYARD_BOX_NETWORK={network})\n"
@@ -101,7 +101,7 @@ async def proxy(listener: socket.socket, network: str) -> asyncio.Server:
     return await asyncio.start_server(serve, sock=listener, limit=HEAD_BYTES_MAX)
 
 
-def _asked(head: bytes) -> tuple[str, int, bytes | None]:
+def _ask(head: bytes) -> tuple[str, int, bytes | None]:
     """(host, port, first line for the origin server or, of CONNECT, None). Raises ValueError."""
     method, target, version = head.split(b"\r\n", 1)[0].decode("ascii").split(" ")
     if method == "CONNECT":

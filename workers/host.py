@@ -265,7 +265,7 @@ class Host:
             if self._box is not None:
                 own["CURL_CA_BUNDLE"] = f"{own['HOME']}/{host_storage.ROOTS_FILE}"  # TensorFlow's
         if self._software is not None:
-            own |= environments.activated({**base, **own}, self._software)
+            own |= environments.activate({**base, **own}, self._software)
         return {
             **base,
             **own,

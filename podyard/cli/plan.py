@@ -30,7 +30,7 @@ from podyard.hardware.accelerator_types import AcceleratorType, all_types
 from podyard.hardware.generations import GENERATIONS
 from podyard.pricing import planning
 from podyard.pricing.current_card import default_rate_card
-from podyard.pricing.planning import Draws, Run, Runs
+from podyard.pricing.planning import Draws, PlannedRuns, Run
 from podyard.pricing.sku import RateCard
 from podyard.settings import fleet_name, from_environment
 
@@ -86,7 +86,7 @@ class PlanRow:
     usage: str
     step_seconds: float | None
     fits: bool
-    runs: Runs | None = None
+    runs: PlannedRuns | None = None
     costs: Mapping[str, Amount] | None = None
     reasons: tuple[str, ...] = ()
     # Why its step, and with it time and cost, is a lower bound; empty where it is not.
@@ -290,7 +290,13 @@ def _impossible(kind: AcceleratorType, outcome: Outcome) -> PlanRow:
 
 
 def _row(
-    kind: AcceleratorType, zone: str, runs: Runs, draws: Draws, card: RateCard, start: PlatformTime, limits: Limits
+    kind: AcceleratorType,
+    zone: str,
+    runs: PlannedRuns,
+    draws: Draws,
+    card: RateCard,
+    start: PlatformTime,
+    limits: Limits,
 ) -> PlanRow:
     usage = runs.run.usage
     row = PlanRow(kind.name, zone, str(usage), runs.run.step_seconds, True, runs)

@@ -64,7 +64,7 @@ def environments_of(command: Sequence[str], options: ProgramOptions, run: Path |
         slices.DRY_RUN_VARIABLE: str(options.dry_run_steps),
     }
     if options.software is not None:
-        common |= environments.activated(inherited, options.software)
+        common |= environments.activate(inherited, options.software)
     found = []
     for index, address in enumerate(addresses):
         place, worker = divmod(index, count)

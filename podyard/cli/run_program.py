@@ -124,7 +124,7 @@ def _comparison_row(outcome: ProgramOutcome) -> tuple[str, ...]:
     rate = f"{options.batch / seconds / kind.chip_count:,.1f}/s" if options.batch else "-"
     costs = {price.usage: _price_text(price, 1000 * seconds) for price in prices(kind, options.zone)}
     row = predict(kind, seconds, options.plan_steps, UsageClass.SPOT, options.zone)
-    ends = [_planned(row, part) for part in PARTS]
+    ends = [_plan(row, part) for part in PARTS]
     return (
         kind.name, fits, time_text(seconds), f"{estimate.mfu:.1%}", rate,
         costs.get(str(UsageClass.ON_DEMAND), "-"), costs.get(str(UsageClass.SPOT), "-"), *ends,
@@ -135,7 +135,7 @@ def _verdict(module: ModuleTotal) -> str:
     return "" if module.estimate is None else module.estimate.verdict
 
 
-def _planned(row: PlanRow, part: str) -> str:
+def _plan(row: PlanRow, part: str) -> str:
     cost = "" if row.costs is None else f", {money_text(row.costs[part])}"
     return f"{duration_for_people(row.finishes[part])}{cost}"
 

@@ -32,7 +32,7 @@ def list_runtimes(output: str) -> None:
     Example: podyard runtime list
     """
     folder = environments.default_folder()
-    made = environments.made(folder)
+    made = environments.list_made(folder)
     python = sys.version_info.minor
     choices = [software_of(version, python) for version in (*RUNTIME_VERSIONS, *TENSORFLOW_VERSIONS)]
     choices += [SoftwareChoice(item.name, item) for item in SOFTWARE if item.serves(python)]

@@ -40,7 +40,7 @@ class Software:
     def serves(self, python: int) -> bool:
         return self.pythons[0] <= python <= self.pythons[1]
 
-    def locked(self) -> tuple[str, ...]:
+    def lock_lines(self) -> tuple[str, ...]:
         """Every package of the environment, as `name==version`."""
         lines = (_LOCKS / f"{self.name}.txt").read_text(encoding="ascii").splitlines()
         return tuple(line for line in lines if not line.startswith("#"))

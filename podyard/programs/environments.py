@@ -43,7 +43,7 @@ def default_folder(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def path_of(software: Software, folder: Path) -> Path:
-    text = "\n".join((*_wanted(software), sys.version, sys.base_prefix))
+    text = "\n".join((*_wants(software), sys.version, sys.base_prefix))
     return folder / f"{software.name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
@@ -75,11 +75,11 @@ def make(
         if clock.monotonic_seconds() > deadline:
             raise OSError(f"{software.title}: not installed after {MAKE_SECONDS_MAX:.0f} s")
 
-    with _locked(lock_path(path), clock, check, lambda: tell(f"{software.title}: another process makes it")):
+    with _lock(lock_path(path), clock, check, lambda: tell(f"{software.title}: another process makes it")):
         if is_made(software, folder):
             return path
         shutil.rmtree(path, ignore_errors=True)
-        wanted = _wanted(software)
+        wanted = _wants(software)
         tell(f"{software.title}: making an environment")
         try:
             _run((sys.executable, "-m", "venv", str(path)), lambda _line: None, check)
@@ -114,19 +114,19 @@ def remove(software: Software, folder: Path) -> bool:
     return bool(found)
 
 
-def made(folder: Path) -> tuple[Software, ...]:
+def list_made(folder: Path) -> tuple[Software, ...]:
     return tuple(item for item in SOFTWARE if is_made(item, folder))
 
 
-def activated(environment: Mapping[str, str], path: Path) -> dict[str, str]:
+def activate(environment: Mapping[str, str], path: Path) -> dict[str, str]:
     """What changes where programs run in the environment at `path`."""
     first = str(path / "bin")
     rest = [entry for entry in environment.get("PATH", "").split(os.pathsep) if entry not in ("", first)]
     return {"PATH": os.pathsep.join((first, *rest)), "VIRTUAL_ENV": str(path)}
 
 
-def _wanted(software: Software) -> tuple[str, ...]:
-    return software.locked() if _is_locked() else software.packages
+def _wants(software: Software) -> tuple[str, ...]:
+    return software.lock_lines() if _is_locked() else software.packages
 
 
 def _progress(count: int, wanted: Sequence[str]) -> str:
@@ -139,7 +139,7 @@ def _is_locked() -> bool:
 
 
 @contextlib.contextmanager
-def _locked(path: Path, clock: RealClock, check: Callable[[], None], tell: Callable[[], None]) -> Iterator[None]:
+def _lock(path: Path, clock: RealClock, check: Callable[[], None], tell: Callable[[], None]) -> Iterator[None]:
     # pip inherits the file: an environment that a killed process was making stays locked until pip has ended.
     file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     os.set_inheritable(file, True)

@@ -189,7 +189,7 @@ class DryRun:
         nbytes = math.prod(shape) * np.dtype(dtype).itemsize
         with self._lock:
             if self._zeros is None or self._zeros.size < nbytes:
-                self._zeros = _untouched(max(nbytes, 2**20))
+                self._zeros = _without_touch(max(nbytes, 2**20))
             zeros = self._zeros
         view: NDArray[Any] = zeros[:nbytes].view(dtype).reshape(shape)
         view.flags.writeable = False
@@ -207,7 +207,7 @@ class DryRun:
         self._largest_bytes = max(self._largest_bytes, executable.argument_bytes)
 
 
-def _untouched(nbytes: int) -> NDArray[np.uint8]:
+def _without_touch(nbytes: int) -> NDArray[np.uint8]:
     """Zeros that the system provides when they are first touched, which nobody does."""
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
     return np.frombuffer(mmap.mmap(-1, nbytes, flags=flags), np.uint8)

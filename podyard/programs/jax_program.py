@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from podyard.base.clock import OsClock
 from podyard.programs import slice as slices
 from podyard.programs.records import ModuleRuns, Recorder
+from podyard.programs.say import say
 
 if TYPE_CHECKING:
     from podyard.programs.jax_dry_run import DryRun
@@ -31,7 +31,7 @@ def apply(_jax: Any) -> None:
     if absent := jax_internals.missing(dry_run=steps > 0):
         raise RuntimeError(f"JAX {jax_internals.version()} has no {', '.join(absent)}")
     if not jax_internals.version().startswith(jax_internals.TESTED):
-        _say(f"JAX {jax_internals.version()} was not tested: {' and '.join(jax_internals.TESTED)} were")
+        say(f"JAX {jax_internals.version()} was not tested: {' and '.join(jax_internals.TESTED)} were")
     folder = os.environ.get(slices.RUN_VARIABLE)
     recorder = Recorder(Path(folder) if folder else None, of.process_index)
     rounds = os.environ.get(slices.NUMERICS_VARIABLE, "mxu") == "mxu"
@@ -79,10 +79,6 @@ def _refuse_what_does_not_fit(recorder: Recorder, record: ModuleRuns) -> None:
 
     found = recorder.verdict(record, VERDICT_SECONDS)
     if not found:
-        _say(f"no verdict on {record.name} within {VERDICT_SECONDS:.0f} s: it is compiled")
+        say(f"no verdict on {record.name} within {VERDICT_SECONDS:.0f} s: it is compiled")
     elif found.get("fits") is False:
         raise jax_internals.XlaRuntimeError(str(found.get("refusal", "")))
-
-
-def _say(text: str) -> None:
-    print(f"podyard: {text}", file=sys.stderr)

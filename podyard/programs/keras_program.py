@@ -1,4 +1,4 @@
-"""Arguments of older Keras that Keras 3 refuses, and many programs for TPUs have: renamed, with a warning."""
+"""Arguments of older Keras that Keras 3 refuses, and many programs for TPUs have: rename, with a warning."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _rename(owner: Any, method: str, old: str, new: str) -> None:
     inner = base.__dict__[method]
 
     @functools.wraps(inner)
-    def renamed(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def rename(self: Any, *args: Any, **kwargs: Any) -> Any:
         if old not in kwargs:
             return inner(self, *args, **kwargs)
         value = kwargs.pop(old)
@@ -35,7 +35,7 @@ def _rename(owner: Any, method: str, old: str, new: str) -> None:
         args = args[1:] if method == "__init__" and new not in kwargs else args
         return inner(self, *args, **{**kwargs, new: value})
 
-    setattr(base, method, renamed)
+    setattr(base, method, rename)
 
 
 def _takes(owner: Any, method: str, name: str) -> bool:

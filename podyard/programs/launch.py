@@ -28,7 +28,7 @@ _CHUNK_BYTES = 1 << 16
 
 
 @dataclasses.dataclass(slots=True)
-class _Worker:
+class _LaunchedWorker:
     index: int
     process: subprocess.Popen[bytes]
     readers: list[threading.Thread]
@@ -66,7 +66,7 @@ def launch(
     standard input. After the first failure the others get SIGTERM, and SIGKILL before END_SECONDS are over.
     Raises OSError for a command that cannot be started.
     """
-    workers: list[_Worker] = []
+    workers: list[_LaunchedWorker] = []
     ends_asked: list[float] = []
 
     def forward(number: int, _frame: FrameType | None) -> None:
@@ -96,9 +96,9 @@ def launch(
 
 
 def _wait(
-    workers: list[_Worker], ends_asked: list[float], clock: RealClock, look: Callable[[], None] | None
+    workers: list[_LaunchedWorker], ends_asked: list[float], clock: RealClock, look: Callable[[], None] | None
 ) -> LaunchEnd:
-    failed: _Worker | None = None
+    failed: _LaunchedWorker | None = None
     running = list(workers)
     while True:
         for worker in [one for one in running if one.process.poll() is not None]:
@@ -119,21 +119,21 @@ def _wait(
         clock.sleep(_LOOK_SECONDS)
 
 
-def _start(index: int, command: Sequence[str], environ: Mapping[str, str], several: bool) -> _Worker:
+def _start(index: int, command: Sequence[str], environ: Mapping[str, str], several: bool) -> _LaunchedWorker:
     if not several:
         # In this process group, so that the terminal is the command's: its keys reach it by themselves.
         process = subprocess.Popen(command, env=dict(environ), preexec_fn=_die_with(os.getpid()))
-        return _Worker(index, process, [], has_group=False)
+        return _LaunchedWorker(index, process, [], has_group=False)
     reads_terminal = index == 0 and sys.stdin is not None and sys.stdin.isatty()
     stdin = subprocess.DEVNULL if index else (subprocess.PIPE if reads_terminal else None)
     process = subprocess.Popen(
         command, env=dict(environ), stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, process_group=0,
         preexec_fn=_die_with(os.getpid()),
     )  # fmt: skip
-    return _Worker(index, process, [], has_group=True)
+    return _LaunchedWorker(index, process, [], has_group=True)
 
 
-def _read(worker: _Worker, lock: threading.Lock) -> None:
+def _read(worker: _LaunchedWorker, lock: threading.Lock) -> None:
     """Passes on what a worker writes, and to it what is typed."""
     process = worker.process
     for source, target in ((process.stdout, sys.stdout.buffer), (process.stderr, sys.stderr.buffer)):
@@ -166,7 +166,7 @@ def _pass_input(target: BinaryIO) -> None:
     target.close()
 
 
-def _drain(worker: _Worker) -> None:
+def _drain(worker: _LaunchedWorker) -> None:
     """What it has written comes before what is said of its end. Its children may hold the pipes open: not for long."""
     for reader in worker.readers:
         reader.join(_OUTPUT_SECONDS)

@@ -25,7 +25,7 @@ def apply(orbax: Any) -> None:
         return
     for name, answer in _SAVES:
         owner = getattr(orbax, name)
-        owner.save = _wrapped(owner.save, answer)
+        owner.save = _wrap(owner.save, answer)
 
 
 @functools.cache
@@ -33,7 +33,7 @@ def _say_once() -> None:
     print("podyard: a dry run writes no checkpoints of arrays without values", file=sys.stderr)
 
 
-def _wrapped(save: Callable[..., Any], answer: object) -> Callable[..., Any]:
+def _wrap(save: Callable[..., Any], answer: object) -> Callable[..., Any]:
     @functools.wraps(save)
     def save_what_has_values(self: Any, *args: Any, **kwargs: Any) -> Any:
         from podyard.programs import jax_dry_run

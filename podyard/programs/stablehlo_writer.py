@@ -248,7 +248,7 @@ class Writer:
             return f"{comments}{heading}{signature}{body}    return {returned} : {types}\n  }}\n}}\n"
         mesh = f'  sdy.mesh @mesh = <["i"={devices}]>\n'
         outer = ", ".join(one.name for one in self._arguments)
-        whole = ", ".join(_replicated(one) for one in self._arguments), ", ".join(map(_replicated, results))
+        whole = ", ".join(_replicate(one) for one in self._arguments), ", ".join(map(_replicate, results))
         inner = ", ".join(f"{one.name.replace('arg', 'own')}: {one.type}" for one in self._arguments)
         body = "".join(f"      {line.replace('%arg', '%own')}\n" for line in self._lines)
         given = ", ".join(one.type for one in self._arguments)
@@ -262,7 +262,7 @@ class Writer:
         )
 
 
-def _replicated(value: Value) -> str:
+def _replicate(value: Value) -> str:
     return f"<@mesh, [{', '.join(['{}'] * len(value.shape))}]>"
 
 

@@ -24,7 +24,7 @@ from podyard.base.rng import keep_users_chance
 from podyard.programs import tensorflow_internals as internals
 from podyard.programs import tensorflow_modules
 from podyard.programs.records import MODULES_MAX, NOT_LOWERED, ModuleRuns, Recorder
-from podyard.programs.tensorflow_program import say
+from podyard.programs.say import say
 
 VERDICT_SECONDS = 600.0  # how long a step waits for the verdict under --strict: the TPU compiler takes minutes
 _REASON_CHARACTERS_MAX = 300
@@ -57,7 +57,7 @@ class _Step:
         self._before = 0  # runs of the modules of smaller batches
         self._first = (0, 0.0)  # runs at the end of the first call, and when it ended
 
-    def look(self, steps: Steps) -> None:
+    def look(self, steps: TensorFlowSteps) -> None:
         """Counts what has run since the last look."""
         ran, extents = self.ran, self.extents
         if self.counter is not None:
@@ -86,7 +86,7 @@ class _Step:
         return shapes
 
 
-class Steps:
+class TensorFlowSteps:
     """All steps of the program. `replicas`: of the slice. `shares`: whether a step gets the global batch."""
 
     def __init__(self, tf: Any, recorder: Recorder, replicas: int, shares: bool, strict: bool) -> None:
@@ -215,7 +215,7 @@ class Steps:
                 batch = next((shape[0] for shape in shapes if shape), 0)
                 if batch % self.replicas:
                     say(f"a batch of {batch} cannot be shared evenly by {self.replicas} replicas: use a multiple")
-                shapes = _shared(shapes, batch, self.replicas)
+                shapes = _share(shapes, batch, self.replicas)
             at_run = [tf.TensorSpec(shape, spec.dtype) for shape, spec in zip(shapes, specs, strict=True)]
 
             def replica(*tensors: Any) -> Any:
@@ -347,7 +347,7 @@ def _open_dims(specs: Sequence[Any]) -> list[tuple[int, int]]:
     ]
 
 
-def _shared(shapes: list[Any], batch: int, replicas: int) -> list[Any]:
+def _share(shapes: list[Any], batch: int, replicas: int) -> list[Any]:
     """One replica's shapes, of those of the global batch: its extent is that of the first axis of the first array."""
     return [[-(-batch // replicas), *shape[1:]] if shape and shape[0] == batch else shape for shape in shapes]
 

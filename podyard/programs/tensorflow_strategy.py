@@ -13,7 +13,7 @@ from podyard.programs import tensorflow_internals as internals
 from podyard.programs.tensorflow_internals import distribute_lib, validate_run_function
 
 if TYPE_CHECKING:
-    from podyard.programs.tensorflow_program import TpuSystem
+    from podyard.programs.tensorflow_system import TpuSystem
 
 
 def strategy_class(tf: Any, system: TpuSystem) -> Any:

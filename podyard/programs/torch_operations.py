@@ -23,7 +23,7 @@ def _binary(operation: str) -> Operation:
     return run
 
 
-def _reversed(operation: str) -> Operation:
+def _reverse(operation: str) -> Operation:
     return lambda w, a, to: _binary(operation)(w, [a[1], a[0]], to)
 
 
@@ -71,7 +71,7 @@ def _clamp(w: Writer, a: list[Any], to: Type) -> list[Value]:
     return [value]
 
 
-def _filled(number: float | None) -> Operation:
+def _fill(number: float | None) -> Operation:
     return lambda w, a, to: [w.constant(a[1] if number is None else number, to[0], to[1])]
 
 
@@ -79,14 +79,14 @@ def _to_same(w: Writer, a: list[Any], to: Type) -> list[Value]:
     return [w.cast(a[0], to)]
 
 
-def _copied(w: Writer, a: list[Any], to: Type) -> list[Value]:
+def _copy(w: Writer, a: list[Any], to: Type) -> list[Value]:
     return [w.cast(a[1], to)]
 
 
 # Shapes
 
 
-def _reshaped(w: Writer, a: list[Any], to: Type) -> list[Value]:
+def _reshape(w: Writer, a: list[Any], to: Type) -> list[Value]:
     return [w.reshape(a[0], to[0])]
 
 
@@ -94,7 +94,7 @@ def _axis(value: Value, axis: int) -> int:
     return axis % max(1, len(value.shape))
 
 
-def _transposed(w: Writer, a: list[Any], to: Type) -> list[Value]:  # noqa: ARG001
+def _transpose(w: Writer, a: list[Any], to: Type) -> list[Value]:  # noqa: ARG001
     order = list(range(len(a[0].shape)))
     one, other = (_axis(a[0], axis) for axis in (a[1:3] if len(a) > 2 else (0, 1)))
     if len(order) > 1:
@@ -102,11 +102,11 @@ def _transposed(w: Writer, a: list[Any], to: Type) -> list[Value]:  # noqa: ARG0
     return [w.transpose(a[0], order)]
 
 
-def _permuted(w: Writer, a: list[Any], to: Type) -> list[Value]:  # noqa: ARG001
+def _permute(w: Writer, a: list[Any], to: Type) -> list[Value]:  # noqa: ARG001
     return [w.transpose(a[0], [_axis(a[0], axis) for axis in a[1]])]
 
 
-def _sliced(w: Writer, a: list[Any], to: Type) -> list[Value]:
+def _slice(w: Writer, a: list[Any], to: Type) -> list[Value]:
     value, axis, begin, _end, step = [*a, *(None,) * 5][:5]
     axis = _axis(value, axis or 0)
     size = value.shape[axis]
@@ -120,7 +120,7 @@ def _part(w: Writer, value: Value, axis: int, begin: int, count: int, step: int 
     return w.slice(value, tuple(begins), tuple(ends), tuple(steps))
 
 
-def _selected(w: Writer, a: list[Any], to: Type) -> list[Value]:
+def _select(w: Writer, a: list[Any], to: Type) -> list[Value]:
     axis = _axis(a[0], a[1])
     return [w.reshape(_part(w, a[0], axis, a[2] % a[0].shape[axis], 1), to[0])]
 
@@ -137,17 +137,17 @@ def _unbound(w: Writer, a: list[Any], to: Type) -> list[Value]:
     return [w.reshape(_part(w, a[0], axis, number, 1), to[0]) for number in range(a[0].shape[axis])]
 
 
-def _joined(w: Writer, a: list[Any], to: Type) -> list[Value]:
+def _join(w: Writer, a: list[Any], to: Type) -> list[Value]:
     parts = [w.convert(one, to[1]) for one in a[0] if one.shape != (0,)]
     return [w.concatenate(parts, (a[1] if len(a) > 1 else 0) % len(to[0]))]
 
 
-def _stacked(w: Writer, a: list[Any], to: Type) -> list[Value]:
+def _stack(w: Writer, a: list[Any], to: Type) -> list[Value]:
     axis = (a[1] if len(a) > 1 else 0) % len(to[0])
     return [w.concatenate([w.reshape(one, (*one.shape[:axis], 1, *one.shape[axis:])) for one in a[0]], axis)]
 
 
-def _padded(w: Writer, a: list[Any], to: Type) -> list[Value]:
+def _pad(w: Writer, a: list[Any], to: Type) -> list[Value]:
     low, high = [0] * len(to[0]), [0] * len(to[0])
     for number in range(len(a[1]) // 2):
         low[-1 - number], high[-1 - number] = a[1][2 * number], a[1][2 * number + 1]
@@ -172,7 +172,7 @@ def _axes(value: Value, asked: Any) -> list[int]:
     return [_axis(value, axis) for axis in (asked if isinstance(asked, Sequence) else [asked])]
 
 
-def _reduced(operation: str, initial: float) -> Operation:
+def _reduce(operation: str, initial: float) -> Operation:
     def run(w: Writer, a: list[Any], to: Type) -> list[Value]:
         value = w.convert(a[0], to[1])
         axes = _axes(value, a[1] if len(a) > 1 else None)
@@ -182,7 +182,7 @@ def _reduced(operation: str, initial: float) -> Operation:
 
 
 def _mean(w: Writer, a: list[Any], to: Type) -> list[Value]:
-    (total,) = _reduced("add", 0.0)(w, a, to)
+    (total,) = _reduce("add", 0.0)(w, a, to)
     count = math.prod(a[0].shape) / max(1, math.prod(to[0]))
     return [w.binary("divide", total, w.constant(count, to[0], to[1]))]
 
@@ -226,7 +226,7 @@ def _argmax(w: Writer, a: list[Any], to: Type) -> list[Value]:
 
 def _largest(w: Writer, a: list[Any], to: Type) -> list[Value]:
     if len(a) == 1:
-        return _reduced("maximum", -math.inf)(w, a, to)
+        return _reduce("maximum", -math.inf)(w, a, to)
     largest, place = _where_largest(w, a[0], a[1])
     return [w.reshape(largest, to[0]), w.reshape(w.convert(place, "i64"), to[0])]
 
@@ -252,7 +252,7 @@ OPERATIONS: dict[str, Operation] = {
     "addcdiv": _with_product("divide"),
     "lerp": _between,
     "pow": _binary("power"),
-    "rsub": _reversed("subtract"),
+    "rsub": _reverse("subtract"),
     **{n: _unary(n) for n in ("sqrt", "rsqrt", "tanh", "abs", "sign", "floor", "ceil", "log", "erf")},
     **{n: _unary("not") for n in ("bitwise_not", "logical_not")},
     **{n: _unary(o) for n, o in (("exp", "exponential"), ("neg", "negate"), ("sigmoid", "logistic"))},
@@ -264,36 +264,36 @@ OPERATIONS: dict[str, Operation] = {
     "where": _where,
     "masked_fill": _masked_fill,
     "clamp": _clamp,
-    "copy": _copied,
-    **{n: _filled(0) for n in ("zeros", "zeros_like", "new_zeros", "zero", "empty", "empty_like", "empty_strided")},
-    **{n: _filled(0) for n in ("new_empty", "new_empty_strided")},
-    **{n: _filled(1) for n in ("ones", "ones_like", "new_ones")},
-    **{n: _filled(None) for n in ("full", "full_like", "fill")},
+    "copy": _copy,
+    **{n: _fill(0) for n in ("zeros", "zeros_like", "new_zeros", "zero", "empty", "empty_like", "empty_strided")},
+    **{n: _fill(0) for n in ("new_empty", "new_empty_strided")},
+    **{n: _fill(1) for n in ("ones", "ones_like", "new_ones")},
+    **{n: _fill(None) for n in ("full", "full_like", "fill")},
     "broadcast_in_dim": lambda w, a, to: [w.broadcast_in(a[0], to[0], a[2])],
     "convert_element_type": _to_same,
     "new_full": lambda w, a, to: [w.constant(a[2], to[0], to[1])],
     "scalar_tensor": lambda w, a, to: [w.constant(a[0], to[0], to[1])],
     "arange": lambda w, a, to: [w.iota(0, to[0], to[1])],  # noqa: ARG005
     **dict.fromkeys(("clone", "detach", "alias", "lift_fresh", "_to_copy", "expand", "contiguous"), _to_same),
-    **dict.fromkeys(("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "_reshape_alias"), _reshaped),
-    "t": _transposed,
-    "transpose": _transposed,
-    "permute": _permuted,
-    "slice": _sliced,
-    "select": _selected,
+    **dict.fromkeys(("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "_reshape_alias"), _reshape),
+    "t": _transpose,
+    "transpose": _transpose,
+    "permute": _permute,
+    "slice": _slice,
+    "select": _select,
     "split": _split,
     "split_with_sizes": _split,
     "unbind": _unbound,
-    "cat": _joined,
-    "stack": _stacked,
-    "constant_pad_nd": _padded,
+    "cat": _join,
+    "stack": _stack,
+    "constant_pad_nd": _pad,
     "tril": _triangle("GE"),
     "triu": _triangle("LE"),
-    "sum": _reduced("add", 0.0),
-    "amax": _reduced("maximum", -math.inf),
-    "amin": _reduced("minimum", math.inf),
-    "any": _reduced("or", 0),
-    "all": _reduced("and", 1),
+    "sum": _reduce("add", 0.0),
+    "amax": _reduce("maximum", -math.inf),
+    "amin": _reduce("minimum", math.inf),
+    "any": _reduce("or", 0),
+    "all": _reduce("and", 1),
     "mean": _mean,
     "linalg_vector_norm": _norm,
     "norm": _norm,

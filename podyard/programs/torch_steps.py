@@ -39,7 +39,7 @@ class _Ref(NamedTuple):
     element: str
 
 
-class _Node(NamedTuple):
+class _StepNode(NamedTuple):
     name: str
     arguments: list[Any]
     results: list[_Ref]
@@ -52,7 +52,7 @@ class StepRecording(TorchDispatchMode):  # type: ignore[misc]
         self._refs: dict[tuple[Any, ...], _Ref] = {}
         self._storages: dict[int, Any] = {}  # kept: their places must not be used again
         self._host: set[int] = set()  # storages
-        self._nodes: list[_Node] = []
+        self._nodes: list[_StepNode] = []
         self._roots: dict[int, _Ref] = {}
         self._results: list[tuple[Any, _Ref]] = []
         self._count = 0
@@ -147,7 +147,7 @@ class StepRecording(TorchDispatchMode):  # type: ignore[misc]
 
     def _add(self, name: str, arguments: list[Any], results: Sequence[Any]) -> None:
         refs = [self._new(one) for one in results]
-        self._nodes.append(_Node(name, arguments, refs))
+        self._nodes.append(_StepNode(name, arguments, refs))
         for one, ref in zip(results, refs, strict=True):
             self._bind(one, ref)
             if not one.is_meta:
@@ -230,7 +230,7 @@ class StepRecording(TorchDispatchMode):  # type: ignore[misc]
         alive = {ref.number: ref for tensor, ref in self._results if tensor() is not None}
         makers = {ref.number: node for node in self._nodes for ref in node.results}
         roots = {ref.number: ref for ref in (*self._roots.values(), *alive.values()) if ref.number in makers}
-        needed = self._needed(list(roots), makers)
+        needed = self._need(list(roots), makers)
         nodes = [node for node in self._nodes if any(ref.number in needed for ref in node.results)]
         if not nodes:
             return b"", [], []
@@ -247,7 +247,7 @@ class StepRecording(TorchDispatchMode):  # type: ignore[misc]
 
         for node in nodes:
             arguments = tree_map(value_of, node.arguments, is_leaf=lambda one: isinstance(one, _Ref))
-            for ref, value in zip(node.results, self._written(writer, node, arguments, uncovered), strict=False):
+            for ref, value in zip(node.results, self._write(writer, node, arguments, uncovered), strict=False):
                 if value is not None:
                     values[ref.number] = value
         notes = []
@@ -259,7 +259,7 @@ class StepRecording(TorchDispatchMode):  # type: ignore[misc]
         text = writer.module(name, [values[number] for number in results], self._devices, notes)
         return text.encode(), arguments_of, results
 
-    def _written(self, writer: Writer, node: _Node, arguments: list[Any], uncovered: dict[str, int]) -> list[Any]:
+    def _write(self, writer: Writer, node: _StepNode, arguments: list[Any], uncovered: dict[str, int]) -> list[Any]:
         first = node.results[0]
         if node.name not in OPERATIONS and node.name != "all_reduce":
             uncovered[node.name] = uncovered.get(node.name, 0) + 1
@@ -273,7 +273,7 @@ class StepRecording(TorchDispatchMode):  # type: ignore[misc]
             uncovered[node.name] = uncovered.get(node.name, 0) + 1
             return [writer.constant(0.0, ref.shape, ref.element) for ref in node.results]
 
-    def _needed(self, numbers: list[int], makers: dict[int, _Node]) -> set[int]:
+    def _need(self, numbers: list[int], makers: dict[int, _StepNode]) -> set[int]:
         found: set[int] = set()
         while numbers:
             number = numbers.pop()
@@ -291,7 +291,7 @@ def _extent(key: tuple[Any, ...]) -> tuple[int, int]:
     return offset, offset + 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
 
 
-class Steps:
+class TorchSteps:
     """The kinds of steps of one process. A kind is what the step moved to the device, and what it exchanged."""
 
     def __init__(self, recorder: Recorder, devices: int) -> None:
@@ -358,7 +358,7 @@ class Steps:
         return any(event in ("step", "reduced in place") for event in self._events)
 
     @contextlib.contextmanager
-    def paused(self) -> Iterator[StepRecording | None]:
+    def pause(self) -> Iterator[StepRecording | None]:
         """What happens here is not the device's."""
         recording, self._recording = self._recording, None
         if recording is None:

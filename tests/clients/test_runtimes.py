@@ -70,6 +70,6 @@ def test_what_is_installed_is_listed() -> None:
 def test_the_other_lock_files_can_be_had(software: Software) -> None:
     options = ("--dry-run", "--ignore-installed", "--no-deps", "--disable-pip-version-check", "--quiet")
     done = subprocess.run(
-        [sys.executable, "-m", "pip", "install", *options, *software.locked()], capture_output=True, text=True
+        [sys.executable, "-m", "pip", "install", *options, *software.lock_lines()], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr

@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, boxes: str) -> Path:
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory, boxes: str, folder: Path) -> Iterator[Stack]:
-    pip = write_wheels(tmp_path_factory.mktemp("wheels"), TENSORFLOW.locked())
+    pip = write_wheels(tmp_path_factory.mktemp("wheels"), TENSORFLOW.lock_lines())
     settings = {**pip, "PODYARD_BOXES": boxes, environments.FOLDER_VARIABLE: str(folder)}
     with open_stack(tmp_path_factory.mktemp("yard"), settings) as found:
         yield found

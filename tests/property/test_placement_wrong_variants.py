@@ -14,12 +14,12 @@ from podyard.hardware import torus
 from podyard.hardware.accelerator_types import AcceleratorType
 from podyard.hardware.topology import Shape
 from podyard.scheduler import placement, scoring, switched
-from podyard.scheduler.placement import Box, Takeable, cheapest_box, find_box
+from podyard.scheduler.placement import ChipBox, Takeable, cheapest_box, find_box
 from tests.property import placement_brute_force as brute_force
 
 SEEDS = range(12)
 COST_SEEDS = range(100)
-Find = Callable[[Sequence[Pod], Sequence[int], AcceleratorType], Box | None]
+Find = Callable[[Sequence[Pod], Sequence[int], AcceleratorType], ChipBox | None]
 
 
 @functools.cache
@@ -92,7 +92,7 @@ def one_step_beside(blocks: torus.Blocks, index: int) -> torus.Coordinate:
     return ((first + 1) % blocks.pod[0], *rest)
 
 
-def anywhere(pods: Sequence[Pod], free: Sequence[int], kind: AcceleratorType) -> Box | None:
+def anywhere(pods: Sequence[Pod], free: Sequence[int], kind: AcceleratorType) -> ChipBox | None:
     """Boxes of a torus start at any chip."""
     if brute_force.joins_cubes(pods[0], kind):
         return find_box(pods, free, kind)
@@ -101,11 +101,11 @@ def anywhere(pods: Sequence[Pod], free: Sequence[int], kind: AcceleratorType) ->
         origins = torus.free_origins(shape, free[0], turned)
         if origins:
             at = torus.coordinate_of(shape, (origins & -origins).bit_length() - 1)
-            return Box(pods[0].pod_id, at, turned, torus.box_mask(shape, at, turned), 0)
+            return ChipBox(pods[0].pod_id, at, turned, torus.box_mask(shape, at, turned), 0)
     return None
 
 
-def heals_what_is_broken(pods: Sequence[Pod], free: Sequence[int], kind: AcceleratorType) -> Box | None:
+def heals_what_is_broken(pods: Sequence[Pod], free: Sequence[int], kind: AcceleratorType) -> ChipBox | None:
     """A block is whole when most of it is free."""
     blocks = torus.blocks_of(pods[0].shape)
     for offset, full in zip(blocks.offset, blocks.full, strict=True):
@@ -118,7 +118,7 @@ def any_rotation(shape: Shape, pod: Shape) -> tuple[Shape, ...]:
     return tuple(t for t in torus.rotations(shape) if all(a <= b for a, b in zip(t, pod, strict=True)))
 
 
-def partial_blocks_only(self: placement.PodSpace, kind: AcceleratorType) -> tuple[placement.Score, Box] | None:
+def partial_blocks_only(self: placement.PodSpace, kind: AcceleratorType) -> tuple[placement.Score, ChipBox] | None:
     """Small slices never break a whole block."""
     found = BEST_SMALL(self, kind)
     return found if found is not None and found[0][0] == 0 else None
@@ -161,7 +161,7 @@ def test_a_wrong_search_is_caught(wrong: Find) -> None:
     assert is_caught(wrong)
 
 
-def counted_per_block(self: placement.IfAllGo, box: Box, below: int | None) -> placement.Priced | None:
+def counted_per_block(self: placement.IfAllGo, box: ChipBox, below: int | None) -> placement.Priced | None:
     """A slice counts once for each block in which it is in the way."""
     priced = PRICE(self, box, None)
     assert priced is not None
@@ -171,11 +171,11 @@ def counted_per_block(self: placement.IfAllGo, box: Box, below: int | None) -> p
     return dataclasses.replace(priced, cost=cost) if below is None or cost < below else None
 
 
-def first_place(self: placement.IfAllGo, box: Box, below: int | None) -> placement.Priced | None:
+def first_place(self: placement.IfAllGo, box: ChipBox, below: int | None) -> placement.Priced | None:
     return PRICE(self, box, None) if below is None else None
 
 
-def counted_by_slices(self: placement.IfAllGo, box: Box, below: int | None) -> placement.Priced | None:
+def counted_by_slices(self: placement.IfAllGo, box: ChipBox, below: int | None) -> placement.Priced | None:
     """Every slice costs the same."""
     priced = PRICE(self, box, None)
     assert priced is not None
@@ -183,7 +183,7 @@ def counted_by_slices(self: placement.IfAllGo, box: Box, below: int | None) -> p
     return dataclasses.replace(priced, cost=cost) if below is None or cost < below else None
 
 
-def every_other_place(self: placement.PodSpace, kind: AcceleratorType) -> Iterator[Box]:
+def every_other_place(self: placement.PodSpace, kind: AcceleratorType) -> Iterator[ChipBox]:
     return (box for number, box in enumerate(BOXES(self, kind)) if number % 2 == 0)
 
 

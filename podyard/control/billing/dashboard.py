@@ -27,7 +27,7 @@ from podyard.pricing import commitments, explore
 from podyard.pricing.amounts import parts_per_second, total
 from podyard.pricing.attribution import IDLE, Owned
 from podyard.pricing.bill import extend_to_hosts
-from podyard.pricing.explore import Bucket, Cells
+from podyard.pricing.explore import Cells, CostBucket
 
 # With more charges than this the forecast is made once a minute: it looks at all of them.
 FORECAST_EXACT_CHARGES = 5_000
@@ -75,7 +75,7 @@ def month_to_date(uow: UnitOfWork, found: Snapshot) -> MonthToDate:
     earlier = months.seconds_of(f"{last // 12:04d}-{last % 12 + 1:02d}", zone)
     then = min(earlier.stop, earlier.start + now - seconds.start)
     first, today = explore.local(seconds.start, zone).date(), explore.local(now - 1, zone).date()
-    days = explore.edges(Bucket.DAY, first, max(first, today), zone)
+    days = explore.edges(CostBucket.DAY, first, max(first, today), zone)
     by_day = _sums(found, days)
     before_then, rest = _sums(found, [earlier.start, then, earlier.stop])
     spent = sum(by_day)
@@ -91,7 +91,8 @@ def month_to_date(uow: UnitOfWork, found: Snapshot) -> MonthToDate:
         forecast=_forecast(found),
         rate=sum(of_now.values()),
         days=[
-            (explore.label(start, Bucket.DAY, zone), Amount(parts)) for start, parts in zip(days, by_day, strict=False)
+            (explore.label(start, CostBucket.DAY, zone), Amount(parts))
+            for start, parts in zip(days, by_day, strict=False)
         ],
         today=(now - days[-2]) / (days[-1] - days[-2]),
         nodes=_nodes(found, [seconds.start, seconds.stop], of_now),

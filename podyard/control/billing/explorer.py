@@ -20,7 +20,7 @@ from podyard.domain.usage import BilledNode, UsageRecord, by_labels
 from podyard.hardware.accelerator_types import parse
 from podyard.pricing import commitments, explore, invoicing
 from podyard.pricing.bill import extend_to_hosts
-from podyard.pricing.explore import Bucket, Cells, Row
+from podyard.pricing.explore import Cells, CostBucket, Row
 
 DIMENSIONS = ("project", "region", "zone", "generation", "type", "usage", "sku", "label", "user", "node", "job")
 COMMITMENT = "commitment"  # the group of what commitments cost themselves, which belongs to no node
@@ -38,7 +38,7 @@ class Question:
 
     first: date
     last: date
-    bucket: Bucket
+    bucket: CostBucket
     group: str
     where: tuple[tuple[str, str], ...] = ()
     by: str = BY_USE
@@ -66,16 +66,16 @@ def to_question(account: Account, as_of: PlatformTime, fields: Mapping[str, str]
     by = fields.get("by") or BY_USE
     if by not in (BY_USE, BY_INVOICE):
         raise invalid(f"unknown grouping {by[:40]!r}: use {BY_USE} or {BY_INVOICE}", "by")
-    bucket = fields.get("bucket") or Bucket.DAY
-    if bucket not in tuple(Bucket):
-        raise invalid(f"unknown bucket {bucket[:40]!r}: use {', '.join(Bucket)}", "bucket")
+    bucket = fields.get("bucket") or CostBucket.DAY
+    if bucket not in tuple(CostBucket):
+        raise invalid(f"unknown bucket {bucket[:40]!r}: use {', '.join(CostBucket)}", "bucket")
     pairs = dict.fromkeys(_filter(text) for text in where)
     if len(pairs) > WHERE_MAX or any(len(part) > VALUE_LENGTH_MAX for pair in pairs for part in pair):
         raise invalid(f"at most {WHERE_MAX} filters, of {VALUE_LENGTH_MAX} characters", "where")
     return Question(
         _day(fields.get("from"), first, "from"),
         _day(fields.get("to"), last, "to"),
-        Bucket.MONTH if by == BY_INVOICE else Bucket(bucket),
+        CostBucket.MONTH if by == BY_INVOICE else CostBucket(bucket),
         fields.get("group") or "type",
         tuple(pairs),
         by,

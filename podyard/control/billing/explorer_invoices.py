@@ -23,7 +23,7 @@ from podyard.domain.invoice import line_id
 from podyard.domain.principal import Principal
 from podyard.domain.usage import UsageRecord
 from podyard.pricing import commitments, explore
-from podyard.pricing.explore import BUCKETS_MAX, Bucket, Exact, Invoiced
+from podyard.pricing.explore import BUCKETS_MAX, CostBucket, Exact, Invoiced
 from podyard.pricing.invoicing import PARTS_PER_UNIT
 from podyard.pricing.sku import RateCard
 
@@ -38,8 +38,8 @@ def months_asked(asked: Question) -> list[str]:
     if asked.last < asked.first:
         raise invalid(f"the last day {asked.last} is before the first day {asked.first}", "to")
     count = (asked.last.year - asked.first.year) * 12 + asked.last.month - asked.first.month + 1
-    if count > BUCKETS_MAX[Bucket.MONTH]:
-        raise invalid(f"the period has {count} months: the maximum is {BUCKETS_MAX[Bucket.MONTH]}", "from")
+    if count > BUCKETS_MAX[CostBucket.MONTH]:
+        raise invalid(f"the period has {count} months: the maximum is {BUCKETS_MAX[CostBucket.MONTH]}", "from")
     found = [f"{asked.first:%Y-%m}"]
     while len(found) < count:
         found.append(months.following(found[-1]))

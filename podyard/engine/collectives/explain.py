@@ -120,7 +120,7 @@ class Colour:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Slice:
+class ExplainedSlice:
     """An all-reduce of `nbytes` per device on the chips of a slice. `plan` is what the TPU compiler picks and its
     modelled seconds. `frames` is empty where there are more than CHIPS_MAX chips."""
 
@@ -151,7 +151,7 @@ class Slice:
         return found
 
 
-Trace = Ring | Slice
+Trace = Ring | ExplainedSlice
 Table = tuple[tuple[str, ...], ...]  # the first line names the columns
 
 
@@ -179,7 +179,7 @@ def move_bytes(schedule: Schedule, nbytes: int, move: Move) -> int:
     return bounds[move.stop - 1][1] - bounds[move.first][0]
 
 
-def progress(found: Slice, frame: Frame) -> list[list[float]]:
+def progress(found: ExplainedSlice, frame: Frame) -> list[list[float]]:
     """[chip][colour]: of all the parts that the sums of a colour's chunks are to have, the share that the chip has."""
     chips, parts = found.kind.chip_count, found.parts
     shares = []
@@ -209,12 +209,12 @@ def direction(shape: tuple[int, ...], move: Move) -> tuple[int, int, bool]:
     return dimension, -1 if difference > 0 else 1, True
 
 
-def _slice(kind: AcceleratorType, nbytes: int) -> Slice:
+def _slice(kind: AcceleratorType, nbytes: int) -> ExplainedSlice:
     plan = all_reduce_plan(kind.name, nbytes)
     drawn = kind.chip_count <= CHIPS_MAX
     schedule = torus_all_reduce(kind.topology.shape, kind.topology.wrap) if drawn else None
     frames = tuple(_frames(schedule)) if schedule is not None else ()
-    return Slice(kind, nbytes, plan, _colours(kind, nbytes), schedule, frames)
+    return ExplainedSlice(kind, nbytes, plan, _colours(kind, nbytes), schedule, frames)
 
 
 def _colours(kind: AcceleratorType, nbytes: int) -> tuple[Colour, ...]:
@@ -256,7 +256,11 @@ def headline(trace: Trace, frame: Frame) -> str:
 def sentences(trace: Trace, frame: Frame) -> list[str]:
     """What moves in a step, in words: one line for all of a ring, one for each colour of a slice."""
     if not frame.moves:
-        names = [f"{colour.name}: nothing moves yet." for colour in trace.colours] if isinstance(trace, Slice) else []
+        names = (
+            [f"{colour.name}: nothing moves yet." for colour in trace.colours]
+            if isinstance(trace, ExplainedSlice)
+            else []
+        )
         return names or ["Nothing moves yet."]
     if isinstance(trace, Ring):
         each = f"Each rank sends {_sizes(trace.schedule, trace.nbytes, frame.moves)} to the next one, which "
@@ -321,7 +325,7 @@ def orders_table(ring: Ring) -> Table:
     return (("chunk", "order of the ranks"), *lines)
 
 
-def phases_table(found: Slice) -> Table:
+def phases_table(found: ExplainedSlice) -> Table:
     """Every phase of every colour with what it moves and its modelled seconds."""
     lines = [("colour", "share", "phase", "chips", "wraps", "of the array", "sent per chip", "hops", "from", "takes")]
     for colour in found.colours:
@@ -344,7 +348,7 @@ def as_text(trace: Trace) -> str:
         lines += textwrap.wrap(fact, TEXT_COLUMNS, subsequent_indent="  ")
     table = orders_table(trace) if isinstance(trace, Ring) else phases_table(trace)
     lines += ["", *_align(table)] if len(table) > 1 else []
-    if isinstance(trace, Slice) and trace.frames[1:]:
+    if isinstance(trace, ExplainedSlice) and trace.frames[1:]:
         lines += ["", *textwrap.wrap(_MAP_KEY, TEXT_COLUMNS)]
     for frame in trace.frames[0 if isinstance(trace, Ring) else 1 :]:
         lines += ["", headline(trace, frame), *(f"  {line}" for line in sentences(trace, frame))]
@@ -409,7 +413,7 @@ def _ring_rows(ring: Ring, frame: Frame) -> list[str]:
     return _align(tuple(lines))
 
 
-def _maps(found: Slice, frame: Frame) -> list[str]:
+def _maps(found: ExplainedSlice, frame: Frame) -> list[str]:
     """For every colour a map of the chips, a block a layer, with an arrow for each message."""
     lines: list[str] = []
     for colour, moves in zip(found.colours, found.moves_by_colour(frame), strict=True):

@@ -14,9 +14,9 @@ from podyard.engine import film
 from podyard.engine.collectives.explain import (
     DIMENSIONS,
     Colour,
+    ExplainedSlice,
     Frame,
     Ring,
-    Slice,
     Table,
     Trace,
     coordinates,
@@ -158,7 +158,7 @@ class _SlicePicture:
 
     label = "The chips of the slice"
 
-    def __init__(self, found: Slice) -> None:
+    def __init__(self, found: ExplainedSlice) -> None:
         self.found = found
         self.shape = found.kind.topology.shape
         self.rows, self.columns, self.layers = (*self.shape, 1)[:3]
@@ -290,12 +290,12 @@ def _more(trace: Trace) -> tuple[str, str]:
     return _time_line(trace), _table("Phases and their modelled time", phases_table(trace), _part(trace))
 
 
-def _part(found: Slice) -> str:
+def _part(found: ExplainedSlice) -> str:
     """The class of what a step lights up, where there are steps."""
     return "part" if found.frames else ""
 
 
-def _time_line(found: Slice) -> str:
+def _time_line(found: ExplainedSlice) -> str:
     """A line a colour, in percent of the whole, so that it is as wide as there is room."""
     whole = found.plan.seconds
     lines = []

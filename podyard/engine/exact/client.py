@@ -138,7 +138,7 @@ class ExactCompiler:
         self._idle_seconds = idle_seconds
         self._clock = OsClock()
         self._turn = threading.Lock()
-        self._worker: _Worker | None = None
+        self._worker: _ExactWorker | None = None
 
     def forget(self) -> None:
         """Gives the worker up without ending it: in a child process after a fork it is the parent's."""
@@ -186,7 +186,7 @@ class ExactCompiler:
             self._end()
         try:
             if self._worker is None:
-                self._worker = _Worker(self._command, _locks(self._lock_folder), limit)
+                self._worker = _ExactWorker(self._command, _locks(self._lock_folder), limit)
                 threading.Thread(target=self._watch, args=(self._worker,), daemon=True).start()
             answer = self._worker.ask(request, limit)
         except BaseException:
@@ -197,7 +197,7 @@ class ExactCompiler:
             self._end()
         return answer
 
-    def _watch(self, worker: _Worker) -> None:
+    def _watch(self, worker: _ExactWorker) -> None:
         """Ends the worker when it is idle for too long, or idle while another process waits."""
         while True:
             self._clock.sleep(_WATCH_SECONDS)
@@ -236,7 +236,7 @@ class _Limit:
         )
 
 
-class _Worker:
+class _ExactWorker:
     """A worker process. Its standard streams for input and output are one end of a socket pair: a socket has
     time limits both ways. It inherits the descriptor of the machine's lock, which so is free when it is dead."""
 

@@ -140,14 +140,14 @@ class _Compiler:
                 build.use_spmd_partitioning = len(devices) > 1
                 build.use_shardy_partitioner = "sdy." in text
                 # As JAX asks for it: what the module says nothing about is split as it suits the compiler.
-                build.allow_spmd_sharding_propagation_to_parameters = _unsharded(module, "arg_attrs")
-                build.allow_spmd_sharding_propagation_to_output = _unsharded(module, "res_attrs")
+                build.allow_spmd_sharding_propagation_to_parameters = _without_shardings(module, "arg_attrs")
+                build.allow_spmd_sharding_propagation_to_output = _without_shardings(module, "res_attrs")
                 return devices[0].client.compile(module, self._device_list(tuple(devices)), settings)
             except (TypeError, AttributeError) as error:
                 raise _translate(error) from error
 
 
-def _unsharded(module: Any, attributes: str) -> list[bool]:
+def _without_shardings(module: Any, attributes: str) -> list[bool]:
     """Which arguments or results of the module's main function say nothing of how they are split."""
     main = next(op for op in module.body.operations if getattr(op, "sym_name", None) and op.sym_name.value == "main")
     values = main.type.inputs if attributes == "arg_attrs" else main.type.results

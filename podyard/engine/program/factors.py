@@ -39,7 +39,7 @@ class Rule:
     blocked: set[int] = dataclasses.field(default_factory=set)
 
 
-class _Builder:
+class _FactorBuilder:
     def __init__(self, operands: Sequence[Shape], results: Sequence[Shape]) -> None:
         self.shapes = [*operands, *results]
         self.first = len(operands)
@@ -75,12 +75,12 @@ class _Builder:
 
 
 _PLAIN = ("reshape", "transpose")
-_Read = Callable[[_Builder, HloOperation], None]
+_Read = Callable[[_FactorBuilder, HloOperation], None]
 
 
 def rule_of(operation: HloOperation, operands: Sequence[Shape], results: Sequence[Shape]) -> Rule:
     """Of an operation without a rule: its same-sized dimensions, as of an element-wise one."""
-    builder = _Builder(operands, results)
+    builder = _FactorBuilder(operands, results)
     rule = _RULES.get(operation.opcode)
     if rule is not None:
         rule(builder, operation)
@@ -98,7 +98,7 @@ def has_rule(operation: HloOperation, operands: Sequence[Shape], results: Sequen
     return operation.opcode in _RULES or (bool(results) and all(shape in ((), results[0]) for shape in operands))
 
 
-def _broadcast(builder: _Builder, operation: HloOperation) -> None:
+def _broadcast(builder: _FactorBuilder, operation: HloOperation) -> None:
     source, dims = builder.shapes[0], operation.ints("dims")
     for dimension, size in enumerate(builder.shapes[-1]):
         places = [(1, dimension)]
@@ -108,12 +108,12 @@ def _broadcast(builder: _Builder, operation: HloOperation) -> None:
     builder.rule.is_plain = math.prod(source) == math.prod(builder.shapes[-1])  # only dimensions of one are new
 
 
-def _transpose(builder: _Builder, operation: HloOperation) -> None:
+def _transpose(builder: _FactorBuilder, operation: HloOperation) -> None:
     for place, dimension in enumerate(operation.ints("dims")):
         builder.add(builder.shapes[0][dimension], Factor.PASS, (0, dimension), (1, place))
 
 
-def _reshape(builder: _Builder, _: HloOperation) -> None:
+def _reshape(builder: _FactorBuilder, _: HloOperation) -> None:
     """Factors are the stretches between the places where both shapes are cut, as far as they divide each other."""
     source, made = builder.shapes[:2]
     place, other = len(source), len(made)
@@ -137,7 +137,7 @@ def _reshape(builder: _Builder, _: HloOperation) -> None:
         builder.add(size, Factor.PASS, *places)
 
 
-def _reduce(builder: _Builder, operation: HloOperation) -> None:
+def _reduce(builder: _FactorBuilder, operation: HloOperation) -> None:
     dims, count, made = operation.ints("dims"), len(builder.shapes) - builder.first, 0
     for dimension, size in enumerate(builder.shapes[0]):
         same = [t for t in range(builder.first) if builder.shapes[t] == builder.shapes[0]]
@@ -148,7 +148,7 @@ def _reduce(builder: _Builder, operation: HloOperation) -> None:
         builder.add(size, Factor.SUM if dimension in dims else Factor.PASS, *places)
 
 
-def _dot(builder: _Builder, operation: HloOperation) -> None:
+def _dot(builder: _FactorBuilder, operation: HloOperation) -> None:
     left, right = builder.shapes[:2]
     batching = list(zip(operation.ints("lhs_batching"), operation.ints("rhs_batching"), strict=True))
     contracting = list(zip(operation.ints("lhs_contracting"), operation.ints("rhs_contracting"), strict=True))
@@ -166,7 +166,7 @@ def _dot(builder: _Builder, operation: HloOperation) -> None:
         builder.add(left[lhs], Factor.SUM, (0, lhs), (1, rhs))
 
 
-def _convolution(builder: _Builder, operation: HloOperation) -> None:
+def _convolution(builder: _FactorBuilder, operation: HloOperation) -> None:
     left, kernel, made = builder.shapes[:3]
     lhs, kernel_dims, out = (operation.ints(name) for name in ("lhs_dims", "kernel_dims", "out_dims"))
     if operation.int("batch_group_count", 1) == 1:
@@ -191,13 +191,13 @@ def _same(otherwise: Factor) -> _Read:
     return lambda builder, _: builder.alike(otherwise=otherwise)
 
 
-def _windowed(builder: _Builder, operation: HloOperation) -> None:
+def _of_window(builder: _FactorBuilder, operation: HloOperation) -> None:
     window = operation.ints("window")
     builder.alike({d: Factor.WHOLE for d, size in enumerate(window) if size > 1}, otherwise=Factor.SHIFT)
 
 
 def _along(name: str) -> _Read:
-    def read(builder: _Builder, operation: HloOperation) -> None:
+    def read(builder: _FactorBuilder, operation: HloOperation) -> None:
         dims = operation.ints(name) or (operation.int(name, -1),)
         rank = len(builder.shapes[builder.first])
         builder.alike({dimension % rank: Factor.WHOLE for dimension in dims} if rank else None)
@@ -205,12 +205,12 @@ def _along(name: str) -> _Read:
     return read
 
 
-def _sliced(builder: _Builder, _: HloOperation) -> None:
+def _of_slice(builder: _FactorBuilder, _: HloOperation) -> None:
     """Neighbours exchange edges where a part is taken; a part of a few is taken by all."""
     builder.alike(otherwise=Factor.SHIFT)
 
 
-def _concatenate(builder: _Builder, operation: HloOperation) -> None:
+def _concatenate(builder: _FactorBuilder, operation: HloOperation) -> None:
     dim, made = operation.int("dim"), builder.shapes[-1]
     tensors = range(len(builder.shapes))
     for dimension, size in enumerate(made):
@@ -218,7 +218,7 @@ def _concatenate(builder: _Builder, operation: HloOperation) -> None:
         builder.add(size, kind, *((tensor, dimension) for tensor in tensors))
 
 
-def _update(builder: _Builder, _: HloOperation) -> None:
+def _update(builder: _FactorBuilder, _: HloOperation) -> None:
     """An array, what is put into it, and where."""
     into, put = builder.shapes[0], builder.shapes[1]
     for dimension, size in enumerate(into):
@@ -229,7 +229,7 @@ def _update(builder: _Builder, _: HloOperation) -> None:
             builder.add(put[dimension], Factor.WHOLE, (1, dimension))
 
 
-def _pairs(builder: _Builder, _: HloOperation) -> None:
+def _pairs(builder: _FactorBuilder, _: HloOperation) -> None:
     """Each operand becomes a result."""
     for tensor in range(min(builder.first, len(builder.shapes) - builder.first)):
         for dimension, size in enumerate(builder.shapes[tensor]):
@@ -242,7 +242,7 @@ def _numbers_of(operation: HloOperation, *names: str) -> list[tuple[int, ...]]:
     return [flat_ints(numbers.get(name)) if isinstance(numbers, dict) else () for name in names]
 
 
-def _gather(builder: _Builder, operation: HloOperation) -> None:
+def _gather(builder: _FactorBuilder, operation: HloOperation) -> None:
     source, indices, made = builder.shapes[0], builder.shapes[1], builder.shapes[-1]
     offset, collapsed, batching, own, vector = _numbers_of(
         operation, "offset_dims", "collapsed_slice_dims", "operand_batching_dims", "start_indices_batching_dims",
@@ -269,7 +269,7 @@ def _gather(builder: _Builder, operation: HloOperation) -> None:
         builder.add(source[dimension], Factor.SUM, (0, dimension))
 
 
-def _scatter(builder: _Builder, operation: HloOperation) -> None:
+def _scatter(builder: _FactorBuilder, operation: HloOperation) -> None:
     count = (builder.first - 1) // 2 or 1
     source, indices, updates = builder.shapes[0], builder.shapes[count], builder.shapes[count + 1]
     window, inserted, batching, own, vector = _numbers_of(
@@ -296,10 +296,10 @@ def _scatter(builder: _Builder, operation: HloOperation) -> None:
         builder.add(source[dimension], Factor.HELD, *((tensor, dimension) for tensor in tensors))
 
 
-def _batched(kept: int) -> _Read:
+def _with_batches(kept: int) -> _Read:
     """Of linear algebra: all but the last dimensions."""
 
-    def read(builder: _Builder, _: HloOperation) -> None:
+    def read(builder: _FactorBuilder, _: HloOperation) -> None:
         rank = len(builder.shapes[builder.first])
         builder.alike(dict.fromkeys(range(max(0, rank - kept), rank), Factor.WHOLE))
 
@@ -309,9 +309,10 @@ def _batched(kept: int) -> _Read:
 _RULES: dict[str, _Read] = {
     "broadcast_in_dim": _broadcast, "transpose": _transpose, "reshape": _reshape, "reduce": _reduce,
     "dot_general": _dot, "convolution": _convolution, "gather": _gather, "scatter": _scatter,
-    "concatenate": _concatenate, "dynamic_update_slice": _update, "pad": _sliced, "slice": _sliced,
+    "concatenate": _concatenate, "dynamic_update_slice": _update, "pad": _of_slice, "slice": _of_slice,
     "dynamic_slice": _same(Factor.WHOLE), "reverse": _along("dims"), "sort": _along("dim"), "top_k": _along("axis"),
-    "reduce_window": _windowed, "select_and_scatter": _windowed, "fft": _batched(3), "cholesky": _batched(2),
-    "triangular_solve": _batched(2), "cumsum": _along("axis"), "all_gather": _same(Factor.WHOLE),
+    "reduce_window": _of_window, "select_and_scatter": _of_window, "fft": _with_batches(3),
+    "cholesky": _with_batches(2),
+    "triangular_solve": _with_batches(2), "cumsum": _along("axis"), "all_gather": _same(Factor.WHOLE),
     "optimization_barrier": _pairs, "reduce_scatter": _same(Factor.WHOLE), "all_to_all": _same(Factor.WHOLE),
 }  # fmt: skip

@@ -21,7 +21,7 @@ from podyard.engine.program.attributes import jax_precision
 from podyard.engine.program.branches import chosen_branches
 from podyard.engine.program.doubts import Doubt
 from podyard.engine.program.ir import DTYPE_BYTES, Body, HloOperation, Program, TensorType, values_read
-from podyard.engine.program.lowered import lowered, renumbered, whole_program
+from podyard.engine.program.lowered import lower_equation, renumber, whole_program
 from podyard.engine.program.placements import Placements, place_of
 from podyard.engine.program.shardings import PLACED, Sharding
 
@@ -94,7 +94,7 @@ _REFERENCES = frozenset({
 def program_of_jaxpr(closed: ClosedJaxpr, argument_shardings: Sequence[Any] = ()) -> Program:
     """The program of a traced function. Raises PodyardError UNIMPLEMENTED for element types that TPUs do not have."""
     try:
-        return _Reader().program(closed, argument_shardings)
+        return _JaxprReader().program(closed, argument_shardings)
     except _HasReferences:
         program, places = whole_program(closed), Placements()
         for place, sharding in enumerate(argument_shardings):
@@ -106,7 +106,7 @@ class _HasReferences(Exception):
     """A program that only JAX can bring to operations without side effects."""
 
 
-class _Reader:
+class _JaxprReader:
     def __init__(self) -> None:
         self.types: list[TensorType] = []
         self.shared: dict[int, int] = {}
@@ -206,7 +206,7 @@ class _Reader:
         if rule is not None:
             rule(self, eqn, operands, scope, operations)
             return
-        if not _is_plain(eqn) and self._lowered(eqn, operands, scope, operations):
+        if not _is_plain(eqn) and self._lower(eqn, operands, scope, operations):
             return
         results = tuple(self._define(scope, variable) for variable in eqn.outvars)
         opcode, own = _plain(eqn)
@@ -217,14 +217,12 @@ class _Reader:
             operands = [self._spread(operand, self.types[results[0]], operations) for operand in operands]
         operations.append(HloOperation(opcode, tuple(operands), results, attributes, where=name))
 
-    def _lowered(
-        self, eqn: JaxprEqn, operands: list[int], scope: dict[Any, int], operations: list[HloOperation]
-    ) -> bool:
+    def _lower(self, eqn: JaxprEqn, operands: list[int], scope: dict[Any, int], operations: list[HloOperation]) -> bool:
         """The operations that JAX lowers the equation to; whether it does."""
-        program = lowered(eqn)
+        program = lower_equation(eqn)
         if program is None:
             return False
-        body = renumbered(program, operands, len(self.types), eqn.primitive.name)
+        body = renumber(program, operands, len(self.types), eqn.primitive.name)
         self.types += program.types
         self.places.doubts += program.doubts
         operations += body.operations
@@ -377,8 +375,9 @@ class _Reader:
         operations.append(HloOperation("reshape", (value,), (result,), {}, where="reshape"))
 
 
-_RULES: dict[str, Callable[[_Reader, JaxprEqn, list[int], dict[Any, int], list[HloOperation]], None]] = {
-    "scan": _Reader.scan, "while": _Reader.while_loop, "cond": _Reader.cond, "reshape": _Reader.reshape,
+_RULES: dict[str, Callable[[_JaxprReader, JaxprEqn, list[int], dict[Any, int], list[HloOperation]], None]] = {
+    "scan": _JaxprReader.scan, "while": _JaxprReader.while_loop, "cond": _JaxprReader.cond,
+    "reshape": _JaxprReader.reshape,
 }  # fmt: skip
 
 

@@ -18,7 +18,7 @@ _kept: dict[object, Program | None] = {}
 _KEPT_MAX = 1024
 
 
-def lowered(eqn: JaxprEqn) -> Program | None:
+def lower_equation(eqn: JaxprEqn) -> Program | None:
     """The program of one equation, with a parameter for each of its operands; None where JAX has no lowering of it for
     TPUs. Raises PodyardError UNIMPLEMENTED for element types that TPUs do not have."""
     avals = tuple(atom.aval for atom in eqn.invars)
@@ -53,7 +53,7 @@ def _text(function: Callable[..., Any], avals: Sequence[Any]) -> str:
     return str(jax.jit(function, keep_unused=True).trace(*shapes).lower(lowering_platforms=("tpu",)).as_text())
 
 
-def renumbered(program: Program, operands: list[int], offset: int, where: str) -> Body:
+def renumber(program: Program, operands: list[int], offset: int, where: str) -> Body:
     """The body of `program` with `operands` for its parameters and all other values raised by `offset`."""
     given = dict(zip(program.body.parameters, operands, strict=True))
     return _renumber(program.body, functools.partial(_number, given, offset), where)

@@ -160,11 +160,11 @@ class _Partitioner:
             operands = tuple(on_the_way if one == value else one for one in operands)
         self.detours.clear()
         taken = [
-            self._bring(value, self._needed(rule, tensor, found), self.operations, operation.where, operation)
+            self._bring(value, self._need(rule, tensor, found), self.operations, operation.where, operation)
             for tensor, value in enumerate(operands)
         ]
         self._exchange_edges(operation, rule, found, taken)
-        computed = [self._needed(rule, len(operands) + place, found) for place in range(len(results))]
+        computed = [self._need(rule, len(operands) + place, found) for place in range(len(results))]
         made = [
             value
             if not sums and dims[len(operands) + place] == computed[place]
@@ -198,7 +198,7 @@ class _Partitioner:
         )
         return made
 
-    def _needed(self, rule: Rule, tensor: int, found: dict[int, Axes]) -> Dims:
+    def _need(self, rule: Rule, tensor: int, found: dict[int, Axes]) -> Dims:
         return tuple(dimension_axes(self.mesh, factors, rule.sizes, found) for factors in rule.tensors[tensor])
 
     def _project(self, rule: Rule, tensor: int, dims: Dims) -> dict[int, Axes]:
@@ -266,7 +266,7 @@ class _Partitioner:
         held = {axis for axes in places.values() for axis in axes}
         is_met = rows and any(not held.isdisjoint(axes) for axes in split.values())
         if is_met and not is_scatter and self._nbytes(operation.operands[0]) != self._nbytes(looked_up):
-            self.detours[operation.operands[at]] = self._needed(rule, at, split)
+            self.detours[operation.operands[at]] = self._need(rule, at, split)
             split = {factor: () if not held.isdisjoint(axes) else axes for factor, axes in split.items()}
         used = {axis for axes in split.values() for axis in axes}
         places = {factor: axes for factor, axes in places.items() if used.isdisjoint(axes)}

@@ -263,7 +263,7 @@ class Propagation:
         for tensor in (*tensors[count:], *tensors[:count]):
             for _, _, _, factor, axes in ranked:
                 has = found[tensor].get(factor, ())
-                more = self._extended(node, tensor, factor, axes, found[tensor], left[tensor])
+                more = self._extend(node, tensor, factor, axes, found[tensor], left[tensor])
                 if rule.is_plain and tensor < count:
                     for result in found[count:]:
                         made = result.get(factor, ())
@@ -309,7 +309,7 @@ class Propagation:
             may_grow = may_grow and way == _BOTH
         return axes
 
-    def _extended(
+    def _extend(
         self, node: _Node, tensor: int, factor: int, axes: Axes, found: dict[int, Axes], left: dict[int, Axes]
     ) -> Axes:
         """As many of the axes as a factor of one array can have, by the array's other axes and its shape."""

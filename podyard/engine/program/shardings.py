@@ -129,7 +129,7 @@ class ShardingReader:
         if stripped.startswith("{manual"):
             return Sharding(((),) * rank, manual=tuple(range(len(self.mesh.sizes))))
         tiles = _TILES.search(stripped)
-        found = self._tiled(stripped, tiles) if tiles else self._named(stripped)
+        found = self._by_tiles(stripped, tiles) if tiles else self._by_names(stripped)
         if found is None and (tiles or "maximal" in stripped):
             self.problem = self.problem or f"{stripped[:80]} is not read"
         if found is not None and not found.fits(rank):
@@ -137,7 +137,7 @@ class ShardingReader:
             return None
         return found
 
-    def _named(self, text: str) -> Sharding | None:
+    def _by_names(self, text: str) -> Sharding | None:
         name, inline = _MESH_NAME.search(text), _MESH_INLINE.search(text)
         if name is None and inline is None:
             return None
@@ -173,7 +173,7 @@ class ShardingReader:
             axes += found or ()
         return tuple(axes)
 
-    def _tiled(self, text: str, tiles: re.Match[str]) -> Sharding | None:
+    def _by_tiles(self, text: str, tiles: re.Match[str]) -> Sharding | None:
         extents = _numbers(tiles[1])
         order = self._tile_order(tiles, math.prod(extents))
         if order is None:

@@ -11,11 +11,11 @@ from podyard.engine.program.ir import Body, HloOperation, Program, outer_values,
 
 def scatter_into_sums(program: Program) -> Program:
     """`add(scatter(zeros, ...), x)` is `scatter(x, ...)` where nothing else reads what was scattered."""
-    body = _simplified(program, program.body)
+    body = _simplify(program, program.body)
     return program if body is program.body else dataclasses.replace(program, body=body)
 
 
-def _simplified(program: Program, body: Body) -> Body:
+def _simplify(program: Program, body: Body) -> Body:
     makers = {value: operation for operation in body.operations for value in operation.results}
     reads = Counter(body.results)
     for operation in body.operations:

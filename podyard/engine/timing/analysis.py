@@ -279,7 +279,7 @@ class _Analysis:
 
     def _bytes(self, kernel: Kernel, pricer: Pricer) -> float:
         """What really crosses the HBM bus: operands and results as they lie in memory, without what stays on chip."""
-        touched, tiling = pricer.touched(kernel), self.costs.tiling
+        touched, tiling = pricer.touch(kernel), self.costs.tiling
         moved = 0.0
         for value in kernel.inputs:
             if not pricer.is_near(value):

@@ -19,8 +19,8 @@ _SPREADING = ("broadcast_in_dim", "reshape", "maximum", "convert")
 
 def with_attention(program: Program, body: Body, own_softmax: bool) -> Body:
     """The body with such attentions as single operations: of query, key and value, or of scores and value."""
-    finder = _Finder(program, body, own_softmax)
-    operations = [finder.replaced(operation) for operation in body.operations]
+    finder = _AttentionFinder(program, body, own_softmax)
+    operations = [finder.replacement(operation) for operation in body.operations]
     same = all(new is old for new, old in zip(operations, body.operations, strict=True))
     return body if same else dataclasses.replace(body, operations=operations)
 
@@ -31,7 +31,7 @@ def attention_flops(program: Program, operation: HloOperation) -> int:
     return 2 * program.types[operation.results[0]].size * length * (len(operation.operands) - 1)
 
 
-class _Finder:
+class _AttentionFinder:
     def __init__(self, program: Program, body: Body, own_softmax: bool) -> None:
         self.types = program.types
         self.own_softmax = own_softmax
@@ -39,7 +39,7 @@ class _Finder:
         inner = [value for step in body.operations for one in step.bodies for value in outer_values(one)]
         self.uses = Counter([*body.results, *inner, *(v for step in body.operations for v in step.operands)])
 
-    def replaced(self, product: HloOperation) -> HloOperation:
+    def replacement(self, product: HloOperation) -> HloOperation:
         scores = self._scores(product) if self._is_batched(product, -2) else None
         if scores is None:
             return product
@@ -76,17 +76,17 @@ class _Finder:
         share = self.made.get(self._through(product.operands[0], ("convert",)))
         if share is None or share.opcode != "divide" or self.uses[share.results[0]] != 1:
             return None
-        power, total = self.made.get(share.operands[0]), self._reduced(share.operands[1])
+        power, total = self.made.get(share.operands[0]), self._reduction(share.operands[1])
         if power is None or power.opcode != "exponential" or total != power.results[0] or self.uses[total] != 2:
             return None
         rest = self.made.get(power.operands[0])
-        if rest is None or rest.opcode != "subtract" or self._reduced(rest.operands[1]) != rest.operands[0]:
+        if rest is None or rest.opcode != "subtract" or self._reduction(rest.operands[1]) != rest.operands[0]:
             return None
         scores = rest.operands[0]
         whole = all(extent % LANES == 0 for extent in self.types[scores].shape[-2:])
         return scores if whole and self.uses[scores] == 2 else None
 
-    def _reduced(self, value: int) -> int | None:
+    def _reduction(self, value: int) -> int | None:
         """What is reduced over its last axis, and spread over it again."""
         step = self.made.get(value)
         while step is not None and step.opcode in _SPREADING:

@@ -90,7 +90,7 @@ def depthwise_cycles(program: Program, anchor: HloOperation, costs: CostModel) -
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Groups:
+class ConvolutionGroups:
     """Copies around a convolution in groups, or the gradient of its kernel. `turned`: arrays that are copied until this
     axis lies in lanes (examples, with the features of one group in sublanes). `apart`: what a result is copied to whose
     lanes have the features of one group: tiles of groups and features. `padded`: tiles of arrays that are copied once
@@ -101,7 +101,7 @@ class Groups:
     padded: dict[int, TensorType] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def of(cls, program: Program, anchor: HloOperation, tiling: Tiling) -> Groups | None:
+    def of(cls, program: Program, anchor: HloOperation, tiling: Tiling) -> ConvolutionGroups | None:
         """None for a convolution that has no groups, or groups of one feature."""
         conv = Convolution.of(program, anchor, tiling)
         if conv.groups == 1 or (anchor.int("batch_group_count", 1) > 1 and conv.batch == 1):
@@ -113,14 +113,14 @@ class Groups:
         if anchor.int("batch_group_count", 1) > 1:
             if conv.has_features_in_lanes:
                 turned[anchor.operands[0]] = lhs_dims[1]
-                padded |= _filled_up(program, anchor.operands[0], conv.batch, lhs_dims[1])
+                padded |= _fill_up(program, anchor.operands[0], conv.batch, lhs_dims[1])
             if not conv.has_weights_in_order:
                 turned[anchor.operands[1]] = kernel_dims[0]
-                padded |= _filled_up(program, anchor.operands[1], conv.out_features, kernel_dims[0])
+                padded |= _fill_up(program, anchor.operands[1], conv.out_features, kernel_dims[0])
             return cls(turned, None, padded)
         if not conv.has_features_in_lanes:
             turned[anchor.operands[0]] = lhs_dims[0]
-            padded |= _filled_up(program, anchor.operands[0], conv.in_features, lhs_dims[0])
+            padded |= _fill_up(program, anchor.operands[0], conv.in_features, lhs_dims[0])
         if not conv.keeps_weights:
             turned[anchor.results[0]] = out_dims[0]
             return cls(turned, None, padded)
@@ -128,7 +128,7 @@ class Groups:
         return cls(turned, TensorType((rows, -(-conv.out_features // LANES) * LANES), result.dtype))
 
 
-def _filled_up(program: Program, value: int, features: int, lane_axis: int) -> dict[int, TensorType]:
+def _fill_up(program: Program, value: int, features: int, lane_axis: int) -> dict[int, TensorType]:
     """The tiles of an array with these lanes, one for the features of each group; empty where groups fill tiles."""
     type_ = program.types[value]
     if features >= SUBLANES:
@@ -163,7 +163,7 @@ class Convolution:
         result = program.types[anchor.results[0]]
         lhs_dims, kernel_dims, out_dims = (anchor.ints(name) for name in ("lhs_dims", "kernel_dims", "out_dims"))
         of_batch = anchor.int("batch_group_count", 1)
-        # Groups of one feature are run as one convolution of few features.
+        # ConvolutionGroups of one feature are run as one convolution of few features.
         of_features = anchor.int("feature_group_count", 1) if kernel.shape[kernel_dims[0]] > 1 else 1
         groups = max(of_batch, of_features)
         batch, in_features = left.shape[lhs_dims[0]] // of_batch, kernel.shape[kernel_dims[0]]

@@ -408,7 +408,7 @@ def beside_their_old(body: Body, fused: Fused, pricer: Pricer) -> set[int]:
         for value in set(kernel.outputs) & (old.keys() - fused.in_place.keys()):
             made = pricer.program.producer(value)
             adds = made is not None and made.opcode == "add" and old[value] in map(pricer.resolve, made.operands)
-            in_place = adds and old[value] not in pricer.multiplied(kernel)
+            in_place = adds and old[value] not in pricer.multiplied_operands(kernel)
             reads = kernel.kind == "matrix" and old[value] in kernel.inputs and not in_place
             if reads or any(old[value] in reader.inputs for reader in fused.kernels[place + 1 :]):
                 others.add(value)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from podyard.engine.program.ir import Body, HloOperation, TensorType
-from podyard.engine.timing.convolutions import Convolution, Groups, cut_images
+from podyard.engine.timing.convolutions import Convolution, ConvolutionGroups, cut_images
 from podyard.engine.timing.graph import (
     ALIASES,
     COLLECTIVES,
@@ -81,7 +81,7 @@ class Placement(Rows):
         elif opcode in ("reduce", "argmax", "argmin", "reduce_and", "cumsum"):
             self._reduce(operation)
         elif opcode in COLLECTIVES:
-            if opcode == "all_reduce" and self._looked_up(operation.operands[0]):
+            if opcode == "all_reduce" and self._look_up(operation.operands[0]):
                 self._start("copy", None).laid_out = self.program.types[operation.operands[0]]
             self._start("collective", operation, in_flow=False)
             self._sent.update(zip(operation.results, operation.operands, strict=False))
@@ -94,7 +94,7 @@ class Placement(Rows):
         elif opcode in ("sort", "top_k"):
             self._sort(operation)
         elif (opcode == "slice" and any(step > 1 for step in operation.ints("strides"))) or opcode == "pad":
-            self._spaced(operation)
+            self._space_out(operation)
         elif opcode == "scatter" and self._is_one_hot(operation):
             self._elementwise(operation)
         elif opcode == "dynamic_update_slice" or (opcode == "scatter" and operation.ints("sizes")):
@@ -129,7 +129,7 @@ class Placement(Rows):
         if operation.opcode != "convolution":
             self._start("matrix", operation)
             return
-        groups = Groups.of(self.program, operation, self.tiling)
+        groups = ConvolutionGroups.of(self.program, operation, self.tiling)
         conv = Convolution.of(self.program, operation, self.tiling)
         is_cut, types = conv.is_cut(self.tiling), self.program.types
         layouts: dict[int, tuple[int, ...]] = {}
@@ -184,7 +184,7 @@ class Placement(Rows):
         scattered = operation.opcode in ("all_reduce", "reduce_scatter") and self.program.types[result].size < whole
         return self.tiling.min_sublanes > 1 and (gathered or scattered)
 
-    def _looked_up(self, value: int) -> bool:
+    def _look_up(self, value: int) -> bool:
         """Whether a sum is of rows of a table that is split: those of other devices are made zero before."""
         maker = self.kernels[int(self.after[value])].anchor if self.after.get(value, -1.0) >= 0 else None
         return maker is not None and maker.opcode == "gather" and value in maker.results
@@ -236,7 +236,7 @@ class Placement(Rows):
                 self._start("loop", None).moved = TensorType(type_.shape, "s32")
         self._start("opaque", operation, in_flow=False)
 
-    def _spaced(self, operation: HloOperation) -> None:
+    def _space_out(self, operation: HloOperation) -> None:
         """Every second number, or zeros in between, are kernels of their own, to which the compiler gives no cycles;
         what a border is put around is in memory."""
         value = self.resolve(operation.operands[0])

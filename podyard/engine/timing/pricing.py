@@ -95,7 +95,7 @@ class Pricer:
     def _stays_near(self, body: Body) -> set[int]:
         """What a loop carries stays on the chip from turn to turn, the smallest first, as far as there is room; not
         what a turn takes or changes only a part of."""
-        stacks = {value for kernel in self.fused.kernels for value in self.touched(kernel).read}
+        stacks = {value for kernel in self.fused.kernels for value in self.touch(kernel).read}
         pairs = [pair for pair in zip(body.parameters, body.results, strict=False) if pair[0] not in stacks]
         near: set[int] = set()
         room = self.costs.prefetch_bytes
@@ -152,9 +152,9 @@ class Pricer:
         return self._stays(value) or (kernel.index, value) in self._moved_around
 
     def _size(self, value: int) -> float:
-        return tile_bytes(self._laid(value), self.costs)
+        return tile_bytes(self._lay(value), self.costs)
 
-    def _laid(self, value: int) -> TensorType:
+    def _lay(self, value: int) -> TensorType:
         """The type in memory as tiles see it: axes of one matter only where they come from outside, or go there."""
         type_ = self.type_of(value)
         if 1 not in type_.shape or value in self._fixed:
@@ -215,10 +215,10 @@ class Pricer:
         total = 0.0
         for operation in kernel.operations:
             if operation.opcode not in _NO_ARITHMETIC:
-                tiles = tiles_of(self._laid(operation.results[0]), self.costs)
+                tiles = tiles_of(self._lay(operation.results[0]), self.costs)
                 total += _INSTRUCTIONS.get(operation.opcode, 1) * tiles
         for operation in kernel.reductions:
-            total += tiles_of(self._laid(self.resolve(operation.operands[0])), self.costs)
+            total += tiles_of(self._lay(self.resolve(operation.operands[0])), self.costs)
         if kernel.kind == "window" and kernel.anchor is not None:
             taps = math.prod(min(extent, _WINDOW_OF_POOLING) for extent in kernel.anchor.ints("window"))
             total += taps * tiles_of(self.program.types[kernel.anchor.results[0]], self.costs)
@@ -228,20 +228,20 @@ class Pricer:
         """What reading costs; of an array that a kernel only cuts slices from, the slices."""
         if kernel is None:
             return sum(map(self._size, values))
-        parts = self.touched(kernel).read
+        parts = self.touch(kernel).read
         return sum(parts[one] if one in parts else self._size(one) for one in values)
 
-    def touched(self, kernel: Kernel) -> Touched:
+    def touch(self, kernel: Kernel) -> Touched:
         if kernel.index not in self._touched:
             self._touched[kernel.index] = Touched(self.program, kernel, self.resolve, self.costs)
         return self._touched[kernel.index]
 
     def written_bytes(self, kernel: Kernel) -> float:
         """Results; a reduction costs a pass in 4 bytes over what it sums up, unless as much is written anyway."""
-        parts = self.touched(kernel).written
+        parts = self.touch(kernel).written
         written = 0.0
         for value in kernel.outputs:
-            whole, type_ = result_bytes(self._laid(value), self.costs), self._laid(value)
+            whole, type_ = result_bytes(self._lay(value), self.costs), self._lay(value)
             if value in kernel.layouts:
                 whole *= laid_bytes(self.type_of(value), kernel.layouts[value]) / tile_bytes(type_, self.costs)
             written += parts[value] * whole / tile_bytes(type_, self.costs) if value in parts else whole
@@ -249,17 +249,17 @@ class Pricer:
 
     def _summed_tiles(self, kernel: Kernel) -> float:
         summed = (
-            tiles_of(self._laid(self.resolve(operation.operands[0])), self.costs) for operation in kernel.reductions
+            tiles_of(self._lay(self.resolve(operation.operands[0])), self.costs) for operation in kernel.reductions
         )
         return max(summed, default=0.0)
 
     def _written_by_vector(self, kernel: Kernel, narrow_share: float = 1.0) -> float:
         """From v4 on: results as they lie in memory, what stays on the chip at its share; and one pass in 4 bytes over
         what is summed up or narrowed, unless as many words are results anyway."""
-        parts = self.touched(kernel).written
+        parts = self.touch(kernel).written
         written, wide, narrow = 0.0, 0.0, self._summed_tiles(kernel) * narrow_share
         for value in kernel.outputs:
-            type_ = self._laid(value)
+            type_ = self._lay(value)
             whole = tile_bytes(type_, self.costs)
             own = parts.get(value, whole)
             tiles = tiles_of(type_, self.costs) * (own / whole if whole else 0.0)
@@ -371,7 +371,7 @@ class Pricer:
             return False
         return 0 < tile_bytes(self.type_of(value), self.costs) <= self.costs.prefetch_bytes / 2
 
-    def multiplied(self, kernel: Kernel) -> set[int]:
+    def multiplied_operands(self, kernel: Kernel) -> set[int]:
         """What a matrix kernel makes the operands of its product from."""
         operands = kernel.anchor.operands[:2] if kernel.anchor is not None else ()
         return {value for operand in operands for value in self._sources(operand, kernel)}

@@ -31,10 +31,10 @@ class _Finder:
 
     def find_spec(self, name: str, path: "Sequence[str] | None" = None, target: "Any" = None) -> "Any":
         if name == "torch_xla" and os.environ.get("PODYARD_TPU", "off") not in ("", "off"):
-            return _load("torch_xla_package").find_spec(lambda: self._installed(name, path, target))
+            return _load("torch_xla_package").find_spec(lambda: self._is_installed(name, path, target))
         if name not in _SHIMS:
             return None
-        spec = self._installed(name, path, target)
+        spec = self._is_installed(name, path, target)
         if spec is not None and spec.loader is not None:
             _run_after(spec.loader, _SHIMS[name])
         return spec
@@ -44,9 +44,9 @@ class _Finder:
         name = getattr(context, "name", None)
         if name is None or name.replace("-", "_") != "torch_xla":
             return iter(())
-        return iter(_load("torch_xla_package").find_distributions(lambda: self._installed("torch_xla")))
+        return iter(_load("torch_xla_package").find_distributions(lambda: self._is_installed("torch_xla")))
 
-    def _installed(self, name: str, path: "Sequence[str] | None" = None, target: "Any" = None) -> "Any":
+    def _is_installed(self, name: str, path: "Sequence[str] | None" = None, target: "Any" = None) -> "Any":
         found = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
         return next((spec for spec in found if spec is not None), None)
 

@@ -54,7 +54,7 @@ class ReplicaGroup:
         """One result for each of the tensors, which have the same shapes in all processes."""
         if how not in _FOLDS:
             raise ValueError(f"unknown reduction {how!r}: use {', '.join(_FOLDS)}")
-        with _steps.paused() as recording:
+        with _steps.pause() as recording:
             found = self._reduce(tensors, how, what)
             if recording is not None:
                 recording.note_all_reduce(tensors, found)
@@ -75,28 +75,28 @@ class ReplicaGroup:
 
     def _reduce_part(self, part: torch.Tensor, fold: Callable[[torch.Tensor, torch.Tensor], object]) -> torch.Tensor:
         if part.numel() * part.element_size() <= _WHOLE_BYTES:
-            return _folded(self._gather(part), fold)
+            return _fold(self._gather(part), fold)
         # Each process sums one part, and hands it to the others.
         own = -(-part.numel() // self.size)
         padded = torch.nn.functional.pad(part, (0, own * self.size - part.numel()))
         pieces = self._exchange(padded.view(self.size, own))
-        return torch.cat(list(self._gather(_folded(pieces, fold))))[: part.numel()]
+        return torch.cat(list(self._gather(_fold(pieces, fold))))[: part.numel()]
 
     def gather(self, value: torch.Tensor, what: str) -> torch.Tensor:
         """The values of all, along a new first axis."""
-        with _steps.paused():
+        with _steps.pause():
             self._agree(what, [value])
             return self._gather(value.detach())
 
     def exchange(self, pieces: torch.Tensor, what: str) -> torch.Tensor:
         """Piece i (along the first axis) goes to member i."""
-        with _steps.paused():
+        with _steps.pause():
             self._agree(what, [pieces])
             return self._exchange(pieces.detach())
 
     def gather_bytes(self, data: bytes, what: str) -> list[bytes]:
         """Of any length."""
-        with _steps.paused():
+        with _steps.pause():
             sizes = self._agree(what, [], len(data))
             padded = torch.zeros(max(1, *sizes), dtype=torch.uint8)
             if data:
@@ -105,7 +105,7 @@ class ReplicaGroup:
             return [parts[number, :size].numpy().tobytes() for number, size in enumerate(sizes)]
 
     def wait_for_all(self, what: str) -> None:
-        with _steps.paused():
+        with _steps.pause():
             self._agree(what, [])
 
     def _agree(self, what: str, tensors: Sequence[torch.Tensor], own: int = 0) -> list[int]:
@@ -146,7 +146,7 @@ def _bytes_of(value: torch.Tensor) -> torch.Tensor:
     return value.reshape(-1).view(torch.uint8)
 
 
-def _folded(parts: torch.Tensor, fold: Callable[[torch.Tensor, torch.Tensor], object]) -> torch.Tensor:
+def _fold(parts: torch.Tensor, fold: Callable[[torch.Tensor, torch.Tensor], object]) -> torch.Tensor:
     total = parts[0].clone()
     for part in parts[1:]:
         fold(total, part)
@@ -195,7 +195,7 @@ def meeting_store() -> Any:
     return _store[0]
 
 
-def _wait_for_the_others(store: Any, place: _process.Place) -> None:
+def _wait_for_the_others(store: Any, place: _process.CorePlace) -> None:
     clock = OsClock()
     until = clock.monotonic_seconds() + JOIN_SECONDS
     count = store.add("podyard/here", 1)

@@ -16,7 +16,7 @@ COUNT_VARIABLE = "TPU_NUM_DEVICES"  # as torch_xla reads it: cores of this host 
 _OF_TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
-class Place(NamedTuple):
+class CorePlace(NamedTuple):
     """One of `world` processes, `local_world` of them on this host. `store` (address:port) is where they meet, and
     `address` where this one listens; no store: torchrun's, or a program that was not spawned."""
 
@@ -29,20 +29,20 @@ class Place(NamedTuple):
     spawned: bool = False
 
 
-_place: list[Place] = []
+_place: list[CorePlace] = []
 
 
-def place() -> Place:
+def place() -> CorePlace:
     if not _place:
         if all(name in os.environ for name in _OF_TORCHRUN):
             rank, local, world, local_world = (int(os.environ[name]) for name in _OF_TORCHRUN[:4])
-            _place.append(Place(rank, local, world, local_world, spawned=True))
+            _place.append(CorePlace(rank, local, world, local_world, spawned=True))
         else:
-            _place.append(Place())
+            _place.append(CorePlace())
     return _place[0]
 
 
-def set_place(found: Place) -> None:
+def set_place(found: CorePlace) -> None:
     _place[:] = [found]
 
 

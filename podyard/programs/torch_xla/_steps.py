@@ -21,10 +21,10 @@ def steps() -> Any:
         folder = os.environ.get(slices.RUN_VARIABLE)
         if folder and _process.place().local_ordinal == 0:
             from podyard.programs.records import Recorder
-            from podyard.programs.torch_steps import Steps
+            from podyard.programs.torch_steps import TorchSteps
 
             recorder = Recorder(Path(folder), _process.slice_of().process_index)
-            _steps[own] = Steps(recorder, _process.place().world)
+            _steps[own] = TorchSteps(recorder, _process.place().world)
         else:
             _steps[own] = None
     return _steps[own]
@@ -50,6 +50,6 @@ def note_step() -> None:
         found.step()
 
 
-def paused() -> Any:
+def pause() -> Any:
     found = steps()
-    return contextlib.nullcontext() if found is None else found.paused()
+    return contextlib.nullcontext() if found is None else found.pause()

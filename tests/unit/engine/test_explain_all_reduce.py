@@ -20,8 +20,8 @@ from podyard.engine.collectives.explain import (
     DEFAULT_RANKS,
     RANKS_MAX,
     TEXT_COLUMNS,
+    ExplainedSlice,
     Ring,
-    Slice,
     as_text,
     coordinates,
     direction,
@@ -48,9 +48,9 @@ def ring_of(ranks: int, nbytes: int = DEFAULT_BYTES) -> Ring:
     return found
 
 
-def slice_of(name: str, nbytes: int = DEFAULT_BYTES) -> Slice:
+def slice_of(name: str, nbytes: int = DEFAULT_BYTES) -> ExplainedSlice:
     found = explain(accelerator_type=name, nbytes=nbytes)
-    assert isinstance(found, Slice)
+    assert isinstance(found, ExplainedSlice)
     return found
 
 
@@ -234,7 +234,7 @@ Step 4 of 20"""
 
 
 @pytest.mark.parametrize("trace", [*(explain(k) for k in range(1, RANKS_MAX + 1)), *map(slice_of, DRAWN + PHASES_ONLY)])
-def test_lines_of_text_fit(trace: Ring | Slice) -> None:
+def test_lines_of_text_fit(trace: Ring | ExplainedSlice) -> None:
     lines = as_text(trace).splitlines()
     assert max(map(len, lines)) <= TEXT_COLUMNS and not any(line != line.rstrip() for line in lines)
 
@@ -283,7 +283,7 @@ def test_the_figure_of_a_slice_lights_what_moves_and_its_phases(name: str) -> No
 
 
 @pytest.mark.parametrize("trace", [ring_of(4), slice_of("v3-32"), slice_of("v4-1024")], ids=lambda trace: trace.title)
-def test_the_page_asks_for_nothing(trace: Ring | Slice) -> None:
+def test_the_page_asks_for_nothing(trace: Ring | ExplainedSlice) -> None:
     source = explain_html.page(trace)
     assert not re.search(r"https?:|@import|url\(|\bsrc=|\bhref=|\bfetch\(|\bimport\b", source)
     assert "default-src 'none'" in source

@@ -77,8 +77,8 @@ def test_software_is_found_by_framework_name_and_version() -> None:
 
 @pytest.mark.parametrize("software", SOFTWARE, ids=lambda item: item.name)
 def test_a_lock_file_pins_every_package_and_has_what_is_asked_for(software: Software) -> None:
-    pinned = dict(line.split("==") for line in software.locked())
-    assert len(pinned) == len(software.locked()) > 5
+    pinned = dict(line.split("==") for line in software.lock_lines())
+    assert len(pinned) == len(software.lock_lines()) > 5
     for wanted in software.packages:
         name, _, release = wanted.partition("==")
         assert pinned[name] == (release or pinned[name])

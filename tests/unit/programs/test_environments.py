@@ -62,7 +62,7 @@ def test_an_environment_has_its_packages_and_finds_the_hook(tmp_path: Path) -> N
     code = (
         "import sys, tiny, tiny_part; print(tiny.__version__, tiny_part.__version__, type(sys.meta_path[0]).__module__)"
     )
-    environ = {**environments.activated(os.environ, path), "PODYARD_SITE_HOOK": str(SITE_HOOK)}
+    environ = {**environments.activate(os.environ, path), "PODYARD_SITE_HOOK": str(SITE_HOOK)}
     done = subprocess.run(["python", "-c", code], env=environ, capture_output=True, text=True)
     assert done.stdout == "1.0 2.5 sitecustomize\n", done.stderr
     again, told = _make(tmp_path / "runtimes")

@@ -18,7 +18,7 @@ from podyard.domain.node import UsageClass
 from podyard.domain.principal import PLATFORM
 from podyard.pricing import explore
 from podyard.pricing.current_card import default_rate_card
-from podyard.pricing.explore import Booked, Bucket
+from podyard.pricing.explore import Booked, CostBucket
 from podyard.web.billing_views import by_invoice
 from tests.builders import PROJECT, Play
 
@@ -45,7 +45,7 @@ def play(database: Database, clock: ManualClock) -> Play:
 
 def _asked(first: str, last: str, group: str, **more: Any) -> Question:
     days = (date.fromisoformat(f"{first}-01"), date.fromisoformat(f"{last}-02"))
-    return Question(*days, Bucket.MONTH, group, by=BY_INVOICE, **more)
+    return Question(*days, CostBucket.MONTH, group, by=BY_INVOICE, **more)
 
 
 def _rows(play: Play, first: str, last: str, group: str, **more: Any) -> dict[str, Booked]:

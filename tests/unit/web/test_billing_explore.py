@@ -17,7 +17,7 @@ from podyard.domain.invoice import JobSpan
 from podyard.domain.usage import PriceUnit, PriceVersion, UsageRecord
 from podyard.pricing import explore
 from podyard.pricing.amounts import total
-from podyard.pricing.explore import Bucket
+from podyard.pricing.explore import CostBucket
 
 LA = "America/Los_Angeles"
 PRICE = PriceVersion("p", PlatformTime(0), 1_350_000_007, "test")
@@ -39,17 +39,17 @@ def charge(start: int, seconds: int, resource: str = "r", quantity: int = 1) -> 
     ],
 )
 def test_a_day_has_the_hours_that_the_clocks_show(zone: str, day: date, hours: int) -> None:
-    found = explore.edges(Bucket.HOUR, day, day, zone)
+    found = explore.edges(CostBucket.HOUR, day, day, zone)
     assert len(found) - 1 == hours
-    assert [found[0], found[-1]] == explore.edges(Bucket.DAY, day, day, zone)
-    labels = [explore.label(second, Bucket.HOUR, zone) for second in found[:-1]]
+    assert [found[0], found[-1]] == explore.edges(CostBucket.DAY, day, day, zone)
+    labels = [explore.label(second, CostBucket.HOUR, zone) for second in found[:-1]]
     assert len(set(labels)) == hours, "no two hours have one name"
 
 
 def test_a_day_that_a_zone_skips_has_no_bar() -> None:
     """Samoa went from 29 to 31 December 2011."""
-    found = explore.edges(Bucket.DAY, date(2011, 12, 28), date(2012, 1, 1), "Pacific/Apia")
-    assert [explore.label(second, Bucket.DAY, "Pacific/Apia") for second in found[:-1]] == [
+    found = explore.edges(CostBucket.DAY, date(2011, 12, 28), date(2012, 1, 1), "Pacific/Apia")
+    assert [explore.label(second, CostBucket.DAY, "Pacific/Apia") for second in found[:-1]] == [
         "2011-12-28", "2011-12-29", "2011-12-31", "2012-01-01",
     ]  # fmt: skip
 
@@ -59,7 +59,7 @@ def test_days_and_hours_end_where_months_do(zone: str) -> None:
     for month in (f"2026-{number:02d}" for number in range(1, 13)):
         seconds = months.seconds_of(month, zone)
         first, last = explore.local(seconds.start, zone).date(), explore.local(seconds.stop - 1, zone).date()
-        for bucket in (Bucket.DAY, Bucket.MONTH):
+        for bucket in (CostBucket.DAY, CostBucket.MONTH):
             found = explore.edges(bucket, first, last, zone)
             assert (found[0], found[-1]) == (seconds.start, seconds.stop)
             assert all(a < b for a, b in itertools.pairwise(found))
@@ -68,13 +68,13 @@ def test_days_and_hours_end_where_months_do(zone: str) -> None:
 @pytest.mark.parametrize(
     ("bucket", "first", "last"),
     [
-        (Bucket.HOUR, date(2026, 1, 1), date(2026, 1, 6)),
-        (Bucket.DAY, date(2026, 1, 1), date(2026, 12, 31)),
-        (Bucket.MONTH, date(1970, 1, 1), date(2026, 1, 1)),
-        (Bucket.DAY, date(2026, 1, 2), date(2026, 1, 1)),
+        (CostBucket.HOUR, date(2026, 1, 1), date(2026, 1, 6)),
+        (CostBucket.DAY, date(2026, 1, 1), date(2026, 12, 31)),
+        (CostBucket.MONTH, date(1970, 1, 1), date(2026, 1, 1)),
+        (CostBucket.DAY, date(2026, 1, 2), date(2026, 1, 1)),
     ],
 )
-def test_too_many_bars_and_days_in_the_wrong_order_are_refused(bucket: Bucket, first: date, last: date) -> None:
+def test_too_many_bars_and_days_in_the_wrong_order_are_refused(bucket: CostBucket, first: date, last: date) -> None:
     with pytest.raises(PodyardError):
         explore.edges(bucket, first, last, "UTC")
 
@@ -95,7 +95,7 @@ records = st.lists(
 @given(records)
 def test_every_second_is_in_exactly_one_cell(found: list[UsageRecord]) -> None:
     named = [(record.resource_id, record) for record in found]
-    for bucket, last in ((Bucket.DAY, date(2026, 5, 30)), (Bucket.MONTH, date(2026, 5, 30))):
+    for bucket, last in ((CostBucket.DAY, date(2026, 5, 30)), (CostBucket.MONTH, date(2026, 5, 30))):
         spans = explore.edges(bucket, date(2026, 3, 1), last, LA)
         cells = explore.cells(named, spans)
         assert sum(cells.totals.values()) == sum(cells.sums) == total(found).parts
@@ -134,7 +134,7 @@ def test_of_equal_losses_the_first_gets_the_cent() -> None:
 
 
 def test_credits_pay_the_same_share_of_every_charge_and_others_are_what_is_missing() -> None:
-    spans = explore.edges(Bucket.DAY, date(2026, 3, 1), date(2026, 3, 2), "UTC")
+    spans = explore.edges(CostBucket.DAY, date(2026, 3, 1), date(2026, 3, 2), "UTC")
     cells = explore.cells(((name, charge(spans[0] + i, 90_000, name)) for i, name in enumerate("abcde")), spans)
     paid = {"2026-03": Fraction(1, 3)}
     rows = explore.rows(cells, cells, spans, paid, "UTC", cells.totals)

@@ -274,7 +274,7 @@ def rendezvous(tag: str, payload: bytes = b"", replicas: Sequence[int] = ()) -> 
 
 
 def mesh_reduce(tag: str, data: Any, reduce_fn: Callable[[list[Any]], Any]) -> Any:
-    with _steps.paused():
+    with _steps.pause():
         buffer = io.BytesIO()
         torch.save(_to_cpu(data), buffer)
         values = [torch.load(io.BytesIO(one), weights_only=False) for one in rendezvous(tag, buffer.getvalue())]
@@ -322,7 +322,7 @@ _maybe_convert_to_cpu = _to_cpu
 def save(data: Any, file_or_path: Any, master_only: bool = True, global_master: bool = False) -> None:
     """Every process calls it: the master writes, and the others wait for it."""
     writes = not master_only or is_master_ordinal(local=not global_master)
-    with _steps.paused():
+    with _steps.pause():
         if writes:
             torch.save(_to_cpu(data), file_or_path)
         rendezvous("torch_xla.core.xla_model.save")

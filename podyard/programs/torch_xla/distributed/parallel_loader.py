@@ -16,10 +16,10 @@ class PerDeviceLoader:
         self._batches_per_execution = batches_per_execution
 
     def __iter__(self) -> Iterator[Any]:
-        with _steps.paused():
+        with _steps.pause():
             batches = enumerate(self._loader)
         while True:
-            with _steps.paused():
+            with _steps.pause():
                 number, batch = next(batches, (0, None))
             if batch is None:
                 break

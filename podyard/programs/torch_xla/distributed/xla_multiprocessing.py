@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing
 from torch_xla import _collectives, _process, _steps
-from torch_xla._process import Place
+from torch_xla._process import CorePlace
 
 from podyard.base.clock import OsClock
 from podyard.programs import records
@@ -66,7 +66,7 @@ def spawn(
     """
     count = len(_process.host_devices())
     if nprocs == 1:
-        _process.set_place(Place(spawned=True))
+        _process.set_place(CorePlace(spawned=True))
         return fn(0, *args)
     if nprocs not in (None, count):
         raise ValueError(
@@ -90,7 +90,9 @@ def _start(
     meeting = os.environ.get("MEGASCALE_COORDINATOR_ADDRESS", "").rpartition(":")[0] or hosts[0]
     store = f"{meeting}:{_port()}" if of.process_count > 1 else f"127.0.0.1:{listener.getsockname()[1]}"
     places = [
-        Place(of.process_index * count + local, local, of.process_count * count, count, store, address, spawned=True)
+        CorePlace(
+            of.process_index * count + local, local, of.process_count * count, count, store, address, spawned=True
+        )
         for local in range(count)
     ]
     with _forwarding() as forward:
@@ -145,7 +147,7 @@ def _serve(listener: socket.socket) -> Any:
     return dist.TCPStore(host, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
 
 
-def _run(local: int, parent: int, places: list[Place], fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
+def _run(local: int, parent: int, places: list[CorePlace], fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
     """In the new process."""
     _die_with(parent)
     place = places[local]
