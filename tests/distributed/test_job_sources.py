@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import re
 import subprocess
 import zipfile
@@ -14,6 +15,7 @@ import httpx
 import pytest
 
 from tests.stack import PODYARD, Stack, open_stack, until
+from tests.unit.test_job_file import TASKS
 from tests.waiting import patient
 
 ZONE = "europe-west4-a"
@@ -264,3 +266,27 @@ run: cat /data/in/a.txt notes/b.txt && touch mine && stat -c %U . /data/in
     assert job["name"].split("/")[3].startswith("us-central1")
     lines = stack.log_lines(f"/podyard/v1/{job['name']}")
     assert lines == ["from a folder", "from a folder", "podyard", "root"]
+
+
+def test_the_tasks_of_skypilots_documentation_run(stack: Stack, boxes: str, tmp_path: Path) -> None:
+    # Some of its paths are absolute: hosts without boxes take none.
+    tasks = {name: text for name, text in TASKS.items() if boxes == "on" or name != "file_mounts"}
+    code = tmp_path / "examples" / "tpu" / "tpu_app_code"
+    for folder in (code, tmp_path / "local" / "path", tmp_path / "tmp-workdir"):
+        folder.mkdir(parents=True)
+        (folder / "run.py").write_text("print('trained')")
+        (folder / "requirements.txt").touch()
+    (tmp_path / "run.py").write_text("print('trained')")
+    uri = stack.http.post(f"{_path('').removesuffix('/')}:upload?name=data.csv", content=b"1,2").json()["uri"]
+    bucket = uri.removeprefix("gs://").removesuffix("/data.csv")
+    names = []
+    for name, text in tasks.items():
+        (tmp_path / "task.yaml").write_text(text)
+        argv = [*PODYARD, "job", "launch", "task.yaml", "--data", str(stack.data), "--name", name.replace("_", "-")]
+        argv += ["--secret", "HF_TOKEN=secret", "--env", f"MY_BUCKET={bucket}", "-o", "json"]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=patient(60), cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        names.append(json.loads(done.stdout)["name"])
+    for name in names:
+        job = stack.wait_job(f"/podyard/v1/{name}", 240)
+        assert job["state"] == "SUCCEEDED", job

@@ -42,7 +42,7 @@ resources:
     runtime_version: tpu-vm-base
     tpu_vm: true
     tpu_name: my-tpu
-run: python train.py
+run: python -c "print('trained')"
 """,
     # reference/tpu.html: a pod, whose hosts are told apart by SKYPILOT_NODE_RANK
     "pod": """
@@ -63,7 +63,7 @@ secrets:
   HF_TOKEN: null
 workdir: .
 setup: echo login
-run: python3 train.py --max_steps 20
+run: python3 run.py --max_steps 20
 """,
     # examples/tpu/v6e/benchmark-llama2-7b.yaml
     "benchmark_v6e": """
@@ -75,7 +75,7 @@ resources:
 workdir: .
 run: |
   cd ~/sky_workdir
-  python benchmark.py
+  python run.py
 """,
     # reference/yaml-spec.html: the forms of accelerators, and where to run
     "forms": """
@@ -115,7 +115,7 @@ resources:
       accelerators: tpu-v5litepod-8
     - infra: gcp/us-central1
       accelerators: tpu-v5litepod-16:1
-run: python train.py
+run: python -c "print('trained')"
 """,
     # reference/yaml-spec.html: file_mounts, with variables in them
     "file_mounts": """
@@ -131,7 +131,7 @@ file_mounts:
   ~/data.csv: gs://${MY_BUCKET}/data.csv
   ~/folder: ${MY_LOCAL_PATH}
   /checkpoints:
-    source: gs://my-data/checkpoints/
+    source: gs://${MY_BUCKET}/
     mode: COPY
 run: ls /checkpoints
 """,
@@ -192,7 +192,7 @@ def test_files_and_their_variables() -> None:
         "/remote/path": "./local/path",
         "~/data.csv": "gs://my-data/data.csv",
         "~/folder": "tmp-workdir",
-        "/checkpoints": "gs://my-data/checkpoints/",
+        "/checkpoints": "gs://my-data/",
     }
     assert (file.places[0].region, file.places[0].zone) == ("us-central1", "")
     assert _read(TASKS["tpu_app"]).workdir == "./examples/tpu/tpu_app_code"
