@@ -30,7 +30,7 @@ router = APIRouter(prefix="/podyard/v1/projects/{project}/locations/{zone}/jobs"
 
 METRICS_PAGE_DEFAULT = 1000
 METRICS_PAGE_MAX = 10_000
-LOGS_PAGE_DEFAULT, LOGS_PAGE_MAX = 1000, 5000
+LOGS_PAGE_MAX = 1000  # more at once keep other clients waiting
 
 
 JOB_ID: deps.Query = {
@@ -282,7 +282,7 @@ def logs(request: Request, project: str, zone: str, job: str) -> LineList:
     place = deps.page_after(request) or ""
     if not log_reader.is_place(place):
         raise deps.foreign_token()
-    size = min(deps.number(request, "pageSize", 0) or LOGS_PAGE_DEFAULT, LOGS_PAGE_MAX)
+    size = min(deps.number(request, "pageSize", 0) or LOGS_PAGE_MAX, LOGS_PAGE_MAX)
     files = log_text.files_of(request)
     page = deps.read(request, lambda uow: jobs.logs(uow, caller, project, zone, job, files, chosen, place, size))
     entries: list[LogLineAnswer] = [

@@ -15,7 +15,7 @@ from podyard.domain.log import STREAMS
 ANY_ZONE = "-"  # of a job whose zone is not named: the API finds it
 FINAL_STATES = ("SUCCEEDED", "FAILED", "CANCELLED")
 FOLLOW_SECONDS = 0.4
-LINES_AT_ONCE = 5000
+LINES_AT_ONCE = 1000
 STACKS_SECONDS_MAX, STACKS_QUIET_SECONDS = 10.0, 1.5  # replicas report twice a second
 
 

@@ -12,7 +12,7 @@ from podyard.control.jobs import jobs
 from podyard.control.jobs.log_reader import LineFilter, LinePage
 from podyard.http import context
 
-LINES_AT_ONCE = 5000
+LINES_AT_ONCE = 1000
 
 
 def files_of(request: Request) -> LogFiles:
