@@ -307,7 +307,7 @@ def report(request: Request, replica: str, body: Annotated[deps.MendedBody, Repo
     caller = deps.principal(request)
     reports.require_replica(caller, replica)
     message = deps.parse(ReportMessage, body)
-    written, files = _written(message), LogFiles(deps.platform(request).settings.logs_path)
+    written, files = _written_lines(message), LogFiles(deps.platform(request).settings.logs_path)
 
     def unit(uow: UnitOfWork) -> tuple[reports.Told, bool, int | None]:
         told = reports.report(uow, caller, replica, _progress(message, written, uow.now), files)
@@ -411,7 +411,7 @@ def list_agents(request: Request) -> Agents:
     }
 
 
-def _written(message: ReportMessage) -> WrittenLines | None:
+def _written_lines(message: ReportMessage) -> WrittenLines | None:
     log = message.log
     if log is None:
         return None

@@ -38,7 +38,7 @@ def source_of(body: Any, project: str) -> tuple[str, str] | None:
     return parts[3], parts[5]
 
 
-def filled(body: Mapping[str, Any], job: Job, node: NodeSpec) -> dict[str, Any]:
+def fill_from(body: Mapping[str, Any], job: Job, node: NodeSpec) -> dict[str, Any]:
     """`body` with what `job` was asked to do wherever the body does not say otherwise. `node`: what the job's node was
     asked to be; one that was made for the job is made again."""
     changes = {name: value for name, value in body.items() if name != CLONE}

@@ -184,7 +184,7 @@ def create(request: Request, project: str, zone: str, body: Annotated[deps.Body,
     caller.require("podyard.jobs.create", project, f"projects/{project}/locations/{zone}/jobs")
     source = job_clone.source_of(body, project)
     if source is not None:
-        body = job_clone.filled(body, *deps.read(request, lambda uow: jobs.to_clone(uow, caller, project, *source)))
+        body = job_clone.fill_from(body, *deps.read(request, lambda uow: jobs.to_clone(uow, caller, project, *source)))
     message = deps.parse(JobMessage, body)
     asked, node = from_api_job(message), from_api_target(message, fleet, project, zone)
     asked = job_sources.look(request, asked)
@@ -278,7 +278,7 @@ def metrics(request: Request, project: str, zone: str, job: str) -> PointList:
 @router.get("/{job}:logs", openapi_extra=deps.asks(*LINES, *deps.PAGING))
 def logs(request: Request, project: str, zone: str, job: str) -> LineList:
     """One page of lines after `pageToken`. A client that follows asks again with the token until the job has ended."""
-    caller, chosen = deps.principal(request), _chosen(request)
+    caller, chosen = deps.principal(request), _filter_of(request)
     place = deps.page_after(request) or ""
     if not log_reader.is_place(place):
         raise deps.foreign_token()
@@ -305,10 +305,10 @@ def logs(request: Request, project: str, zone: str, job: str) -> LineList:
 )
 def job_log_text(request: Request, project: str, zone: str, job: str) -> Response:
     """All lines up to now, as text to keep: each with its time, [attempt.worker] and its stream."""
-    return log_text.log_text(request, project, zone, job, _chosen(request))
+    return log_text.log_text(request, project, zone, job, _filter_of(request))
 
 
-def _chosen(request: Request) -> LineFilter:
+def _filter_of(request: Request) -> LineFilter:
     given = request.query_params
     stream = given.get("stream")
     if stream is not None and stream not in STREAMS:

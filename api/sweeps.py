@@ -20,7 +20,7 @@ from podyard.control.jobs import sweeps
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.job import Job
 from podyard.domain.principal import Principal
-from podyard.domain.sweep import JOB_VALUES, best_of, rows_of, varied
+from podyard.domain.sweep import JOB_VALUES, best_of, differing_values, rows_of
 from podyard.domain.training import WAYS, usual_way
 from podyard.http import job_sources, step_time
 from podyard.pricing.current_card import default_rate_card
@@ -180,7 +180,7 @@ def _answer(
         "metric": metric,
         "mode": way,
     }
-    for job, values in zip(found, varied(found), strict=True):
+    for job, values in zip(found, differing_values(found), strict=True):
         row: SweepJob = {
             "job": job.job_id,
             "state": job.state,

@@ -197,7 +197,7 @@ def _job_values(
     contents = Contents(context.platform(request).settings.contents_path)
     written, too_large = job_curves.event_curves(uow, caller, job, contents)
     curves = _curves(job, history.points)
-    drawn = {**curves, **{name: _thinned(values) for name, values in list(written.items())[:CURVES_SHOWN_MAX]}}
+    drawn = {**curves, **{name: _thin(values) for name, values in list(written.items())[:CURVES_SHOWN_MAX]}}
     return {
         "project": project,
         "job": job,
@@ -235,7 +235,7 @@ def _curves(job: Job, points: Sequence[MetricPoint]) -> dict[str, list[charts.Ch
     return found
 
 
-def _thinned(values: Mapping[int, float]) -> list[charts.ChartPoint]:
+def _thin(values: Mapping[int, float]) -> list[charts.ChartPoint]:
     points = [charts.ChartPoint(step, values[step]) for step in sorted(values)]
     stride = max(1, -(-len(points) // CHART_POINTS_MAX))
     return points[::stride] + (points[-1:] if (len(points) - 1) % stride else [])

@@ -179,7 +179,7 @@ class Host:
                 return
             self._software, self._software_text = self._api.software.find(facts.runtime_version)
             self._box, self._isolation = await self._api.make_box(
-                self.host_id, self.generation, facts, index, self._shown()
+                self.host_id, self.generation, facts, index, self._what_is_shown()
             )
             self._processes = HostProcesses(self._folder, self.host_id, self.generation, self._box)
             await self._serve(self._processes)
@@ -258,7 +258,7 @@ class Host:
         if self._box is not None:
             facts, metadata_address = box_plan.facts_inside(facts), box_plan.METADATA_ADDRESS
             has_proxy = self._settings.box_network != BOX_NETWORK_NONE
-            own = box_plan.environment(base, self._shown(), facts, has_proxy=has_proxy)
+            own = box_plan.environment(base, self._what_is_shown(), facts, has_proxy=has_proxy)
         if self._settings.storage_port is not None:
             inside = f"{LOOPBACK}:{STORAGE_PORT}"
             own |= host_storage.environment(self._storage_address if self._box is None else inside)
@@ -279,7 +279,7 @@ class Host:
         waits = self._phase is HostPhase.STARTING
         return self._api.software.progress(self._source.facts.runtime_version) if waits else ""
 
-    def _shown(self) -> Shown:
+    def _what_is_shown(self) -> Shown:
         """What a box of this host sees of the platform's files: the environment of its runtime version, if any, as the
         one that it may change."""
         shown = self._settings.shown

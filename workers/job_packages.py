@@ -54,7 +54,7 @@ class JobPackages:
         """Makes the environment, unless there is one. Returns why it cannot be made; "" if it can."""
         if self._is_made():
             return ""
-        with self._locked():
+        with self._lock():
             if self._is_made():
                 return ""
             file = self._folder / f"{self._name}.tar"
@@ -105,7 +105,7 @@ class JobPackages:
             path.unlink(missing_ok=True)
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _lock(self) -> Iterator[None]:
         file = os.open(self._folder / f"{self._name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             is_told = False

@@ -106,7 +106,7 @@ def own_address(request: Request) -> str:
     return f"{scheme}://{host}{request.scope['state'].get('capability_prefix', '')}"
 
 
-def escaped(name: str) -> str:
+def quote_name(name: str) -> str:
     return quote(name, safe="")
 
 

@@ -138,7 +138,7 @@ async def _json(request: Request) -> Response:
             return await objects.get(Request(request.scope, request.receive), bucket, "/".join(name))
         case method, ["storage", "v1", *rest]:
             return await _call(request, method, rest)
-    raise _unknown(request)
+    raise _refuse_unknown(request)
 
 
 async def _upload(request: Request, method: str, parts: list[str]) -> Response:
@@ -149,7 +149,7 @@ async def _upload(request: Request, method: str, parts: list[str]) -> Response:
             return await uploads.in_parts(request, bucket)
         case (("POST" | "PUT"), ["upload", "storage", "v1", "b", bucket, "o"]):
             return await uploads.insert(request, bucket)
-    raise _unknown(request)
+    raise _refuse_unknown(request)
 
 
 async def _call(request: Request, method: str, parts: list[str]) -> Response:
@@ -185,7 +185,7 @@ async def _call(request: Request, method: str, parts: list[str]) -> Response:
             return await objects.move(request, (bucket, name), (bucket, "/".join(to)))
         case (("GET" | "HEAD" | "PATCH" | "PUT" | "DELETE"), ["b", bucket, "o", *name]):
             return await _OBJECT[method](request, bucket, "/".join(name))
-    raise _unknown(request)
+    raise _refuse_unknown(request)
 
 
 _BUCKET: dict[str, Handler] = {
@@ -203,6 +203,6 @@ _OBJECT: dict[str, Handler] = {
 }
 
 
-def _unknown(request: Request) -> PodyardError:
+def _refuse_unknown(request: Request) -> PodyardError:
     text = f"{request.method} {request.scope['path']} is not a call of Cloud Storage that this server has"
     return PodyardError(Code.NOT_FOUND, text)

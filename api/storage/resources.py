@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from podyard.api.storage.answers import escaped
+from podyard.api.storage.answers import quote_name
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import invalid
 from podyard.domain.stored import DEFAULT_CONTENT_TYPE, DEFAULT_STORAGE_CLASS, Bucket, ObjectFields, StoredObject
@@ -37,7 +37,7 @@ def bucket_resource(bucket: Bucket, address: str) -> dict[str, Any]:
     found: dict[str, Any] = {
         "kind": "storage#bucket",
         "id": bucket.name,
-        "selfLink": f"{address}/storage/v1/b/{escaped(bucket.name)}",
+        "selfLink": f"{address}/storage/v1/b/{quote_name(bucket.name)}",
         "projectNumber": "0",
         "name": bucket.name,
         "timeCreated": _time(bucket.created),
@@ -75,7 +75,7 @@ def _location_type(location: str) -> str:
 
 
 def object_resource(stored: StoredObject, address: str) -> dict[str, Any]:
-    place = f"b/{escaped(stored.bucket)}/o/{escaped(stored.name)}"
+    place = f"b/{quote_name(stored.bucket)}/o/{quote_name(stored.name)}"
     fields = stored.fields
     found: dict[str, Any] = {
         "kind": "storage#object",

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from podyard.api.storage import bodies, resources
-from podyard.api.storage.answers import CANCELLED_STATUS, answer, escaped, own_address, preconditions
+from podyard.api.storage.answers import CANCELLED_STATUS, answer, own_address, preconditions, quote_name
 from podyard.api.storage.parts import contents, open_uploads, read
 from podyard.base.contents import Content, Incoming
 from podyard.base.errors import Code, PodyardError, invalid
@@ -50,18 +50,18 @@ async def insert(request: Request, bucket: str) -> Response:
     kind = request.query_params.get("uploadType", "")
     if kind == "media":
         announced = _announce(request, bucket, _of_query(request))
-        return _made(request, await receive(request, announced, bodies.pieces(request)))
+        return _make(request, await receive(request, announced, bodies.pieces(request)))
     if kind == "multipart":
         parts = bodies.Parts(request)
         body, content_type = await parts.head()
         announced = _announce(request, bucket, {"contentType": content_type or None, **_of_query(request), **body})
-        return _made(request, await receive(request, announced, parts.content()))
+        return _make(request, await receive(request, announced, parts.content()))
     if kind == "resumable":
         body = await bodies.read_json(request)
         announced = _announce(request, bucket, {**_of_query(request), **body})
         size = request.headers.get("x-upload-content-length")
         upload = await begin(request, announced, int(size) if size and size.isdigit() else None)
-        place = f"{own_address(request)}/upload/storage/v1/b/{escaped(bucket)}/o"
+        place = f"{own_address(request)}/upload/storage/v1/b/{quote_name(bucket)}/o"
         location = f"{place}?uploadType=resumable&upload_id={upload.upload_id}"
         return Response(headers={"Location": location, "X-GUploader-UploadID": upload.upload_id})
     raise invalid(f"unknown uploadType '{kind[:40]}': use media, multipart or resumable", "uploadType")
@@ -94,7 +94,7 @@ def _announce(request: Request, bucket: str, body: Mapping[str, Any]) -> Announc
     )
 
 
-def _made(request: Request, stored: StoredObject) -> Response:
+def _make(request: Request, stored: StoredObject) -> Response:
     hashes = f"crc32c={resources.crc32c_text(stored.crc32c)},md5={resources.md5_text(stored.md5)}"
     return answer(resources.object_resource(stored, own_address(request)), headers={"X-Goog-Hash": hashes})
 
@@ -183,7 +183,7 @@ async def in_parts(request: Request, _bucket: str) -> Response:
         await cancel(request, upload_id)
         return Response(status_code=CANCELLED_STATUS)
     found = await proceed(request, upload_id)
-    return found if isinstance(found, Response) else _made(request, found)
+    return found if isinstance(found, Response) else _make(request, found)
 
 
 async def cancel(request: Request, upload_id: str) -> None:

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from podyard.api.storage import bodies, media, multipart, objects, resources, uploads
-from podyard.api.storage.answers import caller_project, escaped, number, own_address, segments
+from podyard.api.storage.answers import caller_project, number, own_address, quote_name, segments
 from podyard.api.storage.parts import contents, read
 from podyard.base.errors import Code, PodyardError
 from podyard.control.storage import buckets, refusals
@@ -98,7 +98,7 @@ async def _put(request: Request, bucket: str, name: str) -> Response:
     copied = request.headers.get("x-goog-copy-source") or request.headers.get("x-amz-copy-source")
     if copied is not None:
         return await _copy(request, copied, announced)
-    return _made(await uploads.receive(request, announced, bodies.pieces(request)))
+    return _make(await uploads.receive(request, announced, bodies.pieces(request)))
 
 
 async def _copy(request: Request, copied: str, announced: uploads.Announced) -> Response:
@@ -116,7 +116,7 @@ async def _copy(request: Request, copied: str, announced: uploads.Announced) -> 
     return _xml(f"<CopyObjectResult>{text}</CopyObjectResult>")
 
 
-def _made(stored: StoredObject) -> Response:
+def _make(stored: StoredObject) -> Response:
     found = media.headers(stored, quoted_etag=True)
     kept = ("ETag", "X-Goog-Generation", "X-Goog-Metageneration", "X-Goog-Hash", "X-Goog-Stored-Content-Length")
     return Response(headers={name: found[name] for name in kept})
@@ -134,7 +134,7 @@ async def _multipart(request: Request, method: str, upload_id: str) -> Response:
         f"<CompleteMultipartUploadResult xmlns='{multipart.NAMESPACE}'>{text}</CompleteMultipartUploadResult>"
     )
     response.headers.update(
-        {name: _made(stored).headers[name] for name in ("ETag", "X-Goog-Generation", "X-Goog-Hash")}
+        {name: _make(stored).headers[name] for name in ("ETag", "X-Goog-Generation", "X-Goog-Hash")}
     )
     return response
 
@@ -145,7 +145,7 @@ async def _begin(request: Request, bucket: str, name: str) -> Response:
     if request.headers.get("x-goog-resumable", "").lower() != "start":
         raise PodyardError(Code.UNIMPLEMENTED, "only uploads in parts (x-goog-resumable: start) are posted to objects")
     upload = await uploads.begin(request, _announce(request, bucket, name), None)
-    place = f"{own_address(request)}/{escaped(bucket)}/{escaped(name)}?upload_id={upload.upload_id}"
+    place = f"{own_address(request)}/{quote_name(bucket)}/{quote_name(name)}?upload_id={upload.upload_id}"
     return Response(status_code=201, headers={"Location": place, "X-GUploader-UploadID": upload.upload_id})
 
 
@@ -155,7 +155,7 @@ async def _part(request: Request, method: str) -> Response:
         await uploads.cancel(request, upload_id)
         return Response(status_code=204)
     found = await uploads.proceed(request, upload_id)
-    return found if isinstance(found, Response) else _made(found)
+    return found if isinstance(found, Response) else _make(found)
 
 
 async def _delete(request: Request, bucket: str, name: str) -> Response:

@@ -61,13 +61,13 @@ def list_files(path: Path, name: str) -> list[str]:
     damaged shows. Raises ArchiveError."""
     if name.lower().endswith(PLAIN):
         return [name]
-    with _opened(path, name) as members:
-        return [member.name for member in _checked(members, path, None)]
+    with _open(path, name) as members:
+        return [member.name for member in _check(members, path, None)]
 
 
 def read_file(path: Path, name: str, wanted: str) -> bytes:
     """One file of an archive that `list_files` has passed. Raises ArchiveError if it is too large."""
-    with _opened(path, name) as members:
+    with _open(path, name) as members:
         for member in members:
             if _plain_name(member.name) == wanted and not member.is_folder:
                 if member.size > MEMBER_BYTES_MAX:
@@ -91,8 +91,8 @@ def unpack(path: Path, name: str, target: Path, left_out: str = "") -> None:
         own = member.name.removeprefix(f"{left_out}/") if left_out else member.name
         _write(source, target / own, is_executable=member.is_executable)
 
-    with _opened(path, name) as members:
-        for _ in _checked(members, path, take):
+    with _open(path, name) as members:
+        for _ in _check(members, path, take):
             pass
 
 
@@ -106,7 +106,7 @@ def top_folder(files: list[str]) -> str:
     return "" if f"{top}/__init__.py" in files else top
 
 
-def _checked(
+def _check(
     members: Iterator[_Member], path: Path, take: Callable[[_Member, IO[bytes]], None] | None
 ) -> Iterator[_Member]:
     """The files, under plain names. Each is read whole, by `take` if that is given."""
@@ -202,14 +202,14 @@ def _write(source: IO[bytes], target: Path, *, is_executable: bool) -> None:
 
 
 @contextmanager
-def _opened(path: Path, name: str) -> Iterator[Iterator[_Member]]:
+def _open(path: Path, name: str) -> Iterator[Iterator[_Member]]:
     lowered = name.lower()
     try:
         if lowered.endswith(ZIPS):
             with zipfile.ZipFile(path) as archive:
                 yield _zip_members(archive)
         elif lowered.endswith(TARS):
-            with path.open("rb") as raw, _unpacked(raw, lowered) as source:
+            with path.open("rb") as raw, _unpack(raw, lowered) as source:
                 limited: Any = _Limited(source, path.stat().st_size)
                 with tarfile.open(fileobj=limited, mode="r:", errorlevel=2) as tar:
                     yield _tar_members(tar)
@@ -270,7 +270,7 @@ def _tar_members(archive: tarfile.TarFile) -> Iterator[_Member]:
 
 
 @contextmanager
-def _unpacked(raw: IO[bytes], name: str) -> Iterator[IO[bytes]]:
+def _unpack(raw: IO[bytes], name: str) -> Iterator[IO[bytes]]:
     kinds: dict[str, Any] = {"gz": gzip.open, "tgz": gzip.open, "bz2": bz2.open, "xz": lzma.open}
     opener = kinds.get(name.rpartition(".")[2])
     if opener is None:

@@ -202,7 +202,7 @@ def clone(
     client = client_of(data, project, location)
     source = client.call("GET", job_path(client, None, job_id))["name"]
     zone = location or source.split("/")[3]
-    body = {**_uploaded(client, given_fields(flags)), "cloneOf": source}
+    body = {**_upload(client, given_fields(flags)), "cloneOf": source}
     return _submit(client_of(data, project, zone), new_id, body, flags, output)
 
 
@@ -213,10 +213,10 @@ def new_job(client: Client, flags: dict[str, Any]) -> dict[str, Any]:
         body.setdefault("run", {}).update(more)
     if "elastic" in body and "minReplicas" not in body["elastic"]:
         raise click.UsageError("--elastic-batch and --elastic-learning-rate require --elastic")
-    return _uploaded(client, body)
+    return _upload(client, body)
 
 
-def _uploaded(client: Client, body: dict[str, Any]) -> dict[str, Any]:
+def _upload(client: Client, body: dict[str, Any]) -> dict[str, Any]:
     if "source" in body.get("run", {}):
         from podyard.cli.job_source import upload
 

@@ -95,7 +95,7 @@ def list_urls(
 def _rows(client: Client, url: ObjectUrl, *, recursive: bool) -> list[dict[str, Any]]:
     """Objects, and folders unless `recursive`. Raises NOT_FOUND when a name means nothing."""
     if recursive or any(character in url.name for character in "*?["):
-        found, prefixes = storage_copy.listed(client, url, recursive=recursive), list[str]()
+        found, prefixes = storage_copy.list_objects(client, url, recursive=recursive), list[str]()
     else:
         found, prefixes = _level(client, url)
         if url.name and not url.name.endswith("/") and f"{url.name}/" in prefixes and not found:
@@ -149,7 +149,7 @@ def remove(urls: tuple[str, ...], recursive: bool, data: str | None, project: st
         url = object_url(text)
         if not url.name and not recursive:
             raise click.UsageError(f"{text} is a bucket: use -r to delete it with all objects")
-        found = storage_copy.listed(client, url, recursive=recursive)
+        found = storage_copy.list_objects(client, url, recursive=recursive)
         if url.name and not found:
             raise PodyardError(Code.NOT_FOUND, f"{url} matches no object")
         for one in found:
@@ -189,7 +189,7 @@ def _pairs(
     found: list[tuple[Path | dict[str, Any], str]] = []
     if source.startswith(GS):
         url = object_url(source)
-        objects = storage_copy.listed(client, url, recursive=recursive)
+        objects = storage_copy.list_objects(client, url, recursive=recursive)
         if not objects:
             raise PodyardError(Code.NOT_FOUND, f"{url} matches no object" + ("" if recursive else "; folders need -r"))
         stem = url.name.rstrip("/").rpartition("/")[0] if recursive else None
@@ -272,7 +272,7 @@ def _tree(client: Client, place: str) -> dict[str, Path | dict[str, Any]]:
         return {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
     url = object_url(place)
     prefix = f"{url.name.rstrip('/')}/" if url.name else ""
-    found = storage_copy.listed(client, ObjectUrl(url.bucket, prefix), recursive=True)
+    found = storage_copy.list_objects(client, ObjectUrl(url.bucket, prefix), recursive=True)
     return {one["name"][len(prefix) :]: one for one in found if one["name"] != prefix and one["name"][-1] != "/"}
 
 

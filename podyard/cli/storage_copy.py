@@ -58,7 +58,7 @@ def size_text(size: int) -> str:
     return f"{size} B" if not unit else f"{amount:.1f} {_UNITS[unit]}"
 
 
-def listed(client: Client, url: ObjectUrl, *, recursive: bool) -> list[dict[str, Any]]:
+def list_objects(client: Client, url: ObjectUrl, *, recursive: bool) -> list[dict[str, Any]]:
     """The objects that a name means: itself, all that match its wildcards, or (recursive) all below it."""
     query: dict[str, Any] = {"prefix": url.name}
     if any(character in url.name for character in _GLOB):
@@ -94,7 +94,7 @@ def _upload_in_parts(client: Client, place: str, path: Path, url: ObjectUrl, siz
         try:
             with path.open("rb") as file:
                 file.seek(first)
-                pieces = _shown(iter(lambda: file.read(CHUNK_BYTES), b""), str(url), size, first)
+                pieces = _show(iter(lambda: file.read(CHUNK_BYTES), b""), str(url), size, first)
                 return client.continue_upload(session, pieces, first, size)
         except PodyardError as error:
             if error.code is not Code.UNAVAILABLE or attempt == TRIES_MAX:
@@ -115,7 +115,7 @@ def download(client: Client, source: dict[str, Any], path: Path) -> None:
     try:
         query = {"alt": "media", "generation": source["generation"]}
         with client.stream(url.path, **query) as pieces, partial.open("wb") as file:
-            for piece in _shown(pieces, str(url), int(source["size"]), 0):
+            for piece in _show(pieces, str(url), int(source["size"]), 0):
                 file.write(piece)
                 crc32c = google_crc32c.extend(crc32c, piece)
         if not source.get("contentEncoding") and _text(crc32c) != source["crc32c"]:
@@ -154,7 +154,7 @@ def local_path(folder: Path, name: str) -> Path:
     return path
 
 
-def _shown(pieces: Iterator[bytes], name: str, size: int, done: int) -> Iterator[bytes]:
+def _show(pieces: Iterator[bytes], name: str, size: int, done: int) -> Iterator[bytes]:
     """The pieces, with progress on a terminal."""
     is_terminal = sys.stderr.isatty()
     for piece in pieces:

@@ -14,7 +14,7 @@ from podyard.db.unit_of_work import UnitOfWork
 _NAMED_BY = (objects.c.digest, job_files.c.digest)
 
 
-def named(uow: UnitOfWork, digests: Sequence[str]) -> set[str]:
+def digests_in_use(uow: UnitOfWork, digests: Sequence[str]) -> set[str]:
     """Which of the digests a row names."""
     return {
         row["digest"]

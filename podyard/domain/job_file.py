@@ -64,7 +64,7 @@ _VARIABLE = re.compile(r"\$\{(\w+)\}|\$(\w+)")
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
-class Place(NamedTuple):
+class JobPlace(NamedTuple):
     """Where the job may run: a type in a zone, in a region, or anywhere ("")."""
 
     accelerator_type: str
@@ -79,7 +79,7 @@ class JobFile(NamedTuple):
     this machine, or gs://. `body`: all else, as POST .../jobs takes it. `notes`: what was passed over."""
 
     name: str
-    places: tuple[Place, ...]
+    places: tuple[JobPlace, ...]
     workdir: str
     mounts: Mapping[str, str]
     body: dict[str, Any]
@@ -202,7 +202,7 @@ class _Reader:
                 raise self._wrong("resources", f"resources: {name} must be a whole number, not {_kind(value)}")
         return found
 
-    def _places(self, resources: Mapping[str, Any]) -> tuple[Place, ...]:
+    def _places(self, resources: Mapping[str, Any]) -> tuple[JobPlace, ...]:
         named = [name for name in _ALTERNATIVES if resources.get(name) is not None]
         if len(named) == 2:
             raise self._wrong("resources.ordered", "resources has any_of and ordered: keep one")
@@ -219,7 +219,7 @@ class _Reader:
             found.append(self._place({**common, **self._mapping(item, own)}, own, common))
         return tuple(found)
 
-    def _place(self, resources: Mapping[str, Any], path: str, common: Mapping[str, Any] | None = None) -> Place:
+    def _place(self, resources: Mapping[str, Any], path: str, common: Mapping[str, Any] | None = None) -> JobPlace:
         def where(name: str) -> str:
             return f"resources.{name}" if common is not None and name in common else f"{path}.{name}"
 
@@ -242,7 +242,7 @@ class _Reader:
         cloud, region, zone = self._location(resources, where)
         if cloud not in ("", "*", "gcp"):
             raise self._wrong(where("cloud" if "cloud" in resources else "infra"), f"TPUs are in gcp, not in {cloud!r}")
-        return Place(
+        return JobPlace(
             kind, version or parse(kind).generation.runtime_version_default, zone, region,
             bool(resources.get("use_spot")),
         )  # fmt: skip
@@ -299,7 +299,7 @@ class _Reader:
         if isinstance(task.get("workdir"), Mapping):
             text = "workdir must be a folder of this machine: clone the repository and name the folder"
             raise self._wrong("workdir", text)
-        return _filled(self._text(task, "workdir", ""), variables)
+        return _fill(self._text(task, "workdir", ""), variables)
 
     def _mounts(self, task: Mapping[str, Any], variables: Mapping[str, str]) -> dict[str, str]:
         found: dict[str, str] = {}
@@ -318,14 +318,14 @@ class _Reader:
                 source = value.get("source")
             if not isinstance(source, str):
                 raise self._wrong(path, f"{path} must be a path or a gs:// object, not {_kind(source)}")
-            source = _filled(source, variables)
+            source = _fill(source, variables)
             if _OTHER_STORES.match(source):
                 raise self._wrong(path, f"{path}: {source} is not here: copy it to gs:// first")
-            found[_filled(target, variables)] = source
+            found[_fill(target, variables)] = source
         return found
 
 
-def _filled(text: str, variables: Mapping[str, str]) -> str:
+def _fill(text: str, variables: Mapping[str, str]) -> str:
     return _VARIABLE.sub(lambda match: variables.get(match[1] or match[2], match[0]), text)
 
 

@@ -34,7 +34,7 @@ def rows_of(values: Mapping[str, Sequence[Any]], table: Sequence[Mapping[str, An
     return [{**row, **chosen} for row in table or ({},) for chosen in combined]
 
 
-def varied(jobs: Sequence[Job]) -> list[dict[str, Any]]:
+def differing_values(jobs: Sequence[Job]) -> list[dict[str, Any]]:
     """Of each job of a sweep, the values that are not the same in all."""
     rows = [_values_of(job.spec) for job in jobs]
     names = [name for name in rows[0] if any(row.get(name) != rows[0][name] for row in rows)] if rows else []

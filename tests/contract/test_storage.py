@@ -325,7 +325,7 @@ def test_a_list_has_pages_prefixes_and_globs(yard: StorageYard, bucket: str) -> 
         yard.put(bucket, name, b"1")
     path = f"/storage/v1/b/{bucket}/o"
 
-    def listed(**query: str) -> tuple[list[str], list[str]]:
+    def list_objects(**query: str) -> tuple[list[str], list[str]]:
         names, prefixes, token = [], [], ""
         while True:
             found = _ok(yard.http.get(path, params={**query, **({"pageToken": token} if token else {})}))
@@ -335,11 +335,11 @@ def test_a_list_has_pages_prefixes_and_globs(yard: StorageYard, bucket: str) -> 
             if not token:
                 return names, prefixes
 
-    assert listed() == listed(maxResults="1") == (["a", "d/1", "d/2", "d/e/3", "z"], [])
-    assert listed(delimiter="/") == listed(delimiter="/", maxResults="1") == (["a", "z"], ["d/"])
-    assert listed(prefix="d/", delimiter="/") == (["d/1", "d/2"], ["d/e/"])
-    assert listed(matchGlob="d/[!2]") == (["d/1"], [])
-    assert listed(startOffset="d/2", endOffset="z") == (["d/2", "d/e/3"], [])
+    assert list_objects() == list_objects(maxResults="1") == (["a", "d/1", "d/2", "d/e/3", "z"], [])
+    assert list_objects(delimiter="/") == list_objects(delimiter="/", maxResults="1") == (["a", "z"], ["d/"])
+    assert list_objects(prefix="d/", delimiter="/") == (["d/1", "d/2"], ["d/e/"])
+    assert list_objects(matchGlob="d/[!2]") == (["d/1"], [])
+    assert list_objects(startOffset="d/2", endOffset="z") == (["d/2", "d/e/3"], [])
     _refused(yard.http.get(path, params={"pageToken": "é"}), 400, "invalid")
     xml = yard.http.get(f"/{bucket}", params={"prefix": "d/", "delimiter": "/"}).text
     assert "<Key>d/1</Key>" in xml

@@ -62,7 +62,7 @@ def find(uow: UnitOfWork, principal: Principal, run: UserProgram) -> UserProgram
     """The program with the digests of its files. A mount that ends in "/" stands for all objects below it."""
     source = run.source
     if source is not None:
-        source = _pinned(_stored(uow, principal, source.uri, "run.source"), source)
+        source = _pin(_store(uow, principal, source.uri, "run.source"), source)
         if source.bytes > SOURCE_BYTES_MAX:
             text = f"run.source has {source.bytes} bytes: at most {SOURCE_BYTES_MAX} are allowed"
             raise invalid(f"{text}; keep data in a bucket, and read it from there", "run.source")
@@ -71,7 +71,7 @@ def find(uow: UnitOfWork, principal: Principal, run: UserProgram) -> UserProgram
         if mount.uri.endswith("/"):
             mounts += _below(uow, principal, mount)
         else:
-            mounts.append(_pinned(_stored(uow, principal, mount.uri, "run.files"), mount))
+            mounts.append(_pin(_store(uow, principal, mount.uri, "run.files"), mount))
     if len(mounts) > MOUNTS_MAX:
         raise invalid(f"run.files stands for {len(mounts)} objects: at most {MOUNTS_MAX} are allowed", "run.files")
     return dataclasses.replace(run, source=source, mounts=tuple(mounts))
@@ -99,7 +99,7 @@ def look(run: UserProgram, contents: Contents) -> UserProgram:
     except ArchiveError as error:
         raise invalid(f"run.source {source.uri}: {error}", "run.source") from None
     except FileNotFoundError:
-        raise _changed(source) from None
+        raise _change(source) from None
     if is_wheel and not run.module and not run.command:
         raise invalid("run.module is required for a wheel: name the module to start", "run.module")
     entry = "" if run.command or run.module else choose_entry(run, files)
@@ -123,17 +123,17 @@ def _check_archive(mount: ProgramFile, contents: Contents) -> None:
 def pin(uow: UnitOfWork, principal: Principal, job_key: str, run: UserProgram) -> None:
     """Keeps the contents for as long as there is the job. Raises ABORTED if the source has changed since `find`."""
     if run.source is not None:
-        now = _stored(uow, principal, run.source.uri, "run.source")
+        now = _store(uow, principal, run.source.uri, "run.source")
         if now.digest != run.source.digest:
-            raise _changed(run.source)
+            raise _change(run.source)
     job_files.add(uow, job_key, sorted({file.digest for file in run.files}))
 
 
-def _changed(source: ProgramFile) -> PodyardError:
+def _change(source: ProgramFile) -> PodyardError:
     return PodyardError(Code.ABORTED, f"{source.uri} has changed meanwhile: submit the job again")
 
 
-def _stored(uow: UnitOfWork, principal: Principal, uri: str, field: str) -> StoredObject:
+def _store(uow: UnitOfWork, principal: Principal, uri: str, field: str) -> StoredObject:
     return objects.find(uow, principal, *gs_parts(uri, field))
 
 
@@ -147,11 +147,11 @@ def _below(uow: UnitOfWork, principal: Principal, mount: ProgramFile) -> list[Pr
     made = []
     for stored in found:
         target = f"{mount.target.rstrip('/')}/{stored.name.removeprefix(prefix)}"
-        made.append(_pinned(stored, ProgramFile(uri=f"gs://{bucket}/{stored.name}", target=target)))
+        made.append(_pin(stored, ProgramFile(uri=f"gs://{bucket}/{stored.name}", target=target)))
     return made
 
 
-def _pinned(stored: StoredObject, file: ProgramFile) -> ProgramFile:
+def _pin(stored: StoredObject, file: ProgramFile) -> ProgramFile:
     return dataclasses.replace(file, digest=stored.digest, bytes=stored.size)
 
 

@@ -24,7 +24,7 @@ def sweep(database: Database, contents: Contents, clock: RealClock) -> int:
     before_seconds = now.nanos / NANOS_PER_SECOND - SWEEP_AGE_SECONDS
     removed = 0
     for digests in _batches(contents.old_digests(before_seconds)):
-        named = database.read(partial(content_rows.named, digests=digests))
+        named = database.read(partial(content_rows.digests_in_use, digests=digests))
         removed += sum(contents.remove(digest, before_seconds) for digest in digests if digest not in named)
     for names in _batches(contents.old_partials(before_seconds)):
         # A part is named after its upload: ID.NUMBER.

@@ -60,12 +60,12 @@ def find(uow: UnitOfWork, principal: Principal, upload_id: str) -> tuple[Upload,
     """The upload, and the object that it made if it is done. Raises NOT_FOUND, also for an upload of another caller."""
     upload = storage.find_upload(uow, upload_id)
     if upload is None or upload.created_by != principal.email:
-        raise _unknown()
+        raise _no_upload()
     if upload.generation is None:
         return upload, None
     stored = storage.find_object(uow, upload.bucket, upload.name)
     if stored is None or stored.generation != upload.generation:
-        raise _unknown()  # replaced or deleted since
+        raise _no_upload()  # replaced or deleted since
     return upload, stored
 
 
@@ -93,6 +93,6 @@ def check_digests(content: Content, crc32c: int | None, md5: str | None) -> None
             raise PodyardError(Code.INVALID_ARGUMENT, text, [ErrorInfo(DIGEST_MISMATCH, refusals.DOMAIN, {})])
 
 
-def _unknown() -> PodyardError:
+def _no_upload() -> PodyardError:
     text = "the upload is not known (it was cancelled, or is older than a week): begin again"
     return refusals.refuse(Code.NOT_FOUND, text, refusals.NOT_FOUND)
