@@ -309,7 +309,7 @@ def report(request: Request, replica: str, body: Annotated[deps.MendedBody, Repo
     message = deps.parse(ReportMessage, body)
     written, files = _written_lines(message), LogFiles(deps.platform(request).settings.logs_path)
 
-    def unit(uow: UnitOfWork) -> tuple[reports.Told, bool, int | None]:
+    def unit(uow: UnitOfWork) -> tuple[reports.ReplicaInstruction, bool, int | None]:
         told = reports.report(uow, caller, replica, _progress(message, written, uow.now), files)
         return told, reports.checkpoints_fail(uow, replica), reports.pinned_step(uow, replica)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 from podyard.api.job_answers import to_api_fallback
 from podyard.base.errors import invalid
-from podyard.domain.job import Job, job_name
+from podyard.domain.job import Job, JobTerms, job_name
 from podyard.domain.job_fields import JOB_FIELDS, job_body
 from podyard.domain.node import NodeSpec, UsageClass
 from podyard.domain.recipes import is_program
@@ -15,6 +16,10 @@ from podyard.domain.user_program import UserProgram, default_output
 
 CLONE = "cloneOf"
 _TRAINS_ONLY = ("steps", "seed", "checkpoint_every_steps")
+# Fields that are copied as they are: the others are the work, or where it runs.
+_TERMS = {field.name for field in dataclasses.fields(JobTerms)} - {
+    "mode", "step_seconds", "training", "elastic", "run", "fallbacks"
+}  # fmt: skip
 _WORK = (
     "recipe",
     "program",
@@ -85,18 +90,8 @@ def _run(run: UserProgram) -> dict[str, Any]:
 
 def _terms(job: Job) -> dict[str, Any]:
     """What says nothing of the work itself."""
-    spec = job.spec
-    found: dict[str, Any] = {
-        "maxFailures": spec.max_failures,
-        "maxPreemptions": spec.max_preemptions,
-        "execution": spec.execution,
-        "priority": spec.priority,
-        "timeLimitSeconds": spec.time_limit_seconds,
-        "retryDelaySeconds": spec.retry_delay_seconds,
-        "keepNode": spec.keep_node,
-        "labels": dict(spec.labels),
-    }
-    return found | ({} if spec.replica_processes is None else {"replicaProcesses": spec.replica_processes})
+    values = ((field, field.value_of(job.spec)) for field in JOB_FIELDS if field.path in _TERMS)
+    return job_body((field, value) for field, value in values if value is not None)
 
 
 def _new_node(spec: NodeSpec) -> dict[str, Any]:

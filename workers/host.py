@@ -314,7 +314,7 @@ class Host:
             "programs": programs,
         }
 
-    def told(self, report: Mapping[str, Any]) -> None:
+    def on_taken(self, report: Mapping[str, Any]) -> None:
         """The API has taken this report."""
         if report["guestAttributes"] is not None:
             self._guest_told = self._source.guest == report["guestAttributes"]

@@ -127,7 +127,7 @@ class HostServer:
             for item in reports:
                 host = self._hosts.get(item["host"])
                 if host is not None:
-                    host.told(item)
+                    host.on_taken(item)
             self._follow(answer)
 
     def listener(self, host_id: str) -> tuple[str, int] | None:

@@ -207,12 +207,12 @@ async def _list(request: Request, bucket: str) -> Response:
             if is_second
             else _element("NextMarker", max(listed))
         )
-    parts += [_listed(stored) for stored in page.objects]
+    parts += [_list_answer(stored) for stored in page.objects]
     parts += [f"<CommonPrefixes>{_element('Prefix', prefix)}</CommonPrefixes>" for prefix in page.prefixes]
     return _xml(f"<ListBucketResult xmlns='{_NAMESPACE}'>{''.join(parts)}</ListBucketResult>")
 
 
-def _listed(stored: StoredObject) -> str:
+def _list_answer(stored: StoredObject) -> str:
     return (
         f"<Contents>{_element('Key', stored.name)}<Generation>{stored.generation}</Generation>"
         f"<MetaGeneration>{stored.metageneration}</MetaGeneration>"

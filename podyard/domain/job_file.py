@@ -64,7 +64,7 @@ _VARIABLE = re.compile(r"\$\{(\w+)\}|\$(\w+)")
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
-class JobPlace(NamedTuple):
+class TaskPlace(NamedTuple):
     """Where the job may run: a type in a zone, in a region, or anywhere ("")."""
 
     accelerator_type: str
@@ -79,7 +79,7 @@ class JobFile(NamedTuple):
     this machine, or gs://. `body`: all else, as POST .../jobs takes it. `notes`: what was passed over."""
 
     name: str
-    places: tuple[JobPlace, ...]
+    places: tuple[TaskPlace, ...]
     workdir: str
     mounts: Mapping[str, str]
     body: dict[str, Any]
@@ -202,7 +202,7 @@ class _Reader:
                 raise self._wrong("resources", f"resources: {name} must be a whole number, not {_kind(value)}")
         return found
 
-    def _places(self, resources: Mapping[str, Any]) -> tuple[JobPlace, ...]:
+    def _places(self, resources: Mapping[str, Any]) -> tuple[TaskPlace, ...]:
         named = [name for name in _ALTERNATIVES if resources.get(name) is not None]
         if len(named) == 2:
             raise self._wrong("resources.ordered", "resources has any_of and ordered: keep one")
@@ -219,7 +219,7 @@ class _Reader:
             found.append(self._place({**common, **self._mapping(item, own)}, own, common))
         return tuple(found)
 
-    def _place(self, resources: Mapping[str, Any], path: str, common: Mapping[str, Any] | None = None) -> JobPlace:
+    def _place(self, resources: Mapping[str, Any], path: str, common: Mapping[str, Any] | None = None) -> TaskPlace:
         def where(name: str) -> str:
             return f"resources.{name}" if common is not None and name in common else f"{path}.{name}"
 
@@ -242,7 +242,7 @@ class _Reader:
         cloud, region, zone = self._location(resources, where)
         if cloud not in ("", "*", "gcp"):
             raise self._wrong(where("cloud" if "cloud" in resources else "infra"), f"TPUs are in gcp, not in {cloud!r}")
-        return JobPlace(
+        return TaskPlace(
             kind, version or parse(kind).generation.runtime_version_default, zone, region,
             bool(resources.get("use_spot")),
         )  # fmt: skip

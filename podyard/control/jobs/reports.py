@@ -59,7 +59,7 @@ class Progress:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Told:
+class ReplicaInstruction:
     """What a replica is told. `next_line`: the number of the line of its log that is expected next. `stacks_real`: when
     its stacks were last asked for."""
 
@@ -149,7 +149,9 @@ def join(uow: UnitOfWork, principal: Principal, replica_id: str, fence: int, add
     return gang if all(peer.address for peer in gang) else None
 
 
-def report(uow: UnitOfWork, principal: Principal, replica_id: str, progress: Progress, files: LogFiles) -> Told:
+def report(
+    uow: UnitOfWork, principal: Principal, replica_id: str, progress: Progress, files: LogFiles
+) -> ReplicaInstruction:
     """Takes a replica's progress, renews its lease, and returns what it has to do."""
     replica = _replica(uow, principal, replica_id)
     _check_fence(replica, progress.fence)
@@ -164,7 +166,7 @@ def report(uow: UnitOfWork, principal: Principal, replica_id: str, progress: Pro
     replicas.renew_lease(uow, replica_id, progress.used)
     fresh = replicas.find(uow, replica_id)
     assert fresh is not None
-    return Told(fresh.desired, next_line, attempt.stacks_real)
+    return ReplicaInstruction(fresh.desired, next_line, attempt.stacks_real)
 
 
 def _keep_state(uow: UnitOfWork, replica: Replica, attempt: Attempt, progress: Progress) -> None:

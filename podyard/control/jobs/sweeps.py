@@ -30,7 +30,7 @@ def create(
     """Accepts a job for each request: on one node (`node`: its id), or on `parallel` nodes that are made for them (a
     spec) and that they use in turn. All of them or none."""
     principal.require("podyard.jobs.create", project, f"projects/{project}/locations/{zone}/jobs")
-    check_resource_id(sweep_id, "sweepId")
+    check_resource_id(sweep_id, "sweep_id")
     if not 1 <= parallel <= PARALLEL_MAX:
         raise invalid(f"parallel is {parallel}: it must be from 1 to {PARALLEL_MAX}", "parallel")
     if any(request.fallbacks for request in requests):

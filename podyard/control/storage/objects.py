@@ -133,7 +133,7 @@ def delete(uow: UnitOfWork, principal: Principal, bucket: str, name: str, when: 
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Listed:
+class ObjectPage:
     """A page: `following` is the name that the next one starts with; None: there is none."""
 
     objects: list[StoredObject]
@@ -153,12 +153,12 @@ def list_objects(
     end: str = "",
     with_trailing_delimiter: bool = False,
     is_wanted: Callable[[str], bool] | None = None,
-) -> Listed:
+) -> ObjectPage:
     """Objects in the order of their names' bytes, from `start` to before `end`. Names that hold `delimiter` behind
     `prefix` are summed up as prefixes. At most `most` objects and prefixes."""
     buckets.get(uow, principal, bucket, "storage.objects.list")
     first, last = max(start, prefix), _least(end, _after(prefix))
-    page = Listed([], [], None)
+    page = ObjectPage([], [], None)
     while last is None or first < last:
         rows = storage.list_objects(uow, bucket, first, last, _BATCH)
         for stored in rows:

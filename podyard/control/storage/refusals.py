@@ -7,7 +7,7 @@ from podyard.domain.principal import PERMISSIONS, Principal
 
 DOMAIN = "storage.googleapis.com"
 CONDITION_NOT_MET, NOT_MODIFIED, CONFLICT, NOT_FOUND, FORBIDDEN = (
-    "conditionNotMet", "notModified", "conflict", "notFound", "forbidden",
+    "CONDITION_NOT_MET", "NOT_MODIFIED", "CONFLICT", "NOT_FOUND", "FORBIDDEN",
 )  # fmt: skip
 
 

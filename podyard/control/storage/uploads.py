@@ -18,7 +18,7 @@ from podyard.domain.stored import (
     Upload,
 )
 
-DIGEST_MISMATCH = "digestMismatch"
+DIGEST_MISMATCH = "DIGEST_MISMATCH"
 
 
 def begin(
