@@ -6,12 +6,14 @@ import hashlib
 import io
 import re
 import zipfile
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from podyard.domain.user_program import TEXT_BYTES_MAX, depends_on_source
 from tests.unit.control.gang import Gang, bearer
+from tests.yard import open_yard
 
 
 def _post(gang: Gang, run: dict[str, Any], **fields: Any) -> dict[str, Any]:
@@ -35,6 +37,14 @@ def _upload(gang: Gang, name: str, data: bytes) -> str:
     answer = gang.yard.http.post(f"{gang.yard.jobs()}:upload", params={"name": name}, content=data)
     assert answer.status_code == 200, answer.text
     return str(answer.json()["uri"])
+
+
+@pytest.fixture(scope="module")
+def shared_gang(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gang]:
+    """For what is refused, and leaves nothing."""
+    with open_yard(tmp_path_factory.mktemp("yard")) as yard:
+        yard.create("n")
+        yield Gang(yard)
 
 
 @pytest.mark.parametrize(
@@ -81,12 +91,13 @@ def _upload(gang: Gang, name: str, data: bytes) -> str:
         ({"command": "ls", "shell": "zsh"}, "Unknown name"),
     ],
 )
-def test_programs_and_environments_that_cannot_be(gang: Gang, run: dict[str, Any], why: str) -> None:
-    assert re.search(why, _refused(gang, run))
+def test_programs_and_environments_that_cannot_be(shared_gang: Gang, run: dict[str, Any], why: str) -> None:
+    assert re.search(why, _refused(shared_gang, run))
 
 
 @pytest.mark.parametrize("field", ["steps", "globalBatch", "seed", "replicaProcesses", "checkpointEverySteps"])
-def test_what_is_for_recipes_is_refused(gang: Gang, field: str) -> None:
+def test_what_is_for_recipes_is_refused(shared_gang: Gang, field: str) -> None:
+    gang = shared_gang
     assert field in _refused(gang, {"command": "ls"}, **{field: 1})
     assert "recipe" in _refused(gang, {"command": "ls"}, recipe="digits-cnn")
     assert "simulated" in _refused(gang, {"command": "ls"}, execution="simulated")
