@@ -20,7 +20,7 @@ from podyard.control.jobs import sweeps
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.job import Job
 from podyard.domain.principal import Principal
-from podyard.domain.sweep import JOB_VALUES, best_of, differing_values, rows_of
+from podyard.domain.sweep import JOB_VALUES, best_of, differing_values, rows_of, sweep_name
 from podyard.domain.training import WAYS, usual_way
 from podyard.http import job_sources, step_time
 from podyard.pricing.current_card import default_rate_card
@@ -78,7 +78,7 @@ class SweepSummary(TypedDict):
     ended: int
 
 
-class SweepList(TypedDict):
+class SweepList(deps.NextPage):
     sweeps: list[SweepSummary]
 
 
@@ -104,16 +104,16 @@ def create(request: Request, project: str, zone: str, body: Annotated[deps.Body,
     return deps.write(request, body_of_unit, rehearse=message.validate_only)
 
 
-@router.get("")
+@router.get("", openapi_extra=deps.asks(*deps.PAGING))
 def list_sweeps(request: Request, project: str, zone: str) -> SweepList:
     caller = deps.principal(request)
     found = deps.read(request, lambda uow: sweeps.list_sweeps(uow, caller, project, None if zone == "-" else zone))
-    return {
-        "sweeps": [
-            {"name": _name(project, where, sweep_id), "jobs": count, "ended": ended}
-            for where, sweep_id, count, ended in found
-        ]
-    }
+    listed: list[SweepSummary] = [
+        {"name": sweep_name(project, where, sweep_id), "jobs": count, "ended": ended}
+        for where, sweep_id, count, ended in found
+    ]
+    page, token = deps.page_of(request, listed, lambda item: item["name"])
+    return {"sweeps": page, **deps.next_page(token)}
 
 
 @router.post("/{sweep}:cancel")
@@ -158,10 +158,6 @@ def _with(base: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
     return {**base, **own, "arguments": {**(base.get("arguments") or {}), **arguments}}
 
 
-def _name(project: str, zone: str, sweep_id: str) -> str:
-    return f"projects/{project}/locations/{zone}/sweeps/{sweep_id}"
-
-
 def _answer(
     uow: UnitOfWork,
     caller: Principal,
@@ -173,9 +169,9 @@ def _answer(
     way: str,
 ) -> SweepAnswer:
     progress = job_progress.of_all(uow, default_rate_card(), caller, project, found)
-    costs = [cost for job in found if (cost := progress[job.job_key].cost) is not None]
+    costs: list[Amount] = []
     answer: SweepAnswer = {
-        "name": _name(project, zone, sweep_id),
+        "name": sweep_name(project, zone, sweep_id),
         "jobs": [],
         "metric": metric,
         "mode": way,
@@ -192,6 +188,7 @@ def _answer(
         cost = progress[job.job_key].cost
         if cost is not None:
             row["cost"] = cost.text(EXACT_DECIMALS)
+            costs.append(cost)
         answer["jobs"].append(row)
     best = best_of(found, metric, way)
     if best is not None:

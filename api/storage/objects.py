@@ -5,8 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import dataclasses
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -21,6 +20,7 @@ from podyard.base.contents import Contents, Incoming
 from podyard.base.errors import invalid
 from podyard.control.storage import objects, refusals
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.name_glob import name_matcher
 from podyard.domain.principal import Principal
 from podyard.domain.stored import COMPOSE_SOURCES_MAX, OBJECT_BYTES_MAX, ObjectFields, Preconditions, StoredObject
 from podyard.http.context import principal, write_async
@@ -73,7 +73,7 @@ async def list_objects(request: Request, bucket: str) -> Response:
             start=max(page_start(query.get("pageToken")), query.get("startOffset", "")),
             end=query.get("endOffset", ""),
             with_trailing_delimiter=flag(request, "includeTrailingDelimiter"),
-            is_wanted=None if not glob else glob_matcher(glob),
+            is_wanted=None if not glob else name_matcher(glob),
         ),
     )
     address = own_address(request)
@@ -96,38 +96,6 @@ def page_start(token: str | None) -> str:
         return base64.b64decode((token or "").encode("ascii"), b"-_", validate=True).decode()
     except (ValueError, binascii.Error):
         raise invalid("Invalid page token: use the nextPageToken of this list", "pageToken") from None
-
-
-def glob_matcher(glob: str) -> Callable[[str], bool]:
-    """cloud.google.com/storage/docs/json_api/v1/objects/list#list-objects-and-prefixes-using-glob"""
-    text, at, depth = "", 0, 0
-    while at < len(glob):
-        character = glob[at]
-        if glob.startswith("**", at):
-            text, at = f"{text}.*", at + 1
-        elif character == "*":
-            text += "[^/]*"
-        elif character == "?":
-            text += "[^/]"
-        elif character == "[" and "]" in glob[at + 2 :]:
-            end = glob.index("]", at + 2)
-            inner = glob[at + 1 : end]
-            text, at = f"{text}[{'^' if inner[0] in '!^' else ''}{re.escape(inner.lstrip('!^'))}]", end
-            text = text.replace("\\-", "-")
-        elif character == "{":
-            text, depth = f"{text}(?:", depth + 1
-        elif character == "}" and depth:
-            text, depth = f"{text})", depth - 1
-        elif character == "," and depth:
-            text += "|"
-        else:
-            text += re.escape(character)
-        at += 1
-    try:
-        matches = re.compile(text, re.DOTALL)
-    except re.error:
-        raise invalid(f"Invalid matchGlob {glob[:80]!r}", "matchGlob") from None
-    return lambda name: matches.fullmatch(name) is not None
 
 
 async def patch(request: Request, bucket: str, name: str) -> Response:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
+from urllib.parse import unquote
 from xml.sax.saxutils import escape
 
 from starlette.requests import Request
@@ -102,8 +103,6 @@ async def _put(request: Request, bucket: str, name: str) -> Response:
 
 
 async def _copy(request: Request, copied: str, announced: uploads.Announced) -> Response:
-    from urllib.parse import unquote
-
     source, _, name = unquote(copied).removeprefix("/").partition("/")
     replaces = request.headers.get("x-goog-metadata-directive", "COPY").upper() == "REPLACE"
     body: Mapping[str, Any] = {}

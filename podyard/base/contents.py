@@ -108,14 +108,16 @@ class Incoming:
         self._contents = contents
         self._path = path
         self._bytes_max = bytes_max
-        self._checked = 0
+        self.size = self._checked = 0
+        self._crc32c = 0
+        self._sha256 = hashlib.sha256()
+        self._md5 = hashlib.md5(usedforsecurity=False)
         self._syncing: Future[None] | None = None
         with _full_disk_named():
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._check_disk()
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         self._file = os.fdopen(descriptor, "r+b", buffering=0)
-        self._reset()
         while data := self._file.read(_READ_BYTES):
             self._add(data)
 
@@ -184,12 +186,6 @@ class Incoming:
         if self._syncing is not None:
             wait([self._syncing])
 
-    def _reset(self) -> None:
-        self.size = 0
-        self._crc32c = 0
-        self._sha256 = hashlib.sha256()
-        self._md5 = hashlib.md5(usedforsecurity=False)
-
     def _add(self, data: bytes, *, with_md5: bool = True) -> None:
         self.size += len(data)
         self._sha256.update(data)
@@ -201,7 +197,7 @@ class Incoming:
         disk = os.statvfs(self._path.parent)
         if disk.f_bavail * disk.f_frsize < DISK_LEFT_BYTES_MIN:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        self._checked = self.size if hasattr(self, "size") else 0
+        self._checked = self.size
 
 
 def _sync_folder(folder: Path) -> None:

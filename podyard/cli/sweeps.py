@@ -81,7 +81,7 @@ def submit(
 def list_sweeps(data: str | None, project: str | None, location: str | None, output: str) -> None:
     """List sweeps in all zones, newest first. --zone selects one zone."""
     client = client_of(data, project, location)
-    found = client.call("GET", f"{client.own_path(location or ANY_ZONE)}/sweeps")["sweeps"]
+    found = list(client.pages(f"{client.own_path(location or ANY_ZONE)}/sweeps", "sweeps"))
     rows = [{**item, "id": item["name"].split("/")[-1], "zone": item["name"].split("/")[3]} for item in found]
     columns = {"SWEEP": "id", "ZONE": "zone", "JOBS": "jobs", "ENDED": "ended"}
     emit(rows if output == "table" else found, output, columns)

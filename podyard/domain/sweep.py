@@ -15,6 +15,10 @@ PARALLEL_MAX = 64
 JOB_VALUES = ("seed", "steps", "globalBatch")  # names that are the job's and not of its arguments
 
 
+def sweep_name(project: str, zone: str, sweep_id: str) -> str:
+    return f"projects/{project}/locations/{zone}/sweeps/{sweep_id}"
+
+
 def rows_of(values: Mapping[str, Sequence[Any]], table: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The values of each job: every row of the table, with every combination of the lists. Raises INVALID_ARGUMENT."""
     if not values and not table:

@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+import threading
 from functools import lru_cache
 
 from starlette.requests import Request
@@ -21,7 +22,9 @@ from podyard.http import context
 
 ESTIMATE_SECONDS_MAX = 120.0  # the largest recipes are traced in a tenth of it
 ESTIMATES_KEPT = 256
+ESTIMATING_MAX = 2  # processes at once, each of which takes a core
 ESTIMATED = "podyard"  # what a recipe that is only estimated counts as: a program of this module
+_ESTIMATING = threading.BoundedSemaphore(ESTIMATING_MAX)
 _MODULE = re.compile(r"\bmodule\s+@([A-Za-z_][A-Za-z0-9_]*)")
 
 
@@ -80,11 +83,15 @@ def _kind(request: Request, project: str, zone: str, node: str | NodeSpec) -> tu
 @lru_cache(maxsize=ESTIMATES_KEPT)
 def _ask(question: str) -> float:
     command = [sys.executable, "-m", "podyard.engine.step_time"]
+    if not _ESTIMATING.acquire(timeout=ESTIMATE_SECONDS_MAX):
+        raise PodyardError(Code.UNAVAILABLE, "too many steps are being estimated: try again, or set stepSeconds")
     try:
         done = subprocess.run(command, input=question, capture_output=True, text=True, timeout=ESTIMATE_SECONDS_MAX)
     except subprocess.TimeoutExpired:
         text = f"the estimate of a step takes longer than {ESTIMATE_SECONDS_MAX:.0f} s: set stepSeconds"
         raise failed_precondition(text) from None
+    finally:
+        _ESTIMATING.release()
     if done.returncode:
         why = (done.stderr.strip().splitlines() or ["it was killed"])[-1]
         raise failed_precondition(f"a step cannot be estimated: {why}; set stepSeconds")

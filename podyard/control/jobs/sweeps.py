@@ -13,7 +13,7 @@ from podyard.domain.fleet import Fleet
 from podyard.domain.job import Job, JobRequest
 from podyard.domain.node import NodeRecord, NodeSpec
 from podyard.domain.principal import Principal
-from podyard.domain.sweep import PARALLEL_MAX
+from podyard.domain.sweep import PARALLEL_MAX, sweep_name
 
 
 def create(
@@ -38,7 +38,7 @@ def create(
     if parallel > 1 and isinstance(node, str):
         raise invalid("parallel requires acceleratorType: the jobs of one node take turns", "parallel")
     if rows.of_sweep(uow, project, zone, sweep_id):
-        raise PodyardError(Code.ALREADY_EXISTS, f"Resource '{_name(project, zone, sweep_id)}' already exists")
+        raise PodyardError(Code.ALREADY_EXISTS, f"Resource '{sweep_name(project, zone, sweep_id)}' already exists")
     made: list[NodeRecord] = []
     found: list[Job] = []
     for index, request in enumerate(requests):
@@ -54,7 +54,7 @@ def create(
 
 def get(uow: UnitOfWork, principal: Principal, project: str, zone: str, sweep_id: str) -> list[Job]:
     """Its jobs, by their numbers."""
-    name = _name(project, zone, sweep_id)
+    name = sweep_name(project, zone, sweep_id)
     principal.require("podyard.jobs.get", project, name)
     found = rows.of_sweep(uow, project, zone, sweep_id)
     if not found:
@@ -78,7 +78,3 @@ def cancel(uow: UnitOfWork, principal: Principal, project: str, zone: str, sweep
     for job in reversed(left):
         jobs.cancel(uow, principal, project, zone, job.job_id)
     return get(uow, principal, project, zone, sweep_id)
-
-
-def _name(project: str, zone: str, sweep_id: str) -> str:
-    return f"projects/{project}/locations/{zone}/sweeps/{sweep_id}"

@@ -59,12 +59,18 @@ def create(
     return _insert(uow, project, name, location.upper(), storage_class, labels)
 
 
-def get(uow: UnitOfWork, principal: Principal, name: str, permission: str = "storage.buckets.get") -> Bucket:
-    """Raises NOT_FOUND, PERMISSION_DENIED."""
+def get(
+    uow: UnitOfWork,
+    principal: Principal,
+    name: str,
+    permission: str = "storage.buckets.get",
+    what: str = "Storage bucket",
+) -> Bucket:
+    """`what`: the caller wants, as a refusal says it. Raises NOT_FOUND, PERMISSION_DENIED."""
     bucket = storage.find_bucket(uow, name)
     if bucket is None:
         raise refusals.bucket_not_found()
-    require(principal, permission, bucket.project, "Storage bucket")
+    require(principal, permission, bucket.project, what)
     return bucket
 
 

@@ -14,7 +14,6 @@ from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.principal import Principal
 from podyard.domain.stored import (
     OBJECTS_PER_BUCKET_MAX,
-    Bucket,
     ObjectFields,
     Preconditions,
     StoredObject,
@@ -22,6 +21,7 @@ from podyard.domain.stored import (
     check_object_name,
 )
 
+_OBJECT = "Storage object"  # in refusals
 _NANOS_PER_MICRO = 1000
 _PLAIN, _ALWAYS = ObjectFields(), Preconditions()
 _FIRST_CHARACTER, _LAST_CHARACTER = "\x01", chr(0x10FFFF)  # of names
@@ -32,10 +32,7 @@ def find(
     uow: UnitOfWork, principal: Principal, bucket: str, name: str, permission: str = "storage.objects.get"
 ) -> StoredObject:
     """The live version. Raises NOT_FOUND (of the bucket or the object), PERMISSION_DENIED."""
-    owner = storage.find_bucket(uow, bucket)
-    if owner is None:
-        raise refusals.bucket_not_found()
-    require(principal, permission, owner.project, "Storage object")
+    buckets.get(uow, principal, bucket, permission, _OBJECT)
     stored = storage.find_object(uow, bucket, name)
     if stored is None:
         raise refusals.object_not_found(bucket, name)
@@ -81,10 +78,10 @@ def check_put(
     """Whether an object may be written; the version that it replaces."""
     check_object_name(name)
     check_fields(fields)
-    owner = _bucket_for(uow, principal, bucket, "storage.objects.create")
+    owner = buckets.get(uow, principal, bucket, "storage.objects.create", _OBJECT)
     before = storage.find_object(uow, bucket, name)
     if before is not None:
-        require(principal, "storage.objects.delete", owner.project, "Storage object")
+        require(principal, "storage.objects.delete", owner.project, _OBJECT)
     if not when.is_met_by(before):
         raise refusals.condition_not_met()
     if before is None and owner.objects >= OBJECTS_PER_BUCKET_MAX:
@@ -193,11 +190,3 @@ def _after(prefix: str) -> str | None:
 
 def _least(*texts: str | None) -> str | None:
     return min((text for text in texts if text), default=None)
-
-
-def _bucket_for(uow: UnitOfWork, principal: Principal, name: str, permission: str) -> Bucket:
-    bucket = storage.find_bucket(uow, name)
-    if bucket is None:
-        raise refusals.bucket_not_found()
-    require(principal, permission, bucket.project, "Storage object")
-    return bucket
