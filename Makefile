@@ -11,7 +11,7 @@ CLIENTS := $(if $(PYTHON_OF_focus),focus) flax gpuhunt jax09 ray sky storage tf 
 .DEFAULT_GOAL := help
 # The test run starts hundreds of Python processes: without byte code, each compiles Podyard again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo test test-clients fast mutants decision-hashes drawn-programs house-figures compiler-check money-histories kills kills-supervisor jax-slices soak gcloud-leaks lint format serve clean
+.PHONY: help demo test test-clients fast mutants decision-hashes drawn-programs house-figures compiler-check money-histories kills kills-supervisor jax-slices soak soak-programs gcloud-leaks lint format serve clean
 
 help: ## Print this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F '\t' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -42,6 +42,10 @@ mutants: $(VENV)/.test ## Plant 60 bugs, one at a time, and print what finds eac
 money-histories: $(VENV)/.test ## Play 2,000 drawn rate cards and histories: all surfaces must name the same amounts (10 to 25 minutes)
 	$(BIN)/python -m tests.store.billing_histories
 
+BASE := new
+image: $(VENV)/.test ## Run the steps of the container image on a Debian base (BASE, or a new one by debootstrap; root): 5 minutes
+	PODYARD_TEST_IMAGE=$(BASE) $(PYTEST) -q -n 0 tests/distributed/test_deploy.py
+
 SEED :=
 compiler-check: $(VENV)/.test ## Compile a tenth of the recorded programs of today again (extra xla-tpu; SEED draws it): 5 minutes
 	$(BIN)/python -m benchmarks.corpus.check $(if $(SEED),--seed $(SEED))
@@ -58,7 +62,11 @@ TPU_CLIENT := gcloud
 jax-slices: $(VENV)/.test ## jax.distributed on two v3-32 at once, ROUNDS (20) times, and as many killed gangs, by TPU_CLIENT (gcloud): 6 minutes
 	$(BIN)/python -m tests.distributed.jax_slices --rounds $(ROUNDS) --client $(TPU_CLIENT)
 
-soak: $(VENV)/.test ## Programs with up to 32 devices: thousands of steps that nobody waits for, and 50 interrupts: 5 minutes
+FAULTS := 600
+soak: $(VENV)/.test ## FAULTS (600) kills, cuts and pauses on three machines in namespaces, drawn by SEED (root, Linux; under 30 minutes)
+	$(BIN)/python -m tests.distributed.machine_soak --faults $(FAULTS) $(if $(SEED),--seed $(SEED))
+
+soak-programs: $(VENV)/.test ## Programs with up to 32 devices: thousands of steps that nobody waits for, and 50 interrupts: 5 minutes
 	$(BIN)/python -m tests.programs.stress
 
 gcloud-leaks: $(VENV)/.test ## 30 gcloud commands of other services: none may send a byte outside (root, Linux; 2 minutes)

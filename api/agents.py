@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
@@ -10,13 +11,13 @@ from starlette.responses import FileResponse, Response
 from typing_extensions import TypedDict
 
 from podyard.api import deps
-from podyard.api.deps import Timestamp
 from podyard.api.hosts import HostWantedAnswer, listens, to_api_wanted
 from podyard.api.job_answers import JobTask, to_api_task
 from podyard.base.clock import PlatformTime, RealTime
 from podyard.base.contents import Contents
 from podyard.base.errors import invalid
 from podyard.base.log_files import LogFiles
+from podyard.base.sealing import unseal
 from podyard.control.compute import host_connections, hosts
 from podyard.control.jobs import reports
 from podyard.control.platform import agents
@@ -51,13 +52,6 @@ DIGEST: deps.Query = {
 
 class _AgentMessage(deps.Asked):
     model_config = ConfigDict(strict=True)
-
-
-class RegisterMessage(_AgentMessage):
-    replicas_max: int = Field(ge=0, le=10_000)
-    hosts_max: int = Field(ge=0, le=10_000)
-    bind_address: str = Field(max_length=64)
-    pid: Count
 
 
 class ReplicaSeen(_AgentMessage):
@@ -129,12 +123,6 @@ class ReportMessage(_AgentMessage):
     log: LinesMessage | None = None
     summary: dict[str, Any] = Field(default_factory=dict)
     used: MachineUseMessage | None = None
-
-
-class Registered(TypedDict):
-    agent: str
-    fence: int
-    leaseSeconds: float
 
 
 class ReplicaWanted(TypedDict):
@@ -229,33 +217,6 @@ class Specification(JobTask):
     bindAddress: str
     leaseSeconds: float
     run: RunOfReplica | None
-
-
-class AgentAnswer(TypedDict):
-    agent: str
-    bindAddress: str
-    replicasMax: int
-    hostsMax: int
-    pid: int
-    seenTime: Timestamp
-
-
-class Agents(TypedDict):
-    agents: list[AgentAnswer]
-
-
-@router.post("/agents/{agent}:register")
-def register(request: Request, agent: str, body: Annotated[deps.Body, RegisterMessage]) -> Registered:
-    caller = deps.principal(request)
-    agents.require_agent(caller, agent)
-    message = deps.parse(RegisterMessage, body)
-    fence = deps.write(
-        request,
-        lambda uow: agents.register(
-            uow, caller, agent, message.replicas_max, message.hosts_max, message.bind_address, message.pid
-        ),
-    )
-    return {"agent": agent, "fence": fence, "leaseSeconds": deps.platform(request).database.leases.agent_seconds}
 
 
 @router.post("/agents/{agent}:sync")
@@ -369,13 +330,17 @@ def to_api_specification(assigned: reports.Assignment, lease_seconds: float) -> 
     }
 
 
+def _opened(run: UserProgram) -> UserProgram:
+    return dataclasses.replace(run, secrets={name: unseal(value) for name, value in run.secrets.items()})
+
+
 def _run(assigned: reports.Assignment, run: UserProgram) -> RunOfReplica:
     host = assigned.host
     assert host is not None
     return {
         "command": command_text(run),
         "setup": run.setup,
-        "environment": program_environment(run, assigned.job.job_id, assigned.attempt.attempt),
+        "environment": program_environment(_opened(run), assigned.job.job_id, assigned.attempt.attempt),
         "files": [
             {"digest": f.digest, "bytes": f.bytes, "name": f.name, "target": f.target, "folder": f.folder}
             for f in run.files
@@ -389,25 +354,6 @@ def _run(assigned: reports.Assignment, run: UserProgram) -> RunOfReplica:
             "software": host.software,
             "problem": host.problem,
         },
-    }
-
-
-@router.get("/agents")
-def list_agents(request: Request) -> Agents:
-    caller = deps.principal(request)
-    found = deps.read(request, lambda uow: agents.list_agents(uow, caller))
-    return {
-        "agents": [
-            {
-                "agent": agent.agent_id,
-                "bindAddress": agent.bind_address,
-                "replicasMax": agent.replicas_max,
-                "hostsMax": agent.hosts_max,
-                "pid": agent.pid,
-                "seenTime": agent.seen.rfc3339(),
-            }
-            for agent in found
-        ]
     }
 
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 from fastapi import APIRouter, FastAPI
 
 from podyard.api import (
     agents,
+    audit,
     auth,
     billing,
     billing_info,
     budgets,
     catalogue,
+    connect,
     credit_notes,
     explorer,
     exports,
@@ -24,13 +27,18 @@ from podyard.api import (
     hosts,
     invoices,
     jobs,
+    machines,
+    measures,
     openapi,
     pods,
     queue_view,
+    replica_files,
     reservations,
+    sign_in,
     sweeps,
     tokens,
     unserved,
+    yard_folders,
 )
 from podyard.api import clock as clock_routes
 from podyard.api import faults as fault_routes
@@ -48,16 +56,21 @@ from podyard.base.files import write_atomically
 from podyard.base.rng import secret_token
 from podyard.control.access import identity
 from podyard.control.billing import card_prices
+from podyard.control.platform import audit as audit_control
 from podyard.db import credentials, platform_clock
 from podyard.db.unit_of_work import Database, UnitOfWork
+from podyard.domain.audit import AuditLine
 from podyard.domain.credential import use_is_to_be_noted
 from podyard.domain.fleet import Fleet
 from podyard.domain.principal import Principal
 from podyard.http import errors
+from podyard.http.audit import Audit, AuditQueue
 from podyard.http.faults import Faults, Rules
-from podyard.http.guard import LOOPBACK_HOSTS, Guard
+from podyard.http.guard import Guard
+from podyard.http.requests import Counts, Requests
+from podyard.http.tunnels import Tunnels
 from podyard.pricing.current_card import machine_card
-from podyard.settings import Settings
+from podyard.settings import AGENT, Settings
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +81,8 @@ OWN_ROUTERS = tuple(
         catalogue,
         jobs,
         sweeps,
+        replica_files,  # before agents: a replica's own path ends with its id
+        machines,
         agents,
         hosts,
         billing,
@@ -78,8 +93,12 @@ OWN_ROUTERS = tuple(
         budgets,
         explorer,
         platform_routes,
+        measures,
         tokens,
+        sign_in,
         auth,
+        audit,
+        connect,
         reservations,
         queue_view,
         pods,
@@ -93,8 +112,9 @@ OWN_ROUTERS = tuple(
 def prepare(settings: Settings, database: Database) -> None:
     """What has to stand before anybody can call: the clock's row, the first project, the tokens of owner and agent, and
     prices of the past as they were. Raises FAILED_PRECONDITION for a rate card that has changed them."""
+    yard_folders.check(settings, database)
     owner_token = _token_file(settings.token_path)
-    agent_token = _token_file(settings.agent_token_path)
+    agent_token = _token_file(settings.agent_token_path) if AGENT in settings.roles else None
 
     def body(uow: UnitOfWork) -> None:
         platform_clock.set_up(uow, ClockMode(settings.clock_mode))
@@ -117,7 +137,9 @@ def create_app(
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         async with front.running(app, settings.bind_address, settings.grpc_port), gcloud_proxy.running(app):
+            app.state.audit.start()
             yield
+        app.state.audit.close()
         database.close()
 
     app = FastAPI(
@@ -127,7 +149,7 @@ def create_app(
     app.state.front = "off"
     app.state.answers = Answers()
     errors.install(app)
-    for router in (*OWN_ROUTERS, compute, unserved.answers, *routers):
+    for router in (*OWN_ROUTERS, sign_in.pages, compute, unserved.answers, *routers):
         app.include_router(router)
 
     # Routes are tried in their order: v2 first, since it is asked most, and the catalogue before v1, below which it is.
@@ -141,14 +163,23 @@ def create_app(
             _note_use(database, found.token_id)
         return found
 
+    app.state.tunnels = Tunnels(authenticate)
     # Behind the guard: the middleware that is added last is asked first.
     app.state.faults = Rules(database, clock)
     # Inside of the faults: compression holds the beginning of an answer back, and a fault may send nothing else.
     app.add_middleware(Encoding)
     app.add_middleware(Faults, rules=app.state.faults, called=called_method)
-    allowed_hosts = LOOPBACK_HOSTS if settings.bind_address in LOOPBACK_HOSTS else None
-    app.add_middleware(Guard, authenticate=authenticate, clock=clock, allowed_hosts=allowed_hosts)
+    app.add_middleware(Guard, authenticate=authenticate, clock=clock)
+    lines = AuditQueue(partial(_write_audit, database, settings.audit_days))
+    app.state.audit = lines
+    app.add_middleware(Audit, lines=lines, clock=clock)
+    app.state.requests = Counts()
+    app.add_middleware(Requests, counts=app.state.requests, clock=clock)
     return app
+
+
+def _write_audit(database: Database, days: int, lines: Sequence[AuditLine]) -> None:
+    database.run(lambda uow: audit_control.keep(uow, lines, days), actor="audit")
 
 
 def _note_use(database: Database, token_id: str) -> None:

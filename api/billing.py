@@ -32,6 +32,13 @@ USAGE: deps.Query = {
 }
 
 
+NEWEST: deps.Query = {
+    "name": "newest",
+    "description": "true: the newest first; else the oldest first.",
+    "schema": {"type": "boolean"},
+}
+
+
 class HostUsageAnswer(TypedDict):
     """`seconds` are those of each VM; `pricePerHour` and `amount` are of all of them."""
 
@@ -130,13 +137,14 @@ def usage(request: Request, project: str) -> Usage:
     }
 
 
-@router.get("/events", openapi_extra=deps.asks(*deps.PAGING))
+@router.get("/events", openapi_extra=deps.asks(NEWEST, *deps.PAGING))
 def events(request: Request, project: str) -> EventList:
     """The state changes in order, a page at a time: the record that the bill follows from."""
     caller = deps.principal(request)
-    after = deps.page_after_number(request)
+    newest = deps.flag(request, "newest")
+    seq = deps.page_after_number(request) or (deps.NUMBER_MAX if newest else 0)
     limit = deps.page_size(request) if "pageSize" in request.query_params else EVENTS_PAGE_DEFAULT
-    found, told = deps.read(request, lambda uow: usages.events(uow, caller, project, after, limit))
+    found, told = deps.read(request, lambda uow: usages.events(uow, caller, project, seq, limit, newest=newest))
     token = deps.page_token(str(found[-1].seq)) if len(found) == limit else None
     return {"events": [_event(change, told.get(change.event_id)) for change in found], **deps.next_page(token)}
 

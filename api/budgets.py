@@ -15,6 +15,7 @@ from podyard.api.deps import Timestamp
 from podyard.api.job_answers import MachineAnswer, machine_json
 from podyard.base.errors import invalid
 from podyard.base.money import Amount, minor_text, round_half_up
+from podyard.base.sealing import unseal
 from podyard.control.billing import budgets, costs
 from podyard.control.billing.invoice_document import EXACT_DECIMALS
 from podyard.control.billing.spending import BudgetState
@@ -175,7 +176,7 @@ def set_budget(request: Request, project: str, budget: str, body: Annotated[deps
     found, new = deps.write(request, lambda uow: budgets.set_budget(uow, fleet, caller, project, budget, wanted))
     answer = _budget(found)
     if new:
-        answer["secret"] = found.secret
+        answer["secret"] = unseal(found.secret)
     return answer
 
 

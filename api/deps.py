@@ -238,6 +238,14 @@ def page_after_number(request: Request) -> int:
     return int(text)
 
 
+def flag(request: Request, name: str) -> bool:
+    """A query parameter that is true or false; false when it is left out."""
+    text = request.query_params.get(name, "false")
+    if text not in ("true", "false"):
+        raise invalid(f"{name} must be true or false, got {text[:20]!r}", name)
+    return text == "true"
+
+
 def page_token(after: str) -> str:
     return base64.urlsafe_b64encode(after.encode()).decode()
 

@@ -11,10 +11,10 @@ from typing_extensions import TypedDict
 
 from podyard.api import deps
 from podyard.api.deps import Timestamp
-from podyard.api.objects import ObjectFiles
 from podyard.base.errors import Code, invalid
 from podyard.control.billing import exports
 from podyard.domain.export import Export
+from podyard.http.objects import ObjectFiles
 from podyard.pricing.current_card import default_rate_card
 from podyard.pricing.export_slices import GRANULARITIES
 

@@ -15,7 +15,8 @@ from collections.abc import AsyncIterator
 from typing import Any, cast
 
 from anyio import to_thread
-from typing_extensions import override
+
+from podyard.http.splice import End, WaitingEnd
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ async def running(app: Any, address: str, port: int | None) -> AsyncIterator[Non
     front = _Front(app)
     loop = asyncio.get_running_loop()
     try:
-        server = await loop.create_server(lambda: _Client(front), sock=_listen(address, port))
+        server = await loop.create_server(lambda: WaitingEnd(front.connect), sock=_listen(address, port))
     except OSError as error:
         # HTTP goes on without it; `/readyz` says so, and `podyard up` refuses.
         logger.error("no gRPC on %s:%s: %s", address, port, error)
@@ -70,13 +71,13 @@ class _Front:
         self._app = app
         self._starting: asyncio.Task[tuple[Any, int]] | None = None
 
-    async def connect(self, client: _Client) -> None:
+    async def connect(self, client: WaitingEnd) -> None:
         """Gives the connection its other end; closes it where gRPC does not start."""
         if self._starting is None or (self._starting.done() and self._starting.exception() is not None):
             self._starting = asyncio.create_task(self._start())
         try:
             _, port = await asyncio.shield(self._starting)
-            await asyncio.get_running_loop().create_connection(lambda: _End(client), ADDRESS, port)
+            await asyncio.get_running_loop().create_connection(lambda: End(client), ADDRESS, port)
         except (OSError, ImportError) as error:
             logger.error("gRPC does not start: %s", error)
             client.transport.close()
@@ -90,60 +91,3 @@ class _Front:
             with contextlib.suppress(OSError, ImportError):
                 server, _ = await self._starting
                 await server.stop(STOP_SECONDS)
-
-
-class _End(asyncio.Protocol):
-    """One end of a connection that is passed on: what it receives goes to the other, no faster than that takes it."""
-
-    transport: asyncio.Transport
-
-    def __init__(self, other: _End | None = None) -> None:
-        self.other = other
-
-    @override
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)
-        if self.other is not None:
-            self.other.join(self)
-
-    def join(self, other: _End) -> None:
-        self.other = other
-        if self.transport.is_closing():
-            other.transport.close()
-        else:
-            self.transport.resume_reading()
-
-    @override
-    def data_received(self, data: bytes) -> None:
-        if self.other is not None:
-            self.other.transport.write(data)
-
-    @override
-    def pause_writing(self) -> None:
-        if self.other is not None:
-            self.other.transport.pause_reading()
-
-    @override
-    def resume_writing(self) -> None:
-        if self.other is not None:
-            self.other.transport.resume_reading()
-
-    @override
-    def connection_lost(self, error: Exception | None) -> None:
-        if self.other is not None:
-            self.other.transport.close()
-
-
-class _Client(_End):
-    """A client's end, which waits for the front before anything of it is read."""
-
-    def __init__(self, front: _Front) -> None:
-        super().__init__()
-        self._front = front
-        self._joining: asyncio.Task[None] | None = None
-
-    @override
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        self.transport.pause_reading()
-        self._joining = asyncio.create_task(self._front.connect(self))

@@ -32,6 +32,13 @@ logger = logging.getLogger(__name__)
 PORT_AFTER_HTTP = 2  # 8702 by default: 8701 is gRPC's
 ADDRESS = "127.0.0.1"
 CONNECTIONS_MAX = 256  # at once; `gcloud storage` opens some dozens
+_STORAGE_PATHS = (
+    "/storage/v1/",
+    "/upload/storage/",
+    "/download/storage/",
+    "/resumable/upload/storage/",
+    "/batch/storage/",
+)
 # What Podyard answers of Google's hosts, below the same paths.
 _SERVED = {
     "tpu.googleapis.com": "/",
@@ -84,8 +91,8 @@ class GcloudProxy:
                 await self._requests(reader, writer, name)
                 return
             url = urlsplit(target)
-            if not host and url.hostname in LOOPBACK_HOSTS and url.port == self._storage_port is not None:
-                there, headers = (url.hostname, self._storage_port), list(request.headers)
+            if not host and self._storage_port is not None and self._asks_storage(url):
+                there, headers = (ADDRESS, self._storage_port), list(request.headers)
                 if not await pass_on(connection, request, there, _path(url), headers, reader, writer):
                     return
                 continue
@@ -106,6 +113,12 @@ class GcloudProxy:
             if connection.our_state is not h11.DONE or connection.their_state is not h11.DONE:
                 return
             connection.start_next_cycle()
+
+    def _asks_storage(self, url: SplitResult) -> bool:
+        """By the port, or, where `podyard connect` has another one, by the path: only storage has these."""
+        if url.hostname not in LOOPBACK_HOSTS:
+            return False
+        return url.port == self._storage_port or url.path.startswith(_STORAGE_PATHS)
 
     async def _answer(
         self, host: str, own: str, method: str, target: str, headers: list[tuple[bytes, bytes]], body: bytes

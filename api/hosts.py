@@ -11,7 +11,8 @@ from typing_extensions import TypedDict
 
 from podyard.api import deps
 from podyard.base.spelling import camel_case
-from podyard.control.compute import host_connections, hosts
+from podyard.control.compute import host_connections, hosts, slice_networks
+from podyard.control.compute.slice_networks import SliceNetwork
 from podyard.control.platform.agents import require_agent
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.host import NodeFacts, worker_environment
@@ -114,11 +115,26 @@ class ListenersAnswer(TypedDict):
     nodes: list[ListenersOfNode]
 
 
+class NetworkPeerAnswer(TypedDict):
+    agent: str
+    address: str
+    port: int
+
+
+class SwitchAnswer(TypedDict):
+    """A slice that has hosts of other agents, too. `node`: one of its nodes here; `key`: hexadecimal."""
+
+    node: str
+    key: str
+    peers: list[NetworkPeerAnswer]
+
+
 class HostsSynced(TypedDict):
     leaseSeconds: float
     hosts: list[HostToRun]
     nodes: dict[str, NodeNews]
     listeners: ListenersAnswer
+    switches: list[SwitchAnswer]
 
 
 class HostConnection(TypedDict):
@@ -169,13 +185,14 @@ def sync_hosts(request: Request, agent: str, body: Annotated[deps.MendedBody, Ho
     message = deps.parse(HostSyncMessage, body)
     seen = [from_api_host(item) for item in message.hosts]
 
-    def body_of_unit(uow: UnitOfWork) -> tuple[Any, Any, Any]:
+    def body_of_unit(uow: UnitOfWork) -> tuple[Any, Any, Any, list[SliceNetwork]]:
         wanted, news = hosts.sync(uow, caller, agent, seen, message.known)
         if message.taken is not None:
             host_connections.note_taken(uow, message.taken)
-        return wanted, news, host_connections.listeners(uow) if listens(request, agent) else (0, [])
+        listening = host_connections.listeners(uow) if listens(request, agent) else (0, [])
+        return wanted, news, listening, slice_networks.of_agent(uow, agent, {host.node_key for host in wanted})
 
-    wanted, news, (base, listening) = deps.write(request, body_of_unit)
+    wanted, news, (base, listening), networks = deps.write(request, body_of_unit)
     return {
         "leaseSeconds": deps.platform(request).database.leases.replica_seconds,
         "hosts": [{**to_api_wanted(host), "keySeed": host.key_seed.hex()} for host in wanted],
@@ -184,7 +201,15 @@ def sync_hosts(request: Request, agent: str, body: Annotated[deps.MendedBody, Ho
             "base": base,
             "nodes": [{"node": item.node_key, "first": item.first, "count": item.count} for item in listening],
         },
+        "switches": [_to_api_switch(network) for network in networks],
     }
+
+
+def _to_api_switch(network: SliceNetwork) -> SwitchAnswer:
+    peers: list[NetworkPeerAnswer] = [
+        {"agent": peer.agent_id, "address": peer.address, "port": peer.port} for peer in network.peers
+    ]
+    return {"node": network.node_key, "key": network.key.hex(), "peers": peers}
 
 
 @router.post("/agents/{agent}:connectHost", responses=deps.errors(429))

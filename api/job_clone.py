@@ -8,6 +8,7 @@ from typing import Any
 
 from podyard.api.job_answers import to_api_fallback
 from podyard.base.errors import invalid
+from podyard.base.sealing import unseal
 from podyard.domain.job import Job, JobTerms, job_name
 from podyard.domain.job_fields import JOB_FIELDS, job_body
 from podyard.domain.node import NodeSpec, UsageClass
@@ -83,7 +84,8 @@ def _work(job: Job) -> dict[str, Any]:
 
 def _run(run: UserProgram) -> dict[str, Any]:
     found: dict[str, Any] = {name: getattr(run, name) for name in ("command", "entry", "module", "setup", "output")}
-    found |= {"args": list(run.args), "env": dict(run.env), "secrets": dict(run.secrets)}
+    found |= {"args": list(run.args), "env": dict(run.env)}
+    found["secrets"] = {name: unseal(value) for name, value in run.secrets.items()}
     found["files"] = {mount.target: mount.uri for mount in run.mounts}
     return found | ({} if run.source is None else {"source": run.source.uri})
 

@@ -11,7 +11,6 @@ from podyard.api import deps, job_clone, job_estimate
 from podyard.api.deps import Timestamp
 from podyard.api.job_answers import FailureAnswer, JobAnswer, to_api_job
 from podyard.api.job_messages import JobMessage, ResizeMessage, from_api_job, from_api_target
-from podyard.api.objects import ObjectFiles
 from podyard.base.contents import Contents
 from podyard.base.errors import invalid
 from podyard.control.billing import job_progress
@@ -24,6 +23,7 @@ from podyard.domain.job_history import CheckpointRecord, JobFailure
 from podyard.domain.log import STREAMS
 from podyard.domain.principal import Principal
 from podyard.http import job_sources, log_text, step_time
+from podyard.http.objects import ObjectFiles
 from podyard.pricing.current_card import default_rate_card
 
 router = APIRouter(prefix="/podyard/v1/projects/{project}/locations/{zone}/jobs", route_class=deps.Route)
@@ -161,13 +161,15 @@ class Artifacts(TypedDict):
 
 
 class AttemptAnswer(TypedDict):
-    """One life of the job's gang. It has an outcome, a reason and an end once it is over."""
+    """One life of the job's gang. It has an outcome, a reason and an end once it is over. `agents`: by rank, the
+    agents that run its replicas."""
 
     attempt: int
     state: str
     resumeStep: int
     hosts: int
     globalBatch: int
+    agents: list[str]
     startTime: Timestamp
     outcome: NotRequired[str]
     reason: NotRequired[str]
@@ -360,8 +362,13 @@ def artifact(request: Request, project: str, zone: str, job: str) -> Response:
 @router.get("/{job}:attempts")
 def attempts(request: Request, project: str, zone: str, job: str) -> Attempts:
     caller = deps.principal(request)
-    found = deps.read(request, lambda uow: jobs.attempts(uow, caller, project, zone, job))
-    return {"attempts": [to_api_attempt(*item) for item in found]}
+
+    def body(uow: UnitOfWork) -> Attempts:
+        found = jobs.attempts(uow, caller, project, zone, job)
+        agents = jobs.agents_of(uow, [attempt for attempt, _, _ in found])
+        return {"attempts": [to_api_attempt(*item, agents[item[0].attempt_id]) for item in found]}
+
+    return deps.read(request, body)
 
 
 @router.get("/{job}")
@@ -401,13 +408,14 @@ def to_api_checkpoint(saved: CheckpointRecord) -> Checkpoint:
     return answer
 
 
-def to_api_attempt(attempt: AttemptRecord, hosts: int, batch: int) -> AttemptAnswer:
+def to_api_attempt(attempt: AttemptRecord, hosts: int, batch: int, agents: list[str]) -> AttemptAnswer:
     answer: AttemptAnswer = {
         "attempt": attempt.attempt,
         "state": attempt.state,
         "resumeStep": attempt.resume_step,
         "hosts": hosts,
         "globalBatch": batch,
+        "agents": agents,
         "startTime": attempt.started.rfc3339(),
     }
     if attempt.outcome:

@@ -251,7 +251,7 @@ def _types(route: APIRoute) -> tuple[Any, Any]:
     answer = hints.pop("return")
     marks = [mark for hint in hints.values() for mark in getattr(hint, "__metadata__", ())]
     message = next((mark for mark in marks if isinstance(mark, type) and issubclass(mark, BaseModel)), None)
-    return message, None if 200 in route.responses else answer
+    return message, None if {200, 101} & route.responses.keys() else answer
 
 
 def _close_objects(schema: Any) -> Any:
@@ -276,7 +276,7 @@ def _own_operation(route: APIRoute, verb: str, refs: Mapping[Any, Any]) -> dict[
     answers: dict[int, Any] = {int(s): {"description": _ERRORS.get(int(s), "Done."), **f} for s, f in given.items()}
     if answered is not None:
         answers[200] = {"description": "Done.", "content": _json(refs[answered])}
-    more = [int(status) for status in route.responses if status != 200]
+    more = [int(status) for status in route.responses if int(status) >= 400]
     found = _operation(name, text, route.path, verb, answers, more)
     extra = route.openapi_extra or {}
     found |= {"tags": [module], **extra}

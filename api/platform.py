@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, NotRequired
 
-from fastapi import APIRouter, Request, Response
-from pydantic import Field, StrictBool, StrictStr
+from fastapi import APIRouter, Request
+from pydantic import Field, StrictBool, StrictInt, StrictStr
 from typing_extensions import TypedDict
 
 from podyard.api import deps
@@ -14,23 +14,32 @@ from podyard.api.tpu import convert
 from podyard.base.errors import Code, PodyardError
 from podyard.control.access import identity
 from podyard.control.compute import maintenance, nodes
-from podyard.db import jobs, leases
-from podyard.db import nodes as node_rows
+from podyard.db import leases
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.node import node_name
 from podyard.domain.project import Project
 from podyard.http.texts import check_labels
 
 router = APIRouter(route_class=deps.Route)
-PROMETHEUS = "text/plain; version=0.0.4"
 _NODE: dict[int | str, dict[str, Any]] = {
     200: {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/v2.Node"}}}}
 }
 
 
+class ProjectQuotaMessage(deps.Asked):
+    """`chips`: how many the project may hold at once, in all zones; none: only the fleet's quotas."""
+
+    chips: Annotated[StrictInt, Field(ge=0, le=deps.NUMBER_MAX)] | None = None
+
+
 class ProjectMessage(deps.Asked):
     project_id: StrictStr
     labels: dict[str, StrictStr] = Field(default_factory=dict)
+    quota: ProjectQuotaMessage = Field(default_factory=ProjectQuotaMessage)
+
+
+class ProjectUpdateMessage(deps.Asked):
+    quota: ProjectQuotaMessage
 
 
 class MaintenanceMessage(deps.Asked):
@@ -55,11 +64,18 @@ class Readiness(Health):
     checks: Checks
 
 
+class ProjectQuota(TypedDict):
+    chips: int
+
+
 class ProjectAnswer(TypedDict):
+    """`quota` is left out where only the fleet's quotas count."""
+
     projectId: str
     projectNumber: str
     labels: dict[str, str]
     createTime: Timestamp
+    quota: NotRequired[ProjectQuota]
 
 
 class Projects(TypedDict):
@@ -87,27 +103,6 @@ def readyz(request: Request) -> Readiness:
     return {"status": "ok", "checks": {"database": "ok", "loop": "ok", "grpc": grpc}}
 
 
-@router.get("/metrics", responses={200: {"content": {PROMETHEUS: {"schema": {"type": "string"}}}}})
-def metrics(request: Request) -> Response:
-    """Prometheus text, of the projects that the caller may see."""
-    caller = deps.principal(request)
-
-    def body(uow: UnitOfWork) -> list[str]:
-        lines = ["# TYPE podyard_nodes gauge"]
-        projects = [found.project for found in identity.list_projects(uow, caller)]
-        for project in projects:
-            for state, count in node_rows.state_counts(uow, project).items():
-                lines.append(f'podyard_nodes{{project="{project}",state="{state}"}} {count}')
-        lines.append("# TYPE podyard_jobs gauge")
-        for project in projects:
-            for state, count in sorted(jobs.state_counts(uow, project).items()):
-                lines.append(f'podyard_jobs{{project="{project}",state="{state}"}} {count}')
-        lines += ["# TYPE podyard_platform_time_seconds gauge", f"podyard_platform_time_seconds {uow.now.nanos / 1e9}"]
-        return lines
-
-    return Response("\n".join(deps.read(request, body)) + "\n", media_type=PROMETHEUS)
-
-
 @router.get("/podyard/v1/projects")
 def list_projects(request: Request) -> Projects:
     caller = deps.principal(request)
@@ -122,9 +117,17 @@ def create_project(request: Request, body: Annotated[deps.Body, ProjectMessage])
     caller.require("podyard.projects.create", "*", "projects")
     message = deps.parse(ProjectMessage, body)
     check_labels(message.labels)
-    return _project(
-        deps.write(request, lambda uow: identity.create_project(uow, caller, message.project_id, message.labels))
-    )
+    what = (message.project_id, message.labels, message.quota.chips)
+    return _project(deps.write(request, lambda uow: identity.create_project(uow, caller, *what)))
+
+
+@router.patch("/podyard/v1/projects/{project}", responses=deps.errors(404))
+def update_project(request: Request, project: str, body: Annotated[deps.Body, ProjectUpdateMessage]) -> ProjectAnswer:
+    """Sets the project's quota. What it holds beyond it stays."""
+    caller = deps.principal(request)
+    caller.require("podyard.projects.create", "*", f"projects/{project}")
+    chips = deps.parse(ProjectUpdateMessage, body).quota.chips
+    return _project(deps.write(request, lambda uow: identity.update_project(uow, caller, project, chips)))
 
 
 @router.post(
@@ -163,9 +166,12 @@ def schedule_maintenance(
 
 
 def _project(found: Project) -> ProjectAnswer:
-    return {
+    answer: ProjectAnswer = {
         "projectId": found.project,
         "projectNumber": str(found.number),
         "labels": dict(found.labels),
         "createTime": found.created.rfc3339(),
     }
+    if found.chips_max is not None:
+        answer["quota"] = {"chips": found.chips_max}
+    return answer

@@ -33,6 +33,7 @@ AGENT_TOKEN_POLL_SECONDS = 0.05
 GARBAGE_AFTER_OBJECTS = 10_000
 # The listening sockets that the supervisor holds over restarts.
 HTTP_SOCKET_VARIABLE, STORAGE_SOCKET_VARIABLE = "PODYARD_HTTP_SOCKET", "PODYARD_STORAGE_SOCKET"
+DOOR_SOCKET_VARIABLE = "PODYARD_DOOR_SOCKET"
 
 
 def cli() -> None:
@@ -54,16 +55,25 @@ def api(heartbeat: Heartbeat) -> None:
     gc.disable()
     from podyard import migrations, settings
     from podyard.api.app import create_app, prepare
-    from podyard.api.server import serve
+    from podyard.api.server import DoorListener, serve
+    from podyard.base import sealing
     from podyard.base.clock import OsClock
     from podyard.base.log import configure
     from podyard.db.unit_of_work import Database
+    from podyard.http.door import Door
+    from podyard.http.door_certificate import DoorCertificate, publish_fingerprint
     from podyard.web.pages import router as console
 
     configure()
     found = settings.from_environment()
     clock = OsClock()
-    database = Database(found.database_url, clock, leases=found.leases)
+    _check_bind(found)
+    sealing.use(found.secrets_key_path)
+    tls = None
+    if found.public_address is not None:
+        tls = None if found.behind_proxy else DoorCertificate(found, clock)
+        publish_fingerprint(found, clock)
+    database = Database(found.database_url, clock, leases=found.leases, server_time=True)
     with _one_line(found):
         migrations.upgrade(database)
         prepare(found, database)
@@ -73,7 +83,20 @@ def api(heartbeat: Heartbeat) -> None:
     gc.enable()
     held = os.environ.get(HTTP_SOCKET_VARIABLE)
     sockets = None if held is None else [socket.socket(fileno=int(held))]
-    serve(app, found.bind_address, found.port, heartbeat.beat, sockets)
+    door = None
+    if (listener := os.environ.get(DOOR_SOCKET_VARIABLE)) is not None:
+        context, look = (None, lambda: None) if tls is None else (tls.context, tls.look)
+        door = DoorListener(socket.socket(fileno=int(listener)), Door(app, found, clock), context, look)
+    serve(app, found.bind_address, found.port, heartbeat.beat, sockets, door)
+
+
+def _check_bind(found: Settings) -> None:
+    """Without `podyard up` in front, too: only the door listens beyond loopback."""
+    from podyard.cli.door_options import is_loopback
+
+    if not is_loopback(found.bind_address):
+        text = f"PODYARD_BIND_ADDRESS is {found.bind_address!r}: only `podyard up` opens a port to other machines"
+        raise PodyardError(Code.FAILED_PRECONDITION, text)
 
 
 @contextlib.contextmanager
@@ -104,7 +127,7 @@ def storage(heartbeat: Heartbeat) -> None:
     configure()
     found = settings.from_environment()
     clock = OsClock()
-    with contextlib.closing(Database(found.database_url, clock, leases=found.leases)) as database:
+    with contextlib.closing(Database(found.database_url, clock, leases=found.leases, server_time=True)) as database:
         app = create_storage_app(found, database, _fleet(found), clock)
         serve_storage(app, socket.socket(fileno=int(os.environ[STORAGE_SOCKET_VARIABLE])), heartbeat.beat)
 
@@ -113,6 +136,7 @@ def loop(heartbeat: Heartbeat) -> None:
     """The control loop."""
     gc.set_threshold(GARBAGE_AFTER_OBJECTS)
     from podyard import settings
+    from podyard.base import sealing
     from podyard.base.clock import OsClock
     from podyard.base.log import configure
     from podyard.loop.runner import main
@@ -120,32 +144,55 @@ def loop(heartbeat: Heartbeat) -> None:
 
     configure()
     found = settings.from_environment()
+    sealing.use(found.secrets_key_path, make=False)
     main(found, _fleet(found), Dispatcher(found.broker_url or "memory://"), OsClock(), heartbeat.beat)
 
 
 def agent(heartbeat: Heartbeat) -> None:
-    """The agent of this machine."""
+    """The agent of this machine: the platform's own, or one that has joined."""
     from podyard import settings
+    from podyard.base import agent_identity
     from podyard.base.clock import OsClock
     from podyard.base.log import configure
     from podyard.workers.agent import run_agent
+    from podyard.workers.agent_token import AgentToken
+    from podyard.workers.registration import Registration
 
     configure()
     found = settings.from_environment()
     clock = OsClock()
+    path = os.environ.get(agent_identity.VARIABLE)
+    joined = None if path is None else agent_identity.load(Path(path))
+    if path is not None and joined is not None:
+        run_agent(
+            agent_id=joined.agent,
+            url=joined.url,
+            token=AgentToken(Path(path), clock),
+            data=found.data,
+            broker_url=joined.broker_url or None,
+            registration=Registration.of_joined(joined, found.data, clock),
+            clock=clock,
+            lease_seconds=joined.replica_lease_seconds,
+            beat=heartbeat.beat,
+        )
+        return
+    address = found.advertise_address or _own_address(found) or found.bind_address
     run_agent(
         agent_id=found.agent_id,
         url=os.environ["PODYARD_URL"],
         token=_agent_token(found.agent_token_path, clock),
         data=found.data,
         broker_url=found.broker_url,
-        replicas_max=found.replicas_max,
-        hosts_max=found.hosts_max,
-        bind_address=found.bind_address,
+        registration=Registration(found.replicas_max, found.hosts_max, address, found.data, clock),
         clock=clock,
         lease_seconds=found.leases.replica_seconds,
         beat=heartbeat.beat,
     )
+
+
+def _own_address(found: Settings) -> str | None:
+    """The door's address is that of this machine, unless it is all of them."""
+    return None if found.public_address in ("0.0.0.0", "::", "localhost") else found.public_address
 
 
 def _agent_token(path: Path, clock: RealClock) -> str:

@@ -10,9 +10,12 @@ from pathlib import Path
 from podyard.base.boxes import BOXES_AUTO, BOXES_OFF, BOXES_ON
 from podyard.base.errors import invalid
 
+API, LOOP, AGENT, STORAGE, BROKER = ROLES = ("api", "loop", "agent", "storage", "broker")  # of processes of a machine
 GRPC_PORT = 8701
 STORAGE_PORT = 8703  # 8702 is that of gcloud's proxy
+PUBLIC_PORT = 8743  # of the door: what other machines reach
 HTTP_PORT = 8700  # never 8470 to 8482, which TPU clients use themselves
+STATE_FILE = "podyard.json"
 AGENT_ID = "local"
 REPLICAS_MAX = 16  # processes on one machine; a v3-128 still fits, and a laptop survives it
 HOSTS_MAX = 1024
@@ -30,6 +33,10 @@ LEASE_SECONDS_LEAST = 0.5  # what a busy machine may take between two words of a
 LEASE_SECONDS_MOST = 600.0
 HEARTBEAT_SECONDS = 60.0  # far beyond the longest round of any process; a shorter limit would kill the merely busy
 HEARTBEAT_SECONDS_LEAST, HEARTBEAT_SECONDS_MOST = 1.0, 3600.0
+KEEP_DAYS_MAX = 36_500  # a hundred years
+AUDIT_DAYS = 90  # as long as most questions about what happened are asked
+SWITCH = ("0", "1")  # values of variables that are off or on
+_PROXY = "PODYARD_BEHIND_PROXY"
 UMASK = 0o077  # of every process of the platform: its files hold tokens, keys and the work of its users
 
 
@@ -42,15 +49,25 @@ class Leases:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Keep:
+    """How many days of platform time something is kept; 0: for ever. What bills are made of always is."""
+
+    operations_days: int = 30  # after their end: a client that waits for one asks within minutes
+    logs_days: int = 0  # lines of a job, after its end: they are a user's work
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Settings:
     """What every process of one Podyard shares. Folders are absolute."""
 
     data: Path
     database_url: str
     broker_url: str | None = None
+    roles: tuple[str, ...] = ROLES  # what `podyard up` runs here; the rest runs elsewhere on the same database
     fleet: str = DEFAULT_FLEET  # one of FLEET_NAMES, or the absolute path of a fleet file
     clock_mode: str = "local"
     bind_address: str = "127.0.0.1"
+    advertise_address: str | None = None  # of the platform's own agent, for agents of other machines
     port: int = HTTP_PORT
     grpc_port: int | None = None  # None: no gRPC is served
     storage_port: int | None = None  # of Cloud Storage's APIs; None: the usual one, or a free one
@@ -58,6 +75,7 @@ class Settings:
     replicas_max: int = REPLICAS_MAX
     hosts_max: int = HOSTS_MAX
     leases: Leases = Leases()
+    keep: Keep = Keep()
     rate_card_path: Path | None = None  # None: the one that comes with Podyard
     machine_card_path: Path | None = None  # None: what jobs take of this machine is not priced
     # A child of `podyard up` that has sent no heartbeat for so long is killed and started again.
@@ -65,6 +83,17 @@ class Settings:
     webhook_addresses: str = WEBHOOK_ADDRESSES_ANY  # `public`: none of this machine's and its neighbours' addresses
     boxes: str = BOXES_AUTO  # whether each host runs in a box
     box_network: str = BOX_NETWORK_NONE  # what programs in boxes reach outside: `any` is all but this machine itself
+    audit_days: int = AUDIT_DAYS  # how long lines of the audit log are kept
+    # The door: the only port that other machines reach. None: there is none.
+    public_address: str | None = None
+    public_port: int = PUBLIC_PORT
+    public_url: str | None = None  # how other machines name the door; None: by its address and port
+    tls: bool = False  # the door's certificate is made here, and signed by the yard's own authority
+    tls_cert: Path | None = None  # or it is this one
+    tls_key: Path | None = None
+    behind_proxy: bool = False  # or a proxy in front of the door ends TLS
+    datasets: Path | None = None  # None: a folder of the data folder
+    programs: Path | None = None  # recipes of the platform's owner; None: a folder of the data folder
     runtimes: str = RUNTIMES_AUTO  # environments of runtime versions: made when a host needs one, only used, or neither
 
     @property
@@ -84,7 +113,7 @@ class Settings:
     @property
     def state_path(self) -> Path:
         """Where `podyard up` writes its url, ports and processes once it is ready."""
-        return self.data / "podyard.json"
+        return self.data / STATE_FILE
 
     @property
     def fleet_record_path(self) -> Path:
@@ -96,9 +125,32 @@ class Settings:
         return self.data / "objects"
 
     @property
+    def datasets_path(self) -> Path:
+        return self.datasets or self.data / "datasets"
+
+    @property
+    def programs_path(self) -> Path:
+        return self.programs or self.data / "programs"
+
+    @property
     def logs_path(self) -> Path:
         """Where the lines of jobs' logs are."""
         return self.data / "logs" / "jobs"
+
+    @property
+    def tls_path(self) -> Path:
+        """The folder of the yard's own authority."""
+        return self.data / "tls"
+
+    @property
+    def secrets_key_path(self) -> Path:
+        """What seals secrets of users in the database (base/sealing.py)."""
+        return self.data / "secrets.key"
+
+    @property
+    def fingerprint_path(self) -> Path:
+        """Where the API writes the fingerprint by which clients trust the door; empty where they need none."""
+        return self.tls_path / "fingerprint"
 
     @property
     def contents_path(self) -> Path:
@@ -119,17 +171,34 @@ class Settings:
             "PODYARD_AGENT_LEASE_SECONDS": str(self.leases.agent_seconds),
             "PODYARD_REPLICA_LEASE_SECONDS": str(self.leases.replica_seconds),
             "PODYARD_HEARTBEAT_SECONDS": str(self.heartbeat_seconds),
+            "PODYARD_KEEP_OPERATIONS_DAYS": str(self.keep.operations_days),
+            "PODYARD_KEEP_LOGS_DAYS": str(self.keep.logs_days),
             "PODYARD_WEBHOOK_ADDRESSES": self.webhook_addresses,
             "PODYARD_BOXES": self.boxes,
             "PODYARD_BOX_NETWORK": self.box_network,
             "PODYARD_RUNTIMES": self.runtimes,
+            "PODYARD_AUDIT_DAYS": str(self.audit_days),
+            "PODYARD_ROLES": ",".join(self.roles),
         }
+        if self.datasets is not None:
+            values["PODYARD_DATASETS"] = str(self.datasets)
+        if self.programs is not None:
+            values["PODYARD_PROGRAMS"] = str(self.programs)
+        if self.advertise_address is not None:
+            values["PODYARD_ADVERTISE"] = self.advertise_address
         if self.grpc_port is not None:
             values["PODYARD_GRPC_PORT"] = str(self.grpc_port)
         if self.storage_port is not None:
             values["PODYARD_STORAGE_PORT"] = str(self.storage_port)
         if self.broker_url is not None:
             values["PODYARD_BROKER_URL"] = self.broker_url
+        if self.public_address is not None:
+            values |= {"PODYARD_PUBLIC_ADDRESS": self.public_address, "PODYARD_PUBLIC_PORT": str(self.public_port)}
+        if self.public_url is not None:
+            values["PODYARD_PUBLIC_URL"] = self.public_url
+        if self.tls_cert is not None and self.tls_key is not None:
+            values |= {"PODYARD_TLS_CERT": str(self.tls_cert), "PODYARD_TLS_KEY": str(self.tls_key)}
+        values |= {name: "1" for name, on in (("PODYARD_TLS", self.tls), (_PROXY, self.behind_proxy)) if on}
         if self.rate_card_path is not None:
             values["PODYARD_RATE_CARD"] = str(self.rate_card_path)
         if self.machine_card_path is not None:
@@ -150,18 +219,26 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
         data=data,
         database_url=env.get("PODYARD_DATABASE_URL") or f"sqlite:///{data / 'podyard.db'}",
         broker_url=env.get("PODYARD_BROKER_URL") or None,
+        roles=roles_of(env.get("PODYARD_ROLES")),
         fleet=fleet_name(env.get("PODYARD_FLEET")),
         clock_mode=clock_mode,
         bind_address=env.get("PODYARD_BIND_ADDRESS") or "127.0.0.1",
+        advertise_address=env.get("PODYARD_ADVERTISE") or None,
         port=_number(env, "PODYARD_PORT", HTTP_PORT, 0, 65535),
         grpc_port=_number(env, "PODYARD_GRPC_PORT", GRPC_PORT, 0, 65535) if grpc_port else None,
         storage_port=_number(env, "PODYARD_STORAGE_PORT", STORAGE_PORT, 0, 65535) if storage_port else None,
         agent_id=env.get("PODYARD_AGENT") or AGENT_ID,
         replicas_max=_number(env, "PODYARD_REPLICAS_MAX", REPLICAS_MAX, 0, 10_000),
         hosts_max=_number(env, "PODYARD_HOSTS_MAX", HOSTS_MAX, 0, 10_000),
+        datasets=Path(text).expanduser().absolute() if (text := env.get("PODYARD_DATASETS")) else None,
+        programs=Path(text).expanduser().absolute() if (text := env.get("PODYARD_PROGRAMS")) else None,
         leases=Leases(
             agent_seconds=_lease(env, "PODYARD_AGENT_LEASE_SECONDS", usual.agent_seconds),
             replica_seconds=_lease(env, "PODYARD_REPLICA_LEASE_SECONDS", usual.replica_seconds),
+        ),
+        keep=Keep(
+            operations_days=_number(env, "PODYARD_KEEP_OPERATIONS_DAYS", Keep().operations_days, 0, KEEP_DAYS_MAX),
+            logs_days=_number(env, "PODYARD_KEEP_LOGS_DAYS", Keep().logs_days, 0, KEEP_DAYS_MAX),
         ),
         heartbeat_seconds=_seconds(
             env, "PODYARD_HEARTBEAT_SECONDS", HEARTBEAT_SECONDS, HEARTBEAT_SECONDS_LEAST, HEARTBEAT_SECONDS_MOST
@@ -172,6 +249,14 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
         boxes=one_of(env, "PODYARD_BOXES", BOXES),
         box_network=one_of(env, "PODYARD_BOX_NETWORK", BOX_NETWORKS),
         runtimes=one_of(env, "PODYARD_RUNTIMES", RUNTIMES),
+        audit_days=_number(env, "PODYARD_AUDIT_DAYS", AUDIT_DAYS, 1, 3650),
+        public_address=env.get("PODYARD_PUBLIC_ADDRESS") or None,
+        public_port=_number(env, "PODYARD_PUBLIC_PORT", PUBLIC_PORT, 0, 65535),
+        public_url=env.get("PODYARD_PUBLIC_URL") or None,
+        tls=one_of(env, "PODYARD_TLS", SWITCH) == "1",
+        tls_cert=_path(env, "PODYARD_TLS_CERT"),
+        tls_key=_path(env, "PODYARD_TLS_KEY"),
+        behind_proxy=one_of(env, _PROXY, SWITCH) == "1",
     )
 
 
@@ -180,6 +265,15 @@ def fleet_name(text: str | None) -> str:
     if not text or text in FLEET_NAMES:
         return text or DEFAULT_FLEET
     return str(Path(text).expanduser().absolute())
+
+
+def roles_of(text: str | None) -> tuple[str, ...]:
+    """`api,loop` as roles; all of them without a text. Raises INVALID_ARGUMENT for a word that names none."""
+    wanted = [word.strip() for word in text.split(",")] if text else list(ROLES)
+    for word in wanted:
+        if word not in ROLES:
+            raise invalid(f"unknown role {word!r}: use {', '.join(ROLES)}, separated by commas")
+    return tuple(role for role in ROLES if role in wanted)
 
 
 def rate_card_path(environ: Mapping[str, str] | None = None) -> Path | None:

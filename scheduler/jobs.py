@@ -8,7 +8,7 @@
 4. A node has one gang. While another job's gang is on it, a job waits; a gang of lower priority is asked to save and to
    leave, if there will be room for the least gang of the job. Of the jobs that wait for a node, the first one starts.
 5. Jobs that get as far are contenders for places on agents. A gang starts with as many replicas as have room, less what
-   others who come first need (`places.count_for`): all of its replicas or none, on the agents with the most room.
+   others who come first need (`places.count_for`): all of its replicas or none, on agents that `spread` chooses.
 6. Where even its least gang has no room, elastic gangs that come later shrink for it (`places.who_shrinks`). They have
    run for a while, and no gang is being asked to leave: what the others are about to leave may be enough.
 7. What does not start says why.
@@ -33,6 +33,7 @@ from podyard.domain.job import WAITING_JOB_STATES, Job, JobState
 from podyard.domain.job_plan import ActiveJob, JobPlan, JobSnapshot, LeaveGang, StartGang
 from podyard.domain.node import NodeState
 from podyard.scheduler.places import Contender, Holder, count_for, left_for_others, who_shrinks
+from podyard.scheduler.spread import choose, company_of, room_of
 
 YIELD_SECONDS_MAX = 60.0  # a step and a checkpoint of any model that trains here; past it the gang hangs
 RESIZE_PAUSE_SECONDS = 10.0  # what a start costs is worked off by then, so an agent that comes and goes stops no job
@@ -109,11 +110,11 @@ class _Cycle:
             else:
                 self._reasons.append((job, why))
         for job in ready:
-            mine, free = _contender(job), _count(self._free)
+            mine, free = _contender(job), self._room()
             count = count_for(mine, contenders, free)
             if count is None:
                 self._make_room(mine, free)
-                self._reasons.append((job, _shortage(mine.counts[-1], free)))
+                self._reasons.append((job, _shortage(mine.counts[-1], free, self._free, self._snapshot)))
                 continue
             self._start(job, next(size for size in _sizes(job) if size.process_count == count), free)
             contenders.remove(mine)
@@ -128,12 +129,19 @@ class _Cycle:
         if on_it.job.spec.priority >= job.spec.priority:
             return busy
         least = 0 if job.spec.is_modelled else _sizes(job)[-1].process_count
-        room = _count(self._free) + sum(on_it.places.values())
+        freed = dict(self._free)
+        for agent, count in on_it.places.items():
+            if agent in freed and agent not in self._snapshot.draining:
+                freed[agent] = max(0, freed[agent]) + count
+        room = room_of(freed, self._snapshot.companies)
         if least > room:
-            return _shortage(least, room)
+            return _shortage(least, room, freed, self._snapshot)
         text = f"job {job.job_id} has a higher priority and takes its turn"
         self._ask(on_it.attempt, AttemptOutcome.PREEMPTED, text)
         return f"{busy}, which has a lower priority and makes room"
+
+    def _room(self) -> int:
+        return room_of(self._free, self._snapshot.companies)
 
     def _make_room(self, mine: Contender, free: int) -> None:
         if self._asked:
@@ -158,12 +166,24 @@ class _Cycle:
             self._yields.append(LeaveGang(attempt, outcome, reason))
 
     def _start(self, job: Job, size: GangSize, free: int) -> None:
-        agents = []
-        for _ in range(size.process_count):
-            agents.append(max(sorted(self._free), key=lambda agent: self._free[agent]))
-            self._free[agents[-1]] -= 1
+        agents = choose(size.process_count, self._free, self._snapshot.companies)
+        for agent in agents:
+            self._free[agent] -= 1
         self._held[job.project] = self._held.get(job.project, 0) + size.process_count
-        self._starts.append(StartGang(job, size, tuple(agents), _smaller(job, size, free)))
+        self._starts.append(StartGang(job, size, agents, self._smaller(job, size, free)))
+
+    def _smaller(self, job: Job, size: GangSize, free: int) -> str:
+        """What is said of a gang that does not have the whole slice; nothing of one that has."""
+        whole = whole_gang(job.spec, job.kind)
+        if size == whole:
+            return ""
+        batch = "" if size.global_batch == whole.global_batch else f" with a batch of {size.global_batch}"
+        on = f"attempt {job.attempt + 1} runs on {size.host_count} of {whole.host_count} hosts{batch}"
+        if size == _sizes(job)[0]:
+            return f"{on}, as the job is set to"
+        if whole.process_count > free:
+            return f"{on}: {_shortage(whole.process_count, free, self._free, self._snapshot)}"
+        return f"{on}: the rest is left to jobs that wait"
 
 
 def _waiting(snapshot: JobSnapshot) -> list[ActiveJob]:
@@ -208,10 +228,6 @@ def _contender(job: Job) -> Contender:
     )
 
 
-def _count(free: Mapping[str, int]) -> int:
-    return sum(max(0, count) for count in free.values())
-
-
 def _rest_reason(active: ActiveJob) -> str | None:
     """Why no attempt starts yet, whatever else waits: rule 3."""
     node = f"node {active.job.node_id} is"
@@ -239,9 +255,10 @@ def _on_node(by_node: Mapping[str, Sequence[ActiveJob]], job: Job) -> tuple[Acti
     return on_it, min((other for other in awake if turn(other) < turn(job)), key=turn, default=None)
 
 
-def _own_places(snapshot: JobSnapshot, active: ActiveJob) -> int:
-    """Those on agents that live."""
-    return sum(count for agent, count in active.places.items() if agent in snapshot.free)
+def _own_places(snapshot: JobSnapshot, active: ActiveJob, *, again: bool = False) -> int:
+    """Those on agents that live. `again`: that it would have after it has left, which not all agents give twice."""
+    mine = (agent for agent in active.places if agent in snapshot.free)
+    return sum(active.places[agent] for agent in mine if not (again and agent in snapshot.draining))
 
 
 def _resize(snapshot: JobSnapshot, active: ActiveJob, attempt: Attempt) -> LeaveGang | None:
@@ -251,7 +268,9 @@ def _resize(snapshot: JobSnapshot, active: ActiveJob, attempt: Attempt) -> Leave
         return None
     sizes, (hosts, _) = _sizes(job), job.size_of(attempt)
     most = sizes[0].host_count
-    room = _count(snapshot.free) + _own_places(snapshot, active)
+    company = company_of(active.places, snapshot.companies)
+    free = {agent: n for agent, n in snapshot.free.items() if snapshot.companies.get(agent) == company}
+    room = room_of(free, snapshot.companies) + _own_places(snapshot, active, again=hosts < most)
     if hosts < most:
         room -= left_for_others(_contender(job), _contenders(snapshot), room)
     size = next((size for size in sizes if size.process_count <= room), sizes[-1])
@@ -275,18 +294,11 @@ def _contenders(snapshot: JobSnapshot) -> list[Contender]:
     ]
 
 
-def _shortage(count: int, free: int) -> str:
-    return f"{count} replicas are needed at once and the live agents have room for {free}"
-
-
-def _smaller(job: Job, size: GangSize, free: int) -> str:
-    """What is said of a gang that does not have the whole slice; nothing of one that has."""
-    whole = whole_gang(job.spec, job.kind)
-    if size == whole:
-        return ""
-    batch = "" if size.global_batch == whole.global_batch else f" with a batch of {size.global_batch}"
-    on = f"attempt {job.attempt + 1} runs on {size.host_count} of {whole.host_count} hosts{batch}"
-    if size == _sizes(job)[0]:
-        return f"{on}, as the job is set to"
-    short = whole.process_count > free
-    return f"{on}: {_shortage(whole.process_count, free) if short else 'the rest is left to jobs that wait'}"
+def _shortage(count: int, room: int, free: Mapping[str, int], snapshot: JobSnapshot) -> str:
+    text = f"{count} replicas are needed at once and the live agents have room for {room}"
+    more = []
+    if (total := sum(max(0, places) for places in free.values())) > room:
+        more.append(f"{total} in all, on machines whose kernels differ or that do not reach each other")
+    if snapshot.draining:
+        more.append(f"{', '.join(sorted(snapshot.draining))} being drained")
+    return f"{text} ({'; '.join(more)})" if more else text

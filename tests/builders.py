@@ -219,7 +219,9 @@ class Play:
     def register(self, replicas_max: int = 8, hosts_max: int = 4, agent_id: str = "local") -> None:
         caller = dataclasses.replace(AGENT, agent_id=agent_id)
         fence = self.database.run(
-            lambda uow: agents.register(uow, caller, agent_id, replicas_max, hosts_max, "127.0.0.1", 1)
+            lambda uow: agents.register(
+                uow, caller, agent_id, agents.AskedRegistration(replicas_max, hosts_max, "127.0.0.1", 1)
+            )
         )
         self.fence = fence if agent_id == AGENT.agent_id else self.fence
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
-import socket
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -22,8 +19,9 @@ from podyard.base.rng import Streams
 from podyard.db import platform_clock
 from podyard.db.unit_of_work import Database
 from podyard.testing.server import write_empty_database
+from tests import postgresql
 from tests.stack import Stack
-from tests.waiting import patient, set_slowness, slowness
+from tests.waiting import set_slowness, slowness
 
 if TYPE_CHECKING:
     from tests.builders import Play
@@ -77,45 +75,11 @@ def require(found: str | None, what: str) -> str:
     pytest.skip(f"{what} is not installed")
 
 
-def postgresql_binaries() -> str | None:
-    versions = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    if versions:
-        return str(versions[-1].parent)
-    on_path = shutil.which("initdb")
-    return None if on_path is None else str(Path(on_path).resolve().parent)
-
-
 @pytest.fixture(scope="session")
 def postgresql_url() -> Iterator[str]:
     """A private server on a free port, gone with the session."""
-    binaries = require(postgresql_binaries(), "PostgreSQL")
-    # Not in pytest's folder: that is closed to other users again whenever another run of pytest begins.
-    with tempfile.TemporaryDirectory(prefix="podyard-postgresql-", ignore_cleanup_errors=True) as folder:
-        as_user: list[str] = []
-        if os.geteuid() == 0:  # PostgreSQL refuses to run as root
-            as_user = ["runuser", "-u", "postgres", "--"]
-            shutil.chown(folder, "postgres")
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        data = f"{folder}/data"
-        init = [*as_user, f"{binaries}/initdb", "-D", data, "-A", "trust", "-U", "podyard", "--no-sync"]
-        subprocess.run(init, check=True, capture_output=True, cwd=folder)
-        serve = [f"{binaries}/postgres", "-D", data, "-p", str(port), "-c", "listen_addresses=127.0.0.1"]
-        server = subprocess.Popen(
-            [*as_user, *serve, "-k", folder, "-c", "fsync=off", "-c", "autovacuum=off"],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            cwd=folder,
-        )
-        ready = [f"{binaries}/pg_isready", "-h", "127.0.0.1", "-p", str(port)]
-        deadline = time.monotonic() + patient(30)
-        while subprocess.run(ready, capture_output=True).returncode != 0:
-            assert time.monotonic() < deadline, "PostgreSQL does not start"
-            time.sleep(0.05)
-        yield f"postgresql://podyard@127.0.0.1:{port}"
-        server.terminate()
-        server.wait(20)
+    with postgresql.serve(require(postgresql.binaries(), "PostgreSQL")) as url:
+        yield url
 
 
 @pytest.fixture

@@ -50,11 +50,16 @@ class Stack:
     def up(self) -> None:
         done = self.podyard("up", "--detach", *self.up_options())
         assert done.returncode == 0, done.stderr
-        state = json.loads((self.data / "podyard.json").read_text())
+        state = self.state()
         self.url, self.ports = state["url"], (state["ports"]["http"], state["ports"].get("grpc", 0))
         self.http.close()
         headers = {"Authorization": f"Bearer {self.token}"}
         self.http = httpx.Client(base_url=self.url, headers=headers, timeout=patient(30), trust_env=False, verify=False)
+
+    def state(self) -> dict[str, Any]:
+        """What the supervisor has written once it was ready."""
+        found: dict[str, Any] = json.loads((self.data / "podyard.json").read_text())
+        return found
 
     def up_options(self) -> list[str]:
         fleet = [] if self.fleet is None or "PODYARD_FLEET" in self.env else ["--fleet", self.fleet]
@@ -91,7 +96,7 @@ class Stack:
     def create_node(self, node: str, kind: str, zone: str, **fields: Any) -> dict[str, Any]:
         path = f"/v2/projects/demo/locations/{zone}/nodes"
         operation = self.call("POST", f"{path}?nodeId={node}", {
-            "acceleratorType": kind, "runtimeVersion": "tpu-vm-base", **fields,
+            "acceleratorType": kind, "runtimeVersion": "tpu-ubuntu2204-base", **fields,
         })  # fmt: skip
         done = until(lambda: _done(self.call("GET", f"/v2/{operation['name']}")), 30, "the operation")
         assert "error" not in done, done
@@ -130,10 +135,14 @@ class Stack:
 
     def log_lines(self, path: str) -> list[str]:
         """All lines of a job's log, of all attempts."""
-        lines: list[str] = []
+        return [line["line"] for line in self.log(path)]
+
+    def log(self, path: str) -> list[dict[str, Any]]:
+        """As `log_lines`, with the attempt and the worker of each line."""
+        lines: list[dict[str, Any]] = []
         token = ""
         while page := (answer := self.call("GET", f"{path}:logs?pageToken={token}"))["lines"]:
-            lines += [line["line"] for line in page]
+            lines += page
             token = answer["nextPageToken"]
         return lines
 

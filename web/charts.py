@@ -16,6 +16,7 @@ from markupsafe import Markup, escape
 from podyard.web.formats import count, number
 
 WIDTH, HEIGHT = 560, 240
+SPARK_WIDTH, SPARK_HEIGHT = 120, 28
 LEFT, RIGHT, TOP, BOTTOM = 64, 12, 12, 34
 GRID_LINES = 5  # 1, 2, 2.5 and 5 all divide by five into short numbers
 SERIES_MAX = 6  # bars beyond the largest five are one series "other": six colours can be told apart
@@ -32,6 +33,15 @@ class ChartPoint:
 class ChartLine:
     name: str
     points: Sequence[ChartPoint]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ChartMark:
+    """Where something happened: `kind` is its class, `text` what it says under a pointer."""
+
+    x: float
+    kind: str
+    text: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -59,7 +69,13 @@ def nice_top(largest: float) -> float:
 
 
 def line_chart(
-    title: str, lines: Sequence[ChartLine], *, x_name: str, y_name: str, y_top: float | None = None
+    title: str,
+    lines: Sequence[ChartLine],
+    *,
+    x_name: str,
+    y_name: str,
+    y_top: float | None = None,
+    marks: Sequence[ChartMark] = (),
 ) -> Markup:
     """Lines over a common x. None or one point is drawn as what it is: an empty frame, a dot."""
     finite = [
@@ -67,13 +83,20 @@ def line_chart(
     ]
     points = [point for line in finite for point in line.points]
     top = nice_top(max((p.y for p in points), default=0.0)) if y_top is None else y_top
+    lowest = min((p.y for p in points), default=0.0)
+    bottom = -nice_top(-lowest) if lowest < 0 else 0.0
     last = max((p.x for p in points), default=1.0)
     first = min((p.x for p in points), default=0.0)
     if first == last:
         first, last = first - 1, last + 1
-    body = [_grid(top, number)]
+    body = [_grid(top, number, bottom)]
+    for mark in marks:
+        if first <= mark.x <= last:
+            x = _n(_across(mark.x, first, last))
+            place = f'x1="{x}" x2="{x}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"'
+            body.append(f'<line class="mark {mark.kind}" {place}><title>{escape(mark.text)}</title></line>')
     for index, line in enumerate(finite):
-        placed = [(_across(p.x, first, last), _up(p.y, top)) for p in line.points]
+        placed = [(_across(p.x, first, last), _up(p.y - bottom, top - bottom)) for p in line.points]
         if len(placed) == 1:
             body.append(f'<circle class="dot s{index + 1}" cx="{_n(placed[0][0])}" cy="{_n(placed[0][1])}" r="4"/>')
         elif placed:
@@ -86,6 +109,20 @@ def line_chart(
             body.append(_text(_across(high, first, last), HEIGHT - 10, number(high), "end"))
     body.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, x_name, "middle"))
     return svg(title, _describe_lines(finite, x_name, y_name), WIDTH, HEIGHT, body)
+
+
+def sparkline(title: str, points: Sequence[ChartPoint]) -> Markup:
+    """A line of the size of a word, without axes: between its own least and greatest value."""
+    finite = [p for p in points if math.isfinite(p.x) and math.isfinite(p.y)]
+    body = []
+    if len(finite) > 1:
+        (left, right), (low, high) = ((min(v), max(v)) for v in ([p.x for p in finite], [p.y for p in finite]))
+        wide, tall = (right - left) or 1.0, (high - low) or 1.0
+        inside = SPARK_HEIGHT - 4
+        places = ((_n((p.x - left) / wide * SPARK_WIDTH), _n(2 + (high - p.y) / tall * inside)) for p in finite)
+        body.append(f'<polyline class="line s1" points="{" ".join(f"{x},{y}" for x, y in places)}"/>')
+    lines = [ChartLine("curve", finite)]
+    return svg(title, _describe_lines(lines, "step", title), SPARK_WIDTH, SPARK_HEIGHT, body, "spark")
 
 
 def stacked_bars(title: str, bars: Sequence[Bar], *, unit: str, shown: Callable[[float], str] = number) -> Markup:
@@ -290,12 +327,13 @@ def svg(
     body: Sequence[str],
     kind: str = "chart",
     scale: float = 1.0,
+    role: str = "img",
 ) -> Markup:
-    """A picture with its title and description; `kind` is its class."""
+    """A picture with its title and description; `kind` is its class. `role`: "group" where it has links."""
     # Ids must differ between the charts of one page and must not differ between two renderings of the same chart.
     key = hashlib.sha256(title.encode()).hexdigest()[:8]
     return Markup(
-        f'<svg class="{kind}" role="img" viewBox="0 0 {_n(width)} {_n(height)}" '
+        f'<svg class="{kind}" role="{role}" viewBox="0 0 {_n(width)} {_n(height)}" '
         f'width="{_n(width * scale)}" height="{_n(height * scale)}" '
         f'aria-labelledby="t{key} d{key}"><title id="t{key}">{escape(title)}</title>'
         f'<desc id="d{key}">{escape(description)}</desc>{"".join(body)}</svg>'

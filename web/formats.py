@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from markupsafe import Markup
+
 from podyard.base.clock import PlatformTime, RealTime
 from podyard.base.durations import duration_for_people
 from podyard.base.money import Amount, money_text, price_text, without_zeros
@@ -14,9 +16,20 @@ EXACT_DECIMALS = 12  # as exports write amounts
 _TONES: Mapping[str, frozenset[str]] = {
     "good": frozenset({"READY", "SUCCEEDED"}),
     "busy": frozenset(
-        {"CREATING", "STARTING", "RESTARTING", "REPAIRING", "REIMAGING", "PREPARING", "RUNNING", "RECOVERING", "QUEUED"}
+        {
+            "CREATING",
+            "STARTING",
+            "RESTARTING",
+            "REPAIRING",
+            "REIMAGING",
+            "PREPARING",
+            "RUNNING",
+            "RECOVERING",
+            "QUEUED",
+            "DRAINING",
+        }
     ),
-    "bad": frozenset({"FAILED", "UNKNOWN", "PREEMPTED", "TERMINATED"}),
+    "bad": frozenset({"FAILED", "UNKNOWN", "PREEMPTED", "TERMINATED", "GONE"}),
 }
 
 
@@ -47,6 +60,20 @@ def moment(value: PlatformTime | RealTime | None) -> str:
     return "–" if value is None else value.rfc3339()[:19].replace("T", " ") + " UTC"
 
 
+def local_time(value: PlatformTime | RealTime | None) -> str:
+    """As `moment`; the script shows it by the reader's clock."""
+    if value is None:
+        return moment(value)
+    return Markup('<time data-utc datetime="{}">{}</time>').format(value.rfc3339()[:19] + "Z", moment(value))
+
+
+def ago(value: PlatformTime, now: PlatformTime) -> Markup:
+    """How long before `now`: `18 d 18 h`. The moment itself stands on hover."""
+    minutes = max(0, int(now.seconds_since(value)) // 60)
+    age = duration_for_people(minutes * 60) if minutes else "<1 min"  # not another text each second on a live page
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(value.rfc3339()[:19] + "Z", moment(value), age)
+
+
 def percent(value: float) -> str:
     return f"{number(value * 100, 3)} %"
 
@@ -68,6 +95,13 @@ def step_time(seconds: float | None) -> str:
     return "" if seconds is None else time_text(seconds)
 
 
+def data_size(size: int) -> str:
+    """`1.2 GiB`."""
+    from podyard.engine.report.summary import bytes_text  # late, as above
+
+    return bytes_text(size)
+
+
 FILTERS: dict[str, Callable[..., Any]] = {
     "usd": money_text,
     "exact_usd": exact_usd,
@@ -76,7 +110,9 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "num": number,
     "secs": duration_for_people,
     "step_time": step_time,
-    "moment": moment,
+    "data_size": data_size,
+    "moment": local_time,
+    "ago": ago,
     "percent": percent,
     "tone": tone,
     "count_of": count,

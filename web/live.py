@@ -1,18 +1,23 @@
 """Live parts of pages by server-sent events.
 
-A stream looks once a second at the parts of its page, as the HTML that the page itself was made of, and sends those
-that have changed: without it the page is the same, only still. Streams that show the same thing to callers with the
-same permissions share one rendering per second. The number of streams is bounded, and a stream ends when what it shows
-is over, or after `STREAM_SECONDS_MAX`; the browser then comes back by itself while it is shown.
+A stream looks once a second at the parts of its page, as the HTML that the page itself was made of, and sends the
+lines that have changed: without it the page is the same, only still. What grows (a curve, a log) is a feed, of which
+only what is new since a cursor is sent; the browser keeps the cursors, and names them when it comes back. Streams that
+show the same thing to callers with the same permissions share one rendering per second. The number of streams is
+bounded, and a stream ends when what it shows is over, or after `STREAM_SECONDS_MAX`; the browser then comes back by
+itself while it is shown.
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
+import difflib
 import json
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+from urllib.parse import parse_qsl, urlencode
 
 import anyio
 from anyio import CapacityLimiter, to_thread
@@ -33,16 +38,41 @@ RETRY_AFTER_SECONDS = 15  # for a page whose stream is refused
 STREAM_SECONDS_MAX = 900.0  # a token that was revoked meanwhile shows nothing longer than this
 QUIET_POLLS_MAX = 15  # a comment line after this many polls without news: a peer that is gone is noticed
 
+_Span = tuple[int, int, int, int]  # first and end of the lines before, first and end of those after
+
 OVER = "event: over\ndata: {}\n\n"
 
-Parts = tuple[Mapping[str, str], bool]  # id of the element -> its HTML; whether nothing will change any more
+LINE_OVERHEAD = 8  # characters of JSON around a line that is replaced
+MATCHED_LINES_MAX = 200  # matching takes the square of it: some milliseconds
+LAST_EVENT_HEADER = "last-event-id"  # what a browser that comes back has seen
+
+
+class Feed(Protocol):
+    """What a page shows and only grows. Its name is that of its events, and of its cursor in the stream's address."""
+
+    @property
+    def name(self) -> str: ...
+
+    def since(self, cursor: str) -> tuple[Any, str]:
+        """What is new after a cursor (None: nothing), and the next cursor. The cursor may be anything: it comes from
+        the address."""
+        ...
+
+
+class Parts(NamedTuple):
+    """`html`: by the id of its element; `over`: nothing will change any more."""
+
+    html: Mapping[str, str]
+    over: bool = False
+    feeds: Sequence[Feed] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Rendering:
-    """`begun`: by the clock of the event loop."""
+    """`begun`: by the clock of the event loop; `every`: how many seconds it is good for."""
 
     begun: float
+    every: float
     parts: asyncio.Future[Parts]
 
 
@@ -59,9 +89,9 @@ class LiveStreams:
     def full(self) -> bool:
         return self.open >= self._most
 
-    async def parts(self, key: Hashable, render: Callable[[], Parts]) -> Parts:
+    async def parts(self, key: Hashable, render: Callable[[], Parts], every: float = POLL_SECONDS) -> Parts:
         """What `render` returns or raises. Callers with one `key` share what is being rendered, and what was rendered
-        less than `POLL_SECONDS` ago."""
+        less than `every` seconds ago."""
         now = asyncio.get_running_loop().time()
         rendering = self._renderings.get(key)
         if rendering is None or _is_stale(rendering, now):
@@ -69,13 +99,13 @@ class LiveStreams:
             self._limiter = self._limiter or CapacityLimiter(RENDERINGS_AT_ONCE)
             making = asyncio.ensure_future(to_thread.run_sync(render, limiter=self._limiter))
             making.add_done_callback(_retrieve)
-            rendering = self._renderings[key] = _Rendering(now, making)
+            rendering = self._renderings[key] = _Rendering(now, every, making)
         # A reader who goes does not stop what others wait for.
         return await asyncio.shield(rendering.parts)
 
 
 def _is_stale(rendering: _Rendering, now: float) -> bool:
-    return rendering.parts.done() and now - rendering.begun >= POLL_SECONDS
+    return rendering.parts.done() and now - rendering.begun >= rendering.every
 
 
 def _retrieve(making: asyncio.Future[Parts]) -> None:
@@ -115,8 +145,14 @@ class _LiveResponse(StreamingResponse):
             self._place.give_back()
 
 
-async def stream(request: Request, project: str, parts: Callable[[UnitOfWork], Parts], variant: str = "") -> Response:
-    """The event stream of a page. `parts` reads and renders; what it raises ends the stream.
+async def stream(
+    request: Request,
+    project: str,
+    parts: Callable[[UnitOfWork], Parts],
+    variant: str = "",
+    every: float = POLL_SECONDS,
+) -> Response:
+    """The event stream of a page. `parts` reads and renders, every so many seconds; what it raises ends the stream.
 
     `parts` may depend on the path, on `variant`, and on what the caller may do in `project`, and on nothing else.
     """
@@ -132,14 +168,15 @@ async def stream(request: Request, project: str, parts: Callable[[UnitOfWork], P
     key = (request.url.path, variant, allowed)
 
     async def ask() -> Parts:
-        return await streams.parts(key, lambda: context.read(request, parts))
+        return await streams.parts(key, lambda: context.read(request, parts), every)
 
     try:
         await ask()  # what is not there, or not allowed, is said with its status before the stream begins
     except BaseException:
         place.give_back()
         raise
-    return _LiveResponse(_events(ask), place)
+    seen = {**request.query_params, **dict(parse_qsl(request.headers.get(LAST_EVENT_HEADER, "")))}
+    return _LiveResponse(_events(ask, seen, every), place)
 
 
 def _streams_of(request: Request) -> LiveStreams:
@@ -150,24 +187,67 @@ def _streams_of(request: Request) -> LiveStreams:
     return found
 
 
-async def _events(ask: Callable[[], Awaitable[Parts]]) -> AsyncIterator[str]:
+async def _events(
+    ask: Callable[[], Awaitable[Parts]], seen: Mapping[str, str], every: float = POLL_SECONDS
+) -> AsyncIterator[str]:
+    """`seen`: the cursors of feeds, among others."""
     sent: dict[str, str] = {}
+    cursors: dict[str, str] = {}
     quiet = 0
-    for _ in range(int(STREAM_SECONDS_MAX / POLL_SECONDS)):
+    for _ in range(int(STREAM_SECONDS_MAX / every)):
         try:
-            current, over = await ask()
+            current, over, feeds = await ask()
         except PodyardError:
             yield OVER
             return
-        changed = {key: html for key, html in current.items() if sent.get(key) != html}
-        quiet = 0 if changed else quiet + 1
-        for key, html in changed.items():
-            yield f"event: part\ndata: {json.dumps({'id': key, 'html': html})}\n\n"
-        sent.update(changed)
+        quiet += 1
+        for key, html in current.items():
+            if sent.get(key) != html:
+                quiet = 0
+                yield _event("part", {"id": key, **change_of(sent.get(key), html)})
+        sent.update(current)
+        for feed in feeds:
+            news, cursors[feed.name] = feed.since(cursors.get(feed.name, seen.get(feed.name, "")))
+            if news is not None:
+                quiet = 0
+                yield f"id: {urlencode(cursors)}\n{_event(feed.name, news)}"
         if over:
             yield OVER
             return
         if quiet >= QUIET_POLLS_MAX:
             quiet = 0
             yield ": still here\n\n"
-        await anyio.sleep(POLL_SECONDS)
+        await anyio.sleep(every)
+
+
+def _event(name: str, data: Any) -> str:
+    return f"event: {name}\ndata: {json.dumps(data, separators=(',', ':'), ensure_ascii=False)}\n\n"
+
+
+def change_of(old: str | None, new: str) -> dict[str, Any]:
+    """How to get from one version of a part to the next: `lines` to replace, the last first, each as (first, how many,
+    the new ones), or the whole `html` where that is not longer."""
+    if old is None:
+        return {"html": new}
+    before, after = old.split("\n"), new.split("\n")
+    head = _common(before, after)
+    tail = _common(before[head:][::-1], after[head:][::-1])
+    spans = _changed_spans(before, after, head, tail)
+    lines = [(first, end - first, after[start:stop]) for first, end, start, stop in reversed(spans)]
+    length = sum(LINE_OVERHEAD + len(text) for _, _, texts in lines for text in ("", *texts))
+    return {"lines": lines} if length < len(new) else {"html": new}
+
+
+def _changed_spans(before: Sequence[str], after: Sequence[str], head: int, tail: int) -> list[_Span]:
+    """Of two texts that have their first `head` and their last `tail` lines in common."""
+    old, new = before[head : len(before) - tail], after[head : len(after) - tail]
+    if max(len(old), len(new)) > MATCHED_LINES_MAX:
+        return [(head, head + len(old), head, head + len(new))]
+    matches = difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+    return [(head + a, head + b, head + c, head + d) for kind, a, b, c, d in matches if kind != "equal"]
+
+
+def _common(before: Sequence[str], after: Sequence[str]) -> int:
+    """How many first lines are the same."""
+    pairs = enumerate(zip(before, after, strict=False))
+    return next((index for index, (old, new) in pairs if old != new), min(len(before), len(after)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -14,25 +14,44 @@ from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, PodyardError, not_found
 from podyard.control.access import identity
 from podyard.control.billing import usages
-from podyard.control.compute import hosts, nodes
+from podyard.control.compute import hosts, node_list, nodes
 from podyard.control.jobs import views
 from podyard.db import fleet as fleet_rows
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet
-from podyard.domain.node import INTERRUPTIBLE, NODE, Node
+from podyard.domain.node import INTERRUPTIBLE, NODE, Node, NodeRecord
 from podyard.domain.principal import Principal
 from podyard.hardware.accelerator_types import AcceleratorType, kind_of
 from podyard.http import context
 from podyard.pricing.current_card import default_rate_card
 from podyard.pricing.sku import Price
 from podyard.web import commands, forms, host_logs, live
+from podyard.web.lists import ListColumn, ListView, selection_of
 from podyard.web.operator import NODE_FAULTS
 from podyard.web.render import ConsoleRoute, error_page, form_of, fragment, page, project_url, see_other
+from podyard.web.selection import Bulk, act_on_selected
 from podyard.web.torus import Part, pod_picture
 
 JOBS_SHOWN_MAX = 20
 HOSTS_SHOWN_MAX = 64
 NODE_PARTS = ("node_head", "node_cost", "node_rest")  # templates that change each at their own pace
+
+COLUMNS = (
+    ListColumn("name", "Node"),
+    ListColumn("state", "State"),
+    ListColumn("zone", "Zone"),
+    ListColumn("type", "Type"),
+    ListColumn("topology", "Topology", sorts=False, usual=False),
+    ListColumn("hosts", "Hosts", is_number=True),
+    ListColumn("usage", "Usage"),
+    ListColumn("price", "Per hour", is_number=True),
+    ListColumn("billed", "Billed", sorts=False, is_number=True, usual=False),
+    ListColumn("cost", "Cost so far", sorts=False, is_number=True),
+    ListColumn("created", "Age", is_number=True),
+    ListColumn("by", "By", usual=False),
+    ListColumn("labels", "Labels", sorts=False, usual=False),
+    ListColumn("version", "Runtime version", sorts=False, usual=False),
+)
 
 router = APIRouter(prefix="/console/{project}/nodes", route_class=ConsoleRoute)
 
@@ -41,7 +60,7 @@ router = APIRouter(prefix="/console/{project}/nodes", route_class=ConsoleRoute)
 class NodeRow:
     """A node with what it costs. `usage` None: the caller may not see the bill, or nothing was metered yet."""
 
-    node: Node
+    node: Node | NodeRecord
     kind: AcceleratorType
     price: Price | None
     no_price: str
@@ -50,23 +69,33 @@ class NodeRow:
 
 
 @router.get("")
-def node_list(request: Request, project: str) -> Response:
-    caller, fleet = context.principal(request), context.platform(request).fleet
-    rows = context.read(request, lambda uow: _rows(uow, fleet, caller, project))
-    return page(
-        request, "nodes.html", section="nodes", project=project, rows=rows, live=project_url(project, "nodes", "live")
-    )
+def show_list(request: Request, project: str) -> Response:
+    values = context.read(request, lambda uow: _list_values(uow, request, project))
+    return page(request, "nodes.html", section="nodes", wide=True, live=values["view"].live, **values)
 
 
 @router.get("/live")
-async def node_list_live(request: Request, project: str) -> Response:
+async def show_list_live(request: Request, project: str) -> Response:
+    def parts(uow: UnitOfWork) -> live.Parts:
+        return live.Parts({"nodes": fragment("nodes_part.html", **_list_values(uow, request, project))})
+
+    return await live.stream(request, project, parts, variant=str(request.query_params))
+
+
+@router.post("/actions")
+async def act_on_list(request: Request, project: str) -> Response:
+    fields, picked = await selection_of(request)
     caller, fleet = context.principal(request), context.platform(request).fleet
 
-    def parts(uow: UnitOfWork) -> live.Parts:
-        rows = _rows(uow, fleet, caller, project)
-        return {"nodes": fragment("nodes_part.html", rows=rows, project=project)}, False
+    def act_by(verb: str) -> Callable[[str, str], object]:
+        def body(zone: str, node_id: str) -> None:
+            context.write(request, lambda uow: _VERBS[verb](uow, fleet, caller, project, zone, node_id))
 
-    return await live.stream(request, project, parts)
+        return body
+
+    verbs = {verb: Bulk(verb.capitalize(), "node", text, done, act_by(verb)) for verb, (text, done) in _BULK.items()}
+    url = project_url(project, "nodes")
+    return await context.in_thread(lambda: act_on_selected(request, project, url, fields, picked, verbs))
 
 
 @router.get("/new")
@@ -138,8 +167,8 @@ async def show_live(request: Request, project: str, zone: str, node_id: str) -> 
             if error.code is not Code.NOT_FOUND:
                 raise
             gone = fragment("gone.html", text=f"Node {node_id} is gone.", url=project_url(project, "nodes"))
-            return {**dict.fromkeys(NODE_PARTS, ""), NODE_PARTS[0]: gone}, True
-        return {part: fragment(f"{part}.html", **values) for part in NODE_PARTS}, False
+            return live.Parts({**dict.fromkeys(NODE_PARTS, ""), NODE_PARTS[0]: gone}, over=True)
+        return live.Parts({part: fragment(f"{part}.html", **values) for part in NODE_PARTS})
 
     return await live.stream(request, project, parts)
 
@@ -169,6 +198,18 @@ def _act(request: Request, project: str, zone: str, node_id: str, verb: str) -> 
 
 
 _VERBS = {"stop": nodes.stop, "start": nodes.start, "delete": nodes.delete}
+# What can be done to the selected nodes of the list: what it means, and what is said once it is under way.
+_BULK = {
+    "stop": (
+        "Their slices are given back, and they are no longer billed. Jobs on them lose their attempt.",
+        "stopping",
+    ),
+    "start": ("They get slices again if there is room, and are billed from READY on.", "starting"),
+    "delete": (
+        "The nodes and their hosts are deleted for good. What they have cost stays on the bill.",
+        "being deleted",
+    ),
+}
 
 
 def _refusal(request: Request, project: str, zone: str, node_id: str, error: PodyardError) -> Response:
@@ -182,17 +223,28 @@ def _refusal(request: Request, project: str, zone: str, node_id: str, error: Pod
     )
 
 
-def _rows(uow: UnitOfWork, fleet: Fleet, caller: Principal, project: str) -> list[NodeRow]:
-    identity.project_row(uow, project)
-    found = nodes.list_nodes(uow, fleet, caller, project, None)
+def _list_values(uow: UnitOfWork, request: Request, project: str) -> dict[str, Any]:
+    caller = context.principal(request)
+    view = ListView(request, project_url(project, "nodes"), COLUMNS, "name")
+    found = node_list.list_page(uow, caller, project, view.query)
+    view.before, view.after = found.before, found.after
+    view.offer(node_list.list_facets(uow, caller, project))
     used = {}
-    if caller.may("podyard.billing.view", project):
-        usage = usages.usage(uow, default_rate_card(), caller, project)
+    if found.rows and caller.may("podyard.billing.view", project):
+        keys = [node.node_key for node in found.rows]
+        usage = usages.usage(uow, default_rate_card(), caller, project, resource_keys=keys)
         used = {node.resource_key: node for node in usage.nodes}
-    return [_row(node, used.get(node.node_key), uow.now) for node in found]
+    rows = [_row(node, used.get(node.node_key), uow.now) for node in found.rows]
+    return {
+        "project": project,
+        "view": view,
+        "rows": rows,
+        "now": uow.now,
+        "verbs": [(verb, verb.capitalize()) for verb in _BULK if caller.may(f"tpu.nodes.{verb}", project)],
+    }
 
 
-def _row(node: Node, usage: usages.NodeUsage | None, now: PlatformTime) -> NodeRow:
+def _row(node: Node | NodeRecord, usage: usages.NodeUsage | None, now: PlatformTime) -> NodeRow:
     price, why = forms.price_of(node.spec.accelerator_type, node.zone, str(node.spec.usage_class), now)
     kind = kind_of(node.spec.accelerator_type, node.spec.topology)
     return NodeRow(node, kind, price, why, usage, project_url(node.project, "nodes", node.zone, node.node_id))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.resources
 from functools import cache
+from pathlib import PurePath
 from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Request
@@ -14,10 +15,41 @@ from podyard.base.errors import Code, PodyardError
 from podyard.control.access import identity
 from podyard.http import context
 from podyard.http.guard import SESSION_COOKIE
-from podyard.web import billing, explain, invoice_print, job_program, jobs, nodes, operator, pods, queue
-from podyard.web.render import FORM_FIELDS_MAX, ConsoleRoute, error_page, form_of, page, project_url, see_other
+from podyard.web import (
+    access,
+    billing,
+    billing_forms,
+    compare,
+    docs,
+    explain,
+    invoice_print,
+    job_list,
+    job_page,
+    job_program,
+    jobs,
+    machines,
+    nodes,
+    operator,
+    overview,
+    pods,
+    queue,
+    queued_resources,
+    reservations,
+    search,
+    storage,
+)
+from podyard.web.render import (
+    FORM_FIELDS_MAX,
+    ConsoleRoute,
+    error_page,
+    form_of,
+    page,
+    project_url,
+    see_other,
+)
 
-STATIC_TYPES = {"podyard.css": "text/css; charset=utf-8", "podyard.js": "text/javascript; charset=utf-8"}
+STATIC_FILES = ("podyard.css", "jobs.css", "podyard.js", "charts.js", "job.js", "pod.js")
+STATIC_TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
 STATIC_SECONDS = 60  # how long a browser may use a style sheet without asking; an upgrade shows after that
 TOKEN_CHARACTERS_MAX = 512
 
@@ -36,10 +68,9 @@ def favicon() -> Response:
 
 @router.get("/static/{name}")
 def static(name: str) -> Response:
-    kind = STATIC_TYPES.get(name)
-    if kind is None:
+    if name not in STATIC_FILES:
         raise HTTPException(404, "There is no such file.")
-    return _static(name, kind)
+    return _static(name, STATIC_TYPES[PurePath(name).suffix])
 
 
 @router.get("/login")
@@ -80,15 +111,20 @@ def console(request: Request) -> Response:
     if not projects:
         text = f"{caller.email} has no role in any project. Its owner gives one with: podyard auth token create"
         return error_page(request, 403, "No project yet", text)
-    return see_other(project_url(projects[0].project, "nodes"))
+    return see_other(project_url(projects[0].project, "overview"))
 
 
 @router.get("/console/{project}")
 def project_root(project: str) -> Response:
-    return see_other(project_url(project, "nodes"))
+    return see_other(project_url(project, "overview"))
 
 
-for section in (nodes, job_program, jobs, queue, billing, pods, operator, explain, invoice_print):
+SECTION_ROUTERS = (
+    *(overview, compare, nodes, job_list, job_program, jobs, job_page),
+    *(queue, queued_resources, reservations, billing, billing_forms, pods, machines, operator),
+    *(access, storage, explain, invoice_print, docs, search),
+)
+for section in SECTION_ROUTERS:
     router.include_router(section.router)
 
 

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from podyard.base.clock import PlatformTime
 from podyard.base.errors import PodyardError
 from podyard.base.ids import letters_of
 from podyard.control.compute import pods
+from podyard.control.jobs import jobs
+from podyard.db.unit_of_work import UnitOfWork
 from podyard.hardware.accelerator_types import AcceleratorType, all_types, parse
 from podyard.hardware.topology import shape_text
 from podyard.http import context
 from podyard.web.commands import Command
+from podyard.web.formats import count
 from podyard.web.render import ConsoleRoute, page, project_url
 from podyard.web.torus import Part, colour_of, pod_picture
 
 SLICES_SHOWN_MAX = 100  # in the table next to the map
+MINUTES_AGO_MAX = 24 * 60  # released slices are kept for longer (podyard.loop.retention)
+MINUTES_STEP = 5
 
 router = APIRouter(prefix="/console/{project}/pods", route_class=ConsoleRoute)
 
@@ -35,9 +42,16 @@ def show_all(request: Request, project: str) -> Response:
 
 @router.get("/{pod_id}")
 def show(request: Request, project: str, pod_id: str) -> Response:
-    """One pod: its map, the slices on it, and, with `?type=`, what would have to move for a slice of that type."""
+    """One pod: its map, the slices on it, with `?ago=` as they were so many minutes ago, and, with `?type=`, what would
+    have to move for a slice of that type."""
     caller, fleet = context.principal(request), context.platform(request).fleet
-    view = context.read(request, lambda uow: pods.get(uow, fleet, caller, project, pod_id))
+    ago = _minutes(request.query_params.get("ago", ""))
+
+    def body(uow: UnitOfWork) -> tuple[pods.PodView, PlatformTime, dict[str, str]]:
+        view, at = pods.past(uow, fleet, caller, project, pod_id, 60.0 * ago)
+        return view, at, {} if ago else jobs.running_by_node(uow, caller, project)
+
+    view, at, running = context.read(request, body)
     asked, wanted, error, moves = request.query_params.get("type", ""), None, None, None
     if asked:
         try:
@@ -54,8 +68,13 @@ def show(request: Request, project: str, pod_id: str) -> Response:
         project=project,
         view=view,
         shape=shape_text(view.pod.shape),
-        picture=pod_picture(pod_id, view.pod.shape, parts_of(view)),
-        slices=[_slice(index, item, project) for index, item in enumerate(view.slices[:SLICES_SHOWN_MAX])],
+        picture=pod_picture(pod_id, view.pod.shape, parts_of(view, project, running)),
+        ago=ago,
+        ago_max=MINUTES_AGO_MAX,
+        ago_step=MINUTES_STEP,
+        at=at,
+        running=running,
+        slices=[_slice(index, item, project, running) for index, item in enumerate(view.slices[:SLICES_SHOWN_MAX])],
         left_out=max(0, len(view.slices) - SLICES_SHOWN_MAX),
         types=_types(view),
         asked=asked,
@@ -66,16 +85,45 @@ def show(request: Request, project: str, pod_id: str) -> Response:
     )
 
 
-def parts_of(view: pods.PodView) -> list[Part]:
-    """The caller's slices each in a colour and with a letter, the others in one, broken chips crossed."""
+def _minutes(text: str) -> int:
+    """What cannot be read is now: the address may have been written by hand."""
+    return min(int(text), MINUTES_AGO_MAX) if text.isascii() and text.isdigit() and len(text) < 6 else 0
+
+
+def parts_of(view: pods.PodView, project: str = "", running: Mapping[str, str] | None = None) -> list[Part]:
+    """The caller's slices each in a colour and with a letter, the others in one, broken chips crossed. With `project`
+    they lead to their nodes, and say which job runs there (`running`, by the node's name)."""
     others, found = 0, []
     for index, item in enumerate(view.slices):
         if item.node:
             name = item.node.rpartition("/")[2]
-            found.append(Part(colour_of(index), name, item.chips, letters_of(index)))
+            part = Part(colour_of(index), name, item.chips, letters_of(index))
+            if project:
+                is_ring = view.pod.switched or item.kind.topology.shape == view.pod.shape
+                part = dataclasses.replace(
+                    part,
+                    url=_node_url(project, item),
+                    title=_told(item, name, (running or {}).get(item.node, "")),
+                    wraps=is_ring and any(item.kind.topology.wrap),
+                )
+            found.append(part)
         else:
             others |= item.chips
-    return [Part("other", "", others), *found, Part("broken", "", view.broken)]
+    other, broken = ("Another project's", "Broken: never placed on") if project else ("", "")
+    return [Part("other", "", others, title=other), *found, Part("broken", "", view.broken, title=broken)]
+
+
+def _told(item: pods.SliceView, name: str, job: str) -> str:
+    """What a pointer over a slice says."""
+    facts = [f"Node {name}", f"{item.kind.name}, {count(item.chips.bit_count(), 'chip')}"]
+    facts += [f"job {job}"] if job else []
+    facts += [f"created by {item.created_by}"] if item.created_by else []
+    return "\n".join(facts)
+
+
+def _node_url(project: str, item: pods.SliceView) -> str:
+    parts = item.node.split("/")
+    return project_url(project, "nodes", parts[3], parts[5])
 
 
 def _row(view: pods.PodView, project: str) -> dict[str, Any]:
@@ -85,13 +133,14 @@ def _row(view: pods.PodView, project: str) -> dict[str, Any]:
     return {"view": view, "pod": view.pod, "shape": shape_text(view.pod.shape), "picture": picture, "url": url}
 
 
-def _slice(index: int, item: pods.SliceView, project: str) -> dict[str, Any]:
-    parts = item.node.split("/")
+def _slice(index: int, item: pods.SliceView, project: str, running: Mapping[str, str]) -> dict[str, Any]:
+    job = running.get(item.node, "")
     return {
         "letter": letters_of(index) if item.node else "",
         "colour": colour_of(index) if item.node else "other",
-        "name": parts[-1],
-        "url": project_url(project, "nodes", parts[3], parts[5]) if item.node else "",
+        "name": item.node.rpartition("/")[2],
+        "url": _node_url(project, item) if item.node else "",
+        "job_url": project_url(project, "jobs", item.node.split("/")[3], job) if job else "",
         "item": item,
     }
 

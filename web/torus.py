@@ -1,4 +1,9 @@
-"""The picture of a pod: each chip a square, the slices in colours. Pure: bit sets in, SVG out."""
+"""The picture of a pod: each chip a square, the slices in colours, and the links inside them. Pure: bit sets in, SVG
+out.
+
+Neighbours that are shown alike are one bar; a grid over all of it makes chips of bars, so that the largest pod stays
+small on the page.
+"""
 
 from __future__ import annotations
 
@@ -9,26 +14,32 @@ from collections.abc import Iterator, Sequence
 from markupsafe import Markup, escape
 
 from podyard.hardware.topology import CUBE_EDGE_CHIPS, Shape
-from podyard.hardware.torus import coordinate_of, full_mask
+from podyard.hardware.torus import chips_of, coordinate_of, full_mask
 from podyard.web.charts import svg
 from podyard.web.formats import count
 
-CELL, CELL_GAP, LAYER_GAP = 14, 2, 16
-LAYERS_PER_ROW = 8
+CELL = 14
+LAYER_GAP = CELL  # so that one grid fits all layers
+STUB = 5  # of a link that leads round to the other side
+LAYERS_WIDTH_MAX = 1120  # pixels that the layers of one row have on a page of 1,280
 WIDTH = 448.0  # pixels that a small pod is drawn up to; a larger one has its natural size
 CHIPS_DRAWN_MAX = 8960  # a v5p pod; beyond, only the numbers next to the picture are shown
-CHIPS_APART_MAX = 512  # in a larger pod, neighbours of one slice are drawn as one bar: else the page is too long
 COLOURS = 5  # that can be told apart, also from grey; with more slices they come round again, and the letters differ
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Part:
-    """Chips that are shown alike. `kind`: own, held, other, broken, or s1 to s5; `label`: letters on the first chip."""
+    """Chips that are shown alike. `kind`: own, held, other, broken, or s1 to s5; `label`: letters on the first chip;
+    `url` and `title`: where a click leads, and what a pointer over it says; `wraps`: its links lead round to the other
+    side of the slice, wherever it lies. None: no links are drawn."""
 
     kind: str
     name: str
     chips: int
     label: str = ""
+    url: str = ""
+    title: str = ""
+    wraps: bool | None = None
 
 
 def colour_of(index: int) -> str:
@@ -39,26 +50,28 @@ def pod_picture(pod_id: str, shape: Shape, parts: Sequence[Part]) -> Markup:
     """A pod as a grid of chips; a third dimension is drawn as layers side by side, each with the lines of its cubes."""
     columns, rows, layers = (*shape, 1)[:3]
     size_x, size_y = columns * CELL, rows * CELL
-    per_row = min(layers, LAYERS_PER_ROW)
+    per_row = max(1, min(layers, (LAYERS_WIDTH_MAX + LAYER_GAP) // (size_x + LAYER_GAP)))
     width = per_row * (size_x + LAYER_GAP) - LAYER_GAP
     height = math.ceil(layers / per_row) * (size_y + LAYER_GAP) - LAYER_GAP
     total = columns * rows * layers
     taken = 0
     for part in parts:
         taken |= part.chips
-    body = []
+    body, overlay = [], []
     for layer in range(layers):
         x, y = layer % per_row * (size_x + LAYER_GAP), layer // per_row * (size_y + LAYER_GAP)
-        body.append(f'<rect class="chip-ground" x="{x}" y="{y}" width="{size_x}" height="{size_y}" rx="3"/>')
+        place = f'x="{x}" y="{y}" width="{size_x}" height="{size_y}"'
+        body.append(f'<rect class="chip-ground" {place} rx="3"/>')
+        overlay.append(f'<rect {place} fill="url(#grid-{escape(pod_id)})" pointer-events="none"/>')
     if total <= CHIPS_DRAWN_MAX:
-        apart = total <= CHIPS_APART_MAX
         free = Part("free", "", full_mask(shape) & ~taken)
-        for part in (free, *parts):
-            body.append(_squares(shape, part, apart, per_row))
-        body.append(_cubes(shape, per_row))
+        body += [_drawn(shape, part, per_row) for part in (free, *parts) if part.chips]
+        body += [_grid(pod_id), *overlay, _cubes(shape, per_row)]
+        body += [_links(shape, part, per_row) for part in parts if part.chips]
         body += [_letter(shape, part, per_row) for part in parts if part.label and part.chips]
     scale = max(1.0, min(2.0, WIDTH / width))
-    return svg(f"Pod {pod_id}", _description(parts, total), width, height, body, kind="pod", scale=scale)
+    role = "group" if any(part.url for part in parts) else "img"
+    return svg(f"Pod {pod_id}", _description(parts, total), width, height, body, kind="pod", scale=scale, role=role)
 
 
 def _description(parts: Sequence[Part], total: int) -> str:
@@ -69,30 +82,61 @@ def _description(parts: Sequence[Part], total: int) -> str:
     return text + (f"; {count(broken, 'chip')} broken" if broken else "")
 
 
-def _squares(shape: Shape, part: Part, apart: bool, per_row: int) -> str:
+def _drawn(shape: Shape, part: Part, per_row: int) -> str:
     path = []
-    for first, length in _runs(shape, part.chips, apart):
+    for first, length in _runs(shape, part.chips, 0):
         x, y = _cell(shape, first, per_row)
-        wide, side = length * CELL - CELL_GAP, CELL - CELL_GAP
-        path.append(f"M{x + 1} {y + 1}h{wide}v{side}h-{wide}z")
-        if part.kind == "broken":
-            path.append(f"m{2} {2}l{side - 4} {side - 4}m0-{side - 4}l-{side - 4} {side - 4}")
-    return f'<path class="chip-{part.kind}" d="{"".join(path)}"/>' if path else ""
+        path.append(f"M{x} {y}h{length * CELL}v{CELL}h-{length * CELL}z")
+    if part.kind == "broken":
+        for chip in chips_of(part.chips):
+            x, y = _cell(shape, chip, per_row)
+            path.append(f"M{x + 3} {y + 3}l{CELL - 6} {CELL - 6}m0-{CELL - 6}l-{CELL - 6} {CELL - 6}")
+    drawn = f'<path class="chip-{part.kind}" d="{"".join(path)}"/>'
+    title = f"<title>{escape(part.title)}</title>" if part.title else ""
+    # The table next to the picture has the same links for the keyboard.
+    return f'<a href="{escape(part.url)}" tabindex="-1">{title}{drawn}</a>' if part.url else f"<g>{title}{drawn}</g>"
 
 
-def _runs(shape: Shape, chips: int, apart: bool) -> Iterator[tuple[int, int]]:
-    """(first chip, how many in a row along the first dimension)."""
-    columns = shape[0]
-    for row in range(math.prod(shape) // columns):
-        line = chips >> row * columns & (1 << columns) - 1
-        column = 0
-        while line >> column:
-            column += (line >> column & -(line >> column)).bit_length() - 1
-            length = 1
-            while not apart and line >> column + length & 1:
-                length += 1
-            yield row * columns + column, length
-            column += length
+def _runs(shape: Shape, chips: int, dimension: int) -> Iterator[tuple[int, int]]:
+    """(first chip, how many) of the lines of neighbours along a dimension of the pod."""
+    held, stride, extent = set(chips_of(chips)), math.prod(shape[:dimension]), shape[dimension]
+    for chip in sorted(held):
+        at = chip // stride % extent
+        if at and chip - stride in held:
+            continue
+        length = 1
+        while at + length < extent and chip + length * stride in held:
+            length += 1
+        yield chip, length
+
+
+def _links(shape: Shape, part: Part, per_row: int) -> str:
+    """Lines between neighbours of a layer. One that goes on beyond its last chip leads to the other side."""
+    if part.wraps is None:
+        return ""
+    path = []
+    for dimension, stroke in ((0, "h"), (1, "v")):
+        stride, extent = math.prod(shape[:dimension]), shape[dimension]
+        for first, length in _runs(shape, part.chips, dimension):
+            at = first // stride % extent
+            end = first + (length - 1) * stride
+            before = after = part.wraps and length > 1
+            if length < extent:  # a slice that reaches over the end of the pod
+                before = before or (at == 0 and bool(part.chips >> first + (extent - 1) * stride & 1))
+                after = after or (at + length == extent and bool(part.chips >> end - (extent - 1) * stride & 1))
+            if length == 1 and not before and not after:
+                continue
+            x, y = (edge + CELL // 2 for edge in _cell(shape, first, per_row))
+            stub = CELL // 2 + STUB if before else 0
+            x, y = (x - stub, y) if dimension == 0 else (x, y - stub)
+            path.append(f"M{x} {y}{stroke}{stub + (length - 1) * CELL + (CELL // 2 + STUB if after else 0)}")
+    return f'<path class="link" d="{"".join(path)}" pointer-events="none"/>' if path else ""
+
+
+def _grid(pod_id: str) -> str:
+    lines = f'<path class="grid" d="M0 1h{CELL}M1 0v{CELL}"/>'
+    size = f'width="{CELL}" height="{CELL}"'
+    return f'<defs><pattern id="grid-{escape(pod_id)}" {size} patternUnits="userSpaceOnUse">{lines}</pattern></defs>'
 
 
 def _cubes(shape: Shape, per_row: int) -> str:
@@ -105,13 +149,25 @@ def _cubes(shape: Shape, per_row: int) -> str:
         x, y = _cell(shape, layer * columns * rows, per_row)
         path += [f"M{x + at * CELL} {y}v{rows * CELL}" for at in range(CUBE_EDGE_CHIPS, columns, CUBE_EDGE_CHIPS)]
         path += [f"M{x} {y + at * CELL}h{columns * CELL}" for at in range(CUBE_EDGE_CHIPS, rows, CUBE_EDGE_CHIPS)]
-    return f'<path class="cube" d="{"".join(path)}"/>' if path else ""
+    return f'<path class="cube" d="{"".join(path)}" pointer-events="none"/>' if path else ""
 
 
 def _letter(shape: Shape, part: Part, per_row: int) -> str:
-    x, y = _cell(shape, (part.chips & -part.chips).bit_length() - 1, per_row)
-    middle = CELL / 2
-    return f'<text class="chip-name" x="{x + middle:g}" y="{y + middle + 3.5:g}">{escape(part.label)}</text>'
+    """In the middle of the part's first layer if the part is there, else on its first chip."""
+    of_layer = math.prod(shape[:2])
+    first = (part.chips & -part.chips).bit_length() - 1
+    layer = first // of_layer
+    cells = [
+        _cell(shape, chip + layer * of_layer, per_row)
+        for chip in chips_of(part.chips >> layer * of_layer & (1 << of_layer) - 1)
+    ]
+    left, right = min(x for x, _ in cells), max(x for x, _ in cells) + CELL
+    top, bottom = min(y for _, y in cells), max(y for _, y in cells) + CELL
+    is_box = len(cells) * CELL * CELL == (right - left) * (bottom - top)
+    x, y = ((left + right) / 2, (top + bottom) / 2) if is_box else (cells[0][0] + CELL / 2, cells[0][1] + CELL / 2)
+    size = "large" if is_box and min(right - left, bottom - top) >= 4 * CELL else "small"
+    place = f'x="{x:g}" y="{y + (8 if size == "large" else 3.5):g}"'
+    return f'<text class="chip-name {size}" {place} pointer-events="none">{escape(part.label)}</text>'
 
 
 def _cell(shape: Shape, chip: int, per_row: int) -> tuple[int, int]:

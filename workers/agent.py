@@ -19,21 +19,25 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
-from podyard.base import pokes
+from podyard.base import agent_identity, pokes
 from podyard.base.clock import RealClock
 from podyard.base.errors import Code, PodyardError
 from podyard.engine.collectives.left_over import remove_left_over
+from podyard.http.trust import CA_VARIABLE
 from podyard.programs import environments
 from podyard.settings import BOX_NETWORKS, BOXES, RUNTIMES, Leases, one_of
 from podyard.workers import box, job_processes, process_group
-from podyard.workers.agent_state import AgentState, Forget, Instruction, Known, ReplicaPhase, Start, Stop, Wanted
+from podyard.workers.agent_state import Forget, Instruction, Known, KnownReplicas, ReplicaPhase, Start, Stop, Wanted
+from podyard.workers.agent_token import AgentToken
 from podyard.workers.hosts import HostServerChild
 from podyard.workers.http_client import JsonClient
 from podyard.workers.process_group import Group
+from podyard.workers.registration import Registration
 
 logger = logging.getLogger(__name__)
 
 SYNC_SECONDS = 1.0  # what a lost poke costs; the usual lease is ten times as long
+UNPOKED_SYNC_SECONDS = 0.4  # on another machine without a broker: a job there starts within a second
 IDLE_SYNC_SECONDS = 3.3  # while nothing runs here, and a Celery worker takes pokes; a third of the usual lease
 SYNCS_PER_LEASE = 3.0  # at least, however short the lease is: two lost ones must not cost the replicas
 WATCH_SECONDS = 0.05  # how soon the end of a process is seen
@@ -43,6 +47,10 @@ CELERY_STEADY_SECONDS = 30.0
 CELERY_STOP_SECONDS = 3.0
 REPLICA_GRACE_SECONDS = 10.0  # from SIGTERM to SIGKILL; a user's program has most of it for saving
 LOCK_SECONDS_MAX = 10.0  # a predecessor that is being stopped is gone by then
+REMOVED_TEXT = (
+    "the platform does not know this agent any more: it was removed (`podyard agent remove`). To join again, end it, "
+    "delete agent.json in its data folder, and use a new token (`podyard agent token`)"
+)
 _SHARED_MEMORY = Path("/dev/shm")
 
 
@@ -54,22 +62,25 @@ class Agent:
         agent_id: str,
         api: JsonClient,
         folder: Path,
-        register: Mapping[str, object],
+        registration: Registration,
         replica_command: Sequence[str],
         replica_env: Mapping[str, str],
         clock: RealClock,
         hosts: HostServerChild | None = None,
         lease_seconds: float = Leases().replica_seconds,
+        token: AgentToken | None = None,
     ) -> None:
         self._agent_id = agent_id
         self._api = api
         self._folder = folder
-        self._register = register
+        self._registration = registration
+        self._refused = ""
         self._command = tuple(replica_command)
         self._env = dict(replica_env)
         self._clock = clock
         self._hosts = hosts
-        self._state = AgentState(lease_seconds)
+        self._token = token
+        self._state = KnownReplicas(lease_seconds)
         self._groups: dict[str, Group] = {}
         self._kill_at: dict[str, float] = {}
         self._fence: int | None = None
@@ -98,7 +109,7 @@ class Agent:
         path = f"/podyard/v1/agents/{self._agent_id}"
         try:
             if self._fence is None:
-                self._fence = int(self._api.call("POST", f"{path}:register", self._register)["fence"])
+                self._fence = self._register(path)
             reported = self._state.reports()
             folders = self._hosts.idle_folders() if self._hosts is not None else []
             body = {
@@ -112,8 +123,15 @@ class Agent:
         except PodyardError as error:
             if error.code is Code.ABORTED:
                 self._fence = None  # another process took this agent's name meanwhile; the newest one has it
-            logger.warning("sync: %s", error.message)
+            is_removed = error.code is Code.UNAUTHENTICATED and self.has_joined
+            text = REMOVED_TEXT if is_removed else error.message
+            if text != self._refused:  # what is refused for good is said once, and tried again
+                logger.warning("sync: %s", text)
+            self._refused = text
             return False
+        self._refused = ""
+        if self._token is not None:
+            self._token.renew(self._api)
         if self._leaving:
             return True  # only said good-bye: what is wanted now is for the next agent
         wanted = [
@@ -124,6 +142,13 @@ class Agent:
         if self._hosts is not None:
             self._hosts.follow(answer["hosts"], answer["goneHosts"], listeners=answer["listeners"])
         return True
+
+    def _register(self, path: str) -> int:
+        with self._registration.message() as message:
+            answer = self._api.call("POST", f"{path}:register", message)
+        for warning in answer.get("warnings", ()):
+            logger.warning("%s", warning)
+        return int(answer["fence"])
 
     def watch(self) -> bool:
         """Looks at the processes; True when one has gone and the server should hear of it."""
@@ -146,6 +171,11 @@ class Agent:
             self._state.on_exited(name, code)
             news = True
         return news
+
+    @property
+    def has_joined(self) -> bool:
+        """Whether it is of another machine than the platform's."""
+        return self._token is not None
 
     def is_idle(self) -> bool:
         """Whether there is no process whose end it would have to see."""
@@ -208,10 +238,9 @@ class CeleryChild:
     def __init__(self, agent_id: str, env: Mapping[str, str], clock: RealClock) -> None:
         self._env = dict(env)
         self._clock = clock
-        self._argv = [
-            *(sys.executable, "-m", "podyard.workers.celery_worker"),
-            *(f"{agent_id}@podyard", f"agent.{agent_id},background"),
-        ]
+        # Who has no database would take background work from those who can do it.
+        queues = [f"agent.{agent_id}", *(["background"] if "PODYARD_DATABASE_URL" in env else [])]
+        self.argv = [sys.executable, "-m", "podyard.workers.celery_worker", f"{agent_id}@podyard", ",".join(queues)]
         self._read_end, self._write_end = os.pipe()
         self._process: subprocess.Popen[bytes] | None = None
         self._started = 0.0
@@ -230,7 +259,7 @@ class CeleryChild:
             self._process = None
         if self._process is None and now >= self._start_at:
             env = {**self._env, "PODYARD_AGENT_PIPE": str(self._read_end)}
-            self._process = subprocess.Popen(self._argv, env=env, stdin=subprocess.DEVNULL, pass_fds=(self._read_end,))
+            self._process = subprocess.Popen(self.argv, env=env, stdin=subprocess.DEVNULL, pass_fds=(self._read_end,))
             self._started = now
 
     def is_running(self) -> bool:
@@ -252,12 +281,10 @@ def run_agent(
     *,
     agent_id: str,
     url: str,
-    token: str,
+    token: str | AgentToken,
     data: Path,
     broker_url: str | None,
-    replicas_max: int,
-    hosts_max: int,
-    bind_address: str,
+    registration: Registration,
     clock: RealClock,
     lease_seconds: float,
     replica_command: Sequence[str] | None = None,
@@ -280,16 +307,22 @@ def run_agent(
 
         signal.signal(signal.SIGTERM, stop)
         signal.signal(signal.SIGINT, stop)
+        host_env = _host_server_env(agent_id, url, token, registration.bind_address, data)
         agent = Agent(
             agent_id,
             JsonClient(url, token),
             folder,
-            {"replicasMax": replicas_max, "hostsMax": hosts_max, "bindAddress": bind_address, "pid": os.getpid()},
+            registration,
             replica_command or (sys.executable, "-m", "podyard.workers.replica"),
-            {**_replica_env(url, data), "PODYARD_WINDOWS": str(windows), "PODYARD_AGENT_FOLDER": str(folder.parent)},
+            {
+                **_replica_env(url, data, is_joined=not isinstance(token, str)),
+                "PODYARD_WINDOWS": str(windows),
+                "PODYARD_AGENT_FOLDER": str(folder.parent),
+            },
             clock,
-            HostServerChild(folder.parent / "hosts", _host_server_env(agent_id, url, token, bind_address, data), clock),
+            HostServerChild(folder.parent / "hosts", host_env, clock),
             lease_seconds,
+            None if isinstance(token, str) else token,
         )
         agent.adopt()
         celery = _celery(agent_id, broker_url, folder.parent / "poke", clock)
@@ -317,6 +350,8 @@ def _loop(
                 celery.watch()
             is_poked = celery is not None and celery.is_running()
             pause = agent.idle_sync_seconds if is_poked and agent.is_idle() else agent.sync_seconds
+            if agent.has_joined and not is_poked:
+                pause = min(pause, UNPOKED_SYNC_SECONDS)
             sync_at = clock.monotonic_seconds() + pause
         if poke.wait(IDLE_SECONDS if agent.is_idle() else WATCH_SECONDS):
             sync_at = float("-inf")
@@ -334,15 +369,18 @@ def _celery(agent_id: str, broker_url: str | None, poke_path: Path, clock: RealC
     return CeleryChild(agent_id, env, clock)
 
 
-def _replica_env(url: str, data: Path) -> dict[str, str]:
+def _replica_env(url: str, data: Path, *, is_joined: bool) -> dict[str, str]:
     """A replica's environment, from nothing: no database, no broker, no token but its own."""
     scratch = data / "scratch"
-    for folder in (scratch, data / "objects", data / "cache", data / "datasets"):
+    own = () if is_joined else (data / "objects",)
+    for folder in (scratch, *own, data / "cache", data / "datasets"):
         folder.mkdir(parents=True, exist_ok=True)
     # Replicas run what lies here, so nobody else may write into it.
     programs = data / "programs"
     programs.mkdir(mode=0o700, exist_ok=True)
-    keep = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH") if name in os.environ}
+    keep = {
+        name: os.environ[name] for name in ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", CA_VARIABLE) if name in os.environ
+    }
     return {
         **keep,
         "HOME": str(scratch),
@@ -351,16 +389,28 @@ def _replica_env(url: str, data: Path) -> dict[str, str]:
         "JAX_PLATFORMS": "cpu",
         "TPU_SKIP_MDS_QUERY": "1",
         "PODYARD_URL": url,
-        "PODYARD_OBJECTS": str(data / "objects"),
+        # An agent that has joined has none of the platform's folders: its replicas fetch what they need.
+        **({} if is_joined else {"PODYARD_OBJECTS": str(data / "objects")}),
         "PODYARD_CACHE": str(data / "cache"),
         "PODYARD_DATASETS": os.environ.get("PODYARD_DATASETS", str(data / "datasets")),
         "PODYARD_PROGRAMS": os.environ.get("PODYARD_PROGRAMS", str(programs)),
     }
 
 
-def _host_server_env(agent_id: str, url: str, token: str, bind_address: str, data: Path) -> dict[str, str]:
+def _host_server_env(agent_id: str, url: str, token: str | AgentToken, bind_address: str, data: Path) -> dict[str, str]:
     """The host server speaks as this agent; what it starts gets another environment, without the token."""
-    kept = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "HOME", "TMPDIR", "SSL_CERT_FILE", "XDG_CACHE_HOME")
+    kept = (
+        "PATH",
+        "PYTHONPATH",
+        "LD_LIBRARY_PATH",
+        CA_VARIABLE,
+        agent_identity.VARIABLE,
+        "LANG",
+        "HOME",
+        "TMPDIR",
+        "SSL_CERT_FILE",
+        "XDG_CACHE_HOME",
+    )
     # What pip needs to make environments of runtime versions; programs on hosts do not get it.
     pip = [name for name in os.environ if name.startswith("PIP_") or name.lower().endswith("_proxy")]
     return {
@@ -373,7 +423,8 @@ def _host_server_env(agent_id: str, url: str, token: str, bind_address: str, dat
         **{name: os.environ[name] for name in kept if name in os.environ},
         "PODYARD_AGENT": agent_id,
         "PODYARD_URL": url,
-        "PODYARD_TOKEN": token,
+        # The token of an agent that has joined changes: its server reads it from the file.
+        **({"PODYARD_TOKEN": token} if isinstance(token, str) else {}),
         "PODYARD_BIND_ADDRESS": bind_address,
         "PODYARD_DATA": str(data),
     }

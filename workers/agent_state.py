@@ -73,7 +73,7 @@ class Forget:
 Instruction = Start | Stop | Forget
 
 
-class AgentState:
+class KnownReplicas:
     """Holds what is known; every method is one event and returns what follows from it.
 
     `lease_seconds`: how long replicas go on without an answer of the API.

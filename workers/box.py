@@ -18,6 +18,7 @@ import os
 import shutil
 import socket
 import stat
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,6 +41,7 @@ _LOCK = Path("/run/podyard.lock")  # one change of the machine's networks at a t
 _NETWORKS = Path("/run/netns")
 _RECORD, _NETWORK = "box", "box/network"
 _UNLOCK_PTY, _OPEN_PEER, _NUMBER_OF = 0x40045431, 0x5441, 0x80045430  # TIOCSPTLCK, TIOCGPTPEER, TIOCGPTN
+_TUN, _TUNSETIFF, _TAP_WITHOUT_HEADER = "/dev/net/tun", 0x400454CA, 0x1002  # linux/if_tun.h
 _KEYCTL, _JOIN_SESSION_KEYRING = {"x86_64": 250, "aarch64": 219}, 1
 _IN_CGROUPS = 'for group in $0; do echo 0 > "$group/cgroup.procs" || exit 255; done; exec "$@"'
 _AT_HOME = 'cd "$HOME" || cd /; exec "$@"'
@@ -160,7 +162,7 @@ class Boxes:
         """The box of a host in this life: the one that still runs, or a new one. Raises OSError that says why not."""
         folder = self._settings.folder / "hosts" / host_id
         (folder / "box").mkdir(exist_ok=True, mode=0o700)
-        network = box_plan.switch_name(facts)
+        network = self.switch_name(facts)
         cgroups = _cgroups_of(folder)
         found = find(folder)
         if found is not None:
@@ -191,8 +193,11 @@ class Boxes:
             raise
         return box
 
+    def switch_name(self, facts: NodeFacts) -> str:
+        return box_plan.switch_name(facts, self._settings.folder)
+
     def _plug(self, box: Box, host_id: str, facts: NodeFacts, index: int) -> None:
-        name = box_plan.switch_name(facts)
+        name = self.switch_name(facts)
         with _lock_networks():
             if not (_NETWORKS / name).exists():
                 _run((_tool("ip"), "netns", "add", name))
@@ -264,6 +269,32 @@ class Boxes:
             made.rename(target)  # another one may have been faster
         shutil.rmtree(made, ignore_errors=True)
         return target
+
+
+def switch_number(network: str) -> int:
+    """Which namespace has the name now; 0: none."""
+    try:
+        return (_NETWORKS / network).stat().st_ino
+    except FileNotFoundError:
+        return 0
+
+
+def open_tap(network: str, name: str) -> int:
+    """A new device in a switch: what is read from the descriptor are Ethernet frames that leave by it. It goes with the
+    descriptor, which does not block. Raises OSError where there is no such switch."""
+    with _in_network(_NETWORKS / network):
+        found = os.open(_TUN, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            fcntl.ioctl(found, _TUNSETIFF, struct.pack("16sH22x", name.encode(), _TAP_WITHOUT_HEADER))
+        except OSError:
+            os.close(found)
+            raise
+    try:
+        _run((_tool("ip"), "-n", network, "-batch", "-"), box_plan.cable_commands(name))
+    except OSError:
+        os.close(found)
+        raise
+    return found
 
 
 def leave_keys_behind() -> None:

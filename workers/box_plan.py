@@ -21,6 +21,8 @@ PROXY_PORT = 3128  # of a box's way out, next to its metadata server
 METADATA_NAMES = ("metadata.google.internal", "metadata")
 STORAGE_NAMES = ("storage.googleapis.com", "www.googleapis.com")  # what TensorFlow asks, over TLS
 PROXY_URL = f"http://{METADATA_ADDRESS}:{PROXY_PORT}"
+MTU_BYTES = 8896  # the largest that Google's networks have
+FRAME_BYTES_MAX = MTU_BYTES + 18  # with Ethernet's header and a tag
 NETWORK_BITS = 9  # 10.128.0.0/9, as Google's default network: all hosts are neighbours
 # Above what systemd and /etc/subuid hand out, below the ids that mean "nobody" in 32 bits.
 _FIRST_IDS, _ID_RANGES = 0x7000, 0x8F00
@@ -210,11 +212,26 @@ def plan(
     )  # fmt: skip
 
 
-def switch_name(facts: NodeFacts) -> str:
-    """The network that the hosts of a slice share, or those of all slices of one request: no other box is in it. The
-    first host's address is drawn for each yard, and so is the number of a project."""
+def switch_name(facts: NodeFacts, agent_folder: Path) -> str:
+    """The network that the hosts of a slice share on the agent's machine, or those of all slices of one request: no
+    other box is in it. The first host's address is drawn for each yard, and so is the number of a project."""
     first = facts.multislice.coordinator_ip if facts.multislice is not None else facts.host_addresses[0]
-    return f"podyard-{_digest(f'{first} {facts.project_number}')}"
+    return f"podyard-{_digest(f'{first} {facts.project_number} {agent_folder}')}"
+
+
+def cable_name(agent: str) -> str:
+    """Of the device in a switch that leads to the hosts of another agent."""
+    return f"c{_digest(agent)}"
+
+
+def cable_commands(name: str) -> str:
+    """In the switch: frames that came by another cable do not leave by this one."""
+    return f"link set {name} mtu {MTU_BYTES} master br0 up\nlink set {name} type bridge_slave isolated on\n"
+
+
+def hardware_address(host_id: str) -> str:
+    """Of a box's eth0, wherever its host lives: neighbours need not ask again."""
+    return ":".join(f"{byte:02x}" for byte in (2, *hashlib.sha256(host_id.encode()).digest()[:5]))
 
 
 def port_name(host_id: str) -> str:
@@ -235,11 +252,11 @@ def switch_commands() -> str:
 
 def plug_commands(host_id: str, pid: int, own_address: str) -> str:
     """In the switch: the cables to the box whose first process is `pid`."""
-    port, gate = port_name(host_id), gate_name(host_id)
+    port, gate, address = port_name(host_id), gate_name(host_id), hardware_address(host_id)
     return "".join(
         f"{line}\n"
         for line in (
-            f"link add {port} type veth peer name eth0 netns {pid}",
+            f"link add {port} mtu {MTU_BYTES} type veth peer name eth0 address {address} mtu {MTU_BYTES} netns {pid}",
             f"link set {port} master br0 up",
             f"link add {gate} type veth peer name meta0 netns {pid}",
             f"addr add {METADATA_ADDRESS}/32 dev {gate}",

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
-from pathlib import Path
+from typing import Protocol
 
 from podyard.base import event_files
 from podyard.base.clock import NANOS_PER_SECOND, RealClock
+from podyard.base.errors import Code, PodyardError
 
 FOLDER = "events"
 POINTS_MAX = 100_000  # of one attempt: a longer one writes every second step, or fewer
 FLUSH_BYTES = 8 << 10
+WAITING_BYTES_MAX = 1 << 20  # while nobody answers; what is more is lost
+
+
+class GrowingStore(Protocol):
+    """`append` raises OSError, or PodyardError UNAVAILABLE when it can be tried again."""
+
+    def append(self, name: str, offset: int, data: bytes) -> None: ...
 
 
 class EventWriter:
     """A disk that takes no more costs the curve, and not the job."""
 
-    def __init__(self, objects: Path, attempt: int, resume_step: int, steps: int, clock: RealClock) -> None:
+    def __init__(self, store: GrowingStore, attempt: int, resume_step: int, steps: int, clock: RealClock) -> None:
         seconds = clock.now().nanos // NANOS_PER_SECOND
-        self._path = objects / FOLDER / f"events.out{event_files.MARK}{seconds:010}.attempt-{attempt:04}"
+        self._store = store
+        self._name = f"{FOLDER}/events.out{event_files.MARK}{seconds:010}.attempt-{attempt:04}"
+        self._offset = 0
         self._clock = clock
         self._stride = max(1, -(-steps // POINTS_MAX))
         self._waiting = event_files.first_record(self._now())
@@ -35,10 +44,15 @@ class EventWriter:
 
     def flush(self) -> None:
         data, self._waiting = self._waiting, b""
-        with contextlib.suppress(OSError):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._path.open("ab") as file:
-                file.write(data)
+        try:
+            self._store.append(self._name, self._offset, data)
+        except OSError:
+            return
+        except PodyardError as error:
+            if error.code is Code.UNAVAILABLE and len(data) < WAITING_BYTES_MAX:
+                self._waiting = data
+            return
+        self._offset += len(data)
 
     def _now(self) -> float:
         return self._clock.now().nanos / NANOS_PER_SECOND

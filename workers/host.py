@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import urlsplit
 
 import asyncssh
 import psutil
@@ -70,7 +69,7 @@ class HostSettings:
     bind_address: str
     url: str
     data: Path
-    storage_port: int | None  # of Cloud Storage's APIs, where the API is; None: hosts have no way there
+    storage: tuple[str, int] | None  # where this machine reaches Cloud Storage's APIs; None: nowhere
     base_environment: Mapping[str, str]
     shown: Shown
     boxes: BoxSettings
@@ -259,7 +258,7 @@ class Host:
             facts, metadata_address = box_plan.facts_inside(facts), box_plan.METADATA_ADDRESS
             has_proxy = self._settings.box_network != BOX_NETWORK_NONE
             own = box_plan.environment(base, self._what_is_shown(), facts, has_proxy=has_proxy)
-        if self._settings.storage_port is not None:
+        if self._settings.storage is not None:
             inside = f"{LOOPBACK}:{STORAGE_PORT}"
             own |= host_storage.environment(self._storage_address if self._box is None else inside)
             if self._box is not None:
@@ -369,7 +368,8 @@ class Host:
 
     async def _relay_storage(self, listener: socket.socket, names: Sequence[str] = ()) -> None:
         """`names`: over TLS, as these hosts."""
-        if self._settings.storage_port is None:
+        there = self._settings.storage
+        if there is None:
             listener.close()
             return
         context = None
@@ -377,7 +377,6 @@ class Host:
             home, data = self._folder / "home", self._settings.data
             await asyncio.to_thread(host_storage.write_roots, data, home, self._clock)
             context = await asyncio.to_thread(Contexts(data, self._clock).of, *names)
-        there = (urlsplit(self._settings.url).hostname or LOOPBACK, self._settings.storage_port)
         self._closing.append(await host_storage.relay(listener, there, self._access_token, context))
 
     async def _end_box(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import fcntl
 import json
 import logging
@@ -21,18 +22,21 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import psutil
 
 import podyard
-from podyard.base import boxes, log
+from podyard.base import agent_identity, boxes, log
 from podyard.base.clock import OsClock, RealClock
 from podyard.base.errors import PodyardError
-from podyard.domain.host import HAS_HOST_ADDRESSES, NodeFacts, facts_of_json, host_address
+from podyard.domain.host import HAS_HOST_ADDRESSES, LOOPBACK, TUNNEL, NodeFacts, facts_of_json, host_address
 from podyard.programs import environments
-from podyard.workers import box_plan, host_listeners, scripts
+from podyard.workers import box_plan, host_listeners, host_storage, scripts
+from podyard.workers.agent_token import AgentToken
 from podyard.workers.box import Box, Boxes, BoxSettings, leave_keys_behind, sweep
 from podyard.workers.box_plan import Shown
+from podyard.workers.box_tunnel import CablePeer, Cables, SwitchPlan
 from podyard.workers.host import Host, HostSettings
 from podyard.workers.host_software import HostSoftware
 from podyard.workers.http_client import JsonClient
@@ -81,6 +85,7 @@ class HostServer:
         self._listeners = host_listeners.HostListeners(self._connect)
         self._told_taken: dict[str, str] | None = None
         self._boxes = Boxes(settings.boxes, clock)
+        self._cables = Cables(agent_id, settings.bind_address, clock)
         self._first_box = asyncio.Lock()
         self._no_boxes: str | None = boxes.why_not(settings.box_mode) or None
         self._has_made_box = False
@@ -89,11 +94,24 @@ class HostServer:
     def poke(self) -> None:
         self._poked.set()
 
-    async def run(self, stopping: asyncio.Event) -> int:
-        """Until `stopping` is set or the lease lapses; returns the exit code. No process of a host is left then."""
+    async def run(self, stopping: asyncio.Event, door_token: AgentToken | None = None) -> int:
+        """Until `stopping` is set or the lease lapses; returns the exit code. No process of a host is left then.
+
+        `door_token`: of an agent that has joined: its hosts reach storage through the door."""
+        if door_token is not None:
+            server, port = await host_storage.open_tunnels(self._settings.url, door_token)
+            self._settings = dataclasses.replace(self._settings, storage=(LOOPBACK, port))
+            async with server:
+                return await self._run(stopping)
+        return await self._run(stopping)
+
+    async def _run(self, stopping: asyncio.Event) -> int:
         while not stopping.is_set():
-            await self.sync()
-            if self._clock.monotonic_seconds() - self._synced_at > self._lease_seconds:
+            # A call over a network that was cut may hang for longer than the lease.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, self._lease_left_seconds())):
+                    await self.sync()
+            if self._lease_left_seconds() <= 0:
                 logger.error("the lease has lapsed: nobody has taken a report for that long")
                 await self._stop_all()
                 return EXIT_LEASE_LAPSED
@@ -101,7 +119,11 @@ class HostServer:
         self._listeners.close()
         await self._stop_all()
         await self.sync()
+        await self._cables.close()
         return 0
+
+    def _lease_left_seconds(self) -> float:
+        return self._synced_at + self._lease_seconds - self._clock.monotonic_seconds()
 
     async def sync(self) -> None:
         """Says what is here and does what is wanted; the API may be away."""
@@ -129,6 +151,7 @@ class HostServer:
                 if host is not None:
                     host.on_taken(item)
             self._follow(answer)
+            await self._cables.follow(self._switches(answer["switches"]))
 
     def listener(self, host_id: str) -> tuple[str, int] | None:
         return self._listeners.find(host_id)
@@ -233,6 +256,18 @@ class HostServer:
         used = {item["node"] for item in wanted.values()}
         self._facts = {key: found for key, found in self._facts.items() if key in used}
 
+    def _switches(self, told: Sequence[Mapping[str, Any]]) -> list[SwitchPlan]:
+        """Slices that have hosts of other agents, too. Without boxes there is no switch that could be connected."""
+        return [
+            SwitchPlan(
+                self._boxes.switch_name(self._facts[item["node"]][1]),
+                bytes.fromhex(item["key"]),
+                tuple(CablePeer(peer["agent"], peer["address"], peer["port"]) for peer in item["peers"]),
+            )
+            for item in told
+            if self._has_made_box and item["node"] in self._facts
+        ]
+
     def _start(self, item: Mapping[str, Any]) -> None:
         host = self._make(item)
         self._begin(host.start())
@@ -279,6 +314,8 @@ class HostServer:
         for _, host in sorted(self._hosts.items()):
             if host.has_begun:
                 report = host.report(room)
+                if self._cables.port and report["state"] == "RUNNING":
+                    report["ports"] |= {TUNNEL: self._cables.port}
                 room -= sum(len(json.dumps(told)) for told in (report["guestAttributes"], report["programs"]) if told)
                 found.append(report)
         found.sort(key=lambda report: self._told.get(report["host"]) == report)
@@ -332,7 +369,7 @@ def main(argv: Sequence[str]) -> int:
         bind_address=env["PODYARD_BIND_ADDRESS"],
         url=env["PODYARD_URL"],
         data=Path(env["PODYARD_DATA"]),
-        storage_port=int(env["PODYARD_STORAGE_PORT"]) if env.get("PODYARD_STORAGE_PORT") else None,
+        storage=_storage(env),
         base_environment=base_environment(env),
         shown=shown,
         boxes=BoxSettings(folder.parent, env["PODYARD_URL"]),
@@ -345,8 +382,16 @@ def main(argv: Sequence[str]) -> int:
     if not boxes.why_not(settings.box_mode):
         leave_keys_behind()
         sweep(folder.parent, clock)
-    server = HostServer(env["PODYARD_AGENT"], JsonClient(env["PODYARD_URL"], env["PODYARD_TOKEN"]), settings, clock)
-    return asyncio.run(_run(server))
+    joined = env.get(agent_identity.VARIABLE)
+    token = env["PODYARD_TOKEN"] if joined is None else AgentToken(Path(joined), clock)
+    server = HostServer(env["PODYARD_AGENT"], JsonClient(env["PODYARD_URL"], token), settings, clock)
+    return asyncio.run(_run(server, token if isinstance(token, AgentToken) else None))
+
+
+def _storage(env: Mapping[str, str]) -> tuple[str, int] | None:
+    """Of an agent on the platform's own machine."""
+    port = env.get("PODYARD_STORAGE_PORT")
+    return (urlsplit(env["PODYARD_URL"]).hostname or LOOPBACK, int(port)) if port else None
 
 
 def _shown_paths(env: Mapping[str, str]) -> tuple[str, ...]:
@@ -372,7 +417,7 @@ def base_environment(env: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-async def _run(server: HostServer) -> int:
+async def _run(server: HostServer, door_token: AgentToken | None) -> int:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -383,7 +428,7 @@ async def _run(server: HostServer) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     loop.add_signal_handler(scripts.POKE_SIGNAL, server.poke)
-    return await server.run(stopping)
+    return await server.run(stopping, door_token)
 
 
 if __name__ == "__main__":

@@ -19,8 +19,12 @@ import h11
 from podyard.base.clock import RealClock
 from podyard.base.errors import PodyardError
 from podyard.base.files import write_atomically
+from podyard.domain.host import LOOPBACK
+from podyard.http import trust
+from podyard.http.door_tunnel import DoorTarget
 from podyard.http.gcloud_authority import authority
 from podyard.http.pass_on import HEAD_BYTES_MAX, next_event, pass_on
+from podyard.http.splice import WaitingEnd
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +51,18 @@ def write_roots(data: Path, home: Path, clock: RealClock) -> None:
     system = ssl.get_default_verify_paths().cafile
     known = b"" if system is None or not Path(system).exists() else Path(system).read_bytes()
     write_atomically(home / ROOTS_FILE, known + b"\n" + authority(data, clock).certificate, 0o644)
+
+
+async def open_tunnels(url: str, token: Callable[[], str]) -> tuple[asyncio.Server, int]:
+    """(server, its port on this machine's loopback): Cloud Storage's APIs of a Podyard elsewhere, through its door. Who
+    connects there has no credential by that: the APIs ask for one."""
+    tls = trust.context_of_environment(url)
+
+    async def join(client: WaitingEnd) -> None:
+        await DoorTarget(url, token(), tls, lambda why: logger.warning("no tunnel to %s", why)).join(client, "storage")
+
+    server = await asyncio.get_running_loop().create_server(lambda: WaitingEnd(join), LOOPBACK, 0)
+    return server, int(server.sockets[0].getsockname()[1])
 
 
 async def relay(

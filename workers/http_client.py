@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import http.client
 import json
+import ssl
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 from podyard.base.errors import Code, PodyardError
+from podyard.http.trust import context_of_environment
 
 _PIECE_BYTES = 1 << 20
 CALL_SECONDS_MAX = 10.0  # well inside a lease: an API that takes longer is asked again
@@ -18,21 +20,36 @@ CALL_SECONDS_MAX = 10.0  # well inside a lease: an API that takes longer is aske
 class JsonClient:
     """Calls of one API with one token. Thread-safe; calls take turns.
 
+    `token`: one that may change is asked for with each call. `context`: what it trusts where the URL is https; by
+    default what `context_of_environment` finds.
     Raises the server's PodyardError; UNAVAILABLE when nobody answers, or not in time.
     """
 
-    def __init__(self, url: str, token: str, timeout_seconds: float = CALL_SECONDS_MAX) -> None:
+    def __init__(
+        self,
+        url: str,
+        token: str | Callable[[], str],
+        timeout_seconds: float = CALL_SECONDS_MAX,
+        context: ssl.SSLContext | None = None,
+    ) -> None:
         parts = urlsplit(url)
-        self._secure = parts.scheme == "https"
+        self._context = (context or context_of_environment(url)) if parts.scheme == "https" else None
         self._host = parts.netloc
-        self._token = token
+        self._given = token
         self._timeout_seconds = timeout_seconds
         self._lock = threading.Lock()
         self._connection: http.client.HTTPConnection | None = None
 
     def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        return self._answer(method, path, None if body is None else json.dumps(body, allow_nan=False).encode())
+
+    def send(self, method: str, path: str, data: bytes) -> dict[str, Any]:
+        """The answer to bytes that are no JSON."""
+        return self._answer(method, path, data, "application/octet-stream")
+
+    def _answer(self, method: str, path: str, body: bytes | None, kind: str = "application/json") -> dict[str, Any]:
         with self._lock:
-            status, data = self._exchange(method, path, body)
+            status, data = self._exchange(method, path, body, kind)
         try:
             answer = json.loads(data)
         except ValueError:
@@ -43,8 +60,7 @@ class JsonClient:
 
     def content(self, path: str) -> Iterator[bytes]:
         """The pieces of an answer that is not JSON, over a connection that no other call waits for."""
-        kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
-        connection = kind(self._host, timeout=self._timeout_seconds)
+        connection = self._connect()
         try:
             connection.request("GET", path, headers={"Authorization": f"Bearer {self._token}"})
             response = connection.getresponse()
@@ -59,22 +75,24 @@ class JsonClient:
         finally:
             connection.close()
 
+    @property
+    def _token(self) -> str:
+        return self._given if isinstance(self._given, str) else self._given()
+
     def close(self) -> None:
         with self._lock:
             self._drop()
 
-    def _exchange(self, method: str, path: str, body: Mapping[str, Any] | None) -> tuple[int, bytes]:
-        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
+    def _exchange(self, method: str, path: str, body: bytes | None, kind: str) -> tuple[int, bytes]:
+        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": kind}
         # A kept connection may have been closed by a restarted server: that alone is worth a second try.
         for fresh in (self._connection is None, True):
             if fresh:
                 self._drop()
-                kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
-                self._connection = kind(self._host, timeout=self._timeout_seconds)
+                self._connection = self._connect()
             assert self._connection is not None
             try:
-                data = None if body is None else json.dumps(body, allow_nan=False).encode()
-                self._connection.request(method, path, data, headers)
+                self._connection.request(method, path, body, headers)
                 response = self._connection.getresponse()
                 return response.status, response.read()
             except (OSError, http.client.HTTPException) as error:
@@ -82,6 +100,11 @@ class JsonClient:
                 if fresh:
                     raise PodyardError(Code.UNAVAILABLE, f"{self._host} does not answer: {error}") from None
         raise AssertionError("unreachable")
+
+    def _connect(self) -> http.client.HTTPConnection:
+        if self._context is None:
+            return http.client.HTTPConnection(self._host, timeout=self._timeout_seconds)
+        return http.client.HTTPSConnection(self._host, timeout=self._timeout_seconds, context=self._context)
 
     def _drop(self) -> None:
         if self._connection is not None:

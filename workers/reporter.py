@@ -1,7 +1,8 @@
 """A replica's voice: metrics, checkpoints and log lines, batched, in order, and never lost while the lease is alive.
 
 A background thread reports twice a second; the report is the heartbeat as well. What has been sent stays at hand until
-the server has taken it, and is then dropped; the server keeps what comes twice only once.
+the server has taken it, and is then dropped; the server keeps what comes twice only once. Another thread looks at the
+lease, since a call over a network that was cut may hang for longer.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from podyard.workers.line_buffer import LineBuffer
 from podyard.workers.machine_use import MachineMeter
 
 REPORT_SECONDS = 0.5  # half a second of news is what a person who watches waits for
+LEASE_LOOK_SECONDS = 0.25  # how late the end of a lease is seen
 ITEMS_PER_REPORT_MAX = 1000  # keeps a report far below the body limit of 1 MiB
 
 
@@ -78,6 +80,7 @@ class Reporter:
         self._yielding = threading.Event()
         self._writes_fail = threading.Event()
         self._closed = threading.Event()
+        self._has_ended = threading.Event()  # the end has been told, or cannot be
         self._stacks_asked = 0
         self.events: EventWriter | None = None
         self.on_stacks: Callable[[], None] = self._log_stacks
@@ -85,9 +88,11 @@ class Reporter:
         self._accepted_at = clock.monotonic_seconds()
         self._lines = LineBuffer(self._takes_lines, self._wake.set)
         self._thread = threading.Thread(target=self._beat, name="reporter", daemon=True)
+        self._lease_thread = threading.Thread(target=self._watch_lease, name="lease", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
+        self._lease_thread.start()
 
     def step(self, step: int, loss: float, accuracy: float, wall_seconds: float, modelled_seconds: float) -> None:
         metrics = {"loss": loss, "accuracy": accuracy}
@@ -183,6 +188,12 @@ class Reporter:
         self._wake.set()
         if self.events is not None:
             self.events.flush()
+        try:
+            self._send_all(state, error, is_permanent)
+        finally:
+            self._has_ended.set()
+
+    def _send_all(self, state: str, error: str | None, is_permanent: bool) -> None:
         while True:
             try:
                 while self._waiting or self._lines:
@@ -201,6 +212,9 @@ class Reporter:
             if self._closed.is_set():
                 return
             self.report_now()
+
+    def _watch_lease(self) -> None:
+        while not self._has_ended.wait(LEASE_LOOK_SECONDS):
             if self._has_lapsed():
                 self._lapse()
                 return

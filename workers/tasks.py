@@ -26,6 +26,11 @@ def make_export(export_id: str) -> None:
     _do("podyard.make_export", export_id)
 
 
+@app.task(name="podyard.copy_logs")  # type: ignore[untyped-decorator]
+def copy_logs(attempt_id: str) -> None:
+    _do("podyard.copy_logs", attempt_id)
+
+
 def _do(task: str, row_id: str) -> None:
     """Background work. A worker without the database or the data folder leaves it: the loop asks again."""
     if "PODYARD_DATABASE_URL" not in os.environ or "PODYARD_DATA" not in os.environ:

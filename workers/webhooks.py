@@ -13,6 +13,8 @@ from typing import Any
 from urllib.parse import SplitResult
 
 from podyard.base.errors import Code, PodyardError, invalid
+from podyard.base.sealing import unseal
+from podyard.control.access import identity
 from podyard.control.platform import webhook_urls, webhooks
 from podyard.control.platform.webhooks import SIGNATURE_HEADER, signature_of
 from podyard.db.unit_of_work import Database
@@ -30,28 +32,30 @@ _Target = tuple[socket.AddressFamily, Any]  # numbers only: nothing is resolved 
 
 def deliver(database: Database, webhook_id: str) -> bool:
     """One try of one request, if it is due; True when it was delivered. Called twice, it sends once."""
-    claimed = database.run(lambda uow: webhooks.claim(uow, webhook_id), actor="webhook")
+    claimed, tenants = database.run(
+        lambda uow: (webhooks.claim(uow, webhook_id), identity.has_tenants(uow)), actor="webhook"
+    )
     if claimed is None:
         return False
-    delivered, outcome = send(claimed)
+    delivered, outcome = send(claimed, public_only=tenants)
     return database.run(lambda uow: webhooks.finish(uow, claimed, delivered, outcome), actor="webhook") and delivered
 
 
-def send(delivery: WebhookRequest) -> tuple[bool, str]:
+def send(delivery: WebhookRequest, *, public_only: bool = False) -> tuple[bool, str]:
     """(whether it was taken, what was answered or went wrong). Redirects are not followed."""
     try:
-        return _send(delivery)
+        return _send(delivery, public_only)
     except PodyardError as error:
         return False, error.message
     except (OSError, http.client.HTTPException, ValueError) as error:
         return False, f"{type(error).__name__}: {error}"
 
 
-def _send(delivery: WebhookRequest) -> tuple[bool, str]:
-    parts = webhook_urls.check(delivery.url, "url")
+def _send(delivery: WebhookRequest, public_only: bool) -> tuple[bool, str]:
+    parts = webhook_urls.check(delivery.url, "url", public_only=public_only)
     host, port = parts.hostname or "", parts.port or webhook_urls.PORTS[parts.scheme]
     with contextlib.ExitStack() as stack:
-        plain = stack.enter_context(_connect(_targets(host, port)))
+        plain = stack.enter_context(_connect(_targets(host, port, public_only)))
         late = stack.enter_context(_limit(plain))
         try:
             connection = stack.enter_context(contextlib.closing(_speaking(parts, host, port, plain)))
@@ -62,7 +66,7 @@ def _send(delivery: WebhookRequest) -> tuple[bool, str]:
             raise
 
 
-def _targets(host: str, port: int) -> list[_Target]:
+def _targets(host: str, port: int, public_only: bool) -> list[_Target]:
     """What a name stands for now. One address that may not be notified is enough to refuse it: it is not for chance to
     say which one is taken."""
     answers: list[list[Any] | OSError | ValueError] = []
@@ -83,7 +87,7 @@ def _targets(host: str, port: int) -> list[_Target]:
     if not isinstance(answer, list):
         raise answer
     for _, _, _, _, address in answer:
-        why = webhook_urls.why_not(ipaddress.ip_address(address[0]))
+        why = webhook_urls.why_not(ipaddress.ip_address(address[0]), public_only=public_only)
         if why is not None:
             raise invalid(f"url: {host} is {address[0]}, which is {why}", "url")
     return [(family, address) for family, _, _, _, address in answer[:ADDRESSES_MAX]]
@@ -147,7 +151,7 @@ def _ask(
         "Content-Type": "application/json",
         "User-Agent": "podyard",
         "Podyard-WebhookRequest": delivery.webhook_id,
-        SIGNATURE_HEADER: signature_of(delivery.secret, body),
+        SIGNATURE_HEADER: signature_of(unseal(delivery.secret), body),
     }
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     connection.request("POST", path, body=body, headers=headers)

@@ -115,12 +115,11 @@ class StorageApp:
 
 
 def create_storage_app(settings: Settings, database: Database, fleet: Fleet, clock: RealClock) -> ASGIApp:
-    hosts = LOOPBACK_HOSTS if settings.bind_address in LOOPBACK_HOSTS else None
     return Guard(
         StorageApp(settings, database, fleet, clock),
         authenticate=lambda token: database.read(lambda uow: identity.authenticate(uow, token)),
         clock=clock,
-        allowed_hosts=None if hosts is None else hosts | xml.HOSTS,
+        allowed_hosts=LOOPBACK_HOSTS | xml.HOSTS,
         body_bytes_max=None,
     )
 

@@ -17,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 from podyard.api.tpu import nodes, operations, places, queue
 from podyard.api.tpu.call import Call, OperationChange, read_call, render
 from podyard.api.tpu.schema import Method, methods_of
+from podyard.base import log
 from podyard.domain.fault import Subject
 from podyard.http.context import write_async
 
@@ -127,7 +128,9 @@ def _endpoint(version: str, method: Method) -> Callable[[Request], Any]:
         if found is None and changes:
             change = handler(call)
             assert isinstance(change, OperationChange), method.id
-            found = render(change.show(await write_async(request, change.unit, via=version)))
+            shown = change.show(await write_async(request, change.unit, via=version))
+            log.note(operation=str(shown.get("name", "")))
+            found = render(shown)
         content = await to_thread.run_sync(read, call) if found is None else found
         return Response(content, media_type=MEDIA_TYPE)
 

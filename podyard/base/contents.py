@@ -19,6 +19,7 @@ from pathlib import Path
 import google_crc32c
 
 from podyard.base.errors import Code, ErrorInfo, PodyardError
+from podyard.base.files import sync_folder
 from podyard.base.rng import secret_token
 
 DISK_LEFT_BYTES_MIN = 16 << 20  # what is left to the database and the logs
@@ -150,7 +151,7 @@ class Incoming:
             target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._path.replace(target)
             for folder in target.parents[: 3 if made else 1]:
-                _sync_folder(folder)
+                sync_folder(folder)
         return self.content()
 
     def content(self) -> Content:
@@ -198,14 +199,6 @@ class Incoming:
         if disk.f_bavail * disk.f_frsize < DISK_LEFT_BYTES_MIN:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._checked = self.size
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextlib.contextmanager

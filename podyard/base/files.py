@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import itertools
 import json
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from podyard.base.errors import Code, PodyardError, failed_precondition
 
 _LISTED_MAX = 100_000  # entries of a folder that another user fills
 
@@ -24,6 +29,45 @@ def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
+
+
+@contextlib.contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """A path next to `path` to make a large file at, which gets its name, synced, at the end of the block. Nothing is
+    left of a block that fails, and what a killed process left is used again. Raises ALREADY_EXISTS, ABORTED."""
+    if path.exists():
+        raise PodyardError(Code.ALREADY_EXISTS, f"there is a file at {path}: name one that does not exist")
+    partial = path.with_name(f"{path.name}.partial")
+    try:
+        descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise failed_precondition(f"{path} cannot be written: {error.strerror}") from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise PodyardError(Code.ABORTED, f"another process writes {path}") from None
+        os.ftruncate(descriptor, 0)
+        try:
+            yield partial
+            os.fsync(descriptor)
+            os.link(partial, path)  # unlike a rename, it does not replace a file that appeared meanwhile
+            sync_folder(path.parent)
+        except FileExistsError:
+            raise PodyardError(Code.ALREADY_EXISTS, f"there is a file at {path} meanwhile") from None
+        finally:
+            partial.unlink(missing_ok=True)
+    finally:
+        os.close(descriptor)
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes the names in the folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def list_inside(folder: Path, name: str, suffix: str, most: int) -> list[str]:

@@ -1,13 +1,15 @@
-"""`podyard hardware|project|auth|agents`."""
+"""`podyard hardware|auth`."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 
 import click
 
 from podyard.cli.keys import api_key, key
-from podyard.cli.options import client_of, output_option, pairs, target_options
+from podyard.cli.listing import Item, lists
+from podyard.cli.options import client_of, output_option, target_options
 from podyard.cli.output import emit
 from podyard.cli.tokens import accept, invitation, token
 from podyard.hardware import accelerator_types, runtime_versions
@@ -23,12 +25,12 @@ def hardware() -> None:
 
 @hardware.command(name="list")
 @click.option("--generation", help="Only this generation, for example v4.")
-@output_option
-def list_types(generation: str | None, output: str) -> None:
+@lists({name.upper(): name for name in ("type", "generation", "topology", "chips", "cores", "hosts", "torus")})
+def list_types(generation: str | None) -> Iterable[Item]:
     """List accelerator types."""
     if generation is not None and generation not in GENERATIONS:
         raise click.UsageError(f"unknown generation {generation!r}: use {', '.join(GENERATIONS)}")
-    rows = [
+    return [
         {
             "type": kind.name,
             "generation": kind.generation.name,
@@ -41,8 +43,6 @@ def list_types(generation: str | None, output: str) -> None:
         }
         for kind in accelerator_types.all_types(generation)
     ]
-    names = ("type", "generation", "topology", "chips", "cores", "hosts", "torus")
-    emit(rows, output, {name.upper(): name for name in names})
 
 
 @hardware.command()
@@ -65,37 +65,6 @@ def show(name: str, output: str) -> None:
         data["chips_per_host_bounds"] = kind.chips_per_host_bounds
         data["host_bounds"] = kind.host_bounds
     emit(data, "yaml" if output == "table" else output)
-
-
-@click.group()
-def project() -> None:
-    """Manage projects."""
-
-
-@project.command(name="create")
-@click.argument("project_id")
-@target_options
-@click.option("--labels", metavar="K=V,...", help="Labels of the project.")
-@output_option
-def create_project(
-    project_id: str, data: str | None, project: str | None, location: str | None, labels: str | None, output: str
-) -> None:
-    """Create a project."""
-    client = client_of(data, project, location)
-    body = {"projectId": project_id, "labels": pairs(labels, "--labels")}
-    emit(client.call("POST", "/podyard/v1/projects", body), output, _PROJECT)
-
-
-@project.command(name="list")
-@target_options
-@output_option
-def list_projects(data: str | None, project: str | None, location: str | None, output: str) -> None:
-    """List the projects that you may see."""
-    client = client_of(data, project, location)
-    emit(client.call("GET", "/podyard/v1/projects")["projects"], output, _PROJECT)
-
-
-_PROJECT = {"PROJECT": "projectId", "NUMBER": "projectNumber", "CREATED": "createTime", "LABELS": "labels"}
 
 
 @click.group()
@@ -124,15 +93,6 @@ def print_token(data: str | None, project: str | None, location: str | None) -> 
     click.echo(client_of(data, project, location).target.token)
 
 
-@click.command()
-@target_options
-@output_option
-def agents(data: str | None, project: str | None, location: str | None, output: str) -> None:
-    """List the agents."""
-    columns = {"AGENT": "agent", "ADDRESS": "bindAddress", "REPLICAS_MAX": "replicasMax", "SEEN": "seenTime"}
-    emit(client_of(data, project, location).call("GET", "/podyard/v1/agents")["agents"], output, columns)
-
-
 def _plain(value: object) -> dict[str, object]:
     """Tuples and mappings as YAML and JSON know them."""
     assert isinstance(value, dict)
@@ -145,4 +105,4 @@ def _item(value: object) -> object:
     return [_item(part) for part in value] if isinstance(value, tuple | list) else value
 
 
-COMMANDS = {"hardware": hardware, "project": project, "auth": auth, "agents": agents}
+COMMANDS = {"hardware": hardware, "auth": auth}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
 
@@ -19,6 +20,7 @@ from podyard.base.money import (
 )
 from podyard.cli.client import Client
 from podyard.cli.credit_note import end_credit
+from podyard.cli.listing import Item, lists
 from podyard.cli.options import client_of, output_option, pairs, project_options
 from podyard.cli.output import emit, say
 from podyard.domain.invoice import hosts_text
@@ -301,11 +303,12 @@ def add_credit(data: str | None, project: str | None, output: str, **given: Any)
 
 @credit.command(name="list")
 @project_options
-@output_option
-def list_credits(data: str | None, project: str | None, output: str) -> None:
+@lists(_CREDITS)
+def list_credits(data: str | None, project: str | None) -> Iterable[Item]:
     """List credits, sorted by expiry."""
     client = client_of(data, project)
-    emit(client.call("GET", f"{client.project_path()}/credits")["credits"], output, _CREDITS)
+    found: list[Item] = client.call("GET", f"{client.project_path()}/credits")["credits"]
+    return found
 
 
 credit.add_command(end_credit)

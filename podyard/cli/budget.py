@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
 from urllib.parse import quote
 
 import click
 
+from podyard.cli.listing import Item, lists
 from podyard.cli.options import client_of, output_option, project_options
 from podyard.cli.output import emit, say
 
@@ -19,7 +21,7 @@ _COLUMNS = {
     "SPENT": "spent|usd",
     "REACHED": "reached",
     "EXPECTED": "expected",
-    "ACTIONS": "acts",
+    "ACTIONS": "acts|text",
 }
 _EVENTS = {
     "AT": "at",
@@ -28,7 +30,7 @@ _EVENTS = {
     "KIND": "kind",
     "DETAIL": "detail",
     "COST": "cost|usd",
-    "TEXT": "text",
+    "TEXT": "text|text",
 }
 
 
@@ -87,12 +89,12 @@ def set_budget(data: str | None, project: str | None, name: str, output: str, **
 
 @budget.command(name="list")
 @project_options
-@output_option
-def list_budgets(data: str | None, project: str | None, output: str) -> None:
+@lists(_COLUMNS, row=lambda found: _row(found))
+def list_budgets(data: str | None, project: str | None) -> Iterable[Item]:
     """List the budgets with the cost of their current period."""
     client = client_of(data, project)
-    found = client.call("GET", f"{client.project_path()}/budgets")["budgets"]
-    emit([_row(item) for item in found] if output == "table" else found, output, _COLUMNS)
+    found: list[Item] = client.call("GET", f"{client.project_path()}/budgets")["budgets"]
+    return found
 
 
 @budget.command(name="delete")
@@ -107,11 +109,11 @@ def delete_budget(data: str | None, project: str | None, name: str) -> None:
 
 @budget.command()
 @project_options
-@output_option
-def events(data: str | None, project: str | None, output: str) -> None:
+@lists(_EVENTS)
+def events(data: str | None, project: str | None) -> Iterable[Item]:
     """List the events of budgets."""
     client = client_of(data, project)
-    emit(list(client.pages(f"{client.project_path()}/budgetEvents", "events")), output, _EVENTS)
+    return client.pages(f"{client.project_path()}/budgetEvents", "events")
 
 
 def _row(found: dict[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,8 @@ from podyard.domain.credential import EXPIRES_HEADER
 from podyard.settings import Settings
 
 if TYPE_CHECKING:
+    import ssl
+
     import httpx
 
 REQUEST_SECONDS_MAX = 40.0  # the server answers within 30 s or says that it is busy
@@ -74,8 +76,13 @@ class Client:
     """Calls of the API. Every failure is a PodyardError; UNAVAILABLE when nobody answers."""
 
     def __init__(
-        self, target: Target, clock: RealClock | None = None, timeout_seconds: float = REQUEST_SECONDS_MAX
+        self,
+        target: Target,
+        clock: RealClock | None = None,
+        timeout_seconds: float = REQUEST_SECONDS_MAX,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
+        """`tls`: what it trusts where the URL is https, if not what the environment says."""
         self.target = target
         self._clock = clock or OsClock()
         # Not at the top: `podyard up` must not pay for a client that it does not use.
@@ -88,7 +95,7 @@ class Client:
             headers={"Authorization": f"Bearer {target.token}"} if target.token else {},
             timeout=timeout_seconds,
             trust_env=False,  # a proxy of the environment must not see the token
-            verify=target.url.startswith("https:"),  # else 25 ms of every command would go to certificates unused
+            verify=tls or _trust(target.url),
         )
 
     def close(self) -> None:
@@ -228,6 +235,14 @@ class Client:
 
     def project_path(self) -> str:
         return f"/podyard/v1/projects/{quote(self.target.project)}"
+
+
+def _trust(url: str) -> ssl.SSLContext | bool:
+    if not url.startswith("https:"):
+        return False  # else 25 ms of every command would go to certificates unused
+    from podyard.http.trust import context_of_environment
+
+    return context_of_environment(url)
 
 
 def _without_none(query: Mapping[str, Any]) -> dict[str, Any]:

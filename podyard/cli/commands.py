@@ -7,44 +7,58 @@ from collections.abc import Mapping
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 from typing_extensions import override
 
 from podyard import __version__
 from podyard.base.errors import BadRequest, PodyardError
 from podyard.cli import output
+from podyard.cli.command_table import ALIASES, COMMAND_GROUPS, ENTRIES
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
-# Command -> module that holds it: a module is imported only when its command runs, so that `up` starts at once.
-_MODULES = {
-    "up": "stack", "down": "stack", "status": "stack", "env": "env", "run": "env", "ssh": "ssh_setup", "calls": "calls",
-    "tpu": "tpu", "job": "jobs", "sweep": "sweeps", "bill": "bill", "demo": "demo", "explain": "explain",
-    "budget": "budget", "commitment": "commitment",
-    "qr": "queue", "reservation": "queue", "queue": "queue",
-    "storage": "storage", "tensorboard": "tensorboard",
-    "estimate": "estimate", "plan": "plan", "predict": "predict",
-    "hardware": "admin", "project": "admin", "auth": "admin", "agents": "admin", "clock": "clock", "fault": "faults",
-    "pods": "pods", "price": "price", "runtime": "runtimes", "simulate": "simulate", "fsck": "fsck",
-}  # fmt: skip
-
 
 class _Lazy(click.Group):
     @override
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_MODULES)
+        return list(ENTRIES)
 
     @override
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _MODULES:
+        name = ALIASES.get(cmd_name, cmd_name)
+        if name not in ENTRIES:
             return None
-        module = __import__(f"podyard.cli.{_MODULES[cmd_name]}", fromlist=["COMMANDS"])
-        command: click.Command = module.COMMANDS[cmd_name]
+        module = __import__(f"podyard.cli.{ENTRIES[name].module}", fromlist=["COMMANDS"])
+        command: click.Command = module.COMMANDS[name]
+        _add_examples(command, f"podyard {name}")
         return command
 
+    @override
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, entries in COMMAND_GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, entry.line) for name, entry in entries.items()])
 
-@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+    @override
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        names = [
+            CompletionItem(name, help=entry.line) for name, entry in ENTRIES.items() if name.startswith(incomplete)
+        ]
+        return names + click.Command.shell_complete(self, ctx, incomplete)
+
+
+_EXAMPLES = """\b
+Examples:
+  podyard up --detach
+  podyard tpu create pod --accelerator-type v2-8 --version tpu-vm-base
+  podyard job submit --recipe digits-cnn --node pod --wait
+  podyard tpu --help
+"""
+
+
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EXAMPLES)
 @click.version_option(__version__, prog_name="podyard")
 def root() -> None:
     """Run and manage a Cloud TPU emulator."""
@@ -67,6 +81,17 @@ def run(argv: list[str], tools: Mapping[str, Any] | None = None) -> None:
             output.say(line)
         sys.exit(EXIT_FAILED)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _add_examples(command: click.Command, path: str) -> None:
+    """Puts the examples of a command, and of those below it, under their help."""
+    from podyard.cli.examples import EXAMPLES
+
+    if path in EXAMPLES:
+        command.epilog = "\b\nExamples:\n" + "\n".join(f"  {line}" for line in EXAMPLES[path])
+    if isinstance(command, click.Group):
+        for name, inner in command.commands.items():
+            _add_examples(inner, f"{path} {name}")
 
 
 def _explanations(error: PodyardError) -> list[str]:

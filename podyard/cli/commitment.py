@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import click
 
 from podyard.cli.credit_note import end_commitment
+from podyard.cli.listing import Item, lists
 from podyard.cli.options import client_of, output_option, target_options
 from podyard.cli.output import emit, say
 
@@ -69,11 +71,12 @@ def buy(data: str | None, project: str | None, location: str | None, output: str
 
 @commitment.command(name="list")
 @target_options
-@output_option
-def list_commitments(data: str | None, project: str | None, location: str | None, output: str) -> None:
+@lists(_COLUMNS)
+def list_commitments(data: str | None, project: str | None, location: str | None) -> Iterable[Item]:
     """List the commitments of the project, including expired ones."""
     client = client_of(data, project, location)
-    emit(client.call("GET", f"{client.project_path()}/commitments")["commitments"], output, _COLUMNS)
+    found: list[Item] = client.call("GET", f"{client.project_path()}/commitments")["commitments"]
+    return found
 
 
 commitment.add_command(end_commitment)

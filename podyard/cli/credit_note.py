@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import click
 
 from podyard.base.money import amount_text
+from podyard.cli.listing import Item, lists
 from podyard.cli.options import client_of, output_option, project_options
 from podyard.cli.output import emit
 
@@ -42,12 +44,12 @@ def create(data: str | None, project: str | None, output: str, **given: Any) -> 
 
 @credit_note.command(name="list")
 @project_options
-@output_option
-def list_notes(data: str | None, project: str | None, output: str) -> None:
+@lists(_COLUMNS, row=lambda note: _row(note))
+def list_notes(data: str | None, project: str | None) -> Iterable[Item]:
     """List credit notes, oldest first."""
     client = client_of(data, project)
-    notes = client.call("GET", f"{client.project_path()}/creditNotes")["creditNotes"]
-    emit(notes if output != "table" else list(map(_row, notes)), output, _COLUMNS)
+    notes: list[Item] = client.call("GET", f"{client.project_path()}/creditNotes")["creditNotes"]
+    return notes
 
 
 @click.command(name="end")

@@ -18,6 +18,7 @@ from podyard.cli import ssh_setup
 from podyard.cli.client import LOCATION_DEFAULT, PROJECT_DEFAULT, Target, find
 from podyard.cli.options import data_option, settings_of
 from podyard.cli.output import say
+from podyard.cli.tpu_hosts import SSH_PORT_VARIABLE
 from podyard.domain.host import discovery_url
 from podyard.http.gcloud_authority import PROXY_FILE, authority, roots_path
 from podyard.settings import Settings
@@ -42,7 +43,7 @@ def env(data: str | None, unset: bool, output: str, project: str | None, locatio
     """Print exports that make gcloud, Google's libraries and Terraform use this Podyard."""
     settings = settings_of(data)
     if unset:
-        names = (*exports(_nobody(), settings), "PODYARD_GRPC_TARGET")
+        names = dict.fromkeys((*exports(_nobody(), settings), "PODYARD_GRPC_TARGET", SSH_PORT_VARIABLE))
         click.echo("\n".join(f"unset {name}" for name in names))
         return 0
     found = exports(_target(settings, data, project, location), settings)
@@ -209,7 +210,15 @@ def exports(target: Target, settings: Settings) -> dict[str, str]:
         **_storage(target, settings),
         "TPU_API_DISCOVERY_URL": discovery_url(target.url),
         **({} if grpc is None else {"PODYARD_GRPC_TARGET": f"{grpc[0]}:{grpc[1]}"}),
+        **_ssh_port(settings),
     }
+
+
+def _ssh_port(settings: Settings) -> dict[str, str]:
+    """Where hosts answer at their external addresses, with `podyard connect`: the server's own addresses of hosts are
+    for machines of its network."""
+    port = read_json(settings.state_path).get("sshPort")
+    return {} if port is None else {SSH_PORT_VARIABLE: str(port)}
 
 
 def _storage(target: Target, settings: Settings) -> dict[str, str]:
@@ -239,7 +248,8 @@ def _proxy(target: Target, settings: Settings) -> dict[str, str]:
         return {}
     port = read_json(settings.data / PROXY_FILE).get("port", 0)
     if target.url:
-        authority(settings.data, OsClock())
+        if not read_json(settings.state_path).get("connectedTo"):  # else the roots are those of the yard over there
+            authority(settings.data, OsClock())
         _tell_gcloud_where_it_is(settings.data / "gcloud")
     return {
         "CLOUDSDK_PROXY_TYPE": "http",

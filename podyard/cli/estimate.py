@@ -13,7 +13,7 @@ import click
 from podyard import engine
 from podyard.base.clock import OsClock, PlatformTime
 from podyard.base.errors import Code, PodyardError, failed_precondition, invalid
-from podyard.cli import output
+from podyard.cli import tables
 from podyard.cli.client import LOCATION_DEFAULT
 from podyard.cli.options import pairs, value_of
 from podyard.domain.fleet import region_of
@@ -262,7 +262,7 @@ def _format(outcomes: list[Outcome], form: str) -> str:
 
 
 def _text(block: TextBlock) -> str:
-    table = (output.table(block.headings, block.rows),) if block.headings else ()
+    table = (tables.table(block.headings, block.rows),) if block.headings else ()
     return "".join(f"{part}\n" for part in (*block.before, *table, *block.after))
 
 

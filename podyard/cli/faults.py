@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -10,6 +10,7 @@ from urllib.parse import quote
 import click
 
 from podyard.cli.client import Client
+from podyard.cli.listing import Item, lists
 from podyard.cli.options import client_of, data_option, output_option, value_of
 from podyard.cli.output import emit, say
 from podyard.domain.fault import EFFECTS, Effect, Kind, Parameter
@@ -17,7 +18,7 @@ from podyard.domain.fault_file import read_faults
 
 _PATH = "/podyard/v1/faults"
 _COLUMNS = {
-    "FAULT": "fault", "EFFECT": "effect", "MATCH": "match", "FROM": "from", "UNTIL": "until", "COUNT": "count",
+    "FAULT": "fault", "EFFECT": "effect", "MATCH": "match|text", "FROM": "from", "UNTIL": "until", "COUNT": "count",
     "FIRED": "fired", "OVER": "over",
 }  # fmt: skip
 # Option -> the key of `match` that it stands for.
@@ -104,10 +105,10 @@ def _parameters(given: Sequence[str]) -> dict[str, Any]:
 
 @fault.command(name="list")
 @data_option
-@output_option
-def list_faults(data: str | None, output: str) -> None:
+@lists(_COLUMNS)
+def list_faults(data: str | None) -> Iterable[Item]:
     """List the rules, including those that have ended."""
-    emit(list(client_of(data).pages(_PATH, "faults")), output, _COLUMNS)
+    return client_of(data).pages(_PATH, "faults")
 
 
 @fault.command()
@@ -142,7 +143,7 @@ def effects(output: str) -> None:
         }
         for name, effect in EFFECTS.items()
     ]
-    columns = {"EFFECT": "effect", "ACTS": "acts", "MATCH": "match", "PARAMETERS": "parameters", "DOES": "text"}
+    columns = {"EFFECT": "effect", "ACTS": "acts", "MATCH": "match|text", "PARAMETERS": "parameters", "DOES": "text"}
     emit(rows, output, columns)
 
 

@@ -14,6 +14,7 @@ from podyard.base.clock import OsClock
 from podyard.base.errors import Code, PodyardError
 from podyard.cli.options import client_of, data_option, output_option, settings_of
 from podyard.cli.output import emit, say
+from podyard.cli.terminal import confirm
 from podyard.settings import Settings
 
 EXIT_FOUND = 1
@@ -59,7 +60,7 @@ def fsck(
     if not delete_them:
         return EXIT_FOUND
     if not yes:
-        click.confirm(f"Delete these {len(found)}?", abort=True, err=True)
+        confirm(f"Delete these {len(found)}?", "--yes")
     _delete(data, found)
     return 0
 
@@ -77,7 +78,7 @@ def violations(settings: Settings) -> list[dict[str, Any]]:
     from podyard.control.checks import fsck as checks
     from podyard.pricing.current_card import default_rate_card
 
-    fleet = _fleet(settings)
+    fleet = fleet_of(settings)
     found = _read(settings, lambda uow: checks.check(uow, fleet, default_rate_card()))
     return [violation.as_json() for violation in found]
 
@@ -115,7 +116,7 @@ def _read(settings: Settings, body: Any) -> Any:
         database.close()
 
 
-def _fleet(settings: Settings) -> Any:
+def fleet_of(settings: Settings) -> Any:
     from podyard.cli.fleets import read_fleet
 
     record = settings.fleet_record_path

@@ -9,6 +9,7 @@ import click
 
 from podyard.base.clock import OsClock
 from podyard.cli.client import Client
+from podyard.cli.names import complete_job
 from podyard.cli.options import client_of, target_options
 from podyard.domain.log import STREAMS
 
@@ -20,7 +21,7 @@ STACKS_SECONDS_MAX, STACKS_QUIET_SECONDS = 10.0, 1.5  # replicas report twice a 
 
 
 @click.command()
-@click.argument("job_id")
+@click.argument("job_id", shell_complete=complete_job)
 @target_options
 @click.option("--worker", type=int, help="Only the lines of this replica.")
 @click.option("--attempt", type=int, help="Only the lines of this attempt.")
@@ -53,7 +54,7 @@ def _log_line(line: dict[str, Any]) -> str:
 
 
 @click.command()
-@click.argument("job_id")
+@click.argument("job_id", shell_complete=complete_job)
 @target_options
 @click.option("--worker", type=int, help="Only the stacks of this replica.")
 def stacks(job_id: str, data: str | None, project: str | None, location: str | None, worker: int | None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,12 @@ from typing import Any
 import click
 from typing_extensions import override
 
-from podyard.base.durations import duration_for_people
 from podyard.base.errors import Code, PodyardError
-from podyard.base.money import money_text
 from podyard.cli.client import Client
-from podyard.cli.job_logs import ANY_ZONE, FINAL_STATES, job_path, logs, stacks
+from podyard.cli.job_logs import ANY_ZONE, job_path, logs, stacks
+from podyard.cli.job_progress import steps_text, wait_for_job
+from podyard.cli.listing import Item, lists
+from podyard.cli.names import complete_job, complete_node
 from podyard.cli.options import Command, client_of, output_option, pairs, target_options, value_of
 from podyard.cli.output import emit, say
 from podyard.cli.places import zones_with
@@ -31,15 +32,25 @@ _TYPES = {
 _COLUMNS = {
     "JOB": "id",
     "ZONE": "zone",
-    "RECIPE": "recipe",
+    "RECIPE": "recipe|text",
     "TYPE": "acceleratorType",
     "STATE": "state",
-    "STEPS": "progress",
+    "STEPS": "progress|count",
     "ACCURACY": "metrics.latest.accuracy",
     "WALL": "wallSeconds|seconds",
     "LEFT": "remainingSeconds|seconds",
     "MODELLED": "modelledSeconds|seconds",
     "COST": "cost|usd",
+}
+_WIDE = {
+    "AGE": "createTime|age",
+    "NODE": "node",
+    "ATTEMPT": "attempt",
+    "STEPS/S": "stepsPerSecond",
+    "LOSS": "metrics.latest.loss",
+    "BY": "createdBy",
+    "LABELS": "labels|text",
+    "REASON": "stateReason|text",
 }
 
 
@@ -147,7 +158,12 @@ def submit(
 @click.argument("file")
 @target_options
 @click.option("--name", metavar="JOB", help="Id of the job (default: the name in the file).")
-@click.option("--node", metavar="NODE", help="Node to run on, instead of one that is made for the job.")
+@click.option(
+    "--node",
+    metavar="NODE",
+    shell_complete=complete_node,
+    help="Node to run on, instead of one that is made for the job.",
+)
 @variable_options
 @_WAIT
 @output_option
@@ -173,13 +189,13 @@ def _launch(
         raise click.UsageError("a job file has its arguments in run: remove what follows --")
     found = launch_file(client, file, job_id, location, changes, more.get("env", {}), more.get("secrets", {}))
     if flags["wait_for_end"]:
-        found = _wait(client, found["name"], None)
+        found = wait_for_job(client, found["name"], None)
     _print(found, output)
     return 0 if found["state"] not in ("FAILED", "CANCELLED") else 1
 
 
 @job.command()
-@click.argument("job_id")
+@click.argument("job_id", shell_complete=complete_job)
 @click.argument("new_id", required=False)
 @target_options
 @partial(field_options, usual=False)
@@ -239,7 +255,7 @@ def _submit(client: Client, job_id: str | None, body: dict[str, Any], flags: Map
         return 0
     found = client.call("POST", path, body, jobId=job_id)
     if flags["wait_for_end"]:
-        found = _wait(client, found["name"], None)
+        found = wait_for_job(client, found["name"], None)
     _print(found, output)
     return 0 if found["state"] not in ("FAILED", "CANCELLED") else 1
 
@@ -279,16 +295,15 @@ def _value(field: JobField, given: Any) -> Any:
 
 @job.command(name="list")
 @target_options
-@output_option
-def list_jobs(data: str | None, project: str | None, location: str | None, output: str) -> None:
+@lists(_COLUMNS, wide=_WIDE, row=lambda found: _row(found))
+def list_jobs(data: str | None, project: str | None, location: str | None) -> Iterable[Item]:
     """List jobs in all zones, newest first. --zone selects one zone."""
     client = client_of(data, project, location)
-    found = list(client.pages(f"{client.own_path(location or ANY_ZONE)}/jobs", "jobs"))
-    emit([_row(item) for item in found] if output == "table" else found, output, _COLUMNS)
+    return client.pages(f"{client.own_path(location or ANY_ZONE)}/jobs", "jobs")
 
 
 @job.command()
-@click.argument("job_id")
+@click.argument("job_id", shell_complete=complete_job)
 @target_options
 @output_option
 def describe(job_id: str, data: str | None, project: str | None, location: str | None, output: str) -> None:
@@ -299,7 +314,7 @@ def describe(job_id: str, data: str | None, project: str | None, location: str |
 
 
 @job.command()
-@click.argument("job_id")
+@click.argument("job_id", shell_complete=complete_job)
 @target_options
 @output_option
 def cancel(job_id: str, data: str | None, project: str | None, location: str | None, output: str) -> None:
@@ -309,7 +324,7 @@ def cancel(job_id: str, data: str | None, project: str | None, location: str | N
 
 
 @job.command()
-@click.argument("job_id")
+@click.argument("job_id", shell_complete=complete_job)
 @click.option("--replicas", required=True, metavar="N|max", help="Maximum number of processes.")
 @target_options
 @output_option
@@ -325,7 +340,7 @@ def resize(
 
 
 @job.command()
-@click.argument("job_id")
+@click.argument("job_id", shell_complete=complete_job)
 @target_options
 @click.option("--timeout", type=float, help="Seconds to wait at most. The job keeps running.")
 @output_option
@@ -335,34 +350,34 @@ def wait(
     """Wait until a job ends. Exit code 1 unless it succeeded."""
     client = client_of(data, project, location)
     name = f"projects/{client.target.project}/locations/{location or ANY_ZONE}/jobs/{job_id}"
-    found = _wait(client, name, timeout)
+    found = wait_for_job(client, name, timeout)
     _print(found, output)
     return 0 if found["state"] == "SUCCEEDED" else 1
 
 
 @job.command()
-@click.argument("job_id")
+@click.argument("job_id", shell_complete=complete_job)
 @target_options
-@output_option
-def evaluations(job_id: str, data: str | None, project: str | None, location: str | None, output: str) -> None:
+@lists({"STEP": "step", "ATTEMPT": "attempt", "METRICS": "metrics"})
+def evaluations(job_id: str, data: str | None, project: str | None, location: str | None) -> Iterable[Item]:
     """List a job's evaluations."""
     client = client_of(data, project, location)
-    found = client.call("GET", f"{job_path(client, location, job_id)}:evaluations")["evaluations"]
-    emit(found, output, {"STEP": "step", "ATTEMPT": "attempt", "METRICS": "metrics"})
+    found: list[Item] = client.call("GET", f"{job_path(client, location, job_id)}:evaluations")["evaluations"]
+    return found
 
 
 @job.command()
-@click.argument("job_id")
+@click.argument("job_id", shell_complete=complete_job)
 @target_options
-@output_option
-def artifacts(job_id: str, data: str | None, project: str | None, location: str | None, output: str) -> None:
+@lists({"NAME": "name", "SIZE": "bytes|bytes"})
+def artifacts(job_id: str, data: str | None, project: str | None, location: str | None) -> Iterable[Item]:
     """List a job's artifacts: exports and predictions."""
     client = client_of(data, project, location)
-    emit(_artifacts(client, location, job_id), output, {"NAME": "name", "BYTES": "bytes"})
+    return _artifacts(client, location, job_id)
 
 
 @job.command()
-@click.argument("job_id")
+@click.argument("job_id", shell_complete=complete_job)
 @click.argument("names", nargs=-1)
 @target_options
 @click.option(
@@ -409,43 +424,6 @@ def _artifacts(client: Client, location: str | None, job_id: str, *, checkpoints
     return found
 
 
-def _wait(client: Client, name: str, timeout_seconds: float | None) -> dict[str, Any]:
-    said = ""
-
-    def ask() -> dict[str, Any]:
-        nonlocal said
-        found = client.call("GET", f"/podyard/v1/{name}")
-        text = progress_line(found)
-        if text != said:
-            say(text)
-            said = text
-        return found
-
-    return client.poll(ask, lambda found: found["state"] in FINAL_STATES, timeout_seconds or float("inf"), name)
-
-
-def progress_line(found: dict[str, Any]) -> str:
-    if "run" in found:
-        why = found.get("stateReason", "")
-        return f"{found['state']:<10}  {why}" if found["state"] != "RUNNING" else found["state"]
-    latest = found["metrics"]["latest"]
-    shown = (("loss", ".4f"), ("accuracy", ".3f"))
-    loss = "".join(f"  {name} {latest[name]:{form}}" for name, form in shown if name in latest)
-    why = f"  ({found['stateReason']})" if found.get("stateReason") and found["state"] != "RUNNING" else ""
-    run = ""
-    if "stepsPerSecond" in found:
-        left = duration_for_people(found["remainingSeconds"])
-        run = f"  {found['stepsPerSecond']:.3g} steps/s, {left} left"
-    cost = f"  {money_text(found['cost'])}" if "cost" in found else ""
-    wall = f"  {duration_for_people(found['wallSeconds'])}" if found["wallSeconds"] else ""
-    return f"{found['state']:<10} step {_steps(found)}{loss}{wall}{run}{cost}{why}"
-
-
-def _steps(found: dict[str, Any]) -> str:
-    """How far it is; how far it has to go is known to a user's program only."""
-    return f"{found['stepsDone']}/{found['steps']}" if found["steps"] else str(found["stepsDone"])
-
-
 def _row(found: dict[str, Any]) -> dict[str, Any]:
     parts = found["name"].split("/")
     return {
@@ -453,7 +431,7 @@ def _row(found: dict[str, Any]) -> dict[str, Any]:
         "recipe": found.get("recipe") or found.get("program") or title_of(found["run"]),
         "id": parts[-1],
         "zone": parts[3],
-        "progress": _steps(found),
+        "progress": steps_text(found),
     }
 
 

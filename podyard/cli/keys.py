@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import quote
 
 import click
 
 from podyard.cli.client import Client
+from podyard.cli.listing import Item, lists
 from podyard.cli.options import client_of, output_option, target_options
 from podyard.cli.output import emit, say
 
@@ -60,11 +62,12 @@ def create_key(
 @key.command(name="list")
 @click.argument("email", default="-")
 @target_options
-@output_option
-def list_keys(email: str, data: str | None, project: str | None, location: str | None, output: str) -> None:
+@lists(_COLUMNS)
+def list_keys(email: str, data: str | None, project: str | None, location: str | None) -> Iterable[Item]:
     """List the keys of EMAIL, or of every account of the project."""
     client = client_of(data, project, location)
-    emit(client.call("GET", _keys_of(client, email))["keys"], output, _COLUMNS)
+    found: list[Item] = client.call("GET", _keys_of(client, email))["keys"]
+    return found
 
 
 @key.command(name="delete")
@@ -99,11 +102,12 @@ def create_api_key(
 
 @api_key.command(name="list")
 @target_options
-@output_option
-def list_api_keys(data: str | None, project: str | None, location: str | None, output: str) -> None:
+@lists(_COLUMNS)
+def list_api_keys(data: str | None, project: str | None, location: str | None) -> Iterable[Item]:
     """List the API keys of the project."""
     client = client_of(data, project, location)
-    emit(client.call("GET", f"{client.project_path()}/apiKeys")["keys"], output, _COLUMNS)
+    found: list[Item] = client.call("GET", f"{client.project_path()}/apiKeys")["keys"]
+    return found
 
 
 @api_key.command(name="delete")

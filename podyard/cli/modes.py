@@ -13,8 +13,21 @@ from pathlib import Path
 from podyard.settings import UMASK
 
 # The whole list: `--data` may name a folder that holds other things, and those keep their modes.
-_FOLDERS = ("agents", "broker", "cache", "datasets", "gcloud", "objects", "programs", "scratch", "ssh")
-_FILES = ("podyard.*", "token", "agent-*.token", "gcloud-*", "fleet", "processes.json", "up.lock")
+_FOLDERS = (
+    "agents", "broker", "cache", "contents", "datasets", "gcloud", "logs", "objects", "programs", "scratch", "ssh",
+    "tls",
+)  # fmt: skip
+_FILES = (
+    "podyard.*",
+    "token",
+    "agent-*.token",
+    "gcloud-*",
+    "fleet",
+    "processes.json",
+    "up.lock",
+    "yard.id",
+    "secrets.key",
+)
 _USERS_OWN = ("home", "tmp")  # of a host, below a folder that is closed: programs of users chose these modes
 
 

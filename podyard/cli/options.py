@@ -56,13 +56,17 @@ def settings_of(data: str | None, **changes: Any) -> Settings:
 
 
 def client_of(data: str | None, project: str | None = None, location: str | None = None) -> Client:
+    """A client of the Podyard that the options name. Its connection ends with the command."""
     if data is not None:
         import os
 
         # The folder that is named wins over a Podyard that the environment points to.
         for name in ("PODYARD_URL", "PODYARD_TOKEN"):
             os.environ.pop(name, None)
-    return Client(find(settings_of(data), project, location))
+    client = Client(find(settings_of(data), project, location))
+    if (command := click.get_current_context(silent=True)) is not None:
+        command.call_on_close(client.close)
+    return client
 
 
 def pairs(text: str | None, option: str) -> Mapping[str, str]:

@@ -17,7 +17,7 @@ from podyard.base.clock import NANOS_PER_SECOND, OsClock, PlatformTime
 from podyard.base.durations import parse_duration
 from podyard.base.errors import Code, PodyardError
 from podyard.base.money import Amount
-from podyard.cli import output
+from podyard.cli import tables
 from podyard.cli.estimate import USAGES, analysis_of
 from podyard.cli.fleets import read_fleet
 from podyard.domain.fleet import Fleet, region_of
@@ -217,7 +217,7 @@ def plan(
         found = {**told, "rows": [_json(row, row is best) for row in rows], "summary": said}
         click.echo(json.dumps(found, indent=2, ensure_ascii=False, allow_nan=False))
     else:
-        click.echo(output.table(HEADINGS, [_cells(row, row is best) for row in rows]))
+        click.echo(tables.table(HEADINGS, [_cells(row, row is best) for row in rows]))
         click.echo(said)
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
 
 import click
 
 from podyard.base.ids import letters_of
+from podyard.cli.listing import Item, lists
 from podyard.cli.options import client_of, output_option, target_options
-from podyard.cli.output import emit, table
+from podyard.cli.output import emit
+from podyard.cli.tables import table
 
 _COLUMNS = {
     "POD": "pod", "ZONE": "location", "GENERATION": "generation", "SHAPE": "shape", "CHIPS": "chips",
@@ -25,12 +28,12 @@ def pods() -> None:
 
 @pods.command(name="list")
 @target_options
-@output_option
-def list_pods(data: str | None, project: str | None, location: str | None, output: str) -> None:
+@lists(_COLUMNS)
+def list_pods(data: str | None, project: str | None, location: str | None) -> Iterable[Item]:
     """List pods in all zones. --zone selects one zone."""
     client = client_of(data, project, location)
     found = client.call("GET", f"{client.project_path()}/pods")["pods"]
-    emit([pod for pod in found if location in (None, pod["location"])], output, _COLUMNS)
+    return [pod for pod in found if location in (None, pod["location"])]
 
 
 @pods.command()

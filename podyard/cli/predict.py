@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podyard.base.errors import PodyardError, failed_precondition, invalid
-from podyard.cli import output
+from podyard.cli import output, tables
 
 # Examples that are answered for at once: more would only take more memory.
 PIECE = 256
@@ -50,8 +50,8 @@ def predict(folder: str, source: str, form: str) -> None:
     if is_file:
         output.say(f"{len(answers)} answers in {form}")
     elif form == "table":
-        rows = [[str(index), output.cell(answer)] for index, answer in enumerate(answers.tolist())]
-        click.echo(output.table(["EXAMPLE", "ANSWER"], rows))
+        rows = [[str(index), tables.cell(answer)] for index, answer in enumerate(answers.tolist())]
+        click.echo(tables.table(["EXAMPLE", "ANSWER"], rows))
     else:
         output.emit(answers.tolist(), form)
 

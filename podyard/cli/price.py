@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -12,6 +12,7 @@ from podyard.base.clock import OsClock, PlatformTime
 from podyard.base.errors import Code, PodyardError, invalid
 from podyard.base.money import minor_text, round_half_up, without_zeros
 from podyard.cli import output
+from podyard.cli.listing import Item, lists
 from podyard.cli.options import output_option
 from podyard.cli.output import say
 from podyard.domain.usage import PriceVersion
@@ -53,7 +54,7 @@ def price() -> None:
     "--verified/--unverified", default=None, help="Only prices that were, or were not, checked against their source."
 )
 @click.option("--at", "moment", metavar="TIME", help="Time in RFC 3339 (default: now).")
-@output_option
+@lists(lambda given: _OF_TYPE if given["accelerator_type"] else _ROW)
 def list_prices(
     region: str | None,
     accelerator_type: str | None,
@@ -61,8 +62,7 @@ def list_prices(
     usage: str | None,
     verified: bool | None,
     moment: str | None,
-    output: str,
-) -> None:
+) -> Iterable[Item]:
     """List current prices."""
     card, at = default_rate_card(), _moment(moment)
     rows = []
@@ -76,7 +76,7 @@ def list_prices(
             if accelerator_type:
                 row |= {"quantity": quantity, "usdPerHour": _text(version.nanos * quantity)}
             rows.append(row)
-    _emit(rows, output, _OF_TYPE if accelerator_type else _ROW)
+    return rows
 
 
 @price.command()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
 
@@ -11,8 +12,10 @@ import click
 from podyard.base.clock import seconds_to_nanos
 from podyard.base.durations import duration_text
 from podyard.cli.client import Client
+from podyard.cli.listing import Item, lists
 from podyard.cli.options import client_of, output_option, pairs, target_options
 from podyard.cli.output import emit, say, warn_of
+from podyard.cli.terminal import confirm
 
 OPERATION_SECONDS_MAX = 900.0  # as google-cloud-tpu waits
 _QR_COLUMNS = {
@@ -38,9 +41,9 @@ _QUEUE_COLUMNS = {
     "ZONE": "zone",
     "ACCELERATOR_TYPE": "acceleratorType",
     "PRIORITY": "priority",
-    "SINCE": "waitingSince",
+    "WAITING": "waitingSince|age",
     "START": "predictedStart",
-    "REASON": "reason",
+    "REASON": "reason|text",
 }
 
 
@@ -91,12 +94,11 @@ def create_qr(
 
 @qr.command(name="list")
 @target_options
-@output_option
-def list_qr(data: str | None, project: str | None, location: str | None, output: str) -> None:
+@lists(_QR_COLUMNS, wide={"AGE": "createTime|age", "REASON": "state.stateInitiator|text"}, row=lambda item: _row(item))
+def list_qr(data: str | None, project: str | None, location: str | None) -> Iterable[Item]:
     """List queued resources in all zones. --zone selects one zone."""
     client = client_of(data, project, location)
-    found = list(client.pages(_place(client, location or "-"), "queuedResources"))
-    emit([_row(item) for item in found] if output == "table" else found, output, _QR_COLUMNS)
+    return client.pages(_place(client, location or "-"), "queuedResources")
 
 
 @qr.command(name="describe")
@@ -132,7 +134,7 @@ def delete_qr(
     """Delete a queued resource and wait until it is gone."""
     client = client_of(data, project, location)
     if not quiet:
-        click.confirm(f"Delete queued resource {queued_resource} in {client.target.location}?", abort=True, err=True)
+        confirm(f"Delete queued resource {queued_resource} in {client.target.location}?", "--quiet")
     path = f"{_place(client)}/{quote(queued_resource)}"
     operation = client.call("DELETE", path, force="true" if force else None)
     client.wait_operation(operation, OPERATION_SECONDS_MAX)
@@ -168,12 +170,11 @@ def create_reservation(
 
 @reservation.command(name="list")
 @target_options
-@output_option
-def list_reservations(data: str | None, project: str | None, location: str | None, output: str) -> None:
+@lists(_RESERVATION_COLUMNS, wide={"AGE": "createTime|age", "END": "endTime"}, row=lambda item: _row(item))
+def list_reservations(data: str | None, project: str | None, location: str | None) -> Iterable[Item]:
     """List reservations in all zones. --zone selects one zone."""
     client = client_of(data, project, location)
-    found = list(client.pages(f"{client.own_path(location or '-')}/reservations", "reservations"))
-    emit([_row(item) for item in found] if output == "table" else found, output, _RESERVATION_COLUMNS)
+    return client.pages(f"{client.own_path(location or '-')}/reservations", "reservations")
 
 
 @reservation.command(name="delete")
@@ -184,7 +185,7 @@ def delete_reservation(name: str, data: str | None, project: str | None, locatio
     """Delete a reservation that no node uses."""
     client = client_of(data, project, location)
     if not quiet:
-        click.confirm(f"Delete reservation {name} in {client.target.location}?", abort=True, err=True)
+        confirm(f"Delete reservation {name} in {client.target.location}?", "--quiet")
     client.call("DELETE", f"{client.own_path()}/reservations/{quote(name)}")
     say(f"reservation {name} is deleted")
 
@@ -196,13 +197,11 @@ def queue() -> None:
 
 @queue.command(name="list")
 @target_options
-@output_option
-def list_queue(data: str | None, project: str | None, location: str | None, output: str) -> None:
+@lists(_QUEUE_COLUMNS, row=lambda item: {**_row(item), "kind": item["kind"]})
+def list_queue(data: str | None, project: str | None, location: str | None) -> Iterable[Item]:
     """List waiting requests and jobs with reason and predicted start. --zone selects one zone."""
     client = client_of(data, project, location)
-    found = list(client.pages(f"{client.own_path(location or '-')}/queue", "waiting"))
-    shown = [{**_row(item), "kind": item["kind"]} for item in found]
-    emit(shown if output == "table" else found, output, _QUEUE_COLUMNS)
+    return client.pages(f"{client.own_path(location or '-')}/queue", "waiting")
 
 
 def _place(client: Client, location: str | None = None) -> str:

@@ -25,7 +25,7 @@ from podyard.base.clock import OsClock, PlatformTime
 from podyard.base.durations import duration_for_people
 from podyard.base.errors import PodyardError
 from podyard.base.money import amount_text, money_text
-from podyard.cli import output, redirect
+from podyard.cli import output, redirect, tables
 from podyard.cli.client import LOCATION_DEFAULT
 from podyard.cli.estimate import prices_of
 from podyard.cli.fleets import read_fleet
@@ -109,7 +109,7 @@ def comparison(outcomes: Sequence[ProgramOutcome]) -> str:
     """One row for each type: the main step there, and a whole run of `plan_steps`."""
     steps = f"{outcomes[0].options.plan_steps:,} STEPS"
     headings = ("TYPE", "FITS", "STEP", "MFU", "RATE A CHIP", "1,000 STEPS", "SPOT", f"{steps} SPOT, P50", "P95")
-    return output.table(headings, [_comparison_row(outcome) for outcome in outcomes])
+    return tables.table(headings, [_comparison_row(outcome) for outcome in outcomes])
 
 
 def _comparison_row(outcome: ProgramOutcome) -> tuple[str, ...]:
@@ -185,7 +185,7 @@ def lines(summary: ProgramSummary, options: ProgramOptions) -> list[str]:
     head = f"podyard: {kind.name} ({kind.device_count} {kind.generation.device_kind} {device}s, {hosts}), "
     head += f"estimated by {judge}"
     rows = [_row(module) for module in summary.modules[:MODULES_SHOWN] if module.runs]
-    found = [head, output.table(("MODULE", "RUNS", "ON THE TPU", "HERE", "MFU", f"MEMORY OF A {device.upper()}"), rows)]
+    found = [head, tables.table(("MODULE", "RUNS", "ON THE TPU", "HERE", "MFU", f"MEMORY OF A {device.upper()}"), rows)]
     if rest := [module for module in summary.modules[MODULES_SHOWN:] if module.runs]:
         runs, seconds = sum(one.runs for one in rest), sum(one.seconds for one in rest)
         found.append(f"and {len(rest)} more modules with {runs} runs, {time_text(seconds)} in all")

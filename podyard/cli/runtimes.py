@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import click
 
 from podyard.base.clock import OsClock
 from podyard.base.errors import failed_precondition, invalid
-from podyard.cli.options import output_option
-from podyard.cli.output import emit, progress, say
+from podyard.cli.listing import Item, lists
+from podyard.cli.output import say
+from podyard.cli.terminal import progress
 from podyard.hardware.runtime_versions import RUNTIME_VERSIONS, TENSORFLOW_VERSIONS
 from podyard.hardware.software import SOFTWARE, Software, SoftwareChoice, find_software, software_of
 from podyard.programs import environments
 
-_COLUMNS = {"VERSION": "version", "SOFTWARE": "software", "STATE": "state", "WHY": "why"}
+_COLUMNS = {"VERSION": "version", "SOFTWARE": "software|text", "STATE": "state", "WHY": "why|text"}
 
 
 @click.group()
@@ -25,12 +26,9 @@ def runtime() -> None:
 
 
 @runtime.command(name="list")
-@output_option
-def list_runtimes(output: str) -> None:
-    """List runtime versions with the software that each has on this machine.
-
-    Example: podyard runtime list
-    """
+@lists(_COLUMNS)
+def list_runtimes() -> Iterable[Item]:
+    """List runtime versions with the software that each has on this machine."""
     folder = environments.default_folder()
     made = environments.list_made(folder)
     python = sys.version_info.minor
@@ -41,7 +39,7 @@ def list_runtimes(output: str) -> None:
         state = "-" if choice.software is None else "installed" if choice.software in made else "not installed"
         title = "-" if choice.software is None else choice.software.title
         rows.append({"version": choice.version, "software": title, "state": state, "why": choice.why})
-    emit(rows, output, _COLUMNS)
+    return rows
 
 
 @runtime.command()

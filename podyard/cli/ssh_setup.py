@@ -23,10 +23,12 @@ from podyard.base.files import write_atomically
 from podyard.cli.client import Client
 from podyard.cli.options import client_of, data_option, settings_of, target_options
 from podyard.cli.output import say
+from podyard.cli.terminal import confirm
 from podyard.cli.tpu_hosts import materialise
 from podyard.domain.host import HAS_HOST_ADDRESSES, SSH_PORT, SSH_PORT_WITHOUT_ROOT
 from podyard.settings import Settings
 
+CONNECT_SOCKET = "connect.sock"  # of `podyard connect`: takes an address and leads to its host
 _PROBE_ADDRESS = "127.255.255.254"  # the last one that a host can have
 _CONNECT_SECONDS_MAX = 20.0
 _PIECE_BYTES = 64 << 10
@@ -62,7 +64,7 @@ def setup(data: str | None, remove: bool, yes: bool) -> None:
     if not needs_setup():
         say(f"hosts listen on port {SSH_PORT} here, where gcloud and ssh look for them: this is not needed")
     if not yes:
-        click.confirm(f"Add this line at the beginning of {path}?\n  {line}\n", abort=True, err=True)
+        confirm(f"Add this line at the beginning of {path}?\n  {line}\n", "--yes")
     # At the beginning: below a Host line it would count for those hosts only.
     _change(path, [line, *_lines(path)])
     say(f"added to {path}; `podyard ssh setup --remove` takes it out again")
@@ -73,6 +75,13 @@ def setup(data: str | None, remove: bool, yes: bool) -> None:
 @target_options
 def connect(address: str, data: str | None, project: str | None, location: str | None) -> None:
     """Connect standard input and output to the ssh server of the host with this external address."""
+    connected = settings_of(data).data / CONNECT_SOCKET
+    if connected.exists():
+        with socket.socket(socket.AF_UNIX) as there:
+            there.connect(str(connected))
+            there.sendall(f"{address}\n".encode())
+            _join(there)
+        return
     client = client_of(data, project, location)
     try:
         place, node, worker = _find(client, address)

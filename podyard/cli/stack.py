@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any
 
 import click
@@ -20,10 +22,13 @@ from podyard.base.errors import Code, PodyardError
 from podyard.base.files import read_json
 from podyard.cli import processes
 from podyard.cli.client import LOCATION_DEFAULT, PROJECT_DEFAULT, Client, Target, read_token
+from podyard.cli.door_options import with_door
 from podyard.cli.options import data_option, output_option, settings_of
 from podyard.cli.output import emit, say
-from podyard.cli.supervisor import STOP_SECONDS, run
-from podyard.settings import CLOCK_MODES, FLEET_NAMES, Settings, fleet_name
+from podyard.cli.roles import check as check_roles
+from podyard.cli.supervisor import STOP_SECONDS, door_line, ready_line, run
+from podyard.cli.terminal import confirm
+from podyard.settings import CLOCK_MODES, FLEET_NAMES, STATE_FILE, Settings, fleet_name, roles_of
 
 EXIT_NOT_RUNNING = 1
 LAG_ANSWER_SECONDS_MAX = 2.0  # `status` must answer while the API stands still
@@ -31,6 +36,7 @@ EXIT_SETUP = 2
 DOWN_SECONDS_MAX = sum(STOP_SECONDS.values()) + 5.0  # every child may take its whole time
 DETACH_SECONDS_MAX = 70.0
 _POLL_SECONDS = 0.05
+FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command()
@@ -42,13 +48,31 @@ _POLL_SECONDS = 0.05
     type=click.IntRange(0, 65535),
     help="Port of Cloud Storage's APIs (default: 8703); 0 picks a free port.",
 )
-@click.option("--bind", "bind_address", metavar="ADDRESS", help="Address to listen on (default: 127.0.0.1).")
+@click.option(
+    "--bind",
+    "bind_address",
+    metavar="ADDRESS",
+    help="Address to listen on (default: 127.0.0.1). Beyond loopback only the public port is opened, with TLS.",
+)
+@click.option("--public-port", type=click.IntRange(0, 65535), help="Port for other machines (default: 8743).")
+@click.option("--public-url", metavar="URL", help="URL by which other machines reach the public port.")
+@click.option("--tls", is_flag=True, help="Use a certificate that Podyard makes, signed by an authority of this yard.")
+@click.option("--tls-cert", type=FILE, metavar="FILE", help="Certificate of the public port (PEM), with its chain.")
+@click.option("--tls-key", type=FILE, metavar="FILE", help="Private key of the certificate (PEM).")
+@click.option("--behind-proxy", is_flag=True, help="Serve HTTP for a proxy that terminates TLS.")
 @click.option(
     "--fleet",
     metavar="NAME|FILE",
     help="Fleet to emulate: default, instant (no delays, no quotas), or a fleet file (YAML).",
 )
 @click.option("--clock", "clock_mode", type=click.Choice(CLOCK_MODES), help="Mode of the platform clock.")
+@click.option(
+    "--roles",
+    metavar="ROLE,...",
+    help="Processes to run on this machine: api, loop, agent, storage, broker (default: all).",
+)
+@click.option("--database-url", metavar="URL", help="Database server: postgresql://USER@HOST/NAME?sslmode=verify-full.")
+@click.option("--broker-url", metavar="URL", help="Redis server, instead of one of this machine: rediss://HOST:6379/0.")
 @click.option(
     "--detach",
     is_flag=True,
@@ -60,23 +84,47 @@ def up(
     grpc_port: int | None,
     storage_port: int | None,
     bind_address: str | None,
+    public_port: int | None,
+    public_url: str | None,
+    tls: bool,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    behind_proxy: bool,
     fleet: str | None,
     clock_mode: str | None,
+    roles: str | None,
+    database_url: str | None,
+    broker_url: str | None,
     detach: bool,
 ) -> int:
     """Start Podyard. Ctrl-C stops it."""
     settings = settings_of(
         data,
+        roles=None if roles is None else roles_of(roles),
+        database_url=database_url,
+        broker_url=broker_url,
         port=port,
         grpc_port=grpc_port,
         storage_port=storage_port,
         bind_address=bind_address,
+        public_port=public_port,
+        public_url=public_url,
+        tls=tls or None,
+        tls_cert=None if tls_cert is None else tls_cert.absolute(),
+        tls_key=None if tls_key is None else tls_key.absolute(),
+        behind_proxy=behind_proxy or None,
         fleet=None if fleet is None else fleet_name(fleet),
         clock_mode=clock_mode,
     )
     problem = _fleet_problem(settings.fleet)
     if problem is not None:
         say(f"podyard up: {problem}")
+        return EXIT_SETUP
+    try:
+        settings = with_door(settings)
+        check_roles(settings)
+    except PodyardError as error:
+        say(f"podyard up: {error.message}")
         return EXIT_SETUP
     return _start_detached(settings) if detach else run(settings)
 
@@ -90,7 +138,7 @@ def down(data: str | None, delete_data: bool, yes: bool) -> int:
     settings = settings_of(data)
     folder = settings.data
     if delete_data and not yes:
-        click.confirm(f"Delete {folder} with all nodes, jobs and bills?", abort=True, err=True)
+        confirm(f"Delete {folder} with all nodes, jobs and bills?", "--yes")
     if not folder.exists():
         return 0
     clock = OsClock()
@@ -154,12 +202,15 @@ def status(data: str | None, output: str) -> int:
     if "storage" in state.get("ports", {}) and "storage" not in names and processes.SUPERVISOR in names:
         rows.append({"process": "storage", "pid": None, "state": "idle"})  # starts with its first connection
     if output == "table":
-        say(f"{url or 'not ready yet'}  (data {settings.data})")
-        if url is not None and (lag := _lag(settings, str(url))):
+        where = "not ready yet" if url is None else url or "no API on this machine"
+        say(f"{where}  (data {settings.data})")
+        if url and (lag := _lag(settings, str(url))):
             say(lag)
+        if door := _door(state):
+            say(f"Other machines reach it at {door['publicUrl']}  (fingerprint {door['fingerprint'] or 'none'})")
         emit(rows, output, {"PROCESS": "process", "PID": "pid", "STATE": "state"})
     else:
-        emit({"url": url, "data": str(settings.data), "processes": rows}, output)
+        emit({"url": url, "data": str(settings.data), "processes": rows, **_door(state)}, output)
     if processes.SUPERVISOR in names:
         return 0
     if living:
@@ -190,6 +241,13 @@ def _lag(settings: Settings, url: str) -> str:
     return f"Platform time is {lag} behind UTC: it stands still while Podyard is down or the machine sleeps."
 
 
+def _door(state: Mapping[str, Any]) -> dict[str, Any]:
+    """The door's URL and the fingerprint by which clients trust it; empty where there is none."""
+    if "publicUrl" not in state:
+        return {}
+    return {"publicUrl": state["publicUrl"], "fingerprint": state.get("fingerprint")}
+
+
 def _in_order(process: processes.StackProcess) -> int:
     order = (processes.SUPERVISOR, "api", processes.BROKER, "loop", "agent", "storage")
     return order.index(process.name) if process.name in order else len(order)
@@ -210,19 +268,45 @@ def _fleet_problem(fleet: str) -> str | None:
 def _start_detached(settings: Settings) -> int:
     """Starts `podyard up` in a new session and waits until it is ready or has failed."""
     arguments: list[str] = ["--data", str(settings.data), "--port", str(settings.port)]
-    arguments += ["--bind", settings.bind_address, "--clock", settings.clock_mode, "--fleet", settings.fleet]
+    arguments += ["--bind", settings.public_address or settings.bind_address]
+    arguments += ["--clock", settings.clock_mode, "--fleet", settings.fleet, "--roles", ",".join(settings.roles)]
     if settings.grpc_port is not None:
         arguments += ["--grpc-port", str(settings.grpc_port)]
     if settings.storage_port is not None:
         arguments += ["--storage-port", str(settings.storage_port)]
+    if settings.public_address is not None:
+        arguments += ["--public-port", str(settings.public_port)]
+    named = (("--public-url", settings.public_url), ("--tls-cert", settings.tls_cert), ("--tls-key", settings.tls_key))
+    for option, value in named:
+        arguments += [] if value is None else [option, str(value)]
+    arguments += [option for option, on in (("--tls", settings.tls), ("--behind-proxy", settings.behind_proxy)) if on]
+    # Passwords in URLs are not arguments, which everybody may read.
+    state = start_detached(["up", *arguments], settings.data, "podyard up", settings.environment())
+    if isinstance(state, int):
+        return state
+    say(ready_line(state["url"], settings))
+    if (line := door_line(state.get("publicUrl"))) is not None:
+        say(line)
+    say(boxes.sentence(boxes.why_not(settings.boxes)))
+    return 0
+
+
+def start_detached(
+    arguments: list[str], data: Path, title: str, environment: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, Any] | int:
+    """Starts a command that supervises processes of the folder in a new session, with these variables besides those of
+    this process. Returns the state that it writes once it is ready, or its exit code."""
     # A file, not a pipe: it goes on writing there after we are gone.
     with tempfile.TemporaryFile() as said:
-        return _watched_start(settings, arguments, said)
+        return _watched_start(arguments, data, title, environment, said)
 
 
-def _watched_start(settings: Settings, arguments: list[str], said: IO[bytes]) -> int:
+def _watched_start(
+    arguments: list[str], data: Path, title: str, environment: Mapping[str, str], said: IO[bytes]
+) -> dict[str, Any] | int:
     process = subprocess.Popen(
-        [sys.executable, "-c", "from podyard.main import cli; cli()", "up", *arguments],
+        [sys.executable, "-c", "from podyard.main import cli; cli()", *arguments],
+        env={**os.environ, **environment},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=said,
@@ -231,19 +315,17 @@ def _watched_start(settings: Settings, arguments: list[str], said: IO[bytes]) ->
     clock = OsClock()
     deadline = clock.monotonic_seconds() + DETACH_SECONDS_MAX
     while clock.monotonic_seconds() < deadline:
-        state: dict[str, Any] = read_json(settings.state_path)
+        state: dict[str, Any] = read_json(data / STATE_FILE)
         if state.get("pids", {}).get("supervisor", {}).get("pid") == process.pid:
             _repeat(said)
-            say(f"Podyard is ready: {state['url']}  (data {settings.data})")
-            say(boxes.sentence(boxes.why_not(settings.boxes)))
             process.returncode = 0  # it lives on: not ours to wait for
-            return 0
+            return state
         if process.poll() is not None:
             _repeat(said)
             return process.returncode
         clock.sleep(_POLL_SECONDS)
     process.terminate()
-    say(f"podyard up: not ready within {DETACH_SECONDS_MAX:.0f} s")
+    say(f"{title}: not ready within {DETACH_SECONDS_MAX:.0f} s")
     return 1
 
 

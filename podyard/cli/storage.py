@@ -17,6 +17,7 @@ from podyard.cli.env import storage_url
 from podyard.cli.options import output_option, project_options, settings_of
 from podyard.cli.output import emit, say
 from podyard.cli.storage_copy import GS, ObjectUrl, object_url
+from podyard.cli.tables import size_text
 
 _SUFFIX = "/storage/v1/"
 _RECURSIVE = click.option("-r", "-R", "--recursive", is_flag=True, help="Include everything below.")
@@ -27,7 +28,8 @@ def storage() -> None:
     """Manage buckets and objects."""
 
 
-def _client(data: str | None, project: str | None) -> Client:
+def storage_client(data: str | None, project: str | None) -> Client:
+    """Raises UNAVAILABLE where the storage of this Podyard is not known."""
     if data is not None:
         for name in ("PODYARD_URL", "PODYARD_TOKEN", "CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE"):
             os.environ.pop(name, None)
@@ -48,7 +50,7 @@ def _client(data: str | None, project: str | None) -> Client:
 @project_options
 def make_buckets(buckets: tuple[str, ...], location: str | None, data: str | None, project: str | None) -> None:
     """Create buckets: podyard storage mb gs://NAME."""
-    client = _client(data, project)
+    client = storage_client(data, project)
     for text in buckets:
         body = {"name": object_url(text).bucket, **({"location": location} if location else {})}
         client.call("POST", "/storage/v1/b", body, project=client.target.project)
@@ -60,7 +62,7 @@ def make_buckets(buckets: tuple[str, ...], location: str | None, data: str | Non
 @project_options
 def remove_buckets(buckets: tuple[str, ...], data: str | None, project: str | None) -> None:
     """Delete empty buckets."""
-    client = _client(data, project)
+    client = storage_client(data, project)
     for text in buckets:
         name = object_url(text).bucket
         client.delete(f"/storage/v1/b/{quote(name, safe='')}")
@@ -77,7 +79,7 @@ def list_urls(
     urls: tuple[str, ...], recursive: bool, is_long: bool, output: str, data: str | None, project: str | None
 ) -> None:
     """List buckets, or the objects of a bucket."""
-    client = _client(data, project)
+    client = storage_client(data, project)
     rows: list[dict[str, Any]] = []
     if not urls:
         found = client.pages("/storage/v1/b", "items", project=client.target.project)
@@ -88,7 +90,7 @@ def list_urls(
         emit(rows, output)
         return
     for row in rows:
-        size = storage_copy.size_text(row["size"]) if "size" in row else ""
+        size = size_text(row["size"]) if "size" in row else ""
         click.echo(f"{size:>12}  {row.get('updated', ''):24}  {row['url']}" if is_long else row["url"])
 
 
@@ -130,7 +132,7 @@ def _level(client: Client, url: ObjectUrl) -> tuple[list[dict[str, Any]], list[s
 @project_options
 def print_objects(urls: tuple[str, ...], data: str | None, project: str | None) -> None:
     """Print the contents of objects."""
-    client = _client(data, project)
+    client = storage_client(data, project)
     for text in urls:
         with client.stream(object_url(text).path, alt="media") as pieces:
             for piece in pieces:
@@ -144,7 +146,7 @@ def print_objects(urls: tuple[str, ...], data: str | None, project: str | None) 
 @project_options
 def remove(urls: tuple[str, ...], recursive: bool, data: str | None, project: str | None) -> None:
     """Delete objects; with -r and a bucket also the bucket."""
-    client = _client(data, project)
+    client = storage_client(data, project)
     for text in urls:
         url = object_url(text)
         if not url.name and not recursive:
@@ -167,7 +169,7 @@ def remove(urls: tuple[str, ...], recursive: bool, data: str | None, project: st
 @project_options
 def copy(sources: tuple[str, ...], target: str, recursive: bool, data: str | None, project: str | None) -> None:
     """Copy files and objects: podyard storage cp FILE... gs://BUCKET/FOLDER/."""
-    client = _client(data, project)
+    client = storage_client(data, project)
     if not target.startswith(GS) and not any(source.startswith(GS) for source in sources):
         raise click.UsageError("one side must be gs://BUCKET/OBJECT")
     pairs = [
@@ -238,7 +240,7 @@ def sync(source: str, target: str, delete: bool, dry_run: bool, data: str | None
     """Copy what differs from one folder to another. At least one of them is gs://."""
     if not source.startswith(GS) and not target.startswith(GS):
         raise click.UsageError("one side must be gs://BUCKET/FOLDER")
-    client = _client(data, project)
+    client = storage_client(data, project)
     if not source.startswith(GS) and not Path(source).expanduser().is_dir():
         raise click.UsageError(f"{source} is not a folder")
     here, there = _tree(client, source), _tree(client, target)

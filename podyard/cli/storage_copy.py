@@ -15,14 +15,15 @@ import google_crc32c
 
 from podyard.base.errors import Code, PodyardError, failed_precondition, invalid
 from podyard.cli.client import CHUNK_BYTES, Client
-from podyard.cli.output import progress, say
+from podyard.cli.output import say
+from podyard.cli.tables import size_text
+from podyard.cli.terminal import bar, progress
 
 GS = "gs://"
 RESUMABLE_BYTES_MIN = 8 << 20  # a larger upload goes on where it was cut off
 TRIES_MAX = 5  # of one upload that is cut off
 _RETRY_SECONDS = 1.0
 _GLOB = "*?["
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -49,13 +50,6 @@ def object_url(text: str) -> ObjectUrl:
     if not text.startswith(GS) or not bucket:
         raise click.UsageError(f"{text!r} is not gs://BUCKET or gs://BUCKET/OBJECT")
     return ObjectUrl(bucket, name)
-
-
-def size_text(size: int) -> str:
-    amount, unit = float(size), 0
-    while amount >= 1024 and unit < len(_UNITS) - 1:
-        amount, unit = amount / 1024, unit + 1
-    return f"{size} B" if not unit else f"{amount:.1f} {_UNITS[unit]}"
 
 
 def list_objects(client: Client, url: ObjectUrl, *, recursive: bool) -> list[dict[str, Any]]:
@@ -161,7 +155,7 @@ def _show(pieces: Iterator[bytes], name: str, size: int, done: int) -> Iterator[
         yield piece
         done += len(piece)
         if is_terminal and size:
-            progress(f"{name}: {size_text(done)} of {size_text(size)} ({100 * done // size} %)")
+            progress(bar(done, size, (f"{size_text(done)} of {size_text(size)}", name)))
 
 
 def _clear() -> None:

@@ -12,10 +12,11 @@ import errno
 import importlib.util
 import os
 import select
+import shutil
 import signal
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import IO, Any
@@ -25,7 +26,18 @@ from podyard.base.clock import OsClock, RealClock
 from podyard.base.errors import Code, PodyardError
 from podyard.cli import broker, modes, processes
 from podyard.cli.child import Child
-from podyard.settings import GRPC_PORT, HTTP_PORT, STORAGE_PORT, UMASK, Settings
+from podyard.settings import (
+    AGENT,
+    API,
+    BROKER,
+    GRPC_PORT,
+    HTTP_PORT,
+    LOOP,
+    STORAGE,
+    STORAGE_PORT,
+    UMASK,
+    Settings,
+)
 
 # In this order, each with so long before SIGKILL. The agent stops its replicas and says so while the API listens.
 STOP_SECONDS: Mapping[str, float] = {"agent": 12.0, "loop": 4.0, "storage": 4.0, "api": 4.0, "broker": 2.0}
@@ -37,6 +49,8 @@ RESTART_SECONDS = (0.05, 0.2, 0.5, 1.0, 2.0, 5.0)  # waits before the 1st, 2nd, 
 STEADY_SECONDS = 30.0  # a child that has run this long starts again with the first wait
 WATCH_SECONDS = 1.0  # between two looks; a signal, as of a child that has ended, makes it look at once
 SIGNALS_BYTES = 4096
+LOG_BYTES_MAX = 64 << 20  # of podyard.log, and again of podyard.log.1: weeks of a busy stack
+LOG_LOOK_SECONDS = 60.0
 HTTP_BACKLOG = 512  # requests that wait while the API restarts
 PROBE_SECONDS = 0.02
 PROBE_SECONDS_MAX = 2.0
@@ -65,34 +79,50 @@ class Supervisor:
         self._claim: int | None = None
         self._log: IO[bytes] | None = None
         self._listener: socket.socket | None = None  # held open: a restarted API gets it again
+        self._storage: socket.socket | None = None
+        self._door: socket.socket | None = None
         self._written: set[Path] = set()  # what this process has written, and alone may delete
         self._ticked: float | None = None
+        self._log_looked_at = float("-inf")
 
     def start(self) -> str:
-        """Starts everything; returns the URL once `/readyz` is green. Raises SetupError, with nothing left running that
-        it has started, and OSError where the folder cannot be written."""
+        """Starts everything; returns the URL once `/readyz` is green, or without an API an empty text once all have
+        sent a heartbeat. Raises SetupError, with nothing left running that it has started, and OSError where the folder
+        cannot be written."""
         try:
             self._claim_folder()
             self._take_over()
             # Only now: until here the API of a killed supervisor may have had the ports.
-            listener = self._listener = self._listen("PODYARD_PORT", self.settings.port)
-            wanted, own = self.settings.storage_port, self.settings.port == HTTP_PORT
-            wanted = (STORAGE_PORT if own else 0) if wanted is None else wanted
-            storage = self._listen("PODYARD_STORAGE_PORT", wanted)
-            port, storage_port = listener.getsockname()[1], storage.getsockname()[1]
-            grpc_port = self._grpc_port()
-            self.settings = dataclasses.replace(
-                self.settings, port=port, grpc_port=grpc_port, storage_port=storage_port
-            )
-            url = f"http://{_url_host(self.settings.bind_address)}:{port}"
+            url = self._open_ports()
             self.settings.fleet_record_path.write_text(f"{self.settings.fleet}\n", encoding="utf-8")
-            self._start_all(listener, storage, url)
-            self._await(lambda: _answers(url, "/readyz"))
-            self._write_state(url, port)
+            self._start_all(url)
+            # The loop of another machine may start after this one.
+            path = "/readyz" if LOOP in self.settings.roles else "/healthz"
+            self._await(lambda: _answers(url, path) if url else self._have_beaten())
+            self._write_state(url)
         except BaseException:
             self.stop()
             raise
         return url
+
+    def _open_ports(self) -> str:
+        """Opens the ports of this machine's roles; returns the API's URL, or an empty text."""
+        roles, own = self.settings.roles, self.settings.port == HTTP_PORT
+        if STORAGE in roles:
+            wanted = self.settings.storage_port
+            wanted = (STORAGE_PORT if own else 0) if wanted is None else wanted
+            self._storage = self._listen("PODYARD_STORAGE_PORT", wanted)
+            self.settings = dataclasses.replace(self.settings, storage_port=self._storage.getsockname()[1])
+        if API not in roles:
+            return ""
+        self._listener = self._listen("PODYARD_PORT", self.settings.port)
+        self._open_door()
+        port, grpc_port = self._listener.getsockname()[1], self._grpc_port()
+        self.settings = dataclasses.replace(self.settings, port=port, grpc_port=grpc_port)
+        return f"http://{_in_url(self.settings.bind_address)}:{port}"
+
+    def _have_beaten(self) -> bool:
+        return all(child.has_beaten for child in self._children.values() if child.beats and child.listener is None)
 
     def watch(self) -> None:
         """Restarts children that die or stand still, until a signal asks for the end."""
@@ -160,9 +190,20 @@ class Supervisor:
         if stopped:
             self._say(f"took over from a supervisor that was killed; restarted: {', '.join(stopped)}")
 
-    def _listen(self, variable: str, port: int) -> socket.socket:
-        """`variable`: the setting that says which port."""
-        address = (self.settings.bind_address, port)
+    def _open_door(self) -> None:
+        """The port that other machines reach, if there is one, and the URL by which they do."""
+        address = self.settings.public_address
+        if address is None:
+            return
+        self._door = self._listen("PODYARD_PUBLIC_PORT", self.settings.public_port, address)
+        port = self._door.getsockname()[1]
+        scheme = "http" if self.settings.behind_proxy else "https"
+        url = self.settings.public_url or f"{scheme}://{_in_url(_own_address(address))}:{port}"
+        self.settings = dataclasses.replace(self.settings, public_port=port, public_url=url)
+
+    def _listen(self, variable: str, port: int, bind_address: str | None = None) -> socket.socket:
+        """`variable`: the setting that says which port. Without `bind_address` on loopback."""
+        address = (bind_address or self.settings.bind_address, port)
         option = variable.removeprefix("PODYARD").lower().replace("_", "-")
         family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         # Named as TCP, so that asyncio switches Nagle off: without it answers may wait 40 ms for an ACK.
@@ -200,27 +241,48 @@ class Supervisor:
                 raise SetupError(f"gRPC: {what}; choose another with --grpc-port") from None
             return int(probe.getsockname()[1])
 
-    def _start_all(self, listener: socket.socket, storage: socket.socket, url: str) -> None:
-        self._add("api", _python("api"), {"PODYARD_HTTP_SOCKET": str(listener.fileno())}, (listener.fileno(),))
+    def _start_all(self, url: str) -> None:
+        roles = self.settings.roles
+        if self._listener is not None:
+            held = {"PODYARD_HTTP_SOCKET": self._listener.fileno()}
+            if self._door is not None:
+                held["PODYARD_DOOR_SOCKET"] = self._door.fileno()
+            self._add(API, python_process("api"), {name: str(fd) for name, fd in held.items()}, tuple(held.values()))
         if self.settings.broker_url is None:
-            server = broker.find_server()
+            server = broker.find_server() if BROKER in roles else None
             if server is None:
                 self.settings = dataclasses.replace(self.settings, broker_url="memory://")
             else:
                 path, broker_url = broker.configure(self.settings.data)
                 self.settings = dataclasses.replace(self.settings, broker_url=broker_url)
                 self._add("broker", [server, str(path)], {}, beats=False)
-        # The API first, alone on the machine: what a user waits for is its answer. The others need it anyway.
-        self._await(lambda: _answers(url, "/healthz"))
-        self._add("loop", _python("loop"), {})
-        self._add("agent", _python("agent"), {"PODYARD_URL": url})
-        env = {**os.environ, **self.settings.environment(), "PODYARD_STORAGE_SOCKET": str(storage.fileno())}
-        self._children["storage"] = Child("storage", _python("storage"), env, (storage.fileno(),), listener=storage)
+        if url:
+            # The API first, alone on the machine: what a user waits for is its answer. The others need it anyway.
+            self._await(lambda: _answers(url, "/healthz"))
+        if LOOP in roles:
+            self._add(LOOP, python_process("loop"), {})
+        if AGENT in roles:
+            self._add(AGENT, python_process("agent"), {"PODYARD_URL": url})
+        if self._storage is not None:
+            descriptor = self._storage.fileno()
+            env = {**os.environ, **self.settings.environment(), "PODYARD_STORAGE_SOCKET": str(descriptor)}
+            self._children[STORAGE] = Child(
+                STORAGE, python_process("storage"), env, (descriptor,), listener=self._storage
+            )
 
     def _add(
-        self, name: str, argv: list[str], extra: Mapping[str, str], keep: tuple[int, ...] = (), *, beats: bool = True
+        self,
+        name: str,
+        argv: list[str],
+        extra: Mapping[str, str],
+        keep: tuple[int, ...] = (),
+        *,
+        beats: bool = True,
+        without: Sequence[str] = (),
     ) -> None:
         env = {**os.environ, **self.settings.environment(), **extra}
+        for variable in without:
+            env.pop(variable, None)
         self._children[name] = Child(name, argv, env, keep, beats)
         self._spawn(self._children[name])
 
@@ -245,6 +307,9 @@ class Supervisor:
             if was_late:
                 child.quiet_since = now
             self._revive(child, now)
+        if now - self._log_looked_at > LOG_LOOK_SECONDS:
+            self._log_looked_at = now
+            keep_log_short(self.settings.data / "podyard.log")
 
     def _revive(self, child: Child, now: float) -> None:
         if child.restart_at is not None:
@@ -304,14 +369,28 @@ class Supervisor:
                 raise SetupError(f"podyard was not ready within {READY_SECONDS_MAX:.0f} s; {log} says more")
             self._clock.sleep(PROBE_SECONDS)
 
-    def _write_state(self, url: str, port: int) -> None:
+    def _write_state(self, url: str) -> None:
         pids = {process.name: process.as_json() for process in processes.recorded_processes(self.settings.data)}
-        ports = {"http": port, "storage": self.settings.storage_port}
-        state: dict[str, Any] = {"url": url, "ports": ports, "pids": pids}
+        wanted = (("http", self._listener, self.settings.port), ("storage", self._storage, self.settings.storage_port))
+        ports = {name: port for name, listener, port in wanted if listener is not None}
+        state: dict[str, Any] = {"url": url, "ports": ports, "pids": pids, "roles": list(self.settings.roles)}
         if self.settings.grpc_port is not None:
             state["ports"]["grpc"] = state["grpcPort"] = self.settings.grpc_port
+        if self.settings.public_url is not None:
+            state["ports"]["public"], state["publicUrl"] = self.settings.public_port, self.settings.public_url
+            state["fingerprint"] = self.settings.fingerprint_path.read_text(encoding="ascii").strip() or None
         processes.write_json(self.settings.state_path, state)
         self._written.add(self.settings.state_path)
+
+
+def keep_log_short(path: Path) -> None:
+    """Moves the contents of a log that has become too long to NAME.1. All processes append to the same file, so it is
+    copied and emptied; lines of the moment between are lost. A full disk only loses the old lines."""
+    with contextlib.suppress(OSError):
+        if path.stat().st_size > LOG_BYTES_MAX:
+            with contextlib.suppress(OSError):
+                shutil.copyfile(path, path.with_name(f"{path.name}.1"))
+            os.truncate(path, 0)
 
 
 def run(settings: Settings) -> int:
@@ -324,9 +403,13 @@ def run(settings: Settings) -> int:
     try:
         url = supervisor.start()
         if not supervisor._stopping:
-            print(f"Podyard is ready: {url}  (console {url}/console, data {settings.data})")
+            print(ready_line(url, settings))
+            if (line := door_line(supervisor.settings.public_url)) is not None:
+                print(line)
             print(boxes.sentence(boxes.why_not(settings.boxes)))
-            print(f'In another terminal: eval "$(podyard env --data {settings.data})"', flush=True)
+            if url:
+                print(f'In another terminal: eval "$(podyard env --data {settings.data})"')
+            sys.stdout.flush()
         supervisor.watch()
     except SetupError as error:
         print(f"podyard up: {error.message}", file=sys.stderr)
@@ -340,15 +423,36 @@ def run(settings: Settings) -> int:
     return 0
 
 
-def _python(process: str) -> list[str]:
+def ready_line(url: str, settings: Settings) -> str:
+    if not url:
+        return f"Podyard is ready: {', '.join(settings.roles)}  (data {settings.data})"
+    return f"Podyard is ready: {url}  (console {url}/console, data {settings.data})"
+
+
+def door_line(public_url: str | None) -> str | None:
+    """What people are told about the door, if there is one."""
+    return None if public_url is None else f"Other machines reach it at {public_url}"
+
+
+def python_process(process: str) -> list[str]:
     return [sys.executable, "-m", "podyard.main", process]
 
 
-def _url_host(bind_address: str) -> str:
-    """Where the bound address is reached from this machine."""
-    if bind_address in ("0.0.0.0", "::"):
-        return "127.0.0.1"
-    return f"[{bind_address}]" if ":" in bind_address else bind_address
+def _in_url(address: str) -> str:
+    return f"[{address}]" if ":" in address else address
+
+
+def _own_address(bind_address: str) -> str:
+    """Where other machines reach the bound address. Of all addresses that from which packets leave by default."""
+    if bind_address not in ("0.0.0.0", "::"):
+        return bind_address
+    family, anywhere = (socket.AF_INET6, "2001:db8::1") if bind_address == "::" else (socket.AF_INET, "192.0.2.1")
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((anywhere, 9))  # sends nothing: the kernel only chooses the way
+        except OSError:
+            return socket.gethostname()
+        return str(probe.getsockname()[0])
 
 
 def _answers(url: str, path: str) -> bool:

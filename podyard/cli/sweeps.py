@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -13,6 +13,7 @@ import click
 from podyard.cli.client import Client
 from podyard.cli.job_logs import ANY_ZONE
 from podyard.cli.jobs import WithArguments, field_options, new_job, variable_options
+from podyard.cli.listing import Item, lists
 from podyard.cli.options import client_of, output_option, target_options, value_of
 from podyard.cli.output import emit
 
@@ -77,14 +78,16 @@ def submit(
 
 @sweep.command(name="list")
 @target_options
-@output_option
-def list_sweeps(data: str | None, project: str | None, location: str | None, output: str) -> None:
+@lists({"SWEEP": "id", "ZONE": "zone", "JOBS": "jobs", "ENDED": "ended"}, row=lambda item: _listed(item))
+def list_sweeps(data: str | None, project: str | None, location: str | None) -> Iterable[Item]:
     """List sweeps in all zones, newest first. --zone selects one zone."""
     client = client_of(data, project, location)
-    found = list(client.pages(f"{client.own_path(location or ANY_ZONE)}/sweeps", "sweeps"))
-    rows = [{**item, "id": item["name"].split("/")[-1], "zone": item["name"].split("/")[3]} for item in found]
-    columns = {"SWEEP": "id", "ZONE": "zone", "JOBS": "jobs", "ENDED": "ended"}
-    emit(rows if output == "table" else found, output, columns)
+    return client.pages(f"{client.own_path(location or ANY_ZONE)}/sweeps", "sweeps")
+
+
+def _listed(item: Item) -> Item:
+    parts = item["name"].split("/")
+    return {**item, "id": parts[-1], "zone": parts[3]}
 
 
 @sweep.command()

@@ -16,6 +16,7 @@ import click
 from podyard.base.errors import Code, PodyardError, failed_precondition
 from podyard.cli.client import Client
 from podyard.cli.job_logs import job_path
+from podyard.cli.names import complete_job
 from podyard.cli.options import client_of, target_options
 from podyard.cli.output import say
 
@@ -24,7 +25,7 @@ REFRESH_SECONDS = 5.0  # TensorBoard looks for news as often
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
-@click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
+@click.argument("jobs", nargs=-1, required=True, metavar="JOB...", shell_complete=complete_job)
 @target_options
 @click.option("--port", type=click.IntRange(0, 65535), default=6006, show_default=True, help="Port of TensorBoard.")
 @click.option(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from urllib.parse import quote
 
 import click
 
 from podyard.base.durations import duration_text, parse_duration
 from podyard.cli.client import Client, Target, url_of
+from podyard.cli.listing import Item, lists
 from podyard.cli.options import client_of, data_option, output_option, settings_of, target_options
 from podyard.cli.output import emit, say
 
@@ -82,12 +84,13 @@ def renew_token(
 @token.command(name="list")
 @target_options
 @click.option("--all-projects", is_flag=True, help="List the tokens of every project that you may see.")
-@output_option
-def list_tokens(data: str | None, project: str | None, location: str | None, all_projects: bool, output: str) -> None:
+@lists(_COLUMNS)
+def list_tokens(data: str | None, project: str | None, location: str | None, all_projects: bool) -> Iterable[Item]:
     """List the tokens of the project: all of them for its owners, your own otherwise."""
     client = client_of(data, project, location)
     query = {} if all_projects else {"project": client.target.project}
-    emit(client.call("GET", _TOKENS, **query)["tokens"], output, _COLUMNS)
+    found: list[Item] = client.call("GET", _TOKENS, **query)["tokens"]
+    return found
 
 
 @token.command(name="describe")
@@ -131,11 +134,12 @@ def create_invitation(
 
 @invitation.command(name="list")
 @target_options
-@output_option
-def list_invitations(data: str | None, project: str | None, location: str | None, output: str) -> None:
+@lists(_INVITATION)
+def list_invitations(data: str | None, project: str | None, location: str | None) -> Iterable[Item]:
     """List the project's invitations."""
     client = client_of(data, project, location)
-    emit(client.call("GET", _invitations(client))["invitations"], output, _INVITATION)
+    found: list[Item] = client.call("GET", _invitations(client))["invitations"]
+    return found
 
 
 @invitation.command(name="revoke")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
 
@@ -10,8 +10,11 @@ import click
 
 from podyard.cli import tpu_hosts
 from podyard.cli.client import Client
+from podyard.cli.listing import Item, lists
+from podyard.cli.names import complete_node
 from podyard.cli.options import client_of, output_option, pairs, target_options
 from podyard.cli.output import emit, say, warn_of
+from podyard.cli.terminal import confirm
 from podyard.cli.tpu_devices import devices
 from podyard.hardware.generations import GENERATIONS
 
@@ -23,6 +26,15 @@ _COLUMNS = {
     "TOPOLOGY": "acceleratorConfig.topology",
     "HOSTS": "hosts",
     "STATE": "state",
+}
+_WIDE = {
+    "AGE": "createTime|age",
+    "VERSION": "runtimeVersion",
+    "CLASS": "usage",
+    "INTERNAL_IP": "internalIp",
+    "EXTERNAL_IP": "externalIp",
+    "HEALTH": "health",
+    "LABELS": "labels|text",
 }
 
 
@@ -69,16 +81,15 @@ def create(node: str, data: str | None, project: str | None, location: str | Non
 
 @tpu.command(name="list")
 @target_options
-@output_option
-def list_nodes(data: str | None, project: str | None, location: str | None, output: str) -> None:
+@lists(_COLUMNS, wide=_WIDE, row=lambda node: _row(node))
+def list_nodes(data: str | None, project: str | None, location: str | None) -> Iterable[Item]:
     """List nodes in all zones. --zone selects one zone."""
     client = client_of(data, project, location)
-    found = list(client.pages(f"{client.zone_path(location or '-')}/nodes", "nodes"))
-    emit([_row(node) for node in found] if output == "table" else found, output, _COLUMNS)
+    return client.pages(f"{client.zone_path(location or '-')}/nodes", "nodes")
 
 
 @tpu.command()
-@click.argument("node")
+@click.argument("node", shell_complete=complete_node)
 @target_options
 @output_option
 def describe(node: str, data: str | None, project: str | None, location: str | None, output: str) -> None:
@@ -90,7 +101,7 @@ def describe(node: str, data: str | None, project: str | None, location: str | N
 
 def _verb(name: str, method: str, suffix: str, text: str) -> click.Command:
     @tpu.command(name=name, help=text)
-    @click.argument("node")
+    @click.argument("node", shell_complete=complete_node)
     @target_options
     @click.option("--async", "asynchronous", is_flag=True, help="Return without waiting for the operation.")
     @click.option("--quiet", "-q", is_flag=True, help="Skip confirmation.")
@@ -106,7 +117,7 @@ def _verb(name: str, method: str, suffix: str, text: str) -> click.Command:
     ) -> None:
         client = client_of(data, project, location)
         if name == "delete" and not quiet:
-            _confirm(f"Delete node {node} in {client.target.location}?")
+            confirm(f"Delete node {node} in {client.target.location}?", "--quiet")
         body: dict[str, Any] | None = {} if method == "POST" else None
         operation = client.call(method, f"{client.zone_path()}/nodes/{quote(node)}{suffix}", body)
         _finish(client, operation, asynchronous, output)
@@ -115,25 +126,13 @@ def _verb(name: str, method: str, suffix: str, text: str) -> click.Command:
     return command
 
 
-def _confirm(question: str) -> None:
-    try:
-        is_wanted = click.confirm(question, err=True)
-    except click.Abort:
-        if sys.stdin.isatty():
-            raise
-        text = "standard input is not a terminal, so the question has no answer: use --quiet to delete without it"
-        raise click.UsageError(text) from None
-    if not is_wanted:
-        raise click.Abort
-
-
 _verb("delete", "DELETE", "", "Delete a node and wait until it is gone.")
 _verb("stop", "POST", ":stop", "Stop a node. Only nodes with one host can be stopped.")
 _verb("start", "POST", ":start", "Start a stopped node.")
 
 
 @tpu.command()
-@click.argument("node")
+@click.argument("node", shell_complete=complete_node)
 @target_options
 @output_option
 def preempt(node: str, data: str | None, project: str | None, location: str | None, output: str) -> None:
@@ -144,7 +143,7 @@ def preempt(node: str, data: str | None, project: str | None, location: str | No
 
 
 @tpu.command(name="schedule-maintenance")
-@click.argument("node")
+@click.argument("node", shell_complete=complete_node)
 @target_options
 @click.option(
     "--start", required=True, metavar="TIME", help="Start of the maintenance window, for example 2030-01-31T09:00:00Z."
@@ -177,7 +176,17 @@ def _finish(client: Client, operation: dict[str, Any], asynchronous: bool, outpu
 
 def _row(node: dict[str, Any]) -> dict[str, Any]:
     parts = node["name"].split("/")
-    return {**node, "id": parts[-1], "zone": parts[3], "hosts": len(node.get("networkEndpoints", ()))}
+    endpoints, scheduling = node.get("networkEndpoints", []), node.get("schedulingConfig", {})
+    first = endpoints[0] if endpoints else {}
+    return {
+        **node,
+        "id": parts[-1],
+        "zone": parts[3],
+        "hosts": len(endpoints),
+        "usage": next((name for name in ("spot", "preemptible", "reserved") if scheduling.get(name)), "on-demand"),
+        "internalIp": first.get("ipAddress"),
+        "externalIp": first.get("accessConfig", {}).get("externalIp"),
+    }
 
 
 def _wire_type(text: str | None) -> str:

@@ -9,7 +9,7 @@ import sys
 import click
 
 from podyard.base.errors import failed_precondition
-from podyard.cli import output
+from podyard.cli import output, tables
 
 SECONDS_MAX = 120.0
 
@@ -37,7 +37,7 @@ def devices(accelerator_type: str, python: str) -> int:
         raise failed_precondition(
             f"{python} did not run the test: {(done.stderr or 'it printed nothing').splitlines()[-1]}"
         )
-    click.echo(output.table(("PART", "STATE", "FOUND"), rows))
+    click.echo(tables.table(("PART", "STATE", "FOUND"), rows))
     for line in done.stderr.splitlines():
         if line.startswith("podyard: "):
             output.say(line)

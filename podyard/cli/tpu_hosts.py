@@ -13,7 +13,7 @@ import shlex
 import signal
 import stat
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
@@ -21,9 +21,13 @@ from urllib.parse import quote
 import click
 
 from podyard.base.errors import Code, PodyardError
+from podyard.base.files import read_json
 from podyard.cli.client import Client
+from podyard.cli.listing import Item, lists
+from podyard.cli.names import complete_node
 from podyard.cli.options import client_of, output_option, settings_of, target_options
-from podyard.cli.output import emit, progress
+from podyard.cli.output import emit
+from podyard.cli.terminal import progress
 from podyard.domain.host import SSH_KEYS, host_name, with_ssh_key
 
 if TYPE_CHECKING:
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+SSH_PORT_VARIABLE = "PODYARD_SSH_PORT"  # `podyard env` says it where `podyard connect` has hosts
 HOST_SECONDS_MAX = 30.0  # a host is up within a second or two; a machine that is busy may take its time
 SOFTWARE_SECONDS_MAX = 1900.0  # more than the making of an environment may take
 CONNECT_SECONDS_MAX = 20.0
@@ -45,28 +50,29 @@ _HOST_COLUMNS = {
     "WORKER": "worker",
     "STATE": "state",
     "ADDRESS": "address",
-    "PORTS": "ports",
+    "PORTS": "ports|text",
     "INTERNAL_IP": "internalIp",
     "STARTUP": "scripts.startup-script.state",
-    "PROBLEM": "problem",
-    "SOFTWARE": "software",
+    "PROBLEM": "problem|text",
+    "SOFTWARE": "software|text",
     "ISOLATION": "isolation",
 }
 _worker_option = click.option("--worker", default="0", show_default=True, help="Index of the worker, or all.")
 
 
 @click.command()
-@click.argument("node")
+@click.argument("node", shell_complete=complete_node)
 @target_options
-@output_option
-def hosts(node: str, data: str | None, project: str | None, location: str | None, output: str) -> None:
+@lists(_HOST_COLUMNS)
+def hosts(node: str, data: str | None, project: str | None, location: str | None) -> Iterable[Item]:
     """List the hosts of a node without starting them."""
     client = client_of(data, project, location)
-    emit(client.call("GET", f"{_node_path(client, node)}/hosts")["hosts"], output, _HOST_COLUMNS)
+    found: list[Item] = client.call("GET", f"{_node_path(client, node)}/hosts")["hosts"]
+    return found
 
 
 @click.command()
-@click.argument("node")
+@click.argument("node", shell_complete=complete_node)
 @target_options
 @_worker_option
 @click.option("--address", is_flag=True, help="Start the host, and also print the address of its metadata server.")
@@ -90,7 +96,7 @@ def env(
 
 
 @click.command()
-@click.argument("node")
+@click.argument("node", shell_complete=complete_node)
 @target_options
 @_worker_option
 @click.option("--command", help="Command to run instead of a shell.")
@@ -104,7 +110,7 @@ def ssh(
 
 
 @click.command(name="exec", context_settings={"ignore_unknown_options": True})
-@click.argument("node")
+@click.argument("node", shell_complete=complete_node)
 @click.argument("command", nargs=-1, required=True)
 @target_options
 @_worker_option
@@ -150,7 +156,7 @@ def scp(
 
 
 @click.command(name="ssh-config")
-@click.argument("node")
+@click.argument("node", shell_complete=complete_node)
 @target_options
 @click.option("--worker", default="all", show_default=True, help="Index of the worker, or all.")
 def ssh_config(node: str, data: str | None, project: str | None, location: str | None, worker: str) -> None:
@@ -180,7 +186,9 @@ class _Login:
     def __init__(self, client: Client, node: str, data: str | None) -> None:
         self._client = client
         self._node = node
-        self.key_path = settings_of(data).data / "ssh" / KEY_FILE
+        settings = settings_of(data)
+        self._state_path = settings.state_path
+        self.key_path = settings.data / "ssh" / KEY_FILE
 
     def prepare(self, worker: str) -> list[dict[str, Any]]:
         """The hosts, running, with our key among those that may log in."""
@@ -215,14 +223,20 @@ class _Login:
         except (asyncssh.Error, OSError) as error:
             raise PodyardError(Code.UNAVAILABLE, f"ssh to {self._node}: {error}") from None
 
+    def _place(self, host: dict[str, Any]) -> tuple[str, int]:
+        """Where the host answers from here: with `podyard connect` at its external address."""
+        ssh_port = os.environ.get(SSH_PORT_VARIABLE) or read_json(self._state_path).get("sshPort")
+        if ssh_port is not None:
+            return host["externalIp"], int(ssh_port)
+        return host["address"], host["ports"]["ssh"]
+
     @contextlib.asynccontextmanager
     async def _connection(self, host: dict[str, Any]) -> Any:
         import asyncssh
 
         known: tuple[list[asyncssh.SSHKey], ...] = ([asyncssh.import_public_key(host["sshHostKey"])], [], [])
         async with asyncssh.connect(
-            host["address"],
-            host["ports"]["ssh"],
+            *self._place(host),
             username=LOGIN_USER,
             client_keys=[str(self.key_path)],
             known_hosts=known,

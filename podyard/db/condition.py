@@ -79,6 +79,10 @@ def explain(error: BaseException, refused: str) -> BaseException:
     return failure
 
 
+def busy() -> PodyardError:
+    return PodyardError(Code.UNAVAILABLE, "the database is busy; try again")
+
+
 def _damage(path: Path, how: str) -> PodyardError:
     how = " ".join(how.split())
     return PodyardError(Code.FAILED_PRECONDITION, f"the database {path} is damaged ({how}): {_DAMAGED_SHORT}")

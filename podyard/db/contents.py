@@ -21,3 +21,8 @@ def digests_in_use(uow: UnitOfWork, digests: Sequence[str]) -> set[str]:
         for column in _NAMED_BY
         for row in uow.all(select(column.label("digest")).where(column.in_(digests)).distinct())
     }
+
+
+def all_in_use(uow: UnitOfWork) -> set[str]:
+    """Every digest that a row names."""
+    return {row["digest"] for column in _NAMED_BY for row in uow.all(select(column.label("digest")).distinct())}

@@ -10,7 +10,7 @@ from sqlalchemy import bindparam, delete, func, or_, select, update
 
 from podyard.base.clock import RealTime
 from podyard.db.records import columns
-from podyard.db.tables_access import api_keys, invitations, service_account_keys, tokens
+from podyard.db.tables_access import api_keys, invitations, service_account_keys, sign_in_links, tokens
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.credential import LAST_USE_SECONDS, ApiKey, Bearer, Invitation, ServiceAccountKey, Token
 
@@ -61,6 +61,18 @@ def revoke_attempt(uow: UnitOfWork, attempt_id: str) -> None:
     """Ends the tokens of an attempt."""
     query = update(tokens).where(tokens.c.attempt_id == attempt_id, tokens.c.revoked.is_(None))
     uow.execute(query.values(revoked=uow.real_now))
+
+
+def revoke_agent(uow: UnitOfWork, agent_id: str) -> None:
+    """Ends all tokens of an agent."""
+    query = update(tokens).where(tokens.c.agent_id == agent_id, tokens.c.revoked.is_(None))
+    uow.execute(query.values(revoked=uow.real_now))
+
+
+def expire_agent(uow: UnitOfWork, agent_id: str, at: RealTime) -> None:
+    """Lets the tokens that an agent has now expire at a moment, unless they do so before."""
+    query = update(tokens).where(tokens.c.agent_id == agent_id, or_(tokens.c.expires.is_(None), tokens.c.expires > at))
+    uow.execute(query.values(expires=at))
 
 
 def store_key(uow: UnitOfWork, key: ServiceAccountKey) -> None:
@@ -198,6 +210,20 @@ def forget_invitations(uow: UnitOfWork, project: str, before: RealTime) -> None:
     table = invitations
     ended = or_(table.c.expires <= before, table.c.revoked <= before, table.c.accepted <= before)
     uow.execute(delete(table).where(table.c.project == project, ended))
+
+
+def store_sign_in_link(uow: UnitOfWork, code_hash: str, sealed_token: str, expires: RealTime) -> None:
+    """Also deletes those that have expired."""
+    uow.execute(delete(sign_in_links).where(sign_in_links.c.expires <= uow.real_now))
+    uow.insert(sign_in_links, {"code_hash": code_hash, "token": sealed_token, "expires": expires})
+
+
+def take_sign_in_link(uow: UnitOfWork, code_hash: str) -> str | None:
+    """The sealed token of a link, which is good no more; None: it is unknown, used or expired."""
+    table = sign_in_links
+    row = uow.first(select(table).where(table.c.code_hash == code_hash).with_for_update())
+    uow.execute(delete(table).where(table.c.code_hash == code_hash))
+    return None if row is None or row["expires"] <= uow.real_now else str(row["token"])
 
 
 def _token(row: Mapping[str, Any]) -> Token:

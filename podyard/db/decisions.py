@@ -48,7 +48,7 @@ def decisions(uow: UnitOfWork) -> list[Decision]:
     - end of an operation, a job, or a queued resource with an error: the number of its google.rpc.Code;
     - end of an attempt or exit of a replica: the outcome, such as PREEMPTED (`-`: none).
 
-    Labels that change are no decision: the lines of such events are left out.
+    Labels that change and agents that register are no decisions: the lines of such events are left out.
 
     These columns are read as they stand now, so a list made in the middle of a run may lack outcomes. Texts, amounts,
     secrets and real times are not read.
@@ -62,7 +62,7 @@ def decisions(uow: UnitOfWork) -> list[Decision]:
             " ".join([f"{row.from_state}>{row.to_state} by {row.actor}", *names.details(row)]),
         )
         for row in state_changes.after(uow, 0)
-        if row.event != "relabel"
+        if row.event != "relabel" and row.machine != "agent"
     ]
 
 

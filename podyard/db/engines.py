@@ -5,10 +5,19 @@ from __future__ import annotations
 import sqlite3
 
 from sqlalchemy import Engine, create_engine, event
+from sqlalchemy.engine import make_url
 
 CONNECT_SECONDS_MAX = 5  # to PostgreSQL: a client that waits longer is better told to come back
 SILENT_PEER_MILLISECONDS_MAX = 10_000  # until a connection whose other end has vanished is given up
 SQLITE_BUSY_MILLISECONDS = 10_000  # only checkpoints and foreign tools contend: our writers queue at the file lock
+
+
+def writer_and_reader(url: str) -> tuple[Engine, Engine]:
+    """The engines of units of work that write, and of reads that see one snapshot and cannot write."""
+    if make_url(url).get_backend_name() == "sqlite":
+        return sqlite_engine(url, read_only=False), sqlite_engine(url, read_only=True)
+    engine = postgresql_engine(url)
+    return engine, engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
 
 
 def postgresql_engine(url: str) -> Engine:

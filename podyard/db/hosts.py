@@ -56,6 +56,11 @@ def live(uow: UnitOfWork, agent_id: str | None) -> list[HostRecord]:
     return [_record(row) for row in found]
 
 
+def live_elsewhere(uow: UnitOfWork, agent_id: str) -> list[HostRecord]:
+    """The live hosts of all agents but one, by node and index."""
+    return [_record(row) for row in uow.all(_LIVE.where(hosts.c.agent_id != agent_id))]
+
+
 def list_all(uow: UnitOfWork) -> list[HostRecord]:
     """By node and index."""
     return [_record(row) for row in uow.all(_ALL)]

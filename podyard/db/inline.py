@@ -40,6 +40,7 @@ class InlineDatabase(Database):
         self.leases = leases or Leases()
         self.is_sqlite = True
         self._real_clock = real_clock
+        self._now = lambda _connection: real_clock.now()
         self._streams = streams or Streams()
         self._writer = None
         self.engine = create_engine(

@@ -61,7 +61,7 @@ def last_step(uow: UnitOfWork, job_key: str, attempt: int) -> int | None:
     return step
 
 
-def reported_until_now(uow: UnitOfWork, job_key: str, attempt: int) -> tuple[int | None, float]:
+def sum_until_now(uow: UnitOfWork, job_key: str, attempt: int) -> tuple[int | None, float]:
     """The last step that an attempt has reported, and the modelled time of all that it has."""
     found = uow.first(_UNTIL_NOW, {"job_key": job_key, "attempt": attempt})
     assert found is not None
@@ -187,3 +187,9 @@ def _committed_rows(uow: UnitOfWork, job_key: str, table: Table, before_first: i
         piece = and_(table.c.attempt == attempt, table.c.step >= first - before_first)
         pieces.append(piece if last is None else and_(piece, table.c.step <= last))
     return and_(table.c.job_key == job_key, or_(false(), *pieces))
+
+
+def all_checkpoints(uow: UnitOfWork) -> set[tuple[str, str]]:
+    """(job, name) of every checkpoint."""
+    query = select(checkpoints.c.job_key, checkpoints.c.name)
+    return {(row["job_key"], row["name"]) for row in uow.all(query)}

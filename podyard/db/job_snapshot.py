@@ -46,14 +46,22 @@ def load(uow: UnitOfWork, shares: Mapping[str, float]) -> JobSnapshot:
     """Places are read only if a decision goes by them: a job waits for nothing else, or one may change its size."""
     rows = uow.all(_ACTIVE)
     if not any(map(_needs_places, rows)):
-        return JobSnapshot(tuple(_active(row, {}, uow.now) for row in rows), {}, shares)
+        return JobSnapshot(tuple(_active(row, {}, uow.now) for row in rows), shares=shares)
     places: dict[str, dict[str, int]] = {}
     used: dict[str, int] = {}
     for row in uow.all(_PLACES):
         places.setdefault(row["attempt_id"], {})[row["agent_id"]] = row["replicas"]
         used[row["agent_id"]] = used.get(row["agent_id"], 0) + row["replicas"]
-    free = {agent.agent_id: agent.replicas_max - used.get(agent.agent_id, 0) for agent in agents.list_living(uow)}
-    return JobSnapshot(tuple(_active(row, places, uow.now) for row in rows), free, shares)
+    living = agents.list_living(uow)
+    free = {agent.agent_id: agent.replicas_max - used.get(agent.agent_id, 0) for agent in living}
+    draining = frozenset(agent.agent_id for agent in living if not agent.takes_work)
+    return JobSnapshot(
+        jobs=tuple(_active(row, places, uow.now) for row in rows),
+        free={agent_id: min(0, count) if agent_id in draining else count for agent_id, count in free.items()},
+        companies={agent.agent_id: agent.company for agent in living},
+        draining=draining,
+        shares=shares,
+    )
 
 
 def _needs_places(row: Mapping[str, Any]) -> bool:

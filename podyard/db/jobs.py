@@ -11,12 +11,14 @@ from podyard.db.tables_compute import nodes
 from podyard.db.tables_jobs import jobs
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.job import (
+    ACTIVE_JOB_STATES,
     ENDED_JOB_STATES,
     WAITING_JOB_STATES,
     Job,
     JobSpec,
     JobState,
 )
+from podyard.domain.node import node_name
 
 _ALL = select(jobs).order_by(jobs.c.job_key)
 _BY_KEY = select(jobs).where(jobs.c.job_key == bindparam("key"))
@@ -55,6 +57,12 @@ def of_project(uow: UnitOfWork, project: str, zone: str | None) -> list[Job]:
     if zone is not None:
         query = query.where(jobs.c.zone == zone)
     return [to_job(row) for row in uow.all(query.order_by(jobs.c.created.desc(), jobs.c.job_key))]
+
+
+def active(uow: UnitOfWork, project: str, most: int) -> list[Job]:
+    """Those of a project that have not ended, the newest first."""
+    query = select(jobs).where(jobs.c.project == project, jobs.c.state.in_(ACTIVE_JOB_STATES))
+    return [to_job(row) for row in uow.all(query.order_by(jobs.c.created.desc(), jobs.c.job_key).limit(most))]
 
 
 def on_node(uow: UnitOfWork, node_key: str, limit: int | None = None) -> list[Job]:
@@ -99,6 +107,15 @@ def list_waiting_with_node(uow: UnitOfWork, project: str) -> list[Job]:
 
 def list_with_own_node(uow: UnitOfWork, project: str) -> list[Job]:
     return [to_job(row) for row in uow.all(_WITH_OWN_NODE, {"project": project})]
+
+
+def running_by_node(uow: UnitOfWork, project: str) -> dict[str, str]:
+    """The id of the job that runs on each node of the project, by the node's full name."""
+    running = [state for state in JobState if state not in ENDED_JOB_STATES and state not in WAITING_JOB_STATES]
+    query = select(jobs.c.zone, jobs.c.node_id, jobs.c.job_id).where(
+        jobs.c.project == project, jobs.c.state.in_(running)
+    )
+    return {node_name(project, row["zone"], row["node_id"]): row["job_id"] for row in uow.all(query)}
 
 
 def state_counts(uow: UnitOfWork, project: str) -> dict[str, int]:

@@ -43,8 +43,9 @@ _BY_KEY = select(nodes).where(nodes.c.node_key == bindparam("key"))
 _AS_PLANNED = _BY_KEY.where(nodes.c.version == bindparam("seen")).with_for_update()
 _READY = select(nodes).where(nodes.c.state == NodeState.READY).order_by(nodes.c.live_name)
 _KINDS = _LIVE.with_only_columns(
-    nodes.c.node_key, nodes.c.project, nodes.c.zone, nodes.c.node_id, nodes.c.accelerator_type, nodes.c.topology
-)
+    nodes.c.node_key, nodes.c.project, nodes.c.zone, nodes.c.node_id, nodes.c.accelerator_type, nodes.c.topology,
+    nodes.c.created_by,
+)  # fmt: skip
 _LAST_ADDRESS = (
     select(nodes.c.first_address, nodes.c.host_count)
     .where(nodes.c.first_address > 0)  # 0: it has none yet
@@ -158,10 +159,14 @@ def state_counts(uow: UnitOfWork, project: str) -> dict[str, int]:
     return {row["state"]: row["nodes"] for row in uow.all(query.group_by(nodes.c.state).order_by(nodes.c.state))}
 
 
-def kinds(uow: UnitOfWork) -> dict[str, tuple[tuple[str, str, str], AcceleratorType]]:
-    """((project, zone, id), type) of every live node, by key."""
+def kinds(uow: UnitOfWork) -> dict[str, tuple[tuple[str, str, str], AcceleratorType, str]]:
+    """((project, zone, id), type, who created it) of every live node, by key."""
     return {
-        row.node_key: ((row.project, row.zone, row.node_id), kind_of(row.accelerator_type, row.topology))
+        row.node_key: (
+            (row.project, row.zone, row.node_id),
+            kind_of(row.accelerator_type, row.topology),
+            row.created_by,
+        )
         for row in uow.execute(_KINDS)
     }
 
@@ -179,13 +184,15 @@ def withdraw_notice(uow: UnitOfWork, project: str, reclaim_at: PlatformTime) -> 
     uow.execute(told.values(reclaim_at=None))
 
 
-def addresses(uow: UnitOfWork, most: int) -> list[tuple[str, int, int]]:
-    """(key, number of the first address, number of hosts) of the READY nodes that have addresses, in their order."""
-    return [(row.node_key, row.first_address, row.host_count) for row in uow.execute(_ADDRESSES, {"most": most})]
+def addresses(uow: UnitOfWork, most: int) -> list[tuple[str, str, int, int]]:
+    """(key, project, number of the first address, number of hosts) of the READY nodes that have addresses, in their
+    order."""
+    found = uow.execute(_ADDRESSES, {"most": most})
+    return [(row.node_key, row.project, row.first_address, row.host_count) for row in found]
 
 
 _ADDRESSES = (
-    select(nodes.c.node_key, nodes.c.first_address, nodes.c.host_count)
+    select(nodes.c.node_key, nodes.c.project, nodes.c.first_address, nodes.c.host_count)
     .where(nodes.c.state == NodeState.READY, nodes.c.first_address > 0)
     .order_by(nodes.c.first_address)
     .limit(bindparam("most"))

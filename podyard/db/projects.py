@@ -41,12 +41,24 @@ def set_compute_metadata(uow: UnitOfWork, project: str, metadata: Mapping[str, s
     uow.update(projects, {"project": project}, {"compute_metadata": dict(metadata)})
 
 
+def set_chips_max(uow: UnitOfWork, project: str, chips_max: int | None) -> None:
+    uow.update(projects, {"project": project}, {"chips_max": chips_max})
+
+
 def roles_of(uow: UnitOfWork, email: str) -> dict[str, frozenset[str]]:
     """The roles of an email, by project (`*`: every one)."""
     roles: dict[str, frozenset[str]] = {}
     for row in uow.all(_ROLES_OF, {"email": email}):
         roles[row["project"]] = roles.get(row["project"], frozenset()) | {row["role"]}
     return roles
+
+
+def owners(uow: UnitOfWork) -> dict[str, frozenset[str]]:
+    """The emails with role owner, by project that has any. The platform's owner is in none."""
+    found: dict[str, frozenset[str]] = {}
+    for row in uow.all(select(role_bindings).where(role_bindings.c.role == "owner", role_bindings.c.project != "*")):
+        found[row["project"]] = found.get(row["project"], frozenset()) | {row["email"]}
+    return found
 
 
 def bind(uow: UnitOfWork, email: str, project: str, role: str) -> None:

@@ -35,6 +35,12 @@ def holdings(uow: UnitOfWork, project: str, usage_class: UsageClass) -> Iterator
             yield row.zone, kind_of(node["spec"]["accelerator_type"], node["spec"]["topology"]), 1
 
 
+def chips_held(uow: UnitOfWork, project: str) -> int:
+    """The chips of everything that counts, in all zones and usage classes."""
+    held = (found for usage_class in UsageClass for found in holdings(uow, project, usage_class))
+    return sum(kind.chip_count * count for _, kind, count in held)
+
+
 def node_counts_kept(uow: UnitOfWork) -> dict[NodeKind, int]:
     """The counts of live nodes that are kept, those of queued resources aside."""
     return {

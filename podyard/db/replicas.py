@@ -14,8 +14,10 @@ from podyard.domain.replica import LIVE_REPLICA_STATES, AttemptUse, Desired, Rep
 _IS_LIVE = replicas.c.state.in_(LIVE_REPLICA_STATES)
 _BY_ID = select(replicas).where(replicas.c.replica_id == bindparam("id"))
 _OF_ATTEMPT = select(replicas).where(replicas.c.attempt_id == bindparam("id")).order_by(replicas.c.rank)
+_OF_JOB = select(replicas).where(replicas.c.job_key == bindparam("key")).order_by(replicas.c.rank)
 _LIVE = select(replicas).where(_IS_LIVE).order_by(replicas.c.replica_id)
 _LIVE_ON = _LIVE.where(replicas.c.agent_id == bindparam("id"))
+_COUNTS = select(replicas.c.agent_id, func.count().label("replicas")).where(_IS_LIVE).group_by(replicas.c.agent_id)
 _ON_NODE = (
     select(replicas.c.replica_id)
     .join(jobs, jobs.c.job_key == replicas.c.job_key)
@@ -49,10 +51,20 @@ def of_attempt(uow: UnitOfWork, attempt_id: str) -> list[Replica]:
     return [to_replica(row) for row in uow.all(_OF_ATTEMPT, {"id": attempt_id})]
 
 
+def of_job(uow: UnitOfWork, job_key: str) -> list[Replica]:
+    """Those of all attempts, by rank."""
+    return [to_replica(row) for row in uow.all(_OF_JOB, {"key": job_key})]
+
+
 def list_live(uow: UnitOfWork, agent_id: str | None = None) -> list[Replica]:
     """Those whose processes may be on their chips, of one agent or (None) of all, by id."""
     rows = uow.all(_LIVE) if agent_id is None else uow.all(_LIVE_ON, {"id": agent_id})
     return [to_replica(row) for row in rows]
+
+
+def live_counts(uow: UnitOfWork) -> dict[str, int]:
+    """The number of live replicas by agent."""
+    return {row["agent_id"]: row["replicas"] for row in uow.all(_COUNTS)}
 
 
 def is_any_on(uow: UnitOfWork, node_key: str) -> bool:

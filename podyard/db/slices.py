@@ -5,15 +5,29 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import bindparam, delete, select
+from sqlalchemy import bindparam, delete, insert, select
 
-from podyard.db.tables_compute import slices
+from podyard.base.clock import PlatformTime
+from podyard.db.tables_compute import nodes, past_slices, slices
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.slice import PlacedSlice, chips_from_text, chips_text
+from podyard.domain.node import UsageClass
+from podyard.domain.slice import PastSlice, PlacedSlice, chips_from_text, chips_text
+from podyard.hardware.accelerator_types import kind_of
 
 _OF_NODE = select(slices).where(slices.c.node_key == bindparam("key"))
 _ALL = select(slices).order_by(slices.c.slice_id)
 _ID_OF = select(slices.c.slice_id).where(slices.c.node_key == bindparam("key"))
+_KEEP = insert(past_slices).from_select(
+    ["slice_id", "node_key", "pod_id", "chips", "placed", "released"],
+    select(
+        slices.c.slice_id,
+        slices.c.node_key,
+        slices.c.pod_id,
+        slices.c.chips,
+        slices.c.created,
+        bindparam("now", type_=past_slices.c.released.type),
+    ).where(slices.c.node_key == bindparam("key")),
+)
 _RELEASE = delete(slices).where(slices.c.node_key == bindparam("key"))
 
 
@@ -46,7 +60,31 @@ def ids_of(uow: UnitOfWork, node_keys: Sequence[str]) -> dict[str, str]:
 
 
 def release(uow: UnitOfWork, node_key: str) -> None:
+    uow.execute(_KEEP, {"key": node_key, "now": uow.now})
     uow.execute(_RELEASE, {"key": node_key})
+
+
+def list_past(uow: UnitOfWork, pod_id: str, at: PlatformTime) -> list[PastSlice]:
+    """Slices of a pod that were there at a moment, and have been given back since, by id."""
+    there = (past_slices.c.pod_id == pod_id, past_slices.c.placed <= at, past_slices.c.released > at)
+    of_nodes = past_slices.join(nodes, nodes.c.node_key == past_slices.c.node_key)
+    query = select(
+        past_slices, nodes.c.project, nodes.c.zone, nodes.c.node_id, nodes.c.created_by, nodes.c.accelerator_type,
+        nodes.c.topology, nodes.c.usage_class,
+    ).select_from(of_nodes).where(*there).order_by(past_slices.c.slice_id)  # fmt: skip
+    return [
+        PastSlice(
+            slice_id=row["slice_id"],
+            place=(row["project"], row["zone"], row["node_id"]),
+            created_by=row["created_by"],
+            kind=kind_of(row["accelerator_type"], row["topology"]),
+            usage_class=UsageClass(row["usage_class"]),
+            chips=chips_from_text(row["chips"]),
+            placed=row["placed"],
+            released=row["released"],
+        )
+        for row in uow.all(query)
+    ]
 
 
 def _record(row: Mapping[str, Any]) -> PlacedSlice:

@@ -19,6 +19,12 @@ _OF_PROJECT = (
     .order_by(_C.seq)
     .limit(bindparam("most"))
 )
+_OF_PROJECT_BEFORE = (
+    select(state_changes)
+    .where(_C.project == bindparam("project"), _C.seq < bindparam("before"))
+    .order_by(_C.seq.desc())
+    .limit(bindparam("most"))
+)
 _ENTERED = (
     select(_C.resource_key, _C.to_state, _C.at)
     .where(_C.resource_key.in_(bindparam("keys", expanding=True)))
@@ -26,6 +32,9 @@ _ENTERED = (
 )
 _NEWEST = (
     select(state_changes).where(_C.resource_key == bindparam("key")).order_by(_C.seq.desc()).limit(bindparam("most"))
+)
+_NEWEST_OF_PROJECT = (
+    select(state_changes).where(_C.project == bindparam("project")).order_by(_C.seq.desc()).limit(bindparam("most"))
 )
 _STATE_AT = (
     select(_C.to_state)
@@ -48,6 +57,12 @@ def of_project(uow: UnitOfWork, project: str, after_seq: int, limit: int) -> lis
     return [StateChange(**row) for row in rows]
 
 
+def of_project_before(uow: UnitOfWork, project: str, before_seq: int, limit: int) -> list[StateChange]:
+    """Those of a project before this number, the newest first."""
+    rows = uow.all(_OF_PROJECT_BEFORE, {"project": project, "before": before_seq, "most": limit})
+    return [StateChange(**row) for row in rows]
+
+
 def states_entered(uow: UnitOfWork, resource_keys: Sequence[str]) -> list[tuple[str, str, PlatformTime]]:
     """(resource, state, when it was entered) of these, resource by resource, in their order."""
     rows = uow.execute(_ENTERED, {"keys": list(resource_keys)})
@@ -57,6 +72,11 @@ def states_entered(uow: UnitOfWork, resource_keys: Sequence[str]) -> list[tuple[
 def newest(uow: UnitOfWork, resource_key: str, most: int) -> list[StateChange]:
     """Of one resource, the newest first."""
     return [StateChange(**row) for row in uow.all(_NEWEST, {"key": resource_key, "most": most})]
+
+
+def newest_of_project(uow: UnitOfWork, project: str, most: int) -> list[StateChange]:
+    """The newest first."""
+    return [StateChange(**row) for row in uow.all(_NEWEST_OF_PROJECT, {"project": project, "most": most})]
 
 
 def state_at(uow: UnitOfWork, resource_key: str, then: PlatformTime) -> str | None:

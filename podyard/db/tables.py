@@ -35,6 +35,7 @@ yard = Table(
     Column("id", Integer, primary_key=True),  # always 1
     Column("secret", String(64), nullable=False),  # the hosts' ssh keys are derived from it
     Column("address_base", Integer, nullable=False),  # number of the first host's address (domain/host.py)
+    Column("folders_id", String(64)),  # what the file yard.id of its folders says, once an API has written it
 )
 
 state_changes = Table(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Index, String, Table, Text
+from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, String, Table, Text
 
 from podyard.db.tables import metadata
-from podyard.db.types import Json, PlatformTimeColumn, RealTimeColumn
+from podyard.db.types import Counter, Json, PlatformTimeColumn, RealTimeColumn
 
 projects = Table(
     "projects",
@@ -17,6 +17,16 @@ projects = Table(
     Column(
         "compute_metadata", Json, nullable=False, default=dict
     ),  # commonInstanceMetadata of Compute Engine's project
+    Column("chips_max", BigInteger),  # null: no limit but the fleet's
+)
+
+# Links that sign a browser in, each once and for a minute.
+sign_in_links = Table(
+    "sign_in_links",
+    metadata,
+    Column("code_hash", String(64), primary_key=True),
+    Column("token", Text, nullable=False),  # sealed
+    Column("expires", RealTimeColumn, nullable=False),
 )
 
 tokens = Table(
@@ -97,6 +107,22 @@ unserved_calls = Table(
     Column("calls", BigInteger, nullable=False),
     Column("last", RealTimeColumn, nullable=False),
     Index("ix_unserved_calls_last", "last"),
+)
+
+audit_log = Table(
+    "audit_log",
+    metadata,
+    Column("seq", Counter, primary_key=True, autoincrement=True),
+    Column("at", RealTimeColumn, nullable=False),
+    Column("actor", String(256), nullable=False),  # "": no credential was accepted
+    Column("address", String(64), nullable=False),
+    Column("by_door", Boolean, nullable=False),
+    Column("method", String(16), nullable=False),
+    Column("path", Text, nullable=False),  # without its query
+    Column("status", Integer, nullable=False),
+    Column("request_id", String(64), nullable=False),
+    Index("ix_audit_log_at", "at"),
+    Index("ix_audit_log_actor", "actor", "seq"),
 )
 
 request_ids = Table(

@@ -247,7 +247,7 @@ budgets = Table(
     Column("thresholds", Json, nullable=False),  # shares of the amount, as decimal numbers in texts
     Column("forecasts", Json, nullable=False),  # the same, of what the period is expected to cost
     Column("actions", Json, nullable=False),
-    Column("secret", String(64), nullable=False),  # signs what is sent to the owner's own address
+    Column("secret", Text, nullable=False),  # sealed; signs what is sent to the owner's own address
     Column("created", PlatformTimeColumn, nullable=False),
     Column("looked_seq", BigInteger, nullable=False),  # the last change of the project that it has taken into account
     Column("reached_at", PlatformTimeColumn),  # when the amount is used up in this period, as far as is known
@@ -282,7 +282,7 @@ webhooks = Table(
     Column("project", String(64), nullable=False),
     Column("url", Text, nullable=False),
     Column("body", Text, nullable=False),
-    Column("secret", String(64), nullable=False),
+    Column("secret", Text, nullable=False),  # sealed
     Column("tries", Integer, nullable=False),
     Column("fence", BigInteger, nullable=False),  # of the try that may write its result
     Column("next_try", RealTimeColumn),  # null: nothing more is to be done

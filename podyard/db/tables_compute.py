@@ -13,12 +13,14 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    text,
 )
 
 from podyard.db.tables import metadata
 from podyard.db.types import Json, PlatformTimeColumn, RealTimeColumn
 from podyard.domain.host_record import HOST
 
+_LIVES = text("live_name IS NOT NULL")
 nodes = Table(
     "nodes",
     metadata,
@@ -62,6 +64,9 @@ nodes = Table(
     Index("ix_nodes_queued_resource", "queued_resource_key"),
     Index("ix_nodes_state", "state"),
     Index("ix_nodes_first_address", "first_address"),
+    # Of the lists in the console: the order by name, and what there is of each state, zone and type.
+    Index("ix_nodes_name", "project", "node_id", "node_key", sqlite_where=_LIVES, postgresql_where=_LIVES),
+    Index("ix_nodes_kinds", "project", "state", "zone", "accelerator_type", "topology", "usage_class"),
 )
 
 # How many live nodes there are of each kind, those of queued resources aside: quotas read it, so that a creation costs
@@ -90,6 +95,20 @@ slices = Table(
     Column("chips", Text, nullable=False),  # bit set of the pod's chips, hexadecimal
     Column("created", PlatformTimeColumn, nullable=False),
     Index("ix_slices_zone", "zone"),
+)
+
+# Slices that were given back, for the maps of the past day; pruned (podyard.loop.retention).
+past_slices = Table(
+    "past_slices",
+    metadata,
+    Column("slice_id", String(64), primary_key=True),
+    Column("node_key", String(64), ForeignKey("nodes.node_key"), nullable=False),
+    Column("pod_id", String(64), nullable=False),
+    Column("chips", Text, nullable=False),
+    Column("placed", PlatformTimeColumn, nullable=False),
+    Column("released", PlatformTimeColumn, nullable=False),
+    Index("ix_past_slices_pod", "pod_id", "released"),
+    Index("ix_past_slices_released", "released"),
 )
 
 hosts = Table(
@@ -159,4 +178,30 @@ agents = Table(
     Column("fence", BigInteger, nullable=False),
     Column("registered", RealTimeColumn, nullable=False),
     Column("seen", RealTimeColumn, nullable=False),
+    # An API of an earlier release writes none of these.
+    Column("state", String(16), nullable=False, server_default="READY"),
+    Column("version", Integer, nullable=False, server_default="1"),
+    Column("release", String(64), nullable=False, server_default=""),
+    Column("host_name", String(256), nullable=False, server_default=""),
+    Column("place", String(64), nullable=False, server_default=""),
+    Column("cores", Integer, nullable=False, server_default="0"),
+    Column("memory_bytes", BigInteger, nullable=False, server_default="0"),
+    Column("kernels", String(256), nullable=False, server_default=""),
+    Column("runtimes", Json, nullable=False, server_default="[]"),
+    Column("labels", Json, nullable=False, server_default="{}"),
+    Column("clock_offset_millis", BigInteger, nullable=False, server_default="0"),
+    Column("joined", RealTimeColumn),
+    Column("joined_by", String(256), nullable=False, server_default=""),
+    Column("problem", Text, nullable=False, server_default=""),
+)
+
+join_tokens = Table(
+    "join_tokens",
+    metadata,
+    Column("token_hash", String(64), primary_key=True),  # SHA-256: the token itself is never stored
+    Column("created", RealTimeColumn, nullable=False),
+    Column("created_by", String(256), nullable=False),
+    Column("expires", RealTimeColumn, nullable=False),
+    Column("used", RealTimeColumn),
+    Column("used_by", String(64)),  # the agent that has joined with it
 )

@@ -60,6 +60,8 @@ jobs = Table(
     Index("ix_jobs_state", "state"),
     Index("ix_jobs_node", "node_key"),
     Index("ix_jobs_sweep", "sweep_id"),
+    Index("ix_jobs_created", "project", "created", "job_key"),
+    Index("ix_jobs_facets", "project", "state", "zone", "accelerator_type"),
 )
 
 job_files = Table(

@@ -18,6 +18,7 @@ from podyard.base.ids import row_id
 from podyard.db import tables, tables_billing, tables_compute, tables_jobs, tables_queue
 from podyard.db.records import changed_columns, columns
 from podyard.db.unit_of_work import Stale, UnitOfWork
+from podyard.domain.agent import AGENT, AgentRecord, AgentState
 from podyard.domain.attempt import ATTEMPT, Attempt, AttemptState
 from podyard.domain.host_record import HOST, HostRecord, HostState
 from podyard.domain.job import JOB, Job, JobState
@@ -66,8 +67,10 @@ RESERVATIONS = Stated(
     ("project", "zone", "reservation_id"),
 )
 REPLICAS = Stated(REPLICA, tables_jobs.replicas, tables_jobs.replicas.c.replica_id, ("replica_id",))
+AGENTS = Stated(AGENT, tables_compute.agents, tables_compute.agents.c.agent_id, ("agent_id",))
 # The kind and the states of each type of record.
 _KINDS: Mapping[type[Any], tuple[Stated, type[StrEnum]]] = {
+    AgentRecord: (AGENTS, AgentState),
     Attempt: (ATTEMPTS, AttemptState),
     HostRecord: (HOSTS, HostState),
     Job: (JOBS, JobState),

@@ -41,10 +41,11 @@ from podyard.base.clock import ClockMode, PlatformClock, PlatformTime, RealClock
 from podyard.base.errors import Code, PodyardError
 from podyard.base.rng import Streams
 from podyard.db import state_guard, tables
-from podyard.db.condition import explain
+from podyard.db.condition import busy, explain
 from podyard.db.driver import insert_statement, update_statement
-from podyard.db.engines import SQLITE_BUSY_MILLISECONDS, postgresql_engine, sqlite_engine
+from podyard.db.engines import SQLITE_BUSY_MILLISECONDS, writer_and_reader
 from podyard.db.file_lock import FairFileLock
+from podyard.db.server_time import ServerTime
 from podyard.settings import Leases
 
 T = TypeVar("T")
@@ -210,24 +211,27 @@ class _Rehearsed(Exception):
 class Database:
     """One database, SQLite or PostgreSQL. Thread-safe. `close` ends the writer thread.
 
-    `leases`: what its units of work judge silence by; every process of one Podyard has the same.
+    `leases`: what its units of work judge silence by; every process of one Podyard has the same. `server_time`: units
+    on PostgreSQL go by its server's clock, not by `real_clock`.
     """
 
     def __init__(
-        self, url: str, real_clock: RealClock, streams: Streams | None = None, leases: Leases | None = None
+        self,
+        url: str,
+        real_clock: RealClock,
+        streams: Streams | None = None,
+        leases: Leases | None = None,
+        *,
+        server_time: bool = False,
     ) -> None:
         self.url = url
         self.leases = leases or Leases()
-        self._real_clock = real_clock
         self._streams = streams or Streams()
         self._parsed = make_url(url)
         self.is_sqlite = self._parsed.get_backend_name() == "sqlite"
-        if self.is_sqlite:
-            self.engine = sqlite_engine(url, read_only=False)
-            self._reader = sqlite_engine(url, read_only=True)
-        else:
-            self.engine = postgresql_engine(url)
-            self._reader = self.engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+        by_server = server_time and not self.is_sqlite
+        self._now = ServerTime(real_clock).now if by_server else lambda _connection: real_clock.now()
+        self.engine, self._reader = writer_and_reader(url)
         self._writer = _SqliteWriter(self) if self.is_sqlite else None
         self._peeks = threading.local()
         self._peeking: list[sqlite3.Connection] = []
@@ -342,7 +346,7 @@ class Database:
         via: str = "",
         group: dict[str, PlatformClock] | None = None,
     ) -> UnitOfWork:
-        now = self._real_clock.now()
+        now = self._now(connection)
         return UnitOfWork(connection, now, self._streams, actor, writable, self.leases, via, group)
 
     def _run_postgresql(self, body: Callable[[UnitOfWork], T], actor: str, via: str) -> T:
@@ -360,10 +364,6 @@ class Database:
                 if attempt == UNIT_RETRIES_MAX:
                     raise PodyardError(Code.ABORTED, "the change met other changes too often; try again") from error
         raise AssertionError("unreachable")
-
-
-def busy() -> PodyardError:
-    return PodyardError(Code.UNAVAILABLE, "the database is busy; try again")
 
 
 def _result(future: Future[T]) -> T:

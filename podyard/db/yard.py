@@ -15,11 +15,14 @@ from podyard.domain.host import ADDRESSES
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Yard:
+    """`folders_id`: what its data folders are known by; None before the first API has started."""
+
     secret: str
     address_base: int
+    folders_id: str | None = None
 
 
-_YARD = select(yard.c.secret, yard.c.address_base)
+_YARD = select(yard.c.secret, yard.c.address_base, yard.c.folders_id)
 
 
 def read(uow: UnitOfWork) -> Yard:
@@ -38,3 +41,14 @@ def ensure(uow: UnitOfWork) -> Yard:
         made = insert_with_conflict(yard, uow.connection.dialect).values(id=1, secret=secret_token(), address_base=base)
         uow.execute(made.on_conflict_do_nothing())  # another process may have made it meanwhile
     return read(uow)
+
+
+def folders_id(uow: UnitOfWork) -> str | None:
+    row = uow.first(_YARD)
+    return None if row is None else Yard(**row).folders_id
+
+
+def keep_folders_id(uow: UnitOfWork, folders_id: str | None) -> None:
+    """None: the next API that starts brings its own folders."""
+    ensure(uow)
+    uow.update(yard, {"id": 1}, {"folders_id": folders_id})

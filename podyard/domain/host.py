@@ -34,6 +34,7 @@ SSH_PORT = 22  # what gcloud dials
 SSH_PORT_WITHOUT_ROOT = 8722  # where a host listens for ssh when port 22 of its address cannot be opened
 # Linux answers on all of 127.0.0.0/8, so that each host has an address, and all ports of it, for itself.
 HAS_HOST_ADDRESSES = sys.platform == "linux"
+TUNNEL = "tunnel"  # of a host's ports: where its agent connects the slice with hosts of other agents
 LOOPBACK = "127.0.0.1"
 _FIRST_ADDRESS = int(ipaddress.IPv4Address("127.128.0.0"))
 ADDRESSES = 2**23 - 1  # 127.128.0.0/9 without its last one, the broadcast address of 127.0.0.0/8

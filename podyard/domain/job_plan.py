@@ -30,13 +30,17 @@ class ActiveJob:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class JobSnapshot:
-    """`free`: places for replicas on each agent that lives; below 0 where one has more than it may run.
+    """`free`: places for replicas on each agent that lives; below 0 where one has more than it may run, and 0 on one
+    that is being drained.
 
-    `shares`: the weight of a project among those that want places; 1 where it is not named.
+    `companies`: of each agent the company whose agents may run one gang; "" where it is not named. `draining`: agents
+    that take nothing new. `shares`: the weight of a project among those that want places; 1 where it is not named.
     """
 
     jobs: tuple[ActiveJob, ...] = ()
     free: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    companies: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    draining: frozenset[str] = frozenset()
     shares: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 

@@ -86,6 +86,11 @@ def line_text(stream: str, millis: int, line: str) -> str:
     return f"{STREAMS[stream]}{millis} {line}\n"
 
 
+def text_of(line: LogLine) -> str:
+    """As people keep it: time, [attempt.worker], stream, and what was written."""
+    return f"{line.at.rfc3339()} [{line.attempt}.{line.rank}] {line.stream} {line.line}\n"
+
+
 def lines_of(chunk: LogChunk, data: bytes, first: int) -> Iterator[LogLine]:
     """The lines of a chunk from number `first` on. What a file has lost is left out."""
     pieces = data.split(b"\n")[:-1]

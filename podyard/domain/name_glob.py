@@ -27,7 +27,7 @@ class _Class(NamedTuple):
         return any(low <= character <= high for low, high in self.ranges) is not self.is_negated
 
 
-class _Letter(NamedTuple):
+class _Character(NamedTuple):
     """The character itself. Empty: any but a slash."""
 
     character: str
@@ -36,7 +36,7 @@ class _Letter(NamedTuple):
         return character == self.character if self.character else character != "/"
 
 
-_Token = _Class | _Letter | str
+_Token = _Class | _Character | str
 
 
 def name_matcher(glob: str) -> Callable[[str], bool]:
@@ -95,7 +95,7 @@ def _tokens(glob: str) -> list[_Token]:
             found.append(_class(glob[at + 1 : end]))
             at = end
         else:
-            found.append(_Letter("" if character == "?" else character))
+            found.append(_Character("" if character == "?" else character))
         at += 1
     return found
 
@@ -129,11 +129,11 @@ def _without_braces(glob: str) -> list[str]:
             if depth == 0:
                 break
         else:
-            raise _unclosed(glob)
+            raise _brace_error(glob)
         pieces = [one[first + 1 : last] for first, last in itertools.pairwise(marks)]
         left += [f"{one[:begin]}{piece}{one[marks[-1] + 1 :]}" for piece in pieces]
     return found
 
 
-def _unclosed(glob: str) -> PodyardError:
+def _brace_error(glob: str) -> PodyardError:
     return invalid(f"matchGlob {glob[:80]!r} has a brace that is not closed", "matchGlob")

@@ -15,7 +15,7 @@ _VIEW = frozenset(
         "tpu.runtimeversions.get", "tpu.tensorflowversions.list", "tpu.tensorflowversions.get", "podyard.jobs.list",
         "podyard.jobs.get", "podyard.pods.get", "podyard.projects.get",
         "tpu.queuedresources.list", "tpu.queuedresources.get", "tpu.reservations.list",
-        "compute.projects.get",
+        "compute.projects.get", "podyard.metrics.get",
         "storage.buckets.get", "storage.buckets.list", "storage.objects.get", "storage.objects.list",
     }
 )  # fmt: skip
@@ -38,6 +38,7 @@ _NODES = frozenset(
     }
 )  # fmt: skip
 _BILLING = frozenset({"podyard.billing.view"})
+_MONITORING = frozenset({"podyard.metrics.get", "podyard.projects.get"})
 _OWNER = frozenset(
     {
         "podyard.tokens.create", "podyard.tokens.list", "podyard.tokens.revoke",
@@ -50,7 +51,9 @@ _OWNER = frozenset(
 _PLATFORM = frozenset(
     {
         "podyard.projects.create", "podyard.people.create", "podyard.agents.list", "podyard.clock.set",
+        "podyard.agents.join", "podyard.agents.drain", "podyard.agents.remove",
         "podyard.faults.create", "podyard.faults.list", "podyard.faults.delete", "podyard.calls.list",
+        "podyard.audit.list",
     }
 )  # fmt: skip
 
@@ -62,6 +65,7 @@ ROLE_PERMISSIONS: Mapping[str, frozenset[str]] = {
     "tpu.admin": _VIEW | _JOBS | _NODES,
     STORAGE_USER: _OBJECTS,
     "billing.viewer": _BILLING,
+    "monitoring.viewer": _MONITORING,  # what Prometheus needs, and no more
     "owner": _VIEW | _JOBS | _NODES | _BILLING | _OWNER,
     "platform.owner": _VIEW | _JOBS | _NODES | _BILLING | _OWNER | _PLATFORM,
 }

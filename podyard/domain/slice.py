@@ -6,6 +6,7 @@ import dataclasses
 
 from podyard.base.clock import PlatformTime
 from podyard.domain.node import UsageClass
+from podyard.hardware.accelerator_types import AcceleratorType
 
 # docs/preemptible: a preemptible node lives for 24 hours at most; spot has no limit.
 PREEMPTIBLE_LIFE_SECONDS = 24 * 3600
@@ -24,6 +25,20 @@ class PlacedSlice:
     shape: tuple[int, ...]
     chips: int
     created: PlatformTime
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PastSlice:
+    """A slice that was given back, with what it is drawn by. `chips` is a bit set of the pod's chips."""
+
+    slice_id: str
+    place: tuple[str, str, str]  # project, zone and id of its node
+    created_by: str
+    kind: AcceleratorType
+    usage_class: UsageClass
+    chips: int
+    placed: PlatformTime
+    released: PlatformTime
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

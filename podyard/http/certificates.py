@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import ipaddress
 from collections.abc import Sequence
 from typing import Any
 
 VALID_DAYS = 90  # no command of `podyard run` runs longer; the authority of `podyard up` is renewed in time
+YARD_VALID_DAYS = 3650  # of the authority whose fingerprint agents and people keep
 _KEY_USAGES = (
     "digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement",
     "key_cert_sign", "crl_sign", "encipher_only", "decipher_only",
@@ -22,7 +24,7 @@ class Authority:
     key: bytes
 
     @classmethod
-    def make(cls, name: str, now: datetime.datetime) -> Authority:
+    def make(cls, name: str, now: datetime.datetime, days: int = VALID_DAYS) -> Authority:
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes
         from cryptography.hazmat.primitives.asymmetric import ec
@@ -31,7 +33,7 @@ class Authority:
         key = ec.generate_private_key(ec.SECP256R1())
         subject = _name(name)
         made = (
-            _builder(subject, subject, key.public_key(), key.public_key(), now)
+            _builder(subject, subject, key.public_key(), key.public_key(), now, days)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(_usage(key_cert_sign=True), critical=True)
             .sign(key, hashes.SHA256())
@@ -39,7 +41,7 @@ class Authority:
         return cls(made.public_bytes(_pem()), _private(key))
 
     def issue(self, hosts: Sequence[str], now: datetime.datetime) -> tuple[bytes, bytes]:
-        """(certificate of a server that is all of `hosts`, its key), PEM."""
+        """(certificate of a server that is all of `hosts`, names and addresses, its key), PEM."""
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes, serialization
         from cryptography.hazmat.primitives.asymmetric import ec
@@ -53,7 +55,7 @@ class Authority:
         made = (
             _builder(_name(hosts[0][:64]), authority.subject, key.public_key(), signer.public_key(), now)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(x509.SubjectAlternativeName([x509.DNSName(host) for host in hosts]), critical=False)
+            .add_extension(x509.SubjectAlternativeName([_alternative(host) for host in hosts]), critical=False)
             .add_extension(_usage(digital_signature=True), critical=True)
             .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
             .sign(signer, hashes.SHA256())
@@ -74,7 +76,18 @@ def _name(text: str) -> Any:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
 
-def _builder(subject: Any, issuer: Any, public: Any, issuer_public: Any, now: datetime.datetime) -> Any:
+def _alternative(host: str) -> Any:
+    from cryptography import x509
+
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _builder(
+    subject: Any, issuer: Any, public: Any, issuer_public: Any, now: datetime.datetime, days: int = VALID_DAYS
+) -> Any:
     from cryptography import x509
 
     day = datetime.timedelta(days=1)
@@ -85,7 +98,7 @@ def _builder(subject: Any, issuer: Any, public: Any, issuer_public: Any, now: da
         .public_key(public)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - day)
-        .not_valid_after(now + VALID_DAYS * day)
+        .not_valid_after(now + days * day)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_public), critical=False)
     )

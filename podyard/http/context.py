@@ -15,7 +15,8 @@ from starlette.requests import Request
 from podyard.base.clock import RealClock
 from podyard.base.errors import PodyardError
 from podyard.control.billing import spending
-from podyard.db.unit_of_work import UNIT_WAIT_SECONDS_MAX, Database, UnitOfWork, busy
+from podyard.db.condition import busy
+from podyard.db.unit_of_work import UNIT_WAIT_SECONDS_MAX, Database, UnitOfWork
 from podyard.domain.fleet import Fleet
 from podyard.domain.principal import Principal
 from podyard.settings import Settings

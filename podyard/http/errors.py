@@ -15,6 +15,7 @@ from starlette.routing import Match, Mount
 
 from podyard.base import error_details
 from podyard.base.errors import Code, PodyardError
+from podyard.http.limits import TooManyRequests
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +52,8 @@ def answer(error: PodyardError, status: int | None = None, headers: Mapping[str,
     headers = dict(headers or {})
     if error.code is Code.UNAVAILABLE:
         headers.setdefault("Retry-After", str(RETRY_AFTER_SECONDS))
+    if isinstance(error, TooManyRequests):
+        headers["Retry-After"] = str(error.retry_seconds)
     if error.code is Code.UNAUTHENTICATED:
         headers["WWW-Authenticate"] = 'Bearer realm="podyard"'
     status = error.code.http_status if status is None else status

@@ -9,6 +9,7 @@ token and an Origin of our own.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import hmac
 import logging
@@ -27,6 +28,7 @@ from podyard.control.access import identity
 from podyard.domain.credential import EXPIRES_HEADER, expires_soon
 from podyard.domain.principal import Principal
 from podyard.http.errors import answer
+from podyard.http.limits import DoorLimits
 
 logger = logging.getLogger(__name__)
 
@@ -40,8 +42,8 @@ CREDENTIAL_CHARACTERS_MAX = 4096  # a self-signed JWT has about 900
 # Who asks for a token, for the shape of the API, or whether we live, has no credential yet.
 PUBLIC_PATHS = frozenset(
     {
-        "/healthz", "/readyz", "/login", "/favicon.ico", "/token", "/$discovery/rest",
-        "/podyard/v1/invitations:accept",
+        "/healthz", "/readyz", "/login", "/sign-in", "/favicon.ico", "/token", "/$discovery/rest",
+        "/podyard/v1/invitations:accept", "/podyard/v1/agents:join",
     }
 )  # fmt: skip
 PUBLIC_PREFIXES = ("/static/", "/discovery/v1/apis/")
@@ -49,6 +51,7 @@ PUBLIC_PREFIXES = ("/static/", "/discovery/v1/apis/")
 _SOURCES = re.compile(r"/podyard/v1/projects/[^/]+/locations/[^/]+/jobs:upload|/console/[^/]+/jobs/program")
 CAPABILITY_PREFIX = "/_t/"
 CONSOLE_PREFIX = "/console"
+DOOR = "podyard.door"  # in the scope of a request that came through the door: an AtDoor
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]", "::1"})
 _LOOPBACK_ADDRESS = re.compile(r"127(\.\d{1,3}){3}")
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -75,6 +78,20 @@ SECURITY_HEADERS = (
 Authenticate = Callable[[str], Principal]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class AtDoor:
+    """What the door has found: `refusal` is why the request goes no further."""
+
+    limits: DoorLimits
+    refusal: PodyardError | None
+
+
+def client_address(scope: Scope) -> str:
+    """Who is at the other end; "" where nobody says."""
+    client = scope.get("client")
+    return str(client[0]) if client else ""
+
+
 class Guard:
     """`authenticate` turns a credential into a principal or refuses it; it may block (it reads the database).
 
@@ -86,13 +103,13 @@ class Guard:
         app: ASGIApp,
         authenticate: Authenticate,
         clock: RealClock,
-        allowed_hosts: frozenset[str] | None,
+        allowed_hosts: frozenset[str] = LOOPBACK_HOSTS,
         body_bytes_max: int | None = BODY_BYTES_MAX,
     ) -> None:
         self._app = app
         self._authenticate = authenticate
         self._clock = clock
-        self._allowed_hosts = allowed_hosts  # None: bound elsewhere than loopback, any name may be right
+        self._allowed_hosts = allowed_hosts
         self._body_bytes_max = body_bytes_max  # None: routes have limits for theirs
         self._cache: dict[str, tuple[float, Principal]] = {}
 
@@ -110,10 +127,14 @@ class Guard:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         state = scope.setdefault("state", {})
         state["principal"] = None
+        door: AtDoor | None = scope.get(DOOR)
         try:
             if len(headers) < len(scope["headers"]):
                 _check_once(scope)
-            self._check_host(headers)
+            if door is None:
+                self._check_host(headers)
+            elif door.refusal is not None:
+                raise door.refusal
             _check_url(scope)
             capability = _strip_capability(scope)
             if not is_public(scope["path"]):
@@ -124,11 +145,15 @@ class Guard:
                 else:
                     state["principal"] = await self._look_up(credential)
                 state["token"] = credential
+                if door is not None:
+                    door.limits.on_caller(_caller_key(state["principal"]))
                 if by_cookie:
                     state["by_cookie"] = True
                     _check_same_site(scope, headers)
             body = receive if self._body_bytes_max is None else _limit_body(scope, receive, headers)
         except PodyardError as error:
+            if door is not None and error.code is Code.UNAUTHENTICATED:
+                door.limits.on_refused(client_address(scope))
             await _refusal(scope, error)(scope, receive, send_guarded)
             return
         try:
@@ -143,8 +168,6 @@ class Guard:
             logger.info("%s %s: the client has disconnected", scope["method"], scope["path"])
 
     def _check_host(self, headers: Mapping[bytes, bytes]) -> None:
-        if self._allowed_hosts is None:
-            return
         host = headers.get(b"host", b"").decode("latin-1")
         name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
         # A host's programs know services by its address, which no page of another site can take as its name.
@@ -166,6 +189,11 @@ class Guard:
             self._cache.clear()
         self._cache[credential] = (now + PRINCIPAL_CACHE_SECONDS, principal)
         return principal
+
+
+def _caller_key(principal: Principal) -> str:
+    """Who a request counts for: each agent and each replica for itself."""
+    return principal.attempt_id or principal.agent_id or principal.email
 
 
 def _check_url(scope: Scope) -> None:

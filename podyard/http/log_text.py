@@ -10,6 +10,7 @@ from starlette.responses import Response, StreamingResponse
 from podyard.base.log_files import LogFiles
 from podyard.control.jobs import jobs
 from podyard.control.jobs.log_reader import LineFilter, LinePage
+from podyard.domain.log import text_of
 from podyard.http import context
 
 LINES_AT_ONCE = 1000
@@ -40,6 +41,4 @@ def log_text(request: Request, project: str, zone: str, job: str, chosen: LineFi
 
 
 def _as_text(page: LinePage) -> str:
-    return "".join(
-        f"{line.at.rfc3339()} [{line.attempt}.{line.rank}] {line.stream} {line.line}\n" for line in page.lines
-    )
+    return "".join(map(text_of, page.lines))

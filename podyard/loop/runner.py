@@ -19,6 +19,7 @@ from podyard.db.unit_of_work import Database
 from podyard.domain.fleet import Fleet
 from podyard.domain.ports import Send
 from podyard.loop.closings import keep_older_records
+from podyard.loop.retention import keep_pruning
 from podyard.loop.steps import ACTOR, Loop
 from podyard.settings import Settings
 
@@ -27,13 +28,14 @@ logger = logging.getLogger(__name__)
 TICK_SECONDS = 0.1  # what a waiting request feels; an idle round is a handful of reads
 FOLLOWER_SECONDS = 0.5  # how often a loop that does not lead asks again
 REST_SHARE_MAX = 0.25  # of the limit for heartbeats: a loop at rest must not count as one that hangs
+STOP_SECONDS_MAX = 1.0  # for the unit that the retention is in
 FAILED_ROUND_SECONDS = 1.0  # after a round that failed (the database was away): not a busy loop of errors
 
 
 def main(settings: Settings, fleet: Fleet, send: Send, clock: RealClock, beat: Callable[[], None]) -> None:
     """Runs until SIGTERM or SIGINT; `beat` is called in each round. A round that the database cut short is logged, and
     the next one looks again; any other failure ends the process, and the supervisor starts it again."""
-    database = Database(settings.database_url, clock, leases=settings.leases)
+    database = Database(settings.database_url, clock, leases=settings.leases, server_time=True)
     owner = f"{socket.gethostname()}/{os.getpid()}/{secret_token(6)}"
     loop = Loop(database, fleet, send, clock, owner)
     stopping = threading.Event()
@@ -50,8 +52,12 @@ def main(settings: Settings, fleet: Fleet, send: Send, clock: RealClock, beat: C
         beat()
         stopping.wait(TICK_SECONDS)
     older = threading.Thread(target=keep_older_records, args=(database, ACTOR), name="podyard-records", daemon=True)
+    pruning = threading.Thread(
+        target=keep_pruning, args=(database, settings, stopping), name="podyard-retention", daemon=True
+    )
     if not stopping.is_set():
         older.start()
+        pruning.start()
     rest_seconds_max = REST_SHARE_MAX * settings.heartbeat_seconds
     with database.listen() as found:
         pokes = found
@@ -68,6 +74,8 @@ def main(settings: Settings, fleet: Fleet, send: Send, clock: RealClock, beat: C
             if pokes is not None and (rest_seconds := min(loop.rest_seconds(), rest_seconds_max)):
                 pokes.wait(rest_seconds)
     loop.stop()
+    if pruning.is_alive():
+        pruning.join(STOP_SECONDS_MAX)
     database.close()
 
 

@@ -25,7 +25,7 @@ from podyard.base.rng import Streams
 from podyard.control.billing import accounts, budgets, closing, exports
 from podyard.control.checks import faults
 from podyard.control.compute import hosts, maintenance, nodes, queued_resources, reservations
-from podyard.control.jobs import gangs, preemption, reconcile, recovery
+from podyard.control.jobs import gangs, log_copies, preemption, reconcile, recovery
 from podyard.control.platform import webhooks
 from podyard.db import attempts, jobs, leases, outbox, platform_clock, replicas, timers
 from podyard.db import budgets as budget_rows
@@ -145,14 +145,14 @@ class Loop:
             return True
         slept_nanos = seconds_to_nanos(suspended - self._suspended_seconds) if slept else 0
 
-        def body(uow: UnitOfWork) -> tuple[int | None, int | None]:
+        def body(uow: UnitOfWork) -> tuple[int | None, int | None, RealTime]:
             lease = leases.acquire(uow, leases.LOOP_LEADER, self.owner, LEADER_LEASE_SECONDS)
             if lease is not None:
                 platform_clock.tick(uow, lease.fence, self.fence, slept_nanos)
-            return None if lease is None else lease.fence, uow.version_of_others()
+            return None if lease is None else lease.fence, uow.version_of_others(), uow.real_now
 
         is_seen = self.database.version() == self._version
-        fence, others = self.database.run(body, actor=ACTOR)
+        fence, others, real = self.database.run(body, actor=ACTOR)
         if is_seen and others == self._version_of_others and fence == self.fence and not slept:
             self._version = self.database.version()  # only this unit has written
         self._version_of_others = others
@@ -163,7 +163,7 @@ class Loop:
             self.watching_since, self._still_until = None, float("-inf")
             return False
         if fence != self.fence or self.watching_since is None or gap > self.database.leases.replica_seconds / 2:
-            self.watching_since = self.clock.now()
+            self.watching_since = real
         self.fence = fence
         self._anchored_at = now
         return True
@@ -407,4 +407,5 @@ _HANDLERS: Mapping[str, Callable[[UnitOfWork, Fleet, Timer], bool | None]] = {
     "chips": lambda uow, _, timer: recovery.on_timer(uow, timer),
     "budget": budgets.on_timer,
     "job": reconcile.on_timer,
+    log_copies.OWNER: lambda uow, _, timer: log_copies.on_timer(uow, timer),
 }

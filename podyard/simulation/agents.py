@@ -23,7 +23,7 @@ from podyard.domain.job_history import CheckpointRecord, MetricPoint
 from podyard.domain.principal import Principal
 from podyard.domain.replica import Desired
 from podyard.simulation.hosts import HOSTS_MAX, SimHosts
-from podyard.workers.agent_state import AgentState, Known, ReplicaPhase, Start, Stop, Wanted
+from podyard.workers.agent_state import Known, KnownReplicas, ReplicaPhase, Start, Stop, Wanted
 
 SYNC_SECONDS = 3.0  # real time, while nothing moves: a third of the lease; the agent's own period is a second
 REPORT_SECONDS = 10.0  # real time between two reports that say nothing new: with the longest turn, within the lease
@@ -75,7 +75,7 @@ class SimAgent:
         self._database = database
         self._clock = clock
         self.principal = Principal(f"{agent_id}@agents.podyard.local", {}, agent_id=agent_id)
-        self.memory = AgentState()
+        self.memory = KnownReplicas()
         self.processes: dict[str, SimReplica] = {}
         self.hosts = SimHosts(agent_id, self.principal, database)
         self.fence = 0
@@ -88,7 +88,10 @@ class SimAgent:
     def register(self) -> None:
         self.fence = self._database.run(
             lambda uow: agents.register(
-                uow, self.principal, self.agent_id, self._replicas_max, HOSTS_MAX, "127.0.0.1", 1
+                uow,
+                self.principal,
+                self.agent_id,
+                agents.AskedRegistration(self._replicas_max, HOSTS_MAX, "127.0.0.1", 1),
             ),
             actor=self.agent_id,
         )
@@ -98,7 +101,7 @@ class SimAgent:
         fences = {name: process.fence for name, process in sorted(self.processes.items())}
         self.processes.clear()
         self.hosts.die()
-        self.memory = AgentState()
+        self.memory = KnownReplicas()
         for name, fence in fences.items():
             self.memory.on_found_dead(name, fence)
         self.register()

@@ -146,7 +146,7 @@ def _result(scenario: Scenario, events: Sequence[Event], world: World, watch: Wa
     return Result(
         seed=scenario.seed,
         days=scenario.days,
-        events=world.rows("SELECT count(*) FROM state_changes")[0][0],
+        events=world.rows("SELECT count(*) FROM state_changes WHERE machine != 'agent'")[0][0],
         faults=sum(event.do in FAULTS and event.at < end for event in events),
         violations=tuple(watch.found),
         state_hash=state_hash(world.database),

@@ -120,7 +120,7 @@ def open_browser(stack: Stack) -> Iterator[Browser]:
         assert driver.current_url.endswith("/login")
         found.one("#token").send_keys(stack.token)
         found.one("button.primary").click()
-        found.until(lambda: driver.current_url.endswith("/console/demo/nodes"), 10, "the first page after sign-in")
+        found.until(lambda: driver.current_url.endswith("/console/demo/overview"), 10, "the first page after sign-in")
         yield found
     finally:
         driver.quit()

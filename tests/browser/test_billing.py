@@ -311,7 +311,7 @@ def test_a_ready_node_ticks_by_the_platforms_clock(browser: Browser, lived: Cons
 def test_pages_work_by_keys_alone(browser: Browser) -> None:
     browser.open(f"{BILLING}/explorer")
     seen: list[str] = []
-    for _ in range(40):
+    for _ in range(60):
         browser.driver.switch_to.active_element.send_keys(Keys.TAB)
         seen.append(str(browser.script("const e = document.activeElement; return e.id || e.textContent.trim()")))
         if seen[-1] == "Show":

@@ -201,7 +201,8 @@ def test_a_cold_process_paints_the_frame_before_there_are_figures(yard: Console,
         )
         browser.driver.switch_to.window(browser.driver.window_handles[-1])
         assert browser.script(PAGE_PROBE) == [] and browser.script(CONTRAST_PROBE) == []
-        assert browser.errors() == []
+        # The overview after sign-in has waited for the same bill, which is held for longer than it may wait.
+        assert [error for error in browser.errors() if "/console/demo/overview" not in error] == []
 
 
 def test_one_viewer_who_asks_many_times_costs_one_page(

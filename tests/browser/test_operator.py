@@ -12,6 +12,7 @@ from selenium.webdriver.support.ui import Select
 
 from podyard.base import boxes
 from podyard.base.clock import PlatformTime
+from podyard.web.torus import CELL
 from tests.browser.conftest import Browser, open_browser
 from tests.browser.test_console import CONTRAST_PROBE, LABELS_PROBE
 from tests.stack import Stack, open_stack, until
@@ -45,7 +46,7 @@ def console(virtual: Stack) -> Iterator[Browser]:
 def test_a_map_shows_each_slice_with_its_letter_and_what_would_have_to_move(console: Browser) -> None:
     console.open(f"{POD}?type=v2-512")
     assert console.text("svg.pod desc") == "20 of 256 chips are held, 16 chips by mine, 4 chips by spotty"
-    drawn = [path.get_attribute("d").count("M") for path in console.all("svg.pod path[class^=chip-s]")]
+    drawn = [_chips(path.get_attribute("d")) for path in console.all("svg.pod path[class^=chip-s]")]
     assert sorted(drawn) == [4, 16]
     assert [letter.text for letter in console.all("svg.pod text")] == ["A", "B"]
     assert "mine" in console.text("table") and "spotty" in console.text("table")
@@ -54,6 +55,11 @@ def test_a_map_shows_each_slice_with_its_letter_and_what_would_have_to_move(cons
     assert "v2-8 fits now" in console.text("main")
     console.open(f"{POD}?type={EVIL}")
     assert EVIL in console.text(".error") and not console.all("main img")
+
+
+def _chips(path: str) -> int:
+    """Of its bars."""
+    return sum(int(width) // CELL for width in re.findall(r"h(\d+)v", path))
 
 
 def test_the_queue_says_why_something_waits(console: Browser) -> None:
@@ -118,7 +124,7 @@ def test_a_broken_chip_is_crossed_on_the_map(console: Browser, virtual: Stack) -
     rule = virtual.call("POST", "/podyard/v1/faults", {"effect": "chip", "match": {"resource": "mine"}})
     console.until(lambda: console.open(POD) or console.all("svg.pod path.chip-broken"), 20, "the broken chip")
     assert "1 chip broken" in console.text("svg.pod desc")
-    assert len(re.findall("M", console.one("path.chip-broken").get_attribute("d"))) == 1
+    assert _chips(console.one("path.chip-broken").get_attribute("d")) == 1
     virtual.call("DELETE", f"/podyard/v1/faults/{rule['fault']}")
 
 
@@ -165,3 +171,19 @@ def test_a_node_s_page_says_what_keeps_its_hosts_apart(browser: Browser, stack: 
     browser.until(lambda: said in browser.text("main") or None, 10, "the sentence")
     stack.delete_node("apart", "us-central1-f")
     assert browser.errors() == []
+
+
+def test_machines_are_shown_drained_and_invited(console: Browser, virtual: Stack) -> None:
+    until(lambda: virtual.call("GET", "/podyard/v1/agents")["agents"] or None, 30, "the agent")
+    console.open("/console/demo/machines")
+    assert console.text("td[data-label=State]") == "READY"
+    assert not console.all("button[aria-label='Remove local']")  # the platform's own
+    console.click("button[aria-label='Drain local']")
+    assert console.text("td[data-label=State]") == "DRAINING"
+    console.click("button[aria-label='Resume local']")
+    assert console.text("td[data-label=State]") == "READY"
+    console.click("form[action$='/machines/token'] button")
+    assert re.fullmatch(rf"podyard agent join {virtual.url} --token pdj_\S{{40,}}", console.text("#join-command"))
+    console.open("/console/demo/machines")
+    assert not console.all("#join-command")
+    assert console.script(LABELS_PROBE) == [] and console.script(CONTRAST_PROBE) == []

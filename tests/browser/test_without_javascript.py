@@ -24,7 +24,7 @@ def visitor(stack: Stack) -> Iterator[httpx.Client]:
         base_url=stack.url, headers=headers, follow_redirects=True, timeout=patient(30), trust_env=False
     ) as found:
         answer = found.post("/login", data={"token": stack.token})
-        assert answer.status_code == 200 and answer.url.path == NODES
+        assert answer.status_code == 200 and answer.url.path == "/console/demo/overview"
         yield found
 
 
@@ -101,7 +101,8 @@ def test_a_job_form_says_what_is_wrong_and_keeps_the_rest(visitor: httpx.Client)
 
 
 def test_pages_are_not_kept_and_run_no_foreign_code(visitor: httpx.Client) -> None:
-    pages = [f"{NODES}", "/console/demo/jobs", "/console/demo/billing", "/console/demo/pods"]
+    names = ("overview", "compare", "nodes", "jobs", "billing", "pods")
+    pages = [f"/console/demo/{name}" for name in names]
     for page in pages:
         answer = visitor.get(page)
         assert answer.status_code == 200 and answer.headers["cache-control"] == "no-store"
@@ -135,7 +136,10 @@ def test_a_viewer_sees_no_bill_and_no_buttons(stack: Stack) -> None:
     with httpx.Client(
         base_url=stack.url, headers={"Origin": stack.url}, follow_redirects=True, trust_env=False
     ) as viewer:
-        page = viewer.post("/login", data={"token": token}).text
+        first = viewer.post("/login", data={"token": token}).text
+        assert "Overview" in first and "seen" in first, "the event"
+        assert "Today" not in first and "being calculated" not in first, "no spend"
+        page = viewer.get(NODES).text
         assert "seen" in page and "$4.5" in page, "the list with prices, which are no secret"
         assert "data-dialog=" not in viewer.get(f"{NODES}/{zone}/seen").text
         field = re.search(r'name="csrf_token" value="([0-9a-f]{64})"', page)

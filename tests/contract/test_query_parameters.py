@@ -24,7 +24,7 @@ def yard(tmp_path: Path) -> Iterator[Yard]:
         (f"{HERE}/costs:explore?group-by=user", "group-by", "use groupBy, where, from, to, bucket, by"),
         (f"{HERE}/costs?months=2026-03", "months", "use month"),
         (f"{HERE}/invoices?pageSize=1", "pageSize", "there are none here"),
-        (f"{HERE}/events?pageSize=1&after=3", "after", "use pageSize, pageToken"),
+        (f"{HERE}/events?pageSize=1&after=3", "after", "use newest, pageSize, pageToken"),
         (f"{HERE}/billingAccount?alt=json", "alt", "there are none here"),
         ("/podyard/v1/projects?filter=x", "filter", "there are none here"),
     ],

@@ -19,9 +19,12 @@ from tests.contract.world import OPERATIONS, World, open_copy
 
 BOSS = "boss@corp.example"  # owns demo; another person has taken this name in project `other`
 NEEDS = {
-    "public": "discovery.rest discovery.v1.rest platform.healthz platform.readyz tokens.accept_invitation auth.token",
+    "public": "discovery.rest discovery.v1.rest platform.healthz platform.readyz tokens.accept_invitation auth.token "
+    "machines.join",
     # Every credential; each sees only its own.
-    "known": "openapi platform.metrics platform.list_projects auth.whoami tokens.list_tokens clock.show "
+    "known": "sign_in.create_link "
+    "openapi measures.metrics platform.list_projects auth.whoami tokens.list_tokens clock.show "
+    "connect.describe_connection connect.open_connection "
     "catalogue.services catalogue.skus",
     "view": "sweeps.list_sweeps sweeps.get "
     "jobs.list_jobs jobs.get jobs.artifact jobs.artifacts jobs.attempts jobs.checkpoints jobs.evaluations "
@@ -44,10 +47,14 @@ NEEDS = {
     "tokens.create_token",
     # Every token can renew itself; the body is read first.
     "holder": "tokens.renew_token",
-    "platform": "agents.list_agents clock.get_operation clock.advance clock.set_rate faults.create faults.list_faults "
-    "faults.get faults.delete faults.create_all platform.create_project unserved.list_calls",
-    "agent": "hosts.connect_host hosts.host_token agents.register agents.sync hosts.sync_hosts",
-    "replica": "agents.specification agents.file agents.join agents.report",
+    "platform": "machines.list_agents machines.get machines.drain machines.resume machines.remove "
+    "machines.create_join_token clock.get_operation clock.advance clock.set_rate faults.create faults.list_faults "
+    "audit.list_lines "
+    "faults.get faults.delete faults.create_all platform.create_project platform.update_project unserved.list_calls",
+    "agent": "hosts.connect_host hosts.host_token machines.register machines.rotate agents.sync hosts.sync_hosts",
+    "replica": "agents.specification agents.file agents.join agents.report replica_files.list_objects "
+    "replica_files.object_digest replica_files.read_object replica_files.write_object replica_files.append "
+    "replica_files.delete_object",
 }
 ROLES = {
     "tpu.viewer": {"view"},
@@ -138,7 +145,7 @@ def test_a_squatted_email_opens_nothing(world: World) -> None:
         for name in OPERATIONS:
             need, answer = need_of(name), _ask(world, name, token)
             if need in ("known", "public") and "other" not in OPERATIONS[name][1]:
-                told = name in ("auth.whoami", "platform.list_projects", "tokens.list_tokens", "platform.metrics")
+                told = name in ("auth.whoami", "platform.list_projects", "tokens.list_tokens", "measures.metrics")
                 leaks += [(name, answer.text)] if told and "demo" in answer.text else []
             elif need != "holder" and name != "tokens.create_token" and answer.status_code != 403:
                 leaks.append((name, answer.status_code))

@@ -14,7 +14,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.conftest import postgresql_binaries, require
+from tests import postgresql
+from tests.conftest import require
 from tests.stack import open_stack, until
 from tests.waiting import patient
 
@@ -29,7 +30,7 @@ class Server:
     """A PostgreSQL of this test alone, which it may stop."""
 
     def __init__(self, folder: Path) -> None:
-        self._binaries = require(postgresql_binaries(), "PostgreSQL")
+        self._binaries = require(postgresql.binaries(), "PostgreSQL")
         self._as_user = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
         if self._as_user:
             shutil.chown(folder, "postgres")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
+import urllib.request
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 import psutil
 import pytest
@@ -106,6 +109,39 @@ def test_a_command_runs_on_every_host_with_what_it_needs(stack: Stack) -> None:
     assert job["run"] == {"command": said, "env": {"COLOUR": "it's $HOME"}, "secrets": ["KEY"], "output": output}
     assert stack.log_lines(path).count("0") == HOSTS, "no token of the platform's in its environment"
     until(lambda: True if not _programs(stack) and not stack.replicas() else None, 10, "the end of all processes")
+
+
+def test_the_logs_of_every_attempt_and_worker_are_copied_to_the_output(stack: Stack) -> None:
+    path = _submit(stack, "copied", "echo worker $TPU_WORKER_ID; test $TPU_WORKER_ID != 2", maxFailures=1)
+    assert stack.wait_job(path)["state"] == "FAILED"
+    output = stack.call("GET", path)["run"]["output"]
+    bucket, _, folder = output.removeprefix("gs://").partition("/")
+    # A worker that ends before it speaks, since another has failed, has no log.
+    spoke = {(line["attempt"], line["worker"]) for line in stack.log(path)}
+    assert {(1, 2), (2, 2)} <= spoke
+    names = sorted(f"{folder.rstrip('/')}/logs/attempt-{n}/worker-{w}.log" for n, w in spoke)
+
+    def copied() -> list[str] | None:
+        found = [item["name"] for item in _storage(stack, f"/storage/v1/b/{bucket}/o?prefix={folder}").get("items", [])]
+        return sorted(found) if len(found) >= len(names) else None
+
+    assert until(copied, 60, "copies of the logs") == names
+    name = f"{folder.rstrip('/')}/logs/attempt-1/worker-2.log"
+    media = f"/storage/v1/b/{bucket}/o/{quote(name, safe='')}?alt=media"
+    (line,) = [line for line in _storage_text(stack, media).splitlines() if " stdout " in line]
+    assert line.endswith("Z [1.2] stdout worker 2")
+
+
+def _storage_text(stack: Stack, path: str) -> str:
+    port = json.loads((stack.data / "podyard.json").read_text())["ports"]["storage"]
+    headers = {"Authorization": f"Bearer {(stack.data / 'token').read_text().strip()}"}
+    with urllib.request.urlopen(urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=headers)) as answer:
+        text: str = answer.read().decode()
+        return text
+
+
+def _storage(stack: Stack, path: str) -> Any:
+    return json.loads(_storage_text(stack, path))
 
 
 def test_the_error_names_the_worker_its_exit_code_and_what_it_wrote_last(stack: Stack) -> None:

@@ -102,7 +102,10 @@ def starts(world: OracleWorld) -> Decided:
             _shrink_others(world, work, found)
             found.waits.add(work.name)
             continue
-        found.starts[work.name] = [_take(world, work) for _ in range(count)]
+        taken: list[str] = []
+        for _ in range(count):
+            taken.append(_take(world, work, taken))
+        found.starts[work.name] = taken
         rivals = [rival for rival in rivals if rival is not work]
     return found
 
@@ -170,7 +173,7 @@ def _is_kept_off(world: OracleWorld, work: Work, found: Decided) -> bool:
     others = [other for other in world.works if other is not work and other.node == work.node]
     for other in others:
         if other.run is not None:
-            room = world.free() + world.all_of({other.name})
+            room = world.free() + world.living(other.name)
             can_ask = other.priority < work.priority and other.run.state == "RUNNING" and not other.run.asked
             if can_ask and min(work.counts()) <= room:
                 other.run.asked = True
@@ -204,10 +207,13 @@ def _count(world: OracleWorld, work: Work, rivals: Sequence[Work]) -> int | None
     return min(work.counts()) if min(work.counts()) <= free else None
 
 
-def _take(world: OracleWorld, work: Work) -> str:
-    """The first of the agents with the most empty places."""
+def _take(world: OracleWorld, work: Work, before: Sequence[str]) -> str:
+    """The agent that the job's last process went to while it has an empty place; else the first of the agents with
+    the most."""
     empty = {name: places.count(None) for name, places in world.agents.items()}
     name = min(name for name, count in empty.items() if count == max(empty.values()))
+    if before and empty[before[-1]]:
+        name = before[-1]
     world.agents[name][world.agents[name].index(None)] = work.name
     return name
 

@@ -84,7 +84,7 @@ def worlds(draw: st.DrawFn) -> OracleWorld:
 
 def snapshot_of(world: OracleWorld) -> JobSnapshot:
     free = {name: held.count(None) for name, held in world.agents.items()}
-    return JobSnapshot(tuple(_active(world, work) for work in world.works), free, world.shares)
+    return JobSnapshot(tuple(_active(world, work) for work in world.works), free, shares=world.shares)
 
 
 def _active(world: OracleWorld, work: Work) -> ActiveJob:
@@ -291,7 +291,7 @@ WRONG: dict[str, tuple[object, str, object]] = {
     "a job that rests keeps its node": (jobs, "_on_node", _on_node_of_all),
     "the gang on the node is not looked at": (jobs, "_on_node", lambda *_: (None, None)),
     "a gang that starts is asked to leave": (jobs, "_runs", lambda *_: True),
-    "places on dead agents count": (jobs, "_own_places", lambda _, active: sum(active.places.values())),
+    "places on dead agents count": (jobs, "_own_places", lambda _, active, **__: sum(active.places.values())),
     "a gang grows into what others need": (jobs, "left_for_others", lambda *_: 0),
     "a gang starts with what others need": (jobs, "count_for", _alone),
     "no gang starts smaller": (jobs, "count_for", _whole_or_none),

@@ -12,7 +12,7 @@ from sqlalchemy import select, update
 from podyard.base.clock import ManualClock
 from podyard.base.errors import Code, PodyardError
 from podyard.control.access import identity
-from podyard.control.compute import host_connections, hosts, nodes
+from podyard.control.compute import host_connections, hosts, nodes, slice_networks
 from podyard.control.compute.hosts import HostWanted
 from podyard.db import hosts as host_rows
 from podyard.db import nodes as node_rows
@@ -382,3 +382,21 @@ def test_what_was_asked_for_comes_back_as_long_as_the_node_stays_ready(play: Hos
     play.leave("preempt")
     play.tell("EXITED")
     assert {host.asked for host in play.hosts()} == {False}
+
+
+def test_agents_of_one_slice_learn_of_each_other_and_of_one_key(play: Hosts) -> None:
+    play.register(hosts_max=2)
+    play.make()
+    play.ask_for(0, 1)
+    assert play.database.read(lambda uow: slice_networks.of_agent(uow, "local", {play.record().node_key})) == []
+    play.register(hosts_max=2, agent_id="other")
+    play.ask_for(2, 3)
+    play.tell("RUNNING", address="10.0.0.5", ports={"ssh": 22, "tunnel": 7001})
+
+    def networks(agent: str) -> list[slice_networks.SliceNetwork]:
+        return play.database.read(lambda uow: slice_networks.of_agent(uow, agent, {play.record().node_key}))
+
+    (here,), (there,) = networks("local"), networks("other")
+    assert here.key == there.key and len(here.key) == 32
+    assert there.peers == (slice_networks.NetworkPeer("local", "10.0.0.5", 7001),)
+    assert here.peers == (slice_networks.NetworkPeer("other", "", 0),)  # it has not said where it listens

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from podyard.api.objects import ObjectFiles
 from podyard.base.clock import ManualClock, RealTime
 from podyard.base.contents import Contents
 from podyard.base.errors import PodyardError
@@ -23,6 +22,7 @@ from podyard.domain.log import WrittenLines, line_text
 from podyard.domain.principal import PLATFORM, Principal
 from podyard.domain.replica import Replica
 from podyard.domain.user_program import UserProgram, gs_parts
+from podyard.http.objects import ObjectFiles
 from podyard.pricing.current_card import default_rate_card
 from tests.builders import PROJECT, ZONE, Play, node_spec
 

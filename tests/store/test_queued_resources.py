@@ -392,7 +392,7 @@ def test_a_request_keeps_what_its_client_sent(play: Play) -> None:
 
 def test_a_job_goes_on_on_the_slice_that_is_made_anew(play: Play) -> None:
     agent = Principal("agent", {}, agent_id="local")
-    play.database.run(lambda uow: agents.register(uow, agent, "local", 4, 4, "127.0.0.1", 1))
+    play.database.run(lambda uow: agents.register(uow, agent, "local", agents.AskedRegistration(4, 4, "127.0.0.1", 1)))
     play.queue(request("s", count=2, usage_class=UsageClass.SPOT))
     play.turn()
     play.turn(5)

@@ -7,8 +7,9 @@ import re
 import pytest
 
 from podyard.cli.budget import _row
-from podyard.cli.jobs import progress_line
-from podyard.cli.output import cell, emit
+from podyard.cli.job_progress import progress_line
+from podyard.cli.output import emit
+from podyard.cli.tables import cell
 
 
 @pytest.mark.parametrize(
@@ -51,5 +52,5 @@ def test_the_progress_of_a_job_is_time_speed_and_cost() -> None:
 def test_tables_write_money_and_time_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [{"cost": "14407.541234567890", "used": 1_620_000, "more": {"cost": "0.000001234"}}, {"used": 59}]
     emit(rows, "table", {"COST": "cost|usd", "USED": "used|seconds", "STEP": "more.cost|usd"})
-    lines = [re.split(r"  +", line) for line in capsys.readouterr().out.splitlines()]
+    lines = [re.split(r"  +", line.strip()) for line in capsys.readouterr().out.splitlines()]
     assert lines == [["COST", "USED", "STEP"], ["$14,407.54", "18 d 18 h", "$0.0000012"], ["-", "59 s", "-"]]

@@ -11,6 +11,7 @@ import pytest
 from podyard.base import event_files
 from podyard.base.clock import ManualClock, RealTime
 from podyard.base.event_files import Scalar, first_record, restart_record, scalar_record, scalars
+from podyard.engine.training.store import FileStore
 from podyard.workers.event_writer import EventWriter
 
 WRITTEN = first_record(1.5) + scalar_record(2.0, 3, {"loss": 0.5, "eval/a": -1.0})
@@ -70,12 +71,12 @@ def test_damaged_files_give_no_error() -> None:
 
 def test_an_attempt_writes_a_file_and_a_later_one_takes_back_what_was_lost(tmp_path: Path) -> None:
     clock = ManualClock(RealTime(10**18))
-    first = EventWriter(tmp_path, 1, 0, 20, clock)
+    first = EventWriter(FileStore(tmp_path), 1, 0, 20, clock)
     for step in range(1, 11):
         first.add(step, {"loss": 1.0 / step})
     first.flush()
     clock.advance(5)
-    second = EventWriter(tmp_path, 2, 5, 20, clock)
+    second = EventWriter(FileStore(tmp_path), 2, 5, 20, clock)
     second.add(6, {"loss": 2.0})
     second.add(6, {"val_loss": 3.0}, is_rare=True)
     names = sorted(path.name for path in (tmp_path / "events").iterdir())
@@ -88,13 +89,13 @@ def test_an_attempt_writes_a_file_and_a_later_one_takes_back_what_was_lost(tmp_p
 
 def test_a_long_job_writes_fewer_points_and_a_full_disk_costs_only_the_curve(tmp_path: Path) -> None:
     clock = ManualClock(RealTime(10**18))
-    writer = EventWriter(tmp_path, 1, 0, 1_000_000, clock)
+    writer = EventWriter(FileStore(tmp_path), 1, 0, 1_000_000, clock)
     for step in range(1, 101):
         writer.add(step, {"loss": 1.0})
     writer.flush()
     (path,) = (tmp_path / "events").iterdir()
     assert [scalar.step for scalar in scalars(path.read_bytes())] == list(range(10, 101, 10))
     (tmp_path / "file").write_text("")
-    broken = EventWriter(tmp_path / "file", 1, 0, 10, clock)
+    broken = EventWriter(FileStore(tmp_path / "file"), 1, 0, 10, clock)
     broken.add(1, {"loss": 1.0})
     broken.flush()

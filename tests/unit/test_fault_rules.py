@@ -19,6 +19,7 @@ from podyard.domain.fault import EFFECTS, Acts, FaultRule, Kind, Subject, parse_
 from podyard.domain.fault_file import read_faults
 from podyard.domain.host import NodeFacts, facts_of_json
 from podyard.domain.node import UsageClass
+from podyard.engine.training.store import FileStore
 from podyard.hardware.accelerator_types import parse
 from podyard.hardware.torus import box_mask
 from podyard.scheduler.recovery import Recovery, decide, hosts_of_slice, links_of_slice
@@ -194,7 +195,7 @@ class _Says:
 def test_while_checkpoints_cannot_be_written_a_replica_keeps_those_that_there_are(tmp_path: Path) -> None:
     api = _Says()
     reporter = Reporter(api, "r", 1, 15.0, 0, ManualClock(RealTime(0)), pytest.fail, lambda: None)
-    store = KeepingStore(tmp_path, reporter.writes_fail)
+    store = KeepingStore(FileStore(tmp_path), reporter.writes_fail)
     store.put("old", b"1")
     reporter._send("RUNNING", None)
     store.delete("old")

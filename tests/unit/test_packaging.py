@@ -40,6 +40,7 @@ def _tree(root: Path) -> set[str]:
             through_link = folder.name == "podyard" and relative.parts[0] in ROOT_FOLDERS
             if path.is_file() and path.suffix in DATA_SUFFIXES and "__pycache__" not in path.parts and not through_link:
                 found.add(f"{prefix}/{relative.as_posix()}")
+    found |= {f"podyard/{path.relative_to(root).as_posix()}" for path in (root / "docs").rglob("*.md")}
     return found | {HOOK_FINDER}
 
 

@@ -6,33 +6,47 @@
 document.documentElement.classList.add("scripted");
 
 const TYPE_AHEAD_MS = 1000; // browsers forget the letters that were typed into a select after about this time
+const STILL_MS = 250; // a pointer that has not moved for this long is not on its way to anything
 const RECONNECT_MS = 15000; // a stream that was refused is asked for again after this
 
 let pressed = false; // a pointer is down
 let keyboard = false; // the last input came from the keyboard
+let moved = -Infinity; // when the pointer last moved
+let stillTimer = 0;
 const afterRelease = new Set();
 
-/** Runs `work` now, or once the pointer has been released and its click has been handled. */
+/** Runs `work` now, or once the pointer stands still, and has been released and its click has been handled: nothing
+ * moves away under a hand that is on its way to it. */
 function whenReleased(work) {
-  if (pressed) afterRelease.add(work);
-  else work();
+  if (!pressed && performance.now() - moved >= STILL_MS) return work();
+  afterRelease.add(work);
+  if (!pressed) workWhenStill();
+}
+
+function workWhenStill() {
+  clearTimeout(stillTimer);
+  stillTimer = setTimeout(() => {
+    if (pressed) return;
+    if (performance.now() - moved < STILL_MS) return workWhenStill();
+    const waiting = [...afterRelease];
+    afterRelease.clear();
+    for (const work of waiting) work();
+  }, Math.max(0, moved + STILL_MS - performance.now()));
 }
 
 function release() {
   pressed = false;
-  setTimeout(() => {
-    if (pressed) return;
-    const waiting = [...afterRelease];
-    afterRelease.clear();
-    for (const work of waiting) work();
-  }, 0);
+  workWhenStill();
 }
 
 document.addEventListener("pointerdown", () => { pressed = true; keyboard = false; }, true);
 document.addEventListener("pointerup", release, true);
 document.addEventListener("pointercancel", release, true);
 document.addEventListener("dragend", release, true); // a drag ends without a pointerup
-document.addEventListener("pointermove", (event) => { if (pressed && event.buttons === 0) release(); }, true);
+document.addEventListener("pointermove", (event) => {
+  moved = performance.now();
+  if (pressed && event.buttons === 0) release();
+}, true);
 window.addEventListener("blur", release);
 document.addEventListener("keydown", () => { keyboard = true; }, true);
 
@@ -92,6 +106,7 @@ function merge(old, fresh) {
     return;
   }
   if (old.matches("select")) return mergeSelect(old, fresh);
+  if (old.matches("[data-keep]")) return; // another module draws it
   if (old.isEqualNode(fresh) && old.querySelector("select") === null) return;
   for (const { name } of [...old.attributes]) {
     if (!fresh.hasAttribute(name) && !(name === "open" && old.matches("details"))) old.removeAttribute(name);
@@ -117,29 +132,44 @@ function mergeSelect(old, fresh) {
 function mergeHtml(part, html) {
   const fresh = document.createElement("template");
   fresh.innerHTML = html;
+  localTimes(fresh.content);
   mergeChildren(part, fresh.content);
 }
 
-/** Brings the parts of the page up to date that the server says have changed. */
-function followEvents(url) {
-  const source = new EventSource(url);
-  const waiting = new Map();
+/** Brings the parts of the page up to date that the server says have changed. What feeds bring is for other modules:
+ * an event of the document, "live", with the feed's name and its news. */
+function followEvents(address) {
+  const source = new EventSource(address);
+  const texts = new Map(); // of each part: the lines of its HTML
+  const waiting = new Set();
+  let seen = ""; // the cursors of the feeds, as a query
   function apply() {
-    for (const [id, html] of waiting) {
+    for (const id of waiting) {
       const part = document.querySelector(`[data-part="${CSS.escape(id)}"]`);
-      if (part !== null) mergeHtml(part, html);
+      if (part !== null) mergeHtml(part, texts.get(id).join("\n"));
     }
     waiting.clear();
   }
   source.addEventListener("part", (event) => {
-    const { id, html } = JSON.parse(event.data);
-    waiting.set(id, html);
+    const { id, html, lines } = JSON.parse(event.data);
+    if (html !== undefined) texts.set(id, html.split("\n"));
+    else for (const [first, count, fresh] of lines) texts.get(id).splice(first, count, ...fresh);
+    waiting.add(id);
     whenReleased(apply);
   });
+  for (const name of (document.body.dataset.feeds ?? "").split(" ").filter(Boolean)) {
+    source.addEventListener(name, (event) => {
+      seen = event.lastEventId;
+      document.dispatchEvent(new CustomEvent("live", { detail: { name, news: JSON.parse(event.data) } }));
+    });
+  }
   source.addEventListener("over", () => source.close());
   source.addEventListener("error", () => {
     // Refused, because too many pages are live: a browser does not ask again by itself.
-    if (source.readyState === EventSource.CLOSED) setTimeout(() => followEvents(url), RECONNECT_MS);
+    if (source.readyState !== EventSource.CLOSED) return;
+    const next = new URL(address, location.href);
+    for (const [name, cursor] of new URLSearchParams(seen)) next.searchParams.set(name, cursor);
+    setTimeout(() => followEvents(next.href), RECONNECT_MS);
   });
   window.addEventListener("pagehide", () => source.close());
 }
@@ -240,7 +270,117 @@ function autosubmit(select) {
   });
 }
 
+/** Fields that say nothing stay out of the address; so do the columns while they are the usual ones. */
+function sparse(form) {
+  form.addEventListener("submit", () => {
+    const boxes = [...form.querySelectorAll('[name="cols"]')];
+    const usual = boxes.every((box) => box.checked === box.hasAttribute("data-usual"));
+    const idle = [...form.elements].filter((field) => field.value === "" || (usual && boxes.includes(field)));
+    for (const field of idle) field.disabled = true;
+    setTimeout(() => { for (const field of idle) field.disabled = false; }, 0); // for who comes back to this page
+  });
+}
+
+/** Selection and keys of a list's rows: j and k move, x selects. Enter follows the link that has the focus. */
+function listRows(form) {
+  const boxes = () => [...form.querySelectorAll('[name="pick"]')];
+  const all = () => form.querySelector("[data-select-all]");
+  function count() {
+    const picked = boxes().filter((box) => box.checked).length;
+    const said = form.querySelector("[data-selected]");
+    if (said !== null) said.textContent = picked === 0 ? "" : `${picked} selected`;
+    if (all() !== null) all().checked = picked > 0 && picked === boxes().length;
+  }
+  form.addEventListener("change", (event) => {
+    if (event.target === all()) for (const box of boxes()) box.checked = event.target.checked;
+    count();
+  });
+  document.addEventListener("keydown", (event) => {
+    if (!isShortcut(event)) return;
+    const links = [...form.querySelectorAll("tbody th a")];
+    const row = document.activeElement.closest("tbody tr");
+    const at = row === null ? -1 : links.findIndex((link) => row.contains(link));
+    if (event.key === "j" || event.key === "k") {
+      const next = links[Math.max(0, Math.min(links.length - 1, at + (event.key === "j" ? 1 : -1)))];
+      next?.focus();
+    } else if (event.key === "x" && row !== null) row.querySelector('[name="pick"]')?.click();
+    else return;
+    event.preventDefault();
+  });
+  count();
+}
+
+/** The search dialog: `/` and Ctrl-K open it, what is typed asks the server, arrows go through the links. */
+function searchDialog(dialog) {
+  const field = dialog.querySelector("input");
+  const hits = dialog.querySelector("[data-hits]");
+  const form = dialog.querySelector("form");
+  let asked = 0;
+  async function ask() {
+    const turn = ++asked;
+    const values = new URLSearchParams({ q: field.value, part: "1" });
+    try {
+      const answer = await fetch(`${form.getAttribute("action")}?${values}`, { credentials: "same-origin" });
+      const html = await answer.text();
+      if (turn !== asked || !answer.ok) return;
+      mergeHtml(hits, html);
+      hits.dataset.of = values.get("q"); // Enter opens the first hit only of what was typed
+    } catch {
+      // The server is away: Enter asks for the page, which reports the error.
+    }
+  }
+  function open(event) {
+    event.preventDefault();
+    if (!dialog.open) dialog.showModal();
+    field.select();
+    ask();
+  }
+  field.addEventListener("input", ask);
+  form.addEventListener("submit", (event) => {
+    const first = hits.querySelector("a");
+    if (field.value.trim() === "" || first === null || hits.dataset.of !== field.value) return;
+    event.preventDefault();
+    first.click();
+  });
+  dialog.addEventListener("keydown", (event) => {
+    if (event.key !== "ArrowDown" && event.key !== "ArrowUp") return;
+    const links = [...hits.querySelectorAll("a")];
+    const at = links.indexOf(document.activeElement) + (event.key === "ArrowDown" ? 1 : -1);
+    if (at < 0) field.focus();
+    else links[Math.min(at, links.length - 1)]?.focus();
+    event.preventDefault();
+  });
+  document.addEventListener("keydown", (event) => {
+    const isCtrlK = event.key === "k" && (event.ctrlKey || event.metaKey);
+    if (isCtrlK || (event.key === "/" && isShortcut(event))) open(event);
+  });
+  document.querySelector("[data-search]")?.addEventListener("click", open);
+}
+
+const TIME_PARTS = {
+  year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit",
+  timeZoneName: "short",
+};
+
+/** Times as the reader's clock shows them; UTC stands on hover. */
+function localTimes(root) {
+  for (const time of root.querySelectorAll("time[data-utc]")) {
+    const moment = new Date(time.dateTime);
+    if (Number.isNaN(moment.getTime())) continue;
+    time.title = time.textContent;
+    time.textContent = moment.toLocaleString("sv-SE", TIME_PARTS);
+  }
+}
+
+/** Whether a key is meant for the page, and not for a field that is being filled in. */
+function isShortcut(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return false;
+  if (document.querySelector("dialog[open]") !== null) return false;
+  return !event.target.matches('input:not([type="checkbox"]), textarea, select, [contenteditable]');
+}
+
 document.addEventListener("click", (event) => {
+  event.target.closest("[data-dismiss]")?.parentElement.remove();
   const opener = event.target.closest("[data-dialog]");
   const dialog = opener === null ? null : document.getElementById(opener.dataset.dialog);
   if (dialog !== null) {
@@ -261,6 +401,11 @@ document.addEventListener("click", (event) => {
 });
 
 for (const form of document.querySelectorAll("[data-preview]")) previewForm(form);
+localTimes(document);
+const searching = document.getElementById("find-dialog");
+if (searching !== null) searchDialog(searching);
+for (const form of document.querySelectorAll("[data-sparse]")) sparse(form);
+for (const form of document.querySelectorAll("[data-rows]")) listRows(form);
 for (const select of document.querySelectorAll("[data-autosubmit]")) autosubmit(select);
 if (document.querySelector("[data-tick]") !== null) tickCosts();
 for (const log of document.querySelectorAll(".log")) log.scrollTop = log.scrollHeight;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Mapping
 
@@ -149,13 +150,15 @@ def lend(uow: UnitOfWork, email: str, seconds: float, *, key_id: str | None = No
     return token
 
 
-def bootstrap(uow: UnitOfWork, owner_token: str, agent_token: str, agent_id: str) -> None:
-    """What a data folder needs before anybody can call: the first project, its owner's token, the agent's token."""
+def bootstrap(uow: UnitOfWork, owner_token: str, agent_token: str | None, agent_id: str) -> None:
+    """What a data folder needs before anybody can call: the first project, its owner's token, the agent's token, if it
+    runs one."""
     if projects.find(uow, FIRST_PROJECT) is None:
         _insert_project(uow, FIRST_PROJECT, {})
         bind(uow, OWNER_EMAIL, "*", PLATFORM_OWNER)
     _keep_owner_token(uow, owner_token)
-    keep_agent_token(uow, agent_token, agent_id)
+    if agent_token is not None:
+        keep_agent_token(uow, agent_token, agent_id)
 
 
 def _keep_owner_token(uow: UnitOfWork, secret: str) -> None:
@@ -167,6 +170,13 @@ def _keep_owner_token(uow: UnitOfWork, secret: str) -> None:
     token_id = row_id(uow.streams.stream("tokens"), "token")
     token = Token(token_id, OWNER_EMAIL, None, None, uow.real_now, expires=None, revoked=None, last_used=None)
     credentials.store_token(uow, token, token_hash)
+
+
+def has_tenants(uow: UnitOfWork) -> bool:
+    """Whether two projects belong to different people: then one must not reach the network of the other's machine. A
+    project without an owner belongs to the platform's."""
+    owned = projects.owners(uow)
+    return len({owned.get(found.project, frozenset()) for found in projects.list_all(uow)}) > 1
 
 
 def check_role(role: str, project: str) -> None:
@@ -184,12 +194,22 @@ def bind(uow: UnitOfWork, email: str, project: str, role: str) -> None:
     projects.bind(uow, email, project, role)
 
 
-def create_project(uow: UnitOfWork, principal: Principal, project: str, labels: Mapping[str, str]) -> Project:
+def create_project(
+    uow: UnitOfWork, principal: Principal, project: str, labels: Mapping[str, str], chips_max: int | None = None
+) -> Project:
     principal.require("podyard.projects.create", project, f"projects/{project}")
     check_resource_id(project, "project_id")
     if projects.find(uow, project) is not None:
         raise PodyardError(Code.ALREADY_EXISTS, f"Resource 'projects/{project}' already exists")
-    return _insert_project(uow, project, labels)
+    return _insert_project(uow, project, labels, chips_max)
+
+
+def update_project(uow: UnitOfWork, principal: Principal, project: str, chips_max: int | None) -> Project:
+    """Sets the quota of chips. What the project holds beyond it stays."""
+    principal.require("podyard.projects.create", "*", f"projects/{project}")
+    found = project_row(uow, project)
+    projects.set_chips_max(uow, project, chips_max)
+    return dataclasses.replace(found, chips_max=chips_max)
 
 
 def list_projects(uow: UnitOfWork, principal: Principal) -> list[Project]:
@@ -243,9 +263,9 @@ def require_own_account(uow: UnitOfWork, email: str, project: str) -> None:
         )
 
 
-def _insert_project(uow: UnitOfWork, project: str, labels: Mapping[str, str]) -> Project:
+def _insert_project(uow: UnitOfWork, project: str, labels: Mapping[str, str], chips_max: int | None = None) -> Project:
     number = uow.streams.stream("projects").randrange(10**11, 10**12)  # twelve digits, as Google's are
-    made = Project(project, number, dict(labels), uow.now, compute_metadata={})
+    made = Project(project, number, dict(labels), uow.now, compute_metadata={}, chips_max=chips_max)
     projects.insert(uow, made)
     return made
 

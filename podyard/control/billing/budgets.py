@@ -16,6 +16,8 @@ from podyard.base.errors import invalid, not_found
 from podyard.base.ids import check_resource_id, row_id
 from podyard.base.money import NANOS_PER_UNIT
 from podyard.base.rng import secret_token
+from podyard.base.sealing import seal
+from podyard.control.access import identity
 from podyard.control.billing import accounts, ports, spending
 from podyard.control.billing.commitments import usd
 from podyard.control.billing.spending import LOOK_TIMER, MONTH, REFUSE, STOP, TOTAL, BudgetState, Period
@@ -84,7 +86,7 @@ def set_budget(
     if before is not None:
         _remove(uow, account, before)
     key = row_id(uow.streams.stream("budgets"), "budget")
-    secret = secret_token(24) if before is None else before.secret
+    secret = seal(secret_token(24)) if before is None else before.secret
     wanted = dataclasses.replace(wanted, budget_key=key, secret=secret)
     budgets.add(uow, wanted)
     look(uow, fleet, wanted)
@@ -154,7 +156,7 @@ def _to_budget(uow: UnitOfWork, project: str, name: str, request: BudgetRequest)
         period=request.period,
         thresholds=_shares(request.thresholds, "thresholds"),
         forecasts=_shares(request.forecasts, "forecasts"),
-        actions=_actions(request.actions),
+        actions=_actions(request.actions, public_only=identity.has_tenants(uow)),
         secret="",
         created=uow.now,
     )
@@ -169,7 +171,7 @@ def _shares(given: Sequence[str], field: str) -> list[str]:
     return sorted(exact, key=lambda text: (exact[text], text))
 
 
-def _actions(given: Sequence[str]) -> list[str]:
+def _actions(given: Sequence[str], *, public_only: bool) -> list[str]:
     urls = [action.removeprefix(NOTIFY) for action in given if action.startswith(NOTIFY)]
     if len(urls) > URLS_MAX:
         raise invalid(f"actions have {len(urls)} {NOTIFY} addresses: the maximum is {URLS_MAX}", "actions")
@@ -177,7 +179,7 @@ def _actions(given: Sequence[str]) -> list[str]:
         if action not in (REFUSE, STOP) and not action.startswith(NOTIFY):
             raise invalid(f"unknown action {action[:80]!r}: use {NOTIFY}URL, {REFUSE} or {STOP}", "actions")
     for url in urls:
-        webhook_urls.check(url, "actions")
+        webhook_urls.check(url, "actions", public_only=public_only)
     return sorted(set(given))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from fractions import Fraction
 
 from podyard.base.clock import NANOS_PER_SECOND
 from podyard.base.money import Amount
@@ -38,6 +39,13 @@ class JobProgress:
     cost: Amount | None
     is_estimated: bool
     machine: MachineCost | None = None
+
+    @property
+    def cost_at_end(self) -> Fraction | None:
+        """If the job goes on as it did: with its speed, its attempts and its prices."""
+        if self.cost is None or self.seconds_left is None or not self.wall_seconds:
+            return None
+        return self.cost.fraction() * Fraction(1 + self.seconds_left / self.wall_seconds)
 
 
 def of(uow: UnitOfWork, card: RateCard, principal: Principal, job: Job) -> JobProgress:

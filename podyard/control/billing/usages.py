@@ -91,12 +91,16 @@ def usage(
 
 
 def events(
-    uow: UnitOfWork, principal: Principal, project: str, after_seq: int, limit: int
+    uow: UnitOfWork, principal: Principal, project: str, seq: int, limit: int, *, newest: bool
 ) -> tuple[list[StateChange], Mapping[str, tuple[Mapping[str, str], str]]]:
-    """The project's state changes in order: what every bill can be computed from again. Of those that say so, by their
-    ids: the labels of a node from then on, and who has created it."""
+    """The project's state changes after number `seq` in order: what every bill can be computed from again. `newest`:
+    those before it, the newest first.
+
+    Of those that say so, by their ids: the labels of a node from then on, and who has created it.
+    """
     principal.require("podyard.billing.view", project, f"projects/{project}/events")
-    found = state_changes.of_project(uow, project, after_seq, min(limit, EVENTS_PAGE_MAX))
+    read = state_changes.of_project_before if newest else state_changes.of_project
+    found = read(uow, project, seq, min(limit, EVENTS_PAGE_MAX))
     say = [change.event_id for change in found if change.machine == NODE.name and change.event in SAY_LABELS]
     return found, usage_events.labels_and_creators(uow, say)
 

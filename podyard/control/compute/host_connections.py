@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from podyard.base.errors import failed_precondition, not_found
+from podyard.base.errors import failed_precondition, invalid, not_found
 from podyard.control.compute import hosts as host_control
 from podyard.control.platform.agents import require_agent
 from podyard.db import hosts, yard
 from podyard.db import nodes as node_rows
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.host import HAS_HOST_ADDRESSES
+from podyard.domain.host import ADDRESSES, HAS_HOST_ADDRESSES, address_number, external_address
 from podyard.domain.host_record import HostRecord
 from podyard.domain.node import NodeState
 from podyard.domain.principal import Principal
@@ -33,7 +33,7 @@ def listeners(uow: UnitOfWork) -> tuple[int, list[NodeListeners]]:
     """(where the yard's addresses begin, what listens there). Beyond `LISTENERS_MAX` the newest nodes have none."""
     found: list[NodeListeners] = []
     room = LISTENERS_MAX
-    for key, first, hosts_of_node in node_rows.addresses(uow, LISTENERS_MAX) if HAS_HOST_ADDRESSES else ():
+    for key, _, first, hosts_of_node in node_rows.addresses(uow, LISTENERS_MAX) if HAS_HOST_ADDRESSES else ():
         count = min(room, hosts_of_node)
         room -= count
         if count > 0:
@@ -43,6 +43,38 @@ def listeners(uow: UnitOfWork) -> tuple[int, list[NodeListeners]]:
 
 def has_listeners(uow: UnitOfWork) -> bool:
     return HAS_HOST_ADDRESSES and bool(node_rows.addresses(uow, 1))
+
+
+def reachable(uow: UnitOfWork, principal: Principal) -> list[tuple[str, int]]:
+    """(address of the first host, number of hosts) of the READY nodes whose hosts the caller may use."""
+    if not HAS_HOST_ADDRESSES:
+        return []
+    found = node_rows.addresses(uow, LISTENERS_MAX)
+    base = yard.read(uow).address_base if found else 0
+    return [
+        (external_address(base, first), count)
+        for _, project, first, count in found
+        if principal.may(host_control.USE, project)
+    ]
+
+
+def open_by_address(uow: UnitOfWork, principal: Principal, address: str) -> HostRecord:
+    """Materialises the host that clients dial at this address. It is RUNNING once its agent says so.
+
+    Raises NOT_FOUND where there is none that the caller may use, RESOURCE_EXHAUSTED when there is no room.
+    """
+    try:
+        number = address_number(address)
+    except ValueError:
+        raise invalid(f"address {address!r} must be one of a host, such as 127.128.0.1", "address") from None
+    found = node_rows.addresses(uow, LISTENERS_MAX) if HAS_HOST_ADDRESSES else []
+    base = yard.read(uow).address_base if found else 0
+    for key, project, first, count in found:
+        index = (number - base - first) % ADDRESSES  # the row of a node's addresses may go round the end of the range
+        if index < count and principal.may(host_control.USE, project):
+            chosen = [host for host in hosts.of_node(uow, key) if host.host_index == index]
+            return host_control.materialise(uow, node_rows.get_by_key(uow, key), chosen)[0]
+    raise not_found(f"hosts/{address}")
 
 
 def connect(uow: UnitOfWork, principal: Principal, agent_id: str, host_id: str) -> HostRecord:

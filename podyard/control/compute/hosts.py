@@ -36,6 +36,7 @@ from podyard.domain.host_record import HostRecord, HostState
 from podyard.domain.node import NodeRecord, NodeState
 from podyard.domain.principal import STORAGE_USER, Principal
 from podyard.domain.ran_module import RanModule
+from podyard.scheduler.spread import choose, company_of, room_of
 
 USE = "podyard.hosts.use"
 RETRY_SECONDS = 5.0  # a host that could not start, or whose agent left, is not tried again at once
@@ -186,15 +187,22 @@ def sync(
 
 
 def token(uow: UnitOfWork, principal: Principal, agent_id: str, host_id: str) -> tuple[str, int]:
-    """(access token of the host's service account, seconds that it lives).
-
-    Only for accounts of the node's own project: who may create a node must not act as an account of another project.
-    """
+    """(access token of the host's service account, seconds that it lives). Raises what `programs_principal` does."""
     require_agent(principal, agent_id)
     host = hosts.find(uow, host_id)
     if host is None or host.agent_id != agent_id or not host.is_live:
         raise not_found(f"hosts/{host_id}")
-    node = facts(uow, node_rows.get_by_key(uow, host.node_key))
+    node = node_rows.get_by_key(uow, host.node_key)
+    account = programs_principal(uow, node).email
+    return identity.lend(uow, account, TOKEN_SECONDS, project=node.project), TOKEN_SECONDS
+
+
+def programs_principal(uow: UnitOfWork, record: NodeRecord) -> Principal:
+    """Who programs on the hosts of a node are, whether it lives or is gone: its service account, in its project.
+
+    Raises PERMISSION_DENIED for an account of another project: who may create a node must not act as that.
+    """
+    node = facts(uow, record)
     default = default_service_account(node.project_number)
     own = (default, f"@{node.project}.iam.gserviceaccount.com")
     if not node.service_account.endswith(own):
@@ -204,7 +212,8 @@ def token(uow: UnitOfWork, principal: Principal, agent_id: str, host_id: str) ->
         )
     if node.service_account == default:
         identity.bind(uow, default, node.project, STORAGE_USER)  # as Compute Engine's own account of a project
-    return identity.lend(uow, node.service_account, TOKEN_SECONDS, project=node.project), TOKEN_SECONDS
+    roles = projects.roles_of(uow, node.service_account).get(node.project, frozenset())
+    return Principal(node.service_account, {node.project: roles})
 
 
 def settle(uow: UnitOfWork, watching_since: RealTime) -> None:
@@ -358,8 +367,13 @@ def _materialise(uow: UnitOfWork, node: NodeRecord, chosen: Sequence[HostRecord]
         return
     living = agents.list_living(uow)
     used = hosts.live_counts(uow)
-    free = {agent.agent_id: agent.hosts_max - used.get(agent.agent_id, 0) for agent in living}
-    room = sum(max(0, count) for count in free.values())
+    companies = {agent.agent_id: agent.company for agent in living}
+    free = {agent.agent_id: agent.hosts_max - used.get(agent.agent_id, 0) for agent in living if agent.takes_work}
+    there = {host.agent_id: 1 for host in hosts.of_node(uow, node.node_key) if host.agent_id is not None}
+    if (company := company_of(there, companies)) is not None:
+        # The hosts of a node are one slice: those that join it give the same bits and reach the others.
+        free = {agent_id: count for agent_id, count in free.items() if companies[agent_id] == company}
+    room = room_of(free, companies)
     if room < len(chosen):
         most = sum(agent.hosts_max for agent in living)
         raise PodyardError(
@@ -367,9 +381,7 @@ def _materialise(uow: UnitOfWork, node: NodeRecord, chosen: Sequence[HostRecord]
             f"{len(chosen)} hosts of node {node.node_id} must run at once and the {len(living)} live agents have "
             f"room for {room} more of {most}",
         )
-    for host in chosen:
-        agent_id = max(sorted(free), key=lambda agent: free[agent])
-        free[agent_id] -= 1
+    for host, agent_id in zip(chosen, choose(len(chosen), free, companies), strict=True):
         changed = dataclasses.replace(
             host,
             agent_id=agent_id,

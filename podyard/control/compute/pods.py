@@ -13,11 +13,12 @@ from podyard.base.errors import invalid_field, not_found
 from podyard.control.access import identity
 from podyard.db import fleet as fleet_rows
 from podyard.db import nodes as node_rows
+from podyard.db import slices
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet, FleetSnapshot, Pod
 from podyard.domain.node import node_name
 from podyard.domain.principal import Principal
-from podyard.domain.slice import SliceRecord
+from podyard.domain.slice import PastSlice, SliceRecord
 from podyard.hardware.accelerator_types import AcceleratorType
 from podyard.hardware.torus import full_mask
 from podyard.scheduler.defragment import SliceMove, advice
@@ -26,10 +27,12 @@ from podyard.scheduler.placement import fragmentation, largest_free_box
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SliceView:
-    """`node`: the full name of its node; empty for another project's. `chips`: bit set of the pod's chips."""
+    """`node`: the full name of its node, and `created_by`: who asked for it; empty for another project's. `chips`: bit
+    set of the pod's chips."""
 
     slice_id: str
     node: str
+    created_by: str
     kind: AcceleratorType
     usage_class: str
     chips: int
@@ -74,6 +77,18 @@ def get(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, pod_i
     return _view(snapshot, _pod(fleet, project, pod_id), _kinds(uow), project)
 
 
+def past(
+    uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, pod_id: str, ago_seconds: float
+) -> tuple[PodView, PlatformTime]:
+    """(the pod as it was, when). Its broken chips are those of today."""
+    snapshot = _snapshot(uow, fleet, principal, project)
+    pod = _pod(fleet, project, pod_id)
+    at, kinds = uow.now.plus_seconds(-ago_seconds), _kinds(uow)
+    then = [_slice(item, kinds, project) for item in snapshot.slices if item.pod_id == pod_id and item.placed <= at]
+    then += [_past_slice(item, project) for item in slices.list_past(uow, pod_id, at)]
+    return _view_of(pod, then, snapshot.broken_chips.get(pod_id, 0)), at
+
+
 def defragment(
     uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, pod_id: str, wanted: AcceleratorType
 ) -> list[Moving] | None:
@@ -95,7 +110,7 @@ def defragment(
     return [Moving(by_id[move.slice_id].node, by_id[move.slice_id].kind, move) for move in moves]
 
 
-_Kinds = Mapping[str, tuple[str, AcceleratorType]]
+_Kinds = Mapping[str, tuple[str, AcceleratorType, str]]
 
 
 def _snapshot(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str) -> FleetSnapshot:
@@ -112,22 +127,30 @@ def _pod(fleet: Fleet, project: str, pod_id: str) -> Pod:
 
 
 def _kinds(uow: UnitOfWork) -> _Kinds:
-    """(full name, type) of every node that is there."""
-    return {key: (node_name(*place), kind) for key, (place, kind) in node_rows.kinds(uow).items()}
+    """(full name, type, who created it) of every node that is there."""
+    return {key: (node_name(*place), kind, by) for key, (place, kind, by) in node_rows.kinds(uow).items()}
 
 
 def _view(snapshot: FleetSnapshot, pod: Pod, kinds: _Kinds, project: str) -> PodView:
-    own = [item for item in snapshot.slices if item.pod_id == pod.pod_id]
+    own = [_slice(item, kinds, project) for item in snapshot.slices if item.pod_id == pod.pod_id]
+    return _view_of(pod, own, snapshot.broken_chips.get(pod.pod_id, 0))
+
+
+def _view_of(pod: Pod, own: Sequence[SliceView], broken: int) -> PodView:
     held = 0
     for item in own:
         held |= item.chips
-    broken = snapshot.broken_chips.get(pod.pod_id, 0)
     free = [full_mask(pod.shape) & ~held & ~broken]
-    slices = sorted((_slice(item, kinds, project) for item in own), key=lambda item: item.chips & -item.chips)
-    return PodView(pod, held, broken, fragmentation([pod], free), largest_free_box([pod], free), slices)
+    by_first_chip = sorted(own, key=lambda item: item.chips & -item.chips)
+    return PodView(pod, held, broken, fragmentation([pod], free), largest_free_box([pod], free), by_first_chip)
 
 
 def _slice(item: SliceRecord, kinds: _Kinds, project: str) -> SliceView:
-    name, kind = kinds[item.node_key]
-    shown = name if item.project == project else ""
-    return SliceView(item.slice_id, shown, kind, str(item.usage_class), item.chips, item.placed, item.reclaim)
+    name, kind, by = kinds[item.node_key]
+    shown, creator = (name, by) if item.project == project else ("", "")
+    return SliceView(item.slice_id, shown, creator, kind, str(item.usage_class), item.chips, item.placed, item.reclaim)
+
+
+def _past_slice(item: PastSlice, project: str) -> SliceView:
+    shown, creator = (node_name(*item.place), item.created_by) if item.place[0] == project else ("", "")
+    return SliceView(item.slice_id, shown, creator, item.kind, str(item.usage_class), item.chips, item.placed, None)

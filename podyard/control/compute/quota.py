@@ -1,4 +1,4 @@
-"""Quotas: what a project may hold at once, by region, generation and usage class.
+"""Quotas: what a project may hold at once, by region, generation and usage class, and in chips altogether.
 
 A node counts until it is deleted, whatever its state. A queued resource counts with all nodes that it asks for, from
 its acceptance until it is deleted, also while it is FAILED or SUSPENDED; its nodes do not count again.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from podyard.base.errors import Code, PodyardError, QuotaFailure
-from podyard.db import faults, quotas
+from podyard.db import faults, projects, quotas
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fault import Subject
 from podyard.domain.fleet import Fleet, quota_kind, quota_message, quota_name, quota_units, region_of
@@ -45,6 +45,7 @@ def check_all(
     usage_class: UsageClass,
 ) -> None:
     """As `check`, for several nodes at once."""
+    _check_chips(uow, project, sum(kind.chip_count for kind in kinds))
     region = region_of(zone)
     groups = {(kind.generation.name, quota_kind(kind)): kind for kind in kinds}
     for kind in groups.values():
@@ -52,6 +53,18 @@ def check_all(
         limit = _limit(uow, fleet, project, zone, kind, usage_class)
         if usage(uow, project, region, kind, usage_class) + asked > limit:
             raise _exhausted_error(project, zone, kind, usage_class, limit)
+
+
+def _check_chips(uow: UnitOfWork, project: str, asked: int) -> None:
+    """The project's quota of chips, in all regions together."""
+    found = projects.read(uow, project)
+    if found is None or found.chips_max is None:
+        return
+    held = quotas.chips_held(uow, project)
+    if held + asked > found.chips_max:
+        text = f"project {project} may hold {found.chips_max} chips: it holds {held}, and {asked} more were requested"
+        why = f"Quota 'chips' exhausted. Limit {found.chips_max} in all regions"
+        raise PodyardError(Code.RESOURCE_EXHAUSTED, text, [QuotaFailure(f"projects/{project}", why)])
 
 
 def _limit(

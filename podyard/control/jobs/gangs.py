@@ -16,7 +16,7 @@ from podyard.base.ids import row_id
 from podyard.base.rng import secret_token
 from podyard.control.access import identity
 from podyard.control.compute import hosts
-from podyard.control.jobs import log_lines, modelled
+from podyard.control.jobs import log_copies, log_lines, modelled
 from podyard.control.platform.agents import poke
 from podyard.db import attempts, credentials, job_history, job_snapshot, replicas, timers
 from podyard.db import hosts as host_rows
@@ -268,6 +268,7 @@ def _finish(uow: UnitOfWork, attempt: Attempt, gang: list[Replica]) -> Attempt:
         job = dataclasses.replace(job, retry_at=retry_at)
         timers.put(uow, "attempt.retry", job.job_key, 0, retry_at)
     store(uow, before, job)
+    log_copies.ask(uow, job, ended)
     if ending is not None:
         finish_job(uow, job, *ending)
     return ended

@@ -9,12 +9,13 @@ from podyard.base.contents import Contents
 from podyard.base.errors import Code, PodyardError, failed_precondition, invalid, not_found
 from podyard.base.ids import check_resource_id, row_id
 from podyard.base.log_files import LogFiles
+from podyard.base.sealing import seal
 from podyard.control.access import identity
 from podyard.control.compute import hosts, lookup, nodes
 from podyard.control.jobs import curves, gangs, log_reader, own_nodes, sources
 from podyard.control.jobs.log_reader import LineFilter, LinePage
 from podyard.control.storage import buckets
-from podyard.db import agents, job_history
+from podyard.db import agents, job_history, replicas
 from podyard.db import attempts as attempt_rows
 from podyard.db import jobs as rows
 from podyard.db import nodes as node_rows
@@ -39,6 +40,7 @@ from podyard.domain.node import NodeRecord, NodeSpec, NodeState
 from podyard.domain.ports import ObjectReader
 from podyard.domain.principal import Principal
 from podyard.domain.user_program import default_output
+from podyard.scheduler.spread import room_of
 
 ARTIFACTS = ("export/", "predictions", curves.FOLDER)  # what a job makes for others; its checkpoints are its own
 CHECKPOINTS = "checkpoints/"  # before the names of their files among what a job has made
@@ -84,6 +86,9 @@ def create(
     spec = spec_of(request, kind, source)
     for other in request.fallbacks:  # each must be able to run it
         spec_of(request, fleet.type_named(other.zone, other.accelerator_type), source)
+    if spec.run is not None:
+        sealed = {name: seal(value) for name, value in spec.run.secrets.items()}
+        spec = dataclasses.replace(spec, run=dataclasses.replace(spec.run, secrets=sealed))
     if spec.run is not None and not spec.run.output:
         output = f"gs://{buckets.of_jobs(uow, project).name}{default_output(zone, job_id)}"
         spec = dataclasses.replace(spec, run=dataclasses.replace(spec.run, output=output))
@@ -132,6 +137,12 @@ def list_jobs(uow: UnitOfWork, principal: Principal, project: str, zone: str | N
     """The newest first."""
     principal.require("podyard.jobs.list", project, f"projects/{project}/locations/{zone or '-'}/jobs")
     return rows.of_project(uow, project, zone)
+
+
+def running_by_node(uow: UnitOfWork, principal: Principal, project: str) -> dict[str, str]:
+    """The id of the job that runs on each node, by the node's full name."""
+    principal.require("podyard.jobs.list", project, f"projects/{project}/locations/-/jobs")
+    return rows.running_by_node(uow, project)
 
 
 def cancel(uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str) -> Job:
@@ -258,6 +269,15 @@ def attempts(
     return [(attempt, *job.size_of(attempt)) for attempt in attempt_rows.of_job(uow, job.job_key)]
 
 
+def agents_of(uow: UnitOfWork, attempts: Sequence[Attempt]) -> dict[str, list[str]]:
+    """By attempt the agents of its replicas, by rank."""
+    found: dict[str, list[str]] = {attempt.attempt_id: [] for attempt in attempts}
+    for key in {attempt.job_key for attempt in attempts}:
+        for replica in replicas.of_job(uow, key):
+            found.setdefault(replica.attempt_id, []).append(replica.agent_id)
+    return found
+
+
 def logs(
     uow: UnitOfWork,
     principal: Principal,
@@ -329,8 +349,9 @@ def _ready_node(uow: UnitOfWork, principal: Principal, project: str, zone: str, 
 
 def _check_room(uow: UnitOfWork, needed: int, *, on_hosts: bool) -> None:
     """Refuses a gang that could never be placed, with the numbers. `on_hosts`: each replica needs a host, too."""
-    living = agents.list_living(uow)
-    room = sum(min(agent.replicas_max, agent.hosts_max if on_hosts else needed) for agent in living)
+    living = [agent for agent in agents.list_living(uow) if agent.takes_work]
+    most = {one.agent_id: min(one.replicas_max, one.hosts_max if on_hosts else needed) for one in living}
+    room = room_of(most, {agent.agent_id: agent.company for agent in living})
     if needed > room:
         raise failed_precondition(
             f"the job needs {needed} replicas, one per host, but the live agents ({len(living)}) can run at most "

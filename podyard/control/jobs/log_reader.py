@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import heapq
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from podyard.base.log_files import LogFiles
 from podyard.db import job_logs
@@ -121,6 +121,22 @@ def tail(uow: UnitOfWork, files: LogFiles, job_key: str, chosen: LineFilter, cou
         lines.sort(key=lambda line: (line.at, line.rank, line.seq))
         found = lines[-(count - len(found)) :] + found
     return found
+
+
+def place_after(lines: Sequence[LogLine]) -> str:
+    """The place of a reader who has seen these lines, and none after them."""
+    attempt = max((line.attempt for line in lines), default=0)
+    return _place(attempt, {line.rank: line.seq + 1 for line in lines if line.attempt == attempt})
+
+
+def lines_after(lines: Sequence[LogLine], place: str) -> list[LogLine]:
+    """Those of `lines` that come after a place."""
+    attempt, places = _read_place(place)
+    return [
+        line
+        for line in lines
+        if line.attempt > attempt or (line.attempt == attempt and line.seq >= places.get(line.rank, 0))
+    ]
 
 
 def failure_of(uow: UnitOfWork, files: LogFiles, job_key: str, attempt: int) -> tuple[int, list[str]] | None:

@@ -61,7 +61,7 @@ def go_on(uow: UnitOfWork, attempt: Attempt) -> None:
 
 def _mark(uow: UnitOfWork, attempt: Attempt) -> tuple[int, PlatformTime]:
     """The last step that is kept of an attempt, and when it was done."""
-    step, seconds = job_history.reported_until_now(uow, attempt.job_key, attempt.attempt)
+    step, seconds = job_history.sum_until_now(uow, attempt.job_key, attempt.attempt)
     return (attempt.resume_step if step is None else step), attempt.started.plus_seconds(seconds)
 
 

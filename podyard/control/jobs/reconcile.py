@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 from podyard.base.clock import RealTime
 from podyard.base.errors import Code, PodyardError
@@ -16,13 +17,14 @@ from podyard.db import queued_resources as queue_rows
 from podyard.db.timers import Timer
 from podyard.db.transition import move, store
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.agent import AgentState
 from podyard.domain.attempt import Attempt, AttemptOutcome
 from podyard.domain.fleet import Fleet
 from podyard.domain.job import Job
 from podyard.domain.node import NODE, NODE_STATES_LOST, NodeRecord, NodeState
 from podyard.domain.principal import PLATFORM
 from podyard.domain.queued_resource import QueuedResourceState
-from podyard.domain.replica import ReplicaState
+from podyard.domain.replica import Replica, ReplicaState
 
 
 def lose_silent_replicas(uow: UnitOfWork, watching_since: RealTime) -> None:
@@ -35,7 +37,9 @@ def lose_silent_replicas(uow: UnitOfWork, watching_since: RealTime) -> None:
     if uow.real_now < watching_since.plus_seconds(uow.leases.replica_seconds):
         return
     living = {agent.agent_id for agent in agents.list_living(uow)}
-    for replica in replicas.list_live(uow):
+    live = replicas.list_live(uow)
+    _end_on_removed(uow, [replica for replica in live if replica.agent_id not in living])
+    for replica in live:
         if replica.lease_until is not None and replica.lease_until >= uow.real_now:
             continue
         attempt = attempts.get(uow, replica.attempt_id)
@@ -48,6 +52,13 @@ def lose_silent_replicas(uow: UnitOfWork, watching_since: RealTime) -> None:
                 uow, attempt, AttemptOutcome.FAILED, f"replica {replica.rank} has not reported for its whole lease"
             )
         gangs.settle(uow, replica.attempt_id)
+
+
+def _end_on_removed(uow: UnitOfWork, strays: Sequence[Replica]) -> None:
+    """A removed agent is not heard any more, but its replicas report: they are told to stop, and their lease ends."""
+    removed = {agent.agent_id for agent in agents.list_all(uow) if agent.state is AgentState.REMOVED} if strays else ()
+    for attempt_id in sorted({replica.attempt_id for replica in strays if replica.agent_id in removed}):
+        gangs.end(uow, attempts.get(uow, attempt_id), AttemptOutcome.PREEMPTED, "its agent was removed")
 
 
 def _long_started(uow: UnitOfWork, attempt: Attempt) -> bool:

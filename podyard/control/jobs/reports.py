@@ -21,7 +21,7 @@ from podyard.db.transition import move, store
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.attempt import Attempt
 from podyard.domain.host_record import HostRecord
-from podyard.domain.job import Job
+from podyard.domain.job import Job, objects_prefix
 from podyard.domain.job_history import CheckpointRecord, EvaluationRecord, MetricPoint
 from podyard.domain.log import WrittenLines
 from podyard.domain.principal import Principal
@@ -78,6 +78,18 @@ class Assignment:
     process_count: int
     bind_address: str
     host: HostRecord | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ReplicaFiles:
+    """What a replica reads and writes outside of its machine. `objects`, `source`: prefixes of objects, its own job's
+    and the one's that it starts from. `data`: its folder below the data sets. `has_program`: its recipe is a program of
+    the platform's folder of programs."""
+
+    objects: str
+    source: str | None
+    data: str | None
+    has_program: bool
 
 
 def sync(
@@ -138,6 +150,22 @@ def check_file(uow: UnitOfWork, principal: Principal, replica_id: str, digest: s
     """Raises NOT_FOUND unless the replica's job has pinned these contents."""
     if not job_files.has(uow, _replica(uow, principal, replica_id).job_key, digest):
         raise not_found(f"replicas/{replica_id}/files/{digest[:64]}")
+
+
+def files_of(uow: UnitOfWork, principal: Principal, replica_id: str, *, writes: bool = False) -> ReplicaFiles:
+    """Which files the replica may read, and write while it is live. Raises ABORTED for a writer that has ended."""
+    replica = _replica(uow, principal, replica_id)
+    if writes:
+        _check_fence(replica, replica.fence)
+    job = rows.get(uow, replica.job_key)
+    data = job.spec.arguments.get("data")
+    start = job.spec.start_from
+    return ReplicaFiles(
+        objects=objects_prefix(job.job_key),
+        source=None if start is None else objects_prefix(start.job_key),
+        data=data if isinstance(data, str) and data else None,
+        has_program=job.spec.run is None and ":" in job.spec.recipe,
+    )
 
 
 def join(uow: UnitOfWork, principal: Principal, replica_id: str, fence: int, address: str) -> list[Replica] | None:

@@ -32,6 +32,14 @@ class JobHistory:
     last_lines: list[LogLine]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class JobCurve:
+    """As in `JobHistory`."""
+
+    points: list[MetricPoint]
+    reached: Mapping[int, int]
+
+
 def node_history(uow: UnitOfWork, principal: Principal, project: str, zone: str, node_id: str) -> list[StateChange]:
     """The state changes of a node, the newest first."""
     node = nodes.get(uow, principal, project, zone, node_id)
@@ -44,6 +52,26 @@ def jobs_on_node(
     """The jobs that ran or run on a node, the newest first."""
     principal.require("podyard.jobs.list", project, f"projects/{project}/locations/{zone}/jobs")
     return job_rows.on_node(uow, node_key, limit)
+
+
+def active_jobs(uow: UnitOfWork, principal: Principal, project: str, limit: int) -> list[Job]:
+    """The jobs that have not ended, the newest first."""
+    principal.require("podyard.jobs.list", project, f"projects/{project}/locations/-/jobs")
+    return job_rows.active(uow, project, limit)
+
+
+def newest_changes(uow: UnitOfWork, principal: Principal, project: str, limit: int) -> list[StateChange]:
+    """The newest state changes in a project, the newest first."""
+    principal.require("tpu.nodes.list", project, f"projects/{project}/locations/-/nodes")
+    return state_changes.newest_of_project(uow, project, limit)
+
+
+def curve_of_job(
+    uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str, points_max: int
+) -> JobCurve:
+    """The committed history, thinned to about `points_max` points (first and last included)."""
+    key = jobs.get(uow, principal, project, zone, job_id).job_key
+    return JobCurve(job_history.thinned_points(uow, key, points_max), job_history.last_steps(uow, key))
 
 
 def history_of_job(

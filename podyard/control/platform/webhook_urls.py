@@ -2,7 +2,8 @@
 
 Users who may set a budget make this machine send requests. Some addresses are therefore always refused:
 link-local addresses and those of clouds' metadata servers (they hand out credentials), unspecified ones, multicast. A
-yard that several people share refuses what is not of the public Internet as well (`PODYARD_WEBHOOK_ADDRESSES=public`).
+yard whose projects have different owners refuses what is not of the public Internet as well (`public_only`), as does
+one with `PODYARD_WEBHOOK_ADDRESSES=public`.
 
 An address that is written out is judged when the budget is set; what a name stands for only when something is sent,
 since it may change.
@@ -34,11 +35,11 @@ _NAT64 = IPv6Network("64:ff9b::/96")  # RFC 6052: the last 32 bits are an IPv4 a
 Address = IPv4Address | IPv6Address
 
 
-def check(url: str, field: str) -> SplitResult:
+def check(url: str, field: str, *, public_only: bool = False) -> SplitResult:
     """The parts of an address that webhooks may be sent to. Raises INVALID_ARGUMENT that names the field."""
     try:
         parts = urlsplit(url)
-        why = _why_not_url(url, parts)
+        why = _why_not_url(url, parts, public_only)
     except ValueError as error:
         why = f"not understood: {error}"
     if why is not None:
@@ -46,7 +47,7 @@ def check(url: str, field: str) -> SplitResult:
     return parts
 
 
-def _why_not_url(url: str, parts: SplitResult) -> str | None:
+def _why_not_url(url: str, parts: SplitResult, public_only: bool) -> str | None:
     """Raises ValueError for a port that is none."""
     if parts.scheme not in PORTS or not parts.hostname or parts.port == 0:
         return "not an http or https URL"
@@ -56,10 +57,10 @@ def _why_not_url(url: str, parts: SplitResult) -> str | None:
         return f"longer than {URL_LENGTH_MAX} characters"
     if not all("!" <= character <= "~" for character in url):
         return "not written in ASCII without blanks (%C3%BC in a path, xn--... in a name)"
-    return _why_not_host(parts.hostname)
+    return _why_not_host(parts.hostname, public_only)
 
 
-def why_not(address: Address) -> str | None:
+def why_not(address: Address, *, public_only: bool = False) -> str | None:
     """What an address is that nothing is sent to; None: something may be sent."""
     one = _target(address)
     if one.is_link_local or one in _METADATA:
@@ -70,19 +71,21 @@ def why_not(address: Address) -> str | None:
         return "a multicast address"
     if webhook_addresses() == WEBHOOK_ADDRESSES_PUBLIC and not one.is_global:
         return "not of the public Internet (PODYARD_WEBHOOK_ADDRESSES=public)"
+    if public_only and not one.is_global:
+        return "not of the public Internet, and projects here have different owners"
     return None
 
 
-def _why_not_host(host: str) -> str | None:
+def _why_not_host(host: str, public_only: bool) -> str | None:
     """The same of what stands in an address, without asking anybody what a name stands for."""
     written = _literal_address(host)
     if written is not None:
-        return why_not(written)
+        return why_not(written, public_only=public_only)
     name = host.rstrip(".").lower()
     if name in _METADATA_NAMES:
         return _NO_METADATA
     local = name == "localhost" or name.endswith(".localhost")
-    return why_not(IPv4Address("127.0.0.1")) if local else None
+    return why_not(IPv4Address("127.0.0.1"), public_only=public_only) if local else None
 
 
 def _literal_address(host: str) -> Address | None:

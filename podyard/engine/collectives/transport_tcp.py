@@ -22,7 +22,9 @@ from podyard.engine.collectives.combine import Array
 from podyard.engine.collectives.transport import LocalTransport, Tag
 from podyard.engine.collectives.wire import (
     FRAME_BYTES,
+    SEAL_BYTES,
     Link,
+    LinkSeal,
     Membership,
     accept_handshake,
     check_frame,
@@ -183,6 +185,11 @@ def split_address(address: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def _is_of_one_machine(address: str) -> bool:
+    host = split_address(address)[0].strip("[]")
+    return host == "localhost" or host == "::1" or host.startswith("127.")
+
+
 def bytes_of(array: Array) -> memoryview:
     """The memory of a contiguous array, of element types that memoryview does not know, too."""
     return array.view(np.uint8).data if array.size else memoryview(b"")
@@ -227,6 +234,7 @@ class TcpTransport:
         self._local = LocalTransport()
         self._outgoing: dict[Link, _Outgoing] = {}
         self._readers: dict[Link, TcpStream] = {}
+        self._seals: dict[Link, LinkSeal] = {}  # of links between machines
 
     @classmethod
     def open_ring(
@@ -259,23 +267,34 @@ class TcpTransport:
             raise
         return transport
 
+    def _seal(self, link: Link, key: bytes, address: str) -> None:
+        """`address`: where the link's receiver listens. Both ends know it, so no word on the wire decides."""
+        if not _is_of_one_machine(address):
+            self._seals[link] = LinkSeal(key)
+
     def send(self, sender: int, receiver: int, tag: Tag, data: Array) -> None:
         outgoing = self._outgoing.get(Link(sender, receiver))
         if outgoing is None:
             self._local.send(sender, receiver, tag, data)
             return
-        outgoing.put(pack_frame(self._member.epoch, tag, data.nbytes), bytes_of(data))
+        header, payload = pack_frame(self._member.epoch, tag, data.nbytes), bytes_of(data)
+        seal = self._seals.get(Link(sender, receiver))
+        outgoing.put(header if seal is None else header + seal.next(header, payload), payload)
 
     def receive(self, receiver: int, sender: int, tag: Tag, out: Array) -> None:
         stream = self._readers.get(Link(sender, receiver))
         if stream is None:
             self._local.receive(receiver, sender, tag, out)
             return
-        header = bytearray(FRAME_BYTES)
-        self._read(stream, memoryview(header))
+        seal = self._seals.get(Link(sender, receiver))
+        head = bytearray(FRAME_BYTES + (0 if seal is None else SEAL_BYTES))
+        self._read(stream, memoryview(head))
+        header, payload = head[:FRAME_BYTES], bytes_of(out)
         check_frame(header, self._member.epoch, tag, out.nbytes)
         if out.nbytes:
-            self._read(stream, bytes_of(out))
+            self._read(stream, payload)
+        if seal is not None:
+            seal.check(header, payload, head[FRAME_BYTES:])
 
     def flush(self) -> None:
         idle = 0
@@ -312,11 +331,12 @@ class TcpTransport:
         # The peer may still be loading its checkpoint before it accepts: the long time-out holds here as well.
         stream = TcpStream(sock, name, self._silence_seconds, self._stopping)
         try:
-            connect_handshake(stream, self._member, link)
+            key = connect_handshake(stream, self._member, link)
         except BaseException:
             stream.close()
             raise
         stream.stop_blocking()
+        self._seal(link, key, address)
         self._outgoing[link] = _Outgoing(stream)
 
 
@@ -361,7 +381,7 @@ class _Acceptor:
     def _take(self, sock: socket.socket) -> None:
         stream = TcpStream(sock, "the connecting peer", _HANDSHAKE_SECONDS, self._transport._stopping)
         try:
-            link = accept_handshake(stream, self._transport._member, lambda link: link in self._missing)
+            link, key = accept_handshake(stream, self._transport._member, lambda link: link in self._missing)
         except PodyardError:
             # It is not the peer that we wait for: keep listening until the time is up.
             stream.close()
@@ -372,4 +392,5 @@ class _Acceptor:
         stream.become(f"host {link.sender}", self._transport._silence_seconds)
         stream.stop_blocking()
         self._missing.discard(link)
+        self._transport._seal(link, key, self._listener.address)
         self._transport._readers[link] = stream

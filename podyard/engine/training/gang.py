@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from podyard.engine.collectives.wire import Membership
 from podyard.engine.contract import Peer, Rendezvous, ReplicaSpec, agreement_digest
 
 _FLOAT_BYTES = 4
+_ALONE = "#alone"  # behind the address of a process that shares no memory
 
 
 @contextlib.contextmanager
@@ -41,14 +43,16 @@ def join_gang(
         windows = _windows(spec, member, length)
         if windows is not None:
             stack.callback(windows.take_name_away)
-        peers = sorted(rendezvous.join(listener.address), key=lambda peer: peer.process_index)
+        # Who cannot share memory says so: else the others would let one of its machine speak for it.
+        address = listener.address if windows is not None else f"{listener.address}{_ALONE}"
+        peers = [_take_peer(peer) for peer in sorted(rendezvous.join(address), key=lambda peer: peer.process_index)]
         if spec.process_count == 1:
             yield SumInProcess(spec.host_count, length)
             return
         held = sorted(host for peer in peers for host in peer.host_indices)
         if held != list(range(spec.host_count)):
             raise failed_precondition(f"the gang holds hosts {held}, not all {spec.host_count}")
-        machines = _machines(peers) if windows is not None else {}
+        machines = _machines(peers)
         mates = machines.get(_machine_of(peers, spec.rank), {})
         if windows is not None and len(mates) < 2:
             windows.discard()
@@ -74,6 +78,13 @@ def _windows(spec: ReplicaSpec, member: Membership, length: int) -> WindowFile |
         return None
     hosts = len(spec.host_indices)
     return WindowFile.make(Path(spec.window_folder), member, spec.rank, hosts, length * _FLOAT_BYTES)
+
+
+def _take_peer(peer: Peer) -> Peer:
+    """A peer as the gang takes it: one that shares no memory is a machine by itself."""
+    if not peer.address.endswith(_ALONE):
+        return peer
+    return dataclasses.replace(peer, address=peer.address.removesuffix(_ALONE), machine="")
 
 
 def _machine_of(peers: Sequence[Peer], process: int) -> str:

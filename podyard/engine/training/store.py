@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Protocol
 
 from podyard.base.errors import PodyardError, invalid, not_found
+from podyard.base.files import sync_folder
 
-_UNFINISHED_PREFIX = ".unfinished-"
+UNFINISHED_PREFIX = ".unfinished-"
 
 
 class CheckpointStore(Protocol):
@@ -30,9 +31,9 @@ class FileStore:
 
     def put(self, name: str, data: bytes) -> None:
         """Writes a temporary file, syncs and renames it: after a crash the name has the old bytes or the new ones."""
-        path = self._path(name)
+        path = self.path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.parent / f"{_UNFINISHED_PREFIX}{secrets.token_hex(8)}"
+        unfinished = path.parent / f"{UNFINISHED_PREFIX}{secrets.token_hex(8)}"
         try:
             with unfinished.open("wb") as file:
                 file.write(data)
@@ -43,11 +44,11 @@ class FileStore:
             with contextlib.suppress(FileNotFoundError):
                 unfinished.unlink()
             raise
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
 
     def get(self, name: str) -> bytes:
         try:
-            return self._path(name).read_bytes()
+            return self.path(name).read_bytes()
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
             raise not_found(name) from error
 
@@ -56,18 +57,26 @@ class FileStore:
         names = (
             path.relative_to(self._root).as_posix()
             for path in self._root.rglob("*")
-            if path.is_file() and not path.name.startswith(_UNFINISHED_PREFIX)
+            if path.is_file() and not path.name.startswith(UNFINISHED_PREFIX)
         )
         return sorted(name for name in names if name.startswith(prefix))
 
     def delete(self, name: str) -> None:
         """A name that is not there stays not there."""
         with contextlib.suppress(FileNotFoundError):
-            self._path(name).unlink()
+            self.path(name).unlink()
 
-    def _path(self, name: str) -> Path:
+    def append(self, name: str, _offset: int, data: bytes) -> None:
+        """More of a file that grows; the other stores need to know where it ends. Raises OSError."""
+        path = self.path(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab") as file:
+            file.write(data)
+
+    def path(self, name: str) -> Path:
+        """Where the file of this name lies, or would. Raises INVALID_ARGUMENT for what is not a name."""
         parts = name.split("/")
-        if not _is_plain(name) or any(part in ("", ".", "..") or part.startswith(_UNFINISHED_PREFIX) for part in parts):
+        if not _is_plain(name) or any(part in ("", ".", "..") or part.startswith(UNFINISHED_PREFIX) for part in parts):
             raise _bad_name(name)
         path = self._root.joinpath(*parts)
         # A link inside the root could still lead out of it.
@@ -82,12 +91,3 @@ def _is_plain(name: str) -> bool:
 
 def _bad_name(name: str) -> PodyardError:
     return invalid(f"{name!r} is not the name of an artefact: parts joined by '/', none of them empty, '.' or '..'")
-
-
-def _sync_folder(folder: Path) -> None:
-    """Makes the rename itself durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

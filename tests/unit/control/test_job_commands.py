@@ -114,7 +114,7 @@ def test_artifacts_are_listed_and_downloaded_by_name_or_all(gang: Gang, command:
     (folder / "export" / "model").write_bytes(b"\x00weights\xff")
     (folder / "predictions.npz").write_bytes(b"answers")
     listed = command("artifacts", "j")
-    assert listed.output.split() == ["NAME", "BYTES", "export/model", "9", "predictions.npz", "7"]
+    assert listed.output.split() == ["NAME", "SIZE", "export/model", "9", "B", "predictions.npz", "7", "B"]
     one, everything = tmp_path / "one", tmp_path / "all"
     assert command("download", "j", "export/model", "-o", str(one)).exit_code == 0
     assert (one / "export" / "model").read_bytes() == b"\x00weights\xff"

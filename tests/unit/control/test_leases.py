@@ -13,6 +13,7 @@ from podyard.base.errors import PodyardError
 from podyard.settings import Leases, from_environment
 from podyard.workers.agent import SYNC_SECONDS, Agent
 from podyard.workers.http_client import JsonClient
+from podyard.workers.registration import Registration
 from tests.unit.control.gang import Gang, submit
 from tests.yard import START, Yard, open_yard
 
@@ -73,7 +74,9 @@ class _Answers:
 @pytest.mark.parametrize(("lease", "period"), [(0.6, 0.2), (10.0, SYNC_SECONDS)])
 def test_an_agent_syncs_three_times_in_a_lease_however_short(tmp_path: Path, lease: float, period: float) -> None:
     api = cast(JsonClient, _Answers(lease))
-    agent = Agent("local", api, tmp_path, {}, ("true",), {}, ManualClock(START))
+    clock = ManualClock(START)
+    registration = Registration(4, 4, "127.0.0.1", tmp_path, clock)
+    agent = Agent("local", api, tmp_path, registration, ("true",), {}, clock)
     assert agent.sync()
     assert agent.sync_seconds == pytest.approx(period)
 

@@ -9,8 +9,6 @@ import pytest
 from click.testing import CliRunner
 
 from podyard.cli import queue as queue_commands
-from podyard.cli.client import Client
-from podyard.cli.options import client_of
 from podyard.domain.fleet_file import load_fleet
 from tests.yard import Yard, open_yard
 
@@ -57,16 +55,7 @@ def test_the_command_lists_it_in_three_ways(tmp_path: Path, monkeypatch: pytest.
         _fill_and_queue(yard)
         monkeypatch.setenv("PODYARD_URL", yard.url)
         monkeypatch.setenv("PODYARD_TOKEN", yard.token)
-        opened: list[Client] = []
-
-        def client(*target: str | None) -> Client:
-            opened.append(client_of(*target))
-            return opened[-1]
-
-        monkeypatch.setattr(queue_commands, "client_of", client)
         table, found = (CliRunner().invoke(queue_commands.queue, ["list", *words]) for words in ((), ("-o", "json")))
-        for made in opened:
-            made.close()
         assert table.exit_code == 0, table.output
         heading, *rows = table.output.splitlines()
         assert heading.split()[:5] == ["POSITION", "KIND", "NAME", "ZONE", "ACCELERATOR_TYPE"]

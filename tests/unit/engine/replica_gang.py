@@ -148,7 +148,7 @@ def run_gang(
     machines: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
     """What each process of the gang reported; `groups[i]` are the hosts of process i, `machines[i]` is where it runs:
-    those of one machine share a window folder."""
+    those of one machine share a window folder, but one with a capital letter, which cannot share memory."""
     environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
     processes = [
         subprocess.Popen(
@@ -159,14 +159,14 @@ def run_gang(
     try:
         for rank, (process, hosts) in enumerate(zip(processes, groups, strict=True)):
             own = dataclasses.replace(spec, host_indices=tuple(hosts), rank=rank, process_count=len(groups))
-            if machines:
+            if machines and machines[rank].islower():
                 windows = store.parent / f"{store.name}-windows-{machines[rank]}"
                 windows.mkdir(exist_ok=True)
                 own = dataclasses.replace(own, window_folder=str(windows))
             order = {"resume": resume, "stop_after": stop_after, "yield_after": yield_after}
             _tell(process, {"spec": base64.b64encode(pickle.dumps(own)).decode(), "store": str(store), **order})
         addresses = [_hear(process)["address"] for process in processes]
-        names = machines or [""] * len(groups)
+        names = [name.lower() for name in machines] or [""] * len(groups)
         peers = [(rank, list(groups[rank]), address, names[rank]) for rank, address in enumerate(addresses)]
         for process in processes:
             _tell(process, peers)

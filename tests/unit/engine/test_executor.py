@@ -144,7 +144,8 @@ def test_bits_do_not_depend_on_how_hosts_are_spread_over_processes(tmp_path: Pat
     assert len(losses) == 1
 
     # On one machine in shared memory, on two machines in both ways.
-    for name, machines in (("one machine", "aaaa"), ("two machines", "abba"), ("one and three", "aaab")):
+    spreads = {"one machine": "aaaa", "two machines": "abba", "one and three": "aaab", "one shares nothing": "aaAb"}
+    for name, machines in spreads.items():
         reports = run_gang(spec, groupings["4"], tmp_path / name, machines=machines)
         assert [report["error"] for report in reports] == [None] * 4
         assert any(line.split() == ["paramsSha256", *digests] for line in reports[0]["lines"])

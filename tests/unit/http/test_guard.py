@@ -40,6 +40,7 @@ START = RealTime.from_rfc3339("2026-03-01T00:00:00Z")
 # Who asks for these has no credential yet.
 PUBLIC = {
     "/healthz", "/readyz", "/login", "/favicon.ico", "/token", "/$discovery/rest", "/podyard/v1/invitations:accept",
+    "/podyard/v1/agents:join", "/sign-in",
 }  # fmt: skip
 PUBLIC_FOLDERS = ("/static", "/discovery/v1/apis/")
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")

@@ -36,7 +36,7 @@ async def _refuse(_request: Request) -> PlainTextResponse:
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
     app = Starlette(routes=[Route("/echo", _echo, methods=["POST"]), Route("/refuse", _refuse, methods=["POST"])])
-    app.add_middleware(Guard, authenticate=lambda _token: None, clock=OsClock(), allowed_hosts=None)  # type: ignore[arg-type]
+    app.add_middleware(Guard, authenticate=lambda _token: None, clock=OsClock())  # type: ignore[arg-type]
     beats: list[float] = []
     limits = ReadLimits(head_seconds=LIMIT_SECONDS, body_seconds=LIMIT_SECONDS)
     server: uvicorn.Server = Server(config(app, "127.0.0.1", 0, limits), lambda: beats.append(time.monotonic()))

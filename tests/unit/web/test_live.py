@@ -30,8 +30,8 @@ class CountedRows:
         self.begun = threading.Event()
         self.go = threading.Event()
         self._lock = threading.Lock()
-        self._rows = nodes._rows
-        monkeypatch.setattr(nodes, "_rows", self)
+        self._rows = nodes._list_values
+        monkeypatch.setattr(nodes, "_list_values", self)
 
     def __call__(self, *arguments: Any) -> Any:
         with self._lock:
@@ -70,7 +70,7 @@ async def _open_all(yard: Yard, rows: CountedRows) -> None:
             streams.append(parts)
             async for line in answer.aiter_lines():
                 if line.startswith("data: "):
-                    parts.put_nowait(json.loads(line.removeprefix("data: "))["html"])
+                    parts.put_nowait(line)
 
     limits = httpx.Limits(max_connections=None)
     headers = {"Authorization": f"Bearer {yard.token}"}
@@ -115,7 +115,7 @@ def test_callers_who_may_do_other_things_share_nothing(yard: Yard) -> None:
     viewer = yard.ok("POST", "/podyard/v1/tokens", body)["token"]
     yard.step(30)
     with _first_part(yard, yard.token) as owners, _first_part(yard, viewer) as viewers:
-        cost = '<td data-label="Cost so far" class="r">'
+        cost = '<td class="l-cost r">'
         assert f"{cost}–" not in owners and "$0." in owners.split(cost)[1]
         assert f"{cost}–" in viewers
 
@@ -145,9 +145,9 @@ def test_readers_share_a_rendering_and_its_failure_and_the_next_one_is_new() -> 
 
         answers = await asyncio.gather(*(streams.parts("a", fail) for _ in range(5)), return_exceptions=True)
         assert [str(answer) for answer in answers] == ["gone"] * 5 and len(calls) == 1
-        assert await streams.parts("b", lambda: ({"x": "b"}, False)) == ({"x": "b"}, False)
+        assert await streams.parts("b", lambda: live.Parts({"x": "b"})) == live.Parts({"x": "b"})
         await asyncio.sleep(live.POLL_SECONDS)
-        assert await streams.parts("a", lambda: ({"x": "a"}, True)) == ({"x": "a"}, True)
+        assert await streams.parts("a", lambda: live.Parts({"x": "a"}, True)) == live.Parts({"x": "a"}, True)
 
     asyncio.run(check())
 
@@ -156,10 +156,76 @@ def test_a_response_that_is_never_sent_gives_its_place_back() -> None:
     streams = live.LiveStreams(1)
 
     async def nothing() -> live.Parts:
-        return {}, True
+        return live.Parts({}, over=True)
 
-    response = live._LiveResponse(live._events(nothing), live._Place(streams))
+    response = live._LiveResponse(live._events(nothing, {}), live._Place(streams))
     assert streams.full
     del response
     gc.collect()
     assert not streams.full
+
+
+PATCHED = [
+    ("a\nb\nc", "a\nB\nc"),
+    ("a\nb\nc\nd", "a\nc\nd"),
+    ("a\nb", "new\na\nb"),
+    ("a\nb\nc\nd\ne", "a\nx\nc\ny\ne"),
+    ("a", "a\n"),
+    ("", "a\nb"),
+    ("a\na\na", "a"),
+]
+
+
+@pytest.mark.parametrize(("old", "new"), PATCHED)
+@pytest.mark.parametrize("matched_max", [0, 200])
+def test_a_change_makes_the_new_text_out_of_the_old_one(
+    old: str, new: str, matched_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "MATCHED_LINES_MAX", matched_max)
+    frame = "the same line\n" * 50
+    old, new = f"{frame}{old}\n{frame}", f"{frame}{new}\n{frame}"
+    change = live.change_of(old, new)
+    assert len(json.dumps(change)) < 100, "only what differs"
+    lines = old.split("\n")
+    for first, count, fresh in change["lines"]:
+        lines[first : first + count] = fresh
+    assert "\n".join(lines) == new
+
+
+def test_a_part_that_is_another_one_is_sent_whole() -> None:
+    assert live.change_of(None, "a") == {"html": "a"}
+    assert live.change_of("a\nb", "c\nd") == {"html": "c\nd"}
+
+
+class NumberFeed:
+    """A feed of numbers up to `last`; the cursor is the last one that was sent."""
+
+    name = "numbers"
+
+    def __init__(self) -> None:
+        self.last = 3
+
+    def since(self, cursor: str) -> tuple[Any, str]:
+        fresh = list(range(int(cursor or 0) + 1, self.last + 1))
+        self.last += 1
+        return fresh or None, str(max(fresh, default=int(cursor or 0)))
+
+
+def test_a_feed_sends_what_is_new_since_the_cursor_that_the_browser_names() -> None:
+    async def collect(seen: dict[str, str], polls: int) -> list[str]:
+        feed, asked = NumberFeed(), 0
+
+        async def ask() -> live.Parts:
+            nonlocal asked
+            asked += 1
+            return live.Parts({}, asked == polls, (feed,))
+
+        return [event async for event in live._events(ask, seen, 0.01)]
+
+    events = asyncio.run(collect({"numbers": "1"}, 2))
+    assert events == [
+        "id: numbers=3\nevent: numbers\ndata: [2,3]\n\n",
+        "id: numbers=4\nevent: numbers\ndata: [4]\n\n",
+        live.OVER,
+    ]
+    assert asyncio.run(collect({"numbers": "3"}, 1)) == [live.OVER], "nothing is new"

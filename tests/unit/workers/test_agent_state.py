@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from podyard.workers.agent_state import EXIT_LOST_CONTACT, AgentState, Forget, Known, ReplicaPhase, Start, Stop, Wanted
+from podyard.workers.agent_state import (
+    EXIT_LOST_CONTACT,
+    Forget,
+    Known,
+    KnownReplicas,
+    ReplicaPhase,
+    Start,
+    Stop,
+    Wanted,
+)
 
 
 def _run(fence: int = 1) -> Wanted:
@@ -13,12 +22,12 @@ def _stop(fence: int = 1) -> Wanted:
     return Wanted("r", fence, False, "token")
 
 
-def _phases(state: AgentState) -> dict[str, ReplicaPhase]:
+def _phases(state: KnownReplicas) -> dict[str, ReplicaPhase]:
     return {item.replica: item.phase for item in state.reports()}
 
 
-def _running() -> AgentState:
-    state = AgentState()
+def _running() -> KnownReplicas:
+    state = KnownReplicas()
     assert state.on_synced([_run()], []) == [Start("r", 1, "token")]
     state.on_started("r", 7)
     return state
@@ -52,7 +61,7 @@ def test_an_exit_that_was_not_reported_yet_is_not_forgotten() -> None:
 
 
 def test_a_replica_that_shall_stop_and_never_ran_is_reported_as_exited() -> None:
-    state = AgentState()
+    state = KnownReplicas()
     assert state.on_synced([_stop()], []) == []
     assert state.reports() == [Known("r", 1, ReplicaPhase.EXITED, None, 0, "stopped before it was started")]
 
@@ -65,7 +74,7 @@ def test_a_replica_that_is_no_longer_listed_or_has_another_fence_is_stopped() ->
 
 
 def test_what_an_earlier_agent_left_is_adopted_or_reported_dead() -> None:
-    state = AgentState()
+    state = KnownReplicas()
     state.on_adopted("r", 1, 7)
     state.on_found_dead("s", 1)
     assert state.on_synced([_run(), Wanted("s", 1, True, "t")], state.reports()) == []
@@ -82,14 +91,14 @@ def test_a_shutdown_stops_what_runs_only() -> None:
 
 
 def test_a_start_that_fails_is_an_exit_with_its_reason() -> None:
-    state = AgentState()
+    state = KnownReplicas()
     state.on_synced([_run()], [])
     state.on_start_failed("r", "no such program")
     assert state.reports()[0].reason == "no such program"
 
 
 def test_a_replica_that_lost_contact_is_released_with_the_reason_in_words() -> None:
-    state = AgentState(lease_seconds=15)
+    state = KnownReplicas(lease_seconds=15)
     state.on_synced([_run()], [])
     state.on_started("r", 7)
     state.on_exited("r", EXIT_LOST_CONTACT)

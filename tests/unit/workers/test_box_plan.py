@@ -63,8 +63,10 @@ def test_every_box_has_its_own_range_of_users() -> None:
 def test_hosts_of_a_slice_share_a_network_and_no_other_slice_does() -> None:
     facts = facts_of_four()
     other = dataclasses.replace(facts, host_addresses=("127.128.9.1",))
-    assert box_plan.switch_name(facts) == box_plan.switch_name(facts)
-    assert box_plan.switch_name(facts) != box_plan.switch_name(other)
+    agent, another = Path("/data/agents/local"), Path("/data/agents/second")
+    assert box_plan.switch_name(facts, agent) == box_plan.switch_name(facts, agent)
+    assert box_plan.switch_name(facts, agent) != box_plan.switch_name(other, agent)
+    assert box_plan.switch_name(facts, agent) != box_plan.switch_name(facts, another)
     assert len(box_plan.port_name("node-0123456789abcdef-w-511")) <= 15
     assert "10.128." in box_plan.inside_commands(facts, 1, "http://127.0.0.1:8700")
 

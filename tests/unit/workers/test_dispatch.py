@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from podyard.control.billing import exports
+from podyard.control.jobs import log_copies
 from podyard.control.platform import webhooks
 from podyard.db.outbox import BACKGROUND
 from podyard.workers import dispatch
@@ -79,7 +80,7 @@ def test_no_more_than_so_many_wait(processes: type[_Process], monkeypatch: pytes
 
 
 def test_every_task_of_the_background_can_be_done() -> None:
-    assert set(WORK) == {exports.TASK, webhooks.TASK}
+    assert set(WORK) == {exports.TASK, webhooks.TASK, log_copies.TASK}
 
 
 @pytest.mark.slow

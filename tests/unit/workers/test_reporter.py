@@ -12,6 +12,7 @@ import pytest
 from podyard.base.clock import ManualClock, RealTime
 from podyard.base.errors import Code, PodyardError
 from podyard.workers.reporter import ITEMS_PER_REPORT_MAX, REPORT_SECONDS, Reporter
+from tests.waiting import patient
 
 
 class _Api:
@@ -87,6 +88,27 @@ def test_the_end_is_not_said_after_the_lease() -> None:
     with pytest.raises(PodyardError, match="away"):
         reporter.close("SUCCEEDED", None)
     assert api.taken == []
+
+
+def test_the_lease_ends_while_a_report_hangs() -> None:
+    lapsed, calls, heal = threading.Event(), threading.Event(), threading.Event()
+    clock = ManualClock(RealTime(0))
+
+    class Hanging(_Api):
+        def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+            calls.set()
+            heal.wait()
+            raise PodyardError(Code.UNAVAILABLE, "away")
+
+    reporter = Reporter(Hanging(), "r", 3, 15.0, 0, clock, pytest.fail, lapsed.set)
+    reporter.start()
+    reporter.checkpoint(1, "c", "0" * 64, is_best=False)
+    assert calls.wait(patient(10)) and not lapsed.is_set()
+    clock.advance(15.1)
+    assert lapsed.wait(patient(10))
+    heal.set()
+    with pytest.raises(PodyardError, match="away"):
+        reporter.close("SUCCEEDED", None)
 
 
 def test_a_stop_is_heard_once() -> None:

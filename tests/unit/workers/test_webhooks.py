@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import hmac
 import socket
@@ -20,11 +21,13 @@ from podyard import migrations
 from podyard.base.clock import ClockMode, ManualClock, PlatformTime, RealTime
 from podyard.base.money import Amount
 from podyard.base.rng import Streams
+from podyard.control.access import identity
 from podyard.control.platform import webhooks
-from podyard.db import platform_clock
+from podyard.db import platform_clock, projects
 from podyard.db.tables_billing import webhooks as table
-from podyard.db.unit_of_work import Database
+from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.budget import Budget, BudgetScope, WebhookRequest
+from podyard.domain.project import Project
 from podyard.workers import webhooks as worker
 from podyard.workers.webhooks import deliver
 from tests.listener import listening
@@ -138,6 +141,36 @@ def test_a_shared_yard_sends_nothing_into_its_own_network(monkeypatch: pytest.Mo
         _named(monkeypatch, ["127.0.0.1"])
         assert "not of the public Internet" in _send(url.replace("127.0.0.1", "hooks.example"))[1]
     assert got == []
+
+
+def test_where_projects_have_different_owners_nothing_is_sent_into_the_own_network(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with _receiver() as (url, got):
+        request = WebhookRequest("webhook-1", "event", "demo", url, "{}", "s3cret", fence=1)
+        named = dataclasses.replace(request, url=url.replace("127.0.0.1", "hooks.example"))
+        _named(monkeypatch, ["127.0.0.1"])
+        for asked in (request, named):
+            taken, outcome = worker.send(asked, public_only=True)
+            assert not taken
+            assert "projects here have different owners" in outcome
+    assert got == []
+
+
+def test_projects_of_different_owners_are_tenants(database: Database) -> None:
+    def make(uow: UnitOfWork) -> list[bool]:
+        found = []
+        for project in ("one", "two"):
+            projects.insert(uow, Project(project, len(project), {}, uow.now, compute_metadata={}))
+            found.append(identity.has_tenants(uow))
+        identity.bind(uow, "ann@example.com", "one", "tpu.admin")
+        found.append(identity.has_tenants(uow))
+        identity.bind(uow, "ann@example.com", "one", "owner")
+        found.append(identity.has_tenants(uow))
+        identity.bind(uow, "ann@example.com", "two", "owner")
+        return [*found, identity.has_tenants(uow)]
+
+    assert database.run(make) == [False, False, False, True, False]
 
 
 def test_the_next_address_of_a_name_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,147 @@
+"""`podyard admin copy-database`: from SQLite to PostgreSQL and back."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from podyard.base.clock import OsClock
+from podyard.base.errors import Code, PodyardError, failed_precondition
+from podyard.cli.fsck import fleet_of
+from podyard.cli.options import data_option, output_option, settings_of
+from podyard.cli.output import emit, say
+from podyard.cli.terminal import progress
+
+if TYPE_CHECKING:
+    from podyard.control.checks.bills_of_copies import Bills
+    from podyard.control.checks.fsck_violation import Violation
+    from podyard.db.copies import CopiedTable
+    from podyard.db.unit_of_work import UnitOfWork
+    from podyard.domain.fleet import Fleet
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Examined:
+    """What a database holds, as far as it is compared: invariants that it violates, and its bills."""
+
+    violations: list[Violation]
+    bills: Bills
+
+
+@click.command("copy-database")
+@click.argument("source")
+@click.argument("target")
+@data_option
+@output_option
+def copy_database(source: str, target: str, data: str | None, output: str) -> None:
+    """Copy the database SOURCE to TARGET: SQLite to PostgreSQL, or back.
+
+    Each is a URL (postgresql://USER@HOST/NAME, sqlite:////PATH) or the path of an SQLite file. TARGET must be empty.
+    Podyard must be stopped. The copy is read back and compared; then fsck and all bills must be equal on both.
+    """
+    fleet = fleet_of(settings_of(data))
+    source_url, target_url = database_url(source), database_url(target)
+    require_stopped(source_url)
+    copied = copy(source_url, target_url)
+    rows = [{"table": one.table, "rows": one.rows} for one in copied]
+    before, after = compare(source_url, target_url, fleet)
+    summary = {
+        "tables": rows,
+        "rows": sum(one.rows for one in copied),
+        "violations": [violation.as_json() for violation in after.violations],
+        "invoices": len(after.bills.issued),
+        "drafts": len(after.bills.drafts),
+    }
+    if output == "table":
+        emit([row for row in rows if row["rows"]], output, {"TABLE": "table", "ROWS": "rows"})
+        say(f"{summary['rows']} rows, as in the source. fsck: {len(before.violations)} violations before and after.")
+        say(f"{summary['invoices']} invoices and {summary['drafts']} drafts are equal, byte for byte.")
+        say(f"Start Podyard on the copy with PODYARD_DATABASE_URL={target_url}")
+    else:
+        emit(summary, output)
+
+
+def database_url(text: str) -> str:
+    """The URL of a database that is named by a URL or a path."""
+    return text if "://" in text else f"sqlite:///{Path(text).expanduser().absolute()}"
+
+
+def require_stopped(url: str) -> None:
+    """Raises FAILED_PRECONDITION unless the database can be copied: it has this version's schema, and nobody changes
+    what has been copied already."""
+    from podyard import migrations
+    from podyard.db import copies, leases
+
+    if copies.is_sqlite(url) and not copies.sqlite_path(url).exists():
+        raise failed_precondition(f"there is no database at {copies.sqlite_path(url)}")
+    with copies.open_engine(url) as engine:
+        revision = migrations.current(engine)
+    if revision != migrations.HEAD:
+        text = f"{copies.hide_password(url)} stands at revision {revision or 'none'}, not {migrations.HEAD}"
+        raise failed_precondition(f"{text}: start this version of Podyard on it once, and stop it again")
+    if read(url, lambda uow: leases.is_held(uow, leases.LOOP_LEADER)):
+        raise failed_precondition(f"Podyard runs on {copies.hide_password(url)}: stop it first, with `podyard down`")
+
+
+def copy(source_url: str, target_url: str) -> list[CopiedTable]:
+    """Copies all rows. An SQLite file appears when it is complete; a PostgreSQL database has all rows or none."""
+    from podyard import migrations
+    from podyard.db import copies
+
+    def tell(table: str, rows: int) -> None:
+        progress(f"{table}: {rows} rows" if rows else "")
+
+    with contextlib.ExitStack() as stack:
+        if copies.is_sqlite(target_url):
+            path = stack.enter_context(copies.new_sqlite_file(copies.sqlite_path(target_url)))
+            target_url = f"sqlite:///{path}"
+        with copies.open_engine(target_url) as engine:
+            if migrations.current(engine) not in (None, migrations.HEAD):
+                raise failed_precondition(f"{copies.hide_password(target_url)} is not empty: name an empty database")
+            migrations.migrate(engine, migrations.HEAD)
+        with copies.open_source(source_url) as source, copies.open_target(target_url) as target:
+            found = copies.copy(source, target, tell)
+    progress("")
+    return found
+
+
+def compare(source_url: str, target_url: str, fleet: Fleet) -> tuple[Examined, Examined]:
+    """Both databases, examined at the same moment of platform time. Raises DATA_LOSS if they differ."""
+    moment = read(source_url, lambda uow: uow.now)
+    before, after = (_examine(url, fleet, moment) for url in (source_url, target_url))
+    for name in ("issued", "drafts"):
+        was, now = getattr(before.bills, name), getattr(after.bills, name)
+        wrong = sorted(key for key in was.keys() | now.keys() if was.get(key) != now.get(key))
+        if wrong:
+            raise PodyardError(Code.DATA_LOSS, f"the copy has other invoices ({name}): {', '.join(wrong[:5])}")
+    if before.violations != after.violations:
+        counts = f"{len(before.violations)} before and {len(after.violations)} after"
+        raise PodyardError(Code.DATA_LOSS, f"the copy violates other invariants than the source: {counts}")
+    return before, after
+
+
+def _examine(url: str, fleet: Fleet, moment: Any) -> Examined:
+    from podyard.control.checks import bills_of_copies, fsck
+    from podyard.pricing.current_card import default_rate_card
+
+    card = default_rate_card()
+
+    def both(uow: UnitOfWork) -> Examined:
+        return Examined(fsck.check(uow.at(moment), fleet, card), bills_of_copies.read(uow, card, moment))
+
+    return read(url, both)
+
+
+def read(url: str, body: Callable[[UnitOfWork], T]) -> T:
+    from podyard.db import copies
+    from podyard.db.unit_of_work import Database
+
+    with copies.explain_failures(url), contextlib.closing(Database(url, OsClock())) as database:
+        return database.read(body)

@@ -1,0 +1,84 @@
+"""What `podyard project reset` does to one project: jobs first, then what they ran on, then what they wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import quote
+
+from podyard.cli.client import Client
+from podyard.cli.job_logs import ANY_ZONE, FINAL_STATES
+
+JOBS_SECONDS_MAX = 120.0  # until processes have saved and exited
+OPERATION_SECONDS_MAX = 900.0  # as google-cloud-tpu waits
+_GOING_STATES = ("DELETING",)
+
+
+def reset_project(client: Client, buckets: Client | None) -> dict[str, int]:
+    """How many of each kind were ended or deleted. `buckets`: the client of the storage, if there is one."""
+    counts = {
+        "jobs ended": _cancel_jobs(client),
+        "queued resources deleted": _delete_queued(client),
+        "nodes deleted": _delete_nodes(client),
+        "reservations deleted": _delete_reservations(client),
+    }
+    return {**counts, "buckets deleted": 0 if buckets is None else _delete_buckets(buckets)}
+
+
+def _cancel_jobs(client: Client) -> int:
+    sweeps = f"{client.own_path(ANY_ZONE)}/sweeps"
+    for sweep in client.pages(sweeps, "sweeps"):
+        if sweep["ended"] < sweep["jobs"]:
+            client.call("POST", f"/podyard/v1/{sweep['name']}:cancel", {})
+    live = [job["name"] for job in _jobs(client) if job["state"] not in FINAL_STATES]
+    for name in live:
+        client.call("POST", f"/podyard/v1/{name}:cancel", {})
+    for name in live:
+        path = f"/podyard/v1/{name}"
+        client.poll(lambda path=path: client.call("GET", path), _has_ended, JOBS_SECONDS_MAX, name)  # type: ignore[misc]
+    return len(live)
+
+
+def _has_ended(job: dict[str, Any]) -> bool:
+    return job["state"] in FINAL_STATES
+
+
+def _jobs(client: Client) -> Iterable[dict[str, Any]]:
+    return client.pages(f"{client.own_path(ANY_ZONE)}/jobs", "jobs")
+
+
+def _delete_queued(client: Client) -> int:
+    """With their nodes."""
+    found = list(client.pages(f"{client.zone_path('-', 'v2alpha1')}/queuedResources", "queuedResources"))
+    _end_all(client, [f"/v2alpha1/{item['name']}?force=true" for item in found])
+    return len(found)
+
+
+def _delete_nodes(client: Client) -> int:
+    nodes = client.pages(f"{client.zone_path('-')}/nodes", "nodes")
+    names = [node["name"] for node in nodes if node["state"] not in _GOING_STATES]
+    _end_all(client, [f"/v2/{name}" for name in names])
+    return len(names)
+
+
+def _end_all(client: Client, paths: Iterable[str]) -> None:
+    """Begins all deletions before it waits for the first."""
+    for operation in [client.call("DELETE", path) for path in paths]:
+        client.wait_operation(operation, OPERATION_SECONDS_MAX)
+
+
+def _delete_reservations(client: Client) -> int:
+    found = list(client.pages(f"{client.own_path(ANY_ZONE)}/reservations", "reservations"))
+    for item in found:
+        client.call("DELETE", f"/podyard/v1/{item['name']}")
+    return len(found)
+
+
+def _delete_buckets(client: Client) -> int:
+    found = list(client.pages("/storage/v1/b", "items", project=client.target.project))
+    for bucket in found:
+        path = f"/storage/v1/b/{quote(bucket['name'], safe='')}"
+        for one in list(client.pages(f"{path}/o", "items")):
+            client.delete(f"{path}/o/{quote(one['name'], safe='')}")
+        client.delete(path)
+    return len(found)

@@ -1,0 +1,21 @@
+"""`podyard nodes|jobs|logs`: the words that people try first, for `tpu list`, `job list` and `job logs`."""
+
+from __future__ import annotations
+
+import copy
+
+import click
+
+from podyard.cli.job_logs import logs
+from podyard.cli.jobs import list_jobs
+from podyard.cli.tpu import list_nodes
+
+
+def _named(command: click.Command, name: str) -> click.Command:
+    """The same command under another name; its examples are its own."""
+    found = copy.copy(command)
+    found.name = name
+    return found
+
+
+COMMANDS = {"nodes": _named(list_nodes, "nodes"), "jobs": _named(list_jobs, "jobs"), "logs": _named(logs, "logs")}

@@ -1,0 +1,32 @@
+"""The list of a project's jobs, page by page. Reads only."""
+
+from __future__ import annotations
+
+from podyard.base.errors import invalid
+from podyard.control.access import identity
+from podyard.db import lists
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.job import Job
+from podyard.domain.listing import Facet, ListQuery, RowPage
+from podyard.domain.principal import Principal
+
+JOB_SORTS = tuple(lists.JOB_ORDERS)
+
+
+def list_page(uow: UnitOfWork, principal: Principal, project: str, query: ListQuery) -> RowPage[Job]:
+    """The jobs of one page."""
+    _check(uow, principal, project)
+    if query.sort not in JOB_SORTS:
+        raise invalid(f"unknown order {query.sort!r}: use {', '.join(JOB_SORTS)}", "sort")
+    return lists.job_page(uow, project, query)
+
+
+def list_facets(uow: UnitOfWork, principal: Principal, project: str) -> list[Facet]:
+    """How many jobs there are of each state, zone and type."""
+    _check(uow, principal, project)
+    return lists.job_facets(uow, project)
+
+
+def _check(uow: UnitOfWork, principal: Principal, project: str) -> None:
+    principal.require("podyard.jobs.list", project, f"projects/{project}/locations/-/jobs")
+    identity.project_row(uow, project)

@@ -1,0 +1,118 @@
+"""Data of every released revision of the tables goes up to this one: its bills are the same, and it goes on.
+
+The data are a yard with invoiced months, taken down to the revision: what that revision could hold of it.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import shutil
+from pathlib import Path
+
+import pytest
+
+from podyard import migrations
+from podyard.base.clock import ManualClock
+from podyard.base.rng import Streams
+from podyard.control.checks import fsck
+from podyard.db import copies
+from podyard.db.unit_of_work import Database
+from podyard.domain.fleet_file import load_fleet
+from podyard.pricing.current_card import default_rate_card
+from tests.builders import Play
+from tests.store import invoiced_yard
+
+NODES = 12
+VERSIONS = Path(migrations.__file__).parent / "versions"
+# What a process of the release before does not see: it may run while these are made (rolling upgrades).
+ADDITIVE = {"add_column", "create_table", "create_index", "execute", "get_bind", "batch_alter_table", "f"}
+FIRST_ADDITIVE = "0033"  # revisions from here on are made while loops and agents of the release before go on
+
+
+@pytest.fixture(scope="module")
+def yard(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("released")
+    invoiced_yard.make(folder, NODES)
+    return folder
+
+
+def _documents(path: Path) -> list[bytes]:
+    with contextlib.closing(Database(f"sqlite:///{path}", ManualClock(invoiced_yard.END))) as database:
+        return [invoice.document for invoice in invoiced_yard.issued(database)]
+
+
+# Invoices came with 0009; before, there is nothing to compare but nodes and their history.
+@pytest.mark.parametrize("revision", [one for one in migrations.KNOWN if one >= "0009"])
+def test_a_yard_of_every_released_revision_is_upgraded_with_its_bills(
+    yard: Path, tmp_path: Path, revision: str
+) -> None:
+    path = tmp_path / "podyard.db"
+    shutil.copy(yard / "podyard.db", path)
+    with copies.open_engine(f"sqlite:///{path}") as engine:
+        migrations.migrate(engine, revision)
+        assert migrations.current(engine) == revision
+    clock = ManualClock(invoiced_yard.END)
+    with contextlib.closing(Database(f"sqlite:///{path}", clock, Streams(3))) as database:
+        migrations.upgrade(database)
+        fleet = load_fleet((yard / "fleet.yaml").read_text())
+        assert database.read(lambda uow: fsck.check(uow, fleet, default_rate_card())) == []
+        play = Play(database, clock, fleet)
+        play.turn(60)
+        assert "READY" in play.states().values()
+    assert _documents(path) == _documents(yard / "podyard.db")
+
+
+def _operations(path: Path) -> set[str]:
+    """The names of what `upgrade` calls on `op` and on batches."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    (upgrade,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "upgrade")
+    calls = (node.func for node in ast.walk(upgrade) if isinstance(node, ast.Call) and not _only_widens(node))
+    return {call.attr for call in calls if isinstance(call, ast.Attribute) and isinstance(call.value, ast.Name)
+            and call.value.id in ("op", "batch")}  # fmt: skip
+
+
+def _only_widens(call: ast.Call) -> bool:
+    """Whether it makes room for longer texts: what a process of the release before writes still fits."""
+    words = {word.arg: ast.unparse(word.value) for word in call.keywords}
+    return words.pop("type_", "") == "sa.Text()" and words.keys() <= {"existing_type", "existing_nullable"}
+
+
+def _required_columns(path: Path) -> list[str]:
+    """Columns that `upgrade` adds to tables, and that a process of the release before could not fill."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    (upgrade,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "upgrade")
+    found = []
+    for node in ast.walk(upgrade):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_column":
+            column = node.args[-1]
+            given = (
+                {word.arg: ast.unparse(word.value) for word in column.keywords} if isinstance(column, ast.Call) else {}
+            )
+            if given.get("nullable") == "False" and "server_default" not in given:
+                found.append(ast.unparse(column))
+    return found
+
+
+def test_new_revisions_only_add_so_that_processes_of_the_release_before_go_on() -> None:
+    new = [path for path in sorted(VERSIONS.glob("0*.py")) if path.name[:4] >= FIRST_ADDITIVE]
+    assert new
+    assert {path.name: wrong for path in new if (wrong := _operations(path) - ADDITIVE)} == {}
+    assert {path.name: wrong for path in new if (wrong := _required_columns(path))} == {}
+
+
+def test_a_revision_that_takes_away_or_demands_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "0099_bad.py"
+    path.write_text(
+        "def upgrade():\n"
+        "    op.drop_column('nodes', 'zone')\n"
+        "    op.add_column('nodes', sa.Column('x', sa.Text(), nullable=False))\n"
+        "    op.add_column('nodes', sa.Column('y', sa.Text(), nullable=False, server_default=''))\n"
+    )
+    assert _operations(path) - ADDITIVE == {"drop_column"}
+    assert len(_required_columns(path)) == 1
+
+
+def test_every_revision_is_in_the_chain_once() -> None:
+    names = sorted(path.name[:4] for path in VERSIONS.glob("0*.py"))
+    assert sorted(migrations.KNOWN) == names
