@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from html import escape
 from typing import Annotated
-from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Form, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -16,9 +15,9 @@ from typing_extensions import TypedDict
 
 from podyard.api import deps
 from podyard.api.deps import Timestamp
-from podyard.base.errors import Code, PodyardError
+from podyard.base.errors import PodyardError
 from podyard.control.access import sign_in
-from podyard.http.guard import SESSION_COOKIE
+from podyard.http.session import check_own_form, start_session
 
 PATH = "/sign-in"
 CODE_CHARACTERS_MAX = 200  # ours have about 50
@@ -62,9 +61,7 @@ def show_form(request: Request, code: str = "") -> Response:
 
 @pages.post(PATH)
 def submit(request: Request, code: Annotated[str, Form()] = "") -> Response:
-    origin = request.headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
-        raise PodyardError(Code.PERMISSION_DENIED, "another site's form cannot sign you in")
+    check_own_form(request)
     return _sign_in(request, code)
 
 
@@ -73,10 +70,7 @@ def _sign_in(request: Request, code: str) -> Response:
         token = deps.platform(request).database.run(lambda uow: sign_in.redeem(uow, code[:CODE_CHARACTERS_MAX]))
     except PodyardError as error:
         return _page(_REFUSAL.format(text=escape(error.message)), error.code.http_status)
-    response = RedirectResponse("/console", status_code=303)
-    secure = request.url.scheme == "https"
-    response.set_cookie(SESSION_COOKIE, token, httponly=True, samesite="strict", secure=secure, path="/")
-    return response
+    return start_session(request, RedirectResponse("/console", status_code=303), token)
 
 
 def _page(message: str, status: int = 200) -> Response:

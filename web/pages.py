@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.resources
 from functools import cache
 from pathlib import PurePath
-from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Request
 from starlette.exceptions import HTTPException
@@ -14,7 +13,7 @@ from starlette.responses import Response
 from podyard.base.errors import Code, PodyardError
 from podyard.control.access import identity
 from podyard.http import context
-from podyard.http.guard import SESSION_COOKIE
+from podyard.http.session import check_own_form, end_session, start_session
 from podyard.web import (
     access,
     billing,
@@ -80,28 +79,21 @@ def login_form(request: Request) -> Response:
 
 @router.post("/login")
 async def login(request: Request) -> Response:
-    """Checks the token and puts it into a cookie that no script can read and no other site can send."""
-    origin = request.headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
-        raise PodyardError(Code.PERMISSION_DENIED, "another site's form cannot sign you in")
+    """Checks the token and signs the browser in with it."""
+    check_own_form(request)
     form = await request.form(max_files=0, max_fields=FORM_FIELDS_MAX)
     token = str(form.get("token", "")).strip()
     try:
         _check_token(request, token)
     except PodyardError as error:
         return page(request, "login.html", status=error.code.http_status, error=error.message)
-    response = see_other("/console")
-    secure = request.url.scheme == "https"
-    response.set_cookie(SESSION_COOKIE, token, httponly=True, samesite="strict", secure=secure, path="/")
-    return response
+    return start_session(request, see_other("/console"), token)
 
 
 @router.post("/console/logout")
 async def logout(request: Request) -> Response:
     await form_of(request)
-    response = see_other("/login")
-    response.delete_cookie(SESSION_COOKIE, path="/", httponly=True, samesite="strict")
-    return response
+    return end_session(see_other("/login"))
 
 
 @router.get("/console")
