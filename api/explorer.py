@@ -99,7 +99,7 @@ class ExploredAnswer(ExploredHead):
 def explore_costs(request: Request, project: str) -> ExploredAnswer:
     """Costs of some days by what they were for: by default those of the present month by type."""
     caller, query = deps.principal(request), request.query_params
-    fields = {**query, "group": query.get("groupBy", "")}
+    fields = {"group" if name == "groupBy" else name: text for name, text in query.items()}
 
     def body(uow: UnitOfWork) -> ExploredAnswer:
         accounts.require_to_view(uow, caller, project, "costs")

@@ -145,9 +145,11 @@ def _narrow_url(request: Request, asked: Question, value: str) -> str:
 
 
 def _question(account: Account, as_of: PlatformTime, request: Request) -> Question:
-    """What the address asks; the form adds one filter by its fields `dim` and `value`."""
+    """What the address asks, where the form sends fields that nobody filled in; it adds one filter by its fields `dim`
+    and `value`."""
     fields = request.query_params
     where = fields.getlist("where")
     if fields.get("dim") and fields.get("value"):
         where = [*where, f"{fields['dim']}={fields['value']}"]
-    return explorer.to_question(account, as_of, fields, where)
+    filled = {name: text for name, text in fields.items() if text}
+    return explorer.to_question(account, as_of, filled, where)

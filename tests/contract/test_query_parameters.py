@@ -34,6 +34,11 @@ def test_an_unknown_parameter_is_refused(yard: Yard, path: str, name: str, use: 
     assert message == f"unknown query parameter {name!r}: {use}"
 
 
+@pytest.mark.parametrize("name", ["from", "to", "groupBy", "bucket", "by"])
+def test_an_empty_value_is_not_taken_for_none(yard: Yard, name: str) -> None:
+    yard.refused(400, "INVALID_ARGUMENT", "GET", f"{HERE}/costs:explore?{name}=")
+
+
 def test_known_parameters_and_credentials_are_taken(yard: Yard) -> None:
     yard.ok("GET", f"{HERE}/events?page_size=1")
     assert yard.bare.get(f"{HERE}/usage", params={"access_token": yard.token}).status_code == 200

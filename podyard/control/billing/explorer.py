@@ -63,10 +63,10 @@ def to_question(account: Account, as_of: PlatformTime, fields: Mapping[str, str]
     zone = account.time_zone
     first = explore.local(months.seconds_of(account.month_of(as_of), zone).start, zone).date()
     last = max(first, explore.local(commitments.seconds_until(as_of) - 1, zone).date())
-    by = fields.get("by") or BY_USE
+    by = fields.get("by", BY_USE)
     if by not in (BY_USE, BY_INVOICE):
         raise invalid(f"unknown grouping {by[:40]!r}: use {BY_USE} or {BY_INVOICE}", "by")
-    bucket = fields.get("bucket") or CostBucket.DAY
+    bucket = fields.get("bucket", CostBucket.DAY)
     if bucket not in tuple(CostBucket):
         raise invalid(f"unknown bucket {bucket[:40]!r}: use {', '.join(CostBucket)}", "bucket")
     pairs = dict.fromkeys(_filter(text) for text in where)
@@ -76,7 +76,7 @@ def to_question(account: Account, as_of: PlatformTime, fields: Mapping[str, str]
         _day(fields.get("from"), first, "from"),
         _day(fields.get("to"), last, "to"),
         CostBucket.MONTH if by == BY_INVOICE else CostBucket(bucket),
-        fields.get("group") or "type",
+        fields.get("group", "type"),
         tuple(pairs),
         by,
     )
@@ -90,7 +90,7 @@ def _filter(text: str) -> tuple[str, str]:
 
 
 def _day(text: str | None, usual: date, field: str) -> date:
-    if not text:
+    if text is None:
         return usual
     try:
         found = date.fromisoformat(text)
