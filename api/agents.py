@@ -330,7 +330,7 @@ def to_api_specification(assigned: reports.Assignment, lease_seconds: float) -> 
     }
 
 
-def _opened(run: UserProgram) -> UserProgram:
+def _unseal_secrets(run: UserProgram) -> UserProgram:
     return dataclasses.replace(run, secrets={name: unseal(value) for name, value in run.secrets.items()})
 
 
@@ -340,7 +340,7 @@ def _run(assigned: reports.Assignment, run: UserProgram) -> RunOfReplica:
     return {
         "command": command_text(run),
         "setup": run.setup,
-        "environment": program_environment(_opened(run), assigned.job.job_id, assigned.attempt.attempt),
+        "environment": program_environment(_unseal_secrets(run), assigned.job.job_id, assigned.attempt.attempt),
         "files": [
             {"digest": f.digest, "bytes": f.bytes, "name": f.name, "target": f.target, "folder": f.folder}
             for f in run.files

@@ -178,7 +178,7 @@ def join(request: Request, body: Annotated[deps.Body, JoinYardMessage]) -> Joine
         platform.database.read(lambda uow: agents.check_join_token(uow, message.token))
         if message.name == platform.settings.agent_id:
             raise invalid(f"name {message.name!r} is that of the platform's own agent: choose another", "name")
-        asked = _checked(request, message)
+        asked = _read_registration(request, message)
         _probe(message)
         agent, token = platform.database.run(lambda uow: agents.join(uow, message.token, message.name, asked))
     except PodyardError as error:
@@ -203,7 +203,7 @@ def register(request: Request, agent: str, body: Annotated[deps.Body, RegisterMe
     agents.require_agent(caller, agent)
     message = deps.parse(RegisterMessage, body)
     try:
-        asked = _checked(request, message)
+        asked = _read_registration(request, message)
         _probe(message)
         fence = deps.write(request, lambda uow: agents.register(uow, caller, agent, asked))
     except PodyardError as error:
@@ -296,7 +296,7 @@ def to_api_agent(request: Request, use: agents.AgentUse) -> AgentAnswer:
     return shown
 
 
-def _checked(request: Request, message: RegisterMessage) -> agents.AskedRegistration:
+def _read_registration(request: Request, message: RegisterMessage) -> agents.AskedRegistration:
     """What the agent declares, if this platform takes such an agent."""
     machine = message.machine
     if machine is None:

@@ -63,7 +63,7 @@ class MoveAnswer(TypedDict):
     node: NotRequired[str]
 
 
-class Advice(TypedDict):
+class DefragmentAdvice(TypedDict):
     """`possible` False: no way was found. No moves: it fits now."""
 
     acceleratorType: str
@@ -87,7 +87,7 @@ def list_pods(request: Request, project: str) -> Pods:
 
 
 @router.get("/{pod}:defragment", openapi_extra=deps.asks(TYPE))
-def defragment(request: Request, project: str, pod: str) -> Advice:
+def defragment(request: Request, project: str, pod: str) -> DefragmentAdvice:
     """What would have to move so that a type fits. Nothing moves by itself."""
     caller, fleet = deps.principal(request), deps.platform(request).fleet
     caller.require("podyard.pods.get", project, f"projects/{project}/pods")

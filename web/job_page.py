@@ -68,7 +68,7 @@ class _Log:
         return {name: value for name, value in given.items() if value}
 
     @property
-    def chosen(self) -> LineFilter:
+    def line_filter(self) -> LineFilter:
         return LineFilter(worker=self.worker, search=self.search)
 
 
@@ -137,7 +137,7 @@ def curves(request: Request, project: str, zone: str, job_id: str) -> Response:
 
 @router.get("/{zone}/{job_id}/log")
 def job_log(request: Request, project: str, zone: str, job_id: str) -> Response:
-    return log_text.log_text(request, project, zone, job_id, _Log.of(request).chosen)
+    return log_text.log_text(request, project, zone, job_id, _Log.of(request).line_filter)
 
 
 @router.post("/{zone}/{job_id}/{verb}")
@@ -208,7 +208,7 @@ def _job_values(uow: UnitOfWork, request: Request, project: str, zone: str, job_
     place = (uow, caller, project, zone, job_id)
     job, node = jobs.to_clone(*place)
     files, objects = log_text.files_of(request), ObjectFiles(context.platform(request).settings.objects_path)
-    history = views.history_of_job(*place, files, log.chosen, job_curves.POINTS_DRAWN_MAX, LOG_LINES_SHOWN)
+    history = views.history_of_job(*place, files, log.line_filter, job_curves.POINTS_DRAWN_MAX, LOG_LINES_SHOWN)
     sized = jobs.attempts(*place)
     tried = [attempt for attempt, _, _ in sized]
     written, too_large = _event_curves(uow, request, job)

@@ -34,7 +34,7 @@ class ListColumn:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Choice:
+class Option:
     """One of the values of a filter, and how many rows there are of it, whatever the other filters say."""
 
     value: str
@@ -55,7 +55,7 @@ class ListView:
         self.sort = self._value("sort") or usual_sort
         self.before: Mark | None = None
         self.after: Mark | None = None
-        self.choices: Mapping[str, list[Choice]] = {}
+        self.choices: Mapping[str, list[Option]] = {}
         self.total = 0
         sortable = [column.key for column in columns if column.sorts]
         if self.sort.removeprefix("-") not in sortable:
@@ -107,7 +107,7 @@ class ListView:
                 counts[read(facet)] += facet.rows
             if self.filters[name]:
                 counts.setdefault(self.filters[name], 0)
-            self.choices = {**self.choices, name: [Choice(v, f"{v} ({counts[v]:,})") for v in sorted(counts)]}
+            self.choices = {**self.choices, name: [Option(v, f"{v} ({counts[v]:,})") for v in sorted(counts)]}
 
     def is_sorted(self, key: str) -> str:
         """As `aria-sort` says it."""

@@ -103,7 +103,7 @@ def parts_of(view: pods.PodView, project: str = "", running: Mapping[str, str] |
                 part = dataclasses.replace(
                     part,
                     url=_node_url(project, item),
-                    title=_told(item, name, (running or {}).get(item.node, "")),
+                    title=_tooltip(item, name, (running or {}).get(item.node, "")),
                     wraps=is_ring and any(item.kind.topology.wrap),
                 )
             found.append(part)
@@ -113,7 +113,7 @@ def parts_of(view: pods.PodView, project: str = "", running: Mapping[str, str] |
     return [Part("other", "", others, title=other), *found, Part("broken", "", view.broken, title=broken)]
 
 
-def _told(item: pods.SliceView, name: str, job: str) -> str:
+def _tooltip(item: pods.SliceView, name: str, job: str) -> str:
     """What a pointer over a slice says."""
     facts = [f"Node {name}", f"{item.kind.name}, {count(item.chips.bit_count(), 'chip')}"]
     facts += [f"job {job}"] if job else []

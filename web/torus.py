@@ -65,7 +65,7 @@ def pod_picture(pod_id: str, shape: Shape, parts: Sequence[Part]) -> Markup:
         overlay.append(f'<rect {place} fill="url(#grid-{escape(pod_id)})" pointer-events="none"/>')
     if total <= CHIPS_DRAWN_MAX:
         free = Part("free", "", full_mask(shape) & ~taken)
-        body += [_drawn(shape, part, per_row) for part in (free, *parts) if part.chips]
+        body += [_draw_part(shape, part, per_row) for part in (free, *parts) if part.chips]
         body += [_grid(pod_id), *overlay, _cubes(shape, per_row)]
         body += [_links(shape, part, per_row) for part in parts if part.chips]
         body += [_letter(shape, part, per_row) for part in parts if part.label and part.chips]
@@ -82,7 +82,7 @@ def _description(parts: Sequence[Part], total: int) -> str:
     return text + (f"; {count(broken, 'chip')} broken" if broken else "")
 
 
-def _drawn(shape: Shape, part: Part, per_row: int) -> str:
+def _draw_part(shape: Shape, part: Part, per_row: int) -> str:
     path = []
     for first, length in _runs(shape, part.chips, 0):
         x, y = _cell(shape, first, per_row)

@@ -96,7 +96,7 @@ def _in_thread(work: Callable[[bytes], None], data: bytes) -> asyncio.Future[Non
     return asyncio.get_running_loop().run_in_executor(None, work, data)
 
 
-class Parts:
+class MultipartBody:
     """A multipart/related body of two parts: JSON, and the content."""
 
     def __init__(self, request: Request) -> None:

@@ -52,7 +52,7 @@ async def insert(request: Request, bucket: str) -> Response:
         announced = _announce(request, bucket, _of_query(request))
         return _make(request, await receive(request, announced, bodies.pieces(request)))
     if kind == "multipart":
-        parts = bodies.Parts(request)
+        parts = bodies.MultipartBody(request)
         body, content_type = await parts.head()
         announced = _announce(request, bucket, {"contentType": content_type or None, **_of_query(request), **body})
         return _make(request, await receive(request, announced, parts.content()))

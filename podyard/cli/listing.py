@@ -45,7 +45,7 @@ _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Listing:
+class ListOutput:
     """How one list command shows its items. The first column of `columns` is the name of an item."""
 
     columns: Sequence[Column]
@@ -117,7 +117,7 @@ def lists(
             *, output: str, filters: tuple[str, ...], sort_by: str | None, limit: int | None, watch: bool, **given: Any
         ) -> None:
             shown = columns_of(columns(given) if callable(columns) else columns)
-            listing = Listing(shown, columns_of(wide or {}), row, output, _terms(filters), _order(sort_by), limit)
+            listing = ListOutput(shown, columns_of(wide or {}), row, output, _terms(filters), _order(sort_by), limit)
             fetch = functools.partial(function, **given)
             read_now = functools.partial(_read_now, given.get("data"))
             if watch:
@@ -155,7 +155,7 @@ def _options(limit: int | None) -> Callable[[Command], Command]:
     return decorate
 
 
-def _watch(listing: Listing, fetch: Callable[[], Iterable[Item]], read_now: Callable[[], datetime]) -> None:
+def _watch(listing: ListOutput, fetch: Callable[[], Iterable[Item]], read_now: Callable[[], datetime]) -> None:
     """On a terminal the list is drawn over the one before; a pipe gets each list that differs from the one before."""
     if listing.output in ("json", "yaml"):
         raise click.UsageError(f"--watch cannot be combined with -o {listing.output}")

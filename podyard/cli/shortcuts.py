@@ -11,11 +11,11 @@ from podyard.cli.jobs import list_jobs
 from podyard.cli.tpu import list_nodes
 
 
-def _named(command: click.Command, name: str) -> click.Command:
+def _rename(command: click.Command, name: str) -> click.Command:
     """The same command under another name; its examples are its own."""
     found = copy.copy(command)
     found.name = name
     return found
 
 
-COMMANDS = {"nodes": _named(list_nodes, "nodes"), "jobs": _named(list_jobs, "jobs"), "logs": _named(logs, "logs")}
+COMMANDS = {"nodes": _rename(list_nodes, "nodes"), "jobs": _rename(list_jobs, "jobs"), "logs": _rename(logs, "logs")}

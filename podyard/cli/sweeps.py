@@ -78,14 +78,14 @@ def submit(
 
 @sweep.command(name="list")
 @target_options
-@lists({"SWEEP": "id", "ZONE": "zone", "JOBS": "jobs", "ENDED": "ended"}, row=lambda item: _listed(item))
+@lists({"SWEEP": "id", "ZONE": "zone", "JOBS": "jobs", "ENDED": "ended"}, row=lambda item: _row(item))
 def list_sweeps(data: str | None, project: str | None, location: str | None) -> Iterable[Item]:
     """List sweeps in all zones, newest first. --zone selects one zone."""
     client = client_of(data, project, location)
     return client.pages(f"{client.own_path(location or ANY_ZONE)}/sweeps", "sweeps")
 
 
-def _listed(item: Item) -> Item:
+def _row(item: Item) -> Item:
     parts = item["name"].split("/")
     return {**item, "id": parts[-1], "zone": parts[3]}
 

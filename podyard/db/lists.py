@@ -35,7 +35,7 @@ from podyard.db.tables_jobs import jobs
 from podyard.db.types import PlatformTimeColumn
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.job import ACTIVE_JOB_STATES, Job
-from podyard.domain.listing import ROWS_A_PAGE, Facet, Kind, ListQuery, Mark, RowPage, cut_page
+from podyard.domain.listing import ROWS_A_PAGE, Facet, ListQuery, Mark, NodeKind, RowPage, cut_page
 from podyard.domain.node import NodeRecord, NodeState
 
 T = TypeVar("T")
@@ -77,7 +77,7 @@ _JOB_TEXTS = (
 
 
 def node_page(
-    uow: UnitOfWork, project: str, query: ListQuery, nanos_per_hour: Mapping[Kind, int]
+    uow: UnitOfWork, project: str, query: ListQuery, nanos_per_hour: Mapping[NodeKind, int]
 ) -> RowPage[NodeRecord]:
     """The live nodes of a page. `nanos_per_hour`: the prices by which the order `price` goes; of a kind without one the
     price is lower than any."""
@@ -105,11 +105,11 @@ def job_facets(uow: UnitOfWork, project: str) -> list[Facet]:
     return _facets(uow, jobs, jobs.c.project == project)
 
 
-def node_kinds(uow: UnitOfWork, project: str) -> list[Kind]:
+def node_kinds(uow: UnitOfWork, project: str) -> list[NodeKind]:
     """What kinds of nodes there are among the live ones of a project."""
     columns = (nodes.c.zone, nodes.c.accelerator_type, nodes.c.topology, nodes.c.usage_class)
     of_project = select(*columns).where(nodes.c.project == project, nodes.c.state.in_(_LIVE_STATES))
-    return [Kind(**row) for row in uow.all(of_project.distinct())]
+    return [NodeKind(**row) for row in uow.all(of_project.distinct())]
 
 
 def _facets(uow: UnitOfWork, table: Table, *which: ColumnElement[bool]) -> list[Facet]:
@@ -176,7 +176,7 @@ def _rows(
     return {row[key.name]: read(row) for row in uow.all(select(table).where(key.in_([mark.key for mark in marks])))}
 
 
-def _by_price(nanos_per_hour: Mapping[Kind, int]) -> ColumnElement[int]:
+def _by_price(nanos_per_hour: Mapping[NodeKind, int]) -> ColumnElement[int]:
     """A node's price per hour."""
     if not nanos_per_hour:
         return literal(NO_PRICE, BigInteger)

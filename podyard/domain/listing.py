@@ -50,7 +50,7 @@ class Facet:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Kind:
+class NodeKind:
     """What nodes of one price have in common."""
 
     zone: str

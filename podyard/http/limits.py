@@ -41,7 +41,7 @@ class TokenBuckets:
 
     def take(self, key: str) -> float:
         """0.0 if a token was there and is taken; else the seconds until there is one."""
-        left, now = self._left_of(key), self._clock.monotonic_seconds()
+        left, now = self._tokens_of(key), self._clock.monotonic_seconds()
         if left < 1.0:
             return (1.0 - left) / self._rate.per_second
         self._buckets[key] = (left - 1.0, now)
@@ -51,9 +51,9 @@ class TokenBuckets:
         return 0.0
 
     def is_empty(self, key: str) -> bool:
-        return self._left_of(key) < 1.0
+        return self._tokens_of(key) < 1.0
 
-    def _left_of(self, key: str) -> float:
+    def _tokens_of(self, key: str) -> float:
         left, since = self._buckets.get(key, (float(self._rate.burst), 0.0))
         grown = left + (self._clock.monotonic_seconds() - since) * self._rate.per_second
         return min(float(self._rate.burst), grown)

@@ -8,7 +8,7 @@ from podyard.control.access import identity
 from podyard.db import lists
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import region_of
-from podyard.domain.listing import Facet, Kind, ListQuery, RowPage
+from podyard.domain.listing import Facet, ListQuery, NodeKind, RowPage
 from podyard.domain.node import NodeRecord
 from podyard.domain.principal import Principal
 from podyard.pricing.current_card import default_rate_card
@@ -38,7 +38,7 @@ def _check(uow: UnitOfWork, principal: Principal, project: str) -> None:
     identity.project_row(uow, project)
 
 
-def _nanos_per_hour(kind: Kind, now: PlatformTime) -> int | None:
+def _nanos_per_hour(kind: NodeKind, now: PlatformTime) -> int | None:
     try:
         card = default_rate_card()
         return card.price(kind.accelerator_type, region_of(kind.zone), kind.usage_class, now).total_nanos_per_hour
