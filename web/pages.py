@@ -19,6 +19,7 @@ from podyard.web import (
     billing,
     billing_forms,
     compare,
+    create,
     docs,
     explain,
     invoice_print,
@@ -47,7 +48,7 @@ from podyard.web.render import (
     see_other,
 )
 
-STATIC_FILES = ("podyard.css", "jobs.css", "podyard.js", "charts.js", "job.js", "pod.js")
+STATIC_FILES = ("podyard.css", "jobs.css", "create.css", "podyard.js", "charts.js", "job.js", "pod.js")
 STATIC_TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
 STATIC_SECONDS = 60  # how long a browser may use a style sheet without asking; an upgrade shows after that
 TOKEN_CHARACTERS_MAX = 512
@@ -112,7 +113,7 @@ def project_root(project: str) -> Response:
 
 
 SECTION_ROUTERS = (
-    *(overview, compare, nodes, job_list, job_program, jobs, job_page),
+    *(overview, compare, create, nodes, job_list, job_program, jobs, job_page),
     *(queue, queued_resources, reservations, billing, billing_forms, pods, machines, operator),
     *(access, storage, explain, invoice_print, docs, search),
 )

@@ -28,7 +28,7 @@ TITLE_WEIGHT = 1_000  # a word in a title counts more than any number of times i
 _PAGES = (
     ("overview", "Overview", "start today alerts", ""),
     ("nodes", "Nodes", "tpu vm list", ""),
-    ("nodes/new", "Create a node", "new tpu vm", ""),
+    ("create", "Create a node", "new tpu vm zone price room wait quota accelerator type", ""),
     ("nodes?idle=1", "Idle nodes", "unused ready without job", ""),
     ("nodes?sort=-price", "Nodes by price", "dearest expensive cost", ""),
     ("jobs", "Jobs", "training runs list", ""),

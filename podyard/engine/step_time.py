@@ -2,7 +2,7 @@
 
 A separate process: JAX and a user's module stay out of the API's. The question on standard input is
 {"acceleratorType", "stablehlo"} or {"acceleratorType", "recipe", "arguments", "globalBatch"}; the answer is {"seconds"}
-or {"code", "message"}.
+or {"code", "message"}. With "acceleratorTypes" instead of one, the answer is a list of what is known of each.
 """
 
 from __future__ import annotations
@@ -18,11 +18,35 @@ from podyard.engine.timing.estimate import Estimate
 
 
 def main() -> None:
+    asked = json.load(sys.stdin)
+    if "acceleratorTypes" in asked:
+        print(json.dumps([_told({**asked, "acceleratorType": kind}) for kind in asked["acceleratorTypes"]]))
+        return
     try:
-        answer: dict[str, Any] = {"seconds": _seconds(_estimate(json.load(sys.stdin)))}
+        answer: dict[str, Any] = {"seconds": _seconds(_estimate(asked))}
     except PodyardError as error:
-        answer = {"code": error.code.name, "message": error.message}
+        answer = _refusal(error)
     print(json.dumps(answer))
+
+
+def _told(asked: dict[str, Any]) -> dict[str, Any]:
+    """Time and memory of a step on one type, also of a program that does not fit."""
+    try:
+        found = _estimate(asked)
+    except PodyardError as error:
+        return _refusal(error)
+    return {
+        "seconds": found.modelled_seconds,
+        "fits": found.fits,
+        "neededBytes": found.needed_hbm_bytes,
+        "usableBytes": found.usable_hbm_bytes,
+        "memoryText": found.memory_text,
+        "isLowerBound": bool(found.doubts),
+    }
+
+
+def _refusal(error: PodyardError) -> dict[str, Any]:
+    return {"code": error.code.name, "message": error.message}
 
 
 def _estimate(asked: dict[str, Any]) -> Estimate:

@@ -8,7 +8,9 @@ import re
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 from starlette.requests import Request
 
@@ -37,6 +39,37 @@ def estimated_name(recipe: str) -> str:
     if recipe not in PROGRAMS:
         raise invalid(f"unknown recipe {recipe!r}: use {', '.join(sorted({*RECIPES, *PROGRAMS}))}", "recipe")
     return f"{ESTIMATED}:{recipe}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StepEstimate:
+    """A step of a program on one type; bytes are of one device. `error`: why there is no estimate."""
+
+    seconds: float = 0.0
+    fits: bool = True
+    needed_bytes: int = 0
+    usable_bytes: int = 0
+    memory_text: str = ""
+    is_lower_bound: bool = False
+    error: str = ""
+
+
+def recipe_names() -> Sequence[str]:
+    """The recipes that can be estimated."""
+    from podyard.engine.recipes.programs import PROGRAMS  # late, as below
+
+    return tuple(PROGRAMS)
+
+
+def estimates(recipe: str, global_batch: int | None, kinds: Sequence[str]) -> Mapping[str, StepEstimate]:
+    """A step of a recipe on each of the types, in one process: most of the time goes into tracing. Raises
+    INVALID_ARGUMENT for an unknown recipe, and what `_answer_of` raises."""
+    if recipe not in recipe_names():
+        raise invalid(f"unknown recipe {recipe!r}: use {', '.join(recipe_names())}", "recipe")
+    needed = RECIPES[recipe].arguments if recipe in RECIPES else {}
+    arguments = {name: "none" for name, item in needed.items() if isinstance(item, FolderArgument)}
+    question = {"recipe": recipe, "arguments": arguments, "globalBatch": global_batch, "acceleratorTypes": list(kinds)}
+    return dict(zip(kinds, _ask_of_several(json.dumps(question)), strict=True))
 
 
 def with_step_time(
@@ -81,7 +114,28 @@ def _kind(request: Request, project: str, zone: str, node: str | NodeSpec) -> tu
 
 
 @lru_cache(maxsize=ESTIMATES_KEPT)
+def _ask_of_several(question: str) -> tuple[StepEstimate, ...]:
+    return tuple(
+        StepEstimate(error=told["message"])
+        if "message" in told
+        else StepEstimate(
+            told["seconds"], told["fits"], told["neededBytes"], told["usableBytes"], told["memoryText"],
+            told["isLowerBound"],
+        )
+        for told in _answer_of(question)
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=ESTIMATES_KEPT)
 def _ask(question: str) -> float:
+    answer = _answer_of(question)
+    if "seconds" not in answer:
+        raise PodyardError(Code[answer["code"]], answer["message"])
+    return float(answer["seconds"])
+
+
+def _answer_of(question: str) -> Any:
+    """What the process says. Raises UNAVAILABLE and FAILED_PRECONDITION."""
     command = [sys.executable, "-m", "podyard.engine.step_time"]
     if not _ESTIMATING.acquire(timeout=ESTIMATE_SECONDS_MAX):
         raise PodyardError(Code.UNAVAILABLE, "too many steps are being estimated: try again, or set stepSeconds")
@@ -95,7 +149,4 @@ def _ask(question: str) -> float:
     if done.returncode:
         why = (done.stderr.strip().splitlines() or ["it was killed"])[-1]
         raise failed_precondition(f"a step cannot be estimated: {why}; set stepSeconds")
-    answer = json.loads(done.stdout)
-    if "seconds" not in answer:
-        raise PodyardError(Code[answer["code"]], answer["message"])
-    return float(answer["seconds"])
+    return json.loads(done.stdout)

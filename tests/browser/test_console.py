@@ -57,7 +57,9 @@ def _create_by_form(browser: Browser) -> None:
     person = Person(browser)
     browser.open("/console/demo/nodes")
     assert "No nodes yet" in browser.text("main")
-    person.click("a[href='/console/demo/nodes/new']")
+    person.click("a[href='/console/demo/create']")
+    browser.until(lambda: browser.all("table.zones"), 10, "the zones")
+    person.click(f"a[aria-label='Create v2-8 in {ZONE}']")
     browser.until(lambda: browser.all("#node_id"), 10, "the form")
     person.type("#node_id", "by-form")
     person.type_ahead("#usage", "sp")
@@ -145,6 +147,7 @@ def test_every_page_is_labelled_readable_and_fits(browser: Browser, finished_job
     browser.errors()  # those of the test before, which a slow machine reports late
     compared = f"compare?job={finished_job.removeprefix('jobs/')}"
     pages = ["overview", compared, "nodes", "nodes/new?usage=spot", "jobs", "jobs/new", finished_job]
+    pages += ["create", "create?chips=16&usage=spot"]
     pages += ["billing", "pods", "mxu", "all-reduce", "queue/resources", "queue/resources/new", "queue/reservations"]
     pages += ["settings/access", "settings/storage", "search?q=node", "docs", "docs/glossary.md", "billing/budgets"]
     pages += ["billing/commitments", "nodes?q=no-such-node"]

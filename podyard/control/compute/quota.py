@@ -6,15 +6,64 @@ its acceptance until it is deleted, also while it is FAILED or SUSPENDED; its no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 
 from podyard.base.errors import Code, PodyardError, QuotaFailure
 from podyard.db import faults, projects, quotas
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fault import Subject
-from podyard.domain.fleet import Fleet, quota_kind, quota_message, quota_name, quota_units, region_of
+from podyard.domain.fleet import (
+    QUOTA_UNLIMITED,
+    Fleet,
+    quota_kind,
+    quota_message,
+    quota_name,
+    quota_units,
+    region_of,
+)
 from podyard.domain.node import UsageClass
 from podyard.hardware.accelerator_types import AcceleratorType
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class QuotaLeft:
+    """What is left of a quota, in `unit` (cores or chips). `limit` None: there is none. `chips`: what is left of the
+    project's own quota of chips; None: it has none."""
+
+    limit: int | None
+    left: int
+    unit: str
+    chips: int | None
+
+    def allows(self, kind: AcceleratorType) -> bool:
+        fits = self.limit is None or quota_units(kind) <= self.left
+        return fits and (self.chips is None or kind.chip_count <= self.chips)
+
+
+def left(
+    uow: UnitOfWork,
+    fleet: Fleet,
+    project: str,
+    zones: Sequence[str],
+    kind: AcceleratorType,
+    usage_class: UsageClass,
+) -> Mapping[str, QuotaLeft]:
+    """What a node of `kind` may still take from its quota, by zone."""
+    row = projects.read(uow, project)
+    chips = None
+    if row is not None and row.chips_max is not None:
+        chips = max(0, row.chips_max - quotas.chips_held(uow, project))
+    used: dict[str, int] = {}
+    found = {}
+    for zone in zones:
+        region = region_of(zone)
+        if region not in used:
+            used[region] = usage(uow, project, region, kind, usage_class)
+        limit = _limit(uow, fleet, project, zone, kind, usage_class)
+        bound = None if limit >= QUOTA_UNLIMITED else limit
+        found[zone] = QuotaLeft(bound, max(0, limit - used[region]), kind.generation.name_counts, chips)
+    return found
 
 
 def usage(uow: UnitOfWork, project: str, region: str, kind: AcceleratorType, usage_class: UsageClass) -> int:
