@@ -23,7 +23,7 @@ from podyard.hardware.generations import GENERATIONS
 from podyard.http import context, step_time
 from podyard.http.step_time import StepEstimate
 from podyard.pricing.sku import Price
-from podyard.web import commands, forms
+from podyard.web import commands, formats, forms
 from podyard.web.render import ConsoleRoute, page, project_url
 
 USAGES = (UsageClass.ON_DEMAND, UsageClass.PREEMPTIBLE, UsageClass.SPOT)
@@ -80,6 +80,15 @@ class ZoneRow:
     note: str
     create_url: str
     commands_url: str
+
+    @property
+    def needs(self) -> str:
+        """What a step needs of the memory of one device; empty where that is not known."""
+        if self.step is None or self.step.error:
+            return ""
+        least = "at least " if self.step.is_lower_bound else ""
+        needed, usable = formats.data_size(self.step.needed_bytes), formats.data_size(self.step.usable_bytes)
+        return f"needs {least}{needed} of {usable} per {self.room.kind.generation.device_word}"
 
     @property
     def order(self) -> tuple[bool, float, int, str]:
