@@ -223,7 +223,7 @@ class Client:
             if done(found):
                 return found
             if self._clock.monotonic_seconds() > deadline:
-                raise PodyardError(Code.DEADLINE_EXCEEDED, f"{what} has not ended within {timeout_seconds:g} s")
+                raise PodyardError(Code.DEADLINE_EXCEEDED, f"{what} did not end within {timeout_seconds:g} s")
             self._clock.sleep(POLL_SECONDS)
 
     def zone_path(self, location: str | None = None, version: str = "v2") -> str:

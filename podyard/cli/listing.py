@@ -195,7 +195,7 @@ def _order(text: str | None) -> list[tuple[str, bool]]:
 
 
 def _matches(value: Any, sign: str, text: str) -> bool:
-    shown = "" if value is None else cell(value)
+    shown = "" if value in (None, "") else cell(value)
     if sign in ("=", "!="):
         return fnmatch.fnmatchcase(shown.lower(), text.lower()) is (sign == "=")
     if sign == ":":
@@ -234,5 +234,5 @@ def _csv_text(columns: Sequence[Column], rows: Sequence[Item]) -> str:
     writer.writerow([column.path if column.kind == "age" else column.heading for column in columns])
     for row in rows:
         values = [column.value(row) for column in columns]
-        writer.writerow(["" if v is None else cell(v) if isinstance(v, dict) else v for v in values])
+        writer.writerow(["" if v is None else cell(v) if isinstance(v, dict | list) and v else v for v in values])
     return file.getvalue().removesuffix("\n")

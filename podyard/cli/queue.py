@@ -94,7 +94,7 @@ def create_qr(
 
 @qr.command(name="list")
 @target_options
-@lists(_QR_COLUMNS, wide={"AGE": "createTime|age", "REASON": "state.stateInitiator|text"}, row=lambda item: _row(item))
+@lists(_QR_COLUMNS, wide={"AGE": "createTime|age", "INITIATOR": "state.stateInitiator"}, row=lambda item: _row(item))
 def list_qr(data: str | None, project: str | None, location: str | None) -> Iterable[Item]:
     """List queued resources in all zones. --zone selects one zone."""
     client = client_of(data, project, location)

@@ -154,12 +154,12 @@ def _print(found: dict[str, Any], output: str) -> None:
         {
             **job,
             "progress": f"{job['stepsDone']}/{job['steps']}" if job["steps"] else job["stepsDone"],
-            "best": "best" if job["job"] == found.get("best") else "",
+            "best": "*" if job["job"] == found.get("best") else None,
         }
         for job in found["jobs"]
     ]
     columns = {"JOB": "job", **{name: f"values.{name}" for name in names}, "STATE": "state", "STEPS": "progress"}
-    columns |= {metric.upper(): f"latest.{metric}", "COST": "cost|usd", "": "best"}
+    columns |= {metric.upper(): f"latest.{metric}", "COST": "cost|usd", "BEST": "best"}
     emit(rows, output, columns)
 
 

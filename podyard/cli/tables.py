@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -12,8 +13,11 @@ from podyard.base.money import money_text, without_zeros
 from podyard.cli import terminal
 
 STATE_HEADING = "STATE"
+NOTHING = "-"
 CUT_CHARACTERS_MIN = 12  # a text that is cut further says nothing
 _GAP = "  "
+# `$1,234.50`, `-3`, `0.5`, `12 %`, `1.02 MiB`, `3 d 2 h`: what people compare by its digits.
+_QUANTITY = re.compile(r"[-+]?\$?\d[\d,]*(\.\d+)?(e[-+]\d+)?( ?[%A-Za-z]{1,5}| [a-z-]+)?( \d+ [a-z]{1,3})?\*?")
 _BYTE_UNITS, _BYTES_PER_STEP = ("B", "KiB", "MiB", "GiB", "TiB"), 1024
 
 
@@ -39,7 +43,7 @@ def draw(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], now: date
     """`now`: what ages count from; without it they are shown as times."""
     values = [[column.value(row) for column in columns] for row in rows]
     texts = [[_text(column, value, now) for column, value in zip(columns, line, strict=True)] for line in values]
-    right = {index for index, column in enumerate(columns) if _is_right(column, [line[index] for line in values])}
+    right = {index for index, column in enumerate(columns) if column.kind not in ("", "text")}
     cut = {index for index, column in enumerate(columns) if column.kind == "text"}
     return table([column.heading for column in columns], texts, right, cut)
 
@@ -47,17 +51,18 @@ def draw(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], now: date
 def table(
     headings: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[int] = (), cut: Collection[int] = ()
 ) -> str:
-    """Columns aligned to their widest cell, those in `right` on the right.
+    """Columns aligned to their widest cell, those in `right` and all quantities on the right.
 
     On a terminal it has colours, and what does not fit is taken from the columns in `cut`. Names, numbers and secrets
     are never among those: people copy them.
     """
     lines = [list(headings), *(list(row) for row in rows)]
     widths = [max(len(line[index]) for line in lines) for index in range(len(headings))]
+    on_right = {*right, *(index for index in range(len(headings)) if _are_quantities([row[index] for row in rows]))}
     _narrow(widths, cut)
     drawn = [
         [
-            _cut_off(text, width).rjust(width) if index in right else _cut_off(text, width).ljust(width)
+            _cut_off(text, width).rjust(width) if index in on_right else _cut_off(text, width).ljust(width)
             for index, (text, width) in enumerate(zip(line, widths, strict=True))
         ]
         for line in lines
@@ -79,14 +84,16 @@ def pick(row: Mapping[str, Any], path: str) -> Any:
 
 
 def cell(value: Any) -> str:
-    if value is None:
-        return "-"
+    if value is None or value == "":
+        return NOTHING
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, Mapping):
-        return ",".join(f"{key}={item}" for key, item in value.items()) or "-"
+        return ",".join(f"{key}={item}" for key, item in value.items()) or NOTHING
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value)) or NOTHING
     return without_zeros(str(value))
 
 
@@ -115,10 +122,9 @@ KINDS: Mapping[str, Callable[[Any], str]] = {
 }  # fmt: skip
 
 
-def _is_right(column: Column, values: Sequence[Any]) -> bool:
-    known = [value for value in values if value is not None]
-    are_numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in known)
-    return column.kind not in ("", "text") or (bool(known) and are_numbers)
+def _are_quantities(texts: Sequence[str]) -> bool:
+    known = [text for text in texts if text != NOTHING]
+    return bool(known) and all(_QUANTITY.fullmatch(text) for text in known)
 
 
 def _narrow(widths: list[int], cut: Collection[int]) -> None:

@@ -375,7 +375,7 @@ def materialise(client: Client, node: str, worker: str, location: str | None = N
             raise PodyardError(Code.UNAVAILABLE, f"worker {failed['worker']} of {node}: {failed['problem']}")
         return all(host["state"] == "RUNNING" for host in found["hosts"])
 
-    what = f"the hosts of {node}"
+    what = f"the start of the hosts of {node}"
     found = client.poll(ask, lambda found: waits(found) or has_ended(found), HOST_SECONDS_MAX, what)
     if waits(found):
         client.poll(ask, lambda found: not waits(found), SOFTWARE_SECONDS_MAX, f"the software of {node}")

@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import click
 import pytest
 from click.testing import CliRunner
 
 from podyard.cli.command_table import ALIASES, COMMAND_GROUPS, ENTRIES
 from podyard.cli.commands import root
+from tests.unit.cli.command_walk import parse, walk
 
-
-def _walk(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
-    if path:
-        yield " ".join(path), command
-    if isinstance(command, click.Group):
-        context = click.Context(command)
-        for name in command.list_commands(context):
-            inner = command.get_command(context, name)
-            assert inner is not None, name
-            yield from _walk(inner, (*path, name))
-
-
-COMMANDS = dict(_walk(root))
+COMMANDS = dict(walk())
 
 
 def _help(*argv: str) -> str:
@@ -52,20 +38,6 @@ def _examples(text: str) -> list[list[str]]:
     return found
 
 
-def _parse(argv: list[str]) -> str:
-    """The path of the command that this line runs; UsageError for what the command does not take."""
-    command: click.Command = root
-    path: list[str] = []
-    while isinstance(command, click.Group) and argv:
-        inner = command.get_command(click.Context(command), argv[0])
-        if inner is None:
-            break
-        command, path, argv = inner, [*path, argv[0]], argv[1:]
-    with contextlib.suppress(click.exceptions.Exit):  # --help
-        command.make_context(path[-1], list(argv)).close()
-    return " ".join(path)
-
-
 @pytest.mark.parametrize("path", COMMANDS)
 def test_every_command_has_examples_that_it_takes(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -75,7 +47,7 @@ def test_every_command_has_examples_that_it_takes(path: str, tmp_path: Path, mon
     examples = _examples(_help(*path.split()))
     assert examples, "its help ends with an example"
     for argv in examples:
-        assert _parse(argv).startswith(path), argv
+        assert parse(argv).startswith(path), argv
 
 
 def test_the_help_has_every_command_once_and_in_a_group() -> None:
