@@ -38,6 +38,7 @@ KEPT: Mapping[str, str] = {
     "podyard.programs.jax_dry_run:DryExecutable.*": "JAX calls what stands for an executable",
     "podyard.programs.torch_xla*:*": "users' programs call torch_xla's names",
     "podyard.programs.site_hook.sitecustomize:_Finder.find_distributions": "importlib.metadata asks for versions",
+    "podyard.engine.lesson.picture:Picture._repr_html_": "notebooks call it",
     "podyard:load_ipython_extension": "IPython calls it for %load_ext podyard",
     "podyard.migrations.versions.*:*": "alembic calls the revisions",
     "podyard.engine.numerics.mxu:mxu_matmul": "docs/concepts/systolic-array.md: the specification",

@@ -18,6 +18,7 @@ from podyard.engine import film
 from podyard.engine.timing.systolic import Dataflow
 from podyard.hardware.accelerator_types import all_types
 from podyard.http import context
+from podyard.web.lesson_steps import LESSON_PAGES, STEPS, step_of
 from podyard.web.render import ConsoleRoute, page, project_url
 
 ASSET_SECONDS = 60  # how long a browser may use script and style without asking; an upgrade shows after that
@@ -36,7 +37,7 @@ def show(
     from podyard.engine.numerics import explain_html
     from podyard.engine.numerics.explain import DATAFLOW_NAMES, SIDE_MAX, explain
 
-    _check(request, project)
+    check_project(request, project)
     values: dict[str, Any] = {"title": "", "figure": ""}
     failure = None
     try:
@@ -50,7 +51,7 @@ def show(
         ("seed", "Seed of the operands", seed, None),
     ]  # fmt: skip
     values |= {"sizes": sizes, "dataflow": dataflow, "dataflows": DATAFLOW_NAMES}
-    return _explain(request, project, "mxu", "explain_mxu.html", failure, values)
+    return explain_page(request, project, "mxu", "explain_mxu.html", failure, **values)
 
 
 @router.get("/all-reduce")
@@ -61,7 +62,7 @@ def show_all_reduce(
     from podyard.engine.collectives import explain as reduce
     from podyard.engine.collectives import explain_html as reduce_html
 
-    _check(request, project)
+    check_project(request, project)
     values: dict[str, Any] = {"title": "", "figure": ""}
     failure = None
     nbytes = reduce.DEFAULT_BYTES if nbytes is None else nbytes
@@ -78,35 +79,35 @@ def show_all_reduce(
         "bytes_max": reduce.BYTES_MAX,
         "types": [kind.name for kind in all_types()],
     }
-    return _explain(request, project, "all-reduce", "explain_all_reduce.html", failure, values)
+    return explain_page(request, project, "all-reduce", "explain_all_reduce.html", failure, **values)
 
 
 @router.get("/mxu/{name}")
 def asset(request: Request, project: str, name: Asset) -> Response:
     from podyard.engine.numerics.explain_html import PACKAGE
 
-    return _asset(request, project, PACKAGE, name)
+    return asset_response(request, project, PACKAGE, name)
 
 
 @router.get("/all-reduce/{name}")
 def all_reduce_asset(request: Request, project: str, name: Asset) -> Response:
     from podyard.engine.collectives.explain_html import PACKAGE
 
-    return _asset(request, project, PACKAGE, name)
+    return asset_response(request, project, PACKAGE, name)
 
 
-def _asset(request: Request, project: str, package: str, name: Asset) -> Response:
+def asset_response(request: Request, project: str, package: str, name: str) -> Response:
     """A figure's script and style: the content security policy allows none inside of a page."""
-    _check(request, project)
+    check_project(request, project)
     kind = "text/javascript" if name in film.SCRIPTS else "text/css"
     headers = {"Cache-Control": f"private, max-age={ASSET_SECONDS}"}
     return Response(film.asset(package, name), media_type=f"{kind}; charset=utf-8", headers=headers)
 
 
-def _explain(
-    request: Request, project: str, section: str, template: str, failure: PodyardError | None,
-    values: dict[str, Any],
+def explain_page(
+    request: Request, project: str, section: str, template: str, failure: PodyardError | None = None, **values: Any
 ) -> Response:  # fmt: skip
+    """A page of the lesson, with the way to the others and, where the reader came from a step, to the next step."""
     return page(
         request,
         template,
@@ -114,8 +115,10 @@ def _explain(
         section=section,
         project=project,
         url=project_url(project, section),
-        other=project_url(project, "all-reduce" if section == "mxu" else "mxu"),
         error=failure.message if failure else None,
+        step=step_of(request.query_params.get("lesson", "")),
+        steps=STEPS,
+        lesson_pages=LESSON_PAGES,
         styles=film.STYLES,
         scripts=film.SCRIPTS,
         **values,
@@ -129,7 +132,7 @@ def _number(text: str, most: int) -> int | None:
         raise invalid(f"ranks must be a number from 1 to {most}, got {text[:40]!r}", "ranks") from None
 
 
-def _check(request: Request, project: str) -> None:
+def check_project(request: Request, project: str) -> None:
     """What every page of a project asks, so that the address tells nobody which projects there are."""
     context.principal(request).require("podyard.projects.get", project, f"projects/{project}")
     context.read(request, lambda uow: identity.project_row(uow, project))

@@ -27,6 +27,7 @@ from podyard.web import (
     job_page,
     job_program,
     jobs,
+    lesson,
     machines,
     nodes,
     operator,
@@ -115,7 +116,7 @@ def project_root(project: str) -> Response:
 SECTION_ROUTERS = (
     *(overview, compare, create, nodes, job_list, job_program, jobs, job_page),
     *(queue, queued_resources, reservations, billing, billing_forms, pods, machines, operator),
-    *(access, storage, explain, invoice_print, docs, search),
+    *(access, storage, explain, lesson, invoice_print, docs, search),
 )
 for section in SECTION_ROUTERS:
     router.include_router(section.router)

@@ -48,6 +48,8 @@ _PAGES = (
     ("pods", "Pods", "chips map torus", ""),
     ("settings/access", "Members and tokens", "access role invite credential settings", ""),
     ("settings/storage", "Storage", "bucket gs cloud create", ""),
+    ("lesson", "Lesson", "inside a tpu class eight steps explain", ""),
+    ("generations", "Generations", "compare chips hbm links figures sources", ""),
     ("mxu", "Matrix unit", "explain systolic array mxu", ""),
     ("all-reduce", "All-reduce", "explain ring torus collective", ""),
     ("machines", "Machines", "agents join", "podyard.agents.list"),

@@ -17,7 +17,7 @@ from podyard.base.clock import ManualClock, RealTime
 from podyard.db.unit_of_work import Database
 from podyard.domain.fleet_file import instant_fleet
 from podyard.settings import from_environment
-from podyard.web import explain
+from podyard.web import explain, lesson
 
 
 class Reader(HTMLParser):
@@ -54,7 +54,7 @@ def open_console(folder: Path) -> Iterator[Get]:
     database = Database(settings.database_url, clock)
     migrations.upgrade(database)
     prepare(settings, database)
-    app = create_app(settings, database, instant_fleet(), clock, routers=(explain.router,))
+    app = create_app(settings, database, instant_fleet(), clock, routers=(explain.router, lesson.router))
     owner = {"Authorization": f"Bearer {(folder / 'token').read_text().strip()}"}
 
     async def served(scope: Any, receive: Any, send: Any) -> None:

@@ -253,7 +253,7 @@ def test_the_console_shows_the_same_figure_to_those_who_may_see_the_project(tmp_
         page = get(f"{url}?m=3&k=5&n=6&rows=2&dataflow=is")
         assert page.status_code == 200 and explain_html.figure(explain(3, 5, 6, 2, 4, "is")) in page.text
         assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?! type=\"module\" src=)", page.text)
-        assert '<a href="/console/demo/mxu" aria-current="page">Explain</a>' in page.text
+        assert '<a href="/console/demo/mxu" aria-current="page">Matrix unit</a>' in page.text
         assert '<a href="/console/demo/all-reduce">' in page.text
         for name in ("film.js", "film.css", "explain.js", "explain.css"):
             assert f'="{url}/{name}"' in page.text

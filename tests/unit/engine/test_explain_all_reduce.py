@@ -340,7 +340,7 @@ def test_the_console_shows_the_same_figure_to_those_who_may_see_the_project(tmp_
         page = get(f"{url}?accelerator_type=v3-32&nbytes=4096")
         assert page.status_code == 200 and explain_html.figure(slice_of("v3-32", 4096)) in page.text
         assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?! type=\"module\" src=)", page.text)
-        assert '<a href="/console/demo/mxu" aria-current="page">Explain</a>' in page.text
+        assert '<a href="/console/demo/all-reduce" aria-current="page">All-reduce</a>' in page.text
         assert '<a href="/console/demo/mxu">' in page.text
         for name in (*film.STYLES, *film.SCRIPTS):
             assert f'="{url}/{name}"' in page.text
