@@ -48,7 +48,6 @@ KEPT: Mapping[str, str] = {
     "podyard.engine.timing.energy:efficiencies": "docs/internals/tpu_v1.md: compared with what is published",
     "podyard.engine.timing.energy:PeakEfficiency.*": "docs/internals/tpu_v1.md: compared with what is published",
     "podyard.engine.collectives.schedule:*_*": "all collectives that the transports can run; jobs use the all-reduce",
-    "podyard.hardware.generation:Generation.mxu_columns": "the published peak follows from it",
     "podyard.hardware.generations.*:GENERATION": "podyard.hardware.generations loads each module",
     "podyard.http.splice:End.*_writing": "asyncio calls them where a connection takes no more",
     "podyard.domain.fleet:Fleet.is_unpriced": "what a fleet file says of itself, held against the rate card",

@@ -37,6 +37,7 @@ PACKAGES: Mapping[str, str] = {
     "pricing": "metering, rating, bills",
     "db": "tables, all SQL, units of work, the one writer of state",
     "programs": "what runs inside users' programs on hosts",
+    "lesson": "pictures for notebooks",
     "engine": "numerics, timing, collectives, training",
     "domain": "records, state tables, ports",
     "hardware": "chips, accelerator types, topologies",
