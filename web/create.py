@@ -23,7 +23,7 @@ from podyard.hardware.generations import GENERATIONS
 from podyard.http import context, step_time
 from podyard.http.step_time import StepEstimate
 from podyard.pricing.sku import Price
-from podyard.web import commands, formats, forms
+from podyard.web import client_commands, commands, formats, forms
 from podyard.web.render import ConsoleRoute, page, project_url
 
 USAGES = (UsageClass.ON_DEMAND, UsageClass.PREEMPTIBLE, UsageClass.SPOT)
@@ -88,7 +88,7 @@ class ZoneRow:
             return ""
         least = "at least " if self.step.is_lower_bound else ""
         needed, usable = formats.data_size(self.step.needed_bytes), formats.data_size(self.step.usable_bytes)
-        return f"needs {least}{needed} of {usable} per {self.room.kind.generation.device_word}"
+        return f"{least}{needed} of {usable} per {self.room.kind.generation.device_word}"
 
     @property
     def order(self) -> tuple[bool, float, int, str]:
@@ -256,7 +256,9 @@ def _commands(project: str, row: ZoneRow) -> list[commands.Command]:
     kind, usage = row.room.kind, str(row.room.usage_class)
     version = kind.generation.runtime_version_default
     spec = forms.node_spec({"accelerator_type": kind.name, "usage": usage, "runtime_version": version})
-    return commands.create_node(project, row.room.zone, "", spec)
+    return commands.create_node(project, row.room.zone, "", spec) + client_commands.create_node(
+        project, row.room.zone, "NODE", spec
+    )
 
 
 def _generations(fleet: Fleet) -> list[Generation]:

@@ -25,7 +25,7 @@ from podyard.hardware.accelerator_types import AcceleratorType, kind_of
 from podyard.http import context
 from podyard.pricing.current_card import default_rate_card
 from podyard.pricing.sku import Price
-from podyard.web import commands, forms, host_logs, live
+from podyard.web import client_commands, commands, forms, host_logs, live
 from podyard.web.lists import ListColumn, ListView, selection_of
 from podyard.web.operator import NODE_FAULTS
 from podyard.web.render import ConsoleRoute, error_page, form_of, fragment, page, project_url, see_other
@@ -146,7 +146,8 @@ def _create_page(request: Request, project: str, fields: Mapping[str, str], erro
         fields={name: fields.get(name, "") for name in ("node_id", "labels", "description")},
         error=error.message if error else None,
         doubt=doubt.message if doubt and not error else None,
-        commands=commands.create_node(project, choice.zone, node_id, spec),
+        commands=commands.create_node(project, choice.zone, node_id, spec)
+        + client_commands.create_node(project, choice.zone, node_id or "NODE", spec),
         form_url=project_url(project, "nodes", "new"),
     )
 

@@ -19,6 +19,7 @@ from podyard.web import (
     billing,
     billing_forms,
     compare,
+    connect,
     create,
     docs,
     explain,
@@ -114,7 +115,7 @@ def project_root(project: str) -> Response:
 
 
 SECTION_ROUTERS = (
-    *(overview, compare, create, nodes, job_list, job_program, jobs, job_page),
+    *(overview, connect, compare, create, nodes, job_list, job_program, jobs, job_page),
     *(queue, queued_resources, reservations, billing, billing_forms, pods, machines, operator),
     *(access, storage, explain, lesson, invoice_print, docs, search),
 )

@@ -199,6 +199,7 @@ def _frame(request: Request) -> dict[str, Any]:
         "section": "",
         "live": None,
         "feeds": (),
+        "connect_url": "",
         "confirm": request.query_params.get("confirm"),
         "error": None,
         "wide": False,
@@ -218,4 +219,14 @@ def _frame(request: Request) -> dict[str, Any]:
     if frame["project"] not in frame["projects"]:
         # A name out of the address: only one that the caller may see takes part in links.
         frame["project"] = frame["projects"][0] if frame["projects"] else None
+    frame["connect_url"] = _connect_url(request, frame["project"])
     return frame
+
+
+def _connect_url(request: Request, project: str | None) -> str:
+    """How to connect; on a node's page to its hosts."""
+    if project is None:
+        return ""
+    asked = request.path_params
+    node = f"?node={quote(asked['zone'])}/{quote(asked['node_id'])}" if asked.keys() >= {"zone", "node_id"} else ""
+    return project_url(project, "connect") + node

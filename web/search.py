@@ -34,6 +34,7 @@ _PAGES = (
     ("jobs", "Jobs", "training runs list", ""),
     ("jobs/new", "Submit a job", "new train recipe", ""),
     ("jobs/program", "Run a program", "script command upload", ""),
+    ("connect", "Connect", "gcloud shell exports env python skypilot terraform ssh vscode token", ""),
     ("queue", "Queue", "waiting requests positions", ""),
     ("queue/resources", "Queued resources", "queued-resource list", ""),
     ("queue/resources/new", "Create a queued resource", "new queued-resource", ""),

@@ -19,7 +19,7 @@ from podyard.cli.client import LOCATION_DEFAULT, PROJECT_DEFAULT, Target, find
 from podyard.cli.options import data_option, settings_of
 from podyard.cli.output import say
 from podyard.cli.tpu_hosts import SSH_PORT_VARIABLE
-from podyard.domain.host import discovery_url
+from podyard.http import client_variables
 from podyard.http.gcloud_authority import PROXY_FILE, authority, roots_path
 from podyard.settings import Settings
 
@@ -27,8 +27,6 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 CA_VARIABLE = "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE"
 PROXY_VARIABLES = ("CLOUDSDK_PROXY_TYPE", "CLOUDSDK_PROXY_ADDRESS", "CLOUDSDK_PROXY_PORT")
 _NEVER_OLD_SECONDS = 2**32  # 2106: seconds since the epoch that every file system can keep
-# APIs that gcloud asks on its way elsewhere, so that it finds them even where its proxy is not used.
-_UNSERVED_APIS = ("iam", "iamcredentials", "cloudresourcemanager", "serviceusage", "oslogin", "logging")
 
 
 @click.command()
@@ -183,32 +181,12 @@ def exports(target: Target, settings: Settings) -> dict[str, str]:
     """The variables, by client: ours, gcloud's, Terraform's, cloud-tpu-client's."""
     grpc = _grpc_address(target, settings)
     return {
-        "PODYARD_URL": target.url,
-        "PODYARD_TOKEN": target.token,
-        "PODYARD_PROJECT": target.project,
-        "PODYARD_LOCATION": target.location,
-        "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU": f"{target.url}/",
-        "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE": f"{target.url}/",
-        **{
-            f"CLOUDSDK_API_ENDPOINT_OVERRIDES_{name.upper()}": f"{target.url}/google/{name}.googleapis.com/"
-            for name in _UNSERVED_APIS
-        },
-        "CLOUDSDK_AUTH_TOKEN_HOST": f"{target.url}/token",
-        "CLOUDSDK_AUTH_ACCESS_TOKEN_FILE": str(settings.token_path),
-        "CLOUDSDK_CORE_PROJECT": target.project,
-        "CLOUDSDK_COMPUTE_ZONE": target.location,
+        **client_variables.own_variables(target.url, target.token, target.project, target.location),
+        **client_variables.gcloud_variables(target.url, str(settings.token_path), target.project, target.location),
         "CLOUDSDK_CONFIG": str(settings.data / "gcloud"),
-        "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
-        # What gcloud sends by itself: usage reports, looks for updates, and whether this is one of Google's machines.
-        "CLOUDSDK_CORE_DISABLE_USAGE_REPORTING": "1",
-        "CLOUDSDK_COMPONENT_MANAGER_DISABLE_UPDATE_CHECK": "1",
-        "CLOUDSDK_CORE_CHECK_GCE_METADATA": "0",
         **_proxy(target, settings),
-        "GOOGLE_TPU_V2_CUSTOM_ENDPOINT": f"{target.url}/v2alpha1/",
-        "GOOGLE_OAUTH_ACCESS_TOKEN": target.token,
-        "GOOGLE_CLOUD_PROJECT": target.project,
+        **client_variables.library_variables(target.url, target.token, target.project),
         **_storage(target, settings),
-        "TPU_API_DISCOVERY_URL": discovery_url(target.url),
         **({} if grpc is None else {"PODYARD_GRPC_TARGET": f"{grpc[0]}:{grpc[1]}"}),
         **_ssh_port(settings),
     }

@@ -8,6 +8,8 @@ from google.auth.exceptions import RefreshError
 from google.cloud import tpu_v2
 from google.oauth2.credentials import Credentials
 
+from podyard.domain.node import NodeSpec, UsageClass
+from podyard.web import client_commands
 from tests.stack import Stack
 
 PARENT = "projects/demo/locations/us-central2-b"
@@ -99,3 +101,22 @@ def test_a_stranger_is_refused(stack: Stack) -> None:
     # After a 401 the library tries to refresh the token, and says that it cannot.
     with pytest.raises((exceptions.Unauthorized, RefreshError)):
         list(stranger.list_nodes(parent=PARENT))
+
+
+def test_the_program_that_the_console_shows_creates_the_node(
+    stack: Stack, client: tpu_v2.TpuClient, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PODYARD_URL", stack.url)
+    monkeypatch.setenv("PODYARD_TOKEN", stack.token)
+    kind, version = "v4-8", "tpu-vm-v4-base"
+    spec = NodeSpec(kind, "2x2x1", version, UsageClass.SPOT, 'a "quoted" word', {"team": "a"})
+    zone = PARENT.rpartition("/")[2]
+    (text,) = (one.text for one in client_commands.create_node("demo", zone, "shown", spec) if one.label == "Python")
+    exec(text, {})
+    (listing,) = (one.text for one in client_commands.list_nodes("demo", zone) if one.label == "Python")
+    exec(listing, {})
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "READY" and f"{PARENT}/nodes/shown READY" in said[1:]
+    node = client.get_node(name=f"{PARENT}/nodes/shown")
+    assert node.scheduling_config.spot and (node.description, dict(node.labels)) == (spec.description, {"team": "a"})
+    client.delete_node(name=node.name).result(timeout=30)

@@ -379,7 +379,26 @@ function isShortcut(event) {
   return !event.target.matches('input:not([type="checkbox"]), textarea, select, [contenteditable]');
 }
 
+/** Shows a part of another page in a dialog: the link itself leads there. */
+async function openPanel(link) {
+  const dialog = document.getElementById("panel");
+  const body = dialog.querySelector("[data-panel-body]");
+  try {
+    const answer = await fetch(link.href, { credentials: "same-origin" });
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    body.replaceChildren(page.getElementById(link.dataset.panel));
+    dialog.showModal();
+  } catch {
+    location.assign(link.href); // the page says what is wrong
+  }
+}
+
 document.addEventListener("click", (event) => {
+  const panel = event.target.closest("[data-panel]");
+  if (panel !== null && document.getElementById("panel") !== null && !event.ctrlKey && !event.metaKey) {
+    event.preventDefault();
+    openPanel(panel);
+  }
   event.target.closest("[data-dismiss]")?.parentElement.remove();
   const opener = event.target.closest("[data-dialog]");
   const dialog = opener === null ? null : document.getElementById(opener.dataset.dialog);

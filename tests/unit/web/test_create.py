@@ -33,11 +33,11 @@ def _page(yard: Yard, query: str = "", status: int = 200) -> str:
 def test_zones_of_a_type_with_room_price_quota_and_memory(yard: Yard) -> None:
     text = _page(yard, "?type=v2-8")
     assert "1 of 1 zone has room for v2-8 now" in text, "the other one sells spot only"
-    assert re.search(r"us-central1-f v2-8 4 16 of 16 chips .*\$4\.50 \$1\.35 24 of 24 cores 64 GiB 4 × 16", text)
+    assert re.search(r"us-central1-f v2-8 4 16 of 16 chips .*\$4\.50 \$1\.35 24 cores of 24 64 GiB 4 × 16", text)
     yard.create("a", "v2-8", "us-central1-f")
     yard.create("b", "v2-8", "us-central1-f")
     text = _page(yard, "?type=v2-8")
-    assert re.search(r"us-central1-f v2-8 2 8 of 16 chips .* 8 of 24 cores", text)
+    assert re.search(r"us-central1-f v2-8 2 8 of 16 chips .* 8 cores of 24", text)
     assert "2 of 2 zones have room" in _page(yard, "?type=v2-8&usage=spot")
 
 
@@ -54,7 +54,7 @@ def test_a_used_up_quota_is_no_room(yard: Yard) -> None:
     for name in ("a", "b", "c"):
         yard.create(name, "v2-8", "us-central1-f")
     text = _page(yard, "?type=v2-8")
-    assert "No zone has room for v2-8 now" in text and "0 of 24 cores" in text
+    assert "No zone has room for v2-8 now" in text and "0 cores of 24" in text
     assert "The quota in us-central1 has 0 of 24 cores left, and v2-8 takes 8" in text
 
 
