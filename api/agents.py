@@ -275,6 +275,8 @@ def report(request: Request, replica: str, body: Annotated[deps.MendedBody, Repo
         return told, reports.checkpoints_fail(uow, replica), reports.pinned_step(uow, replica)
 
     told, fail, pinned = deps.write(request, unit)
+    if told.use is not None:
+        deps.platform(request).host_use.take(told.use, deps.platform(request).clock.now())
     return {
         "desired": told.desired,
         "checkpointsFail": fail,

@@ -10,8 +10,8 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from podyard.base import boxes
-from podyard.base.clock import PlatformTime
-from podyard.base.errors import Code, PodyardError, not_found
+from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
+from podyard.base.errors import Code, PodyardError, invalid, not_found
 from podyard.control.access import identity
 from podyard.control.billing import usages
 from podyard.control.compute import hosts, node_list, nodes
@@ -19,13 +19,14 @@ from podyard.control.jobs import views
 from podyard.db import fleet as fleet_rows
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet
+from podyard.domain.host import tpu_env, worker_environment
 from podyard.domain.node import INTERRUPTIBLE, NODE, Node, NodeRecord
 from podyard.domain.principal import Principal
 from podyard.hardware.accelerator_types import AcceleratorType, kind_of
 from podyard.http import context
 from podyard.pricing.current_card import default_rate_card
 from podyard.pricing.sku import Price
-from podyard.web import client_commands, commands, forms, host_logs, live
+from podyard.web import client_commands, commands, forms, host_charts, host_logs, live
 from podyard.web.lists import ListColumn, ListView, selection_of
 from podyard.web.operator import NODE_FAULTS
 from podyard.web.render import ConsoleRoute, error_page, form_of, fragment, page, project_url, see_other
@@ -34,7 +35,8 @@ from podyard.web.torus import Part, pod_picture
 
 JOBS_SHOWN_MAX = 20
 HOSTS_SHOWN_MAX = 64
-NODE_PARTS = ("node_head", "node_cost", "node_rest")  # templates that change each at their own pace
+NODE_PARTS = ("node_head", "node_cost", "node_use", "node_rest")  # templates that change each at their own pace
+HOST_WORDS = {"VIRTUAL": "Not started"}  # the API's word says nothing to those who meet it first
 
 COLUMNS = (
     ListColumn("name", "Node"),
@@ -154,9 +156,32 @@ def _create_page(request: Request, project: str, fields: Mapping[str, str], erro
 
 @router.get("/{zone}/{node_id}")
 def show(request: Request, project: str, zone: str, node_id: str) -> Response:
-    values = context.read(request, lambda uow: _node_values(uow, request, project, zone, node_id))
+    def body(uow: UnitOfWork) -> dict[str, Any]:
+        values = _node_values(uow, request, project, zone, node_id)
+        return {**values, "environment": _environment(uow, request, values["row"].node)}
+
     url = project_url(project, "nodes", zone, node_id)
-    return page(request, "node.html", section="nodes", **values, live=f"{url}/live")
+    return page(request, "node.html", section="nodes", **context.read(request, body), live=f"{url}/live")
+
+
+def _environment(uow: UnitOfWork, request: Request, node: Node) -> dict[str, Any] | None:
+    """What programs on one worker find. None before the node has hosts."""
+    if not node.hosts:
+        return None
+    given = request.query_params.get("worker", "")
+    if given and not (given.isdecimal() and int(given) < len(node.hosts)):
+        raise invalid(f"worker {given!r} does not exist: this node has workers 0 to {len(node.hosts) - 1}", "worker")
+    worker = int(given or 0)
+    facts, _ = hosts.list_hosts(uow, context.principal(request), node.project, node.zone, node.node_id)
+    variables, attribute = worker_environment(facts, worker), tpu_env(facts, worker)
+    return {
+        "worker": worker,
+        "chosen": bool(given),
+        "texts": [
+            ("Variables", "\n".join(f"{name}={value}" for name, value in sorted(variables.items()))),
+            ("Metadata attribute tpu-env", "\n".join(f"{name}: '{value}'" for name, value in attribute.items())),
+        ],
+    }
 
 
 @router.get("/{zone}/{node_id}/live")
@@ -219,9 +244,8 @@ def _refusal(request: Request, project: str, zone: str, node_id: str, error: Pod
         values = context.read(request, lambda uow: _node_values(uow, request, project, zone, node_id))
     except PodyardError:
         return error_page(request, error.code.http_status, "That did not work", error.message)
-    return page(
-        request, "node.html", status=error.code.http_status, section="nodes", **values, error=error.message, live=None
-    )
+    status, shown = error.code.http_status, {**values, "environment": None}
+    return page(request, "node.html", status=status, section="nodes", **shown, error=error.message, live=None)
 
 
 def _list_values(uow: UnitOfWork, request: Request, project: str) -> dict[str, Any]:
@@ -260,17 +284,23 @@ def _node_values(uow: UnitOfWork, request: Request, project: str, zone: str, nod
         found = usages.usage(uow, default_rate_card(), caller, project, node.name)
         usage = next((item for item in found.nodes if item.resource_key == node.node_key), None)
     row = _row(node, usage, uow.now)
+    on_it = views.jobs_on_node(uow, caller, project, zone, node.node_key, JOBS_SHOWN_MAX)
+    use = context.platform(request).host_use.of_jobs(job.job_key for job in on_it)
+    seconds = context.platform(request).clock.now().nanos / NANOS_PER_SECOND
     return {
         "project": project,
         "row": row,
+        "use_charts": host_charts.charts_of(use, seconds),
+        "use_now": host_charts.newest_of(use, seconds),
         "hosts_shown_max": HOSTS_SHOWN_MAX,
+        "host_words": HOST_WORDS,
         "boxed": boxes.sentence(""),
         "isolation": sorted({host.isolation for host in node.hosts if host.isolation}),
         "software": sorted({host.software for host in node.hosts if host.software}),
         "history": views.node_history(uow, caller, project, zone, node_id),
         "programs": hosts.programs(uow, node.node_key),
         "host_logs": host_logs.last_lines(context.platform(request).settings.data, node.node_key, len(node.hosts)),
-        "jobs": views.jobs_on_node(uow, caller, project, zone, node.node_key, JOBS_SHOWN_MAX),
+        "jobs": on_it,
         "picture": _picture(uow, fleet, node),
         "actions": _actions(row, caller, project),
         "commands": commands.node_commands(project, zone, node_id),

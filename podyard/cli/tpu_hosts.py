@@ -65,7 +65,10 @@ _worker_option = click.option("--worker", default="0", show_default=True, help="
 @target_options
 @lists(_HOST_COLUMNS)
 def hosts(node: str, data: str | None, project: str | None, location: str | None) -> Iterable[Item]:
-    """List the hosts of a node without starting them."""
+    """List the hosts of a node without starting them.
+
+    VIRTUAL: no program, script or login has needed the host yet. It starts with the first one.
+    """
     client = client_of(data, project, location)
     found: list[Item] = client.call("GET", f"{_node_path(client, node)}/hosts")["hosts"]
     return found

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from podyard.base.clock import RealClock
 from podyard.base.errors import PodyardError
 from podyard.control.billing import spending
+from podyard.control.jobs.host_use import HostUseHistory
 from podyard.db.condition import busy
 from podyard.db.unit_of_work import UNIT_WAIT_SECONDS_MAX, Database, UnitOfWork
 from podyard.domain.fleet import Fleet
@@ -27,12 +28,13 @@ logger = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Platform:
-    """The parts that a route works with."""
+    """The parts that a route works with. `host_use`: what this process was told of hosts in the past hour."""
 
     settings: Settings
     database: Database
     fleet: Fleet
     clock: RealClock
+    host_use: HostUseHistory = dataclasses.field(default_factory=HostUseHistory)
 
 
 def platform(request: Request) -> Platform:

@@ -11,6 +11,7 @@ from podyard.base.errors import Code, PodyardError, invalid, not_found
 from podyard.base.log_files import LogFiles
 from podyard.control.jobs import log_lines, saved
 from podyard.control.jobs.gangs import settle
+from podyard.control.jobs.host_use import ReplicaUse
 from podyard.control.platform import agents
 from podyard.db import agents as agent_rows
 from podyard.db import attempts, faults, job_files, job_history, replicas
@@ -61,11 +62,12 @@ class Progress:
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReplicaInstruction:
     """What a replica is told. `next_line`: the number of the line of its log that is expected next. `stacks_real`: when
-    its stacks were last asked for."""
+    its stacks were last asked for. `use`: what its hosts have given it."""
 
     desired: Desired
     next_line: int
     stacks_real: RealTime | None
+    use: ReplicaUse | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -194,7 +196,14 @@ def report(
     replicas.renew_lease(uow, replica_id, progress.used)
     fresh = replicas.find(uow, replica_id)
     assert fresh is not None
-    return ReplicaInstruction(fresh.desired, next_line, attempt.stacks_real)
+    return ReplicaInstruction(fresh.desired, next_line, attempt.stacks_real, _use_of(replica, progress))
+
+
+def _use_of(replica: Replica, progress: Progress) -> ReplicaUse | None:
+    if progress.used is None:
+        return None
+    device_seconds = sum(point.modelled_seconds for point in progress.points)
+    return ReplicaUse(replica.replica_id, replica.job_key, replica.host_indices, *progress.used, device_seconds)
 
 
 def _keep_state(uow: UnitOfWork, replica: Replica, attempt: Attempt, progress: Progress) -> None:
