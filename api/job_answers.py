@@ -170,6 +170,7 @@ class JobAnswer(JobSteps):
     timeLimitSeconds: NotRequired[int]
     retryDelaySeconds: NotRequired[int]
     keepNode: NotRequired[bool]
+    autostopSeconds: NotRequired[int]
     fallbacks: NotRequired[list[FallbackAnswer]]
     nodeZone: NotRequired[str]
     sweep: NotRequired[str]
@@ -260,6 +261,8 @@ def to_api_job(job: Job, progress: JobProgress) -> JobAnswer:
         answer["nodeZone"] = job.node_zone
     if spec.keep_node:
         answer["keepNode"] = True
+    if spec.autostop_seconds:
+        answer["autostopSeconds"] = spec.autostop_seconds
     if job.sweep_id:
         answer["sweep"] = job.sweep_id
     if spec.replica_processes is not None:

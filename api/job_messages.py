@@ -111,6 +111,7 @@ class JobMessage(_JobMessage):
     retry_delay_seconds: StrictInt = 0
     run: RunMessage | None = None
     keep_node: StrictBool = False
+    autostop_seconds: StrictInt = 0
     fallbacks: list[FallbackMessage] = Field(default_factory=list)
     clone_of: StrictStr | None = None
     validate_only: StrictBool = False
@@ -147,6 +148,7 @@ def from_api_job(message: JobMessage) -> JobRequest:
         retry_delay_seconds=message.retry_delay_seconds,
         run=None if message.run is None else _run(message.run),
         keep_node=message.keep_node,
+        autostop_seconds=message.autostop_seconds,
         fallbacks=tuple(Fallback(one.location, one.accelerator_type, one.usage) for one in message.fallbacks),
     )
 

@@ -103,7 +103,8 @@ class JobTerms:
     `replica_processes` None: one per host. `priority`: the higher goes first, and takes nodes and places of lower ones
     of its project. `run`: a user's own program, instead of a recipe. `time_limit_seconds`: of platform time that its
     attempts may take together; 0: no limit. `retry_delay_seconds`: between a failed attempt and the next; each further
-    failure doubles it. `keep_node`: a node that was made for the job stays when it has ended.
+    failure doubles it. `keep_node`: a node that was made for the job stays when it has ended. `autostop_seconds`: it
+    stays until no job has run on it for so long; 0: it goes with the job.
     `fallbacks`: other places for that node, in this order.
     """
 
@@ -121,6 +122,7 @@ class JobTerms:
     retry_delay_seconds: int = 0
     run: UserProgram | None = None
     keep_node: bool = False
+    autostop_seconds: int = 0
     fallbacks: tuple[Fallback, ...] = ()
 
 

@@ -239,6 +239,17 @@ JOB_FIELDS = (
     JobField(
         "keep_node", "Keep the created node when the job ends; without it the node is deleted.", _SWITCH, flag="--keep"
     ),
+    JobField(
+        "autostop_seconds",
+        "Delete the created node only when no job has run on it for this time, such as 10m.",
+        _TEXT,
+        flag="--autostop",
+        metavar="DURATION",
+        read=_read_seconds,
+        as_text=_seconds_text,
+        limits=(0, SECONDS_MAX),
+        usual=0,
+    ),
     JobField("mode", "Mode: train, evaluate, predict or export.", _TEXT, usual="train", form=FormInput(Section.SELECT)),
     JobField(
         "steps", "Number of training steps.", limits=(1, STEPS_MAX), form=FormInput(Section.MAIN, "Steps", trains=True)

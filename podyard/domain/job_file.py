@@ -6,10 +6,13 @@ TPUs and is passed over with a note, or is refused with its line and what to use
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from podyard.base.clock import NANOS_PER_SECOND
+from podyard.base.durations import parse_duration
 from podyard.base.errors import PodyardError, invalid
 from podyard.domain import yaml_file
 from podyard.domain.yaml_file import YamlFile
@@ -39,7 +42,7 @@ TASK_REFUSED = {
 RESOURCES_READ = frozenset(
     {
         "cloud", "region", "zone", "infra", "accelerators", "accelerator_args", "use_spot", "job_recovery", "labels",
-        "priority", "instance_type", "image_id", *_ALTERNATIVES,
+        "priority", "autostop", "instance_type", "image_id", *_ALTERNATIVES,
     }
 )  # fmt: skip
 RESOURCES_IGNORED = {
@@ -47,7 +50,6 @@ RESOURCES_IGNORED = {
     **dict.fromkeys(("disk_size", "ephemeral_storage", "disk_tier", "local_disk"), "hosts have the machine's disk"),
     "network_tier": "hosts of a slice have one network",
     "ports": "hosts of a slice reach each other at all ports",
-    "autostop": "a node that is made for a job goes with it",
     "_no_missing_accel_warnings": "there are no such warnings",
 }
 RESOURCES_REFUSED = {
@@ -58,6 +60,7 @@ RESOURCES_REFUSED = {
         ("_docker_login_config", "_is_image_managed", "_requires_fuse", "_cluster_config_overrides"), _INTERNAL
     ),
 }
+AUTOSTOP_MINUTES = 5  # SkyPilot's own, where a task says only that it wants to be stopped
 ACCELERATOR_ARGS = frozenset({"runtime_version", "tpu_vm", "tpu_name", "gcp_queued_resource"})
 _OTHER_STORES = re.compile(r"^(s3|r2|cos|oci|azure|https?|nebius|vastdata|coreweave)://")
 _VARIABLE = re.compile(r"\$\{(\w+)\}|\$(\w+)")
@@ -193,6 +196,8 @@ class _Reader:
                 {"recover_on_exit_codes": "use max_restarts_on_errors"},
             )  # fmt: skip
             found["maxFailures"] = recovery.get("max_restarts_on_errors", 0)
+        if (autostop := resources.get("autostop")) is not None:
+            found["autostopSeconds"] = self._autostop_seconds(autostop)
         if (priority := resources.get("priority")) is not None:
             found["priority"] = priority
         if labels := resources.get("labels"):
@@ -201,6 +206,25 @@ class _Reader:
             if name != "labels" and type(value) is not int:
                 raise self._wrong("resources", f"resources: {name} must be a whole number, not {_kind(value)}")
         return found
+
+    def _autostop_seconds(self, value: object) -> int:
+        """`false`, minutes, a time such as 1h, or `idle_minutes` of a mapping; 0: the node goes with the job."""
+        path = "resources.autostop"
+        if isinstance(value, Mapping):
+            self._check_fields(
+                value, path, frozenset({"idle_minutes"}),
+                {"down": "a node that was created for a job is deleted, not stopped",
+                 "wait_for": "a node is idle while no job runs on it"},
+                dict.fromkeys(("hook", "hook_timeout"), "put the commands at the end of run"),
+            )  # fmt: skip
+            value = value.get("idle_minutes", AUTOSTOP_MINUTES)
+        if isinstance(value, bool):
+            return 60 * AUTOSTOP_MINUTES if value else 0
+        try:
+            seconds = parse_duration(f"{value}m" if str(value).isdigit() else str(value)) / NANOS_PER_SECOND
+        except ValueError:
+            raise self._wrong(path, f"{path} must be minutes or a time such as 1h, not {value!r}") from None
+        return math.ceil(seconds)
 
     def _places(self, resources: Mapping[str, Any]) -> tuple[TaskPlace, ...]:
         named = [name for name in _ALTERNATIVES if resources.get(name) is not None]

@@ -25,7 +25,7 @@ from podyard.base.rng import Streams
 from podyard.control.billing import accounts, budgets, closing, exports
 from podyard.control.checks import faults
 from podyard.control.compute import hosts, maintenance, nodes, queued_resources, reservations
-from podyard.control.jobs import gangs, log_copies, preemption, reconcile, recovery
+from podyard.control.jobs import gangs, log_copies, own_nodes, preemption, reconcile, recovery
 from podyard.control.platform import webhooks
 from podyard.db import attempts, jobs, leases, outbox, platform_clock, replicas, timers
 from podyard.db import budgets as budget_rows
@@ -407,5 +407,6 @@ _HANDLERS: Mapping[str, Callable[[UnitOfWork, Fleet, Timer], bool | None]] = {
     "chips": lambda uow, _, timer: recovery.on_timer(uow, timer),
     "budget": budgets.on_timer,
     "job": reconcile.on_timer,
+    "autostop": own_nodes.on_autostop,
     log_copies.OWNER: lambda uow, _, timer: log_copies.on_timer(uow, timer),
 }

@@ -174,10 +174,11 @@ def test_what_a_task_comes_to() -> None:
             "secrets": {"HF_TOKEN": "secret"},
         },
         "maxFailures": 3,
+        "autostopSeconds": 600,
         "labels": {"my-label": "my-value"},
     }
     lines = [note.split(":")[0] for note in file.notes]
-    assert lines == ["line 19", "line 8", "line 9", "line 10", "line 11", "line 12", "line 13", "line 16"]
+    assert lines == ["line 19", "line 8", "line 9", "line 10", "line 11", "line 12", "line 13"]
 
 
 def test_places_are_in_the_order_of_the_file() -> None:
@@ -251,11 +252,30 @@ REFUSED = [
     ("resources:\n  accelerators: tpu-v2-8\n  priority: high\nrun: echo\n", "priority must be a whole number"),
     ("resources:\n  accelerators: tpu-v2-8\n  accelerator_args:\n    tpu_vm: false\nrun: echo\n", "line 4: .*tpu_vm"),
     ("resources:\n  accelerators: tpu-v2-8\n  accelerator_args:\n    chips: 4\nrun: echo\n", "line 4: unknown field"),
+    ("resources:\n  accelerators: tpu-v2-8\n  autostop: soon\nrun: echo\n", "line 3: .*minutes or a time such as 1h"),
+    ("resources:\n  accelerators: tpu-v2-8\n  autostop:\n    hook: x\nrun: echo\n", "line 4: .*end of run"),
     ("resources:\n  any_of: []\nrun: echo\n", "line 2: resources.any_of must be a list"),
     ("resources:\n  any_of: [{}]\n  ordered: [{}]\nrun: echo\n", "line 3: resources has any_of and ordered"),
     ("resources:\n  any_of:\n    - accelerators: tpu-v2-8\n    - accelerators: A100\nrun: echo\n", "line 4: .*'A100'"),
     ("resources:\n  accelerators: tpu-v2-8\n  job_recovery:\n    recover_on_exit_codes: 3\nrun: x\n", "line 4: .*max"),
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("autostop", "seconds"),
+    [
+        ("5", 300),
+        ("'90s'", 90),
+        ("1h", 3600),
+        ("true", 300),
+        ("false", 0),
+        ("{idle_minutes: 0}", 0),
+        ("{down: true}", 300),
+    ],
+)
+def test_an_autostop_time_in_all_its_forms(autostop: str, seconds: int) -> None:
+    file = _read(f"resources:\n  accelerators: tpu-v2-8\n  autostop: {autostop}\nrun: echo\n")
+    assert file.body["autostopSeconds"] == seconds
 
 
 @pytest.mark.parametrize(("text", "why"), REFUSED)

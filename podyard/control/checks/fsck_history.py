@@ -153,6 +153,7 @@ def _of_nobody(records: Records, timer: Timer) -> Iterator[Violation]:
         "maintenance": [*records.nodes, *records.operations],
         "job": records.attempts,
         "attempt": [*records.attempts, *records.jobs],
+        "autostop": records.jobs,
         "log": records.attempts,
     }.get(timer.owner)
     if known is None:

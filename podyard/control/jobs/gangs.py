@@ -292,8 +292,10 @@ def _unpin(uow: UnitOfWork, start: StartFrom | None) -> None:
 
 def finish_job(uow: UnitOfWork, job: Job, event: str, code: Code | None, message: str) -> None:
     _unpin(uow, job.spec.start_from)
-    owns = job.owns_node and not job.spec.keep_node
-    changed = dataclasses.replace(job, ended=uow.now, state_reason=message, owns_node=owns)
+    stays = job.spec.keep_node or job.spec.autostop_seconds > 0
+    if job.owns_node and job.spec.autostop_seconds > 0:
+        timers.put(uow, "autostop.job", job.job_key, 0, uow.now.plus_seconds(job.spec.autostop_seconds))
+    changed = dataclasses.replace(job, ended=uow.now, state_reason=message, owns_node=job.owns_node and not stays)
     if code is not None:
         changed = dataclasses.replace(changed, error_code=int(code), error_message=message)
     move(uow, job, event, reason=message, changed=changed)

@@ -72,6 +72,7 @@ def create(
     job_id = job_key[:20] if job_id is None else check_resource_id(job_id, "job_id")
     if rows.find(uow, project, zone, job_id) is not None:
         raise PodyardError(Code.ALREADY_EXISTS, f"Resource '{job_name(project, zone, job_id)}' already exists")
+    own_nodes.check_autostop(request, node)
     used = 0
     if isinstance(node, NodeSpec):
         request = own_nodes.with_places(uow, fleet, request, zone, node)

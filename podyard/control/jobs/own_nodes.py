@@ -6,13 +6,15 @@ import dataclasses
 
 from podyard.base.errors import Code, PodyardError, invalid
 from podyard.control.compute import nodes
+from podyard.db import jobs as rows
 from podyard.db import nodes as node_rows
-from podyard.db import state_changes
+from podyard.db import state_changes, timers
+from podyard.db.timers import Timer
 from podyard.db.transition import store
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet
 from podyard.domain.job import Fallback, Job, JobRequest
-from podyard.domain.node import NodeRecord, NodeSpec, NodeState, UsageClass
+from podyard.domain.node import NODE, NodeRecord, NodeSpec, NodeState, UsageClass
 from podyard.domain.principal import PLATFORM, Principal
 
 FALLBACKS_MAX = 50  # a place more than Google has zones with TPUs
@@ -95,6 +97,32 @@ def make_next(uow: UnitOfWork, fleet: Fleet, job: Job, node: NodeRecord, why: st
         store(uow, job, changed)
         return None
     return PodyardError(Code.RESOURCE_EXHAUSTED, refused)
+
+
+def check_autostop(request: JobRequest, node: object) -> None:
+    """Raises INVALID_ARGUMENT for a time without jobs that ends nothing."""
+    if request.autostop_seconds and isinstance(node, str):
+        raise invalid("autostopSeconds is for a node that is created: set acceleratorType", "autostop_seconds")
+    if request.autostop_seconds and request.keep_node:
+        raise invalid("autostopSeconds and keepNode contradict each other: set one of them", "autostop_seconds")
+
+
+def on_autostop(uow: UnitOfWork, fleet: Fleet, timer: Timer) -> None:
+    """Deletes the node that was made for a job, if none has run on it for as long as that job says; else looks again
+    when that may be so."""
+    job = rows.get(uow, timer.resource_key)
+    node = node_rows.get_by_key(uow, job.node_key)
+    if node.state in (NodeState.DELETING, NodeState.GONE):
+        return
+    period = job.spec.autostop_seconds
+    ends = [other.ended for other in rows.on_node(uow, node.node_key)]
+    due = max(uow.now if ended is None else ended for ended in ends).plus_seconds(period)
+    if due <= uow.now:
+        if NODE.allows(node.state, "delete"):
+            nodes.delete_as_platform(uow, fleet, node)
+            return
+        due = uow.now.plus_seconds(period)
+    timers.put(uow, timer.kind, job.job_key, 0, due)
 
 
 def _at(fleet: Fleet, spec: NodeSpec, place: Fallback) -> NodeSpec:

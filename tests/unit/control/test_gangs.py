@@ -209,6 +209,42 @@ def test_a_job_whose_own_spot_node_is_preempted_gets_another_and_resumes(gang: G
     assert len(gang.yard.usage()["nodes"]) == 3  # both nodes of the job are on the bill
 
 
+def test_a_node_stays_until_no_job_has_run_on_it_for_the_autostop_time(gang: Gang) -> None:
+    path = _own_node(gang, autostopSeconds=12)
+    assert gang.yard.ok("GET", path)["autostopSeconds"] == 12
+    _succeed(gang)
+    gang.yard.step(5)
+    assert gang.yard.ok("GET", path)["state"] == "SUCCEEDED"
+    gang.sync()
+    body = {"recipe": "digits-cnn", "steps": 10, "node": "j"}
+    gang.yard.ok("POST", f"{gang.yard.jobs()}?jobId=next", body)
+    for _ in range(4):  # past the first job's time, while the next one runs
+        gang.yard.step(3)
+        (replica,) = gang.sync()
+        gang.report(replica)
+    _succeed(gang)
+    gang.yard.step(10)
+    assert gang.yard.ok("GET", f"{gang.yard.nodes()}/j")["state"] == "READY"
+    gang.yard.step(4)
+    gang.yard.refused(404, "NOT_FOUND", "GET", f"{gang.yard.nodes()}/j")
+
+
+def _succeed(gang: Gang) -> None:
+    (replica,) = gang.sync()
+    gang.report(replica, state="SUCCEEDED")
+    gang.exit_all()
+    gang.yard.step()
+
+
+def test_an_autostop_time_needs_a_node_that_is_made_for_the_job(gang: Gang) -> None:
+    body = {"recipe": "digits-cnn", "steps": 10, "acceleratorType": "v2-8", "autostopSeconds": 60, "keepNode": True}
+    text = gang.yard.refused(400, "INVALID_ARGUMENT", "POST", f"{gang.yard.jobs()}?jobId=k", body)
+    assert text == "autostopSeconds and keepNode contradict each other: set one of them"
+    body = {"recipe": "digits-cnn", "steps": 10, "node": "pod", "autostopSeconds": 60}
+    text = gang.yard.refused(400, "INVALID_ARGUMENT", "POST", f"{gang.yard.jobs()}?jobId=k", body)
+    assert text == "autostopSeconds is for a node that is created: set acceleratorType"
+
+
 def test_a_job_fails_when_its_preemptions_are_used_up(gang: Gang) -> None:
     path = _own_node(gang, maxPreemptions=0)
     gang.sync()
