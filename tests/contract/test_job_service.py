@@ -176,8 +176,8 @@ def test_a_sweep_is_one_table_of_values_results_and_cost(yard: Yard, tmp_path: P
     assert all(cost > 0 for cost in costs)
     assert sum(costs) == Decimal(shown["cost"])
     table = podyard("sweep", "describe", "rates").stdout.splitlines()
-    assert table[0].split() == ["JOB", "learningRate", "seed", "STATE", "STEPS", "LOSS", "COST"]
-    assert [line.endswith("best") for line in table[1:]] == [False, True, False]
+    assert table[0].split() == ["JOB", "learningRate", "seed", "STATE", "STEPS", "LOSS", "COST", "BEST"]
+    assert [line.endswith("*") for line in table[1:]] == [False, True, False]
     assert podyard("sweep", "list").stdout.splitlines()[1].split() == ["rates", ZONE, "3", "3"]
 
 
