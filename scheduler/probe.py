@@ -8,8 +8,9 @@ from podyard.base.clock import PlatformTime
 from podyard.domain.fleet import FleetSnapshot, PlacementRequest
 from podyard.domain.plan import Place
 from podyard.scheduler.cycle import Cycle
+from podyard.scheduler.holds import Unfit, fit
 from podyard.scheduler.predict import predict
-from podyard.scheduler.queue import pods_for, pool_of
+from podyard.scheduler.queue import NodeGroup, pods_for, pool_of
 from podyard.scheduler.room import Room
 
 NODES_COUNTED_MAX = 8  # a reader wants to know whether there is room for one, or for a few
@@ -52,6 +53,11 @@ def probe(snapshot: FleetSnapshot, request: PlacementRequest, now: PlatformTime)
     waits = (one for one in Cycle(with_one, now).plan().waits if one.node_key == request.node_key)
     reason = next((wait.reason for wait in waits), "")
     return ProbedRoom(0, free_chips, chips, reason, _start(pool, request, now))
+
+
+def can_ever_fit(snapshot: FleetSnapshot, group: NodeGroup, now: PlatformTime) -> bool:
+    """Whether the group would fit if nothing held chips but what is broken."""
+    return not isinstance(fit(snapshot.fleet, group, Room(snapshot, now).usable_chips()), Unfit)
 
 
 def _start(pool: FleetSnapshot, request: PlacementRequest, now: PlatformTime) -> PlatformTime | None:

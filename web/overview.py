@@ -11,23 +11,25 @@ from fastapi import APIRouter, Request
 from markupsafe import Markup
 from starlette.responses import Response
 
+from podyard.base.clock import PlatformTime
 from podyard.control.access import identity
 from podyard.control.billing import dashboard, job_progress
 from podyard.control.billing.kept_bills import Behind
 from podyard.control.billing.snapshots import snapshot
-from podyard.control.compute import pods, queue_view
+from podyard.control.compute import hosts, pods, queue_view
 from podyard.control.compute.pods import PodView
 from podyard.control.compute.queue_view import Waiting
 from podyard.control.jobs import views
 from podyard.db import cost_dimensions
+from podyard.db.hosts import NodeModule
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.job import WAITING_JOB_STATES, Job
-from podyard.domain.machine import ResourceKind
 from podyard.domain.state_change import StateChange
 from podyard.http import context
 from podyard.pricing.current_card import default_rate_card
 from podyard.web import charts, job_curves, live
 from podyard.web.billing_common import budget_bar, cents, hourly
+from podyard.web.capacity_alerts import misfits, stockouts
 from podyard.web.render import ConsoleRoute, fragment, page, project_url
 
 JOBS_SHOWN_MAX = 10  # of those that run, and of those that wait
@@ -80,6 +82,7 @@ def _values(uow: UnitOfWork, request: Request, project: str, with_spend: bool) -
     waiting = queue_view.rows(uow, fleet, caller, project, None)
     use = [_pod_use(view) for view in pods.all_pods(uow, fleet, caller, project)]
     spend = _spend(uow, request, project) if with_spend else None
+    modules = hosts.modules_that_do_not_fit(uow, caller, project)
     changes = views.newest_changes(uow, caller, project, EVENTS_SHOWN_MAX)
     return {
         "project": project,
@@ -94,7 +97,7 @@ def _values(uow: UnitOfWork, request: Request, project: str, with_spend: bool) -
         "own_chips": sum(one.own for one in use),
         "spend": spend,
         "sees_bill": caller.may("podyard.billing.view", project),
-        "alerts": _alerts(use, waiting, spend, project),
+        "alerts": _alerts(use, waiting, modules, spend, uow.now, project),
         "events": [(change, _event_url(change)) for change in changes],
     }
 
@@ -153,7 +156,12 @@ def _spend(uow: UnitOfWork, request: Request, project: str) -> dict[str, Any] | 
 
 
 def _alerts(
-    use: Sequence[PodUse], waiting: Sequence[Waiting], spend: dict[str, Any] | None, project: str
+    use: Sequence[PodUse],
+    waiting: Sequence[Waiting],
+    modules: Sequence[NodeModule],
+    spend: dict[str, Any] | None,
+    now: PlatformTime,
+    project: str,
 ) -> list[tuple[str, str, str]]:
     """(what, more about it, where to look)."""
     found = []
@@ -163,9 +171,7 @@ def _alerts(
             found.append((f"Budget {budget['name']} is used up", text, project_url(project, "billing", "budgets")))
     if spend and spend["held"]:
         found.append(("Usage without a price is held", f"nodes: {spend['held']}", project_url(project, "billing")))
-    stuck = [item for item in waiting if item.predicted_start is None and item.kind is not ResourceKind.JOB]
-    if stuck:
-        found.append(("No predicted start", stuck[0].reason or "no capacity", project_url(project, "queue")))
+    found += stockouts(waiting, now, project) + misfits(waiting, modules, project)
     found += [
         (f"Broken chips in {one.pod_id}", f"{one.broken} of {one.chips}", project_url(project, "pods", one.pod_id))
         for one in use

@@ -30,6 +30,22 @@ _TO_STOP = (
 )
 _TO_STOP_OF = _TO_STOP.where(hosts.c.agent_id == bindparam("agent"))
 
+_PROGRAMS = (
+    select(nodes.c.zone, nodes.c.node_id, hosts.c.programs)
+    .join(nodes, nodes.c.node_key == hosts.c.node_key)
+    .where(nodes.c.project == bindparam("project"), hosts.c.state.in_(LIVE_HOST_STATES))
+    .order_by(nodes.c.zone, nodes.c.node_id, hosts.c.host_index)
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NodeModule:
+    """A module that ran on a node."""
+
+    zone: str
+    node_id: str
+    module: RanModule
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HostToStop:
@@ -43,6 +59,16 @@ class HostToStop:
 def of_node(uow: UnitOfWork, node_key: str) -> list[HostRecord]:
     """In their order."""
     return [_record(row) for row in uow.all(_OF_NODE, {"key": node_key})]
+
+
+def modules_that_do_not_fit(uow: UnitOfWork, project: str) -> list[NodeModule]:
+    """Modules that ran on live hosts of a project and need more memory than the slice has; of a node each name once."""
+    found: dict[tuple[str, str, str], NodeModule] = {}
+    for row in uow.all(_PROGRAMS, {"project": project}):
+        for module in (RanModule(**one) for one in row["programs"] if not one["fits"]):
+            key = (row["zone"], row["node_id"], module.name)
+            found.setdefault(key, NodeModule(row["zone"], row["node_id"], module))
+    return list(found.values())
 
 
 def find(uow: UnitOfWork, host_id: str) -> HostRecord | None:

@@ -129,6 +129,18 @@ def test_programs_stand_until_others_are_told(play: Hosts) -> None:
     assert play.hosts()[0].programs == ()
 
 
+def test_modules_that_do_not_fit_are_listed_once_for_each_node(play: Hosts) -> None:
+    fits = RanModule("jit_init", 1, 1e-3, None, 0.5, True, "fits", "")
+    large = RanModule("jit_step", 3, None, None, 0.0, False, "does not fit", "")
+    play.register(hosts_max=4)
+    play.make()
+    play.ask_for(0, 1)
+    play.tell("RUNNING", programs=(fits, large))
+    found = play.database.read(lambda uow: hosts.modules_that_do_not_fit(uow, PLATFORM, PROJECT))
+    assert [(one.zone, one.node_id, one.module) for one in found] == [(ZONE, NODE, large)]
+    assert play.database.read(lambda uow: host_rows.modules_that_do_not_fit(uow, "other")) == []
+
+
 def test_scripts_make_every_host_live_and_poke_the_agent(play: Hosts) -> None:
     play.register(hosts_max=4)
     play.make(SCRIPT)

@@ -18,6 +18,7 @@ from podyard.control.compute import lookup
 from podyard.control.platform.agents import poke, require_agent
 from podyard.db import agents, faults, hosts, projects, yard
 from podyard.db import nodes as node_rows
+from podyard.db.hosts import NodeModule
 from podyard.db.transition import move, store
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.host import (
@@ -286,6 +287,12 @@ def _addresses(uow: UnitOfWork, node: NodeRecord) -> tuple[str, ...]:
 def programs(uow: UnitOfWork, node_key: str) -> tuple[RanModule, ...]:
     """What users' programs ran on the node: on the first host that ran any, since those of a slice run the same."""
     return next((host.programs for host in hosts.of_node(uow, node_key) if host.programs), ())
+
+
+def modules_that_do_not_fit(uow: UnitOfWork, principal: Principal, project: str) -> list[NodeModule]:
+    """What ran on hosts of the project's nodes and needs more memory than their slices have."""
+    principal.require("tpu.nodes.list", project, f"projects/{project}/locations/-")
+    return hosts.modules_that_do_not_fit(uow, project)
 
 
 def _multislice(uow: UnitOfWork, node: NodeRecord) -> Multislice | None:

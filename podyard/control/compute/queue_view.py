@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from enum import StrEnum
 
 from podyard.base.clock import PlatformTime
 from podyard.control.compute import nodes
@@ -18,7 +19,16 @@ from podyard.domain.principal import Principal
 from podyard.scheduler.cycle import order
 from podyard.scheduler.jobs import turn
 from podyard.scheduler.predict import predict
+from podyard.scheduler.probe import can_ever_fit
 from podyard.scheduler.queue import NodeGroup, Pool, key_of, pool_of
+
+
+class Obstacle(StrEnum):
+    """What keeps chips from a request: others have them, or no pod of the zone could ever hold it."""
+
+    NONE = ""
+    NO_ROOM = "no room"
+    DOES_NOT_FIT = "does not fit"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -34,6 +44,7 @@ class Waiting:
     reason: str
     predicted_start: PlatformTime | None
     waiting_since: PlatformTime
+    obstacle: Obstacle = Obstacle.NONE
 
 
 def rows(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, location: str | None) -> list[Waiting]:
@@ -59,8 +70,18 @@ def _for_chips(uow: UnitOfWork, snapshot: FleetSnapshot, now: PlatformTime, proj
         positions[pool] = positions.get(pool, 0) + 1
         if group[0].project == project and key_of(group) in names:
             kind, name = names[key_of(group)]
-            found.append((group[0].zone, _row(group, kind, name, positions[pool], starts.get(key_of(group)))))
+            row = _row(group, kind, name, positions[pool], starts.get(key_of(group)))
+            row = dataclasses.replace(row, obstacle=_obstacle(snapshot, group, now))
+            found.append((group[0].zone, row))
     return found
+
+
+def _obstacle(snapshot: FleetSnapshot, group: NodeGroup, now: PlatformTime) -> Obstacle:
+    first = group[0]
+    if not can_ever_fit(snapshot, group, now):
+        return Obstacle.DOES_NOT_FIT
+    has_its_turn = first.not_before is None or first.not_before <= now
+    return Obstacle.NO_ROOM if has_its_turn and first.wait_reason else Obstacle.NONE
 
 
 def _row(group: NodeGroup, kind: ResourceKind, name: str, position: int, start: PlatformTime | None) -> Waiting:
