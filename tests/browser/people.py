@@ -7,10 +7,12 @@ from collections.abc import Iterator
 
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
+from typing_extensions import override
 
 from tests.browser.conftest import Browser
 
 PRESS_SECONDS = 0.09  # between pressing a mouse button and releasing it
+CLICKS_MAX = 6  # of any task of a user, from the overview on
 KEY_SECONDS = 0.06  # between two keys of a person who types at 200 characters a minute or more
 
 
@@ -53,6 +55,24 @@ class Person:
 
     def _hands(self) -> ActionChains:
         return ActionChains(self._browser.driver, duration=40)
+
+
+class ClickCounter(Person):
+    """Counts every click, those into a field among them."""
+
+    def __init__(self, browser: Browser) -> None:
+        super().__init__(browser)
+        self.clicks = 0
+
+    @override
+    def click(self, selector: str) -> None:
+        self.clicks += 1
+        super().click(selector)
+
+    @override
+    def type(self, field: str, text: str) -> None:
+        self.clicks += 1
+        super().type(field, text)
 
 
 @contextlib.contextmanager

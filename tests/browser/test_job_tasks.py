@@ -8,38 +8,18 @@ from pathlib import Path
 import pytest
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
-from typing_extensions import override
 
 from tests.browser.conftest import Browser
-from tests.browser.people import Person
+from tests.browser.people import CLICKS_MAX, ClickCounter
 from tests.stack import Stack
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
 
 ZONE = "us-central1-f"
-CLICKS_MAX = 6
 FAILING = (
     'echo "hello from $TPU_WORKER_ID"; [ "$TPU_WORKER_ID" != 2 ] || '
     "{ echo \"ModuleNotFoundError: No module named 'flax'\" >&2; exit 1; }"
 )
-
-
-class ClickCounter(Person):
-    """Counts every click, those into a field among them."""
-
-    def __init__(self, browser: Browser) -> None:
-        super().__init__(browser)
-        self.clicks = 0
-
-    @override
-    def click(self, selector: str) -> None:
-        self.clicks += 1
-        super().click(selector)
-
-    @override
-    def type(self, field: str, text: str) -> None:
-        self.clicks += 1
-        super().type(field, text)
 
 
 @pytest.fixture(scope="module")

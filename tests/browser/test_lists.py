@@ -8,30 +8,17 @@ import pytest
 from selenium.webdriver.common.keys import Keys
 
 from tests.browser.conftest import Browser
-from tests.browser.people import Person
+from tests.browser.people import CLICKS_MAX, ClickCounter
 from tests.browser.test_console import CONTRAST_PROBE, LABELS_PROBE
 from tests.stack import Stack
 
 ZONE = "us-central1-f"
-CLICKS_MAX = 6
-
-
-class CountedPerson(Person):
-    """Hands whose clicks are counted."""
-
-    def __init__(self, browser: Browser) -> None:
-        super().__init__(browser)
-        self.clicks = 0
-
-    def click(self, selector: str) -> None:
-        self.clicks += 1
-        super().click(selector)
 
 
 @pytest.fixture
-def person(browser: Browser) -> Iterator[CountedPerson]:
-    hands = CountedPerson(browser)
-    browser.open("/console/demo/nodes")
+def person(browser: Browser) -> Iterator[ClickCounter]:
+    hands = ClickCounter(browser)
+    browser.open("/console/demo/overview")
     yield hands
     assert hands.clicks <= CLICKS_MAX
     assert browser.errors() == []
@@ -47,13 +34,16 @@ def nodes(stack: Stack) -> Iterator[None]:
         stack.delete_node(name, zone)
 
 
-def test_the_dearest_node_is_on_top_after_one_click(browser: Browser, person: CountedPerson) -> None:
+def test_the_dearest_node_is_on_top_after_one_click(browser: Browser, person: ClickCounter) -> None:
+    person.click('nav a[href$="/nodes"]')
     browser.until(lambda: browser.all('th a[href*="sort=-price"]'), 10, "the heading of prices")
     person.click('th a[href*="sort=-price"]')
     browser.until(lambda: browser.text("tbody tr:first-child th") == "dearest", 10, "the dearest node on top")
 
 
-def test_idle_nodes_are_selected_and_stopped(browser: Browser, person: CountedPerson) -> None:
+def test_idle_nodes_are_selected_and_stopped(browser: Browser, person: ClickCounter) -> None:
+    person.click('nav a[href$="/nodes"]')
+    browser.until(lambda: browser.all('[name="idle"]'), 10, "the list")
     person.click('[name="idle"]')
     browser.until(lambda: "idle=1" in browser.driver.current_url, 10, "the idle nodes")
     person.click(f'[name="pick"][value="{ZONE}/cheap-1"]')
@@ -65,7 +55,7 @@ def test_idle_nodes_are_selected_and_stopped(browser: Browser, person: CountedPe
     browser.until(lambda: "2 nodes stopping." in browser.text(".toast"), 10, "the notice")
 
 
-def test_a_node_is_found_by_keys_alone(browser: Browser, person: CountedPerson) -> None:
+def test_a_node_is_found_by_keys_alone(browser: Browser, person: ClickCounter) -> None:
     person.keys("/")
     browser.until(lambda: browser.script("return document.getElementById('find-dialog').open"), 10, "the search")
     person.keys("deare")
@@ -75,14 +65,15 @@ def test_a_node_is_found_by_keys_alone(browser: Browser, person: CountedPerson) 
     assert person.clicks == 0
 
 
-def test_a_list_is_walked_and_selected_by_keys(browser: Browser, person: CountedPerson) -> None:
+def test_a_list_is_walked_and_selected_by_keys(browser: Browser, person: ClickCounter) -> None:
+    browser.open("/console/demo/nodes")
     person.keys("j", "j", "x")
     browser.until(lambda: browser.text("[data-selected]") == "1 selected", 10, "one selected row")
     chosen = "return document.querySelector('[name=pick]:checked').value"
     assert browser.script(chosen) == f"{ZONE}/cheap-2"
 
 
-def test_a_queued_resource_is_requested(browser: Browser, person: CountedPerson, stack: Stack) -> None:
+def test_a_queued_resource_is_requested(browser: Browser, person: ClickCounter, stack: Stack) -> None:
     person.click('nav a[href$="/queue"]')
     browser.until(lambda: browser.path().endswith("/queue"), 10, "the queue")
     person.click('.tabs a[href$="/queue/resources"]')
@@ -95,7 +86,7 @@ def test_a_queued_resource_is_requested(browser: Browser, person: CountedPerson,
     stack.call("DELETE", f"/v2/projects/demo/locations/{ZONE}/queuedResources/by-hand?force=true")
 
 
-def test_a_budget_is_set(browser: Browser, person: CountedPerson, stack: Stack) -> None:
+def test_a_budget_is_set(browser: Browser, person: ClickCounter, stack: Stack) -> None:
     person.click('nav a[href$="/billing"]')
     browser.until(lambda: browser.path().endswith("/billing"), 10, "the bill")
     person.click('.tabs a[href$="/billing/budgets"]')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Iterator
 
@@ -88,6 +89,16 @@ def test_the_life_of_a_node_by_forms_alone(visitor: httpx.Client) -> None:
     assert visitor.post(f"{page}/explode", data={"csrf_token": token}).status_code == 404
     assert visitor.post(f"{page}/delete", data={"csrf_token": token}).url.path == NODES
     until(lambda: visitor.get(page).status_code == 404 or None, 10, "the deletion")
+
+
+def test_a_node_is_created_type_first_by_links_alone(visitor: httpx.Client) -> None:
+    page = visitor.get("/console/demo/create", params={"type": "v2-8", "usage": "preemptible"}).text
+    link = re.search(r'href="([^"]+/nodes/new\?zone=us-central1-b[^"]+)"', page)
+    assert link is not None and "have room for v2-8 now" in page
+    form = visitor.get(html.unescape(link[1])).text
+    assert re.search(r'<option value="preemptible" selected', form)
+    panel = re.search(r'href="([^"]+/connect)"', form)
+    assert panel is not None and "CLOUDSDK_AUTH_ACCESS_TOKEN_FILE" in visitor.get(panel[1]).text
 
 
 def test_a_job_form_says_what_is_wrong_and_keeps_the_rest(visitor: httpx.Client) -> None:
