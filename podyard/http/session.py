@@ -12,7 +12,7 @@ from podyard.http.guard import SESSION_COOKIE
 
 
 def check_own_form(request: Request) -> None:
-    """Raises PERMISSION_DENIED for a sign-in that another site's form sends: its visitor would act in another user's name."""
+    """Raises PERMISSION_DENIED for a sign-in that another site's form sends: its visitor would act as another user."""
     origin = request.headers.get("origin")
     if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
         raise PodyardError(Code.PERMISSION_DENIED, "another site's form cannot sign you in")
