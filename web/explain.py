@@ -6,7 +6,10 @@ The engine is imported by the first page that needs it: numpy is a tenth of the 
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from typing import Any, Literal
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request
 from markupsafe import Markup
@@ -15,13 +18,17 @@ from starlette.responses import Response
 from podyard.base.errors import PodyardError, invalid
 from podyard.control.access import identity
 from podyard.engine import film
+from podyard.engine.lesson.picture import Picture
 from podyard.engine.timing.systolic import Dataflow
-from podyard.hardware.accelerator_types import all_types
+from podyard.hardware.accelerator_types import AcceleratorType, all_types
+from podyard.hardware.generations import GENERATIONS
 from podyard.http import context
 from podyard.web.lesson_steps import LESSON_PAGES, STEPS, step_of
 from podyard.web.render import ConsoleRoute, page, project_url
 
 ASSET_SECONDS = 60  # how long a browser may use script and style without asking; an upgrade shows after that
+
+OPERANDS_MAX = 4096  # decimals that are drawn before the size of the product is checked
 
 Asset = Literal["film.js", "film.css", "explain.js", "explain.css"]
 
@@ -31,18 +38,23 @@ router = APIRouter(prefix="/console/{project}", route_class=ConsoleRoute)
 @router.get("/mxu")
 def show(
     request: Request, project: str, m: int = 4, k: int = 4, n: int = 4, rows: int = 4, cols: int = 4,
-    dataflow: Dataflow = "ws", seed: int = 0,
+    dataflow: Dataflow = "ws", seed: int = 0, numbers: Literal["whole", "decimal"] = "whole", at: int = 0,
 ) -> Response:  # fmt: skip
-    """The figure of one product, and the form for another; what cannot be shown has its reason above the form."""
+    """The figure of one product at cycle `at`, and the form for another; what cannot be shown has its reason above the
+    form."""
+    from podyard.engine.lesson.digits import products
     from podyard.engine.numerics import explain_html
-    from podyard.engine.numerics.explain import DATAFLOW_NAMES, SIDE_MAX, explain
+    from podyard.engine.numerics.explain import DATAFLOW_NAMES, SIDE_MAX, decimal_operands, explain
 
     check_project(request, project)
-    values: dict[str, Any] = {"title": "", "figure": ""}
+    values: dict[str, Any] = {"title": "", "figure": "", "products": None}
     failure = None
     try:
-        trace = explain(m, k, n, rows, cols, dataflow, seed)
-        values = {"title": trace.title, "figure": Markup(explain_html.figure(trace))}
+        is_drawn = numbers == "decimal" and min(m, k, n) > 0 and m * k + k * n <= OPERANDS_MAX
+        operands = decimal_operands(m, k, n, seed) if is_drawn else None
+        trace = explain(m, k, n, rows, cols, dataflow, seed, operands)
+        values = {"title": trace.title, "figure": Markup(explain_html.figure(trace, at, _frames_url(request)))}
+        values["products"] = None if operands is None else drawn(products(*operands))
     except PodyardError as error:
         failure = error
     sizes = [
@@ -50,15 +62,15 @@ def show(
         ("rows", "Rows of the array", rows, SIDE_MAX), ("cols", "Columns of the array", cols, SIDE_MAX),
         ("seed", "Seed of the operands", seed, None),
     ]  # fmt: skip
-    values |= {"sizes": sizes, "dataflow": dataflow, "dataflows": DATAFLOW_NAMES}
+    values |= {"sizes": sizes, "dataflow": dataflow, "dataflows": DATAFLOW_NAMES, "numbers": numbers}
     return explain_page(request, project, "mxu", "explain_mxu.html", failure, **values)
 
 
 @router.get("/all-reduce")
 def show_all_reduce(
-    request: Request, project: str, ranks: str = "", accelerator_type: str = "", nbytes: int | None = None
+    request: Request, project: str, ranks: str = "", accelerator_type: str = "", nbytes: int | None = None, at: int = 0
 ) -> Response:
-    """The figure of one all-reduce, and the form for another. An empty field of a form asks for nothing."""
+    """The figure of one all-reduce at step `at`, and the form for another. An empty field asks for nothing."""
     from podyard.engine.collectives import explain as reduce
     from podyard.engine.collectives import explain_html as reduce_html
 
@@ -68,7 +80,7 @@ def show_all_reduce(
     nbytes = reduce.DEFAULT_BYTES if nbytes is None else nbytes
     try:
         trace = reduce.explain(_number(ranks, reduce.RANKS_MAX), accelerator_type or None, nbytes)
-        values = {"title": trace.title, "figure": Markup(reduce_html.figure(trace))}
+        values = {"title": trace.title, "figure": Markup(reduce_html.figure(trace, at, _frames_url(request)))}
     except PodyardError as error:
         failure = error
     values |= {
@@ -77,7 +89,8 @@ def show_all_reduce(
         "nbytes": nbytes,
         "ranks_max": reduce.RANKS_MAX,
         "bytes_max": reduce.BYTES_MAX,
-        "types": [kind.name for kind in all_types()],
+        "chips_max": reduce.CHIPS_MAX,
+        "groups": _drawn_types(reduce.CHIPS_MAX),
     }
     return explain_page(request, project, "all-reduce", "explain_all_reduce.html", failure, **values)
 
@@ -123,6 +136,25 @@ def explain_page(
         scripts=film.SCRIPTS,
         **values,
     )
+
+
+def drawn(picture: Picture) -> Markup:
+    return Markup(picture.html)
+
+
+def _frames_url(request: Request) -> Callable[[int], str]:
+    """The address of another frame of the same film: it works without a script."""
+    query = {key: value for key, value in request.query_params.items() if key != "at"}
+    return lambda at: f"?{urlencode({**query, 'at': at})}#film"
+
+
+def _drawn_types(chips_max: int) -> list[tuple[str, list[AcceleratorType]]]:
+    """Slices that are drawn chip by chip, by generation; larger ones have a table only and are typed by name."""
+    kinds = [kind for kind in all_types() if kind.chip_count <= chips_max]
+    return [
+        (f"TPU {name}: {GENERATIONS[name].dimensions}-D torus", list(group))
+        for name, group in itertools.groupby(kinds, lambda kind: kind.generation.name)
+    ]
 
 
 def _number(text: str, most: int) -> int | None:

@@ -7,15 +7,18 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from fastapi import APIRouter, Request
-from markupsafe import Markup
 from starlette.responses import Response
 
-from podyard.base.errors import PodyardError
-from podyard.engine.lesson import chips
-from podyard.engine.lesson.picture import PACKAGE, Picture
+from podyard.base.errors import PodyardError, invalid
+from podyard.engine.lesson import chips, devices
+from podyard.engine.lesson.picture import PACKAGE
 from podyard.hardware.generations import GENERATIONS
-from podyard.web.explain import asset_response, check_project, explain_page
-from podyard.web.render import ConsoleRoute
+from podyard.web.explain import asset_response, check_project, drawn, explain_page
+from podyard.web.render import ConsoleRoute, project_url
+
+# A fraction that binary has not, a familiar one, the first whole number that bfloat16 skips, and a very large one.
+NUMBER_EXAMPLES = ("0.1", "3.14159265", "257", "1.9999", "16777217", "3.4e38")
+EDGE_MAX = 1_000_000  # millions of products, MB, kB: far beyond what such a chip is given
 
 router = APIRouter(prefix="/console/{project}", route_class=ConsoleRoute)
 
@@ -45,5 +48,62 @@ def show_generations(request: Request, project: str, a: str = "v2", b: str = "v3
     return explain_page(request, project, "generations", "explain_generations.html", failure, **values)
 
 
-def drawn(picture: Picture) -> Markup:
-    return Markup(picture.html)
+@router.get("/digits")
+def show_digits(request: Request, project: str, value: str = "0.1") -> Response:
+    """The bits of one number in both formats."""
+    from podyard.engine.lesson.digits import digits
+
+    check_project(request, project)
+    values: dict[str, Any] = {"value": value, "examples": NUMBER_EXAMPLES, "picture": None}
+    failure = None
+    try:
+        values["picture"] = drawn(digits(_number(value)))
+    except PodyardError as error:
+        failure = error
+    values["product_url"] = f"{project_url(project, 'mxu')}?numbers=decimal&lesson=2"
+    return explain_page(request, project, "digits", "explain_digits.html", failure, **values)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise invalid(f"the number must be a decimal such as 0.1, got {text[:40]!r}", "value") from None
+
+
+@router.get("/device")
+def show_device(request: Request, project: str, type: str = "v3-8") -> Response:
+    """A board of four chips with the figures that it was sold with."""
+    check_project(request, project)
+    values: dict[str, Any] = {"type": type, "names": tuple(devices.SOLD), "picture": None}
+    failure = None
+    try:
+        values["picture"] = drawn(devices.device(type))
+    except PodyardError as error:
+        failure = error
+    return explain_page(request, project, "device", "explain_device.html", failure, **values)
+
+
+@router.get("/tpu-v1")
+def show_first_tpu(
+    request: Request, project: str, bandwidth: float = 4.0, macs: int = 300, weights: int = 4, activations: int = 150
+) -> Response:
+    """The first TPU with other memory, and the Edge TPU. `macs` in millions, `weights` in MB, `activations` in kB."""
+    from podyard.engine.lesson.first_tpu import BANDWIDTH_FACTORS, edge_tpu, first_tpu
+
+    check_project(request, project)
+    fields = [
+        ("macs", "Million products", macs), ("weights", "MB of weights", weights),
+        ("activations", "kB in and out", activations),
+    ]  # fmt: skip
+    values: dict[str, Any] = {"bandwidth": bandwidth, "factors": BANDWIDTH_FACTORS, "picture": None, "edge": None}
+    failure = None
+    try:
+        if max(macs, weights, activations) > EDGE_MAX:
+            raise invalid(f"the sizes of a model are at most {EDGE_MAX:,}, got {max(macs, weights, activations):,}")
+        values["picture"] = drawn(first_tpu(bandwidth))
+        values["edge"] = drawn(edge_tpu(macs * 10**6, weights * 10**6, activations * 10**3))
+    except PodyardError as error:
+        failure = error
+    values |= {"edge_fields": fields, "edge_max": EDGE_MAX}
+    return explain_page(request, project, "tpu-v1", "explain_tpu_v1.html", failure, **values)

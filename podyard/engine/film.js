@@ -63,7 +63,8 @@ function run(root) {
     act(name);
   });
   root.querySelector(".film-controls").hidden = false;
-  show(0);
+  root.querySelector(".film-links")?.remove();
+  show(Number(root.dataset.at ?? 0));
 }
 
 for (const root of document.querySelectorAll(".film[data-film]")) run(root);

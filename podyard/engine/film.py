@@ -10,7 +10,7 @@ from __future__ import annotations
 import html
 import importlib.resources
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -62,22 +62,36 @@ def page(package: str, heading: str, title: str, figure: str) -> str:
     )
 
 
-def opening(kind: str, frames: Sequence[Mapping[str, Any]], **more: Any) -> str:
-    """The tag that opens a figure of the class `kind` and carries its frames, each with its texts `now` and `said`."""
+def opening(kind: str, frames: Sequence[Mapping[str, Any]], at: int = 0, **more: Any) -> str:
+    """The tag that opens a figure of the class `kind` and carries its frames, each with its texts `now` and `said`. The
+    film begins at frame `at`."""
     # In single quotes, because JSON is full of double ones.
     data = json.dumps({**more, "frames": frames}, separators=(",", ":"))
     data = html.escape(data, quote=False).replace("'", "&#39;")
-    return f"<div class=\"film {kind}\" data-film='{data}'>\n"
+    begin = f' data-at="{at}"' if at else ""
+    return f"<div class=\"film {kind}\"{begin} data-film='{data}'>\n"
 
 
-def head(unit: str, now: str, number: int, last: int) -> str:
-    """Buttons and slider, which only a script makes visible, and the line that says which frame it is."""
+def head(unit: str, now: str, number: int, last: int, url_of: Callable[[int], str] | None = None) -> str:
+    """Buttons and slider, which only a script makes visible, and the line that says which frame it is. `url_of`: the
+    address of a frame, for those who step without a script."""
     buttons = "".join(f'<button type="button" data-go="{key}">{name}</button>' for key, name in _BUTTONS)
     return (
         f'<div class="film-controls" hidden><div class="film-buttons">{buttons}</div>'
         f'<label>{unit} <input type="range" min="0" max="{last}" value="{number}"></label></div>\n'
+        f"{'' if url_of is None else _links(unit, number, last, url_of)}"
         f'<p class="film-now" aria-live="polite">{html.escape(now)}</p>\n'
     )
+
+
+def _links(unit: str, number: int, last: int, url_of: Callable[[int], str]) -> str:
+    targets = {"First": 0, "Back": number - 1, "Forward": number + 1, "Last": last}
+    links = "".join(
+        f'<a href="{html.escape(url_of(target))}">{name}</a>'
+        for name, target in targets.items()
+        if 0 <= target <= last and target != number
+    )
+    return f'<nav class="film-links" aria-label="{unit}">{links}</nav>\n'
 
 
 def picture(label: str, svg: str) -> str:

@@ -148,7 +148,9 @@ def test_every_page_is_labelled_readable_and_fits(browser: Browser, finished_job
     compared = f"compare?job={finished_job.removeprefix('jobs/')}"
     pages = ["overview", compared, "nodes", "nodes/new?usage=spot", "jobs", "jobs/new", finished_job]
     pages += ["create", "create?chips=16&usage=spot"]
-    pages += ["billing", "pods", "mxu", "all-reduce", "queue/resources", "queue/resources/new", "queue/reservations"]
+    pages += ["billing", "pods", "queue/resources", "queue/resources/new", "queue/reservations"]
+    pages += ["mxu?numbers=decimal", "all-reduce", "lesson", "digits?lesson=2", "generations?a=v1&b=v5p"]
+    pages += ["device?lesson=4", "tpu-v1"]
     pages += ["settings/access", "settings/storage", "search?q=node", "docs", "docs/glossary.md", "billing/budgets"]
     pages += ["billing/commitments", "nodes?q=no-such-node"]
     try:

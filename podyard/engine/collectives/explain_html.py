@@ -7,8 +7,9 @@ the phases of the table and of the time line. The figure shows the first step; i
 from __future__ import annotations
 
 import html
+import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from podyard.engine import film
 from podyard.engine.collectives.explain import (
@@ -58,13 +59,13 @@ def page(trace: Trace) -> str:
     return film.page(PACKAGE, "An all-reduce, step by step", trace.title, figure(trace))
 
 
-def figure(trace: Trace) -> str:
-    """The figure, at its first step; the styles and scripts of `film` belong to it, and it holds none."""
+def figure(trace: Trace, at: int | None = None, url_of: Callable[[int], str] | None = None) -> str:
+    """The figure at step `at` (None: the first one, and a script begins before it); the styles and scripts of `film`
+    belong to it, and it holds none. `url_of`: the address of another step."""
     told = "".join(f"<p>{html.escape(fact)}</p>" for fact in facts(trace))
-    aside, below = _more(trace)
-    about = f'<div class="reduce-about"><div class="reduce-facts">{told}</div>\n{aside}</div>'
     if len(trace.frames) < 2:
-        return f'<div class="film reduce">\n{about}\n{below}</div>'
+        aside, below = _more(trace, frozenset())
+        return f'<div class="film reduce">\n{_about(told, aside)}\n{below}</div>'
     drawing = _RingPicture(trace) if isinstance(trace, Ring) else _SlicePicture(trace)
     frames = [
         {
@@ -76,13 +77,22 @@ def figure(trace: Trace) -> str:
         }
         for frame in trace.frames
     ]
-    shown = trace.frames[1]
+    last = len(frames) - 1
+    number = 1 if at is None else min(max(at, 0), last)
+    shown = trace.frames[number]
+    aside, below = _more(trace, drawing.spans_on(shown))
+    about = _about(told, aside)
+    opening = film.opening("reduce", frames, at=0 if at is None else number)
     return (
-        f"{film.opening('reduce', frames)}{film.head('Step', headline(trace, shown), 1, len(frames) - 1)}"
+        f"{opening}{film.head('Step', headline(trace, shown), number, last, url_of)}"
         f'<div class="reduce-stage"><div class="reduce-main">{film.picture(drawing.label, drawing.svg(shown))}'
         f"{film.caption(_frame_text(trace, shown))}{film.legend(drawing.legend())}"
         f'<p class="reduce-key">{html.escape(drawing.key)}</p></div>\n{about}</div>\n{below}</div>'
     )
+
+
+def _about(told: str, aside: str) -> str:
+    return f'<div class="reduce-about"><div class="reduce-facts">{told}</div>\n{aside}</div>'
 
 
 def _frame_text(trace: Trace, frame: Frame) -> str:
@@ -116,6 +126,9 @@ class _RingPicture:
 
     def on(self, frame: Frame) -> list[int]:
         return sorted(move.sender * self.ring.ranks + move.first for move in frame.moves)
+
+    def spans_on(self, _frame: Frame) -> frozenset[tuple[int, int]]:
+        return frozenset()
 
     def legend(self) -> list[tuple[str, str]]:
         return [
@@ -203,11 +216,16 @@ class _SlicePicture:
 
     def on(self, frame: Frame) -> list[int]:
         numbers = {self.numbers[self._key(colour, move)] for colour, move in self._colours(frame)}
-        for colour, one in enumerate(self.found.colours if frame.number else ()):
+        for one in self.spans_on(frame):
             # After the arrows come the phases of the time line, then those of the table.
-            span = self.spans.index((colour, one.at(frame.number)[0]))
+            span = self.spans.index(one)
             numbers |= {len(self.arrows) + span, len(self.arrows) + len(self.spans) + span}
         return sorted(numbers)
+
+    def spans_on(self, frame: Frame) -> frozenset[tuple[int, int]]:
+        """(colour, phase) of what moves in a step."""
+        colours = self.found.colours if frame.number else ()
+        return frozenset((colour, one.at(frame.number)[0]) for colour, one in enumerate(colours))
 
     def legend(self) -> list[tuple[str, str]]:
         return [
@@ -281,33 +299,34 @@ def _first(colour: Colour) -> str:
     return DIMENSIONS[colour.spans[0].phase.dimension]
 
 
-def _more(trace: Trace) -> tuple[str, str]:
+def _more(trace: Trace, on: Collection[tuple[int, int]]) -> tuple[str, str]:
     """The parts next to the picture, after the facts, and the wide parts below it."""
     if isinstance(trace, Ring):
-        return _table("The one order of summation", orders_table(trace), ""), ""
+        return _table("The one order of summation", orders_table(trace), ()), ""
     if not trace.colours:
         return "", ""
-    return _time_line(trace), _table("Phases and their modelled time", phases_table(trace), _part(trace))
+    kinds = [_part(trace, (index, at) in on) for index, one in enumerate(trace.colours) for at in range(len(one.spans))]
+    return _time_line(trace, on), _table("Phases and their modelled time", phases_table(trace), kinds)
 
 
-def _part(found: ExplainedSlice) -> str:
-    """The class of what a step lights up, where there are steps."""
-    return "part" if found.frames else ""
+def _part(found: ExplainedSlice, is_on: bool) -> str:
+    """The classes of what a step lights up, where there are steps."""
+    return f"part{' on' if is_on else ''}" if found.frames else ""
 
 
-def _time_line(found: ExplainedSlice) -> str:
+def _time_line(found: ExplainedSlice, on: Collection[tuple[int, int]]) -> str:
     """A line a colour, in percent of the whole, so that it is as wide as there is room."""
     whole = found.plan.seconds
     lines = []
     for index, colour in enumerate(found.colours):
         marks = []
-        for span in colour.spans:
+        for at, span in enumerate(colour.spans):
             left, width = 100 * span.start / whole, 100 * span.seconds / whole
             name = f"{span.text}: {time_text(span.seconds)}"
             axis = DIMENSIONS[span.phase.dimension]
             text = f'<text x="{left + width / 2:.3f}%" y="18" text-anchor="middle">{axis}</text>'
             marks.append(
-                f'<g class="{_part(found)} span c{index}"><title>{name}</title>'
+                f'<g class="{_part(found, (index, at) in on)} span c{index}"><title>{name}</title>'
                 f'<rect x="{left:.3f}%" y="1" width="{width:.3f}%" height="24"/>'
                 f"{text if span.seconds >= _LABEL_SHARE * whole else ''}</g>"
             )
@@ -322,12 +341,13 @@ def _time_line(found: ExplainedSlice) -> str:
     return f'<h2>Modelled time</h2><div class="reduce-time">{"".join(lines)}{ends}</div>\n'
 
 
-def _table(caption: str, table: Table, line_class: str) -> str:
+def _table(caption: str, table: Table, kinds: Sequence[str]) -> str:
+    """`kinds`: the classes of the lines, where they have any."""
     names, *lines = table
     head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in names)
     body = "".join(
-        f'<tr class="{line_class}">' + "".join(f"<td>{html.escape(text)}</td>" for text in line) + "</tr>"
-        for line in lines
+        f'<tr class="{kind}">' + "".join(f"<td>{html.escape(text)}</td>" for text in line) + "</tr>"
+        for line, kind in itertools.zip_longest(lines, kinds, fillvalue="")
     )
     # It scrolls in itself, like the picture.
     name = html.escape(caption)

@@ -136,6 +136,13 @@ def explain(
     return Trace(rows, cols, dataflow, folds, _all(x), _all(w), _all(y), tuple(cycles))
 
 
+def decimal_operands(m: int, k: int, n: int, seed: int = 0) -> tuple[Matrix, Matrix]:
+    """x [m, k] and w [k, n] in float32 with two decimals, most of which bfloat16 cannot hold."""
+    chance = Streams(seed).stream("explain decimals")
+    drawn = np.array([chance.randint(1, 100 * OPERAND_MAX - 1) / 100 for _ in range(m * k + k * n)], np.float32)
+    return drawn[: m * k].reshape(m, k), drawn[m * k :].reshape(k, n)
+
+
 def text_of(value: Number | None) -> str:
     """A number in at most 6 significant digits; nothing for None."""
     if value is None:

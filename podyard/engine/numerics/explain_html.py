@@ -7,7 +7,7 @@ its scripts it becomes a film of all cycles: they fill the same elements from th
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from podyard.engine import film
@@ -27,23 +27,39 @@ def page(trace: Trace) -> str:
     return film.page(PACKAGE, "A matrix unit, cycle by cycle", trace.title, figure(trace))
 
 
-def figure(trace: Trace) -> str:
-    """The figure, at the last cycle; the styles and scripts of `film` belong to it, and it holds none."""
+def figure(trace: Trace, at: int | None = None, url_of: Callable[[int], str] | None = None) -> str:
+    """The figure at cycle `at` (None: the last one, and a script begins with the first); the styles and scripts of
+    `film` belong to it, and it holds none. `url_of`: the address of another cycle."""
     last = trace.cycles[-1]
+    shown = last if at is None else trace.cycles[min(max(at, 0), last.number)]
+    begin = 0 if at is None else shown.number
+    entered = {(operand.matrix, operand.row, operand.column): "now" for operand in shown.entered}
     tables = "".join(
         (
-            _table("x", "x, activations", trace.x),
-            _table("w", "w, weights", trace.w),
-            _table("y", "y = x w", trace.y, "done"),
+            _table("x", "x, activations", trace.x, entered),
+            _table("w", "w, weights", trace.w, entered),
+            _table("y", "y = x w", *_results(trace, shown)),
         )
     )
     data = _data(trace)
     return (
-        f"{film.opening('mxu', **data)}"
-        f"{film.head('Cycle', _headline(trace, last), last.number, last.number)}"
-        f'<div class="mxu-stage"><div class="mxu-main">{film.picture("The array", _picture(trace, last))}'
-        f'{film.caption(_cycle_text(last))}{_legend(trace)}</div><div class="mxu-side">{tables}</div></div></div>'
+        f"{film.opening('mxu', at=begin, **data)}"
+        f"{film.head('Cycle', _headline(trace, shown), shown.number, last.number, url_of)}"
+        f'<div class="mxu-stage"><div class="mxu-main">{film.picture("The array", _picture(trace, shown))}'
+        f'{film.caption(_cycle_text(shown))}{_legend(trace)}</div><div class="mxu-side">{tables}</div></div></div>'
     )
+
+
+def _results(trace: Trace, shown: ArrayCycle) -> tuple[Plane, Mapping[tuple[str, int, int], str]]:
+    """What has left the array for y up to a cycle, and the classes of its cells."""
+    plane: list[list[float | int | None]] = [[None] * len(line) for line in trace.y]
+    classes = {}
+    for cycle in trace.cycles[: shown.number + 1]:
+        for one in cycle.left:
+            plane[one.row][one.column] = one.total
+            now = " now" if cycle.number == shown.number else ""
+            classes["y", one.row, one.column] = f"{'done' if one.final else 'part'}{now}"
+    return tuple(map(tuple, plane)), classes
 
 
 def _data(trace: Trace) -> dict[str, Any]:
@@ -156,11 +172,12 @@ def _edge(kind: str, x: int, y: int, text: str, anchor: str = "middle") -> str:
     )
 
 
-def _table(name: str, caption: str, plane: Plane, kind: str = "") -> str:
+def _table(name: str, caption: str, plane: Plane, classes: Mapping[tuple[str, int, int], str]) -> str:
     lines = "".join(
         "<tr>"
         + "".join(
-            f'<td data-at="{name}{row},{column}"{f" class={kind!r}" if kind else ""}>{html.escape(text_of(value))}</td>'
+            f'<td class="{classes.get((name, row, column), "")}" data-at="{name}{row},{column}">'
+            f"{html.escape(text_of(value))}</td>"
             for column, value in enumerate(line)
         )
         + "</tr>"

@@ -205,7 +205,7 @@ def test_the_page_asks_for_nothing_and_shows_the_last_cycle_without_a_script() -
     assert "default-src 'none'" in source
     assert [tag for tag, _ in reader.elements].count("script") == 2
     assert "Cycle 13 (last: 13)" in reader.text and "y[3,3] = 32" in reader.text
-    shown = re.findall(r'data-at="y\d,\d" class=.done.>(\d+)<', source)
+    shown = re.findall(r'class="done(?: now)?" data-at="y\d,\d">(\d+)<', source)
     assert [int(text) for text in shown] == ints(trace.y).ravel().tolist()
     (controls,) = [a for a in reader.having("hidden") if a.get("class") == "film-controls"]
     assert controls is not None
@@ -250,8 +250,10 @@ def test_the_console_shows_the_same_figure_to_those_who_may_see_the_project(tmp_
     url = "/console/demo/mxu"
     with open_console(tmp_path) as get:
         assert get(url, signed_in=False).headers["location"] == "/login"
-        page = get(f"{url}?m=3&k=5&n=6&rows=2&dataflow=is")
-        assert page.status_code == 200 and explain_html.figure(explain(3, 5, 6, 2, 4, "is")) in page.text
+        query = "?m=3&k=5&n=6&rows=2&dataflow=is"
+        page = get(f"{url}{query}")
+        figure = explain_html.figure(explain(3, 5, 6, 2, 4, "is"), 0, lambda at: f"{query}&at={at}#film")
+        assert page.status_code == 200 and figure in page.text
         assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?! type=\"module\" src=)", page.text)
         assert '<a href="/console/demo/mxu" aria-current="page">Matrix unit</a>' in page.text
         assert '<a href="/console/demo/all-reduce">' in page.text
@@ -264,3 +266,21 @@ def test_the_console_shows_the_same_figure_to_those_who_may_see_the_project(tmp_
         assert evil.status_code == 400 and "<img" not in evil.text
         assert get(f"{url}/explain.py").status_code == 400
         assert get("/console/other/mxu").status_code == 404
+
+
+@pytest.mark.parametrize("at", [0, 4, 7, 13, 99])
+def test_without_a_script_links_lead_from_cycle_to_cycle(tmp_path: Path, at: int) -> None:
+    trace = explain(4, 4, 4)
+    shown = trace.cycles[min(at, 13)]
+    with open_console(tmp_path) as get:
+        page = Reader(get(f"/console/demo/mxu?at={at}").text)
+    assert f"Cycle {shown.number} (last: 13)" in page.text
+    links = [attributes["href"] for attributes in page.having("href") if "#film" in (attributes["href"] or "")]
+    wanted = [0] * (shown.number > 0) + [shown.number - 1] * (shown.number > 0)
+    wanted += [shown.number + 1, 13] if shown.number < 13 else []
+    assert links == [f"?at={number}#film" for number in wanted]
+    places = {attributes["data-at"]: attributes["class"] or "" for attributes in page.having("data-at")}
+    entered = {f"{one.matrix}{one.row},{one.column}" for one in shown.entered}
+    assert {place for place, kind in places.items() if "now" in kind and place[0] != "y"} == entered
+    left = {f"y{one.row},{one.column}" for cycle in trace.cycles[: shown.number + 1] for one in cycle.left}
+    assert {place for place, kind in places.items() if place.startswith("y") and kind} == left

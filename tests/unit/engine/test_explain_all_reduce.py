@@ -336,9 +336,14 @@ def test_the_console_shows_the_same_figure_to_those_who_may_see_the_project(tmp_
     url = "/console/demo/all-reduce"
     with open_console(tmp_path) as get:
         assert get(url, signed_in=False).headers["location"] == "/login"
-        assert explain_html.figure(explain()) in get(url).text
-        page = get(f"{url}?accelerator_type=v3-32&nbytes=4096")
-        assert page.status_code == 200 and explain_html.figure(slice_of("v3-32", 4096)) in page.text
+        assert explain_html.figure(explain(), 0, lambda at: f"?at={at}#film") in get(url).text
+        query = "?accelerator_type=v3-32&nbytes=4096"
+        page = get(f"{url}{query}&at=3")
+        figure = explain_html.figure(slice_of("v3-32", 4096), 3, lambda at: f"{query}&at={at}#film")
+        assert page.status_code == 200 and figure in page.text and "Step 3 of 12" in figure
+        assert 'class="part on span' in figure and '<tr class="part on">' in figure, "what moves is marked"
+        names = Reader(page.text).having("value")
+        assert {"v2-8", "v4-128", "v5litepod-64"} <= {one["value"] for one in names}, "slices to choose from"
         assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?! type=\"module\" src=)", page.text)
         assert '<a href="/console/demo/all-reduce" aria-current="page">All-reduce</a>' in page.text
         assert '<a href="/console/demo/mxu">' in page.text
