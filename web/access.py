@@ -52,7 +52,7 @@ def _act(request: Request, project: str, action: str, fields: Mapping[str, str])
         if action == "invite":
             _, code = context.write(request, lambda uow: invitations.create(uow, caller, email, project, [role]))
             base = context.platform(request).settings.public_url or str(request.base_url).rstrip("/")
-            said = f"podyard auth accept {base} --code {code}"
+            said = f"PODYARD_URL={base} podyard auth accept {code}"
             return _page(request, project, {}, secret=said, secret_of=f"{email} runs this once")
         if action == "revoke-token":
             context.write(request, lambda uow: tokens.revoke(uow, caller, fields.get("id", "")))
@@ -97,6 +97,7 @@ def _page(
         "access.html",
         status=200 if error is None else error.code.http_status,
         section="settings",
+        wide=True,
         project=project,
         tokens=[(token, token.state(now)) for token in reversed(held)],
         invitations=[(one, one.state(now)) for one in reversed(invited)],

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
 from urllib.parse import urlencode
 
 from starlette.datastructures import FormData
@@ -13,9 +14,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from podyard.base.errors import Code, PodyardError, invalid
-from podyard.domain.listing import ROWS_A_PAGE, Facet, ListQuery, Mark
+from podyard.domain.listing import ROWS_A_PAGE, Facet, ListQuery, Mark, RowPage
 from podyard.http.guard import CSRF_FIELD, check_csrf
 
+T = TypeVar("T")
 TEXT_CHARACTERS_MAX = 200  # of one filter: more than any name has
 PICK = "pick"  # the field of a row that is selected: "zone/id"
 FORM_FIELDS_MAX = ROWS_A_PAGE + 10  # all rows of a page, and what the form says besides
@@ -108,6 +110,13 @@ class ListView:
             if self.filters[name]:
                 counts.setdefault(self.filters[name], 0)
             self.choices = {**self.choices, name: [Option(v, f"{v} ({counts[v]:,})") for v in sorted(counts)]}
+
+    def take(self, found: tuple[RowPage[T], Iterable[Facet]]) -> Sequence[T]:
+        """What was found: its rows, after the pages next to them and the filters' choices are set."""
+        rows, facets = found
+        self.before, self.after = rows.before, rows.after
+        self.offer(facets)
+        return rows.rows
 
     def is_sorted(self, key: str) -> str:
         """As `aria-sort` says it."""

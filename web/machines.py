@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -16,7 +16,22 @@ from podyard.domain.agent import clock_warning
 from podyard.domain.principal import Principal
 from podyard.http import context, join_command
 from podyard.web.commands import Command
+from podyard.web.lists import ListColumn, ListView
 from podyard.web.render import ConsoleRoute, form_of, page, project_url, see_other
+
+COLUMNS = (
+    ListColumn("name", "Agent"),
+    ListColumn("state", "State", sorts=False),
+    ListColumn("address", "Address"),
+    ListColumn("replicas", "Replicas", sorts=False, is_number=True),
+    ListColumn("hosts", "Hosts", sorts=False, is_number=True),
+    ListColumn("cores", "Cores", is_number=True),
+    ListColumn("memory", "Memory", is_number=True),
+    ListColumn("labels", "Labels", sorts=False),
+    ListColumn("kernels", "Kernels", sorts=False),
+    ListColumn("seen", "Last heard of"),
+    ListColumn("problem", "Problem", sorts=False),
+)
 
 router = APIRouter(prefix="/console/{project}/machines", route_class=ConsoleRoute)
 
@@ -62,12 +77,15 @@ def _page(request: Request, project: str, *, command: str = "", error: PodyardEr
     caller.require("podyard.agents.list", "*", "agents")
     platform = context.platform(request)
 
-    def body(uow: UnitOfWork) -> list[agents.AgentUse]:
+    view = ListView(request, project_url(project, "machines"), COLUMNS, "name")
+
+    def body(uow: UnitOfWork) -> tuple[Sequence[agents.AgentUse], int]:
         identity.project_row(uow, project)
-        return agents.list_uses(uow, caller)
+        rows = view.take(agents.use_page(uow, caller, view.query))
+        return rows, len({use.agent.company for use in agents.list_uses(uow, caller)})
 
     now, lease_seconds = platform.clock.now(), platform.database.leases.agent_seconds
-    uses = context.read(request, body)
+    uses, companies = context.read(request, body)
     rows = [
         {
             "agent": use.agent,
@@ -85,10 +103,12 @@ def _page(request: Request, project: str, *, command: str = "", error: PodyardEr
         section="machines",
         project=project,
         rows=rows,
-        companies=len({use.agent.company for use in uses}),
+        wide=True,
+        view=view,
+        companies=companies,
         command=command,
         error=error.message if error else None,
-        url=project_url(project, "machines"),
+        url=view.url,
         commands=_commands([use.agent.agent_id for use in uses]),
     )
 

@@ -5,27 +5,43 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from podyard.control.access import identity
-from podyard.control.compute import queue_view
+from podyard.control.compute import queue_lists, queue_view
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.listing import Facet, RowPage
 from podyard.http import context
 from podyard.web.commands import Command
+from podyard.web.lists import ListColumn, ListView
 from podyard.web.render import ConsoleRoute, page, project_url
 
 router = APIRouter(prefix="/console/{project}/queue", route_class=ConsoleRoute)
 
 
+COLUMNS = (
+    ListColumn("name", "Name"),
+    ListColumn("position", "Position", is_number=True),
+    ListColumn("kind", "Kind"),
+    ListColumn("zone", "Zone"),
+    ListColumn("type", "Type"),
+    ListColumn("priority", "Priority", is_number=True),
+    ListColumn("since", "Since"),
+    ListColumn("start", "Expected start", sorts=False),
+    ListColumn("reason", "Why it waits", sorts=False),
+)
+
+
 @router.get("")
 def show(request: Request, project: str) -> Response:
     caller, fleet = context.principal(request), context.platform(request).fleet
+    view = ListView(request, project_url(project, "queue"), COLUMNS, "position")
 
-    def body(uow: UnitOfWork) -> list[queue_view.Waiting]:
-        identity.project_row(uow, project)
-        return queue_view.rows(uow, fleet, caller, project, None)
+    def body(uow: UnitOfWork) -> tuple[RowPage[queue_view.Waiting], list[Facet]]:
+        return queue_lists.waiting_page(uow, fleet, caller, project, view.query)
 
-    rows = [{"item": item, **_place(item, project)} for item in context.read(request, body)]
+    rows = [{"item": item, **_place(item, project)} for item in view.take(context.read(request, body))]
     commands = [Command("podyard", f"podyard queue list --project {project}")]
-    return page(request, "queue.html", section="queue", project=project, rows=rows, commands=commands)
+    return page(
+        request, "queue.html", section="queue", wide=True, project=project, view=view, rows=rows, commands=commands
+    )
 
 
 def _place(item: queue_view.Waiting, project: str) -> dict[str, str]:

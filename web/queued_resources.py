@@ -11,14 +11,15 @@ from starlette.responses import Response
 from podyard.base.durations import duration_text, parse_duration
 from podyard.base.errors import PodyardError, invalid
 from podyard.control.access import identity
-from podyard.control.compute import queued_resources
+from podyard.control.compute import queue_lists, queued_resources
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.node import NodeSpec, UsageClass
 from podyard.domain.queued_resource import QUEUED_RESOURCE, NodeRequest, QueuedResource, QueuedResourceSpec
 from podyard.http import context
 from podyard.web import forms
 from podyard.web.commands import Command, line
-from podyard.web.render import ConsoleRoute, form_of, page, project_url, see_other_with_notice
+from podyard.web.lists import ListColumn, ListView
+from podyard.web.render import ConsoleRoute, change, form_of, page, project_url
 
 _TIERS: Mapping[UsageClass, Mapping[str, Any]] = {
     UsageClass.ON_DEMAND: {},
@@ -31,6 +32,16 @@ _SWITCHES = {
     UsageClass.PREEMPTIBLE: ["--best-effort"],
     UsageClass.RESERVED: ["--reserved"],
 }
+
+COLUMNS = (
+    ListColumn("name", "Name"),
+    ListColumn("state", "State"),
+    ListColumn("zone", "Zone"),
+    ListColumn("type", "Type"),
+    ListColumn("usage", "Usage"),
+    ListColumn("nodes", "Nodes", sorts=False),
+    ListColumn("created", "Created", is_number=True),
+)
 
 router = APIRouter(prefix="/console/{project}/queue/resources", route_class=ConsoleRoute)
 
@@ -60,12 +71,12 @@ async def act(request: Request, project: str, zone: str, name: str, verb: str) -
 def _create(request: Request, project: str, fields: Mapping[str, str]) -> Response:
     caller, fleet = context.principal(request), context.platform(request).fleet
     zone, name = fields.get("zone", ""), fields.get("name", "").strip()
-    try:
-        spec = _spec(project, zone, name, fields)
-        context.write(request, lambda uow: queued_resources.create(uow, fleet, caller, project, zone, name, spec))
-    except PodyardError as error:
-        return _form_page(request, project, fields, error)
-    return see_other_with_notice(project_url(project, "queue", "resources"), f"Queued resource {name} is requested.")
+
+    def body(uow: UnitOfWork) -> None:
+        queued_resources.create(uow, fleet, caller, project, zone, name, _spec(project, zone, name, fields))
+
+    url, notice = project_url(project, "queue", "resources"), f"Queued resource {name} is requested."
+    return change(request, body, url, notice, lambda error: _form_page(request, project, fields, error))
 
 
 def _act(request: Request, project: str, zone: str, name: str, verb: str) -> Response:
@@ -79,21 +90,15 @@ def _act(request: Request, project: str, zone: str, name: str, verb: str) -> Res
         else:
             raise invalid(f"unknown action {verb!r}: use delete or reset", "verb")
 
-    try:
-        context.write(request, body)
-    except PodyardError as error:
-        return _list_page(request, project, error)
     done = "is being deleted" if verb == "delete" else "waits in the queue again"
-    return see_other_with_notice(project_url(project, "queue", "resources"), f"Queued resource {name} {done}.")
+    url, notice = project_url(project, "queue", "resources"), f"Queued resource {name} {done}."
+    return change(request, body, url, notice, lambda error: _list_page(request, project, error))
 
 
 def _list_page(request: Request, project: str, error: PodyardError | None) -> Response:
-    caller, fleet = context.principal(request), context.platform(request).fleet
-
-    def body(uow: UnitOfWork) -> list[QueuedResource]:
-        identity.project_row(uow, project)
-        return queued_resources.list_queued_resources(uow, fleet, caller, project, None)
-
+    caller, url = context.principal(request), project_url(project, "queue", "resources")
+    view = ListView(request, url, COLUMNS, "name")
+    found = view.take(context.read(request, lambda uow: queue_lists.queued_page(uow, caller, project, view.query)))
     return page(
         request,
         "queued_resources.html",
@@ -101,9 +106,10 @@ def _list_page(request: Request, project: str, error: PodyardError | None) -> Re
         section="queue",
         wide=True,
         project=project,
-        rows=[(found, _verbs(found, caller.may, project)) for found in context.read(request, body)],
+        view=view,
+        rows=[(one, _verbs(one, caller.may, project)) for one in found],
         may_create=caller.may("tpu.queuedresources.create", project),
-        url=project_url(project, "queue", "resources"),
+        url=url,
         error=error.message if error else None,
         commands=[Command("podyard", f"podyard qr list --project {project}")],
     )

@@ -116,6 +116,21 @@ def see_other_with_notice(url: str, text: str) -> Response:
     return response
 
 
+def change(
+    request: Request,
+    body: Callable[[UnitOfWork], object],
+    url: str,
+    notice: str,
+    refused: Callable[[PodyardError], Response],
+) -> Response:
+    """Makes a change: the page at `url` says what was done; `refused` is the page that says why not."""
+    try:
+        context.write(request, body)
+    except PodyardError as error:
+        return refused(error)
+    return see_other_with_notice(url, notice)
+
+
 def see_other(url: str) -> Response:
     """After a change: the browser gets the page again, and a reload repeats nothing."""
     return RedirectResponse(url, status_code=303)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -10,15 +10,26 @@ from starlette.responses import Response
 from podyard.base.clock import PlatformTime
 from podyard.base.durations import parse_duration
 from podyard.base.errors import PodyardError, invalid
-from podyard.control.access import identity
-from podyard.control.compute import reservations
+from podyard.control.compute import queue_lists, reservations
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.node import UsageClass
-from podyard.domain.reservation import CapacityUnits, ReservationUse
+from podyard.domain.reservation import CapacityUnits
 from podyard.http import context
 from podyard.web import forms
 from podyard.web.commands import Command
-from podyard.web.render import ConsoleRoute, form_of, page, project_url, see_other_with_notice
+from podyard.web.lists import ListColumn, ListView
+from podyard.web.render import ConsoleRoute, change, form_of, page, project_url
+
+COLUMNS = (
+    ListColumn("name", "Name"),
+    ListColumn("state", "State"),
+    ListColumn("zone", "Zone"),
+    ListColumn("generation", "Generation"),
+    ListColumn("used", "Used", sorts=False, is_number=True),
+    ListColumn("size", "Size", is_number=True),
+    ListColumn("created", "From"),
+    ListColumn("until", "Until", sorts=False),
+)
 
 router = APIRouter(prefix="/console/{project}/queue/reservations", route_class=ConsoleRoute)
 
@@ -39,14 +50,10 @@ async def delete(request: Request, project: str, zone: str, name: str) -> Respon
     await form_of(request)
     caller = context.principal(request)
 
-    def answer() -> Response:
-        try:
-            context.write(request, lambda uow: reservations.delete(uow, caller, project, zone, name))
-        except PodyardError as error:
-            return _page(request, project, {}, error)
-        return see_other_with_notice(project_url(project, "queue", "reservations"), f"Reservation {name} is deleted.")
+    def body(uow: UnitOfWork) -> None:
+        reservations.delete(uow, caller, project, zone, name)
 
-    return await context.in_thread(answer)
+    return await context.in_thread(lambda: _change(request, project, body, {}, f"Reservation {name} is deleted."))
 
 
 def _create(request: Request, project: str, fields: Mapping[str, str]) -> Response:
@@ -60,11 +67,14 @@ def _create(request: Request, project: str, fields: Mapping[str, str]) -> Respon
         units = fields.get("units", "") or CapacityUnits.CHIPS
         reservations.create(uow, fleet, caller, project, zone, name, generation, size, units, ends=ends)
 
-    try:
-        context.write(request, body)
-    except PodyardError as error:
-        return _page(request, project, fields, error)
-    return see_other_with_notice(project_url(project, "queue", "reservations"), f"Reservation {name} is created.")
+    return _change(request, project, body, fields, f"Reservation {name} is created.")
+
+
+def _change(
+    request: Request, project: str, body: Callable[[UnitOfWork], None], fields: Mapping[str, str], notice: str
+) -> Response:
+    url = project_url(project, "queue", "reservations")
+    return change(request, body, url, notice, lambda error: _page(request, project, fields, error))
 
 
 def _end(text: str, now: PlatformTime) -> PlatformTime | None:
@@ -76,11 +86,8 @@ def _end(text: str, now: PlatformTime) -> PlatformTime | None:
 
 def _page(request: Request, project: str, fields: Mapping[str, str], error: PodyardError | None) -> Response:
     caller, fleet = context.principal(request), context.platform(request).fleet
-
-    def body(uow: UnitOfWork) -> list[ReservationUse]:
-        identity.project_row(uow, project)
-        return reservations.list_reservations(uow, fleet, caller, project, None)
-
+    view = ListView(request, project_url(project, "queue", "reservations"), COLUMNS, "name")
+    rows = view.take(context.read(request, lambda uow: queue_lists.reservation_page(uow, caller, project, view.query)))
     zones = [
         zone.name
         for zone in fleet.zones.values()
@@ -93,14 +100,16 @@ def _page(request: Request, project: str, fields: Mapping[str, str], error: Pody
         status=200 if error is None else error.code.http_status,
         section="queue",
         project=project,
-        rows=context.read(request, body),
+        wide=True,
+        view=view,
+        rows=rows,
         zones=zones,
         generations=generations,
         units=list(CapacityUnits),
         fields=fields,
         may_create=caller.may("podyard.reservations.create", project),
         may_delete=caller.may("podyard.reservations.delete", project),
-        url=project_url(project, "queue", "reservations"),
+        url=view.url,
         error=error.message if error else None,
         commands=[Command("podyard", f"podyard reservation list --project {project}")],
     )

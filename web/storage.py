@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -15,7 +15,7 @@ from podyard.domain.stored import DEFAULT_LOCATION, DEFAULT_STORAGE_CLASS, STORA
 from podyard.http import context
 from podyard.web import forms
 from podyard.web.commands import EXPORTS, Command
-from podyard.web.render import ConsoleRoute, form_of, page, project_url, see_other_with_notice
+from podyard.web.render import ConsoleRoute, change, form_of, page, project_url
 
 router = APIRouter(prefix="/console/{project}/settings/storage", route_class=ConsoleRoute)
 
@@ -36,26 +36,28 @@ async def delete(request: Request, project: str, name: str) -> Response:
     await form_of(request)
     caller = context.principal(request)
 
-    def answer() -> Response:
-        try:
-            context.write(request, lambda uow: buckets.delete(uow, caller, name, Preconditions()))
-        except PodyardError as error:
-            return _page(request, project, {}, error)
-        return see_other_with_notice(project_url(project, "settings", "storage"), f"Bucket {name} is deleted.")
+    def body(uow: UnitOfWork) -> None:
+        buckets.delete(uow, caller, name, Preconditions())
 
-    return await context.in_thread(answer)
+    return await context.in_thread(lambda: _change(request, project, body, {}, f"Bucket {name} is deleted."))
 
 
 def _create(request: Request, project: str, fields: Mapping[str, str]) -> Response:
     caller, name = context.principal(request), fields.get("name", "").strip()
     place = fields.get("location", "").strip() or DEFAULT_LOCATION
     kind = fields.get("storage_class", "") or DEFAULT_STORAGE_CLASS
-    try:
-        labels = forms.pairs(fields.get("labels", ""))
-        context.write(request, lambda uow: buckets.create(uow, caller, project, name, place, kind, labels))
-    except PodyardError as error:
-        return _page(request, project, fields, error)
-    return see_other_with_notice(project_url(project, "settings", "storage"), f"Bucket {name} is created.")
+
+    def body(uow: UnitOfWork) -> None:
+        buckets.create(uow, caller, project, name, place, kind, forms.pairs(fields.get("labels", "")))
+
+    return _change(request, project, body, fields, f"Bucket {name} is created.")
+
+
+def _change(
+    request: Request, project: str, body: Callable[[UnitOfWork], None], fields: Mapping[str, str], notice: str
+) -> Response:
+    url = project_url(project, "settings", "storage")
+    return change(request, body, url, notice, lambda error: _page(request, project, fields, error))
 
 
 def _page(request: Request, project: str, fields: Mapping[str, str], error: PodyardError | None) -> Response:

@@ -26,17 +26,17 @@ _TOKEN_LOCKED = _TOKEN.with_for_update()
 
 def find(uow: UnitOfWork, agent_id: str, *, lock: bool = False) -> AgentRecord | None:
     row = uow.first(_BY_ID_LOCKED if lock else _BY_ID, {"id": agent_id})
-    return None if row is None else _to_agent(row)
+    return None if row is None else to_agent(row)
 
 
 def list_all(uow: UnitOfWork) -> list[AgentRecord]:
-    return [_to_agent(row) for row in uow.all(_ALL)]
+    return [to_agent(row) for row in uow.all(_ALL)]
 
 
 def list_living(uow: UnitOfWork) -> list[AgentRecord]:
     """Those that have been heard of within their lease and are not removed, by id."""
     oldest = uow.real_now.plus_seconds(-uow.leases.agent_seconds)
-    return [_to_agent(row) for row in uow.all(_LIVING, {"oldest": oldest})]
+    return [to_agent(row) for row in uow.all(_LIVING, {"oldest": oldest})]
 
 
 def store(uow: UnitOfWork, before: AgentRecord | None, agent: AgentRecord, *, reason: str = "") -> None:
@@ -70,5 +70,5 @@ def count_open_tokens(uow: UnitOfWork) -> int:
     return len(rows)
 
 
-def _to_agent(row: Mapping[str, Any]) -> AgentRecord:
+def to_agent(row: Mapping[str, Any]) -> AgentRecord:
     return AgentRecord(**{**row, "state": AgentState(row["state"])})

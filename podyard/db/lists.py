@@ -26,54 +26,143 @@ from sqlalchemy import (
     tuple_,
 )
 
-from podyard.base.clock import PlatformTime
+from podyard.base.clock import PlatformTime, RealTime
 from podyard.base.errors import invalid
+from podyard.db.agents import to_agent
 from podyard.db.jobs import to_job
 from podyard.db.nodes import to_record
-from podyard.db.tables_compute import nodes
+from podyard.db.queued_resources import to_record as to_queued_record
+from podyard.db.reservations import to_reservation
+from podyard.db.tables_compute import agents, nodes
 from podyard.db.tables_jobs import jobs
-from podyard.db.types import PlatformTimeColumn
+from podyard.db.tables_queue import queued_resources, reservations
+from podyard.db.types import PlatformTimeColumn, RealTimeColumn
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.agent import AgentRecord, AgentState
 from podyard.domain.job import ACTIVE_JOB_STATES, Job
 from podyard.domain.listing import ROWS_A_PAGE, Facet, ListQuery, Mark, NodeKind, RowPage, cut_page
 from podyard.domain.node import NodeRecord, NodeState
+from podyard.domain.queued_resource import QueuedResourceRecord
+from podyard.domain.reservation import Reservation
 
 T = TypeVar("T")
 NO_PRICE = -1  # of a node without a price: it comes last among the dearest
 
-# Columns by which a list can be sorted, by the names that addresses use.
-NODE_ORDERS: Mapping[str, ColumnElement[Any]] = {
-    "name": nodes.c.node_id,
-    "state": nodes.c.state,
-    "zone": nodes.c.zone,
-    "type": nodes.c.accelerator_type,
-    "hosts": nodes.c.host_count,
-    "usage": nodes.c.usage_class,
-    "created": nodes.c.created,
-    "by": nodes.c.created_by,
-}
-JOB_ORDERS: Mapping[str, ColumnElement[Any]] = {
-    "name": jobs.c.job_id,
-    "state": jobs.c.state,
-    "zone": jobs.c.zone,
-    "node": jobs.c.node_id,
-    "type": jobs.c.accelerator_type,
-    "steps": jobs.c.steps_done,
-    "time": jobs.c.wall_seconds,
-    "attempt": jobs.c.attempt,
-    "created": jobs.c.created,
-    "by": jobs.c.created_by,
-}
-_LIVE_STATES = sorted(set(NodeState) - {NodeState.GONE})  # by these an index has all that is counted
-_NODE_TEXTS = (nodes.c.node_id, nodes.c.accelerator_type, nodes.c.state_reason, nodes.c.wait_reason, nodes.c.created_by)
-_JOB_TEXTS = (
-    jobs.c.job_id,
-    jobs.c.node_id,
-    jobs.c.accelerator_type,
-    jobs.c.state_reason,
-    jobs.c.created_by,
-    jobs.c.sweep_id,
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Listed:
+    """A table that lists are made of. `key`: its primary key, which is drawn at random. `name`: unique among the rows
+    that are listed; rows that are alike in the order of the list go by it, so that every order is total and the same
+    for every yard. `facets`: by the names that `ListQuery` has; `texts`: what a text is looked for in."""
+
+    table: Table
+    key: Column[str]
+    name: ColumnElement[str]
+    orders: Mapping[str, ColumnElement[Any]]
+    facets: Mapping[str, ColumnElement[str]]
+    texts: Sequence[ColumnElement[str]]
+    has_labels: bool = False
+
+
+def _facets_of(table: Table) -> dict[str, ColumnElement[str]]:
+    return {"state": table.c.state, "zone": table.c.zone, "accelerator_type": table.c.accelerator_type}
+
+
+# Orders are columns by which a list can be sorted, by the names that addresses use.
+_NODES = _Listed(
+    nodes,
+    nodes.c.node_key,
+    nodes.c.live_name,
+    {
+        "name": nodes.c.node_id,
+        "state": nodes.c.state,
+        "zone": nodes.c.zone,
+        "type": nodes.c.accelerator_type,
+        "hosts": nodes.c.host_count,
+        "usage": nodes.c.usage_class,
+        "created": nodes.c.created,
+        "by": nodes.c.created_by,
+    },
+    _facets_of(nodes),
+    (nodes.c.node_id, nodes.c.accelerator_type, nodes.c.state_reason, nodes.c.wait_reason, nodes.c.created_by),
+    has_labels=True,
 )
+_JOBS = _Listed(
+    jobs,
+    jobs.c.job_key,
+    jobs.c.job_id.concat("/").concat(jobs.c.zone),
+    {
+        "name": jobs.c.job_id,
+        "state": jobs.c.state,
+        "zone": jobs.c.zone,
+        "node": jobs.c.node_id,
+        "type": jobs.c.accelerator_type,
+        "steps": jobs.c.steps_done,
+        "time": jobs.c.wall_seconds,
+        "attempt": jobs.c.attempt,
+        "created": jobs.c.created,
+        "by": jobs.c.created_by,
+    },
+    _facets_of(jobs),
+    (
+        jobs.c.job_id,
+        jobs.c.node_id,
+        jobs.c.accelerator_type,
+        jobs.c.state_reason,
+        jobs.c.created_by,
+        jobs.c.sweep_id,
+    ),
+    has_labels=True,
+)
+_WANTED_TYPE = queued_resources.c.spec[("nodes", 0, "spec", "accelerator_type")].as_string()
+_QUEUED = _Listed(
+    queued_resources,
+    queued_resources.c.queued_resource_key,
+    queued_resources.c.live_name,
+    {
+        "name": queued_resources.c.queued_resource_id,
+        "state": queued_resources.c.state,
+        "zone": queued_resources.c.zone,
+        "type": _WANTED_TYPE,
+        "usage": queued_resources.c.usage_class,
+        "created": queued_resources.c.created,
+    },
+    {"state": queued_resources.c.state, "zone": queued_resources.c.zone, "accelerator_type": _WANTED_TYPE},
+    (queued_resources.c.queued_resource_id, queued_resources.c.wait_reason, queued_resources.c.error_message),
+)
+_RESERVATIONS = _Listed(
+    reservations,
+    reservations.c.reservation_key,
+    reservations.c.live_name,
+    {
+        "name": reservations.c.reservation_id,
+        "state": reservations.c.state,
+        "zone": reservations.c.zone,
+        "generation": reservations.c.generation,
+        "size": reservations.c.size,
+        "created": reservations.c.created,
+    },
+    {"state": reservations.c.state, "zone": reservations.c.zone, "accelerator_type": reservations.c.generation},
+    (reservations.c.reservation_id, reservations.c.generation),
+)
+_AGENTS = _Listed(
+    agents,
+    agents.c.agent_id,
+    agents.c.agent_id,
+    {
+        "name": agents.c.agent_id,
+        "address": agents.c.bind_address,
+        "cores": agents.c.cores,
+        "memory": agents.c.memory_bytes,
+        "seen": agents.c.seen,
+    },
+    {},  # whether one is gone depends on the time
+    (agents.c.agent_id, agents.c.host_name, agents.c.bind_address, agents.c.problem),
+)
+_LIVE_STATES = sorted(set(NodeState) - {NodeState.GONE})  # by these an index has all that is counted
+_QUEUED_LIVE = queued_resources.c.live_name.is_not(None)
+_RESERVATIONS_LIVE = reservations.c.live_name.is_not(None)
+_AGENTS_THERE = agents.c.state != AgentState.REMOVED.value
 
 
 def node_page(
@@ -81,28 +170,55 @@ def node_page(
 ) -> RowPage[NodeRecord]:
     """The live nodes of a page. `nanos_per_hour`: the prices by which the order `price` goes; of a kind without one the
     price is lower than any."""
-    order = _by_price(nanos_per_hour) if query.sort == "price" else NODE_ORDERS[query.sort]
     which = [nodes.c.project == project, nodes.c.live_name.is_not(None)]
     if query.idle:
         on_it = select(jobs.c.job_key).where(jobs.c.node_key == nodes.c.node_key, jobs.c.state.in_(ACTIVE_JOB_STATES))
         which += [nodes.c.state == NodeState.READY, ~on_it.exists()]
-    marks = _marks(uow, nodes, nodes.c.node_key, order, query, _NODE_TEXTS, which)
-    return cut_page(query, marks, _rows(uow, nodes, nodes.c.node_key, marks, to_record))
+    order = _by_price(nanos_per_hour) if query.sort == "price" else None
+    return _page(uow, _NODES, query, which, to_record, order)
 
 
 def job_page(uow: UnitOfWork, project: str, query: ListQuery) -> RowPage[Job]:
-    order, which = JOB_ORDERS[query.sort], [jobs.c.project == project]
-    marks = _marks(uow, jobs, jobs.c.job_key, order, query, _JOB_TEXTS, which)
-    return cut_page(query, marks, _rows(uow, jobs, jobs.c.job_key, marks, to_job))
+    return _page(uow, _JOBS, query, [jobs.c.project == project], to_job)
+
+
+def queued_page(uow: UnitOfWork, project: str, query: ListQuery) -> RowPage[QueuedResourceRecord]:
+    """The live ones."""
+    return _page(uow, _QUEUED, query, [queued_resources.c.project == project, _QUEUED_LIVE], to_queued_record)
+
+
+def reservation_page(uow: UnitOfWork, project: str, query: ListQuery) -> RowPage[Reservation]:
+    """The live ones."""
+    which = [reservations.c.project == project, _RESERVATIONS_LIVE]
+    return _page(uow, _RESERVATIONS, query, which, to_reservation)
+
+
+def agent_page(uow: UnitOfWork, query: ListQuery) -> RowPage[AgentRecord]:
+    """Those that are not removed."""
+    return _page(uow, _AGENTS, query, [_AGENTS_THERE], to_agent)
 
 
 def node_facets(uow: UnitOfWork, project: str) -> list[Facet]:
     """Of the live nodes of a project."""
-    return _facets(uow, nodes, nodes.c.project == project, nodes.c.state.in_(_LIVE_STATES))
+    return _facets(uow, _NODES, nodes.c.project == project, nodes.c.state.in_(_LIVE_STATES))
 
 
 def job_facets(uow: UnitOfWork, project: str) -> list[Facet]:
-    return _facets(uow, jobs, jobs.c.project == project)
+    return _facets(uow, _JOBS, jobs.c.project == project)
+
+
+def queued_facets(uow: UnitOfWork, project: str) -> list[Facet]:
+    return _facets(uow, _QUEUED, queued_resources.c.project == project, _QUEUED_LIVE)
+
+
+def reservation_facets(uow: UnitOfWork, project: str) -> list[Facet]:
+    """Their generations stand for types."""
+    return _facets(uow, _RESERVATIONS, reservations.c.project == project, _RESERVATIONS_LIVE)
+
+
+def agent_facets(uow: UnitOfWork) -> list[Facet]:
+    """One that counts them all."""
+    return _facets(uow, _AGENTS, _AGENTS_THERE)
 
 
 def node_kinds(uow: UnitOfWork, project: str) -> list[NodeKind]:
@@ -112,43 +228,58 @@ def node_kinds(uow: UnitOfWork, project: str) -> list[NodeKind]:
     return [NodeKind(**row) for row in uow.all(of_project.distinct())]
 
 
-def _facets(uow: UnitOfWork, table: Table, *which: ColumnElement[bool]) -> list[Facet]:
-    columns = (table.c.state, table.c.zone, table.c.accelerator_type)
-    query = select(*columns, func.count().label("rows")).where(*which).group_by(*columns).order_by(*columns)
+def _facets(uow: UnitOfWork, listed: _Listed, *which: ColumnElement[bool]) -> list[Facet]:
+    columns = [listed.facets.get(name, literal("")).label(name) for name in ("state", "zone", "accelerator_type")]
+    grouped = list(listed.facets)  # by their labels: PostgreSQL does not see that two paths into JSON are one
+    query = select(*columns, func.count().label("rows")).where(*which).group_by(*grouped).order_by(*grouped)
     return [Facet(**row) for row in uow.all(query)]
 
 
-def _marks(
+def _page(
     uow: UnitOfWork,
-    table: Table,
-    key: ColumnElement[str],
-    order: ColumnElement[Any],
+    listed: _Listed,
     query: ListQuery,
-    texts: Sequence[ColumnElement[str]],
     which: Sequence[ColumnElement[bool]],
-) -> list[Mark]:
+    read: Callable[[Mapping[str, Any]], T],
+    order: ColumnElement[Any] | None = None,
+) -> RowPage[T]:
+    """`order`: what the list goes by, if it is not one of its table's. Raises INVALID_ARGUMENT for an unknown one."""
+    if order is None:
+        if query.sort not in listed.orders:
+            raise invalid(f"unknown order {query.sort!r}: use {', '.join(listed.orders)}", "sort")
+        order = listed.orders[query.sort]
+    name = listed.name
+    down = query.descending != query.backwards
+    found = [*which, *_conditions(listed, query)]
+    if query.mark is not None:
+        place, after = tuple_(order, name), tuple_(_bound(order, query.mark.value), literal(query.mark.key))
+        found.append(place < after if down else place > after)
+    chosen = select(order.label("place"), name.label("name"), listed.key.label("key")).where(*found)
+    ordered = chosen.order_by(order.desc(), name.desc()) if down else chosen.order_by(order, name)
+    rows = list(uow.all(ordered.limit(ROWS_A_PAGE + 1)))
+    whole = select(listed.table).where(listed.key.in_([row["key"] for row in rows]))
+    by_key = {row[listed.key.name]: row for row in uow.all(whole)}
+    marks = [Mark(_text(row["place"]), row["name"]) for row in rows]
+    return cut_page(query, marks, {row["name"]: read(by_key[row["key"]]) for row in rows})
+
+
+def _conditions(listed: _Listed, query: ListQuery) -> list[ColumnElement[bool]]:
     wanted = {"state": query.state, "zone": query.zone, "accelerator_type": query.accelerator_type}
-    found = [*which, *(table.c[name] == value for name, value in wanted.items() if value)]
-    if query.label:
+    found = [column == wanted[name] for name, column in listed.facets.items() if wanted[name]]
+    if query.label and listed.has_labels:
         name, equals, value = query.label.partition("=")
-        stored = table.c.spec["labels"][name].as_string()
+        stored = listed.table.c.spec["labels"][name].as_string()
         found.append(stored == value if equals else stored.is_not(None))
     if query.text:
         pattern = f"%{_escape(query.text.lower())}%"
-        found.append(or_(*(func.lower(column).like(pattern, escape="\\") for column in texts)))
-    down = query.descending != query.backwards
-    if query.mark is not None:
-        place, after = tuple_(order, key), tuple_(_bound(order, query.mark.value), literal(query.mark.key))
-        found.append(place < after if down else place > after)
-    chosen = select(order.label("place"), key.label("key")).where(*found)
-    ordered = chosen.order_by(order.desc(), key.desc()) if down else chosen.order_by(order, key)
-    return [Mark(_text(row["place"]), row["key"]) for row in uow.all(ordered.limit(ROWS_A_PAGE + 1))]
+        found.append(or_(*(func.lower(column).like(pattern, escape="\\") for column in listed.texts)))
+    return found
 
 
 def _text(value: Any) -> str:
-    return (
-        str(value.nanos) if isinstance(value, PlatformTime) else repr(value) if isinstance(value, float) else str(value)
-    )
+    if isinstance(value, PlatformTime | RealTime):
+        return str(value.nanos)
+    return repr(value) if isinstance(value, float) else str(value)
 
 
 def _bound(order: ColumnElement[Any], text: str) -> ColumnElement[Any]:
@@ -166,14 +297,8 @@ _READERS: Mapping[type[Any], Callable[[str], Any]] = {
     BigInteger: int,
     Float: float,
     PlatformTimeColumn: lambda text: PlatformTime(int(text)),
+    RealTimeColumn: lambda text: RealTime(int(text)),
 }
-
-
-def _rows(
-    uow: UnitOfWork, table: Table, key: Column[str], marks: Sequence[Mark], read: Callable[[Mapping[str, Any]], T]
-) -> dict[str, T]:
-    """By their keys."""
-    return {row[key.name]: read(row) for row in uow.all(select(table).where(key.in_([mark.key for mark in marks])))}
 
 
 def _by_price(nanos_per_hour: Mapping[NodeKind, int]) -> ColumnElement[int]:

@@ -41,7 +41,7 @@ def of_project(uow: UnitOfWork, project: str, zone: str | None) -> list[Reservat
     query = select(reservations).where(reservations.c.project == project, reservations.c.live_name.is_not(None))
     if zone is not None:
         query = query.where(reservations.c.zone == zone)
-    return [_record(row) for row in uow.all(query.order_by(reservations.c.zone, reservations.c.reservation_id))]
+    return [to_reservation(row) for row in uow.all(query.order_by(reservations.c.zone, reservations.c.reservation_id))]
 
 
 def keys(uow: UnitOfWork) -> frozenset[str]:
@@ -51,7 +51,7 @@ def keys(uow: UnitOfWork) -> frozenset[str]:
 
 def active(uow: UnitOfWork) -> list[Reservation]:
     """Of all projects, the oldest first."""
-    return [_record(row) for row in uow.all(_ACTIVE)]
+    return [to_reservation(row) for row in uow.all(_ACTIVE)]
 
 
 def held_chips(uow: UnitOfWork) -> dict[str, int]:
@@ -63,9 +63,9 @@ def held_chips(uow: UnitOfWork) -> dict[str, int]:
 
 
 def _maybe(row: Mapping[str, Any] | None) -> Reservation | None:
-    return None if row is None else _record(row)
+    return None if row is None else to_reservation(row)
 
 
-def _record(row: Mapping[str, Any]) -> Reservation:
+def to_reservation(row: Mapping[str, Any]) -> Reservation:
     parsed = {"state": ReservationState(row["state"]), "units": CapacityUnits(row["units"])}
     return Reservation(**{**row, **parsed})

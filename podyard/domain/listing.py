@@ -68,6 +68,40 @@ class RowPage(Generic[T]):
     after: Mark | None
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class ListedRow:
+    """A row that no database has. `place`: what the list goes by; `name`: unique, for those of one place. `texts`: what
+    a text is looked for in."""
+
+    place: str
+    name: str
+    facet: Facet
+    texts: Sequence[str]
+
+
+def page_of(query: ListQuery, rows: Sequence[tuple[ListedRow, T]]) -> RowPage[T]:
+    """As the database cuts pages of tables."""
+    asked = (query.state, query.zone, query.accelerator_type)
+    found = [(listed, row) for listed, row in rows if _matches(listed, asked, query.text.lower())]
+    down = query.descending != query.backwards
+    found.sort(key=lambda pair: (pair[0].place, pair[0].name), reverse=down)
+    if query.mark is not None:
+        after = (query.mark.value, query.mark.key)
+        places = [(listed.place, listed.name) for listed, _ in found]
+        found = [pair for pair, place in zip(found, places, strict=True) if (place < after if down else place > after)]
+    found = found[: ROWS_A_PAGE + 1]
+    marks = [Mark(listed.place, listed.name) for listed, _ in found]
+    return cut_page(query, marks, {listed.name: row for listed, row in found})
+
+
+def _matches(listed: ListedRow, asked: Sequence[str], text: str) -> bool:
+    facet = listed.facet
+    has = (facet.state, facet.zone, facet.accelerator_type)
+    return all(not want or want == value for want, value in zip(asked, has, strict=True)) and (
+        not text or any(text in known.lower() for known in listed.texts)
+    )
+
+
 def cut_page(query: ListQuery, marks: Sequence[Mark], by_key: Mapping[str, T]) -> RowPage[T]:
     """The page of the marks that were found in the direction of the query, up to one more than a page has."""
     more = len(marks) > ROWS_A_PAGE

@@ -115,3 +115,24 @@ def test_lists_with_rows_and_an_open_search_are_readable_at_every_width(browser:
                     browser.script("document.querySelector('[data-search]').click()")
     finally:
         emulate("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_long_entries_of_members_and_queues_fit_every_width(browser: Browser, stack: Stack) -> None:
+    email = f"{'a-rather-long-name-' * 3}@{'department-of-' * 3}a-university.example.com"
+    made = stack.call("POST", "/podyard/v1/tokens", {"email": email, "project": "demo", "roles": ["tpu.viewer"]})
+    emulate = browser.driver.execute_cdp_cmd
+    try:
+        for width in (390, 1280):
+            size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+            emulate("Emulation.setDeviceMetricsOverride", size)
+            for page in ("settings/access", "machines", "queue", "queue/resources", "queue/reservations"):
+                browser.open(f"/console/demo/{page}")
+                assert browser.script(LABELS_PROBE) == [], (page, width)
+                wide = browser.script("return document.documentElement.scrollWidth - window.innerWidth")
+                cut = browser.script(
+                    "return [...document.querySelectorAll('.scroll')].map((one) => one.scrollWidth - one.clientWidth)"
+                )
+                assert wide <= 0 and all(over <= 0 for over in cut), (page, width, wide, cut)
+    finally:
+        emulate("Emulation.clearDeviceMetricsOverride", {})
+        stack.call("POST", f"/podyard/v1/tokens/{made['tokenId']}:revoke")

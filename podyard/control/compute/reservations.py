@@ -84,7 +84,7 @@ def create(
 def get(uow: UnitOfWork, principal: Principal, project: str, zone: str, reservation_id: str) -> ReservationUse:
     principal.require("tpu.reservations.list", project, reservation_name(project, zone, reservation_id))
     found = _live(uow, project, zone, reservation_id)
-    return _use(found, reservations.held_chips(uow))
+    return use_of(found, reservations.held_chips(uow))
 
 
 def list_reservations(
@@ -94,14 +94,14 @@ def list_reservations(
     principal.require("tpu.reservations.list", project, f"projects/{project}/locations/{zone or '-'}")
     place = None if zone is None else nodes.zone_of(fleet, zone).name
     held = reservations.held_chips(uow)
-    return [_use(found, held) for found in reservations.of_project(uow, project, place)]
+    return [use_of(found, held) for found in reservations.of_project(uow, project, place)]
 
 
 def delete(uow: UnitOfWork, principal: Principal, project: str, zone: str, reservation_id: str) -> None:
     """Raises FAILED_PRECONDITION while nodes are placed under it."""
     principal.require("podyard.reservations.delete", project, reservation_name(project, zone, reservation_id))
     found = _live(uow, project, zone, reservation_id)
-    used = _use(found, reservations.held_chips(uow)).used
+    used = use_of(found, reservations.held_chips(uow)).used
     if used:
         raise failed_precondition(
             f"reservation {reservation_id} is in use: delete the nodes that use {used} {found.units} of it first"
@@ -144,5 +144,5 @@ def _live(uow: UnitOfWork, project: str, zone: str, reservation_id: str) -> Rese
     return found
 
 
-def _use(found: Reservation, held: Mapping[str, int]) -> ReservationUse:
+def use_of(found: Reservation, held: Mapping[str, int]) -> ReservationUse:
     return ReservationUse(found, held.get(found.reservation_key, 0) * found.units_per_chip)

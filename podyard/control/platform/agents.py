@@ -13,10 +13,11 @@ from podyard.base.errors import Code, PodyardError, failed_precondition, invalid
 from podyard.base.ids import check_resource_id
 from podyard.base.rng import secret_token
 from podyard.control.access import identity
-from podyard.db import agents, credentials, hosts, outbox, replicas
+from podyard.db import agents, credentials, hosts, lists, outbox, replicas
 from podyard.db.transition import move
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.agent import AGENT, AgentRecord, AgentState, Declared, JoinToken
+from podyard.domain.listing import Facet, ListQuery, RowPage
 from podyard.domain.principal import Principal
 
 POKE_TASK = "podyard.poke_agent"
@@ -214,6 +215,14 @@ def list_uses(uow: UnitOfWork, principal: Principal) -> list[AgentUse]:
         for agent in agents.list_all(uow)
         if agent.state is not AgentState.REMOVED
     ]
+
+
+def use_page(uow: UnitOfWork, principal: Principal, query: ListQuery) -> tuple[RowPage[AgentUse], list[Facet]]:
+    """One page of them, as the console's list shows it."""
+    principal.require("podyard.agents.list", "*", "agents")
+    running, live_hosts, found = replicas.live_counts(uow), hosts.live_counts(uow), lists.agent_page(uow, query)
+    rows = [AgentUse(one, running.get(one.agent_id, 0), live_hosts.get(one.agent_id, 0)) for one in found.rows]
+    return RowPage(rows, found.before, found.after), lists.agent_facets(uow)
 
 
 def get_use(uow: UnitOfWork, principal: Principal, agent_id: str) -> AgentUse:

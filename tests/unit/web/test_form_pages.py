@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from podyard.web import pages
+from tests.unit.cli.command_walk import parse
 from tests.yard import ZONE, Yard, open_yard
 
 V4_ZONE = "us-central2-b"
@@ -81,14 +82,16 @@ def test_a_token_is_shown_once_works_and_can_be_revoked(yard: Yard) -> None:
     assert page.status_code == 200 and "Create a token" not in page.text and "Invite" not in page.text
     html = _text(yard, "settings/access")
     assert secret not in html
-    token = re.findall(r'<th scope="row">([^<]+)</th><td data-label="Holder">viewer@example.com', html)[0]
+    token = re.findall(r'<th scope="row"[^>]*>([^<]+)</th><td data-label="Holder"[^>]*>viewer@example.com', html)[0]
     assert _post(yard, "settings/access/revoke-token", id=token).status_code == 303
     assert "REVOKED" in _text(yard, "settings/access")
 
 
 def test_an_invitation_is_accepted_with_what_the_page_says(yard: Yard) -> None:
     made = _post(yard, "settings/access/invite", email="new@example.com", role="jobs.runner")
-    code = unescape(re.findall(r"--code ([^<\s]+)</code>", made.text)[0])
+    words = unescape(re.findall(r'<code id="secret">([^<]+)</code>', made.text)[0]).split()
+    assert words[0].startswith("PODYARD_URL=http") and parse(words[2:]) == "auth accept", "as the command line takes it"
+    code = words[-1]
     answer = yard.bare.post("/podyard/v1/invitations:accept", json={"code": code})
     assert answer.status_code == 200, answer.text
     assert "ACCEPTED" in _text(yard, "settings/access")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from html import unescape
 from pathlib import Path
 
@@ -11,9 +12,13 @@ import httpx
 import pytest
 
 from benchmarks.lists import fill
+from podyard.db import agents
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.agent import AgentRecord
+from podyard.domain.fleet_file import load_fleet
 from podyard.http.guard import CSRF_FIELD, SESSION_COOKIE, csrf_token
 from podyard.web import pages
-from tests.yard import Yard, open_yard
+from tests.yard import ZONE, Yard, open_yard
 
 NODES = {
     "dear": ("v3-8", "europe-west4-a", {"team": "vision"}),
@@ -116,6 +121,78 @@ def test_pages_join_without_a_gap_in_both_directions(tmp_path: Path) -> None:
             assert sorted(seen) == [f"n-{index:06}" for index in range(MANY)] and [*map(len, walked)] == [100, 100, 5]
             back = _link(html, "prev")
             assert _names(unescape(yard.call("GET", back).text)) == walked[1], sort
+
+
+@pytest.mark.parametrize("sort", ["price", "-price", "state", "-zone", "created", "hosts"])
+def test_rows_that_are_alike_go_by_their_names_in_every_yard(yard: Yard, sort: str) -> None:
+    """Keys of rows are drawn at random: an order by them was another one in each run."""
+    down = sort.startswith("-")
+    for rows in _alike(yard, sort.removeprefix("-")).values():
+        assert [name for name in _names(_page(yard, f"nodes?sort={sort}")) if name in rows] == sorted(
+            rows, reverse=down
+        )
+
+
+def _alike(yard: Yard, sort: str) -> dict[str, list[str]]:
+    """Names of nodes of one zone by what they are sorted by."""
+    found: dict[str, list[str]] = {}
+    for node in yard.ok("GET", yard.nodes("-"))["nodes"]:
+        zone, name = node["name"].split("/")[3], node["name"].split("/")[-1]
+        value = {"state": node["state"], "created": node["createTime"]}.get(sort, node["acceleratorType"])
+        found.setdefault(f"{zone} {value}", []).append(name)
+    return found
+
+
+QUEUED = {"wish-1": "v2-8", "wish-2": "v3-8", "big": "v2-128"}
+
+
+@pytest.fixture(scope="module")
+def queues(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
+    fleet = load_fleet(f"zones: {{{ZONE}: {{v2: {{shape: 4x4}}, v3: {{shape: 2x2}}}}}}")
+    with open_yard(Path(tmp_path_factory.mktemp("queues")), fleet, routers=(pages.router,)) as found:
+        here = f"projects/demo/locations/{ZONE}"
+        for name, kind in {"holds": "v2-32", "holds-too": "v3-8", **QUEUED}.items():
+            node = {"acceleratorType": kind if kind != "v2-128" else "v2-32", "runtimeVersion": "tpu-vm-base"}
+            spec = [{"parent": here, "nodeId": f"of-{name}", "node": node}]
+            found.ok("POST", f"/v2/{here}/queuedResources?queuedResourceId={name}", {"tpu": {"nodeSpec": spec}})
+            found.step(1)
+        own = f"/podyard/v1/{here}/reservations?reservationId="
+        for name, generation, size in (("lab", "v2", 8), ("class", "v3", 4), ("zoo", "v2", 4)):
+            found.call("POST", f"{own}{name}", {"generation": generation, "size": size})
+        for number in range(3):
+            found.database.run(partial(_add_agent, number))
+        yield found
+
+
+def _add_agent(number: int, uow: UnitOfWork) -> None:
+    now = uow.real_now.plus_seconds(number)
+    agents.store(uow, None, AgentRecord(f"rack-{number}", "127.0.0.1", 4, 4, 1, 1, now, now, cores=number))
+
+
+def _rows(html: str) -> list[str]:
+    return [re.sub(r"<[^>]+>", "", text).strip() for text in re.findall(r'<th scope="row">(.*?)</th>', html, re.DOTALL)]
+
+
+@pytest.mark.parametrize(
+    ("address", "names"),
+    [
+        ("queue/resources", ["big", "holds", "holds-too", "wish-1", "wish-2"]),
+        ("queue/resources?sort=-name&state=ACTIVE", ["holds-too", "holds"]),
+        ("queue/resources?type=v3-8", ["holds-too", "wish-2"]),
+        ("queue/resources?q=WISH", ["wish-1", "wish-2"]),
+        ("queue/resources?sort=-created&label=x", ["big", "wish-2", "wish-1", "holds-too", "holds"]),
+        ("queue?sort=-name", ["wish-2", "wish-1", "big"]),
+        ("queue?type=v3-8", ["wish-2"]),
+        ("queue?state=node", []),
+        ("queue/reservations?sort=-size", ["lab", "zoo", "class"]),
+        ("queue/reservations?type=v2", ["lab", "zoo"]),
+        ("machines?sort=-cores", ["rack-2", "rack-1", "rack-0"]),
+        ("machines?q=rack-1", ["rack-1"]),
+        ("machines?label=x&sort=-seen", ["rack-2", "rack-1", "rack-0"]),
+    ],
+)
+def test_other_lists_are_filtered_and_sorted_by_their_address(queues: Yard, address: str, names: list[str]) -> None:
+    assert _rows(_page(queues, address)) == names
 
 
 def _link(html: str, rel: str) -> str:
