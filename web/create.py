@@ -24,10 +24,13 @@ from podyard.http import context, step_time
 from podyard.http.step_time import StepEstimate
 from podyard.pricing.sku import Price
 from podyard.web import client_commands, commands, formats, forms
+from podyard.web.create_program import Program, own_jobs, program_of
+from podyard.web.create_program import steps as program_steps
 from podyard.web.render import ConsoleRoute, page, project_url
 
 USAGES = (UsageClass.ON_DEMAND, UsageClass.PREEMPTIBLE, UsageClass.SPOT)
 ALTERNATIVES_MAX = 4
+LARGER_MAX = 3  # sizes of the same generation that a program is tried on
 CHIPS_MAX = 10_000  # above every pod there is
 
 router = APIRouter(prefix="/console/{project}/create", route_class=ConsoleRoute)
@@ -41,8 +44,7 @@ class Wanted:
     kind: AcceleratorType | None
     chips: int
     usage: UsageClass
-    recipe: str
-    batch: int | None
+    program: Program
     zone: str
 
     def query(self, **changes: str) -> str:
@@ -51,8 +53,8 @@ class Wanted:
             "type": self.kind.name if self.kind else "",
             "chips": "" if self.kind else str(self.chips),
             "usage": "" if self.usage is UsageClass.ON_DEMAND else str(self.usage),
-            "recipe": self.recipe,
-            "batch": "" if self.batch is None else str(self.batch),
+            "module" if self.program.is_module else "recipe": self.program.name,
+            "batch": "" if self.program.batch is None else str(self.program.batch),
         }
         return "?" + urlencode({name: value for name, value in {**own, **changes}.items() if value})
 
@@ -106,14 +108,19 @@ def show(request: Request, project: str) -> Response:
         kept = {name: value for name, value in fields.items() if name in ("usage", "recipe")}
         wanted, error = wanted_of(fleet, kept), refused
     kinds = kinds_of(fleet, wanted)
-    steps, doubt = _steps(wanted, kinds)
+    steps, doubt = program_steps(request, project, wanted.program, [kind.name for kind in kinds])
+    larger = _larger(fleet, wanted) if misfit_of(wanted, steps) else []
+    more, _ = program_steps(request, project, wanted.program, [kind.name for kind in larger])
+    fitting = [kind for kind in larger if (step := more.get(kind.name)) is not None and step.fits and not step.error]
+    caller = context.principal(request)
 
     def body(uow: UnitOfWork) -> dict[str, Any]:
-        view = RoomView(uow, fleet, context.principal(request), project)
-        return _values(view, fleet, project, wanted, kinds, steps)
+        values = _values(
+            RoomView(uow, fleet, caller, project), fleet, project, wanted, kinds, {**more, **steps}, fitting
+        )
+        return {**values, "jobs": own_jobs(uow, caller, project)}
 
     values = context.read(request, body)
-    caller = context.principal(request)
     return page(
         request,
         "create.html",
@@ -136,14 +143,11 @@ def wanted_of(fleet: Fleet, fields: Mapping[str, str]) -> Wanted:
         if not name and not _is_offered(fleet, kind):
             kind = fleet.offered_types(next(iter(fleet.zones)))[0]
     usage = fields.get("usage", "")
-    recipe = fields.get("recipe", "")
-    batch = forms.whole_if_given(fields, "batch", "Global batch")
     return Wanted(
         kind,
         kind.chip_count if kind else min(max(chips or 1, 1), CHIPS_MAX),
         UsageClass(usage) if usage in USAGES else UsageClass.ON_DEMAND,
-        recipe if recipe in step_time.recipe_names() else "",
-        batch if batch is None else max(1, batch),
+        program_of(fields),
         fields.get("zone", ""),
     )
 
@@ -162,13 +166,17 @@ def _values(
     wanted: Wanted,
     kinds: Sequence[AcceleratorType],
     steps: Mapping[str, StepEstimate],
+    fitting: Sequence[AcceleratorType],
 ) -> dict[str, Any]:
     rows = [
         _row(room, fleet, project, wanted, steps, view.now) for kind in kinds for room in view.rooms(kind, wanted.usage)
     ]
     rows.sort(key=lambda row: row.order)
     chosen = next((row for row in rows if row.room.zone == wanted.zone), rows[0] if rows else None)
-    has_room = any(row.room.is_free for row in rows)
+    misfit = misfit_of(wanted, steps)
+    others = _others(fleet, wanted) if not any(row.room.is_free for row in rows) else []
+    if misfit:
+        others = [(kind, wanted.usage) for kind in fitting]
     return {
         "project": project,
         "wanted": wanted,
@@ -181,7 +189,8 @@ def _values(
         "zone_count": len({row.room.zone for row in rows}),
         "chosen": chosen,
         "commands": _commands(project, chosen) if chosen else [],
-        "alternatives": [] if has_room else _alternatives(view, fleet, project, wanted),
+        "misfit": misfit,
+        "alternatives": _alternatives(view, fleet, project, wanted, others, steps),
         "new_url": project_url(project, "nodes", "new"),
     }
 
@@ -221,35 +230,49 @@ def _quota_note(room: ZoneRoom) -> str:
     return f"The project may hold {left.chips} more chips, and {kind.name} has {kind.chip_count}."
 
 
-def _alternatives(view: RoomView, fleet: Fleet, project: str, wanted: Wanted) -> list[ZoneRow]:
-    """What nearly fits and has room: the same type bought otherwise, other generations, and smaller slices."""
-    others: list[tuple[AcceleratorType, UsageClass]] = []
-    if wanted.kind is not None:
-        others += [(wanted.kind, usage) for usage in USAGES if usage is not wanted.usage]
-        others += [(kind, wanted.usage) for kind in kinds_of(fleet, dataclasses.replace(wanted, kind=None))]
-        smaller = [kind for kind in _offered(fleet, wanted.kind.generation) if kind.chip_count < wanted.chips]
-        others += [(kind, wanted.usage) for kind in reversed(smaller)]
+def misfit_of(wanted: Wanted, steps: Mapping[str, StepEstimate]) -> StepEstimate | None:
+    """The step of a program that needs more memory than the type has that was named; None where it fits."""
+    step = steps.get(wanted.kind.name) if wanted.kind else None
+    return None if step is None or step.error or step.fits else step
+
+
+def _larger(fleet: Fleet, wanted: Wanted) -> list[AcceleratorType]:
+    """Types with more memory: the next sizes, and as many chips of other generations."""
+    if wanted.kind is None:
+        return []
+    sizes = [kind for kind in _offered(fleet, wanted.kind.generation) if kind.chip_count > wanted.chips]
+    others = kinds_of(fleet, dataclasses.replace(wanted, kind=None))
+    return [*sizes[:LARGER_MAX], *(kind for kind in others if kind is not wanted.kind)]
+
+
+def _others(fleet: Fleet, wanted: Wanted) -> list[tuple[AcceleratorType, UsageClass]]:
+    """What nearly fits: the same type bought otherwise, other generations, and smaller slices."""
+    if wanted.kind is None:
+        return []
+    found = [(wanted.kind, usage) for usage in USAGES if usage is not wanted.usage]
+    alike = kinds_of(fleet, dataclasses.replace(wanted, kind=None))
+    smaller = [kind for kind in _offered(fleet, wanted.kind.generation) if kind.chip_count < wanted.chips]
+    return found + [(kind, wanted.usage) for kind in (*alike, *reversed(smaller)) if kind is not wanted.kind]
+
+
+def _alternatives(
+    view: RoomView,
+    fleet: Fleet,
+    project: str,
+    wanted: Wanted,
+    others: Sequence[tuple[AcceleratorType, UsageClass]],
+    steps: Mapping[str, StepEstimate],
+) -> list[ZoneRow]:
+    """Of each the zone that has room and is the cheapest."""
     found: list[ZoneRow] = []
     for kind, usage in others:
-        if kind is wanted.kind and usage is wanted.usage:
-            continue
         free = [room for room in view.rooms(kind, usage) if room.is_free]
-        rows = [_row(room, fleet, project, wanted, {}, view.now) for room in free]
+        rows = [_row(room, fleet, project, wanted, steps, view.now) for room in free]
         if rows:
             found.append(min(rows, key=lambda row: row.order))
         if len(found) == ALTERNATIVES_MAX:
             break
     return found
-
-
-def _steps(wanted: Wanted, kinds: Sequence[AcceleratorType]) -> tuple[Mapping[str, StepEstimate], str]:
-    """(what a step of the recipe takes by type, "") or ({}, why that is not known)."""
-    if not wanted.recipe or not kinds:
-        return {}, ""
-    try:
-        return step_time.estimates(wanted.recipe, wanted.batch, [kind.name for kind in kinds]), ""
-    except PodyardError as error:
-        return {}, error.message
 
 
 def _commands(project: str, row: ZoneRow) -> list[commands.Command]:

@@ -24,6 +24,7 @@ from podyard.http import context
 
 ESTIMATE_SECONDS_MAX = 120.0  # the largest recipes are traced in a tenth of it
 ESTIMATES_KEPT = 256
+TABLES_KEPT = 32  # of several types each; a question may hold a module of a megabyte
 ESTIMATING_MAX = 2  # processes at once, each of which takes a core
 ESTIMATED = "podyard"  # what a recipe that is only estimated counts as: a program of this module
 _ESTIMATING = threading.BoundedSemaphore(ESTIMATING_MAX)
@@ -61,14 +62,23 @@ def recipe_names() -> Sequence[str]:
     return tuple(PROGRAMS)
 
 
-def estimates(recipe: str, global_batch: int | None, kinds: Sequence[str]) -> Mapping[str, StepEstimate]:
+def estimates(
+    recipe: str, arguments: Mapping[str, object], global_batch: int | None, kinds: Sequence[str]
+) -> Mapping[str, StepEstimate]:
     """A step of a recipe on each of the types, in one process: most of the time goes into tracing. Raises
     INVALID_ARGUMENT for an unknown recipe, and what `_answer_of` raises."""
     if recipe not in recipe_names():
         raise invalid(f"unknown recipe {recipe!r}: use {', '.join(recipe_names())}", "recipe")
     needed = RECIPES[recipe].arguments if recipe in RECIPES else {}
-    arguments = {name: "none" for name, item in needed.items() if isinstance(item, FolderArgument)}
-    question = {"recipe": recipe, "arguments": arguments, "globalBatch": global_batch, "acceleratorTypes": list(kinds)}
+    folders = {name: "none" for name, item in needed.items() if isinstance(item, FolderArgument)}
+    given = {**folders, **arguments}
+    question = {"recipe": recipe, "arguments": given, "globalBatch": global_batch, "acceleratorTypes": list(kinds)}
+    return dict(zip(kinds, _ask_of_several(json.dumps(question)), strict=True))
+
+
+def estimates_of_module(stablehlo: str, kinds: Sequence[str]) -> Mapping[str, StepEstimate]:
+    """As `estimates`, of a StableHLO module."""
+    question = {"stablehlo": stablehlo, "acceleratorTypes": list(kinds)}
     return dict(zip(kinds, _ask_of_several(json.dumps(question)), strict=True))
 
 
@@ -113,7 +123,7 @@ def _kind(request: Request, project: str, zone: str, node: str | NodeSpec) -> tu
     return kind.name, kind.core_count
 
 
-@lru_cache(maxsize=ESTIMATES_KEPT)
+@lru_cache(maxsize=TABLES_KEPT)
 def _ask_of_several(question: str) -> tuple[StepEstimate, ...]:
     return tuple(
         StepEstimate(error=told["message"])

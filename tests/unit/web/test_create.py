@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from podyard.base.contents import Contents
+from podyard.control.jobs import sources
 from podyard.domain.fleet_file import load_fleet
+from podyard.domain.principal import PLATFORM
 from podyard.web import pages
 from tests.yard import Yard, open_yard
 
@@ -70,3 +73,46 @@ def test_the_commands_are_those_of_the_zone(yard: Yard) -> None:
     text = _page(yard, "?type=v2-8&usage=spot&zone=us-central1-c")
     assert "The same by command, in us-central1-c" in text
     assert "--zone=us-central1-c" in text and "--spot" in text
+
+
+MODULE = """module @double {
+  func.func public @main(%arg0: tensor<1024x1024xf32>) -> tensor<1024x1024xf32> {
+    %0 = stablehlo.add %arg0, %arg0 : tensor<1024x1024xf32>
+    return %0 : tensor<1024x1024xf32>
+  }
+}
+"""
+
+
+def _upload(yard: Yard, name: str, data: bytes) -> str:
+    """The gs:// name of an object of the project's bucket."""
+    incoming = Contents(yard.data / "contents").incoming(1 << 20)
+    incoming.write(data)
+    content = incoming.store()
+    return yard.database.run(lambda uow: sources.keep(uow, PLATFORM, "demo", name, content))
+
+
+@pytest.mark.slow
+def test_steps_of_a_recipe_a_job_and_a_module(yard: Yard) -> None:
+    yard.create("n", "v2-8", "us-central1-f")
+    body = {"recipe": "digits-cnn", "globalBatch": 64, "node": "n", "execution": "simulated", "stepSeconds": 1000}
+    yard.ok("POST", f"{yard.jobs()}?jobId=mine", {**body, "steps": 5})
+    text = _page(yard, "?type=v2-8&recipe=digits-cnn&batch=64")
+    step = re.findall(r"([\d.]+ [mu]s) [\d.]+ MiB of 7.48 GiB per core", text)
+    assert len(step) == 1, text
+    assert "mine (digits-cnn, batch 64)" in text, "offered among the programs"
+    assert step[0] in _page(yard, "?type=v2-8&recipe=us-central1-f/mine"), "a job takes as long as its recipe"
+    module, other = _upload(yard, "step.py", MODULE.encode()), _upload(yard, "other.py", b"\xff\xfe")
+    assert re.search(r"[\d.]+ us [\d.]+ MiB of 7.48 GiB per core", _page(yard, f"?type=v2-8&module={module}"))
+    assert "is not StableHLO text" in _page(yard, f"?type=v2-8&module={other}")
+    assert "must be gs://BUCKET/NAME" in _page(yard, "?type=v2-8&module=step.mlir", 400)
+    assert "unknown recipe 'none'" in _page(yard, "?type=v2-8&recipe=none")
+
+
+@pytest.mark.slow
+def test_a_program_that_does_not_fit_is_led_to_where_it_does(yard: Yard) -> None:
+    text = _page(yard, "?type=v2-8&recipe=transformer-lm&batch=32")
+    assert re.search(
+        r"transformer-lm does not fit on v2-8: a step needs [\d.]+ GiB per core, and 7.48 GiB can be", text
+    )
+    assert "Where it fits v2-32, on-demand in us-central1-f" in text and "a step" in text
