@@ -19,13 +19,14 @@ ENDS_MAX = 100  # moments that are played forward in a pool, a cycle each: half 
 
 
 def predict(
-    snapshot: FleetSnapshot, now: PlatformTime, pools: Collection[Pool] | None = None
+    snapshot: FleetSnapshot, now: PlatformTime, pools: Collection[Pool] | None = None, ends_max: int = ENDS_MAX
 ) -> dict[str, PlatformTime | None]:
     """Key of each waiting group -> when it starts if nothing else is asked for and no node ends before it must; None:
     nobody can tell, because slices without a known end are in the way, because a reservation has no room, or because
     the group stands too far back for the limits above.
 
     Plain nodes do not wait, so they are not predicted. A group over several pools has None. `pools`: only these.
+    `ends_max`: moments that are played forward.
     """
     found: dict[str, PlatformTime | None] = {}
     by_pool: dict[Pool, list[NodeGroup]] = {}
@@ -37,12 +38,12 @@ def predict(
         if len({pool_of(request) for request in group}) == 1:
             by_pool.setdefault(pool_of(group[0]), []).append(group)
     for pool, waiting in by_pool.items():
-        found |= _of_pool(snapshot, pool, waiting[:PREDICTIONS_MAX], now)
+        found |= _of_pool(snapshot, pool, waiting[:PREDICTIONS_MAX], now, ends_max)
     return found
 
 
 def _of_pool(
-    snapshot: FleetSnapshot, pool: Pool, waiting: list[NodeGroup], now: PlatformTime
+    snapshot: FleetSnapshot, pool: Pool, waiting: list[NodeGroup], now: PlatformTime, ends_max: int
 ) -> dict[str, PlatformTime | None]:
     pods = {pod.pod_id for pod in snapshot.fleet.pods() if (pod.zone, pod.generation.name) == pool}
     state = dataclasses.replace(
@@ -53,7 +54,7 @@ def _of_pool(
     queued = {key_of(group) for group in waiting if group[0].queued}
     found: dict[str, PlatformTime | None] = {}
     at: PlatformTime | None = now
-    for _ in range(ENDS_MAX):
+    for _ in range(ends_max):
         if at is None or not state.waiting:
             break
         plan = Cycle(state, at, explain=False).plan()

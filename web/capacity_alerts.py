@@ -58,4 +58,5 @@ def _zone(item: Waiting) -> str:
 
 def _start(items: Sequence[Waiting], now: PlatformTime) -> str:
     starts = [item.predicted_start.seconds_since(now) for item in items if item.predicted_start]
-    return f"The first starts in {duration_for_people(max(0, round(min(starts))))}. " if starts else ""
+    which = "It" if len(items) == 1 else "The first"
+    return f"{which} starts in {duration_for_people(max(0, round(min(starts))))}. " if starts else ""

@@ -30,6 +30,7 @@ from podyard.web.render import ConsoleRoute, page, project_url
 
 USAGES = (UsageClass.ON_DEMAND, UsageClass.PREEMPTIBLE, UsageClass.SPOT)
 ALTERNATIVES_MAX = 4
+TRIED_MAX = 16  # types and usage classes that are looked at for these
 LARGER_MAX = 3  # sizes of the same generation that a program is tried on
 CHIPS_MAX = 10_000  # above every pod there is
 
@@ -191,7 +192,6 @@ def _values(
         "commands": _commands(project, chosen) if chosen else [],
         "misfit": misfit,
         "alternatives": _alternatives(view, fleet, project, wanted, others, steps),
-        "new_url": project_url(project, "nodes", "new"),
     }
 
 
@@ -215,7 +215,9 @@ def _row(
     note = room.room.reason
     if not room.quota.allows(kind):
         note = _quota_note(room)
-    create_url = f"{project_url(project, 'nodes', 'new')}?{urlencode(place)}"
+    # Where there is no room a plain creation fails, and a queued resource waits.
+    form = ("nodes", "new") if room.is_free else ("queue", "resources", "new")
+    create_url = f"{project_url(project, *form)}?{urlencode(place)}"
     commands_url = f"{project_url(project, 'create')}{wanted.query(type=kind.name, chips='', zone=room.zone)}#commands"
     return ZoneRow(room, costs, seconds, steps.get(kind.name), note, create_url, commands_url)
 
@@ -265,8 +267,8 @@ def _alternatives(
 ) -> list[ZoneRow]:
     """Of each the zone that has room and is the cheapest."""
     found: list[ZoneRow] = []
-    for kind, usage in others:
-        free = [room for room in view.rooms(kind, usage) if room.is_free]
+    for kind, usage in others[:TRIED_MAX]:
+        free = [room for room in view.rooms(kind, usage, explain=False) if room.is_free]
         rows = [_row(room, fleet, project, wanted, steps, view.now) for room in free]
         if rows:
             found.append(min(rows, key=lambda row: row.order))

@@ -23,6 +23,7 @@ from podyard.domain.principal import Principal
 from podyard.hardware.accelerator_types import AcceleratorType
 from podyard.scheduler.probe import ProbedRoom, probe
 
+PREDICTIONS_MAX = 8  # zones of a view whose expected wait is looked for: each may take a tenth of a second
 _KEY = "~probe"  # sorts behind the keys of nodes
 
 
@@ -52,6 +53,7 @@ class RoomView:
         self._fleet = fleet
         self._project = project
         self._snapshot: FleetSnapshot = fleet_rows.load(uow, fleet)
+        self._predicted = 0
 
     @property
     def now(self) -> PlatformTime:
@@ -67,17 +69,19 @@ class RoomView:
             and usage_class in offer.usage_classes
         ]
 
-    def rooms(self, kind: AcceleratorType, usage_class: UsageClass) -> Sequence[ZoneRoom]:
-        """One of each zone that offers the type so, in the order of the fleet."""
+    def rooms(self, kind: AcceleratorType, usage_class: UsageClass, *, explain: bool = True) -> Sequence[ZoneRoom]:
+        """One of each zone that offers the type so, in the order of the fleet. `explain` False: without reasons."""
         zones = self.zones_of(kind, usage_class)
         left = quota.left(self._uow, self._fleet, self._project, zones, kind, usage_class)
         stockouts = Stockouts(self._uow)
         return [
-            ZoneRoom(zone, kind, usage_class, self._probe(kind, zone, usage_class, stockouts), left[zone])
+            ZoneRoom(zone, kind, usage_class, self._probe(kind, zone, usage_class, stockouts, explain), left[zone])
             for zone in zones
         ]
 
-    def _probe(self, kind: AcceleratorType, zone: str, usage_class: UsageClass, stockouts: Stockouts) -> ProbedRoom:
+    def _probe(
+        self, kind: AcceleratorType, zone: str, usage_class: UsageClass, stockouts: Stockouts, explain: bool
+    ) -> ProbedRoom:
         subject = Subject(zone, kind.name, self._project, (), "", str(usage_class))
         request = PlacementRequest(
             node_key=_KEY,
@@ -90,4 +94,7 @@ class RoomView:
             created=self._uow.now,
             fault=stockouts.denies(subject, _KEY, queued=True),
         )
-        return probe(self._snapshot, request, self._uow.now)
+        predict = self._predicted < PREDICTIONS_MAX
+        found = probe(self._snapshot, request, self._uow.now, explain=explain, predict=predict)
+        self._predicted += explain and not found.nodes
+        return found

@@ -51,6 +51,10 @@ def test_no_room_says_why_and_what_has_room(yard: Yard) -> None:
     assert "v2-32 needs a free box of 4x4 chips in one pod of us-central1-f" in text
     assert "What has room now v2-32, spot in us-central1-c" in text and "v4-32, on-demand in us-central2-b" in text
     assert "v2-8, on-demand in us-central1-f" in text
+    html = unescape(yard.call("GET", "/console/demo/create?type=v2-32").text)
+    link = re.findall(r'href="([^"]+/queue/resources/new[^"]+)" aria-label="Queue v2-32 in us-central1-f"', html)
+    form = yard.call("GET", link[0]).text
+    assert '<option value="v2-32" selected' in form, "a request that waits, filled in"
 
 
 def test_a_used_up_quota_is_no_room(yard: Yard) -> None:
