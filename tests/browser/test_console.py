@@ -147,7 +147,7 @@ def test_every_page_is_labelled_readable_and_fits(browser: Browser, finished_job
     browser.errors()  # those of the test before, which a slow machine reports late
     compared = f"compare?job={finished_job.removeprefix('jobs/')}"
     pages = ["overview", compared, "nodes", "nodes/new?usage=spot", "jobs", "jobs/new", finished_job]
-    pages += ["create", "create?chips=16&usage=spot"]
+    pages += ["create", "create?chips=16&usage=spot", "connect"]
     pages += ["billing", "pods", "queue/resources", "queue/resources/new", "queue/reservations"]
     pages += ["mxu?numbers=decimal", "all-reduce", "lesson", "digits?lesson=2", "generations?a=v1&b=v5p"]
     pages += ["device?lesson=4", "tpu-v1"]
