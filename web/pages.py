@@ -39,6 +39,7 @@ from podyard.web import (
     reservations,
     search,
     storage,
+    storage_objects,
 )
 from podyard.web.render import (
     FORM_FIELDS_MAX,
@@ -117,7 +118,7 @@ def project_root(project: str) -> Response:
 SECTION_ROUTERS = (
     *(overview, connect, compare, create, nodes, job_list, job_program, jobs, job_page),
     *(queue, queued_resources, reservations, billing, billing_forms, pods, machines, operator),
-    *(access, storage, explain, lesson, invoice_print, docs, search),
+    *(access, storage, storage_objects, explain, lesson, invoice_print, docs, search),
 )
 for section in SECTION_ROUTERS:
     router.include_router(section.router)

@@ -47,8 +47,11 @@ PUBLIC_PATHS = frozenset(
     }
 )  # fmt: skip
 PUBLIC_PREFIXES = ("/static/", "/discovery/v1/apis/")
-# What takes the source of a job: both write it to the disk as it comes.
-_SOURCES = re.compile(r"/podyard/v1/projects/[^/]+/locations/[^/]+/jobs:upload|/console/[^/]+/jobs/program")
+# What takes the source of a job, or an object: all write it to the disk as it comes.
+_SOURCES = re.compile(
+    r"/podyard/v1/projects/[^/]+/locations/[^/]+/jobs:upload|/console/[^/]+/jobs/program"
+    r"|/console/[^/]+/settings/storage/[^/]+/upload"
+)
 CAPABILITY_PREFIX = "/_t/"
 CONSOLE_PREFIX = "/console"
 DOOR = "podyard.door"  # in the scope of a request that came through the door: an AtDoor

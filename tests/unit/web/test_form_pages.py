@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from podyard.http.guard import CSRF_FIELD, csrf_token
 from podyard.web import pages
 from tests.unit.cli.command_walk import parse
 from tests.yard import ZONE, Yard, open_yard
@@ -97,6 +98,27 @@ def test_an_invitation_is_accepted_with_what_the_page_says(yard: Yard) -> None:
     assert "ACCEPTED" in _text(yard, "settings/access")
     refused = _post(yard, "settings/access/invite", email="not an address", role="no.such")
     assert refused.status_code == 400
+
+
+def test_objects_are_uploaded_listed_by_folders_downloaded_and_deleted(yard: Yard) -> None:
+    assert _post(yard, "settings/storage", name="objects-of-demo").status_code == 303
+    url = "/console/demo/settings/storage/objects-of-demo"
+    form = {CSRF_FIELD: csrf_token(yard.token), "prefix": "run/"}
+    refused = yard.http.post(f"{url}/upload", data=form)
+    assert refused.status_code == 400
+    sent = yard.http.post(f"{url}/upload", data=form, files={"file": ("a <b>.txt", b"hello")})
+    assert sent.status_code == 303, sent.text
+    assert ">run/</a>" in _text(yard, "settings/storage/objects-of-demo")
+    listed = _text(yard, "settings/storage/objects-of-demo?prefix=run/")
+    assert "a <b>.txt" in listed and "5 B" in listed
+    got = yard.call("GET", f"{url}/download?name=run/a%20%3Cb%3E.txt")
+    assert got.content == b"hello" and got.headers["content-disposition"].startswith("attachment")
+    assert got.headers["content-type"] == "application/octet-stream"
+    other = yard.ok("POST", "/podyard/v1/projects", {"projectId": "other"})
+    assert yard.call("GET", url.replace("/demo/", f"/{other['projectId']}/")).status_code == 404
+    assert yard.http.post(f"{url}/remove", data={**form, "name": "run/a <b>.txt"}).status_code == 303
+    assert "Nothing here" in _text(yard, "settings/storage/objects-of-demo")
+    assert _post(yard, "settings/storage/objects-of-demo/delete").status_code == 303
 
 
 def test_buckets_are_made_and_deleted_while_empty(yard: Yard) -> None:
