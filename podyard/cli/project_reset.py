@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
 
+from podyard.base.errors import Code, PodyardError
 from podyard.cli.client import Client
 from podyard.cli.job_logs import ANY_ZONE, FINAL_STATES
 
@@ -49,8 +50,9 @@ def _jobs(client: Client) -> Iterable[dict[str, Any]]:
 
 def _delete_queued(client: Client) -> int:
     """With their nodes."""
-    found = list(client.pages(f"{client.zone_path('-', 'v2alpha1')}/queuedResources", "queuedResources"))
-    _end_all(client, [f"/v2alpha1/{item['name']}?force=true" for item in found])
+    all_of_them = client.pages(f"{client.zone_path('-', 'v2alpha1')}/queuedResources", "queuedResources")
+    found = [item for item in all_of_them if item["state"]["state"] not in _GOING_STATES]
+    _end_all(client, [f"/v2alpha1/{item['name']}" for item in found], force="true")
     return len(found)
 
 
@@ -61,10 +63,21 @@ def _delete_nodes(client: Client) -> int:
     return len(names)
 
 
-def _end_all(client: Client, paths: Iterable[str]) -> None:
+def _end_all(client: Client, paths: Iterable[str], **query: str) -> None:
     """Begins all deletions before it waits for the first."""
-    for operation in [client.call("DELETE", path) for path in paths]:
-        client.wait_operation(operation, OPERATION_SECONDS_MAX)
+    for operation in [_begin(client, path, query) for path in paths]:
+        if operation is not None:
+            client.wait_operation(operation, OPERATION_SECONDS_MAX)
+
+
+def _begin(client: Client, path: str, query: Mapping[str, str]) -> dict[str, Any] | None:
+    """None: it is gone already. A job's own node goes with its job, at any moment."""
+    try:
+        return client.call("DELETE", path, **query)
+    except PodyardError as error:
+        if error.code is not Code.NOT_FOUND:
+            raise
+        return None
 
 
 def _delete_reservations(client: Client) -> int:

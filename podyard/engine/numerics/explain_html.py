@@ -14,8 +14,10 @@ from podyard.engine import film
 from podyard.engine.numerics.explain import PHASE_TEXTS, ArrayCycle, Plane, Trace, sentences, text_of
 
 _CELL = 64  # the unit of all lengths below is a pixel of an unscaled picture
+_WIDE_CELL = 172  # for operands of more than _SHORT_DIGITS
+_SHORT_DIGITS = 3
 _GAP = 4
-_LEFT, _TOP, _BOTTOM, _RIGHT = 76, 52, 52, 8
+_LEFT, _TOP, _BOTTOM, _RIGHT = 86, 52, 52, 8
 _DIGIT = {"a": 8, "w": 8, "s": 10}  # width of a digit in the style's font sizes
 _NOTHING = "."  # a register without an operand; no number looks like it
 
@@ -126,31 +128,38 @@ def _cycle_text(cycle: ArrayCycle) -> str:
 
 
 def _picture(trace: Trace, cycle: ArrayCycle) -> str:
-    width, height = _LEFT + trace.cols * _CELL + _RIGHT, _TOP + trace.rows * _CELL + _BOTTOM
+    step = _cell_width(trace)
+    width, height = _LEFT + trace.cols * step + _RIGHT, _TOP + trace.rows * _CELL + _BOTTOM
     name = html.escape(f"The registers of {trace.title}")
     parts = [f'<svg viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" aria-label="{name}">']
     registers = (_texts(cycle.activations), _texts(cycle.weights), _texts(cycle.sums), _kinds(cycle))
-    side = _CELL - _GAP
+    side, across = _CELL - _GAP, step - _GAP
+    room = across // 2 - 6  # of each of the two operands
     for index, (activation, weight, total, kind) in enumerate(zip(*registers, strict=True)):
-        x, y = _LEFT + index % trace.cols * _CELL, _TOP + index // trace.cols * _CELL
-        middle = x + side // 2
+        x, y = _LEFT + index % trace.cols * step, _TOP + index // trace.cols * _CELL
+        middle = x + across // 2
         parts.append(
-            f'<g class="cell {kind}"><rect x="{x}" y="{y}" width="{side}" height="{side}" rx="6"/>'
-            f"{_label('a', x + 6, y + 17, activation, 24, 'start')}"
-            f"{_label('w', x + side - 6, y + 17, weight, 24, 'end')}"
+            f'<g class="cell {kind}"><rect x="{x}" y="{y}" width="{across}" height="{side}" rx="6"/>'
+            f"{_label('a', x + 6, y + 17, activation, room, 'start')}"
+            f"{_label('w', x + across - 6, y + 17, weight, room, 'end')}"
             f'<text class="t" x="{middle}" y="{y + 17}" text-anchor="middle">×</text>'
-            f"{_label('s', middle, y + 47, total, 54, 'middle')}</g>"
+            f"{_label('s', middle, y + 47, total, across - 6, 'middle')}</g>"
         )
     left, top, bottom = _edges(trace, cycle)
     # The label of a lane: the operand's name, and below it the value.
-    middle = (_CELL - _GAP) // 2
     for row, text in enumerate(left):
-        parts.append(_edge("left", _LEFT - 10, _TOP + row * _CELL + middle - 4, text, "end"))
+        parts.append(_edge("left", _LEFT - 10, _TOP + row * _CELL + side // 2 - 4, text, "end"))
     for column, text in enumerate(top):
-        parts.append(_edge("top", _LEFT + column * _CELL + middle, _TOP - 30, text))
+        parts.append(_edge("top", _LEFT + column * step + across // 2, _TOP - 30, text))
     for column, text in enumerate(bottom):
-        parts.append(_edge("bottom", _LEFT + column * _CELL + middle, _TOP + trace.rows * _CELL + 14, text))
+        parts.append(_edge("bottom", _LEFT + column * step + across // 2, _TOP + trace.rows * _CELL + 14, text))
     return "".join([*parts, "</svg>"])
+
+
+def _cell_width(trace: Trace) -> int:
+    """Wider where operands have more digits than fit next to each other."""
+    longest = max(len(text_of(value)) for plane in (trace.x, trace.w) for line in plane for value in line)
+    return _CELL if longest <= _SHORT_DIGITS else _WIDE_CELL
 
 
 def _label(kind: str, x: int, y: int, text: str, width: int, anchor: str) -> str:

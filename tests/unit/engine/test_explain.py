@@ -213,9 +213,9 @@ def test_the_page_asks_for_nothing_and_shows_the_last_cycle_without_a_script() -
 
 
 def test_long_numbers_are_pressed_into_their_cell() -> None:
-    wide = explain(1, 1, 1, 1, 1, operands=(np.array([[12345.0]], np.float32), np.array([[1.0]], np.float32)))
+    wide = explain(1, 1, 1, 1, 1, operands=(np.array([[1234567.0]], np.float32), np.array([[1.0]], np.float32)))
     assert "textLength" not in explain_html.figure(explain(1, 1, 1, 1, 1))
-    assert re.search(r'class="a"[^>]* textLength="24">12352<', explain_html.figure(wide))
+    assert re.search(r'class="a"[^>]* textLength="78">1.23699e\+06<', explain_html.figure(wide))
 
 
 def run(*arguments: str) -> tuple[int, str, BaseException | None]:
