@@ -17,6 +17,7 @@ from sqlalchemy import (
     Integer,
     String,
     Table,
+    Unicode,
     and_,
     case,
     func,
@@ -293,6 +294,7 @@ def _bound(order: ColumnElement[Any], text: str) -> ColumnElement[Any]:
 
 _READERS: Mapping[type[Any], Callable[[str], Any]] = {
     String: str,
+    Unicode: str,  # of a path into JSON
     Integer: int,
     BigInteger: int,
     Float: float,
