@@ -24,7 +24,7 @@ from podyard.http import context, step_time
 from podyard.http.step_time import StepEstimate
 from podyard.pricing.sku import Price
 from podyard.web import client_commands, commands, formats, forms
-from podyard.web.create_program import Program, own_jobs, program_of
+from podyard.web.create_program import TimedProgram, own_jobs, program_of
 from podyard.web.create_program import steps as program_steps
 from podyard.web.render import ConsoleRoute, page, project_url
 
@@ -38,14 +38,14 @@ router = APIRouter(prefix="/console/{project}/create", route_class=ConsoleRoute)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Wanted:
+class CreateQuery:
     """What the address asks for. `kind` None: `chips` of any generation. `zone`: whose commands are shown; empty: of
     the best."""
 
     kind: AcceleratorType | None
     chips: int
     usage: UsageClass
-    program: Program
+    program: TimedProgram
     zone: str
 
     def query(self, **changes: str) -> str:
@@ -104,10 +104,10 @@ class ZoneRow:
 def show(request: Request, project: str) -> Response:
     fleet, fields = context.platform(request).fleet, dict(request.query_params)
     try:
-        wanted, error = wanted_of(fleet, fields), None
+        wanted, error = read_query(fleet, fields), None
     except PodyardError as refused:
         kept = {name: value for name, value in fields.items() if name in ("usage", "recipe")}
-        wanted, error = wanted_of(fleet, kept), refused
+        wanted, error = read_query(fleet, kept), refused
     kinds = kinds_of(fleet, wanted)
     steps, doubt = program_steps(request, project, wanted.program, [kind.name for kind in kinds])
     larger = _larger(fleet, wanted) if misfit_of(wanted, steps) else []
@@ -135,7 +135,7 @@ def show(request: Request, project: str) -> Response:
     )
 
 
-def wanted_of(fleet: Fleet, fields: Mapping[str, str]) -> Wanted:
+def read_query(fleet: Fleet, fields: Mapping[str, str]) -> CreateQuery:
     """What the address asks for. Raises INVALID_ARGUMENT, and names the nearest types of one that does not exist."""
     name, chips = fields.get("type", "").strip(), forms.whole_if_given(fields, "chips", "Number of chips")
     kind = None
@@ -144,7 +144,7 @@ def wanted_of(fleet: Fleet, fields: Mapping[str, str]) -> Wanted:
         if not name and not _is_offered(fleet, kind):
             kind = fleet.offered_types(next(iter(fleet.zones)))[0]
     usage = fields.get("usage", "")
-    return Wanted(
+    return CreateQuery(
         kind,
         kind.chip_count if kind else min(max(chips or 1, 1), CHIPS_MAX),
         UsageClass(usage) if usage in USAGES else UsageClass.ON_DEMAND,
@@ -153,7 +153,7 @@ def wanted_of(fleet: Fleet, fields: Mapping[str, str]) -> Wanted:
     )
 
 
-def kinds_of(fleet: Fleet, wanted: Wanted) -> list[AcceleratorType]:
+def kinds_of(fleet: Fleet, wanted: CreateQuery) -> list[AcceleratorType]:
     """The type that was named, or of each generation the smallest that has the chips."""
     if wanted.kind is not None:
         return [wanted.kind]
@@ -164,7 +164,7 @@ def _values(
     view: RoomView,
     fleet: Fleet,
     project: str,
-    wanted: Wanted,
+    wanted: CreateQuery,
     kinds: Sequence[AcceleratorType],
     steps: Mapping[str, StepEstimate],
     fitting: Sequence[AcceleratorType],
@@ -182,7 +182,7 @@ def _values(
         "project": project,
         "wanted": wanted,
         "url": project_url(project, "create"),
-        "generations": [(one, _resized(fleet, one, wanted.chips)) for one in _generations(fleet)],
+        "generations": [(one, _type_of_size(fleet, one, wanted.chips)) for one in _generations(fleet)],
         "sizes": _sizes(fleet, wanted),
         "usages": USAGES,
         "rows": rows,
@@ -199,7 +199,7 @@ def _row(
     room: ZoneRoom,
     fleet: Fleet,
     project: str,
-    wanted: Wanted,
+    wanted: CreateQuery,
     steps: Mapping[str, StepEstimate],
     now: PlatformTime,
 ) -> ZoneRow:
@@ -232,28 +232,28 @@ def _quota_note(room: ZoneRoom) -> str:
     return f"The project may hold {left.chips} more chips, and {kind.name} has {kind.chip_count}."
 
 
-def misfit_of(wanted: Wanted, steps: Mapping[str, StepEstimate]) -> StepEstimate | None:
+def misfit_of(wanted: CreateQuery, steps: Mapping[str, StepEstimate]) -> StepEstimate | None:
     """The step of a program that needs more memory than the type has that was named; None where it fits."""
     step = steps.get(wanted.kind.name) if wanted.kind else None
     return None if step is None or step.error or step.fits else step
 
 
-def _larger(fleet: Fleet, wanted: Wanted) -> list[AcceleratorType]:
+def _larger(fleet: Fleet, wanted: CreateQuery) -> list[AcceleratorType]:
     """Types with more memory: the next sizes, and as many chips of other generations."""
     if wanted.kind is None:
         return []
-    sizes = [kind for kind in _offered(fleet, wanted.kind.generation) if kind.chip_count > wanted.chips]
+    sizes = [kind for kind in _types_of(fleet, wanted.kind.generation) if kind.chip_count > wanted.chips]
     others = kinds_of(fleet, dataclasses.replace(wanted, kind=None))
     return [*sizes[:LARGER_MAX], *(kind for kind in others if kind is not wanted.kind)]
 
 
-def _others(fleet: Fleet, wanted: Wanted) -> list[tuple[AcceleratorType, UsageClass]]:
+def _others(fleet: Fleet, wanted: CreateQuery) -> list[tuple[AcceleratorType, UsageClass]]:
     """What nearly fits: the same type bought otherwise, other generations, and smaller slices."""
     if wanted.kind is None:
         return []
     found = [(wanted.kind, usage) for usage in USAGES if usage is not wanted.usage]
     alike = kinds_of(fleet, dataclasses.replace(wanted, kind=None))
-    smaller = [kind for kind in _offered(fleet, wanted.kind.generation) if kind.chip_count < wanted.chips]
+    smaller = [kind for kind in _types_of(fleet, wanted.kind.generation) if kind.chip_count < wanted.chips]
     return found + [(kind, wanted.usage) for kind in (*alike, *reversed(smaller)) if kind is not wanted.kind]
 
 
@@ -261,7 +261,7 @@ def _alternatives(
     view: RoomView,
     fleet: Fleet,
     project: str,
-    wanted: Wanted,
+    wanted: CreateQuery,
     others: Sequence[tuple[AcceleratorType, UsageClass]],
     steps: Mapping[str, StepEstimate],
 ) -> list[ZoneRow]:
@@ -296,27 +296,27 @@ def _is_offered(fleet: Fleet, kind: AcceleratorType) -> bool:
     return any(offer is not None and offer.fits(kind) for offer in offers)
 
 
-def _offered(fleet: Fleet, generation: Generation) -> list[AcceleratorType]:
+def _types_of(fleet: Fleet, generation: Generation) -> list[AcceleratorType]:
     return [kind for kind in accelerator_types.all_types(generation) if _is_offered(fleet, kind)]
 
 
 def _smallest(fleet: Fleet, generation: Generation, chips: int) -> AcceleratorType | None:
-    return next((kind for kind in _offered(fleet, generation) if kind.chip_count >= chips), None)
+    return next((kind for kind in _types_of(fleet, generation) if kind.chip_count >= chips), None)
 
 
-def _resized(fleet: Fleet, generation: Generation, chips: int) -> AcceleratorType | None:
+def _type_of_size(fleet: Fleet, generation: Generation, chips: int) -> AcceleratorType | None:
     """The type of a generation that comes nearest to a number of chips."""
-    offered = _offered(fleet, generation)
+    offered = _types_of(fleet, generation)
     return _smallest(fleet, generation, chips) or (offered[-1] if offered else None)
 
 
-def _sizes(fleet: Fleet, wanted: Wanted) -> tuple[list[AcceleratorType | int], list[AcceleratorType | int]]:
+def _sizes(fleet: Fleet, wanted: CreateQuery) -> tuple[list[AcceleratorType | int], list[AcceleratorType | int]]:
     """Sizes to choose from: the usual ones, and the others. Numbers of chips where no generation is chosen."""
     if wanted.kind is None:
-        most = max((kind.chip_count for one in _generations(fleet) for kind in _offered(fleet, one)), default=1)
+        most = max((kind.chip_count for one in _generations(fleet) for kind in _types_of(fleet, one)), default=1)
         counts = [2**power for power in range(most.bit_length()) if 2**power <= most]
         return [*counts], [] if wanted.chips in counts else [wanted.chips]
     generation = wanted.kind.generation
-    offered = _offered(fleet, generation)
+    offered = _types_of(fleet, generation)
     usual = [kind for kind in offered if kind.chip_count & (kind.chip_count - 1) == 0]
     return [*usual], [kind for kind in offered if kind not in usual]

@@ -29,7 +29,7 @@ GS = "gs://"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Program:
+class TimedProgram:
     """`name`: a recipe, ZONE/JOB, or gs://BUCKET/NAME of a StableHLO module; empty: none is chosen."""
 
     name: str = ""
@@ -40,13 +40,13 @@ class Program:
         return self.name.startswith(GS)
 
 
-def program_of(fields: Mapping[str, str]) -> Program:
+def program_of(fields: Mapping[str, str]) -> TimedProgram:
     """Raises INVALID_ARGUMENT for a batch that is not a number."""
     name = fields.get("module", "").strip() or fields.get("recipe", "")
     if fields.get("module", "").strip() and not name.startswith(GS):
         raise invalid(f"module is {name[:200]!r}: it must be gs://BUCKET/NAME", "module")
     batch = forms.whole_if_given(fields, "batch", "Global batch")
-    return Program(name, batch if batch is None else max(1, batch))
+    return TimedProgram(name, batch if batch is None else max(1, batch))
 
 
 def own_jobs(uow: UnitOfWork, caller: Principal, project: str) -> list[tuple[str, str]]:
@@ -64,7 +64,7 @@ def own_jobs(uow: UnitOfWork, caller: Principal, project: str) -> list[tuple[str
 
 
 def steps(
-    request: Request, project: str, program: Program, kinds: Sequence[str]
+    request: Request, project: str, program: TimedProgram, kinds: Sequence[str]
 ) -> tuple[Mapping[str, StepEstimate], str]:
     """(what a step takes by type, "") or ({}, why that is not known). Blocks for some seconds."""
     if not program.name or not kinds:

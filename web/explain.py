@@ -54,7 +54,7 @@ def show(
         operands = decimal_operands(m, k, n, seed) if is_drawn else None
         trace = explain(m, k, n, rows, cols, dataflow, seed, operands)
         values = {"title": trace.title, "figure": Markup(explain_html.figure(trace, at, _frames_url(request)))}
-        values["products"] = None if operands is None else drawn(products(*operands))
+        values["products"] = None if operands is None else draw(products(*operands))
     except PodyardError as error:
         failure = error
     sizes = [
@@ -138,7 +138,7 @@ def explain_page(
     )
 
 
-def drawn(picture: Picture) -> Markup:
+def draw(picture: Picture) -> Markup:
     return Markup(picture.html)
 
 

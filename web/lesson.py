@@ -13,7 +13,7 @@ from podyard.base.errors import PodyardError, invalid
 from podyard.engine.lesson import chips, devices
 from podyard.engine.lesson.picture import PACKAGE
 from podyard.hardware.generations import GENERATIONS
-from podyard.web.explain import asset_response, check_project, drawn, explain_page
+from podyard.web.explain import asset_response, check_project, draw, explain_page
 from podyard.web.render import ConsoleRoute, project_url
 
 # A fraction that binary has not, a familiar one, the first whole number that bfloat16 skips, and a very large one.
@@ -42,7 +42,7 @@ def show_generations(request: Request, project: str, a: str = "v2", b: str = "v3
     failure = None
     try:
         names = dict.fromkeys((a, b))
-        values |= {"picture": drawn(chips.chips(a, b)), "sources": [drawn(chips.sources(name)) for name in names]}
+        values |= {"picture": draw(chips.chips(a, b)), "sources": [draw(chips.sources(name)) for name in names]}
     except PodyardError as error:
         failure = error
     return explain_page(request, project, "generations", "explain_generations.html", failure, **values)
@@ -57,7 +57,7 @@ def show_digits(request: Request, project: str, value: str = "0.1") -> Response:
     values: dict[str, Any] = {"value": value, "examples": NUMBER_EXAMPLES, "picture": None}
     failure = None
     try:
-        values["picture"] = drawn(digits(_number(value)))
+        values["picture"] = draw(digits(_number(value)))
     except PodyardError as error:
         failure = error
     values["product_url"] = f"{project_url(project, 'mxu')}?numbers=decimal&lesson=2"
@@ -78,7 +78,7 @@ def show_device(request: Request, project: str, type: str = "v3-8") -> Response:
     values: dict[str, Any] = {"type": type, "names": tuple(devices.SOLD), "picture": None}
     failure = None
     try:
-        values["picture"] = drawn(devices.device(type))
+        values["picture"] = draw(devices.device(type))
     except PodyardError as error:
         failure = error
     return explain_page(request, project, "device", "explain_device.html", failure, **values)
@@ -101,8 +101,8 @@ def show_first_tpu(
     try:
         if max(macs, weights, activations) > EDGE_MAX:
             raise invalid(f"the sizes of a model are at most {EDGE_MAX:,}, got {max(macs, weights, activations):,}")
-        values["picture"] = drawn(first_tpu(bandwidth))
-        values["edge"] = drawn(edge_tpu(macs * 10**6, weights * 10**6, activations * 10**3))
+        values["picture"] = draw(first_tpu(bandwidth))
+        values["edge"] = draw(edge_tpu(macs * 10**6, weights * 10**6, activations * 10**3))
     except PodyardError as error:
         failure = error
     values |= {"edge_fields": fields, "edge_max": EDGE_MAX}

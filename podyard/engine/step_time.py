@@ -20,7 +20,7 @@ from podyard.engine.timing.estimate import Estimate
 def main() -> None:
     asked = json.load(sys.stdin)
     if "acceleratorTypes" in asked:
-        print(json.dumps([_told({**asked, "acceleratorType": kind}) for kind in asked["acceleratorTypes"]]))
+        print(json.dumps([_answer({**asked, "acceleratorType": kind}) for kind in asked["acceleratorTypes"]]))
         return
     try:
         answer: dict[str, Any] = {"seconds": _seconds(_estimate(asked))}
@@ -29,7 +29,7 @@ def main() -> None:
     print(json.dumps(answer))
 
 
-def _told(asked: dict[str, Any]) -> dict[str, Any]:
+def _answer(asked: dict[str, Any]) -> dict[str, Any]:
     """Time and memory of a step on one type, also of a program that does not fit."""
     try:
         found = _estimate(asked)

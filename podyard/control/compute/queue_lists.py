@@ -46,11 +46,11 @@ def waiting_page(
     for the state."""
     identity.project_row(uow, project)
     waiting = queue_view.rows(uow, fleet, principal, project, None)
-    rows = [(_listed(item, query.sort, index), item) for index, item in enumerate(waiting)]
+    rows = [(_list_row(item, query.sort, index), item) for index, item in enumerate(waiting)]
     return page_of(query, rows), [listed.facet for listed, _ in rows]
 
 
-def _listed(item: Waiting, sort: str, index: int) -> ListedRow:
+def _list_row(item: Waiting, sort: str, index: int) -> ListedRow:
     """`index`: the place in the queue, which the order by position keeps."""
     parts = item.name.split("/")
     places = {
