@@ -52,7 +52,7 @@ def fill_from(body: Mapping[str, Any], job: Job, node: NodeSpec) -> dict[str, An
     if not changes.keys() & set(_TIMED_BY) and job.spec.step_seconds is not None:
         found["stepSeconds"] = job.spec.step_seconds
     if "node" not in changes:
-        if job.owns_node:
+        if job.wants_own_node:
             found |= _new_node(node)
             found["fallbacks"] = [to_api_fallback(one) for one in job.spec.fallbacks[:-1]]
         elif not changes.keys() & set(_NEW_NODE):

@@ -56,21 +56,20 @@ def main() -> None:
 
 def _relay(count: int, delay: float) -> None:
     """Makes the namespaces, starts the ranks in them, and passes packets on until they have ended."""
-    tuns = [_make_tun(rank) for rank in range(count)]
     words = [sys.executable, "-m", "benchmarks.delayed_ring", *sys.argv[1:]]
-    ranks = [
-        subprocess.Popen(
-            ["ip", "netns", "exec", _name(rank), *words, "--ranks", str(count), "--rank", str(rank)],
-            env={**os.environ, "GLOO_SOCKET_IFNAME": _name(rank), "OMP_NUM_THREADS": "1"},
-        )
-        for rank in range(count)
-    ]
+    ranks: list[subprocess.Popen[bytes]] = []
     try:
+        tuns = [_make_tun(number) for number in range(count)]
+        for number in range(count):
+            inside = ["ip", "netns", "exec", _name(number), *words, "--ranks", str(count), "--rank", str(number)]
+            environment = {**os.environ, "GLOO_SOCKET_IFNAME": _name(number), "OMP_NUM_THREADS": "1"}
+            ranks.append(subprocess.Popen(inside, env=environment))
         _pass_packets(tuns, delay, lambda: any(rank.poll() is None for rank in ranks))
     finally:
-        for rank in range(count):
-            ranks[rank].kill()
-            subprocess.run(["ip", "netns", "del", _name(rank)], check=False)
+        for rank in ranks:
+            rank.kill()
+        for number in range(count):
+            subprocess.run(["ip", "netns", "del", _name(number)], check=False, stderr=subprocess.DEVNULL)
     if any(rank.returncode for rank in ranks):
         sys.exit("a rank has failed")
 

@@ -24,8 +24,8 @@ def has_form(job: Job) -> bool:
 
 def form_fields(job: Job, node: NodeSpec) -> dict[str, str]:
     """The fields of the form, filled from a job. `node`: what the job's node was asked to be."""
-    fields = {"node": NEW_NODE if job.owns_node else f"{job.zone_of_node}/{job.node_id}"}
-    if job.owns_node:
+    fields = {"node": NEW_NODE if job.wants_own_node else f"{job.zone_of_node}/{job.node_id}"}
+    if job.wants_own_node:
         kind, version = node.accelerator_type, node.runtime_version
         fields |= {"zone": job.zone, "accelerator_type": kind, "usage": str(node.usage_class)}
         fields["runtime_version"] = version

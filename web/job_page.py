@@ -167,7 +167,7 @@ def _act(request: Request, project: str, zone: str, job_id: str, verb: str, fiel
 def _submit_again(request: Request, project: str, zone: str, job_id: str) -> Job:
     caller, fleet = context.principal(request), context.platform(request).fleet
     job, spec = context.read(request, lambda uow: jobs.to_clone(uow, caller, project, zone, job_id))
-    node = spec if job.owns_node else job.node_id
+    node = spec if job.wants_own_node else job.node_id
     asked = job_sources.look(request, job_copy.request_of(job))
     asked = step_time.with_step_time(request, project, zone, asked, node)
     return context.write(request, lambda uow: jobs.create(uow, fleet, caller, project, zone, None, asked, node))

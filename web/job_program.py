@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 
 from fastapi import APIRouter, Request
-from starlette.datastructures import UploadFile
 from starlette.responses import Response
 
 from podyard.base.errors import PodyardError, invalid
@@ -15,11 +14,10 @@ from podyard.domain.job import JobRequest
 from podyard.domain.node import NodeSpec
 from podyard.domain.user_program import ProgramFile, UserProgram, check_user_program
 from podyard.http import context, job_sources
+from podyard.http.incoming import pieces_of
 from podyard.web import commands
 from podyard.web.job_place import JobPlace, node_of, place_of
 from podyard.web.render import ConsoleRoute, form_with_file, page, project_url, see_other
-
-PIECE_BYTES = 1 << 20
 
 router = APIRouter(prefix="/console/{project}/jobs/program", route_class=ConsoleRoute)
 
@@ -35,17 +33,12 @@ async def submit(request: Request, project: str) -> Response:
     try:
         if file is not None:
             # What is refused later need not be sent again: the page names the object.
-            uri = await job_sources.keep(request, project, file.filename or "", _pieces(file))
+            uri = await job_sources.keep(request, project, file.filename or "", pieces_of(file))
             fields = {**fields, "source": uri}
     except PodyardError as error:
         refused = error
         return await context.in_thread(lambda: _form_page(request, project, fields, refused))
     return await context.in_thread(lambda: _submit(request, project, fields))
-
-
-async def _pieces(file: UploadFile) -> AsyncIterator[bytes]:
-    while piece := await file.read(PIECE_BYTES):
-        yield piece
 
 
 def _submit(request: Request, project: str, fields: Mapping[str, str]) -> Response:

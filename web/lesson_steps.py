@@ -46,7 +46,7 @@ _TEXTS = (
         "Find out why 4 x 123 is not 420",
         "device?type=v2-8",
         "Click v3-8, and compare its four chips with the device as it was sold.",
-        "420 TFLOPS belong to a clock of 801 MHz, 123 TFLOPS a chip to 940 MHz: two publications, two clocks.",
+        "420 TFLOPS would be a clock of 801 MHz, and 123 TFLOPS a chip are 940 MHz. Why they differ is not published.",
     ),
     (
         "Sum gradients on the four chips of a v2-8",

@@ -7,20 +7,19 @@ from urllib.parse import quote, urlencode
 
 from anyio import to_thread
 from fastapi import APIRouter, Request
-from starlette.datastructures import UploadFile
 from starlette.responses import FileResponse, Response
 
-from podyard.base.contents import Content, Contents
+from podyard.base.contents import Contents
 from podyard.base.errors import PodyardError, invalid, not_found
 from podyard.control.storage import buckets, objects
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.listing import ROWS_A_PAGE
 from podyard.domain.stored import Bucket, Preconditions
 from podyard.http import context
+from podyard.http.incoming import pieces_of, receive
 from podyard.web.commands import EXPORTS, Command
 from podyard.web.render import ConsoleRoute, change, form_of, form_with_file, page, project_url
 
-PIECE_BYTES = 1 << 20
 UPLOAD_BYTES_MAX = 512 << 20  # as the source of a job; what is larger goes with `podyard storage cp`, in parts
 
 router = APIRouter(prefix="/console/{project}/settings/storage/{bucket}", route_class=ConsoleRoute)
@@ -56,7 +55,7 @@ async def upload(request: Request, project: str, bucket: str) -> Response:
         caller.require("storage.objects.create", project, f"buckets/{bucket}")
         contents = Contents(context.platform(request).settings.contents_path)
         await to_thread.run_sync(lambda: context.read(request, lambda uow: _bucket(uow, request, project, bucket)))
-        content = await _store(contents, file)
+        content = await receive(contents, pieces_of(file), UPLOAD_BYTES_MAX)
     except PodyardError as error:
         refused = error
         return await context.in_thread(lambda: _page(request, project, bucket, fields, refused))
@@ -77,21 +76,6 @@ async def remove(request: Request, project: str, bucket: str) -> Response:
         objects.delete(uow, caller, bucket, name, Preconditions())
 
     return await context.in_thread(lambda: _change(request, project, bucket, fields, body, f"{name} is deleted."))
-
-
-async def _store(contents: Contents, file: UploadFile) -> Content:
-    """What is cut off in the middle leaves nothing."""
-    incoming = await to_thread.run_sync(contents.incoming, UPLOAD_BYTES_MAX)
-    try:
-        while piece := await file.read(PIECE_BYTES):
-            await to_thread.run_sync(incoming.write, piece)
-        content = await to_thread.run_sync(incoming.store)
-    except BaseException:
-        incoming.discard()
-        raise
-    finally:
-        await file.close()
-    return content
 
 
 def _change(

@@ -260,6 +260,12 @@ class Job:
         return self.state in ENDED_JOB_STATES
 
     @property
+    def wants_own_node(self) -> bool:
+        """Whether a copy of the job gets a node that is made for it. With autostop the first one outlives the job, but
+        not for long: no copy can count on it."""
+        return self.owns_node or self.spec.autostop_seconds > 0
+
+    @property
     def stop_reason(self) -> object:
         """Why the job ended its training before its steps, where it says so."""
         return self.latest.get("stopReason")

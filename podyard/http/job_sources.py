@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import AsyncIterator
 
-from anyio import to_thread
 from starlette.requests import Request
 
 from podyard.base.contents import Contents
@@ -13,29 +12,15 @@ from podyard.control.jobs import sources
 from podyard.domain.job import JobRequest
 from podyard.domain.user_program import check_user_program
 from podyard.http import context
-
-_PIECE_BYTES = 1 << 20
+from podyard.http.incoming import receive
 
 
 async def keep(request: Request, project: str, name: str, pieces: AsyncIterator[bytes]) -> str:
-    """Stores what comes as an object of the project's bucket for jobs; returns its gs:// name. What is cut off in the
-    middle leaves nothing."""
+    """Stores what comes as an object of the project's bucket for jobs; returns its gs:// name."""
     caller = context.principal(request)
     sources.check_upload(caller, project, name)
     contents = Contents(context.platform(request).settings.contents_path)
-    incoming = await to_thread.run_sync(contents.incoming, sources.SOURCE_BYTES_MAX)
-    try:
-        waiting = bytearray()
-        async for piece in pieces:
-            waiting += piece
-            if len(waiting) >= _PIECE_BYTES:
-                await to_thread.run_sync(incoming.write, bytes(waiting))
-                waiting.clear()
-        await to_thread.run_sync(incoming.write, bytes(waiting))
-        content = await to_thread.run_sync(incoming.store)
-    except BaseException:
-        incoming.discard()
-        raise
+    content = await receive(contents, pieces, sources.SOURCE_BYTES_MAX)
     return await context.write_async(request, lambda uow: sources.keep(uow, caller, project, name, content))
 
 

@@ -41,7 +41,7 @@ class QuotaLeft:
         return fits and (self.chips is None or kind.chip_count <= self.chips)
 
 
-def room_in(
+def read_left(
     uow: UnitOfWork,
     fleet: Fleet,
     project: str,

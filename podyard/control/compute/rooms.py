@@ -72,7 +72,7 @@ class RoomView:
     def rooms(self, kind: AcceleratorType, usage_class: UsageClass, *, explain: bool = True) -> Sequence[ZoneRoom]:
         """One of each zone that offers the type so, in the order of the fleet. `explain` False: without reasons."""
         zones = self.zones_of(kind, usage_class)
-        left = quota.room_in(self._uow, self._fleet, self._project, zones, kind, usage_class)
+        left = quota.read_left(self._uow, self._fleet, self._project, zones, kind, usage_class)
         stockouts = Stockouts(self._uow)
         return [
             ZoneRoom(zone, kind, usage_class, self._probe(kind, zone, usage_class, stockouts, explain), left[zone])

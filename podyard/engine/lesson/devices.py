@@ -14,7 +14,7 @@ from podyard.engine.lesson.picture import Picture, figure, rect, svg, table, tex
 from podyard.hardware.accelerator_types import AcceleratorType, parse
 from podyard.hardware.generation import GIB
 
-_PRODUCT_PAGE = "cloud.google.com/tpu, product page of 2018 to 2022, as quoted by many; the page itself is gone"
+_PRODUCT_PAGE = "cloud.google.com/tpu, product page of 2018 to 2022, as others quote it; the page itself is gone"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -6,7 +6,12 @@ from typing import Any
 
 import pytest
 
+from podyard.db import jobs as job_rows
+from podyard.domain.job import Job
 from podyard.settings import Leases
+from podyard.web import job_copy
+from podyard.web.job_place import NEW_NODE
+from tests.builders import node_spec
 from tests.unit.control.gang import Gang, submit
 
 LEASES = Leases()
@@ -227,6 +232,15 @@ def test_a_node_stays_until_no_job_has_run_on_it_for_the_autostop_time(gang: Gan
     assert gang.yard.ok("GET", f"{gang.yard.nodes()}/j")["state"] == "READY"
     gang.yard.step(4)
     gang.yard.refused(404, "NOT_FOUND", "GET", f"{gang.yard.nodes()}/j")
+    gang.sync()
+    again = gang.yard.ok("POST", f"{gang.yard.jobs()}?jobId=again", {"cloneOf": "j"})
+    assert (again["node"], again["autostopSeconds"]) == ("again", 12)
+    (gone,) = (job for job in _jobs(gang) if job.job_id == "j")
+    assert job_copy.form_fields(gone, node_spec())["node"] == NEW_NODE
+
+
+def _jobs(gang: Gang) -> list[Job]:
+    return gang.yard.database.read(lambda uow: job_rows.of_project(uow, "demo", None))
 
 
 def _succeed(gang: Gang) -> None:
