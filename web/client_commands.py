@@ -77,10 +77,9 @@ def _skypilot(project: str, zone: str, node_id: str, spec: NodeSpec) -> str:
     node: dict[str, object] = {"acceleratorType": spec.accelerator_type, "runtimeVersion": spec.runtime_version}
     if spec.usage_class is not UsageClass.ON_DEMAND:
         node["schedulingConfig"] = {str(spec.usage_class): True}
-    text = json.dumps(node).replace("true", "True")
     where = ", ".join(json.dumps(word) for word in (node_id, project, zone))
     call = f"TPU.create_instances({where}, node, {{}}, count=1, total_count=1, include_head_node=True)"
-    return f"{_SKYPILOT}node = {text}\n{call}\n"
+    return f"{_SKYPILOT}node = {node!r}\n{call}\n"
 
 
 def _hcl(text: str) -> str:

@@ -80,7 +80,9 @@ def _render(document: Document, url: str) -> Markup:
             token.children = [_lead(child, document, url) for child in token.children or [] if child.type != "image"]
         elif token.type == "table_open":
             token.attrSet("tabindex", "0")
-    return Markup(parser.renderer.render(tokens, parser.options, {}))
+    found = parser.renderer.render(tokens, parser.options, {})
+    # What is wider than the page is scrolled by keyboard, too. In text a tag is written in entities.
+    return Markup(found.replace("<pre>", '<pre tabindex="0">'))
 
 
 def _lead(token: Token, document: Document, url: str) -> Token:

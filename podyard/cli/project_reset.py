@@ -15,15 +15,16 @@ OPERATION_SECONDS_MAX = 900.0  # as google-cloud-tpu waits
 _GOING_STATES = ("DELETING",)
 
 
-def reset_project(client: Client, buckets: Client | None) -> dict[str, int]:
-    """How many of each kind were ended or deleted. `buckets`: the client of the storage, if there is one."""
-    counts = {
-        "jobs ended": _cancel_jobs(client),
-        "queued resources deleted": _delete_queued(client),
-        "nodes deleted": _delete_nodes(client),
-        "reservations deleted": _delete_reservations(client),
-    }
-    return {**counts, "buckets deleted": 0 if buckets is None else _delete_buckets(buckets)}
+def reset_project(client: Client, buckets: Client | None) -> list[str]:
+    """What was ended or deleted: `2 jobs ended`. `buckets`: the client of the storage, if there is one."""
+    counts = (
+        ("job", "ended", _cancel_jobs(client)),
+        ("queued resource", "deleted", _delete_queued(client)),
+        ("node", "deleted", _delete_nodes(client)),
+        ("reservation", "deleted", _delete_reservations(client)),
+        ("bucket", "deleted", 0 if buckets is None else _delete_buckets(buckets)),
+    )
+    return [f"{count} {noun}{'' if count == 1 else 's'} {verb}" for noun, verb, count in counts if count]
 
 
 def _cancel_jobs(client: Client) -> int:

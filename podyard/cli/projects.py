@@ -107,7 +107,9 @@ def update_project(name: str, data: str | None, quota: str, output: str) -> None
 @data_option
 @click.option("--yes", "-y", is_flag=True, help="Skip confirmation.")
 def reset(patterns: tuple[str, ...], data: str | None, yes: bool) -> None:
-    """End the jobs and delete the nodes, requests, reservations, buckets of projects. PROJECT may have * and {01..20}.
+    """End the jobs and delete the nodes, requests, reservations and buckets of projects.
+
+    PROJECT may have * and {01..20}.
 
     Projects keep their quota, budget, members and bill. Jobs that have ended stay listed, since the bill names them.
     """
@@ -116,8 +118,8 @@ def reset(patterns: tuple[str, ...], data: str | None, yes: bool) -> None:
     if not yes:
         confirm(f"Delete everything in {', '.join(names)}?", "--yes")
     for name in names:
-        counts = reset_project(client_of(data, name), _buckets_client(data, name))
-        say(f"{name}: " + (", ".join(f"{count} {what}" for what, count in counts.items() if count) or "was empty"))
+        done = reset_project(client_of(data, name), _buckets_client(data, name))
+        say(f"{name}: {', '.join(done) or 'was empty'}")
 
 
 def _buckets_client(data: str | None, name: str) -> Client | None:

@@ -8,6 +8,7 @@ Prints what is wrong, and ends with 1 if anything is.
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 import tempfile
 from collections import deque
@@ -17,15 +18,13 @@ from urllib.parse import urlsplit
 from selenium import webdriver
 
 from tests.browser.conftest import open_browser
-from tests.stack import Stack, open_stack
+from tests.stack import PODYARD, Stack, open_stack
 
 ZONE = "us-central1-f"
 PAGES_MAX = 150
 WIDTHS = (1280, 390)
 SCHEMES = ("light", "dark")
-_NO_PAGES = re.compile(
-    r"/(login|static|docs)/|[.](csv|json|pdf|txt|gz|parquet)$|:download|:export|logs?[.]txt|/objects/"
-)
+_NO_PAGES = re.compile(r"/static/|[.](csv|json|pdf|txt|gz|parquet)$|:download|:export|logs?[.]txt|/objects/")
 _LINKS = """return [...document.querySelectorAll('a[href]:not([download])')]
   .map(link => new URL(link.getAttribute('href'), location.href).href)"""
 _RUN = """
@@ -54,14 +53,21 @@ def _fill(stack: Stack) -> None:
     spec = {"parent": f"projects/demo/locations/{ZONE}", "nodeId": "big", "node": node}
     path = f"/v2/projects/demo/locations/{ZONE}/queuedResources?queuedResourceId=big"
     stack.call("POST", path, {"tpu": {"nodeSpec": [spec]}})
-    stack.podyard("budget", "set", "team", "--amount", "100")
-    stack.podyard("storage", "mb", "gs://axe-objects")
+    file = stack.data / "note.txt"
+    file.write_text("text")
+    for words in (
+        "budget set team --amount 100",
+        "storage mb gs://axe-objects",
+        f"storage cp {file} gs://axe-objects/folder/note.txt",
+        "auth token create ada@example.com --role tpu.viewer",
+    ):
+        subprocess.run([*PODYARD, *words.split(), "--data", str(stack.data)], check=True, stdout=subprocess.DEVNULL)
 
 
 def _walk(browser: webdriver.Chrome, axe: str, url: str) -> tuple[int, int, int]:
     """How many kinds of pages, looks and violations there are."""
     looks, wrong = 0, 0
-    waiting, kinds = deque([f"{url}/console"]), set[str]()
+    waiting, kinds = deque([f"{url}/console", f"{url}/login", f"{url}/sign-in?code=x"]), set[str]()
     while waiting and len(kinds) < PAGES_MAX:
         browser.get(waiting.popleft())
         address = browser.current_url
@@ -82,6 +88,7 @@ def _kind(address: str) -> str:
     """The path without names: pages that differ in them only are of one kind."""
     path = urlsplit(address).path
     path = re.sub(r"/(nodes|jobs|queued-resources|reservations|pods|machines)/([^/]+)/([^/]+)", r"/\1/ZONE/ID", path)
+    path = re.sub(r"/docs/.+", "/docs/PAGE", path)
     return re.sub(r"/(pods|machines|invoices|storage|reservations)/[^/]+", r"/\1/ID", path)
 
 

@@ -33,7 +33,7 @@ def test_a_reset_ends_and_deletes_all_that_a_project_has_and_keeps_the_project(s
     assert all(names(stack, kind) for kind in SECTIONS)
 
     done = run(stack, "project", "reset", PROJECT, "--yes")
-    for part in ("2 jobs ended", "2 queued resources deleted", "1 reservations deleted", "2 buckets deleted"):
+    for part in ("2 jobs ended", "2 queued resources deleted", "1 reservation deleted", "2 buckets deleted"):
         assert part in done, done
 
     assert {kind: names(stack, kind) for kind in SECTIONS} == {kind: [] for kind in SECTIONS}

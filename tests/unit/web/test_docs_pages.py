@@ -41,6 +41,11 @@ def test_html_in_a_document_stays_text() -> None:
     assert "<img" not in body and "&lt;img" in body and 'href="javascript' not in body and "<code>&lt;b&gt;" in body
 
 
+def test_code_that_is_wider_than_the_page_is_scrolled_by_keyboard(yard: Yard) -> None:
+    text = yard.http.get("/console/demo/docs/howto/hosts.md").text
+    assert '<pre tabindex="0"><code' in text and "<pre><code" not in text
+
+
 def test_a_folder_is_a_list_and_an_unknown_document_is_not_found(yard: Yard) -> None:
     assert "0038-markdown" in yard.call("GET", "/console/demo/docs/decisions").text
     for path in ("no.md", "..%2fREADME.md", "%2fetc"):
