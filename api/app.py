@@ -3,48 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from fastapi import APIRouter, FastAPI
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
-from podyard.api import (
-    agents,
-    audit,
-    auth,
-    billing,
-    billing_info,
-    budgets,
-    catalogue,
-    connect,
-    credit_notes,
-    explorer,
-    exports,
-    front,
-    gcloud_proxy,
-    hosts,
-    invoices,
-    jobs,
-    machines,
-    measures,
-    openapi,
-    pods,
-    queue_view,
-    replica_files,
-    reservations,
-    sign_in,
-    sweeps,
-    tokens,
-    unserved,
-    yard_folders,
-)
-from podyard.api import clock as clock_routes
-from podyard.api import faults as fault_routes
-from podyard.api import platform as platform_routes
-from podyard.api.compute.routes import router as compute
-from podyard.api.deps import Platform
+from podyard.api import front, gcloud_proxy, yard_folders
+from podyard.api.own import Before, OwnApp
 from podyard.api.tpu import discovery
 from podyard.api.tpu.call import Answers
 from podyard.api.tpu.encoding import Encoding
@@ -63,8 +32,9 @@ from podyard.domain.audit import AuditLine
 from podyard.domain.credential import use_is_to_be_noted
 from podyard.domain.fleet import Fleet
 from podyard.domain.principal import Principal
-from podyard.http import errors
+from podyard.http import errors, google
 from podyard.http.audit import Audit, AuditQueue
+from podyard.http.context import Platform
 from podyard.http.faults import Faults, Rules
 from podyard.http.guard import Guard
 from podyard.http.requests import Counts, Requests
@@ -72,41 +42,10 @@ from podyard.http.tunnels import Tunnels
 from podyard.pricing.current_card import machine_card
 from podyard.settings import AGENT, Settings
 
+if TYPE_CHECKING:
+    from fastapi import APIRouter
+
 logger = logging.getLogger(__name__)
-
-
-OWN_ROUTERS = tuple(
-    module.router
-    for module in (
-        catalogue,
-        jobs,
-        sweeps,
-        replica_files,  # before agents: a replica's own path ends with its id
-        machines,
-        agents,
-        hosts,
-        billing,
-        exports,  # before invoices: a month of theirs may end with any verb
-        credit_notes,
-        billing_info,
-        invoices,
-        budgets,
-        explorer,
-        platform_routes,
-        measures,
-        tokens,
-        sign_in,
-        auth,
-        audit,
-        connect,
-        reservations,
-        queue_view,
-        pods,
-        clock_routes,
-        fault_routes,
-        unserved,
-    )
-)
 
 
 def prepare(settings: Settings, database: Database) -> None:
@@ -130,32 +69,29 @@ def create_app(
     database: Database,
     fleet: Fleet,
     clock: RealClock,
-    routers: tuple[APIRouter, ...] = (),
-) -> FastAPI:
-    """`routers` are those of the siblings that the composition root adds (the console's pages)."""
+    more: Callable[[], Iterable[APIRouter]] = tuple,
+) -> Starlette:
+    """`more` gives the routers of the siblings that the composition root adds (the console's pages)."""
+    own = OwnApp(more)
 
     @asynccontextmanager
-    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+        own.load_in_background()
         async with front.running(app, settings.bind_address, settings.grpc_port), gcloud_proxy.running(app):
             app.state.audit.start()
             yield
         app.state.audit.close()
         database.close()
 
-    app = FastAPI(
-        title="Podyard", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False, lifespan=lifespan
-    )
+    # Routes are tried in their order: v2 first, since it is asked most, and the catalogue before v1, below which it is.
+    v2, *others = tpu_routes()
+    routes = [v2, Before(google.CATALOGUE_PATH, own), *others, *discovery.routes(), Mount("", own)]
+    app = Starlette(routes=routes, lifespan=lifespan)
+    app.router.redirect_slashes = False
     app.state.platform = Platform(settings, database, fleet, clock)
     app.state.front = "off"
     app.state.answers = Answers()
     errors.install(app)
-    for router in (*OWN_ROUTERS, sign_in.pages, compute, unserved.answers, *routers):
-        app.include_router(router)
-
-    # Routes are tried in their order: v2 first, since it is asked most, and the catalogue before v1, below which it is.
-    v2, *others = tpu_routes()
-    app.router.routes[1:1] = [*others, *discovery.routes(), *openapi.routes(OWN_ROUTERS)]
-    app.router.routes[:0] = [v2]
 
     def authenticate(token: str) -> Principal:
         found = database.read(lambda uow: identity.authenticate(uow, token))

@@ -24,6 +24,7 @@ from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.errors import invalid
 from podyard.base.money import NANOS_PER_UNIT
 from podyard.control.billing.catalogue import SERVICES, ListedService, ListedSku, Timeline, service_of, skus_of
+from podyard.http import google
 from podyard.pricing.current_card import default_rate_card
 
 T = TypeVar("T")
@@ -67,7 +68,7 @@ class _Route(deps.Route):
         return (Match.FULL if found is Match.PARTIAL else found), child
 
 
-router = APIRouter(prefix="/v1/services", route_class=_Route)
+router = APIRouter(prefix=google.CATALOGUE_PATH, route_class=_Route)
 
 
 class Service(TypedDict):

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hashlib
-import hmac
-import json
-import math
 import re
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Annotated, Any, NotRequired, TypeVar
@@ -19,18 +13,28 @@ from pydantic.alias_generators import to_camel
 from starlette.responses import Response
 from typing_extensions import TypedDict, override
 
+from podyard.api.json_body import parse_json
+from podyard.api.page_tokens import (
+    PAGE_SIZE_DEFAULT,
+    PAGE_SIZE_MAX,
+    foreign_token,
+    page_token,
+    page_token_of,
+    read_page_token,
+    read_page_token_of,
+)
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import BadRequest, Code, FieldViolation, PodyardError, invalid
 from podyard.http.context import Platform, platform, principal, read, write
 
-__all__ = ["Platform", "platform", "principal", "read", "write"]
+__all__ = [
+    "Platform", "foreign_token", "page_token", "page_token_of", "platform", "principal", "read", "read_page_token_of",
+    "write",
+]  # fmt: skip
 
 T = TypeVar("T")
 Message = TypeVar("Message", bound=BaseModel)
 
-PAGE_SIZE_DEFAULT = 500  # Ray, SkyPilot and Terraform read one page only: it must hold what they may have
-PAGE_SIZE_MAX = 1000
-PAGE_SIGNATURE_CHARACTERS = 16  # 64 bits: guessing one takes longer than any list is worth
 NUMBER_MAX = 2**31 - 1  # of the query's numbers: the databases' integers hold it, and nothing is counted so far
 OWN_PATHS = "/podyard/v1/"
 _PAGING_SNAKE = {"pageSize": "page_size", "pageToken": "page_token"}  # both spellings are read
@@ -144,41 +148,6 @@ def parse(message: type[Message], body: Any) -> Message:
         raise _violations(error) from None
 
 
-def parse_json(data: bytes, *, mend: bool = False) -> Any:
-    """The JSON of a request's body (RFC 8259); an empty body is an empty object. Every number is finite, and every text
-    can be stored; `mend` puts U+FFFD in the place of what cannot, instead of refusing it."""
-    if not data.strip():
-        return {}
-    try:
-        text = data.decode("utf-8-sig")
-        found = json.loads(text, parse_constant=_finite, parse_float=_finite)
-        # Only an escape can stand for what cannot be stored.
-        return _storable(found, mend) if "\\u" in text else found
-    except (ValueError, RecursionError) as error:
-        raise invalid(f"Invalid JSON payload received: {error}") from None
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(f"{text[:20]} is not a finite number")
-    return number
-
-
-def _storable(value: Any, mend: bool) -> Any:
-    """`value` without NUL, which PostgreSQL cannot store, and halves of surrogate pairs, which UTF-8 cannot write."""
-    if isinstance(value, str):
-        mended = value.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\0", "\ufffd")
-        if mended != value and not mend:
-            raise ValueError("a string contains NUL or an unpaired surrogate")
-        return mended
-    if isinstance(value, list):
-        return [_storable(item, mend) for item in value]
-    if isinstance(value, dict):
-        return {_storable(key, mend): _storable(item, mend) for key, item in value.items()}
-    return value
-
-
 def moment(text: str | None, field: str) -> PlatformTime | None:
     """The time that a field of a message says; INVALID_ARGUMENT names the field."""
     try:
@@ -217,19 +186,6 @@ def page_after(request: Request) -> str | None:
     return read_page_token(request.query_params.get("pageToken") or request.query_params.get("page_token"))
 
 
-def read_page_token(token: str | None) -> str | None:
-    if not token:
-        return None
-    try:
-        return base64.b64decode(token.encode(), b"-_", validate=True).decode()
-    except (ValueError, binascii.Error):
-        raise foreign_token() from None
-
-
-def foreign_token() -> PodyardError:
-    return invalid("invalid pageToken: use the nextPageToken of this list", "pageToken")
-
-
 def page_after_number(request: Request) -> int:
     """The same where pages go by numbers; 0 before the first page."""
     text = page_after(request) or "0"
@@ -244,35 +200,6 @@ def flag(request: Request, name: str) -> bool:
     if text not in ("true", "false"):
         raise invalid(f"{name} must be true or false, got {text[:20]!r}", name)
     return text == "true"
-
-
-def page_token(after: str) -> str:
-    return base64.urlsafe_b64encode(after.encode()).decode()
-
-
-def page_token_of(request: Request, listed: Sequence[str], after: str) -> str:
-    """A token that continues only the list that it was made for: `listed` says which one, and how it was asked for."""
-    return page_token(f"{_signature(request, listed, after)}{after}")
-
-
-def read_page_token_of(request: Request, listed: Sequence[str], token: str | None) -> str | None:
-    """What a token of `page_token_of` stands for; raises INVALID_ARGUMENT for any other token."""
-    text = read_page_token(token)
-    if text is None:
-        return None
-    signature, after = text[:PAGE_SIGNATURE_CHARACTERS], text[PAGE_SIGNATURE_CHARACTERS:]
-    if not hmac.compare_digest(signature.encode(), _signature(request, listed, after).encode()):
-        raise foreign_token()
-    return after
-
-
-def _signature(request: Request, listed: Sequence[str], after: str) -> str:
-    state = request.app.state
-    if not hasattr(state, "page_key"):
-        # The yard's own secret: tokens outlive a restart, and nobody outside can make one.
-        state.page_key = platform(request).settings.token_path.read_bytes()
-    text = json.dumps([*listed, after]).encode()
-    return hmac.new(state.page_key, text, hashlib.sha256).hexdigest()[:PAGE_SIGNATURE_CHARACTERS]
 
 
 def next_page(token: str | None) -> NextPage:

@@ -43,7 +43,7 @@ _STORAGE_PATHS = (
 _SERVED = {
     "tpu.googleapis.com": "/",
     google.COMPUTE_HOST: "/",
-    "cloudbilling.googleapis.com": "/v1/services",  # its catalogue of prices
+    "cloudbilling.googleapis.com": google.CATALOGUE_PATH,  # its catalogue of prices
     "oauth2.googleapis.com": "/token",
     "www.googleapis.com": "/discovery/v1/apis/tpu/",
 }

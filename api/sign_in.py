@@ -6,10 +6,10 @@ up, and no other site signs anybody in.
 
 from __future__ import annotations
 
+from functools import partial
 from html import escape
-from typing import Annotated
 
-from fastapi import APIRouter, Form, Request
+from fastapi import APIRouter, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from typing_extensions import TypedDict
 
@@ -17,6 +17,7 @@ from podyard.api import deps
 from podyard.api.deps import Timestamp
 from podyard.base.errors import PodyardError
 from podyard.control.access import sign_in
+from podyard.http.context import in_thread
 from podyard.http.session import check_own_form, start_session
 
 PATH = "/sign-in"
@@ -60,9 +61,11 @@ def show_form(request: Request, code: str = "") -> Response:
 
 
 @pages.post(PATH)
-def submit(request: Request, code: Annotated[str, Form()] = "") -> Response:
+async def submit(request: Request) -> Response:
     check_own_form(request)
-    return _sign_in(request, code)
+    async with request.form() as form:
+        code = form.get("code")
+    return await in_thread(partial(_sign_in, request, code if isinstance(code, str) else ""))
 
 
 def _sign_in(request: Request, code: str) -> Response:

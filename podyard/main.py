@@ -20,6 +20,8 @@ from podyard.base.heartbeat import Heartbeat, from_environment
 from podyard.settings import UMASK
 
 if TYPE_CHECKING:
+    from fastapi import APIRouter
+
     from podyard.base.clock import RealClock
     from podyard.cli.simulate import SimulationOutcome, SimulationRequest
     from podyard.domain.fleet import Fleet
@@ -62,7 +64,6 @@ def api(heartbeat: Heartbeat) -> None:
     from podyard.db.unit_of_work import Database
     from podyard.http.door import Door
     from podyard.http.door_certificate import DoorCertificate, publish_fingerprint
-    from podyard.web.pages import router as console
 
     configure()
     found = settings.from_environment()
@@ -77,7 +78,7 @@ def api(heartbeat: Heartbeat) -> None:
     with _one_line(found):
         migrations.upgrade(database)
         prepare(found, database)
-    app = create_app(found, database, _fleet(found), clock, routers=(console,))
+    app = create_app(found, database, _fleet(found), clock, _console)
     gc.freeze()
     gc.set_threshold(GARBAGE_AFTER_OBJECTS)
     gc.enable()
@@ -88,6 +89,12 @@ def api(heartbeat: Heartbeat) -> None:
         context, look = (None, lambda: None) if tls is None else (tls.context, tls.look)
         door = DoorListener(socket.socket(fileno=int(listener)), Door(app, found, clock), context, look)
     serve(app, found.bind_address, found.port, heartbeat.beat, sockets, door)
+
+
+def _console() -> tuple[APIRouter, ...]:
+    from podyard.web.pages import router
+
+    return (router,)
 
 
 def _check_bind(found: Settings) -> None:

@@ -101,7 +101,7 @@ def open_yard(
     emulated = fleet or instant_fleet()
     sent: list[tuple[str, str, list[str]]] = []
     loop = Loop(database, emulated, lambda q, t, a: sent.append((q, t, list(a))), clock, "test")
-    with contextlib.closing(database), serving(create_app(settings, database, emulated, clock, routers)) as url:
+    with contextlib.closing(database), serving(create_app(settings, database, emulated, clock, lambda: routers)) as url:
         yard = Yard(url, database, loop, clock, data)
         yard.sent = sent
         loop.round()

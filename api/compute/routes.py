@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 
 from podyard.api import deps, unserved
+from podyard.api.json_body import parse_json
 from podyard.base.errors import PodyardError
 from podyard.control.compute import compute_projects
 from podyard.http import google
@@ -45,7 +46,7 @@ async def set_metadata(request: Request, project: str) -> Response:
 
     def act() -> Response:
         try:
-            message = deps.parse(MetadataMessage, deps.parse_json(data))
+            message = deps.parse(MetadataMessage, parse_json(data))
             items = {item.key: item.value for item in message.items}
             check_metadata(items)
             found = deps.write(

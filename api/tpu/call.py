@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 
 from starlette.requests import Request
 
-from podyard.api import deps
+from podyard.api import page_tokens
+from podyard.api.json_body import parse_json
 from podyard.api.tpu import filters, reader
 from podyard.api.tpu.schema import Field, Method, messages
 from podyard.base.errors import invalid
@@ -24,6 +25,7 @@ from podyard.domain.fleet import Fleet
 from podyard.domain.operation import Operation
 from podyard.domain.principal import Principal
 from podyard.hardware.accelerator_types import AcceleratorType
+from podyard.http import context
 
 T = TypeVar("T")
 
@@ -77,11 +79,11 @@ class Call:
 
     @property
     def principal(self) -> Principal:
-        return deps.principal(self.request)
+        return context.principal(self.request)
 
     @property
     def fleet(self) -> Fleet:
-        return deps.platform(self.request).fleet
+        return context.platform(self.request).fleet
 
     @property
     def faults(self) -> Sequence[FaultRule]:
@@ -108,7 +110,7 @@ class Call:
 
     def read(self, work: Callable[[UnitOfWork], T]) -> tuple[T, int]:
         """What `work` finds, and the number of the project. Where faults make it wrong, their strokes are counted."""
-        unit = deps.write if self.faults else deps.read
+        unit = context.write if self.faults else context.read
         return unit(self.request, lambda uow: (work(uow), identity.project_row(uow, self.project).number))
 
     def once(
@@ -151,12 +153,13 @@ class Call:
         asked = [str(self.fields.get(name, "")) for name in ("filter", "orderBy")]
         listed = [self.version, self.method.id, self.project, str(self.zone), *asked]
         start = after(
-            chosen, deps.read_page_token_of(self.request, listed, self.fields.get("pageToken")), by_name=by_name
+            chosen, page_tokens.read_page_token_of(self.request, listed, self.fields.get("pageToken")), by_name=by_name
         )
         size = page_size(self.fields)
         found: dict[str, Any] = {collection: chosen[start : start + size]}
         if start + size < len(chosen):
-            found["nextPageToken"] = deps.page_token_of(self.request, listed, str(chosen[start + size - 1]["name"]))
+            last = str(chosen[start + size - 1]["name"])
+            found["nextPageToken"] = page_tokens.page_token_of(self.request, listed, last)
         return found
 
 
@@ -172,7 +175,7 @@ def page_size(fields: Mapping[str, Any]) -> int:
     size: int = fields.get("pageSize", 0)
     if size < 0:
         raise invalid(f"pageSize {size} is negative", "pageSize")
-    return min(size or deps.PAGE_SIZE_DEFAULT, deps.PAGE_SIZE_MAX)
+    return min(size or page_tokens.PAGE_SIZE_DEFAULT, page_tokens.PAGE_SIZE_MAX)
 
 
 def after(items: Sequence[Mapping[str, Any]], last: str | None, *, by_name: bool) -> int:
@@ -199,11 +202,11 @@ def read_call(request: Request, method: Method, version: str, body: bytes) -> Ca
         name += f"/locations/{zone}"
     if member:
         name += f"/{method.collection}/{member}"
-    deps.principal(request).require(method.permission, project, name)
-    rate_quota.check(deps.platform(request), project, method.id)
+    context.principal(request).require(method.permission, project, name)
+    rate_quota.check(context.platform(request), project, method.id)
     fields = _query(request, method, version)
     if method.body != "-":
-        fields |= _body(method, version, deps.parse_json(body))
+        fields |= _body(method, version, parse_json(body))
     return Call(request, method, version, project, None if zone == "-" else zone, member, fields)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from podyard.api import deps
 from podyard.api.tpu import convert
 from podyard.api.tpu.call import Call, OperationChange
 from podyard.api.tpu.operations import begin
@@ -17,6 +16,7 @@ from podyard.db import documents
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.node import Node, node_name
 from podyard.domain.operation import Operation
+from podyard.http import context
 
 
 def _create(call: Call) -> OperationChange:
@@ -48,7 +48,7 @@ def get_at_once(call: Call) -> bytes | None:
     """The answer of `nodes.get` if it was made before from the same data; None: it has to be made."""
     if call.zone is None or call.faults:
         return None
-    database = deps.platform(call.request).database
+    database = context.platform(call.request).database
     document = documents.peek(database, node_name(call.project, call.zone, call.id))
     return None if document is None else call.answers.find((call.version, document))
 

@@ -30,12 +30,11 @@ from podyard.cli import redirect_google
 from podyard.cli.redirect_google import Refusals
 from podyard.cli.redirect_metadata import METADATA_HOSTS, Metadata
 from podyard.cli.redirect_tunnel import CONNECT_SECONDS_MAX, Upstream, pipe
-from podyard.http.google import Google, is_of_project, refusal
+from podyard.http.google import CATALOGUE_PATH, Google, is_of_project, refusal
 
 TPU_HOST = "tpu.googleapis.com"
 TOKEN_HOST = "oauth2.googleapis.com"  # its /token only is what we stand for
 BILLING_HOST = "cloudbilling.googleapis.com"  # its catalogue of prices only
-CATALOGUE_PATH = "/v1/services"
 REDIRECTED = (TPU_HOST, TOKEN_HOST, BILLING_HOST)
 CONNECTIONS_MAX = 512  # of one command; more is a loop that leaks them
 HEAD_SECONDS_MAX = 300.0  # between two requests of a client: libraries keep a connection for minutes

@@ -16,6 +16,7 @@ from podyard.base.errors import Code
 GCLOUD_AGENTS = ("google-cloud-sdk", "gcloud/", "apitools ")  # how its user agents begin
 GCLOUD_STATUS = 405  # for what is not served
 COMPUTE_HOST = "compute.googleapis.com"
+CATALOGUE_PATH = "/v1/services"  # of Cloud Billing: the list of prices
 METADATA_OPERATION = "operation-metadata-"  # the names of operations that have set a project's metadata
 _OF_PROJECT = re.compile(
     r"/compute/(?:v1|beta|alpha)/projects/[^/]+"

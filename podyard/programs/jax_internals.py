@@ -234,10 +234,10 @@ def replace_calls(around: Callable[[Callable[..., Any], Call, tuple[Any, ...]], 
     `compile` gave, and `args` are those that the module has, in its order (after the tokens of ordered effects)."""
     inner = pxla.ExecuteReplicated.__call__
 
-    def replaced(self: Any, *args: Any) -> Any:
+    def execute(self: Any, *args: Any) -> Any:
         return around(inner, self, args)
 
-    pxla.ExecuteReplicated.__call__ = replaced
+    pxla.ExecuteReplicated.__call__ = execute
     pjit._get_fastpath_data = _no_fast_path
     pxla.MeshExecutable.create_cpp_call = _no_fast_path
 
@@ -301,10 +301,10 @@ def replace_device_puts(around: Callable[[Callable[..., Any], Any, Any, Any], An
         sharding = sharding_impls.make_single_device_sharding(device) if isinstance(device, _jax.Device) else device
         return around(lambda: inner_put(x, aval, device, copy), [x], aval, sharding)
 
-    def batched(aval: Any, sharding: Any, xs: Any, devices: Any, *rest: Any, **named: Any) -> Any:
+    def put_shards(aval: Any, sharding: Any, xs: Any, devices: Any, *rest: Any, **named: Any) -> Any:
         return around(lambda: inner_batch(aval, sharding, xs, devices, *rest, **named), xs, aval, sharding)
 
-    dispatch._device_put_sharding_impl, pxla.batched_device_put = device_put, batched
+    dispatch._device_put_sharding_impl, pxla.batched_device_put = device_put, put_shards
 
 
 def replace_values(around: Callable[[Callable[[], Any], Array], Any]) -> None:

@@ -56,7 +56,7 @@ def apply(_jax: Any) -> None:
         started = clock.monotonic_seconds()
         executable = compile_now() if dry is None else dry.compile(compile_now, module, devices, estimate)
         record.compile_seconds = clock.monotonic_seconds() - started
-        runs.compiled(executable, record)
+        runs.add_module(executable, record)
         return executable
 
     jax_internals.wrap_compile(compile_module)

@@ -34,7 +34,7 @@ class Runs:
         self._thread = threading.local()
         self._exit = _Exit()
 
-    def compiled(self, executable: Any, module: ModuleRuns) -> None:
+    def add_module(self, executable: Any, module: ModuleRuns) -> None:
         """A program that compiles without end is counted up to MODULES_MAX: what is counted is kept alive."""
         if len(self._of_executable) < MODULES_MAX:
             self._of_executable[id(executable)] = (executable, module)

@@ -223,9 +223,9 @@ class StepRecording(TorchDispatchMode):  # type: ignore[misc]
 
     def module(self, name: str) -> bytes:
         """StableHLO; empty where nothing was computed."""
-        return self.written(name)[0]
+        return self.write(name)[0]
 
-    def written(self, name: str) -> tuple[bytes, list[int], list[int]]:
+    def write(self, name: str) -> tuple[bytes, list[int], list[int]]:
         """The module, and the numbers of its arguments and results."""
         alive = {ref.number: ref for tensor, ref in self._results if tensor() is not None}
         makers = {ref.number: node for node in self._nodes for ref in node.results}

@@ -86,7 +86,7 @@ class Console(Yard):
 def open_console(data: Path) -> Iterator[Console]:
     settings = from_environment({"PODYARD_DATA": str(data), "PODYARD_CLOCK": "virtual"})
     with open_yard(data, clock_mode="virtual") as yard:
-        app = create_app(settings, yard.database, instant_fleet(), yard.clock, (console,))
+        app = create_app(settings, yard.database, instant_fleet(), yard.clock, lambda: (console,))
         with serving(app) as url:
             found = Console(url, yard.database, yard.loop, yard.clock, data)
             try:

@@ -56,7 +56,7 @@ def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
     prepare(settings, database)
     fleet = instant_fleet()
     loop = Loop(database, fleet, lambda *_: None, clock, "test")
-    app = create_app(settings, database, fleet, clock, routers=(invoice_print.router,))
+    app = create_app(settings, database, fleet, clock, more=lambda: (invoice_print.router,))
     with contextlib.closing(database), serving(app) as url:
         found = Yard(url, database, loop, clock, data)
         loop.round()

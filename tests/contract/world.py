@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from podyard.api import openapi
-from podyard.api.app import OWN_ROUTERS
+from podyard.api.own_routers import OWN_ROUTERS
 from tests.unit.control.gang import Gang, bearer
 from tests.yard import ZONE, Yard, open_yard
 

@@ -103,7 +103,7 @@ for name, kind, step, make, options in (
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             accuracy = (model(x).argmax(-1) == y).float().mean()
-    text, arguments, results = recording.written(name)
+    text, arguments, results = recording.write(name)
     (FOLDER / f"{name}.mlir").write_bytes(text)
     found = {f"in{place}": recording.taken[number].numpy() for place, number in enumerate(arguments)}
     for parameter in model.parameters():  # as the step left them

@@ -69,11 +69,11 @@ def compile(f: Callable[..., Any] | None = None, full_graph: bool = False, **_op
     if f is None:
         return step()
 
-    def compiled(*args: Any, **named: Any) -> Any:
+    def call_as_step(*args: Any, **named: Any) -> Any:
         with step():
             return f(*args, **named)
 
-    return compiled
+    return call_as_step
 
 
 def manual_seed(seed: int, device: torch.device | None = None) -> None:

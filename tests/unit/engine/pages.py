@@ -54,7 +54,7 @@ def open_console(folder: Path) -> Iterator[Get]:
     database = Database(settings.database_url, clock)
     migrations.upgrade(database)
     prepare(settings, database)
-    app = create_app(settings, database, instant_fleet(), clock, routers=(explain.router, lesson.router))
+    app = create_app(settings, database, instant_fleet(), clock, more=lambda: (explain.router, lesson.router))
     owner = {"Authorization": f"Bearer {(folder / 'token').read_text().strip()}"}
 
     async def served(scope: Any, receive: Any, send: Any) -> None:

@@ -91,7 +91,7 @@ def app(tmp_path: Path) -> Iterator[FastAPI]:
     database = Database(settings.database_url, ManualClock(START))
     migrations.upgrade(database)
     prepare(settings, database)
-    yield create_app(settings, database, instant_fleet(), ManualClock(START), (console,))
+    yield create_app(settings, database, instant_fleet(), ManualClock(START), lambda: (console,))
     database.close()
 
 
@@ -103,7 +103,7 @@ def _paths(routes: Any, prefix: str = "") -> Iterator[str]:
             yield f"{prefix}{route.path}/x"
         if inside:
             yield from _paths(inside, prefix + getattr(route, "path", ""))
-        elif getattr(route, "path", None) is not None:
+        elif getattr(route, "path", ""):
             yield prefix + route.path
 
 
