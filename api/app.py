@@ -13,8 +13,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from podyard.api import front, gcloud_proxy, yard_folders
-from podyard.api.own import Before, OwnApp
-from podyard.api.tpu import discovery
+from podyard.api.own import Answering, Before, LaterApp
 from podyard.api.tpu.call import Answers
 from podyard.api.tpu.encoding import Encoding
 from podyard.api.tpu.routes import called_method
@@ -72,7 +71,18 @@ def create_app(
     more: Callable[[], Iterable[APIRouter]] = tuple,
 ) -> Starlette:
     """`more` gives the routers of the siblings that the composition root adds (the console's pages)."""
-    own = OwnApp(more)
+
+    def make_pages() -> Answering:
+        from podyard.api import own_routers
+
+        return own_routers.make_pages(more())
+
+    def make_rest() -> Answering:
+        from podyard.api import own_routers
+
+        return own_routers.make_rest(LaterApp(make_pages))
+
+    own = LaterApp(make_rest)
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
@@ -85,7 +95,7 @@ def create_app(
 
     # Routes are tried in their order: v2 first, since it is asked most, and the catalogue before v1, below which it is.
     v2, *others = tpu_routes()
-    routes = [v2, Before(google.CATALOGUE_PATH, own), *others, *discovery.routes(), Mount("", own)]
+    routes = [v2, Before(google.CATALOGUE_PATH, own), *others, Mount("", own)]
     app = Starlette(routes=routes, lifespan=lifespan)
     app.router.redirect_slashes = False
     app.state.platform = Platform(settings, database, fleet, clock)

@@ -1,45 +1,45 @@
-"""The routes that are loaded while Google's wire answers already.
+"""Routes that are loaded later: our own REST while Google's wire answers already, and the console once it is used.
 
-FastAPI, the modules of our own REST, and the console are half of what the API imports. A thread imports them once the
-server listens; requests that come earlier wait for it.
+FastAPI, the modules of our own REST, and the console are half of what the API imports. A thread imports the REST once
+the server listens; requests that come earlier wait for it. What it has no route for is the console's.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from anyio import to_thread
 from starlette.routing import BaseRoute, Match, Mount
 from starlette.types import ASGIApp, Receive, Scope, Send
 from typing_extensions import override
 
-if TYPE_CHECKING:
-    from fastapi import APIRouter
 
-    from podyard.api.own_routers import OwnRouters
+@dataclasses.dataclass(frozen=True, slots=True)
+class Answering:
+    """`answer` has no handlers of errors: those of the application around it see what it raises."""
+
+    answer: ASGIApp
+    routes: Sequence[BaseRoute]
 
 
-class OwnApp:
-    """Answers what is not Google's wire, 404 and 405 included. `more`: the routers of the siblings of the API."""
+class LaterApp:
+    """Answers everything that it is asked, 404 and 405 included. `make` imports and builds it, at the first use."""
 
-    def __init__(self, more: Callable[[], Iterable[APIRouter]]) -> None:
-        self._more = more
+    def __init__(self, make: Callable[[], Answering]) -> None:
+        self._make = make
         self._lock = threading.Lock()
         self._answer: ASGIApp | None = None
 
     @functools.cached_property
-    def loaded(self) -> OwnRouters:
-        """Imports and builds all of it, at the first use."""
-        from podyard.api import own_routers
-
-        return own_routers.make(self._more())
+    def _answering(self) -> Answering:
+        return self._make()
 
     def load(self) -> ASGIApp:
         with self._lock:
-            self._answer = self.loaded.answer
+            self._answer = self._answering.answer
             return self._answer
 
     def load_in_background(self) -> None:
@@ -48,7 +48,8 @@ class OwnApp:
 
     @property
     def routes(self) -> Sequence[BaseRoute]:
-        return self.loaded.routes
+        self.load()
+        return self._answering.routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer = self._answer
@@ -63,7 +64,7 @@ class Before(Mount):
 
     routes: Sequence[BaseRoute] = ()  # type: ignore[assignment]  # those of `app` are listed where it is mounted
 
-    def __init__(self, prefix: str, app: OwnApp) -> None:
+    def __init__(self, prefix: str, app: LaterApp) -> None:
         super().__init__("", app)
         self._prefix = prefix
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
 
 from fastapi import APIRouter, FastAPI
 from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
-from starlette.routing import BaseRoute
-from starlette.types import ASGIApp
+from starlette.routing import Mount
 
 from podyard.api import (
     agents,
@@ -41,6 +39,8 @@ from podyard.api import clock as clock_routes
 from podyard.api import faults as fault_routes
 from podyard.api import platform as platform_routes
 from podyard.api.compute.routes import router as compute
+from podyard.api.own import Answering, LaterApp
+from podyard.api.tpu import discovery
 
 OWN_ROUTERS = tuple(
     module.router
@@ -76,18 +76,22 @@ OWN_ROUTERS = tuple(
 )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class OwnRouters:
-    """`answer` has no handlers of errors: those of the application around it see what it raises."""
+def make_rest(others: LaterApp) -> Answering:
+    """`others` answers what has no route here."""
+    app = _app((*OWN_ROUTERS, sign_in.pages, compute, unserved.answers))
+    app.router.routes += [*discovery.routes(), *openapi.routes(OWN_ROUTERS)]
+    app.router.default = others
+    return Answering(AsyncExitStackMiddleware(app.router), [*app.router.routes, Mount("", others)])
 
-    answer: ASGIApp
-    routes: list[BaseRoute]
+
+def make_pages(routers: Iterable[APIRouter]) -> Answering:
+    """What the siblings of the API have."""
+    app = _app(routers)
+    return Answering(AsyncExitStackMiddleware(app.router), app.router.routes)
 
 
-def make(more: Iterable[APIRouter]) -> OwnRouters:
-    """`more` are the routers of the siblings of the API."""
+def _app(routers: Iterable[APIRouter]) -> FastAPI:
     app = FastAPI(title="Podyard", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
-    for router in (*OWN_ROUTERS, sign_in.pages, compute, unserved.answers, *more):
+    for router in routers:
         app.include_router(router)
-    app.router.routes += openapi.routes(OWN_ROUTERS)
-    return OwnRouters(AsyncExitStackMiddleware(app.router), app.router.routes)
+    return app

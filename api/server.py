@@ -44,6 +44,7 @@ def config(app: Any, host: str, port: int, limits: ReadLimits | None = None) -> 
         host=host,
         port=port,
         http=_protocol(limits or ReadLimits()),
+        ws="none",
         log_config=None,
         access_log=False,
         lifespan="on",

@@ -73,12 +73,27 @@ def test_nodes_are_listed_while_the_rest_is_not_loaded(settings: Settings, datab
     assert (answer.status_code, answer.json()) == (200, {"nodes": []})
 
 
-def test_requests_that_come_early_wait_and_load_the_rest_once(settings: Settings, database: Database) -> None:
+def test_early_requests_wait_and_pages_are_loaded_once_when_they_are_used(
+    settings: Settings, database: Database
+) -> None:
     loads: list[str] = []
-    app = create_app(settings, database, instant_fleet(), ManualClock(START), lambda: loads.append("load") or ())
+
+    def pages() -> list[APIRouter]:
+        loads.append("pages")
+        router = APIRouter()
+        router.add_api_route("/console", lambda: "a page")
+        router.add_api_route("/console/other", lambda: "another")
+        return [router]
+
+    app = create_app(settings, database, instant_fleet(), ManualClock(START), pages)
     paths = ["/podyard/v1/whoami", "/v1/services", "/healthz", "/podyard/v1/clock"]
     assert [answer.status_code for answer in ask(app, settings, "GET", *paths)] == [200] * 4
-    assert loads == ["load"]
+    assert loads == []
+    assert [answer.text for answer in ask(app, settings, "GET", "/console", "/console/other")] == [
+        '"a page"',
+        '"another"',
+    ]
+    assert loads == ["pages"]
 
 
 def test_errors_of_both_halves_have_one_envelope(settings: Settings, database: Database) -> None:
