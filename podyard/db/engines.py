@@ -7,6 +7,8 @@ import sqlite3
 from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.engine import make_url
 
+from podyard.db.shared_dialect import DRIVER, OPTIONS
+
 CONNECT_SECONDS_MAX = 5  # to PostgreSQL: a client that waits longer is better told to come back
 SILENT_PEER_MILLISECONDS_MAX = 10_000  # until a connection whose other end has vanished is given up
 SQLITE_BUSY_MILLISECONDS = 10_000  # only checkpoints and foreign tools contend: our writers queue at the file lock
@@ -23,15 +25,16 @@ def writer_and_reader(url: str) -> tuple[Engine, Engine]:
 def postgresql_engine(url: str) -> Engine:
     """psycopg 3, whichever way the user wrote the scheme."""
     scheme, rest = url.split("://", 1)
-    url = f"postgresql+psycopg://{rest}" if scheme in ("postgres", "postgresql") else url
+    url = f"postgresql+{DRIVER}://{rest}" if scheme in ("postgres", "postgresql", "postgresql+psycopg") else url
     limits = {"connect_timeout": CONNECT_SECONDS_MAX, "tcp_user_timeout": SILENT_PEER_MILLISECONDS_MAX}
-    return create_engine(url, pool_pre_ping=True, connect_args=limits)
+    return create_engine(url, pool_pre_ping=True, connect_args=limits, execution_options=OPTIONS)
 
 
 def sqlite_engine(url: str, *, read_only: bool) -> Engine:
     # AUTOCOMMIT: we write BEGIN ourselves, so that a unit is IMMEDIATE and a read sees one snapshot.
     engine = create_engine(
-        url,
+        make_url(url).set(drivername=f"sqlite+{DRIVER}"),
+        execution_options=OPTIONS,
         connect_args={"check_same_thread": False},
         isolation_level="AUTOCOMMIT",
         pool_size=8,
