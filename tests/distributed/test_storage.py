@@ -22,9 +22,10 @@ import pytest
 from podyard.base.boxes import why_not
 from tests.conftest import require
 from tests.gcloud import Terminal
+from tests.long_runs import times
 from tests.stack import PODYARD, Stack, kill, open_stack, until
 
-UPLOADS = 200
+UPLOADS = times(100, 200)
 KIB_256 = 256 << 10
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("stack")]
 
@@ -96,7 +97,7 @@ def _in_parts(http: httpx.Client, name: str, data: bytes) -> httpx.Response:
     return response
 
 
-def test_each_of_200_uploads_is_whole_or_absent_when_processes_are_killed(stack: Stack) -> None:
+def test_each_upload_is_whole_or_absent_when_processes_are_killed(stack: Stack) -> None:
     """The storage process is killed five times, the API twice, in the middle of the uploads."""
     with _http(stack) as http:
         assert http.post("storage/v1/b?project=demo", json={"name": "kills"}).status_code == 200
