@@ -17,7 +17,7 @@ from podyard.http import context
 from podyard.web.commands import Command
 from podyard.web.render import ConsoleRoute, form_of, page, project_url, see_other, see_other_with_notice
 
-_ROLES = [role for role in ROLE_PERMISSIONS if role != PLATFORM_OWNER]
+ROLES = [role for role in ROLE_PERMISSIONS if role != PLATFORM_OWNER]
 
 router = APIRouter(prefix="/console/{project}/settings", route_class=ConsoleRoute)
 
@@ -101,7 +101,7 @@ def _page(
         project=project,
         tokens=[(token, token.state(now)) for token in reversed(held)],
         invitations=[(one, one.state(now)) for one in reversed(invited)],
-        roles=_ROLES,
+        roles=ROLES,
         fields=fields,
         secret=secret,
         secret_of=secret_of,

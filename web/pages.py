@@ -34,6 +34,7 @@ from podyard.web import (
     operator,
     overview,
     pods,
+    project_settings,
     queue,
     queued_resources,
     reservations,
@@ -118,7 +119,7 @@ def project_root(project: str) -> Response:
 SECTION_ROUTERS = (
     *(overview, connect, compare, create, nodes, job_list, job_program, jobs, job_page),
     *(queue, queued_resources, reservations, billing, billing_forms, pods, machines, operator),
-    *(access, storage, storage_objects, explain, lesson, invoice_print, docs, search),
+    *(access, project_settings, storage, storage_objects, explain, lesson, invoice_print, docs, search),
 )
 for section in SECTION_ROUTERS:
     router.include_router(section.router)

@@ -48,6 +48,8 @@ _PAGES = (
     ("billing/idle", "Idle cost", "unused waste", ""),
     ("pods", "Pods", "chips map torus", ""),
     ("settings/access", "Members and tokens", "access role invite credential settings", ""),
+    ("settings/keys", "Keys", "api key service account credential json settings", ""),
+    ("settings/project", "Project", "quota chips limit number settings", ""),
     ("settings/storage", "Storage", "bucket gs cloud create", ""),
     ("lesson", "Lesson", "inside a tpu class eight steps explain", ""),
     ("generations", "Generations", "compare chips hbm links figures sources", ""),

@@ -151,7 +151,16 @@ def test_every_page_is_labelled_readable_and_fits(browser: Browser, finished_job
     pages += ["billing", "pods", "queue/resources", "queue/resources/new", "queue/reservations"]
     pages += ["mxu?numbers=decimal", "all-reduce", "lesson", "digits?lesson=2", "generations?a=v1&b=v5p"]
     pages += ["device?lesson=4", "tpu-v1"]
-    pages += ["settings/access", "settings/storage", "search?q=node", "docs", "docs/glossary.md", "billing/budgets"]
+    pages += [
+        "settings/access",
+        "settings/keys",
+        "settings/project",
+        "settings/storage",
+        "search?q=node",
+        "docs",
+        "docs/glossary.md",
+        "billing/budgets",
+    ]
     pages += ["billing/commitments", "nodes?q=no-such-node"]
     try:
         for page in ["/login", *(f"/console/demo/{page}" for page in pages)]:

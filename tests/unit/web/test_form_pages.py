@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from html import unescape
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from google.oauth2 import service_account
 
 from podyard.http.guard import CSRF_FIELD, csrf_token
 from podyard.web import pages
@@ -98,6 +100,44 @@ def test_an_invitation_is_accepted_with_what_the_page_says(yard: Yard) -> None:
     assert "ACCEPTED" in _text(yard, "settings/access")
     refused = _post(yard, "settings/access/invite", email="not an address", role="no.such")
     assert refused.status_code == 400
+
+
+def test_keys_are_made_shown_once_and_deleted(yard: Yard) -> None:
+    made = _post(yard, "settings/keys/service-account-key", name="ci", role="tpu.viewer")
+    assert made.status_code == 200, made.text
+    key = json.loads(unescape(re.findall(r'<code id="secret">([^<]+)</code>', made.text)[0]))
+    assert key["client_email"] == "ci@demo.iam.gserviceaccount.com"
+    credentials = service_account.Credentials.from_service_account_info(key)
+    assert credentials.signer.key_id == key["private_key_id"], "as Google's library reads it"
+    assert key["private_key_id"] in _text(yard, "settings/keys")
+    assert key["private_key"][:60] not in _text(yard, "settings/keys")
+    assert _post(yard, "settings/keys/delete-service-account-key", id=key["private_key_id"]).status_code == 303
+    assert key["private_key_id"] not in _text(yard, "settings/keys")
+
+    made = _post(yard, "settings/keys/api-key", email="robot@demo.iam.gserviceaccount.com", role="tpu.viewer")
+    secret = re.findall(r'<code id="secret">([^<]+)</code>', made.text)[0]
+    assert yard.bare.get("/podyard/v1/whoami", params={"key": secret}).json()["roles"] == {"demo": ["tpu.viewer"]}
+    [listed] = yard.ok("GET", "/podyard/v1/projects/demo/apiKeys")["keys"]
+    assert _post(yard, "settings/keys/delete-api-key", id=listed["keyId"]).status_code == 303
+    yard.clock.advance(2)
+    assert yard.bare.get("/podyard/v1/whoami", params={"key": secret}).status_code == 400
+    refused = _post(yard, "settings/keys/api-key", email="ci@other.iam.gserviceaccount.com")
+    assert refused.status_code == 403 and "is not a service account of project demo" in unescape(refused.text)
+    assert _post(yard, "settings/keys/delete-api-key", id=listed["keyId"]).status_code == 404
+
+
+def test_a_quota_is_set_shown_and_removed(yard: Yard) -> None:
+    yard.create("held")
+    assert _post(yard, "settings/project", chips="6").status_code == 303
+    assert "4 of 6" in _text(yard, "settings/project")
+    body = {"acceleratorType": "v2-8", "runtimeVersion": "tpu-vm-base"}
+    refused = yard.refused(429, "RESOURCE_EXHAUSTED", "POST", f"{yard.nodes()}?nodeId=more", body)
+    assert "may hold 6 chips" in refused
+    for text in ("-1", "many", "1.5", "9" * 10):
+        answer = _post(yard, "settings/project", chips=text)
+        assert answer.status_code == 400 and "is not a number of chips" in answer.text
+    assert _post(yard, "settings/project", chips="").status_code == 303
+    assert "quota" not in yard.ok("GET", "/podyard/v1/projects")["projects"][0]
 
 
 def test_objects_are_uploaded_listed_by_folders_downloaded_and_deleted(yard: Yard) -> None:
