@@ -70,10 +70,15 @@ class Stack:
         assert done.returncode == 0, done.stderr
 
     def podyard(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        env = {name: value for name, value in os.environ.items() if not name.startswith("PODYARD_")}
-        env |= self.env
-        command = [*PODYARD, arguments[0], "--data", str(self.data), *arguments[1:]]
-        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=patient(120))
+        return self.command(arguments[0], "--data", str(self.data), *arguments[1:])
+
+    def command(self, *words: str, seconds: float = 120) -> subprocess.CompletedProcess[str]:
+        """The command line, as it is given."""
+        env = {name: value for name, value in os.environ.items() if not name.startswith("PODYARD_")} | self.env
+        return subprocess.run(
+            [*PODYARD, *words], env=env, capture_output=True, text=True, timeout=patient(seconds),
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
 
     @property
     def token(self) -> str:

@@ -294,7 +294,7 @@ def _node_values(uow: UnitOfWork, request: Request, project: str, zone: str, nod
         "use_now": host_charts.newest_of(use, seconds),
         "hosts_shown_max": HOSTS_SHOWN_MAX,
         "host_words": HOST_WORDS,
-        "boxed": boxes.sentence(""),
+        "boxed": (boxes.BOXED, boxes.BOXED_WITHOUT_ROOT),
         "isolation": sorted({host.isolation for host in node.hosts if host.isolation}),
         "software": sorted({host.software for host in node.hosts if host.software}),
         "history": views.node_history(uow, caller, project, zone, node_id),

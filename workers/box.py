@@ -1,4 +1,4 @@
-"""Boxes: hosts with file systems, processes, addresses and limits of their own. Linux, as root.
+"""Boxes: hosts with file systems, processes, addresses and limits of their own. Linux; without root with fewer limits.
 
 A box is held by its first process (`box_init.py`), which outlives the host server: the next one finds it by its record.
 That process killed, Linux ends all others of the box and drops its namespaces, mounts and addresses. What is left, by
@@ -8,41 +8,33 @@ name, are a cgroup and the network that the slice shares; `sweep` removes them w
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import dataclasses
 import fcntl
 import hashlib
 import json
 import logging
 import os
+import resource
 import shutil
 import socket
 import stat
-import struct
-import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from podyard.base import boxes
 from podyard.base.clock import RealClock
 from podyard.domain.host import NodeFacts
-from podyard.workers import box_init, box_plan, process_group
+from podyard.workers import box_init, box_plan, box_space, box_switch, process_group
 from podyard.workers.box_plan import USER_ID, Shown
+from podyard.workers.box_space import Space, run, tool
 from podyard.workers.process_group import Group, ProcessRecord
 
 logger = logging.getLogger(__name__)
 
-MAKE_SECONDS_MAX = 30.0  # a box takes a tenth of a second; a machine under a heavy load some seconds
 ETC_SECONDS = 10.0  # how old a look at the machine's /etc may be: the 64 boxes of a slice share one
 COPIED_BYTES_MAX = 4 << 20  # of one file of /etc: databases of hardware and the like are not needed
-_NEWNET = box_init.NEWNET
-_LOCK = Path("/run/podyard.lock")  # one change of the machine's networks at a time
-_NETWORKS = Path("/run/netns")
 _RECORD, _NETWORK = "box", "box/network"
 _UNLOCK_PTY, _OPEN_PEER, _NUMBER_OF = 0x40045431, 0x5441, 0x80045430  # TIOCSPTLCK, TIOCGPTPEER, TIOCGPTN
-_TUN, _TUNSETIFF, _TAP_WITHOUT_HEADER = "/dev/net/tun", 0x400454CA, 0x1002  # linux/if_tun.h
-_KEYCTL, _JOIN_SESSION_KEYRING = {"x86_64": 250, "aarch64": 219}, 1
 _IN_CGROUPS = 'for group in $0; do echo 0 > "$group/cgroup.procs" || exit 255; done; exec "$@"'
 _AT_HOME = 'cd "$HOME" || cd /; exec "$@"'
 _ON_TERMINAL = 'cd "$HOME" || cd /; exec 0<>"$0" 1>&0 2>&0; exec "$@"'
@@ -59,9 +51,10 @@ class BoxSettings:
 class Box:
     """One box whose first process runs."""
 
-    def __init__(self, group: Group, cgroups: Sequence[Path], network: str, host_id: str) -> None:
+    def __init__(self, group: Group, space: Space, cgroups: Sequence[Path], network: str, host_id: str) -> None:
         self.pid = group.pid
         self._group = group
+        self._space = space
         self.cgroups = tuple(cgroups)
         self.network = network
         self._host_id = host_id
@@ -77,13 +70,22 @@ class Box:
         """What runs `command` inside, in a new session that begins at home. `terminal`: of `open_terminal`. `cgroup`:
         one below the box's, by which the processes are found."""
         cgroups = [cgroup if cgroup is not None and cgroup.parent == path else path for path in self.cgroups]
-        number = "0" if as_root else str(USER_ID)
         inside = ("/bin/sh", "-c", _AT_HOME, "sh") if terminal is None else ("/bin/sh", "-c", _ON_TERMINAL, terminal)
         return [
             "/bin/sh", "-c", _IN_CGROUPS, " ".join(map(str, cgroups)),
-            _tool("nsenter"), "-t", str(self.pid), "-U", "-m", "-u", "-i", "-n", "-p", "-C", "-S", number, "-G", number,
-            "--", "setsid", *inside, *command,
+            tool("nsenter"), "-t", str(self.pid), "-U", "-m", "-u", "-i", "-n", "-p", "-C",
+            *self._become(as_root=as_root), "setsid", *inside, *command,
         ]  # fmt: skip
+
+    def _become(self, *, as_root: bool) -> tuple[str, ...]:
+        """The rest of nsenter's options, and what else makes a process one of the box's user or root."""
+        if self._space.holder is None:
+            number = "0" if as_root else str(USER_ID)
+            return ("-S", number, "-G", number, "--")
+        hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+        most = box_plan.PROCESSES_MAX if hard == resource.RLIM_INFINITY else min(hard, box_plan.PROCESSES_MAX)
+        limit = ("--preserve-credentials", "--", "prlimit", f"--nproc={most}:{most}", "--")
+        return (*limit, *box_plan.AS_ROOT) if as_root else limit
 
     def open_terminal(self) -> tuple[int, int, str]:
         """A new terminal of the box: (our end, theirs, its name inside)."""
@@ -92,33 +94,38 @@ class Box:
         try:
             fcntl.ioctl(ours, _UNLOCK_PTY, b"\0\0\0\0")
             theirs = fcntl.ioctl(ours, _OPEN_PEER, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
-            first = int(Path(f"/proc/{self.pid}/uid_map").read_text().split()[1])
-            os.fchown(theirs, first + USER_ID, first + USER_ID)
+            os.fchown(theirs, self._outside("uid_map"), self._outside("gid_map"))
             number = int.from_bytes(fcntl.ioctl(ours, _NUMBER_OF, b"\0\0\0\0"), sys.byteorder)
         except OSError:
             os.close(ours)
             raise
         return ours, theirs, f"/dev/pts/{number}"
 
+    def _outside(self, maps: str) -> int:
+        """What the box's user, or its group, is on the machine."""
+        for line in Path(f"/proc/{self.pid}/{maps}").read_text().splitlines():
+            inside, outside, count = map(int, line.split())
+            if inside <= USER_ID < inside + count:
+                return outside + USER_ID - inside
+        raise OSError("the box has no user")
+
     def place(self, name: str, text: str) -> str:
         """Writes a program, as the box's root: its folders may have become anything. Returns where it is inside."""
         path = f"/run/podyard/{name}"
         command = self.enter(("/bin/sh", "-c", 'cat > "$0" && chmod 755 "$0"', path), as_root=True)
-        _run(command, text, "a program of the box", {"PATH": box_plan.PATH, "HOME": "/root"})
+        run(command, text, "a program of the box", {"PATH": box_plan.PATH, "HOME": "/root"})
         return path
 
     def make_socket(self) -> socket.socket:
         """A TCP socket of the box: it reaches what programs there reach, and nothing else."""
-        with _in_network(Path("/proc", str(self.pid), "ns/net")):
-            return socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        return box_switch.open_socket(self._space, Path("/proc", str(self.pid), "ns/net"))
 
     def listen(self, address: str, port: int, backlog: int) -> socket.socket:
         return _listening(self.make_socket(), address, port, backlog)
 
     def listen_at_gate(self, port: int, backlog: int) -> socket.socket:
         """Where only this box asks for the metadata server."""
-        with _in_network(_NETWORKS / self.network):
-            found = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        found = box_switch.open_socket(self._space, self._space.networks / self.network)
         gate = box_plan.gate_name(self._host_id).encode()
         found.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, gate)
         return _listening(found, box_plan.METADATA_ADDRESS, port, backlog)
@@ -139,11 +146,11 @@ class Box:
             if clock.monotonic_seconds() > deadline:
                 return False
             clock.sleep(0.01)
-        _unplug(self.network, self._host_id)
+        box_switch.unplug(self._space, self.network, self._host_id)
         for path in self.cgroups:
             _remove_cgroup(path, clock)
             # Of all boxes of the agent, unless others live.
-            with contextlib.suppress(OSError), _lock_networks():
+            with contextlib.suppress(OSError), self._space.locked():
                 path.parent.rmdir()
         return True
 
@@ -164,30 +171,33 @@ class Boxes:
         (folder / "box").mkdir(exist_ok=True, mode=0o700)
         network = self.switch_name(facts)
         cgroups = _cgroups_of(folder)
+        space = box_space.begin(self._settings.folder)
         found = find(folder)
         if found is not None:
             box, of_generation = found
-            if of_generation == generation:
+            if of_generation == generation and box_switch.number(space, network) != 0:
                 return box
             box.end(self._clock)
-        with _lock_networks():
-            self._limit(host_id)
+        is_root = space.holder is None
+        if is_root:
+            with space.locked():
+                self._limit(host_id)
         (folder / "tmp").chmod(0o1777)
         plan = box_plan.plan(
             facts, index, folder, self._base(), shown, box_plan.system_folders(), map(str, cgroups),
-            self._settings.url,
+            self._settings.url, is_root=is_root,
         )  # fmt: skip
-        pid = int(
-            _run((sys.executable, "-I", "-S", box_init.__file__), json.dumps(dataclasses.asdict(plan)), "the box")
-        )
+        command = space.command(sys.executable, "-I", "-S", box_init.__file__)
+        pid = int(run(command, json.dumps(dataclasses.asdict(plan)), "the box"))
         started = process_group.start_of(pid)
         if started is None:
             raise OSError("the first process of the box has ended")
         (folder / _NETWORK).write_text(network)
         process_group.write_record(folder / "box", ProcessRecord(_RECORD, generation, pid, started))
-        box = Box(Group(pid, started, None), cgroups, network, host_id)
+        box = Box(Group(pid, started, None), space, cgroups, network, host_id)
+        inside = box_plan.inside_commands(facts, index, self._settings.url)
         try:
-            self._plug(box, host_id, facts, index)
+            box_switch.plug(space, network, host_id, pid, facts.internal_ips[index], inside)
         except OSError:
             box.end(self._clock)
             raise
@@ -195,20 +205,6 @@ class Boxes:
 
     def switch_name(self, facts: NodeFacts) -> str:
         return box_plan.switch_name(facts, self._settings.folder)
-
-    def _plug(self, box: Box, host_id: str, facts: NodeFacts, index: int) -> None:
-        name = self.switch_name(facts)
-        with _lock_networks():
-            if not (_NETWORKS / name).exists():
-                _run((_tool("ip"), "netns", "add", name))
-                _run((_tool("ip"), "-n", name, "-batch", "-"), box_plan.switch_commands())
-            else:
-                # Left by a box that was killed a moment ago: Linux takes its time.
-                _pull_plugs(name, host_id)
-            commands = box_plan.plug_commands(host_id, box.pid, facts.internal_ips[index])
-            _run((_tool("ip"), "-n", name, "-batch", "-"), commands)
-        inside = box_plan.inside_commands(facts, index, self._settings.url)
-        _run((_tool("nsenter"), "-t", str(box.pid), "-n", _tool("ip"), "-batch", "-"), inside)
 
     def _limit(self, host_id: str) -> None:
         """The cgroups of all boxes and of this one."""
@@ -271,46 +267,14 @@ class Boxes:
         return target
 
 
-def switch_number(network: str) -> int:
-    """Which namespace has the name now; 0: none."""
-    try:
-        return (_NETWORKS / network).stat().st_ino
-    except FileNotFoundError:
-        return 0
-
-
-def open_tap(network: str, name: str) -> int:
-    """A new device in a switch: what is read from the descriptor are Ethernet frames that leave by it. It goes with the
-    descriptor, which does not block. Raises OSError where there is no such switch."""
-    with _in_network(_NETWORKS / network):
-        found = os.open(_TUN, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            fcntl.ioctl(found, _TUNSETIFF, struct.pack("16sH22x", name.encode(), _TAP_WITHOUT_HEADER))
-        except OSError:
-            os.close(found)
-            raise
-    try:
-        _run((_tool("ip"), "-n", network, "-batch", "-"), box_plan.cable_commands(name))
-    except OSError:
-        os.close(found)
-        raise
-    return found
-
-
-def leave_keys_behind() -> None:
-    """A new session keyring of Linux, which all that this process starts inherits: the login's may hold keys."""
-    number = _KEYCTL.get(os.uname().machine)
-    if number is not None:
-        ctypes.CDLL(None).syscall(ctypes.c_long(number), ctypes.c_int(_JOIN_SESSION_KEYRING), None)
-
-
 def find(folder: Path) -> tuple[Box, int] | None:
     """The box that runs for a host's folder, and in which life of the host it was made."""
     record = next(iter(process_group.records(folder / "box")), None)
     group = None if record is None else process_group.adopt(record)
     if group is None or record is None:
         return None
-    return Box(group, _cgroups_of(folder), (folder / _NETWORK).read_text(), folder.name), record.fence
+    space = box_space.of(folder.parent.parent)
+    return Box(group, space, _cgroups_of(folder), (folder / _NETWORK).read_text(), folder.name), record.fence
 
 
 def _group_name(agent_folder: Path) -> str:
@@ -331,7 +295,9 @@ def program_cgroups(agent_folder: Path) -> Path | None:
 
 
 def cgroup_folders() -> dict[str, Path]:
-    """Where limits are set: controller -> folder (version 1), or `all` -> folder (version 2)."""
+    """Where limits are set: controller -> folder (version 1), or `all` -> folder (version 2). Only root may."""
+    if os.geteuid() != 0:
+        return {}
     found: dict[str, Path] = {}
     unified: Path | None = None
     for line in Path("/proc/mounts").read_text().splitlines():
@@ -357,38 +323,6 @@ def _readable(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
                 yield Path(entry.path), found
 
 
-def _run(command: Sequence[str], text: str = "", what: str = "", env: Mapping[str, str] | None = None) -> str:
-    """Raises OSError that begins with `what`, or else with the name of the program."""
-    what = what or Path(command[0]).name
-    try:
-        done = subprocess.run(
-            command, input=text.encode(), capture_output=True, timeout=MAKE_SECONDS_MAX, check=False, cwd="/", env=env
-        )
-    except subprocess.TimeoutExpired:
-        raise OSError(f"{what}: not done after {MAKE_SECONDS_MAX:.0f} s") from None
-    if done.returncode != 0:
-        said = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-        raise OSError(f"{what}: {said or done.returncode}")
-    return done.stdout.decode(errors="replace")
-
-
-def _tool(name: str) -> str:
-    found = boxes.tool(name)
-    if found is None:
-        raise OSError(f"{name} is missing")
-    return found
-
-
-@contextlib.contextmanager
-def _lock_networks() -> Iterator[None]:
-    descriptor = os.open(_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
 def _listening(found: socket.socket, address: str, port: int, backlog: int) -> socket.socket:
     try:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -399,50 +333,6 @@ def _listening(found: socket.socket, address: str, port: int, backlog: int) -> s
     except OSError:
         found.close()
         raise
-
-
-@contextlib.contextmanager
-def _in_network(path: Path) -> Iterator[None]:
-    """This thread in another network; nothing in between may wait."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    own = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        other = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            if libc.setns(other, _NEWNET) != 0:
-                raise OSError(ctypes.get_errno(), "the box's network cannot be entered")
-        finally:
-            os.close(other)
-        try:
-            yield
-        finally:
-            if libc.setns(own, _NEWNET) != 0:
-                os._exit(70)  # in a box's network this process would be of no use, and a danger
-    finally:
-        os.close(own)
-
-
-def _unplug(network: str, host_id: str) -> None:
-    """Takes a box off its switch; the last one takes the switch along."""
-    with _lock_networks():
-        if (_NETWORKS / network).exists():
-            _pull_plugs(network, host_id)
-            _drop_if_empty(network)
-
-
-def _pull_plugs(network: str, host_id: str) -> None:
-    commands = "".join(f"link del {name}\n" for name in (box_plan.port_name(host_id), box_plan.gate_name(host_id)))
-    with contextlib.suppress(OSError):
-        _run((_tool("ip"), "-n", network, "-force", "-batch", "-"), commands)
-
-
-def _drop_if_empty(network: str) -> None:
-    listed = subprocess.run(
-        (_tool("ip"), "-n", network, "-o", "link", "show", "type", "veth"), capture_output=True, text=True, check=False
-    )
-    if listed.returncode != 0 or not listed.stdout.strip():
-        with contextlib.suppress(OSError):
-            _run((_tool("ip"), "netns", "del", network))
 
 
 def _remove_cgroup(path: Path, clock: RealClock) -> None:
@@ -481,6 +371,6 @@ def sweep(agent_folder: Path, clock: RealClock) -> None:
                 _remove_cgroup(path, clock)
         with contextlib.suppress(OSError):
             parent.rmdir()
-    with _lock_networks():
-        for path in _NETWORKS.glob("podyard-*"):
-            _drop_if_empty(path.name)
+    box_switch.sweep(box_space.of(agent_folder))
+    if not living:
+        box_space.end(agent_folder)

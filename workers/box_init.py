@@ -116,8 +116,12 @@ def _make_target(source: str, root: str, path: str) -> None:
 
 
 @contextlib.contextmanager
-def _as_owner(ids: str) -> "Iterator[None]":
-    """New files are as the disk's root: it is as this user that Linux keeps the changes of an overlay."""
+def _as_owner(ids: "str | None") -> "Iterator[None]":
+    """New files are as the disk's root: it is as this user that Linux keeps the changes of an overlay. Without `ids`
+    there is one user only."""
+    if ids is None:
+        yield
+        return
     first = next(int(line.split()[1]) for line in ids.splitlines() if line.startswith("0 "))
     _call("prctl", "keep the rights", _SECUREBITS, _NO_SETUID_FIXUP, 0, 0, 0)
     try:
@@ -131,7 +135,8 @@ def _as_owner(ids: str) -> "Iterator[None]":
 
 
 def _build(plan: "dict[str, Any]", spaces: dict[str, int]) -> None:
-    """The box's file systems below plan["stage"], as the machine's root sees them."""
+    """The box's file systems below plan["stage"], as the machine's root sees them. `spaces`: the user namespaces that
+    translate owners, none without root."""
     stage, layers = plan["stage"], plan["layers"]
     os.umask(0o022)
     for path in (stage, layers, plan["root"]):
@@ -139,12 +144,12 @@ def _build(plan: "dict[str, Any]", spaces: dict[str, int]) -> None:
     for name in ("proc", "sys", "dev", "run", *(path for path in plan["folders"] if path.startswith("/var"))):
         _make_folder(plan["root"], name)
     mount("podyard", stage, "tmpfs", _NODEV, "mode=755")
-    for name, space in spaces.items():
+    for name in ("root", "user"):
         Path(f"{stage}/{name}").mkdir()
-        bind(layers, f"{stage}/{name}", space)
+        bind(layers, f"{stage}/{name}", spaces.get(name, -1))
     root = f"{stage}/box"
     Path(root).mkdir()
-    bind(plan["root"], root, spaces["root"])
+    bind(plan["root"], root, spaces.get("root", -1))
     for number, item in enumerate(plan["mounts"]):
         target = root + item["target"]
         over = [other for other in plan["mounts"][:number] if item["target"].startswith(f"{other['target']}/")]
@@ -162,13 +167,17 @@ def _build(plan: "dict[str, Any]", spaces: dict[str, int]) -> None:
             owners, layer = item["owners"], f"{layers}/{item['layer']}"
             for part in ("upper", "work"):
                 Path(layer, part).mkdir(parents=True, exist_ok=True)
+            for path in (path for pattern in item["changed"] for path in sorted(Path(item["source"]).glob(pattern))):
+                if path.is_dir() and not path.is_symlink():
+                    _make_folder(f"{layer}/upper", str(path.relative_to(item["source"])))
             Path(f"{stage}/lower{number}").mkdir()
-            bind(item["source"], f"{stage}/lower{number}", spaces[owners])
+            bind(item["source"], f"{stage}/lower{number}", spaces.get(owners, -1))
             # Relative names: paths may contain what separates options.
             os.chdir(stage)
             own = f"{owners}/{item['layer']}"
             options = f"lowerdir=lower{number},upperdir={own}/upper,workdir={own}/work"
-            with _as_owner(plan["maps"][owners]):
+            options += "" if spaces else ",userxattr"
+            with _as_owner(plan["maps"].get(owners)):
                 mount("podyard", target, "overlay", _NODEV, options)
 
 
@@ -232,21 +241,24 @@ def main() -> int:
     unshare(NEWNS)
     mount("", "/", "", _REC | _PRIVATE)
     spaces = {}
-    child, spaces["user"], let = _user_namespace(plan["maps"]["user"])
-    if child == 0:
-        return 0
-    os.close(let)
-    os.waitpid(child, 0)
-    child, spaces["root"], let = _user_namespace(plan["maps"]["root"])
+    maps, is_root = plan["maps"], "own" not in plan["maps"]
+    if is_root:
+        child, spaces["user"], let = _user_namespace(maps["user"])
+        if child == 0:
+            return 0
+        os.close(let)
+        os.waitpid(child, 0)
+    child, space, let = _user_namespace(maps["root" if is_root else "own"])
     if child != 0:
-        _build(plan, spaces)
+        _build(plan, {**spaces, "root": space} if is_root else {})
         os.write(let, b"1")
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     # By relative names from here on: the folders above are closed to the box's root.
     os.chdir(plan["stage"])
-    os.setgroups([])
-    os.setresgid(0, 0, 0)
-    os.setresuid(0, 0, 0)
+    if is_root:
+        os.setgroups([])
+        os.setresgid(0, 0, 0)
+        os.setresuid(0, 0, 0)
     unshare(NEWNS | NEWPID | NEWNET | NEWIPC | NEWUTS | NEWCGROUP)
     ready, said = os.pipe()
     first = os.fork()
@@ -260,6 +272,9 @@ def main() -> int:
         return 0
     try:
         _live(plan, "box")
+        if not is_root:
+            # Nobody in the box has the right to open these ports.
+            Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").write_text("0")
         # It waits for nobody: what loses its parent here is cleared up by the system, and never becomes a zombie.
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         os.set_inheritable(said, False)

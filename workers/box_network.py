@@ -54,7 +54,11 @@ async def join(reader: Source, writer: Sink, there_reader: Source, there_writer:
 
 async def dial(box: Box, facts: NodeFacts, host: str, port: int, reader: Source, writer: Sink) -> None:
     """Joins a connection to what listens in the box, or in its slice: names are those of the box."""
-    found = box.make_socket()
+    try:
+        found = await asyncio.to_thread(box.make_socket)
+    except OSError as error:
+        logger.info("the box gives no socket: %s", error)
+        return writer.close()
     found.setblocking(False)
     try:
         async with asyncio.timeout(DIAL_SECONDS_MAX):
@@ -63,9 +67,9 @@ async def dial(box: Box, facts: NodeFacts, host: str, port: int, reader: Source,
     except (OSError, TimeoutError) as error:
         logger.info("%s:%s does not answer in the box: %s", host, port, error)
         found.close()
-        writer.close()
-        return
+        return writer.close()
     await join(reader, writer, there_reader, there_writer)
+    return None
 
 
 async def proxy(listener: socket.socket, network: str) -> asyncio.Server:

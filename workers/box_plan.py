@@ -36,6 +36,8 @@ _FOLDERS = {
 }
 # A copied shell that keeps the rights of its file's owner, and what makes `sudo` of it: few images have a sudo, and
 # those that have one ask for a password or for a PAM that is not here.
+# Without root a box has one user id: another name changes what programs see, and no right.
+AS_ROOT = ("unshare", "--map-user=0", "--map-group=0", "--")
 _ROOT_SHELL = "/run/podyard/sh"
 _SUDO = "/run/podyard/sudo"
 _SUDO_TEXT = """#!/run/podyard/sh -p
@@ -72,8 +74,12 @@ case $shell in
     here) [ $# -eq 0 ] && set -- "$SHELL" || set -- "$SHELL" -c "$*" ;;
 esac
 [ $# -gt 0 ] || { echo "usage: sudo [-u USER] [-i | -s] [VARIABLE=VALUE] COMMAND" >&2; exit 1; }
-exec setpriv --reuid="$uid" --regid="$gid" --init-groups -- "$@"
 """
+_BECOME = 'exec setpriv --reuid="$uid" --regid="$gid" --init-groups -- "$@"\n'
+_BECOME_WITHOUT_ROOT = 'exec unshare --map-user="$uid" --map-group="$gid" -- "$@"\n'
+# What a box without root may add to and delete from, though the machine's files there have another owner: what is
+# called by its path, programs that are copied to where all look for them, and packages of Python.
+_CHANGED = ("bin", "local", "local/*", "lib", "lib/python3*", "lib/python3*/site-packages")
 
 # What a box may take. A host that takes more is stopped by Linux, and nothing outside of it.
 PROCESSES_MAX = 4096  # a JAX program has a few hundred threads, and a fork bomb fills this at once without any harm
@@ -86,7 +92,8 @@ OOM_SCORE = 500  # where the machine's memory ends all the same, Linux ends prog
 @dataclasses.dataclass(frozen=True, slots=True)
 class Mount:
     """`kind`: bind, overlay (what is changed lies in `layer`) or empty. `owners`: root, user or nobody, as which the
-    owner of the machine's files is seen inside."""
+    owner of the machine's files is seen inside. `changed`: patterns of folders that the box's user owns, also where
+    another user owns them on the machine."""
 
     kind: str
     source: str
@@ -94,11 +101,13 @@ class Mount:
     owners: str = "nobody"
     read_only: bool = False
     layer: str = ""
+    changed: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BoxPlan:
-    """What `box_init.py` reads. `folders`: path -> mode; `links`: path -> target; `files`: path -> mode and text;
+    """What `box_init.py` reads. `maps`: user ids of the namespaces that translate owners, "root" and "user"; without
+    root only of the box's own, "own". `folders`: path -> mode; `links`: path -> target; `files`: path -> mode and text;
     `copies`: file of the machine -> path, with the right of its owner."""
 
     name: str
@@ -135,10 +144,17 @@ def is_below(path: str, top: str) -> bool:
     return path == top or path.startswith(f"{top.rstrip('/')}/")
 
 
-def mounts(folder: Path, etc: Path, shown: Shown, folders: Mapping[str, str | None]) -> tuple[Mount, ...]:
+def mounts(
+    folder: Path, etc: Path, shown: Shown, folders: Mapping[str, str | None], *, is_root: bool
+) -> tuple[Mount, ...]:
     """In the order of mounting. `folders`: the machine's folders and links of `_SYSTEM` that exist: folder -> None,
     link -> what it leads to (a link is made, not mounted)."""
-    found = [Mount("overlay", name, name, "root", layer=_layer(name)) for name, link in folders.items() if link is None]
+    changed = () if is_root else _CHANGED
+    found = [
+        Mount("overlay", name, name, "root", layer=_layer(name), changed=changed)
+        for name, link in folders.items()
+        if link is None
+    ]
     found.append(Mount("overlay", str(etc), "/etc", "root", layer="etc"))
     found.append(Mount("bind", str(folder / "home"), str(HOME), "user"))
     found.append(Mount("bind", str(folder / "programs"), str(PROGRAMS), "user"))
@@ -150,7 +166,7 @@ def mounts(folder: Path, etc: Path, shown: Shown, folders: Mapping[str, str | No
             found.append(Mount("bind", path, path, read_only=True))
             there.append(path)
     if not any(shown.prefix == top or is_below(shown.prefix, top) for top in folders):
-        found.append(Mount("overlay", shown.prefix, shown.prefix, "user", layer=shown.layer))
+        found.append(Mount("overlay", shown.prefix, shown.prefix, "user", layer=shown.layer, changed=changed))
         there.append(shown.prefix)
     for path in shown.hidden:
         if any(is_below(path, top) for top in there):
@@ -187,9 +203,11 @@ def plan(
     folders: Mapping[str, str | None],
     cgroups: Iterable[str],
     url: str,
+    *,
+    is_root: bool,
 ) -> BoxPlan:
-    """Of one host, whose folder is `folder`. What a box keeps lies in `home`, `tmp` and `box` there. `url`: of the
-    API."""
+    """Of one host, whose folder is `folder`. What a box keeps lies in `home`, `tmp` and `box` there. `url`: of the API.
+    `is_root`: whether Podyard is."""
     name = host_name(facts.node_id, index)[:_HOST_NAME_BYTES_MAX]
     links = {path: link for path, link in folders.items() if link is not None}
     return BoxPlan(
@@ -197,14 +215,14 @@ def plan(
         root=str(folder / "box" / "root"),
         layers=str(folder / "box" / "layers"),
         stage=str(folder / "box" / "stage"),
-        mounts=mounts(folder, etc, shown, folders),
-        maps=id_maps(address_number(facts.host_addresses[index])),
+        mounts=mounts(folder, etc, shown, folders, is_root=is_root),
+        maps=id_maps(address_number(facts.host_addresses[index])) if is_root else {"own": f"{USER_ID} 0 1\n"},
         chips=facts.kind.chips_per_host,
         cgroups=tuple(cgroups),
         folders=_FOLDERS,
         links={**links, "/var/run": "/run", "/usr/bin/sudo": _SUDO},
         files={
-            _SUDO: (0o755, _SUDO_TEXT),
+            _SUDO: (0o755, _SUDO_TEXT + (_BECOME if is_root else _BECOME_WITHOUT_ROOT)),
             "/etc/hosts": (0o644, host_file(facts, url)),
             "/etc/hostname": (0o644, f"{name}\n"),
         },

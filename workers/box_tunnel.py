@@ -16,9 +16,10 @@ import logging
 import os
 import ssl
 from collections.abc import Sequence
+from pathlib import Path
 
 from podyard.base.clock import RealClock
-from podyard.workers import box, box_plan, slice_tls
+from podyard.workers import box_plan, box_space, box_switch, slice_tls
 
 logger = logging.getLogger(__name__)
 
@@ -57,8 +58,9 @@ class SwitchPlan:
 class Cables:
     """All cables of one host server. `follow` says which there are to be."""
 
-    def __init__(self, agent_id: str, bind_address: str, clock: RealClock) -> None:
+    def __init__(self, agent_id: str, agent_folder: Path, bind_address: str, clock: RealClock) -> None:
         self._agent_id = agent_id
+        self._agent_folder = agent_folder
         self._bind_address = bind_address
         self._clock = clock
         self._plans: dict[str, SwitchPlan] = {}
@@ -81,7 +83,7 @@ class Cables:
         for which, (plan, peer) in wanted.items():
             cable = self._cables.get(which)
             if cable is None:
-                cable = self._cables[which] = _Cable(plan.name, peer.agent, self._clock)
+                cable = self._cables[which] = _Cable(self._agent_folder, plan.name, peer.agent, self._clock)
             if self._agent_id < peer.agent and peer.port:
                 cable.dial(peer, self._contexts[plan.key][0], plan.public_name, self._agent_id)
             cable.check()
@@ -132,7 +134,8 @@ class Cables:
 class _Cable:
     """The device in a switch and the connection that belongs to it, once there is one."""
 
-    def __init__(self, switch: str, agent: str, clock: RealClock) -> None:
+    def __init__(self, agent_folder: Path, switch: str, agent: str, clock: RealClock) -> None:
+        self._agent_folder = agent_folder
         self._switch = switch
         self._agent = agent
         self._clock = clock
@@ -166,8 +169,10 @@ class _Cable:
         self._writer = writer
         device = -1
         try:
-            self._switch_number = box.switch_number(self._switch)
-            device = await asyncio.to_thread(box.open_tap, self._switch, box_plan.cable_name(self._agent))
+            space = box_space.of(self._agent_folder)
+            self._switch_number = box_switch.number(space, self._switch)
+            name = box_plan.cable_name(self._agent)
+            device = await asyncio.to_thread(box_switch.open_tap, space, self._switch, name)
             writer.transport.set_write_buffer_limits(high=UNSENT_BYTES_MAX)
             sending = asyncio.ensure_future(_send(device, writer))
             try:
@@ -186,7 +191,8 @@ class _Cable:
 
     def check(self) -> None:
         """Ends the connection when the switch that it was made for is gone: its device would keep the old one alive."""
-        if self._writer is not None and box.switch_number(self._switch) != self._switch_number:
+        space = box_space.of(self._agent_folder)
+        if self._writer is not None and box_switch.number(space, self._switch) != self._switch_number:
             self._writer.close()
 
     async def _keep(self) -> None:

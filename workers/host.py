@@ -353,17 +353,20 @@ class Host:
         """The same services at the addresses that programs in the box know, and the way to the API."""
         url = self._settings.url
 
-        def listen(address: str, port: int) -> socket.socket:
-            return box.listen(address, port, LISTEN_BACKLOG)
+        async def listen(address: str, port: int) -> socket.socket:
+            return await asyncio.to_thread(box.listen, address, port, LISTEN_BACKLOG)
 
-        gate = box.listen_at_gate(USUAL_PORTS["metadata"], LISTEN_BACKLOG)
+        async def listen_at_gate(port: int) -> socket.socket:
+            return await asyncio.to_thread(box.listen_at_gate, port, LISTEN_BACKLOG)
+
+        gate = await listen_at_gate(USUAL_PORTS["metadata"])
         self._closing.append(await metadata_server.listen(handler, gate))
-        self._closing.append(await ssh.listen(server, listen("0.0.0.0", SSH_PORT), self._host_key))
-        self._closing.append(await box_network.relay(listen(*box_plan.api_inside(url)), url))
-        await self._relay_storage(listen(LOOPBACK, STORAGE_PORT))
-        await self._relay_storage(listen(LOOPBACK, host_storage.TLS_PORT), box_plan.STORAGE_NAMES)
+        self._closing.append(await ssh.listen(server, await listen("0.0.0.0", SSH_PORT), self._host_key))
+        self._closing.append(await box_network.relay(await listen(*box_plan.api_inside(url)), url))
+        await self._relay_storage(await listen(LOOPBACK, STORAGE_PORT))
+        await self._relay_storage(await listen(LOOPBACK, host_storage.TLS_PORT), box_plan.STORAGE_NAMES)
         if self._settings.box_network != BOX_NETWORK_NONE:
-            way_out = box.listen_at_gate(box_plan.PROXY_PORT, LISTEN_BACKLOG)
+            way_out = await listen_at_gate(box_plan.PROXY_PORT)
             self._closing.append(await box_network.proxy(way_out, self._settings.box_network))
 
     async def _relay_storage(self, listener: socket.socket, names: Sequence[str] = ()) -> None:

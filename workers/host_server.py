@@ -34,7 +34,8 @@ from podyard.domain.host import HAS_HOST_ADDRESSES, LOOPBACK, TUNNEL, NodeFacts,
 from podyard.programs import environments
 from podyard.workers import box_plan, host_listeners, host_storage, scripts
 from podyard.workers.agent_token import AgentToken
-from podyard.workers.box import Box, Boxes, BoxSettings, leave_keys_behind, sweep
+from podyard.workers.box import Box, Boxes, BoxSettings, sweep
+from podyard.workers.box_keys import leave_keys_behind
 from podyard.workers.box_plan import Shown
 from podyard.workers.box_tunnel import CablePeer, Cables, SwitchPlan
 from podyard.workers.host import Host, HostSettings
@@ -85,7 +86,7 @@ class HostServer:
         self._listeners = host_listeners.HostListeners(self._connect)
         self._told_taken: dict[str, str] | None = None
         self._boxes = Boxes(settings.boxes, clock)
-        self._cables = Cables(agent_id, settings.bind_address, clock)
+        self._cables = Cables(agent_id, settings.boxes.folder, settings.bind_address, clock)
         self._first_box = asyncio.Lock()
         self._no_boxes: str | None = boxes.why_not(settings.box_mode) or None
         self._has_made_box = False

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from podyard.base.clock import RealClock
-from podyard.workers import box, process_group, scripts
+from podyard.workers import box, box_space, process_group, scripts
 from podyard.workers.process_group import Group
 
 logger = logging.getLogger(__name__)
@@ -128,6 +129,7 @@ class HostServerChild:
         ended = [box.end(path, self._clock) for path in folders]
         if folders and not (scripts.end_all([path.name for path in folders], folders, self._clock) and all(ended)):
             logger.error("processes of hosts do not end")
+        box_space.end(self._folder.parent)
 
     def _start(self, now: float) -> None:
         argv = (sys.executable, "-m", "podyard.workers.host_server", self._name, str(self._folder))
@@ -144,7 +146,16 @@ class HostServerChild:
         if folder.parent == self._folder and folder.is_dir():
             box.end(folder, self._clock)
             scripts.end_all([host_id], [folder], self._clock)
+            _open_folders(folder)
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _open_folders(top: Path) -> None:
+    """Lets us look into every folder: those of an overlay, and what users close, are closed to all but root."""
+    for folder, names, _ in os.walk(top):
+        for path in (Path(folder, name) for name in names):
+            if not path.is_symlink():
+                path.chmod(0o700)
 
 
 def _digest(text: str) -> str:

@@ -20,7 +20,7 @@ from typing import IO
 
 from podyard.base.clock import RealClock
 from podyard.base.errors import PodyardError
-from podyard.workers import box, box_plan, job_processes, process_group, scripts
+from podyard.workers import box, box_keys, box_plan, job_processes, process_group, scripts
 from podyard.workers.box import Box
 from podyard.workers.job_host import JobHost
 from podyard.workers.job_processes import PROGRAM_VARIABLE, JobProcesses
@@ -95,7 +95,7 @@ class ProgramHost:
     def clear(self) -> None:
         """Ends what earlier replicas have left. Raises OSError."""
         if self._box is not None:
-            box.leave_keys_behind()
+            box_keys.leave_keys_behind()
         (self._folder / job_processes.FOLDER).mkdir(mode=0o700, exist_ok=True)
         for left in job_processes.on_host(self._folder, self._cgroup):
             if not left.end(self._clock):
@@ -185,9 +185,9 @@ class ProgramHost:
             argv = ["/bin/sh", "-c", 'exec "$@"', "sh", *command]
             env = {"PATH": os.environ.get("PATH", os.defpath), "HOME": self.home}
         else:
-            assert self._cgroup is not None
-            cgroup = self._cgroup / self._replica
-            cgroup.mkdir(exist_ok=True)
+            if self._cgroup is not None:
+                cgroup = self._cgroup / self._replica
+                cgroup.mkdir(exist_ok=True)
             argv = self._box.enter(command, as_root=as_root, cgroup=cgroup)
             env = {"PATH": box_plan.PATH, "HOME": str(box_plan.HOME)}
         process = subprocess.Popen(

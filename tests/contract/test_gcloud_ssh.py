@@ -3,14 +3,11 @@ listen on port 22, and as an ordinary user after `podyard ssh setup`."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,8 +17,8 @@ import pytest
 from podyard.base import boxes
 from podyard.cli.ssh_setup import needs_setup
 from tests.gcloud import TPU_VM, Terminal, create_node
+from tests.ordinary_user import UserStack, make_user
 from tests.stack import PODYARD, Stack
-from tests.waiting import patient
 
 ZONE = "europe-west4-a"
 PATH = f"/podyard/v1/projects/demo/locations/{ZONE}/nodes"
@@ -87,58 +84,13 @@ def test_all_workers_are_reached_on_port_22(stack: Stack, tmp_path: Path) -> Non
 
 @pytest.fixture
 def user() -> Iterator[tuple[str, Path]]:
-    """An ordinary user of this machine with a separate home."""
-    if os.geteuid() != 0 or shutil.which("useradd") is None or shutil.which("runuser") is None:
-        pytest.skip("only root can make another user")
-    # Not in pytest's folder: that is closed to other users again whenever another run of pytest begins.
-    with tempfile.TemporaryDirectory(prefix="podyard-user-", ignore_cleanup_errors=True) as folder:
-        Path(folder).chmod(0o711)
-        name, home = f"podyard-{os.getpid()}", Path(folder) / "home"
-        subprocess.run(["useradd", "--create-home", "--home-dir", str(home), name], check=True)
-        try:
-            yield name, home
-        finally:
-            with contextlib.suppress(subprocess.CalledProcessError):
-                subprocess.run(["userdel", name], check=True, capture_output=True)
-
-
-class _OfUser(Stack):
-    """A stack that an ordinary user runs."""
-
-    def __init__(self, data: Path, name: str) -> None:
-        super().__init__(data)
-        self._name = name
-        self._python = next((path for path in _pythons() if self._runs(path)), "")
-        if not self._python:
-            pytest.skip("no Python that an ordinary user may run")
-
-    def _runs(self, python: str) -> bool:
-        return self.run(python, "-c", "import podyard.main, asyncssh, pydantic_core").returncode == 0
-
-    def run(self, *command: str, **env: str) -> subprocess.CompletedProcess[str]:
-        kept = {key: os.environ[key] for key in ("PATH", "LANG") if key in os.environ}
-        home = str(self.data.parent)
-        argv = ["runuser", "-u", self._name, "--", *command]
-        whole = {**kept, "HOME": home, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **env}
-        return subprocess.run(argv, env=whole, cwd=home, capture_output=True, text=True, timeout=patient(120))
-
-    def podyard(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return self.run(self._python, *PODYARD[1:], *arguments, "--data", str(self.data))
-
-    @property
-    def python(self) -> str:
-        return self._python
-
-
-def _pythons() -> Iterator[str]:
-    """This one, else one of the same version: root's own may lie where nobody else can look."""
-    name = f"python{sys.version_info[0]}.{sys.version_info[1]}"
-    yield from (sys.executable, f"/usr/bin/{name}", f"/usr/local/bin/{name}")
+    with make_user() as (name, home):
+        yield name, home
 
 
 def test_an_ordinary_user_reaches_all_workers_after_a_set_up(user: tuple[str, Path]) -> None:
     name, home = user
-    stack = _OfUser(home / "data", name)
+    stack = UserStack(home / "data", name)
     try:
         stack.up()
         create_node(stack, "m1", "v3-32", ZONE)
@@ -171,13 +123,13 @@ def test_an_ordinary_user_reaches_all_workers_after_a_set_up(user: tuple[str, Pa
     assert stack.violations() == []
 
 
-def test_an_ordinary_user_is_told_exactly_what_hosts_share(user: tuple[str, Path]) -> None:
+def test_without_boxes_an_ordinary_user_is_told_exactly_what_hosts_share(user: tuple[str, Path]) -> None:
     """One probe for each word of the sentence, and some for what even these hosts do not reach."""
     name, home = user
-    stack = _OfUser(home / "data", name)
+    stack = UserStack(home / "data", name, {"PODYARD_BOXES": "off"})
     try:
         started = stack.podyard("up", "--detach", *stack.up_options())
-        said = boxes.sentence("Podyard does not run as root")
+        said = boxes.sentence("PODYARD_BOXES is off")
         assert said in started.stdout + started.stderr
         stack.down()
         stack.up()
@@ -199,10 +151,8 @@ def test_an_ordinary_user_is_told_exactly_what_hosts_share(user: tuple[str, Path
             serve = f'setsid python3 -c "{serve}; time.sleep(60)" >port 2>&1 & until test -s port; do sleep 0.1; done'
 
             def run(worker: str, command: str) -> int:
-                where = ("--worker", worker, "--zone", ZONE)
-                return stack.run(
-                    stack.python, *PODYARD[1:], "tpu", "exec", "m1", "--data", str(stack.data), *where, "--", command
-                ).returncode
+                where = ("--data", str(stack.data), "--worker", worker, "--zone", ZONE)
+                return stack.command("tpu", "exec", "m1", *where, "--", command).returncode
 
             assert run("1", serve) == 0
             reached = [what for what, command in probes.items() if run("0", command) == 0]
@@ -214,7 +164,7 @@ def test_an_ordinary_user_is_told_exactly_what_hosts_share(user: tuple[str, Path
         stack.http.close()
 
 
-def _by_proxy_command(stack: _OfUser, shell: Shell, home: Path) -> None:
+def _by_proxy_command(stack: UserStack, shell: Shell, home: Path) -> None:
     """As on a system where hosts have no address of their own."""
     node: dict[str, Any] = stack.call("GET", f"/v2/projects/demo/locations/{ZONE}/nodes/m1")
     address = node["networkEndpoints"][1]["accessConfig"]["externalIp"]

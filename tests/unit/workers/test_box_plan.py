@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
+
+import pytest
 
 from podyard.base import boxes
 from podyard.domain.host import NodeFacts
@@ -24,9 +27,10 @@ def facts_of_four() -> NodeFacts:
     )  # fmt: skip
 
 
-def _mounts(shown: Shown = SHOWN, **folders: str | None) -> dict[str, box_plan.Mount]:
+def _mounts(shown: Shown = SHOWN, *, is_root: bool = True, **folders: str | None) -> dict[str, box_plan.Mount]:
     there = {"/usr": None, "/bin": "usr/bin", **folders}
-    return {item.target: item for item in box_plan.mounts(FOLDER, Path("/base/etc"), shown, there)}
+    found = box_plan.mounts(FOLDER, Path("/base/etc"), shown, there, is_root=is_root)
+    return {item.target: item for item in found}
 
 
 def test_a_box_sees_the_system_its_own_folders_and_what_it_is_shown() -> None:
@@ -58,6 +62,22 @@ def test_every_box_has_its_own_range_of_users() -> None:
     assert first["user"].splitlines()[0].split()[1] == str(int(first["root"].split()[1]) + box_plan.USER_ID)
     highest = box_plan.id_maps(2**23)
     assert int(highest["root"].split()[1]) + box_plan.IDS < 2**32 - 2
+
+
+def test_without_root_a_box_has_one_user_who_may_add_packages_and_programs() -> None:
+    found = {
+        is_root: box_plan.plan(
+            facts_of_four(), 1, FOLDER, Path("/base/etc"), SHOWN, {"/usr": None}, (), "http://h:1", is_root=is_root
+        )
+        for is_root in (True, False)
+    }
+    assert found[False].maps == {"own": "1000 0 1\n"} and set(found[True].maps) == {"root", "user"}
+    changed = {item.target: item.changed for item in found[False].mounts if item.changed}
+    assert set(changed) == {"/usr", "/srv/yard/venv"}
+    assert {"bin", "local/*", "lib/python3*/site-packages"} < set(changed["/usr"])
+    assert not any(item.changed for item in found[True].mounts)
+    sudo = {is_root: plan.files["/run/podyard/sudo"][1] for is_root, plan in found.items()}
+    assert "setpriv --reuid" in sudo[True] and "unshare --map-user" in sudo[False]
 
 
 def test_hosts_of_a_slice_share_a_network_and_no_other_slice_does() -> None:
@@ -107,11 +127,19 @@ def test_limits_of_both_versions_of_cgroups() -> None:
         assert each["pids"] == {"pids.max": box_plan.PROCESSES_MAX}
 
 
+@pytest.mark.parametrize(("user", "said"), [(0, boxes.BOXED), (1001, boxes.BOXED_WITHOUT_ROOT)])
+def test_a_box_without_root_says_what_it_does_not_keep_apart(
+    monkeypatch: pytest.MonkeyPatch, user: int, said: str
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    assert boxes.sentence("") == said
+    assert ("memory and CPU are shared" in said) == (user != 0)
+
+
 def test_where_hosts_share_the_machine_a_sentence_names_all_that_they_share() -> None:
     assert boxes.why_not("off") == "PODYARD_BOXES is off"
-    said = boxes.sentence("Podyard does not run as root")
+    said = boxes.sentence("ip is missing")
     assert said == (
-        "Hosts are not isolated (Podyard does not run as root): they share files, processes, ports, the network, "
+        "Hosts are not isolated (ip is missing): they share files, processes, ports, the network, "
         "memory and CPU with this machine and each other."
     )
-    assert boxes.sentence("").startswith("Each host runs in a box")
