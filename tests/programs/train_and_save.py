@@ -5,6 +5,7 @@ import sys
 import jax
 import jax.numpy as jnp
 import orbax.checkpoint as ocp
+from orbax.checkpoint.experimental import v1
 
 folder, width = sys.argv[1], int(sys.argv[2])
 manager = ocp.CheckpointManager(folder, options=ocp.CheckpointManagerOptions(save_interval_steps=2))
@@ -17,4 +18,7 @@ manager.wait_until_finished()
 with ocp.StandardCheckpointer() as checkpointer:
     checkpointer.save(f"{folder}/last", state)
     checkpointer.save(f"{folder}/small", {"step": jnp.ones(3)})
+v1.save_pytree(f"{folder}/tree", state)
+v1.save_pytree_async(f"{folder}/later", state).result()
+v1.save_pytree(f"{folder}/small_tree", {"step": jnp.ones(3)})
 print(f"saved {manager.all_steps()}")

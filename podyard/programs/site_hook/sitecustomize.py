@@ -22,6 +22,7 @@ _SHIMS = {
     "jax._src.export._export": "jax_export",
     "jax.experimental.pallas": "jax_pallas",
     "orbax.checkpoint": "orbax_program",
+    "orbax.checkpoint.experimental.v1": "orbax_program",
 }
 _HERE = __file__.rpartition("/")[0]
 

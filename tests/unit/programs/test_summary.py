@@ -26,10 +26,10 @@ def _price(run: Path) -> int:
     return estimator.price_new(run, run / "verdicts", KIND, None, "podyard")
 
 
-def _record(run: Path, worker: int, runs: int, text: bytes = MATRIX, name: str = "jit_step") -> None:
+def _record(run: Path, worker: int, runs: int, text: bytes = MATRIX, name: str = "jit_step", devices: int = 8) -> None:
     recorder = Recorder(run, worker)
     recorder._path = run / "processes" / f"{worker}-{name}-{runs}.json"  # as of several processes
-    module = recorder.add(text, name, 8)
+    module = recorder.add(text, name, devices)
     for _ in range(runs):
         module.count()
     recorder.write()
@@ -48,6 +48,15 @@ def test_runs_of_a_slice_are_those_of_one_host_and_processes_of_a_host_add_up(tm
     assert summary.step is module
     assert module.estimate.flops == 2 * 2048**3
     assert module.estimate.mfu == module.estimate.flops / module.estimate.seconds / 61.5e12
+
+
+def test_a_module_on_several_slices_is_in_doubt(tmp_path: Path) -> None:
+    _record(tmp_path, 0, 3)
+    _price(tmp_path)
+    assert read_summary(tmp_path, tmp_path / "verdicts", KIND).doubts == ()
+    _record(tmp_path, 1, 3, MATRIX.replace(b"step", b"both"), "jit_both", devices=16)
+    doubts = read_summary(tmp_path, tmp_path / "verdicts", KIND).doubts
+    assert doubts == ("the traffic between 2 slices is not modelled",)
 
 
 def test_the_step_is_what_works_most_of_what_runs_again(tmp_path: Path) -> None:

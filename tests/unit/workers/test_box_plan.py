@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from podyard.base import boxes
+from podyard.base.clock import OsClock
 from podyard.domain.host import NodeFacts
-from podyard.workers import box_plan
+from podyard.workers import box, box_plan
 from podyard.workers.box_plan import Shown
 
 SHOWN = Shown("/srv/yard/venv", ("/opt/python", "/srv/yard/podyard"), ("/srv/yard/venv/data",))
@@ -125,6 +126,21 @@ def test_limits_of_both_versions_of_cgroups() -> None:
         together, each = box_plan.limits(16 << 30, version=version)
         assert each["memory"][memory] == 8 << 30 < together["memory"][memory] == 12 << 30
         assert each["pids"] == {"pids.max": box_plan.PROCESSES_MAX}
+
+
+def test_version_2_of_cgroups_has_one_group_for_all_boxes_and_one_for_each(tmp_path: Path) -> None:
+    """What is written where. The controllers have to be on in the groups above before they limit one below."""
+    made = box.Boxes(box.BoxSettings(tmp_path / "agent", "http://h:1"), OsClock())
+    made._cgroups = {"all": tmp_path}
+    made._limit("host")
+    files = {str(path.relative_to(tmp_path)): path.read_text() for path in tmp_path.rglob("*") if path.is_file()}
+    yard = next(path.name for path in tmp_path.glob("podyard-*"))
+    assert files.keys() == {
+        "cgroup.subtree_control", f"{yard}/cgroup.subtree_control", f"{yard}/cpu.weight", f"{yard}/memory.max",
+        f"{yard}/host/memory.max", f"{yard}/host/pids.max",
+    }  # fmt: skip
+    assert files["cgroup.subtree_control"] == files[f"{yard}/cgroup.subtree_control"] == "+cpu +memory +pids"
+    assert int(files[f"{yard}/host/memory.max"]) < int(files[f"{yard}/memory.max"])
 
 
 @pytest.mark.parametrize(("user", "said"), [(0, boxes.BOXED), (1001, boxes.BOXED_WITHOUT_ROOT)])
