@@ -24,7 +24,7 @@ from pathlib import Path
 
 from podyard.base.clock import RealClock
 from podyard.domain.host import NodeFacts
-from podyard.workers import box_init, box_plan, box_space, box_switch, process_group
+from podyard.workers import box_init, box_keys, box_plan, box_space, box_switch, process_group
 from podyard.workers.box_plan import USER_ID, Shown
 from podyard.workers.box_space import Space, run, tool
 from podyard.workers.process_group import Group, ProcessRecord
@@ -167,6 +167,15 @@ class Boxes:
 
     def make(self, host_id: str, generation: int, facts: NodeFacts, index: int, shown: Shown) -> Box:
         """The box of a host in this life: the one that still runs, or a new one. Raises OSError that says why not."""
+        box = self._make(host_id, generation, facts, index, shown)
+        try:
+            box_keys.refuse_calls()  # only now: where boxes fail, hosts go on without them, and have sudo
+        except OSError:
+            box.end(self._clock)
+            raise
+        return box
+
+    def _make(self, host_id: str, generation: int, facts: NodeFacts, index: int, shown: Shown) -> Box:
         folder = self._settings.folder / "hosts" / host_id
         (folder / "box").mkdir(exist_ok=True, mode=0o700)
         network = self.switch_name(facts)

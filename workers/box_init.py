@@ -165,10 +165,11 @@ def _build(plan: "dict[str, Any]", spaces: dict[str, int]) -> None:
             mount("podyard", target, "tmpfs", _NODEV | _RDONLY, "mode=755,size=0k")
         else:
             owners, layer = item["owners"], f"{layers}/{item['layer']}"
+            is_new = not Path(layer, "upper").exists()
             for part in ("upper", "work"):
                 Path(layer, part).mkdir(parents=True, exist_ok=True)
             for path in (path for pattern in item["changed"] for path in sorted(Path(item["source"]).glob(pattern))):
-                if path.is_dir() and not path.is_symlink():
+                if is_new and path.is_dir() and not path.is_symlink():
                     _make_folder(f"{layer}/upper", str(path.relative_to(item["source"])))
             Path(f"{stage}/lower{number}").mkdir()
             bind(item["source"], f"{stage}/lower{number}", spaces.get(owners, -1))

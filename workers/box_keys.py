@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import struct
 
@@ -16,21 +17,25 @@ _OTHER_ABI = 0x40000000  # the same calls of x32 programs begin here
 
 
 def leave_keys_behind() -> None:
-    """For this process and all that it starts. A new session keyring, since the login's may hold keys; and without
-    root, where boxes are the same user to the kernel, no calls that deal with keys. Raises OSError."""
+    """A new session keyring for this thread and all that it starts: the login's may hold keys."""
     calls = _CALLS.get(os.uname().machine)
-    if calls is None:
-        return
-    first, seccomp, machine = calls
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.syscall(ctypes.c_long(first + 2), ctypes.c_int(_JOIN_SESSION_KEYRING), None)
+    if calls is not None:
+        ctypes.CDLL(None).syscall(ctypes.c_long(calls[0] + 2), ctypes.c_int(_JOIN_SESSION_KEYRING), None)
+
+
+@functools.cache
+def refuse_calls() -> None:
+    """Without root boxes are the same user to the kernel: then this process, and all that it starts, can make no calls
+    that deal with keys from now on. Raises OSError."""
     if os.geteuid() == 0:
         return
+    first, seccomp, machine = _CALLS[os.uname().machine]
+    libc = ctypes.CDLL(None, use_errno=True)
     text = _filter(first, machine)
     program = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(text) // 8, ctypes.addressof(text)))
     failed = libc.prctl(_NO_NEW_PRIVILEGES, *map(ctypes.c_ulong, (1, 0, 0, 0)))
     if failed or libc.syscall(ctypes.c_long(seccomp), _SET_FILTER, _ALL_THREADS, program) != 0:
-        raise OSError(ctypes.get_errno(), "the user's keys cannot be kept from boxes: set PODYARD_BOXES to off")
+        raise OSError(ctypes.get_errno(), "the user's keys cannot be kept from boxes")
 
 
 def _filter(first: int, machine: int) -> ctypes.Array[ctypes.c_char]:

@@ -96,6 +96,7 @@ class ProgramHost:
         """Ends what earlier replicas have left. Raises OSError."""
         if self._box is not None:
             box_keys.leave_keys_behind()
+            box_keys.refuse_calls()
         (self._folder / job_processes.FOLDER).mkdir(mode=0o700, exist_ok=True)
         for left in job_processes.on_host(self._folder, self._cgroup):
             if not left.end(self._clock):
