@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NotRequired
 
 from fastapi import APIRouter, Request
@@ -18,6 +18,7 @@ from podyard.domain.fleet import region_of
 from podyard.domain.job import JOB
 from podyard.domain.node import UsageClass
 from podyard.domain.state_change import StateChange
+from podyard.domain.usage import LabelPeriod
 from podyard.pricing.current_card import default_rate_card
 
 router = APIRouter(prefix="/podyard/v1/projects/{project}", route_class=deps.Route)
@@ -79,10 +80,31 @@ class NodeUsageAnswer(TypedDict):
     lastSecond: NotRequired[Timestamp]
 
 
+class StorageUsageAnswer(TypedDict):
+    """A disk or bucket (`kind`), where the rate card charges them. `type`: of the disk, or the bucket's storage class;
+    `gibSeconds`: up to the last whole day of what is less than a GiB of a bucket."""
+
+    resource: str
+    key: str
+    kind: str
+    location: str
+    type: str
+    gibSeconds: int
+    estimated: bool
+    labels: list[LabelsAnswer]
+    createdBy: NotRequired[str]
+    amount: str
+    sku: NotRequired[str]
+    heldBecause: NotRequired[str]
+
+
 class Usage(TypedDict):
+    """`seconds`: of nodes; `amount`: of all."""
+
     asOf: Timestamp
     currency: str
     nodes: list[NodeUsageAnswer]
+    storage: list[StorageUsageAnswer]
     seconds: int
     amount: str
 
@@ -132,6 +154,7 @@ def usage(request: Request, project: str) -> Usage:
         "asOf": found.as_of.rfc3339(),
         "currency": "USD",
         "nodes": [to_api_usage(node) for node in found.nodes],
+        "storage": [_storage_usage(one) for one in found.storage],
         "seconds": found.seconds,
         "amount": found.amount.text(AMOUNT_DECIMALS),
     }
@@ -204,6 +227,34 @@ def _event(change: StateChange, told: tuple[Mapping[str, str], str] | None) -> U
     return answer
 
 
+def _storage_usage(one: usages.StorageUsage) -> StorageUsageAnswer:
+    answer: StorageUsageAnswer = {
+        "resource": one.name,
+        "key": one.resource_key,
+        "kind": str(one.kind),
+        "location": one.place,
+        "type": one.type,
+        "gibSeconds": one.gib_seconds,
+        "estimated": one.estimated,
+        "labels": _label_periods(one.labels),
+        "amount": one.amount.text(AMOUNT_DECIMALS),
+    }
+    if one.created_by:
+        answer["createdBy"] = one.created_by
+    if one.sku_id is not None:
+        answer["sku"] = one.sku_id
+    if one.held_because is not None:
+        answer["heldBecause"] = one.held_because
+    return answer
+
+
+def _label_periods(labels: Sequence[LabelPeriod]) -> list[LabelsAnswer]:
+    return [
+        {"startTime": PlatformTime(period.from_second * NANOS_PER_SECOND).rfc3339(), "labels": dict(period.labels)}
+        for period in labels
+    ]
+
+
 def to_api_usage(node: usages.NodeUsage) -> NodeUsageAnswer:
     answer: NodeUsageAnswer = {
         "node": node.name,
@@ -214,10 +265,7 @@ def to_api_usage(node: usages.NodeUsage) -> NodeUsageAnswer:
         "seconds": node.seconds,
         "waivedSeconds": node.waived_seconds,
         "estimated": node.estimated,
-        "labels": [
-            {"startTime": PlatformTime(period.from_second * NANOS_PER_SECOND).rfc3339(), "labels": dict(period.labels)}
-            for period in node.labels
-        ],
+        "labels": _label_periods(node.labels),
         "amount": node.amount.text(AMOUNT_DECIMALS),
     }
     if node.waived_because:

@@ -15,15 +15,16 @@ from podyard.base.errors import PodyardError, invalid
 from podyard.base.intervals import Interval, union_of_seconds
 from podyard.base.money import Amount
 from podyard.domain import months
-from podyard.domain.fleet import region_of
 from podyard.domain.invoice import Adjustment, BillingPolicy, Commitment, Credit, Invoice, JobSpan
 from podyard.domain.node import UsageClass
-from podyard.domain.usage import BilledNode, Suspense, UsageEvent, UsageRecord, node_key_of
+from podyard.domain.usage import BilledResource, ResourceKind, Suspense, UsageEvent, UsageRecord, node_key_of
 from podyard.hardware.accelerator_types import parse
 from podyard.pricing import attribution, budgets, commitments, invoicing
 from podyard.pricing.amounts import cost_by_sku, total
 from podyard.pricing.attribution import Share
 from podyard.pricing.meter import (
+    DAY_SECONDS,
+    SIZED,
     VM_MINIMUM_SECONDS,
     Admitted,
     Metered,
@@ -35,9 +36,6 @@ from podyard.pricing.meter import (
 )
 from podyard.pricing.rating import Rated, hold, rate
 from podyard.pricing.sku import RateCard, Sku
-
-NODE_KIND = "node"
-HOST_KIND = "host"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -186,7 +184,7 @@ def _use(events: Iterable[UsageEvent], resources: Mapping[str, Resource], as_of:
                 resource_id = resource.resource_id
                 if resource_id in by_resource:
                     raise invalid(f"events of {resource_id} do not come together", "events")
-                use = _price(resource, meter_resource(resource_id, history, resource.policy, as_of), as_of)
+                use = _meter(resource, history, as_of)
                 metered, found = use.metered, use.rated
                 used.seconds[resource_id] = metered.seconds
                 used.waived[resource_id] = metered.waived_seconds
@@ -210,7 +208,7 @@ class Use:
 
 def use_of(resource: Resource, history: Sequence[UsageEvent], as_of: PlatformTime) -> Use:
     """`history`: the events of the resource in order of `seq`, each once."""
-    return _price(resource, meter_resource(resource.resource_id, clamp(history), resource.policy, as_of), as_of)
+    return _meter(resource, clamp(history), as_of)
 
 
 def use_until(resource: Resource, before: Use, now: PlatformTime) -> Use:
@@ -219,7 +217,17 @@ def use_until(resource: Resource, before: Use, now: PlatformTime) -> Use:
     assert metered.open_since is not None
     touched = Interval(metered.open_since, now).touched_seconds()
     ranges = tuple(union_of_seconds((*metered.ranges, touched)))
-    return _price(resource, dataclasses.replace(metered, ranges=ranges), now)
+    sizes = None if metered.sizes is None else metered.sizes.until(now)
+    return _price(resource, dataclasses.replace(metered, ranges=ranges, sizes=sizes), now)
+
+
+def _meter(resource: Resource, history: Sequence[UsageEvent], as_of: PlatformTime) -> Use:
+    """`history`: with clamped times."""
+    since = resource.since
+    if since is not None and resource.policy.sized:
+        # It is as if it had come to be then: the odd bytes of a day are those from then on.
+        history = [dataclasses.replace(event, at=max(event.at, since)) for event in history]
+    return _price(resource, meter_resource(resource.resource_id, history, resource.policy, as_of), as_of)
 
 
 def _price(resource: Resource, metered: Metered, as_of: PlatformTime) -> Use:
@@ -233,24 +241,30 @@ def _price(resource: Resource, metered: Metered, as_of: PlatformTime) -> Use:
     return Use(metered, rate(metered, resource.sku, resource.quantity))
 
 
+def is_rest_of_day(resource: Resource, record: UsageRecord) -> bool:
+    """Whether the record is of the second in which a day's odd bytes are charged."""
+    return resource.policy.sized and record.start_second % DAY_SECONDS == DAY_SECONDS - 1
+
+
 def node_resource(key: str, sku: Sku | None, quantity: int, usage: UsageClass, held_because: str = "") -> Resource:
     """A node of a usage class. `sku` None: it has no price, as `held_because` says."""
-    return Resource(key, NODE_KIND, sku, quantity, node_policy(usage), held_because)
+    return Resource(key, ResourceKind.NODE, sku, quantity, node_policy(usage), held_because)
 
 
-def with_hosts(card: RateCard, nodes: Iterable[BilledNode]) -> dict[str, BilledNode]:
-    """What is billed of these nodes, by key: each node, and its host VMs where the card charges them apart."""
-    found: dict[str, BilledNode] = {}
-    for node in nodes:
-        found[node.key] = node
-        if node.bills_hosts and card.hosts_from is not None:
-            hosts = node.hosts()
+def charged(card: RateCard, resources: Iterable[BilledResource]) -> dict[str, BilledResource]:
+    """What is billed of these, by key: nodes, and their host VMs, disks and buckets where the card charges them."""
+    found: dict[str, BilledResource] = {}
+    for one in resources:
+        if one.kind is ResourceKind.NODE or card.charged_from(one.kind) is not None:
+            found[one.key] = one
+        if one.bills_hosts and card.hosts_from is not None:
+            hosts = one.hosts()
             found[hosts.key] = hosts
     return found
 
 
-def resources_of(card: RateCard, billed: Mapping[str, BilledNode]) -> dict[str, Resource]:
-    return {key: resource_of(card, node) for key, node in billed.items()}
+def resources_of(card: RateCard, billed: Mapping[str, BilledResource]) -> dict[str, Resource]:
+    return {key: resource_of(card, one) for key, one in billed.items()}
 
 
 def extend_to_hosts(resources: Mapping[str, Resource], spans: Iterable[JobSpan]) -> list[JobSpan]:
@@ -265,27 +279,31 @@ def extend_to_hosts(resources: Mapping[str, Resource], spans: Iterable[JobSpan])
     return found
 
 
-def resource_of(card: RateCard, node: BilledNode) -> Resource:
-    """What the node is sold as, or its host VMs. Without a price the seconds are held, with the reason."""
-    if node.is_host:
-        return _host_resource(card, node)
+def resource_of(card: RateCard, billed: BilledResource) -> Resource:
+    """What it is sold as. Without a price the seconds are held, with the reason."""
+    sku, quantity, why = None, 1, ""
     try:
-        sku, quantity = card.sku_for(node.accelerator_type, region_of(node.zone), node.usage_class)
-    except PodyardError as error:
-        return node_resource(node.key, None, 1, node.usage_class, error.message)
-    return node_resource(node.key, sku, quantity, node.usage_class)
-
-
-def _host_resource(card: RateCard, node: BilledNode) -> Resource:
-    """A VM for each host of a node: billed in the same states, with a minimum for each run (R2)."""
-    sku, why = None, ""
-    try:
-        sku = card.host_sku(region_of(node.zone), node.usage_class)
+        if billed.kind is ResourceKind.NODE:
+            sku, quantity = card.sku_for(billed.type, billed.region, billed.usage_class)
+        else:
+            sku = _sku_of(card, billed)
     except PodyardError as error:
         why = error.message
+    if billed.kind is ResourceKind.NODE:
+        return node_resource(billed.key, sku, quantity, billed.usage_class, why)
+    since = card.charged_from(billed.kind)
+    if billed.kind.is_sized:
+        return Resource(billed.key, billed.kind, sku, 1, SIZED, why, since=since)
+    # A VM for each host of a node: billed in the same states, with a minimum for each run (R2).
     policy = MeterPolicy(minimum_run_seconds=VM_MINIMUM_SECONDS)
-    hosts = parse(node.accelerator_type).host_count
-    return Resource(node.key, HOST_KIND, sku, hosts, policy, why, node_key_of(node.key), card.hosts_from)
+    hosts = parse(billed.type).host_count
+    return Resource(billed.key, billed.kind, sku, hosts, policy, why, node_key_of(billed.key), since)
+
+
+def _sku_of(card: RateCard, billed: BilledResource) -> Sku:
+    if billed.kind is ResourceKind.HOST:
+        return card.host_sku(billed.region, billed.usage_class)
+    return card.size_sku(billed.kind, billed.type, billed.region)
 
 
 def _admit(events: Iterable[UsageEvent], grouped: bool) -> Iterator[Admitted]:

@@ -33,6 +33,7 @@ from podyard.pricing.sku import (
     HOST_SERIES,
     HOST_VCPUS,
     HOST_VM,
+    OBJECT,
     RateCard,
     Sku,
     commitment_usage,
@@ -49,11 +50,13 @@ USAGES = (
     *(commitment_usage(years) for years in COMMITMENT_YEARS),
 )
 
-_CARD_KEYS = ("currency", "sources", "hosts_from", "skus")
+_SWITCHES = {"hosts_from": HOST, "disks_from": DISK, "objects_from": OBJECT}  # when these begin to be charged
+_CARD_KEYS = ("currency", "sources", *_SWITCHES, "skus")
 _MACHINE_CARD_KEYS = ("currency", "sources", "cpu_hour", "gib_hour")
 _SKU_KEYS = ("type", "generation", "region", "usage", "unit", "prices")
 _PRICE_KEYS = ("from", "until", "usd", "source", "verified")
 _REGION = re.compile(r"[a-z]+-[a-z]+\d+")
+_LOCATION = re.compile(r"[a-z]+-[a-z]+\d+|us|eu|asia|[a-z]+\d+")  # of buckets: multi-regions and pairs of regions, too
 _USD = re.compile(r"\d{1,9}(\.\d{1,9})?")  # so that its nanos are a 64-bit integer
 _GENERATIONS = tuple(name for name, generation in GENERATIONS.items() if generation.node_type)
 
@@ -107,11 +110,25 @@ def load_rate_card(text: str) -> RateCard:
             raise failed_precondition(f"rate card, {sku.sku_id}: {sold[key]} has the prices of {' '.join(key)} already")
         sold[key] = sku.sku_id
         skus[sku.sku_id] = sku
-    if "hosts_from" not in data:
-        return RateCard(CURRENCY, skus)
-    moment = _moment("rate card", "hosts_from", data["hosts_from"])
-    hosts_from = make_version("hosts_from", moment, "0", "").effective_from
-    return RateCard(CURRENCY, skus | {sku.sku_id: sku for sku in _host_vms(skus, hosts_from)}, hosts_from)
+    begins: dict[str, PlatformTime] = {}
+    for switch in (switch for switch in _SWITCHES if switch in data):
+        start = make_version(switch, _moment("rate card", switch, data[switch]), "0", "").effective_from
+        changed = _host_vms(skus, start) if switch == "hosts_from" else _from_then_on(skus, _SWITCHES[switch], start)
+        skus |= {sku.sku_id: sku for sku in changed}
+        begins[switch] = start
+    return RateCard(CURRENCY, skus, *map(begins.get, _SWITCHES))
+
+
+def _from_then_on(skus: Mapping[str, Sku], generation: str, start: PlatformTime) -> Iterator[Sku]:
+    """The SKUs of disks or objects as they are charged: from `start` on."""
+    for sku in skus.values():
+        if sku.generation != generation:
+            continue
+        later = [version for version in sku.versions if version.effective_from > start]
+        if (then := sku.version_at(start)) is not None:
+            name = f"{sku.sku_id}@{start.rfc3339()}"
+            later.insert(0, dataclasses.replace(then, version_id=name, effective_from=start))
+        yield dataclasses.replace(sku, versions=tuple(later))
 
 
 def _host_vms(skus: Mapping[str, Sku], start: PlatformTime) -> Iterator[Sku]:
@@ -190,16 +207,19 @@ def changes_of_the_past(old: RateCard, new: RateCard, now: PlatformTime) -> Iter
     """
     for _, sku in sorted(old.skus.items()):
         past = [version for version in sku.versions if version.effective_from <= now]
-        if not past:
+        if not past or not old.charges(sku):
             continue
         other = new.skus.get(sku.sku_id)
-        if other is None or _kind(other) != _kind(sku):
-            what = "is gone" if other is None else "is of something else now"
+        is_gone = other is None or not new.charges(other)
+        if other is None or is_gone or _kind(other) != _kind(sku):
+            what = "is gone" if is_gone else "is of something else now"
             yield _change(past[0], f"the SKU of {price_words(past[0], sku)} {what}, and usage has been priced by it")
             continue
         yield from _changed_versions(sku, past, other, now)
     yield from _takeovers(old, new, now)
     yield from _hosts_charged_late(old, new, now)
+    for key in ("disks_from", "objects_from"):
+        yield from _charged_late(old, new, now, key)
 
 
 def price_text(nanos: int, unit: str) -> str:
@@ -256,13 +276,29 @@ def _hosts_charged_late(old: RateCard, new: RateCard, now: PlatformTime) -> Iter
             yield _change(sku.versions[0], f"this price of {price_words(sku.versions[0], sku)} is new, and {why}")
 
 
+def _charged_late(old: RateCard, new: RateCard, now: PlatformTime, key: str) -> Iterator[tuple[str, str]]:
+    """Disks and objects are free until something prices them: that must not begin earlier in the past than it did."""
+    before, first = _first_price(old, _SWITCHES[key]), _first_price(new, _SWITCHES[key])
+    if first is None or (before is not None and before[0].effective_from <= first[0].effective_from):
+        return
+    if first[0].effective_from <= now:
+        why = f"{key} begins in the past, where they have been free: it must be after {now.rfc3339()}"
+        yield _change(first[0], f"this price of {price_words(*first)} is new, and {why}")
+
+
+def _first_price(card: RateCard, generation: str) -> tuple[PriceVersion, Sku] | None:
+    """The first one by which anything of a generation is charged."""
+    found = [(sku.versions[0], sku) for sku in card.skus.values() if sku.generation == generation and card.charges(sku)]
+    return min(found, key=lambda one: (one[0].effective_from, one[0].version_id), default=None)
+
+
 def _kind(sku: Sku) -> tuple[object, ...]:
     return (sku.generation, sku.accelerator_type, sku.region, sku.usage, sku.unit)
 
 
 def _item_of(sku: Sku) -> str:
-    """What a SKU is of: a type, one unit of a generation, a disk type, or a part of a host."""
-    if sku.generation in (DISK, HOST):
+    """What a SKU is of: a type, one unit of a generation, a disk type, a storage class, or a part of a host."""
+    if sku.generation in (DISK, OBJECT, HOST):
         return sku.sku_id.partition("/")[0]
     return sku.accelerator_type or sku.generation
 
@@ -273,9 +309,10 @@ def _sku(sku_id: object, value: object, sources: Mapping[str, str]) -> Sku:
         raise failed_precondition(f"{place}: a SKU is a text with a mapping of {', '.join(_SKU_KEYS)}")
     _check_keys(place, value, _SKU_KEYS, _SKU_KEYS[1:])
     unit = _one_of(place, "unit", value["unit"], tuple(str(unit) for unit in PriceUnit))
-    generation = _one_of(place, "generation", value["generation"], (*_GENERATIONS, DISK, HOST))
+    generation = _one_of(place, "generation", value["generation"], (*_GENERATIONS, DISK, OBJECT, HOST))
     region, kind = value["region"], value.get("type")
-    if not isinstance(region, str) or not _REGION.fullmatch(region):
+    pattern = _LOCATION if generation == OBJECT else _REGION
+    if not isinstance(region, str) or not pattern.fullmatch(region):
         raise failed_precondition(f"{place}: region {region!r} is not the name of a region such as us-central1")
     usage = _one_of(place, "usage", value["usage"], USAGES)
     found = make_sku(
@@ -293,15 +330,15 @@ def _sku(sku_id: object, value: object, sources: Mapping[str, str]) -> Sku:
 
 def _check_unit(place: str, sku: Sku) -> None:
     """Raises FAILED_PRECONDITION unless unit, type and id are what the generation is sold by."""
-    if sku.generation in (DISK, HOST):
+    if sku.generation in (DISK, OBJECT, HOST):
         name = sku.sku_id.removesuffix(f"/{sku.region}/{sku.usage}")
-        if sku.generation == DISK:
-            wanted = {name: PriceUnit.GIB_MONTH} if re.fullmatch(rf"{DISK}-[a-z-]+", name) else {}
+        if sku.generation != HOST:
+            wanted = {name: PriceUnit.GIB_MONTH} if re.fullmatch(rf"{sku.generation}-[a-z_-]+", name) else {}
         else:
             wanted = {f"{HOST}-{HOST_SERIES}-{part}": unit for part, unit in HOST_PARTS.items()}
             wanted[HOST_VM] = PriceUnit.VM_HOUR
         if sku.accelerator_type is not None or wanted.get(name) is not sku.unit:
-            names = ", ".join(wanted) or f"{DISK}-TYPE"
+            names = ", ".join(wanted) or f"{sku.generation}-TYPE"
             units = ", ".join(wanted.values()) or str(PriceUnit.GIB_MONTH)
             raise failed_precondition(f"{place}: a {sku.generation} has an id NAME/REGION/USAGE of {names}, in {units}")
         return

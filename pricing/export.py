@@ -21,10 +21,17 @@ from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, PodyardError
 from podyard.base.money import NANOS_PER_UNIT, PARTS_PER_NANO, Amount, round_half_up
 from podyard.domain import months
-from podyard.domain.fleet import region_of
 from podyard.domain.invoice import Adjustment, Commitment, line_id
 from podyard.domain.node import UsageClass
-from podyard.domain.usage import BilledNode, PriceUnit, PriceVersion, UsageRecord, label_periods, labels_at
+from podyard.domain.usage import (
+    BilledResource,
+    PriceUnit,
+    PriceVersion,
+    ResourceKind,
+    UsageRecord,
+    label_periods,
+    labels_at,
+)
 from podyard.pricing.amounts import parts_per_second
 from podyard.pricing.attribution import IDLE, Owned
 from podyard.pricing.commitments import OWN, is_payment
@@ -57,9 +64,9 @@ class Listed:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ResourceFacts:
-    """What an export says of a resource: its node with the labels that it had, and the SKU that sells it."""
+    """What an export says of a resource: what it was with the labels that it had, and the SKU that sells it."""
 
-    node: BilledNode
+    node: BilledResource
     number: int
     reservation: str | None
     listed: Listed
@@ -74,11 +81,15 @@ class ResourceFacts:
 
     @property
     def region(self) -> str:
-        return region_of(self.node.zone)
+        return self.node.region
 
     @property
-    def accelerator_type(self) -> str:
-        return self.node.accelerator_type
+    def availability_zone(self) -> str | None:
+        return None if self.node.kind is ResourceKind.BUCKET else self.node.zone
+
+    @property
+    def type(self) -> str:
+        return self.node.type
 
     @property
     def usage(self) -> UsageClass:

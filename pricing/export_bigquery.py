@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Any
 
 from podyard.base.money import Amount, round_half_up
-from podyard.domain.usage import PriceUnit
+from podyard.domain.usage import GIB, PriceUnit, ResourceKind
 from podyard.pricing.export import DECIMALS, ExportRow, ExportSource, ResourceFacts, RowKind, in_currency, project_of
 from podyard.pricing.export_table import Exported, Number, json_lines, moment, number
 
@@ -58,12 +58,18 @@ def entry(source: ExportSource, row: ExportRow) -> Fields:
     return found
 
 
+_HOSTS = {ResourceKind.DISK: "compute", ResourceKind.BUCKET: "storage"}
+
+
 def _rate(exchange: Fraction) -> Number:
     return number(round_half_up(exchange.numerator * 10**DECIMALS, exchange.denominator))
 
 
 def _of_resource(row: ExportRow, resource: ResourceFacts) -> Fields:
-    system = {"podyard.accelerator_type": resource.accelerator_type, "podyard.usage": str(resource.usage)}
+    kind = resource.node.kind
+    host = f"{_HOSTS.get(kind, 'tpu')}.googleapis.com"
+    system = {"podyard.type" if kind.is_sized else "podyard.accelerator_type": resource.type}
+    system["podyard.usage"] = str(resource.usage)
     if resource.node.created_by:
         system["podyard.created_by"] = resource.node.created_by
     if row.job:
@@ -71,7 +77,10 @@ def _of_resource(row: ExportRow, resource: ResourceFacts) -> Fields:
     return {
         "labels": _pairs(row.labels),
         "system_labels": _pairs(system),
-        "resource": {"name": resource.name, "global_name": f"//tpu.googleapis.com/{resource.name}"},
+        "resource": {
+            "name": resource.name,
+            "global_name": f"//{host}/{resource.name}",
+        },
     }
 
 
@@ -92,7 +101,7 @@ def _sku(row: ExportRow) -> Fields:
 
 def _location(source: ExportSource, row: ExportRow) -> Fields:
     if row.resource is not None:
-        region, zone = row.resource.region, row.resource.zone
+        region, zone = row.resource.region, row.resource.availability_zone
     elif row.commitment:
         region, zone = source.commitments[row.commitment].region, None
     else:
@@ -103,12 +112,14 @@ def _location(source: ExportSource, row: ExportRow) -> Fields:
 def _usage(row: ExportRow) -> Fields:
     if row.unit is None:
         return {"amount": None, "unit": None, "amount_in_pricing_units": None, "pricing_unit": None}
-    monthly = row.unit is PriceUnit.GIB_MONTH
+    amount, unit, pricing_unit = row.unit_seconds, "seconds", "hour"
+    if row.unit is PriceUnit.GIB_MONTH:
+        amount, unit, pricing_unit = row.unit_seconds * GIB, "byte-seconds", "gibibyte month"
     return {
-        "amount": row.unit_seconds,
-        "unit": "seconds",
+        "amount": amount,
+        "unit": unit,
         "amount_in_pricing_units": number(row.unit.quantity(row.unit_seconds, DECIMALS)),
-        "pricing_unit": "month" if monthly else "hour",
+        "pricing_unit": pricing_unit,
     }
 
 

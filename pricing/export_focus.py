@@ -14,7 +14,7 @@ from fractions import Fraction
 
 from podyard.base.money import NANOS_PER_UNIT, Amount, minor_text, round_half_up
 from podyard.domain.node import UsageClass
-from podyard.domain.usage import PriceUnit
+from podyard.domain.usage import PriceUnit, ResourceKind
 from podyard.pricing.commitments import is_payment
 from podyard.pricing.export import (
     DECIMALS,
@@ -60,6 +60,14 @@ _UNITS: Mapping[PriceUnit, str] = {
     PriceUnit.VCPU_HOUR: "vCPU-Hours",
     PriceUnit.GIB_HOUR: "GiB-Hours",
     PriceUnit.GIB_MONTH: "GiB-Months",
+}
+_METERS = {PriceUnit.VM_HOUR: "VM time", PriceUnit.GIB_MONTH: "Storage volume"}
+# What a resource is, with FOCUS's category and subcategory of its service.
+_KINDS: Mapping[ResourceKind, tuple[str, str, str]] = {
+    ResourceKind.NODE: ("TPU node", "Compute", "Other (Compute)"),
+    ResourceKind.HOST: ("Host VM", "Compute", "Other (Compute)"),
+    ResourceKind.DISK: ("Disk", "Storage", "Block Storage"),
+    ResourceKind.BUCKET: ("Bucket", "Storage", "Object Storage"),
 }
 Fields = dict[str, Cell]
 
@@ -172,7 +180,7 @@ def _money(said: Statement, row: ExportRow, charge: _Charge) -> Fields:
         "ListCost": cost,
         "ContractedCost": cost,
         "SkuId": row.sku_id,
-        "SkuMeter": "VM time" if row.unit is PriceUnit.VM_HOUR else "TPU time",
+        "SkuMeter": _METERS.get(row.unit, "TPU time"),
         "SkuPriceId": row.price.version_id,
         "SkuPriceDetails": json.dumps({"x_Unit": str(row.unit), "x_Verified": row.price.verified}),
     }
@@ -209,15 +217,16 @@ def _usage_row(row: ExportRow, charge: _Charge, category: str) -> Fields:
 
 def _where(row: ExportRow, resource: ResourceFacts) -> Fields:
     """What a line says of its resource."""
+    resource_type, category, subcategory = _KINDS[resource.node.kind]
     found: Fields = {
-        "AvailabilityZone": resource.zone,
-        "ServiceCategory": "Compute",
-        "ServiceSubcategory": "Other (Compute)",
+        "AvailabilityZone": resource.availability_zone,
+        "ServiceCategory": category,
+        "ServiceSubcategory": subcategory,
         "RegionId": resource.region,
         "RegionName": resource.region,
         "ResourceId": resource.name,
         "ResourceName": resource.name.rpartition("/")[2],
-        "ResourceType": "Host VM" if row.unit is PriceUnit.VM_HOUR else "TPU node",
+        "ResourceType": resource_type,
         "ServiceName": resource.listed.service,
         "Tags": _tags(row),
     }

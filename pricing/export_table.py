@@ -128,7 +128,7 @@ def _of_resource(row: ExportRow) -> dict[str, Cell]:
         "resource_key": row.resource.node.key,
         "location": row.resource.zone,
         "region": row.resource.region,
-        "accelerator_type": row.resource.accelerator_type,
+        "accelerator_type": row.resource.type,
         "usage": str(row.resource.usage),
         "labels": labels_text(row.labels),
         "created_by": row.resource.node.created_by,

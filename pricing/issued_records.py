@@ -16,7 +16,7 @@ from typing import Any
 
 from podyard.base.clock import PlatformTime
 from podyard.domain.node import UsageClass
-from podyard.domain.usage import BilledNode, LabelPeriod, PriceUnit, PriceVersion, UsageRecord
+from podyard.domain.usage import BilledResource, LabelPeriod, PriceUnit, PriceVersion, ResourceKind, UsageRecord
 from podyard.pricing.export import Listed, ResourceFacts
 
 CHUNK_BYTES = 1 << 20  # of compressed text in one row: any database takes that
@@ -100,8 +100,8 @@ class _RecordWriter:
         node, listed = facts.node, facts.listed
         line = [
             "resource",
-            *(resource_id, node.key, node.name, node.zone, node.accelerator_type, node.usage_class, node.created_by),
-            *(node.bills_hosts, node.is_host),
+            *(resource_id, node.key, node.name, node.zone, node.type, node.usage_class, node.created_by),
+            *(node.bills_hosts, node.kind),
             [[second, self._labels(labels)] for second, labels in node.labels],
             *(facts.number, facts.reservation),
             self._number(listed, ["listed", listed.service_id, listed.service, listed.sku_id, listed.description]),
@@ -193,18 +193,24 @@ class _RecordReader:
         key: str,
         name: str,
         zone: str,
-        accelerator_type: str,
+        of_type: str,
         usage_class: str,
         created_by: str,
         bills_hosts: bool,
-        is_host: bool,
+        kind: str | bool,  # of records of before there were disks and buckets: whether it is a host
         periods: Sequence[tuple[int, int]],
         number: int,
         reservation: str | None,
         listed: int,
     ) -> None:
         labels = tuple(LabelPeriod(second, self._shared[place]) for second, place in periods)
-        node = BilledNode(
-            key, name, zone, accelerator_type, UsageClass(usage_class), created_by, labels, bills_hosts, is_host
+        node = BilledResource(
+            key, name, zone, of_type, UsageClass(usage_class), created_by, labels, bills_hosts, _kind(kind)
         )
         self.resources[resource_id] = ResourceFacts(node, number, reservation, self._shared[listed])
+
+
+def _kind(told: str | bool) -> ResourceKind:
+    if isinstance(told, bool):
+        return ResourceKind.HOST if told else ResourceKind.NODE
+    return ResourceKind(told)

@@ -7,36 +7,78 @@ R3  A first READY period that ends in PREEMPTED before `preempt_free_seconds` is
 R4  Order is by `seq`; a time before its predecessor's is clamped to it; a repeated state changes nothing; the same id
     with the same body is a duplicate, with another body it is quarantined and the first one wins.
 R10 A resource still in use is billed up to `as_of`, and what that gives is marked as estimated.
+
+What is billed by its size (disks, buckets) has whole GiB in each second: those of the largest size that it had in it.
+What is left over is added up, byte by second, for each UTC day, and charged in the day's last second in which the
+resource was there, rounded up to a whole GiB-second. Nothing of it depends on when it is computed: what a day leaves
+over is charged once the day, or the resource, is over.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.intervals import Interval, union_of_seconds
 from podyard.domain.node import BILLABLE_NODE_STATES, INTERRUPTIBLE, UsageClass
-from podyard.domain.usage import UsageEvent
+from podyard.domain.usage import EXISTS, GIB, UsageEvent
 
 VM_MINIMUM_SECONDS = 60  # of each run of a VM (R2)
+DAY_SECONDS = 86_400
 PREEMPT_FREE_SECONDS = 60  # cloud.google.com/tpu/docs/preemptible; counted from READY (the reference's reading)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MeterPolicy:
-    """`preempt_free_seconds` 0: never free (on demand, reserved). `minimum_run_seconds` 0: no minimum."""
+    """`preempt_free_seconds` 0: never free (on demand, reserved). `minimum_run_seconds` 0: no minimum. `sized`: the
+    bytes of the events are billed."""
 
     billable_states: frozenset[str] = BILLABLE_NODE_STATES
     preempt_free_seconds: int = 0
     minimum_run_seconds: int = 0
+    sized: bool = False
+
+
+SIZED = MeterPolicy(billable_states=frozenset({EXISTS}), sized=True)
 
 
 def node_policy(usage_class: UsageClass) -> MeterPolicy:
     """The policy of a TPU node of this usage class."""
     can_be_preempted = usage_class in INTERRUPTIBLE
     return MeterPolicy(preempt_free_seconds=PREEMPT_FREE_SECONDS if can_be_preempted else 0)
+
+
+Part = tuple[range, int]  # POSIX seconds, and how many units the resource has in each of them
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sizes:
+    """GiB by the second. `settled`: before the last size; `last`: of the last one, up to `as_of`. `open`: that size, if
+    the resource is still there: from which second on, its bytes, and the byte-seconds that its day has left over
+    before."""
+
+    settled: tuple[Part, ...]
+    last: tuple[Part, ...] = ()
+    open: tuple[int, int, int] | None = None
+
+    def until(self, as_of: PlatformTime) -> Sizes:
+        """The same if the last size stayed until then."""
+        if self.open is None:
+            return self
+        start, size, rest = self.open
+        last = [(range(start, -(-as_of.nanos // NANOS_PER_SECOND)), size)]
+        parts, _ = _in_gib(last, rest, as_of.nanos // NANOS_PER_SECOND)
+        return dataclasses.replace(self, last=tuple(parts))
+
+    def within(self, spans: Sequence[range]) -> Sizes:
+        def cut(parts: Sequence[Part]) -> tuple[Part, ...]:
+            both = ((range(max(a.start, b.start), min(a.stop, b.stop)), units) for a, units in parts for b in spans)
+            return tuple((part, units) for part, units in both if part)
+
+        return dataclasses.replace(self, settled=cut(self.settled), last=cut(self.last))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,7 +88,8 @@ class Metered:
     `ranges` are disjoint, ascending ranges of billed POSIX seconds. `padding` are seconds that a minimum adds, priced
     as if they followed the run. `waived_seconds` were used and are free (R3): they are touched by a
     period of `waived_nanos`. `open_since`: the resource is billable
-    since then and still was at `as_of`, so everything of that period is an estimate.
+    since then and still was at `as_of`, so everything of that period is an estimate. `sizes`: of what is billed by its
+    size.
     """
 
     resource_id: str
@@ -55,10 +98,20 @@ class Metered:
     waived_seconds: int = 0
     waived_nanos: int = 0
     open_since: PlatformTime | None = None
+    sizes: Sizes | None = None
 
     @property
     def seconds(self) -> int:
         return sum(map(len, self.ranges)) + sum(map(len, self.padding))
+
+    def parts(self, quantity: int) -> Iterator[Part]:
+        """What is charged; `quantity`: the units of what has no size."""
+        if self.sizes is not None:
+            yield from self.sizes.settled
+            yield from self.sizes.last
+            return
+        for seconds in (*self.ranges, *self.padding):
+            yield seconds, quantity
 
     def after(self, start: PlatformTime) -> Metered:
         """The same without the seconds before `start`, a whole second."""
@@ -67,7 +120,8 @@ class Metered:
         def cut(parts: Sequence[range]) -> tuple[range, ...]:
             return tuple(range(max(part.start, first), part.stop) for part in parts if part.stop > first)
 
-        return dataclasses.replace(self, ranges=cut(self.ranges), padding=cut(self.padding))
+        sizes = None if self.sizes is None else self.sizes.within([range(first, sys.maxsize)])
+        return dataclasses.replace(self, ranges=cut(self.ranges), padding=cut(self.padding), sizes=sizes)
 
     def within(self, spans: Sequence[range], as_of: PlatformTime) -> Metered:
         """The same as of the same moment, without the seconds that are not in these spans, which ascend."""
@@ -82,6 +136,7 @@ class Metered:
             ranges=cut(self.ranges),
             padding=cut(self.padding),
             open_since=None if is_over else self.open_since,
+            sizes=None if self.sizes is None else self.sizes.within(spans),
         )
 
     @property
@@ -154,6 +209,7 @@ def meter_resource(resource_id: str, events: Sequence[UsageEvent], policy: Meter
         waived_seconds=waived,
         waived_nanos=nanos,
         open_since=last.interval.start if last is not None and last.ended_by is None else None,
+        sizes=_sizes(events, policy, as_of) if policy.sized else None,
     )
 
 
@@ -193,3 +249,65 @@ def _padding(periods: Sequence[_Period], policy: MeterPolicy) -> list[range]:
             padding.append(range(touched.stop, touched.stop + missing))
         before = touched
     return padding
+
+
+def _sizes(events: Sequence[UsageEvent], policy: MeterPolicy, as_of: PlatformTime) -> Sizes:
+    """GiB by the second: those of the largest size that the resource had in it, and what each UTC day has left over."""
+    known = [event for event in events if event.at.nanos <= as_of.nanos]
+    runs: list[Part] = []
+    for event, after in itertools.pairwise(known):
+        seconds = Interval(event.at, after.at).touched_seconds()
+        if event.state in policy.billable_states and seconds:
+            start = _begin_run(runs, seconds.start, event.bytes)
+            _add_part(runs, range(start, seconds.stop), event.bytes)
+    last = known[-1] if known else None
+    if last is None or last.state not in policy.billable_states:
+        parts, _ = _in_gib(runs, 0, sys.maxsize)
+        return Sizes(tuple(parts))
+    start = _begin_run(runs, last.at.nanos // NANOS_PER_SECOND, last.bytes)
+    settled, rest = _in_gib(runs, 0, start)
+    return Sizes(tuple(settled), open=(start, last.bytes, rest)).until(as_of)
+
+
+def _begin_run(runs: list[Part], start: int, size: int) -> int:
+    """The first second of a size. It may touch the last second of the one before: the larger one has that."""
+    if not runs or runs[-1][0].stop <= start:
+        return start
+    before, other = runs[-1]
+    if other > size:
+        return before.stop
+    runs[-1] = range(before.start, start), other
+    if not runs[-1][0]:
+        runs.pop()
+    return start
+
+
+def _in_gib(runs: Sequence[Part], rest: int, until: int) -> tuple[list[Part], int]:
+    """Runs of bytes as parts of whole GiB; `rest`: byte-seconds that the first run's day has left over before. A day
+    that is not over at second `until`, or is in use by the next run, keeps its rest, which is returned."""
+    parts: list[Part] = []
+    for place, (seconds, size) in enumerate(runs):
+        whole, odd = divmod(size, GIB)
+        at = seconds.start
+        while at < seconds.stop:
+            day_ends = at - at % DAY_SECONDS + DAY_SECONDS
+            stop = min(seconds.stop, day_ends) if odd or rest else seconds.stop
+            rest += odd * (stop - at)
+            later = place + 1 < len(runs) and runs[place + 1][0].start < day_ends
+            is_last = until >= day_ends and (stop >= day_ends or not later)
+            charged = -(-rest // GIB) if is_last else 0
+            if whole:
+                _add_part(parts, range(at, stop - bool(charged)), whole)
+            if charged:
+                _add_part(parts, range(stop - 1, stop), whole + charged)
+            rest = 0 if is_last else rest
+            at = stop
+    return parts, rest
+
+
+def _add_part(parts: list[Part], seconds: range, units: int) -> None:
+    if not seconds:
+        return
+    if parts and parts[-1] == (range(parts[-1][0].start, seconds.start), units):
+        seconds = range(parts.pop()[0].start, seconds.stop)
+    parts.append((seconds, units))

@@ -25,7 +25,8 @@ class Rated:
 
 
 def rate(metered: Metered, sku: Sku, quantity: int) -> Rated:
-    """The seconds of one resource at the prices in force while they were used."""
+    """The seconds of one resource at the prices in force while they were used. `quantity`: how many units it is, unless
+    it is billed by its size."""
     records: list[UsageRecord] = []
     suspense: list[Suspense] = []
     open_second = None if metered.open_since is None else metered.open_since.nanos // NANOS_PER_SECOND
@@ -34,7 +35,7 @@ def rate(metered: Metered, sku: Sku, quantity: int) -> Rated:
     if open_second is not None:
         # What was used before the open period is certain, also where the two touch: so records never mix the two.
         cuts = sorted({*cuts, open_second})
-    for seconds in (*metered.ranges, *metered.padding):
+    for seconds, units in metered.parts(quantity):
         for part in _split(seconds, cuts):
             place = bisect.bisect_right(cuts, part.start)
             if place not in versions:
@@ -51,7 +52,7 @@ def rate(metered: Metered, sku: Sku, quantity: int) -> Rated:
                     unit=sku.unit,
                     start_second=part.start,
                     seconds=part.stop - part.start,
-                    quantity=quantity,
+                    quantity=units,
                     price=version,
                     estimated=open_second is not None and part.start >= open_second,
                 )
@@ -61,7 +62,7 @@ def rate(metered: Metered, sku: Sku, quantity: int) -> Rated:
 
 def hold(metered: Metered, reason: str) -> Rated:
     """All seconds of a resource that nothing prices, in suspense."""
-    held = (Suspense(metered.resource_id, r.start, len(r), reason) for r in (*metered.ranges, *metered.padding))
+    held = (Suspense(metered.resource_id, r.start, len(r), reason) for r, _ in metered.parts(1))
     return Rated((), tuple(held))
 
 

@@ -15,10 +15,13 @@ from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.errors import Code, PodyardError, failed_precondition
 from podyard.base.money import nanos_from_decimal_text
 from podyard.domain.node import UsageClass
-from podyard.domain.usage import PriceUnit, PriceVersion
+from podyard.domain.usage import PriceUnit, PriceVersion, ResourceKind
 from podyard.hardware.accelerator_types import parse
 
 DISK = "disk"  # what stands in the place of a generation: SKUs `disk-TYPE/REGION/USAGE`
+OBJECT = "object"  # SKUs `object-CLASS/LOCATION/USAGE`
+# Names of before locations told regions and multi-regions apart (cloud.google.com/storage/docs/storage-classes).
+STORAGE_CLASSES = {"multi_regional": "standard", "regional": "standard"}
 HOST = "host"  # SKUs `host-SERIES-PART/REGION/USAGE`, one for the vCPUs and one for the memory of a host
 HOST_SERIES = "n1"  # the machines of hosts (PyPI apache-libcloud 3.9.1 has their prices apart from TPUs)
 HOST_PARTS: Mapping[str, PriceUnit] = {"vcpu": PriceUnit.VCPU_HOUR, "ram": PriceUnit.GIB_HOUR}
@@ -67,12 +70,27 @@ class Price:
 class RateCard:
     """All SKUs of one currency. Look-ups answer the type's own row first, then the price per chip.
 
-    `hosts_from`: from then on the host VMs of TPU Nodes are charged, by SKUs that begin then; None: never.
+    `hosts_from`: from then on the host VMs of TPU Nodes are charged, by SKUs that begin then; None: never. So
+    `disks_from` of disks and `objects_from` of what buckets hold.
     """
 
     currency: str
     skus: Mapping[str, Sku]
     hosts_from: PlatformTime | None = None
+    disks_from: PlatformTime | None = None
+    objects_from: PlatformTime | None = None
+
+    def charged_from(self, kind: ResourceKind) -> PlatformTime | None:
+        """Since when what is no node is charged."""
+        return {
+            ResourceKind.HOST: self.hosts_from,
+            ResourceKind.DISK: self.disks_from,
+            ResourceKind.BUCKET: self.objects_from,
+        }[kind]
+
+    def charges(self, sku: Sku) -> bool:
+        """Whether anything is charged by the SKU: those of disks and objects may be listed only."""
+        return sku.generation not in _SWITCHED or self.charged_from(_SWITCHED[sku.generation]) is not None
 
     def sku_for(self, accelerator_type: str, region: str, usage: UsageClass | str) -> tuple[Sku, int]:
         """The SKU of a node and how many of its units the node is; raises NOT_FOUND when nothing prices it.
@@ -103,6 +121,18 @@ class RateCard:
         found = self.skus.get(f"{HOST_VM}/{region}/{sold_as}")
         if found is None:
             raise PodyardError(Code.NOT_FOUND, f"no {sold_as} price of a host VM in {region}: {HOST_VM} has none there")
+        return found
+
+    def size_sku(self, kind: ResourceKind, of_type: str, region: str) -> Sku:
+        """The SKU of a disk or bucket; raises NOT_FOUND when nothing prices it."""
+        word = DISK if kind is ResourceKind.DISK else OBJECT
+        name = of_type.lower()
+        item = f"{word}-{STORAGE_CLASSES.get(name, name)}"
+        found = self.skus.get(f"{item}/{region}/{UsageClass.ON_DEMAND}")
+        if found is None:
+            regions = sorted(sku.region for sku in self.skus.values() if sku.sku_id.startswith(f"{item}/"))
+            where = f"it is priced in {', '.join(regions)}" if regions else "it is priced nowhere"
+            raise PodyardError(Code.NOT_FOUND, f"no price of {item} in {region}: {where}")
         return found
 
     def commitment_of(self, sku: Sku, years: int) -> Sku | None:
@@ -136,6 +166,7 @@ class RateCard:
 
 
 _COMMITMENT = "commitment-"
+_SWITCHED = {DISK: ResourceKind.DISK, OBJECT: ResourceKind.BUCKET}
 
 
 def _row_usage(usage: UsageClass | str) -> str:

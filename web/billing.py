@@ -13,6 +13,7 @@ from podyard.control.billing import dashboard
 from podyard.control.billing.dashboard import MonthToDate, NodeMonth
 from podyard.control.billing.snapshots import Snapshot
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.usage import BilledResource, ResourceKind
 from podyard.web import (
     billing_ahead,
     billing_explorer,
@@ -58,7 +59,7 @@ def show(request: Request, project: str) -> Response:
         **frame(project, ""),
         found=found,
         clock=clock,
-        ready=sum(1 for node in month.nodes if node.rate),
+        ready=sum(1 for node in month.nodes if node.rate and not node.facts.kind.is_sized),
         any_use=bool(found.facts),
         **_figures(found, month),
         nodes=[_node(node, project) for node in shown],
@@ -98,7 +99,8 @@ def _figures(found: Snapshot, month: MonthToDate) -> dict[str, Any]:
 def _node(node: NodeMonth, project: str) -> dict[str, Any]:
     return {
         "id": name_of(node.facts, project),
-        "url": project_url(node.facts.project, "nodes", node.facts.zone, node.facts.node_id) if node.rate else "",
+        "url": _page_of(node.facts) if node.rate else "",
+        "kind": node.facts.kind,
         "facts": node.facts,
         "amount": money_text(node.amount),
         "exact": formats.exact_usd(node.amount),
@@ -106,6 +108,12 @@ def _node(node: NodeMonth, project: str) -> dict[str, Any]:
         "hourly": hourly(node.rate) if node.rate else "",
         "per_second": per_second(node.rate),
     }
+
+
+def _page_of(facts: BilledResource) -> str:
+    if facts.kind is ResourceKind.BUCKET:
+        return project_url(facts.project, "settings", "storage")
+    return "" if facts.kind is ResourceKind.DISK else project_url(facts.project, "nodes", facts.zone, facts.short_name)
 
 
 def _held_nodes(found: Snapshot) -> list[dict[str, Any]]:

@@ -23,7 +23,7 @@ from podyard.control.billing.snapshots import Snapshot, snapshot
 from podyard.control.billing.spending import BudgetState
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain import months
-from podyard.domain.usage import BilledNode
+from podyard.domain.usage import BilledResource
 from podyard.http import context
 from podyard.http.several_units import read_snapshot
 from podyard.pricing.current_card import default_rate_card
@@ -98,9 +98,9 @@ def short(value: float) -> str:
     return f"{'-' if value < 0 else ''}${formats.number(abs(value) / size)}{unit}"
 
 
-def name_of(node: BilledNode, project: str) -> str:
-    """The node's id; of a node of another project, with that."""
-    return node.node_id if node.project == project else f"{node.project}/{node.node_id}"
+def name_of(node: BilledResource, project: str) -> str:
+    """The node's id, or the name of a disk or bucket; of another project, with that."""
+    return node.short_name if node.project == project else f"{node.project}/{node.short_name}"
 
 
 def hourly(parts_per_second: int) -> str:

@@ -145,7 +145,7 @@ def idle(request: Request, project: str) -> Response:
 
 def _hint(row: Efficiency, now: int, found: Snapshot) -> dict[str, Any]:
     """What to do about it: a node of several hosts cannot be stopped, as on Cloud TPU."""
-    verb = "stop" if parse(row.facts.accelerator_type).host_count == 1 else "delete"
+    verb = "stop" if parse(row.facts.type).host_count == 1 else "delete"
     of_project = "" if row.facts.project == found.project else f" --project={row.facts.project}"
     return {
         "name": _node(row, found),
@@ -157,7 +157,7 @@ def _hint(row: Efficiency, now: int, found: Snapshot) -> dict[str, Any]:
 
 
 def _node(row: Efficiency, found: Snapshot) -> str:
-    return explorer.name_in(found, row.facts.project, explorer.node_label(row.facts))
+    return explorer.name_in(found, row.facts.project, explorer.label_of(row.facts))
 
 
 def _share(row: Efficiency) -> float:
@@ -270,7 +270,7 @@ def what_if(request: Request, project: str) -> Response:
         months=months_of(found),
         fields=fields,
         error=error,
-        types=sorted({facts.accelerator_type for facts in found.facts.values()}),
+        types=sorted({facts.type for facts in found.facts.values() if not facts.kind.is_sized}),
         regions=sorted({sku.region for sku in card.skus.values()}),
         usages=[str(usage) for usage in UsageClass if usage is not UsageClass.RESERVED],
         years=COMMITMENT_YEARS,

@@ -5,13 +5,16 @@ room asks of one that it may not import goes through the room's `ports`, which a
 a room has them.
 """
 
+from podyard.control.billing import accounts, spending
 from podyard.control.billing import ports as billing_ports
-from podyard.control.billing import spending
 from podyard.control.compute import ports as compute_ports
 from podyard.control.compute.retire import retire
 from podyard.control.jobs import gangs, preemption
+from podyard.control.storage import ports as storage_ports
 
 compute_ports.spending = spending
 compute_ports.end_gangs = gangs.end_on_node
 billing_ports.give_notice = preemption.give_notice
 billing_ports.retire = retire
+storage_ports.open_account = accounts.open_for
+storage_ports.on_relabel = spending.on_relabel

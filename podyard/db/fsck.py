@@ -35,6 +35,7 @@ from podyard.db.replicas import to_replica
 from podyard.db.request_ids import Request
 from podyard.db.timers import Timer
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.db.usage_events import AS_EVENT
 from podyard.domain.attempt import Attempt
 from podyard.domain.host_record import HostRecord
 from podyard.domain.job import ACTIVE_JOB_STATES, Job
@@ -56,6 +57,7 @@ class Records:
     last_seq: int
     changes: Sequence[StateChange]  # of the resources that changed, from their beginning, in order
     usage: Sequence[UsageEvent]
+    sized: Mapping[str, str]  # the projects of the disks and buckets that events are of, by key
     nodes: Mapping[str, NodeRecord]
     slices: Sequence[PlacedSlice]
     hosts: Sequence[HostRecord]
@@ -94,6 +96,7 @@ def load(uow: UnitOfWork, after_seq: int = 0) -> Records:
         last_seq=state_changes.last_seq(uow),
         changes=[StateChange(**row) for row in read("changes")],
         usage=[UsageEvent(*row.values()) for row in read("usage")],
+        sized={row["resource_key"]: row["project"] for row in read("sized")},
         nodes={row["node_key"]: node_rows.to_record(row) for row in read("nodes")},
         slices=slices.list_all(uow),
         hosts=hosts.list_all(uow),
@@ -129,9 +132,10 @@ def _queries(everything: bool) -> Mapping[str, Select[Any]]:
         some = table.c.job_key.in_(bindparam("jobs", expanding=True))
         return (select(table) if everything else select(table).where(some)).order_by(*order)
 
-    # As the fields of UsageEvent.
-    events = select(usage.event_id, usage.resource_key, usage.resource_seq, usage.state, usage.at)
+    events = select(*AS_EVENT)
+    sized = select(usage.resource_key, usage.project).where(usage.kind.is_not(None)).distinct()
     return {
+        "sized": sized,
         "changes": with_changes(select(changes), changes.c.resource_key).order_by(
             changes.c.resource_key, changes.c.seq
         ),

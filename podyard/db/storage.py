@@ -1,17 +1,21 @@
-"""Buckets, objects and uploads in parts, as records."""
+"""Buckets, objects and uploads in parts, as records; and the usage events of buckets, in the units that change them."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import bindparam, delete, func, select, update
 
 from podyard.base.clock import RealTime
+from podyard.base.ids import row_id
+from podyard.db import usage_events
 from podyard.db.records import changed_columns, columns
 from podyard.db.tables_storage import buckets, objects, uploads
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.stored import Bucket, ObjectFields, Preconditions, StoredObject, Upload
+from podyard.domain.usage import ResourceKind, SizedResource
 
 _BUCKET = select(buckets).where(buckets.c.name == bindparam("name"))
 _BUCKET_LOCKED = _BUCKET.with_for_update()
@@ -28,7 +32,11 @@ _REMOVE_OBJECT = delete(objects).where(objects.c.bucket == bindparam("of"), obje
 _COUNT = (
     update(buckets)
     .where(buckets.c.name == bindparam("of"))
-    .values(objects=buckets.c.objects + bindparam("more"), bytes=buckets.c.bytes + bindparam("more_bytes"))
+    .values(
+        objects=buckets.c.objects + bindparam("more"),
+        bytes=buckets.c.bytes + bindparam("more_bytes"),
+        usage_version=buckets.c.usage_version + bindparam("events"),
+    )
 )
 _UPLOAD = select(uploads).where(uploads.c.upload_id == bindparam("id"))
 _UPLOAD_LOCKED = _UPLOAD.with_for_update()
@@ -45,22 +53,71 @@ def find_bucket(uow: UnitOfWork, name: str) -> Bucket | None:
     return None if row is None else Bucket(**row)
 
 
+def all_buckets(uow: UnitOfWork) -> list[tuple[Bucket, int, int]]:
+    """Of the whole yard, each with the number and the bytes of the objects that it has."""
+    held = (
+        select(objects.c.bucket, func.count().label("number"), func.sum(objects.c.size).label("size"))
+        .group_by(objects.c.bucket)
+        .subquery()
+    )
+    found = {row["bucket"]: (int(row["number"]), int(row["size"])) for row in uow.all(select(held))}
+    rows = [Bucket(**row) for row in uow.all(select(buckets).order_by(buckets.c.name))]
+    return [(bucket, *found.get(bucket.name, (0, 0))) for bucket in rows]
+
+
 def list_buckets(uow: UnitOfWork, project: str) -> list[Bucket]:
     """By name."""
     return [Bucket(**row) for row in uow.all(_BUCKETS_OF, {"project": project})]
 
 
-def insert_bucket(uow: UnitOfWork, bucket: Bucket) -> None:
-    uow.insert(buckets, columns(bucket))
+def insert_bucket(uow: UnitOfWork, bucket: Bucket) -> Bucket:
+    made = _with_usage_key(uow, bucket)
+    uow.insert(buckets, columns(made))
+    _meter(uow, made)
+    return made
 
 
-def update_bucket(uow: UnitOfWork, before: Bucket, after: Bucket) -> None:
+def update_bucket(uow: UnitOfWork, before: Bucket, after: Bucket) -> Bucket:
+    """What is billed is of one storage class: a bucket that gets another one is billed as another resource."""
+    if after.storage_class != before.storage_class:
+        _meter(uow, _next(before), exists=False)
+        after = _with_usage_key(uow, after)
+        _meter(uow, after)
+    elif after.labels != before.labels:
+        after = _next(after)
+        _meter(uow, after, says_labels=True)
     uow.update(buckets, {"name": before.name}, changed_columns(before, after))
+    return after
 
 
-def remove_bucket(uow: UnitOfWork, name: str) -> None:
-    uow.execute(delete(uploads).where(uploads.c.bucket == name))
-    uow.execute(delete(buckets).where(buckets.c.name == name))
+def remove_bucket(uow: UnitOfWork, bucket: Bucket) -> None:
+    _meter(uow, _next(bucket), exists=False)
+    uow.execute(delete(uploads).where(uploads.c.bucket == bucket.name))
+    uow.execute(delete(buckets).where(buckets.c.name == bucket.name))
+
+
+def _with_usage_key(uow: UnitOfWork, bucket: Bucket) -> Bucket:
+    key = row_id(uow.streams.stream("buckets"), "bucket")
+    return dataclasses.replace(bucket, usage_key=key, usage_version=1)
+
+
+def _next(bucket: Bucket) -> Bucket:
+    return dataclasses.replace(bucket, usage_version=bucket.usage_version + 1)
+
+
+def _meter(uow: UnitOfWork, bucket: Bucket, *, exists: bool = True, says_labels: bool = False) -> None:
+    of = SizedResource(
+        kind=ResourceKind.BUCKET,
+        key=bucket.usage_key,
+        version=bucket.usage_version,
+        name=f"projects/{bucket.project}/buckets/{bucket.name}",
+        place=bucket.location.lower(),
+        type=bucket.storage_class,
+        bytes=bucket.bytes,
+        labels=bucket.labels,
+        created_by=bucket.created_by,
+    )
+    usage_events.add_of_size(uow, of, uow.now, exists=exists, says_labels=says_labels)
 
 
 def find_object(uow: UnitOfWork, bucket: str, name: str) -> StoredObject | None:
@@ -90,8 +147,11 @@ def remove_object(uow: UnitOfWork, stored: StoredObject) -> None:
 
 
 def _count(uow: UnitOfWork, bucket: str, more: int, more_bytes: int) -> None:
+    events = int(more_bytes != 0)
     if more or more_bytes:
-        uow.execute(_COUNT, {"of": bucket, "more": more, "more_bytes": more_bytes})
+        uow.execute(_COUNT, {"of": bucket, "more": more, "more_bytes": more_bytes, "events": events})
+    if events:
+        _meter(uow, Bucket(**uow.all(_BUCKET, {"name": bucket})[0]))
 
 
 def find_upload(uow: UnitOfWork, upload_id: str) -> Upload | None:

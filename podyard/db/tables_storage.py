@@ -23,6 +23,9 @@ buckets = Table(
     Column("bytes", BigInteger, nullable=False),
     Column("created", PlatformTimeColumn, nullable=False),
     Column("updated", PlatformTimeColumn, nullable=False),
+    Column("created_by", String(256), nullable=False, server_default=""),
+    Column("usage_key", String(64), nullable=False),  # what is billed: another one for each storage class
+    Column("usage_version", BigInteger, nullable=False),  # its usage events
     Index("ix_buckets_project", "project", "name"),
 )
 

@@ -9,14 +9,16 @@ import operator
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import BigInteger, Select, Text, bindparam, cast, func, select, text, type_coerce, union
+from sqlalchemy import BigInteger, Select, Text, bindparam, cast, func, literal, select, text, type_coerce, union
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
+from podyard.base.ids import row_id
 from podyard.db.tables_billing import usage_events
 from podyard.db.tables_compute import nodes
+from podyard.db.tables_storage import buckets
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.node import BILLABLE_NODE_STATES, UsageClass
-from podyard.domain.usage import BilledNode, LabelPeriod, UsageEvent
+from podyard.domain.usage import DELETED, EXISTS, BilledResource, LabelPeriod, ResourceKind, SizedResource, UsageEvent
 
 EVENTS_AT_ONCE = 10_000  # of a long history, in memory
 KEYS_AT_ONCE = 500  # resources in one query: below every database's limit of parameters
@@ -36,17 +38,19 @@ _FACTS = (
         cast(_E.labels, Text),
         _E.created_by,
         _E.bills_hosts,
+        _E.kind,
     )
     .where(_OF_PROJECT, _E.labels.is_not(None))
     .order_by(_E.resource_key, _E.resource_seq)
 )
+AS_EVENT = (_E.event_id, _E.resource_key, _E.resource_seq, _E.state, _E.at, func.coalesce(_E.bytes, 0))  # its fields
 _EVENTS = (
-    select(_E.event_id, _E.resource_key, _E.resource_seq, _E.state, _E.at)
+    select(*AS_EVENT)
     .where(_OF_PROJECT)
     .order_by(_E.resource_key, _E.resource_seq)
     .execution_options(yield_per=EVENTS_AT_ONCE)
 )
-_HISTORIES = _EVENTS.with_only_columns(_E.resource_key, _E.resource_seq, _E.state, _E.at)
+_HISTORIES = _EVENTS.with_only_columns(*AS_EVENT[1:])
 _TOLD = select(_E.event_id, _E.labels, _E.created_by).where(
     _E.event_id.in_(bindparam("events", expanding=True)), _E.labels.is_not(None)
 )
@@ -79,6 +83,13 @@ _USED_SINCE = union(
         nodes.c.state.in_(sorted(BILLABLE_NODE_STATES)),
         nodes.c.usage_class.in_(bindparam("classes", expanding=True)),
     ),
+    *(
+        select(key).where(
+            key.table.c.project == bindparam("project"),
+            literal(UsageClass.ON_DEMAND.value).in_(bindparam("classes", expanding=True)),
+        )
+        for key in (buckets.c.usage_key,)
+    ),
 )
 _PREEMPTIONS = (
     select(_E.at, _E.zone, _E.resource_name)
@@ -88,7 +99,7 @@ _PREEMPTIONS = (
 )
 
 
-def facts(uow: UnitOfWork, project: str, keys: Sequence[str] | None = None) -> dict[str, BilledNode]:
+def facts(uow: UnitOfWork, project: str, keys: Sequence[str] | None = None) -> dict[str, BilledResource]:
     """Every node of the project that there has been, by key; or those of these `keys` that have events."""
     return {node.key: node for node in _facts(uow, project, keys)}
 
@@ -112,7 +123,7 @@ def first_events(uow: UnitOfWork, project: str, keys: Sequence[str], most: int) 
 
 def histories(
     uow: UnitOfWork, project: str, keys: Sequence[str] | None = None, name: str | None = None
-) -> Iterator[tuple[BilledNode, list[UsageEvent]]]:
+) -> Iterator[tuple[BilledResource, list[UsageEvent]]]:
     """Each resource with its events in order, without their ids; of these `keys`, or of this `name` only."""
     known = {node.key: node for node in _facts(uow, project, keys, name)}
     query = _HISTORIES if name is None else _HISTORIES.where(_E.resource_name == name)
@@ -163,8 +174,9 @@ def any_since(uow: UnitOfWork, projects: Sequence[str], since: int, as_of: Platf
 def keys_used_since(
     uow: UnitOfWork, project: str, start: PlatformTime, classes: Collection[UsageClass] = tuple(UsageClass)
 ) -> list[str]:
-    """The nodes that can have used any second since then, in order of their keys: those that have changed since, and
-    those that are READY now, since before it perhaps. All that others have used is older. Of these usage classes."""
+    """What can have used any second since then, in order of the keys: what has changed since, nodes that are READY now,
+    since before it perhaps, and disks and buckets that are there. All that others have used is older. Of these usage
+    classes."""
     bound = {"project": project, "start": start, "classes": sorted(classes)}
     return sorted(row.key for row in uow.execute(_USED_SINCE, bound))
 
@@ -180,6 +192,33 @@ def preemptions(
 def largest_projects(uow: UnitOfWork, most: int, events_least: int) -> list[str]:
     """The projects with the most events, of those that have so many; the largest first."""
     return [row.project for row in uow.execute(_LARGEST, {"most": most, "least": events_least})]
+
+
+def add_of_size(
+    uow: UnitOfWork, of: SizedResource, at: PlatformTime, *, exists: bool = True, says_labels: bool = False
+) -> None:
+    """An event of a disk or bucket, in the unit that changes it. `says_labels`: they are others than before."""
+    is_first = of.version == 1
+    uow.insert(
+        usage_events,
+        {
+            "event_id": row_id(uow.streams.stream("events"), "event"),
+            "project": of.name.split("/", 2)[1],
+            "resource_key": of.key,
+            "resource_name": of.name,
+            "resource_seq": of.version,
+            "zone": of.place,
+            "accelerator_type": of.type,
+            "usage_class": UsageClass.ON_DEMAND.value,
+            "state": EXISTS if exists else DELETED,
+            "billable": exists,
+            "at": at,
+            "labels": of.labels if is_first or says_labels else None,
+            "created_by": (of.created_by or None) if is_first else None,
+            "kind": of.kind.value,
+            "bytes": of.bytes,
+        },
+    )
 
 
 def wait_for_writers(uow: UnitOfWork) -> None:
@@ -198,26 +237,29 @@ def _queries(query: Select[Any], keys: Sequence[str] | None) -> Iterator[Select[
         yield query.where(_E.resource_key.in_(keys[place : place + KEYS_AT_ONCE]))
 
 
-def _facts(uow: UnitOfWork, project: str, keys: Sequence[str] | None, name: str | None = None) -> Iterator[BilledNode]:
+def _facts(
+    uow: UnitOfWork, project: str, keys: Sequence[str] | None, name: str | None = None
+) -> Iterator[BilledResource]:
     read = functools.cache(json.loads)  # many nodes have the same labels
     query = _FACTS if name is None else _FACTS.where(_E.resource_name == name)
     for part in _queries(query, keys):
         rows: Iterable[Any] = uow.execute(part, {"project": project})
         for _, found in itertools.groupby(rows, operator.itemgetter(0)):
             first, *changes = found
-            key, called, zone, accelerator_type, usage_class, nanos, labels, creator, bills_hosts = first
+            key, called, zone, of_type, usage_class, nanos, labels, creator, bills_hosts, kind = first
             periods = [LabelPeriod(nanos // NANOS_PER_SECOND, read(labels))]
             for row in changes:
                 _change(periods, row[5], read(row[6]))
-            yield BilledNode(
+            yield BilledResource(
                 key,
                 called,
                 zone,
-                accelerator_type,
+                of_type,
                 UsageClass(usage_class),
                 creator or "",
                 tuple(periods),
                 bool(bills_hosts),
+                ResourceKind(kind or ResourceKind.NODE),
             )
 
 

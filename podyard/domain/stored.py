@@ -34,7 +34,8 @@ _ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Bucket:
-    """`objects` and `bytes` are those of its objects."""
+    """`objects` and `bytes` are those of its objects. `usage_key`: what its usage events are of; `usage_version`: how
+    many there are."""
 
     name: str
     project: str
@@ -46,6 +47,9 @@ class Bucket:
     bytes: int
     created: PlatformTime
     updated: PlatformTime
+    created_by: str
+    usage_key: str
+    usage_version: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -9,7 +9,11 @@ from typing import NamedTuple
 
 from podyard.base.clock import PlatformTime
 from podyard.base.money import SECONDS_PER_HOUR, SECONDS_PER_MONTH, round_half_up
+from podyard.domain.fleet import region_of
 from podyard.domain.node import UsageClass
+
+GIB = 2**30  # bytes
+EXISTS, DELETED = "EXISTS", "DELETED"  # the states of what is billed by its size
 
 
 class PriceUnit(StrEnum):
@@ -41,6 +45,7 @@ class PriceUnit(StrEnum):
 @dataclasses.dataclass(frozen=True, slots=True)
 class UsageEvent:
     """A resource entered `state` at `at`. `seq` orders the events of one resource, not arrival and not the clock.
+    `bytes`: the size that it has from then on, of a disk or bucket.
 
     Two events with one id that are not equal are in conflict.
     """
@@ -50,6 +55,7 @@ class UsageEvent:
     seq: int
     state: str
     at: PlatformTime
+    bytes: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -130,41 +136,82 @@ class Suspense:
 
 
 class LabelPeriod(NamedTuple):
-    """The labels of a node from this POSIX second on."""
+    """The labels of a resource from this POSIX second on."""
 
     from_second: int
     labels: Mapping[str, str]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class BilledNode:
-    """What a node was, as its usage events say. `created_by` empty: nobody knows any more. `labels`: one period after
-    the other, from the node's first event on; labels that change within a second count from the next one.
+class ResourceKind(StrEnum):
+    """What is billed. Host VMs are those of one node, and have its events."""
 
+    NODE = "node"
+    HOST = "host"
+    DISK = "disk"
+    BUCKET = "bucket"
+
+    @property
+    def is_sized(self) -> bool:
+        """Billed by its bytes, from EXISTS to DELETED."""
+        return self in (ResourceKind.DISK, ResourceKind.BUCKET)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BilledResource:
+    """What a node, its host VMs (with a key of their own), a disk or a bucket was, as its usage events say.
+
+    `created_by` empty: nobody knows any more. `labels`: one period after the other, from the first event on; labels
+    that change within a second count from the next one.
+
+    `zone`: of a bucket its location. `type`: the accelerator type, the type of a disk, the storage class of a bucket.
     `bills_hosts`: its host VMs are charged apart (TPU Node, made through v1 or v1alpha1), once the rate card says so;
-    else they are included. `is_host`: these are its host VMs, with a key of their own.
+    else they are included.
     """
 
     key: str
     name: str
     zone: str
-    accelerator_type: str
+    type: str
     usage_class: UsageClass
     created_by: str = ""
     labels: tuple[LabelPeriod, ...] = dataclasses.field(default=(), hash=False)
     bills_hosts: bool = False
-    is_host: bool = False
+    kind: ResourceKind = ResourceKind.NODE
+
+    @property
+    def short_name(self) -> str:
+        return self.name.rpartition("/")[2]
 
     @property
     def node_id(self) -> str:
-        return self.name.rpartition("/")[2]
+        """Of the node that it is, or whose hosts it is; empty for others."""
+        return "" if self.kind.is_sized else self.short_name
+
+    @property
+    def region(self) -> str:
+        return self.zone if self.kind is ResourceKind.BUCKET else region_of(self.zone)
 
     @property
     def project(self) -> str:
         return self.name.split("/", 2)[1]
 
-    def hosts(self) -> BilledNode:
-        return dataclasses.replace(self, key=self.key + _HOST, bills_hosts=False, is_host=True)
+    def hosts(self) -> BilledResource:
+        return dataclasses.replace(self, key=self.key + _HOST, bills_hosts=False, kind=ResourceKind.HOST)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SizedResource:
+    """A disk or bucket as it is after a change. `version` counts its usage events from 1; `place`: zone or location."""
+
+    kind: ResourceKind
+    key: str
+    version: int
+    name: str
+    place: str
+    type: str
+    bytes: int
+    labels: Mapping[str, str]
+    created_by: str
 
 
 _HOST = "/host"  # what the key of a node's host VMs has besides
@@ -175,13 +222,13 @@ def node_key_of(resource_id: str) -> str:
     return resource_id.removesuffix(_HOST)
 
 
-def labels_at(node: BilledNode, second: int) -> Mapping[str, str]:
-    """The node's labels in a POSIX second; before its first event, its first ones."""
+def labels_at(node: BilledResource, second: int) -> Mapping[str, str]:
+    """The resource's labels in a POSIX second; before its first event, its first ones."""
     return next(label_periods(node, range(second, second + 1)))[1]
 
 
-def label_periods(node: BilledNode, seconds: range) -> Iterator[tuple[range, Mapping[str, str]]]:
-    """These POSIX seconds, cut where the node's labels change, with the labels of each part."""
+def label_periods(node: BilledResource, seconds: range) -> Iterator[tuple[range, Mapping[str, str]]]:
+    """These POSIX seconds, cut where the resource's labels change, with the labels of each part."""
     start, labels = seconds.start, node.labels[0].labels if node.labels else {}
     for period in node.labels[1:]:
         stop = min(period.from_second, seconds.stop)
@@ -193,8 +240,8 @@ def label_periods(node: BilledNode, seconds: range) -> Iterator[tuple[range, Map
         yield range(start, seconds.stop), labels
 
 
-def by_labels(record: UsageRecord, node: BilledNode) -> Sequence[tuple[Mapping[str, str], UsageRecord]]:
-    """The parts of a node's record, each with the labels that the node had."""
+def by_labels(record: UsageRecord, node: BilledResource) -> Sequence[tuple[Mapping[str, str], UsageRecord]]:
+    """The parts of a resource's record, each with the labels that it had."""
     if len(node.labels) < 2:
         return (({} if not node.labels else node.labels[0].labels, record),)
     return [(labels, record.part(seconds)) for seconds, labels in label_periods(node, record.seconds_used)]

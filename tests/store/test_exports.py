@@ -27,7 +27,7 @@ from podyard.domain.fleet import region_of
 from podyard.domain.fleet_file import instant_fleet
 from podyard.domain.node import UsageClass
 from podyard.domain.principal import PLATFORM
-from podyard.domain.usage import BilledNode
+from podyard.domain.usage import BilledResource
 from podyard.hardware.accelerator_types import parse
 from podyard.pricing.current_card import default_rate_card
 from podyard.workers import exports as worker
@@ -311,12 +311,12 @@ def test_reserved_nodes_name_their_reservation(play: Play) -> None:
     assert expected
 
 
-def _offers() -> Iterator[BilledNode]:
+def _offers() -> Iterator[BilledResource]:
     fleet = instant_fleet()
     for zone in sorted(fleet.zones):
         for kind in fleet.offered_types(zone):
             for usage in UsageClass:
-                yield BilledNode("k", f"projects/p/locations/{zone}/nodes/n", zone, kind.name, usage)
+                yield BilledResource("k", f"projects/p/locations/{zone}/nodes/n", zone, kind.name, usage)
 
 
 def test_every_offer_has_the_sku_of_the_catalogue_at_its_price() -> None:

@@ -25,7 +25,7 @@ from podyard.db.tables_billing import usage_events
 from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.job import JobRequest
 from podyard.domain.principal import PLATFORM, Principal
-from podyard.domain.usage import BilledNode, LabelPeriod, label_periods
+from podyard.domain.usage import BilledResource, LabelPeriod, label_periods
 from podyard.pricing.current_card import default_rate_card
 from podyard.pricing.invoicing import PARTS_PER_UNIT
 from tests.builders import PROJECT, ZONE, Play, node_spec, request
@@ -45,7 +45,7 @@ def _patch(play: Play, labels: Mapping[str, str], name: str = "n") -> None:
     play.ask(nodes.patch, name, {"labels": labels})
 
 
-def _fact(play: Play) -> BilledNode:
+def _fact(play: Play) -> BilledResource:
     """What there is of the one node, by both ways to it."""
     (found,) = play.database.read(lambda uow: usage_rows.facts(uow, PROJECT)).values()
     ((other, _),) = play.database.read(lambda uow: list(usage_rows.histories(uow, PROJECT)))
@@ -103,15 +103,17 @@ def test_labels_count_from_the_first_whole_second_after_they_were_given(play: Pl
 
 def test_seconds_are_cut_where_labels_change() -> None:
     a, b, c = {"team": "a"}, {"team": "b"}, {"team": "c"}
-    node = BilledNode("k", "n", "z", "v2-8", node_spec().usage_class, "ann", (LabelPeriod(10, a), LabelPeriod(20, b)))
+    node = BilledResource(
+        "k", "n", "z", "v2-8", node_spec().usage_class, "ann", (LabelPeriod(10, a), LabelPeriod(20, b))
+    )
     assert list(label_periods(node, range(5, 30))) == [(range(5, 20), a), (range(20, 30), b)]
     assert list(label_periods(node, range(20, 30))) == [(range(20, 30), b)]
     assert list(label_periods(node, range(12, 20))) == [(range(12, 20), a)]
     assert list(label_periods(node, range(30, 40))) == [(range(30, 40), b)]
     assert list(label_periods(node, range(20, 20))) == []
-    three = BilledNode("k", "n", "z", "v2-8", node.usage_class, labels=(*node.labels, LabelPeriod(25, c)))
+    three = BilledResource("k", "n", "z", "v2-8", node.usage_class, labels=(*node.labels, LabelPeriod(25, c)))
     assert [(len(part), labels) for part, labels in label_periods(three, range(26))] == [(20, a), (5, b), (1, c)]
-    none = BilledNode("k", "n", "z", "v2-8", node.usage_class)
+    none = BilledResource("k", "n", "z", "v2-8", node.usage_class)
     assert list(label_periods(none, range(3, 5))) == [(range(3, 5), {})]
 
 

@@ -17,7 +17,7 @@ from podyard.db import commitments as commitment_rows
 from podyard.db import prices, usage_events
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.account import Account
-from podyard.domain.usage import BilledNode, Suspense
+from podyard.domain.usage import BilledResource, Suspense
 from podyard.pricing import bill, cards
 from podyard.pricing.bill import Bill, Resource, Terms, resources_of
 from podyard.pricing.sku import RateCard
@@ -42,20 +42,20 @@ def compute(
     return bill.compute(events, resources, terms, as_of, grouped=True)
 
 
-def billed_nodes(
+def billed_resources(
     uow: UnitOfWork, card: RateCard, projects: Sequence[str], keys: Sequence[str] | None = None
-) -> dict[str, BilledNode]:
-    """The projects' nodes, or those of these `keys`, and their host VMs where these are charged apart."""
+) -> dict[str, BilledResource]:
+    """What the card charges of the projects, or of these `keys`: nodes, host VMs, disks and buckets."""
     facts = (usage_events.facts(uow, project, keys).values() for project in projects)
-    return bill.with_hosts(card, itertools.chain.from_iterable(facts))
+    return bill.charged(card, itertools.chain.from_iterable(facts))
 
 
-def paid_resources(card: RateCard, account: Account, nodes: Mapping[str, BilledNode]) -> dict[str, Resource]:
-    """Nodes of the account's projects as it pays for them: without the seconds that another account pays for."""
-    found = resources_of(card, nodes)
+def paid_resources(card: RateCard, account: Account, billed: Mapping[str, BilledResource]) -> dict[str, Resource]:
+    """What the account's projects have, as it pays for it: without the seconds that another account pays for."""
+    found = resources_of(card, billed)
     if account.is_alone:
         return found
-    return {key: dataclasses.replace(one, paid=account.spans_of(nodes[key].project)) for key, one in found.items()}
+    return {key: dataclasses.replace(one, paid=account.spans_of(billed[key].project)) for key, one in found.items()}
 
 
 def terms_of(uow: UnitOfWork, account: Account) -> Terms:

@@ -56,6 +56,7 @@ def keep(uow: UnitOfWork, card: RateCard, until: PlatformTime, used: frozenset[s
             nanos=version.nanos,
         )
         for _, sku in sorted(card.skus.items())
+        if card.charges(sku)
         for version in sku.versions
         if (invoiced and version.effective_from <= until) or version.version_id in used
     )
@@ -63,7 +64,8 @@ def keep(uow: UnitOfWork, card: RateCard, until: PlatformTime, used: frozenset[s
 
 
 def _kept_card(uow: UnitOfWork) -> RateCard:
-    """A card of what was kept with its time; it knows no sources."""
+    """A card of what was kept with its time; it knows no sources. Prices of disks and objects are kept where these are
+    charged, and then from when they are."""
     skus = {}
     for sku_id, group in itertools.groupby(prices.list_kept(uow), lambda price: price.sku_id):
         kept = [(price, price.effective_from) for price in group if price.effective_from is not None]
@@ -80,4 +82,5 @@ def _kept_card(uow: UnitOfWork) -> RateCard:
             region=first.region or "",
             usage=first.usage or "",
         )
-    return RateCard(cards.CURRENCY, skus)
+    since = PlatformTime(0)
+    return RateCard(cards.CURRENCY, skus, disks_from=since, objects_from=since)

@@ -6,7 +6,8 @@ the words and units here are those that they look for (SkyPilot 0.14.1 `fetch_gc
 
 - v2, v3 and v4 are in the service Cloud TPU: `Tpu-v2` and `Tpu-v3` for a device, `Tpu-v2 Pod` and so on for slices, all
   per 8 cores, which are 4 chips. v4 has pods only, its smallest slice too.
-- v5e and later ones are in the service Compute Engine: `TpuV5e`, per chip. Hosts and disks are there as well.
+- v5e and later ones are in the service Compute Engine: `TpuV5e`, per chip. Hosts and disks are there as well; what
+  buckets hold is in the service Cloud Storage.
 - `Preemptible` in the text marks both preemptible and spot. Readers take the first one: spot stands before preemptible.
 """
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, PodyardError
@@ -24,7 +25,7 @@ from podyard.domain.usage import PriceUnit
 from podyard.hardware.accelerator_types import all_types, parse
 from podyard.hardware.generation import Listing
 from podyard.hardware.generations import GENERATIONS
-from podyard.pricing.sku import COMMITMENT_YEARS, DISK, HOST, RateCard, Sku, commitment_usage
+from podyard.pricing.sku import COMMITMENT_YEARS, DISK, HOST, OBJECT, RateCard, Sku, commitment_usage
 
 DEVICE_CHIPS = 4  # of a v2-8 and v3-8: 8 cores, in which Google's service Cloud TPU has its prices
 _GIB = 2**30
@@ -41,7 +42,8 @@ class ListedService:
 
 CLOUD_TPU = ListedService("E000-3F24-B8AA", "Cloud TPU")
 COMPUTE_ENGINE = ListedService("6F81-5844-456A", "Compute Engine")
-SERVICES = (COMPUTE_ENGINE, CLOUD_TPU)  # in the order of their ids
+CLOUD_STORAGE = ListedService("95FF-2EF5-5EA1", "Cloud Storage")
+SERVICES = (COMPUTE_ENGINE, CLOUD_STORAGE, CLOUD_TPU)  # in the order of their ids
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -125,8 +127,8 @@ def _all(card: RateCard) -> Iterator[ListedSku]:
                     yield from _tpus(card, generation.name, generation.listing, region, usage)
             for sku in rows:
                 # A whole host VM is sold by its parts there.
-                if sku.generation in (DISK, HOST) and sku.unit is not PriceUnit.VM_HOUR:
-                    yield _disk(sku) if sku.generation == DISK else _host(sku)
+                if sku.generation in _OTHERS and sku.unit is not PriceUnit.VM_HOUR:
+                    yield _OTHERS[sku.generation](sku)
 
 
 def _tpus(card: RateCard, generation: str, listing: Listing, region: str, usage: str) -> Iterator[ListedSku]:
@@ -201,9 +203,18 @@ def _disk(sku: Sku) -> ListedSku:
     return _alone(sku, f"{before}{words} in {sku.region}{behind}", "Storage", group, usage_type)
 
 
-def _alone(sku: Sku, description: str, family: str, group: str, usage_type: str) -> ListedSku:
+def _object(sku: Sku) -> ListedSku:
+    words = sku.sku_id.partition("/")[0].removeprefix(f"{OBJECT}-").title()
+    usage_type, before, behind = _USAGES[sku.usage]
+    text = f"{before}{words} Storage in {sku.region}{behind}"
+    return _alone(sku, text, "Storage", f"{words}Storage", usage_type, CLOUD_STORAGE)
+
+
+def _alone(
+    sku: Sku, description: str, family: str, group: str, usage_type: str, service: ListedService = COMPUTE_ENGINE
+) -> ListedSku:
     return ListedSku(
-        service=COMPUTE_ENGINE,
+        service=service,
         sku_id=_google_id(sku.sku_id),
         description=description,
         family=family,
@@ -213,6 +224,9 @@ def _alone(sku: Sku, description: str, family: str, group: str, usage_type: str)
         unit=_UNITS.get(sku.unit, _HOUR),
         prices=tuple((version.effective_from, version.nanos) for version in sku.versions),
     )
+
+
+_OTHERS: Mapping[str, Callable[[Sku], ListedSku]] = {DISK: _disk, HOST: _host, OBJECT: _object}
 
 
 def _google_id(key: str) -> str:

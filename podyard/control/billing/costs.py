@@ -24,18 +24,17 @@ from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain import months
 from podyard.domain.account import Account
 from podyard.domain.attempt import Attempt
-from podyard.domain.fleet import region_of
 from podyard.domain.invoice import Commitment, JobSpan
 from podyard.domain.job import Job
 from podyard.domain.node import INTERRUPTIBLE, UsageClass
 from podyard.domain.principal import Principal
 from podyard.domain.recipes import is_program, manifest_of
-from podyard.domain.usage import BilledNode, UsageRecord, parts_within
+from podyard.domain.usage import BilledResource, ResourceKind, UsageRecord, parts_within
 from podyard.hardware.accelerator_types import parse
 from podyard.pricing import attribution
 from podyard.pricing.amounts import total
 from podyard.pricing.attribution import IDLE, Share
-from podyard.pricing.bill import HOST_KIND, Resource, Terms, extend_to_hosts, resource_of, resources_of
+from podyard.pricing.bill import Resource, Terms, extend_to_hosts, resource_of, resources_of
 from podyard.pricing.commitments import OWN
 from podyard.pricing.machines import MachineCost
 from podyard.pricing.sku import RateCard
@@ -138,18 +137,19 @@ class NodeCost:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Costs:
-    """Nodes' costs are net of what commitments cover; `commitments` is what these cost themselves. All of one month,
-    or (`month` None) of all time."""
+    """Nodes' costs are net of what commitments cover; `commitments` is what these cost themselves, `storage` what disks
+    and buckets do. All of one month, or (`month` None) of all time."""
 
     as_of: PlatformTime
     month: str | None
     jobs: Sequence[JobCost]
     nodes: Sequence[NodeCost]
     commitments: Amount
+    storage: Amount
 
     @property
     def total(self) -> Amount:
-        return Amount(sum(node.share.amount.parts for node in self.nodes)) + self.commitments
+        return Amount(sum(node.share.amount.parts for node in self.nodes)) + self.commitments + self.storage
 
 
 class Needed(enum.Enum):
@@ -202,7 +202,7 @@ def costs(
     keys = None
     if needed is not Needed.ALL and not terms.commitments:  # what these cover depends on all nodes
         keys = _keys(uow, project, spans, window, needed)
-    facts = bills.billed_nodes(uow, card, [project], keys)
+    facts = bills.billed_resources(uow, card, [project], keys)
     resources = resources_of(card, facts)
     dearer, is_part = _on_demand(card, facts, resources), keys is not None
     if terms.commitments:  # they are of on-demand SKUs, and would cover these too
@@ -213,12 +213,14 @@ def costs(
     instead = [charge for charge in charges if charge.resource_id in dearer]
     charges = [charge for charge in charges if charge.resource_id not in dearer]
     own = total(charge for charge in charges if charge.resource_id.startswith(OWN))
+    storage = total(charge for charge in charges if _is_storage(facts, charge))
+    charges = [charge for charge in charges if not _is_storage(facts, charge)]
     shares = _attribute(charges, spans, resources, uow.now)
     on_demand = _attribute(instead, spans, dearer, uow.now)
     nodes = [
         NodeCost(
             facts[key].name,
-            facts[key].accelerator_type,
+            facts[key].type,
             facts[key].usage_class,
             sum(found.values(), NOTHING),
             found.get(IDLE, NOTHING),
@@ -232,6 +234,7 @@ def costs(
         _jobs(uow, project, facts, resources, shares, on_demand, window),
         sorted(nodes, key=lambda node: node.name),
         own,
+        storage,
     )
 
 
@@ -246,7 +249,7 @@ def what_if(
     if change.accelerator_type is not None:
         parse(change.accelerator_type)  # it raises for an unknown type
     window = _window(account, month, uow.now)
-    facts = bills.billed_nodes(uow, card, [project])
+    facts = bills.billed_resources(uow, card, [project])
     terms = bills.project_terms(uow, account)
     actual = _charges(uow, project, resources_of(card, facts), terms, window)
     others = {key: _apply_change(node, change) for key, node in facts.items()}
@@ -258,6 +261,11 @@ def what_if(
     changed = _charges(uow, project, resources, terms, window)
     held = [(facts[key].name, resource.held_because) for key, resource in resources.items() if resource.sku is None]
     return WhatIf(month, total(actual), total(changed), held, not_sold)
+
+
+def _is_storage(facts: Mapping[str, BilledResource], charge: UsageRecord) -> bool:
+    found = facts.get(charge.resource_id)
+    return found is not None and found.kind.is_sized
 
 
 def _window(account: Account, month: str | None, now: PlatformTime) -> range:
@@ -299,22 +307,22 @@ def _attribute(
     for key, shares in attribution.attribute(of_nodes, extend_to_hosts(resources, spans), as_of).items():
         mine = found.setdefault(resources[key].source, {})
         for job_id, share in shares.items():
-            part = Share(0, share.amount) if resources[key].kind == HOST_KIND else share
+            part = Share(0, share.amount) if resources[key].kind == ResourceKind.HOST else share
             mine[job_id] = mine[job_id] + part if job_id in mine else part
     return found
 
 
 def _on_demand(
-    card: RateCard, facts: Mapping[str, BilledNode], resources: Mapping[str, Resource]
+    card: RateCard, facts: Mapping[str, BilledResource], resources: Mapping[str, Resource]
 ) -> dict[str, Resource]:
     """For each node that can be taken back, a resource of the same events that is sold on demand; those without such a
     price are left out. The free first minute stays theirs: what was not charged is not saved either."""
     found = {}
-    sold: dict[tuple[str, str, bool], Resource] = {}  # many nodes are of one kind
+    sold: dict[tuple[str, str, ResourceKind], Resource] = {}  # many nodes are of one kind
     for key, node in facts.items():
         if node.usage_class not in INTERRUPTIBLE:
             continue
-        kind = (node.accelerator_type, node.zone, node.is_host)
+        kind = (node.type, node.zone, node.kind)
         if kind not in sold:
             sold[kind] = resource_of(card, dataclasses.replace(node, usage_class=UsageClass.ON_DEMAND))
         if sold[kind].sku is not None:
@@ -333,7 +341,7 @@ def _on_demand(
 def _jobs(
     uow: UnitOfWork,
     project: str,
-    facts: Mapping[str, BilledNode],
+    facts: Mapping[str, BilledResource],
     resources: Mapping[str, Resource],
     shares: Mapping[str, Mapping[str, Share]],
     on_demand: Mapping[str, Mapping[str, Share]],
@@ -379,7 +387,7 @@ def _attempt(
 
 def _job(
     job: Job,
-    node: BilledNode,
+    node: BilledResource,
     resource: Resource,
     costs_of: Sequence[AttemptCost],
     reported: Reported,
@@ -411,12 +419,14 @@ def _estimate(resource: Resource, steps: int, step_seconds: float, at: PlatformT
     return Amount.of_hourly(version.nanos, seconds * resource.quantity)
 
 
-def _apply_change(node: BilledNode, change: TermsChange) -> BilledNode:
+def _apply_change(node: BilledResource, change: TermsChange) -> BilledResource:
+    if node.kind.is_sized:
+        return node
     zone = node.zone if change.region is None else f"{change.region}-a"
     return dataclasses.replace(
         node,
         zone=zone,
-        accelerator_type=change.accelerator_type or node.accelerator_type,
+        type=change.accelerator_type or node.type,
         usage_class=change.usage_class or node.usage_class,
     )
 
@@ -425,15 +435,15 @@ def _commitments(
     uow: UnitOfWork,
     card: RateCard,
     project: str,
-    others: Mapping[str, BilledNode],
+    others: Mapping[str, BilledResource],
     change: TermsChange,
     years: int,
     window: range,
 ) -> tuple[list[Commitment], list[str]]:
     """A commitment to each type in each region that the nodes would have had, which would have stood for the whole
     month, and why there is none where it is not sold. Raises NOT_FOUND when it is sold nowhere."""
-    nodes = (node for node in others.values() if not node.is_host)
-    kinds = sorted({(node.accelerator_type, region_of(node.zone)) for node in nodes})
+    nodes = (node for node in others.values() if node.kind is ResourceKind.NODE)
+    kinds = sorted({(node.type, node.region) for node in nodes})
     bought: list[Commitment] = []
     not_sold: list[str] = []
     for kind, region in kinds:

@@ -21,7 +21,7 @@ from podyard.db import budgets, cost_dimensions, state_changes, usage_events
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain import months
 from podyard.domain.budget import Budget, BudgetScope
-from podyard.domain.usage import BilledNode, UsageRecord, node_key_of
+from podyard.domain.usage import BilledResource, UsageRecord, node_key_of
 from podyard.pricing import budgets as pure
 from podyard.pricing import commitments, explore
 from podyard.pricing.amounts import parts_per_second, total
@@ -40,7 +40,7 @@ class NodeMonth:
     second."""
 
     key: str
-    facts: BilledNode
+    facts: BilledResource
     amount: Amount
     rate: int
 
@@ -196,7 +196,7 @@ class Efficiency:
     hosts, before commitments. `idle_since`: a POSIX second, of a node that is in use by nobody now."""
 
     key: str
-    facts: BilledNode
+    facts: BilledResource
     busy: int
     idle: int
     amount: Amount
@@ -216,6 +216,8 @@ def efficiency(uow: UnitOfWork, found: Snapshot, month: str) -> list[Efficiency]
             if start >= window.stop or stop <= window.start:
                 continue
             key = node_key_of(record.resource_id)
+            if found.facts[key].kind.is_sized:
+                continue
             row = sums.setdefault(key, [0, 0, 0, 0])
             rate = parts_per_second(record)
             for job, piece in explore.by_job(record, owners.get(record.resource_id, ())):

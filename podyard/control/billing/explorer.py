@@ -14,15 +14,17 @@ from podyard.db import cost_dimensions
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain import months
 from podyard.domain.account import Account
-from podyard.domain.fleet import region_of
 from podyard.domain.invoice import JobSpan
-from podyard.domain.usage import BilledNode, UsageRecord, by_labels
+from podyard.domain.usage import BilledResource, UsageRecord, by_labels
 from podyard.hardware.accelerator_types import parse
 from podyard.pricing import commitments, explore, invoicing
 from podyard.pricing.bill import extend_to_hosts
 from podyard.pricing.explore import Cells, CostBucket, Row
 
-DIMENSIONS = ("project", "region", "zone", "generation", "type", "usage", "sku", "label", "user", "node", "job")
+DIMENSIONS = (
+    *("project", "region", "zone", "generation", "type", "usage", "sku", "label", "user"),
+    *("resource", "node", "job"),
+)
 COMMITMENT = "commitment"  # the group of what commitments cost themselves, which belongs to no node
 NONE = "(none)"
 UNKNOWN = "(unknown)"  # who created a node
@@ -218,13 +220,14 @@ class Groups:
         if dimension.startswith("label:"):
             return labels.get(dimension.partition(":")[2], NONE)
         return {
-            "region": region_of(facts.zone),
+            "region": facts.region,
             "zone": facts.zone,
-            "generation": parse(facts.accelerator_type).generation.name,
-            "type": facts.accelerator_type,
+            "generation": facts.kind if facts.kind.is_sized else parse(facts.type).generation.name,
+            "type": facts.type,
             "usage": str(facts.usage_class),
             "sku": NONE if sold.sku is None else sold.sku.sku_id,
-            "node": name_in(self._found, facts.project, node_label(facts)),
+            "resource": name_in(self._found, facts.project, label_of(facts)),
+            "node": NONE if facts.kind.is_sized else name_in(self._found, facts.project, label_of(facts)),
             "user": facts.created_by or UNKNOWN,
             "job": "",
         }[dimension]
@@ -241,6 +244,7 @@ def name_in(found: Snapshot, project: str, name: str) -> str:
     return name if len(found.projects) == 1 else f"{project}/{name}"
 
 
-def node_label(facts: BilledNode) -> str:
-    """`ZONE/ID`: short, and of one node at a time."""
-    return f"{facts.zone}/{facts.node_id}"
+def label_of(facts: BilledResource) -> str:
+    """`ZONE/ID` of a node, with `disk` or `bucket` before it of others: short, and of one at a time."""
+    label = f"{facts.zone}/{facts.short_name}"
+    return f"{facts.kind} {label}" if facts.kind.is_sized else label

@@ -17,7 +17,7 @@ from podyard.db import invoices as invoice_rows
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain import months
 from podyard.domain.invoice import IssuedInvoice
-from podyard.domain.usage import BilledNode, UsageRecord, parts_within
+from podyard.domain.usage import BilledResource, UsageRecord, parts_within
 from podyard.pricing import issued_records
 from podyard.pricing.corrections import sums_by_line
 from podyard.pricing.issued_records import IssuedRecords
@@ -31,7 +31,7 @@ def of_charges(
     card: RateCard,
     projects: Sequence[str],
     charges: Sequence[UsageRecord],
-    nodes: Mapping[str, BilledNode],
+    nodes: Mapping[str, BilledResource],
     more: Set[str] = frozenset(),
 ) -> IssuedRecords:
     """The charges of a month, and what an export says of their nodes, and of `more`."""
@@ -58,7 +58,7 @@ def chunks_of(found: IssuedRecords) -> tuple[bytes, ...]:
 def _compute(uow: UnitOfWork, card: RateCard, issued: IssuedInvoice) -> IssuedRecords:
     """From the events and prices that the invoice knew of."""
     account, then = accounts.of(uow, issued.project), bills.card_of_then(uow, card, issued.issued_at)
-    nodes = bills.billed_nodes(uow, then, account.names)
+    nodes = bills.billed_resources(uow, then, account.names)
     resources = bills.paid_resources(then, account, nodes)
     terms = bills.terms_of(uow, account)
     bill = bills.compute(uow, account.names, resources, terms, issued.as_of, issued.last_event_seq)

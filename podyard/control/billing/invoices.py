@@ -21,7 +21,7 @@ from podyard.domain.account import Account
 from podyard.domain.invoice import Adjustment, Invoice, IssuedInvoice, line_id
 from podyard.domain.ledger import LedgerTransaction
 from podyard.domain.principal import Principal
-from podyard.domain.usage import BilledNode, UsageRecord, parts_within
+from podyard.domain.usage import BilledResource, ResourceKind, UsageRecord, parts_within
 from podyard.pricing.bill import Bill, Terms
 from podyard.pricing.corrections import items, sums_by_line
 from podyard.pricing.invoicing import with_adjustments
@@ -39,7 +39,7 @@ class Computed:
     document: InvoiceDocument | None
     bill: Bill
     terms: Terms
-    nodes: Mapping[str, BilledNode]
+    nodes: Mapping[str, BilledResource]
     held: tuple[str, ...] = ()
 
 
@@ -82,7 +82,7 @@ def compute(
     exchange rate."""
     if account.currency != accounts.USD and month not in account.rates:
         raise failed_precondition(f"no exchange rate of {account.currency} for {month}: set one in the billing account")
-    nodes = bills.billed_nodes(uow, card, account.names)
+    nodes = bills.billed_resources(uow, card, account.names)
     resources = bills.paid_resources(card, account, nodes)
     terms = terms_of(uow, account, month)
     bill = bills.compute(uow, account.names, resources, terms, as_of, last_seq)
@@ -130,14 +130,16 @@ def _itemise(uow: UnitOfWork, card: RateCard, account: Account, bill: Bill, foun
     return dataclasses.replace(found, items=items(now, was, earlier), exchange=account.policy.exchange_of(month))
 
 
-def _hosts_included(card: RateCard, bill: Bill, billed: Mapping[str, BilledNode], window: range) -> Mapping[str, int]:
+def _hosts_included(
+    card: RateCard, bill: Bill, billed: Mapping[str, BilledResource], window: range
+) -> Mapping[str, int]:
     """Of each line of nodes the unit-seconds whose price includes their hosts; nothing before the card charges any."""
     found: dict[str, int] = {}
     if card.hosts_from is None or card.hosts_from.nanos // NANOS_PER_SECOND >= window.stop:
         return found
     for part in parts_within(bill.charges, window):
         node = billed.get(part.resource_id)
-        if node is not None and not node.is_host:
+        if node is not None and node.kind is ResourceKind.NODE:
             line = line_id(part.sku_id, part.price.nanos)
             found[line] = found.get(line, 0) + (0 if node.bills_hosts else part.unit_seconds)
     return found

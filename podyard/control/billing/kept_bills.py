@@ -23,7 +23,15 @@ from podyard.db import usage_events
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.account import Account, PaidProject
 from podyard.domain.node import UsageClass
-from podyard.domain.usage import BilledNode, Suspense, UsageEvent, UsageRecord, node_key_of, parts_within
+from podyard.domain.usage import (
+    BilledResource,
+    ResourceKind,
+    Suspense,
+    UsageEvent,
+    UsageRecord,
+    node_key_of,
+    parts_within,
+)
 from podyard.pricing import bill
 from podyard.pricing.bill import Resource, Use, resource_of
 from podyard.pricing.sku import RateCard
@@ -53,7 +61,7 @@ class Kept:
     last_seq: int
     recent: int
     card: RateCard
-    facts: Mapping[str, BilledNode]
+    facts: Mapping[str, BilledResource]
     resources: Mapping[str, Resource]
     records: Mapping[str, Sequence[UsageRecord]]
     suspense: Mapping[str, Sequence[Suspense]]
@@ -235,7 +243,7 @@ def _make(
     made = _Making(uow.now, card, before)
     since = 0
     for node, history in usage_events.histories(uow, project, changed):
-        for billed in bill.with_hosts(card, [node]).values():
+        for billed in bill.charged(card, [node]).values():
             made.meter(billed, history)
         since += len(history)
         if since >= PACE_EVENTS:
@@ -250,7 +258,7 @@ class _Making:
     def __init__(self, as_of: PlatformTime, card: RateCard, before: Kept | None) -> None:
         self._as_of = as_of
         self._card = card
-        self._kinds: dict[tuple[str, str, UsageClass, bool], Resource] = {}
+        self._kinds: dict[tuple[str, str, UsageClass, ResourceKind], Resource] = {}
         self._facts = dict(before.facts) if before else {}
         self._resources = dict(before.resources) if before else {}
         self._records = dict(before.records) if before else {}
@@ -260,15 +268,16 @@ class _Making:
         self._running = dict(before.running) if before else {}
         self._unsettled: list[str] = []
 
-    def meter(self, node: BilledNode, history: Sequence[UsageEvent]) -> None:
-        """All events of one node, in their order; `node`: itself, or its hosts."""
+    def meter(self, node: BilledResource, history: Sequence[UsageEvent]) -> None:
+        """All events of one node, disk or bucket, in their order; `node`: itself, or the node's hosts."""
         key, resource = node.key, self._resource(node)
         use = bill.use_of(resource, history, self._as_of)
         metered, found = use.metered, use.rated
         for kept in (self._records, self._suspense, self._seconds, self._waived, self._running):
             kept.pop(key, None)
         self._facts[key], self._resources[key] = node, resource
-        if max(event.at.nanos for event in history) > self._as_of.nanos:
+        # What has a size has another one from its last event on, also where that is of this moment.
+        if max(event.at.nanos for event in history) + node.kind.is_sized > self._as_of.nanos:
             self._unsettled.append(key)
         if metered.open_since is not None:
             self._running[key] = use
@@ -278,12 +287,12 @@ class _Making:
             self._suspense[key] = found.suspense
         self._seconds[key], self._waived[key] = metered.seconds, metered.waived_seconds
 
-    def _resource(self, node: BilledNode) -> Resource:
+    def _resource(self, node: BilledResource) -> Resource:
         """What it is sold as: looked up once for all nodes of its kind."""
-        kind = (node.accelerator_type, node.zone, node.usage_class, node.is_host)
+        kind = (node.type, node.zone, node.usage_class, node.kind)
         if kind not in self._kinds:
             self._kinds[kind] = resource_of(self._card, node)
-        of_node = node_key_of(node.key) if node.is_host else ""
+        of_node = node_key_of(node.key) if node.kind is ResourceKind.HOST else ""
         return dataclasses.replace(self._kinds[kind], resource_id=node.key, node=of_node)
 
     def to_kept(self, last_seq: int, recent: int) -> Kept:

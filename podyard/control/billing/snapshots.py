@@ -22,7 +22,7 @@ from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain import months
 from podyard.domain.account import ALWAYS, Account, PaidProject
 from podyard.domain.principal import Principal
-from podyard.domain.usage import BilledNode, Suspense, UsageRecord, node_key_of
+from podyard.domain.usage import BilledResource, Suspense, UsageRecord, node_key_of
 from podyard.pricing import bill, commitments
 from podyard.pricing.amounts import parts_per_second, total
 from podyard.pricing.bill import Resource, Terms, Use
@@ -46,7 +46,7 @@ class Snapshot:
     as_of: PlatformTime
     account: Account
     terms: Terms
-    facts: Mapping[str, BilledNode]
+    facts: Mapping[str, BilledResource]
     resources: Mapping[str, Resource]
     closed: Sequence[UsageRecord]
     open: Sequence[UsageRecord]
@@ -188,12 +188,13 @@ def without_use(uow: UnitOfWork, principal: Principal, project: str) -> Snapshot
 
 
 def rates(found: Snapshot) -> Mapping[str, int]:
-    """What each node that is in use costs now with its hosts, in parts per second, before commitments; by name, then
-    key."""
+    """What each resource that is in use costs now, nodes with their hosts, in parts per second, before commitments; by
+    name, then key. What a day has left over of a bucket is no rate."""
     second = -(-found.as_of.nanos // NANOS_PER_SECOND)
     now: dict[str, int] = {}
     for record in found.open:
-        if record.start_second + record.seconds >= second and record.resource_id in found.open_since:
+        rest = bill.is_rest_of_day(found.resources[record.resource_id], record)
+        if record.start_second + record.seconds >= second and record.resource_id in found.open_since and not rest:
             now[record.resource_id] = parts_per_second(record)
     nodes: dict[str, int] = {}
     for resource_id, parts in now.items():

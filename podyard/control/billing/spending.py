@@ -27,7 +27,7 @@ from podyard.domain.fleet import region_of
 from podyard.domain.invoice import JobSpan
 from podyard.domain.node import TPU_NODE_VERSIONS, NodeSpec
 from podyard.domain.queued_resource import QueuedResourceRecord
-from podyard.domain.usage import BilledNode, UsageRecord, by_labels, parts_within
+from podyard.domain.usage import BilledResource, UsageRecord, by_labels, parts_within
 from podyard.pricing import attribution
 from podyard.pricing.amounts import total
 from podyard.pricing.bill import Resource, Terms, extend_to_hosts, resources_of
@@ -93,7 +93,7 @@ def charges(
     if of_job:
         mine = budgets.node_keys(uow, budget)
         wanted = [key for key in wanted if key in mine]
-    facts = bills.billed_nodes(uow, card, names, wanted)
+    facts = bills.billed_resources(uow, card, names, wanted)
     if not (everything or of_job):
         facts = {key: node for key, node in facts.items() if can_count(budget, node)}
     resources = bills.paid_resources(card, account, facts) if of_account else resources_of(card, facts)
@@ -117,12 +117,12 @@ def state_of(uow: UnitOfWork, account: Account, budget: Budget) -> BudgetState:
     return BudgetState(budget, period.name, cost_until(charges(uow, account, budget, period, uow.now), uow.now))
 
 
-def can_count(budget: Budget, node: BilledNode) -> bool:
+def can_count(budget: Budget, node: BilledResource) -> bool:
     """Whether the scope has a node at any time. Not of a job's budget."""
     return any(budget.counts(node.node_id, node.created_by, period.labels) for period in node.labels)
 
 
-def count_use(budget: Budget, facts: Mapping[str, BilledNode], found: Iterable[UsageRecord]) -> list[UsageRecord]:
+def count_use(budget: Budget, facts: Mapping[str, BilledResource], found: Iterable[UsageRecord]) -> list[UsageRecord]:
     """The parts of these nodes' records that the scope has, by the labels of the time. Not of a job's budget."""
     return [
         part

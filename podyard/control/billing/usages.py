@@ -13,9 +13,9 @@ from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.node import NODE, SAY_LABELS, UsageClass
 from podyard.domain.principal import Principal
 from podyard.domain.state_change import StateChange
-from podyard.domain.usage import BilledNode, LabelPeriod, UsageEvent, UsageRecord
+from podyard.domain.usage import BilledResource, LabelPeriod, ResourceKind, UsageEvent, UsageRecord
 from podyard.pricing.amounts import total
-from podyard.pricing.bill import Resource, Use, resources_of, use_of, with_hosts
+from podyard.pricing.bill import Resource, Use, charged, resource_of, resources_of, use_of
 from podyard.pricing.sku import RateCard
 
 EVENTS_PAGE_MAX = 10_000
@@ -57,9 +57,30 @@ class NodeUsage:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class StorageUsage:
+    """What a disk or bucket used up to `as_of`; `gib_seconds`: of it, those that are charged or held."""
+
+    resource_key: str
+    kind: ResourceKind
+    name: str
+    place: str
+    type: str
+    gib_seconds: int
+    estimated: bool
+    created_by: str
+    labels: Sequence[LabelPeriod]
+    sku_id: str | None
+    amount: Amount
+    held_because: str | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class ProjectUsage:
+    """`storage`: disks and buckets, as far as the rate card charges them."""
+
     as_of: PlatformTime
     nodes: Sequence[NodeUsage]
+    storage: Sequence[StorageUsage]
 
     @property
     def seconds(self) -> int:
@@ -67,7 +88,8 @@ class ProjectUsage:
 
     @property
     def amount(self) -> Amount:
-        return Amount(sum(node.amount.parts for node in self.nodes))
+        nodes = sum(node.amount.parts for node in self.nodes)
+        return Amount(nodes + sum(one.amount.parts for one in self.storage))
 
 
 def usage(
@@ -78,16 +100,21 @@ def usage(
     node_name: str | None = None,
     resource_keys: Sequence[str] | None = None,
 ) -> ProjectUsage:
-    """Usage and exact cost of every node of the project, gone ones included, up to now. READY nodes are estimated.
+    """Usage and exact cost of every node, disk and bucket of the project, gone ones included, up to now. What is in use
+    is estimated.
 
     `node_name`, `resource_keys`: of these nodes only.
     """
     accounts.require_to_view(uow, principal, project, "usage")
-    found = [
-        _node_usage(card, node, history, uow.now)
-        for node, history in usage_events.histories(uow, project, resource_keys, node_name)
-    ]
-    return ProjectUsage(uow.now, sorted(found, key=lambda node: (node.first_second or 0, node.resource_key)))
+    found: list[NodeUsage] = []
+    storage: list[StorageUsage] = []
+    for one, history in usage_events.histories(uow, project, resource_keys, node_name):
+        if not one.kind.is_sized:
+            found.append(_node_usage(card, one, history, uow.now))
+        elif charged(card, [one]):
+            storage.append(_storage_usage(card, one, history, uow.now))
+    nodes = sorted(found, key=lambda node: (node.first_second or 0, node.resource_key))
+    return ProjectUsage(uow.now, nodes, sorted(storage, key=lambda one: (one.kind, one.name, one.resource_key)))
 
 
 def events(
@@ -105,8 +132,8 @@ def events(
     return found, usage_events.labels_and_creators(uow, say)
 
 
-def _node_usage(card: RateCard, node: BilledNode, history: Sequence[UsageEvent], now: PlatformTime) -> NodeUsage:
-    resource, *apart = resources_of(card, with_hosts(card, [node])).values()
+def _node_usage(card: RateCard, node: BilledResource, history: Sequence[UsageEvent], now: PlatformTime) -> NodeUsage:
+    resource, *apart = resources_of(card, charged(card, [node])).values()
     use = use_of(resource, history, now)
     metered, sku = use.metered, resource.sku
     of_hosts = [use_of(host, history, now) for host in apart]
@@ -118,7 +145,7 @@ def _node_usage(card: RateCard, node: BilledNode, history: Sequence[UsageEvent],
         resource_key=node.key,
         name=node.name,
         zone=node.zone,
-        accelerator_type=node.accelerator_type,
+        accelerator_type=node.type,
         usage_class=node.usage_class,
         seconds=metered.seconds,
         waived_seconds=metered.waived_seconds,
@@ -139,6 +166,27 @@ def _node_usage(card: RateCard, node: BilledNode, history: Sequence[UsageEvent],
         host_seconds=sum(one.metered.seconds for one in of_hosts),
         host_held_because=next((held.reason for held in held_hosts), None),
         host_amount=total(record for one in of_hosts for record in one.rated.records),
+    )
+
+
+def _storage_usage(
+    card: RateCard, one: BilledResource, history: Sequence[UsageEvent], now: PlatformTime
+) -> StorageUsage:
+    resource = resource_of(card, one)
+    use = use_of(resource, history, now)
+    return StorageUsage(
+        resource_key=one.key,
+        kind=one.kind,
+        name=one.name,
+        place=one.zone,
+        type=one.type,
+        gib_seconds=sum(len(seconds) * units for seconds, units in use.metered.parts(1)),
+        estimated=use.metered.is_estimated,
+        created_by=one.created_by,
+        labels=one.labels,
+        sku_id=None if resource.sku is None else resource.sku.sku_id,
+        amount=total(use.rated.records),
+        held_because=next((held.reason for held in use.rated.suspense), None),
     )
 
 

@@ -10,6 +10,7 @@ from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.errors import Code, PodyardError
 from podyard.base.money import Amount
 from podyard.control.billing import invoices, usages
+from podyard.control.checks.fsck_storage import check_sizes, check_storage
 from podyard.control.checks.fsck_violation import Violation
 from podyard.db import invoices as invoice_rows
 from podyard.db import ledger, usage_events
@@ -19,7 +20,7 @@ from podyard.domain.fleet import region_of
 from podyard.domain.node import NodeRecord
 from podyard.domain.principal import PLATFORM
 from podyard.domain.state_change import StateChange
-from podyard.domain.usage import BilledNode, UsageEvent
+from podyard.domain.usage import BilledResource, UsageEvent
 from podyard.hardware.accelerator_types import parse
 from podyard.pricing.sku import RateCard
 
@@ -35,6 +36,8 @@ def check_bill(uow: UnitOfWork, records: Records, card: RateCard) -> Iterator[Vi
             histories.setdefault(change.resource_key, []).append(change)
     told: dict[str, list[UsageEvent]] = {}
     for event in records.usage:
+        if event.resource_id in records.sized:
+            continue
         told.setdefault(event.resource_id, []).append(event)
     for key, history in histories.items():
         lines = [(change.event_id, change.version, change.to_state, change.at) for change in history]
@@ -48,13 +51,14 @@ def check_bill(uow: UnitOfWork, records: Records, card: RateCard) -> Iterator[Vi
     yield from _amounts(uow, records, card, histories)
     if not records.after_seq:
         yield from _facts(uow, records)
+        yield from check_storage(uow, records)
         yield from _ledger(uow, records)
         yield from _invoices(uow, records, card)
 
 
 def _facts(uow: UnitOfWork, records: Records) -> Iterator[Violation]:
     """The first usage event of a node says who created it, and the last labels that they say are its own."""
-    told: dict[str, BilledNode] = {}
+    told: dict[str, BilledResource] = {}
     for project in sorted({node.project for node in records.nodes.values()}):
         told.update(usage_events.facts(uow, project))
     for key, node in records.nodes.items():
@@ -117,7 +121,9 @@ def _amounts(
                 if line.host_amount != hosts:
                     text = f"{line.host_amount.text(9)} are billed for its hosts, instead of {hosts.text(9)}"
                     yield Violation("I6", records.now, node.name, text)
-        if bill.amount.parts != sum(line.amount.parts for line in bill.nodes) or bill.amount.parts < 0:
+        yield from check_sizes(records, card, bill)
+        lines = (*(line.amount.parts for line in bill.nodes), *(line.amount.parts for line in bill.storage))
+        if bill.amount.parts != sum(lines) or bill.amount.parts < 0:
             text = f"the sum of the bill is {bill.amount.text(9)}, which its lines are not"
             yield Violation("I6", records.now, "bill", text)
 
@@ -126,7 +132,7 @@ def _bills(
     uow: UnitOfWork, records: Records, card: RateCard, histories: Mapping[str, list[StateChange]]
 ) -> Iterator[usages.ProjectUsage]:
     if not records.after_seq:
-        for project in sorted({node.project for node in records.nodes.values()}):
+        for project in sorted({node.project for node in records.nodes.values()} | set(records.sized.values())):
             yield usages.usage(uow, card, PLATFORM, project)
         return
     keys: dict[str, list[str]] = {}

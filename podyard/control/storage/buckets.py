@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from podyard.base.errors import Code, PodyardError, invalid
 from podyard.control.access import identity
-from podyard.control.storage import refusals
+from podyard.control.storage import ports, refusals
 from podyard.control.storage.refusals import require
 from podyard.db import storage
 from podyard.db.unit_of_work import UnitOfWork
@@ -56,7 +56,7 @@ def create(
     if len(storage.list_buckets(uow, project)) >= BUCKETS_PER_PROJECT_MAX:
         text = f"the project has {BUCKETS_PER_PROJECT_MAX} buckets, the most that are allowed: delete one"
         raise PodyardError(Code.RESOURCE_EXHAUSTED, text)
-    return _insert(uow, project, name, location.upper(), storage_class, labels)
+    return _insert(uow, project, name, location.upper(), storage_class, labels, principal.email)
 
 
 def get(
@@ -90,8 +90,9 @@ def patch(
     check_storage_class(after.storage_class)
     _check_labels(after.labels)
     after = dataclasses.replace(after, metageneration=bucket.metageneration + 1, updated=uow.now)
-    storage.update_bucket(uow, bucket, after)
-    return after
+    if after.labels != bucket.labels:
+        ports.on_relabel(uow, bucket.project)
+    return storage.update_bucket(uow, bucket, after)
 
 
 def delete(uow: UnitOfWork, principal: Principal, name: str, when: Preconditions) -> None:
@@ -99,7 +100,7 @@ def delete(uow: UnitOfWork, principal: Principal, name: str, when: Preconditions
     check_metageneration(bucket, when)
     if bucket.objects:
         raise refusals.conflict("The bucket you tried to delete is not empty.")
-    storage.remove_bucket(uow, name)
+    storage.remove_bucket(uow, bucket)
 
 
 def of_jobs(uow: UnitOfWork, project: str) -> Bucket:
@@ -109,7 +110,7 @@ def of_jobs(uow: UnitOfWork, project: str) -> Bucket:
     for name in itertools.chain([first], (f"{first}{number}" for number in itertools.count(2))):
         bucket = storage.find_bucket(uow, name)
         if bucket is None:
-            return _insert(uow, project, name, DEFAULT_LOCATION, DEFAULT_STORAGE_CLASS, {})
+            return _insert(uow, project, name, DEFAULT_LOCATION, DEFAULT_STORAGE_CLASS, {}, uow.actor)
         if bucket.project == project:
             return bucket
     raise AssertionError("unreachable")
@@ -121,8 +122,15 @@ def check_metageneration(bucket: Bucket, when: Preconditions) -> None:
 
 
 def _insert(
-    uow: UnitOfWork, project: str, name: str, location: str, storage_class: str, labels: Mapping[str, str]
+    uow: UnitOfWork,
+    project: str,
+    name: str,
+    location: str,
+    storage_class: str,
+    labels: Mapping[str, str],
+    created_by: str,
 ) -> Bucket:
+    ports.open_account(uow, project)
     made = Bucket(
         name=name,
         project=project,
@@ -134,9 +142,11 @@ def _insert(
         bytes=0,
         created=uow.now,
         updated=uow.now,
+        created_by=created_by,
+        usage_key="",
+        usage_version=0,
     )
-    storage.insert_bucket(uow, made)
-    return made
+    return storage.insert_bucket(uow, made)
 
 
 def _check_labels(labels: Mapping[str, str]) -> None:

@@ -13,7 +13,7 @@ from podyard.base.money import Amount
 from podyard.domain import months
 from podyard.domain.invoice import BillingPolicy, Commitment, CorrectedUse, Credit, JobSpan
 from podyard.domain.node import UsageClass
-from podyard.domain.usage import BilledNode, LabelPeriod, PriceUnit, UsageEvent
+from podyard.domain.usage import BilledResource, LabelPeriod, PriceUnit, UsageEvent
 from podyard.pricing import attribution, bill, invoicing
 from podyard.pricing.bill import Bill, Resource, Terms
 from podyard.pricing.commitments import OWN
@@ -94,11 +94,11 @@ def committed() -> dict[str, Committed]:
 
 def facts_of(node: Node) -> ResourceFacts:
     return ResourceFacts(
-        node=BilledNode(
+        node=BilledResource(
             key=node.name,
             name=f"projects/p/locations/r-a1-a/nodes/{node.name}",
             zone="r-a1-a",
-            accelerator_type="v2-8" if node.sku_id == DEVICE else f"v5litepod-{node.quantity}",
+            type="v2-8" if node.sku_id == DEVICE else f"v5litepod-{node.quantity}",
             usage_class=UsageClass(node.usage),
             created_by=EVIL,
             labels=(LabelPeriod(0, {"team": EVIL, "a": 'say "hi", ünï'}),),

@@ -9,6 +9,7 @@ import pytest
 
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, PodyardError
+from podyard.domain.usage import ResourceKind
 from podyard.pricing import cards
 from podyard.pricing.cards import check_change, load_rate_card
 from podyard.pricing.current_card import default_rate_card
@@ -194,7 +195,7 @@ def test_the_shipped_card_changes_nothing_of_itself() -> None:
     card = default_rate_card()
     check_change(card, card, NOW)
     with pytest.raises(
-        PodyardError, match=r"disk-pd-ssd/europe-west4/on-demand@2015-01-01T00:00:00Z: the SKU of .* is gone"
+        PodyardError, match=r"host-n1-ram/asia-east1/on-demand@2015-01-01T00:00:00Z: the SKU of .* is gone"
     ):
         check_change(card, RateCard("USD", {}), NOW)
 
@@ -242,3 +243,43 @@ def test_hosts_cannot_be_charged_late() -> None:
             check_change(old, with_hosts(T1, *HOST_PARTS), now)
     with pytest.raises(PodyardError, match="is gone"):
         check_change(with_hosts(T1, *HOST_PARTS), before, now)
+
+
+SIZE = "usage: on-demand, unit: gib_month"
+SIZE_PRICES = (price(T1, '"1"'), price(T3, '"3"'))
+DISK_SKU = f"disk-pd-ssd/us-east1/on-demand: {row(f'generation: disk, region: us-east1, {SIZE}', *SIZE_PRICES)}"
+OBJECT_SKU = f"object-standard/us/on-demand: {row(f'generation: object, region: us, {SIZE}', *SIZE_PRICES)}"
+
+
+def with_switch(switch: str, start: str, *skus: str) -> RateCard:
+    return load_rate_card(text(*skus)[:-1] + f', {switch}: "{start}"}}')
+
+
+@pytest.mark.parametrize(
+    ("switch", "sku", "kind", "of"),
+    [
+        ("disks_from", DISK_SKU, ResourceKind.DISK, ("pd-ssd", "us-east1")),
+        ("objects_from", OBJECT_SKU, ResourceKind.BUCKET, ("MULTI_REGIONAL", "us")),
+    ],
+    ids=["disks", "objects"],
+)
+def test_disks_and_objects_are_sold_from_the_date_on(
+    switch: str, sku: str, kind: ResourceKind, of: tuple[str, str]
+) -> None:
+    charged = with_switch(switch, T2, sku)
+    found = charged.size_sku(kind, *of)
+    assert [(v.effective_from.rfc3339(), v.nanos) for v in found.versions] == [(T2, 10**9), (T3, 3 * 10**9)]
+    listed, now = load_rate_card(text(sku)), PlatformTime.from_rfc3339(T2)
+    check_change(listed, with_switch(switch, T3, sku), now)
+    for old in (listed, with_switch(switch, T3, sku)):
+        with pytest.raises(PodyardError, match=f"{switch} begins in the past"):
+            check_change(old, with_switch(switch, T1, sku), now)
+    for new in (listed, with_switch(switch, T3, sku)):
+        with pytest.raises(PodyardError, match="gone"):
+            check_change(charged, new, now)
+    check_change(listed, load_rate_card(text(sku.replace('"1"', '"2"'))), now)  # nothing was charged by it
+
+
+def test_a_disk_without_a_price_is_named() -> None:
+    with pytest.raises(PodyardError, match="no price of disk-pd-ssd in us-east2: it is priced in us-east1"):
+        with_switch("disks_from", T2, DISK_SKU).size_sku(ResourceKind.DISK, "pd-ssd", "us-east2")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.domain.node import UsageClass
-from podyard.domain.usage import BilledNode, LabelPeriod, PriceUnit, PriceVersion, UsageRecord
+from podyard.domain.usage import BilledResource, LabelPeriod, PriceUnit, PriceVersion, ResourceKind, UsageRecord
 from podyard.pricing import issued_records
 from podyard.pricing.export import Listed, ResourceFacts
 from podyard.pricing.issued_records import IssuedRecords, decode, encode
@@ -25,12 +25,13 @@ PRICE = st.builds(
 )
 LABELS = st.dictionaries(TEXT, TEXT, max_size=3)
 NODE = st.builds(
-    BilledNode,
+    BilledResource,
     key=TEXT,
     name=TEXT,
     zone=TEXT,
-    accelerator_type=TEXT,
+    type=TEXT,
     usage_class=st.sampled_from(UsageClass),
+    kind=st.sampled_from(ResourceKind),
     created_by=TEXT,
     labels=st.lists(st.builds(LabelPeriod, SECOND, LABELS), max_size=3).map(tuple),
 )
