@@ -81,7 +81,7 @@ class RateCard:
     objects_from: PlatformTime | None = None
 
     def charged_from(self, kind: ResourceKind) -> PlatformTime | None:
-        """Since when what is no node is charged."""
+        """Since when hosts, disks or buckets are charged."""
         return {
             ResourceKind.HOST: self.hosts_from,
             ResourceKind.DISK: self.disks_from,

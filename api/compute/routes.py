@@ -1,5 +1,5 @@
-"""Compute Engine's wire: the project with its metadata, which `gcloud compute tpus tpu-vm ssh` reads; lists of an empty
-project; and everything else refused and recorded (discovery document compute v1)."""
+"""Compute Engine's wire: the project with its metadata, which `gcloud compute tpus tpu-vm ssh` reads; disks; empty
+lists; and everything else refused and recorded (discovery document compute v1)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 
 from podyard.api import deps, unserved
+from podyard.api.compute.disks import error_response
+from podyard.api.compute.disks import router as disks
 from podyard.api.json_body import parse_json
 from podyard.base.errors import PodyardError
 from podyard.control.compute import compute_projects
@@ -16,6 +18,7 @@ from podyard.http import google
 from podyard.http.texts import check_metadata
 
 router = APIRouter()
+router.include_router(disks)
 
 
 class MetadataItem(BaseModel):
@@ -36,7 +39,7 @@ def get_project(request: Request, project: str) -> Response:
     try:
         found = deps.read(request, lambda uow: compute_projects.get(uow, caller, project))
     except PodyardError as error:
-        return _error_response(error)
+        return error_response(error)
     return JSONResponse(google.project(project, str(found.number), found.metadata, found.fingerprint))
 
 
@@ -53,7 +56,7 @@ async def set_metadata(request: Request, project: str) -> Response:
                 request, lambda uow: compute_projects.set_metadata(uow, caller, project, items, message.fingerprint)
             )
         except PodyardError as error:
-            return _error_response(error)
+            return error_response(error)
         name = f"{google.METADATA_OPERATION}{found.digest}"
         return JSONResponse(google.metadata_operation(project, name, caller.email))
 
@@ -70,7 +73,7 @@ def get_operation(request: Request, project: str, operation: str) -> Response:
     try:
         deps.read(request, lambda uow: compute_projects.get(uow, caller, project))
     except PodyardError as error:
-        return _error_response(error)
+        return error_response(error)
     return JSONResponse(google.metadata_operation(project, operation, caller.email))
 
 
@@ -88,13 +91,4 @@ def _empty(request: Request) -> Response:
     status, body = google.Google(zones).answer(google.COMPUTE_HOST, request.method, request.url.path)
     if status == 501:
         return unserved.refuse(request, google.COMPUTE_HOST, request.url.path)
-    return JSONResponse(body, status)
-
-
-def _error_response(error: PodyardError) -> Response:
-    """Compute Engine's envelope has `errors` as well."""
-    if isinstance(error, compute_projects.StaleFingerprint):
-        return JSONResponse(google.envelope(error.code, error.message, "conditionNotMet", 412)[1], 412)
-    reason = {404: "notFound", 403: "forbidden"}.get(error.code.http_status, "invalid")
-    status, body = google.envelope(error.code, error.message, reason)
     return JSONResponse(body, status)

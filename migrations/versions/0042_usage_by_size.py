@@ -20,12 +20,29 @@ def upgrade() -> None:
     op.add_column("buckets", sa.Column("created_by", sa.String(256), nullable=False, server_default=""))
     op.add_column("buckets", sa.Column("usage_key", sa.String(64), nullable=False, server_default=""))
     op.add_column("buckets", sa.Column("usage_version", sa.BigInteger(), nullable=False, server_default="0"))
+    op.create_table(
+        "disks",
+        sa.Column("disk_key", sa.String(64), primary_key=True),
+        sa.Column("project", sa.String(64), nullable=False),
+        sa.Column("zone", sa.String(64), nullable=False),
+        sa.Column("name", sa.String(63), nullable=False),
+        sa.Column("number", sa.BigInteger(), nullable=False),
+        sa.Column("type", sa.String(32), nullable=False),
+        sa.Column("size_gb", sa.BigInteger(), nullable=False),
+        sa.Column("description", sa.Text(), nullable=False),
+        sa.Column("labels", sa.JSON(), nullable=False),
+        sa.Column("created", sa.BigInteger(), nullable=False),
+        sa.Column("created_by", sa.String(256), nullable=False),
+        sa.Column("usage_version", sa.BigInteger(), nullable=False),
+        sa.UniqueConstraint("project", "zone", "name", name=op.f("uq_disks_project_zone_name")),
+    )
     # Nothing has ever been charged by a price of disks: a card by which they are may say another one.
     op.execute("DELETE FROM card_prices WHERE generation = 'disk' AND first_used IS NULL")
     _begin()
 
 
 def downgrade() -> None:
+    op.drop_table("disks")
     op.execute("DELETE FROM usage_events WHERE kind IS NOT NULL")
     for column in ("usage_version", "usage_key", "created_by"):
         op.drop_column("buckets", column)

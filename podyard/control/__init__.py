@@ -13,6 +13,7 @@ from podyard.control.jobs import gangs, preemption
 from podyard.control.storage import ports as storage_ports
 
 compute_ports.spending = spending
+compute_ports.open_account = accounts.open_for
 compute_ports.end_gangs = gangs.end_on_node
 billing_ports.give_notice = preemption.give_notice
 billing_ports.retire = retire

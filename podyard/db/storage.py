@@ -10,9 +10,9 @@ from sqlalchemy import bindparam, delete, func, select, update
 
 from podyard.base.clock import RealTime
 from podyard.base.ids import row_id
-from podyard.db import usage_events
 from podyard.db.records import changed_columns, columns
 from podyard.db.tables_storage import buckets, objects, uploads
+from podyard.db.transition import meter_size
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.stored import Bucket, ObjectFields, Preconditions, StoredObject, Upload
 from podyard.domain.usage import ResourceKind, SizedResource
@@ -117,7 +117,7 @@ def _meter(uow: UnitOfWork, bucket: Bucket, *, exists: bool = True, says_labels:
         labels=bucket.labels,
         created_by=bucket.created_by,
     )
-    usage_events.add_of_size(uow, of, uow.now, exists=exists, says_labels=says_labels)
+    meter_size(uow, of, uow.now, exists=exists, says_labels=says_labels)
 
 
 def find_object(uow: UnitOfWork, bucket: str, name: str) -> StoredObject | None:

@@ -205,3 +205,21 @@ join_tokens = Table(
     Column("used", RealTimeColumn),
     Column("used_by", String(64)),  # the agent that has joined with it
 )
+
+disks = Table(
+    "disks",
+    metadata,
+    Column("disk_key", String(64), primary_key=True),
+    Column("project", String(64), nullable=False),
+    Column("zone", String(64), nullable=False),
+    Column("name", String(63), nullable=False),
+    Column("number", BigInteger, nullable=False),
+    Column("type", String(32), nullable=False),
+    Column("size_gb", BigInteger, nullable=False),
+    Column("description", Text, nullable=False),
+    Column("labels", Json, nullable=False),
+    Column("created", PlatformTimeColumn, nullable=False),
+    Column("created_by", String(256), nullable=False),
+    Column("usage_version", BigInteger, nullable=False),  # its usage events
+    UniqueConstraint("project", "zone", "name"),
+)

@@ -30,11 +30,13 @@ from podyard.domain.node import (
     TPU_NODE_VERSIONS,
     NodeRecord,
     NodeState,
+    UsageClass,
 )
 from podyard.domain.operation import OPERATION, Operation, OperationState
 from podyard.domain.queued_resource import QUEUED_RESOURCE, QueuedResourceRecord, QueuedResourceState
 from podyard.domain.replica import REPLICA, Replica, ReplicaState
 from podyard.domain.reservation import RESERVATION, Reservation, ReservationState
+from podyard.domain.usage import DELETED, EXISTS, SizedResource
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -177,6 +179,33 @@ def _meter(uow: UnitOfWork, node: NodeRecord, event_id: str, at: PlatformTime, m
             "state": node.state.value,
             "billable": node.state in BILLABLE_NODE_STATES,
             "at": at,
+        },
+    )
+
+
+def meter_size(
+    uow: UnitOfWork, of: SizedResource, at: PlatformTime, *, exists: bool = True, says_labels: bool = False
+) -> None:
+    """An event of a disk or bucket, in the unit that changes it. `says_labels`: they are others than before."""
+    is_first = of.version == 1
+    uow.insert(
+        tables_billing.usage_events,
+        {
+            "event_id": row_id(uow.streams.stream("events"), "event"),
+            "project": of.name.split("/", 2)[1],
+            "resource_key": of.key,
+            "resource_name": of.name,
+            "resource_seq": of.version,
+            "zone": of.place,
+            "accelerator_type": of.type,
+            "usage_class": UsageClass.ON_DEMAND.value,
+            "state": EXISTS if exists else DELETED,
+            "billable": exists,
+            "at": at,
+            "labels": of.labels if is_first or says_labels else None,
+            "created_by": (of.created_by or None) if is_first else None,
+            "kind": of.kind.value,
+            "bytes": of.bytes,
         },
     )
 

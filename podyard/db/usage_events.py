@@ -12,13 +12,12 @@ from typing import Any
 from sqlalchemy import BigInteger, Select, Text, bindparam, cast, func, literal, select, text, type_coerce, union
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
-from podyard.base.ids import row_id
 from podyard.db.tables_billing import usage_events
-from podyard.db.tables_compute import nodes
+from podyard.db.tables_compute import disks, nodes
 from podyard.db.tables_storage import buckets
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.node import BILLABLE_NODE_STATES, UsageClass
-from podyard.domain.usage import DELETED, EXISTS, BilledResource, LabelPeriod, ResourceKind, SizedResource, UsageEvent
+from podyard.domain.usage import BilledResource, LabelPeriod, ResourceKind, UsageEvent
 
 EVENTS_AT_ONCE = 10_000  # of a long history, in memory
 KEYS_AT_ONCE = 500  # resources in one query: below every database's limit of parameters
@@ -88,7 +87,7 @@ _USED_SINCE = union(
             key.table.c.project == bindparam("project"),
             literal(UsageClass.ON_DEMAND.value).in_(bindparam("classes", expanding=True)),
         )
-        for key in (buckets.c.usage_key,)
+        for key in (buckets.c.usage_key, disks.c.disk_key)
     ),
 )
 _PREEMPTIONS = (
@@ -192,33 +191,6 @@ def preemptions(
 def largest_projects(uow: UnitOfWork, most: int, events_least: int) -> list[str]:
     """The projects with the most events, of those that have so many; the largest first."""
     return [row.project for row in uow.execute(_LARGEST, {"most": most, "least": events_least})]
-
-
-def add_of_size(
-    uow: UnitOfWork, of: SizedResource, at: PlatformTime, *, exists: bool = True, says_labels: bool = False
-) -> None:
-    """An event of a disk or bucket, in the unit that changes it. `says_labels`: they are others than before."""
-    is_first = of.version == 1
-    uow.insert(
-        usage_events,
-        {
-            "event_id": row_id(uow.streams.stream("events"), "event"),
-            "project": of.name.split("/", 2)[1],
-            "resource_key": of.key,
-            "resource_name": of.name,
-            "resource_seq": of.version,
-            "zone": of.place,
-            "accelerator_type": of.type,
-            "usage_class": UsageClass.ON_DEMAND.value,
-            "state": EXISTS if exists else DELETED,
-            "billable": exists,
-            "at": at,
-            "labels": of.labels if is_first or says_labels else None,
-            "created_by": (of.created_by or None) if is_first else None,
-            "kind": of.kind.value,
-            "bytes": of.bytes,
-        },
-    )
 
 
 def wait_for_writers(uow: UnitOfWork) -> None:

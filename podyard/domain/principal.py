@@ -15,7 +15,7 @@ _VIEW = frozenset(
         "tpu.runtimeversions.get", "tpu.tensorflowversions.list", "tpu.tensorflowversions.get", "podyard.jobs.list",
         "podyard.jobs.get", "podyard.pods.get", "podyard.projects.get",
         "tpu.queuedresources.list", "tpu.queuedresources.get", "tpu.reservations.list",
-        "compute.projects.get", "podyard.metrics.get",
+        "compute.projects.get", "compute.disks.get", "compute.disks.list", "podyard.metrics.get",
         "storage.buckets.get", "storage.buckets.list", "storage.objects.get", "storage.objects.list",
     }
 )  # fmt: skip
@@ -34,6 +34,7 @@ _NODES = frozenset(
         "tpu.nodes.reimage", "tpu.nodes.performMaintenance", "tpu.nodes.simulateMaintenanceEvent",
         "tpu.queuedresources.create", "tpu.queuedresources.delete", "tpu.queuedresources.reset",
         "compute.projects.setCommonInstanceMetadata",
+        "compute.disks.create", "compute.disks.delete", "compute.disks.update",
         "storage.buckets.create", "storage.buckets.delete", "storage.buckets.update",
     }
 )  # fmt: skip

@@ -1,7 +1,8 @@
 """What Podyard answers for Google's APIs other than Cloud TPU: nothing is sent to Google.
 
-Compute Engine is an empty project, since SkyPilot and Ray list its machines next to TPU nodes, with the machine types
-that the rate card has prices for, since readers of prices multiply by what those have. All else is refused.
+Compute Engine is a project with disks only (`api/compute`), since SkyPilot and Ray list its machines next to TPU nodes,
+with the machine types that the rate card has prices for, since readers of prices multiply by what those have. All else
+is refused.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ GCLOUD_STATUS = 405  # for what is not served
 COMPUTE_HOST = "compute.googleapis.com"
 CATALOGUE_PATH = "/v1/services"  # of Cloud Billing: the list of prices
 METADATA_OPERATION = "operation-metadata-"  # the names of operations that have set a project's metadata
+DISK_OPERATION = "operation-disk-"  # those of operations that have changed a disk: the verb and the disk follow
 _OF_PROJECT = re.compile(
     r"/compute/(?:v1|beta|alpha)/projects/[^/]+"
-    rf"(?:|/setCommonInstanceMetadata|/global/operations/{METADATA_OPERATION}[0-9a-f]+(?:/wait)?)"
+    rf"(?:|/setCommonInstanceMetadata|/global/operations/{METADATA_OPERATION}[0-9a-f]+(?:/wait)?"
+    rf"|/aggregated/disks|/zones/[^/]+/disks(?:/.*)?|/zones/[^/]+/operations/{DISK_OPERATION}[^/]+(?:/wait)?)"
 )
 _COMPUTE_PATH = re.compile(r"/compute/(?:v1|beta|alpha)/(projects/[^/]+/(global|aggregated|zones|regions)(?:/.*)?)")
 # What a project has lists of, with the name of one, as googleapis.com says `kind` (discovery document, compute v1).
@@ -52,7 +55,8 @@ SELF = "https://www.googleapis.com/compute/v1/"
 
 
 def is_of_project(host: str, path: str) -> bool:
-    """Whether it is the project itself, its metadata or an operation on them: the API keeps those (api/compute)."""
+    """Whether it is the project itself, its metadata, its disks or an operation on them: the API keeps those
+    (api/compute)."""
     return host == COMPUTE_HOST and _OF_PROJECT.fullmatch(path.partition("?")[0]) is not None
 
 

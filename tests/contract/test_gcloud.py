@@ -127,3 +127,24 @@ def test_a_node_of_the_first_api(environment: dict[str, str]) -> None:
     # gcloud hides nodes of the first API from the list of TPU VMs.
     assert _gcloud(environment, "list") == []
     _run(environment, *tpus, "delete", "gone")
+
+
+def test_a_disk_lives_its_life(environment: dict[str, str]) -> None:
+    disks = ("compute", "disks")
+    (made,) = _run(environment, *disks, "create", "gd", "--size", "200GB", "--type", "pd-ssd", "--labels", "a=b")
+    assert (made["name"], made["sizeGb"], made["status"], made["labels"]) == ("gd", "200", "READY", {"a": "b"})
+    assert _listed_disks(environment) == ["gd"]
+    _run(environment, *disks, "resize", "gd", "--size", "300GB")
+    _run(environment, *disks, "update", "gd", "--update-labels", "c=d")
+    found = _run(environment, *disks, "describe", "gd")
+    assert (found["sizeGb"], found["labels"]) == ("300", {"a": "b", "c": "d"})
+    _run(environment, *disks, "delete", "gd")
+    assert _listed_disks(environment) == []
+
+
+def _listed_disks(environment: dict[str, str]) -> list[str]:
+    """In all zones, which the command line of disks has no flag for."""
+    command = ["gcloud", "compute", "disks", "list", "--format", "json", "--quiet"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=patient(120))
+    assert done.returncode == 0, done.stderr
+    return [item["name"] for item in json.loads(done.stdout)]

@@ -1,5 +1,6 @@
-"""Drawn rate cards and histories of one or two projects: two to four nodes over two or three months, closed one by one;
-the account of one project may pay for the other, for a time. All surfaces must say the same of every month.
+"""Drawn rate cards and histories of one or two projects: two to four nodes, and up to three buckets and disks, over two
+or three months, closed one by one; the account of one project may pay for the other, for a time. All surfaces must say
+the same of every month.
 
 Nodes are created, stopped, taken back and relabelled by the use cases, and their timers are fired; only the search for
 chips is left out. What becomes known late is done by a clock that stands earlier for a moment.
@@ -47,6 +48,7 @@ from tests.store.history_cards import (
     HOSTS_FROM,
     KINDS,
     OTHER,
+    STORES,
     TIMINGS,
     ZONES,
     SettableClock,
@@ -57,6 +59,7 @@ from tests.store.history_cards import (
     nanos_of,
     text_of,
 )
+from tests.store.history_stores import Stores
 from tests.surfaces import check_books, check_month, check_uses, exported
 
 T = TypeVar("T")
@@ -64,10 +67,7 @@ SEEDS = 2_000
 STARTS = ("2026-02-24T22:00:00Z", "2026-03-05T00:00:00Z", "2026-09-27T11:11:11Z", "2026-10-20T00:00:00Z")
 CREATORS = ("owner@example.com", "=cmd|'x'!A1@example.com")
 DAY = 86_400 * NANOS_PER_SECOND
-
-
-def _replay(seed: int) -> str:
-    return f"python -m tests.store.billing_histories --seed {seed}"
+REPLAY = "python -m tests.store.billing_histories --seed"
 
 
 class History:
@@ -87,6 +87,7 @@ class History:
         database.run(lambda uow: identity.bootstrap(uow, "owner", "agent", "local"))
         self._draw_accounts()
         self._draw_nodes()
+        self.stores = Stores(self.chance, database, self.fleet, self.accounts, self._count)
         self.card, self.later = self._draw_card()
 
     # What is drawn.
@@ -119,21 +120,23 @@ class History:
 
     def _draw_card(self) -> tuple[RateCard, RateCard]:
         """The card of the beginning, and another that has the prices, too, that were missing."""
-        base = base_card(self.chance.choice(HOSTS_FROM))
+        base = base_card(*(self.chance.choice(HOSTS_FROM) for _ in range(3)))
         skus = dict(base.skus)
         wanted = sorted({f"{KINDS[kind]}/us-central1/{usage}" for kind, usage, _ in self.nodes.values()})
+        wanted += sorted({STORES[kind] for kind in self.stores.kinds.values()} - {""})
         missing = set()
         for sku_id in [name for name in wanted if name in skus]:
             old = skus[sku_id]
+            begin = max(BEGIN, old.versions[0].effective_from.rfc3339())
             form = self.chance.choice(["returns", "restated", "announced", "odd", "late", "missing", "as it is"])
             self._count(f"price {form}")
             first, second = sorted(self._second() for _ in range(2))
             second = max(second, first + NANOS_PER_SECOND)
             rows = {
-                "returns": [(BEGIN, "4.50", "a"), (text_of(first), "9", "b"), (text_of(second), "4.5", "c")],
-                "restated": [(BEGIN, "4.5", "a"), (text_of(first), "4.50", "another source")],
-                "announced": [(BEGIN, "4.50", "a"), (text_of(self._end() + DAY), "5.123456789", "b")],
-                "odd": [(BEGIN, f"{self.chance.randrange(30)}.{self.chance.randrange(10**9):09d}", "a")],
+                "returns": [(begin, "4.50", "a"), (text_of(first), "9", "b"), (text_of(second), "4.5", "c")],
+                "restated": [(begin, "4.5", "a"), (text_of(first), "4.50", "another source")],
+                "announced": [(begin, "4.50", "a"), (text_of(self._end() + DAY), "5.123456789", "b")],
+                "odd": [(begin, f"{self.chance.randrange(30)}.{self.chance.randrange(10**9):09d}", "a")],
                 "late": [(text_of(first), "0.444980001", "a"), (text_of(second), "0", "free")],
             }.get(form)
             if form == "missing":
@@ -174,6 +177,7 @@ class History:
                 if self.chance.random() < 0.4:  # again within the second, or the minute
                     more = self.chance.choice([1, 300_000_000, 20 * NANOS_PER_SECOND])
                     drawn.append((at + self.chance.randrange(more), functools.partial(self._change, name)))
+        drawn += self.stores.actions(self._moment)
         terms = [self._buy, self._end_commitment, self._add_credit, self._end_credit]
         for _ in range(self.chance.choice([0, 1, 2, 4, 7])):
             drawn.append((self._moment(), self.chance.choice(terms)))
@@ -342,6 +346,8 @@ class History:
         self._count("late")
         self.clock.set(at)
         self._change(name, "stop")
+        if self.stores.kinds and self.chance.random() < 0.5:
+            self.stores.change(self.chance.choice(sorted(self.stores.kinds)))
         self._go_node(name, now)
         if self.chance.random() < 0.4:
             self.clock.set(min(now, self.clock.now().nanos + self.chance.randrange(3600 * NANOS_PER_SECOND)))
@@ -455,7 +461,7 @@ def check_history(seed: int, url: str | None = None) -> dict[str, int]:
             history = History(database, clock, seed)
             history.play()
         except Exception as error:
-            raise AssertionError(f"history {seed}: {type(error).__name__}: {error}\nAgain: {_replay(seed)}") from error
+            raise AssertionError(f"history {seed}: {type(error).__name__}: {error}\nAgain: {REPLAY} {seed}") from error
         return history.counts
 
 
@@ -484,7 +490,7 @@ def main() -> int:
             if error:
                 failed += 1
                 print(error, flush=True)
-                print(f"history {seed} differs; again: {_replay(seed)}", flush=True)
+                print(f"history {seed} differs; again: {REPLAY} {seed}", flush=True)
     print(", ".join(f"{name} {count:,}" for name, count in sorted(totals.items())))
     print(f"{len(seeds):,} histories, {time.monotonic() - began:.0f} s, {failed} with differences")
     return 1 if failed else 0

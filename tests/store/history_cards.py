@@ -29,6 +29,15 @@ TIMINGS = ((0, 0), (0.25, 0.125), (10, 5))
 # What a node can be: type, and the SKU of its generation's price on demand.
 KINDS = {"v2-8": "tpu-v2-device", "v2-32": "tpu-v2-32", "v5litepod-8": "tpu-v5e-chip", "v5litepod-1": "tpu-v5e-chip"}
 SHIPPED = (Path(cards.__file__).parent / "rate_cards" / f"{cards.SHIPPED}.yaml").read_text(encoding="utf-8")
+# What a bucket or disk can be: the SKU of what it costs. One of each has no price at first, or never.
+STORES = {
+    "US/STANDARD": "object-standard/us/on-demand",
+    "US-CENTRAL1/NEARLINE": "object-nearline/us-central1/on-demand",
+    "EUROPE-NORTH1/STANDARD": "",
+    "pd-ssd": "disk-pd-ssd/us-central1/on-demand",
+    "pd-standard": "disk-pd-standard/us-central1/on-demand",
+    "pd-balanced": "",
+}
 BEGIN = "2015-01-01T00:00:00Z"
 HOSTS_FROM = (None, "2020-01-01T00:00:00Z", "2026-03-20T06:30:00Z", "2026-11-05T00:00:01Z")
 
@@ -73,15 +82,17 @@ def fleet_of(timings: tuple[float, float]) -> Fleet:
 
 
 @functools.cache
-def base_card(hosts_from: str | None) -> RateCard:
+def base_card(hosts_from: str | None, disks_from: str | None, objects_from: str | None) -> RateCard:
     """The rows of the shipped card that these histories can use: closing keeps them all."""
-    head = "" if hosts_from is None else f'hosts_from: "{hosts_from}"\n'
+    begins = {"hosts_from": hosts_from, "disks_from": disks_from, "objects_from": objects_from}
+    head = "".join(f'{switch}: "{start}"\n' for switch, start in begins.items() if start is not None)
     card = load_rate_card(head + SHIPPED)
     kept = ("v2-8", "v2-32")
     skus = {
-        key: sku
-        for key, sku in card.skus.items()
-        if sku.region == "us-central1" and (sku.accelerator_type in kept or sku.generation in ("v5e", "host"))
+        sku_id: sku
+        for sku_id, sku in card.skus.items()
+        if sku_id in STORES.values()
+        or (sku.region == "us-central1" and (sku.accelerator_type in kept or sku.generation in ("v5e", "host")))
     }
     return dataclasses.replace(card, skus=skus)
 

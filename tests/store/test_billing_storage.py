@@ -28,6 +28,7 @@ from podyard.control.billing import (
 from podyard.control.billing.costs import TermsChange
 from podyard.control.billing.exports import ExportRequest
 from podyard.control.billing.usages import StorageUsage
+from podyard.control.compute import nodes, persistent_disks
 from podyard.control.storage import buckets, objects
 from podyard.db.unit_of_work import Database
 from podyard.domain.principal import PLATFORM
@@ -35,7 +36,7 @@ from podyard.domain.stored import Preconditions
 from podyard.domain.usage import GIB
 from podyard.pricing.cards import load_rate_card
 from podyard.pricing.sku import RateCard
-from tests.builders import PROJECT, Play
+from tests.builders import PROJECT, ZONE, Play
 from tests.store.test_billing_hosts import SHIPPED
 from tests.surfaces import check_books, check_month, check_uses
 
@@ -256,3 +257,52 @@ def test_exports_name_a_bucket(play: Play, card: RateCard) -> None:
     ]
     assert told == [SKU, "Bucket", "Cloud Storage", "Object Storage", "Storage volume", "us"]
     assert (row["PricingUnit"], row["AvailabilityZone"]) == ("GiB-Months", "")
+
+
+DISK = "disk-pd-ssd/us-central1/on-demand"
+DISK_GIB_SECOND = Fraction("0.17") / (730 * 3600)
+
+
+def card_with_disks(disks_from: str = "2020-01-01T00:00:00Z") -> RateCard:
+    return load_rate_card(f'disks_from: "{disks_from}"\n{SHIPPED}')
+
+
+def _disk(play: Play, name: str = "d", kind: str = "pd-ssd", **changes: object) -> None:
+    request = persistent_disks.DiskRequest(name, kind, 100, **changes)  # type: ignore[arg-type]
+    play.database.run(lambda uow: persistent_disks.create(uow, play.fleet, PLATFORM, PROJECT, ZONE, request))
+
+
+def test_a_disk_is_billed_from_its_creation_to_its_end(play: Play) -> None:
+    """100 GiB for 1000 s, then 300 GiB for 500 s, whatever the node does that has it."""
+    card = card_with_disks()
+    _disk(play, labels={"team": "a"})
+    play.create("n", extras={"dataDisks": [{"sourceDisk": f"projects/{PROJECT}/zones/{ZONE}/disks/d"}]})
+    play.turn(490)
+    play.run(nodes.stop, "n")
+    play.turn(500)
+    assert _storage(play, card)[0].gib_seconds == 100_000
+    play.database.run(lambda uow: persistent_disks.resize(uow, PLATFORM, PROJECT, ZONE, "d", 300))
+    play.run(nodes.delete, "n")
+    play.turn(500)
+    assert _storage(play, card)[0].estimated
+    play.database.run(lambda uow: persistent_disks.delete(uow, PLATFORM, PROJECT, ZONE, "d"))
+    play.turn(500)
+    (one,) = _storage(play, card)
+    assert (one.name, one.sku_id, one.gib_seconds) == (f"projects/{PROJECT}/zones/{ZONE}/disks/d", DISK, 250_000)
+    assert one.amount.fraction() == 250_000 * DISK_GIB_SECOND
+    document = check_month(play.database, card, PROJECT, "2026-03")
+    assert document is not None
+    assert {line.sku: line.unit_seconds for line in document.lines}[DISK] == 250_000
+    _check(play, card)
+    _check(play, load_rate_card(SHIPPED))
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"), [("pd-balanced", "no price of disk-pd-balanced in us-central1: it is priced nowhere")]
+)
+def test_a_disk_without_a_price_is_held(play: Play, kind: str, told: str) -> None:
+    _disk(play, kind=kind)
+    play.turn(10)
+    (one,) = _storage(play, card_with_disks())
+    assert (one.held_because, one.amount) == (told, Amount())
+    _check(play, card_with_disks())

@@ -325,12 +325,12 @@ def test_every_offer_has_the_sku_of_the_catalogue_at_its_price() -> None:
     compared = 0
     for node in _offers():
         try:
-            sku, quantity = CARD.sku_for(node.accelerator_type, region_of(node.zone), node.usage_class)
+            sku, quantity = CARD.sku_for(node.type, region_of(node.zone), node.usage_class)
         except PodyardError:
             continue
         listed = listings.listing_of(by_text, node, sku.sku_id)
         found = by_id[listed.sku_id]
-        chips = parse(node.accelerator_type).chip_count
+        chips = parse(node.type).chip_count
         unit_chips = chips if found.description.partition("TPU slice")[1] else 1 if "TpuV" in found.description else 4
         whole = found.prices[-1][1] * chips
         assert whole == sku.versions[-1].nanos * quantity * unit_chips, (node, found.description)

@@ -189,7 +189,7 @@ def without_use(uow: UnitOfWork, principal: Principal, project: str) -> Snapshot
 
 def rates(found: Snapshot) -> Mapping[str, int]:
     """What each resource that is in use costs now, nodes with their hosts, in parts per second, before commitments; by
-    name, then key. What a day has left over of a bucket is no rate."""
+    name, then key. What a day has left over of a bucket is not in it."""
     second = -(-found.as_of.nanos // NANOS_PER_SECOND)
     now: dict[str, int] = {}
     for record in found.open:

@@ -1,5 +1,5 @@
-"""I6 of what is billed by its size: the usage events of a bucket say what it holds, and the bill counts its bytes, here
-added up day by day from the events alone."""
+"""I6 of what is billed by its size: the usage events of a bucket or disk say what its row does, and the bill counts its
+bytes, here added up day by day from the events alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from podyard.base.clock import NANOS_PER_SECOND
 from podyard.control.billing import usages
 from podyard.control.checks.fsck_violation import Violation
-from podyard.db import storage, usage_events
+from podyard.db import disks, storage, usage_events
 from podyard.db.fsck import Records
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.usage import EXISTS, GIB, UsageEvent
@@ -19,7 +19,7 @@ _DAY_SECONDS = 86_400
 
 
 def check_storage(uow: UnitOfWork, records: Records) -> Iterator[Violation]:
-    """Buckets as their rows, their objects and their usage events have them."""
+    """Buckets and disks as their rows, their objects and their usage events have them."""
     histories = _histories(records)
     facts = {}
     for project in sorted(set(records.sized.values())):
@@ -37,6 +37,16 @@ def check_storage(uow: UnitOfWork, records: Records) -> Iterator[Violation]:
         if fact is None or (fact.created_by, fact.labels[-1].labels) != (bucket.created_by, bucket.labels):
             text = "its usage events name another creator, or other labels, than it has"
             yield Violation("I6", records.now, bucket.name, text)
+    for disk in disks.list_all(uow):
+        events = histories.pop(disk.disk_key, [])
+        last = (events[-1].state, events[-1].seq, events[-1].bytes) if events else None
+        if last != (EXISTS, disk.usage_version, disk.size_gb * GIB):
+            text = f"its usage events end with {last}, and it has {disk.size_gb} GB after {disk.usage_version}"
+            yield Violation("I6", records.now, disk.path, text)
+        fact = facts.get(disk.disk_key)
+        if fact is None or (fact.created_by, fact.labels[-1].labels) != (disk.created_by, disk.labels):
+            text = "its usage events name another creator, or other labels, than it has"
+            yield Violation("I6", records.now, disk.path, text)
     for key, events in sorted(histories.items()):
         if events[-1].state == EXISTS:
             yield Violation("I6", records.now, key, "its usage events do not end, and there is no such resource")

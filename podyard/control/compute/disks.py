@@ -50,6 +50,11 @@ def check(uow: UnitOfWork, project: str, node_key: str | None, spec: NodeSpec) -
                 )
 
 
+def names_of(spec: NodeSpec) -> list[str]:
+    """`projects/P/zones/Z/disks/D` of each disk of a node."""
+    return [name for name, _ in _disks(spec)]
+
+
 def _disks(spec: NodeSpec) -> Iterator[tuple[str, str | None]]:
     for index, disk in enumerate(spec.data_disks):
         if not disk.source:

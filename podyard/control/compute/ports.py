@@ -37,5 +37,7 @@ class SpendingGuard(Protocol):
 
 
 spending: SpendingGuard
+# (project): gives it a billing account, unless it has one.
+open_account: Callable[[UnitOfWork, str], None]
 # (node key, reason): ends the gangs that are on a node.
 end_gangs: Callable[[UnitOfWork, str, str], None]

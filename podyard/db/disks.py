@@ -1,0 +1,72 @@
+"""Disks as records, and their usage events, in the units that change them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from sqlalchemy import bindparam, delete, select
+
+from podyard.db.records import changed_columns, columns
+from podyard.db.tables_compute import disks
+from podyard.db.transition import meter_size
+from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.disk import Disk
+from podyard.domain.usage import GIB, ResourceKind, SizedResource
+
+_DISK = select(disks).where(
+    disks.c.project == bindparam("project"), disks.c.zone == bindparam("zone"), disks.c.name == bindparam("name")
+)
+_LOCKED = _DISK.with_for_update()
+_OF_PROJECT = select(disks).where(disks.c.project == bindparam("project")).order_by(disks.c.zone, disks.c.name)
+_ALL = select(disks).order_by(disks.c.disk_key)
+
+
+def find(uow: UnitOfWork, project: str, zone: str, name: str) -> Disk | None:
+    """Locked on PostgreSQL when the unit may write."""
+    row = uow.first(_LOCKED if uow.writable else _DISK, {"project": project, "zone": zone, "name": name})
+    return None if row is None else Disk(**row)
+
+
+def of_project(uow: UnitOfWork, project: str) -> list[Disk]:
+    """By zone and name."""
+    return [Disk(**row) for row in uow.all(_OF_PROJECT, {"project": project})]
+
+
+def list_all(uow: UnitOfWork) -> list[Disk]:
+    """Of the whole yard."""
+    return [Disk(**row) for row in uow.all(_ALL)]
+
+
+def insert(uow: UnitOfWork, disk: Disk) -> Disk:
+    made = dataclasses.replace(disk, usage_version=1)
+    uow.insert(disks, columns(made))
+    _meter(uow, made)
+    return made
+
+
+def update(uow: UnitOfWork, before: Disk, after: Disk) -> Disk:
+    """Writes another size or other labels."""
+    changed = dataclasses.replace(after, usage_version=before.usage_version + 1)
+    uow.update(disks, {"disk_key": before.disk_key}, changed_columns(before, changed))
+    _meter(uow, changed, says_labels=after.labels != before.labels)
+    return changed
+
+
+def remove(uow: UnitOfWork, disk: Disk) -> None:
+    _meter(uow, dataclasses.replace(disk, usage_version=disk.usage_version + 1), exists=False)
+    uow.execute(delete(disks).where(disks.c.disk_key == disk.disk_key))
+
+
+def _meter(uow: UnitOfWork, disk: Disk, *, exists: bool = True, says_labels: bool = False) -> None:
+    of = SizedResource(
+        kind=ResourceKind.DISK,
+        key=disk.disk_key,
+        version=disk.usage_version,
+        name=disk.path,
+        place=disk.zone,
+        type=disk.type,
+        bytes=disk.size_gb * GIB,
+        labels=disk.labels,
+        created_by=disk.created_by,
+    )
+    meter_size(uow, of, uow.now, exists=exists, says_labels=says_labels)
