@@ -142,14 +142,15 @@ class NodeCostAnswer(ShareAnswer):
 
 
 class CostsAnswer(TypedDict):
-    """Amounts are US dollars, net of what commitments cover. The nodes and the commitments' own charges make up the
-    total; the jobs and the idle time of a node its amount."""
+    """Amounts are US dollars, net of what commitments cover. The nodes, the commitments' own charges and `storage` (of
+    disks and buckets) make up the total; the jobs and the idle time of a node its amount."""
 
     asOf: Timestamp
     month: NotRequired[str]
     jobs: list[JobCostAnswer]
     nodes: list[NodeCostAnswer]
     commitments: str
+    storage: str
     total: str
 
 
@@ -229,6 +230,7 @@ def get_costs(request: Request, project: str) -> CostsAnswer:
             for node in found.nodes
         ],
         "commitments": found.commitments.text(EXACT_DECIMALS),
+        "storage": found.storage.text(EXACT_DECIMALS),
         "total": found.total.text(EXACT_DECIMALS),
     }
     if month is not None:

@@ -88,6 +88,11 @@ class RateCard:
             ResourceKind.BUCKET: self.objects_from,
         }[kind]
 
+    @property
+    def charges_sizes(self) -> bool:
+        """Whether disks or buckets are charged at any time."""
+        return self.disks_from is not None or self.objects_from is not None
+
     def charges(self, sku: Sku) -> bool:
         """Whether anything is charged by the SKU: those of disks and objects may be listed only."""
         return sku.generation not in _SWITCHED or self.charged_from(_SWITCHED[sku.generation]) is not None

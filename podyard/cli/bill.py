@@ -27,6 +27,18 @@ _COLUMNS = {
 }
 
 
+_STORAGE = {
+    "NAME": "id",
+    "KIND": "kind",
+    "PLACE": "location",
+    "TYPE": "type",
+    "CREATED_BY": "createdBy",
+    "GIB_MONTHS": "used",
+    "COST": "cost",
+}
+_MONTH_SECONDS = 730 * 3600
+
+
 @click.group()
 def bill() -> None:
     """Show costs, and manage invoices, credits and exports."""
@@ -37,7 +49,10 @@ def bill() -> None:
 @click.option("--node", help="Only the node with this id (in --zone).")
 @output_option
 def show(data: str | None, project: str | None, location: str | None, node: str | None, output: str) -> None:
-    """Show the billed seconds and the cost of each node. `*` marks an estimate: the node is still READY."""
+    """Show the billed seconds and the cost of each node, and what disks and buckets hold, where they are charged.
+
+    `*` marks an estimate: the node is still READY.
+    """
     client = client_of(data, project, location)
     name = None
     if node is not None:
@@ -57,6 +72,9 @@ def show(data: str | None, project: str | None, location: str | None, node: str 
         for item in found["nodes"]
     ]
     emit(rows, output, _COLUMNS)
+    if found["storage"]:
+        click.echo()
+        emit([_storage(item) for item in found["storage"]], output, _STORAGE)
     for item in found["nodes"]:
         if "heldBecause" in item.get("host", {}):
             say(f"not billed, since it has no price: hosts of {item['node']}: {item['host']['heldBecause']}")
@@ -67,6 +85,15 @@ def show(data: str | None, project: str | None, location: str | None, node: str 
     click.echo(f"{total} (exactly {found['seconds']} s, ${without_zeros(found['amount'])})")
 
 
+def _storage(item: dict[str, Any]) -> dict[str, Any]:
+    return {
+        **item,
+        "id": item["resource"].rsplit("/", 1)[-1],
+        "used": f"{item['gibSeconds'] / _MONTH_SECONDS:.6f}",
+        "cost": (item.get("heldBecause") and "held") or money_text(item["amount"]),
+    }
+
+
 @bill.command()
 @project_options
 @click.option(
@@ -74,7 +101,7 @@ def show(data: str | None, project: str | None, location: str | None, node: str 
     metavar="DIMENSION",
     default="type",
     show_default=True,
-    help="project, region, zone, generation, type, usage, sku, user, node, job, or label:KEY.",
+    help="project, region, zone, generation, type, usage, sku, user, resource, node, job, or label:KEY.",
 )
 @click.option(
     "--where",

@@ -330,8 +330,8 @@ def costs(data: str | None, project: str | None, month: str | None, output: str)
     emit(jobs, output, _JOBS | on_machines)
     click.echo()
     emit([{**node, "id": _last(node["name"])} for node in found["nodes"]], output, _NODES)
-    commitments, total = money_text(found["commitments"]), money_text(found["total"])
-    click.echo(f"Commitments {commitments}, total {total} as of {found['asOf']}")
+    commitments, storage, total = (money_text(found[name]) for name in ("commitments", "storage", "total"))
+    click.echo(f"Commitments {commitments}, disks and buckets {storage}, total {total} as of {found['asOf']}")
 
 
 def _last(name: str) -> str:

@@ -21,6 +21,7 @@ def reset_project(client: Client, buckets: Client | None) -> list[str]:
         ("job", "ended", _cancel_jobs(client)),
         ("queued resource", "deleted", _delete_queued(client)),
         ("node", "deleted", _delete_nodes(client)),
+        ("disk", "deleted", _delete_disks(client)),
         ("reservation", "deleted", _delete_reservations(client)),
         ("bucket", "deleted", 0 if buckets is None else _delete_buckets(buckets)),
     )
@@ -86,6 +87,16 @@ def _delete_reservations(client: Client) -> int:
     for item in found:
         client.call("DELETE", f"/podyard/v1/{item['name']}")
     return len(found)
+
+
+def _delete_disks(client: Client) -> int:
+    """Those that nodes had are free by now."""
+    project = f"/compute/v1/projects/{client.target.project}"
+    found = client.call("GET", f"{project}/aggregated/disks")["items"]
+    paths = [f"{zone}/disks/{disk['name']}" for zone, mine in found.items() for disk in mine["disks"]]
+    for path in paths:
+        client.call("DELETE", f"{project}/{path}")
+    return len(paths)
 
 
 def _delete_buckets(client: Client) -> int:

@@ -114,7 +114,7 @@ def load(uow: UnitOfWork, after_seq: int = 0) -> Records:
     )
 
 
-_WITH_HISTORY = frozenset({"jobs", "changes", "usage", "nodes", "operations", "queued"})
+_WITH_HISTORY = frozenset({"jobs", "changes", "usage", "sized", "nodes", "operations", "queued"})
 
 
 @cache
@@ -135,7 +135,7 @@ def _queries(everything: bool) -> Mapping[str, Select[Any]]:
     events = select(*AS_EVENT)
     sized = select(usage.resource_key, usage.project).where(usage.kind.is_not(None)).distinct()
     return {
-        "sized": sized,
+        "sized": with_changes(sized, usage.resource_key),
         "changes": with_changes(select(changes), changes.c.resource_key).order_by(
             changes.c.resource_key, changes.c.seq
         ),

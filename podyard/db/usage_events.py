@@ -23,6 +23,7 @@ EVENTS_AT_ONCE = 10_000  # of a long history, in memory
 KEYS_AT_ONCE = 500  # resources in one query: below every database's limit of parameters
 
 _E = usage_events.c
+_OF_NODES = _E.kind.is_(None)  # each upload is an event: where they are not charged, they need not be read
 _OF_PROJECT = _E.project == bindparam("project")
 # The first event of a resource says what it is, and others say what labels it has from then on: these are few, and have
 # an index of their own.
@@ -104,10 +105,17 @@ def facts(uow: UnitOfWork, project: str, keys: Sequence[str] | None = None) -> d
 
 
 def events(
-    uow: UnitOfWork, project: str, keys: Sequence[str] | None = None, last_seq: int | None = None
+    uow: UnitOfWork,
+    project: str,
+    keys: Sequence[str] | None = None,
+    last_seq: int | None = None,
+    *,
+    with_sizes: bool = True,
 ) -> Iterator[UsageEvent]:
-    """Resource by resource, as `pricing.bill.compute` takes them; of these `keys` only, or up to number `last_seq`."""
+    """Resource by resource, as `pricing.bill.compute` takes them; of these `keys` only, or up to number `last_seq`.
+    `with_sizes`: those of disks and buckets, too."""
     query = _EVENTS if last_seq is None else _EVENTS.where(_E.seq <= last_seq)
+    query = query if with_sizes else query.where(_OF_NODES)
     for part in _queries(query, keys):
         rows: Iterable[Any] = uow.execute(part, {"project": project})
         for row in rows:
@@ -121,11 +129,18 @@ def first_events(uow: UnitOfWork, project: str, keys: Sequence[str], most: int) 
 
 
 def histories(
-    uow: UnitOfWork, project: str, keys: Sequence[str] | None = None, name: str | None = None
+    uow: UnitOfWork,
+    project: str,
+    keys: Sequence[str] | None = None,
+    name: str | None = None,
+    *,
+    with_sizes: bool = True,
 ) -> Iterator[tuple[BilledResource, list[UsageEvent]]]:
-    """Each resource with its events in order, without their ids; of these `keys`, or of this `name` only."""
+    """Each resource with its events in order, without their ids; of these `keys`, or of this `name` only. `with_sizes`:
+    disks and buckets, too."""
     known = {node.key: node for node in _facts(uow, project, keys, name)}
     query = _HISTORIES if name is None else _HISTORIES.where(_E.resource_name == name)
+    query = query if with_sizes else query.where(_OF_NODES)
     for part in _queries(query, keys):
         rows: Iterable[Any] = uow.execute(part, {"project": project})
         for key, found in itertools.groupby(rows, operator.itemgetter(0)):

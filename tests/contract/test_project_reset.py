@@ -33,7 +33,14 @@ def test_a_reset_ends_and_deletes_all_that_a_project_has_and_keeps_the_project(s
     assert all(names(stack, kind) for kind in SECTIONS)
 
     done = run(stack, "project", "reset", PROJECT, "--yes")
-    for part in ("2 jobs ended", "2 queued resources deleted", "1 reservation deleted", "2 buckets deleted"):
+    parts = (
+        "2 jobs ended",
+        "2 queued resources deleted",
+        "1 disk deleted",
+        "1 reservation deleted",
+        "2 buckets deleted",
+    )
+    for part in parts:
         assert part in done, done
 
     assert {kind: names(stack, kind) for kind in SECTIONS} == {kind: [] for kind in SECTIONS}
@@ -48,7 +55,7 @@ def test_a_reset_ends_and_deletes_all_that_a_project_has_and_keeps_the_project(s
 
 def fill(stack: Stack, folder: Path) -> None:
     """Jobs on a node and on one of their own, a queued resource with a node and one that waits, a node under a
-    reservation, and buckets, one with objects in folders."""
+    reservation, a disk, and buckets, one with objects in folders."""
     until(lambda: stack.call("GET", "/podyard/v1/agents")["agents"] or None, 30, "an agent")
     reservation = {"generation": "v2", "size": 8, "capacityUnits": "CORES"}
     stack.call("POST", f"/podyard/v1/{WIRE}/{ZONE}/reservations?reservationId=r", reservation)
@@ -64,6 +71,7 @@ def fill(stack: Stack, folder: Path) -> None:
     stack.call("POST", f"{jobs}on-node", job | {"node": "plain"})
     own = {"acceleratorType": "v2-8", "runtimeVersion": "tpu-ubuntu2204-base"}
     stack.call("POST", f"{jobs}own", job | own)
+    stack.call("POST", f"/compute/v1/projects/{PROJECT}/zones/{ZONE}/disks", {"name": "data"})
     file = folder / "x"
     file.write_text("x")
     run(stack, "storage", "mb", f"gs://{PROJECT}-a", f"gs://{PROJECT}-b", "--project", PROJECT)

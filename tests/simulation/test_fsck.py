@@ -13,18 +13,25 @@ import pytest
 from sqlalchemy import Table, delete, update
 
 from podyard.base.clock import ManualClock, PlatformTime
+from podyard.base.contents import Content
 from podyard.cli import commands
 from podyard.control.checks import fsck, leaks
 from podyard.control.checks.fsck import Violation
-from podyard.control.compute import nodes, queued_resources
+from podyard.control.compute import nodes, persistent_disks, queued_resources
+from podyard.control.compute.persistent_disks import DiskRequest
+from podyard.control.storage import buckets, objects
 from podyard.db import timers
 from podyard.db.tables import state_changes
 from podyard.db.tables_billing import usage_events
+from podyard.db.tables_compute import disks as disks_table
 from podyard.db.tables_compute import hosts, node_counts, operations, slices
 from podyard.db.tables_compute import nodes as nodes_table
 from podyard.db.tables_queue import queued_resources as queued_table
+from podyard.db.tables_storage import buckets as buckets_table
+from podyard.db.tables_storage import objects as objects_table
 from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.node import UsageClass
+from podyard.domain.principal import PLATFORM
 from podyard.pricing.current_card import default_rate_card
 from tests.builders import PROJECT, Play, request
 from tests.yard import Yard, open_yard
@@ -34,13 +41,18 @@ HOUR = 3600.0
 
 @pytest.fixture
 def play(database: Database, clock: ManualClock) -> Play:
-    """Two nodes READY, one stopped and deleted, and a queued resource of two slices that is ACTIVE."""
+    """Two nodes READY, one stopped and deleted, and a queued resource of two slices that is ACTIVE; a disk and a bucket
+    with an object."""
     play = Play(database, clock)
     play.create("n")
     play.create("spot", usage_class=UsageClass.SPOT)
     play.create("gone")
     play.run(nodes.delete, "gone")
     play.turn(30)
+    play.run(persistent_disks.create, DiskRequest("d", labels={"team": "a"}))
+    play.database.run(lambda uow: buckets.create(uow, PLATFORM, PROJECT, "b-1"))
+    content = Content(digest="0" * 64, size=5, crc32c=0, md5="x")
+    play.database.run(lambda uow: objects.put(uow, PLATFORM, "b-1", "o", content))
     play.queue(request("q", count=2, kind="v5litepod-1"))
     play.turn()
     play.turn(30)
@@ -93,6 +105,12 @@ WRONG: list[tuple[str, str, Callable[[UnitOfWork], Any]]] = [
     ("I6", "does not say what it is", _set(usage_events, usage_events.c.resource_seq == 1, labels=None)),
     ("I6", "other labels", _set(usage_events, usage_events.c.resource_seq == 1, labels={"team": "x"})),
     ("I6", "another creator", _set(usage_events, usage_events.c.resource_seq == 1, created_by=None)),
+    ("I6", "its usage events end with ('EXISTS', 2, 5)", _set(buckets_table, bytes=6)),
+    ("I6", "its row counts 1 objects of 5 bytes", _set(objects_table, size=4)),
+    ("I6", "its usage events end with ('EXISTS', 1", _set(disks_table, size_gb=700)),
+    ("I6", "another creator, or other labels", _set(disks_table, labels={"team": "b"})),
+    ("I6", "there is no such resource", _drop(disks_table)),
+    ("I6", "its usage events have gaps", _drop(usage_events, usage_events.c.bytes == 0)),
     ("I7", "response and error_code", _set(operations, operations.c.state == "SUCCEEDED", error_code=8)),
     ("I7", "nothing will end it", _set(operations, **RUNNING)),
     ("I8", "hosts instead of", _drop(hosts)),

@@ -8,7 +8,8 @@ from fractions import Fraction
 
 import pytest
 
-from podyard.base.clock import ManualClock
+from podyard import migrations
+from podyard.base.clock import ManualClock, OsClock
 from podyard.base.contents import Content
 from podyard.base.errors import PodyardError
 from podyard.base.money import Amount
@@ -243,6 +244,34 @@ def test_the_pages_costs_what_if_and_budgets_say_the_same(play: Play, card: Rate
         assert play.database.read(lambda uow, n=name: budgets.get(uow, PLATFORM, PROJECT, n)).spent.fraction() == wanted
     states = play.database.read(lambda uow: dashboard.budgets_of(uow, found))
     assert len(states) == 5
+
+
+def test_a_budget_learns_of_uploads_within_an_hour(play: Play, card: RateCard) -> None:
+    _bucket(play)
+    request = budgets.BudgetRequest(amount="0.007", thresholds=("1",))  # 400 GiB cost that in 1769 s
+    play.database.run(lambda uow: budgets.set_budget(uow, play.fleet, PLATFORM, PROJECT, "b", request))
+    put(play, 400 * GIB)
+    play.turn(3600)
+    play.turn()
+    told = play.database.read(lambda uow: budgets.events(uow, PLATFORM, PROJECT, 0, 10))
+    assert [entry.at.rfc3339() for entry, *_ in told] == ["2026-03-01T00:29:29Z"]
+
+
+def test_a_bucket_of_before_is_metered_from_the_migration_on(
+    play: Play, card: RateCard, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(OsClock, "now", lambda _: clock.now())
+    _bucket(play, labels={"team": "a"})
+    put(play, 3 * GIB)
+    play.turn(1000)
+    migrations.migrate(play.database.engine, "0041")
+    migrations.upgrade(play.database)
+    play.turn(100)
+    put(play, 5 * GIB, "p")
+    play.turn(100)
+    (one,) = _storage(play, card)
+    assert (one.gib_seconds, one.labels[0].labels) == (300 + 800, {"team": "a"})
+    _check(play, card)
 
 
 def test_exports_name_a_bucket(play: Play, card: RateCard) -> None:

@@ -37,8 +37,9 @@ def compute(
     that anybody knew of. `few`: there are others in the projects, whose events are not read."""
     sources = {resource.source for resource in resources.values()}
     keys = sorted(sources) if few else None
-    read = (event for project in projects for event in usage_events.events(uow, project, keys, last_seq))
-    events = (event for event in read if event.resource_id in sources)
+    with_sizes = any(resource.policy.sized for resource in resources.values())
+    read = (usage_events.events(uow, project, keys, last_seq, with_sizes=with_sizes) for project in projects)
+    events = (event for event in itertools.chain.from_iterable(read) if event.resource_id in sources)
     return bill.compute(events, resources, terms, as_of, grouped=True)
 
 

@@ -216,7 +216,7 @@ def look(uow: UnitOfWork, fleet: Fleet, budget: Budget) -> None:
     if budget.scope is BudgetScope.JOB and notice_for is not None and period.has_before(notice_for):
         # The job has left its node when it was told to, and would come back to what is left: the notice stands.
         reached = notice_for if reached is None else min(reached, notice_for)
-    due = [period.end]
+    due = [period.end, *spending.storage_looks(uow.now)]
     due += _thresholds(uow, looked)
     due += _forecasts(uow, looked)
     if STOP in budget.actions:

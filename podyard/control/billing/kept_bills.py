@@ -242,7 +242,7 @@ def _make(
             return dataclasses.replace(before, last_seq=last_seq, recent=recent)
     made = _Making(uow.now, card, before)
     since = 0
-    for node, history in usage_events.histories(uow, project, changed):
+    for node, history in usage_events.histories(uow, project, changed, with_sizes=card.charges_sizes):
         for billed in bill.charged(card, [node]).values():
             made.meter(billed, history)
         since += len(history)

@@ -36,6 +36,7 @@ from podyard.pricing.current_card import default_rate_card
 LOOK_TIMER = "budget.look"
 REFUSE, STOP = "refuse-new-nodes", "stop"
 REFUSED = "refuse"  # the kind of the events of requests that were refused
+STORAGE_LOOK_SECONDS = 3_600.0  # what is stored costs little by the hour
 NAMED_MAX = 10  # nodes, in the text of an event
 DETAIL_LENGTH_MAX = 256  # of an event, as its column
 _MINUTE_NANOS = 60 * NANOS_PER_SECOND
@@ -104,6 +105,11 @@ def charges(
     elif not everything:
         found = count_use(budget, facts, found)
     return list(parts_within(found, period.seconds))
+
+
+def storage_looks(now: PlatformTime) -> list[PlatformTime]:
+    """When a budget looks again for the sake of buckets, which are filled outside of the loop's units, and of disks."""
+    return [now.plus_seconds(STORAGE_LOOK_SECONDS)] if default_rate_card().charges_sizes else []
 
 
 def projects_of(account: Account, budget: Budget) -> list[str]:

@@ -108,7 +108,8 @@ def usage(
     accounts.require_to_view(uow, principal, project, "usage")
     found: list[NodeUsage] = []
     storage: list[StorageUsage] = []
-    for one, history in usage_events.histories(uow, project, resource_keys, node_name):
+    read = usage_events.histories(uow, project, resource_keys, node_name, with_sizes=card.charges_sizes)
+    for one, history in read:
         if not one.kind.is_sized:
             found.append(_node_usage(card, one, history, uow.now))
         elif charged(card, [one]):
