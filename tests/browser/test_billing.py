@@ -351,7 +351,7 @@ def test_nodes_are_sorted_by_what_they_have_cost(tmp_path: Path) -> None:
         yard.step()
         yard.create("newer")
         yard.to("2026-03-01T13:00:00Z")
-        rows = re.findall(r'<th scope="row">(?:<a [^>]*>)?(\w+)', yard.page("").text.split("By node")[1])
+        rows = re.findall(r'<th scope="row">(?:<a [^>]*>)?(\w+)', yard.page("").text.split("By resource")[1])
     assert rows == ["dear", "older", "newer"]
 
 

@@ -83,6 +83,7 @@ def test_googleapiclient_lists_services_and_skus(client: Any) -> None:
     schema("ListServicesResponse").validate(services)
     assert [(item["name"], item["displayName"]) for item in services["services"]] == [
         (COMPUTE, "Compute Engine"),
+        ("services/95FF-2EF5-5EA1", "Cloud Storage"),
         (TPU, "Cloud TPU"),
     ]
     for name in (TPU, COMPUTE):
@@ -287,8 +288,8 @@ def test_pages(client: Any) -> None:
         request = client.services().skus().list_next(request, page)
     assert [sku for page in pages for sku in page] == whole
     assert {len(page) for page in pages[:-1]} == {10}
-    services = client.services().list(pageSize=1).execute()
-    assert len(services["services"]) == 1
+    services = client.services().list(pageSize=2).execute()
+    assert len(services["services"]) == 2
     more = client.services().list(pageSize=1, pageToken=services["nextPageToken"]).execute()
     assert ([item["displayName"] for item in more["services"]], more["nextPageToken"]) == (["Cloud TPU"], "")
 
@@ -322,6 +323,7 @@ def test_the_grpc_front_says_the_same(stack: Stack) -> None:
         assert Fraction(money.units) + Fraction(money.nanos, 10**9) == price_of(listed[0])
         assert [item.display_name for item in call("ListServices", stack.token).services] == [
             "Compute Engine",
+            "Cloud Storage",
             "Cloud TPU",
         ]
         for token, parent, code in (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import shutil
 import signal
@@ -62,10 +63,13 @@ def _store(folder: Path, data: bytes) -> Content:
     return incoming.store()
 
 
+_SEEDS = itertools.count(7)  # who opens a database again makes other ids
+
+
 @contextlib.contextmanager
 def _database(folder: Path, clock: ManualClock | None = None) -> Any:
     url = f"sqlite:///{folder / 'podyard.db'}"
-    with contextlib.closing(Database(url, clock or ManualClock(invoiced_yard.END), Streams(7))) as database:
+    with contextlib.closing(Database(url, clock or ManualClock(invoiced_yard.END), Streams(next(_SEEDS)))) as database:
         yield database
 
 

@@ -204,9 +204,9 @@ def _read_events(play: Play, monkeypatch: pytest.MonkeyPatch, row: Any) -> int:
     read = 0
     events = usage_events.events
 
-    def counted(*arguments: Any) -> Iterator[Any]:
+    def counted(*arguments: Any, **options: Any) -> Iterator[Any]:
         nonlocal read
-        for event in events(*arguments):
+        for event in events(*arguments, **options):
             read += 1
             yield event
 
