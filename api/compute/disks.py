@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 
 from podyard.api import deps
+from podyard.api.json_body import parse_json
 from podyard.base.errors import PodyardError, invalid, invalid_field
 from podyard.control.compute import compute_projects, persistent_disks
 from podyard.control.compute.persistent_disks import DiskRequest, ShownDisk
@@ -84,7 +85,7 @@ async def insert(request: Request, project: str, zone: str) -> Response:
     caller, fleet = deps.principal(request), deps.platform(request).fleet
 
     def use_case(data: bytes) -> Callable[[UnitOfWork], Disk]:
-        wanted = _request(deps.parse(DiskMessage, deps.parse_json(data)))
+        wanted = _request(deps.parse(DiskMessage, parse_json(data)))
         return lambda uow: persistent_disks.create(uow, fleet, caller, project, zone, wanted)
 
     return await _change(request, "insert", use_case)
@@ -103,7 +104,7 @@ async def resize(request: Request, project: str, zone: str, disk: str) -> Respon
     caller = deps.principal(request)
 
     def use_case(data: bytes) -> Callable[[UnitOfWork], Disk]:
-        size = _gigabytes(deps.parse(ResizeMessage, deps.parse_json(data)).sizeGb)
+        size = _gigabytes(deps.parse(ResizeMessage, parse_json(data)).sizeGb)
         return lambda uow: persistent_disks.resize(uow, caller, project, zone, disk, size)
 
     return await _change(request, "resize", use_case)
@@ -114,7 +115,7 @@ async def set_labels(request: Request, project: str, zone: str, disk: str) -> Re
     caller = deps.principal(request)
 
     def use_case(data: bytes) -> Callable[[UnitOfWork], Disk]:
-        said = deps.parse(LabelsMessage, deps.parse_json(data))
+        said = deps.parse(LabelsMessage, parse_json(data))
         check_labels(said.labels)
         return lambda uow: persistent_disks.set_labels(
             uow, caller, project, zone, disk, said.labels, said.labelFingerprint
