@@ -17,7 +17,7 @@ from podyard.base.money import Amount
 from podyard.domain import months
 from podyard.domain.invoice import Adjustment, BillingPolicy, Commitment, Credit, Invoice, JobSpan
 from podyard.domain.node import UsageClass
-from podyard.domain.usage import BilledResource, ResourceKind, Suspense, UsageEvent, UsageRecord, node_key_of
+from podyard.domain.usage import BilledKind, BilledResource, Suspense, UsageEvent, UsageRecord, node_key_of
 from podyard.hardware.accelerator_types import parse
 from podyard.pricing import attribution, budgets, commitments, invoicing
 from podyard.pricing.amounts import cost_by_sku, total
@@ -248,14 +248,14 @@ def is_rest_of_day(resource: Resource, record: UsageRecord) -> bool:
 
 def node_resource(key: str, sku: Sku | None, quantity: int, usage: UsageClass, held_because: str = "") -> Resource:
     """A node of a usage class. `sku` None: it has no price, as `held_because` says."""
-    return Resource(key, ResourceKind.NODE, sku, quantity, node_policy(usage), held_because)
+    return Resource(key, BilledKind.NODE, sku, quantity, node_policy(usage), held_because)
 
 
-def charged(card: RateCard, resources: Iterable[BilledResource]) -> dict[str, BilledResource]:
+def charged_resources(card: RateCard, resources: Iterable[BilledResource]) -> dict[str, BilledResource]:
     """What is billed of these, by key: nodes, and their host VMs, disks and buckets where the card charges them."""
     found: dict[str, BilledResource] = {}
     for one in resources:
-        if one.kind is ResourceKind.NODE or card.charged_from(one.kind) is not None:
+        if one.kind is BilledKind.NODE or card.charge_start(one.kind) is not None:
             found[one.key] = one
         if one.bills_hosts and card.hosts_from is not None:
             hosts = one.hosts()
@@ -283,15 +283,15 @@ def resource_of(card: RateCard, billed: BilledResource) -> Resource:
     """What it is sold as. Without a price the seconds are held, with the reason."""
     sku, quantity, why = None, 1, ""
     try:
-        if billed.kind is ResourceKind.NODE:
+        if billed.kind is BilledKind.NODE:
             sku, quantity = card.sku_for(billed.type, billed.region, billed.usage_class)
         else:
             sku = _sku_of(card, billed)
     except PodyardError as error:
         why = error.message
-    if billed.kind is ResourceKind.NODE:
+    if billed.kind is BilledKind.NODE:
         return node_resource(billed.key, sku, quantity, billed.usage_class, why)
-    since = card.charged_from(billed.kind)
+    since = card.charge_start(billed.kind)
     if billed.kind.is_sized:
         return Resource(billed.key, billed.kind, sku, 1, SIZED, why, since=since)
     # A VM for each host of a node: billed in the same states, with a minimum for each run (R2).
@@ -301,7 +301,7 @@ def resource_of(card: RateCard, billed: BilledResource) -> Resource:
 
 
 def _sku_of(card: RateCard, billed: BilledResource) -> Sku:
-    if billed.kind is ResourceKind.HOST:
+    if billed.kind is BilledKind.HOST:
         return card.host_sku(billed.region, billed.usage_class)
     return card.size_sku(billed.kind, billed.type, billed.region)
 

@@ -24,10 +24,10 @@ from podyard.domain import months
 from podyard.domain.invoice import Adjustment, Commitment, line_id
 from podyard.domain.node import UsageClass
 from podyard.domain.usage import (
+    BilledKind,
     BilledResource,
     PriceUnit,
     PriceVersion,
-    ResourceKind,
     UsageRecord,
     label_periods,
     labels_at,
@@ -85,7 +85,7 @@ class ResourceFacts:
 
     @property
     def availability_zone(self) -> str | None:
-        return None if self.node.kind is ResourceKind.BUCKET else self.node.zone
+        return None if self.node.kind is BilledKind.BUCKET else self.node.zone
 
     @property
     def type(self) -> str:

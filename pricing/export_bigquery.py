@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Any
 
 from podyard.base.money import Amount, round_half_up
-from podyard.domain.usage import GIB, PriceUnit, ResourceKind
+from podyard.domain.usage import GIB, BilledKind, PriceUnit
 from podyard.pricing.export import DECIMALS, ExportRow, ExportSource, ResourceFacts, RowKind, in_currency, project_of
 from podyard.pricing.export_table import Exported, Number, json_lines, moment, number
 
@@ -58,7 +58,7 @@ def entry(source: ExportSource, row: ExportRow) -> Fields:
     return found
 
 
-_HOSTS = {ResourceKind.DISK: "compute", ResourceKind.BUCKET: "storage"}
+_HOSTS = {BilledKind.DISK: "compute", BilledKind.BUCKET: "storage"}
 
 
 def _rate(exchange: Fraction) -> Number:

@@ -14,7 +14,7 @@ from fractions import Fraction
 
 from podyard.base.money import NANOS_PER_UNIT, Amount, minor_text, round_half_up
 from podyard.domain.node import UsageClass
-from podyard.domain.usage import PriceUnit, ResourceKind
+from podyard.domain.usage import BilledKind, PriceUnit
 from podyard.pricing.commitments import is_payment
 from podyard.pricing.export import (
     DECIMALS,
@@ -63,11 +63,11 @@ _UNITS: Mapping[PriceUnit, str] = {
 }
 _METERS = {PriceUnit.VM_HOUR: "VM time", PriceUnit.GIB_MONTH: "Storage volume"}
 # What a resource is, with FOCUS's category and subcategory of its service.
-_KINDS: Mapping[ResourceKind, tuple[str, str, str]] = {
-    ResourceKind.NODE: ("TPU node", "Compute", "Other (Compute)"),
-    ResourceKind.HOST: ("Host VM", "Compute", "Other (Compute)"),
-    ResourceKind.DISK: ("Disk", "Storage", "Block Storage"),
-    ResourceKind.BUCKET: ("Bucket", "Storage", "Object Storage"),
+_KINDS: Mapping[BilledKind, tuple[str, str, str]] = {
+    BilledKind.NODE: ("TPU node", "Compute", "Other (Compute)"),
+    BilledKind.HOST: ("Host VM", "Compute", "Other (Compute)"),
+    BilledKind.DISK: ("Disk", "Storage", "Block Storage"),
+    BilledKind.BUCKET: ("Bucket", "Storage", "Object Storage"),
 }
 Fields = dict[str, Cell]
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from podyard.base.clock import PlatformTime
 from podyard.domain.node import UsageClass
-from podyard.domain.usage import BilledResource, LabelPeriod, PriceUnit, PriceVersion, ResourceKind, UsageRecord
+from podyard.domain.usage import BilledKind, BilledResource, LabelPeriod, PriceUnit, PriceVersion, UsageRecord
 from podyard.pricing.export import Listed, ResourceFacts
 
 CHUNK_BYTES = 1 << 20  # of compressed text in one row: any database takes that
@@ -210,7 +210,7 @@ class _RecordReader:
         self.resources[resource_id] = ResourceFacts(node, number, reservation, self._shared[listed])
 
 
-def _kind(told: str | bool) -> ResourceKind:
+def _kind(told: str | bool) -> BilledKind:
     if isinstance(told, bool):
-        return ResourceKind.HOST if told else ResourceKind.NODE
-    return ResourceKind(told)
+        return BilledKind.HOST if told else BilledKind.NODE
+    return BilledKind(told)

@@ -15,7 +15,7 @@ from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.errors import Code, PodyardError, failed_precondition
 from podyard.base.money import nanos_from_decimal_text
 from podyard.domain.node import UsageClass
-from podyard.domain.usage import PriceUnit, PriceVersion, ResourceKind
+from podyard.domain.usage import BilledKind, PriceUnit, PriceVersion
 from podyard.hardware.accelerator_types import parse
 
 DISK = "disk"  # what stands in the place of a generation: SKUs `disk-TYPE/REGION/USAGE`
@@ -80,12 +80,12 @@ class RateCard:
     disks_from: PlatformTime | None = None
     objects_from: PlatformTime | None = None
 
-    def charged_from(self, kind: ResourceKind) -> PlatformTime | None:
+    def charge_start(self, kind: BilledKind) -> PlatformTime | None:
         """Since when hosts, disks or buckets are charged."""
         return {
-            ResourceKind.HOST: self.hosts_from,
-            ResourceKind.DISK: self.disks_from,
-            ResourceKind.BUCKET: self.objects_from,
+            BilledKind.HOST: self.hosts_from,
+            BilledKind.DISK: self.disks_from,
+            BilledKind.BUCKET: self.objects_from,
         }[kind]
 
     @property
@@ -95,7 +95,7 @@ class RateCard:
 
     def charges(self, sku: Sku) -> bool:
         """Whether anything is charged by the SKU: those of disks and objects may be listed only."""
-        return sku.generation not in _SWITCHED or self.charged_from(_SWITCHED[sku.generation]) is not None
+        return sku.generation not in _SWITCHED or self.charge_start(_SWITCHED[sku.generation]) is not None
 
     def sku_for(self, accelerator_type: str, region: str, usage: UsageClass | str) -> tuple[Sku, int]:
         """The SKU of a node and how many of its units the node is; raises NOT_FOUND when nothing prices it.
@@ -128,9 +128,9 @@ class RateCard:
             raise PodyardError(Code.NOT_FOUND, f"no {sold_as} price of a host VM in {region}: {HOST_VM} has none there")
         return found
 
-    def size_sku(self, kind: ResourceKind, of_type: str, region: str) -> Sku:
+    def size_sku(self, kind: BilledKind, of_type: str, region: str) -> Sku:
         """The SKU of a disk or bucket; raises NOT_FOUND when nothing prices it."""
-        word = DISK if kind is ResourceKind.DISK else OBJECT
+        word = DISK if kind is BilledKind.DISK else OBJECT
         name = of_type.lower()
         item = f"{word}-{STORAGE_CLASSES.get(name, name)}"
         found = self.skus.get(f"{item}/{region}/{UsageClass.ON_DEMAND}")
@@ -171,7 +171,7 @@ class RateCard:
 
 
 _COMMITMENT = "commitment-"
-_SWITCHED = {DISK: ResourceKind.DISK, OBJECT: ResourceKind.BUCKET}
+_SWITCHED = {DISK: BilledKind.DISK, OBJECT: BilledKind.BUCKET}
 
 
 def _row_usage(usage: UsageClass | str) -> str:

@@ -13,7 +13,7 @@ from podyard.control.billing import dashboard
 from podyard.control.billing.dashboard import MonthToDate, NodeMonth
 from podyard.control.billing.snapshots import Snapshot
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.usage import BilledResource, ResourceKind
+from podyard.domain.usage import BilledKind, BilledResource
 from podyard.web import (
     billing_ahead,
     billing_explorer,
@@ -111,9 +111,9 @@ def _node(node: NodeMonth, project: str) -> dict[str, Any]:
 
 
 def _page_of(facts: BilledResource) -> str:
-    if facts.kind is ResourceKind.BUCKET:
+    if facts.kind is BilledKind.BUCKET:
         return project_url(facts.project, "settings", "storage")
-    return "" if facts.kind is ResourceKind.DISK else project_url(facts.project, "nodes", facts.zone, facts.short_name)
+    return "" if facts.kind is BilledKind.DISK else project_url(facts.project, "nodes", facts.zone, facts.short_name)
 
 
 def _held_nodes(found: Snapshot) -> list[dict[str, Any]]:

@@ -150,7 +150,7 @@ class Box:
         for path in self.cgroups:
             _remove_cgroup(path, clock)
             # Of all boxes of the agent, unless others live.
-            with contextlib.suppress(OSError), self._space.locked():
+            with contextlib.suppress(OSError), self._space.lock_networks():
                 path.parent.rmdir()
         return True
 
@@ -189,7 +189,7 @@ class Boxes:
             box.end(self._clock)
         is_root = space.holder is None
         if is_root:
-            with space.locked():
+            with space.lock_networks():
                 self._limit(host_id)
         (folder / "tmp").chmod(0o1777)
         plan = box_plan.plan(

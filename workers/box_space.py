@@ -49,7 +49,7 @@ class Space:
         return [tool("nsenter"), "-t", str(self.holder), "-U", *which, "--preserve-credentials", "--"]
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def lock_networks(self) -> Iterator[None]:
         descriptor = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -75,7 +75,7 @@ def begin(agent_folder: Path) -> Space:
     space = of(agent_folder)
     if space.holder != _NOBODY:
         return space
-    with space.locked():
+    with space.lock_networks():
         space = of(agent_folder)
         return space if space.holder != _NOBODY else _begin(agent_folder)
 

@@ -28,7 +28,7 @@ def number(space: Space, network: str) -> int:
 
 def plug(space: Space, network: str, host_id: str, pid: int, address: str, inside: str) -> None:
     """Lays the cables of a box, whose first process is `pid`. `inside`: what is done at their other ends."""
-    with space.locked():
+    with space.lock_networks():
         if number(space, network) == 0:
             run(space.command(tool("ip"), "netns", "add", network))
             _configure(space, network, box_plan.switch_commands())
@@ -41,7 +41,7 @@ def plug(space: Space, network: str, host_id: str, pid: int, address: str, insid
 
 def unplug(space: Space, network: str, host_id: str) -> None:
     """Takes a box off its switch; the last one takes the switch along."""
-    with space.locked():
+    with space.lock_networks():
         if number(space, network) != 0:
             _pull_plugs(space, network, host_id)
             _drop_if_empty(space, network)
@@ -49,7 +49,7 @@ def unplug(space: Space, network: str, host_id: str) -> None:
 
 def sweep(space: Space) -> None:
     """Removes switches without cables."""
-    with space.locked():
+    with space.lock_networks():
         for path in space.networks.glob("podyard-*"):
             _drop_if_empty(space, path.name)
 

@@ -40,7 +40,7 @@ class DiskMessage(BaseModel):
     sourceDisk: str = ""
 
 
-class ResizeMessage(BaseModel):
+class DiskSizeMessage(BaseModel):
     sizeGb: str | int
 
 
@@ -54,7 +54,7 @@ def list_all(request: Request, project: str) -> Response:
     caller = deps.principal(request)
 
     def answer(found: Sequence[ShownDisk]) -> Response:
-        return JSONResponse(google_disks.aggregated(project, found))
+        return JSONResponse(google_disks.aggregated_list(project, found))
 
     return _read(request, lambda uow: persistent_disks.list_disks(uow, caller, project), answer)
 
@@ -65,7 +65,7 @@ def list_in_zone(request: Request, project: str, zone: str) -> Response:
 
     def answer(found: Sequence[ShownDisk]) -> Response:
         mine = [shown for shown in found if shown.disk.zone == zone]
-        return JSONResponse(google_disks.listed(project, zone, mine))
+        return JSONResponse(google_disks.zone_list(project, zone, mine))
 
     return _read(request, lambda uow: persistent_disks.list_disks(uow, caller, project), answer)
 
@@ -104,7 +104,7 @@ async def resize(request: Request, project: str, zone: str, disk: str) -> Respon
     caller = deps.principal(request)
 
     def use_case(data: bytes) -> Callable[[UnitOfWork], Disk]:
-        size = _gigabytes(deps.parse(ResizeMessage, parse_json(data)).sizeGb)
+        size = _gigabytes(deps.parse(DiskSizeMessage, parse_json(data)).sizeGb)
         return lambda uow: persistent_disks.resize(uow, caller, project, zone, disk, size)
 
     return await _change(request, "resize", use_case)

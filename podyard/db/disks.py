@@ -11,7 +11,7 @@ from podyard.db.tables_compute import disks
 from podyard.db.transition import meter_size
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.disk import Disk
-from podyard.domain.usage import GIB, ResourceKind, SizedResource
+from podyard.domain.usage import GIB, BilledKind, SizedResource
 
 _DISK = select(disks).where(
     disks.c.project == bindparam("project"), disks.c.zone == bindparam("zone"), disks.c.name == bindparam("name")
@@ -59,7 +59,7 @@ def remove(uow: UnitOfWork, disk: Disk) -> None:
 
 def _meter(uow: UnitOfWork, disk: Disk, *, exists: bool = True, says_labels: bool = False) -> None:
     of = SizedResource(
-        kind=ResourceKind.DISK,
+        kind=BilledKind.DISK,
         key=disk.disk_key,
         version=disk.usage_version,
         name=disk.path,

@@ -7,5 +7,5 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from podyard.db.shared_dialect import SharedStatements
 
 
-class SharedDialect(SharedStatements, PGDialect_psycopg):
+class PostgresqlDialect(SharedStatements, PGDialect_psycopg):
     supports_statement_cache = True

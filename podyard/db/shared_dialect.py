@@ -18,8 +18,8 @@ DRIVER = "podyard"
 _compiled: LRUCache[Any, Any] = LRUCache(STATEMENTS_MAX)
 OPTIONS = {"compiled_cache": _compiled}
 
-for name in ("sqlite", "postgresql"):
-    registry.register(f"{name}.{DRIVER}", f"podyard.db.{name}_dialect", "SharedDialect")
+registry.register(f"sqlite.{DRIVER}", "podyard.db.sqlite_dialect", "SqliteDialect")
+registry.register(f"postgresql.{DRIVER}", "podyard.db.postgresql_dialect", "PostgresqlDialect")
 
 
 class SharedStatements(Dialect):

@@ -7,5 +7,5 @@ from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from podyard.db.shared_dialect import SharedStatements
 
 
-class SharedDialect(SharedStatements, SQLiteDialect_pysqlite):
+class SqliteDialect(SharedStatements, SQLiteDialect_pysqlite):
     supports_statement_cache = True

@@ -15,7 +15,7 @@ from podyard.db.tables_storage import buckets, objects, uploads
 from podyard.db.transition import meter_size
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.stored import Bucket, ObjectFields, Preconditions, StoredObject, Upload
-from podyard.domain.usage import ResourceKind, SizedResource
+from podyard.domain.usage import BilledKind, SizedResource
 
 _BUCKET = select(buckets).where(buckets.c.name == bindparam("name"))
 _BUCKET_LOCKED = _BUCKET.with_for_update()
@@ -107,7 +107,7 @@ def _next(bucket: Bucket) -> Bucket:
 
 def _meter(uow: UnitOfWork, bucket: Bucket, *, exists: bool = True, says_labels: bool = False) -> None:
     of = SizedResource(
-        kind=ResourceKind.BUCKET,
+        kind=BilledKind.BUCKET,
         key=bucket.usage_key,
         version=bucket.usage_version,
         name=f"projects/{bucket.project}/buckets/{bucket.name}",

@@ -17,7 +17,7 @@ from podyard.db.tables_compute import disks, nodes
 from podyard.db.tables_storage import buckets
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.node import BILLABLE_NODE_STATES, UsageClass
-from podyard.domain.usage import BilledResource, LabelPeriod, ResourceKind, UsageEvent
+from podyard.domain.usage import BilledKind, BilledResource, LabelPeriod, UsageEvent
 
 EVENTS_AT_ONCE = 10_000  # of a long history, in memory
 KEYS_AT_ONCE = 500  # resources in one query: below every database's limit of parameters
@@ -246,7 +246,7 @@ def _facts(
                 creator or "",
                 tuple(periods),
                 bool(bills_hosts),
-                ResourceKind(kind or ResourceKind.NODE),
+                BilledKind(kind or BilledKind.NODE),
             )
 
 

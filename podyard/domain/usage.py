@@ -142,7 +142,7 @@ class LabelPeriod(NamedTuple):
     labels: Mapping[str, str]
 
 
-class ResourceKind(StrEnum):
+class BilledKind(StrEnum):
     """What is billed. Host VMs are those of one node, and have its events."""
 
     NODE = "node"
@@ -153,7 +153,7 @@ class ResourceKind(StrEnum):
     @property
     def is_sized(self) -> bool:
         """Billed by its bytes, from EXISTS to DELETED."""
-        return self in (ResourceKind.DISK, ResourceKind.BUCKET)
+        return self in (BilledKind.DISK, BilledKind.BUCKET)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ class BilledResource:
     created_by: str = ""
     labels: tuple[LabelPeriod, ...] = dataclasses.field(default=(), hash=False)
     bills_hosts: bool = False
-    kind: ResourceKind = ResourceKind.NODE
+    kind: BilledKind = BilledKind.NODE
 
     @property
     def short_name(self) -> str:
@@ -189,21 +189,21 @@ class BilledResource:
 
     @property
     def region(self) -> str:
-        return self.zone if self.kind is ResourceKind.BUCKET else region_of(self.zone)
+        return self.zone if self.kind is BilledKind.BUCKET else region_of(self.zone)
 
     @property
     def project(self) -> str:
         return self.name.split("/", 2)[1]
 
     def hosts(self) -> BilledResource:
-        return dataclasses.replace(self, key=self.key + _HOST, bills_hosts=False, kind=ResourceKind.HOST)
+        return dataclasses.replace(self, key=self.key + _HOST, bills_hosts=False, kind=BilledKind.HOST)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SizedResource:
     """A disk or bucket as it is after a change. `version` counts its usage events from 1; `place`: zone or location."""
 
-    kind: ResourceKind
+    kind: BilledKind
     key: str
     version: int
     name: str

@@ -31,13 +31,13 @@ def disk(shown: ShownDisk) -> dict[str, Any]:
     }
 
 
-def listed(project: str, zone: str, shown: Sequence[ShownDisk]) -> dict[str, Any]:
+def zone_list(project: str, zone: str, shown: Sequence[ShownDisk]) -> dict[str, Any]:
     name = f"projects/{project}/zones/{zone}/disks"
     items = {"items": [disk(one) for one in shown]} if shown else {}
     return {"kind": "compute#diskList", "id": name, **items, "selfLink": f"{SELF}{name}"}
 
 
-def aggregated(project: str, shown: Sequence[ShownDisk]) -> dict[str, Any]:
+def aggregated_list(project: str, shown: Sequence[ShownDisk]) -> dict[str, Any]:
     name = f"projects/{project}/aggregated/disks"
     zones = sorted({one.disk.zone for one in shown})
     items = {f"zones/{zone}": {"disks": [disk(one) for one in shown if one.disk.zone == zone]} for zone in zones}

@@ -48,7 +48,7 @@ def billed_resources(
 ) -> dict[str, BilledResource]:
     """What the card charges of the projects, or of these `keys`: nodes, host VMs, disks and buckets."""
     facts = (usage_events.facts(uow, project, keys).values() for project in projects)
-    return bill.charged(card, itertools.chain.from_iterable(facts))
+    return bill.charged_resources(card, itertools.chain.from_iterable(facts))
 
 
 def paid_resources(card: RateCard, account: Account, billed: Mapping[str, BilledResource]) -> dict[str, Resource]:

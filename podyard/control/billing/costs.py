@@ -29,7 +29,7 @@ from podyard.domain.job import Job
 from podyard.domain.node import INTERRUPTIBLE, UsageClass
 from podyard.domain.principal import Principal
 from podyard.domain.recipes import is_program, manifest_of
-from podyard.domain.usage import BilledResource, ResourceKind, UsageRecord, parts_within
+from podyard.domain.usage import BilledKind, BilledResource, UsageRecord, parts_within
 from podyard.hardware.accelerator_types import parse
 from podyard.pricing import attribution
 from podyard.pricing.amounts import total
@@ -307,7 +307,7 @@ def _attribute(
     for key, shares in attribution.attribute(of_nodes, extend_to_hosts(resources, spans), as_of).items():
         mine = found.setdefault(resources[key].source, {})
         for job_id, share in shares.items():
-            part = Share(0, share.amount) if resources[key].kind == ResourceKind.HOST else share
+            part = Share(0, share.amount) if resources[key].kind == BilledKind.HOST else share
             mine[job_id] = mine[job_id] + part if job_id in mine else part
     return found
 
@@ -318,7 +318,7 @@ def _on_demand(
     """For each node that can be taken back, a resource of the same events that is sold on demand; those without such a
     price are left out. The free first minute stays theirs: what was not charged is not saved either."""
     found = {}
-    sold: dict[tuple[str, str, ResourceKind], Resource] = {}  # many nodes are of one kind
+    sold: dict[tuple[str, str, BilledKind], Resource] = {}  # many nodes are of one kind
     for key, node in facts.items():
         if node.usage_class not in INTERRUPTIBLE:
             continue
@@ -442,7 +442,7 @@ def _commitments(
 ) -> tuple[list[Commitment], list[str]]:
     """A commitment to each type in each region that the nodes would have had, which would have stood for the whole
     month, and why there is none where it is not sold. Raises NOT_FOUND when it is sold nowhere."""
-    nodes = (node for node in others.values() if node.kind is ResourceKind.NODE)
+    nodes = (node for node in others.values() if node.kind is BilledKind.NODE)
     kinds = sorted({(node.type, node.region) for node in nodes})
     bought: list[Commitment] = []
     not_sold: list[str] = []

@@ -21,7 +21,7 @@ from podyard.domain.account import Account
 from podyard.domain.invoice import Adjustment, Invoice, IssuedInvoice, line_id
 from podyard.domain.ledger import LedgerTransaction
 from podyard.domain.principal import Principal
-from podyard.domain.usage import BilledResource, ResourceKind, UsageRecord, parts_within
+from podyard.domain.usage import BilledKind, BilledResource, UsageRecord, parts_within
 from podyard.pricing.bill import Bill, Terms
 from podyard.pricing.corrections import items, sums_by_line
 from podyard.pricing.invoicing import with_adjustments
@@ -139,7 +139,7 @@ def _hosts_included(
         return found
     for part in parts_within(bill.charges, window):
         node = billed.get(part.resource_id)
-        if node is not None and node.kind is ResourceKind.NODE:
+        if node is not None and node.kind is BilledKind.NODE:
             line = line_id(part.sku_id, part.price.nanos)
             found[line] = found.get(line, 0) + (0 if node.bills_hosts else part.unit_seconds)
     return found

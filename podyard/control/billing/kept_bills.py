@@ -24,8 +24,8 @@ from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.account import Account, PaidProject
 from podyard.domain.node import UsageClass
 from podyard.domain.usage import (
+    BilledKind,
     BilledResource,
-    ResourceKind,
     Suspense,
     UsageEvent,
     UsageRecord,
@@ -243,7 +243,7 @@ def _make(
     made = _Making(uow.now, card, before)
     since = 0
     for node, history in usage_events.histories(uow, project, changed, with_sizes=card.charges_sizes):
-        for billed in bill.charged(card, [node]).values():
+        for billed in bill.charged_resources(card, [node]).values():
             made.meter(billed, history)
         since += len(history)
         if since >= PACE_EVENTS:
@@ -258,7 +258,7 @@ class _Making:
     def __init__(self, as_of: PlatformTime, card: RateCard, before: Kept | None) -> None:
         self._as_of = as_of
         self._card = card
-        self._kinds: dict[tuple[str, str, UsageClass, ResourceKind], Resource] = {}
+        self._kinds: dict[tuple[str, str, UsageClass, BilledKind], Resource] = {}
         self._facts = dict(before.facts) if before else {}
         self._resources = dict(before.resources) if before else {}
         self._records = dict(before.records) if before else {}
@@ -292,7 +292,7 @@ class _Making:
         kind = (node.type, node.zone, node.usage_class, node.kind)
         if kind not in self._kinds:
             self._kinds[kind] = resource_of(self._card, node)
-        of_node = node_key_of(node.key) if node.kind is ResourceKind.HOST else ""
+        of_node = node_key_of(node.key) if node.kind is BilledKind.HOST else ""
         return dataclasses.replace(self._kinds[kind], resource_id=node.key, node=of_node)
 
     def to_kept(self, last_seq: int, recent: int) -> Kept:

@@ -8,7 +8,7 @@ from podyard.control.billing import catalogue
 from podyard.control.billing.catalogue import ListedSku
 from podyard.db import cost_dimensions
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.usage import BilledResource, ResourceKind, node_key_of
+from podyard.domain.usage import BilledKind, BilledResource, node_key_of
 from podyard.hardware.accelerator_types import parse
 from podyard.pricing.bill import resource_of
 from podyard.pricing.export import Listed, ResourceFacts
@@ -21,7 +21,7 @@ def facts_of(
     """Of the nodes that are wanted, by key."""
     exported = {key: more for project in projects for key, more in cost_dimensions.exported_nodes(uow, project).items()}
     by_text = by_text_of(card)
-    listed: dict[tuple[str, str, str, ResourceKind], Listed] = {}  # many nodes are of one kind
+    listed: dict[tuple[str, str, str, BilledKind], Listed] = {}  # many nodes are of one kind
     found = {}
     for key in sorted(wanted & nodes.keys()):
         node, more = nodes[key], exported.get(node_key_of(key))
@@ -36,8 +36,8 @@ def facts_of(
 
 def listing_of(by_text: Mapping[tuple[str, str], ListedSku], node: BilledResource, sku_id: str) -> Listed:
     """The SKU of Google's catalogue that sells such a node; where it lists none, our own."""
-    if node.kind is not ResourceKind.NODE:
-        service = catalogue.CLOUD_STORAGE if node.kind is ResourceKind.BUCKET else catalogue.COMPUTE_ENGINE
+    if node.kind is not BilledKind.NODE:
+        service = catalogue.CLOUD_STORAGE if node.kind is BilledKind.BUCKET else catalogue.COMPUTE_ENGINE
         text = _WORDS[node.kind].format(node.type)
         return Listed(service.service_id, service.display_name, sku_id, text)
     kind = parse(node.type)
@@ -58,9 +58,9 @@ def listing_of(by_text: Mapping[tuple[str, str], ListedSku], node: BilledResourc
 
 
 _WORDS = {
-    ResourceKind.HOST: "Host VM of {}",
-    ResourceKind.DISK: "Capacity of {}",
-    ResourceKind.BUCKET: "{} storage",
+    BilledKind.HOST: "Host VM of {}",
+    BilledKind.DISK: "Capacity of {}",
+    BilledKind.BUCKET: "{} storage",
 }
 # How the descriptions of the catalogue begin.
 _SOLD_AS = {"spot": "Spot Preemptible ", "preemptible": "Preemptible "}

@@ -13,9 +13,9 @@ from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.node import NODE, SAY_LABELS, UsageClass
 from podyard.domain.principal import Principal
 from podyard.domain.state_change import StateChange
-from podyard.domain.usage import BilledResource, LabelPeriod, ResourceKind, UsageEvent, UsageRecord
+from podyard.domain.usage import BilledKind, BilledResource, LabelPeriod, UsageEvent, UsageRecord
 from podyard.pricing.amounts import total
-from podyard.pricing.bill import Resource, Use, charged, resource_of, resources_of, use_of
+from podyard.pricing.bill import Resource, Use, charged_resources, resource_of, resources_of, use_of
 from podyard.pricing.sku import RateCard
 
 EVENTS_PAGE_MAX = 10_000
@@ -61,7 +61,7 @@ class StorageUsage:
     """What a disk or bucket used up to `as_of`; `gib_seconds`: of it, those that are charged or held."""
 
     resource_key: str
-    kind: ResourceKind
+    kind: BilledKind
     name: str
     place: str
     type: str
@@ -112,7 +112,7 @@ def usage(
     for one, history in read:
         if not one.kind.is_sized:
             found.append(_node_usage(card, one, history, uow.now))
-        elif charged(card, [one]):
+        elif charged_resources(card, [one]):
             storage.append(_storage_usage(card, one, history, uow.now))
     nodes = sorted(found, key=lambda node: (node.first_second or 0, node.resource_key))
     return ProjectUsage(uow.now, nodes, sorted(storage, key=lambda one: (one.kind, one.name, one.resource_key)))
@@ -134,7 +134,7 @@ def events(
 
 
 def _node_usage(card: RateCard, node: BilledResource, history: Sequence[UsageEvent], now: PlatformTime) -> NodeUsage:
-    resource, *apart = resources_of(card, charged(card, [node])).values()
+    resource, *apart = resources_of(card, charged_resources(card, [node])).values()
     use = use_of(resource, history, now)
     metered, sku = use.metered, resource.sku
     of_hosts = [use_of(host, history, now) for host in apart]

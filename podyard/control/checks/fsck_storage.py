@@ -59,7 +59,7 @@ def check_sizes(records: Records, card: RateCard, bill: usages.ProjectUsage) -> 
     """The GiB-seconds of a bill, those without a price included."""
     histories = _histories(records)
     for line in bill.storage:
-        since = card.charged_from(line.kind)
+        since = card.charge_start(line.kind)
         if since is None or line.resource_key not in histories:
             continue
         counted = gib_seconds(histories[line.resource_key], since.nanos, records.now.nanos)

@@ -9,7 +9,7 @@ import pytest
 
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, PodyardError
-from podyard.domain.usage import ResourceKind
+from podyard.domain.usage import BilledKind
 from podyard.pricing import cards
 from podyard.pricing.cards import check_change, load_rate_card
 from podyard.pricing.current_card import default_rate_card
@@ -258,13 +258,13 @@ def with_switch(switch: str, start: str, *skus: str) -> RateCard:
 @pytest.mark.parametrize(
     ("switch", "sku", "kind", "of"),
     [
-        ("disks_from", DISK_SKU, ResourceKind.DISK, ("pd-ssd", "us-east1")),
-        ("objects_from", OBJECT_SKU, ResourceKind.BUCKET, ("MULTI_REGIONAL", "us")),
+        ("disks_from", DISK_SKU, BilledKind.DISK, ("pd-ssd", "us-east1")),
+        ("objects_from", OBJECT_SKU, BilledKind.BUCKET, ("MULTI_REGIONAL", "us")),
     ],
     ids=["disks", "objects"],
 )
 def test_disks_and_objects_are_sold_from_the_date_on(
-    switch: str, sku: str, kind: ResourceKind, of: tuple[str, str]
+    switch: str, sku: str, kind: BilledKind, of: tuple[str, str]
 ) -> None:
     charged = with_switch(switch, T2, sku)
     found = charged.size_sku(kind, *of)
@@ -282,4 +282,4 @@ def test_disks_and_objects_are_sold_from_the_date_on(
 
 def test_a_disk_without_a_price_is_named() -> None:
     with pytest.raises(PodyardError, match="no price of disk-pd-ssd in us-east2: it is priced in us-east1"):
-        with_switch("disks_from", T2, DISK_SKU).size_sku(ResourceKind.DISK, "pd-ssd", "us-east2")
+        with_switch("disks_from", T2, DISK_SKU).size_sku(BilledKind.DISK, "pd-ssd", "us-east2")

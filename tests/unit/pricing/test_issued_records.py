@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.domain.node import UsageClass
-from podyard.domain.usage import BilledResource, LabelPeriod, PriceUnit, PriceVersion, ResourceKind, UsageRecord
+from podyard.domain.usage import BilledKind, BilledResource, LabelPeriod, PriceUnit, PriceVersion, UsageRecord
 from podyard.pricing import issued_records
 from podyard.pricing.export import Listed, ResourceFacts
 from podyard.pricing.issued_records import IssuedRecords, decode, encode
@@ -31,7 +31,7 @@ NODE = st.builds(
     zone=TEXT,
     type=TEXT,
     usage_class=st.sampled_from(UsageClass),
-    kind=st.sampled_from(ResourceKind),
+    kind=st.sampled_from(BilledKind),
     created_by=TEXT,
     labels=st.lists(st.builds(LabelPeriod, SECOND, LABELS), max_size=3).map(tuple),
 )

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.money import Amount
-from podyard.domain.usage import DELETED, EXISTS, GIB, PriceUnit, ResourceKind, UsageEvent
+from podyard.domain.usage import DELETED, EXISTS, GIB, BilledKind, PriceUnit, UsageEvent
 from podyard.pricing.amounts import total
 from podyard.pricing.bill import Resource, use_of, use_until
 from podyard.pricing.meter import DAY_SECONDS, SIZED
@@ -25,7 +25,7 @@ SKU = make_sku(
     PriceUnit.GIB_MONTH,
     [make_version("v", "1970-01-01T00:00:00Z", "0.026", "s"), make_version("v", "2024-10-05T00:00:00Z", "0.03", "s")],
 )
-BUCKET = Resource("b", ResourceKind.BUCKET, SKU, 1, SIZED)
+BUCKET = Resource("b", BilledKind.BUCKET, SKU, 1, SIZED)
 
 
 def event(number: int, nanos: int, size: int, state: str = EXISTS) -> UsageEvent:
@@ -78,7 +78,7 @@ def test_a_size_of_no_time_costs_nothing() -> None:
 
 def test_without_a_price_what_would_be_charged_is_held() -> None:
     held = use_of(
-        Resource("b", ResourceKind.BUCKET, None, 1, SIZED, "no price"), [event(1, 0, GIB // 2)], at(24 * HOUR)
+        Resource("b", BilledKind.BUCKET, None, 1, SIZED, "no price"), [event(1, 0, GIB // 2)], at(24 * HOUR)
     ).rated
     assert (held.records, [(one.start_second, one.seconds) for one in held.suspense]) == ((), [(DAY + 86_399, 1)])
 
