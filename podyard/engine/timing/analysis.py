@@ -26,11 +26,11 @@ from podyard.engine.timing.loops import trip_count
 from podyard.engine.timing.memory import (
     MemoryNeed,
     beside_their_old,
-    converted_stacks,
     made_while_read,
     memory_need,
     temporaries,
 )
+from podyard.engine.timing.narrow import converted_stacks
 from podyard.engine.timing.pricing import Pricer
 from podyard.hardware.accelerator_types import AcceleratorType
 from podyard.hardware.cost_model import CostModel

@@ -6,17 +6,18 @@ A temporary lives from the kernel that makes it to the last one that reads it. F
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-from podyard.engine.program.ir import Body, HloOperation, Program, TensorType, walk
+from podyard.engine.program.ir import Body, HloOperation, Program, TensorType
+from podyard.engine.timing.copies import bytes_beside, bytes_sent, with_copies
 from podyard.engine.timing.estimate import BufferEstimate
-from podyard.engine.timing.graph import ALIASES, LEAVES, MATRIX, REORDERING, SMALL_SIZE, Fused, Kernel
+from podyard.engine.timing.graph import LEAVES, MATRIX, REORDERING, SMALL_SIZE, Fused, Kernel
 from podyard.engine.timing.kernels import is_kept_near
 from podyard.engine.timing.layout import compact_layout, nbytes_in_memory, padded_bytes
+from podyard.engine.timing.narrow import narrow_values
 from podyard.engine.timing.pricing import Pricer
 from podyard.engine.timing.schedule import (
     MadeAgain,
@@ -25,18 +26,13 @@ from podyard.engine.timing.schedule import (
     ending_late,
     ending_with_numbers,
     freeing_first,
+    together,
 )
 from podyard.hardware.cost_model import CostModel
 
 # How many buffers a verdict lists.
 LARGEST_BUFFERS = 8
 _ADDRESS_BYTES = 4
-# Results have as many bits as operands: nothing is computed, or only compared.
-_HANDING_ON = frozenset({
-    "abs", "broadcast_in_dim", "clamp", "concatenate", "copy", "dynamic_slice", "dynamic_update_slice", "gather",
-    "maximum", "minimum", "pad", "reshape", "reverse", "select",
-    "slice", "sort", "transpose", "convert",
-})  # fmt: skip
 # Chips from v4 on that count more than these have two cores.
 _MATRIX_UNITS_OF_A_CORE = 4
 # What a concatenation takes without its being computed before.
@@ -49,7 +45,6 @@ _SHORT_OF_MEMORY = 0.95
 _REPEATABLE = frozenset({"matrix", "window", "reduce", "loop", "copy"})
 # `... total memory required for HLO temporaries (8.58G) exceeds available HBM (7.48G)`: arguments and results included.
 _NAMED_TOTAL = re.compile(r"total memory required for [^(]*\(([\d.]+)([KMGT]?)\)")
-_NOBODY = Step((), (), 0, False)
 InnerPeak = Callable[[Kernel, bool], int]
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
@@ -141,11 +136,12 @@ def temporaries(
     results = {pricer.resolve(value) for value in body.results}
     donated = {pricer.resolve(body.results[index]) for index in pricer.program.donated.values()} if is_whole else set()
     own_place = results - donated
-    outside = {pricer.resolve(value) for value in body.parameters} | results
+    arguments = {pricer.resolve(value) for value in body.parameters}
+    outside = arguments | results
     if not is_whole:
         outside -= beside_their_old(body, fused, pricer)
     narrow = narrow_values(pricer.program)
-    instead = _find_seen_through(fused, pricer)
+    instead = _find_seen_through(fused, pricer, outside)
     outside |= {target for result in results & fused.in_place.keys() for target in instead[result]}
     views = {one.results[0]: one for one in body.operations if one.opcode == "reshape"}
     sizes: dict[int, int] = {}
@@ -153,7 +149,7 @@ def temporaries(
     steps = []
     last_loop = -1
     for kernel in fused.kernels:
-        made = [value for value in kernel.outputs if value not in instead]
+        made = [value for value in kernel.outputs if value in instead.get(value, (value,))]
         read = dict.fromkeys(source for value in kernel.inputs for source in instead.get(value, (value,)))
         if kernel.outputs and not made and not kernel.updates:
             continue
@@ -161,7 +157,7 @@ def temporaries(
             if value in own_place and is_whole and is_live:
                 types[value] = pricer.program.types[value]
                 sizes[value] = nbytes_in_memory(types[value], costs.tiling)
-            if value not in outside and (on_chip or not pricer.is_near(value)):
+            if value not in outside and value not in instead and (on_chip or not pricer.is_near(value)):
                 in_full = pricer.program.types[value] if value in instead.kept else pricer.type_of(value)
                 types[value] = _narrow(in_full, value in narrow and value not in instead.kept)
                 if in_full.dtype == "pred" and kernel.anchor is not None and kernel.anchor.opcode == "convolution":
@@ -173,7 +169,8 @@ def temporaries(
         extra = inner_peak(kernel, on_chip) + sum(_between_bytes(kernel, fused, pricer))
         extra += sum(pricer.laid_out_bytes(kernel, on_chip))
         extra += sum(instead.unpacked.get(value, 0) for value in kernel.inputs)
-        extra += _beside(kernel, pricer, on_chip)
+        extra += bytes_beside(kernel, pricer, on_chip)
+        extra += bytes_sent(kernel, results if is_whole else (), arguments, pricer, on_chip)
         inside = _Inside(kernel, views, pricer)
         before = {value: own for value, own in inside.writes_before().items() if value not in sizes}
         if before:
@@ -190,23 +187,27 @@ def temporaries(
         }
         over = [value for value in read if kernel.kind == "loop" and sizes.get(value) in results_bytes]
         is_fetched = kernel.kind in _REPEATABLE and not kernel.updates
+        number = kernel.anchor.attributes.get("tuple") if kernel.anchor is not None else None
+        number = number if isinstance(number, int) else None
         last_loop = len(steps) if kernel.kind == "control" else last_loop
-        steps.append(Step(tuple(read), tuple(made), extra, is_repeatable, tuple(over[:1]), is_fetched))
+        steps.append(Step(tuple(read), tuple(made), extra, is_repeatable, tuple(over[:1]), is_fetched, number))
     kept = tuple(value for value in own_place if is_whole and value in sizes)
     held_for = sum(sizes[value] for value in kept)
     # Where collectives run next to kernels, what no loop waits for runs after the last one.
     is_late = is_whole and last_loop >= 0 and costs.prefetch_bytes > 0 and pricer.program.mesh.devices > 1
     if is_late:
         steps = ending_late(steps, last_loop)
-    if on_chip and is_whole:
-        anchors = [kernel.anchor for kernel in fused.kernels]
-        is_product = len(anchors) == 1 and anchors[0] is not None and anchors[0].opcode in MATRIX
-        laid_out = {pricer.resolve(value) for kernel in fused.kernels for value in kernel.layouts}
-        steps = list(_with_copies(steps, outside - laid_out, pricer, is_product=is_product))
     orders = [steps] if is_late else [steps, freeing_first(steps, sizes)]
     arrays = {value for value in results if pricer.program.types[value].size >= SMALL_SIZE}
     if is_whole and arrays and not is_late and (is_live or on_chip):
         orders += [ending_with_numbers(order, arrays) for order in orders]
+    orders = [together(order) if is_whole else order for order in orders]
+    if on_chip and is_whole:
+        anchors = [kernel.anchor for kernel in fused.kernels]
+        is_product = len(anchors) == 1 and anchors[0] is not None and anchors[0].opcode in MATRIX
+        laid_out = {pricer.resolve(value) for kernel in fused.kernels for value in kernel.layouts}
+        near = {value: size for value, size in sizes.items() if pricer.is_near(value)}
+        orders = [list(with_copies(order, outside - laid_out, near, pricer, is_product=is_product)) for order in orders]
     orders = [[*order, Step(kept, (), 0, False)] for order in orders]
     room_bytes += held_for
     schedule = min((MemorySchedule(order, sizes) for order in orders), key=lambda one: one.peak)
@@ -223,54 +224,6 @@ def temporaries(
     return nbytes - held_for, held
 
 
-def _turned_for_rows(type_: TensorType, costs: CostModel) -> int:
-    """Bytes of a copy with rows in lanes of what lies otherwise."""
-    last = len(type_.shape) - 1
-    lies = compact_layout(type_, costs.tiling).lane_axis == last
-    return 0 if lies else padded_bytes(type_, last, last - 1, costs.tiling)
-
-
-def _beside(kernel: Kernel, pricer: Pricer, on_chip: bool) -> int:
-    """Bytes of copies of operands that a kernel works on: numbers to sort have a second place in memory; on the chip
-    are a table that fits, while its rows are looked up, and the numbers to sort once more."""
-    anchor, room = kernel.anchor, pricer.costs.prefetch_bytes
-    if anchor is not None and anchor.opcode == "attention":
-        return sum(_turned_for_rows(pricer.type_of(one), pricer.costs) for one in (*kernel.inputs, *kernel.outputs))
-    if anchor is None or anchor.opcode not in ("sort", "gather"):
-        return 0
-    sizes = [nbytes_in_memory(pricer.type_of(pricer.resolve(one)), pricer.costs.tiling) for one in anchor.operands]
-    if anchor.opcode == "sort":
-        return sum(sizes) * (2 if on_chip and sum(sizes) <= room else 1)
-    return sizes[0] if on_chip and sizes[0] <= room else 0
-
-
-def _with_copies(
-    steps: Sequence[Step], outside: Collection[int], pricer: Pricer, *, is_product: bool
-) -> Iterator[Step]:
-    """Each step with the copies on the chip of what lies in memory: what it and the next one read, fetched while the
-    step before runs, and what it and the one before write, on its way out. The first one has nobody before it; of a
-    program that is one matrix product (`is_product`) one operand is there when it starts."""
-    room = pricer.costs.prefetch_bytes
-    ours = [step if step.is_fetched else _NOBODY for step in steps]
-    sizes = {
-        value: nbytes_in_memory(pricer.type_of(value), pricer.costs.tiling)
-        for step in ours
-        for value in (*step.reads, *step.makes)
-        if value in outside
-    }
-    if len(steps) == 1:
-        largest = max((sizes.get(value, 0) for value in steps[0].reads), default=0)
-        yield dataclasses.replace(steps[0], extra=steps[0].extra + (largest if is_product and largest <= room else 0))
-        return
-    for step, before, own, after in zip(steps, [_NOBODY, *ours], ours, [*ours[1:], _NOBODY], strict=False):
-        wanted = (before.makes, own.makes, after.reads, own.reads if before.reads else ())
-        copied = 0
-        for value in dict.fromkeys(itertools.chain.from_iterable(wanted)):
-            if copied + sizes.get(value, 0) <= room:
-                copied += sizes.get(value, 0)
-        yield dataclasses.replace(step, extra=step.extra + copied)
-
-
 class _SeenThrough(dict[int, tuple[int, ...]]):
     """Values that are not in memory, with those that their readers make them from; `kept` are in memory in full,
     `unpacked` (with their bytes) just while they are read."""
@@ -281,10 +234,11 @@ class _SeenThrough(dict[int, tuple[int, ...]]):
         self.unpacked: dict[int, int] = {}
 
 
-def _find_seen_through(fused: Fused, pricer: Pricer) -> _SeenThrough:
+def _find_seen_through(fused: Fused, pricer: Pricer, kept: Collection[int]) -> _SeenThrough:
     """Masks that nobody keeps: one that a product alone reads is made in it; and where a convolution would keep a mask
     and rounded numbers for products, it keeps the numbers in full, which are enough for both. So it does where it
-    would choose by a mask of these numbers. What is put into a larger array has no separate place."""
+    would choose by a mask of these numbers. What is put into a larger array has no separate place, nor has a sum over
+    devices in memory."""
     readers = Counter(value for kernel in fused.kernels for value in kernel.inputs)
     read_by_products = {value for kernel in fused.kernels if kernel.kind == "matrix" for value in kernel.inputs}
     found = _SeenThrough()
@@ -293,6 +247,11 @@ def _find_seen_through(fused: Fused, pricer: Pricer) -> _SeenThrough:
     for kernel in fused.kernels:
         opcode = kernel.anchor.opcode if kernel.anchor is not None else ""
         once = [value for value in kernel.outputs if readers[value] == 1]
+        alone = [readers[value] for value in kernel.inputs] == [1] and found.keys().isdisjoint(kernel.inputs)
+        if opcode == "all_reduce" and alone and not any(map(pricer.is_near, kernel.inputs)):
+            given = pricer.type_of(kernel.inputs[0])
+            same = (value for value in kernel.outputs if pricer.type_of(value) == given)
+            found.update((value, (*kernel.inputs, value)) for value in same if value not in kept)
         if opcode == "compare" and once == kernel.outputs and read_by_products.issuperset(once):
             found.update((value, tuple(kernel.inputs)) for value in once)
         if opcode == "convolution":
@@ -413,70 +372,6 @@ def beside_their_old(body: Body, fused: Fused, pricer: Pricer) -> set[int]:
             if reads or any(old[value] in reader.inputs for reader in fused.kernels[place + 1 :]):
                 others.add(value)
     return others
-
-
-def narrow_values(program: Program) -> set[int]:
-    """float32 values that the compiler keeps in bfloat16: all that reads them multiplies them in one pass, or hands
-    them on (chooses, moves, stacks, carries through a loop) to what does. Its propagation of bfloat16, as data."""
-    narrow = {value for value, type_ in enumerate(program.types) if type_.dtype == "f32"}
-    narrow -= {*program.body.parameters, *program.body.results}
-    groups: list[tuple[int, ...]] = []
-    for operation in walk(program.body):
-        bodies = operation.bodies if operation.opcode == "while" else ()
-        for inner in operation.bodies:
-            if not bodies or len(inner.parameters) != len(operation.operands):
-                narrow -= {*inner.parameters, *inner.results}
-        if bodies:
-            groups += [
-                (*same, *(inner.parameters[index] for inner in bodies if index < len(inner.parameters)))
-                for index, same in enumerate(
-                    zip(operation.operands, operation.results, bodies[-1].results, strict=False)
-                )
-            ]
-    while True:
-        wide = {value for operation in walk(program.body) for value in _read_in_full(operation, narrow)}
-        wide.update(value for group in groups if not narrow.issuperset(group) for value in group)
-        if not wide & narrow:
-            return narrow
-        narrow -= wide
-
-
-def _read_in_full(operation: HloOperation, narrow: set[int]) -> Iterable[int]:
-    """The operands of which an operation needs all bits."""
-    if operation.opcode == "while" or (operation.opcode in MATRIX and operation.text("precision") in ("", "DEFAULT")):
-        return ()
-    if operation.opcode in ALIASES:
-        return [old for old, new in zip(operation.operands, operation.results, strict=False) if new not in narrow]
-    if operation.opcode in _HANDING_ON and narrow.issuperset(operation.results):
-        return ()
-    return operation.operands
-
-
-def converted_stacks(program: Program, loop: HloOperation) -> Iterator[TensorType]:
-    """What a loop reads slices of and rounds to bfloat16, it is given rounded: the whole stack is, before it starts."""
-    body, readers = loop.bodies[-1], dict[int, list[HloOperation]]()
-    for operation in body.operations:
-        for value in operation.operands:
-            readers.setdefault(value, []).append(operation)
-    for own, made in zip(body.parameters, body.results, strict=False):
-        type_ = program.types[own]
-        if own == made and type_.dtype == "f32" and _is_rounded(own, readers, program):
-            yield TensorType(type_.shape, "bf16")
-
-
-def _is_rounded(stack: int, readers: Mapping[int, Sequence[HloOperation]], program: Program) -> bool:
-    """Whether a value is only sliced, and its slices only moved to where they become bfloat16."""
-    values, place = [stack], 0
-    while place < len(values):
-        value = values[place]
-        place += 1
-        for reader in readers.get(value, ()):
-            if reader.opcode == "convert" and program.types[reader.results[0]].dtype == "bf16":
-                continue
-            if reader.opcode not in (("dynamic_slice",) if value == stack else (*ALIASES, *REORDERING)):
-                return False
-            values += [reader.results[reader.operands.index(value)] if reader.opcode in ALIASES else reader.results[0]]
-    return len(values) > 1
 
 
 def _narrow(type_: TensorType, is_narrow: bool) -> TensorType:

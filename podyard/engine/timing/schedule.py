@@ -29,6 +29,8 @@ class Step:
     is_repeatable: bool
     over: tuple[int, ...] = ()
     is_fetched: bool = False
+    # Of a collective that the compiler makes one of several: which.
+    tuple_number: int | None = None
 
 
 class MemorySchedule:
@@ -96,6 +98,45 @@ class MemorySchedule:
     def values_at_peak(self) -> list[int]:
         """What is in memory at the peak."""
         return sorted(self.holds(self.nbytes.index(self.peak))) if self.steps else []
+
+
+def together(steps: Sequence[Step]) -> list[Step]:
+    """The same steps; those with one `tuple_number` are one, a collective of several arrays. It runs when all that it
+    sends is there, and what reads any of its results waits for it."""
+    members: dict[int, list[int]] = {}
+    for place, step in enumerate(steps):
+        if step.tuple_number is not None:
+            members.setdefault(step.tuple_number, []).append(place)
+    groups = [places for places in members.values() if len(places) > 1]
+    if not groups:
+        return list(steps)
+    nodes = dict(enumerate(steps))
+    for places in groups:
+        nodes[places[-1]] = _join([nodes.pop(place) for place in places])
+    makers = {value: place for place, step in nodes.items() for value in step.makes}
+    wanted, readers = dict.fromkeys(nodes, 0), dict[int, list[int]]()
+    for place, step in nodes.items():
+        for maker in {makers[value] for value in step.reads if value in makers} - {place}:
+            wanted[place] += 1
+            readers.setdefault(maker, []).append(place)
+    ready = [place for place, count in wanted.items() if not count]
+    heapq.heapify(ready)
+    ordered: list[Step] = []
+    while ready:
+        place = heapq.heappop(ready)
+        ordered.append(nodes[place])
+        for reader in readers.get(place, ()):
+            wanted[reader] -= 1
+            if not wanted[reader]:
+                heapq.heappush(ready, reader)
+    # A kernel that reads one of the sums and makes what another one sends: they stay apart.
+    return ordered if len(ordered) == len(nodes) else list(steps)
+
+
+def _join(steps: Sequence[Step]) -> Step:
+    reads = dict.fromkeys(value for step in steps for value in step.reads)
+    makes = dict.fromkeys(value for step in steps for value in step.makes)
+    return Step(tuple(reads), tuple(makes), sum(step.extra for step in steps), False)
 
 
 def ending_late(steps: Sequence[Step], last_loop: int) -> list[Step]:
