@@ -75,6 +75,8 @@ class CostModel:
     result_table_bytes: int
     # Whether the compiler has a custom kernel for the softmax and the second product of an attention.
     own_softmax: bool = False
+    # Whether loading a small weight tile takes as long as its rows, next to what is streamed, and not as a whole one.
+    loads_used_rows: bool = False
     # Two where a chip is one device of two cores.
     vector_cores: int = 1
     # How many times as fast as bfloat16 the matrix units multiply integers of 8 bits and f8e5m2 (compiled products of

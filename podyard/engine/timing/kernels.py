@@ -148,7 +148,11 @@ def _price_oriented(
         left_window * (not left_resident) + right_window * (not right_resident) + out_window
     ) / costs.bytes_per_cycle
     if product.mxu_cycles is None:
-        loads = row_steps * np.maximum(row_window * SUBLANES, costs.weight_load_rows)
+        least = np.full_like(row_window, costs.weight_load_rows, dtype=float)
+        if costs.loads_used_rows:
+            used = -(-min(product.k, n) // SUBLANES) * SUBLANES
+            least = np.minimum(least, used + row_window * (SUBLANES / 2))
+        loads = row_steps * np.maximum(row_window * SUBLANES, least)
         mxu = loads * (depth * columns * product.batch * product.passes / costs.mxu_count * costs.mxu_stretch)
     else:
         mxu = np.full_like(traffic, product.mxu_cycles * product.passes)

@@ -15,7 +15,7 @@ from podyard.engine.program.ir import Body, HloOperation, Program, TensorType
 from podyard.engine.timing.copies import bytes_beside, bytes_sent, with_copies
 from podyard.engine.timing.estimate import BufferEstimate
 from podyard.engine.timing.graph import LEAVES, MATRIX, REORDERING, SMALL_SIZE, Fused, Kernel
-from podyard.engine.timing.kernels import is_kept_near
+from podyard.engine.timing.kernels import better_order, is_kept_near, is_laid_on_chip
 from podyard.engine.timing.layout import compact_layout, nbytes_in_memory, padded_bytes
 from podyard.engine.timing.narrow import narrow_values
 from podyard.engine.timing.pricing import Pricer
@@ -26,6 +26,7 @@ from podyard.engine.timing.schedule import (
     ending_late,
     ending_with_numbers,
     freeing_first,
+    late_constants,
     together,
 )
 from podyard.hardware.cost_model import CostModel
@@ -166,6 +167,11 @@ def temporaries(
                     types[~value] = TensorType(in_full.shape, "f32")
                     sizes[~value] = nbytes_in_memory(types[~value], costs.tiling)
                 sizes[value] = nbytes_in_memory(types[value], costs.tiling)
+        read |= dict.fromkeys(~value for value in kernel.inputs if ~value in sizes and value not in types)
+        if kernel.turns is not None and kernel.moved is not None:
+            nbytes = _turned_bytes(kernel.moved, kernel.minor, pricer, on_chip)
+            types[~kernel.turns], sizes[~kernel.turns] = kernel.moved, nbytes
+            made.append(~kernel.turns)
         extra = inner_peak(kernel, on_chip) + sum(_between_bytes(kernel, fused, pricer))
         extra += sum(pricer.laid_out_bytes(kernel, on_chip))
         extra += sum(instead.unpacked.get(value, 0) for value in kernel.inputs)
@@ -197,6 +203,7 @@ def temporaries(
     is_late = is_whole and last_loop >= 0 and costs.prefetch_bytes > 0 and pricer.program.mesh.devices > 1
     if is_late:
         steps = ending_late(steps, last_loop)
+    steps = late_constants(steps)
     orders = [steps] if is_late else [steps, freeing_first(steps, sizes)]
     arrays = {value for value in results if pricer.program.types[value].size >= SMALL_SIZE}
     if is_whole and arrays and not is_late and (is_live or on_chip):
@@ -269,11 +276,23 @@ def _find_seen_through(fused: Fused, pricer: Pricer, kept: Collection[int]) -> _
     return found
 
 
+def _turned_bytes(type_: TensorType, minor: tuple[int, ...], pricer: Pricer, on_chip: bool) -> int:
+    """Bytes in memory of an array with its last axes in a tile, or with `minor`."""
+    last = len(type_.shape) - 1
+    lane, sublane = better_order(type_, minor) if minor else (last, last - 1)
+    near = not on_chip and is_laid_on_chip(type_, (lane, sublane), pricer.costs)
+    return 0 if near else padded_bytes(type_, lane, sublane, pricer.costs.tiling)
+
+
 def _between_bytes(kernel: Kernel, fused: Fused, pricer: Pricer) -> Iterator[int]:
     """Bytes of arrays that are in memory while `kernel` runs and are not its results: copies in another layout,
     and what the compiler does not compute inside of it."""
     types, tiling = pricer.program.types, pricer.costs.tiling
-    if kernel.moved is not None and not (kernel.minor or is_kept_near(kernel.moved, pricer.costs)):
+    if (
+        kernel.moved is not None
+        and kernel.turns is None
+        and not (kernel.minor or is_kept_near(kernel.moved, pricer.costs))
+    ):
         yield nbytes_in_memory(kernel.moved, tiling)
     made = {value: operation for operation in kernel.operations for value in operation.results}
     written: set[int] = set()

@@ -127,7 +127,8 @@ class Placement(Rows):
         """A convolution reads with examples or features in lanes, and writes with both in the two minor axes; what
         enters or leaves the program in another layout is copied."""
         if operation.opcode != "convolution":
-            self._start("matrix", operation)
+            batched = self._batched(operation)
+            self._start("matrix", operation).layouts = batched
             return
         groups = ConvolutionGroups.of(self.program, operation, self.tiling)
         conv = Convolution.of(self.program, operation, self.tiling)
@@ -155,6 +156,27 @@ class Placement(Rows):
             copy.moved, copy.regroups = groups.apart, True
         elif groups is None and not is_cut and result in self.body.results:
             self._relayout(result, minor, layouts)
+
+    def _batched(self, operation: HloOperation) -> dict[int, tuple[int, ...]]:
+        """Operands of a product of many small ones that lie with the number of the product in lanes: they are copied,
+        after what is put together of several arrays was written."""
+        layouts: dict[int, tuple[int, ...]] = {}
+        for value, name in zip(operation.operands, ("lhs_batching", "rhs_batching"), strict=False):
+            batching, type_ = operation.ints(name), self.program.types[value]
+            own = self.resolve(value)
+            made = self.floating.get(own)
+            joined = made is not None and made.opcode == "concatenate" and own not in self.materialised
+            if len(batching) + 2 != len(type_.shape) or not (joined or self._from_outside(value)):
+                continue
+            if compact_layout(type_, self.tiling).lane_axis in batching:
+                if joined:
+                    kernel = self._start("loop", None)
+                    self.order[kernel.index] = self.after[own] + JUST_AFTER
+                    self._materialise(own, kernel)
+                minor = tuple(axis for axis in range(len(type_.shape)) if axis not in batching)
+                self._relayout(value, minor, layouts)
+                self.kernels[-1].turns = own if value in layouts else self.kernels[-1].turns
+        return layouts
 
     def _cut(self, type_: TensorType, feature_axis: int) -> None:
         for _ in range(_COPIES_OF_CUT):
@@ -295,7 +317,8 @@ class Placement(Rows):
         count = row_count(self.program, operation) if sizes else 0
         table = self.program.types[operation.operands[0]]
         if sizes and lies_across(table, sizes, self.tiling):
-            self._turn_whole(table, ahead=self.resolve(operation.operands[0]) in self.body.parameters)
+            own = self.resolve(operation.operands[0])
+            self._turn_whole(table, ahead=own in self.body.parameters, turns=own)
         if count % _CHUNK_OF_PLACES:
             self._start("loop", None).laid_out = TensorType((-(-count // _CHUNK_OF_PLACES) * _CHUNK_OF_PLACES,), "s32")
 
@@ -353,21 +376,6 @@ class Placement(Rows):
             return False
         in_turn = made.opcode == "dynamic_update_slice" and any(at in body.parameters for at in made.operands[2:])
         return not in_turn and all(self._is_constant(leaf) for leaf in self._leaves(value, {}))
-
-    def _relayout(
-        self, value: int, minor: tuple[int, ...], layouts: dict[int, tuple[int, ...]],
-        lanes_only: bool = False, lane: int | None = None,
-    ) -> None:  # fmt: skip
-        """Copies an array that has others than the `minor` axes in a tile, and notes it in `layouts`; with `lane`,
-        another axis in lanes."""
-        own, type_ = self.resolve(value), self.program.types[self.resolve(value)]
-        layout = compact_layout(type_, self.tiling)
-        good = layout.lane_axis in minor and (lanes_only or layout.sublane_axis in minor)
-        good = good if lane is None else layout.lane_axis == lane
-        if type_.size >= SMALL_SIZE and not good and own not in self.program.infed:
-            copy = self._start("copy", None)
-            copy.moved, copy.minor, copy.ahead = type_, minor, own in self.body.parameters
-            layouts[value] = minor
 
     def _elementwise(self, operation: HloOperation) -> None:
         operands = self._operands(operation)

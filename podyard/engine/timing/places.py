@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType
 from podyard.engine.timing.graph import LEAVES, REORDERING, SMALL_SIZE, UNFUSED, Kernel, KernelKind
+from podyard.engine.timing.layout import compact_layout
 from podyard.hardware.cost_model import Tiling
 
 
@@ -57,9 +58,24 @@ class Places:
     def _operands(self, operation: HloOperation) -> list[int]:
         return [self.resolve(value) for value in operation.operands]
 
-    def _turn_whole(self, type_: TensorType, ahead: bool = False) -> None:
+    def _turn_whole(self, type_: TensorType, ahead: bool = False, turns: int | None = None) -> None:
         copy = self._start("copy", None)
-        copy.moved, copy.turned, copy.ahead = type_, True, ahead
+        copy.moved, copy.turned, copy.ahead, copy.turns = type_, True, ahead, turns
+
+    def _relayout(
+        self, value: int, minor: tuple[int, ...], layouts: dict[int, tuple[int, ...]],
+        lanes_only: bool = False, lane: int | None = None,
+    ) -> None:  # fmt: skip
+        """Copies an array that has others than the `minor` axes in a tile, and notes it in `layouts`; with `lane`,
+        another axis in lanes."""
+        own, type_ = self.resolve(value), self.program.types[self.resolve(value)]
+        layout = compact_layout(type_, self.tiling)
+        good = layout.lane_axis in minor and (lanes_only or layout.sublane_axis in minor)
+        good = good if lane is None else layout.lane_axis == lane
+        if type_.size >= SMALL_SIZE and not good and own not in self.program.infed:
+            copy = self._start("copy", None)
+            copy.moved, copy.minor, copy.ahead = type_, minor, own in self.body.parameters
+            layouts[value] = minor
 
     def _ready(self, value: int) -> float:
         """When a value is complete."""

@@ -356,6 +356,8 @@ class Pricer:
 
     def laid_out_bytes(self, kernel: Kernel, on_chip: bool) -> Iterator[int]:
         """Bytes of operands and results of convolutions in another layout, while those or their copies run."""
+        if kernel.turns is not None or (kernel.anchor is not None and kernel.anchor.opcode != "convolution"):
+            return
         layouts = [(self.program.types[value], minor) for value, minor in kernel.layouts.items()]
         if kernel.moved is not None and kernel.minor:
             layouts.append((kernel.moved, kernel.minor))

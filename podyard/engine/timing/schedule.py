@@ -100,6 +100,22 @@ class MemorySchedule:
         return sorted(self.holds(self.nbytes.index(self.peak))) if self.steps else []
 
 
+def late_constants(steps: Sequence[Step]) -> list[Step]:
+    """The same steps; what is made of nothing, such as zeros to add to, is made when it is read."""
+    early = {value: step for step in steps if not step.reads for value in step.makes}
+    done: set[int] = set()
+    ordered: list[Step] = []
+    for step in steps:
+        for made in (step, *(early[value] for value in step.reads if value in early)):
+            if made is step or id(made) in done:
+                continue
+            done.add(id(made))
+            ordered.append(made)
+        if step.reads or not step.makes:
+            ordered.append(step)
+    return [*ordered, *(step for step in steps if not step.reads and step.makes and id(step) not in done)]
+
+
 def together(steps: Sequence[Step]) -> list[Step]:
     """The same steps; those with one `tuple_number` are one, a collective of several arrays. It runs when all that it
     sends is there, and what reads any of its results waits for it."""
