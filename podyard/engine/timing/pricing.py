@@ -87,6 +87,7 @@ class Pricer:
         # (kernel, value): arguments that are fetched before a kernel starts, results that leave after it has ended.
         self._moved_around: set[tuple[int, int]] = set()
         self._near_turns: set[int] = set()
+        self._alone = set(self._large_alone()) if body is program.body else set[int]()
         if is_loop:
             self._outside -= self._stays_near(body)
         elif costs.prefetch_bytes:
@@ -277,7 +278,28 @@ class Pricer:
 
     def _stays(self, value: int) -> bool:
         """Whether a value is on the chip from the kernel that makes it to its last reader."""
-        return value not in self._outside and 0 < self._size(value) <= self.costs.prefetch_bytes / 2
+        fits = 0 < self._size(value) <= self.costs.prefetch_bytes / 2 or value in self._alone
+        return value not in self._outside and fits
+
+    def _large_alone(self) -> Iterator[int]:
+        """Values of more than half of the chip's memory that have it for themselves: no other one like that lives
+        between the kernel that makes it and its last reader. What is updated in place is one with what it was."""
+        room, spans = self.costs.prefetch_bytes, dict[int, tuple[int, int]]()
+        names: dict[int, list[int]] = {}
+        for place, kernel in enumerate(self.fused.kernels):
+            for value in (*kernel.outputs, *kernel.inputs):
+                root = self.fused.in_place.get(value, value)
+                if value in kernel.outputs and value not in self._outside and room / 2 < self._size(value) <= room:
+                    names.setdefault(root, []).append(value)
+                if root in names:
+                    spans[root] = spans.get(root, (place, place))[0], place
+        ordered = sorted(spans.items(), key=lambda span: span[1])
+        starts = [first for _, (first, _) in ordered[1:]] + [len(self.fused.kernels)]
+        end = -1
+        for (root, (first, last)), following in zip(ordered, starts, strict=False):
+            if end < first and last < following:
+                yield from names[root]
+            end = max(end, last)
 
     def _read_by_vector(self, kernel: Kernel) -> float:
         near = [value for value in kernel.inputs if self._is_here(value, kernel)]
@@ -371,7 +393,7 @@ class Pricer:
         """Whether a value stays on the chip between the kernel that makes it and those that read it."""
         if value in self._outside or not self.costs.results_stay:
             return False
-        return 0 < tile_bytes(self.type_of(value), self.costs) <= self.costs.prefetch_bytes / 2
+        return value in self._alone or 0 < tile_bytes(self.type_of(value), self.costs) <= self.costs.prefetch_bytes / 2
 
     def multiplied_operands(self, kernel: Kernel) -> set[int]:
         """What a matrix kernel makes the operands of its product from."""
