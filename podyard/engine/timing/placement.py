@@ -127,7 +127,7 @@ class Placement(Rows):
         """A convolution reads with examples or features in lanes, and writes with both in the two minor axes; what
         enters or leaves the program in another layout is copied."""
         if operation.opcode != "convolution":
-            batched = self._batched(operation)
+            batched = self._batch_minor_tiles(operation)
             self._start("matrix", operation).layouts = batched
             return
         groups = ConvolutionGroups.of(self.program, operation, self.tiling)
@@ -157,7 +157,7 @@ class Placement(Rows):
         elif groups is None and not is_cut and result in self.body.results:
             self._relayout(result, minor, layouts)
 
-    def _batched(self, operation: HloOperation) -> dict[int, tuple[int, ...]]:
+    def _batch_minor_tiles(self, operation: HloOperation) -> dict[int, tuple[int, ...]]:
         """Operands of a product of many small ones that lie with the number of the product in lanes: they are copied,
         after what is put together of several arrays was written."""
         layouts: dict[int, tuple[int, ...]] = {}
