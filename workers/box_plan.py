@@ -82,7 +82,7 @@ _BECOME_WITHOUT_ROOT = 'exec unshare --map-user="$uid" --map-group="$gid" -- "$@
 _CHANGED = ("bin", "local", "local/*", "lib", "lib/python3*", "lib/python3*/site-packages")
 
 # What a box may take. A host that takes more is stopped by Linux, and nothing outside of it.
-PROCESSES_MAX = 4096  # a JAX program has a few hundred threads, and a fork bomb fills this at once without any harm
+PROCESSES_MAX = 4096  # a JAX program has a few hundred threads; a fork bomb stops here
 MEMORY_SHARE_MAX = 0.5  # of the machine's memory for one box, so that one hog leaves room for the others
 YARD_MEMORY_SHARE_MAX = 0.75  # for all boxes of an agent: the platform and the machine keep the rest
 CPU_WEIGHT = 50  # half of what other programs have: a busy box takes a third of their time at most
