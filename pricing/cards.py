@@ -114,7 +114,10 @@ def load_rate_card(text: str) -> RateCard:
     for switch in (switch for switch in _SWITCHES if switch in data):
         start = make_version(switch, _moment("rate card", switch, data[switch]), "0", "").effective_from
         changed = _host_vms(skus, start) if switch == "hosts_from" else _from_then_on(skus, _SWITCHES[switch], start)
-        skus |= {sku.sku_id: sku for sku in changed}
+        charged = {sku.sku_id: sku for sku in changed}
+        if not charged and switch != "hosts_from":
+            raise failed_precondition(f"rate card, {switch}: no SKU of generation {_SWITCHES[switch]}: add its prices")
+        skus |= charged
         begins[switch] = start
     return RateCard(CURRENCY, skus, *map(begins.get, _SWITCHES))
 

@@ -157,6 +157,19 @@ def test_nothing_before_the_date_is_billed(play: Play, card: RateCard) -> None:
     assert check_month(play.database, plain, PROJECT, "2026-03") is None
 
 
+@pytest.mark.parametrize("card", ["2026-03-03T00:00:00Z"], indirect=True)
+def test_a_page_of_before_the_date_hides_nothing_after_it(play: Play, card: RateCard) -> None:
+    """What a process keeps of a bucket that nobody changes is metered again once objects are charged."""
+    _bucket(play)
+    put(play, GIB)
+    play.turn(DAY)
+    _check(play, card)
+    assert _storage(play, card)[0].gib_seconds == 0
+    play.turn(2 * DAY)
+    _check(play, card)
+    assert _storage(play, card)[0].gib_seconds == DAY
+
+
 def test_objects_are_not_billed_of_issued_months(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = load_rate_card(SHIPPED)
     monkeypatch.setattr(closing, "default_rate_card", lambda: plain)

@@ -276,8 +276,10 @@ class _Making:
         for kept in (self._records, self._suspense, self._seconds, self._waived, self._running):
             kept.pop(key, None)
         self._facts[key], self._resources[key] = node, resource
-        # What has a size has another one from its last event on, also where that is of this moment.
-        if max(event.at.nanos for event in history) + node.kind.is_sized > self._as_of.nanos:
+        # What has a size has another one from its last event on, also where that is of this moment; and it has none for
+        # as long as sizes of its kind are not charged.
+        begins = resource.since.nanos if resource.since is not None and node.kind.is_sized else 0
+        if max(begins, *(event.at.nanos for event in history)) + node.kind.is_sized > self._as_of.nanos:
             self._unsettled.append(key)
         if metered.open_since is not None:
             self._running[key] = use

@@ -255,6 +255,13 @@ def with_switch(switch: str, start: str, *skus: str) -> RateCard:
     return load_rate_card(text(*skus)[:-1] + f', {switch}: "{start}"}}')
 
 
+@pytest.mark.parametrize(("switch", "sku"), [("disks_from", OBJECT_SKU), ("objects_from", DISK_SKU)])
+def test_a_switch_without_any_price_is_refused(switch: str, sku: str) -> None:
+    """Later prices of that time would look as if nothing had been charged before."""
+    with pytest.raises(PodyardError, match=f"rate card, {switch}: no SKU of generation"):
+        with_switch(switch, T1, sku)
+
+
 @pytest.mark.parametrize(
     ("switch", "sku", "kind", "of"),
     [
