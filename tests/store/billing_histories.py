@@ -57,6 +57,7 @@ from tests.store.history_cards import (
     fleet_of,
     memory_database,
     nanos_of,
+    only_prices,
     text_of,
 )
 from tests.store.history_stores import Stores
@@ -145,10 +146,7 @@ class History:
                 fields = {name: getattr(old, name) for name in ("generation", "accelerator_type", "region", "usage")}
                 skus[sku_id] = make_sku(sku_id, old.unit, [make_version(sku_id, *row) for row in rows], **fields)
         card = dataclasses.replace(base, skus=skus)
-        for switched in ("disk", "object"):  # a card that charges them has some price of them
-            own = {name for name, sku in skus.items() if sku.generation == switched}
-            if own and own <= missing:
-                missing.discard(min(own))
+        missing -= only_prices(skus, missing)
         return dataclasses.replace(card, skus={k: v for k, v in skus.items() if k not in missing}), card
 
     def _end(self) -> int:

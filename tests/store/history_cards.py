@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,7 +17,7 @@ from podyard.domain.fleet import Fleet
 from podyard.domain.fleet_file import load_fleet
 from podyard.pricing import cards
 from podyard.pricing.cards import load_rate_card
-from podyard.pricing.sku import RateCard
+from podyard.pricing.sku import RateCard, Sku
 from podyard.testing.server import write_empty_database
 
 FLEET = """
@@ -104,3 +104,13 @@ def memory_database() -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="podyard-history-", dir=memory if memory.is_dir() else None) as folder:
         write_empty_database(Path(folder) / "podyard.db")
         yield f"sqlite:///{folder}/podyard.db"
+
+
+def only_prices(skus: Mapping[str, Sku], missing: Collection[str]) -> set[str]:
+    """Those of the missing SKUs without which a card that charges disks or objects would have no price of them."""
+    found = set()
+    for switched in ("disk", "object"):
+        own = {name for name, sku in skus.items() if sku.generation == switched}
+        if own and own <= set(missing):
+            found.add(min(own))
+    return found
