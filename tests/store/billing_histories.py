@@ -57,8 +57,8 @@ from tests.store.history_cards import (
     fleet_of,
     memory_database,
     nanos_of,
-    only_prices,
     text_of,
+    without_prices,
 )
 from tests.store.history_stores import Stores
 from tests.surfaces import check_books, check_month, check_uses, exported
@@ -125,7 +125,7 @@ class History:
         skus = dict(base.skus)
         wanted = sorted({f"{KINDS[kind]}/us-central1/{usage}" for kind, usage, _ in self.nodes.values()})
         wanted += sorted({STORES[kind] for kind in self.stores.kinds.values()} - {""})
-        missing = set()
+        missing = set[str]()
         for sku_id in [name for name in wanted if name in skus]:
             old = skus[sku_id]
             begin = max(BEGIN, old.versions[0].effective_from.rfc3339())
@@ -140,14 +140,12 @@ class History:
                 "odd": [(begin, f"{self.chance.randrange(30)}.{self.chance.randrange(10**9):09d}", "a")],
                 "late": [(text_of(first), "0.444980001", "a"), (text_of(second), "0", "free")],
             }.get(form)
-            if form == "missing":
-                missing.add(sku_id)
+            missing |= {sku_id} if form == "missing" else set()
             if rows is not None:
                 fields = {name: getattr(old, name) for name in ("generation", "accelerator_type", "region", "usage")}
                 skus[sku_id] = make_sku(sku_id, old.unit, [make_version(sku_id, *row) for row in rows], **fields)
         card = dataclasses.replace(base, skus=skus)
-        missing -= only_prices(skus, missing)
-        return dataclasses.replace(card, skus={k: v for k, v in skus.items() if k not in missing}), card
+        return without_prices(card, missing), card
 
     def _end(self) -> int:
         return months.seconds_of(self.months[-1], self.zone).stop * NANOS_PER_SECOND

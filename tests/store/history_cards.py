@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,7 +17,7 @@ from podyard.domain.fleet import Fleet
 from podyard.domain.fleet_file import load_fleet
 from podyard.pricing import cards
 from podyard.pricing.cards import load_rate_card
-from podyard.pricing.sku import RateCard, Sku
+from podyard.pricing.sku import RateCard
 from podyard.testing.server import write_empty_database
 
 FLEET = """
@@ -106,11 +106,11 @@ def memory_database() -> Iterator[str]:
         yield f"sqlite:///{folder}/podyard.db"
 
 
-def only_prices(skus: Mapping[str, Sku], missing: Collection[str]) -> set[str]:
-    """Those of the missing SKUs without which a card that charges disks or objects would have no price of them."""
-    found = set()
+def without_prices(card: RateCard, missing: Collection[str]) -> RateCard:
+    """The card without these SKUs. One that charges disks or objects keeps a price of them."""
+    gone = set(missing)
     for switched in ("disk", "object"):
-        own = {name for name, sku in skus.items() if sku.generation == switched}
-        if own and own <= set(missing):
-            found.add(min(own))
-    return found
+        own = {name for name, sku in card.skus.items() if sku.generation == switched}
+        if own and own <= gone:
+            gone.discard(min(own))
+    return dataclasses.replace(card, skus={name: sku for name, sku in card.skus.items() if name not in gone})
