@@ -51,8 +51,7 @@ def _act(request: Request, project: str, action: str, fields: Mapping[str, str])
             return _page(request, project, {}, secret=secret, secret_of=f"Token of {email}")
         if action == "invite":
             _, code = context.write(request, lambda uow: invitations.create(uow, caller, email, project, [role]))
-            base = context.platform(request).settings.public_url or str(request.base_url).rstrip("/")
-            said = f"PODYARD_URL={base} podyard auth accept {code}"
+            said = f"PODYARD_URL={base_url(request)} podyard auth accept {code}"
             return _page(request, project, {}, secret=said, secret_of=f"{email} runs this once")
         if action == "revoke-token":
             context.write(request, lambda uow: tokens.revoke(uow, caller, fields.get("id", "")))
@@ -63,6 +62,11 @@ def _act(request: Request, project: str, action: str, fields: Mapping[str, str])
         raise invalid(f"unknown action {action!r}", "action")
     except PodyardError as error:
         return _page(request, project, fields, error=error)
+
+
+def base_url(request: Request) -> str:
+    """Where clients of the reader find this server."""
+    return context.platform(request).settings.public_url or str(request.base_url).rstrip("/")
 
 
 def _seconds(text: str) -> float | None:

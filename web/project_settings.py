@@ -15,7 +15,7 @@ from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.credential import ApiKey, ServiceAccountKey
 from podyard.domain.project import Project
 from podyard.http import context
-from podyard.web.access import ROLES
+from podyard.web.access import ROLES, base_url
 from podyard.web.commands import Command
 from podyard.web.render import ConsoleRoute, form_of, page, project_url, see_other_with_notice
 
@@ -102,7 +102,7 @@ def _act(request: Request, project: str, action: str, fields: Mapping[str, str])
             return _keys_page(request, project, {}, secret=secret, secret_of=f"API key {made.key_id} of {email}")
         if action == "service-account-key":
             email = f"{fields.get('name', '').strip()}@{project}.iam.{identity.SERVICE_ACCOUNTS}"
-            pair, token_uri = keys.make_pair(), f"{_base_url(request)}{jwt.TOKEN_PATH}"
+            pair, token_uri = keys.make_pair(), f"{base_url(request)}{jwt.TOKEN_PATH}"
             key = context.write(
                 request, lambda uow: keys.create_key(uow, caller, project, email, roles, pair.public, token_uri)
             )
@@ -156,7 +156,3 @@ def _keys_page(
         error=error.message if error else None,
         commands=[Command("podyard", "\n".join(f"podyard auth {kind} list --project {project}" for kind in KINDS))],
     )
-
-
-def _base_url(request: Request) -> str:
-    return context.platform(request).settings.public_url or str(request.base_url).rstrip("/")
