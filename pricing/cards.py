@@ -34,6 +34,7 @@ from podyard.pricing.sku import (
     HOST_VCPUS,
     HOST_VM,
     OBJECT,
+    SIZED,
     RateCard,
     Sku,
     commitment_usage,
@@ -280,19 +281,16 @@ def _hosts_charged_late(old: RateCard, new: RateCard, now: PlatformTime) -> Iter
 
 
 def _charged_late(old: RateCard, new: RateCard, now: PlatformTime, key: str) -> Iterator[tuple[str, str]]:
-    """Disks and objects are free until something prices them: that must not begin earlier in the past than it did."""
-    before, first = _first_price(old, _SWITCHES[key]), _first_price(new, _SWITCHES[key])
-    if first is None or (before is not None and before[0].effective_from <= first[0].effective_from):
+    """Disks and objects are free until they are charged: that must not begin earlier in the past than it did. From then
+    on, usage without a price is held, and its price may come."""
+    generation = _SWITCHES[key]
+    before, start = (card.charge_start(SIZED[generation]) for card in (old, new))
+    if start is None or start > now or (before is not None and before <= start):
         return
-    if first[0].effective_from <= now:
-        why = f"{key} begins in the past, where they have been free: it must be after {now.rfc3339()}"
-        yield _change(first[0], f"this price of {price_words(*first)} is new, and {why}")
-
-
-def _first_price(card: RateCard, generation: str) -> tuple[PriceVersion, Sku] | None:
-    """The first one by which anything of a generation is charged."""
-    found = [(sku.versions[0], sku) for sku in card.skus.values() if sku.generation == generation and card.charges(sku)]
-    return min(found, key=lambda one: (one[0].effective_from, one[0].version_id), default=None)
+    charged = ((sku.versions[0], sku) for sku in new.skus.values() if sku.generation == generation)
+    first, sku = min(charged, key=lambda one: (one[0].effective_from, one[0].version_id))
+    why = f"{key} begins in the past, where they have been free: it must be after {now.rfc3339()}"
+    yield _change(first, f"this price of {price_words(first, sku)} is new, and {why}")
 
 
 def _kind(sku: Sku) -> tuple[object, ...]:

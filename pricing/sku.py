@@ -20,6 +20,7 @@ from podyard.hardware.accelerator_types import parse
 
 DISK = "disk"  # what stands in the place of a generation: SKUs `disk-TYPE/REGION/USAGE`
 OBJECT = "object"  # SKUs `object-CLASS/LOCATION/USAGE`
+SIZED = {DISK: BilledKind.DISK, OBJECT: BilledKind.BUCKET}  # generations of what is charged by its bytes
 # Names of before locations told regions and multi-regions apart (cloud.google.com/storage/docs/storage-classes).
 STORAGE_CLASSES = {"multi_regional": "standard", "regional": "standard"}
 HOST = "host"  # SKUs `host-SERIES-PART/REGION/USAGE`, one for the vCPUs and one for the memory of a host
@@ -95,7 +96,7 @@ class RateCard:
 
     def charges(self, sku: Sku) -> bool:
         """Whether anything is charged by the SKU: those of disks and objects may be listed only."""
-        return sku.generation not in _SWITCHED or self.charge_start(_SWITCHED[sku.generation]) is not None
+        return sku.generation not in SIZED or self.charge_start(SIZED[sku.generation]) is not None
 
     def sku_for(self, accelerator_type: str, region: str, usage: UsageClass | str) -> tuple[Sku, int]:
         """The SKU of a node and how many of its units the node is; raises NOT_FOUND when nothing prices it.
@@ -171,7 +172,6 @@ class RateCard:
 
 
 _COMMITMENT = "commitment-"
-_SWITCHED = {DISK: BilledKind.DISK, OBJECT: BilledKind.BUCKET}
 
 
 def _row_usage(usage: UsageClass | str) -> str:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import bindparam, delete, select, update
 
 from podyard.base.clock import PlatformTime
 from podyard.db.records import columns
 from podyard.db.tables_billing import card_prices
+from podyard.db.tables_billing import charge_starts as starts_table
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.usage import PriceUnit
+from podyard.domain.usage import BilledKind, PriceUnit
 
 _KEPT = select(card_prices).order_by(card_prices.c.sku_id, card_prices.c.effective_from, card_prices.c.version_id)
 _USE = (
@@ -59,3 +60,16 @@ def keep(uow: UnitOfWork, prices: Iterable[CardPrice], used: frozenset[str]) -> 
     for version in sorted(used & known.keys()):
         if known[version].first_used is None:
             uow.execute(_USE, {"version": version, "now": uow.now})
+
+
+def charge_starts(uow: UnitOfWork) -> dict[BilledKind, PlatformTime]:
+    """Since when the rate card of the last invoice charges disks and buckets, where it does."""
+    return {BilledKind(row["kind"]): row["start"] for row in uow.all(select(starts_table))}
+
+
+def keep_starts(uow: UnitOfWork, starts: Mapping[BilledKind, PlatformTime]) -> None:
+    """Keeps these in place of all that were kept."""
+    if starts == charge_starts(uow):
+        return
+    uow.execute(delete(starts_table))
+    uow.insert_all(starts_table, [{"kind": str(kind), "start": start} for kind, start in starts.items()])

@@ -159,6 +159,14 @@ card_prices = Table(
     Column("first_used", PlatformTimeColumn),  # when the first month that used it was closed; null: none has
 )
 
+# Since when the rate card of the last invoice charges disks and buckets; no row: they are free.
+charge_starts = Table(
+    "charge_starts",
+    metadata,
+    Column("kind", String(16), primary_key=True),
+    Column("start", PlatformTimeColumn, nullable=False),
+)
+
 ledger_transactions = Table(
     "ledger_transactions",
     metadata,

@@ -14,10 +14,10 @@ from podyard.control.billing import bills
 from podyard.db import invoices, prices
 from podyard.db.prices import CardPrice
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.usage import PriceVersion
+from podyard.domain.usage import BilledKind, PriceVersion
 from podyard.pricing import cards
 from podyard.pricing.current_card import default_rate_card
-from podyard.pricing.sku import RateCard, make_sku
+from podyard.pricing.sku import SIZED, RateCard, make_sku
 
 
 def check_at_start(uow: UnitOfWork) -> None:
@@ -61,11 +61,14 @@ def keep(uow: UnitOfWork, card: RateCard, until: PlatformTime, used: frozenset[s
         if (invoiced and version.effective_from <= until) or version.version_id in used
     )
     prices.keep(uow, told, used)
+    if invoiced:
+        starts = ((kind, card.charge_start(kind)) for kind in SIZED.values())
+        prices.keep_starts(uow, {kind: start for kind, start in starts if start is not None and start <= until})
 
 
 def _kept_card(uow: UnitOfWork) -> RateCard:
-    """A card of what was kept with its time; it knows no sources. Prices of disks and objects are kept where these are
-    charged, and then from when they are."""
+    """A card of what was kept with its time; it knows no sources. Prices of disks and objects are kept from when these
+    are charged."""
     skus = {}
     for sku_id, group in itertools.groupby(prices.list_kept(uow), lambda price: price.sku_id):
         kept = [(price, price.effective_from) for price in group if price.effective_from is not None]
@@ -82,5 +85,7 @@ def _kept_card(uow: UnitOfWork) -> RateCard:
             region=first.region or "",
             usage=first.usage or "",
         )
-    since = PlatformTime(0)
-    return RateCard(cards.CURRENCY, skus, disks_from=since, objects_from=since)
+    starts = prices.charge_starts(uow)
+    return RateCard(
+        cards.CURRENCY, skus, disks_from=starts.get(BilledKind.DISK), objects_from=starts.get(BilledKind.BUCKET)
+    )

@@ -287,6 +287,15 @@ def test_disks_and_objects_are_sold_from_the_date_on(
     check_change(listed, load_rate_card(text(sku.replace('"1"', '"2"'))), now)  # nothing was charged by it
 
 
+def test_the_price_that_was_missing_may_come_once_disks_are_charged() -> None:
+    """Usage that was held for the lack of it is billed then. Before the date, disks have been free all the same."""
+    later = DISK_SKU.replace("pd-ssd", "pd-standard").replace(T1, "2026-02-15T00:00:00Z")
+    held, now = with_switch("disks_from", T2, later), PlatformTime.from_rfc3339(T3)
+    check_change(held, with_switch("disks_from", T2, later, DISK_SKU), now)
+    with pytest.raises(PodyardError, match="disks_from begins in the past"):
+        check_change(held, with_switch("disks_from", T1, later, DISK_SKU), now)
+
+
 def test_a_disk_without_a_price_is_named() -> None:
     with pytest.raises(PodyardError, match="no price of disk-pd-ssd in us-east2: it is priced in us-east1"):
         with_switch("disks_from", T2, DISK_SKU).size_sku(BilledKind.DISK, "pd-ssd", "us-east2")
