@@ -9,7 +9,7 @@ from fractions import Fraction
 import pytest
 
 from podyard import migrations
-from podyard.base.clock import ManualClock, OsClock
+from podyard.base.clock import ManualClock, OsClock, PlatformTime
 from podyard.base.contents import Content
 from podyard.base.errors import PodyardError
 from podyard.base.money import Amount
@@ -31,10 +31,11 @@ from podyard.control.billing.exports import ExportRequest
 from podyard.control.billing.usages import StorageUsage
 from podyard.control.compute import nodes, persistent_disks
 from podyard.control.storage import buckets, objects
+from podyard.db import prices
 from podyard.db.unit_of_work import Database
 from podyard.domain.principal import PLATFORM
 from podyard.domain.stored import Preconditions
-from podyard.domain.usage import GIB
+from podyard.domain.usage import GIB, BilledKind
 from podyard.pricing.cards import load_rate_card
 from podyard.pricing.sku import RateCard
 from tests.builders import PROJECT, ZONE, Play
@@ -183,6 +184,11 @@ def test_objects_are_not_billed_of_issued_months(play: Play, monkeypatch: pytest
         play.database.read(lambda uow: card_prices.check(uow, card_with_objects("2026-03-15T00:00:00Z")))
     monkeypatch.setattr(closing, "default_rate_card", lambda: later)
     play.turn(60 * DAY)
+    starts = play.database.read(prices.charge_starts)
+    assert starts == {BilledKind.BUCKET: PlatformTime.from_rfc3339("2026-05-01T00:00:00Z")}
+    migrations.migrate(play.database.engine, "0042")  # kept prices only
+    migrations.upgrade(play.database)
+    assert play.database.read(prices.charge_starts) == starts
     play.database.read(lambda uow: card_prices.check(uow, later))
     for other in (plain, card_with_objects("2026-05-02T00:00:00Z")):
         with pytest.raises(PodyardError, match="no longer has price object-standard"):
