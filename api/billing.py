@@ -81,15 +81,17 @@ class NodeUsageAnswer(TypedDict):
 
 
 class StorageUsageAnswer(TypedDict):
-    """A disk or bucket (`kind`), where the rate card charges them. `type`: of the disk, or the bucket's storage class;
-    `gibSeconds`: up to the last whole day of what is less than a GiB of a bucket."""
+    """A disk or bucket, or the operations of one class on a bucket (`kind`), where the rate card charges them. `type`:
+    of the disk, the bucket's storage class, or the class of the operations with that; `gibSeconds`: up to the last
+    whole day of what is less than a GiB of a bucket; `operations`: those of the past minutes may be missing."""
 
     resource: str
     key: str
     kind: str
     location: str
     type: str
-    gibSeconds: int
+    gibSeconds: NotRequired[int]
+    operations: NotRequired[int]
     estimated: bool
     labels: list[LabelsAnswer]
     createdBy: NotRequired[str]
@@ -234,11 +236,14 @@ def _storage_usage(one: usages.StorageUsage) -> StorageUsageAnswer:
         "kind": str(one.kind),
         "location": one.place,
         "type": one.type,
-        "gibSeconds": one.gib_seconds,
         "estimated": one.estimated,
         "labels": _label_periods(one.labels),
         "amount": one.amount.text(AMOUNT_DECIMALS),
     }
+    if one.kind.is_sized:
+        answer["gibSeconds"] = one.gib_seconds
+    else:
+        answer["operations"] = one.operations
     if one.created_by:
         answer["createdBy"] = one.created_by
     if one.sku_id is not None:

@@ -14,7 +14,8 @@ from podyard.base.errors import Code, PodyardError
 from podyard.db.file_lock import FairFileLock
 from podyard.db.unit_of_work import Database
 
-KNOWN = (*(f"{number:04}" for number in range(1, 33)), "0034", "0035", "0038", "0039", "0040", "0041", "0042", "0043")
+_NUMBERS = (*range(1, 33), 34, 35, *range(38, 45))
+KNOWN = tuple(f"{number:04}" for number in _NUMBERS)
 HEAD = KNOWN[-1]
 
 

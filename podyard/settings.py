@@ -156,6 +156,11 @@ class Settings:
     def contents_path(self) -> Path:
         return self.data / "contents"
 
+    @property
+    def operation_counts_path(self) -> Path:
+        """Where the storage process counts operations until they are in the database."""
+        return self.data / "operation-counts"
+
     def environment(self) -> dict[str, str]:
         """The variables that give another process these settings."""
         values = {

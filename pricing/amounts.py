@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from podyard.base.money import PARTS_PER_NANO, SECONDS_PER_HOUR, SECONDS_PER_MONTH, Amount
+from podyard.base.money import PARTS_PER_NANO, Amount
 from podyard.domain.usage import PriceUnit, UsageRecord
 
-# Parts of one nano for one unit and second: per hour, and per month of 730 hours.
-_PARTS_PER_NANO_SECOND = (PARTS_PER_NANO // SECONDS_PER_HOUR, PARTS_PER_NANO // SECONDS_PER_MONTH)
+# Parts of one nano for one unit and second.
+_PARTS_PER_NANO_SECOND = {unit: PARTS_PER_NANO // unit.seconds for unit in PriceUnit}
 
 
 def parts_per_second(record: UsageRecord) -> int:
     """What each second of a record costs, in parts (R6)."""
-    return record.price.nanos * record.quantity * _PARTS_PER_NANO_SECOND[record.unit is PriceUnit.GIB_MONTH]
+    return record.price.nanos * record.quantity * _PARTS_PER_NANO_SECOND[record.unit]
 
 
 def amount_of(record: UsageRecord) -> Amount:

@@ -23,6 +23,7 @@ from podyard.pricing import attribution, budgets, commitments, invoicing
 from podyard.pricing.amounts import cost_by_sku, total
 from podyard.pricing.attribution import Share
 from podyard.pricing.meter import (
+    COUNTED,
     DAY_SECONDS,
     SIZED,
     VM_MINIMUM_SECONDS,
@@ -252,7 +253,8 @@ def node_resource(key: str, sku: Sku | None, quantity: int, usage: UsageClass, h
 
 
 def charged_resources(card: RateCard, resources: Iterable[BilledResource]) -> dict[str, BilledResource]:
-    """What is billed of these, by key: nodes, and their host VMs, disks and buckets where the card charges them."""
+    """What is billed of these, by key: nodes; their host VMs, disks, buckets and operations where the card charges
+    them."""
     found: dict[str, BilledResource] = {}
     for one in resources:
         if one.kind is BilledKind.NODE or card.charge_start(one.kind) is not None:
@@ -294,6 +296,8 @@ def resource_of(card: RateCard, billed: BilledResource) -> Resource:
     since = card.charge_start(billed.kind)
     if billed.kind.is_sized:
         return Resource(billed.key, billed.kind, sku, 1, SIZED, why, since=since)
+    if billed.kind is BilledKind.OPERATION:
+        return Resource(billed.key, billed.kind, sku, 1, COUNTED, why, since=since)
     # A VM for each host of a node: billed in the same states, with a minimum for each run (R2).
     policy = MeterPolicy(minimum_run_seconds=VM_MINIMUM_SECONDS)
     hosts = parse(billed.type).host_count
@@ -303,7 +307,7 @@ def resource_of(card: RateCard, billed: BilledResource) -> Resource:
 def _sku_of(card: RateCard, billed: BilledResource) -> Sku:
     if billed.kind is BilledKind.HOST:
         return card.host_sku(billed.region, billed.usage_class)
-    return card.size_sku(billed.kind, billed.type, billed.region)
+    return card.storage_sku(billed.kind, billed.type, billed.region)
 
 
 def _admit(events: Iterable[UsageEvent], grouped: bool) -> Iterator[Admitted]:

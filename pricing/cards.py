@@ -34,7 +34,8 @@ from podyard.pricing.sku import (
     HOST_VCPUS,
     HOST_VM,
     OBJECT,
-    SIZED,
+    OPERATION,
+    STORED,
     RateCard,
     Sku,
     commitment_usage,
@@ -51,8 +52,14 @@ USAGES = (
     *(commitment_usage(years) for years in COMMITMENT_YEARS),
 )
 
-_SWITCHES = {"hosts_from": HOST, "disks_from": DISK, "objects_from": OBJECT}  # when these begin to be charged
+# When these begin to be charged.
+_SWITCHES = {"hosts_from": HOST, "disks_from": DISK, "objects_from": OBJECT, "operations_from": OPERATION}
 _CARD_KEYS = ("currency", "sources", *_SWITCHES, "skus")
+_NAMES = {
+    DISK: (rf"{DISK}-[a-z_-]+", PriceUnit.GIB_MONTH),
+    OBJECT: (rf"{OBJECT}-[a-z_-]+", PriceUnit.GIB_MONTH),
+    OPERATION: (rf"{OPERATION}-class-[ab]-[a-z_]+", PriceUnit.OPERATION),
+}
 _MACHINE_CARD_KEYS = ("currency", "sources", "cpu_hour", "gib_hour")
 _SKU_KEYS = ("type", "generation", "region", "usage", "unit", "prices")
 _PRICE_KEYS = ("from", "until", "usd", "source", "verified")
@@ -124,7 +131,7 @@ def load_rate_card(text: str) -> RateCard:
 
 
 def _from_then_on(skus: Mapping[str, Sku], generation: str, start: PlatformTime) -> Iterator[Sku]:
-    """The SKUs of disks or objects as they are charged: from `start` on."""
+    """The SKUs of disks, objects or operations as they are charged: from `start` on."""
     for sku in skus.values():
         if sku.generation != generation:
             continue
@@ -222,7 +229,7 @@ def changes_of_the_past(old: RateCard, new: RateCard, now: PlatformTime) -> Iter
         yield from _changed_versions(sku, past, other, now)
     yield from _takeovers(old, new, now)
     yield from _hosts_charged_late(old, new, now)
-    for key in ("disks_from", "objects_from"):
+    for key in ("disks_from", "objects_from", "operations_from"):
         yield from _charged_late(old, new, now, key)
 
 
@@ -284,7 +291,7 @@ def _charged_late(old: RateCard, new: RateCard, now: PlatformTime, key: str) -> 
     """Disks and objects are free until they are charged: that must not begin earlier in the past than it did. From then
     on, usage without a price is held, and its price may come."""
     generation = _SWITCHES[key]
-    before, start = (card.charge_start(SIZED[generation]) for card in (old, new))
+    before, start = (card.charge_start(STORED[generation]) for card in (old, new))
     if start is None or start > now or (before is not None and before <= start):
         return
     charged = ((sku.versions[0], sku) for sku in new.skus.values() if sku.generation == generation)
@@ -299,7 +306,7 @@ def _kind(sku: Sku) -> tuple[object, ...]:
 
 def _item_of(sku: Sku) -> str:
     """What a SKU is of: a type, one unit of a generation, a disk type, a storage class, or a part of a host."""
-    if sku.generation in (DISK, OBJECT, HOST):
+    if sku.generation in _SWITCHES.values():
         return sku.sku_id.partition("/")[0]
     return sku.accelerator_type or sku.generation
 
@@ -310,9 +317,9 @@ def _sku(sku_id: object, value: object, sources: Mapping[str, str]) -> Sku:
         raise failed_precondition(f"{place}: a SKU is a text with a mapping of {', '.join(_SKU_KEYS)}")
     _check_keys(place, value, _SKU_KEYS, _SKU_KEYS[1:])
     unit = _one_of(place, "unit", value["unit"], tuple(str(unit) for unit in PriceUnit))
-    generation = _one_of(place, "generation", value["generation"], (*_GENERATIONS, DISK, OBJECT, HOST))
+    generation = _one_of(place, "generation", value["generation"], (*_GENERATIONS, *_SWITCHES.values()))
     region, kind = value["region"], value.get("type")
-    pattern = _LOCATION if generation == OBJECT else _REGION
+    pattern = _LOCATION if generation in (OBJECT, OPERATION) else _REGION
     if not isinstance(region, str) or not pattern.fullmatch(region):
         raise failed_precondition(f"{place}: region {region!r} is not the name of a region such as us-central1")
     usage = _one_of(place, "usage", value["usage"], USAGES)
@@ -331,16 +338,18 @@ def _sku(sku_id: object, value: object, sources: Mapping[str, str]) -> Sku:
 
 def _check_unit(place: str, sku: Sku) -> None:
     """Raises FAILED_PRECONDITION unless unit, type and id are what the generation is sold by."""
-    if sku.generation in (DISK, OBJECT, HOST):
+    if sku.generation in _SWITCHES.values():
         name = sku.sku_id.removesuffix(f"/{sku.region}/{sku.usage}")
         if sku.generation != HOST:
-            wanted = {name: PriceUnit.GIB_MONTH} if re.fullmatch(rf"{sku.generation}-[a-z_-]+", name) else {}
+            pattern, unit = _NAMES[sku.generation]
+            wanted = {name: unit} if re.fullmatch(pattern, name) else {}
         else:
-            wanted = {f"{HOST}-{HOST_SERIES}-{part}": unit for part, unit in HOST_PARTS.items()}
-            wanted[HOST_VM] = PriceUnit.VM_HOUR
+            unit = PriceUnit.VM_HOUR
+            wanted = {f"{HOST}-{HOST_SERIES}-{part}": part_unit for part, part_unit in HOST_PARTS.items()}
+            wanted[HOST_VM] = unit
         if sku.accelerator_type is not None or wanted.get(name) is not sku.unit:
             names = ", ".join(wanted) or f"{sku.generation}-TYPE"
-            units = ", ".join(wanted.values()) or str(PriceUnit.GIB_MONTH)
+            units = ", ".join(wanted.values()) or str(unit)
             raise failed_precondition(f"{place}: a {sku.generation} has an id NAME/REGION/USAGE of {names}, in {units}")
         return
     if sku.accelerator_type is None:

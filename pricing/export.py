@@ -85,7 +85,7 @@ class ResourceFacts:
 
     @property
     def availability_zone(self) -> str | None:
-        return None if self.node.kind is BilledKind.BUCKET else self.node.zone
+        return None if self.node.kind in (BilledKind.BUCKET, BilledKind.OPERATION) else self.node.zone
 
     @property
     def type(self) -> str:

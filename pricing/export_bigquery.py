@@ -58,7 +58,7 @@ def entry(source: ExportSource, row: ExportRow) -> Fields:
     return found
 
 
-_HOSTS = {BilledKind.DISK: "compute", BilledKind.BUCKET: "storage"}
+_HOSTS = {BilledKind.DISK: "compute", BilledKind.BUCKET: "storage", BilledKind.OPERATION: "storage"}
 
 
 def _rate(exchange: Fraction) -> Number:
@@ -68,7 +68,7 @@ def _rate(exchange: Fraction) -> Number:
 def _of_resource(row: ExportRow, resource: ResourceFacts) -> Fields:
     kind = resource.node.kind
     host = f"{_HOSTS.get(kind, 'tpu')}.googleapis.com"
-    system = {"podyard.type" if kind.is_sized else "podyard.accelerator_type": resource.type}
+    system = {"podyard.type" if kind.is_storage else "podyard.accelerator_type": resource.type}
     system["podyard.usage"] = str(resource.usage)
     if resource.node.created_by:
         system["podyard.created_by"] = resource.node.created_by
@@ -115,6 +115,8 @@ def _usage(row: ExportRow) -> Fields:
     amount, unit, pricing_unit = row.unit_seconds, "seconds", "hour"
     if row.unit is PriceUnit.GIB_MONTH:
         amount, unit, pricing_unit = row.unit_seconds * GIB, "byte-seconds", "gibibyte month"
+    elif row.unit is PriceUnit.OPERATION:
+        unit, pricing_unit = "requests", "count"
     return {
         "amount": amount,
         "unit": unit,

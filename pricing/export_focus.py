@@ -60,14 +60,16 @@ _UNITS: Mapping[PriceUnit, str] = {
     PriceUnit.VCPU_HOUR: "vCPU-Hours",
     PriceUnit.GIB_HOUR: "GiB-Hours",
     PriceUnit.GIB_MONTH: "GiB-Months",
+    PriceUnit.OPERATION: "Operations",
 }
-_METERS = {PriceUnit.VM_HOUR: "VM time", PriceUnit.GIB_MONTH: "Storage volume"}
+_METERS = {PriceUnit.VM_HOUR: "VM time", PriceUnit.GIB_MONTH: "Storage volume", PriceUnit.OPERATION: "Operations"}
 # What a resource is, with FOCUS's category and subcategory of its service.
 _KINDS: Mapping[BilledKind, tuple[str, str, str]] = {
     BilledKind.NODE: ("TPU node", "Compute", "Other (Compute)"),
     BilledKind.HOST: ("Host VM", "Compute", "Other (Compute)"),
     BilledKind.DISK: ("Disk", "Storage", "Block Storage"),
     BilledKind.BUCKET: ("Bucket", "Storage", "Object Storage"),
+    BilledKind.OPERATION: ("Bucket", "Storage", "Object Storage"),
 }
 Fields = dict[str, Cell]
 

@@ -12,6 +12,8 @@ What is billed by its size (disks, buckets) has whole GiB in each second: those 
 What is left over is added up, byte by second, for each UTC day, and charged in the day's last second in which the
 resource was there, rounded up to a whole GiB-second. Nothing of it depends on when it is computed: what a day leaves
 over is charged once the day, or the resource, is over.
+
+Operations are charged in the second of their event, from the moment on that follows it.
 """
 
 from __future__ import annotations
@@ -34,15 +36,17 @@ PREEMPT_FREE_SECONDS = 60  # cloud.google.com/tpu/docs/preemptible; counted from
 @dataclasses.dataclass(frozen=True, slots=True)
 class MeterPolicy:
     """`preempt_free_seconds` 0: never free (on demand, reserved). `minimum_run_seconds` 0: no minimum. `sized`: the
-    bytes of the events are billed."""
+    bytes of the events are billed. `counted`: their operations are."""
 
     billable_states: frozenset[str] = BILLABLE_NODE_STATES
     preempt_free_seconds: int = 0
     minimum_run_seconds: int = 0
     sized: bool = False
+    counted: bool = False
 
 
 SIZED = MeterPolicy(billable_states=frozenset({EXISTS}), sized=True)
+COUNTED = MeterPolicy(billable_states=frozenset(), counted=True)
 
 
 def node_policy(usage_class: UsageClass) -> MeterPolicy:
@@ -56,9 +60,9 @@ Part = tuple[range, int]  # POSIX seconds, and how many units the resource has i
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sizes:
-    """GiB by the second. `settled`: before the last size; `last`: of the last one, up to `as_of`. `open`: that size, if
-    the resource is still there: from which second on, its bytes, and the byte-seconds that its day has left over
-    before."""
+    """GiB, or operations, by the second. `settled`: before the last size; `last`: of the last one, up to `as_of`.
+    `open`: that size, if the resource is still there: from which second on, its bytes, and the byte-seconds that its
+    day has left over before."""
 
     settled: tuple[Part, ...]
     last: tuple[Part, ...] = ()
@@ -89,7 +93,7 @@ class Metered:
     as if they followed the run. `waived_seconds` were used and are free (R3): they are touched by a
     period of `waived_nanos`. `open_since`: the resource is billable
     since then and still was at `as_of`, so everything of that period is an estimate. `sizes`: of what is billed by its
-    size.
+    size, or by operations.
     """
 
     resource_id: str
@@ -194,6 +198,9 @@ class _Period:
 
 def meter_resource(resource_id: str, events: Sequence[UsageEvent], policy: MeterPolicy, as_of: PlatformTime) -> Metered:
     """Billed seconds of one resource up to `as_of`; `events` as `admit` orders them."""
+    if policy.counted:
+        parts = tuple(_operations(events, as_of))
+        return Metered(resource_id, tuple(seconds for seconds, _ in parts), sizes=Sizes(parts))
     charged = _periods(events, policy, as_of)
     waived = nanos = 0
     first = next((period for period in charged if period.interval.start != period.interval.end), None)
@@ -249,6 +256,14 @@ def _padding(periods: Sequence[_Period], policy: MeterPolicy) -> list[range]:
             padding.append(range(touched.stop, touched.stop + missing))
         before = touched
     return padding
+
+
+def _operations(events: Sequence[UsageEvent], as_of: PlatformTime) -> Iterator[Part]:
+    """Operations by the second."""
+    until = -(-as_of.nanos // NANOS_PER_SECOND)
+    known = (event for event in events if event.operations and event.at.nanos < until * NANOS_PER_SECOND)
+    for second, found in itertools.groupby(known, key=lambda event: event.at.nanos // NANOS_PER_SECOND):
+        yield range(second, second + 1), sum(event.operations for event in found)
 
 
 def _sizes(events: Sequence[UsageEvent], policy: MeterPolicy, as_of: PlatformTime) -> Sizes:

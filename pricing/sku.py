@@ -20,7 +20,9 @@ from podyard.hardware.accelerator_types import parse
 
 DISK = "disk"  # what stands in the place of a generation: SKUs `disk-TYPE/REGION/USAGE`
 OBJECT = "object"  # SKUs `object-CLASS/LOCATION/USAGE`
-SIZED = {DISK: BilledKind.DISK, OBJECT: BilledKind.BUCKET}  # generations of what is charged by its bytes
+OPERATION = "operation"  # SKUs `operation-class-a-CLASS/LOCATION/USAGE`, and class-b
+# Generations of what may be listed only, and is charged from a date on.
+STORED = {DISK: BilledKind.DISK, OBJECT: BilledKind.BUCKET, OPERATION: BilledKind.OPERATION}
 # Names of before locations told regions and multi-regions apart (cloud.google.com/storage/docs/storage-classes).
 STORAGE_CLASSES = {"multi_regional": "standard", "regional": "standard"}
 HOST = "host"  # SKUs `host-SERIES-PART/REGION/USAGE`, one for the vCPUs and one for the memory of a host
@@ -72,7 +74,7 @@ class RateCard:
     """All SKUs of one currency. Look-ups answer the type's own row first, then the price per chip.
 
     `hosts_from`: from then on the host VMs of TPU Nodes are charged, by SKUs that begin then; None: never. So
-    `disks_from` of disks and `objects_from` of what buckets hold.
+    `disks_from` of disks, `objects_from` of what buckets hold, and `operations_from` of operations on them.
     """
 
     currency: str
@@ -80,23 +82,26 @@ class RateCard:
     hosts_from: PlatformTime | None = None
     disks_from: PlatformTime | None = None
     objects_from: PlatformTime | None = None
+    operations_from: PlatformTime | None = None
 
     def charge_start(self, kind: BilledKind) -> PlatformTime | None:
-        """Since when hosts, disks or buckets are charged."""
+        """Since when hosts, disks, buckets or operations are charged."""
         return {
             BilledKind.HOST: self.hosts_from,
             BilledKind.DISK: self.disks_from,
             BilledKind.BUCKET: self.objects_from,
+            BilledKind.OPERATION: self.operations_from,
         }[kind]
 
     @property
-    def charges_sizes(self) -> bool:
-        """Whether disks or buckets are charged at any time."""
-        return self.disks_from is not None or self.objects_from is not None
+    def charges_storage(self) -> bool:
+        """Whether disks, buckets or operations are charged at any time."""
+        starts = (self.disks_from, self.objects_from, self.operations_from)
+        return any(start is not None for start in starts)
 
     def charges(self, sku: Sku) -> bool:
-        """Whether anything is charged by the SKU: those of disks and objects may be listed only."""
-        return sku.generation not in SIZED or self.charge_start(SIZED[sku.generation]) is not None
+        """Whether anything is charged by the SKU: those of disks, objects and operations may be listed only."""
+        return sku.generation not in STORED or self.charge_start(STORED[sku.generation]) is not None
 
     def sku_for(self, accelerator_type: str, region: str, usage: UsageClass | str) -> tuple[Sku, int]:
         """The SKU of a node and how many of its units the node is; raises NOT_FOUND when nothing prices it.
@@ -129,11 +134,11 @@ class RateCard:
             raise PodyardError(Code.NOT_FOUND, f"no {sold_as} price of a host VM in {region}: {HOST_VM} has none there")
         return found
 
-    def size_sku(self, kind: BilledKind, of_type: str, region: str) -> Sku:
-        """The SKU of a disk or bucket; raises NOT_FOUND when nothing prices it."""
-        word = DISK if kind is BilledKind.DISK else OBJECT
-        name = of_type.lower()
-        item = f"{word}-{STORAGE_CLASSES.get(name, name)}"
+    def storage_sku(self, kind: BilledKind, of_type: str, region: str) -> Sku:
+        """The SKU of a disk, a bucket or operations; raises NOT_FOUND when nothing prices it."""
+        word = next(generation for generation, sold in STORED.items() if sold is kind)
+        stem, dash, name = of_type.lower().rpartition("-")
+        item = f"{word}-{stem}{dash}{STORAGE_CLASSES.get(name, name)}"
         found = self.skus.get(f"{item}/{region}/{UsageClass.ON_DEMAND}")
         if found is None:
             regions = sorted(sku.region for sku in self.skus.values() if sku.sku_id.startswith(f"{item}/"))

@@ -50,7 +50,7 @@ def check_month(
         assert found.amount.parts == int(line.parts), line.id
         assert sum(part.seconds for part in found.parts) == line.seconds, line.id
         assert sum(part.unit_seconds for part in found.parts) == line.unit_seconds, line.id
-        per_unit = 2_628_000 if line.unit.endswith("month") else 3600
+        per_unit = {"gib_month": 2_628_000, "operation": 1}.get(line.unit, 3600)
         # What a pocket calculator gives: quantity times unit price.
         exact = Fraction(line.unit_seconds, per_unit) * Fraction(line.unit_price)
         assert exact == Fraction(int(line.parts), 2_628_000 * 10**9), line.id

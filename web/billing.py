@@ -59,7 +59,7 @@ def show(request: Request, project: str) -> Response:
         **frame(project, ""),
         found=found,
         clock=clock,
-        ready=sum(1 for node in month.nodes if node.rate and not node.facts.kind.is_sized),
+        ready=sum(1 for node in month.nodes if node.rate and not node.facts.kind.is_storage),
         any_use=bool(found.facts),
         **_figures(found, month),
         nodes=[_node(node, project) for node in shown],
@@ -111,7 +111,7 @@ def _node(node: NodeMonth, project: str) -> dict[str, Any]:
 
 
 def _page_of(facts: BilledResource) -> str:
-    if facts.kind is BilledKind.BUCKET:
+    if facts.kind in (BilledKind.BUCKET, BilledKind.OPERATION):
         return project_url(facts.project, "settings", "storage")
     return "" if facts.kind is BilledKind.DISK else project_url(facts.project, "nodes", facts.zone, facts.short_name)
 

@@ -270,7 +270,7 @@ def what_if(request: Request, project: str) -> Response:
         months=months_of(found),
         fields=fields,
         error=error,
-        types=sorted({facts.type for facts in found.facts.values() if not facts.kind.is_sized}),
+        types=sorted({facts.type for facts in found.facts.values() if not facts.kind.is_storage}),
         regions=sorted({sku.region for sku in card.skus.values()}),
         usages=[str(usage) for usage in UsageClass if usage is not UsageClass.RESERVED],
         years=COMMITMENT_YEARS,

@@ -16,10 +16,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from podyard.api.storage import batch, buckets, objects, uploads, xml
 from podyard.api.storage.answers import check_query, json_error, refusal, segments, xml_error
 from podyard.api.storage.media import Unsatisfiable
+from podyard.api.storage.operations import OperationMeter
 from podyard.api.storage.parts import OpenUploads
 from podyard.base.clock import RealClock
 from podyard.base.contents import Contents
 from podyard.base.errors import Code, PodyardError
+from podyard.base.operation_counts import OperationCounts
 from podyard.control.access import identity
 from podyard.control.storage import sweep
 from podyard.db.unit_of_work import Database
@@ -31,6 +33,8 @@ from podyard.settings import Settings
 logger = logging.getLogger(__name__)
 
 SWEEP_SECONDS = 600.0  # between two looks for contents that nobody names
+# Between two usage events of a bucket and class of operations: a busy bucket has 8,640 a month of each.
+OPERATION_EVENTS_SECONDS = 300.0
 DRAINED_BYTES_MAX = 16 << 20  # of a refused request
 _JSON_ROOTS = (
     "/storage/v1/", "/upload/storage/v1/", "/download/storage/v1/", "/resumable/upload/storage/v1/",
@@ -48,6 +52,7 @@ class StorageApp:
         self._state.platform = Platform(settings, database, fleet, clock)
         self._state.contents = Contents(settings.contents_path)
         self._state.uploads = OpenUploads(self._state.contents)
+        self._state.operations = OperationMeter(database, OperationCounts(settings.operation_counts_path))
         self._database, self._clock = database, clock
 
     @property
@@ -81,7 +86,9 @@ class StorageApp:
         is_json = request.scope["path"].startswith(_JSON_ROOTS)
         try:
             check_query(request)
-            return await (_json(request) if is_json else xml.handle(request))
+            response = await (_json(request) if is_json else xml.handle(request))
+            if response.status_code < 400:
+                self._state.operations.count(request, is_json)
         except PodyardError as error:
             response = json_error(error) if is_json else xml_error(error)
             if isinstance(error, Unsatisfiable):
@@ -98,11 +105,13 @@ class StorageApp:
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
-        sweeping = asyncio.create_task(self._sweep())
+        tasks = [asyncio.create_task(self._sweep()), asyncio.create_task(self._write_operations())]
         await send({"type": "lifespan.startup.complete"})
         await receive()
-        sweeping.cancel()
+        for task in tasks:
+            task.cancel()
         self._state.uploads.close()
+        await self._write_counts()
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _sweep(self) -> None:
@@ -112,6 +121,17 @@ class StorageApp:
             except (PodyardError, OSError) as error:
                 logger.warning("the sweep of contents failed: %s", error)
             await asyncio.sleep(SWEEP_SECONDS)
+
+    async def _write_operations(self) -> None:
+        while True:
+            await self._write_counts()  # those of a process that was killed, first
+            await asyncio.sleep(OPERATION_EVENTS_SECONDS)
+
+    async def _write_counts(self) -> None:
+        try:
+            await self._state.operations.write()
+        except (PodyardError, OSError) as error:
+            logger.warning("operations are counted, and will be written later: %s", error)
 
 
 def create_storage_app(settings: Settings, database: Database, fleet: Fleet, clock: RealClock) -> ASGIApp:

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from podyard.api.storage import bodies, resources
 from podyard.api.storage.answers import answer, caller_project, own_address, preconditions, whole_number
 from podyard.api.storage.objects import page_start, page_token
-from podyard.api.storage.parts import read
+from podyard.api.storage.parts import read, write_operations
 from podyard.base.errors import Code, PodyardError, invalid
 from podyard.control.storage import buckets
 from podyard.domain.stored import BUCKETS_PER_PROJECT_MAX, DEFAULT_LOCATION, DEFAULT_STORAGE_CLASS
@@ -68,11 +68,13 @@ async def patch(request: Request, name: str) -> Response:
     caller = principal(request)
     before = await read(request, partial(buckets.get, principal=caller, name=name))
     changes = resources.bucket_changes(body, {} if request.method == "PUT" else before.labels)
+    await write_operations(request)
     unit = partial(buckets.patch, principal=caller, name=name, changes=changes, when=preconditions(request))
     return answer(resources.bucket_resource(await write_async(request, unit), own_address(request)))
 
 
 async def delete(request: Request, name: str) -> Response:
+    await write_operations(request)
     unit = partial(buckets.delete, principal=principal(request), name=name, when=preconditions(request))
     await write_async(request, unit)
     return Response(status_code=204)

@@ -11,6 +11,7 @@ from typing import TypeVar
 from anyio import to_thread
 from starlette.requests import Request
 
+from podyard.api.storage.operations import OperationMeter
 from podyard.base.contents import Contents, Incoming
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.stored import OBJECT_BYTES_MAX
@@ -59,6 +60,12 @@ def contents(request: Request) -> Contents:
 def open_uploads(request: Request) -> OpenUploads:
     found: OpenUploads = request.app.state.uploads
     return found
+
+
+async def write_operations(request: Request) -> None:
+    """Those of before are of a bucket as it was: for who changes one."""
+    meter: OperationMeter = request.app.state.operations
+    await meter.write()
 
 
 async def read(request: Request, body: Callable[[UnitOfWork], T]) -> T:

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from podyard.api.storage import bodies, media, multipart, objects, resources, uploads
 from podyard.api.storage.answers import caller_project, number, own_address, quote_name, segments
-from podyard.api.storage.parts import contents, read
+from podyard.api.storage.parts import contents, read, write_operations
 from podyard.base.errors import Code, PodyardError
 from podyard.control.storage import buckets, refusals
 from podyard.control.storage import objects as use_cases
@@ -170,6 +170,7 @@ async def _bucket(request: Request, method: str, name: str) -> Response:
         await read(request, partial(buckets.get, principal=caller, name=name))
         return Response()
     if method == "DELETE":
+        await write_operations(request)
         await write_async(request, partial(buckets.delete, principal=caller, name=name, when=Preconditions()))
         return Response(status_code=204)
     project = caller_project(request)

@@ -34,6 +34,7 @@ _STORAGE = {
     "TYPE": "type",
     "CREATED_BY": "createdBy",
     "GIB_MONTHS": "used",
+    "OPERATIONS": "operations",
     "COST": "cost",
 }
 _MONTH_SECONDS = 730 * 3600
@@ -49,7 +50,8 @@ def bill() -> None:
 @click.option("--node", help="Only the node with this id (in --zone).")
 @output_option
 def show(data: str | None, project: str | None, location: str | None, node: str | None, output: str) -> None:
-    """Show the billed seconds and the cost of each node, and what disks and buckets hold, where they are charged.
+    """Show the billed seconds and the cost of each node, and what disks and buckets hold and are asked for, where that
+    is charged.
 
     `*` marks an estimate: the node is still READY.
     """
@@ -89,7 +91,8 @@ def _storage(item: dict[str, Any]) -> dict[str, Any]:
     return {
         **item,
         "id": item["resource"].rsplit("/", 1)[-1],
-        "used": f"{item['gibSeconds'] / _MONTH_SECONDS:.6f}",
+        "used": f"{item['gibSeconds'] / _MONTH_SECONDS:.6f}" if "gibSeconds" in item else "",
+        "operations": item.get("operations", ""),
         "cost": (item.get("heldBecause") and "held") or money_text(item["amount"]),
     }
 

@@ -11,7 +11,7 @@ from podyard.db.tables_compute import disks
 from podyard.db.transition import meter_size
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.disk import Disk
-from podyard.domain.usage import GIB, BilledKind, SizedResource
+from podyard.domain.usage import GIB, BilledKind, StorageResource
 
 _DISK = select(disks).where(
     disks.c.project == bindparam("project"), disks.c.zone == bindparam("zone"), disks.c.name == bindparam("name")
@@ -58,7 +58,7 @@ def remove(uow: UnitOfWork, disk: Disk) -> None:
 
 
 def _meter(uow: UnitOfWork, disk: Disk, *, exists: bool = True, says_labels: bool = False) -> None:
-    of = SizedResource(
+    of = StorageResource(
         kind=BilledKind.DISK,
         key=disk.disk_key,
         version=disk.usage_version,
@@ -69,4 +69,4 @@ def _meter(uow: UnitOfWork, disk: Disk, *, exists: bool = True, says_labels: boo
         labels=disk.labels,
         created_by=disk.created_by,
     )
-    meter_size(uow, of, uow.now, exists=exists, says_labels=says_labels)
+    meter_size(uow, of, exists=exists, says_labels=says_labels)

@@ -57,7 +57,7 @@ class Records:
     last_seq: int
     changes: Sequence[StateChange]  # of the resources that changed, from their beginning, in order
     usage: Sequence[UsageEvent]
-    sized: Mapping[str, str]  # the projects of the disks and buckets that events are of, by key
+    stored: Mapping[str, str]  # the projects of the disks, buckets and operations that events are of, by key
     nodes: Mapping[str, NodeRecord]
     slices: Sequence[PlacedSlice]
     hosts: Sequence[HostRecord]
@@ -96,7 +96,7 @@ def load(uow: UnitOfWork, after_seq: int = 0) -> Records:
         last_seq=state_changes.last_seq(uow),
         changes=[StateChange(**row) for row in read("changes")],
         usage=[UsageEvent(*row.values()) for row in read("usage")],
-        sized={row["resource_key"]: row["project"] for row in read("sized")},
+        stored={row["resource_key"]: row["project"] for row in read("stored")},
         nodes={row["node_key"]: node_rows.to_record(row) for row in read("nodes")},
         slices=slices.list_all(uow),
         hosts=hosts.list_all(uow),
@@ -114,7 +114,7 @@ def load(uow: UnitOfWork, after_seq: int = 0) -> Records:
     )
 
 
-_WITH_HISTORY = frozenset({"jobs", "changes", "usage", "sized", "nodes", "operations", "queued"})
+_WITH_HISTORY = frozenset({"jobs", "changes", "usage", "stored", "nodes", "operations", "queued"})
 
 
 @cache
@@ -133,9 +133,9 @@ def _queries(everything: bool) -> Mapping[str, Select[Any]]:
         return (select(table) if everything else select(table).where(some)).order_by(*order)
 
     events = select(*AS_EVENT)
-    sized = select(usage.resource_key, usage.project).where(usage.kind.is_not(None)).distinct()
+    stored = select(usage.resource_key, usage.project).where(usage.kind.is_not(None)).distinct()
     return {
-        "sized": with_changes(sized, usage.resource_key),
+        "stored": with_changes(stored, usage.resource_key),
         "changes": with_changes(select(changes), changes.c.resource_key).order_by(
             changes.c.resource_key, changes.c.seq
         ),

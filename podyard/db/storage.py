@@ -1,4 +1,5 @@
-"""Buckets, objects and uploads in parts, as records; and the usage events of buckets, in the units that change them."""
+"""Buckets, objects and uploads in parts, as records; and the usage events of buckets, in the units that change them,
+and of operations on buckets."""
 
 from __future__ import annotations
 
@@ -10,12 +11,13 @@ from sqlalchemy import bindparam, delete, func, select, update
 
 from podyard.base.clock import RealTime
 from podyard.base.ids import row_id
+from podyard.db import usage_events
 from podyard.db.records import changed_columns, columns
 from podyard.db.tables_storage import buckets, objects, uploads
-from podyard.db.transition import meter_size
+from podyard.db.transition import meter_operations, meter_size
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.stored import Bucket, ObjectFields, Preconditions, StoredObject, Upload
-from podyard.domain.usage import BilledKind, SizedResource
+from podyard.domain.stored import Bucket, ObjectFields, OperationClass, Preconditions, StoredObject, Upload
+from podyard.domain.usage import BilledKind, StorageResource
 
 _BUCKET = select(buckets).where(buckets.c.name == bindparam("name"))
 _BUCKET_LOCKED = _BUCKET.with_for_update()
@@ -86,6 +88,10 @@ def update_bucket(uow: UnitOfWork, before: Bucket, after: Bucket) -> Bucket:
     elif after.labels != before.labels:
         after = _next(after)
         _meter(uow, after, says_labels=True)
+        for of_class in OperationClass:
+            if version := usage_events.last_version(uow, _operations_key(after, of_class)):
+                event_id = row_id(uow.streams.stream("events"), "event")
+                meter_operations(uow, _operations(after, of_class, version + 1, 0), event_id, says_labels=True)
     uow.update(buckets, {"name": before.name}, changed_columns(before, after))
     return after
 
@@ -106,18 +112,47 @@ def _next(bucket: Bucket) -> Bucket:
 
 
 def _meter(uow: UnitOfWork, bucket: Bucket, *, exists: bool = True, says_labels: bool = False) -> None:
-    of = SizedResource(
+    meter_size(uow, _as_billed(bucket), exists=exists, says_labels=says_labels)
+
+
+def _as_billed(bucket: Bucket) -> StorageResource:
+    return StorageResource(
         kind=BilledKind.BUCKET,
         key=bucket.usage_key,
         version=bucket.usage_version,
         name=f"projects/{bucket.project}/buckets/{bucket.name}",
         place=bucket.location.lower(),
         type=bucket.storage_class,
-        bytes=bucket.bytes,
         labels=bucket.labels,
         created_by=bucket.created_by,
+        bytes=bucket.bytes,
     )
-    meter_size(uow, of, uow.now, exists=exists, says_labels=says_labels)
+
+
+def count_operations(uow: UnitOfWork, name: str, of_class: OperationClass, number: int, event_id: str) -> None:
+    """Writes so many operations on a bucket as one usage event, once for each `event_id`. Those on a bucket that was
+    deleted meanwhile are dropped."""
+    bucket = find_bucket(uow, name)
+    if bucket is None or usage_events.is_known(uow, event_id):
+        return
+    version = usage_events.last_version(uow, _operations_key(bucket, of_class)) + 1
+    meter_operations(uow, _operations(bucket, of_class, version, number), event_id)
+
+
+def _operations(bucket: Bucket, of_class: OperationClass, version: int, number: int) -> StorageResource:
+    return dataclasses.replace(
+        _as_billed(bucket),
+        kind=BilledKind.OPERATION,
+        key=_operations_key(bucket, of_class),
+        version=version,
+        type=f"{of_class}-{bucket.storage_class}",
+        bytes=None,
+        operations=number,
+    )
+
+
+def _operations_key(bucket: Bucket, of_class: OperationClass) -> str:
+    return f"{bucket.usage_key}/{of_class}"
 
 
 def find_object(uow: UnitOfWork, bucket: str, name: str) -> StoredObject | None:

@@ -62,8 +62,9 @@ usage_events = Table(
     Column("labels", JSON(none_as_null=True)),  # of the node from then on; NULL: as before
     Column("created_by", String(256)),  # in the first event of a resource, if it is known
     Column("bills_hosts", Boolean),  # in the first event of a resource: its host VMs are charged apart
-    Column("kind", String(16)),  # NULL: a node; else disk or bucket
+    Column("kind", String(16)),  # NULL: a node; else disk, bucket or operation
     Column("bytes", BigInteger),  # of a disk or bucket from then on
+    Column("operations", BigInteger),  # on a bucket since the event before
     UniqueConstraint("resource_key", "resource_seq"),
     Index("ix_usage_events_project", "project", "resource_key"),
     Index("ix_usage_events_at", "project", "at", "resource_key"),  # what was used in a period, without its whole past

@@ -36,7 +36,7 @@ from podyard.domain.operation import OPERATION, Operation, OperationState
 from podyard.domain.queued_resource import QUEUED_RESOURCE, QueuedResourceRecord, QueuedResourceState
 from podyard.domain.replica import REPLICA, Replica, ReplicaState
 from podyard.domain.reservation import RESERVATION, Reservation, ReservationState
-from podyard.domain.usage import DELETED, EXISTS, SizedResource
+from podyard.domain.usage import DELETED, DONE, EXISTS, StorageResource
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -183,15 +183,23 @@ def _meter(uow: UnitOfWork, node: NodeRecord, event_id: str, at: PlatformTime, m
     )
 
 
-def meter_size(
-    uow: UnitOfWork, of: SizedResource, at: PlatformTime, *, exists: bool = True, says_labels: bool = False
-) -> None:
+def meter_size(uow: UnitOfWork, of: StorageResource, *, exists: bool = True, says_labels: bool = False) -> None:
     """An event of a disk or bucket, in the unit that changes it. `says_labels`: they are others than before."""
+    event_id = row_id(uow.streams.stream("events"), "event")
+    _meter_storage(uow, of, event_id, EXISTS if exists else DELETED, says_labels)
+
+
+def meter_operations(uow: UnitOfWork, of: StorageResource, event_id: str, *, says_labels: bool = False) -> None:
+    """An event of operations on a bucket since the one before. `says_labels`: the bucket has others from now on."""
+    _meter_storage(uow, of, event_id, DONE, says_labels)
+
+
+def _meter_storage(uow: UnitOfWork, of: StorageResource, event_id: str, state: str, says_labels: bool) -> None:
     is_first = of.version == 1
     uow.insert(
         tables_billing.usage_events,
         {
-            "event_id": row_id(uow.streams.stream("events"), "event"),
+            "event_id": event_id,
             "project": of.name.split("/", 2)[1],
             "resource_key": of.key,
             "resource_name": of.name,
@@ -199,13 +207,14 @@ def meter_size(
             "zone": of.place,
             "accelerator_type": of.type,
             "usage_class": UsageClass.ON_DEMAND.value,
-            "state": EXISTS if exists else DELETED,
-            "billable": exists,
-            "at": at,
+            "state": state,
+            "billable": state != DELETED,
+            "at": uow.now,
             "labels": of.labels if is_first or says_labels else None,
             "created_by": (of.created_by or None) if is_first else None,
             "kind": of.kind.value,
             "bytes": of.bytes,
+            "operations": of.operations,
         },
     )
 

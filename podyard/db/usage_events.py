@@ -23,7 +23,7 @@ EVENTS_AT_ONCE = 10_000  # of a long history, in memory
 KEYS_AT_ONCE = 500  # resources in one query: below every database's limit of parameters
 
 _E = usage_events.c
-_OF_NODES = _E.kind.is_(None)  # each upload is an event: where they are not charged, they need not be read
+_OF_NODES = _E.kind.is_(None)  # each upload is an event: where storage is not charged, they need not be read
 _OF_PROJECT = _E.project == bindparam("project")
 # The first event of a resource says what it is, and others say what labels it has from then on: these are few, and have
 # an index of their own.
@@ -43,7 +43,15 @@ _FACTS = (
     .where(_OF_PROJECT, _E.labels.is_not(None))
     .order_by(_E.resource_key, _E.resource_seq)
 )
-AS_EVENT = (_E.event_id, _E.resource_key, _E.resource_seq, _E.state, _E.at, func.coalesce(_E.bytes, 0))  # its fields
+AS_EVENT = (  # its fields
+    _E.event_id,
+    _E.resource_key,
+    _E.resource_seq,
+    _E.state,
+    _E.at,
+    func.coalesce(_E.bytes, 0).label("bytes"),
+    func.coalesce(_E.operations, 0).label("operations"),
+)
 _EVENTS = (
     select(*AS_EVENT)
     .where(_OF_PROJECT)
@@ -54,6 +62,8 @@ _HISTORIES = _EVENTS.with_only_columns(*AS_EVENT[1:])
 _TOLD = select(_E.event_id, _E.labels, _E.created_by).where(
     _E.event_id.in_(bindparam("events", expanding=True)), _E.labels.is_not(None)
 )
+_LAST_VERSION = select(func.max(_E.resource_seq)).where(_E.resource_key == bindparam("key"))
+_KNOWN = select(_E.seq).where(_E.event_id == bindparam("event"))
 _FIRST_USE = select(func.min(_E.at)).where(_OF_PROJECT)
 _LAST_SEQ = select(func.max(_E.seq))
 _LAST_OF_PROJECTS = _LAST_SEQ.where(_E.project.in_(bindparam("projects", expanding=True)), _E.seq <= bindparam("until"))
@@ -110,12 +120,12 @@ def events(
     keys: Sequence[str] | None = None,
     last_seq: int | None = None,
     *,
-    with_sizes: bool = True,
+    with_storage: bool = True,
 ) -> Iterator[UsageEvent]:
     """Resource by resource, as `pricing.bill.compute` takes them; of these `keys` only, or up to number `last_seq`.
-    `with_sizes`: those of disks and buckets, too."""
+    `with_storage`: those of disks, buckets and operations, too."""
     query = _EVENTS if last_seq is None else _EVENTS.where(_E.seq <= last_seq)
-    query = query if with_sizes else query.where(_OF_NODES)
+    query = query if with_storage else query.where(_OF_NODES)
     for part in _queries(query, keys):
         rows: Iterable[Any] = uow.execute(part, {"project": project})
         for row in rows:
@@ -134,13 +144,13 @@ def histories(
     keys: Sequence[str] | None = None,
     name: str | None = None,
     *,
-    with_sizes: bool = True,
+    with_storage: bool = True,
 ) -> Iterator[tuple[BilledResource, list[UsageEvent]]]:
-    """Each resource with its events in order, without their ids; of these `keys`, or of this `name` only. `with_sizes`:
-    disks and buckets, too."""
+    """Each resource with its events in order, without their ids; of these `keys`, or of this `name` only.
+    `with_storage`: disks, buckets and operations, too."""
     known = {node.key: node for node in _facts(uow, project, keys, name)}
     query = _HISTORIES if name is None else _HISTORIES.where(_E.resource_name == name)
-    query = query if with_sizes else query.where(_OF_NODES)
+    query = query if with_storage else query.where(_OF_NODES)
     for part in _queries(query, keys):
         rows: Iterable[Any] = uow.execute(part, {"project": project})
         for key, found in itertools.groupby(rows, operator.itemgetter(0)):
@@ -152,6 +162,15 @@ def labels_and_creators(uow: UnitOfWork, event_ids: Sequence[str]) -> dict[str, 
     """What labels there are from these events on, and who has created the resource, by event; of those that say it."""
     rows = uow.execute(_TOLD, {"events": list(event_ids)})
     return {row.event_id: (row.labels, row.created_by or "") for row in rows}
+
+
+def last_version(uow: UnitOfWork, key: str) -> int:
+    """The version of a resource's last event; 0 if it has none."""
+    return int(uow.execute(_LAST_VERSION, {"key": key}).scalar() or 0)
+
+
+def is_known(uow: UnitOfWork, event_id: str) -> bool:
+    return uow.first(_KNOWN, {"event": event_id}) is not None
 
 
 def first_use(uow: UnitOfWork, project: str) -> PlatformTime | None:

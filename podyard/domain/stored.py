@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping
+from enum import StrEnum
 
 from podyard.base.clock import PlatformTime, RealTime
 from podyard.base.errors import invalid
@@ -30,6 +31,14 @@ JOBS_BUCKET_SUFFIX = "-podyard-jobs"
 _BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 _BUCKET_PART_CHARACTERS_MAX = 63
 _ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+")
+
+
+class OperationClass(StrEnum):
+    """What a request is charged as (cloud.google.com/storage/pricing#operations-by-class): A changes or lists, B reads.
+    Deletions are free."""
+
+    A = "class-a"
+    B = "class-b"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

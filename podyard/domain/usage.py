@@ -14,10 +14,11 @@ from podyard.domain.node import UsageClass
 
 GIB = 2**30  # bytes
 EXISTS, DELETED = "EXISTS", "DELETED"  # the states of what is billed by its size
+DONE = "DONE"  # the state of operations
 
 
 class PriceUnit(StrEnum):
-    """What a price is for. A month is 730 hours; all others are per hour."""
+    """What a price is for. A month is 730 hours; an operation takes no time; all others are per hour."""
 
     DEVICE_HOUR = "device_hour"
     SLICE_HOUR = "slice_hour"
@@ -26,10 +27,13 @@ class PriceUnit(StrEnum):
     VM_HOUR = "vm_hour"
     GIB_HOUR = "gib_hour"
     GIB_MONTH = "gib_month"
+    OPERATION = "operation"
 
     @property
     def seconds(self) -> int:
-        """Of the hour, or the month of 730 hours, that the price is for."""
+        """Of the hour, or the month of 730 hours, that the price is for. An operation is charged in one second."""
+        if self is PriceUnit.OPERATION:
+            return 1
         return SECONDS_PER_MONTH if self is PriceUnit.GIB_MONTH else SECONDS_PER_HOUR
 
     def quantity(self, unit_seconds: int, decimals: int) -> int:
@@ -45,7 +49,8 @@ class PriceUnit(StrEnum):
 @dataclasses.dataclass(frozen=True, slots=True)
 class UsageEvent:
     """A resource entered `state` at `at`. `seq` orders the events of one resource, not arrival and not the clock.
-    `bytes`: the size that it has from then on, of a disk or bucket.
+    `bytes`: the size that it has from then on, of a disk or bucket. `operations`: how many there were since the last
+    event, of operations on a bucket.
 
     Two events with one id that are not equal are in conflict.
     """
@@ -56,12 +61,13 @@ class UsageEvent:
     state: str
     at: PlatformTime
     bytes: int = 0
+    operations: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PriceVersion:
     """A price from `effective_from` (a whole UTC second) until the next version's. `nanos` are 1e-9 of the currency
-    per hour, or per month for GIB_MONTH."""
+    per hour, per month for GIB_MONTH, or for each operation."""
 
     version_id: str
     effective_from: PlatformTime
@@ -143,27 +149,35 @@ class LabelPeriod(NamedTuple):
 
 
 class BilledKind(StrEnum):
-    """What is billed. Host VMs are those of one node, and have its events."""
+    """What is billed. Host VMs are those of one node, and have its events. Operations are those of one class on one
+    bucket."""
 
     NODE = "node"
     HOST = "host"
     DISK = "disk"
     BUCKET = "bucket"
+    OPERATION = "operation"
 
     @property
     def is_sized(self) -> bool:
         """Billed by its bytes, from EXISTS to DELETED."""
         return self in (BilledKind.DISK, BilledKind.BUCKET)
 
+    @property
+    def is_storage(self) -> bool:
+        """Not a node's: a disk, or what buckets hold and are asked for."""
+        return self.is_sized or self is BilledKind.OPERATION
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BilledResource:
-    """What a node, its host VMs (with a key of their own), a disk or a bucket was, as its usage events say.
+    """What a node, its host VMs (with a key of their own), a disk, a bucket or operations were, as usage events say.
 
     `created_by` empty: nobody knows any more. `labels`: one period after the other, from the first event on; labels
     that change within a second count from the next one.
 
-    `zone`: of a bucket its location. `type`: the accelerator type, the type of a disk, the storage class of a bucket.
+    `zone`: of a bucket its location. `type`: the accelerator type, the type of a disk, the storage class of a bucket,
+    the class of operations with that.
     `bills_hosts`: its host VMs are charged apart (TPU Node, made through v1 or v1alpha1), once the rate card says so;
     else they are included.
     """
@@ -185,11 +199,12 @@ class BilledResource:
     @property
     def node_id(self) -> str:
         """Of the node that it is, or whose hosts it is; empty for others."""
-        return "" if self.kind.is_sized else self.short_name
+        return "" if self.kind.is_storage else self.short_name
 
     @property
     def region(self) -> str:
-        return self.zone if self.kind is BilledKind.BUCKET else region_of(self.zone)
+        of_bucket = self.kind in (BilledKind.BUCKET, BilledKind.OPERATION)
+        return self.zone if of_bucket else region_of(self.zone)
 
     @property
     def project(self) -> str:
@@ -200,8 +215,9 @@ class BilledResource:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class SizedResource:
-    """A disk or bucket as it is after a change. `version` counts its usage events from 1; `place`: zone or location."""
+class StorageResource:
+    """A disk or bucket as it is after a change, or the operations on a bucket since the last event. `version` counts
+    its usage events from 1; `place`: zone or location."""
 
     kind: BilledKind
     key: str
@@ -209,9 +225,10 @@ class SizedResource:
     name: str
     place: str
     type: str
-    bytes: int
     labels: Mapping[str, str]
     created_by: str
+    bytes: int | None = None
+    operations: int | None = None
 
 
 _HOST = "/host"  # what the key of a node's host VMs has besides

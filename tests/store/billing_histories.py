@@ -48,7 +48,6 @@ from tests.store.history_cards import (
     HOSTS_FROM,
     KINDS,
     OTHER,
-    STORES,
     TIMINGS,
     ZONES,
     SettableClock,
@@ -57,6 +56,7 @@ from tests.store.history_cards import (
     fleet_of,
     memory_database,
     nanos_of,
+    stored_skus,
     text_of,
     without_prices,
 )
@@ -121,10 +121,10 @@ class History:
 
     def _draw_card(self) -> tuple[RateCard, RateCard]:
         """The card of the beginning, and another that has the prices, too, that were missing."""
-        base = base_card(*(self.chance.choice(HOSTS_FROM) for _ in range(3)))
+        base = base_card(*(self.chance.choice(HOSTS_FROM) for _ in range(4)))
         skus = dict(base.skus)
         wanted = sorted({f"{KINDS[kind]}/us-central1/{usage}" for kind, usage, _ in self.nodes.values()})
-        wanted += sorted({STORES[kind] for kind in self.stores.kinds.values()} - {""})
+        wanted += stored_skus(self.stores.kinds.values())
         missing = set[str]()
         for sku_id in [name for name in wanted if name in skus]:
             old = skus[sku_id]

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -38,6 +38,8 @@ STORES = {
     "pd-standard": "disk-pd-standard/us-central1/on-demand",
     "pd-balanced": "",
 }
+OPERATIONS = "operation-class-a-"  # SKUs of these, and then the class and location as those of objects have them
+STORED = {*STORES.values(), *(sku_id.removeprefix("object-") for sku_id in STORES.values())}
 BEGIN = "2015-01-01T00:00:00Z"
 HOSTS_FROM = (None, "2020-01-01T00:00:00Z", "2026-03-20T06:30:00Z", "2026-11-05T00:00:01Z")
 
@@ -51,6 +53,12 @@ class SettableClock(ManualClock):
 
     def set(self, nanos: int) -> None:
         self._now = RealTime(nanos)
+
+
+def stored_skus(kinds: Iterable[str]) -> list[str]:
+    """What buckets and disks of these kinds, and operations of class A on them, are sold by."""
+    stored = sorted({STORES[kind] for kind in kinds} - {""})
+    return [*stored, *(sku_id.replace("object-", OPERATIONS) for sku_id in stored if sku_id.startswith("object-"))]
 
 
 def nanos_of(text: str) -> int:
@@ -82,16 +90,19 @@ def fleet_of(timings: tuple[float, float]) -> Fleet:
 
 
 @functools.cache
-def base_card(hosts_from: str | None, disks_from: str | None, objects_from: str | None) -> RateCard:
+def base_card(
+    hosts_from: str | None, disks_from: str | None, objects_from: str | None, operations_from: str | None
+) -> RateCard:
     """The rows of the shipped card that these histories can use: closing keeps them all."""
     begins = {"hosts_from": hosts_from, "disks_from": disks_from, "objects_from": objects_from}
+    begins["operations_from"] = operations_from
     head = "".join(f'{switch}: "{start}"\n' for switch, start in begins.items() if start is not None)
     card = load_rate_card(head + SHIPPED)
     kept = ("v2-8", "v2-32")
     skus = {
         sku_id: sku
         for sku_id, sku in card.skus.items()
-        if sku_id in STORES.values()
+        if sku_id.removeprefix(OPERATIONS) in STORED
         or (sku.region == "us-central1" and (sku.accelerator_type in kept or sku.generation in ("v5e", "host")))
     }
     return dataclasses.replace(card, skus=skus)

@@ -16,7 +16,7 @@ from podyard.db import storage
 from podyard.db.unit_of_work import Database
 from podyard.domain.fleet import Fleet
 from podyard.domain.principal import PLATFORM
-from podyard.domain.stored import Preconditions
+from podyard.domain.stored import OperationClass, Preconditions
 from tests.builders import ZONE
 from tests.store.history_cards import STORES
 
@@ -58,12 +58,15 @@ class Stores:
             self._run(buckets.create, PLATFORM, project, name, place, kind, self._labels())
             return
         found = self._read(storage.list_objects, name, "", None, 10)
-        what = self._chance.choice(["put"] * 6 + ["remove"] * 2 + ["relabel", "class", "delete"])
+        what = self._chance.choice(["put"] * 6 + ["ask"] * 4 + ["remove"] * 2 + ["relabel", "class", "delete"])
         self._count(f"bucket {what}")
         if what == "put":
             size = self._chance.choice([1, 2**20, 2**30 - 1, 2**30, self._chance.randrange(2**36)])
             content = Content(digest=f"{size:064x}", size=size, crc32c=0, md5="x")
             self._run(objects.put, PLATFORM, name, self._chance.choice("abc"), content)
+        elif what == "ask":
+            of_class, number = self._chance.choice(list(OperationClass)), self._chance.choice([1, 7, 100_000])
+            self._run(storage.count_operations, name, of_class, number, f"event-{self._chance.getrandbits(96):x}")
         elif what == "remove" and found:
             self._run(objects.delete, PLATFORM, name, self._chance.choice(found).name, Preconditions())
         elif what in ("relabel", "class"):

@@ -37,8 +37,8 @@ def compute(
     that anybody knew of. `few`: there are others in the projects, whose events are not read."""
     sources = {resource.source for resource in resources.values()}
     keys = sorted(sources) if few else None
-    with_sizes = any(resource.policy.sized for resource in resources.values())
-    read = (usage_events.events(uow, project, keys, last_seq, with_sizes=with_sizes) for project in projects)
+    with_storage = any(resource.policy.sized or resource.policy.counted for resource in resources.values())
+    read = (usage_events.events(uow, project, keys, last_seq, with_storage=with_storage) for project in projects)
     events = (event for event in itertools.chain.from_iterable(read) if event.resource_id in sources)
     return bill.compute(events, resources, terms, as_of, grouped=True)
 
@@ -46,7 +46,7 @@ def compute(
 def billed_resources(
     uow: UnitOfWork, card: RateCard, projects: Sequence[str], keys: Sequence[str] | None = None
 ) -> dict[str, BilledResource]:
-    """What the card charges of the projects, or of these `keys`: nodes, host VMs, disks and buckets."""
+    """What the card charges of the projects, or of these `keys`: nodes, host VMs, disks, buckets and operations."""
     facts = (usage_events.facts(uow, project, keys).values() for project in projects)
     return bill.charged_resources(card, itertools.chain.from_iterable(facts))
 

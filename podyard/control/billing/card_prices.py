@@ -17,7 +17,7 @@ from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.usage import BilledKind, PriceVersion
 from podyard.pricing import cards
 from podyard.pricing.current_card import default_rate_card
-from podyard.pricing.sku import SIZED, RateCard, make_sku
+from podyard.pricing.sku import STORED, RateCard, make_sku
 
 
 def check_at_start(uow: UnitOfWork) -> None:
@@ -62,7 +62,7 @@ def keep(uow: UnitOfWork, card: RateCard, until: PlatformTime, used: frozenset[s
     )
     prices.keep(uow, told, used)
     if invoiced:
-        starts = ((kind, card.charge_start(kind)) for kind in SIZED.values())
+        starts = ((kind, card.charge_start(kind)) for kind in STORED.values())
         prices.keep_starts(uow, {kind: start for kind, start in starts if start is not None and start <= until})
 
 
@@ -87,5 +87,9 @@ def _kept_card(uow: UnitOfWork) -> RateCard:
         )
     starts = prices.charge_starts(uow)
     return RateCard(
-        cards.CURRENCY, skus, disks_from=starts.get(BilledKind.DISK), objects_from=starts.get(BilledKind.BUCKET)
+        cards.CURRENCY,
+        skus,
+        disks_from=starts.get(BilledKind.DISK),
+        objects_from=starts.get(BilledKind.BUCKET),
+        operations_from=starts.get(BilledKind.OPERATION),
     )

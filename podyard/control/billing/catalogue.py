@@ -7,7 +7,7 @@ the words and units here are those that they look for (SkyPilot 0.14.1 `fetch_gc
 - v2, v3 and v4 are in the service Cloud TPU: `Tpu-v2` and `Tpu-v3` for a device, `Tpu-v2 Pod` and so on for slices, all
   per 8 cores, which are 4 chips. v4 has pods only, its smallest slice too.
 - v5e and later ones are in the service Compute Engine: `TpuV5e`, per chip. Hosts and disks are there as well; what
-  buckets hold is in the service Cloud Storage.
+  buckets hold and are asked for is in the service Cloud Storage.
 - `Preemptible` in the text marks both preemptible and spot. Readers take the first one: spot stands before preemptible.
 """
 
@@ -25,7 +25,7 @@ from podyard.domain.usage import PriceUnit
 from podyard.hardware.accelerator_types import all_types, parse
 from podyard.hardware.generation import Listing
 from podyard.hardware.generations import GENERATIONS
-from podyard.pricing.sku import COMMITMENT_YEARS, DISK, HOST, OBJECT, RateCard, Sku, commitment_usage
+from podyard.pricing.sku import COMMITMENT_YEARS, DISK, HOST, OBJECT, OPERATION, RateCard, Sku, commitment_usage
 
 DEVICE_CHIPS = 4  # of a v2-8 and v3-8: 8 cores, in which Google's service Cloud TPU has its prices
 _GIB = 2**30
@@ -61,6 +61,7 @@ _HOUR = ListedUnit("h", "hour", "s", "second", 3600)
 _UNITS: Mapping[PriceUnit, ListedUnit] = {
     PriceUnit.GIB_HOUR: ListedUnit("GiBy.h", "gibibyte hour", "By.s", "byte second", _GIB * 3600),
     PriceUnit.GIB_MONTH: ListedUnit("GiBy.mo", "gibibyte month", "By.s", "byte second", _GIB * _MONTH_SECONDS),
+    PriceUnit.OPERATION: ListedUnit("count", "count", "count", "count", 1),
 }
 
 Timeline = tuple[tuple[PlatformTime, int], ...]  # (effective from, nanos per unit), ascending
@@ -210,6 +211,13 @@ def _object(sku: Sku) -> ListedSku:
     return _alone(sku, text, "Storage", f"{words}Storage", usage_type, CLOUD_STORAGE)
 
 
+def _operation(sku: Sku) -> ListedSku:
+    _, letter, name = sku.sku_id.partition("/")[0].removeprefix(f"{OPERATION}-").split("-", 2)
+    usage_type, before, behind = _USAGES[sku.usage]
+    text = f"{before}{name.title()} Class {letter.upper()} Operations in {sku.region}{behind}"
+    return _alone(sku, text, "Storage", f"{name.title()}Ops", usage_type, CLOUD_STORAGE)
+
+
 def _alone(
     sku: Sku, description: str, family: str, group: str, usage_type: str, service: ListedService = COMPUTE_ENGINE
 ) -> ListedSku:
@@ -226,7 +234,7 @@ def _alone(
     )
 
 
-_OTHERS: Mapping[str, Callable[[Sku], ListedSku]] = {DISK: _disk, HOST: _host, OBJECT: _object}
+_OTHERS: Mapping[str, Callable[[Sku], ListedSku]] = {DISK: _disk, HOST: _host, OBJECT: _object, OPERATION: _operation}
 
 
 def _google_id(key: str) -> str:

@@ -111,7 +111,7 @@ def _find_sku(card: RateCard, request: CommitmentRequest) -> tuple[Sku, int]:
     sku = card.skus.get(str(request.sku_id))
     if sku is None:
         raise PodyardError(Code.NOT_FOUND, f"the rate card has no SKU {str(request.sku_id)[:128]!r}")
-    if sku.usage != UsageClass.ON_DEMAND or sku.unit is PriceUnit.GIB_MONTH:
+    if sku.usage != UsageClass.ON_DEMAND or sku.unit in (PriceUnit.GIB_MONTH, PriceUnit.OPERATION):
         raise invalid(f"SKU {sku.sku_id} cannot be committed to: use an on-demand SKU of a TPU", "sku")
     return sku, 1
 

@@ -265,7 +265,7 @@ def what_if(
 
 def _is_storage(facts: Mapping[str, BilledResource], charge: UsageRecord) -> bool:
     found = facts.get(charge.resource_id)
-    return found is not None and found.kind.is_sized
+    return found is not None and found.kind.is_storage
 
 
 def _window(account: Account, month: str | None, now: PlatformTime) -> range:
@@ -420,7 +420,7 @@ def _estimate(resource: Resource, steps: int, step_seconds: float, at: PlatformT
 
 
 def _apply_change(node: BilledResource, change: TermsChange) -> BilledResource:
-    if node.kind.is_sized:
+    if node.kind.is_storage:
         return node
     zone = node.zone if change.region is None else f"{change.region}-a"
     return dataclasses.replace(

@@ -216,7 +216,7 @@ def efficiency(uow: UnitOfWork, found: Snapshot, month: str) -> list[Efficiency]
             if start >= window.stop or stop <= window.start:
                 continue
             key = node_key_of(record.resource_id)
-            if found.facts[key].kind.is_sized:
+            if found.facts[key].kind.is_storage:
                 continue
             row = sums.setdefault(key, [0, 0, 0, 0])
             rate = parts_per_second(record)

@@ -15,7 +15,7 @@ from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain import months
 from podyard.domain.account import Account
 from podyard.domain.invoice import JobSpan
-from podyard.domain.usage import BilledResource, UsageRecord, by_labels
+from podyard.domain.usage import BilledKind, BilledResource, UsageRecord, by_labels
 from podyard.hardware.accelerator_types import parse
 from podyard.pricing import commitments, explore, invoicing
 from podyard.pricing.bill import extend_to_hosts
@@ -222,12 +222,12 @@ class Groups:
         return {
             "region": facts.region,
             "zone": facts.zone,
-            "generation": facts.kind if facts.kind.is_sized else parse(facts.type).generation.name,
+            "generation": facts.kind if facts.kind.is_storage else parse(facts.type).generation.name,
             "type": facts.type,
             "usage": str(facts.usage_class),
             "sku": NONE if sold.sku is None else sold.sku.sku_id,
             "resource": name_in(self._found, facts.project, label_of(facts)),
-            "node": NONE if facts.kind.is_sized else name_in(self._found, facts.project, label_of(facts)),
+            "node": NONE if facts.kind.is_storage else name_in(self._found, facts.project, label_of(facts)),
             "user": facts.created_by or UNKNOWN,
             "job": "",
         }[dimension]
@@ -245,6 +245,9 @@ def name_in(found: Snapshot, project: str, name: str) -> str:
 
 
 def label_of(facts: BilledResource) -> str:
-    """`ZONE/ID` of a node, with `disk` or `bucket` before it of others: short, and of one at a time."""
+    """`ZONE/ID` of a node, with `disk` or `bucket` before it of others: short, and of one at a time. Operations are
+    their bucket's."""
     label = f"{facts.zone}/{facts.short_name}"
-    return f"{facts.kind} {label}" if facts.kind.is_sized else label
+    if not facts.kind.is_storage:
+        return label
+    return f"{BilledKind.DISK if facts.kind is BilledKind.DISK else BilledKind.BUCKET} {label}"

@@ -242,7 +242,7 @@ def _make(
             return dataclasses.replace(before, last_seq=last_seq, recent=recent)
     made = _Making(uow.now, card, before)
     since = 0
-    for node, history in usage_events.histories(uow, project, changed, with_sizes=card.charges_sizes):
+    for node, history in usage_events.histories(uow, project, changed, with_storage=card.charges_storage):
         for billed in bill.charged_resources(card, [node]).values():
             made.meter(billed, history)
         since += len(history)
@@ -276,10 +276,10 @@ class _Making:
         for kept in (self._records, self._suspense, self._seconds, self._waived, self._running):
             kept.pop(key, None)
         self._facts[key], self._resources[key] = node, resource
-        # What has a size has another one from its last event on, also where that is of this moment; and it has none for
-        # as long as sizes of its kind are not charged.
-        begins = resource.since.nanos if resource.since is not None and node.kind.is_sized else 0
-        if max(begins, *(event.at.nanos for event in history)) + node.kind.is_sized > self._as_of.nanos:
+        # What has a size has another one from its last event on, also where that is of this moment, as operations are;
+        # and it has none for as long as sizes of its kind are not charged.
+        begins = resource.since.nanos if resource.since is not None and node.kind.is_storage else 0
+        if max(begins, *(event.at.nanos for event in history)) + node.kind.is_storage > self._as_of.nanos:
             self._unsettled.append(key)
         if metered.open_since is not None:
             self._running[key] = use

@@ -37,7 +37,8 @@ def facts_of(
 def listing_of(by_text: Mapping[tuple[str, str], ListedSku], node: BilledResource, sku_id: str) -> Listed:
     """The SKU of Google's catalogue that sells such a node; where it lists none, our own."""
     if node.kind is not BilledKind.NODE:
-        service = catalogue.CLOUD_STORAGE if node.kind is BilledKind.BUCKET else catalogue.COMPUTE_ENGINE
+        of_bucket = node.kind in (BilledKind.BUCKET, BilledKind.OPERATION)
+        service = catalogue.CLOUD_STORAGE if of_bucket else catalogue.COMPUTE_ENGINE
         text = _WORDS[node.kind].format(node.type)
         return Listed(service.service_id, service.display_name, sku_id, text)
     kind = parse(node.type)
@@ -61,6 +62,7 @@ _WORDS = {
     BilledKind.HOST: "Host VM of {}",
     BilledKind.DISK: "Capacity of {}",
     BilledKind.BUCKET: "{} storage",
+    BilledKind.OPERATION: "Operations, {}",
 }
 # How the descriptions of the catalogue begin.
 _SOLD_AS = {"spot": "Spot Preemptible ", "preemptible": "Preemptible "}

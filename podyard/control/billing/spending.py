@@ -109,7 +109,7 @@ def charges(
 
 def storage_looks(now: PlatformTime) -> list[PlatformTime]:
     """When a budget looks again for the sake of buckets, which are filled outside of the loop's units, and of disks."""
-    return [now.plus_seconds(STORAGE_LOOK_SECONDS)] if default_rate_card().charges_sizes else []
+    return [now.plus_seconds(STORAGE_LOOK_SECONDS)] if default_rate_card().charges_storage else []
 
 
 def projects_of(account: Account, budget: Budget) -> list[str]:

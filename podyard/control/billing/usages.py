@@ -58,7 +58,8 @@ class NodeUsage:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StorageUsage:
-    """What a disk or bucket used up to `as_of`; `gib_seconds`: of it, those that are charged or held."""
+    """What a disk or bucket used up to `as_of`, or the operations on a bucket; `gib_seconds`, `operations`: those that
+    are charged or held."""
 
     resource_key: str
     kind: BilledKind
@@ -66,6 +67,7 @@ class StorageUsage:
     place: str
     type: str
     gib_seconds: int
+    operations: int
     estimated: bool
     created_by: str
     labels: Sequence[LabelPeriod]
@@ -76,7 +78,7 @@ class StorageUsage:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ProjectUsage:
-    """`storage`: disks and buckets, as far as the rate card charges them."""
+    """`storage`: disks, buckets and operations, as far as the rate card charges them."""
 
     as_of: PlatformTime
     nodes: Sequence[NodeUsage]
@@ -100,17 +102,17 @@ def usage(
     node_name: str | None = None,
     resource_keys: Sequence[str] | None = None,
 ) -> ProjectUsage:
-    """Usage and exact cost of every node, disk and bucket of the project, gone ones included, up to now. What is in use
-    is estimated.
+    """Usage and exact cost of every node, disk and bucket of the project, gone ones included, and of operations, up to
+    now. What is in use is estimated.
 
     `node_name`, `resource_keys`: of these nodes only.
     """
     accounts.require_to_view(uow, principal, project, "usage")
     found: list[NodeUsage] = []
     storage: list[StorageUsage] = []
-    read = usage_events.histories(uow, project, resource_keys, node_name, with_sizes=card.charges_sizes)
+    read = usage_events.histories(uow, project, resource_keys, node_name, with_storage=card.charges_storage)
     for one, history in read:
-        if not one.kind.is_sized:
+        if not one.kind.is_storage:
             found.append(_node_usage(card, one, history, uow.now))
         elif charged_resources(card, [one]):
             storage.append(_storage_usage(card, one, history, uow.now))
@@ -175,13 +177,15 @@ def _storage_usage(
 ) -> StorageUsage:
     resource = resource_of(card, one)
     use = use_of(resource, history, now)
+    units = sum(len(seconds) * units for seconds, units in use.metered.parts(1))
     return StorageUsage(
         resource_key=one.key,
         kind=one.kind,
         name=one.name,
         place=one.zone,
         type=one.type,
-        gib_seconds=sum(len(seconds) * units for seconds, units in use.metered.parts(1)),
+        gib_seconds=units if one.kind.is_sized else 0,
+        operations=0 if one.kind.is_sized else units,
         estimated=use.metered.is_estimated,
         created_by=one.created_by,
         labels=one.labels,

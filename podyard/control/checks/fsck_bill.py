@@ -36,7 +36,7 @@ def check_bill(uow: UnitOfWork, records: Records, card: RateCard) -> Iterator[Vi
             histories.setdefault(change.resource_key, []).append(change)
     told: dict[str, list[UsageEvent]] = {}
     for event in records.usage:
-        if event.resource_id in records.sized:
+        if event.resource_id in records.stored:
             continue
         told.setdefault(event.resource_id, []).append(event)
     for key, history in histories.items():
@@ -132,7 +132,7 @@ def _bills(
     uow: UnitOfWork, records: Records, card: RateCard, histories: Mapping[str, list[StateChange]]
 ) -> Iterator[usages.ProjectUsage]:
     if not records.after_seq:
-        for project in sorted({node.project for node in records.nodes.values()} | set(records.sized.values())):
+        for project in sorted({node.project for node in records.nodes.values()} | set(records.stored.values())):
             yield usages.usage(uow, card, PLATFORM, project)
         return
     keys: dict[str, list[str]] = {}

@@ -1,5 +1,5 @@
-"""I6 of what is billed by its size: the usage events of a bucket or disk say what its row does, and the bill counts its
-bytes, here added up day by day from the events alone."""
+"""I6 of storage: the usage events of a bucket or disk say what its row does, and the bill counts its bytes, here added
+up day by day from the events alone, and each operation once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from podyard.control.checks.fsck_violation import Violation
 from podyard.db import disks, storage, usage_events
 from podyard.db.fsck import Records
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.usage import EXISTS, GIB, UsageEvent
+from podyard.domain.usage import EXISTS, GIB, BilledKind, UsageEvent
 from podyard.pricing.sku import RateCard
 
 _DAY_SECONDS = 86_400
@@ -22,7 +22,7 @@ def check_storage(uow: UnitOfWork, records: Records) -> Iterator[Violation]:
     """Buckets and disks as their rows, their objects and their usage events have them."""
     histories = _histories(records)
     facts = {}
-    for project in sorted(set(records.sized.values())):
+    for project in sorted(set(records.stored.values())):
         facts.update(usage_events.facts(uow, project))
     for bucket, number, size in storage.all_buckets(uow):
         if (bucket.objects, bucket.bytes) != (number, size):
@@ -62,7 +62,15 @@ def check_sizes(records: Records, card: RateCard, bill: usages.ProjectUsage) -> 
         since = card.charge_start(line.kind)
         if since is None or line.resource_key not in histories:
             continue
-        counted = gib_seconds(histories[line.resource_key], since.nanos, records.now.nanos)
+        events = histories[line.resource_key]
+        if line.kind is BilledKind.OPERATION:
+            until = -(-records.now.nanos // NANOS_PER_SECOND) * NANOS_PER_SECOND
+            done = sum(event.operations for event in events if since.nanos <= event.at.nanos < until)
+            if line.operations != done:
+                text = f"{line.operations} operations are billed, instead of {done}"
+                yield Violation("I6", records.now, line.name, text)
+            continue
+        counted = gib_seconds(events, since.nanos, records.now.nanos)
         if line.gib_seconds != counted:
             text = f"{line.gib_seconds} GiB-seconds are billed, instead of {counted}"
             yield Violation("I6", records.now, line.name, text)
@@ -71,7 +79,7 @@ def check_sizes(records: Records, card: RateCard, bill: usages.ProjectUsage) -> 
 def _histories(records: Records) -> dict[str, list[UsageEvent]]:
     found: dict[str, list[UsageEvent]] = {}
     for event in records.usage:
-        if event.resource_id in records.sized:
+        if event.resource_id in records.stored:
             found.setdefault(event.resource_id, []).append(event)
     return {key: sorted(events, key=lambda event: event.seq) for key, events in found.items()}
 

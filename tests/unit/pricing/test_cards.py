@@ -249,6 +249,9 @@ SIZE = "usage: on-demand, unit: gib_month"
 SIZE_PRICES = (price(T1, '"1"'), price(T3, '"3"'))
 DISK_SKU = f"disk-pd-ssd/us-east1/on-demand: {row(f'generation: disk, region: us-east1, {SIZE}', *SIZE_PRICES)}"
 OBJECT_SKU = f"object-standard/us/on-demand: {row(f'generation: object, region: us, {SIZE}', *SIZE_PRICES)}"
+OPERATION_SKU = "operation-class-a-standard/us/on-demand: " + row(
+    "generation: operation, region: us, usage: on-demand, unit: operation", *SIZE_PRICES
+)
 
 
 def with_switch(switch: str, start: str, *skus: str) -> RateCard:
@@ -267,14 +270,15 @@ def test_a_switch_without_any_price_is_refused(switch: str, sku: str) -> None:
     [
         ("disks_from", DISK_SKU, BilledKind.DISK, ("pd-ssd", "us-east1")),
         ("objects_from", OBJECT_SKU, BilledKind.BUCKET, ("MULTI_REGIONAL", "us")),
+        ("operations_from", OPERATION_SKU, BilledKind.OPERATION, ("class-a-MULTI_REGIONAL", "us")),
     ],
-    ids=["disks", "objects"],
+    ids=["disks", "objects", "operations"],
 )
 def test_disks_and_objects_are_sold_from_the_date_on(
     switch: str, sku: str, kind: BilledKind, of: tuple[str, str]
 ) -> None:
     charged = with_switch(switch, T2, sku)
-    found = charged.size_sku(kind, *of)
+    found = charged.storage_sku(kind, *of)
     assert [(v.effective_from.rfc3339(), v.nanos) for v in found.versions] == [(T2, 10**9), (T3, 3 * 10**9)]
     listed, now = load_rate_card(text(sku)), PlatformTime.from_rfc3339(T2)
     check_change(listed, with_switch(switch, T3, sku), now)
@@ -298,4 +302,4 @@ def test_the_price_that_was_missing_may_come_once_disks_are_charged() -> None:
 
 def test_a_disk_without_a_price_is_named() -> None:
     with pytest.raises(PodyardError, match="no price of disk-pd-ssd in us-east2: it is priced in us-east1"):
-        with_switch("disks_from", T2, DISK_SKU).size_sku(BilledKind.DISK, "pd-ssd", "us-east2")
+        with_switch("disks_from", T2, DISK_SKU).storage_sku(BilledKind.DISK, "pd-ssd", "us-east2")

@@ -46,11 +46,11 @@ def own_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_a_list_is_narrowed_by_what_is_asked() -> None:
-    assert len(rows_of("list")) == 235
+    assert len(rows_of("list")) == 315
     (found,) = rows_of("list", "--region", "us-central2", "--generation", "v4", "--usage", "spot")
     assert (found["sku"], found["usd"], found["unit"]) == ("tpu-v4-chip/us-central2/spot", "0.9215", "chip_hour")
-    assert len(rows_of("list", "--unverified")) == 70
-    assert len(rows_of("list", "--verified")) == 165
+    assert len(rows_of("list", "--unverified")) == 136
+    assert len(rows_of("list", "--verified")) == 179
     assert rows_of("list", "--at", "2014-12-31T23:59:59Z") == []
 
 
