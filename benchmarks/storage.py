@@ -4,8 +4,8 @@
 
 The plain server writes a body to a file and serves it with FileResponse: no checksums, nothing durable, no database.
 Both are separate processes; one is asked at a time, in turns, by one client over a plain socket, and the best round of
-each counts. The client shares the CPUs with them. It needs the environment of `make .venv-clients/storage/.made`, where
-aiohttp is. Bound: 0.5 of the plain server's rate, both ways.
+each counts, of time and of the server's processor time. The client shares the CPUs with them. It needs the environment
+of `make .venv-clients/storage/.made`, where aiohttp is. Bound: 0.5 of the plain server's rate, both ways.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+import psutil
 
 PLAIN_PYTHON = Path(__file__).parents[1] / ".venv-clients" / "storage" / "bin" / "python"
 READY_SECONDS_MAX = 30.0
@@ -60,27 +62,33 @@ def main() -> None:
 def _compare(folder: Path, data: bytes, rounds: int) -> None:
     own = [sys.executable, "-m", "benchmarks.storage", "--data", str(folder / "data"), "--serve"]
     plain = [str(PLAIN_PYTHON), "-c", PLAIN, str(folder / "plain")]
-    with _server(own) as ours, _server(plain) as theirs:
+    with _server(own) as (ours, our_process), _server(plain) as (theirs, their_process):
         token = (folder / "data" / "token").read_text().strip()
         _request(ours, "POST", "/storage/v1/b?project=demo", b'{"name":"bench"}', token)
         place = "/upload/storage/v1/b/bench/o?uploadType=media&name=x"
-        cases: dict[str, Callable[[], int]] = {
-            "up": lambda: _request(ours, "POST", place, data, token),
-            "up, plain": lambda: _request(theirs, "PUT", "/x", data, token),
-            "down": lambda: _request(ours, "GET", "/bench/x", b"", token),
-            "down, plain": lambda: _request(theirs, "GET", "/x", b"", token),
+        cases: dict[str, tuple[psutil.Process, Callable[[], int]]] = {
+            "up": (our_process, lambda: _request(ours, "POST", place, data, token)),
+            "up, plain": (their_process, lambda: _request(theirs, "PUT", "/x", data, token)),
+            "down": (our_process, lambda: _request(ours, "GET", "/bench/x", b"", token)),
+            "down, plain": (their_process, lambda: _request(theirs, "GET", "/x", b"", token)),
         }
-        best = dict.fromkeys(cases, float("inf"))
+        best, busy = dict.fromkeys(cases, float("inf")), dict.fromkeys(cases, float("inf"))
         for _ in range(rounds):
-            for name, case in cases.items():
-                began = time.perf_counter()
+            for name, (process, case) in cases.items():
+                used, began = _processor_seconds(process), time.perf_counter()
                 received = case()
                 best[name] = min(best[name], time.perf_counter() - began)
+                busy[name] = min(busy[name], _processor_seconds(process) - used)
                 assert received == (len(data) if name.startswith("down") else received)
     for name, seconds in best.items():
-        print(f"{name:12} {len(data) / seconds / 1e6:8.0f} MB/s")
+        print(f"{name:12} {len(data) / seconds / 1e6:8.0f} MB/s, {busy[name] * 1000:4.0f} ms of processor time")
     for name in ("up", "down"):
         print(f"{name}: {best[f'{name}, plain'] / best[name]:.2f} of the plain server's rate (bound 0.5)")
+
+
+def _processor_seconds(process: psutil.Process) -> float:
+    used = process.cpu_times()
+    return float(used.user + used.system)
 
 
 def _request(port: int, method: str, path: str, body: bytes, token: str) -> int:
@@ -102,7 +110,7 @@ def _request(port: int, method: str, path: str, body: bytes, token: str) -> int:
 
 
 @contextlib.contextmanager
-def _server(command: list[str]) -> Iterator[int]:
+def _server(command: list[str]) -> Iterator[tuple[int, psutil.Process]]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
@@ -115,7 +123,7 @@ def _server(command: list[str]) -> Iterator[int]:
                 break
             assert time.monotonic() < deadline, "the server does not answer"
             time.sleep(0.05)
-        yield port
+        yield port, psutil.Process(process.pid)
     finally:
         process.terminate()
         process.wait(10)

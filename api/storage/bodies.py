@@ -82,18 +82,18 @@ async def write(incoming: Incoming, source: AsyncIterator[bytes]) -> None:
             if size >= PIECE_BYTES:
                 if writing is not None:
                     await writing
-                writing = _in_thread(incoming.write, b"".join(waiting))
+                writing = _in_thread(incoming.write, waiting)
                 waiting, size = [], 0
     finally:
         # Also when the client has gone: what has come counts.
         if writing is not None:
             await asyncio.shield(writing)
         if waiting:
-            await _in_thread(incoming.write, b"".join(waiting))
+            await _in_thread(incoming.write, waiting)
 
 
-def _in_thread(work: Callable[[bytes], None], data: bytes) -> asyncio.Future[None]:
-    return asyncio.get_running_loop().run_in_executor(None, work, data)
+def _in_thread(work: Callable[..., None], pieces: list[bytes]) -> asyncio.Future[None]:
+    return asyncio.get_running_loop().run_in_executor(None, work, *pieces)
 
 
 class MultipartBody:

@@ -20,8 +20,8 @@ from podyard.db.tables import metadata
 from podyard.db.types import Json, PlatformTimeColumn, RealTimeColumn
 from podyard.domain.host_record import HOST
 
-# The condition of an index. PostgreSQL's index has it, too (see the migration); naming it here would load that dialect in
-# each process: 2 MB.
+# The condition of an index. PostgreSQL's index has it, too (see the migration); naming it here would load that dialect
+# in each process: 2 MB.
 _LIVES = text("live_name IS NOT NULL")
 nodes = Table(
     "nodes",

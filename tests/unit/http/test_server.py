@@ -135,3 +135,22 @@ def test_a_client_that_disconnects_is_no_error(port: int, caplog: pytest.LogCapt
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+def test_a_body_in_pieces_arrives_whole_and_the_request_behind_it_is_answered(port: int) -> None:
+    """The middle of a body does not pass through h11: no byte of it is lost, doubled or taken for the next request."""
+    body = bytes(range(256)) * 1100
+    head = HEAD.replace(b"Content-Length: 10", b"Content-Length: %d" % len(body))
+    ending = body[-7:] + HEAD.replace(b"10\r\n\r\n", b"4\r\nConnection: close\r\n\r\n") + b"next"
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall(head + body[:5])
+        for start, stop in ((5, 6), (6, 70_000), (70_000, 200_000), (200_000, len(body) - 7)):
+            connection.sendall(body[start:stop])
+            time.sleep(0.01)  # so that the pieces are read apart
+        connection.sendall(ending)
+        answer = _all(connection)
+    first, _, rest = answer.partition(b"\r\n\r\n")
+    assert first.startswith(b"HTTP/1.1 200")
+    assert rest[: len(body)] == body
+    assert rest[len(body) :].startswith(b"HTTP/1.1 200")
+    assert rest.endswith(b"\r\n\r\nnext")
