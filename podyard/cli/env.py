@@ -110,8 +110,8 @@ def run_command(
     """Run COMMAND with the exports of `podyard env`, and with Google's TPU API redirected to this Podyard.
 
     With --tpu, COMMAND runs as on the hosts of a TPU slice instead, and needs no running Podyard. JAX shows the slice's
-    devices, products have the numerics of its matrix unit, and at the end you read what each module would take on the
-    slice, whether it fits, and what it costs.
+    devices, and products have the numerics of its matrix unit. At the end Podyard prints how long each module would
+    take on the slice, whether it fits, and what it costs.
     """
     from podyard.cli import redirect
 

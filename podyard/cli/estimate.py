@@ -110,7 +110,7 @@ def estimate(
     the whole slice. Exit code 1 if the program cannot run on the accelerator type.
 
     A function is traced with arguments of these shapes and never runs. With --global-batch, arguments whose first axis
-    has that size are split over the slice; without, the shapes are those of one device, or have shardings.
+    has that size are split over the slice; without it, the shapes are those of one device, or carry shardings.
     """
     if (program is None) == (function is None):
         raise click.UsageError("specify either FILE_OR_RECIPE or --function")

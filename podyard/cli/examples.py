@@ -132,7 +132,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "podyard bill what-if": ("podyard bill what-if",),
     "podyard bill invoice": ("podyard bill invoice 2026-03", "podyard bill invoice --list"),
     "podyard bill close": ("podyard bill close 2026-03",),
-    "podyard bill explain": ("podyard bill explain 2026-03 1",),
+    "podyard bill explain": ("podyard bill explain 2026-03 tpu-v2-device/us-central1/on-demand@4.50",),
     "podyard bill export": ("podyard bill export 2026-03 --out month.csv",),
     "podyard bill replay": ("podyard bill replay cases.jsonl",),
     "podyard bill account": ("podyard bill account show",),

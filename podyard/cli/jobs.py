@@ -122,7 +122,7 @@ class WithArguments(click.Command):
 @target_options
 @field_options
 @variable_options
-@click.option("-f", "--file", metavar="FILE", help="Job file: YAML, as SkyPilot has it for tasks.")
+@click.option("-f", "--file", metavar="FILE", help="Job file (YAML), in the format of SkyPilot's tasks.")
 @click.option(
     "--stablehlo",
     type=click.File(encoding="utf-8"),
@@ -136,7 +136,7 @@ class WithArguments(click.Command):
 def submit(
     job_id: str | None, data: str | None, project: str | None, location: str | None, output: str, **flags: Any
 ) -> int:
-    """Submit a job. What follows -- are arguments of the program."""
+    """Submit a job. Arguments after -- are passed to the program."""
     client = client_of(data, project, location)
     if flags["file"]:
         if flags["dry_run"]:
@@ -290,7 +290,7 @@ def _value(field: JobField, given: Any) -> Any:
     try:
         return field.read(given) if given else None
     except ValueError:
-        raise click.UsageError(f"{field.option}: {given!r} is not {field.metavar}") from None
+        raise click.UsageError(f"{field.option}: {given!r} is not a valid {field.metavar}. {field.help}") from None
 
 
 @job.command(name="list")

@@ -100,7 +100,8 @@ def _processes_per_slice(command: Sequence[str], options: ProgramOptions) -> int
     else:
         count = hosts
     if count not in (1, hosts):
-        raise invalid(f"--workers {count}: {options.kind.name} has {hosts} hosts; use {hosts}, or 1 for one process")
+        use = "1" if hosts == 1 else f"{hosts}, one for each host, or 1"
+        raise invalid(f"--workers {count}: use {use} for {options.kind.name}")
     carried = min(PROCESSES_MAX, max(1, _free_bytes() // PROCESS_BYTES))
     if count * options.slices > carried:
         raise invalid(

@@ -52,7 +52,7 @@ def test_limits_are_said_in_durations(yard: Yard) -> None:
     assert (found["timeLimitSeconds"], found["retryDelaySeconds"]) == (5400, 30)
     wrong = podyard("job", "submit", "second", "--recipe", "digits-cnn", "--node", "pod", "--time-limit", "1.5")
     assert wrong.returncode == 2
-    assert "--time-limit: '1.5' is not DURATION" in wrong.stderr
+    assert "--time-limit: '1.5' is not a valid DURATION. Time that all attempts" in wrong.stderr
 
 
 def test_a_clone_is_the_same_job_again(yard: Yard) -> None:
@@ -352,8 +352,8 @@ def test_a_job_waits_at_its_first_place_when_none_has_capacity(yard: Yard) -> No
 @pytest.mark.parametrize(
     ("flags", "text"),
     [
-        (("--fallback", "us-central1-a"), "'us-central1-a' is not [TYPE]@ZONE[/USAGE],..."),
-        (("--fallback", "@us-central1-a/"), "is not [TYPE]@ZONE[/USAGE],..."),
+        (("--fallback", "us-central1-a"), "'us-central1-a' is not a valid [TYPE]@ZONE[/USAGE],..."),
+        (("--fallback", "@us-central1-a/"), "is not a valid [TYPE]@ZONE[/USAGE],..."),
         (("--fallback", "@nowhere"), "nowhere"),
         (("--fallback", "v99-8@us-central1-a"), "v99-8"),
         (("--fallback", "v5p-8@us-central1-f"), "v5p-8"),

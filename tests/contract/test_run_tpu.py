@@ -273,7 +273,7 @@ def test_a_program_can_be_run_as_on_a_plain_machine() -> None:
     [
         ("--tpu v3-9", "accelerator type 'v3-9' does not exist; the nearest that do are v3-8"),
         ("--tpu v3-2048", "v3-2048 has 256 hosts, and this machine can carry about"),
-        ("--tpu v3-32 --workers 3", "--workers 3: v3-32 has 4 hosts; use 4, or 1 for one process"),
+        ("--tpu v3-32 --workers 3", "--workers 3: use 4, one for each host, or 1 for v3-32"),
         ("--dry-run", "--dry-run can only be used with --tpu"),
         ("--tpu v3-8,v2-8", "--tpu with several types can only be used with --dry-run"),
     ],
