@@ -24,6 +24,7 @@ from podyard.base.errors import Code, PodyardError
 from podyard.base.operation_counts import OperationCounts
 from podyard.control.access import identity
 from podyard.control.storage import sweep
+from podyard.db.condition import DATABASE_ERRORS
 from podyard.db.unit_of_work import Database
 from podyard.domain.fleet import Fleet
 from podyard.http.context import Platform
@@ -111,27 +112,21 @@ class StorageApp:
         for task in tasks:
             task.cancel()
         self._state.uploads.close()
-        await self._write_counts()
+        await self._state.operations.write()
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _sweep(self) -> None:
         while True:
             try:
                 await to_thread.run_sync(sweep.sweep, self._database, self._state.contents, self._clock)
-            except (PodyardError, OSError) as error:
+            except (OSError, *DATABASE_ERRORS) as error:
                 logger.warning("the sweep of contents failed: %s", error)
             await asyncio.sleep(SWEEP_SECONDS)
 
     async def _write_operations(self) -> None:
         while True:
-            await self._write_counts()  # those of a process that was killed, first
+            await self._state.operations.write()  # those of a process that was killed, first
             await asyncio.sleep(OPERATION_EVENTS_SECONDS)
-
-    async def _write_counts(self) -> None:
-        try:
-            await self._state.operations.write()
-        except (PodyardError, OSError) as error:
-            logger.warning("operations are counted, and will be written later: %s", error)
 
 
 def create_storage_app(settings: Settings, database: Database, fleet: Fleet, clock: RealClock) -> ASGIApp:

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from podyard.api.storage.answers import segments
 from podyard.base.operation_counts import OperationCounts
 from podyard.control.storage import operations
+from podyard.db.condition import DATABASE_ERRORS
 from podyard.db.unit_of_work import Database
 from podyard.domain.stored import OperationClass
 
@@ -41,9 +42,12 @@ class OperationMeter:
             logger.warning("an operation on bucket %s is not counted: %s", found[0], error)
 
     async def write(self) -> None:
-        """Raises PodyardError and OSError; what is not written then is still counted."""
-        if files := self._counts.close():
-            await to_thread.run_sync(operations.write_counts, self._database, files)
+        """What cannot be written now stays counted."""
+        try:
+            if files := self._counts.close():
+                await to_thread.run_sync(operations.write_counts, self._database, files)
+        except (OSError, *DATABASE_ERRORS) as error:
+            logger.warning("operations are counted, and will be written later: %s", error)
 
 
 def json_operation(method: str, parts: Sequence[str], query: Mapping[str, str]) -> Operation | None:

@@ -7,7 +7,7 @@ the words and units here are those that they look for (SkyPilot 0.14.1 `fetch_gc
 - v2, v3 and v4 are in the service Cloud TPU: `Tpu-v2` and `Tpu-v3` for a device, `Tpu-v2 Pod` and so on for slices, all
   per 8 cores, which are 4 chips. v4 has pods only, its smallest slice too.
 - v5e and later ones are in the service Compute Engine: `TpuV5e`, per chip. Hosts and disks are there as well; what
-  buckets hold and are asked for is in the service Cloud Storage.
+  buckets hold, and operations on them, are in the service Cloud Storage.
 - `Preemptible` in the text marks both preemptible and spot. Readers take the first one: spot stands before preemptible.
 """
 
