@@ -58,6 +58,7 @@ class Box:
         self.cgroups = tuple(cgroups)
         self.network = network
         self._host_id = host_id
+        self.ends = 0  # how often all its programs were ended, since they asked for more than they may have
 
     def enter(
         self,
@@ -77,14 +78,19 @@ class Box:
             *self._become(as_root=as_root), "setsid", *inside, *command,
         ]  # fmt: skip
 
+    @property
+    def processes_max(self) -> int:
+        most = box_plan.processes_max(os.cpu_count() or 1)
+        hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+        return most if self._space.holder is None or hard == resource.RLIM_INFINITY else min(hard, most)
+
     def _become(self, *, as_root: bool) -> tuple[str, ...]:
         """The rest of nsenter's options, and what else makes a process one of the box's user or root."""
         if self._space.holder is None:
             number = "0" if as_root else str(USER_ID)
             return ("-S", number, "-G", number, "--")
-        hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
-        most = box_plan.PROCESSES_MAX if hard == resource.RLIM_INFINITY else min(hard, box_plan.PROCESSES_MAX)
-        limit = ("--preserve-credentials", "--", "prlimit", f"--nproc={most}:{most}", "--")
+        most = f"--nproc={self.processes_max}:{self.processes_max}"
+        limit = ("--preserve-credentials", "--", "prlimit", most, "--")
         return (*limit, *box_plan.AS_ROOT) if as_root else limit
 
     def open_terminal(self) -> tuple[int, int, str]:
@@ -220,9 +226,10 @@ class Boxes:
         if set(self._cgroups) not in ({"all"}, {"cpu", "memory", "pids"}):
             raise OSError("no cgroups for CPU, memory and processes are mounted")
         memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        pid_max = int(Path("/proc/sys/kernel/pid_max").read_text())
         for controller, folder in self._cgroups.items():
             version = 2 if controller == "all" else 1
-            together, each = box_plan.limits(memory_bytes, version=version)
+            together, each = box_plan.limits(memory_bytes, os.cpu_count() or 1, pid_max, version=version)
             yard = folder / _group_name(self._settings.folder)
             chosen = tuple(together) if version == 2 else (controller,)
             for path, values in ((yard, together), (yard / host_id, each)):

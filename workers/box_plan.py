@@ -82,7 +82,11 @@ _BECOME_WITHOUT_ROOT = 'exec unshare --map-user="$uid" --map-group="$gid" -- "$@
 _CHANGED = ("bin", "local", "local/*", "lib", "lib/python3*", "lib/python3*/site-packages")
 
 # What a box may take. A host that takes more is stopped by Linux, and nothing outside of it.
-PROCESSES_MAX = 4096  # a JAX program has a few hundred threads; a fork bomb stops here
+# Threads count as processes. With 8 devices a JAX program has 100 and 4 for each core, TensorFlow's 50 and 33 for each;
+# Ray has 160 and 22.
+PROCESSES_MAX = 512
+PROCESSES_PER_CORE_MAX = 64
+YARD_PROCESSES_SHARE_MAX = 0.5  # of the process numbers of the machine, for all boxes of an agent
 MEMORY_SHARE_MAX = 0.5  # of the machine's memory for one box, so that one hog leaves room for the others
 YARD_MEMORY_SHARE_MAX = 0.75  # for all boxes of an agent: the platform and the machine keep the rest
 CPU_WEIGHT = 50  # half of what other programs have: a busy box takes a third of their time at most
@@ -381,16 +385,25 @@ def path_variable(machine: str, shown: Shown) -> str:
     return os.pathsep.join(dict.fromkeys([f"{shown.prefix}/bin", *kept, *PATH.split(os.pathsep)]))
 
 
-def limits(memory_bytes: int, *, version: int) -> tuple[dict[str, dict[str, int]], dict[str, dict[str, int]]]:
-    """(of all boxes of an agent together, of each box): controller -> file -> value, for cgroups of a version."""
+def processes_max(cores: int) -> int:
+    """Of one box."""
+    return PROCESSES_MAX + PROCESSES_PER_CORE_MAX * cores
+
+
+def limits(
+    memory_bytes: int, cores: int, pid_max: int, *, version: int
+) -> tuple[dict[str, dict[str, int]], dict[str, dict[str, int]]]:
+    """(of all boxes of an agent together, of each box): controller -> file -> value, for cgroups of a version.
+    `pid_max`: how many processes the machine may have."""
+    most, together_most = processes_max(cores), int(pid_max * YARD_PROCESSES_SHARE_MAX)
     memory = "memory.max" if version == 2 else "memory.limit_in_bytes"
     cpu = ("cpu.weight", CPU_WEIGHT) if version == 2 else ("cpu.shares", CPU_WEIGHT * 1024 // 100)
     together = {
         "cpu": dict([cpu]),
         "memory": {memory: int(memory_bytes * YARD_MEMORY_SHARE_MAX)},
-        "pids": {},
+        "pids": {"pids.max": together_most},
     }
-    each = {"cpu": {}, "memory": {memory: int(memory_bytes * MEMORY_SHARE_MAX)}, "pids": {"pids.max": PROCESSES_MAX}}
+    each = {"cpu": {}, "memory": {memory: int(memory_bytes * MEMORY_SHARE_MAX)}, "pids": {"pids.max": most}}
     return together, each
 
 

@@ -35,7 +35,16 @@ from podyard.http.gcloud_authority import Contexts
 from podyard.programs import environments, hook_environment
 from podyard.programs.slice import RUN_VARIABLE
 from podyard.settings import BOX_NETWORK_NONE, STORAGE_PORT
-from podyard.workers import box_network, box_plan, host_storage, metadata, metadata_server, ssh, tensorflow_port
+from podyard.workers import (
+    box_limit,
+    box_network,
+    box_plan,
+    host_storage,
+    metadata,
+    metadata_server,
+    ssh,
+    tensorflow_port,
+)
 from podyard.workers.box import Box, BoxSettings
 from podyard.workers.box_plan import Shown
 from podyard.workers.host_programs import HostPrograms
@@ -127,6 +136,8 @@ class Host:
         self._processes: HostProcesses | None = None
         self._box: Box | None = None
         self._isolation = ""
+        self._watching: asyncio.Task[None] | None = None
+        self._ended = ""  # why the box's programs were ended, if they were
         self._leaving = asyncio.Event()
         self._software: Path | None = None
         self._software_text = ""
@@ -193,6 +204,8 @@ class Host:
             self._phase = HostPhase.OVER
             return
         self._phase = HostPhase.RUNNING
+        if self._box is not None:
+            self._watching = asyncio.ensure_future(box_limit.watch(self._box, self._on_programs_ended))
         self._write_for_jobs()
         logger.info("host %s runs on %s, ports %s", self.host_id, self._address, self._ports)
 
@@ -307,7 +320,7 @@ class Host:
             "sshHostKey": self._key,
             "scripts": {kind: state.to_json() for kind, state in states.items()},
             "guestAttributes": guest,
-            "problem": self._problem,
+            "problem": self._problem or (self._ended if self.is_running else ""),
             "isolation": self._isolation,
             "software": self._progress() or self._software_text,
             "programs": programs,
@@ -405,11 +418,17 @@ class Host:
         self._told_pids = {process.pid for process in told}
         self._write_for_jobs()
 
+    def _on_programs_ended(self, why: str) -> None:
+        logger.warning("host %s: %s", self.host_id, why)
+        self._ended = why
+        self._write_for_jobs()
+
     def _write_for_jobs(self) -> None:
         """What programs of jobs are started with."""
         software = "" if self._software is None else str(self._software)
         is_told = self._reclaimed_at is not None and bool(self._told_pids)
-        JobHost(self.generation, self.environment(), self._box is not None, software, is_told).write(self._folder)
+        ends = 0 if self._box is None else self._box.ends
+        JobHost(self.generation, self.environment(), self._box is not None, software, is_told, ends).write(self._folder)
 
     def _grace_seconds(self) -> float:
         """From now on, until SIGKILL."""
@@ -443,6 +462,8 @@ class Host:
 
     async def _close(self) -> None:
         self._programs.end()
+        if self._watching is not None:
+            self._watching.cancel()
         for server in self._closing:
             server.close()
         self._closing.clear()

@@ -16,13 +16,14 @@ _FILE = "host.json"
 class JobHost:
     """A host that runs in this life (`generation`). `environment`: of every program on it. `software`: the environment
     of its runtime version; "": it has the Python of Podyard. `is_told`: its programs have got SIGTERM, since its node
-    is taken back."""
+    is taken back. `ends`: how often all of them were ended, since they asked for more processes than they may have."""
 
     generation: int
     environment: Mapping[str, str]
     has_box: bool
     software: str
     is_told: bool
+    ends: int = 0
 
     def write(self, folder: Path) -> None:
         write_atomically(folder / _FILE, json.dumps(dataclasses.asdict(self)).encode())

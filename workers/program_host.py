@@ -20,7 +20,7 @@ from typing import IO
 
 from podyard.base.clock import RealClock
 from podyard.base.errors import PodyardError
-from podyard.workers import box, box_keys, box_plan, job_processes, process_group, scripts
+from podyard.workers import box, box_keys, box_limit, box_plan, job_processes, process_group, scripts
 from podyard.workers.box import Box
 from podyard.workers.job_host import JobHost
 from podyard.workers.job_processes import PROGRAM_VARIABLE, JobProcesses
@@ -71,7 +71,7 @@ class ProgramHost:
         self.is_measured = False
         self._processes: JobProcesses
         reporter.on_stacks = self._log_stacks
-        self._count = 0
+        self._count = self._ends = 0
         cgroups = None if host_box is None else box.program_cgroups(folder.parent.parent)
         self._cgroup = None if cgroups is None else cgroups / folder.name
 
@@ -119,6 +119,7 @@ class ProgramHost:
         code. Raises LeaveError, OSError, and PodyardError of what comes from `stdin`."""
         self.check_leaving()
         self.tail.clear()
+        self._ends = self._ends_of_programs()
         self._count += 1
         script = self._place(f"{self._replica}-{self._count}.sh", text)
         start = self._place(f"{self._replica}-{self._count}", self._launcher(script, as_root=as_root))
@@ -155,7 +156,13 @@ class ProgramHost:
     def failure(self, code: int) -> str:
         """One line about the last script, which has ended with this code; its log has the rest."""
         said = error_line(self.tail)
+        if self._box is not None and self._ends_of_programs() > self._ends:
+            said = box_limit.reason(self._box)
         return _exit_text(code) + (f": {said}" if said else "")
+
+    def _ends_of_programs(self) -> int:
+        host = JobHost.read(self._folder)
+        return 0 if host is None else host.ends
 
     def _launcher(self, script: str, *, as_root: bool) -> str:
         """Sets the environment and goes to the working folder, inside: the script's shell has both from its start."""

@@ -25,7 +25,7 @@ from typing_extensions import override
 from podyard.base.clock import RealClock
 from podyard.domain.host import keys_of
 from podyard.domain.host_key import private_openssh
-from podyard.workers import box_files, box_network
+from podyard.workers import box_files, box_limit, box_network
 from podyard.workers.scripts import SHELL, USERS_UMASK, HostProcesses
 
 if TYPE_CHECKING:
@@ -72,6 +72,11 @@ class SshHost:
         self.clock = clock
         self.sessions = 0
         self.session_number = 0
+
+    @property
+    def ends(self) -> int:
+        """How often all programs of the box were ended."""
+        return 0 if self.box is None else self.box.ends
 
     async def is_authorized(self, user: str, key: asyncssh.SSHKey) -> bool:
         given = public_text(key)
@@ -193,11 +198,12 @@ async def _run(host: SshHost, process: asyncssh.SSHServerProcess[bytes]) -> None
         process.exit(EXIT_REFUSED)
         return
     host.sessions += 1
+    run = _run_with_pipes if process.term_type is None else _run_on_terminal
+    ends = host.ends
     try:
-        if process.term_type is None:
-            await _run_with_pipes(host, process)
-        else:
-            await _run_on_terminal(host, process)
+        code = await run(host, process)
+        why = box_limit.reason(host.box) if host.ends > ends and host.box is not None else ""
+        _leave(process, code, why)
     except OSError as error:
         process.stderr.write(f"the command cannot be started: {error}\n".encode())
         process.exit(EXIT_REFUSED)
@@ -207,7 +213,7 @@ async def _run(host: SshHost, process: asyncssh.SSHServerProcess[bytes]) -> None
     await process.wait_closed()
 
 
-async def _run_with_pipes(host: SshHost, process: asyncssh.SSHServerProcess[bytes]) -> None:
+async def _run_with_pipes(host: SshHost, process: asyncssh.SSHServerProcess[bytes]) -> int:
     pipe = asyncio.subprocess.PIPE
     argv, cwd = _command(process), host.home
     if host.box is not None:
@@ -218,15 +224,16 @@ async def _run_with_pipes(host: SshHost, process: asyncssh.SSHServerProcess[byte
     )  # fmt: skip
     with _record(host, child.pid):
         process.set_redirect_pid(child.pid)
-        await process.redirect(stdin=child.stdin, stdout=child.stdout, stderr=child.stderr)
+        # Its end is sent with the exit code: until then we may have to say something ourselves.
+        await process.redirect(stdin=child.stdin, stdout=child.stdout, stderr=child.stderr, send_eof=False)
         code = await child.wait()
         with contextlib.suppress(asyncssh.Error, ConnectionError):
             await process.stdout.drain()
             await process.stderr.drain()
-        _leave(process, code)
+        return code
 
 
-async def _run_on_terminal(host: SshHost, process: asyncssh.SSHServerProcess[bytes]) -> None:
+async def _run_on_terminal(host: SshHost, process: asyncssh.SSHServerProcess[bytes]) -> int:
     command = _command(process)
     if host.box is None:
         ours, theirs = os.openpty()
@@ -244,7 +251,7 @@ async def _run_on_terminal(host: SshHost, process: asyncssh.SSHServerProcess[byt
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
         )  # fmt: skip
         with _record(host, child.pid):
-            await process.redirect(stdin=os.dup(ours), stdout=os.dup(ours))
+            await process.redirect(stdin=os.dup(ours), stdout=os.dup(ours), send_eof=False)
             ended = asyncio.ensure_future(child.wait())
             closed = asyncio.ensure_future(process.channel.wait_closed())
             await asyncio.wait((ended, closed), return_when=asyncio.FIRST_COMPLETED)
@@ -259,7 +266,7 @@ async def _run_on_terminal(host: SshHost, process: asyncssh.SSHServerProcess[byt
             code = await ended
             with contextlib.suppress(asyncssh.Error, ConnectionError):
                 await process.stdout.drain()
-            _leave(process, code)
+            return code
     finally:
         os.close(ours)
         if theirs >= 0:
@@ -273,8 +280,11 @@ def _command(process: asyncssh.SSHServerProcess[bytes]) -> list[str]:
     return [SHELL, "-c", process.command] if process.command is not None else [SHELL]
 
 
-def _leave(process: asyncssh.SSHServerProcess[bytes], code: int) -> None:
+def _leave(process: asyncssh.SSHServerProcess[bytes], code: int, why: str) -> None:
+    """`why`: the platform ended the command, if it did."""
     with contextlib.suppress(OSError, asyncssh.Error):
+        if why:
+            process.stderr.write(f"podyard: {why}\n".encode())
         if code >= 0:
             process.exit(code)
         else:

@@ -69,7 +69,20 @@ def test_a_host_is_a_machine_of_its_own(stack: UserStack) -> None:
     addresses = ",".join(host["internalIp"] for host in hosts(stack, "other"))
     assert (done.returncode, done.stdout.split("\n")) == (
         0,
-        ["podyard", "0", "podyard", "other-w-0", "/home/podyard", "4", "1", "4096", addresses, "other-w-0", "0", "401"],
+        [
+            "podyard",
+            "0",
+            "podyard",
+            "other-w-0",
+            "/home/podyard",
+            "4",
+            "1",
+            str(box_of(stack, "other").processes_max),
+            addresses,
+            "other-w-0",
+            "0",
+            "401",
+        ],
     ), done.stderr
     assert {host["isolation"] for host in hosts(stack, "other") if host["state"] == "RUNNING"} == {BOXED_WITHOUT_ROOT}
     assert not Path("/run/netns", box_of(stack, "other").network).exists()

@@ -123,9 +123,9 @@ def test_path_leads_only_to_what_a_box_sees() -> None:
 
 def test_limits_of_both_versions_of_cgroups() -> None:
     for version, memory in ((1, "memory.limit_in_bytes"), (2, "memory.max")):
-        together, each = box_plan.limits(16 << 30, version=version)
+        together, each = box_plan.limits(16 << 30, 2, 32768, version=version)
         assert each["memory"][memory] == 8 << 30 < together["memory"][memory] == 12 << 30
-        assert each["pids"] == {"pids.max": box_plan.PROCESSES_MAX}
+        assert (each["pids"], together["pids"]) == ({"pids.max": 640}, {"pids.max": 16384})
 
 
 def test_version_2_of_cgroups_has_one_group_for_all_boxes_and_one_for_each(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_version_2_of_cgroups_has_one_group_for_all_boxes_and_one_for_each(tmp_p
     yard = next(path.name for path in tmp_path.glob("podyard-*"))
     assert files.keys() == {
         "cgroup.subtree_control", f"{yard}/cgroup.subtree_control", f"{yard}/cpu.weight", f"{yard}/memory.max",
-        f"{yard}/host/memory.max", f"{yard}/host/pids.max",
+        f"{yard}/pids.max", f"{yard}/host/memory.max", f"{yard}/host/pids.max",
     }  # fmt: skip
     assert files["cgroup.subtree_control"] == files[f"{yard}/cgroup.subtree_control"] == "+cpu +memory +pids"
     assert int(files[f"{yard}/host/memory.max"]) < int(files[f"{yard}/memory.max"])

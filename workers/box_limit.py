@@ -1,0 +1,116 @@
+"""Ends the programs of a box that go on asking for processes at its limit.
+
+Linux refuses them, but each time it takes locks that every process of the machine needs: 256 processes that asked all
+the time have kept a command elsewhere waiting for 46 s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from podyard.workers import box_kill
+from podyard.workers.box import Box
+from podyard.workers.box_space import run
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS = 1.0
+LOOKS = 3  # in a row: a program that fails at the limit does not ask that long, and a shell waits 1, 2, 4 and 8 s
+ROUND_SECONDS, ROUNDS_MAX = 0.1, 300  # of SIGKILL; the 640 processes of a bomb have been gone after 0.2 s
+REASON = "all programs of the host were ended: they went on asking for processes at its limit of {}"
+
+
+class Refusals:
+    """Of the processes of one box."""
+
+    def __init__(self, box: Box) -> None:
+        self._box = box
+        self._count = self._read()
+        self._looks = 0
+
+    def look(self) -> bool:
+        """Whether processes were refused before each of the last `LOOKS` looks."""
+        if self._box.cgroups:
+            before, self._count = self._count, self._read()
+            is_refused = self._count > before
+        else:
+            is_refused = _is_crowded(self._box.pid, self._box.processes_max)
+        self._looks = self._looks + 1 if is_refused else 0
+        return self._looks >= LOOKS
+
+    def _read(self) -> int:
+        """In the box's life. Some versions of Linux count where the limit is, others in the group of who asks."""
+        found = 0
+        for cgroup in self._box.cgroups:
+            for path in (cgroup / "pids.events", *cgroup.glob("*/pids.events")):
+                with contextlib.suppress(OSError):
+                    found += int(path.read_text().split()[1])
+        return found
+
+
+def _is_crowded(first: int, most: int) -> bool:
+    """Where nobody counts refusals: whether the box whose first process this is has all the processes that it may have,
+    while half as many want to run on the machine. This is one small file to read, unless there are."""
+    running = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0])
+    if running < most // 2:
+        return False
+    found = 0
+    with contextlib.suppress(OSError):
+        space = Path(f"/proc/{first}/ns/pid").readlink()
+        for name in (path.name for path in Path("/proc").iterdir() if path.name.isdigit()):
+            with contextlib.suppress(OSError):  # gone meanwhile, or another user's
+                if Path(f"/proc/{name}/ns/pid").readlink() == space:
+                    found += Path(f"/proc/{name}/task").stat().st_nlink - 2
+    return found >= most - most // 64
+
+
+async def watch(box: Box, on_end: Callable[[str], None]) -> None:
+    """As long as the host lives. `on_end` hears why the box's programs are going to be ended."""
+    refusals = Refusals(box)
+    while True:
+        await asyncio.sleep(LOOK_SECONDS)
+        if not refusals.look():
+            continue
+        box.ends += 1
+        on_end(reason(box))
+        try:
+            if box.cgroups:
+                await _end_programs(box)
+            else:
+                await asyncio.to_thread(run, (sys.executable, "-I", "-S", box_kill.__file__, str(box.pid)))
+        except OSError as error:
+            logger.warning("the programs of a box cannot be ended: %s", error)
+        refusals = Refusals(box)
+
+
+async def _end_programs(box: Box) -> None:
+    """Kills all but the box's first process. Nothing is started for it: on a machine that bears a fork bomb that may
+    take long. While the limit is 0 there are no new ones."""
+    group = next(path for path in box.cgroups if (path / "pids.max").exists())
+    (group / "pids.max").write_text("0")
+    try:
+        for _ in range(ROUNDS_MAX):
+            found = [
+                int(pid) for path in (group, *group.glob("*/")) for pid in (path / "cgroup.procs").read_text().split()
+            ]
+            if set(found) <= {box.pid}:
+                return
+            for pid in found:
+                if pid != box.pid:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+            await asyncio.sleep(ROUND_SECONDS)
+        raise OSError("they do not end")
+    finally:
+        (group / "pids.max").write_text(str(box.processes_max))
+
+
+def reason(box: Box) -> str:
+    return REASON.format(box.processes_max)
