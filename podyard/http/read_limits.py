@@ -10,9 +10,7 @@ import asyncio
 import dataclasses
 
 import h11
-from h11._readers import ContentLengthReader
 from typing_extensions import override
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 
@@ -39,27 +37,8 @@ class LimitedProtocol(H11Protocol):
 
     @override
     def data_received(self, data: bytes) -> None:
-        if not self._pass_on(data):
-            super().data_received(data)
+        super().data_received(data)
         self._follow()
-
-    def _pass_on(self, data: bytes) -> bool:
-        """Gives the middle of a body to the application as it came. On the way through h11 and uvicorn each byte is
-        copied four times, which takes as long as its SHA-256. h11 must see the first and the last piece."""
-        cycle, reader = self.cycle, getattr(self.conn, "_reader", None)
-        if cycle is None or self.conn.their_state is not h11.SEND_BODY or self.conn.our_state is h11.DONE:
-            return False
-        if not isinstance(reader, ContentLengthReader) or self.conn.trailing_data[0]:
-            return False
-        left = reader._remaining - len(data)
-        if left <= 0:
-            return False
-        reader._remaining = left
-        cycle.body = cycle.body + data if cycle.body else data  # type: ignore[assignment]
-        if len(cycle.body) > HIGH_WATER_LIMIT:
-            self.flow.pause_reading()
-        cycle.message_event.set()
-        return True
 
     @override
     def on_response_complete(self) -> None:

@@ -138,7 +138,7 @@ def test_a_client_that_disconnects_is_no_error(port: int, caplog: pytest.LogCapt
 
 
 def test_a_body_in_pieces_arrives_whole_and_the_request_behind_it_is_answered(port: int) -> None:
-    """The middle of a body does not pass through h11: no byte of it is lost, doubled or taken for the next request."""
+    """No byte of it is lost, doubled or taken for the next request."""
     body = bytes(range(256)) * 1100
     head = HEAD.replace(b"Content-Length: 10", b"Content-Length: %d" % len(body))
     ending = body[-7:] + HEAD.replace(b"10\r\n\r\n", b"4\r\nConnection: close\r\n\r\n") + b"next"
