@@ -50,7 +50,7 @@ def check_month(
         assert found.amount.parts == int(line.parts), line.id
         assert sum(part.seconds for part in found.parts) == line.seconds, line.id
         assert sum(part.unit_seconds for part in found.parts) == line.unit_seconds, line.id
-        per_unit = {"gib_month": 2_628_000, "operation": 1}.get(line.unit, 3600)
+        per_unit = _per_unit(line.unit)
         # What a pocket calculator gives: quantity times unit price.
         exact = Fraction(line.unit_seconds, per_unit) * Fraction(line.unit_price)
         assert exact == Fraction(int(line.parts), 2_628_000 * 10**9), line.id
@@ -126,6 +126,11 @@ def _check_use(found: Snapshot, documents: Mapping[str, InvoiceDocument | None],
         assert parts == stated, month
 
 
+def _per_unit(unit: str) -> int:
+    """Seconds; an operation takes none, and is counted as one."""
+    return {"gib_month": 2_628_000, "operation": 1}.get(unit, 3600)
+
+
 def check_books(database: Database, fleet: Fleet, card: RateCard) -> None:
     """Fails unless fsck finds nothing."""
     found = database.read(lambda uow: fsck.check(uow, fleet, card))
@@ -146,8 +151,7 @@ def _check_corrections(database: Database, card: RateCard, document: InvoiceDocu
     that is closed next, an issued month's records and all items of its corrections are what it is rated as now."""
     for one in document.adjustments:
         for item in one.items:
-            per_unit = 2_628_000 if item.unit.endswith("month") else 3600
-            exact = Fraction(item.unit_seconds, per_unit) * Fraction(item.line.rpartition("@")[2])
+            exact = Fraction(item.unit_seconds, _per_unit(item.unit)) * Fraction(item.line.rpartition("@")[2])
             assert exact == Fraction(int(item.parts), PARTS_PER_UNIT), item
     if not document.adjustments:
         return
