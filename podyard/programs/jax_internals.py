@@ -34,7 +34,7 @@ xla_client: Any = importlib.import_module("jax._src.lib").xla_client
 ir: Any = importlib.import_module("jax._src.lib.mlir").ir
 passmanager: Any = importlib.import_module("jax._src.lib.mlir").passmanager
 
-TESTED = ("0.9", "0.10")  # versions of JAX that the tests run with
+TESTED = ("0.9", "0.10", "0.11")  # versions of JAX that the tests run with
 
 DeviceList = Any
 Client = Any

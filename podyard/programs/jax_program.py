@@ -31,7 +31,7 @@ def apply(_jax: Any) -> None:
     if absent := jax_internals.missing(dry_run=steps > 0):
         raise RuntimeError(f"JAX {jax_internals.version()} has no {', '.join(absent)}")
     if not jax_internals.version().startswith(jax_internals.TESTED):
-        say(f"JAX {jax_internals.version()} was not tested: {' and '.join(jax_internals.TESTED)} were")
+        say(f"JAX {jax_internals.version()} was not tested: {', '.join(jax_internals.TESTED)} were")
     folder = os.environ.get(slices.RUN_VARIABLE)
     recorder = Recorder(Path(folder) if folder else None, of.process_index)
     rounds = os.environ.get(slices.NUMERICS_VARIABLE, "mxu") == "mxu"

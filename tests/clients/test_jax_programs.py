@@ -77,14 +77,35 @@ def test_a_dry_run_writes_no_checkpoints_of_what_it_did_not_compute(tmp_path: Pa
     assert sorted(path.name for path in (tmp_path / "dry").iterdir() if path.is_dir()) == ["small", "small_tree"]
 
 
-def test_an_older_jax_sees_the_same_devices(tmp_path: Path) -> None:
-    done, report = _run("jax09", tmp_path, "v3-32", str(PROGRAMS / "data_parallel.py"), "5")
+def _python(environment: str) -> str:
+    path = ROOT / ".venv-clients" / environment / "bin" / "python"
+    if not path.exists():
+        pytest.skip(f"the environment {environment}, which needs Python 3.12")
+    return str(path)
+
+
+OTHERS = pytest.mark.parametrize("environment", ["jax09", "jax011"])
+
+
+@OTHERS
+def test_another_jax_sees_the_same_devices(environment: str, tmp_path: Path) -> None:
+    _python(environment)
+    done, report = _run(environment, tmp_path, "v3-32", str(PROGRAMS / "data_parallel.py"), "5")
     lines = sorted(line for line in done.stdout.splitlines() if "TPU_" in line)
     assert [line.split()[2:7] for line in lines] == [
         [str(n), "4", "32", "8", f"TPU_{first}(process={n},({x},{y},0,0))"]
         for n, first, x, y in ((0, 0, 0, 0), (1, 4, 2, 0), (2, 16, 0, 2), (3, 20, 2, 2))
     ]
     assert _step(report)["runs"] == 5
+
+
+def test_a_newer_jax_runs_dry(tmp_path: Path) -> None:
+    python = _python("jax011")
+    command = [*PODYARD, "run", "--tpu", "v5p-64", "--dry-run", "--steps", "2", "--", python]
+    done = subprocess.run(
+        [*command, str(PROGRAMS / "llama.py"), "1"], capture_output=True, text=True, timeout=300, cwd=tmp_path
+    )
+    assert done.returncode == 0 and "step jit_train_step: " in done.stderr, done.stderr
 
 
 def test_an_older_jax_refuses_a_dry_run_in_words(tmp_path: Path) -> None:
@@ -95,8 +116,9 @@ def test_an_older_jax_refuses_a_dry_run_in_words(tmp_path: Path) -> None:
     assert done.stderr.startswith("podyard: a dry run needs JAX 0.10 or newer; this is JAX 0.9.")
 
 
-def test_bits_of_an_older_jax_are_those_of_its_own_devices(tmp_path: Path) -> None:
-    python = str(ROOT / ".venv-clients" / "jax09" / "bin" / "python")
+@OTHERS
+def test_bits_of_another_jax_are_those_of_its_own_devices(environment: str, tmp_path: Path) -> None:
+    python = _python(environment)
     environ = os.environ | {"JAX_PLATFORMS": "cpu"}
     plain = subprocess.run(
         [python, str(PROGRAMS / "bits.py")], env=environ, capture_output=True, text=True, timeout=300
