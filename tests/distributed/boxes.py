@@ -19,6 +19,8 @@ ZONE = "europe-west4-a"
 _PLANTED = ".podyard-box-test"
 AT_ONCE = 10
 MARKER = "podyard-test-secret-6c1f"
+# Each of its processes asks for another one all the time.
+FORK_BOMB = "python3 -S -c 'import os\nwhile True:\n  try: os.fork()\n  except OSError: pass'"
 
 
 def run_on(

@@ -17,7 +17,7 @@ import pytest
 from podyard.base.boxes import sentence, why_not
 from podyard.workers import box_limit
 from tests.conftest import require
-from tests.distributed.boxes import ZONE, box_of, digest, hosts, machine_address, run_on, ways_out
+from tests.distributed.boxes import FORK_BOMB, ZONE, box_of, digest, hosts, machine_address, run_on, ways_out
 from tests.stack import PODYARD, Stack, open_stack, until
 
 _QUIET: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "stdin": subprocess.DEVNULL}
@@ -95,10 +95,8 @@ def test_forty_ways_out_of_a_box_lead_nowhere(stack: Stack) -> None:
 
 
 def test_a_fork_bomb_is_ended_and_its_host_goes_on(stack: Stack) -> None:
-    """Each of its processes asks for another one all the time."""
     began = time.monotonic()
-    code = "import os\nwhile True:\n  try: os.fork()\n  except OSError: pass"
-    done = run_on(stack, "one", f"python3 -S -c '{code}'")
+    done = run_on(stack, "one", FORK_BOMB)
     why = box_limit.reason(box_of(stack, "one"))
     assert (done.returncode, done.stderr) == (137, f"podyard: {why}\n")
     print(f"fork bomb: ended {time.monotonic() - began:.1f} s after the start of its session")

@@ -13,8 +13,9 @@ import psutil
 import pytest
 
 from podyard.base.boxes import BOXED_WITHOUT_ROOT
+from podyard.workers import box_limit
 from tests.conftest import require
-from tests.distributed.boxes import ZONE, box_of, digest, hosts, run_on, ways_out
+from tests.distributed.boxes import FORK_BOMB, ZONE, box_of, digest, hosts, run_on, ways_out
 from tests.distributed.jax_slices import PROGRAM
 from tests.ordinary_user import UserStack, make_user
 from tests.stack import until
@@ -128,6 +129,13 @@ def test_processes_are_counted_for_each_box(stack: UserStack) -> None:
     start = "prlimit --nproc=15 sh -c 'for n in $(seq {}); do sleep 1 & done; wait'"
     assert "fork" in run_on(stack, "one", start.format(20)).stderr
     assert run_on(stack, "other", start.format(10), "1").stderr == ""
+
+
+def test_a_fork_bomb_is_ended_and_its_host_goes_on(stack: UserStack) -> None:
+    done = run_on(stack, "one", FORK_BOMB)
+    why = f"podyard: {box_limit.reason(box_of(stack, 'one'))}\n"
+    assert (done.returncode, done.stderr) == (137, why)
+    assert run_on(stack, "one", "echo on").stdout == "on\n"
 
 
 def test_two_slices_at_once_have_their_own_sums(stack: UserStack) -> None:
