@@ -79,8 +79,8 @@ def test_a_dry_run_writes_no_checkpoints_of_what_it_did_not_compute(tmp_path: Pa
 
 def _python(environment: str) -> str:
     path = ROOT / ".venv-clients" / environment / "bin" / "python"
-    if not path.exists():
-        pytest.skip(f"the environment {environment}, which needs Python 3.12")
+    if environment == "jax011" and not path.exists():
+        pytest.skip("JAX 0.11 needs Python 3.12")
     return str(path)
 
 
