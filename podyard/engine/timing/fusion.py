@@ -21,9 +21,12 @@ from podyard.engine.timing.graph import (
     Fused,
     Kernel,
 )
-from podyard.engine.timing.layout import LANES
+from podyard.engine.timing.layout import LANES, compact_layout
 from podyard.engine.timing.placement import Placement
 from podyard.hardware.cost_model import Tiling
+
+# What makes no numbers.
+_ONLY_MOVED = frozenset({*REORDERING, *LEAVES, "broadcast_in_dim"})
 
 
 def fuse(program: Program, body: Body, tiling: Tiling, own_softmax: bool = False) -> Fused:
@@ -189,7 +192,7 @@ class _Fusion(Placement):
     def _store_results(self) -> None:
         """Floating values that leave the program are computed by loops of their own; loops over equal shapes that read
         the same arrays are one."""
-        loops: dict[tuple[tuple[int, ...], float, frozenset[int]], Kernel] = {}
+        loops: list[tuple[tuple[int, ...], frozenset[int], Kernel]] = []
         for value in map(self.resolve, self._needed_in_memory()):
             if value not in self.floating or value in self.materialised or self.floating[value].opcode == "constant":
                 continue
@@ -201,20 +204,60 @@ class _Fusion(Placement):
                 self._materialise(value, self._writers[value])
                 continue
             read = frozenset(leaf for leaf in leaves if self.program.types[leaf].size >= type_.size > 1)
-            key = next((key for key in loops if key[:2] == (type_.shape, after) and (key[2] & read or not read)), None)
-            if key is None:
-                key = (type_.shape, after, read)
-                loops[key] = self._start("loop", None)
-                self.order[loops[key].index] = after + JUST_AFTER
-            self._materialise(value, loops[key])
+            time = after + JUST_AFTER
+            alike = [(others, one) for shape, others, one in loops if shape == type_.shape]
+            near = [one for others, one in alike if not read or read & {*others, *one.outputs}]
+            kernel = next((one for one in near if self.order[one.index] == time), None)
+            if kernel is None and self._can_be_late(value, leaves):
+                late = (one for one in near if all(self._can_be_late(made, leaves) for made in one.outputs))
+                kernel = next(late, None)
+            if kernel is None:
+                kernel = self._start("loop", None)
+                self.order[kernel.index] = time
+                loops.append((type_.shape, read, kernel))
+            self.order[kernel.index] = max(time, self.order[kernel.index])
+            self._materialise(value, kernel)
+
+    def _can_be_late(self, value: int, leaves: list[int]) -> bool:
+        """Whether a value that is made of sums has no reader but what is made again wherever it is needed."""
+        of_sums = any(leaf in self.reduced for leaf in leaves)
+        return of_sums and all(user.results[0] in self.floating for user in self._users_by_any_name(value))
 
     def _needed_in_memory(self) -> list[int]:
-        needed = list(self.body.results)
+        needed = [*self.body.results, *filter(self._is_spread, self.floating)]
         for kernel in self.kernels:
             if kernel.kind in UNFUSED and kernel.anchor is not None:
                 is_lookup = kernel.anchor.opcode in ("gather", "scatter")
                 needed += map(self._unspread, kernel.anchor.operands) if is_lookup else kernel.anchor.operands
         return list(dict.fromkeys(needed))
+
+    def _is_spread(self, value: int) -> bool:
+        """Whether a value is worked out from as many sums, and spread over lanes by what reads it."""
+        made, type_ = self.floating[value], self.program.types[value]
+        if made.opcode in _ONLY_MOVED or type_.size < 2 or value in self.materialised:
+            return False
+        leaves = self._leaves(value, {})
+        sums = [leaf for leaf in leaves if leaf in self.reduced and leaf not in self.row_values]
+        if any(self.program.types[leaf].size > type_.size for leaf in leaves) or all(
+            self.program.types[leaf].size < type_.size for leaf in sums
+        ):
+            return False
+        names, spread = [value], False
+        while names and not spread:
+            name = names.pop()
+            for user in self._users_by_any_name(name):
+                result = self.program.types[user.results[0]]
+                larger = result.size > type_.size
+                spread |= larger and user.opcode == "broadcast_in_dim" and self._spreads_lanes(user, name)
+                names += user.results if user.opcode in _ONLY_MOVED and not larger else ()
+        return spread
+
+    def _spreads_lanes(self, operation: HloOperation, value: int) -> bool:
+        """Whether a broadcast repeats numbers along the lanes of its result."""
+        given, result = self.program.types[value].shape, self.program.types[operation.results[0]]
+        lane = compact_layout(result, self.tiling).lane_axis
+        dims = operation.ints("dims")
+        return lane is not None and (lane not in dims or given[dims.index(lane)] < result.shape[lane])
 
     def _unspread(self, value: int) -> int:
         """Of places to look up, as many numbers in one axis where they are those."""

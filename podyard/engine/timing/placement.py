@@ -82,7 +82,9 @@ class Placement(Rows):
             self._reduce(operation)
         elif opcode in COLLECTIVES:
             if opcode == "all_reduce" and self._look_up(operation.operands[0]):
-                self._start("copy", None).laid_out = self.program.types[operation.operands[0]]
+                rows = self.program.types[operation.operands[0]]
+                self._start("loop", None).laid_out = TensorType(rows.shape[:-1], "pred")
+                self._start("copy", None).laid_out = rows
             self._start("collective", operation, in_flow=False)
             self._sent.update(zip(operation.results, operation.operands, strict=False))
             if self._is_copied_out(operation):
@@ -111,6 +113,8 @@ class Placement(Rows):
             self._reshape(operation)
         elif opcode == "compare" and self._is_mask_of_pooled(operation):
             self._start("reduce", operation).reductions.append(operation)
+        elif opcode == "maximum" and self._is_least(operation.operands[0]):
+            self.aliases[operation.results[0]] = operation.operands[1]
         elif opcode in ELEMENTWISE:
             self._elementwise(operation)
         else:
@@ -394,7 +398,7 @@ class Placement(Rows):
         late = max(waits, default=-1.0)
         if late >= now and not ends and not spreads and self._can_wait(kernel, operation):
             now = self.order[latest] = late + JUST_AFTER
-        if ends or spreads or late >= now:
+        if ends or spreads or late >= now or self._is_of_sums(operation, in_flow):
             self._float(operation, max([now, *waits]))
             return
         kernel.operations.append(operation)
@@ -485,6 +489,7 @@ class Placement(Rows):
                     self.home[value] = latest
                     self.reduced.add(value)
                 return
-        kernel = self._start("reduce", operation)
+        kernel = self._reads_the_same(operation) or self._start("reduce", operation)
         kernel.reductions.append(operation)
+        self.home.update(dict.fromkeys(operation.results, kernel.index))
         self.reduced.update(operation.results)

@@ -63,8 +63,9 @@ _NARROW = frozenset({"s8", "u8", "f8e5m2"})
 # Longer windows are running sums; those take this many passes over an array of whole tiles, and over others.
 _WINDOW_OF_POOLING = 32
 _PASSES_OF_RUNNING_SUM = (6, 9)
-# Where the numbers stay on the chip between them.
-_NEAR_PASSES_OF_RUNNING_SUM = (3, 5)
+# Where the numbers stay on the chip between them; at least so many kernels do that.
+_NEAR_PASSES_OF_RUNNING_SUM = (2.2, 5)
+_NEAR_KERNELS_OF_RUNNING_SUM = 4
 
 
 class Pricer:
@@ -318,7 +319,8 @@ class Pricer:
             if not near:
                 return single_price(max(read + written, size * _WIDE_TILE), size, self.costs)
         price = vector_price(passes * read, passes * written, self.vpu_cycles(kernel), self.costs)
-        return dataclasses.replace(price, cycles=price.cycles + (passes - 1) * self.costs.vector_kernel_cycles)
+        kernels = max(passes, _NEAR_KERNELS_OF_RUNNING_SUM) if passes > 1 and self.costs.results_stay else passes
+        return dataclasses.replace(price, cycles=price.cycles + (kernels - 1) * self.costs.vector_kernel_cycles)
 
     def _fits_window(self, moved: float) -> bool:
         return moved <= self.costs.window_bytes / 2
@@ -329,7 +331,7 @@ class Pricer:
         one = len(done) == 1 and (done[0].opcode not in _NO_ARITHMETIC or done[0].opcode in _ALONE)
         return kernel.kind == "loop" and one and bool(kernel.outputs) and not kernel.updates
 
-    def _passes(self, kernel: Kernel) -> int:
+    def _passes(self, kernel: Kernel) -> float:
         """A running sum (a window as long as its axis) is done in several passes."""
         if kernel.kind != "window" or kernel.anchor is None:
             return 1
@@ -340,7 +342,8 @@ class Pricer:
         if not running:
             return 1
         passes = _NEAR_PASSES_OF_RUNNING_SUM if self.costs.results_stay else _PASSES_OF_RUNNING_SUM
-        return passes[any(extent % LANES for extent in shape[-2:])]
+        tile = (SUBLANES, LANES)[-len(shape[-2:]) :]
+        return passes[any(extent % full for extent, full in zip(shape[-2:], tile, strict=True))]
 
     # --- matrix products
 

@@ -1,19 +1,54 @@
-"""Rows that a kernel keeps whole: from v4 on the largest number of a row, what is left of it, its exponentials and
-their sum are worked out in the kernel of the product that makes the row."""
+"""What is done with sums, and rows that a kernel keeps whole: from v4 on the largest number of a row, what is left of
+it, its exponentials and their sum are worked out in the kernel of the product that makes the row."""
 
 from __future__ import annotations
 
+import math
+
 from podyard.engine.program.ir import HloOperation
-from podyard.engine.timing.graph import ELEMENTWISE, REORDERING
+from podyard.engine.timing.graph import ELEMENTWISE, REORDERING, SMALL_SIZE, Kernel
 from podyard.engine.timing.places import Places
 from podyard.engine.timing.touched import UPDATES
 
 # Longer rows do not fit whole into the windows of a kernel.
 _LONGEST_ROW = 8192
+# Minus infinity, as a number and as the text of a program writes it in float32 and bfloat16.
+_LEAST = (-math.inf, 0xFF800000, 0xFF80)
 
 
 class Rows(Places):
     """Finds such reductions."""
+
+    def _is_least(self, value: int) -> bool:
+        """Whether it is minus infinity, than which nothing is less."""
+        maker = self.program.producer(value)
+        while maker is not None and maker.opcode in ("broadcast_in_dim", "reshape"):
+            maker = self.program.producer(maker.operands[0])
+        return maker is not None and maker.opcode == "constant" and maker.attributes.get("value") in _LEAST
+
+    def _is_of_sums(self, operation: HloOperation, in_flow: list[int]) -> bool:
+        """Whether it works on several sums: no kernel does that after it has summed up."""
+        of_sums = any(value in self.reduced and value not in self.row_values for value in in_flow)
+        return of_sums and bool(self.program.types[operation.results[0]].shape)
+
+    def _reads_the_same(self, operation: HloOperation) -> Kernel | None:
+        """A kernel that sums up numbers made of the same array as this sum, and runs after they are there."""
+        type_, ready = self.program.types[operation.operands[0]], max(map(self._ready, self._operands(operation)))
+        read = self._read_by(operation)
+        for kernel in reversed(self.kernels):
+            if self.order[kernel.index] <= ready:
+                continue
+            if kernel.kind == "reduce" and kernel.anchor in kernel.reductions and type_.size >= SMALL_SIZE:
+                same = self.program.types[kernel.anchor.operands[0]].shape == type_.shape
+                if same and len(read) == 1 and read == self._read_by(kernel.anchor):
+                    return kernel
+        return None
+
+    def _read_by(self, operation: HloOperation) -> set[int]:
+        """The arrays, as large as what it sums up, that a reduction reads."""
+        size = self.program.types[operation.operands[0]].size
+        leaves = {leaf for value in self._operands(operation) for leaf in self._leaves(value, {})}
+        return {leaf for leaf in leaves if self.program.types[leaf].size >= size}
 
     def _is_taken_from_rows(self, operation: HloOperation) -> bool:
         """From v4 on, whether the largest number of a row is taken from the row, and exponentials of what is left are
