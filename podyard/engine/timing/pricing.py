@@ -308,7 +308,7 @@ class Pricer:
         return self.read_bytes(kernel.inputs, kernel) - share * self.read_bytes(near, kernel)
 
     def _vector(self, kernel: Kernel) -> KernelPrice:
-        passes = self._passes(kernel)
+        passes = self.passes(kernel)
         if self.costs.prefetch_bytes:
             read, written = self._read_by_vector(kernel), self._written_by_vector(kernel)
         else:
@@ -331,7 +331,7 @@ class Pricer:
         one = len(done) == 1 and (done[0].opcode not in _NO_ARITHMETIC or done[0].opcode in _ALONE)
         return kernel.kind == "loop" and one and bool(kernel.outputs) and not kernel.updates
 
-    def _passes(self, kernel: Kernel) -> float:
+    def passes(self, kernel: Kernel) -> float:
         """A running sum (a window as long as its axis) is done in several passes."""
         if kernel.kind != "window" or kernel.anchor is None:
             return 1
@@ -397,6 +397,10 @@ class Pricer:
         if value in self._outside or not self.costs.results_stay:
             return False
         return value in self._alone or 0 < tile_bytes(self.type_of(value), self.costs) <= self.costs.prefetch_bytes / 2
+
+    def is_outside(self, value: int) -> bool:
+        """Whether a value comes from outside of the body, or leaves it."""
+        return value in self._outside
 
     def multiplied_operands(self, kernel: Kernel) -> set[int]:
         """What a matrix kernel makes the operands of its product from."""
