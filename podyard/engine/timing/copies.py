@@ -28,9 +28,9 @@ def _turned_for_rows(type_: TensorType, costs: CostModel) -> int:
 
 
 def bytes_beside(kernel: Kernel, pricer: Pricer, on_chip: bool) -> int:
-    """Bytes of copies of operands that a kernel works on: numbers to sort have a second place in memory, a running sum
-    one, and on the chip the numbers before, too. What is sorted there is sorted in place; on the chip is a table that
-    fits, while its rows are looked up."""
+    """Bytes of copies of operands that a kernel works on: numbers to sort have a second place in memory, those of a
+    running sum along the lanes one, too, and two on the chip. What is sorted there is sorted in place; on the chip is
+    a table that fits, while its rows are looked up."""
     anchor, room = kernel.anchor, pricer.costs.prefetch_bytes
     if anchor is not None and anchor.opcode == "attention":
         return sum(_turned_for_rows(pricer.type_of(one), pricer.costs) for one in (*kernel.inputs, *kernel.outputs))
@@ -39,13 +39,14 @@ def bytes_beside(kernel: Kernel, pricer: Pricer, on_chip: bool) -> int:
     operands, results = ([*map(pricer.resolve, values)] for values in (anchor.operands, anchor.results))
     sizes = [nbytes_in_memory(pricer.type_of(one), pricer.costs.tiling) for one in operands]
     if anchor.opcode == "reduce_window":
-        is_running = pricer.passes(kernel) > 1
+        lane = compact_layout(pricer.type_of(operands[0]), pricer.costs.tiling).lane_axis or 0
+        is_running = pricer.passes(kernel) > 1 and anchor.ints("window")[lane] > 1
         return is_running * (sizes[0] if not room or sizes[0] > room / 2 else 2 * sizes[0] if on_chip else 0)
     if anchor.opcode == "sort":
         places = TensorType(pricer.type_of(operands[0]).shape, "s32")
         own = nbytes_in_memory(places, pricer.costs.tiling) if len(operands) == 1 else 0
         if sum(sizes) + own > room:
-            return sum(sizes) + own * (not room)
+            return sum(sizes)
         copied = [one for one in (*operands, *results) if pricer.is_outside(one)]
         return on_chip * (own + sum(nbytes_in_memory(pricer.type_of(one), pricer.costs.tiling) for one in copied))
     return sizes[0] if on_chip and sizes[0] <= room else 0
