@@ -27,7 +27,7 @@ ROUND_SECONDS, ROUNDS_MAX = 0.1, 300  # of SIGKILL; the 640 processes of a bomb 
 REASON = "all programs of the host were ended: they went on asking for processes at its limit of {}"
 
 
-class Refusals:
+class RefusedForks:
     """Of the processes of one box."""
 
     def __init__(self, box: Box) -> None:
@@ -73,7 +73,7 @@ def _is_crowded(first: int, most: int) -> bool:
 
 async def watch(box: Box, on_end: Callable[[str], None]) -> None:
     """As long as the host lives. `on_end` hears why the box's programs are going to be ended."""
-    refusals = Refusals(box)
+    refusals = RefusedForks(box)
     while True:
         await asyncio.sleep(LOOK_SECONDS)
         if not refusals.look():
@@ -87,7 +87,7 @@ async def watch(box: Box, on_end: Callable[[str], None]) -> None:
                 await asyncio.to_thread(run, (sys.executable, "-I", "-S", box_kill.__file__, str(box.pid)))
         except OSError as error:
             logger.warning("the programs of a box cannot be ended: %s", error)
-        refusals = Refusals(box)
+        refusals = RefusedForks(box)
 
 
 async def _end_programs(box: Box) -> None:

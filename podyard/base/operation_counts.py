@@ -67,9 +67,9 @@ def read_counts(path: Path) -> list[Counted]:
     except FileNotFoundError:
         return []  # another process has written it
     found = (_LINE.fullmatch(line) for line in lines)
-    return [_counted(path, match[1], match[2], int(match[3])) for match in found if match]
+    return [_count_of(path, match[1], match[2], int(match[3])) for match in found if match]
 
 
-def _counted(path: Path, bucket: str, of_class: str, number: int) -> Counted:
+def _count_of(path: Path, bucket: str, of_class: str, number: int) -> Counted:
     digest = hashlib.sha256(f"{path.name} {bucket} {of_class}".encode()).hexdigest()
     return Counted(digest[:24], bucket, of_class, number)

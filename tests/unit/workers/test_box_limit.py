@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from podyard.workers.box import Box
-from podyard.workers.box_limit import Refusals
+from podyard.workers.box_limit import RefusedForks
 from podyard.workers.box_space import Space
 from podyard.workers.process_group import Group
 
@@ -30,7 +30,7 @@ def test_programs_that_ask_in_three_seconds_on_end_are_ended(told: list[int], en
     """`told`: what the kernel says in the box's life, at one look after another."""
     _refused(tmp_path / "box", 3)
     box = Box(Group(1, 0.0, None), Space(tmp_path, tmp_path), (tmp_path / "box", tmp_path / "cpu"), "", "h")
-    refusals, seen = Refusals(box), []
+    refusals, seen = RefusedForks(box), []
     for times in told:
         _refused(tmp_path / "box", times)
         seen.append(refusals.look())
@@ -40,7 +40,7 @@ def test_programs_that_ask_in_three_seconds_on_end_are_ended(told: list[int], en
 def test_what_a_job_is_refused_in_its_own_group_counts(tmp_path: Path) -> None:
     _refused(tmp_path / "box", 0)
     box = Box(Group(1, 0.0, None), Space(tmp_path, tmp_path), (tmp_path / "box",), "", "h")
-    refusals = Refusals(box)
+    refusals = RefusedForks(box)
     for times in (1, 2, 3):
         _refused(tmp_path / "box" / "replica", times)
         last = refusals.look()
