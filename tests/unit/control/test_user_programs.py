@@ -26,10 +26,11 @@ def _refused(gang: Gang, run: dict[str, Any], **fields: Any) -> str:
 
 
 def _zip(files: dict[str, str]) -> bytes:
+    """The same bytes at any time: a name alone would take the clock's."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         for name, text in files.items():
-            archive.writestr(name, text)
+            archive.writestr(zipfile.ZipInfo(name), text)
     return out.getvalue()
 
 
