@@ -105,7 +105,7 @@ def _history(seed: int) -> str:
     return f"tests/store/test_billing_histories.py::test_all_surfaces_say_the_same_of_a_history[{seed}]"
 
 
-@mutant("I6", test=_history(2))
+@mutant("I6", test=_history(4))
 def an_explanation_has_one_price_version_of_its_line(patch: pytest.MonkeyPatch) -> None:
     explain = bill_lines.explain
 

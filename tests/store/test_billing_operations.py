@@ -9,15 +9,17 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 
 from podyard import migrations
-from podyard.base.clock import ManualClock
+from podyard.base.clock import ManualClock, PlatformTime
 from podyard.base.errors import PodyardError
 from podyard.base.operation_counts import OperationCounts
 from podyard.control.billing import bill_lines, card_prices, closing, exports, spending, usages
 from podyard.control.billing.exports import ExportRequest
 from podyard.control.storage import buckets, operations
 from podyard.db import storage
+from podyard.db.tables_billing import usage_events
 from podyard.db.unit_of_work import Database
 from podyard.domain.principal import PLATFORM
 from podyard.domain.stored import OperationClass, Preconditions
@@ -93,6 +95,20 @@ def test_operations_are_lines_of_the_invoice(play: Play, card: RateCard) -> None
     free = load_rate_card(SHIPPED)
     assert _used(play, free) == {}
     assert check_month(play.database, free, PROJECT, "2026-03") is None
+
+
+@pytest.mark.parametrize("card", ["2026-03-02T00:00:00Z"], indirect=True)
+def test_operations_of_a_clock_that_ran_backwards_follow_those_before(play: Play, card: RateCard) -> None:
+    """R4: an event is not before the one before it, so that the second one is after the date, too."""
+    _bucket(play)
+    play.turn(DAY)
+    _count(play, A, 10)
+    _count(play, A, 20)
+    late = update(usage_events).where(usage_events.c.operations == 20)
+    play.database.run(lambda uow: uow.execute(late.values(at=PlatformTime(uow.now.nanos - DAY * 10**9))))
+    play.turn(1)
+    assert _used(play, card)[SKU_A][0] == 30
+    _check(play, card)
 
 
 @pytest.mark.parametrize("card", ["2026-03-02T00:00:00Z"], indirect=True)

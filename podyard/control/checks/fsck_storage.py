@@ -3,6 +3,7 @@ up day by day from the events alone, and each operation once."""
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -65,7 +66,8 @@ def check_sizes(records: Records, card: RateCard, bill: usages.ProjectUsage) -> 
         events = histories[line.resource_key]
         if line.kind is BilledKind.OPERATION:
             until = -(-records.now.nanos // NANOS_PER_SECOND) * NANOS_PER_SECOND
-            done = sum(event.operations for event in events if since.nanos <= event.at.nanos < until)
+            times = itertools.accumulate((event.at.nanos for event in events), max)  # none runs backwards (R4)
+            done = sum(event.operations for event, at in zip(events, times, strict=True) if since.nanos <= at < until)
             if line.operations != done:
                 text = f"{line.operations} operations are billed, instead of {done}"
                 yield Violation("I6", records.now, line.name, text)
