@@ -229,8 +229,9 @@ def changes_of_the_past(old: RateCard, new: RateCard, now: PlatformTime) -> Iter
         yield from _changed_versions(sku, past, other, now)
     yield from _takeovers(old, new, now)
     yield from _hosts_charged_late(old, new, now)
-    for key in ("disks_from", "objects_from", "operations_from"):
-        yield from _charged_late(old, new, now, key)
+    for key, generation in _SWITCHES.items():
+        if generation in STORED:
+            yield from _charged_late(old, new, now, key)
 
 
 def price_text(nanos: int, unit: str) -> str:
@@ -288,8 +289,8 @@ def _hosts_charged_late(old: RateCard, new: RateCard, now: PlatformTime) -> Iter
 
 
 def _charged_late(old: RateCard, new: RateCard, now: PlatformTime, key: str) -> Iterator[tuple[str, str]]:
-    """Disks and objects are free until they are charged: that must not begin earlier in the past than it did. From then
-    on, usage without a price is held, and its price may come."""
+    """Disks, objects and operations are free until the card charges them: that must not begin earlier in the past than
+    it did. From then on, usage without a price is held, and its price may come."""
     generation = _SWITCHES[key]
     before, start = (card.charge_start(STORED[generation]) for card in (old, new))
     if start is None or start > now or (before is not None and before <= start):

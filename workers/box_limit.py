@@ -1,7 +1,7 @@
 """Ends the programs of a box that go on asking for processes at its limit.
 
-Linux refuses them, but each time it takes locks that every process of the machine needs: 256 processes that asked all
-the time have kept a command elsewhere waiting for 46 s.
+Linux refuses them, but that has a cost for the whole machine: 256 processes that asked all the time have kept a command
+elsewhere waiting for 46 s. Why it does is not known.
 """
 
 from __future__ import annotations
@@ -93,7 +93,9 @@ async def watch(box: Box, on_end: Callable[[str], None]) -> None:
 async def _end_programs(box: Box) -> None:
     """Kills all but the box's first process. Nothing is started for it: on a machine that bears a fork bomb that may
     take long. While the limit is 0 there are no new ones."""
-    group = next(path for path in box.cgroups if (path / "pids.max").exists())
+    group = next((path for path in box.cgroups if (path / "pids.max").exists()), None)
+    if group is None:
+        return  # the box has ended meanwhile
     (group / "pids.max").write_text("0")
     try:
         for _ in range(ROUNDS_MAX):

@@ -63,7 +63,7 @@ def open_uploads(request: Request) -> OpenUploads:
 
 
 async def write_operations(request: Request) -> None:
-    """Those of before are of a bucket as it was: for who changes one."""
+    """Writes the operations counted so far, before the bucket that they belong to is changed."""
     meter: OperationMeter = request.app.state.operations
     await meter.write()
 

@@ -63,7 +63,7 @@ def keep(uow: UnitOfWork, prices: Iterable[CardPrice], used: frozenset[str]) -> 
 
 
 def charge_starts(uow: UnitOfWork) -> dict[BilledKind, PlatformTime]:
-    """Since when the rate card of the last invoice charges disks and buckets, where it does."""
+    """Since when the rate card of the last invoice charges disks, buckets and operations, where it does."""
     return {BilledKind(row["kind"]): row["start"] for row in uow.all(select(starts_table))}
 
 

@@ -160,7 +160,7 @@ card_prices = Table(
     Column("first_used", PlatformTimeColumn),  # when the first month that used it was closed; null: none has
 )
 
-# Since when the rate card of the last invoice charges disks and buckets; no row: they are free.
+# Since when the rate card of the last invoice charges disks, buckets and operations; no row: they are free.
 charge_starts = Table(
     "charge_starts",
     metadata,

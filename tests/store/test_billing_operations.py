@@ -27,6 +27,7 @@ from podyard.pricing.cards import load_rate_card
 from podyard.pricing.sku import RateCard
 from tests.builders import PROJECT, Play
 from tests.store.test_billing_hosts import SHIPPED
+from tests.store.test_billing_storage import make_bucket
 from tests.surfaces import check_books, check_month, check_uses
 
 DAY = 86_400
@@ -52,10 +53,6 @@ def card(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Rat
     return found
 
 
-def _bucket(play: Play, name: str = "b-1", **changes: object) -> None:
-    play.database.run(lambda uow: buckets.create(uow, PLATFORM, PROJECT, name, **changes))  # type: ignore[arg-type]
-
-
 def _count(play: Play, of_class: OperationClass, number: int) -> None:
     event_id = f"event-{next(_event_ids)}"
     play.database.run(lambda uow: storage.count_operations(uow, "b-1", of_class, number, event_id))
@@ -73,7 +70,7 @@ def _check(play: Play, card: RateCard) -> None:
 
 def test_operations_are_lines_of_the_invoice(play: Play, card: RateCard) -> None:
     """1,000 of class A at 0.01 USD per 1,000, and 2,500 of class B at 0.0004."""
-    _bucket(play, labels={"team": "a"})
+    make_bucket(play, labels={"team": "a"})
     play.turn(60)
     _count(play, A, 400)
     _count(play, A, 600)
@@ -100,7 +97,7 @@ def test_operations_are_lines_of_the_invoice(play: Play, card: RateCard) -> None
 @pytest.mark.parametrize("card", ["2026-03-02T00:00:00Z"], indirect=True)
 def test_operations_of_a_clock_that_ran_backwards_follow_those_before(play: Play, card: RateCard) -> None:
     """R4: an event is not before the one before it, so that the second one is after the date, too."""
-    _bucket(play)
+    make_bucket(play)
     play.turn(DAY)
     _count(play, A, 10)
     _count(play, A, 20)
@@ -113,7 +110,7 @@ def test_operations_of_a_clock_that_ran_backwards_follow_those_before(play: Play
 
 @pytest.mark.parametrize("card", ["2026-03-02T00:00:00Z"], indirect=True)
 def test_operations_of_before_the_date_are_free(play: Play, card: RateCard) -> None:
-    _bucket(play)
+    make_bucket(play)
     _count(play, A, 10)
     play.turn(DAY)
     _count(play, A, 20)
@@ -129,7 +126,7 @@ def test_operations_of_before_the_date_are_free(play: Play, card: RateCard) -> N
 
 
 def test_operations_follow_the_class_and_the_labels_of_their_bucket(play: Play, card: RateCard) -> None:
-    _bucket(play, labels={"team": "a"})
+    make_bucket(play, labels={"team": "a"})
     play.turn(10)
     _count(play, B, 1)
     play.turn(10)
@@ -154,7 +151,7 @@ def test_operations_follow_the_class_and_the_labels_of_their_bucket(play: Play, 
 
 def test_a_count_that_is_written_again_is_one_count(play: Play, card: RateCard, tmp_path: Path) -> None:
     """A process that was killed between its unit and the removal of the file leaves the file to the next one."""
-    _bucket(play)
+    make_bucket(play)
     counts = OperationCounts(tmp_path / "counts")
     for _ in range(3):
         counts.count("b-1", A)
@@ -171,7 +168,7 @@ def test_a_count_that_is_written_again_is_one_count(play: Play, card: RateCard, 
 
 
 def test_exports_name_operations(play: Play, card: RateCard) -> None:
-    _bucket(play)
+    make_bucket(play)
     play.turn(10)
     _count(play, A, 1500)
     play.turn(10)
@@ -187,7 +184,7 @@ def test_exports_name_operations(play: Play, card: RateCard) -> None:
 
 
 def test_the_migration_goes_both_ways(play: Play, card: RateCard) -> None:
-    _bucket(play)
+    make_bucket(play)
     _count(play, A, 7)
     migrations.migrate(play.database.engine, "0043")
     migrations.upgrade(play.database)

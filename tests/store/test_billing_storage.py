@@ -65,7 +65,7 @@ def card(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Rat
     return found
 
 
-def _bucket(play: Play, name: str = "b-1", **changes: object) -> None:
+def make_bucket(play: Play, name: str = "b-1", **changes: object) -> None:
     play.database.run(lambda uow: buckets.create(uow, PLATFORM, PROJECT, name, **changes))  # type: ignore[arg-type]
 
 
@@ -95,7 +95,7 @@ def _text(amount: Fraction) -> str:
 
 def test_half_a_gib_for_a_day_is_on_the_invoice(play: Play, card: RateCard) -> None:
     """From 2026-03-01T00:00:00Z: 2^29 bytes for 86,400 s are 43,200 GiB-seconds."""
-    _bucket(play, labels={"team": "a"})
+    make_bucket(play, labels={"team": "a"})
     put(play, GIB // 2)
     play.turn(DAY)
     _delete(play)
@@ -110,7 +110,7 @@ def test_half_a_gib_for_a_day_is_on_the_invoice(play: Play, card: RateCard) -> N
 
 
 def test_what_a_bucket_holds_is_billed_until_it_goes(play: Play, card: RateCard) -> None:
-    _bucket(play)
+    make_bucket(play)
     play.turn(10)
     put(play, 3 * GIB)
     play.turn(100)
@@ -135,7 +135,7 @@ def test_what_a_bucket_holds_is_billed_until_it_goes(play: Play, card: RateCard)
 
 @pytest.mark.parametrize("card", ["2026-03-01T12:00:00Z"], indirect=True)
 def test_odd_bytes_count_from_the_date_on(play: Play, card: RateCard) -> None:
-    _bucket(play)
+    make_bucket(play)
     put(play, GIB // 2)
     play.turn(DAY)
     (one,) = _storage(play, card)
@@ -145,7 +145,7 @@ def test_odd_bytes_count_from_the_date_on(play: Play, card: RateCard) -> None:
 
 @pytest.mark.parametrize("card", ["2026-03-02T00:00:00Z"], indirect=True)
 def test_nothing_before_the_date_is_billed(play: Play, card: RateCard) -> None:
-    _bucket(play)
+    make_bucket(play)
     put(play, 2 * GIB)
     play.turn(DAY)
     assert check_month(play.database, card, PROJECT, "2026-03") is None
@@ -161,7 +161,7 @@ def test_nothing_before_the_date_is_billed(play: Play, card: RateCard) -> None:
 @pytest.mark.parametrize("card", ["2026-03-03T00:00:00Z"], indirect=True)
 def test_a_page_of_before_the_date_hides_nothing_after_it(play: Play, card: RateCard) -> None:
     """What a process keeps of a bucket that nobody changes is metered again once objects are charged."""
-    _bucket(play)
+    make_bucket(play)
     put(play, GIB)
     play.turn(DAY)
     _check(play, card)
@@ -174,7 +174,7 @@ def test_a_page_of_before_the_date_hides_nothing_after_it(play: Play, card: Rate
 def test_objects_are_not_billed_of_issued_months(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = load_rate_card(SHIPPED)
     monkeypatch.setattr(closing, "default_rate_card", lambda: plain)
-    _bucket(play)
+    make_bucket(play)
     put(play, 2 * GIB)
     play.create("n")
     play.turn(33 * DAY)
@@ -200,7 +200,7 @@ def test_objects_are_not_billed_of_issued_months(play: Play, monkeypatch: pytest
 
 
 def test_another_storage_class_is_another_price(play: Play, card: RateCard) -> None:
-    _bucket(play)
+    make_bucket(play)
     put(play, GIB)
     play.turn(100)
     changes = {"storage_class": "NEARLINE"}
@@ -216,7 +216,7 @@ def test_another_storage_class_is_another_price(play: Play, card: RateCard) -> N
 
 
 def test_a_location_without_a_price_is_held(play: Play, card: RateCard) -> None:
-    _bucket(play, location="EUROPE-NORTH1")
+    make_bucket(play, location="EUROPE-NORTH1")
     put(play, GIB)
     play.turn(100)
     (one,) = _storage(play, card)
@@ -228,7 +228,7 @@ def test_a_location_without_a_price_is_held(play: Play, card: RateCard) -> None:
 
 
 def test_the_pages_costs_what_if_and_budgets_say_the_same(play: Play, card: RateCard) -> None:
-    _bucket(play, labels={"team": "a"})
+    make_bucket(play, labels={"team": "a"})
     play.create("n")
     put(play, 10 * GIB)
     play.turn(3600)
@@ -266,7 +266,7 @@ def test_the_pages_costs_what_if_and_budgets_say_the_same(play: Play, card: Rate
 
 
 def test_a_budget_learns_of_uploads_within_an_hour(play: Play, card: RateCard) -> None:
-    _bucket(play)
+    make_bucket(play)
     request = budgets.BudgetRequest(amount="0.007", thresholds=("1",))  # 400 GiB cost that in 1769 s
     play.database.run(lambda uow: budgets.set_budget(uow, play.fleet, PLATFORM, PROJECT, "b", request))
     put(play, 400 * GIB)
@@ -280,7 +280,7 @@ def test_a_bucket_of_before_is_metered_from_the_migration_on(
     play: Play, card: RateCard, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(OsClock, "now", lambda _: clock.now())
-    _bucket(play, labels={"team": "a"})
+    make_bucket(play, labels={"team": "a"})
     put(play, 3 * GIB)
     play.turn(1000)
     migrations.migrate(play.database.engine, "0041")
@@ -294,7 +294,7 @@ def test_a_bucket_of_before_is_metered_from_the_migration_on(
 
 
 def test_exports_name_a_bucket(play: Play, card: RateCard) -> None:
-    _bucket(play)
+    make_bucket(play)
     put(play, GIB)
     play.turn(DAY)
     asked = ExportRequest("focus", "2026-03", "2026-03")

@@ -67,8 +67,8 @@ def keep(uow: UnitOfWork, card: RateCard, until: PlatformTime, used: frozenset[s
 
 
 def _kept_card(uow: UnitOfWork) -> RateCard:
-    """A card of what was kept with its time; it knows no sources. Prices of disks and objects are kept from when these
-    are charged."""
+    """A card of what was kept with its time; it knows no sources. Prices of disks, objects and
+    operations are kept from when these are charged."""
     skus = {}
     for sku_id, group in itertools.groupby(prices.list_kept(uow), lambda price: price.sku_id):
         kept = [(price, price.effective_from) for price in group if price.effective_from is not None]
