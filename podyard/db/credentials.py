@@ -19,6 +19,11 @@ _BEARER = select(*(tokens.c[field.name] for field in dataclasses.fields(Bearer))
     tokens.c.token_hash == bindparam("token_hash")
 )
 _API_KEYS = select(*(api_keys.c[field.name] for field in dataclasses.fields(ApiKey)))
+_REVOKE_ATTEMPT = (
+    update(tokens)
+    .where(tokens.c.attempt_id == bindparam("id"), tokens.c.revoked.is_(None))
+    .values(revoked=bindparam("now"))
+)
 SWEPT_TOKENS_MAX = 100  # per new token: the table shrinks faster than it grows, and no unit is long
 
 
@@ -59,8 +64,7 @@ def sweep_expired(uow: UnitOfWork) -> None:
 
 def revoke_attempt(uow: UnitOfWork, attempt_id: str) -> None:
     """Ends the tokens of an attempt."""
-    query = update(tokens).where(tokens.c.attempt_id == attempt_id, tokens.c.revoked.is_(None))
-    uow.execute(query.values(revoked=uow.real_now))
+    uow.execute(_REVOKE_ATTEMPT, {"id": attempt_id, "now": uow.real_now})
 
 
 def revoke_agent(uow: UnitOfWork, agent_id: str) -> None:

@@ -8,6 +8,7 @@ from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.engine import make_url
 
 from podyard.db.shared_dialect import DRIVER, OPTIONS
+from podyard.db.types import read_json
 
 CONNECT_SECONDS_MAX = 5  # to PostgreSQL: a client that waits longer is better told to come back
 SILENT_PEER_MILLISECONDS_MAX = 10_000  # until a connection whose other end has vanished is given up
@@ -37,6 +38,7 @@ def sqlite_engine(url: str, *, read_only: bool) -> Engine:
         execution_options=OPTIONS,
         connect_args={"check_same_thread": False},
         isolation_level="AUTOCOMMIT",
+        json_deserializer=read_json,
         pool_size=8,
         max_overflow=32,
     )

@@ -18,6 +18,11 @@ _OF_NODE = _ALL.where(hosts.c.node_key == bindparam("key"))
 _BY_ID = select(hosts).where(hosts.c.host_id == bindparam("id"))
 _LIVE = _ALL.where(hosts.c.state.in_(LIVE_HOST_STATES))
 _LIVE_OF = _LIVE.where(hosts.c.agent_id == bindparam("agent"))
+_RENEW = (
+    update(hosts)
+    .where(hosts.c.agent_id == bindparam("agent"), hosts.c.state.in_(LIVE_HOST_STATES))
+    .values(lease_until=bindparam("until"))
+)
 _BUSY = _LIVE.with_only_columns(hosts.c.host_id).where(hosts.c.node_key == bindparam("key")).limit(1)
 _TO_STOP = (
     select(hosts, nodes.c.node_id, nodes.c.state.label("node_state"))
@@ -137,8 +142,8 @@ def set_taken(uow: UnitOfWork, prefix: str, taken: Mapping[str, str]) -> None:
 
 def renew_leases(uow: UnitOfWork, agent_id: str) -> None:
     """Of the agent's live hosts."""
-    mine = update(hosts).where(hosts.c.agent_id == agent_id, hosts.c.state.in_(LIVE_HOST_STATES))
-    uow.execute(mine.values(lease_until=uow.real_now.plus_seconds(uow.leases.replica_seconds)))
+    until = uow.real_now.plus_seconds(uow.leases.replica_seconds)
+    uow.execute(_RENEW, {"agent": agent_id, "until": until})
 
 
 def _record(row: Mapping[str, Any]) -> HostRecord:

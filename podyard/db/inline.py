@@ -107,6 +107,10 @@ class InlineDatabase(Database):
             assert self.driver.total_changes == self._changes, "a unit that reads has written"
 
     @override
+    def version(self) -> int:
+        return self.driver.total_changes
+
+    @override
     def peek(self, sql: str, parameters: Mapping[str, Any]) -> tuple[Any, ...] | None:
         row: tuple[Any, ...] | None = self.driver.execute(sql, parameters).fetchone()
         return row

@@ -5,6 +5,7 @@ keeps, per shape, the text, where each of its parameters comes from, and how eac
 is little more than the driver's own. What it does not know (defaults of columns, several rows at once) is left to
 SQLAlchemy: the result is the same, only slower. `tests/simulation/test_inline.py` compares the two.
 
+Most statements are made once, at import: of those, what is the same each time is worked out once for each object.
 Half of what a simulation asks, it has asked before with nothing written meanwhile: so the rows of a query are kept
 until one of its tables is written.
 """
@@ -19,15 +20,18 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ClauseElement, Connection, Dialect, Executable, Select, UpdateBase
+from sqlalchemy import JSON, ClauseElement, Connection, Dialect, Executable, Select, UpdateBase
 from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from podyard.db.tables import metadata
+from podyard.db.types import PlatformTimeColumn, RealTimeColumn, read_json, read_platform_time, read_real_time
 
 _Process = Callable[[Any], Any] | None
-ANSWERS_KEPT_MAX = 4096  # queries with their values: far more than are asked again before something is written
+_Answers = dict[tuple[str, tuple[Any, ...]], list[Any]]
+ANSWERS_KEPT_MAX = 4096  # queries of the same tables, with their values: far more than are asked again before a write
+STATEMENTS_KEPT_MAX = 1024  # objects: the platform has some seven hundred, and makes others for single questions
 ROWS_KEPT_MAX = 512  # of one answer: a reading of the whole history is not asked for twice
 
 
@@ -58,6 +62,19 @@ class _Shape:
     row_type: Any
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Prepared:
+    """One statement object, which is kept so that no other has its `id`. `values`: all of them, where no parameter has
+    a name; else each is a constant, or the parameter `name`, as `process` makes it."""
+
+    statement: Executable
+    parameter_count: int
+    shape: _Shape
+    text: str
+    values: tuple[Any, ...] | None
+    places: tuple[tuple[str | None, _Process, Any], ...]
+
+
 class InlineConnection:
     """What a unit of work uses of `Connection`."""
 
@@ -67,7 +84,9 @@ class InlineConnection:
         self.dialect = connection.dialect
         self.connection = _Direct(self, driver)
         self._written = dict.fromkeys(metadata.tables, 0)  # by table: how often
-        self._kept: dict[tuple[str, tuple[Any, ...]], tuple[int, list[Any]]] = {}
+        self._prepared: dict[int, _Prepared] = {}  # by `id` of the statement
+        self._kept: dict[tuple[str, ...], _Answers] = {}  # by tables that are read
+        self._kept_of: dict[str, list[_Answers]] = {table: [] for table in metadata.tables}  # the same, by each table
 
     def exec_driver_sql(self, *arguments: Any) -> Any:
         return self._slow.exec_driver_sql(*arguments)
@@ -79,14 +98,32 @@ class InlineConnection:
     def note(self, table: str) -> None:
         """A table was written."""
         self._written[table] += 1
+        for answers in self._kept_of[table]:
+            answers.clear()
 
     def forget(self) -> None:
         """Anything may have been written, or taken back."""
-        self._kept.clear()
         for table in self._written:
-            self._written[table] += 1
+            self.note(table)
 
     def execute(self, statement: Executable, parameters: Any = None) -> Any:
+        prepared = self._prepared.get(id(statement))
+        if prepared is None or (
+            prepared.parameter_count != len(parameters) if parameters else prepared.parameter_count
+        ):
+            return self._first(statement, parameters)
+        values = prepared.values
+        if values is None:
+            values = tuple(
+                [
+                    constant if name is None else parameters[name] if process is None else process(parameters[name])
+                    for name, process, constant in prepared.places
+                ]
+            )
+        return self._run(prepared.shape, prepared.text, values)
+
+    def _first(self, statement: Executable, parameters: Any) -> Any:
+        """Executes a statement that is not prepared, and prepares it where that can be."""
         key = None if isinstance(parameters, list) else statement._generate_cache_key()  # type: ignore[attr-defined]
         if key is None:
             return self._at_length(statement, parameters)
@@ -97,25 +134,34 @@ class InlineConnection:
         if shape is None:
             return self._at_length(statement, parameters)
         text, sources = _text_of(shape, key[1], parameters)
-        values = tuple([_value(source, key[1], parameters) for source in sources])
+        if not any(source.name for source in shape.lists):
+            if len(self._prepared) >= STATEMENTS_KEPT_MAX:
+                self._prepared.clear()
+            self._prepared[id(statement)] = _prepare(statement, len(parameters or ()), shape, text, sources, key[1])
+        return self._run(shape, text, tuple([_value(source, key[1], parameters) for source in sources]))
+
+    def _run(self, shape: _Shape, text: str, values: tuple[Any, ...]) -> Any:
         if shape.reads is not None:
             return _Result(self._rows(text, values, shape.reads), -1, shape)
-        self._written[shape.writes] += 1
+        self.note(shape.writes)
         try:
             return _Result([], self._driver.execute(text, values).rowcount, shape)
         except sqlite3.IntegrityError as error:
             raise IntegrityError(text, None, error) from error
 
     def _rows(self, text: str, values: tuple[Any, ...], tables: tuple[str, ...]) -> list[Any]:
-        written = self.write_count(*tables)
-        kept = self._kept.get((text, values))
-        if kept is not None and kept[0] == written:
-            return kept[1]
-        rows = self._driver.execute(text, values).fetchall()
-        if len(rows) <= ROWS_KEPT_MAX:
-            if len(self._kept) >= ANSWERS_KEPT_MAX:
-                self._kept.clear()
-            self._kept[text, values] = (written, rows)
+        answers = self._kept.get(tables)
+        if answers is None:
+            answers = self._kept[tables] = {}
+            for table in tables:
+                self._kept_of[table].append(answers)
+        rows = answers.get((text, values))
+        if rows is None:
+            rows = self._driver.execute(text, values).fetchall()
+            if len(rows) <= ROWS_KEPT_MAX:
+                if len(answers) >= ANSWERS_KEPT_MAX:
+                    answers.clear()
+                answers[text, values] = rows
         return rows
 
     def _at_length(self, statement: Executable, parameters: Any = None) -> Any:
@@ -173,6 +219,25 @@ def _value(source: _Source, extracted: Sequence[Any], parameters: Mapping[str, A
     return value if source.process is None else source.process(value)
 
 
+def _prepare(
+    statement: Executable,
+    parameter_count: int,
+    shape: _Shape,
+    text: str,
+    sources: Sequence[_Source],
+    extracted: Sequence[Any],
+) -> _Prepared:
+    places: list[tuple[str | None, _Process, Any]] = []
+    for source in sources:
+        if source.name is None:
+            places.append((None, None, _value(source, extracted, None)))
+        else:
+            places.append((source.name, source.process, None))
+    is_constant = all(name is None for name, _, _ in places)
+    values = tuple(constant for _, _, constant in places) if is_constant else None
+    return _Prepared(statement, parameter_count, shape, text, values, tuple(places))
+
+
 def _text_of(
     shape: _Shape, extracted: Sequence[Any], parameters: Mapping[str, Any] | None
 ) -> tuple[str, tuple[_Source, ...]]:
@@ -213,7 +278,7 @@ def _shape_of(
         if compiled.binds[name] in compiled.post_compile_params
     ]
     assert isinstance(dialect, DefaultDialect)
-    readers = [column.type._cached_result_processor(dialect, None) for column in compiled._result_columns]
+    readers = [_reader(column.type, dialect) for column in compiled._result_columns]
     return _Shape(
         compiled=compiled,
         reads=_tables_in(compiled.string) if isinstance(statement, Select) else None,
@@ -225,6 +290,23 @@ def _shape_of(
         readers=tuple((index, reader) for index, reader in enumerate(readers) if reader is not None),
         row_type=collections.namedtuple("Row", names, rename=True) if names else None,
     )
+
+
+def _reader(kind: Any, dialect: Dialect) -> _Process:
+    """What makes the value of a column of what the driver gives. As SQLAlchemy's own, in one call instead of three."""
+    if isinstance(kind, PlatformTimeColumn):
+        return read_platform_time
+    if isinstance(kind, RealTimeColumn):
+        return read_real_time
+    if isinstance(kind, JSON):
+        return _read_json
+    process: _Process = kind._cached_result_processor(dialect, None)
+    return process
+
+
+def _read_json(value: Any) -> Any:
+    """SQLite keeps a JSON number as a number."""
+    return read_json(value) if value.__class__ is str else value
 
 
 def _source(

@@ -22,6 +22,9 @@ from podyard.domain.node import node_name
 
 _ALL = select(jobs).order_by(jobs.c.job_key)
 _BY_KEY = select(jobs).where(jobs.c.job_key == bindparam("key"))
+_BY_NAME = select(jobs).where(
+    jobs.c.project == bindparam("project"), jobs.c.zone == bindparam("zone"), jobs.c.job_id == bindparam("id")
+)
 _PINNED = select(jobs.c.pinned_steps).where(jobs.c.job_key == bindparam("key"))
 _ON_NODE = select(jobs).where(jobs.c.node_key == bindparam("key")).order_by(jobs.c.created.desc())
 _WAITING = _ALL.where(jobs.c.state.in_(WAITING_JOB_STATES))
@@ -34,8 +37,7 @@ _WITH_OWN_NODE = _ALL.where(jobs.c.project == bindparam("project"), jobs.c.owns_
 
 
 def find(uow: UnitOfWork, project: str, zone: str, job_id: str) -> Job | None:
-    query = select(jobs).where(jobs.c.project == project, jobs.c.zone == zone, jobs.c.job_id == job_id)
-    row = uow.first(query)
+    row = uow.first(_BY_NAME, {"project": project, "zone": zone, "id": job_id})
     return None if row is None else to_job(row)
 
 

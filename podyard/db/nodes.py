@@ -293,7 +293,9 @@ def _maybe(row: Mapping[str, Any] | None) -> NodeRecord | None:
 
 
 def _symptoms(stored: Sequence[Mapping[str, str]] | None) -> tuple[Symptom, ...]:
-    return tuple(Symptom(*(one[camel_case(name)] for name in Symptom._fields)) for one in stored or ())
+    if not stored:
+        return ()
+    return tuple(Symptom(*(one[camel_case(name)] for name in Symptom._fields)) for one in stored)
 
 
 def _maintenance(stored: Mapping[str, Any] | None) -> UpcomingMaintenance | None:

@@ -41,8 +41,11 @@ _UNSENT = (
 
 
 def mark_sent(uow: UnitOfWork, message_ids: Sequence[int]) -> None:
-    uow.execute(update(outbox).where(outbox.c.message_id.in_(message_ids)).values(sent=uow.real_now))
+    uow.execute(_MARK_SENT, {"ids": list(message_ids), "now": uow.real_now})
     uow.execute(_DROP_OLD, {"old": uow.real_now.plus_seconds(-OUTBOX_KEEP_SECONDS)})
 
 
+_MARK_SENT = (
+    update(outbox).where(outbox.c.message_id.in_(bindparam("ids", expanding=True))).values(sent=bindparam("now"))
+)
 _DROP_OLD = delete(outbox).where(outbox.c.sent < bindparam("old", type_=outbox.c.sent.type))

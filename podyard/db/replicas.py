@@ -24,6 +24,9 @@ _ON_NODE = (
     .where(jobs.c.node_key == bindparam("key"), _IS_LIVE)
     .limit(1)
 )
+_TO_ATTEMPT = update(replicas).where(replicas.c.attempt_id == bindparam("id"))
+_SET_DESIRED = _TO_ATTEMPT.values(desired=bindparam("to"))
+_REMOVE_TOKENS = _TO_ATTEMPT.values(token="")
 KEYS_AT_ONCE = 500  # jobs in one query: below every database's limit of parameters
 _R = replicas.c
 _MACHINE_USE = (
@@ -78,11 +81,11 @@ def agents_to_stop(uow: UnitOfWork) -> list[str]:
 
 
 def set_desired(uow: UnitOfWork, attempt_id: str, desired: Desired) -> None:
-    uow.execute(update(replicas).where(replicas.c.attempt_id == attempt_id).values(desired=desired))
+    uow.execute(_SET_DESIRED, {"id": attempt_id, "to": desired})
 
 
 def remove_tokens(uow: UnitOfWork, attempt_id: str) -> None:
-    uow.execute(update(replicas).where(replicas.c.attempt_id == attempt_id).values(token=""))
+    uow.execute(_REMOVE_TOKENS, {"id": attempt_id})
 
 
 def renew_lease(uow: UnitOfWork, replica_id: str, used: tuple[int, int] | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from sqlalchemy import JSON, BigInteger, Dialect, Integer
@@ -13,6 +14,22 @@ from podyard.base.clock import PlatformTime, RealTime
 # SQLite makes a BIGINT primary key no rowid alias, so counters are INTEGER there.
 Counter: TypeEngine[int] = BigInteger().with_variant(Integer(), "sqlite")
 Json: TypeEngine[Any] = JSON()
+
+
+_DECODE = json.JSONDecoder().raw_decode  # `json.loads` without its search for white space around the value
+
+
+def read_json(text: str) -> Any:
+    """Reads what `json.dumps` has written; other JSON may begin with white space, which this refuses."""
+    return _DECODE(text)[0]
+
+
+def read_platform_time(nanos: int | None) -> PlatformTime | None:
+    return None if nanos is None else PlatformTime(nanos)
+
+
+def read_real_time(nanos: int | None) -> RealTime | None:
+    return None if nanos is None else RealTime(nanos)
 
 
 class PlatformTimeColumn(TypeDecorator[PlatformTime]):
@@ -29,7 +46,7 @@ class PlatformTimeColumn(TypeDecorator[PlatformTime]):
 
     @override
     def process_result_value(self, value: int | None, dialect: Dialect) -> PlatformTime | None:
-        return None if value is None else PlatformTime(value)
+        return read_platform_time(value)
 
 
 class RealTimeColumn(TypeDecorator[RealTime]):
@@ -46,4 +63,4 @@ class RealTimeColumn(TypeDecorator[RealTime]):
 
     @override
     def process_result_value(self, value: int | None, dialect: Dialect) -> RealTime | None:
-        return None if value is None else RealTime(value)
+        return read_real_time(value)

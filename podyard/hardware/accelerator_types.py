@@ -20,6 +20,7 @@ from podyard.hardware.topology import CUBE_EDGE_CHIPS, Shape, Topology, parse_to
 
 CHIPS_PER_HOST = 4
 
+KINDS_KEPT_MAX = 1024  # types with their topologies: more than are offered
 _CUBES_PER_DIMENSION_MAX = 64  # xpk's rule; with it the counts are xpk's too: 186 shapes on v4, 414 on v5p
 _SUB_CUBES: tuple[Shape, ...] = ((2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 4, 4))
 
@@ -146,6 +147,7 @@ def parse(name: str) -> AcceleratorType:
     raise invalid(f"accelerator type {name!r} does not exist; the nearest that do are {names}", "acceleratorType")
 
 
+@functools.lru_cache(KINDS_KEPT_MAX)
 def kind_of(name: str, topology: str) -> AcceleratorType:
     """The type of a name and a topology (empty: the name's own): v4 and v5p have shapes that are no name's default.
 

@@ -98,9 +98,10 @@ class Loop:
             return True
         self._version = self.database.version()
         self.walk()
-        self.place()
-        self.start_jobs()
-        self.follow_budgets()
+        if self._anything_waits():
+            self.place()
+            self.start_jobs()
+            self.follow_budgets()
         self.reconcile()
         self.send()
         self._rest()
@@ -189,19 +190,20 @@ class Loop:
         """Whether everything that is due until then has been fired; otherwise the next round goes on."""
         outdated = 0
         for _ in range(TIMERS_PER_ROUND_MAX // TIMERS_TOGETHER_MAX):
-            if virtual:
+            if virtual and self._anything_waits():
                 self._place_waiting()
                 self.follow_budgets()  # whether a job may start on a node
                 self._follow_jobs()
                 if self.database.read(jobs.is_any_modelled_waiting):
                     self._place_waiting()  # the node that one has just been given: before time goes on
                 self.follow_budgets()  # what those that have started will cost
-            count = self.database.read(lambda uow: timers.count_due(uow, goal, TIMERS_TOGETHER_MAX))
-            if count == 0:
+            count, first = self.database.read(
+                lambda uow: (timers.count_due(uow, goal, TIMERS_TOGETHER_MAX), timers.first_due(uow, goal))
+            )
+            if first is None:
                 return True
             stretch = _Stretch(goal, virtual)
-            first = self.database.read(lambda uow: timers.first_due(uow, goal))
-            if first is not None and first.kind == accounts.CLOSE_TIMER:
+            if first.kind == accounts.CLOSE_TIMER:
                 done = False
                 if outdated < closing.CLOSE_TRIES_MAX:
                     done, stretch.closing = self._closings.of(first.resource_key, first.due)
@@ -218,6 +220,11 @@ class Loop:
             if stretch.put_off:
                 return False  # a walk of hours would look every quarter of a second whether a process has ended
         return False
+
+    def _anything_waits(self) -> bool:
+        """Whether a node, a group, a job or a budget waits for a look: asked in one reading, since mostly none does."""
+        looks = (self._is_due, budget_rows.any_to_look_at, jobs.is_any_waiting, jobs.is_any_modelled_waiting)
+        return self.database.read(lambda uow: any(look(uow) for look in looks))
 
     def place(self) -> None:
         if self._place_waiting():

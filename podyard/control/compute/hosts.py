@@ -319,17 +319,13 @@ def _take(uow: UnitOfWork, host: HostRecord, report: HostReport) -> None:
         guest_attributes=host.guest_attributes
         if attributes is None
         else {name: dict(values) for name, values in attributes.items()},
-    )
-    if report.state == "EXITED":
-        _exit(uow, host, said, report.problem or "every process of the host is gone")
-        return
-    said = dataclasses.replace(
-        said,
         bind_address=report.address,
         metadata_address=report.metadata_address,
         port_map=dict(report.ports),
     )
-    if host.state is HostState.STARTING:
+    if report.state == "EXITED":
+        _exit(uow, host, said, report.problem or "every process of the host is gone")
+    elif host.state is HostState.STARTING:
         move(uow, host, "run", reason="the host answers", changed=said)
     else:
         store(uow, host, said)
