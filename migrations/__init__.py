@@ -1,30 +1,57 @@
 """Revisions of the schema, both ways, on SQLite and PostgreSQL.
 
 `upgrade` is called at every start and must be quick when there is nothing to do: it reads the revision with one query
-and imports Alembic only when the schema has to change.
+and imports Alembic only when tables have to change. An empty database gets the newest tables at once, without it: they
+are those that the revisions come to, but for defaults that a revision left in the database for rows of its time.
 """
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import Engine, inspect, text
+from sqlalchemy import Column, Connection, Engine, MetaData, String, Table, insert, inspect, text
 
 from podyard.base.errors import Code, PodyardError
+from podyard.db import (
+    tables,
+    tables_access,
+    tables_billing,
+    tables_compute,
+    tables_exports,
+    tables_faults,
+    tables_jobs,
+    tables_queue,
+    tables_storage,
+)
 from podyard.db.file_lock import FairFileLock
 from podyard.db.unit_of_work import Database
+
+# Importing the modules fills the metadata.
+assert tables_access and tables_billing and tables_compute and tables_exports
+assert tables_faults and tables_jobs and tables_queue and tables_storage
 
 _NUMBERS = (*range(1, 33), 34, 35, *range(38, 45))
 KNOWN = tuple(f"{number:04}" for number in _NUMBERS)
 HEAD = KNOWN[-1]
+LOCK = text("SELECT pg_advisory_xact_lock(8700)")  # two starting servers take turns; the number is only a name
+# As Alembic makes it.
+_VERSION = Table("alembic_version", MetaData(), Column("version_num", String(32), primary_key=True))
+_VERSION.primary_key.name = "alembic_version_pkc"
 
 
 def current(engine: Engine) -> str | None:
     """The revision that the database stands at; None when it is empty."""
-    if not inspect(engine).has_table("alembic_version"):
-        return None
     with engine.connect() as connection:
-        found: str | None = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+        return _revision(connection)
+
+
+def _revision(connection: Connection) -> str | None:
+    if not inspect(connection).has_table(_VERSION.name):
+        return None
+    found: str | None = connection.execute(_VERSION.select()).scalar()
     return found
 
 
@@ -36,13 +63,40 @@ def upgrade(database: Database) -> None:
         # Two processes that start together on an empty folder must not both create the tables.
         with FairFileLock(Path(str(database.engine.url.database))):
             if not _at_head(database.engine):
-                migrate(database.engine, HEAD)
+                to_head(database.engine)
     else:
-        migrate(database.engine, HEAD)
+        to_head(database.engine)
+
+
+def to_head(engine: Engine) -> None:
+    """Brings the schema to `HEAD`: an empty database gets its tables, another goes through the revisions that it
+    lacks."""
+    with engine.connect() as connection, _transaction(connection):
+        if _revision(connection) is None:
+            tables.metadata.create_all(connection, checkfirst=False)
+            _VERSION.create(connection, checkfirst=True)  # it stays where all revisions were taken back
+            connection.execute(insert(_VERSION).values(version_num=HEAD))
+            return
+    migrate(engine, HEAD)
+
+
+@contextlib.contextmanager
+def _transaction(connection: Connection) -> Iterator[None]:
+    """All tables or none, and one process at a time."""
+    is_sqlite = connection.dialect.name == "sqlite"
+    # SQLite's engine is in AUTOCOMMIT mode: we begin ourselves, and the driver ends what is open.
+    connection.execute(text("BEGIN IMMEDIATE") if is_sqlite else LOCK)
+    driver: Any = connection.connection.driver_connection
+    try:
+        yield
+    except BaseException:
+        driver.rollback()
+        raise
+    driver.commit()
 
 
 def migrate(engine: Engine, revision: str) -> None:
-    """Moves the schema up or down to `revision` (`base`: an empty database)."""
+    """Moves the schema up or down to `revision` (`base`: an empty database), by Alembic."""
     from alembic import command
     from alembic.config import Config
 

@@ -3,20 +3,8 @@
 from alembic import context
 from sqlalchemy import text
 
-from podyard.db import (
-    tables,
-    tables_access,
-    tables_billing,
-    tables_compute,
-    tables_exports,
-    tables_faults,
-    tables_jobs,
-    tables_queue,
-)
-
-# Importing the modules fills the metadata.
-assert tables_access and tables_billing and tables_compute and tables_exports
-assert tables_faults and tables_jobs and tables_queue
+from podyard.db import tables
+from podyard.migrations import LOCK
 
 connection = context.config.attributes["connection"]
 postgresql = connection.dialect.name == "postgresql"
@@ -29,8 +17,7 @@ context.configure(
 )
 if postgresql:
     with context.begin_transaction():
-        # Two starting servers take turns; the number is only a name for this lock.
-        connection.execute(text("SELECT pg_advisory_xact_lock(8700)"))
+        connection.execute(LOCK)
         context.run_migrations()
     connection.commit()
 else:

@@ -142,7 +142,7 @@ def _database(settings: Settings, snapshot: Path) -> Iterator[None]:
             text = f"the database stands at revision {revision or 'none'}, not {migrations.HEAD}"
             raise failed_precondition(f"{text}: back it up with the version of Podyard that runs on it")
         with copies.open_engine(f"sqlite:///{snapshot}") as engine:
-            migrations.migrate(engine, migrations.HEAD)
+            migrations.to_head(engine)
     elif not settings.database_path.exists():
         raise failed_precondition(f"there is no database at {settings.database_path}")
     yield

@@ -105,7 +105,7 @@ def copy(source_url: str, target_url: str) -> list[CopiedTable]:
         with copies.open_engine(target_url) as engine:
             if migrations.current(engine) not in (None, migrations.HEAD):
                 raise failed_precondition(f"{copies.hide_password(target_url)} is not empty: name an empty database")
-            migrations.migrate(engine, migrations.HEAD)
+            migrations.to_head(engine)
         with copies.open_source(source_url) as source, copies.open_target(target_url) as target:
             found = copies.copy(source, target, tell)
     progress("")

@@ -83,7 +83,7 @@ class CrashingDatabase(InlineDatabase):
 def _schema() -> bytes:
     """An empty database at the newest revision."""
     database = InlineDatabase(ManualClock(START))
-    migrations.migrate(database.engine, migrations.HEAD)
+    migrations.to_head(database.engine)
     image = database.image()
     database.close()
     return image

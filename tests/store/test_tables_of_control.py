@@ -156,14 +156,51 @@ def test_a_local_clock_stands_still_without_its_loop(empty_database: Database, c
 
 def test_migrations_go_up_down_and_up_again_and_match_the_tables(empty_database: Database) -> None:
     database = empty_database
-    migrations.upgrade(database)
+    migrations.migrate(database.engine, migrations.HEAD)
     with database.engine.connect() as connection:
         differences = compare_metadata(MigrationContext.configure(connection), metadata)
     assert differences == []
+    by_revisions = _schema(database)
     migrations.migrate(database.engine, "base")
     assert set(inspect(database.engine).get_table_names()) <= {"alembic_version"}
-    migrations.upgrade(database)
+    migrations.migrate(database.engine, migrations.HEAD)
     assert migrations.current(database.engine) == migrations.HEAD
+    assert _schema(database) == by_revisions
+
+
+def test_an_empty_database_gets_the_tables_that_the_revisions_come_to(empty_database: Database) -> None:
+    database = empty_database
+    migrations.upgrade(database)
+    at_once = _schema(database)
+    assert {"nodes", "jobs", "alembic_version"} < set(at_once)
+    migrations.migrate(database.engine, "base")  # and the revisions can take them away again
+    migrations.migrate(database.engine, migrations.HEAD)
+    by_revisions = _schema(database)
+    assert at_once == by_revisions
+    migrations.migrate(database.engine, "base")
+    migrations.upgrade(database)
+    assert _schema(database) == by_revisions
+
+
+def _schema(database: Database) -> dict[str, Any]:
+    """What each table has, but for the defaults that revisions leave for the rows of their time."""
+    found = inspect(database.engine)
+    return {
+        table: {
+            "columns": {item["name"]: (str(item["type"]), item["nullable"]) for item in found.get_columns(table)},
+            "primary key": found.get_pk_constraint(table),
+            "foreign keys": sorted(map(repr, found.get_foreign_keys(table))),
+            "indexes": sorted(map(_index, found.get_indexes(table))),
+            "unique": sorted(map(repr, found.get_unique_constraints(table))),
+            "checks": sorted(map(repr, found.get_check_constraints(table))),
+        }
+        for table in found.get_table_names()
+    }
+
+
+def _index(found: Any) -> str:
+    options = {name: str(value) for name, value in found.get("dialect_options", {}).items()}
+    return repr({**found, "dialect_options": options})
 
 
 def test_a_database_of_a_newer_podyard_is_refused(database: Database) -> None:
