@@ -74,7 +74,6 @@ usage_events = Table(
         "resource_key",
         # Also of PostgreSQL's index, as the migration says: to say it here would load that dialect, which has 2 MB.
         sqlite_where=text("labels IS NOT NULL"),
-        postgresql_where=text("labels IS NOT NULL"),
     ),
 )
 

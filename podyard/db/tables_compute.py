@@ -67,7 +67,7 @@ nodes = Table(
     Index("ix_nodes_state", "state"),
     Index("ix_nodes_first_address", "first_address"),
     # Of the lists in the console: the order by name, and what there is of each state, zone and type.
-    Index("ix_nodes_name", "project", "node_id", "node_key", sqlite_where=_LIVES, postgresql_where=_LIVES),
+    Index("ix_nodes_name", "project", "node_id", "node_key", sqlite_where=_LIVES),
     Index("ix_nodes_kinds", "project", "state", "zone", "accelerator_type", "topology", "usage_class"),
 )
 
