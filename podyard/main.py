@@ -36,6 +36,8 @@ GARBAGE_AFTER_OBJECTS = 10_000
 # The listening sockets that the supervisor holds over restarts.
 HTTP_SOCKET_VARIABLE, STORAGE_SOCKET_VARIABLE = "PODYARD_HTTP_SOCKET", "PODYARD_STORAGE_SOCKET"
 DOOR_SOCKET_VARIABLE = "PODYARD_DOOR_SOCKET"
+# Set where the broker is that of this `podyard up`: all messages come from its loop, and its agent is the only one.
+OWN_BROKER_VARIABLE = "PODYARD_OWN_BROKER"
 
 
 def cli() -> None:
@@ -143,7 +145,7 @@ def loop(heartbeat: Heartbeat) -> None:
     """The control loop."""
     gc.set_threshold(GARBAGE_AFTER_OBJECTS)
     from podyard import settings
-    from podyard.base import sealing
+    from podyard.base import pokes, sealing
     from podyard.base.clock import OsClock
     from podyard.base.log import configure
     from podyard.loop.runner import main
@@ -152,7 +154,8 @@ def loop(heartbeat: Heartbeat) -> None:
     configure()
     found = settings.from_environment()
     sealing.use(found.secrets_key_path, make=False)
-    main(found, _fleet(found), Dispatcher(found.broker_url or "memory://"), OsClock(), heartbeat.beat)
+    poked = pokes.path_of_agent(found.data, found.agent_id) if OWN_BROKER_VARIABLE in os.environ else None
+    main(found, _fleet(found), Dispatcher(found.broker_url or "memory://", poked), OsClock(), heartbeat.beat)
 
 
 def agent(heartbeat: Heartbeat) -> None:
@@ -190,6 +193,7 @@ def agent(heartbeat: Heartbeat) -> None:
         token=_agent_token(found.agent_token_path, clock),
         data=found.data,
         broker_url=found.broker_url,
+        is_poked_by_loop=OWN_BROKER_VARIABLE in os.environ,
         registration=Registration(found.replicas_max, found.hosts_max, address, found.data, clock),
         clock=clock,
         lease_seconds=found.leases.replica_seconds,

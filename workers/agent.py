@@ -13,7 +13,6 @@ import logging
 import os
 import signal
 import stat
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -26,9 +25,10 @@ from podyard.engine.collectives.left_over import remove_left_over
 from podyard.http.trust import CA_VARIABLE
 from podyard.programs import environments
 from podyard.settings import BOX_NETWORKS, BOXES, RUNTIMES, Leases, one_of
-from podyard.workers import box, job_processes, process_group
+from podyard.workers import box, celery_child, job_processes, process_group
 from podyard.workers.agent_state import Forget, Instruction, Known, KnownReplicas, ReplicaPhase, Start, Stop, Wanted
 from podyard.workers.agent_token import AgentToken
+from podyard.workers.celery_child import CeleryChild
 from podyard.workers.hosts import HostServerChild
 from podyard.workers.http_client import JsonClient
 from podyard.workers.process_group import Group
@@ -42,9 +42,6 @@ IDLE_SYNC_SECONDS = 3.3  # while nothing runs here, and a Celery worker takes po
 SYNCS_PER_LEASE = 3.0  # at least, however short the lease is: two lost ones must not cost the replicas
 WATCH_SECONDS = 0.05  # how soon the end of a process is seen
 IDLE_SECONDS = 0.5  # between two looks while there is no process; well inside the shortest limit for heartbeats
-CELERY_RESTART_SECONDS = (0.2, 1.0, 3.0, 10.0)  # waits before the 1st, 2nd, ... restart in a row of the Celery worker
-CELERY_STEADY_SECONDS = 30.0
-CELERY_STOP_SECONDS = 3.0
 REPLICA_GRACE_SECONDS = 10.0  # from SIGTERM to SIGKILL; a user's program has most of it for saving
 LOCK_SECONDS_MAX = 10.0  # a predecessor that is being stopped is gone by then
 REMOVED_TEXT = (
@@ -232,51 +229,6 @@ class Agent:
         self._state.on_started(wanted.replica, group.pid)
 
 
-class CeleryChild:
-    """The Celery worker of this agent: restarted when it dies. It ends with the agent: it watches a pipe."""
-
-    def __init__(self, agent_id: str, env: Mapping[str, str], clock: RealClock) -> None:
-        self._env = dict(env)
-        self._clock = clock
-        # Who has no database would take background work from those who can do it.
-        queues = [f"agent.{agent_id}", *(["background"] if "PODYARD_DATABASE_URL" in env else [])]
-        self.argv = [sys.executable, "-m", "podyard.workers.celery_worker", f"{agent_id}@podyard", ",".join(queues)]
-        self._read_end, self._write_end = os.pipe()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._started = 0.0
-        self._restarts = 0
-        self._start_at: float = float("-inf")
-
-    def watch(self) -> None:
-        now = self._clock.monotonic_seconds()
-        if self._process is not None and self._process.poll() is not None:
-            if now - self._started > CELERY_STEADY_SECONDS:
-                self._restarts = 0
-            wait = CELERY_RESTART_SECONDS[min(self._restarts, len(CELERY_RESTART_SECONDS) - 1)]
-            logger.warning("the Celery worker ended with %s; again in %s s", self._process.returncode, wait)
-            self._restarts += 1
-            self._start_at = now + wait
-            self._process = None
-        if self._process is None and now >= self._start_at:
-            env = {**self._env, "PODYARD_AGENT_PIPE": str(self._read_end)}
-            self._process = subprocess.Popen(self.argv, env=env, stdin=subprocess.DEVNULL, pass_fds=(self._read_end,))
-            self._started = now
-
-    def is_running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
-
-    def stop(self) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self._process.terminate()
-            try:
-                self._process.wait(CELERY_STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-        os.close(self._write_end)
-        os.close(self._read_end)
-
-
 def run_agent(
     *,
     agent_id: str,
@@ -287,6 +239,7 @@ def run_agent(
     registration: Registration,
     clock: RealClock,
     lease_seconds: float,
+    is_poked_by_loop: bool = False,
     replica_command: Sequence[str] | None = None,
     beat: Callable[[], None] = lambda: None,
 ) -> None:
@@ -295,7 +248,7 @@ def run_agent(
     folder.mkdir(parents=True, exist_ok=True)
     with (
         _only_one(folder.parent / "agent.lock", clock),
-        pokes.listen(folder.parent / "poke") as poke,
+        pokes.listen(pokes.path_of_agent(data, agent_id)) as poke,
         _windows(folder.parent) as windows,
     ):
         stopping = False
@@ -325,7 +278,7 @@ def run_agent(
             None if isinstance(token, str) else token,
         )
         agent.adopt()
-        celery = _celery(agent_id, broker_url, folder.parent / "poke", clock)
+        celery = celery_child.make(agent_id, broker_url, pokes.path_of_agent(data, agent_id), clock, is_poked_by_loop)
         _loop(agent, celery, poke, lambda: stopping, clock, beat)
         agent.shut_down()
         if celery is not None:
@@ -348,25 +301,15 @@ def _loop(
             if celery is not None:
                 # After the first sync: what a user waits for is the agent, not its Celery worker.
                 celery.watch()
-            is_poked = celery is not None and celery.is_running()
+            is_poked = celery is not None and celery.takes_pokes()
             pause = agent.idle_sync_seconds if is_poked and agent.is_idle() else agent.sync_seconds
             if agent.has_joined and not is_poked:
                 pause = min(pause, UNPOKED_SYNC_SECONDS)
             sync_at = clock.monotonic_seconds() + pause
         if poke.wait(IDLE_SECONDS if agent.is_idle() else WATCH_SECONDS):
             sync_at = float("-inf")
-
-
-def _celery(agent_id: str, broker_url: str | None, poke_path: Path, clock: RealClock) -> CeleryChild | None:
-    if broker_url is None or broker_url.startswith("memory:"):
-        return None  # nobody but this machine could send: the sync each second does all the work
-    # On the platform's own machine there is a database, which background tasks use; other agents have none.
-    # Exports are priced by the rate card and written into the data folder.
-    own = ("PODYARD_DATABASE_URL", "PODYARD_DATA", "PODYARD_RATE_CARD", "PODYARD_WEBHOOK_ADDRESSES")
-    passed = ("PATH", "HOME", "LANG", "PYTHONPATH", *own)
-    keep = {name: value for name, value in os.environ.items() if name in passed}
-    env = {**keep, "PODYARD_BROKER_URL": broker_url, "PODYARD_POKE_FIFO": str(poke_path)}
-    return CeleryChild(agent_id, env, clock)
+            if celery is not None:
+                celery.want()
 
 
 def _replica_env(url: str, data: Path, *, is_joined: bool) -> dict[str, str]:

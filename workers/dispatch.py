@@ -8,8 +8,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from podyard.base import pokes
 from podyard.base.errors import Code, PodyardError
 from podyard.db.outbox import BACKGROUND
 
@@ -22,10 +24,12 @@ WAITING_MAX = 200  # messages of background work on this machine; one too many i
 
 
 class Dispatcher:
-    """The loop's `Send`. Celery is imported at the first message. Raises UNAVAILABLE while the broker is away."""
+    """The loop's `Send`. Celery is imported at the first message. Raises UNAVAILABLE while the broker is away.
+    `poked`: where the agent listens whose Celery worker takes all messages, once there is one."""
 
-    def __init__(self, broker_url: str) -> None:
+    def __init__(self, broker_url: str, poked: Path | None = None) -> None:
         self._broker_url = broker_url
+        self._poked = poked
         self._app: Celery | None = None
         self._here: _Here | None = None
 
@@ -47,6 +51,8 @@ class Dispatcher:
             self._app.send_task(task, args=list(args), queue=queue, ignore_result=True)
         except (OperationalError, OSError) as error:
             raise PodyardError(Code.UNAVAILABLE, f"the broker is away: {error}") from None
+        if self._poked is not None:
+            pokes.send(self._poked)
 
 
 class _Here:

@@ -15,6 +15,11 @@ from pathlib import Path
 _READ_BYTES = 65_536  # all that a FIFO holds: what came during one wait is one poke
 
 
+def path_of_agent(data: Path, agent_id: str) -> Path:
+    """Where an agent listens, by its data folder."""
+    return data / "agents" / agent_id / "poke"
+
+
 class Pokes:
     """The reader's end. A FIFO: a path of any length will do, unlike a socket's."""
 

@@ -243,6 +243,7 @@ class Supervisor:
 
     def _start_all(self, url: str) -> None:
         roles = self.settings.roles
+        own_broker = {}
         if self._listener is not None:
             held = {"PODYARD_HTTP_SOCKET": self._listener.fileno()}
             if self._door is not None:
@@ -255,14 +256,15 @@ class Supervisor:
             else:
                 path, broker_url = broker.configure(self.settings.data)
                 self.settings = dataclasses.replace(self.settings, broker_url=broker_url)
+                own_broker = {"PODYARD_OWN_BROKER": "1"}
                 self._add("broker", [server, str(path)], {}, beats=False)
         if url:
             # The API first, alone on the machine: what a user waits for is its answer. The others need it anyway.
             self._await(lambda: _answers(url, "/healthz"))
         if LOOP in roles:
-            self._add(LOOP, python_process("loop"), {})
+            self._add(LOOP, python_process("loop"), own_broker)
         if AGENT in roles:
-            self._add(AGENT, python_process("agent"), {"PODYARD_URL": url})
+            self._add(AGENT, python_process("agent"), {"PODYARD_URL": url, **own_broker})
         if self._storage is not None:
             descriptor = self._storage.fileno()
             env = {**os.environ, **self.settings.environment(), "PODYARD_STORAGE_SOCKET": str(descriptor)}
