@@ -23,8 +23,9 @@ logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
 LOOKS = 3  # in a row: a program that fails at the limit does not ask that long, and a shell waits 1, 2, 4 and 8 s
+FULL_LOOKS = 30  # in a row, where nobody counts refusals: a shell that is refused has given up by then
 ROUND_SECONDS, ROUNDS_MAX = 0.1, 300  # of SIGKILL; the 640 processes of a bomb have been gone after 0.2 s
-REASON = "all programs of the host were ended: they went on asking for processes at its limit of {}"
+REASON = "all programs of the host were ended: they stayed at its limit of {} processes"
 
 
 class RefusedForks:
@@ -33,17 +34,22 @@ class RefusedForks:
     def __init__(self, box: Box) -> None:
         self._box = box
         self._count = self._read()
-        self._looks = 0
+        self._looks = self._full_looks = 0
 
     def look(self) -> bool:
-        """Whether processes were refused before each of the last `LOOKS` looks."""
+        """Whether processes were refused before each of the last `LOOKS` looks. Where nobody counts that: whether the
+        box had all its processes at these while half as many wanted to run on the machine, or at the last `FULL_LOOKS`
+        while they did not, as bombs that mostly sleep."""
         if self._box.cgroups:
             before, self._count = self._count, self._read()
             is_refused = self._count > before
         else:
-            is_refused = _is_crowded(self._box.pid, self._box.processes_max)
+            most = self._box.processes_max
+            is_full = _process_count(self._box.pid) >= most - most // 64
+            self._full_looks = self._full_looks + 1 if is_full else 0
+            is_refused = is_full and _running_count() >= most // 2
         self._looks = self._looks + 1 if is_refused else 0
-        return self._looks >= LOOKS
+        return self._looks >= LOOKS or self._full_looks >= FULL_LOOKS
 
     def _read(self) -> int:
         """In the box's life. Some versions of Linux count where the limit is, others in the group of who asks."""
@@ -55,20 +61,20 @@ class RefusedForks:
         return found
 
 
-def _is_crowded(first: int, most: int) -> bool:
-    """Where nobody counts refusals: whether the box whose first process this is has all the processes that it may have,
-    while half as many want to run on the machine. This is one small file to read, unless there are."""
-    running = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0])
-    if running < most // 2:
-        return False
+def _running_count() -> int:
+    """Threads that want to run on the machine."""
+    return int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0])
+
+
+def _process_count(first: int) -> int:
+    """Threads of the box whose first process this is, by its own /proc, which shows no others; 0 once it has ended."""
     found = 0
     with contextlib.suppress(OSError):
-        space = Path(f"/proc/{first}/ns/pid").readlink()
-        for name in (path.name for path in Path("/proc").iterdir() if path.name.isdigit()):
-            with contextlib.suppress(OSError):  # gone meanwhile, or another user's
-                if Path(f"/proc/{name}/ns/pid").readlink() == space:
-                    found += Path(f"/proc/{name}/task").stat().st_nlink - 2
-    return found >= most - most // 64
+        for path in Path(f"/proc/{first}/root/proc").iterdir():
+            if path.name.isdigit():
+                with contextlib.suppress(OSError):  # gone meanwhile
+                    found += (path / "task").stat().st_nlink - 2
+    return found
 
 
 async def watch(box: Box, on_end: Callable[[str], None]) -> None:
