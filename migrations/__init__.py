@@ -8,9 +8,9 @@ are those that the revisions come to, but for defaults that a revision left in t
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy import Column, Connection, Engine, MetaData, String, Table, insert, inspect, text
 
@@ -27,7 +27,7 @@ from podyard.db import (
     tables_storage,
 )
 from podyard.db.file_lock import FairFileLock
-from podyard.db.unit_of_work import Database
+from podyard.db.unit_of_work import Database, transaction
 
 # Importing the modules fills the metadata.
 assert tables_access and tables_billing and tables_compute and tables_exports
@@ -71,7 +71,7 @@ def upgrade(database: Database) -> None:
 def to_head(engine: Engine) -> None:
     """Brings the schema to `HEAD`: an empty database gets its tables, another goes through the revisions that it
     lacks."""
-    with engine.connect() as connection, _transaction(connection):
+    with _transaction(engine) as connection:
         if _revision(connection) is None:
             if connection.dialect.name == "postgresql":
                 _add_conditions()
@@ -92,18 +92,18 @@ def _add_conditions() -> None:
 
 
 @contextlib.contextmanager
-def _transaction(connection: Connection) -> Iterator[None]:
-    """All tables or none, and one process at a time."""
-    is_sqlite = connection.dialect.name == "sqlite"
-    # SQLite's engine is in AUTOCOMMIT mode: we begin ourselves, and the driver ends what is open.
-    connection.execute(text("BEGIN IMMEDIATE") if is_sqlite else LOCK)
-    driver: Any = connection.connection.driver_connection
-    try:
-        yield
-    except BaseException:
-        driver.rollback()
-        raise
-    driver.commit()
+def _transaction(engine: Engine) -> Iterator[Connection]:
+    """All tables or none. On PostgreSQL one server at a time; on SQLite the callers hold a lock, or the file is new."""
+    if engine.dialect.name == "sqlite":
+        with engine.connect() as connection:
+            driver = connection.connection.driver_connection
+            assert isinstance(driver, sqlite3.Connection)
+            with transaction(driver):
+                yield connection
+    else:
+        with engine.begin() as connection:
+            connection.execute(LOCK)
+            yield connection
 
 
 def migrate(engine: Engine, revision: str) -> None:

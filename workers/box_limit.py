@@ -70,7 +70,7 @@ def _process_count(first: int) -> int:
     """Threads of the box whose first process this is, by its own /proc, which shows no others; 0 once it has ended."""
     found = 0
     with contextlib.suppress(OSError):
-        for path in Path(f"/proc/{first}/root/proc").iterdir():
+        for path in Path("/proc", str(first), "root", "proc").iterdir():
             if path.name.isdigit():
                 with contextlib.suppress(OSError):  # gone meanwhile
                     found += (path / "task").stat().st_nlink - 2

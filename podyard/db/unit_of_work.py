@@ -16,7 +16,7 @@ import dataclasses
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import cache, cached_property
 from pathlib import Path
@@ -172,12 +172,11 @@ class UnitOfWork:
         return driver.cursor()
 
     def first(self, statement: Executable, parameters: Mapping[str, Any] | None = None) -> Mapping[str, Any] | None:
-        row: Any = self.execute(statement, parameters).mappings().first()
-        return row if row is None or row.__class__ is dict else dict(row)
+        row = self.execute(statement, parameters).mappings().first()
+        return None if row is None else dict(row)
 
     def all(self, statement: Executable, parameters: Mapping[str, Any] | None = None) -> list[Mapping[str, Any]]:
-        rows: Iterable[Any] = self.execute(statement, parameters).mappings()
-        return [row if row.__class__ is dict else dict(row) for row in rows]
+        return [dict(row) for row in self.execute(statement, parameters).mappings()]
 
 
 @cache
