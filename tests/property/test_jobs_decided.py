@@ -159,18 +159,21 @@ def sizes_as_the_oracle(world: OracleWorld, only: str | None = None) -> bool:
     return [leave.attempt.attempt_id for leave in plan.yields] == list(oracle.sizes(copy.deepcopy(world), only))
 
 
+@pytest.mark.slow
 @settings(max_examples=600, deadline=None)
 @given(worlds())
 def test_gangs_start_and_make_room_as_the_oracle_says(world: OracleWorld) -> None:
     assert starts_as_the_oracle(world)
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(worlds(), st.sampled_from([None, "j0", "j1", "j2", "j3"]))
 def test_gangs_change_their_size_as_the_oracle_says(world: OracleWorld, only: str | None) -> None:
     assert sizes_as_the_oracle(world, only)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(worlds(), st.randoms(use_true_random=False))
 def test_every_plan_keeps_the_rules(world: OracleWorld, chance: random.Random) -> None:
@@ -249,6 +252,7 @@ def is_caught() -> bool:
     return not all(starts_as_the_oracle(world) and sizes_as_the_oracle(world) for world in cases())
 
 
+@pytest.mark.slow
 def test_the_right_rules_are_not_caught() -> None:
     assert not is_caught()
 
@@ -303,6 +307,7 @@ WRONG: dict[str, tuple[object, str, object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_rules_are_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(*WRONG[name])

@@ -77,6 +77,7 @@ def test_the_right_search_is_not_caught() -> None:
     assert not is_caught(find_box)
 
 
+@pytest.mark.slow
 def test_the_right_price_is_not_caught() -> None:
     assert not is_cost_caught()
 

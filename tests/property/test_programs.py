@@ -160,6 +160,7 @@ def test_any_bytes_are_no_program_or_text(data: bytes) -> None:
         assert read(text) is not None
 
 
+@pytest.mark.slow
 @given(
     st.integers(1, 200),
     st.sampled_from((("[", "]"), ("(", ")"), ("{a = ", "}"), ("dense<", ">"), ("#stablehlo.x<a = ", ">"))),

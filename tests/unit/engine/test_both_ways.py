@@ -39,6 +39,7 @@ def _differences(seed: int) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", range(len(FAMILIES)), ids=lambda place: FAMILIES[place].__name__.strip("_"))
 def test_a_function_and_its_stablehlo_agree(family: int) -> None:
     seeds = range(family, _COUNT, len(FAMILIES))

@@ -136,6 +136,7 @@ def test_films_stand_still_at_a_step_in_a_notebook() -> None:
     assert "Step 3 of 6" in shown(lesson.all_reduce(ranks=4, step=3)).text
 
 
+@pytest.mark.slow
 def test_the_console_shows_the_pictures_of_the_notebook(tmp_path: Path) -> None:
     with open_console(tmp_path) as get:
         same = {
@@ -160,6 +161,7 @@ def test_the_console_shows_the_pictures_of_the_notebook(tmp_path: Path) -> None:
         assert get("/console/other/lesson").status_code == 404
 
 
+@pytest.mark.slow
 def test_each_step_of_the_lesson_leads_to_the_next_one(tmp_path: Path) -> None:
     with open_console(tmp_path) as get:
         start = get("/console/demo/lesson").text
@@ -174,6 +176,7 @@ def test_each_step_of_the_lesson_leads_to_the_next_one(tmp_path: Path) -> None:
         assert "Step " not in get("/console/demo/mxu?lesson=99").text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["lesson", *(step.path for step in STEPS[:-1])])
 def test_a_page_of_the_lesson_is_light_and_has_no_code_in_it(tmp_path: Path, path: str) -> None:
     with open_console(tmp_path) as get:

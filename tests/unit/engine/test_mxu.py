@@ -118,6 +118,7 @@ def test_infinities_and_nan_stay_where_they_belong(dataflow: Dataflow) -> None:
     assert np.isnan(result[3]).all() and (result[[0, 2, 4, 5], 1:] == 6).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("side", "dataflow", "kind"),
     [(128, "ws", "float32"), (256, "ws", "float32"), (256, "ws", "int8"), (128, "is", "int8"), (128, "os", "float32")],
@@ -227,6 +228,7 @@ def test_misfits_are_refused() -> None:
         systolic_cycles(1, 1, 1, dataflow="xs")  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_precision_passes_come_nearer_to_float32() -> None:
     x, w = normal(6, 32, 64), normal(7, 64, 16)
     exact = x.astype(np.float64) @ w.astype(np.float64)

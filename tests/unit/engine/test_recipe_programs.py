@@ -24,7 +24,7 @@ from podyard.engine.recipes.programs import PROGRAMS, RecipeProgram, model_of, p
 from podyard.engine.recipes.resnet import ResNet
 from podyard.engine.recipes.tensors import draw, numbers_below, pixels
 from podyard.engine.recipes.transformer import TransformerLm
-from podyard.engine.training.optimizers import Adam, Lars, Momentum, exponential_decay, warm_up_and_stairs
+from podyard.engine.training.optimizers import Momentum, exponential_decay
 
 KEY = np.array([0, 7], np.uint32)
 SMALL_LM = {"layers": 2, "width": 16, "heads": 2, "sequence": 8, "vocabulary": 11, "dtype": "float32"}
@@ -197,6 +197,7 @@ def test_dropout_follows_key_and_step_alone() -> None:
     assert loss(state, KEY) != loss({**state, "step": np.int32(1)}, KEY)
 
 
+@pytest.mark.slow
 def test_the_mnist_rate_decays_continuously() -> None:
     program, step = small_mnist()
     state, batch = program.init(Streams(0)), program.sample_batch(Streams(1), 8)
@@ -300,6 +301,7 @@ def test_each_token_is_predicted_from_the_one_before_and_its_position() -> None:
     assert float(loss) == pytest.approx(float(by_hand), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_scan_is_chosen_above_four_layers_and_remat_marks_the_blocks() -> None:
     def blocks(**arguments: object) -> Any:
         state, _, _ = program_of("transformer-lm", SMALL_LM | arguments).abstract_arguments(1)
@@ -318,6 +320,7 @@ def test_scan_is_chosen_above_four_layers_and_remat_marks_the_blocks() -> None:
     assert re.search("remat|checkpoint", text(remat=True)) and not re.search("remat|checkpoint", text())
 
 
+@pytest.mark.slow
 def test_a_billion_parameters_are_traced_in_no_time() -> None:
     def traced(layers: int) -> tuple[int, int]:
         program = program_of("transformer-lm", {"layers": layers, "width": 2048, "heads": 16})
@@ -332,6 +335,7 @@ def test_a_billion_parameters_are_traced_in_no_time() -> None:
     assert many == few
 
 
+@pytest.mark.slow
 def test_no_position_sees_a_later_one() -> None:
     rng = np.random.default_rng(0)
     query, key, value = (rng.standard_normal((1, 6, 2, 4)).astype(np.float32) for _ in range(3))
@@ -382,6 +386,7 @@ def test_both_ways_of_pooling_are_the_same_function() -> None:
     assert np.array_equal(padded[:, 2, 1], x[:, 3:6, 1:4].max((1, 2)))
 
 
+@pytest.mark.slow
 def test_label_smoothing_spreads_a_share_of_the_target() -> None:
     logits = np.array([[2.0, 0.0, -1.0, 0.5]], np.float32)
     log_p = np.log(np.exp(logits) / np.exp(logits).sum())[0]
@@ -389,40 +394,6 @@ def test_label_smoothing_spreads_a_share_of_the_target() -> None:
         loss, correct = softmax_cross_entropy(logits, np.array([1]), smoothing)
         assert float(loss) == pytest.approx(-float(log_p @ np.array(target)), rel=1e-5)
         assert float(correct) == 0
-
-
-def test_optimizers_move_by_their_rules() -> None:
-    params = {"kernel": np.array([[3.0, 4.0]], np.float32), "bias": np.array([1.0], np.float32)}
-    slope = {"kernel": np.array([[0.6, 0.8]], np.float32), "bias": np.array([0.5], np.float32)}
-    velocity = {"kernel": np.array([[1.0, 0.0]], np.float32), "bias": np.array([2.0], np.float32)}
-
-    def moved(optimizer: Momentum | Lars) -> tuple[Any, Any]:
-        result: tuple[Any, Any] = quick(optimizer.update)(params, {"velocity": velocity}, slope, np.int32(0))
-        return result
-
-    got, state = moved(Momentum(lambda _steps: 0.1, 0.9, 0.01))
-    assert np.allclose(state["velocity"]["kernel"], [[0.9 + 0.63, 0.84]])
-    assert np.allclose(got["kernel"], [[3 - 0.153, 4 - 0.084]])
-    assert np.allclose(got["bias"], [1 - 0.1 * (1.8 + 0.5)])
-    got, state = moved(Lars(lambda _steps: 2.0, 0.9, 0.01, trust=0.1))
-    own_rate = 2.0 * 0.1 * 5 / (1 + 0.01 * 5)
-    assert np.allclose(got["kernel"], [[3 - 0.9 - own_rate * 0.63, 4 - own_rate * 0.84]])
-    assert np.allclose(got["bias"], [1 - 1.8 - 2.0 * 0.5])
-    zero = {"kernel": np.zeros((2, 2), np.float32)}
-    got, _ = Lars(lambda _steps: 2.0, 0.9, 0.01).update(zero, {"velocity": zero}, zero, np.int32(0))
-    assert np.array_equal(got["kernel"], zero["kernel"])
-    # Adam's first step has the length of the rate, whatever the gradient.
-    none = {"first": jax.tree.map(np.zeros_like, params), "second": jax.tree.map(np.zeros_like, params)}
-    got, state = quick(Adam(0.01).update)(params, none, slope, np.int32(0))
-    assert np.allclose(got["kernel"], params["kernel"] - 0.01, atol=1e-5)
-    assert np.allclose(state["second"]["kernel"], 0.001 * slope["kernel"] ** 2)
-
-
-def test_the_resnet_rate_rises_then_falls_in_stairs() -> None:
-    rate = warm_up_and_stairs(0.4, 100, (300, 600))
-    seen = [float(rate(np.int32(step))) for step in (0, 49, 99, 299, 300, 599, 600)]
-    assert seen == pytest.approx([0.004, 0.2, 0.4, 0.4, 0.04, 0.04, 0.004])
-    assert float(warm_up_and_stairs(0.4, 0, ())(np.int32(0))) == pytest.approx(0.4)
 
 
 def test_initial_values_follow_seed_and_scheme() -> None:

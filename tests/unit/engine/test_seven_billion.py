@@ -30,6 +30,7 @@ def estimate_of(case: Case) -> Estimate:
     return case.estimate
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [128, 256, 512, 640, 768, 1024])
 def test_a_batch_fits_where_the_compiler_says_so(batch: int) -> None:
     case = of("v5e")[batch]
@@ -37,6 +38,7 @@ def test_a_batch_fits_where_the_compiler_says_so(batch: int) -> None:
     assert estimate_of(case).fits == case.row.fits
 
 
+@pytest.mark.slow
 def test_on_v5p_verdicts_are_equal_but_next_to_the_limit() -> None:
     every = of("v5p")
     other = [batch for batch, case in every.items() if estimate_of(case).fits != case.row.fits]
@@ -55,6 +57,7 @@ def test_time_and_memory_are_near_the_compilers(generation: str) -> None:
         assert case.ratio is not None and low <= case.ratio <= high
 
 
+@pytest.mark.slow
 def test_the_analysis_takes_less_than_five_seconds() -> None:
     start = time.monotonic()
     of.__wrapped__("v5e")

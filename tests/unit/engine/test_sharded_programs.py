@@ -47,12 +47,14 @@ def compiled_by(row: Compiled) -> Counter[tuple[str, int]]:
     return sent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ROWS)
 def test_arguments_are_the_compilers(name: str) -> None:
     assert estimate_of(name).argument_bytes == ROWS[name].argument_bytes
     assert estimate_of(name).doubts == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(ROWS.keys() - OTHERWISE.keys()))
 def test_devices_send_what_the_compiler_lets_them_send(name: str) -> None:
     estimate, row = estimate_of(name), ROWS[name]
@@ -64,6 +66,7 @@ def test_devices_send_what_the_compiler_lets_them_send(name: str) -> None:
     assert nbytes == pytest.approx(compiled, rel=0.02)
 
 
+@pytest.mark.slow
 def test_most_programs_send_what_the_compiler_lets_them_send() -> None:
     equal = [name for name in ROWS if sent_by(estimate_of(name)) == compiled_by(ROWS[name])]
     print(f"{len(equal)} of {len(ROWS)} programs send the same")

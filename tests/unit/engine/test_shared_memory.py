@@ -222,6 +222,7 @@ def _make_and_die(folder: str) -> None:
     os._exit(0)
 
 
+@pytest.mark.slow
 def test_the_agent_removes_what_the_dead_have_left(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     dead = context.Process(target=_make_and_die, args=(str(tmp_path),))

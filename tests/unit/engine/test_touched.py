@@ -92,6 +92,7 @@ def test_a_turn_of_a_scan_costs_the_same_however_many_there_are(on: str, reverse
     assert long == pytest.approx(short, rel=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("on", TYPES)
 def test_layers_in_a_scan_charge_one_layers_weights_and_gradients_a_turn(on: str) -> None:
     def loss(weights: Any, x: Any) -> Any:

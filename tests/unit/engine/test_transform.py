@@ -176,6 +176,7 @@ def test_solvers_multiply_rounded_operands_inside() -> None:
     assert np.allclose(ours, plain, atol=0.02) and not np.array_equal(ours, plain)
 
 
+@pytest.mark.slow
 def test_a_shard_map_computes_with_rounded_operands_and_its_axis() -> None:
     mesh = jax.make_mesh((1,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
     rows, columns = jax.sharding.PartitionSpec("x"), jax.sharding.PartitionSpec(None, "x")
@@ -195,6 +196,7 @@ def test_a_shard_map_computes_with_rounded_operands_and_its_axis() -> None:
     )
 
 
+@pytest.mark.slow
 def test_ragged_products_have_rounded_operands() -> None:
     sizes = np.array([2, 4], np.int32)
     experts = np.stack([W, 2 * W])
@@ -256,6 +258,7 @@ def test_what_a_gradient_does_not_pass_through_may_be_inside_of_it() -> None:
     assert np.array_equal(slope, np.ones_like(X))
 
 
+@pytest.mark.slow
 def test_arguments_of_jit_are_passed_on() -> None:
     def fn(x: Any, times: int, *, activation: str = "none", scale: Any = 1.0) -> Any:
         assert isinstance(times, int)
@@ -321,6 +324,7 @@ def test_fast_mode_multiplies_the_same_numbers(precision: Any) -> None:
     assert "bf16" not in str(jax.make_jaxpr(run)(x[:8], w))  # too few rows to win anything
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["high", "highest"])
 @pytest.mark.parametrize("mode", ["reference", "fast"])
 def test_infinities_stay_what_float32_makes_of_them(precision: Any, mode: Any) -> None:

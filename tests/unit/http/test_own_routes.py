@@ -58,6 +58,7 @@ def ask(app: Starlette, settings: Settings, method: str, *paths: str) -> list[ht
     return [answers[path] for path in paths]
 
 
+@pytest.mark.slow
 def test_the_wire_needs_neither_fastapi_nor_another_database() -> None:
     heavy = {"fastapi", "pydantic", "sqlalchemy.dialects.postgresql"}
     code = f"import sys, podyard.api.app; print(sorted({heavy} & set(sys.modules)))"

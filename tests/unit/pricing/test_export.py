@@ -186,6 +186,7 @@ def _bigquery(found: ExportSource) -> list[dict[str, Any]]:
     return [json.loads(line, parse_float=Decimal) for line in data.decode().splitlines()]
 
 
+@pytest.mark.slow
 def test_bigquery_s_costs_and_credits_sum_to_the_invoice_s_total() -> None:
     found = source()
     read = _bigquery(found)

@@ -59,6 +59,7 @@ RECORDS = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(RECORDS)
 def test_what_is_read_is_what_was_written(found: IssuedRecords) -> None:
     again = decode(encode(found))

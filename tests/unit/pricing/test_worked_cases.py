@@ -46,6 +46,7 @@ def test_invented_cases_have_names_of_their_own() -> None:
     assert len(INVENTED) == len(invented.CASES) > 70
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case_id", INVENTED)
 def test_the_whole_bill_is_the_slow_one(case_id: str) -> None:
     assert replayed(INVENTED[case_id]) == slow_bill(INVENTED[case_id])

@@ -68,6 +68,7 @@ def _invoice(play: Play, month: str) -> Any:
     return play.database.read(lambda uow: invoices.get(uow, PLATFORM, PROJECT, month))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", GROUPS)
 def test_a_month_adds_up_to_its_invoice_issued_or_draft(play: Play, group: str) -> None:
     issued = _invoice(play, "2026-03")

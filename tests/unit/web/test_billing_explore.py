@@ -148,6 +148,7 @@ def test_credits_pay_the_same_share_of_every_charge_and_others_are_what_is_missi
         assert columns == list(whole.by_span(measure)) and sum(columns) == getattr(whole, measure)
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.dictionaries(st.sampled_from("abcd"), st.tuples(st.fractions(0, 1000), st.fractions(0, 1000)), min_size=1),

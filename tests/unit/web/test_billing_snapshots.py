@@ -58,6 +58,7 @@ def _agrees(play: Play) -> snapshots.Snapshot:
     return play.database.read(body)
 
 
+@pytest.mark.slow
 def test_a_page_meters_only_what_has_changed_and_says_the_same(play: Play) -> None:
     assert not _agrees(play).facts
     play.create("a")
@@ -82,6 +83,7 @@ def test_a_page_meters_only_what_has_changed_and_says_the_same(play: Play) -> No
     assert len(_agrees(play).facts) == 4
 
 
+@pytest.mark.slow
 def test_an_event_that_is_committed_late_is_found(play: Play) -> None:
     """Its number is lower than one that was seen before."""
     play.create("a")

@@ -77,6 +77,7 @@ def test_reservations_are_made_and_deleted(yard: Yard) -> None:
     assert "No reservations" in _text(yard, "queue/reservations")
 
 
+@pytest.mark.slow
 def test_a_token_is_shown_once_works_and_can_be_revoked(yard: Yard) -> None:
     made = _post(yard, "settings/access/token", email="viewer@example.com", role="tpu.viewer", ttl="12h")
     secret = re.findall(r'<code id="secret">([^<]+)</code>', made.text)[0]

@@ -47,6 +47,7 @@ def yard(tmp_path: Path) -> Iterator[Yard]:
         yield found
 
 
+@pytest.mark.slow
 def test_300_streams_of_one_viewer_cost_one_rendering_a_second(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = CountedRows(monkeypatch)
     try:
