@@ -19,6 +19,7 @@ context: Any = _module("python.eager.context")
 distribute_lib: Any = _module("python.distribute.distribute_lib")
 Function: Any = _module("python.eager.polymorphic_function.polymorphic_function").Function
 MirroredExtended: Any = _module("python.distribute.mirrored_strategy").MirroredExtended
+multi_device_iterator: Any = _module("python.data.ops.multi_device_iterator_ops")
 OneDeviceExtended: Any = _module("python.distribute.one_device_strategy").OneDeviceExtended
 DistributedValues: Any = _module("python.distribute.values").DistributedValues
 MEAN: Any = _module("python.distribute.reduce_util").ReduceOp.MEAN

@@ -34,11 +34,8 @@ def strategy_class(tf: Any, system: TpuSystem) -> Any:
             return call() if steps is None else steps.run(self._container_strategy(), fn, args, kwargs, call)
 
         def _experimental_distribute_dataset(self, dataset: Any, options: Any) -> Any:
-            # The thread that tunes a pipeline may sleep a minute where its iterator, and the program, wait for its end.
             if isinstance(dataset, tf.data.Dataset):
-                untuned = tf.data.Options()
-                untuned.autotune.enabled = False
-                dataset = dataset.with_options(untuned)
+                dataset = _untuned(tf, dataset)
             return super()._experimental_distribute_dataset(dataset, options)
 
         def _reduce_to(self, reduce_op: Any, value: Any, destinations: Any, options: Any) -> Any:
@@ -64,6 +61,11 @@ def strategy_class(tf: Any, system: TpuSystem) -> Any:
                 return super()._update(var, fn, args, kwargs, group)
             with distribute_lib.UpdateContext(0):
                 return fn(var.values[0], *args, **kwargs)
+
+    create = internals.multi_device_iterator._create_device_dataset
+    internals.multi_device_iterator._create_device_dataset = lambda *args, **kwargs: _untuned(
+        tf, create(*args, **kwargs)
+    )
 
     class TPUStrategy(base):  # type: ignore[misc]
         """All cores of the slice, under one program."""
@@ -113,6 +115,14 @@ def strategy_class(tf: Any, system: TpuSystem) -> Any:
             return 1 if inside else len(system.devices)
 
     return TPUStrategy
+
+
+def _untuned(tf: Any, dataset: Any) -> Any:
+    """The thread that tunes a pipeline may sleep a minute where its iterator, and the program, wait for its end. A
+    distributed pipeline has one, and one for each of its devices."""
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.with_options(options)
 
 
 def _unequal(shapes: Sequence[Any]) -> str:

@@ -245,3 +245,20 @@ def test_programs_for_tensorflow_1_and_dry_runs_are_refused_in_words() -> None:
     assert lines[error + 1].startswith("podyard: this program is for TensorFlow 1: import tensorflow.compat.v1 as tf")
     dry = _start(["--dry-run"], "-c", UNEQUAL, code=1)
     assert "podyard: a dry run needs JAX: steps of TensorFlow are computed; leave --dry-run away" in dry.stderr
+
+
+PIPELINES = """
+import tensorflow as tf
+from tensorflow.python.data.ops import multi_device_iterator_ops as pipelines
+strategy = tf.distribute.TPUStrategy(tf.distribute.cluster_resolver.TPUClusterResolver())
+create, created = pipelines._create_device_dataset, []
+pipelines._create_device_dataset = lambda *args: created.append(create(*args)) or created[-1]
+source = tf.data.Dataset.range(64).batch(16, drop_remainder=True)
+print(sum(strategy.reduce("sum", batch, axis=0) for batch in strategy.experimental_distribute_dataset(source)).numpy())
+print(len(created), {dataset.options().autotune.enabled for dataset in created})
+"""
+
+
+def test_no_pipeline_of_a_replica_has_a_thread_that_tunes_it() -> None:
+    """Such a thread sleeps for up to a minute where the program waits for its end: fits stood still."""
+    assert _hooked("-c", PIPELINES).stdout.split("\n")[-3:-1] == ["2016", "8 {False}"]
