@@ -23,6 +23,7 @@ from podyard.control.jobs import reports
 from podyard.control.platform import agents
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.gang import core_count, learning_rate_scale
+from podyard.domain.host import addresses_of
 from podyard.domain.job import objects_prefix
 from podyard.domain.job_history import CheckpointRecord, EvaluationRecord, MetricPoint
 from podyard.domain.log import CHUNK_LINES_MAX, WrittenLines
@@ -186,7 +187,8 @@ class FileOfReplica(TypedDict):
 
 
 class RunOfReplica(TypedDict):
-    """A user's program: what the shell runs, and with what. `environment`: in addition to the host's."""
+    """A user's program: what the shell runs, and with what. `environment`: in addition to the host's. `workers`: of a
+    program on several slices, where it reaches the hosts of all of them, by rank: [from boxes, from the machine]."""
 
     command: str
     setup: str
@@ -195,6 +197,7 @@ class RunOfReplica(TypedDict):
     packages: str
     packagesKey: str
     host: HostOfReplica
+    workers: list[tuple[str, str]]
 
 
 class Specification(JobTask):
@@ -356,6 +359,7 @@ def _run(assigned: reports.Assignment, run: UserProgram) -> RunOfReplica:
             "software": host.software,
             "problem": host.problem,
         },
+        "workers": [pair for one in assigned.slices for pair in zip(one.internal_ips, addresses_of(one), strict=True)],
     }
 
 

@@ -146,7 +146,8 @@ class JobAnswer(JobSteps):
     `wallSeconds`: real seconds of all attempts, up to now. `stepsPerSecond` and `remainingSeconds` (real seconds at
     that speed): while the job is RUNNING and has done a step. `cost`: US dollars so far of the job's seconds on its
     node, before commitments and credits, for callers with podyard.billing.view; `costEstimated`: it still grows.
-    `machine`: with a machine card only. `estimate`: in the answer to a request with validateOnly.
+    `numNodes`, `nodes`: of a job on several slices; `node` is the first one. `machine`: with a machine card only.
+    `estimate`: in the answer to a request with validateOnly.
     """
 
     name: str
@@ -173,6 +174,8 @@ class JobAnswer(JobSteps):
     autostopSeconds: NotRequired[int]
     fallbacks: NotRequired[list[FallbackAnswer]]
     nodeZone: NotRequired[str]
+    numNodes: NotRequired[int]
+    nodes: NotRequired[list[str]]
     sweep: NotRequired[str]
     elastic: ElasticAnswer | None
     labels: dict[str, str]
@@ -259,6 +262,9 @@ def to_api_job(job: Job, progress: JobProgress) -> JobAnswer:
         answer["fallbacks"] = [to_api_fallback(one) for one in spec.fallbacks[:-1]]
     if job.node_zone:
         answer["nodeZone"] = job.node_zone
+    if spec.num_nodes > 1:
+        answer["numNodes"] = spec.num_nodes
+        answer["nodes"] = job.node_ids
     if spec.keep_node:
         answer["keepNode"] = True
     if spec.autostop_seconds:

@@ -113,6 +113,7 @@ class JobMessage(_JobMessage):
     keep_node: StrictBool = False
     autostop_seconds: StrictInt = 0
     fallbacks: list[FallbackMessage] = Field(default_factory=list)
+    num_nodes: StrictInt = 1
     clone_of: StrictStr | None = None
     validate_only: StrictBool = False
 
@@ -150,6 +151,7 @@ def from_api_job(message: JobMessage) -> JobRequest:
         keep_node=message.keep_node,
         autostop_seconds=message.autostop_seconds,
         fallbacks=tuple(Fallback(one.location, one.accelerator_type, one.usage) for one in message.fallbacks),
+        num_nodes=message.num_nodes,
     )
 
 

@@ -15,12 +15,12 @@ from podyard.base.contents import Contents
 from podyard.base.errors import invalid
 from podyard.control.billing import job_progress
 from podyard.control.jobs import jobs, log_reader
-from podyard.control.jobs.log_reader import LineFilter
+from podyard.control.jobs.log_reader import LineFilter, LinePage
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.attempt import Attempt as AttemptRecord
 from podyard.domain.job import Job, job_name
 from podyard.domain.job_history import CheckpointRecord, JobFailure
-from podyard.domain.log import STREAMS
+from podyard.domain.log import STREAMS, LogLine
 from podyard.domain.principal import Principal
 from podyard.http import job_sources, log_text, step_time
 from podyard.http.objects import ObjectFiles
@@ -106,10 +106,12 @@ class PointList(deps.NextPage):
 
 
 class LogLineAnswer(TypedDict):
-    """`stream`: stdout, stderr, platform (what Podyard says) or stacks (those that were asked for)."""
+    """`stream`: stdout, stderr, platform (what Podyard says) or stacks (those that were asked for). `slice`: of the
+    worker, where the job has several."""
 
     time: Timestamp
     worker: int
+    slice: NotRequired[int]
     attempt: int
     stream: str
     line: str
@@ -286,18 +288,27 @@ def logs(request: Request, project: str, zone: str, job: str) -> LineList:
         raise deps.foreign_token()
     size = min(deps.number(request, "pageSize", 0) or LOGS_PAGE_MAX, LOGS_PAGE_MAX)
     files = log_text.files_of(request)
-    page = deps.read(request, lambda uow: jobs.logs(uow, caller, project, zone, job, files, chosen, place, size))
-    entries: list[LogLineAnswer] = [
-        {
-            "time": line.at.rfc3339(),
-            "worker": line.rank,
-            "attempt": line.attempt,
-            "stream": line.stream,
-            "line": line.line,
-        }
-        for line in page.lines
-    ]
+
+    def body(uow: UnitOfWork) -> tuple[Job, LinePage]:
+        found = jobs.logs(uow, caller, project, zone, job, files, chosen, place, size)
+        return jobs.get(uow, caller, project, zone, job), found
+
+    of_job, page = deps.read(request, body)
+    entries: list[LogLineAnswer] = [_line(of_job, line) for line in page.lines]
     return {"lines": entries, "more": page.more, "nextPageToken": deps.page_token(page.place)}
+
+
+def _line(job: Job, line: LogLine) -> LogLineAnswer:
+    answer: LogLineAnswer = {
+        "time": line.at.rfc3339(),
+        "worker": line.rank,
+        "attempt": line.attempt,
+        "stream": line.stream,
+        "line": line.line,
+    }
+    if (of_slice := job.slice_of(line.rank)) is not None:
+        answer["slice"] = of_slice
+    return answer
 
 
 @router.get(

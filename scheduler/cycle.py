@@ -28,7 +28,7 @@ def decide(snapshot: FleetSnapshot, now: PlatformTime, rng: Streams) -> Plan:
 
     1. Free chips = chips of each pod that no slice holds and that are not broken. Room of a reservation = its size
        less what nodes under it hold.
-    2. Node groups in the order of `queue.Queue`. A group is one node, or all nodes of a queued resource.
+    2. Node groups in the order of `queue.Queue`. A group is one node, or all nodes of a queued resource or of a job.
     3. A group whose time has not come waits, and so does one that a fault rule denies chips.
     4. Each request of a group gets a free box (placement.find_box) that no hold bars it from. Its chips are taken at
        once, so that no two placements overlap. A reserved request also needs a reservation with room. A group is placed
@@ -67,15 +67,16 @@ class Cycle:
         self._hopeless: set[tuple[object, ...]] = set()  # for which preemption has found nothing
 
     def plan(self) -> Plan:
-        return Plan(tuple(action for group in self._queue.in_order() for action in self._answer(group)))
+        decided = ((group, self._answer(group)) for group in self._queue.in_order())
+        return Plan(tuple(one for group, actions in decided for action in actions for one in _to_each(group, action)))
 
     def _answer(self, group: NodeGroup) -> list[Action]:
         self.decided.append(group)
         first = group[0]
         if first.not_before is not None and first.not_before > self._now:
             return [_wait(first, f"scheduled to start at {first.not_before.rfc3339()}", stockout=False)]
-        if first.fault:
-            return [_deny(first)]
+        if (denied := next((request for request in group if request.fault), None)) is not None:
+            return [_deny(denied)]
         rights = self._room.reservations_for(group)
         if isinstance(rights, PlacementRequest):
             return [_no_reservation(rights, first)]
@@ -187,6 +188,17 @@ def _place(group: NodeGroup, boxes: Sequence[ChipBox], rights: Sequence[str | No
     )
     first = group[0]
     return [PlaceGroup(first.group, first.version, places)] if first.group else list(places)
+
+
+def _to_each(group: NodeGroup, action: Action) -> list[Action]:
+    """The action; of a wait, one for each node of the group that is there. A fault strikes the one that it denies."""
+    if not isinstance(action, Wait):
+        return [action]
+    others = (one for one in group if one.node_key != action.node_key)
+    return [
+        action,
+        *(dataclasses.replace(action, node_key=one.node_key, version=one.version, fault="") for one in others),
+    ]
 
 
 def _wait(request: PlacementRequest, reason: str, *, stockout: bool, message: str = "") -> Wait | WaitGroup:

@@ -3,8 +3,8 @@
 `decide_starts`, for the jobs that wait:
 1. They take turns: the higher priority first, then a job that has begun, then the older one; jobs of a sweep by number.
 2. A job whose last attempt still stops goes on waiting. If it stops to change its size, it is a contender for places.
-3. A job waits for its node to be READY, and starts on none that is about to be taken back. After a failed attempt it
-   rests as long as it is told to, and meanwhile leaves its node to others.
+3. A job waits for all of its nodes to be READY, and starts on none that is about to be taken back. After a failed
+   attempt it rests as long as it is told to, and meanwhile leaves its nodes to others.
 4. A node has one gang. While another job's gang is on it, a job waits; a gang of lower priority is asked to save and to
    leave, if there will be room for the least gang of the job. Of the jobs that wait for a node, the first one starts.
 5. Jobs that get as far are contenders for places on agents. A gang starts with as many replicas as have room, less what
@@ -101,7 +101,7 @@ class _Cycle:
                 if attempt.outcome is AttemptOutcome.RESIZED:
                     contenders.append(_contender(job))
                 continue
-            why = _rest_reason(active) or self._turn_reason(job)
+            why = _rest_reason(active) or self._turn_reason(active)
             if why is None and job.spec.is_modelled:
                 self._starts.append(StartGang(job, whole_gang(job.spec, job.kind), (), ""))
             elif why is None:
@@ -120,9 +120,10 @@ class _Cycle:
             contenders.remove(mine)
         return JobPlan(starts=tuple(self._starts), yields=tuple(self._yields), reasons=tuple(self._reasons))
 
-    def _turn_reason(self, job: Job) -> str | None:
-        """Why a job has to wait for others on its node: rule 4."""
-        on_it, first = _on_node(self._by_node, job)
+    def _turn_reason(self, active: ActiveJob) -> str | None:
+        """Why a job has to wait for others on its nodes: rule 4."""
+        job = active.job
+        on_it, first = _on_nodes(self._by_node, active)
         if on_it is None or on_it.attempt is None:
             return None if first is None else f"node {job.node_id} is busy with job {first.job_id}"
         busy = f"node {job.node_id} is busy with job {on_it.job.job_id}"
@@ -230,11 +231,12 @@ def _contender(job: Job) -> Contender:
 
 def _rest_reason(active: ActiveJob) -> str | None:
     """Why no attempt starts yet, whatever else waits: rule 3."""
-    node = f"node {active.job.node_id} is"
-    if active.node_state is not NodeState.READY:
-        return f"{node} {active.node_state}" + (f": {active.node_wait_reason}" if active.node_wait_reason else "")
-    if active.node_reclaim is not None:
-        return f"{node} taken back at {active.node_reclaim.rfc3339()}"
+    for one in active.slices:
+        if one.state is not NodeState.READY:
+            return f"node {one.node_id} is {one.state}" + (f": {one.wait_reason}" if one.wait_reason else "")
+    for one in active.slices:
+        if one.reclaim is not None:
+            return f"node {one.node_id} is taken back at {one.reclaim.rfc3339()}"
     if active.retry_at is not None:
         return f"attempt {active.job.attempt} failed: the next begins at {active.retry_at.rfc3339()}"
     return None
@@ -243,14 +245,19 @@ def _rest_reason(active: ActiveJob) -> str | None:
 def _by_node(snapshot: JobSnapshot) -> dict[str, list[ActiveJob]]:
     found: dict[str, list[ActiveJob]] = {}
     for active in sorted(snapshot.jobs, key=lambda item: (item.job.created, item.job.job_key)):
-        found.setdefault(active.job.node_key, []).append(active)
+        for one in active.slices:
+            found.setdefault(one.node_key, []).append(active)
     return found
 
 
-def _on_node(by_node: Mapping[str, Sequence[ActiveJob]], job: Job) -> tuple[ActiveJob | None, Job | None]:
-    """(the other job whose gang is on the same node, another one whose turn comes first), as far as there are any."""
-    others = [other for other in by_node[job.node_key] if other.job.job_key != job.job_key]
-    on_it = next((other for other in others if other.attempt is not None), None)
+def _on_nodes(by_node: Mapping[str, Sequence[ActiveJob]], active: ActiveJob) -> tuple[ActiveJob | None, Job | None]:
+    """(the other job whose gang is on its nodes, of several the one of the highest priority; another one whose turn
+    there comes first), as far as there are any."""
+    job = active.job
+    found = {other.job.job_key: other for one in active.slices for other in by_node[one.node_key]}
+    others = [found[key] for key in sorted(found) if key != job.job_key]
+    running = (other for other in others if other.attempt is not None)
+    on_it = max(running, key=lambda other: other.job.spec.priority, default=None)
     awake = (other.job for other in others if other.retry_at is None)
     return on_it, min((other for other in awake if turn(other) < turn(job)), key=turn, default=None)
 
@@ -290,7 +297,7 @@ def _contenders(snapshot: JobSnapshot) -> list[Contender]:
         if active.attempt is None
         and not active.job.spec.is_modelled
         and not _rest_reason(active)
-        and _on_node(by_node, active.job) == (None, None)
+        and _on_nodes(by_node, active) == (None, None)
     ]
 
 

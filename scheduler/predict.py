@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from podyard.base.clock import PlatformTime
 from podyard.domain.fleet import FleetSnapshot
-from podyard.domain.plan import Place, PlaceGroup, Plan, Preempt
+from podyard.domain.plan import Plan, Preempt
 from podyard.domain.slice import SliceRecord
 from podyard.scheduler.cycle import Cycle
 from podyard.scheduler.holds import certain_end
@@ -58,7 +58,9 @@ def _of_pool(
         if at is None or not state.waiting:
             break
         plan = Cycle(state, at, explain=False).plan()
-        found |= {key: at for key in _keys_that_start(plan) if key in queued}
+        placed = {place.node_key for place in plan.places}
+        starting = {key_of(group) for group in node_groups(state.waiting) if group[0].node_key in placed}
+        found |= dict.fromkeys(starting & queued, at)
         state = after(state, plan, at)
         if at == now:  # plain nodes that find no room do not stay
             state = dataclasses.replace(state, waiting=[request for request in state.waiting if request.queued])
@@ -71,18 +73,14 @@ def _of_pool(
 
 def after(snapshot: FleetSnapshot, plan: Plan, now: PlatformTime) -> FleetSnapshot:
     """The snapshot once the plan has been applied at `now`: what is placed holds chips, victims are under notice."""
-    by_key = {key_of(group): group for group in node_groups(snapshot.waiting)}
-    placed: set[str] = set()
+    groups = {request.node_key: (request, group) for group in node_groups(snapshot.waiting) for request in group}
+    placed = {place.node_key for place in plan.places}
     new: list[SliceRecord] = []
     taken: dict[str | None, int] = {}
-    for action in plan.actions:
-        if isinstance(action, Place | PlaceGroup):
-            group = by_key[action.group if isinstance(action, PlaceGroup) else action.node_key]
-            placed |= {request.node_key for request in group}
-            until = certain_end(group, now, snapshot.fleet.timings)
-            for request, place in zip(group, (action,) if isinstance(action, Place) else action.places, strict=True):
-                new.append(slice_of(request, place, now, until))
-                taken[place.reservation_key] = taken.get(place.reservation_key, 0) + place.chips.bit_count()
+    for place in plan.places:
+        request, group = groups[place.node_key]
+        new.append(slice_of(request, place, now, certain_end(group, now, snapshot.fleet.timings)))
+        taken[place.reservation_key] = taken.get(place.reservation_key, 0) + place.chips.bit_count()
     going = {action.node_key for action in plan.actions if isinstance(action, Preempt)}
     notice = now.plus_seconds(snapshot.fleet.timings.preemption_notice_seconds)
     stay = [dataclasses.replace(s, reclaim=notice) if s.node_key in going else s for s in snapshot.slices]
@@ -102,11 +100,3 @@ def _next(state: FleetSnapshot, at: PlatformTime) -> PlatformTime | None:
     moments = [item.free_from for item in state.slices if item.free_from is not None]
     moments += [request.not_before for request in state.waiting if request.not_before and request.not_before > at]
     return max(at, min(moments)) if moments else None
-
-
-def _keys_that_start(plan: Plan) -> list[str]:
-    return [
-        action.group if isinstance(action, PlaceGroup) else action.node_key
-        for action in plan.actions
-        if isinstance(action, Place | PlaceGroup)
-    ]

@@ -30,7 +30,7 @@ class Queue:
     3. fair share: the project that holds the fewest chips of the pool for its weight; what this cycle has placed counts
        at once, so that two projects that wait with many requests take turns
     4. earlier creation
-    5. key of the queued resource or node
+    5. key of the queued resource, job or node
 
     The third criterion moves while the cycle runs, so the order is drawn one group at a time (`in_order`). Chips only
     become more in a cycle, and only those of the lane that was drawn from: a heap of lanes stays right.
@@ -71,12 +71,16 @@ def node_groups(waiting: Sequence[PlacementRequest]) -> list[NodeGroup]:
     """The requests that are placed together, each group in the order of its keys."""
     found: dict[str, list[PlacementRequest]] = {}
     for request in sorted(waiting, key=lambda request: request.node_key):
-        found.setdefault(request.group or request.node_key, []).append(request)
+        found.setdefault(_key(request), []).append(request)
     return [tuple(requests) for requests in found.values()]
 
 
 def key_of(group: NodeGroup) -> str:
-    return group[0].group or group[0].node_key
+    return _key(group[0])
+
+
+def _key(request: PlacementRequest) -> str:
+    return request.group or request.job_group or request.node_key
 
 
 def level_of(group: NodeGroup) -> tuple[int, int]:

@@ -30,7 +30,8 @@ def form_fields(job: Job, node: NodeSpec) -> dict[str, str]:
         fields |= {"zone": job.zone, "accelerator_type": kind, "usage": str(node.usage_class)}
         fields["runtime_version"] = version
     if job.spec.run is not None:
-        return fields | _program_fields(job, job.spec.run)
+        several = {"num_nodes": str(job.spec.num_nodes)} if job.spec.num_nodes > 1 else {}
+        return fields | several | _program_fields(job, job.spec.run)
     spec = job.spec
     fields |= {"mode": spec.mode, "recipe": spec.recipe}
     if spec.start_from is not None:

@@ -74,8 +74,9 @@ class _Log:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LogFeed:
-    """The newest lines of a log. The cursor is a place in it (log_reader)."""
+    """The newest lines of a job's log. The cursor is a place in it (log_reader)."""
 
+    job: Job
     lines: Sequence[LogLine]
     name: str = "log"
 
@@ -83,7 +84,7 @@ class LogFeed:
         fresh = log_reader.lines_after(self.lines, cursor)
         if not fresh:
             return None, cursor
-        return {"html": fragment("job_lines.html", lines=fresh)}, log_reader.place_after(self.lines)
+        return {"html": fragment("job_lines.html", job=self.job, lines=fresh)}, log_reader.place_after(self.lines)
 
 
 @router.get("/{zone}/{job_id}")
@@ -115,7 +116,7 @@ async def show_live(request: Request, project: str, zone: str, job_id: str) -> R
         feeds = (
             job_curves.PointFeed(values["points"]),
             job_curves.CurveFeed(values["figures"], values["marks"], values["curve_names"]),
-            LogFeed(values["lines"]),
+            LogFeed(values["job"], values["lines"]),
         )
         return live.Parts(found, JOB.is_final(values["job"].state), feeds)
 
@@ -243,7 +244,7 @@ def _job_values(uow: UnitOfWork, request: Request, project: str, zone: str, job_
         "replicas": history.replica_ranks,
         "log": log,
         "log_query": urlencode(log.query),
-        "node_url": _node_url(uow, request, job),
+        "node_links": _node_links(uow, request, job),
         "job_url": project_url(project, "jobs", zone, job_id),
         "jobs_url": project_url(project, "jobs", zone),
         "compare_url": f"{project_url(project, 'compare')}?{urlencode({'job': f'{zone}/{job_id}'})}",
@@ -265,12 +266,14 @@ def _clone_url(job: Job, node: Any) -> str:
     return f"{project_url(job.project, 'jobs', form)}?{urlencode(job_copy.form_fields(job, node))}"
 
 
-def _node_url(uow: UnitOfWork, request: Request, job: Job) -> str | None:
-    """None: the node is gone."""
+def _node_links(uow: UnitOfWork, request: Request, job: Job) -> list[tuple[str, str | None]]:
+    """(id, address) of the job's nodes; None: the node is gone."""
     caller, fleet = context.principal(request), context.platform(request).fleet
-    here = nodes.list_nodes(uow, fleet, caller, job.project, job.zone_of_node)
-    is_here = any(node.node_key == job.node_key for node in here)
-    return project_url(job.project, "nodes", job.zone_of_node, job.node_id) if is_here else None
+    here = {node.node_key for node in nodes.list_nodes(uow, fleet, caller, job.project, job.zone_of_node)}
+    return [
+        (node_id, project_url(job.project, "nodes", job.zone_of_node, node_id) if key in here else None)
+        for node_id, key in zip(job.node_ids, jobs.node_keys(uow, job), strict=True)
+    ]
 
 
 def _checkpoints(found: Sequence[CheckpointRecord], job: Job, project: str, zone: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from podyard.domain.node import NodeSpec
 from podyard.domain.user_program import ProgramFile, UserProgram, check_user_program
 from podyard.http import context, job_sources
 from podyard.http.incoming import pieces_of
-from podyard.web import commands
+from podyard.web import commands, forms
 from podyard.web.job_place import JobPlace, node_of, place_of
 from podyard.web.render import ConsoleRoute, form_with_file, page, project_url, see_other
 
@@ -44,13 +44,18 @@ async def submit(request: Request, project: str) -> Response:
 def _submit(request: Request, project: str, fields: Mapping[str, str]) -> Response:
     caller, fleet = context.principal(request), context.platform(request).fleet
     try:
-        asked = job_sources.look(request, JobRequest(run=_run(fields)))
         zone, node = node_of(fields)
+        asked = job_sources.look(request, JobRequest(run=_run(fields), num_nodes=_num_nodes(fields, node)))
         job_id = fields.get("job_id", "").strip() or None
         job = context.write(request, lambda uow: jobs.create(uow, fleet, caller, project, zone, job_id, asked, node))
     except PodyardError as error:
         return _form_page(request, project, fields, error)
     return see_other(project_url(project, "jobs", job.zone, job.job_id))
+
+
+def _num_nodes(fields: Mapping[str, str], node: str | NodeSpec) -> int:
+    """How many slices are made; a node that exists is one."""
+    return (forms.whole_if_given(fields, "num_nodes", "Slices") or 1) if isinstance(node, NodeSpec) else 1
 
 
 def _run(fields: Mapping[str, str]) -> UserProgram:
@@ -82,11 +87,16 @@ def _form_page(request: Request, project: str, fields: Mapping[str, str], error:
     caller.require("podyard.jobs.create", project, f"projects/{project}/locations/-/jobs")
     place = place_of(request, project, fields)
     lines: list[commands.Command] = []
+    count = 1
+    try:
+        count = _num_nodes(fields, node_of({**place.fields, "node": place.place})[1])
+    except PodyardError as wrong:
+        error = error or wrong
     if error is None and any(fields.get(name) for name in ("command", "source")):
         try:
             run = _run(fields)
             check_user_program(run)
-            lines = _commands(project, fields.get("job_id", "").strip(), run, place)
+            lines = _commands(project, fields.get("job_id", "").strip(), run, place, count)
         except PodyardError as wrong:
             error = wrong
     return page(
@@ -104,15 +114,17 @@ def _form_page(request: Request, project: str, fields: Mapping[str, str], error:
         node=place.node,
         choice=place.choice,
         price=place.price,
+        num_nodes=count,
         no_price=place.no_price,
     )
 
 
-def _commands(project: str, job_id: str, run: UserProgram, place: JobPlace) -> list[commands.Command]:
+def _commands(project: str, job_id: str, run: UserProgram, place: JobPlace, count: int) -> list[commands.Command]:
     zone, node = node_of({**place.fields, "node": place.place})
     flags = [("--project", project), ("--zone", zone)]
     if isinstance(node, NodeSpec):
         flags += [("--accelerator-type", node.accelerator_type), ("--version", node.runtime_version)]
+        flags += [("--num-nodes", str(count))] if count > 1 else []
     else:
         flags.append(("--node", node))
     given = {"--run": run.source.uri if run.source else "", "--entry": run.entry, "--module": run.module}

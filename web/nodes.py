@@ -285,7 +285,9 @@ def _node_values(uow: UnitOfWork, request: Request, project: str, zone: str, nod
         usage = next((item for item in found.nodes if item.resource_key == node.node_key), None)
     row = _row(node, usage, uow.now)
     on_it = views.jobs_on_node(uow, caller, project, zone, node.node_key, JOBS_SHOWN_MAX)
-    use = context.platform(request).host_use.of_jobs(job.job_key for job in on_it)
+    count = len(node.hosts)
+    first = {job.job_key: node.slice_index * count if job.spec.num_nodes > 1 else 0 for job in on_it}
+    use = context.platform(request).host_use.of_jobs({key: range(at, at + count) for key, at in first.items()})
     seconds = context.platform(request).clock.now().nanos / NANOS_PER_SECOND
     return {
         "project": project,

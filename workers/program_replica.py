@@ -122,10 +122,12 @@ def _running(folder: Path, generation: int) -> tuple[JobHost, Box | None] | None
 
 def _environment(spec: Mapping[str, Any], host: JobHost) -> dict[str, str]:
     own: dict[str, str] = spec["run"]["environment"]
+    workers = [inside if host.has_box else outside for inside, outside in spec["run"]["workers"]]
+    addresses = workers or host.environment.get("TPU_WORKER_HOSTNAMES", "").split(",")
     # SkyPilot's names, for programs that come from there.
     sky = {
         "SKYPILOT_NODE_RANK": str(spec["rank"]),
-        "SKYPILOT_NODE_IPS": "\n".join(host.environment.get("TPU_WORKER_HOSTNAMES", "").split(",")),
+        "SKYPILOT_NODE_IPS": "\n".join(addresses),
         "SKYPILOT_NUM_NODES": str(spec["processCount"]),
         "SKYPILOT_TASK_ID": f"{own['PODYARD_JOB']}-{spec['attempt']}",
     }

@@ -31,7 +31,8 @@ STACKS_SECONDS_MAX, STACKS_QUIET_SECONDS = 10.0, 1.5  # replicas report twice a 
 def logs(
     job_id: str, data: str | None, project: str | None, location: str | None, follow: bool, **chosen: int | str | None
 ) -> None:
-    """Print a job's log lines: their time, [attempt.worker], and the stream unless it is stdout."""
+    """Print a job's log lines: their time, [attempt.worker], the slice if there are several, and the stream unless it
+    is stdout."""
     client, clock = client_of(data, project, location), OsClock()
     path = job_path(client, location, job_id)
     token: str | None = None
@@ -50,7 +51,8 @@ def logs(
 
 def _log_line(line: dict[str, Any]) -> str:
     stream = "" if line["stream"] == "stdout" else f" {line['stream']}"
-    return f"{line['time']} [{line['attempt']}.{line['worker']}{stream}] {line['line']}\n"
+    of_slice = f" slice {line['slice']}" if "slice" in line else ""
+    return f"{line['time']} [{line['attempt']}.{line['worker']}{of_slice}{stream}] {line['line']}\n"
 
 
 @click.command()

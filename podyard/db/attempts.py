@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import bindparam, or_, select
 
+from podyard.db.job_slices import has_slice_on
 from podyard.db.tables_jobs import attempts, jobs, replicas
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.attempt import Attempt, AttemptOutcome, AttemptState
@@ -27,7 +28,7 @@ _OPEN = select(attempts).where(attempts.c.job_key == bindparam("key"), _IS_OPEN)
 _OPEN_ON_NODE = (
     select(attempts)
     .join(jobs, jobs.c.job_key == attempts.c.job_key)
-    .where(jobs.c.node_key == bindparam("node"), _IS_OPEN)
+    .where(has_slice_on(bindparam("node")), _IS_OPEN)
     .order_by(jobs.c.created, jobs.c.job_key)
 )
 _SAYS_MORE = (

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import and_, bindparam, delete, func, or_, select, update
+from sqlalchemy import and_, bindparam, delete, func, or_, select, union_all, update
 
 from podyard.base.clock import PlatformTime
 from podyard.db.records import columns
 from podyard.db.tables import state_changes
 from podyard.db.tables_billing import billing_links, budget_events, budgets
+from podyard.db.tables_compute import nodes
 from podyard.db.tables_jobs import jobs
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.budget import Budget, BudgetLogEntry, BudgetScope
@@ -71,7 +72,10 @@ _LOGGED = select(_E.seq).where(
 )
 _THE_JOB = (jobs.c.project == bindparam("project"), jobs.c.job_id == bindparam("value"))
 _JOB_KEYS = select(jobs.c.job_key).where(*_THE_JOB)
-_NODE_KEYS = select(jobs.c.node_key).where(*_THE_JOB)
+_NODE_KEYS = union_all(
+    select(jobs.c.node_key).where(*_THE_JOB),
+    select(nodes.c.node_key).join(jobs, jobs.c.job_key == nodes.c.job_key).where(*_THE_JOB),
+)
 
 
 def find(uow: UnitOfWork, project: str, name: str) -> Budget | None:

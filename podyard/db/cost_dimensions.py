@@ -4,26 +4,41 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
-from sqlalchemy import bindparam, func, select
+from sqlalchemy import BindParameter, ColumnElement, Select, and_, bindparam, func, select, union_all
 
+from podyard.db.replicas import KEYS_AT_ONCE
 from podyard.db.tables_compute import nodes
 from podyard.db.tables_jobs import attempts, jobs
 from podyard.db.tables_queue import reservations
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.invoice import JobSpan
-from podyard.domain.job import job_name
+from podyard.domain.job import Job, job_name
 from podyard.domain.reservation import reservation_name
 
 _OF_PROJECT = nodes.c.project == bindparam("project")
 _COUNT = select(func.count()).where(_OF_PROJECT)
-_SPANS = (
-    select(attempts.c.attempt_id, attempts.c.started, attempts.c.ended, jobs.c.job_key, jobs.c.node_key)
+_FIRST_SPANS = select(
+    attempts.c.attempt_id, attempts.c.started, attempts.c.ended, jobs.c.job_key, jobs.c.node_key
+).join(jobs, jobs.c.job_key == attempts.c.job_key)
+# Its further slices, and the nodes that it had before these were made: an attempt has no second of another's nodes.
+_FURTHER_SPANS = (
+    select(attempts.c.attempt_id, attempts.c.started, attempts.c.ended, jobs.c.job_key, nodes.c.node_key)
     .join(jobs, jobs.c.job_key == attempts.c.job_key)
-    .order_by(attempts.c.started, attempts.c.attempt_id)
+    .join(nodes, and_(nodes.c.job_key == jobs.c.job_key, nodes.c.node_key != jobs.c.node_key))
 )
-_SPANS_OF = _SPANS.where(jobs.c.project == bindparam("project"))
-_SPANS_ON = _SPANS.where(jobs.c.node_key.in_(bindparam("nodes", expanding=True)))
+_MADE_FOR = select(nodes.c.job_key, nodes.c.node_key).order_by(nodes.c.slice_index, nodes.c.node_key)
+_ON: BindParameter[Any] = bindparam("nodes", expanding=True)
+
+
+def _in_order(first: ColumnElement[bool], further: ColumnElement[bool]) -> Select[Any]:
+    spans = union_all(_FIRST_SPANS.where(first), _FURTHER_SPANS.where(further)).subquery()
+    return select(spans).order_by(spans.c.started, spans.c.attempt_id)
+
+
+_SPANS_OF = _in_order(jobs.c.project == bindparam("project"), jobs.c.project == bindparam("project"))
+_SPANS_ON = _in_order(jobs.c.node_key.in_(_ON), nodes.c.node_key.in_(_ON))
 _JOBS = select(jobs.c.job_key, jobs.c.zone, jobs.c.job_id).where(jobs.c.project == bindparam("project"))
 _EXPORTED = (
     select(nodes.c.node_key, nodes.c.number, reservations.c.reservation_id, reservations.c.zone)
@@ -42,8 +57,8 @@ class ExportedNode:
 
 
 def job_spans(uow: UnitOfWork, project: str, *, by_attempt: bool = False) -> list[JobSpan]:
-    """When which job had which node: one span for each attempt. `by_attempt`: they are named by the attempts' ids
-    instead of the jobs' keys."""
+    """When which job had which node: a span for each attempt and node. `by_attempt`: they are named by the attempts'
+    ids instead of the jobs' keys."""
     return [
         JobSpan(row.attempt_id if by_attempt else row.job_key, row.node_key, row.started, row.ended)
         for row in uow.execute(_SPANS_OF, {"project": project})
@@ -54,6 +69,17 @@ def job_spans_on(uow: UnitOfWork, node_keys: Sequence[str]) -> list[JobSpan]:
     """As `job_spans`, of these nodes only."""
     rows = uow.execute(_SPANS_ON, {"nodes": list(node_keys)})
     return [JobSpan(row.job_key, row.node_key, row.started, row.ended) for row in rows]
+
+
+def node_keys(uow: UnitOfWork, jobs: Sequence[Job]) -> dict[str, list[str]]:
+    """By job, the nodes that it has and had: first that of its first slice, then the others that were made for it."""
+    found = {job.job_key: [job.node_key] for job in jobs}
+    keys = list(found)
+    for place in range(0, len(keys), KEYS_AT_ONCE):
+        for row in uow.execute(_MADE_FOR.where(nodes.c.job_key.in_(keys[place : place + KEYS_AT_ONCE]))):
+            if row.node_key not in found[row.job_key]:
+                found[row.job_key].append(row.node_key)
+    return found
 
 
 def job_names(uow: UnitOfWork, project: str) -> dict[str, str]:

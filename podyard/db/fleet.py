@@ -329,6 +329,7 @@ def _node_request(node: NodeRecord, owners: Mapping[str, _Owner], stockouts: Sto
         usage_class=node.usage_class,
         priority=priority_of(node.spec.labels) if job_priority is None else job_priority,
         created=node.created,
+        job_group=(node.job_key or "") if node.state is NodeState.CREATING and node.slice_count > 1 else "",
         queued=queued,
         reservation_name=node.spec.reservation_name,
         wait_reason=node.wait_reason,

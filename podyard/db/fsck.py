@@ -13,6 +13,7 @@ from podyard.base.clock import PlatformTime
 from podyard.db import faults as fault_rows
 from podyard.db import (
     hosts,
+    job_slices,
     quotas,
     request_ids,
     reservations,
@@ -72,6 +73,10 @@ class Records:
     steps: Mapping[tuple[str, int], Sequence[int]]  # by job and attempt: those that were reported
     requests: Sequence[Request]
     broken: Mapping[str, int]  # bit set of chips by pod
+    further: Mapping[str, Sequence[str]]  # by job, the node keys of its slices after the first
+
+    def node_keys_of(self, job: Job) -> list[str]:
+        return [job.node_key, *self.further.get(job.job_key, ())]
 
 
 def load(uow: UnitOfWork, after_seq: int = 0) -> Records:
@@ -111,6 +116,7 @@ def load(uow: UnitOfWork, after_seq: int = 0) -> Records:
         steps=steps,
         requests=request_ids.list_all(uow),
         broken=fault_rows.broken_chips_by_pod(uow),
+        further=job_slices.keys_after_first(uow),
     )
 
 

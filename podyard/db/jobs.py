@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import bindparam, case, func, select
 
+from podyard.db.job_slices import has_slice_on
 from podyard.db.tables_compute import nodes
 from podyard.db.tables_jobs import jobs
 from podyard.db.unit_of_work import UnitOfWork
@@ -26,7 +27,7 @@ _BY_NAME = select(jobs).where(
     jobs.c.project == bindparam("project"), jobs.c.zone == bindparam("zone"), jobs.c.job_id == bindparam("id")
 )
 _PINNED = select(jobs.c.pinned_steps).where(jobs.c.job_key == bindparam("key"))
-_ON_NODE = select(jobs).where(jobs.c.node_key == bindparam("key")).order_by(jobs.c.created.desc())
+_ON_NODE = select(jobs).where(has_slice_on(bindparam("key"))).order_by(jobs.c.created.desc())
 _WAITING = _ALL.where(jobs.c.state.in_(WAITING_JOB_STATES))
 _IS_ANY_WAITING = select(jobs.c.job_key).where(jobs.c.state.in_(WAITING_JOB_STATES)).limit(1)
 _WAITING_WITH_NODE = _WAITING.where(
@@ -114,10 +115,9 @@ def list_with_own_node(uow: UnitOfWork, project: str) -> list[Job]:
 def running_by_node(uow: UnitOfWork, project: str) -> dict[str, str]:
     """The id of the job that runs on each node of the project, by the node's full name."""
     running = [state for state in JobState if state not in ENDED_JOB_STATES and state not in WAITING_JOB_STATES]
-    query = select(jobs.c.zone, jobs.c.node_id, jobs.c.job_id).where(
-        jobs.c.project == project, jobs.c.state.in_(running)
-    )
-    return {node_name(project, row["zone"], row["node_id"]): row["job_id"] for row in uow.all(query)}
+    query = select(jobs).where(jobs.c.project == project, jobs.c.state.in_(running))
+    found = [to_job(row) for row in uow.all(query)]
+    return {node_name(project, job.zone_of_node, node_id): job.job_id for job in found for node_id in job.node_ids}
 
 
 def state_counts(uow: UnitOfWork, project: str) -> dict[str, int]:

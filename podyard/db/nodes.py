@@ -6,14 +6,15 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Select, String, and_, bindparam, cast, delete, exists, func, or_, select, update
+from sqlalchemy import Select, String, and_, bindparam, cast, delete, exists, func, or_, select, union_all, update
 
 from podyard.base.clock import PlatformTime
 from podyard.base.spelling import camel_case
 from podyard.db import slices, yard
+from podyard.db.job_slices import has_slice_on
 from podyard.db.records import columns, from_node_spec
 from podyard.db.tables_compute import hosts, nodes
-from podyard.db.tables_jobs import jobs
+from podyard.db.tables_jobs import job_slices, jobs
 from podyard.db.unit_of_work import Stale, UnitOfWork
 from podyard.domain.host import SHUTDOWN_SCRIPT, STARTUP_SCRIPT, external_address
 from podyard.domain.host_record import HostState
@@ -58,6 +59,9 @@ _SHOWN_OF_HOST = (
 )  # fmt: skip
 _HOSTS = select(*_SHOWN_OF_HOST).where(hosts.c.node_key == bindparam("key")).order_by(hosts.c.host_index)
 _REMOVE_HOSTS = delete(hosts).where(hosts.c.node_key == bindparam("key"))
+_FIRST_OF_JOB = select(nodes.c.first_address).where(
+    nodes.c.node_key == select(jobs.c.node_key).where(jobs.c.job_key == bindparam("key")).scalar_subquery()
+)
 _FIRST_OF_QUEUED_RESOURCE = select(nodes.c.first_address).where(
     nodes.c.queued_resource_key == bindparam("key"), nodes.c.slice_index == 0, nodes.c.live_name.is_not(None)
 )
@@ -114,6 +118,23 @@ def of_queued_resource(uow: UnitOfWork, queued_resource_key: str) -> list[NodeRe
     return [to_record(row) for row in uow.all(_OF_QUEUED_RESOURCE, {"key": queued_resource_key})]
 
 
+def of_job(uow: UnitOfWork, job_key: str) -> list[NodeRecord]:
+    """The nodes of a job's slices, in order."""
+    return [to_record(row) for row in uow.all(_OF_JOB, {"key": job_key})]
+
+
+_OF_JOB = (
+    select(nodes)
+    .where(
+        nodes.c.node_key.in_(
+            union_all(
+                select(jobs.c.node_key).where(jobs.c.job_key == bindparam("key")),
+                select(job_slices.c.node_key).where(job_slices.c.job_key == bindparam("key")),
+            )
+        )
+    )
+    .order_by(nodes.c.slice_index)
+)
 _OF_QUEUED_RESOURCE = (
     select(nodes)
     .where(nodes.c.queued_resource_key == bindparam("key"), nodes.c.live_name.is_not(None))
@@ -145,9 +166,9 @@ _LEFT_BEHIND = _LIVE.where(
     # Of the live nodes those that were made for a job: few, whatever has been before.
     nodes.c.job_key.is_not(None),
     select(jobs.c.job_key)
-    .where(jobs.c.node_key == nodes.c.node_key, jobs.c.owns_node, jobs.c.state.in_(ENDED_JOB_STATES))
+    .where(has_slice_on(nodes.c.node_key), jobs.c.owns_node, jobs.c.state.in_(ENDED_JOB_STATES))
     .exists(),
-    ~select(jobs.c.job_key).where(jobs.c.node_key == nodes.c.node_key, jobs.c.state.in_(ACTIVE_JOB_STATES)).exists(),
+    ~select(jobs.c.job_key).where(has_slice_on(nodes.c.node_key), jobs.c.state.in_(ACTIVE_JOB_STATES)).exists(),
 ).order_by(nodes.c.node_key)
 
 
@@ -199,9 +220,11 @@ _ADDRESSES = (
 )
 
 
-def first_address_of(uow: UnitOfWork, queued_resource_key: str) -> int:
-    """The number of the first address of a queued resource's first slice; 0: it has none yet."""
-    return int(uow.execute(_FIRST_OF_QUEUED_RESOURCE, {"key": queued_resource_key}).scalar() or 0)
+def first_address_of(uow: UnitOfWork, node: NodeRecord) -> int:
+    """The number of the first address of the first slice of a node's multislice; 0: it has none yet."""
+    of_job = node.queued_resource_key is None
+    query, key = (_FIRST_OF_JOB, node.job_key) if of_job else (_FIRST_OF_QUEUED_RESOURCE, node.queued_resource_key)
+    return int(uow.execute(query, {"key": key}).scalar() or 0)
 
 
 def to_node(uow: UnitOfWork, record: NodeRecord) -> Node:

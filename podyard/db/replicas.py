@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import bindparam, func, select, update
 
+from podyard.db.job_slices import has_slice_on
 from podyard.db.tables_jobs import attempts, jobs, replicas
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.replica import LIVE_REPLICA_STATES, AttemptUse, Desired, Replica, ReplicaOutcome, ReplicaState
@@ -21,7 +22,7 @@ _COUNTS = select(replicas.c.agent_id, func.count().label("replicas")).where(_IS_
 _ON_NODE = (
     select(replicas.c.replica_id)
     .join(jobs, jobs.c.job_key == replicas.c.job_key)
-    .where(jobs.c.node_key == bindparam("key"), _IS_LIVE)
+    .where(has_slice_on(bindparam("key")), _IS_LIVE)
     .limit(1)
 )
 _TO_ATTEMPT = update(replicas).where(replicas.c.attempt_id == bindparam("id"))

@@ -66,6 +66,7 @@ nodes = Table(
     Index("ix_nodes_queued_resource", "queued_resource_key"),
     Index("ix_nodes_state", "state"),
     Index("ix_nodes_first_address", "first_address"),
+    Index("ix_nodes_job", "job_key"),
     # Of the lists in the console: the order by name, and what there is of each state, zone and type.
     Index("ix_nodes_name", "project", "node_id", "node_key", sqlite_where=_LIVES),
     Index("ix_nodes_kinds", "project", "state", "zone", "accelerator_type", "topology", "usage_class"),

@@ -64,6 +64,16 @@ jobs = Table(
     Index("ix_jobs_facets", "project", "state", "zone", "accelerator_type"),
 )
 
+# The nodes of a job's slices after the first, which is `jobs.node_key`.
+job_slices = Table(
+    "job_slices",
+    metadata,
+    Column("job_key", String(64), ForeignKey("jobs.job_key"), primary_key=True),
+    Column("slice_index", Integer, primary_key=True, autoincrement=False),
+    Column("node_key", String(64), ForeignKey("nodes.node_key"), nullable=False),
+    Index("ix_job_slices_node", "node_key"),
+)
+
 job_files = Table(
     "job_files",
     metadata,

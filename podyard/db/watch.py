@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlalchemy import bindparam, select
 
 from podyard.base.clock import PlatformTime
+from podyard.db.job_slices import has_slice_on
 from podyard.db.tables_compute import nodes, slices
 from podyard.db.tables_jobs import attempts, jobs
 from podyard.db.tables_queue import queued_resources
@@ -25,7 +26,7 @@ _NODE = select(nodes.c.state, nodes.c.usage_class, _SLICE.exists().label("placed
 _GANG = (
     select(attempts.c.state)
     .join(jobs, jobs.c.job_key == attempts.c.job_key)
-    .where(jobs.c.node_key == bindparam("key"), attempts.c.state != AttemptState.ENDED)
+    .where(has_slice_on(bindparam("key")), attempts.c.state != AttemptState.ENDED)
 )
 _SILENT = (
     select(queued_resources.c.queued_resource_key).where(

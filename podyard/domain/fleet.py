@@ -272,11 +272,12 @@ class PlacementRequest:
     """A node that waits for a slice. Higher `priority` goes first.
 
     Requests of one `group` (a queued resource; their `version` is its version) are placed all together or not at all,
-    and not before `not_before`. `queued`: it goes on waiting where a plain creation fails. A reserved request needs
-    room in a reservation that `reservation_name` allows and that lasts for `min_duration_seconds`. `wait_reason` is
-    why it waited in the last cycle. `duration_seconds`: READY for so long at most, then it ends by itself; None: it is
-    open-ended. `job_priority`: of the job that the platform makes the node for; None for any other node. `last_pod`:
-    it has left broken chips there, and goes back there if it can. `fault`: the rule that denies it chips.
+    and not before `not_before`; so are those of one `job_group`, the nodes that are made for the slices of a job.
+    `queued`: it goes on waiting where a plain creation fails. A reserved request needs room in a reservation that
+    `reservation_name` allows and that lasts for `min_duration_seconds`. `wait_reason` is why it waited in the last
+    cycle. `duration_seconds`: READY for so long at most, then it ends by itself; None: it is open-ended.
+    `job_priority`: of the job that the platform makes the node for; None for any other node. `last_pod`: it has left
+    broken chips there, and goes back there if it can. `fault`: the rule that denies it chips.
     """
 
     node_key: str
@@ -288,6 +289,7 @@ class PlacementRequest:
     priority: int
     created: PlatformTime
     group: str = ""
+    job_group: str = ""
     not_before: PlatformTime | None = None
     queued: bool = False
     reservation_name: str = ""

@@ -23,9 +23,10 @@ class GangSize:
 
 
 def whole_gang(spec: JobSpec, kind: AcceleratorType) -> GangSize:
-    """One process per host, unless the job asks for fewer."""
-    wanted = kind.host_count if spec.replica_processes is None else min(spec.replica_processes, kind.host_count)
-    return GangSize(wanted, kind.host_count, spec.global_batch)
+    """One process per host of all slices, unless the job asks for fewer."""
+    hosts = kind.host_count * spec.num_nodes
+    wanted = hosts if spec.replica_processes is None else min(spec.replica_processes, hosts)
+    return GangSize(wanted, hosts, spec.global_batch)
 
 
 def allowed_sizes(spec: JobSpec, kind: AcceleratorType) -> list[GangSize]:

@@ -105,7 +105,8 @@ class JobTerms:
     attempts may take together; 0: no limit. `retry_delay_seconds`: between a failed attempt and the next; each further
     failure doubles it. `keep_node`: a node that was made for the job stays when it has ended. `autostop_seconds`: it
     stays until no job has run on it for so long; 0: it goes with the job.
-    `fallbacks`: other places for that node, in this order.
+    `fallbacks`: other places for that node, in this order. `num_nodes`: slices of the type that are made for it, and on
+    whose hosts its program runs as one gang.
     """
 
     mode: str = "train"
@@ -124,6 +125,11 @@ class JobTerms:
     keep_node: bool = False
     autostop_seconds: int = 0
     fallbacks: tuple[Fallback, ...] = ()
+    num_nodes: int = 1
+
+    def node_ids(self, job_id: str) -> list[str]:
+        """Of the nodes that are made for a job of this id: as the slices of a multislice with that prefix."""
+        return [job_id] if self.num_nodes == 1 else [f"{job_id}-{index}" for index in range(self.num_nodes)]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,6 +250,12 @@ class Job:
     fallbacks_used: int = 0
 
     @property
+    def node_ids(self) -> list[str]:
+        """Of its nodes, in the order of its slices."""
+        several = self.spec.num_nodes > 1
+        return self.spec.node_ids(self.node_id.rpartition("-")[0] if several else self.node_id)
+
+    @property
     def zone_of_node(self) -> str:
         return self.node_zone or self.zone
 
@@ -261,9 +273,13 @@ class Job:
 
     @property
     def wants_own_node(self) -> bool:
-        """Whether a copy of the job gets a node that is made for it. With autostop the first one outlives the job, but
-        not for long: no copy can count on it."""
-        return self.owns_node or self.spec.autostop_seconds > 0
+        """Whether a copy of the job gets nodes that are made for it. With autostop the first ones outlive the job, but
+        not for long: no copy can count on them. Several slices are always made."""
+        return self.owns_node or self.spec.autostop_seconds > 0 or self.spec.num_nodes > 1
+
+    def slice_of(self, rank: int) -> int | None:
+        """The number of the slice that a replica runs on; None where there is one slice only."""
+        return rank // self.kind.host_count if self.spec.num_nodes > 1 else None
 
     @property
     def stop_reason(self) -> object:

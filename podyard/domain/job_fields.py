@@ -22,6 +22,7 @@ STEPS_MAX = 10_000_000  # a metric row per step: beyond this a job is a mistake 
 PRIORITY_MIN, PRIORITY_DEFAULT, PRIORITY_MAX = -1000, 0, 1000
 SECONDS_MAX = 10 * 366 * 86_400  # ten years: beyond this a time limit is a mistake in a unit
 RETRY_SECONDS_MAX = 3600  # by then people have looked
+NUM_NODES_MAX = 64  # slices of one job, as of `podyard run --slices`: they are made in one unit of work
 DEFAULT_MAX_FAILURES = 3
 DEFAULT_MAX_PREEMPTIONS = 100  # a preemption is the platform's doing, so that a job may take many
 
@@ -224,6 +225,13 @@ JOB_FIELDS = (
         "Runtime version of the created node (default: the usual one of its generation).",
         _TEXT,
         flag="--version",
+    ),
+    JobField(
+        "num_nodes",
+        "Create this number of nodes (slices) of the type, and run the program on all hosts of all of them.",
+        limits=(1, NUM_NODES_MAX),
+        is_ranged=True,
+        usual=1,
     ),
     JobField("scheduling_config.preemptible", "Make the created node preemptible.", _SWITCH),
     JobField("scheduling_config.spot", "Make the created node a spot node.", _SWITCH),

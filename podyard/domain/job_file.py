@@ -15,6 +15,7 @@ from podyard.base.clock import NANOS_PER_SECOND
 from podyard.base.durations import parse_duration
 from podyard.base.errors import PodyardError, invalid
 from podyard.domain import yaml_file
+from podyard.domain.job_fields import NUM_NODES_MAX
 from podyard.domain.yaml_file import YamlFile
 from podyard.hardware.accelerator_types import parse
 
@@ -106,9 +107,9 @@ class _Reader:
         self._check_fields(task, "", TASK_READ, TASK_IGNORED, TASK_REFUSED)
         if not task.get("run"):
             raise self._wrong("run", "run is required: the commands that each host runs")
-        count = task.get("num_nodes", 1)
-        if count is not None and (type(count) is not int or count != 1):
-            text = f"num_nodes is {count!r}: a job runs on one slice; it counts slices, so a v3-32 with four hosts is 1"
+        count = 1 if task.get("num_nodes") is None else task["num_nodes"]
+        if type(count) is not int or not 1 <= count <= NUM_NODES_MAX:
+            text = f"num_nodes is {count!r}: it must be from 1 to {NUM_NODES_MAX}; it counts slices, so a v3-32 is 1"
             raise self._wrong("num_nodes", text)
         run: dict[str, Any] = {
             "command": self._text(task, "run", ""),
@@ -118,7 +119,7 @@ class _Reader:
         }
         resources = self._mapping(task.get("resources") or {}, "resources")
         body: dict[str, Any] = {"run": {name: value for name, value in run.items() if value}, "maxFailures": 0}
-        body |= self._terms(resources)
+        body |= self._terms(resources) | ({"numNodes": count} if count > 1 else {})
         variables = {**run["env"], **run["secrets"]}
         return JobFile(
             self._job_name(task),

@@ -13,18 +13,27 @@ from podyard.domain.node import NodeState
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class JobSlice:
+    """A node that a job runs on. `reclaim`: when it is taken back."""
+
+    node_key: str
+    node_id: str
+    state: NodeState
+    wait_reason: str = ""
+    reclaim: PlatformTime | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class ActiveJob:
     """A job that has not ended. `attempt`: the one that has not ended, and `places`: its live replicas by agent.
 
-    `node_*`: of its node; `node_reclaim`: when it is taken back. `retry_at`: of the job, as long as it is to come.
+    `slices`: its nodes, in order. `retry_at`: of the job, as long as it is to come.
     """
 
     job: Job
     attempt: Attempt | None
     places: Mapping[str, int]
-    node_state: NodeState
-    node_wait_reason: str
-    node_reclaim: PlatformTime | None
+    slices: tuple[JobSlice, ...]
     retry_at: PlatformTime | None = None
 
 

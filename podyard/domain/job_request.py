@@ -9,7 +9,7 @@ from typing import Any
 from podyard.base.errors import invalid
 from podyard.domain.gang import whole_gang
 from podyard.domain.job import JOB_EXECUTIONS, JOB_MODES, JobRequest, JobSpec, JobTerms, StartFrom
-from podyard.domain.job_fields import check_limits
+from podyard.domain.job_fields import NUM_NODES_MAX, check_limits
 from podyard.domain.recipes import (
     PROGRAM_CHECKPOINT_EVERY_STEPS,
     check_arguments,
@@ -39,6 +39,15 @@ def wanted_checkpoint(request: JobRequest) -> tuple[str, int | None] | None:
     elif request.mode == "train":
         raise invalid("startFrom cannot be used with mode train: use mode evaluate, predict or export", "startFrom")
     return request.start_from
+
+
+def check_num_nodes(request: JobRequest) -> None:
+    """Raises INVALID_ARGUMENT for a number of slices that no job has. Checked before they are made."""
+    if not 1 <= request.num_nodes <= NUM_NODES_MAX:
+        text = f"numNodes is {request.num_nodes}: it must be from 1 to {NUM_NODES_MAX}"
+        raise invalid(text, "numNodes")
+    if request.num_nodes > 1 and request.run is None:
+        raise invalid("numNodes requires run: recipes and programs of the platform run on one slice", "numNodes")
 
 
 def spec_of(request: JobRequest, kind: AcceleratorType, source: tuple[StartFrom, JobSpec] | None) -> JobSpec:

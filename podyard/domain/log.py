@@ -86,9 +86,11 @@ def line_text(stream: str, millis: int, line: str) -> str:
     return f"{STREAMS[stream]}{millis} {line}\n"
 
 
-def text_of(line: LogLine) -> str:
-    """As people keep it: time, [attempt.worker], stream, and what was written."""
-    return f"{line.at.rfc3339()} [{line.attempt}.{line.rank}] {line.stream} {line.line}\n"
+def text_of(line: LogLine, slice_index: int | None = None) -> str:
+    """As people keep it: time, [attempt.worker], with the slice where there are several, stream, and what was
+    written."""
+    of_slice = "" if slice_index is None else f" slice {slice_index}"
+    return f"{line.at.rfc3339()} [{line.attempt}.{line.rank}{of_slice}] {line.stream} {line.line}\n"
 
 
 def lines_of(chunk: LogChunk, data: bytes, first: int) -> Iterator[LogLine]:

@@ -10,6 +10,7 @@ from starlette.responses import Response, StreamingResponse
 from podyard.base.log_files import LogFiles
 from podyard.control.jobs import jobs
 from podyard.control.jobs.log_reader import LineFilter, LinePage
+from podyard.domain.job import Job
 from podyard.domain.log import text_of
 from podyard.http import context
 
@@ -29,16 +30,18 @@ def log_text(request: Request, project: str, zone: str, job: str, chosen: LineFi
             request, lambda uow: jobs.logs(uow, caller, project, zone, job, files, chosen, place, LINES_AT_ONCE)
         )
 
+    of_job = context.read(request, lambda uow: jobs.get(uow, caller, project, zone, job))
+
     def pages(page: LinePage) -> Iterator[str]:
-        yield _as_text(page)
+        yield _as_text(of_job, page)
         while page.more:
             page = read(page.place)
-            yield _as_text(page)
+            yield _as_text(of_job, page)
 
     first = read("")  # what is refused is refused before the answer begins
     name = {"Content-Disposition": f'attachment; filename="{job}.log"'}
     return StreamingResponse(pages(first), media_type="text/plain; charset=utf-8", headers=name)
 
 
-def _as_text(page: LinePage) -> str:
-    return "".join(map(text_of, page.lines))
+def _as_text(job: Job, page: LinePage) -> str:
+    return "".join(text_of(line, job.slice_of(line.rank)) for line in page.lines)

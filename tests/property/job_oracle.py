@@ -27,19 +27,22 @@ class OracleRun:
 @dataclasses.dataclass
 class Work:
     """A job. `least` None: it is not elastic. `most`: it was set to so many replicas; None: to all. `rests`: it may not
-    try again yet."""
+    try again yet. `nodes`: of its slices; only the first one counts for its size here."""
 
     name: str
     project: str
     priority: int
     age: int  # the greater, the older; no two have the same
     state: str
-    node: str
+    nodes: tuple[str, ...]
     batch: int
     least: int | None = None
     most: int | None = None
     run: OracleRun | None = None
     rests: bool = False
+
+    def shares_nodes_with(self, other: Work) -> bool:
+        return bool(set(self.nodes) & set(other.nodes))
 
     def counts(self) -> list[int]:
         """Numbers of replicas, one on each host, that the batch divides for."""
@@ -91,7 +94,7 @@ def starts(world: OracleWorld) -> Decided:
         if work.run is not None:
             if work.run.outcome == "RESIZED":
                 rivals.append(work)
-        elif work.node in world.blocked or work.rests or _is_kept_off(world, work, found):
+        elif set(work.nodes) & world.blocked or work.rests or _is_kept_off(world, work, found):
             found.waits.add(work.name)
         else:
             ready.append(work)
@@ -136,11 +139,11 @@ def _rivals_of_running(world: OracleWorld) -> list[Work]:
         for work in world.works
         if work.waits
         and work.run is None
-        and work.node not in world.blocked
+        and not set(work.nodes) & world.blocked
         and not work.rests
         and not any(
             other is not work
-            and other.node == work.node
+            and other.shares_nodes_with(work)
             and (other.run is not None or (_is_before(other, work) and not other.rests))
             for other in world.works
         )
@@ -170,15 +173,16 @@ def _in_turn(works: Sequence[Work]) -> list[Work]:
 
 
 def _is_kept_off(world: OracleWorld, work: Work, found: Decided) -> bool:
-    others = [other for other in world.works if other is not work and other.node == work.node]
-    for other in others:
-        if other.run is not None:
-            room = world.free() + world.living(other.name)
-            can_ask = other.priority < work.priority and other.run.state == "RUNNING" and not other.run.asked
-            if can_ask and min(work.counts()) <= room:
-                other.run.asked = True
-                found.asked[other.name] = "PREEMPTED"
-            return True
+    others = [other for other in world.works if other is not work and other.shares_nodes_with(work)]
+    running = sorted((other for other in others if other.run is not None), key=lambda other: -other.priority)
+    if running:
+        other = running[0]
+        room = world.free() + world.living(other.name)
+        can_ask = other.priority < work.priority and _run(other).state == "RUNNING" and not _run(other).asked
+        if can_ask and min(work.counts()) <= room:
+            _run(other).asked = True
+            found.asked[other.name] = "PREEMPTED"
+        return True
     return any(_is_before(other, work) and not other.rests for other in others)
 
 

@@ -17,7 +17,7 @@ from podyard.base.clock import PlatformTime, RealTime
 from podyard.domain.attempt import Attempt, AttemptOutcome, AttemptState
 from podyard.domain.gang import allowed_sizes
 from podyard.domain.job import Elastic, Job, JobSpec, JobState
-from podyard.domain.job_plan import ActiveJob, JobPlan, JobSnapshot
+from podyard.domain.job_plan import ActiveJob, JobPlan, JobSlice, JobSnapshot
 from podyard.domain.node import NodeState
 from podyard.domain.replica import Replica, ReplicaOutcome, ReplicaState
 from podyard.scheduler import attempts as attempt_rules
@@ -30,6 +30,7 @@ T = TypeVar("T")
 NOW = RealTime(1_000 * 10**9)
 Turn = tuple[int, bool, int, int, str]
 NODES = ("n0", "n1", "n2", "n3", "n4")
+NODE_PAIRS = (("n0", "n1"), ("n1", "n2"), ("n4", "n0"))
 
 
 class Choose(Protocol):
@@ -49,14 +50,14 @@ def make_world(choose: Choose) -> OracleWorld:
             priority=choose([0, 0, 0, 1]),
             age=100 - number,
             state="RECOVERING" if state == "ENDING" else state,
-            node=choose(NODES),
+            nodes=choose([(choose(NODES),), (choose(NODES),), choose(NODE_PAIRS)]),
             batch=choose([96, 128]),
             least=least,
             most=None if least is None else choose([None, None, 2]),
             rests=state == "RECOVERING" and choose([False, False, True]),
         )
         if state in ("RUNNING", "PREPARING", "ENDING"):
-            if any(other.run is not None and other.node == work.node for other in works):
+            if any(other.run is not None and other.shares_nodes_with(work) for other in works):
                 continue
             work.run = OracleRun(
                 state={"PREPARING": "STARTING"}.get(state, state),
@@ -89,11 +90,13 @@ def snapshot_of(world: OracleWorld) -> JobSnapshot:
 
 def _active(world: OracleWorld, work: Work) -> ActiveJob:
     held = {name: places.count(work.name) for name, places in {**world.agents, **world.dead}.items()}
-    state = NodeState.STOPPED if work.node in world.blocked else NodeState.READY
+    slices = tuple(
+        JobSlice(node, node, NodeState.STOPPED if node in world.blocked else NodeState.READY) for node in work.nodes
+    )
     attempt = None if work.run is None else _attempt(work, work.run)
     places = {name: count for name, count in held.items() if count}
     retry_at = PlatformTime(5_000) if work.rests else None
-    return ActiveJob(_job(work), attempt, places, state, "", None, retry_at)
+    return ActiveJob(_job(work), attempt, places, slices, retry_at)
 
 
 def _job(work: Work) -> Job:
@@ -115,8 +118,8 @@ def _job(work: Work) -> Job:
         job_id=work.name,
         state=JobState(work.state),
         spec=spec,
-        node_key=work.node,
-        node_id=work.node,
+        node_key=work.nodes[0],
+        node_id=work.nodes[0],
         accelerator_type="v3-32",
         topology="4x4",
         owns_node=False,
@@ -184,13 +187,14 @@ def test_every_plan_keeps_the_rules(world: OracleWorld, chance: random.Random) -
     by_key = {active.job.job_key: active for active in snapshot.jobs}
     used = [agent for start in plan.starts for agent in start.agents]
     assert all(used.count(agent) <= snapshot.free[agent] for agent in set(used))
-    nodes = [start.job.node_key for start in plan.starts]
+    nodes = [one.node_key for start in plan.starts for one in by_key[start.job.job_key].slices]
     assert len(nodes) == len(set(nodes))
-    assert not set(nodes) & {active.job.node_key for active in snapshot.jobs if active.attempt is not None}
+    running = (one.node_key for active in snapshot.jobs if active.attempt is not None for one in active.slices)
+    assert not set(nodes) & set(running)
     for start in plan.starts:
         assert start.size in allowed_sizes(start.job.spec, start.job.kind)
         assert len(start.agents) == start.size.process_count
-        assert by_key[start.job.job_key].node_state == "READY"
+        assert {one.state for one in by_key[start.job.job_key].slices} == {NodeState.READY}
     waiting = {a.job.job_key for a in snapshot.jobs if a.attempt is None and a.job.state in ("QUEUED", "RECOVERING")}
     said = {job.job_key for job, _ in plan.reasons}
     assert said | {start.job.job_key for start in plan.starts} == waiting
@@ -202,7 +206,7 @@ def test_every_plan_keeps_the_rules(world: OracleWorld, chance: random.Random) -
 
 
 def test_a_gang_that_does_not_leave_in_time_ends() -> None:
-    work = Work("j0", "p", 0, 1, "RUNNING", "n0", 96, 1, None, OracleRun("RUNNING", 4, 100.0, asked=True))
+    work = Work("j0", "p", 0, 1, "RUNNING", ("n0",), 96, 1, None, OracleRun("RUNNING", 4, 100.0, asked=True))
     snapshot = snapshot_of(OracleWorld([work], {"a": [None] * 4}, {}, set(), {}))
     just = NOW.plus_seconds(jobs.YIELD_SECONDS_MAX)
     assert jobs.decide_sizes(snapshot, just) == JobPlan()
@@ -230,7 +234,7 @@ def _replica(rank: int, state: str, outcome: str | None) -> Replica:
 @pytest.mark.parametrize("state", ["STARTING", "RUNNING", "ENDING"])
 @pytest.mark.parametrize("asked_for", [None, "PREEMPTED"])
 def test_every_gang_is_settled_as_the_oracle_says(size: int, state: str, asked_for: str | None) -> None:
-    work = Work("j0", "p", 0, 1, "RUNNING", "n0", 96)
+    work = Work("j0", "p", 0, 1, "RUNNING", ("n0",), 96)
     yields = None if asked_for is None else AttemptOutcome(asked_for)
     attempt = dataclasses.replace(_attempt(work, OracleRun(state, 4, 0.0)), yield_outcome=yields)
     for said in oracle.gangs(size):
@@ -283,17 +287,24 @@ def _younger_first(one: Contender, other: Contender) -> bool:
     return one.created > other.created
 
 
-def _on_node_of_all(by_node: Any, job: Job, on_node: Any = jobs._on_node) -> Any:
+def _on_nodes_of_all(by_node: Any, active: ActiveJob, on_nodes: Any = jobs._on_nodes) -> Any:
     awake = {key: [dataclasses.replace(one, retry_at=None) for one in found] for key, found in by_node.items()}
-    return on_node(awake, job)
+    return on_nodes(awake, active)
+
+
+def _by_first_node(snapshot: JobSnapshot, by_node: Any = jobs._by_node) -> Any:
+    first = (dataclasses.replace(active, slices=active.slices[:1]) for active in snapshot.jobs)
+    found = by_node(dataclasses.replace(snapshot, jobs=tuple(first)))
+    return {key: found.get(key, []) for key in NODES}
 
 
 WRONG: dict[str, tuple[object, str, object]] = {
     "priorities do not count in the turn": (jobs, "turn", _without_priority),
     "a job that has begun has no better turn": (jobs, "turn", _without_begun),
-    "neither the node's state nor a rest is looked at": (jobs, "_rest_reason", lambda _: None),
-    "a job that rests keeps its node": (jobs, "_on_node", _on_node_of_all),
-    "the gang on the node is not looked at": (jobs, "_on_node", lambda *_: (None, None)),
+    "neither the nodes' states nor a rest is looked at": (jobs, "_rest_reason", lambda _: None),
+    "a job that rests keeps its node": (jobs, "_on_nodes", _on_nodes_of_all),
+    "only the first of several nodes is looked at": (jobs, "_by_node", _by_first_node),
+    "the gang on the node is not looked at": (jobs, "_on_nodes", lambda *_: (None, None)),
     "a gang that starts is asked to leave": (jobs, "_runs", lambda *_: True),
     "places on dead agents count": (jobs, "_own_places", lambda _, active, **__: sum(active.places.values())),
     "a gang grows into what others need": (jobs, "left_for_others", lambda *_: 0),

@@ -263,7 +263,7 @@ class History:
         spec = node_spec(kind, usage_class=usage, api_version=version, labels=self._labels(), **runtime)
         creator = self.chance.choice(CREATORS)
         self._count(f"{usage} {version}")
-        self.run(nodes.create, self.fleet, PLATFORM, self.project_of[name], ZONE, name, spec, created_by=creator)
+        self.run(nodes.create_all, self.fleet, PLATFORM, self.project_of[name], ZONE, [name], spec, created_by=creator)
         self._place(name)
 
     def _place(self, name: str) -> None:

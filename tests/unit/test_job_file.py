@@ -181,6 +181,11 @@ def test_what_a_task_comes_to() -> None:
     assert lines == ["line 19", "line 8", "line 9", "line 10", "line 11", "line 12", "line 13"]
 
 
+def test_num_nodes_counts_slices() -> None:
+    assert "numNodes" not in _read(TASKS["pod"]).body
+    assert _read(BASE + "num_nodes: 2\n").body["numNodes"] == 2
+
+
 def test_places_are_in_the_order_of_the_file() -> None:
     first, second = _read(TASKS["ordered"]).places
     assert first == ("v5litepod-8", "v2-alpha-tpuv5-lite", "", "us-west4", True)
@@ -225,7 +230,8 @@ REFUSED = [
     (BASE.replace("tpu-v2-8", "tpu-v2-8:x"), "line 2: .*the count is x"),
     (BASE.replace("tpu-v2-8", "[tpu-v2-8, tpu-v3-8]"), "line 2: .*must be one TPU type"),
     (BASE.replace("tpu-v2-8", "{tpu-v2-8: 1, tpu-v3-8: 1}"), "line 2: .*must be one TPU type"),
-    (BASE + "num_nodes: 2\n", "line 4: num_nodes is 2: a job runs on one slice"),
+    (BASE + "num_nodes: 65\n", "line 4: num_nodes is 65: it must be from 1 to 64; it counts slices"),
+    (BASE + "num_nodes: 0\n", "line 4: num_nodes is 0: it must be from 1 to 64"),
     (BASE + "num_nodes: true\n", "line 4: num_nodes is True"),
     (BASE + "service:\n  readiness_probe: /\n", "line 4: service is not supported"),
     (BASE + "event_callback: echo\n", "line 4: event_callback is not supported: .*webhook"),

@@ -350,18 +350,29 @@ def _jobs(
     jobs = job_rows.of_project(uow, project, None)
     machines = machine_costs(uow, jobs, window)
     tries, steps = attempts.of_project(uow, project), job_history.steps_of_project(uow, project)
+    nodes = cost_dimensions.node_keys(uow, jobs)
     found = []
     for job in sorted(jobs, key=lambda job: job.created):
-        mine, dearer = shares.get(job.node_key, {}), on_demand.get(job.node_key)
+        keys = [key for key in nodes[job.job_key] if key in facts]
+        mine = _of_nodes(shares, keys)
+        dearer = _of_nodes(on_demand, keys) if on_demand.keys() & set(keys) else None
         reported = steps.get(job.job_key, {})
         costs_of = [
             _attempt(attempt, later, reported, mine, dearer)
             for attempt, later in _with_next(tries.get(job.job_key, []))
         ]
-        if job.node_key in facts and any(cost.share.seconds for cost in costs_of):
-            found.append(
-                _job(job, facts[job.node_key], resources[job.node_key], costs_of, reported, machines.get(job.job_key))
-            )
+        if keys and any(cost.share.seconds for cost in costs_of):
+            own = (facts[keys[0]], resources[keys[0]])
+            found.append(_job(job, *own, costs_of, reported, machines.get(job.job_key)))
+    return found
+
+
+def _of_nodes(shares: Mapping[str, Mapping[str, Share]], keys: Sequence[str]) -> Mapping[str, Share]:
+    """The shares of attempts in all nodes of their job."""
+    found: dict[str, Share] = {}
+    for key in keys:
+        for attempt_id, share in shares.get(key, {}).items():
+            found[attempt_id] = found[attempt_id] + share if attempt_id in found else share
     return found
 
 

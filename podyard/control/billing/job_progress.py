@@ -95,15 +95,18 @@ def _steps_per_second(uow: UnitOfWork, job: Job) -> float | None:
 def _costs(
     uow: UnitOfWork, card: RateCard, principal: Principal, project: str, jobs: Sequence[Job]
 ) -> dict[str, Amount]:
-    """A node's second belongs to the attempt that touched it first, as in `costs.costs` (R12)."""
-    keys = sorted({job.node_key for job in jobs})
+    """Of all nodes that jobs have and had. A node's second belongs to the attempt that touched it first, as in
+    `costs.costs` (R12)."""
+    nodes = cost_dimensions.node_keys(uow, jobs)
+    keys = sorted({key for own in nodes.values() for key in own})
     used = usages.usage(uow, card, principal, project, resource_keys=keys)
     records = {node.resource_key: node.records for node in used.nodes}
     spans = cost_dimensions.job_spans_on(uow, keys)
     owned = {key: attribution.ownership([span for span in spans if span.resource_id == key], uow.now) for key in keys}
     found = {}
     for job in jobs:
-        mine = [one.seconds for one in owned[job.node_key] if one.job_id == job.job_key]
-        charged = records.get(job.node_key, ())
-        found[job.job_key] = total(part for seconds in mine for part in parts_within(charged, seconds))
+        mine = [(key, one.seconds) for key in nodes[job.job_key] for one in owned[key] if one.job_id == job.job_key]
+        found[job.job_key] = total(
+            part for key, seconds in mine for part in parts_within(records.get(key, ()), seconds)
+        )
     return found

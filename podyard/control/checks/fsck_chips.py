@@ -127,7 +127,7 @@ def _processes(records: Records) -> Iterator[Violation]:
         if records.attempts[replica.attempt_id].state is AttemptState.ENDED:
             text = f"replica {replica.rank} is {replica.state}, and its attempt has ended"
             yield Violation("I8", records.now, job.name, text)
-        if job.node_key not in placed:
+        if not placed.issuperset(records.node_keys_of(job)):
             text = f"replica {replica.rank} is {replica.state} on chips that were given back"
             yield Violation("I8", records.now, job.name, text)
     for host in records.hosts:

@@ -71,12 +71,13 @@ def _gangs(
         if len({replica.desired for replica in gang}) > 1:
             yield f"attempt {number}: its replicas are not all to do the same"
     for attempt in is_open:
-        node = records.nodes.get(job.node_key)
-        if not attempt.has_begun_to_end and (node is None or node.state != "READY"):
-            yield f"attempt {attempt.attempt} is {attempt.state} on a node that is not READY"
-        if job.node_key in running_on:
-            yield f"it runs on the node of job {running_on[job.node_key]} at the same time"
-        running_on[job.node_key] = job.job_id
+        for key in records.node_keys_of(job):
+            node = records.nodes.get(key)
+            if not attempt.has_begun_to_end and (node is None or node.state != "READY"):
+                yield f"attempt {attempt.attempt} is {attempt.state} on a node that is not READY"
+            if key in running_on:
+                yield f"it runs on the node of job {running_on[key]} at the same time"
+            running_on[key] = job.job_id
 
 
 def _steps(job: Job, attempts: Sequence[Attempt], steps: dict[int, Sequence[int]]) -> Iterator[str]:

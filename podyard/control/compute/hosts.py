@@ -97,10 +97,22 @@ def ask(
 
 def materialise(uow: UnitOfWork, node: NodeRecord, chosen: Sequence[HostRecord]) -> list[HostRecord]:
     """Gives hosts of a READY node a life, and returns them. Raises RESOURCE_EXHAUSTED when there is no room."""
-    _materialise(uow, node, [host for host in chosen if host.state is HostState.VIRTUAL])
+    _materialise(uow, [(node, host) for host in chosen if host.state is HostState.VIRTUAL])
     ids = [host.host_id for host in chosen]
     hosts.set_asked(uow, ids)
     return [host for host in hosts.of_node(uow, node.node_key) if host.host_id in ids]
+
+
+def materialise_all(uow: UnitOfWork, slices: Sequence[NodeRecord]) -> list[HostRecord]:
+    """Gives all hosts of READY nodes a life at once, and returns them in order. Raises FAILED_PRECONDITION while one
+    stops, RESOURCE_EXHAUSTED when there is no room for all."""
+    found = [(node, host) for node in slices for host in hosts.of_node(uow, node.node_key)]
+    for node, host in found:
+        if host.state is HostState.STOPPING:
+            raise failed_precondition(f"host {host.host_index} of node {node.node_id} is stopping")
+    _materialise(uow, [(node, host) for node, host in found if host.state is HostState.VIRTUAL])
+    hosts.set_asked(uow, [host.host_id for _, host in found])
+    return [host for node in slices for host in hosts.of_node(uow, node.node_key)]
 
 
 def list_hosts(
@@ -234,7 +246,7 @@ def settle(uow: UnitOfWork, watching_since: RealTime) -> None:
             if host.state is HostState.VIRTUAL and (scripted or host.asked) and _is_due(uow, node, host)
         ]
         try:
-            _materialise(uow, node, waiting)
+            _materialise(uow, [(node, host) for host in waiting])
         except PodyardError as error:
             _note(uow, waiting, error.message)
 
@@ -296,9 +308,9 @@ def modules_that_do_not_fit(uow: UnitOfWork, principal: Principal, project: str)
 
 
 def _multislice(uow: UnitOfWork, node: NodeRecord) -> Multislice | None:
-    if node.queued_resource_key is None or node.slice_count <= 1:
+    if node.slice_count <= 1:
         return None
-    number = node_rows.first_address_of(uow, node.queued_resource_key)
+    number = node_rows.first_address_of(uow, node)
     address = host_address(yard.read(uow).address_base, number) if number else ""
     return Multislice(node.slice_index, node.slice_count, address, node_rows.internal_ip(number) if number else "")
 
@@ -364,15 +376,17 @@ def _lose_silent(uow: UnitOfWork) -> None:
             _exit(uow, host, dataclasses.replace(host, problem=reason), reason)
 
 
-def _materialise(uow: UnitOfWork, node: NodeRecord, chosen: Sequence[HostRecord]) -> None:
-    """Gives each host a life on the agent with the most room, all or none."""
+def _materialise(uow: UnitOfWork, chosen: Sequence[tuple[NodeRecord, HostRecord]]) -> None:
+    """Gives each host a life on the agent with the most room, all or none. They are of one slice, or of one
+    multislice."""
     if not chosen:
         return
     living = agents.list_living(uow)
     used = hosts.live_counts(uow)
     companies = {agent.agent_id: agent.company for agent in living}
     free = {agent.agent_id: agent.hosts_max - used.get(agent.agent_id, 0) for agent in living if agent.takes_work}
-    there = {host.agent_id: 1 for host in hosts.of_node(uow, node.node_key) if host.agent_id is not None}
+    nodes = {node.node_key: node.node_id for node, _ in chosen}
+    there = {host.agent_id: 1 for key in nodes for host in hosts.of_node(uow, key) if host.agent_id is not None}
     if (company := company_of(there, companies)) is not None:
         # The hosts of a node are one slice: those that join it give the same bits and reach the others.
         free = {agent_id: count for agent_id, count in free.items() if companies[agent_id] == company}
@@ -381,10 +395,10 @@ def _materialise(uow: UnitOfWork, node: NodeRecord, chosen: Sequence[HostRecord]
         most = sum(agent.hosts_max for agent in living)
         raise PodyardError(
             Code.RESOURCE_EXHAUSTED,
-            f"{len(chosen)} hosts of node {node.node_id} must run at once and the {len(living)} live agents have "
-            f"room for {room} more of {most}",
+            f"{len(chosen)} hosts of node{'s' * (len(nodes) > 1)} {', '.join(nodes.values())} must run at once and the "
+            f"{len(living)} live agents have room for {room} more of {most}",
         )
-    for host, agent_id in zip(chosen, choose(len(chosen), free, companies), strict=True):
+    for (node, host), agent_id in zip(chosen, choose(len(chosen), free, companies), strict=True):
         changed = dataclasses.replace(
             host,
             agent_id=agent_id,

@@ -6,7 +6,7 @@ fires the timers that end it. Each change of state goes through `move`, so that 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -53,35 +53,47 @@ _BACK_TO_READY = ("node.created", "node.started", "node.restarted", "node.reimag
 
 
 def create(
+    uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str, node_id: str, spec: NodeSpec
+) -> Operation:
+    """Accepts a node: row, operation and first event, in one unit. The loop places it."""
+    (operation,) = create_all(uow, fleet, principal, project, zone, [node_id], spec)
+    return operation
+
+
+def create_all(
     uow: UnitOfWork,
     fleet: Fleet,
     principal: Principal,
     project: str,
     zone: str,
-    node_id: str,
+    node_ids: Sequence[str],
     spec: NodeSpec,
     *,
     job_key: str | None = None,
-    initial_state_reason: str = "",
     created_by: str | None = None,
-) -> Operation:
-    """Accepts a node: row, operation and first event, in one unit. The loop places it. `created_by` None: the caller
-    has created it."""
+) -> list[Operation]:
+    """As `create`, for the slices of one job, in order: all are accepted or none, and the loop places them at once.
+    `created_by` None: the caller has created them."""
     principal.require("tpu.nodes.create", project, f"projects/{project}/locations/{zone}")
-    check_resource_id(node_id, "node_id")
+    for node_id in node_ids:
+        check_resource_id(node_id, "node_id")
     kind = check_spec(uow, fleet, zone, spec)
     check_asked(spec.reservation_name, project, zone)
     check_account(uow, principal, project, spec)
-    check_free(uow, project, zone, node_id, spec)
-    quota.check(uow, fleet, project, zone, kind, spec.usage_class)
+    for node_id in node_ids:
+        check_free(uow, project, zone, node_id, spec)
+    quota.check_all(uow, fleet, project, zone, [kind] * len(node_ids), spec.usage_class)
     creator = principal.email if created_by is None else created_by
-    ports.spending.admit(uow, project, creator, [(node_id, spec)], of_job=job_key is not None)
-    node = _new(uow, project, zone, node_id, spec, creator)
+    wanted = [(node_id, spec) for node_id in node_ids]
+    ports.spending.admit(uow, project, creator, wanted, of_job=job_key is not None)
     detail = ports.spending.price_warning(uow, zone, spec)
-    operation = operations.begin(uow, operations.of_node(node), OperationVerb.CREATE, detail)
-    made = replace(node, pending_operation=operation.operation_id, job_key=job_key, state_reason=initial_state_reason)
-    create_record(uow, made, reason="requested")
-    return operation
+    begun = []
+    for index, node_id in enumerate(node_ids):
+        node = _new(uow, project, zone, node_id, spec, creator)
+        node = replace(node, job_key=job_key, slice_index=index, slice_count=len(node_ids))
+        begun.append(operations.begin(uow, operations.of_node(node), OperationVerb.CREATE, detail))
+        create_record(uow, replace(node, pending_operation=begun[-1].operation_id), reason="requested")
+    return begun
 
 
 def make(uow: UnitOfWork, queued: QueuedResourceRecord, request: NodeRequest) -> NodeRecord:

@@ -97,7 +97,7 @@ def _names(uow: UnitOfWork, project: str) -> dict[str, tuple[ResourceKind, str]]
         found[node.node_key] = (ResourceKind.NODE, node.name)
     for job in job_rows.list_with_own_node(uow, project):
         if job.node_key in found:
-            found[job.node_key] = (ResourceKind.JOB, job.name)
+            found[job.node_key] = found[job.job_key] = (ResourceKind.JOB, job.name)
     for key, name in queue_rows.names(uow, project).items():
         found[key] = (ResourceKind.QUEUED_RESOURCE, name)
     return found

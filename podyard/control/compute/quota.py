@@ -75,16 +75,6 @@ def usage(uow: UnitOfWork, project: str, region: str, kind: AcceleratorType, usa
     )
 
 
-def check(
-    uow: UnitOfWork, fleet: Fleet, project: str, zone: str, kind: AcceleratorType, usage_class: UsageClass
-) -> None:
-    """Raises RESOURCE_EXHAUSTED with Google's text and a QuotaFailure when the node would go beyond the limit.
-
-    The caller holds the project's row, so that two creations cannot both take the last of it.
-    """
-    check_all(uow, fleet, project, zone, [kind], usage_class)
-
-
 def check_all(
     uow: UnitOfWork,
     fleet: Fleet,
@@ -93,7 +83,10 @@ def check_all(
     kinds: Sequence[AcceleratorType],
     usage_class: UsageClass,
 ) -> None:
-    """As `check`, for several nodes at once."""
+    """Raises RESOURCE_EXHAUSTED with Google's text and a QuotaFailure when nodes of these types go beyond a limit.
+
+    The caller holds the project's row, so that two creations cannot both take the last of it.
+    """
     _check_chips(uow, project, sum(kind.chip_count for kind in kinds))
     region = region_of(zone)
     groups = {(kind.generation.name, quota_kind(kind)): kind for kind in kinds}

@@ -50,10 +50,13 @@ def of_agent(uow: UnitOfWork, agent_id: str, node_keys: Collection[str]) -> list
 def _members(uow: UnitOfWork, node_key: str) -> tuple[str, set[str]]:
     """(key of what the network is for, keys of its nodes)."""
     node = node_rows.get_by_key(uow, node_key)
-    if node.queued_resource_key is None or node.slice_count <= 1:
+    if node.slice_count <= 1:
         return node_key, {node_key}
-    slices = node_rows.of_queued_resource(uow, node.queued_resource_key)
-    return node.queued_resource_key, {one.node_key for one in slices}
+    if node.queued_resource_key is not None:
+        slices = node_rows.of_queued_resource(uow, node.queued_resource_key)
+        return node.queued_resource_key, {one.node_key for one in slices}
+    assert node.job_key is not None, "several slices are of a queued resource or of a job"
+    return node.job_key, {one.node_key for one in node_rows.of_job(uow, node.job_key)}
 
 
 def _peers(there: list[HostRecord]) -> tuple[NetworkPeer, ...]:

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from podyard.base.clock import NANOS_PER_SECOND
-from podyard.base.errors import Code, PodyardError, failed_precondition
+from podyard.base.errors import Code, PodyardError
 from podyard.base.ids import row_id
 from podyard.base.rng import secret_token
 from podyard.control.access import identity
@@ -19,14 +19,12 @@ from podyard.control.compute import hosts
 from podyard.control.jobs import log_copies, log_lines, modelled
 from podyard.control.platform.agents import poke
 from podyard.db import attempts, credentials, job_history, job_snapshot, replicas, timers
-from podyard.db import hosts as host_rows
 from podyard.db import jobs as rows
 from podyard.db import nodes as node_rows
 from podyard.db.timers import Timer
 from podyard.db.transition import create_record, move, store
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.attempt import Attempt, AttemptOutcome, AttemptState
-from podyard.domain.host_record import HostState
 from podyard.domain.job import JOB, Job, StartFrom
 from podyard.domain.job_plan import JobPlan, LeaveGang, StartGang
 from podyard.domain.replica import Desired, Replica
@@ -122,12 +120,9 @@ def _start(uow: UnitOfWork, start: StartGang) -> None:
 
 
 def _agents_of_hosts(uow: UnitOfWork, job: Job) -> tuple[str, ...]:
-    """A user's program runs on the node's hosts, so each replica goes to the agent of its host. Raises where hosts
-    cannot run now, with the reason."""
-    found = host_rows.of_node(uow, job.node_key)
-    if stopping := [host for host in found if host.state is HostState.STOPPING]:
-        raise failed_precondition(f"host {stopping[0].host_index} of node {job.node_id} is stopping")
-    live = hosts.materialise(uow, node_rows.get_by_key(uow, job.node_key), found)
+    """A user's program runs on the hosts of its nodes, so each replica goes to the agent of its host. Raises where
+    hosts cannot run now, with the reason."""
+    live = hosts.materialise_all(uow, node_rows.of_job(uow, job.job_key))
     return tuple(host.agent_id for host in live if host.agent_id is not None)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 
 from podyard.base.clock import NANOS_PER_SECOND, RealTime
 
@@ -85,14 +85,13 @@ class HostUseHistory:
                 step.byte_seconds += share * (use.memory_kib_seconds - known.memory_kib_seconds) * _KIB
                 step.device_seconds += use.device_seconds
 
-    def of_jobs(self, job_keys: Iterable[str]) -> dict[int, list[UseStep]]:
-        """By host, the oldest step first."""
-        wanted = set(job_keys)
+    def of_jobs(self, hosts: Mapping[str, range]) -> dict[int, list[UseStep]]:
+        """By host, the oldest step first. `hosts`: of each job, by key, which of its hosts are the node's."""
         with self._lock:
             found: dict[int, list[UseStep]] = {}
             for (job_key, index), steps in self._steps.items():
-                if job_key in wanted:
-                    found.setdefault(index, []).extend(dataclasses.replace(step) for step in steps)
+                if index in (own := hosts.get(job_key, ())):
+                    found.setdefault(own.index(index), []).extend(dataclasses.replace(step) for step in steps)
         return {index: sorted(found[index], key=lambda step: step.begin) for index in sorted(found)}
 
     def _step(self, job_key: str, index: int, now: RealTime) -> UseStep:

@@ -15,7 +15,7 @@ from podyard.control.compute import hosts, lookup, nodes
 from podyard.control.jobs import curves, gangs, log_reader, own_nodes, sources
 from podyard.control.jobs.log_reader import LineFilter, LinePage
 from podyard.control.storage import buckets
-from podyard.db import agents, job_history, replicas
+from podyard.db import agents, job_history, job_slices, replicas
 from podyard.db import attempts as attempt_rows
 from podyard.db import jobs as rows
 from podyard.db import nodes as node_rows
@@ -35,7 +35,7 @@ from podyard.domain.job import (
     objects_prefix,
 )
 from podyard.domain.job_history import CheckpointRecord, EvaluationRecord, JobFailure, MetricPoint
-from podyard.domain.job_request import spec_of, wanted_checkpoint
+from podyard.domain.job_request import check_num_nodes, spec_of, wanted_checkpoint
 from podyard.domain.node import NodeRecord, NodeSpec, NodeState
 from podyard.domain.ports import ObjectReader
 from podyard.domain.principal import Principal
@@ -74,10 +74,14 @@ def create(
         raise PodyardError(Code.ALREADY_EXISTS, f"Resource '{job_name(project, zone, job_id)}' already exists")
     own_nodes.check_autostop(request, node)
     used = 0
+    more: list[NodeRecord] = []
     if isinstance(node, NodeSpec):
+        check_num_nodes(request)
         request = own_nodes.with_places(uow, fleet, request, zone, node)
         place = (uow, fleet, principal, project, zone)
-        target, used = own_nodes.make_first(*place, job_id, node, request, job_key)
+        (target, *more), used = own_nodes.make_first(*place, job_id, node, request, job_key)
+    elif request.num_nodes > 1:
+        raise invalid("numNodes is for nodes that are created: set acceleratorType", "numNodes")
     elif request.fallbacks:
         raise invalid("fallbacks are for a node that is created: set acceleratorType", "fallbacks")
     else:
@@ -114,6 +118,8 @@ def create(
     if not spec.is_modelled:
         _check_room(uow, allowed_sizes(spec, kind)[-1].process_count, on_hosts=spec.run is not None)
     create_record(uow, job, reason="submitted")
+    if more:
+        job_slices.put(uow, job_key, [one.node_key for one in more])
     gangs.pin(uow, spec.start_from)
     if spec.run is not None:
         sources.pin(uow, principal, job_key, spec.run)
@@ -132,6 +138,11 @@ def to_clone(uow: UnitOfWork, principal: Principal, project: str, zone: str, job
 
 def node_of(uow: UnitOfWork, job: Job) -> NodeRecord:
     return node_rows.get_by_key(uow, job.node_key)
+
+
+def node_keys(uow: UnitOfWork, job: Job) -> list[str]:
+    """Of its nodes, in the order of its slices."""
+    return job_slices.node_keys_of(uow, job)
 
 
 def list_jobs(uow: UnitOfWork, principal: Principal, project: str, zone: str | None) -> list[Job]:

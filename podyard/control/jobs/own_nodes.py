@@ -1,4 +1,4 @@
-"""Nodes that are made for jobs: at the first place that takes them."""
+"""Nodes that are made for jobs: at the first place that takes them. The slices of a job are made, and go, together."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import dataclasses
 
 from podyard.base.errors import Code, PodyardError, invalid
 from podyard.control.compute import nodes
+from podyard.db import job_slices, state_changes, timers
 from podyard.db import jobs as rows
 from podyard.db import nodes as node_rows
-from podyard.db import state_changes, timers
 from podyard.db.timers import Timer
 from podyard.db.transition import store
 from podyard.db.unit_of_work import UnitOfWork
@@ -45,22 +45,22 @@ def with_places(uow: UnitOfWork, fleet: Fleet, request: JobRequest, zone: str, f
 def make_first(
     uow: UnitOfWork, fleet: Fleet, caller: Principal, project: str, zone: str, name: str, spec: NodeSpec,
     request: JobRequest, job_key: str,
-) -> tuple[NodeRecord, int]:  # fmt: skip
-    """The node of a new job, and how many fallbacks had their turn. Raises what the first place raises if none takes
-    it."""
+) -> tuple[list[NodeRecord], int]:  # fmt: skip
+    """The nodes of a new job, and how many fallbacks had their turn. Raises what the first place raises if none takes
+    them."""
     refused: PodyardError | None = None
     for used in range(len(request.fallbacks) + 1):
         at, asked = zone, spec
         if used:
             at, asked = request.fallbacks[used - 1].zone, _at(fleet, spec, request.fallbacks[used - 1])
         try:
-            operation = nodes.create(uow, fleet, caller, project, at, name, asked, job_key=job_key)
+            begun = nodes.create_all(uow, fleet, caller, project, at, request.node_ids(name), asked, job_key=job_key)
         except PodyardError as error:
             if error.code is not Code.RESOURCE_EXHAUSTED:  # a quota that is used up; a stockout is known later
                 raise
             refused = refused or error
             continue
-        return node_rows.get_by_key(uow, operation.target_key), used
+        return [node_rows.get_by_key(uow, operation.target_key) for operation in begun], used
     assert refused is not None
     raise refused
 
@@ -71,18 +71,25 @@ def had_no_capacity(uow: UnitOfWork, node: NodeRecord) -> str:
     return last[0].reason if node.state is NodeState.GONE and last and last[0].event == "fail" else ""
 
 
+def make_again(uow: UnitOfWork, fleet: Fleet, job: Job, zone: str, spec: NodeSpec) -> NodeRecord:
+    """Makes the job's nodes again, under their names; returns the first. Raises what their creation raises."""
+    whose = {"job_key": job.job_key, "created_by": job.created_by}
+    begun = nodes.create_all(uow, fleet, PLATFORM, job.project, zone, job.node_ids, spec, **whose)
+    if len(begun) > 1:
+        job_slices.put(uow, job.job_key, [operation.target_key for operation in begun[1:]])
+    return node_rows.get_by_key(uow, begun[0].target_key)
+
+
 def make_next(uow: UnitOfWork, fleet: Fleet, job: Job, node: NodeRecord, why: str) -> PodyardError | None:
-    """The job's node at the next place; what to say if no place takes it."""
+    """The job's nodes at the next place; what to say if no place takes them. `node`: the first of those before."""
     refused = f"no capacity for {node.accelerator_type} in {node.zone}: {why}"
     for used, place in enumerate(job.spec.fallbacks[job.fallbacks_used :], job.fallbacks_used + 1):
-        whose = {"job_key": job.job_key, "created_by": job.created_by}
         spec = _at(fleet, node.spec, place)
         try:
-            operation = nodes.create(uow, fleet, PLATFORM, job.project, place.zone, node.node_id, spec, **whose)
+            made = make_again(uow, fleet, job, place.zone, spec)
         except PodyardError as error:
             refused = f"{spec.accelerator_type} in {place.zone}: {error.message}"
             continue
-        made = node_rows.get_by_key(uow, operation.target_key)
         is_last = used == len(job.spec.fallbacks)
         then = "no place has capacity: waits for" if is_last else "tries"
         changed = dataclasses.replace(
@@ -108,18 +115,19 @@ def check_autostop(request: JobRequest, node: object) -> None:
 
 
 def on_autostop(uow: UnitOfWork, fleet: Fleet, timer: Timer) -> None:
-    """Deletes the node that was made for a job, if none has run on it for as long as that job says; else looks again
-    when that may be so."""
+    """Deletes the nodes that were made for a job, if none has run on them for as long as that job says; else looks
+    again when that may be so."""
     job = rows.get(uow, timer.resource_key)
-    node = node_rows.get_by_key(uow, job.node_key)
-    if node.state in (NodeState.DELETING, NodeState.GONE):
+    live = [one for one in node_rows.of_job(uow, job.job_key) if one.state not in (NodeState.DELETING, NodeState.GONE)]
+    if not live:
         return
     period = job.spec.autostop_seconds
-    ends = [other.ended for other in rows.on_node(uow, node.node_key)]
+    ends = [other.ended for node in live for other in rows.on_node(uow, node.node_key)]
     due = max(uow.now if ended is None else ended for ended in ends).plus_seconds(period)
     if due <= uow.now:
-        if NODE.allows(node.state, "delete"):
-            nodes.delete_as_platform(uow, fleet, node)
+        if all(NODE.allows(node.state, "delete") for node in live):
+            for node in live:
+                nodes.delete_as_platform(uow, fleet, node)
             return
         due = uow.now.plus_seconds(period)
     timers.put(uow, timer.kind, job.job_key, 0, due)

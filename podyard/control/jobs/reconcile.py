@@ -22,7 +22,6 @@ from podyard.domain.attempt import Attempt, AttemptOutcome
 from podyard.domain.fleet import Fleet
 from podyard.domain.job import Job
 from podyard.domain.node import NODE, NODE_STATES_LOST, NodeRecord, NodeState
-from podyard.domain.principal import PLATFORM
 from podyard.domain.queued_resource import QueuedResourceState
 from podyard.domain.replica import Replica, ReplicaState
 
@@ -79,26 +78,38 @@ def settle_attempts(uow: UnitOfWork) -> None:
 
 
 def end_jobs_without_node(uow: UnitOfWork, fleet: Fleet) -> None:
-    """A waiting job whose node will not be READY again fails, or gets another node if the platform made the first."""
+    """A waiting job of which a node will not be READY again fails, or gets other nodes if the platform made these. All
+    of its slices are made again, so that none is held while another waits for chips."""
     for job in rows.list_waiting(uow):
-        node = node_rows.get_by_key(uow, job.node_key)
-        if node.state not in _WILL_NOT_RUN:
-            continue
-        if _follows_slice(uow, job, node):
+        slices = [node_rows.get_by_key(uow, job.node_key)]
+        if job.spec.num_nodes > 1:
+            slices = node_rows.of_job(uow, job.job_key)
+        lost = [node for node in slices if node.state in _WILL_NOT_RUN]
+        if not lost or _follows_slice(uow, job, lost[0]):
             continue
         if attempts.find_open(uow, job.job_key) is not None:
             continue
-        if job.owns_node and (why := own_nodes.had_no_capacity(uow, node)):
-            if (error := own_nodes.make_next(uow, fleet, job, node, why)) is not None:
+        if job.owns_node and (why := next(filter(None, (own_nodes.had_no_capacity(uow, one) for one in lost)), "")):
+            if not _are_gone(uow, fleet, [one for one in slices if one.state is not NodeState.GONE]):
+                continue
+            if (error := own_nodes.make_next(uow, fleet, job, slices[0], why)) is not None:
                 gangs.finish_job(uow, job, "fail", error.code, error.message)
             continue
-        if job.owns_node and node.state_reason:
-            _replace_node(uow, fleet, job, node)
+        if job.owns_node and any(node.state_reason for node in lost):
+            _replace_nodes(uow, fleet, job, slices)
             continue
-        why = node.state_reason or node.wait_reason or "it was deleted"
-        text = f"node {job.node_id} is {node.state} and will not be READY again: {why}"
+        why = lost[0].state_reason or lost[0].wait_reason or "it was deleted"
+        text = f"node {lost[0].node_id} is {lost[0].state} and will not be READY again: {why}"
         gangs.finish_job(uow, job, "fail", Code.ABORTED, text)
     _delete_left_behind(uow, fleet)
+
+
+def _are_gone(uow: UnitOfWork, fleet: Fleet, slices: Sequence[NodeRecord]) -> bool:
+    """Whether the names of these nodes are free; else those that live are deleted, and the next round looks again."""
+    for node in slices:
+        if NODE.allows(node.state, "delete"):
+            nodes.delete_as_platform(uow, fleet, node)
+    return all(node.live_name is None for node in slices)
 
 
 def on_timer(uow: UnitOfWork, fleet: Fleet, timer: Timer) -> None:
@@ -135,21 +146,19 @@ def _sweep_keys(uow: UnitOfWork, job: Job) -> set[str]:
     return {one.job_key for one in rows.of_sweep(uow, job.project, job.zone, job.sweep_id)} if job.sweep_id else set()
 
 
-def _replace_node(uow: UnitOfWork, fleet: Fleet, job: Job, node: NodeRecord) -> None:
-    """A node that the platform made for a job, and took back: it is deleted, and then made again for the job."""
-    if NODE.allows(node.state, "delete"):
-        nodes.delete_as_platform(uow, fleet, node)
-    if node.live_name is not None:
-        return  # the next round finds the name free
+def _replace_nodes(uow: UnitOfWork, fleet: Fleet, job: Job, slices: Sequence[NodeRecord]) -> None:
+    """The platform made these nodes for a job, and took one back: they are deleted, and then made again for the job."""
+    if not _are_gone(uow, fleet, slices):
+        return
+    node = slices[0]
     place = (node.project, node.zone, node.node_id)
     if (again := node_rows.find(uow, *place)) is not None and again.job_key in _sweep_keys(uow, job):
         store(uow, job, dataclasses.replace(job, node_key=again.node_key, state_reason="another node was made"))
         return
-    whose = {"job_key": job.job_key, "created_by": job.created_by}
     try:
-        operation = nodes.create(uow, fleet, PLATFORM, *place, node.spec, **whose)
+        made = own_nodes.make_again(uow, fleet, job, node.zone, node.spec)
     except PodyardError as error:
         gangs.finish_job(uow, job, "fail", error.code, f"its node was taken back, and no other can be made: {error}")
         return
-    changed = dataclasses.replace(job, node_key=operation.target_key, state_reason="another node is made for it")
+    changed = dataclasses.replace(job, node_key=made.node_key, state_reason="another node is made for it")
     store(uow, job, changed)

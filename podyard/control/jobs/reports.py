@@ -9,6 +9,7 @@ from typing import Any
 from podyard.base.clock import RealTime
 from podyard.base.errors import Code, PodyardError, invalid, not_found
 from podyard.base.log_files import LogFiles
+from podyard.control.compute.hosts import facts
 from podyard.control.jobs import log_lines, saved
 from podyard.control.jobs.gangs import settle
 from podyard.control.jobs.host_use import ReplicaUse
@@ -17,10 +18,11 @@ from podyard.db import agents as agent_rows
 from podyard.db import attempts, faults, job_files, job_history, replicas
 from podyard.db import hosts as host_rows
 from podyard.db import jobs as rows
-from podyard.db.nodes import get_by_key as get_node
+from podyard.db import nodes as node_rows
 from podyard.db.transition import move, store
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.attempt import Attempt
+from podyard.domain.host import NodeFacts
 from podyard.domain.host_record import HostRecord
 from podyard.domain.job import Job, objects_prefix
 from podyard.domain.job_history import CheckpointRecord, EvaluationRecord, MetricPoint
@@ -72,7 +74,8 @@ class ReplicaInstruction:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Assignment:
-    """Everything that a replica needs to run. `host`: the one that a user's program runs on."""
+    """Everything that a replica needs to run. `host`: the one that a user's program runs on. `slices`: what the hosts
+    of each slice know of it, where the job has several."""
 
     job: Job
     attempt: Attempt
@@ -80,6 +83,7 @@ class Assignment:
     process_count: int
     bind_address: str
     host: HostRecord | None
+    slices: tuple[NodeFacts, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -137,14 +141,17 @@ def specification(uow: UnitOfWork, principal: Principal, replica_id: str) -> Ass
     agent = agent_rows.find(uow, replica.agent_id)
     assert agent is not None
     job = rows.get(uow, replica.job_key)
-    hosts = [] if job.spec.run is None else host_rows.of_node(uow, job.node_key)
+    slices = [] if job.spec.run is None else node_rows.of_job(uow, job.job_key)
+    of_slice, index = divmod(replica.rank, job.kind.host_count)
+    hosts = host_rows.of_node(uow, slices[of_slice].node_key) if slices else []
     return Assignment(
         job=job,
         attempt=attempt,
         replica=replica,
         process_count=len(replicas.of_attempt(uow, attempt.attempt_id)),
         bind_address=agent.bind_address,
-        host=next((host for host in hosts if host.host_index == replica.rank), None),
+        host=next((host for host in hosts if host.host_index == index), None),
+        slices=tuple(facts(uow, node) for node in slices) if len(slices) > 1 else (),
     )
 
 
@@ -225,7 +232,7 @@ def checkpoints_fail(uow: UnitOfWork, replica_id: str) -> bool:
     replica = replicas.find(uow, replica_id) if rules else None
     if replica is None:
         return False
-    subject = faults.of_node(get_node(uow, rows.get(uow, replica.job_key).node_key))
+    subject = faults.of_node(node_rows.get_by_key(uow, rows.get(uow, replica.job_key).node_key))
     return any(rule.matches(subject) for rule in rules)
 
 

@@ -35,6 +35,8 @@ def create(
         raise invalid(f"parallel is {parallel}: it must be from 1 to {PARALLEL_MAX}", "parallel")
     if any(request.fallbacks for request in requests):
         raise invalid("the nodes of a sweep have no fallbacks", "fallbacks")
+    if any(request.num_nodes > 1 for request in requests):
+        raise invalid("the jobs of a sweep run on one slice each: remove numNodes", "numNodes")
     if parallel > 1 and isinstance(node, str):
         raise invalid("parallel requires acceleratorType: the jobs of one node take turns", "parallel")
     if rows.of_sweep(uow, project, zone, sweep_id):

@@ -44,8 +44,22 @@ class Gang:
         found: list[dict[str, Any]] = answer.json()["replicas"]
         return found
 
-    def exit_all(self, **fields: Any) -> list[dict[str, Any]]:
-        wanted = self.sync()
+    def sync_hosts(self, hosts: list[dict[str, Any]]) -> dict[str, Any]:
+        """What the host server is told when it reports these hosts."""
+        answer = self._http.post("/podyard/v1/agents/local:syncHosts", json={"hosts": hosts})
+        assert answer.status_code == 200, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+    def end_what_stops(self) -> None:
+        """Processes and hosts that are to stop are gone."""
+        self.exit_all(of="STOP")
+        stopping = [host for host in self.sync_hosts([])["hosts"] if host["desired"] == "STOP"]
+        self.sync_hosts([{**{key: h[key] for key in ("host", "generation")}, "state": "EXITED"} for h in stopping])
+
+    def exit_all(self, of: str = "", **fields: Any) -> list[dict[str, Any]]:
+        """`of`: only those that are to do this."""
+        wanted = [replica for replica in self.sync() if of in ("", replica["desired"])]
         body = [
             {"replica": w["replica"], "fence": w["fence"], "state": "EXITED", "reason": "gone", **fields}
             for w in wanted

@@ -2,6 +2,8 @@
 
 import dataclasses
 
+import pytest
+
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code
 from podyard.base.rng import Streams
@@ -151,6 +153,37 @@ def test_a_gang_without_room_for_all_takes_nothing_from_those_behind_it() -> Non
     assert waits.reason.startswith("v2-8 needs a free box of 2x2 chips in one pod of us-central1-a: no box is free")
     assert isinstance(place, Place)
     assert place.origin == (0, 0)
+
+
+def slices(job: str, count: int, **changes: object) -> list[PlacementRequest]:
+    """The nodes that are made for a job."""
+    return [request(f"{job}-{index}", "v2-8", job_group=job, **changes) for index in range(count)]
+
+
+def test_the_slices_of_a_job_are_placed_at_once() -> None:
+    plan = decided(SMALL, *slices("j", 4))
+    assert [place.node_key for place in plan.actions if isinstance(place, Place)] == ["j-0", "j-1", "j-2", "j-3"]
+    assert sum(place.chips for place in plan.places) == full_mask((4, 4))
+
+
+@pytest.mark.parametrize("is_queued", [False, True])
+def test_slices_of_a_job_without_room_for_all_take_nothing(is_queued: bool) -> None:
+    older = PlatformTime(NOW.nanos - 1)
+    *waits, place = decided(SMALL, request("n", "v2-8"), *slices("j", 5, created=older, queued=is_queued)).actions
+    found = [(wait.node_key, wait.stockout) for wait in waits if isinstance(wait, Wait)]
+    assert found == [(f"j-{index}", not is_queued) for index in range(5)]
+    assert isinstance(place, Place)
+    assert place.node_key == "n"
+
+
+def test_a_fault_that_denies_one_slice_its_chips_denies_all() -> None:
+    first, second = slices("j", 2)
+    plan = decided(SMALL, first, dataclasses.replace(second, fault="f"))
+    assert [(wait.node_key, wait.stockout, wait.fault) for wait in plan.waits] == [
+        ("j-1", True, "f"),
+        ("j-0", True, ""),
+    ]
+    assert not plan.places
 
 
 def test_a_gang_whose_time_has_not_come_waits_until_it_has() -> None:

@@ -33,6 +33,13 @@ def test_gangs_start_one_after_the_other_as_slices_end() -> None:
     assert starts == {"q0": later(0), "q1": later(100), "q2": later(150), "q3": later(200), "q4": later(250)}
 
 
+def test_the_slices_of_a_job_start_when_there_is_room_for_all() -> None:
+    both = [request(f"j-{n}", created=later(-9), queued=True, job_group="j") for n in range(2)]
+    ends = [held(f"n{n}", (0, 2 * n), ends=later(100 * (n + 1))) for n in range(2)]
+    rest = held("rest", (2, 0), (2, 4), "on-demand")
+    assert predict(snapshot(HOSTS, both, [*ends, rest]), NOW) == {"j": later(200)}
+
+
 def test_what_waits_for_an_endless_slice_or_has_no_end_to_wait_for_is_not_predicted() -> None:
     starts = predict(snapshot(HOSTS, [queued("a"), queued("b")], [everything("all")]), NOW)
     assert starts == {"a": None, "b": None}
