@@ -49,6 +49,8 @@ def fill_from(body: Mapping[str, Any], job: Job, node: NodeSpec) -> dict[str, An
     asked to be; one that was made for the job is made again."""
     changes = {name: value for name, value in body.items() if name != CLONE}
     found = _terms(job) if changes.keys() & set(_WORK) else _terms(job) | _work(job)
+    if changes.keys() & {"node", *_WORK}:
+        found.pop("numNodes", None)  # of a program that gets nodes of its own
     if not changes.keys() & set(_TIMED_BY) and job.spec.step_seconds is not None:
         found["stepSeconds"] = job.spec.step_seconds
     if "node" not in changes:

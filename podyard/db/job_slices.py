@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, bindparam, delete, or_, select
+from sqlalchemy import BindParameter, ColumnElement, bindparam, delete, or_, select
 
 from podyard.db.tables_compute import nodes
 from podyard.db.tables_jobs import job_slices, jobs
@@ -28,10 +28,21 @@ _OF_ACTIVE = (
 )
 
 
-def has_slice_on(node_key: ColumnElement[Any]) -> ColumnElement[bool]:
+def has_slice_on(node_key: BindParameter[Any]) -> ColumnElement[bool]:
     """Of jobs: whether one of the job's slices is this node."""
-    further = select(job_slices.c.job_key).where(job_slices.c.node_key == node_key).correlate(nodes)
+    further = select(job_slices.c.job_key).where(job_slices.c.node_key == node_key)
     return or_(jobs.c.node_key == node_key, jobs.c.job_key.in_(further))
+
+
+def is_any_on(*which: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Of nodes: whether a job of this kind has a slice on the node. Two questions, since each of them has an index."""
+    first = select(jobs.c.job_key).where(jobs.c.node_key == nodes.c.node_key, *which)
+    further = (
+        select(jobs.c.job_key)
+        .join(job_slices, job_slices.c.job_key == jobs.c.job_key)
+        .where(job_slices.c.node_key == nodes.c.node_key, *which)
+    )
+    return or_(first.exists(), further.exists())
 
 
 def node_keys_of(uow: UnitOfWork, job: Job) -> list[str]:

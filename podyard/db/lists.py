@@ -30,7 +30,7 @@ from sqlalchemy import (
 from podyard.base.clock import PlatformTime, RealTime
 from podyard.base.errors import invalid
 from podyard.db.agents import to_agent
-from podyard.db.job_slices import has_slice_on
+from podyard.db.job_slices import is_any_on
 from podyard.db.jobs import to_job
 from podyard.db.nodes import to_record
 from podyard.db.queued_resources import to_record as to_queued_record
@@ -174,8 +174,7 @@ def node_page(
     price is lower than any."""
     which = [nodes.c.project == project, nodes.c.live_name.is_not(None)]
     if query.idle:
-        on_it = select(jobs.c.job_key).where(has_slice_on(nodes.c.node_key), jobs.c.state.in_(ACTIVE_JOB_STATES))
-        which += [nodes.c.state == NodeState.READY, ~on_it.exists()]
+        which += [nodes.c.state == NodeState.READY, ~is_any_on(jobs.c.state.in_(ACTIVE_JOB_STATES))]
     order = _by_price(nanos_per_hour) if query.sort == "price" else None
     return _page(uow, _NODES, query, which, to_record, order)
 

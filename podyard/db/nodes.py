@@ -11,7 +11,7 @@ from sqlalchemy import Select, String, and_, bindparam, cast, delete, exists, fu
 from podyard.base.clock import PlatformTime
 from podyard.base.spelling import camel_case
 from podyard.db import slices, yard
-from podyard.db.job_slices import has_slice_on
+from podyard.db.job_slices import is_any_on
 from podyard.db.records import columns, from_node_spec
 from podyard.db.tables_compute import hosts, nodes
 from podyard.db.tables_jobs import job_slices, jobs
@@ -165,10 +165,8 @@ def list_left_behind(uow: UnitOfWork) -> list[NodeRecord]:
 _LEFT_BEHIND = _LIVE.where(
     # Of the live nodes those that were made for a job: few, whatever has been before.
     nodes.c.job_key.is_not(None),
-    select(jobs.c.job_key)
-    .where(has_slice_on(nodes.c.node_key), jobs.c.owns_node, jobs.c.state.in_(ENDED_JOB_STATES))
-    .exists(),
-    ~select(jobs.c.job_key).where(has_slice_on(nodes.c.node_key), jobs.c.state.in_(ACTIVE_JOB_STATES)).exists(),
+    is_any_on(jobs.c.owns_node, jobs.c.state.in_(ENDED_JOB_STATES)),
+    ~is_any_on(jobs.c.state.in_(ACTIVE_JOB_STATES)),
 ).order_by(nodes.c.node_key)
 
 

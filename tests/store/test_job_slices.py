@@ -33,7 +33,7 @@ class Slices(Play):
     def submit(self, count: int) -> None:
         asked = JobRequest(run=UserProgram(command="true"), num_nodes=count)
         self.run(jobs.create, "both", asked, node_spec("v2-8", usage_class=UsageClass.SPOT))
-        self.pass_time()
+        self.turn()
 
     def job(self) -> Job:
         return self.ask(jobs.get, "both")
@@ -54,6 +54,24 @@ def yard(database: Database, clock: ManualClock) -> Slices:
     found = Slices(database, clock, FLEET)
     found.register()
     return found
+
+
+def test_slices_on_two_machines_have_one_network(database: Database, clock: ManualClock) -> None:
+    yard = Slices(database, clock, FLEET.replace("create_seconds: 10", "create_seconds: 0"))
+    for agent in ("local", "other"):
+        yard.register(hosts_max=1, agent_id=agent)
+    yard.submit(2)
+    where = {replica.agent_id: replica.rank for replica in yard.live()}
+    assert sorted(where) == ["local", "other"]
+    keys = yard.database.read(lambda uow: jobs.node_keys(uow, yard.job()))
+
+    def network_of(agent: str) -> slice_networks.SliceNetwork:
+        (found,) = database.read(lambda uow: slice_networks.of_agent(uow, agent, {keys[where[agent]]}))
+        return found
+
+    mine, theirs = network_of("local"), network_of("other")
+    assert mine.key == theirs.key
+    assert [peer.agent_id for peer in (*mine.peers, *theirs.peers)] == ["other", "local"]
 
 
 def test_slices_wait_are_placed_and_are_made_again_together(yard: Slices) -> None:

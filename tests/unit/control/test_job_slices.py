@@ -159,6 +159,8 @@ def test_kept_slices_stay_and_a_copy_makes_its_own(gang: Gang) -> None:
     assert _nodes(yard) == {"j-0": "READY", "j-1": "READY"}
     copy = yard.ok("POST", f"{yard.jobs()}?jobId=copy", {"cloneOf": "j"})
     assert (copy["numNodes"], copy["nodes"], copy["keepNode"]) == (2, ["copy-0", "copy-1"], True)
+    one = yard.ok("POST", f"{yard.jobs()}?jobId=one", {"cloneOf": "j", "node": "n"})
+    assert (one["node"], "numNodes" in one) == ("n", False)
 
 
 def test_idle_slices_are_deleted_together(gang: Gang) -> None:
