@@ -145,7 +145,7 @@ class JobAnswer(JobSteps):
 
     `wallSeconds`: real seconds of all attempts, up to now. `stepsPerSecond` and `remainingSeconds` (real seconds at
     that speed): while the job is RUNNING and has done a step. `cost`: US dollars so far of the job's seconds on its
-    node, before commitments and credits, for callers with podyard.billing.view; `costEstimated`: it still grows.
+    nodes, before commitments and credits, for callers with podyard.billing.view; `costEstimated`: it still grows.
     `numNodes`, `nodes`: of a job on several slices; `node` is the first one. `machine`: with a machine card only.
     `estimate`: in the answer to a request with validateOnly.
     """

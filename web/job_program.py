@@ -11,6 +11,7 @@ from starlette.responses import Response
 from podyard.base.errors import PodyardError, invalid
 from podyard.control.jobs import jobs
 from podyard.domain.job import JobRequest
+from podyard.domain.job_fields import NUM_NODES_MAX
 from podyard.domain.node import NodeSpec
 from podyard.domain.user_program import ProgramFile, UserProgram, check_user_program
 from podyard.http import context, job_sources
@@ -55,7 +56,10 @@ def _submit(request: Request, project: str, fields: Mapping[str, str]) -> Respon
 
 def _num_nodes(fields: Mapping[str, str], node: str | NodeSpec) -> int:
     """How many slices are made; a node that exists is one."""
-    return (forms.whole_if_given(fields, "num_nodes", "Slices") or 1) if isinstance(node, NodeSpec) else 1
+    count = forms.whole_if_given(fields, "num_nodes", "Slices") if isinstance(node, NodeSpec) else None
+    if count is not None and not 1 <= count <= NUM_NODES_MAX:
+        raise invalid(f"Slices is {count}: it must be from 1 to {NUM_NODES_MAX}", "num_nodes")
+    return count or 1
 
 
 def _run(fields: Mapping[str, str]) -> UserProgram:

@@ -22,7 +22,8 @@ _COUNT = select(func.count()).where(_OF_PROJECT)
 _FIRST_SPANS = select(
     attempts.c.attempt_id, attempts.c.started, attempts.c.ended, jobs.c.job_key, jobs.c.node_key
 ).join(jobs, jobs.c.job_key == attempts.c.job_key)
-# Its further slices, and the nodes that it had before these were made: an attempt has no second of another's nodes.
+# Its further slices, and the nodes that it had before. They are of all of its attempts: none of them was READY while an
+# attempt ran on others.
 _FURTHER_SPANS = (
     select(attempts.c.attempt_id, attempts.c.started, attempts.c.ended, jobs.c.job_key, nodes.c.node_key)
     .join(jobs, jobs.c.job_key == attempts.c.job_key)

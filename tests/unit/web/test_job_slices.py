@@ -27,7 +27,8 @@ def test_slices_are_a_field_of_the_form_and_nodes_of_the_page(tmp_path: Path) ->
         assert float(price.findall(two)[0]) == 2 * float(price.findall(one)[0])
         assert "per hour, 2 slices" in two
         assert "--num-nodes=2" in two and "--num-nodes" not in one
-        assert "Slices is 'x': it must be a whole number" in shown(f"{FORM}?{urlencode({**FIELDS, 'num_nodes': 'x'})}")
+        for text, why in (("x", "'x': it must be a whole number"), ("0", "0: it must be from 1 to 64")):
+            assert f"Slices is {why}" in shown(f"{FORM}?{urlencode({**FIELDS, 'num_nodes': text})}")
         gang = Gang(yard)
         body = {"run": {"command": "true"}, "numNodes": 2, "acceleratorType": "v2-8"}
         yard.ok("POST", f"{yard.jobs()}?jobId=wide", body)
