@@ -50,7 +50,7 @@ def fill_from(body: Mapping[str, Any], job: Job, node: NodeSpec) -> dict[str, An
     changes = {name: value for name, value in body.items() if name != CLONE}
     found = _terms(job) if changes.keys() & set(_WORK) else _terms(job) | _work(job)
     if changes.keys() & {"node", *_WORK}:
-        found.pop("numNodes", None)  # of a program that gets nodes of its own
+        found.pop("numNodes", None)  # it counts nodes that are made for a program
     if not changes.keys() & set(_TIMED_BY) and job.spec.step_seconds is not None:
         found["stepSeconds"] = job.spec.step_seconds
     if "node" not in changes:
