@@ -27,7 +27,7 @@ timings: {create_seconds: 10, preemption_notice_seconds: 30}
 """
 
 
-class Slices(Play):
+class SlicesOfJob(Play):
     """With an agent, and a host server that ends what is to stop."""
 
     def submit(self, count: int) -> None:
@@ -50,14 +50,14 @@ class Slices(Play):
 
 
 @pytest.fixture
-def yard(database: Database, clock: ManualClock) -> Slices:
-    found = Slices(database, clock, FLEET)
+def yard(database: Database, clock: ManualClock) -> SlicesOfJob:
+    found = SlicesOfJob(database, clock, FLEET)
     found.register()
     return found
 
 
 def test_slices_on_two_machines_have_one_network(database: Database, clock: ManualClock) -> None:
-    yard = Slices(database, clock, FLEET.replace("create_seconds: 10", "create_seconds: 0"))
+    yard = SlicesOfJob(database, clock, FLEET.replace("create_seconds: 10", "create_seconds: 0"))
     for agent in ("local", "other"):
         yard.register(hosts_max=1, agent_id=agent)
     yard.submit(2)
@@ -74,7 +74,7 @@ def test_slices_on_two_machines_have_one_network(database: Database, clock: Manu
     assert [peer.agent_id for peer in (*mine.peers, *theirs.peers)] == ["other", "local"]
 
 
-def test_slices_wait_are_placed_and_are_made_again_together(yard: Slices) -> None:
+def test_slices_wait_are_placed_and_are_made_again_together(yard: SlicesOfJob) -> None:
     for name in ("a", "b", "c"):
         assert yard.create(name).error_code is None
     yard.submit(2)
