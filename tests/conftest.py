@@ -111,7 +111,7 @@ class _Tables:
     of the time that a copy takes; where a test has changed the schema, or has left a lock, the next one gets a copy."""
 
     _SCHEMA = """SELECT (SELECT count(*) FROM pg_class), (SELECT count(*) FROM pg_constraint),
-        (SELECT count(*) FROM pg_attribute WHERE NOT attisdropped)"""
+        (SELECT count(*) FROM pg_attribute WHERE NOT attisdropped), (SELECT max(version_num) FROM alembic_version)"""
     _EMPTY = """DO $$ DECLARE it text; BEGIN
         SET LOCAL lock_timeout = '1s';
         SET LOCAL session_replication_role = replica;  -- in any order of the tables
