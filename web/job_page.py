@@ -14,7 +14,6 @@ from starlette.responses import Response
 from podyard.base.contents import Contents
 from podyard.base.errors import PodyardError
 from podyard.control.billing import job_progress
-from podyard.control.compute import nodes
 from podyard.control.jobs import curves as job_curve_files
 from podyard.control.jobs import jobs, log_reader, views
 from podyard.control.jobs.log_reader import LineFilter
@@ -267,9 +266,8 @@ def _clone_url(job: Job, node: Any) -> str:
 
 def _node_url(uow: UnitOfWork, request: Request, job: Job) -> str | None:
     """None: the node is gone."""
-    caller, fleet = context.principal(request), context.platform(request).fleet
-    here = nodes.list_nodes(uow, fleet, caller, job.project, job.zone_of_node)
-    is_here = any(node.node_key == job.node_key for node in here)
+    context.principal(request).require("tpu.nodes.list", job.project, f"projects/{job.project}/locations/-")
+    is_here = jobs.node_of(uow, job).live_name is not None
     return project_url(job.project, "nodes", job.zone_of_node, job.node_id) if is_here else None
 
 

@@ -17,6 +17,7 @@ from podyard.domain.job import (
     Job,
     JobSpec,
     JobState,
+    job_name,
 )
 from podyard.domain.node import node_name
 
@@ -30,7 +31,9 @@ _WAITING_WITH_NODE = _WAITING.where(
     jobs.c.project == bindparam("project"),
     jobs.c.node_key.in_(select(nodes.c.node_key).where(nodes.c.ready_since.is_not(None))),
 )
-_WITH_OWN_NODE = _ALL.where(jobs.c.project == bindparam("project"), jobs.c.owns_node)
+_NAMES_WITH_OWN_NODE = select(jobs.c.node_key, jobs.c.zone, jobs.c.job_id).where(
+    jobs.c.project == bindparam("project"), jobs.c.owns_node, jobs.c.state.in_(ACTIVE_JOB_STATES)
+)
 
 
 def find(uow: UnitOfWork, project: str, zone: str, job_id: str) -> Job | None:
@@ -105,8 +108,10 @@ def list_waiting_with_node(uow: UnitOfWork, project: str) -> list[Job]:
     return [to_job(row) for row in uow.all(_WAITING_WITH_NODE, {"project": project})]
 
 
-def list_with_own_node(uow: UnitOfWork, project: str) -> list[Job]:
-    return [to_job(row) for row in uow.all(_WITH_OWN_NODE, {"project": project})]
+def names_with_own_node(uow: UnitOfWork, project: str) -> dict[str, str]:
+    """The full name of each job that has not ended and whose node the platform made for it, by the node's key."""
+    found = uow.all(_NAMES_WITH_OWN_NODE, {"project": project})
+    return {row["node_key"]: job_name(project, row["zone"], row["job_id"]) for row in found}
 
 
 def running_by_node(uow: UnitOfWork, project: str) -> dict[str, str]:
