@@ -23,9 +23,8 @@ NEW_NODE = ""  # the form's choice of a node that is made for the job
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class JobPlace:
-    """`places`: the first nodes that are READY, by `zone/id`, and the one that is chosen; `more`: there are others.
-    `place`: the one that is chosen, and `node` what it is, or None for a new one. `fields`: the form's, with the choices
-    made."""
+    """`places`: the first READY nodes, by `zone/id`, and the chosen one; `more`: there are others. `place`: the chosen
+    one, and `node` what it is, or None for a new one. `fields`: those of the form, with the choices made."""
 
     places: Mapping[str, NodeSpec]
     more: bool

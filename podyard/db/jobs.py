@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import bindparam, case, func, select
+from sqlalchemy import bindparam, case, func, or_, select
 
+from podyard.base.clock import PlatformTime
 from podyard.db.tables_compute import nodes
-from podyard.db.tables_jobs import jobs
+from podyard.db.tables_jobs import attempts, jobs
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.job import (
     ACTIVE_JOB_STATES,
@@ -60,6 +61,13 @@ def of_project(uow: UnitOfWork, project: str, zone: str | None) -> list[Job]:
     if zone is not None:
         query = query.where(jobs.c.zone == zone)
     return [to_job(row) for row in uow.all(query.order_by(jobs.c.created.desc(), jobs.c.job_key))]
+
+
+def tried_since(uow: UnitOfWork, project: str, start: PlatformTime) -> list[Job]:
+    """Those with an attempt that had not ended by `start`, the oldest first."""
+    lasted = (attempts.c.job_key == jobs.c.job_key, or_(attempts.c.ended.is_(None), attempts.c.ended >= start))
+    query = select(jobs).where(jobs.c.project == project, select(attempts.c.attempt_id).where(*lasted).exists())
+    return [to_job(row) for row in uow.all(query.order_by(jobs.c.created, jobs.c.job_key))]
 
 
 def active(uow: UnitOfWork, project: str, most: int) -> list[Job]:

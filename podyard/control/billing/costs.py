@@ -347,11 +347,11 @@ def _jobs(
     on_demand: Mapping[str, Mapping[str, Share]],
     window: range,
 ) -> list[JobCost]:
-    jobs = job_rows.of_project(uow, project, None)
+    jobs = job_rows.tried_since(uow, project, PlatformTime(window.start * NANOS_PER_SECOND))
     machines = machine_costs(uow, jobs, window)
     tries, steps = attempts.of_project(uow, project), job_history.steps_of_project(uow, project)
     found = []
-    for job in sorted(jobs, key=lambda job: job.created):
+    for job in jobs:
         mine, dearer = shares.get(job.node_key, {}), on_demand.get(job.node_key)
         reported = steps.get(job.job_key, {})
         costs_of = [
