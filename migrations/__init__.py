@@ -14,7 +14,7 @@ from podyard.base.errors import Code, PodyardError
 from podyard.db.file_lock import FairFileLock
 from podyard.db.unit_of_work import Database
 
-_NUMBERS = (*range(1, 33), 34, 35, *range(38, 45))
+_NUMBERS = (*range(1, 33), 34, 35, *range(38, 46))
 KNOWN = tuple(f"{number:04}" for number in _NUMBERS)
 HEAD = KNOWN[-1]
 

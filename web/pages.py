@@ -41,6 +41,7 @@ from podyard.web import (
     search,
     storage,
     storage_objects,
+    webhooks,
 )
 from podyard.web.render import (
     FORM_FIELDS_MAX,
@@ -119,7 +120,7 @@ def project_root(project: str) -> Response:
 SECTION_ROUTERS = (
     *(overview, connect, compare, create, nodes, job_list, job_program, jobs, job_page),
     *(queue, queued_resources, reservations, billing, billing_forms, pods, machines, operator),
-    *(access, project_settings, storage, storage_objects, explain, lesson, invoice_print, docs, search),
+    *(access, project_settings, webhooks, storage, storage_objects, explain, lesson, invoice_print, docs, search),
 )
 for section in SECTION_ROUTERS:
     router.include_router(section.router)
