@@ -25,6 +25,7 @@ from podyard.web import (
     explain,
     invoice_print,
     job_list,
+    job_log,
     job_page,
     job_program,
     jobs,
@@ -118,7 +119,7 @@ def project_root(project: str) -> Response:
 
 
 SECTION_ROUTERS = (
-    *(overview, connect, compare, create, nodes, job_list, job_program, jobs, job_page),
+    *(overview, connect, compare, create, nodes, job_list, job_program, jobs, job_log, job_page),
     *(queue, queued_resources, reservations, billing, billing_forms, pods, machines, operator),
     *(access, project_settings, webhooks, storage, storage_objects, explain, lesson, invoice_print, docs, search),
 )

@@ -16,7 +16,11 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "podyard top": ("podyard top", "podyard top --once"),
     "podyard nodes": ("podyard nodes", "podyard nodes --filter state=READY --sort-by ~age -o wide"),
     "podyard jobs": ("podyard jobs --watch", "podyard jobs --filter 'state=RUNNING AND cost>1' -o name"),
-    "podyard logs": ("podyard logs digits --follow", "podyard logs digits --worker 2 --grep error"),
+    "podyard logs": (
+        "podyard logs digits --follow",
+        "podyard logs digits --first-error",
+        "podyard logs digits --tail 50",
+    ),
     "podyard events": (
         "podyard events",
         "podyard events digits --limit 50",
