@@ -11,6 +11,7 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from podyard.base.clock import PlatformTime
+from podyard.base.durations import duration_for_people
 from podyard.control.access import identity
 from podyard.control.billing import dashboard, job_progress
 from podyard.control.billing.kept_bills import Behind
@@ -128,6 +129,7 @@ def _spend(uow: UnitOfWork, request: Request, project: str) -> dict[str, Any] | 
             "today": cents(month.days[-1][1].parts),
             "spent": cents(month.spent.parts),
             "expected": cents(month.forecast.expected.parts),
+            "based_on": duration_for_people(month.forecast.based_on) if month.forecast.based_on else "",
             "rate": hourly(month.rate),
             "budgets": [budget_bar(one) for one in month.budgets],
             "held": len({one.resource_id for one in found.suspense}),
