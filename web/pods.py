@@ -38,7 +38,7 @@ def show_all(request: Request, project: str) -> Response:
     found = context.read(request, lambda uow: pods.all_pods(uow, fleet, caller, project))
     rows = [_row(view, project) for view in found]
     rows.sort(key=lambda row: row["picture"] is None)
-    return page(request, "pods.html", section="pods", project=project, rows=rows)
+    return page(request, "pods.html", section="pods", wide=True, project=project, rows=rows)
 
 
 @router.get("/{pod_id}")
