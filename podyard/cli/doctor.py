@@ -219,9 +219,7 @@ def _queues(found: _Database) -> Iterator[Finding]:
         text = f"{messages}, the oldest for {duration_for_people(round(waits))}"
         yield Finding("queues", Level.WARNING, text, "start Redis and a loop; jobs go on meanwhile")
     elif oldest > OPERATION_SECONDS_WARNED:
-        text = (
-            f"{operations}, the oldest for {duration_for_people(round(oldest))}"
-        )
+        text = f"{operations}, the oldest for {duration_for_people(round(oldest))}"
         yield Finding("queues", Level.WARNING, text, "podyard fsck; a node may wait for capacity: podyard queue list")
     else:
         text = f"waiting: {messages}, {operations}"
