@@ -19,8 +19,9 @@ from podyard.base.sealing import unseal
 from podyard.control.billing import budgets, costs
 from podyard.control.billing.invoice_document import EXACT_DECIMALS
 from podyard.control.billing.spending import BudgetState
-from podyard.domain.budget import Budget, BudgetLogEntry, WebhookRequest
+from podyard.domain.budget import Budget, BudgetLogEntry
 from podyard.domain.node import UsageClass
+from podyard.domain.webhook import WebhookRequest
 from podyard.pricing.attribution import Share
 from podyard.pricing.current_card import default_rate_card
 

@@ -14,8 +14,9 @@ from podyard.api.job_messages import JobMessage, ResizeMessage, from_api_job, fr
 from podyard.base.contents import Contents
 from podyard.base.errors import invalid
 from podyard.control.billing import job_progress
-from podyard.control.jobs import jobs, log_reader
-from podyard.control.jobs.log_reader import LineFilter, LinePage
+from podyard.control.jobs import jobs, log_ranges, log_reader
+from podyard.control.jobs.log_ranges import AskedRange, LogRange, LogStart
+from podyard.control.jobs.log_reader import LineFilter
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.attempt import Attempt as AttemptRecord
 from podyard.domain.job import Job, job_name
@@ -57,6 +58,16 @@ LINES: tuple[deps.Query, ...] = (
         "schema": {"type": "string", "enum": list(STREAMS)},
     },
 )
+FROM: deps.Query = {
+    "name": "from",
+    "description": "Where the page begins: after `pageToken`, before it, at `time`, at the first error, or at the end.",
+    "schema": {"type": "string", "enum": [str(start) for start in LogStart]},
+}
+TIME: deps.Query = {
+    "name": "time",
+    "description": "With `from=time`: platform time of the first line.",
+    "schema": {"type": "string", "format": "date-time"},
+}
 CHECKPOINTS: deps.Query = {
     "name": "checkpoints",
     "description": "true: the files of checkpoints, too.",
@@ -122,6 +133,7 @@ class LineList(deps.NextPage):
 
     lines: list[LogLineAnswer]
     more: bool
+    previousPageToken: NotRequired[str]
 
 
 class StacksAnswer(TypedDict):
@@ -279,23 +291,30 @@ def metrics(request: Request, project: str, zone: str, job: str) -> PointList:
     return {"metrics": points, **deps.next_page(token)}
 
 
-@router.get("/{job}:logs", openapi_extra=deps.asks(*LINES, *deps.PAGING))
+@router.get("/{job}:logs", openapi_extra=deps.asks(*LINES, FROM, TIME, *deps.PAGING))
 def logs(request: Request, project: str, zone: str, job: str) -> LineList:
-    """One page of lines after `pageToken`. A client that follows asks again with the token until the job has ended."""
+    """One page of lines after `pageToken`. A client that follows asks again with the token until the job has ended.
+
+    `from` opens the log elsewhere: `time` (with `time`), `error` (a few lines before the first one), `end`, or `before`
+    with the token of a page. `previousPageToken` with `from=before` is the page before this one."""
     caller, chosen = deps.principal(request), _filter_of(request)
     place = deps.page_after(request) or ""
     if not log_reader.is_place(place):
         raise deps.foreign_token()
     size = min(deps.number(request, "pageSize", 0) or LOGS_PAGE_MAX, LOGS_PAGE_MAX)
-    files = log_text.files_of(request)
+    files, asked = log_text.files_of(request), _range_of(request, place)
 
-    def body(uow: UnitOfWork) -> tuple[Job, LinePage]:
-        found = jobs.logs(uow, caller, project, zone, job, files, chosen, place, size)
+    def body(uow: UnitOfWork) -> tuple[Job, LogRange]:
+        found = log_ranges.read(uow, caller, project, zone, job, files, chosen, asked, size)
         return jobs.get(uow, caller, project, zone, job), found
 
-    of_job, page = deps.read(request, body)
+    of_job, found = deps.read(request, body)
+    page = found.page
     entries: list[LogLineAnswer] = [_line(of_job, line) for line in page.lines]
-    return {"lines": entries, "more": page.more, "nextPageToken": deps.page_token(page.place)}
+    answer: LineList = {"lines": entries, "more": page.more, "nextPageToken": deps.page_token(page.place)}
+    if found.earlier:
+        answer["previousPageToken"] = deps.page_token(found.first)
+    return answer
 
 
 def _line(job: Job, line: LogLine) -> LogLineAnswer:
@@ -319,6 +338,16 @@ def _line(job: Job, line: LogLine) -> LogLineAnswer:
 def job_log_text(request: Request, project: str, zone: str, job: str) -> Response:
     """All lines up to now, as text to keep: each with its time, [attempt.worker] and its stream."""
     return log_text.log_text(request, project, zone, job, _filter_of(request))
+
+
+def _range_of(request: Request, place: str) -> AskedRange:
+    start = request.query_params.get("from", LogStart.PLACE)
+    if start not in tuple(LogStart):
+        raise invalid(f"unknown from {start[:40]!r}: use {', '.join(LogStart)}", "from")
+    at = deps.moment(request.query_params.get("time"), "time")
+    if (at is None) == (start == LogStart.TIME):
+        raise invalid("from=time requires time, such as 2026-03-01T09:00:00Z; nothing else takes it", "time")
+    return AskedRange(LogStart(start), place, at)
 
 
 def _filter_of(request: Request) -> LineFilter:

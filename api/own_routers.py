@@ -34,6 +34,7 @@ from podyard.api import (
     sweeps,
     tokens,
     unserved,
+    webhooks,
 )
 from podyard.api import clock as clock_routes
 from podyard.api import faults as fault_routes
@@ -71,6 +72,7 @@ OWN_ROUTERS = tuple(
         pods,
         clock_routes,
         fault_routes,
+        webhooks,
         unserved,
     )
 )

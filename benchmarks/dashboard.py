@@ -21,7 +21,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,7 @@ PAINT_MILLISECONDS_MAX = 400
 BYTES_MAX = 60_000
 PAINTS = "return performance.getEntriesByType('paint').find((p) => p.name === 'first-contentful-paint')?.startTime"
 WHOLE = "return performance.getEntriesByType('navigation')[0].responseEnd"
+STATUS = "return performance.getEntriesByType('navigation')[0].responseStatus"
 SIZE = "return performance.getEntriesByType('navigation')[0].decodedBodySize"
 
 
@@ -70,7 +71,7 @@ def main() -> None:
             fill(data, count, min(count, given.ready))
             with chromium() as driver:
                 for page in given.pages:
-                    found = [measure(driver, data, page) for _ in range(given.rounds)]
+                    found = [measure(driver, data, f"/console/demo/billing{page}") for _ in range(given.rounds)]
                     cold, warm, whole, again, size = (statistics.median(column) for column in zip(*found, strict=True))
                     late = "  LATE" if max(cold, warm) > PAINT_MILLISECONDS_MAX else ""
                     late += "  LARGE" if size > BYTES_MAX else ""
@@ -84,11 +85,6 @@ def main() -> None:
 
 def fill(data: Path, count: int, ready: int) -> None:
     """A data folder with nodes of the last days, whose events are as the platform writes them."""
-    environ = {"PODYARD_DATA": str(data), "PODYARD_CLOCK": "system"}
-    settings = from_environment(environ)
-    database = Database(settings.database_url, OsClock())
-    migrations.upgrade(database)
-    prepare(settings, database)
 
     def write(uow: UnitOfWork) -> None:
         rows, events = [], []
@@ -102,6 +98,16 @@ def fill(data: Path, count: int, ready: int) -> None:
                 uow.connection.execute(insert(table), found[at : at + ROWS_AT_ONCE])
         accounts.open_for(uow, "demo")
 
+    fill_folder(data, write)
+
+
+def fill_folder(data: Path, write: Callable[[UnitOfWork], None]) -> None:
+    """A new data folder, with what `write` puts into its database."""
+    environ = {"PODYARD_DATA": str(data), "PODYARD_CLOCK": "system"}
+    settings = from_environment(environ)
+    database = Database(settings.database_url, OsClock())
+    migrations.upgrade(database)
+    prepare(settings, database)
     database.run(write)
     database.close()
 
@@ -202,29 +208,31 @@ def _answers(port: int) -> bool:
         return False
 
 
-def measure(driver: webdriver.Chrome, data: Path, page: str) -> tuple[float, float, float, float, float]:
-    """(first paint cold, warm, last byte cold, warm) in milliseconds, and the page's bytes."""
+def measure(
+    driver: webdriver.Chrome, data: Path, path: str, size: str = SIZE
+) -> tuple[float, float, float, float, float]:
+    """(first paint cold, warm, last byte cold, warm) in milliseconds, and the page's bytes by the script `size`."""
     token = (data / "token").read_text(encoding="ascii").strip()
     with serving(data) as port:
         url = f"http://127.0.0.1:{port}"
         driver.get(f"{url}/favicon.ico")
         driver.add_cookie({"name": "podyard_session", "value": token, "path": "/"})
-        cold = _load(driver, f"{url}/console/demo/billing{page}")
-        warm = _load(driver, f"{url}/console/demo/billing{page}")
+        cold = _load(driver, f"{url}{path}", size)
+        warm = _load(driver, f"{url}{path}", size)
     return cold[0], warm[0], cold[1], warm[1], cold[2]
 
 
-def _load(driver: webdriver.Chrome, url: str) -> tuple[float, float, float]:
+def _load(driver: webdriver.Chrome, url: str, size: str) -> tuple[float, float, float]:
     driver.get(url)
-    assert "Billing" in driver.page_source, driver.page_source[:300]
+    assert driver.execute_script(STATUS) == 200, driver.page_source[:300]  # type: ignore[no-untyped-call]
     paint = None
     for _ in range(100):
         paint = driver.execute_script(PAINTS)  # type: ignore[no-untyped-call]
         if paint is not None:
             break
         time.sleep(0.02)
-    whole, size = driver.execute_script(WHOLE), driver.execute_script(SIZE)  # type: ignore[no-untyped-call]
-    return float(paint or WHOLE_SECONDS_MAX * 1000), float(whole), float(size)
+    whole, length = driver.execute_script(WHOLE), driver.execute_script(size)  # type: ignore[no-untyped-call]
+    return float(paint or WHOLE_SECONDS_MAX * 1000), float(whole), float(length)
 
 
 def latency(data: Path) -> str:

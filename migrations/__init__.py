@@ -33,7 +33,7 @@ from podyard.db.unit_of_work import Database, transaction
 assert tables_access and tables_billing and tables_compute and tables_exports
 assert tables_faults and tables_jobs and tables_queue and tables_storage
 
-_NUMBERS = (*range(1, 33), 34, 35, *range(38, 46))
+_NUMBERS = (*range(1, 33), 34, 35, *range(38, 47))
 KNOWN = tuple(f"{number:04}" for number in _NUMBERS)
 HEAD = KNOWN[-1]
 LOCK = text("SELECT pg_advisory_xact_lock(8700)")  # two starting servers take turns; the number is only a name

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.money import Amount
 from podyard.domain import months
-from podyard.domain.usage import UsageRecord
+from podyard.domain.usage import PriceUnit, UsageRecord
 from podyard.pricing.amounts import parts_per_second
 from podyard.pricing.commitments import is_payment
 
@@ -58,12 +58,14 @@ def stop_at(charges: Iterable[UsageRecord], amount: Amount) -> PlatformTime | No
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a month comes to, exact; `spent` is the part of it that is certain or estimated already."""
+    """What a month comes to, exact; `spent` is the part of it that is certain or estimated already. `based_on`: seconds
+    of use that the rest is worked out from; 0: nothing is left, or there has been no use."""
 
     spent: Amount
     low: Amount
     expected: Amount
     high: Amount
+    based_on: int = 0
 
 
 def forecast(charges: Iterable[UsageRecord], month: str, zone: str, as_of: PlatformTime) -> Forecast:
@@ -74,15 +76,20 @@ def forecast(charges: Iterable[UsageRecord], month: str, zone: str, as_of: Platf
     first charge there are no days: a history of less than seven days counts from its start, and its last day, which
     may be shorter, like any other. Rates are rounded down to whole parts of a nano; a month that is over has no
     range. What was paid upfront is spent, and nobody expects it again.
+
+    Operations are counted, and have no rate: an upload of one minute does not go on. They are expected day by day, so
+    that those of a history of less than a day are one day's.
     """
     charges = list(charges)
-    found = list(stretches(charge for charge in charges if not is_payment(charge.sku_id)))
+    lasting = [charge for charge in charges if not is_payment(charge.sku_id)]
+    found = list(stretches(charge for charge in lasting if charge.unit is not PriceUnit.OPERATION))
+    counted = list(stretches(charge for charge in lasting if charge.unit is PriceUnit.OPERATION))
     paid = list(stretches(charge for charge in charges if is_payment(charge.sku_id)))
     seconds = months.seconds_of(month, zone)
     now = as_of.nanos // NANOS_PER_SECOND
-    spent = _spending([*found, *paid], seconds.start, min(now, seconds.stop))
+    spent = _spending([*found, *counted, *paid], seconds.start, min(now, seconds.stop))
     left = seconds.stop - max(now, seconds.start)
-    begun = min((stretch.start for stretch in found), default=now)
+    begun = min((stretch.start for stretch in (*found, *counted)), default=now)
     ends = [now - day * DAY_SECONDS for day in range(FORECAST_DAYS) if now - day * DAY_SECONDS > begun]
     if left <= 0 or not ends:
         return Forecast(Amount(spent), Amount(spent), Amount(spent), Amount(spent))
@@ -91,7 +98,17 @@ def forecast(charges: Iterable[UsageRecord], month: str, zone: str, as_of: Platf
     mean = _spending(found, starts[-1], now) // (now - starts[-1])
     present = _spending(found, now - 1, now)
     rates = (min(days), mean, max(*days, present))
-    return Forecast(Amount(spent), *(Amount(spent + rate * left) for rate in rates))
+    more = _counted_rates(counted, starts, ends)
+    low, expected, high = (Amount(spent + (a + b) * left) for a, b in zip(rates, more, strict=True))
+    return Forecast(Amount(spent), low, expected, high, now - starts[-1])
+
+
+def _counted_rates(found: Sequence[Stretch], starts: Sequence[int], ends: Sequence[int]) -> tuple[int, int, int]:
+    """(low, expected, high) parts a second: of the least, the mean and the most of these days, each taken as a whole
+    one. Of one day that is not over nobody knows whether there will be another."""
+    days = [_spending(found, start, end) for start, end in zip(starts, ends, strict=True)]
+    low = 0 if len(days) == 1 and ends[0] - starts[0] < DAY_SECONDS else min(days)
+    return low // DAY_SECONDS, sum(days) // (len(days) * DAY_SECONDS), max(days) // DAY_SECONDS
 
 
 def _spending(found: Sequence[Stretch], start: int, stop: int) -> int:

@@ -63,9 +63,23 @@ def _nodes(pool: FleetSnapshot, request: PlacementRequest, now: PlatformTime) ->
     return sum(isinstance(action, Place) and action.node_key in keys for action in several.actions)
 
 
-def can_ever_fit(snapshot: FleetSnapshot, group: NodeGroup, now: PlatformTime) -> bool:
-    """Whether the group would fit if nothing held chips but what is broken."""
-    return not isinstance(fit(snapshot.fleet, group, Room(snapshot, now).usable_chips()), Unfit)
+class EmptyPods:
+    """The pods as they would be if nothing held chips but what is broken. Groups that ask for the same are looked at
+    once."""
+
+    def __init__(self, snapshot: FleetSnapshot, now: PlatformTime) -> None:
+        self._fleet = snapshot.fleet
+        self._usable = Room(snapshot, now).usable_chips()
+        self._known: dict[tuple[tuple[str | None, ...], ...], bool] = {}
+
+    def can_hold(self, group: NodeGroup) -> bool:
+        asked = tuple(
+            (request.zone, request.accelerator_type.name, request.accelerator_type.topology.text, request.last_pod)
+            for request in group
+        )
+        if asked not in self._known:
+            self._known[asked] = not isinstance(fit(self._fleet, group, self._usable), Unfit)
+        return self._known[asked]
 
 
 def _start(pool: FleetSnapshot, request: PlacementRequest, now: PlatformTime) -> PlatformTime | None:

@@ -33,6 +33,7 @@ class Room:
         # A slice in a pod that the fleet file no longer has keeps its chips, but they are nobody's to give.
         known = [item for item in snapshot.slices if item.pod_id in self._whole]
         self.placed = sorted(known, key=lambda item: item.slice_id)
+        self.slices_under_notice = [item for item in self.placed if item.reclaim is not None]
         self.new: list[SliceRecord] = []
         for item in self.placed:
             self._free[item.pod_id] &= ~item.chips
@@ -41,11 +42,6 @@ class Room:
     @property
     def slices(self) -> list[SliceRecord]:
         return [*self.placed, *self.new]
-
-    @property
-    def slices_under_notice(self) -> list[SliceRecord]:
-        """The slices under notice."""
-        return [item for item in self.placed if item.reclaim is not None]
 
     def usable_chips(self, holds: Iterable[Hold] = (), until: PlatformTime | None = None) -> dict[str, int]:
         """The chips that are not broken and that no hold bars what ends at `until` from."""
@@ -72,6 +68,7 @@ class Room:
         self.placed = [
             dataclasses.replace(item, reclaim=at) if item.slice_id in going else item for item in self.placed
         ]
+        self.slices_under_notice = [item for item in self.placed if item.reclaim is not None]
 
     def take(
         self, group: NodeGroup, boxes: Sequence[ChipBox], rights: Sequence[str | None], until: PlatformTime | None

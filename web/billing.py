@@ -8,6 +8,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from podyard.base.durations import duration_for_people
 from podyard.base.money import money_text
 from podyard.control.billing import dashboard
 from podyard.control.billing.dashboard import MonthToDate, NodeMonth
@@ -90,6 +91,7 @@ def _figures(found: Snapshot, month: MonthToDate) -> dict[str, Any]:
         "expected": cents(forecast.expected.parts),
         "low": cents(forecast.low.parts),
         "high": cents(forecast.high.parts),
+        "based_on": duration_for_people(forecast.based_on) if forecast.based_on else "",
         "rate": hourly(month.rate),
         "total": money_text(found.total_use),
         "exact_total": formats.exact_usd(found.total_use),

@@ -144,7 +144,7 @@ def _file(project: str, month: str, name: str) -> str:
 
 def _line(project: str, month: str, line: DocumentLine | DocumentItem) -> dict[str, Any]:
     query = urlencode({"id": line.id if isinstance(line, DocumentLine) else line.line})
-    quantity = quantity_text(line.quantity, PriceUnit(line.unit).plural)
+    quantity = quantity_text(line.quantity, PriceUnit(line.unit).noun)
     included = line.hosts_included if isinstance(line, DocumentLine) else None
     hosts = hosts_text(included, line.quantity, PriceUnit(line.unit))
     return {**line._asdict(), "url": f"{_url(project, month)}/line?{query}", "shown_quantity": quantity, "hosts": hosts}
@@ -193,7 +193,7 @@ def line(request: Request, project: str, month: str) -> Response:
         **frame(project, "invoices", "Explain a line"),
         found=found,
         back=_url(project, month),
-        quantity=quantity_text(quantity_of(found.unit_seconds, found.unit), found.unit.plural),
+        quantity=quantity_text(quantity_of(found.unit_seconds, found.unit), found.unit.noun),
         unit=found.unit.replace("_", " "),
         unit_price=price_text(found.price.nanos),
         versions=list({part.price.version_id: part.price for part in found.parts}.values()),

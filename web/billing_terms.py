@@ -15,9 +15,10 @@ from podyard.control.billing.dashboard import Covered
 from podyard.control.billing.snapshots import Snapshot
 from podyard.control.billing.spending import BudgetState
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.budget import Budget, BudgetLogEntry, WebhookRequest
+from podyard.domain.budget import Budget, BudgetLogEntry
 from podyard.domain.invoice import Purchase
 from podyard.domain.usage import PriceVersion
+from podyard.domain.webhook import WebhookRequest
 from podyard.http import context
 from podyard.pricing.current_card import default_rate_card
 from podyard.pricing.sku import RateCard, Sku

@@ -102,6 +102,11 @@ def data_size(size: int) -> str:
     return bytes_text(size)
 
 
+def kind_name(kind: str) -> str:
+    """`queuedResource` as people write it."""
+    return "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in kind)
+
+
 FILTERS: dict[str, Callable[..., Any]] = {
     "usd": money_text,
     "exact_usd": exact_usd,
@@ -116,4 +121,5 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "percent": percent,
     "tone": tone,
     "count_of": count,
+    "kind_name": kind_name,
 }

@@ -137,7 +137,7 @@ def sheet_of(document: InvoiceDocument, issued: IssuedInvoice | None) -> Sheet:
 
 def _line(line: DocumentLine, document: InvoiceDocument, is_draft: bool) -> tuple[str, ...]:
     marks = ("*" if line.estimated and is_draft else "") + ("" if line.verified else "†")
-    quantity = quantity_text(line.quantity, PriceUnit(line.unit).plural)
+    quantity = quantity_text(line.quantity, PriceUnit(line.unit).noun)
     hosts = hosts_text(line.hosts_included, line.quantity, PriceUnit(line.unit))
     quantity += f", {hosts}" if hosts else ""
     return (
@@ -158,7 +158,7 @@ def _corrections(document: InvoiceDocument) -> list[Table]:
             [
                 (
                     f"{item.name.rpartition('/')[2]}: {item.line}",
-                    quantity_text(item.quantity, PriceUnit(item.unit).plural),
+                    quantity_text(item.quantity, PriceUnit(item.unit).noun),
                     money_text(item.exact_usd),
                 )
                 for item in one.items

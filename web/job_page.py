@@ -14,7 +14,6 @@ from starlette.responses import Response
 from podyard.base.contents import Contents
 from podyard.base.errors import PodyardError
 from podyard.control.billing import job_progress
-from podyard.control.compute import nodes
 from podyard.control.jobs import curves as job_curve_files
 from podyard.control.jobs import jobs, log_reader, views
 from podyard.control.jobs.log_reader import LineFilter
@@ -268,11 +267,10 @@ def _clone_url(job: Job, node: Any) -> str:
 
 def _node_links(uow: UnitOfWork, request: Request, job: Job) -> list[tuple[str, str | None]]:
     """(id, address) of the job's nodes; None: the node is gone."""
-    caller, fleet = context.principal(request), context.platform(request).fleet
-    here = {node.node_key for node in nodes.list_nodes(uow, fleet, caller, job.project, job.zone_of_node)}
+    context.principal(request).require("tpu.nodes.list", job.project, f"projects/{job.project}/locations/-")
     return [
-        (node_id, project_url(job.project, "nodes", job.zone_of_node, node_id) if key in here else None)
-        for node_id, key in zip(job.node_ids, jobs.node_keys(uow, job), strict=True)
+        (node.node_id, project_url(job.project, "nodes", job.zone_of_node, node.node_id) if node.live_name else None)
+        for node in jobs.nodes_of(uow, job)
     ]
 
 

@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from starlette.requests import Request
 
 from podyard.base.clock import PlatformTime
-from podyard.control.access import identity
-from podyard.control.compute import nodes
+from podyard.base.errors import Code, PodyardError
+from podyard.control.compute import node_list, nodes
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.node import Node, NodeSpec
+from podyard.domain.listing import ListQuery
+from podyard.domain.node import NodeSpec, NodeState
+from podyard.domain.principal import Principal
 from podyard.http import context
 from podyard.pricing.sku import Price
 from podyard.web import forms
@@ -21,12 +23,13 @@ NEW_NODE = ""  # the form's choice of a node that is made for the job
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class JobPlace:
-    """`places`: the nodes that are READY, by `zone/id`; `place`: the one that is chosen, and `node` what it is, or None
-    for a new one. `fields`: the form's, with the choices made."""
+    """`places`: the first READY nodes, by `zone/id`, and the chosen one; `more`: there are others. `place`: the chosen
+    one, and `node` what it is, or None for a new one. `fields`: those of the form, with the choices made."""
 
-    places: Mapping[str, Node]
+    places: Mapping[str, NodeSpec]
+    more: bool
     place: str
-    node: Node | None
+    node: NodeSpec | None
     choice: forms.NodeChoice
     price: Price | None
     no_price: str
@@ -36,26 +39,38 @@ class JobPlace:
 def place_of(request: Request, project: str, fields: Mapping[str, str]) -> JobPlace:
     caller, fleet = context.principal(request), context.platform(request).fleet
 
-    def body(uow: UnitOfWork) -> tuple[list[Node], PlatformTime]:
-        identity.project_row(uow, project)
-        found = nodes.list_nodes(uow, fleet, caller, project, None)
-        return [node for node in found if node.state == "READY"], uow.now
+    def body(uow: UnitOfWork) -> tuple[dict[str, NodeSpec], bool, PlatformTime]:
+        found = node_list.list_page(uow, caller, project, ListQuery("name", state=NodeState.READY))
+        places = {f"{node.zone}/{node.node_id}": node.spec for node in found.rows}
+        places |= _chosen_node(uow, caller, project, fields.get("node", NEW_NODE))
+        return places, found.after is not None, uow.now
 
-    ready, now = context.read(request, body)
+    places, more, now = context.read(request, body)
     choice = forms.choose(fleet, fields, now)
-    places = {f"{node.zone}/{node.node_id}": node for node in ready}
     place = fields.get("node", next(iter(places), NEW_NODE))
     node = places.get(place)
     price, no_price = choice.price, choice.no_price
     if node is not None:
-        price, no_price = forms.price_of(node.spec.accelerator_type, node.zone, str(node.spec.usage_class), now)
+        price, no_price = forms.price_of(node.accelerator_type, place.partition("/")[0], str(node.usage_class), now)
     chosen = {
         "zone": choice.zone,
         "accelerator_type": choice.accelerator_type,
         "usage": choice.usage,
         "runtime_version": choice.runtime_version,
     }
-    return JobPlace(places, place if node else NEW_NODE, node, choice, price, no_price, {**fields, **chosen})
+    return JobPlace(places, more, place if node else NEW_NODE, node, choice, price, no_price, {**fields, **chosen})
+
+
+def _chosen_node(uow: UnitOfWork, caller: Principal, project: str, place: str) -> dict[str, NodeSpec]:
+    """The node that the form names, if it is READY: it may not be among the first ones."""
+    zone, _, node_id = place.partition("/")
+    try:
+        node = nodes.get(uow, caller, project, zone, node_id) if node_id else None
+    except PodyardError as error:
+        if error.code is not Code.NOT_FOUND:
+            raise
+        return {}
+    return {place: node.spec} if node is not None and node.state is NodeState.READY else {}
 
 
 def node_of(fields: Mapping[str, str]) -> tuple[str, str | NodeSpec]:

@@ -114,6 +114,7 @@ def _form_page(request: Request, project: str, fields: Mapping[str, str], error:
         commands=lines,
         form_url=project_url(project, "jobs", "program"),
         places=place.places,
+        more_places=place.more,
         place=place.place,
         node=place.node,
         choice=place.choice,

@@ -62,6 +62,7 @@ def _form_page(request: Request, project: str, fields: Mapping[str, str], error:
         section="jobs",
         project=project,
         places=found.places,
+        more_places=found.more,
         place=found.place,
         node=found.node,
         choice=found.choice,

@@ -16,7 +16,7 @@ from podyard.control.access import identity
 from podyard.control.billing import usages
 from podyard.control.compute import hosts, node_list, nodes
 from podyard.control.jobs import views
-from podyard.db import fleet as fleet_rows
+from podyard.db import slices
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet
 from podyard.domain.host import tpu_env, worker_environment
@@ -313,15 +313,13 @@ def _node_values(uow: UnitOfWork, request: Request, project: str, zone: str, nod
 
 def _picture(uow: UnitOfWork, fleet: Fleet, node: Node) -> Mapping[str, Any] | None:
     """The node's slice in its pod, among the chips that others hold. None while it has no slice."""
-    slices = fleet_rows.load(uow, fleet).slices
-    own = next((item for item in slices if item.node_key == node.node_key), None)
+    own = slices.find(uow, node.node_key)
     if own is None:
         return None
     pod = fleet.pod(own.pod_id)
     held = 0
-    for item in slices:
-        if item.pod_id == own.pod_id:
-            held |= item.chips
+    for item in slices.held(uow, own.pod_id):
+        held |= item.chips
     return {
         "pod": pod,
         "chips": own.chips.bit_count(),

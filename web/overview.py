@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,12 +11,13 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from podyard.base.clock import PlatformTime
+from podyard.base.durations import duration_for_people
 from podyard.control.access import identity
 from podyard.control.billing import dashboard, job_progress
 from podyard.control.billing.kept_bills import Behind
 from podyard.control.billing.snapshots import snapshot
 from podyard.control.compute import hosts, pods, queue_view
-from podyard.control.compute.pods import PodView
+from podyard.control.compute.pods import PodUse
 from podyard.control.compute.queue_view import Waiting
 from podyard.control.jobs import views
 from podyard.db import cost_dimensions
@@ -44,18 +44,6 @@ OVERVIEW_PARTS = ("overview_alerts", "overview_figures", "overview_jobs", "overv
 router = APIRouter(prefix="/console/{project}/overview", route_class=ConsoleRoute)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class PodUse:
-    """Chips of one pod: those of the project, those of all, and those that can be used."""
-
-    pod_id: str
-    generation: str
-    own: int
-    held: int
-    chips: int
-    broken: int
-
-
 @router.get("")
 def show(request: Request, project: str) -> Response:
     def body(uow: UnitOfWork) -> dict[str, Any]:
@@ -80,7 +68,7 @@ def _values(uow: UnitOfWork, request: Request, project: str, with_spend: bool) -
     jobs = views.active_jobs(uow, caller, project, JOBS_READ_MAX)
     running = [job for job in jobs if job.state not in WAITING_JOB_STATES]
     waiting = queue_view.rows(uow, fleet, caller, project, None)
-    use = [_pod_use(view) for view in pods.all_pods(uow, fleet, caller, project)]
+    use = pods.chips_in_use(uow, fleet, caller, project)
     spend = _spend(uow, request, project) if with_spend else None
     modules = hosts.modules_that_do_not_fit(uow, caller, project)
     changes = views.newest_changes(uow, caller, project, EVENTS_SHOWN_MAX)
@@ -100,13 +88,6 @@ def _values(uow: UnitOfWork, request: Request, project: str, with_spend: bool) -
         "alerts": _alerts(use, waiting, modules, spend, uow.now, project),
         "events": [(change, _event_url(change)) for change in changes],
     }
-
-
-def _pod_use(view: PodView) -> PodUse:
-    own = sum(item.chips.bit_count() for item in view.slices if item.node)
-    chips = view.pod.chip_count
-    held, broken = view.held.bit_count(), view.broken.bit_count()
-    return PodUse(view.pod.pod_id, str(view.pod.generation.name), own, held, chips, broken)
 
 
 def _generations(use: Sequence[PodUse]) -> list[PodUse]:
@@ -148,6 +129,7 @@ def _spend(uow: UnitOfWork, request: Request, project: str) -> dict[str, Any] | 
             "today": cents(month.days[-1][1].parts),
             "spent": cents(month.spent.parts),
             "expected": cents(month.forecast.expected.parts),
+            "based_on": duration_for_people(month.forecast.based_on) if month.forecast.based_on else "",
             "rate": hourly(month.rate),
             "budgets": [budget_bar(one) for one in month.budgets],
             "held": len({one.resource_id for one in found.suspense}),

@@ -25,6 +25,7 @@ from podyard.web import (
     explain,
     invoice_print,
     job_list,
+    job_log,
     job_page,
     job_program,
     jobs,
@@ -41,6 +42,7 @@ from podyard.web import (
     search,
     storage,
     storage_objects,
+    webhooks,
 )
 from podyard.web.render import (
     FORM_FIELDS_MAX,
@@ -117,9 +119,9 @@ def project_root(project: str) -> Response:
 
 
 SECTION_ROUTERS = (
-    *(overview, connect, compare, create, nodes, job_list, job_program, jobs, job_page),
+    *(overview, connect, compare, create, nodes, job_list, job_program, jobs, job_log, job_page),
     *(queue, queued_resources, reservations, billing, billing_forms, pods, machines, operator),
-    *(access, project_settings, storage, storage_objects, explain, lesson, invoice_print, docs, search),
+    *(access, project_settings, webhooks, storage, storage_objects, explain, lesson, invoice_print, docs, search),
 )
 for section in SECTION_ROUTERS:
     router.include_router(section.router)

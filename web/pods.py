@@ -24,6 +24,7 @@ from podyard.web.render import ConsoleRoute, page, project_url
 from podyard.web.torus import Part, colour_of, pod_picture
 
 SLICES_SHOWN_MAX = 100  # in the table next to the map
+SLICES_TOLD_APART_MAX = 64  # in the list of pods; with more, letters and colours say nothing, and cost 100 kB a pod
 MINUTES_AGO_MAX = 24 * 60  # released slices are kept for longer (podyard.loop.retention)
 MINUTES_STEP = 5
 
@@ -37,7 +38,7 @@ def show_all(request: Request, project: str) -> Response:
     found = context.read(request, lambda uow: pods.all_pods(uow, fleet, caller, project))
     rows = [_row(view, project) for view in found]
     rows.sort(key=lambda row: row["picture"] is None)
-    return page(request, "pods.html", section="pods", project=project, rows=rows)
+    return page(request, "pods.html", section="pods", wide=True, project=project, rows=rows)
 
 
 @router.get("/{pod_id}")
@@ -113,6 +114,15 @@ def parts_of(view: pods.PodView, project: str = "", running: Mapping[str, str] |
     return [Part("other", "", others, title=other), *found, Part("broken", "", view.broken, title=broken)]
 
 
+def _parts_together(view: pods.PodView) -> list[Part]:
+    """The caller's slices as one part, and those of others."""
+    own = 0
+    for item in view.slices:
+        own |= item.chips if item.node else 0
+    others = view.held & ~own
+    return [Part("other", "", others), Part("own", "this project", own), Part("broken", "", view.broken)]
+
+
 def _tooltip(item: pods.SliceView, name: str, job: str) -> str:
     """What a pointer over a slice says."""
     facts = [f"Node {name}", f"{item.kind.name}, {count(item.chips.bit_count(), 'chip')}"]
@@ -128,7 +138,8 @@ def _node_url(project: str, item: pods.SliceView) -> str:
 
 def _row(view: pods.PodView, project: str) -> dict[str, Any]:
     busy = view.held or view.broken
-    picture = pod_picture(view.pod.pod_id, view.pod.shape, parts_of(view)) if busy else None
+    parts = parts_of(view) if len(view.slices) <= SLICES_TOLD_APART_MAX else _parts_together(view)
+    picture = pod_picture(view.pod.pod_id, view.pod.shape, parts) if busy else None
     url = project_url(project, "pods", view.pod.pod_id)
     return {"view": view, "pod": view.pod, "shape": shape_text(view.pod.shape), "picture": picture, "url": url}
 

@@ -49,6 +49,7 @@ _PAGES = (
     ("pods", "Pods", "chips map torus", ""),
     ("settings/access", "Members and tokens", "access role invite credential settings", ""),
     ("settings/keys", "Keys", "api key service account credential json settings", ""),
+    ("settings/webhooks", "Webhooks", "notify event hook post signature", ""),
     ("settings/project", "Project", "quota chips limit number settings", ""),
     ("settings/storage", "Storage", "bucket gs cloud create", ""),
     ("lesson", "Lesson", "inside a tpu class eight steps explain", ""),

@@ -1,4 +1,4 @@
-"""Sends what budgets tell their owners. Called by a task; the fence is kept in control/platform/webhooks.py."""
+"""Sends requests to webhooks. Called by a task; the fence is kept in control/platform/webhooks.py."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from podyard.control.access import identity
 from podyard.control.platform import webhook_urls, webhooks
 from podyard.control.platform.webhooks import SIGNATURE_HEADER, signature_of
 from podyard.db.unit_of_work import Database
-from podyard.domain.budget import WebhookRequest
+from podyard.domain.webhook import WebhookRequest
 
 # All four together are well inside a claim; and the worker that sends has agents to poke as well.
 RESOLVE_SECONDS_MAX = 4.0
@@ -150,7 +150,7 @@ def _ask(
     headers = {
         "Content-Type": "application/json",
         "User-Agent": "podyard",
-        "Podyard-WebhookRequest": delivery.webhook_id,
+        "Podyard-Webhook": delivery.webhook_id,
         SIGNATURE_HEADER: signature_of(unseal(delivery.secret), body),
     }
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")

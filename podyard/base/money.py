@@ -116,10 +116,10 @@ def _dollars(minor: int, decimals: int) -> str:
 
 
 def quantity_text(quantity: str, unit: str) -> str:
-    """A quantity for people: `quantity_text("5952.000000000000", "chip-hours")` is `"5,952 chip-hours"`. It has six
+    """A quantity for people: `quantity_text("5952.000000000000", "chip-hour")` is `"5,952 chip-hours"`. It has six
     decimals at most: a second is 0.000278 hours."""
     exact = round(Decimal(quantity), 6).normalize()
-    return f"{exact:,f} {unit}"
+    return f"{exact:,f} {unit}{'' if exact == 1 else 's'}"
 
 
 def without_zeros(text: str) -> str:

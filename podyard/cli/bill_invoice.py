@@ -149,7 +149,7 @@ def explain(data: str | None, project: str | None, month: str, line: str, output
         emit({**found, "records": records}, output)
         return
     emit(records, output, _RECORDS)
-    quantity = quantity_text(found["quantity"], PriceUnit(found["unit"]).plural)
+    quantity = quantity_text(found["quantity"], PriceUnit(found["unit"]).noun)
     price, amount = price_text(nanos_from_decimal_text(found["unitPrice"])), money_text(found["amount"])
     click.echo(f"{quantity} at {price} cost {amount} (exactly ${without_zeros(found['amount'])})")
 
@@ -203,7 +203,7 @@ def _quantity(line: dict[str, Any]) -> str:
         return "-"
     unit = PriceUnit(line["unit"])
     hosts = hosts_text(line.get("hostsIncluded"), line["quantity"], unit)
-    return ", ".join(filter(None, (quantity_text(line["quantity"], unit.plural), hosts)))
+    return ", ".join(filter(None, (quantity_text(line["quantity"], unit.noun), hosts)))
 
 
 def _sums(document: dict[str, Any]) -> list[dict[str, str]]:

@@ -71,6 +71,7 @@ COMMAND_GROUPS: Mapping[str, Mapping[str, CommandEntry]] = {
     },
     "Projects and access": {
         "project": CommandEntry("projects", "Manage projects."),
+        "webhook": CommandEntry("webhook", "Manage webhooks, which are told of events."),
         "auth": CommandEntry("admin", "Manage tokens, keys and roles."),
     },
     "Operate": {

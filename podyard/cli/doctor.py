@@ -21,6 +21,7 @@ from podyard.base.clock import OsClock
 from podyard.base.durations import duration_for_people
 from podyard.base.errors import PodyardError
 from podyard.base.files import read_json
+from podyard.base.money import quantity_text
 from podyard.cli import processes
 from podyard.cli.options import data_option, output_option, settings_of
 from podyard.cli.output import emit
@@ -213,14 +214,15 @@ def _loop(found: _Database) -> Iterator[Finding]:
 def _queues(found: _Database) -> Iterator[Finding]:
     measured = found.measures
     waits, oldest = measured.outbox_oldest_seconds, measured.operation_oldest_seconds
+    messages, operations = _count(measured.outbox_unsent, "message"), _count(measured.operations_running, "operation")
     if waits > WAIT_SECONDS_WARNED:
-        text = f"{measured.outbox_unsent} messages, the oldest for {duration_for_people(round(waits))}"
+        text = f"{messages}, the oldest for {duration_for_people(round(waits))}"
         yield Finding("queues", Level.WARNING, text, "start Redis and a loop; jobs go on meanwhile")
     elif oldest > OPERATION_SECONDS_WARNED:
-        text = f"{measured.operations_running} operations, the oldest for {duration_for_people(round(oldest))}"
+        text = f"{operations}, the oldest for {duration_for_people(round(oldest))}"
         yield Finding("queues", Level.WARNING, text, "podyard fsck; a node may wait for capacity: podyard queue list")
     else:
-        text = f"{measured.outbox_unsent} messages and {measured.operations_running} operations wait"
+        text = f"waiting: {messages}, {operations}"
         yield Finding("queues", Level.OK, text)
 
 
@@ -301,6 +303,10 @@ def _boxes(settings: Settings, is_wanted: bool) -> Iterator[Finding]:
     level = Level.WARNING if why else Level.OK
     todo = "docs/internals/boxes.md says what they need" if why else ""
     yield Finding("boxes", level, boxes.sentence(why), todo)
+
+
+def _count(number: int, noun: str) -> str:
+    return quantity_text(str(number), noun)
 
 
 COMMANDS = {"doctor": doctor}

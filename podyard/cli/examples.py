@@ -16,7 +16,11 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "podyard top": ("podyard top", "podyard top --once"),
     "podyard nodes": ("podyard nodes", "podyard nodes --filter state=READY --sort-by ~age -o wide"),
     "podyard jobs": ("podyard jobs --watch", "podyard jobs --filter 'state=RUNNING AND cost>1' -o name"),
-    "podyard logs": ("podyard logs digits --follow", "podyard logs digits --worker 2 --grep error"),
+    "podyard logs": (
+        "podyard logs digits --follow",
+        "podyard logs digits --first-error",
+        "podyard logs digits --tail 50",
+    ),
     "podyard events": (
         "podyard events",
         "podyard events digits --limit 50",
@@ -49,6 +53,14 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "podyard tpu ssh-config": ("podyard tpu ssh-config pod > ssh.conf && ssh -F ssh.conf pod-w-0",),
     "podyard tpu start": ("podyard tpu start pod",),
     "podyard tpu stop": ("podyard tpu stop pod",),
+    "podyard webhook": ("podyard webhook list",),
+    "podyard webhook set": (
+        "podyard webhook set chat --url https://example.com/hook --event job.failed --event node.preempted",
+    ),
+    "podyard webhook list": ("podyard webhook list -o wide",),
+    "podyard webhook delete": ("podyard webhook delete chat",),
+    "podyard webhook test": ("podyard webhook test chat",),
+    "podyard webhook deliveries": ("podyard webhook deliveries chat --filter state=waiting",),
     "podyard qr": ("podyard qr list",),
     "podyard qr create": (
         "podyard qr create wish --node-id pod --accelerator-type v3-32 --runtime-version tpu-vm-base --spot",

@@ -27,20 +27,37 @@ STACKS_SECONDS_MAX, STACKS_QUIET_SECONDS = 10.0, 1.5  # replicas report twice a 
 @click.option("--attempt", type=int, help="Only the lines of this attempt.")
 @click.option("--grep", "search", metavar="TEXT", help="Only lines with this text, in any case.")
 @click.option("--stream", type=click.Choice(list(STREAMS)), help="Only the lines of this stream.")
+@click.option("--since", metavar="TIME", help="Start at this platform time (RFC 3339).")
+@click.option("--first-error", is_flag=True, help="Start a few lines before the first error.")
+@click.option("--tail", type=click.IntRange(1, LINES_AT_ONCE), metavar="LINES", help="Start with the last lines.")
 @click.option("--follow", "-f", is_flag=True, help="Follow the log until the job ends.")
 def logs(
-    job_id: str, data: str | None, project: str | None, location: str | None, follow: bool, **chosen: int | str | None
+    job_id: str,
+    data: str | None,
+    project: str | None,
+    location: str | None,
+    since: str | None,
+    first_error: bool,
+    tail: int | None,
+    follow: bool,
+    **chosen: int | str | None,
 ) -> None:
     """Print a job's log lines: their time, [attempt.worker], the slice if there are several, and the stream unless it
     is stdout."""
+    if sum((since is not None, first_error, tail is not None)) > 1:
+        raise click.UsageError("specify at most one of --since, --first-error and --tail")
     client, clock = client_of(data, project, location), OsClock()
     path = job_path(client, location, job_id)
+    starts = {"time": since, "error": first_error or None, "end": tail}
+    where: dict[str, Any] = {"from": next((name for name, given in starts.items() if given), None), "time": since}
+    size = tail or LINES_AT_ONCE
     token: str | None = None
     is_over, has_more = False, False
     while True:
         if not has_more:
             is_over = client.call("GET", path)["state"] in FINAL_STATES
-        page = client.call("GET", f"{path}:logs", pageToken=token, pageSize=LINES_AT_ONCE, **chosen)
+        page = client.call("GET", f"{path}:logs", pageToken=token, pageSize=size, **where, **chosen)
+        where, size = {}, LINES_AT_ONCE
         click.echo("".join(map(_log_line, page["lines"])), nl=False)
         token, has_more = page["nextPageToken"], page["more"]
         if not page["lines"] and not has_more:

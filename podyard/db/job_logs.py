@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import Select, bindparam, delete, func, select
 
+from podyard.base.clock import PlatformTime
 from podyard.db.records import columns
 from podyard.db.tables_jobs import log_chunks, replicas
 from podyard.db.unit_of_work import UnitOfWork
@@ -23,6 +24,7 @@ _OF_WORKER = select(log_chunks).where(
 )
 _FROM = _OF_WORKER.where(_c.seq + _c.lines > bindparam("first")).order_by(_c.seq).limit(bindparam("most"))
 _BEFORE = _OF_WORKER.where(_c.seq < bindparam("before")).order_by(_c.seq.desc()).limit(bindparam("most"))
+_AT = _OF_WORKER.where(_c.last_at >= bindparam("at", type_=_c.last_at.type)).order_by(_c.seq).limit(1)
 _SAID = select(log_chunks).where(
     _c.job_key == bindparam("job_key"), _c.attempt == bindparam("attempt"), _c.text.is_not(None)
 )
@@ -56,6 +58,12 @@ def chunks_before(uow: UnitOfWork, job_key: str, attempt: int, rank: int, before
     """Those of a worker that begin before a line, the newest first."""
     values = {"job_key": job_key, "attempt": attempt, "rank": rank, "before": before, "most": most}
     return [LogChunk(**row) for row in uow.all(_BEFORE, values)]
+
+
+def chunk_at(uow: UnitOfWork, job_key: str, attempt: int, rank: int, at: PlatformTime) -> LogChunk | None:
+    """The first one of a worker that has not ended before a time."""
+    row = uow.first(_AT, {"job_key": job_key, "attempt": attempt, "rank": rank, "at": at})
+    return None if row is None else LogChunk(**row)
 
 
 def said_by_platform(uow: UnitOfWork, job_key: str, attempt: int) -> list[LogChunk]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import bindparam, case, func, select
+from sqlalchemy import bindparam, case, func, or_, select
 
+from podyard.base.clock import PlatformTime
 from podyard.db.job_slices import has_slice_on
 from podyard.db.tables_compute import nodes
-from podyard.db.tables_jobs import jobs
+from podyard.db.tables_jobs import attempts, jobs
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.job import (
     ACTIVE_JOB_STATES,
@@ -18,6 +20,7 @@ from podyard.domain.job import (
     Job,
     JobSpec,
     JobState,
+    job_name,
 )
 from podyard.domain.node import node_name
 
@@ -34,7 +37,18 @@ _WAITING_WITH_NODE = _WAITING.where(
     jobs.c.project == bindparam("project"),
     jobs.c.node_key.in_(select(nodes.c.node_key).where(nodes.c.ready_since.is_not(None))),
 )
-_WITH_OWN_NODE = _ALL.where(jobs.c.project == bindparam("project"), jobs.c.owns_node)
+_NAMES_WITH_OWN_NODE = select(jobs.c.job_key, jobs.c.node_key, jobs.c.zone, jobs.c.job_id).where(
+    jobs.c.project == bindparam("project"), jobs.c.owns_node, jobs.c.state.in_(ACTIVE_JOB_STATES)
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NamedJob:
+    """A job by its full name. `node_key`: of its first node."""
+
+    job_key: str
+    node_key: str
+    name: str
 
 
 def find(uow: UnitOfWork, project: str, zone: str, job_id: str) -> Job | None:
@@ -60,6 +74,13 @@ def of_project(uow: UnitOfWork, project: str, zone: str | None) -> list[Job]:
     if zone is not None:
         query = query.where(jobs.c.zone == zone)
     return [to_job(row) for row in uow.all(query.order_by(jobs.c.created.desc(), jobs.c.job_key))]
+
+
+def tried_since(uow: UnitOfWork, project: str, start: PlatformTime) -> list[Job]:
+    """Those with an attempt that had not ended by `start`, the oldest first."""
+    lasted = (attempts.c.job_key == jobs.c.job_key, or_(attempts.c.ended.is_(None), attempts.c.ended >= start))
+    query = select(jobs).where(jobs.c.project == project, select(attempts.c.attempt_id).where(*lasted).exists())
+    return [to_job(row) for row in uow.all(query.order_by(jobs.c.created, jobs.c.job_key))]
 
 
 def active(uow: UnitOfWork, project: str, most: int) -> list[Job]:
@@ -108,8 +129,10 @@ def list_waiting_with_node(uow: UnitOfWork, project: str) -> list[Job]:
     return [to_job(row) for row in uow.all(_WAITING_WITH_NODE, {"project": project})]
 
 
-def list_with_own_node(uow: UnitOfWork, project: str) -> list[Job]:
-    return [to_job(row) for row in uow.all(_WITH_OWN_NODE, {"project": project})]
+def names_with_own_node(uow: UnitOfWork, project: str) -> list[NamedJob]:
+    """Of each job that has not ended and whose nodes the platform made for it."""
+    found = uow.all(_NAMES_WITH_OWN_NODE, {"project": project})
+    return [NamedJob(row["job_key"], row["node_key"], job_name(project, row["zone"], row["job_id"])) for row in found]
 
 
 def running_by_node(uow: UnitOfWork, project: str) -> dict[str, str]:

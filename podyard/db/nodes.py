@@ -14,6 +14,7 @@ from podyard.db import slices, yard
 from podyard.db.job_slices import is_any_on
 from podyard.db.records import columns, from_node_spec
 from podyard.db.tables_compute import hosts, nodes
+from podyard.db.tables_compute import slices as slices_table
 from podyard.db.tables_jobs import job_slices, jobs
 from podyard.db.unit_of_work import Stale, UnitOfWork
 from podyard.domain.host import SHUTDOWN_SCRIPT, STARTUP_SCRIPT, external_address
@@ -21,6 +22,7 @@ from podyard.domain.host_record import HostState
 from podyard.domain.job import ACTIVE_JOB_STATES, ENDED_JOB_STATES
 from podyard.domain.node import (
     NODE,
+    NODE_STATES_WAITING_FOR_SLICE,
     Node,
     NodeHost,
     NodeRecord,
@@ -43,10 +45,15 @@ _BY_NAME = select(nodes).where(nodes.c.live_name == bindparam("name"))
 _BY_KEY = select(nodes).where(nodes.c.node_key == bindparam("key"))
 _AS_PLANNED = _BY_KEY.where(nodes.c.version == bindparam("seen")).with_for_update()
 _READY = select(nodes).where(nodes.c.state == NodeState.READY).order_by(nodes.c.live_name)
-_KINDS = _LIVE.with_only_columns(
+_KINDS = select(
     nodes.c.node_key, nodes.c.project, nodes.c.zone, nodes.c.node_id, nodes.c.accelerator_type, nodes.c.topology,
     nodes.c.created_by,
-)  # fmt: skip
+).join(slices_table, slices_table.c.node_key == nodes.c.node_key)  # fmt: skip
+_WAITING_NAMES = select(nodes.c.node_key, nodes.c.live_name).where(
+    nodes.c.project == bindparam("project"),
+    nodes.c.state.in_(sorted(NODE_STATES_WAITING_FOR_SLICE)),
+    nodes.c.live_name.is_not(None),
+)
 _LAST_ADDRESS = (
     select(nodes.c.first_address, nodes.c.host_count)
     .where(nodes.c.first_address > 0)  # 0: it has none yet
@@ -179,7 +186,7 @@ def state_counts(uow: UnitOfWork, project: str) -> dict[str, int]:
 
 
 def kinds(uow: UnitOfWork) -> dict[str, tuple[tuple[str, str, str], AcceleratorType, str]]:
-    """((project, zone, id), type, who created it) of every live node, by key."""
+    """((project, zone, id), type, who created it) of every node that holds chips, by key."""
     return {
         row.node_key: (
             (row.project, row.zone, row.node_id),
@@ -188,6 +195,11 @@ def kinds(uow: UnitOfWork) -> dict[str, tuple[tuple[str, str, str], AcceleratorT
         )
         for row in uow.execute(_KINDS)
     }
+
+
+def waiting_names(uow: UnitOfWork, project: str) -> dict[str, str]:
+    """The full name of each node of the project that may wait for chips, by key."""
+    return {row["node_key"]: row["live_name"] for row in uow.all(_WAITING_NAMES, {"project": project})}
 
 
 def set_spec(uow: UnitOfWork, node: NodeRecord, spec: NodeSpec) -> None:

@@ -11,7 +11,7 @@ from podyard.base.clock import PlatformTime
 from podyard.db.tables_compute import nodes, past_slices, slices
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.node import UsageClass
-from podyard.domain.slice import PastSlice, PlacedSlice, chips_from_text, chips_text
+from podyard.domain.slice import HeldChips, PastSlice, PlacedSlice, chips_from_text, chips_text
 from podyard.hardware.accelerator_types import kind_of
 
 _OF_NODE = select(slices).where(slices.c.node_key == bindparam("key"))
@@ -28,6 +28,7 @@ _KEEP = insert(past_slices).from_select(
         bindparam("now", type_=past_slices.c.released.type),
     ).where(slices.c.node_key == bindparam("key")),
 )
+_HELD = select(slices.c.pod_id, slices.c.chips, nodes.c.project).join(nodes, nodes.c.node_key == slices.c.node_key)
 _RELEASE = delete(slices).where(slices.c.node_key == bindparam("key"))
 
 
@@ -45,6 +46,12 @@ def find(uow: UnitOfWork, node_key: str) -> PlacedSlice | None:
 def list_all(uow: UnitOfWork) -> list[PlacedSlice]:
     """By id."""
     return [_record(row) for row in uow.all(_ALL)]
+
+
+def held(uow: UnitOfWork, pod_id: str | None = None) -> list[HeldChips]:
+    """What every slice of a pod or (None) of all pods holds, in no order."""
+    query = _HELD if pod_id is None else _HELD.where(slices.c.pod_id == pod_id)
+    return [HeldChips(row.pod_id, row.project, chips_from_text(row.chips)) for row in uow.execute(query)]
 
 
 def id_of(uow: UnitOfWork, node_key: str) -> str | None:

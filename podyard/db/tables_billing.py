@@ -19,6 +19,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    false,
     text,
 )
 from sqlalchemy.types import TypeDecorator
@@ -298,6 +299,28 @@ webhooks = Table(
     Column("fence", BigInteger, nullable=False),  # of the try that may write its result
     Column("next_try", RealTimeColumn),  # null: nothing more is to be done
     Column("outcome", Text, nullable=False),  # of the last try
+    Column("endpoint_key", String(64)),  # null: a budget sends it
+    Column("event", String(64)),  # of WEBHOOK_EVENTS
+    Column("created", RealTimeColumn),
+    Column("delivered", Boolean, nullable=False, server_default=false()),
     Index("ix_webhooks_next_try", "next_try"),
     Index("ix_webhooks_event", "event_id"),
+    Index("ix_webhooks_endpoint", "endpoint_key", "event_id", unique=True),  # a change is told once
+    Index("ix_webhooks_created", "endpoint_key", "created"),
+)
+
+webhook_endpoints = Table(
+    "webhook_endpoints",
+    metadata,
+    Column("endpoint_key", String(64), primary_key=True),
+    Column("project", String(64), nullable=False),
+    Column("name", String(64), nullable=False),
+    Column("url", Text, nullable=False),
+    Column("events", Json, nullable=False),
+    Column("secret", Text, nullable=False),  # sealed
+    Column("created", RealTimeColumn, nullable=False),
+    Column("created_by", String(256), nullable=False),
+    Column("first_seq", BigInteger, nullable=False),  # state changes up to this number were there before it
+    Column("looked_seq", BigInteger, nullable=False),  # the last one that it has looked at
+    UniqueConstraint("project", "name"),
 )

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
-from podyard.base.clock import PlatformTime, RealTime
+from podyard.base.clock import PlatformTime
 from podyard.base.money import Amount
 
 BUDGET_EVENTS = "budgetEvents"  # of a project: projects/P/budgetEvents
@@ -76,20 +76,3 @@ class BudgetLogEntry:
     amount: Amount
     text: str
     seq: int = 0
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class WebhookRequest:
-    """Something that a budget tells its owner. `fence`: of the try that may write its result; `next_try` None: nothing
-    more is to be done; `outcome`: of the last try."""
-
-    webhook_id: str
-    event_id: str
-    project: str
-    url: str
-    body: str
-    secret: str
-    tries: int = 0
-    fence: int = 0
-    next_try: RealTime | None = None
-    outcome: str = ""

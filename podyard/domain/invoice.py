@@ -203,4 +203,4 @@ def hosts_text(included: str | None, quantity: str, unit: PriceUnit) -> str:
     """What an invoice says of the hosts of a line's nodes: `included` is the part of its quantity with them."""
     if included is None or not Decimal(included):
         return ""
-    return "hosts included" if included == quantity else f"hosts included in {quantity_text(included, unit.plural)}"
+    return "hosts included" if included == quantity else f"hosts included in {quantity_text(included, unit.noun)}"

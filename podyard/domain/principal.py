@@ -38,6 +38,7 @@ _NODES = frozenset(
         "storage.buckets.create", "storage.buckets.delete", "storage.buckets.update",
     }
 )  # fmt: skip
+_WEBHOOKS = frozenset({"podyard.webhooks.view", "podyard.webhooks.edit"})
 _BILLING = frozenset({"podyard.billing.view"})
 _MONITORING = frozenset({"podyard.metrics.get", "podyard.projects.get"})
 _OWNER = frozenset(
@@ -63,12 +64,12 @@ STORAGE_USER = "storage.objectUser"  # Google's role of this name; the hosts' ow
 ROLE_PERMISSIONS: Mapping[str, frozenset[str]] = {
     "tpu.viewer": _VIEW,
     "jobs.runner": _VIEW | _JOBS,
-    "tpu.admin": _VIEW | _JOBS | _NODES,
+    "tpu.admin": _VIEW | _JOBS | _NODES | _WEBHOOKS,
     STORAGE_USER: _OBJECTS,
     "billing.viewer": _BILLING,
     "monitoring.viewer": _MONITORING,  # what Prometheus needs, and no more
-    "owner": _VIEW | _JOBS | _NODES | _BILLING | _OWNER,
-    "platform.owner": _VIEW | _JOBS | _NODES | _BILLING | _OWNER | _PLATFORM,
+    "owner": _VIEW | _JOBS | _NODES | _WEBHOOKS | _BILLING | _OWNER,
+    "platform.owner": _VIEW | _JOBS | _NODES | _WEBHOOKS | _BILLING | _OWNER | _PLATFORM,
 }
 PLATFORM_OWNER = "platform.owner"  # the only role that is had on the whole platform and in no project
 PERMISSIONS = frozenset().union(*ROLE_PERMISSIONS.values())

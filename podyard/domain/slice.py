@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple
 
 from podyard.base.clock import PlatformTime
 from podyard.domain.node import UsageClass
@@ -39,6 +40,14 @@ class PastSlice:
     chips: int
     placed: PlatformTime
     released: PlatformTime
+
+
+class HeldChips(NamedTuple):
+    """What a slice holds, and for whom: all that a count of chips needs. `chips` is a bit set of the pod's chips."""
+
+    pod_id: str
+    project: str
+    chips: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -41,9 +41,9 @@ class PriceUnit(StrEnum):
         return round_half_up(unit_seconds * 10**decimals, self.seconds)
 
     @property
-    def plural(self) -> str:
-        """Of a quantity: `chip-hours`."""
-        return f"{self.replace('_', '-').replace('gib', 'GiB').replace('vcpu', 'vCPU').replace('vm', 'VM')}s"
+    def noun(self) -> str:
+        """Of a quantity of one: `chip-hour`."""
+        return self.replace("_", "-").replace("gib", "GiB").replace("vcpu", "vCPU").replace("vm", "VM")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

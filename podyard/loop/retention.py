@@ -9,9 +9,9 @@ from functools import partial
 
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import PodyardError
-from podyard.db import retention
+from podyard.db import retention, webhooks
 from podyard.db.condition import DATABASE_ERRORS
-from podyard.db.unit_of_work import Database
+from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.loop.steps import ACTOR
 from podyard.settings import Settings
 
@@ -20,6 +20,7 @@ logger = logging.getLogger(__name__)
 PERIOD_SECONDS = 3600.0
 PAUSE_SECONDS = 0.05  # between two units, so that other writers have their turn
 PAST_SLICES_DAYS = 2  # the maps of pods go back for one
+DELIVERIES_DAYS = 7  # of real time: to webhooks of projects
 UNITS_MAX = 1000  # of one kind in one go: 200,000 rows
 SECONDS_PER_DAY = 86_400.0
 
@@ -49,6 +50,10 @@ def prune(database: Database, settings: Settings, stopping: threading.Event) -> 
         count = database.run(partial(retention.remove_past_slices, before=before), actor=ACTOR)
         if count < retention.BATCH_MAX or stopping.wait(PAUSE_SECONDS):
             break
+    for _ in range(UNITS_MAX):
+        count = database.run(_remove_deliveries, actor=ACTOR)
+        if count < retention.BATCH_MAX or stopping.wait(PAUSE_SECONDS):
+            break
     # Lines are in files: a machine that does not have them leaves them to one that does.
     for _ in range(UNITS_MAX if settings.keep.logs_days and settings.logs_path.exists() else 0):
         before = _before(now, settings.keep.logs_days)
@@ -61,6 +66,11 @@ def prune(database: Database, settings: Settings, stopping: threading.Event) -> 
     if operations or logs:
         logger.info("removed %d operations and the lines of %d jobs, as too old", operations, logs)
     return operations, logs
+
+
+def _remove_deliveries(uow: UnitOfWork) -> int:
+    before = uow.real_now.plus_seconds(-DELIVERIES_DAYS * SECONDS_PER_DAY)
+    return webhooks.remove_old(uow, before, retention.BATCH_MAX)
 
 
 def _before(now: PlatformTime, days: int) -> PlatformTime:

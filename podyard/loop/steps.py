@@ -6,8 +6,9 @@
 3. `place`       load the fleet, decide, apply each action guarded by the version it was decided for
 4. `start_jobs`  gangs for the jobs that wait
 5. `follow_budgets`  when budgets will be used up, where nodes or jobs have changed
-6. `reconcile`   what has gone silent or has been left behind (once a second, more often when leases are short)
-7. `send`        the outbox
+6. `follow_webhooks`  requests to the endpoints of projects in which something has changed
+7. `reconcile`   what has gone silent or has been left behind (once a second, more often when leases are short)
+8. `send`        the outbox
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from podyard.control.billing import accounts, budgets, closing, exports
 from podyard.control.checks import faults
 from podyard.control.compute import hosts, maintenance, nodes, queued_resources, reservations
 from podyard.control.jobs import gangs, log_copies, own_nodes, preemption, reconcile, recovery
-from podyard.control.platform import webhooks
+from podyard.control.platform import webhook_endpoints, webhooks
 from podyard.db import attempts, jobs, leases, outbox, platform_clock, replicas, timers
 from podyard.db import budgets as budget_rows
 from podyard.db import exports as export_rows
@@ -102,6 +103,7 @@ class Loop:
             self.place()
             self.start_jobs()
             self.follow_budgets()
+        self.follow_webhooks()
         self.reconcile()
         self.send()
         self._rest()
@@ -281,6 +283,10 @@ class Loop:
         if self.database.read(budget_rows.any_to_look_at):
             self.database.run(partial(budgets.follow, fleet=self.fleet), actor=ACTOR)
 
+    def follow_webhooks(self) -> None:
+        if self.database.read(webhook_rows.any_to_look_at):
+            self.database.run(webhook_endpoints.follow, actor=ACTOR)
+
     def reconcile(self) -> None:
         now = self.clock.monotonic_seconds()
         if now - self._reconciled_at < self._period(RECONCILE_SECONDS):
@@ -399,6 +405,7 @@ _ALIVE: Sequence[Callable[[UnitOfWork], object]] = (
     node_rows.list_left_behind,
     budget_rows.any_to_look_at,
     export_rows.is_any_left,
+    webhook_rows.any_to_look_at,
     webhook_rows.is_any_left,
     outbox.list_unsent,
 )

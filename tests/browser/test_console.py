@@ -154,6 +154,8 @@ def test_every_page_is_labelled_readable_and_fits(browser: Browser, finished_job
     pages += [
         "settings/access",
         "settings/keys",
+        "settings/webhooks",
+        f"{finished_job}/lines",
         "settings/project",
         "settings/storage",
         "search?q=node",

@@ -104,7 +104,7 @@ def test_a_fault_is_added_takes_a_node_and_is_removed(console: Browser, virtual:
     console.open(OPERATOR)
     assert "1 of 1" in console.text("table")
     console.one("button[name='fault']").click()
-    console.until(lambda: "Nothing goes wrong" in console.text("main"), 10, "no rule")
+    console.until(lambda: "No fault rules" in console.text("main"), 10, "no rule")
     assert virtual.call("GET", "/podyard/v1/faults").get("faults", []) == []
 
 

@@ -46,7 +46,33 @@ def test_lines_are_read_chosen_and_downloaded(world: World) -> None:
     assert answer.text.endswith(" [1.0] stderr two\n")
 
 
-@pytest.mark.parametrize("query", ["stream=other", "worker=x", "attempt=-1", "pageToken=MTp4", "lines=3"])
+def test_a_page_begins_at_the_end_or_at_a_time_and_leads_back(world: World) -> None:
+    path = f"{world.yard.jobs()}/j:logs"
+    end = world.yard.ok("GET", f"{path}?from=end&pageSize=1")
+    assert ([line["line"] for line in end["lines"]], end["more"]) == (["three"], False)
+    before = world.yard.ok("GET", f"{path}?from=before&pageSize=2&pageToken={end['previousPageToken']}")
+    assert [line["line"] for line in before["lines"]] == ["one", "two"]
+    assert (before["more"], "previousPageToken" in before) == (True, False)
+    later = world.yard.ok("GET", f"{path}?from=time&time={before['lines'][1]['time']}")
+    assert [line["line"] for line in later["lines"]] == ["one", "two", "three"]  # all of the same time
+    assert world.yard.ok("GET", f"{path}?from=time&time=2027-01-01T00:00:00Z")["lines"] == []
+    assert world.yard.ok("GET", f"{path}?from=error")["lines"] == [*before["lines"], *end["lines"]]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "stream=other",
+        "worker=x",
+        "attempt=-1",
+        "pageToken=MTp4",
+        "lines=3",
+        "from=middle",
+        "from=time",
+        "from=time&time=yesterday",
+        "time=2026-03-01T00:00:00Z",
+    ],
+)
 def test_what_is_no_choice_of_lines_is_refused(world: World, query: str) -> None:
     world.yard.refused(400, "INVALID_ARGUMENT", "GET", f"{world.yard.jobs()}/j:logs?{query}")
 

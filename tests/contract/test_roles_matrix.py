@@ -32,7 +32,9 @@ NEEDS = {
     "reservations.get "
     "pods.list_pods pods.get pods.defragment billing.price",
     "jobs": "sweeps.create sweeps.cancel jobs.create jobs.cancel jobs.resize jobs.stacks",
-    "nodes": "jobs.upload hosts.materialise platform.preempt platform.schedule_maintenance",
+    "nodes": "jobs.upload hosts.materialise platform.preempt platform.schedule_maintenance webhooks.set_webhook "
+    "webhooks.list_webhooks webhooks.get_webhook webhooks.delete_webhook webhooks.test_webhook "
+    "webhooks.list_deliveries",
     "billing": "billing.usage billing.events budgets.budget_events budgets.list_budgets "
     "budgets.get_budget budgets.get_costs budgets.what_if invoices.get_account invoices.list_commitments "
     "billing_info.get_billing_info "

@@ -41,6 +41,8 @@ class World:
         yard.ok("POST", f"{yard.jobs().removesuffix('jobs')}sweeps?sweepId=s", swept)
         gang.points(self.replica, 1, 3)
         yard.ok("PUT", "/podyard/v1/projects/demo/budgets/b", {"amount": "1000"})
+        endpoint = {"url": "http://127.0.0.1:9/", "events": ["job.failed"]}
+        yard.ok("PUT", "/podyard/v1/projects/demo/webhooks/h", endpoint)
         self.agent_headers = {"Authorization": f"Bearer {(yard.data / 'agent-local.token').read_text().strip()}"}
         token = {"email": "ann@example.com", "project": "demo", "roles": ["tpu.viewer"]}
         invited = {"email": "ben@example.com", "roles": ["tpu.viewer"]}
@@ -67,6 +69,7 @@ class World:
             "service": "E000-3F24-B8AA",
             "month": "2026-03",
             "budget": "b",
+            "webhook": "h",
             "export": yard.ok("POST", "/podyard/v1/projects/demo/exports", {"format": "csv", "month": "2026-03"})[
                 "name"
             ].rpartition("/")[2],

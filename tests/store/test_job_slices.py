@@ -63,7 +63,7 @@ def test_slices_on_two_machines_have_one_network(database: Database, clock: Manu
     yard.submit(2)
     where = {replica.agent_id: replica.rank for replica in yard.live()}
     assert sorted(where) == ["local", "other"]
-    keys = yard.database.read(lambda uow: jobs.node_keys(uow, yard.job()))
+    keys = yard.database.read(lambda uow: [node.node_key for node in jobs.nodes_of(uow, yard.job())])
 
     def network_of(agent: str) -> slice_networks.SliceNetwork:
         (found,) = database.read(lambda uow: slice_networks.of_agent(uow, agent, {keys[where[agent]]}))
@@ -85,7 +85,7 @@ def test_slices_wait_are_placed_and_are_made_again_together(yard: SlicesOfJob) -
     yard.run(nodes.delete, "a")
     yard.pass_time()
     assert (yard.holders(), yard.job().state) == (["b", "both-0", "both-1", "c"], "PREPARING")
-    keys = yard.database.read(lambda uow: jobs.node_keys(uow, yard.job()))
+    keys = yard.database.read(lambda uow: [node.node_key for node in jobs.nodes_of(uow, yard.job())])
     spans = yard.database.read(lambda uow: cost_dimensions.job_spans_on(uow, keys))
     assert [span.resource_id for span in spans] == keys
     assert yard.database.read(lambda uow: slice_networks.of_agent(uow, "local", keys)) == []
@@ -106,7 +106,7 @@ def test_slices_wait_are_placed_and_are_made_again_together(yard: SlicesOfJob) -
     job = yard.job()
     assert (job.state, job.preemptions, job.failures) == ("RECOVERING", 1, 0)
     assert yard.holders() == ["b", "c", "new"], "the other slice is given back, too"
-    again = yard.database.read(lambda uow: jobs.node_keys(uow, job))
+    again = yard.database.read(lambda uow: [node.node_key for node in jobs.nodes_of(uow, job)])
     assert not set(keys) & set(again)
     yard.run(nodes.delete, "new")
     yard.pass_time()

@@ -372,6 +372,14 @@ function localTimes(root) {
   }
 }
 
+/** Escape closes the open menu that has the focus, which goes back to what opened it. */
+document.addEventListener("keydown", (event) => {
+  const menu = event.key === "Escape" ? document.activeElement.closest("details.menu[open]") : null;
+  if (menu === null) return;
+  menu.open = false;
+  menu.querySelector("summary").focus();
+});
+
 /** Whether a key is meant for the page, and not for a field that is being filled in. */
 function isShortcut(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return false;

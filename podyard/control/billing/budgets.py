@@ -28,11 +28,12 @@ from podyard.db import webhooks as webhook_rows
 from podyard.db.timers import Timer
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.account import Account
-from podyard.domain.budget import BUDGET_EVENTS, Budget, BudgetLogEntry, BudgetScope, WebhookRequest
+from podyard.domain.budget import BUDGET_EVENTS, Budget, BudgetLogEntry, BudgetScope
 from podyard.domain.fleet import Fleet
 from podyard.domain.node import NodeRecord
 from podyard.domain.principal import Principal
 from podyard.domain.usage import UsageRecord
+from podyard.domain.webhook import WebhookRequest
 from podyard.pricing import budgets as pure
 from podyard.scheduler.jobs import YIELD_SECONDS_MAX
 

@@ -347,12 +347,12 @@ def _jobs(
     on_demand: Mapping[str, Mapping[str, Share]],
     window: range,
 ) -> list[JobCost]:
-    jobs = job_rows.of_project(uow, project, None)
+    jobs = job_rows.tried_since(uow, project, PlatformTime(window.start * NANOS_PER_SECOND))
     machines = machine_costs(uow, jobs, window)
     tries, steps = attempts.of_project(uow, project), job_history.steps_of_project(uow, project)
     nodes = cost_dimensions.node_keys(uow, jobs)
     found = []
-    for job in sorted(jobs, key=lambda job: job.created):
+    for job in jobs:
         keys = [key for key in nodes[job.job_key] if key in facts]
         mine = _of_nodes(shares, keys)
         dearer = _of_nodes(on_demand, keys) if on_demand.keys() & set(keys) else None

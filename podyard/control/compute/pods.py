@@ -6,11 +6,13 @@ Other projects share the fleet: of their slices the chips are said, not the name
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import invalid_field, not_found
 from podyard.control.access import identity
+from podyard.db import faults as fault_rows
 from podyard.db import fleet as fleet_rows
 from podyard.db import nodes as node_rows
 from podyard.db import slices
@@ -57,6 +59,18 @@ class PodView:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class PodUse:
+    """Chips of one pod: those of the project, those of all projects, all that there are, and broken ones."""
+
+    pod_id: str
+    generation: str
+    own: int
+    held: int
+    chips: int
+    broken: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Moving:
     """One slice that would have to move; `node` as in `SliceView`."""
 
@@ -69,6 +83,28 @@ def all_pods(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str) 
     snapshot = _snapshot(uow, fleet, principal, project)
     kinds = _kinds(uow)
     return [_view(snapshot, pod, kinds, project) for pod in fleet.pods()]
+
+
+def chips_in_use(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str) -> list[PodUse]:
+    """Of every pod; `all_pods` is more, and costs more."""
+    principal.require("podyard.pods.get", project, f"projects/{project}/pods")
+    identity.project_row(uow, project)
+    own, held = Counter[str](), Counter[str]()
+    for item in slices.held(uow):
+        held[item.pod_id] += item.chips.bit_count()
+        own[item.pod_id] += item.chips.bit_count() if item.project == project else 0
+    broken = fault_rows.broken_chips_by_pod(uow)
+    return [
+        PodUse(
+            pod.pod_id,
+            str(pod.generation.name),
+            own[pod.pod_id],
+            held[pod.pod_id],
+            pod.chip_count,
+            broken.get(pod.pod_id, 0).bit_count(),
+        )
+        for pod in fleet.pods()
+    ]
 
 
 def get(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, pod_id: str) -> PodView:

@@ -19,7 +19,7 @@ from podyard.domain.principal import Principal
 from podyard.scheduler.cycle import order
 from podyard.scheduler.jobs import turn
 from podyard.scheduler.predict import predict
-from podyard.scheduler.probe import can_ever_fit
+from podyard.scheduler.probe import EmptyPods
 from podyard.scheduler.queue import NodeGroup, Pool, key_of, pool_of
 
 
@@ -64,6 +64,7 @@ def _for_chips(uow: UnitOfWork, snapshot: FleetSnapshot, now: PlatformTime, proj
     names = _names(uow, project) if mine else {}
     starts = predict(snapshot, now, {pool_of(request) for request in mine})
     positions: dict[Pool, int] = {}
+    pods = EmptyPods(snapshot, now)
     found = []
     for group in order(snapshot, now):
         pool = pool_of(group[0])
@@ -71,14 +72,14 @@ def _for_chips(uow: UnitOfWork, snapshot: FleetSnapshot, now: PlatformTime, proj
         if group[0].project == project and key_of(group) in names:
             kind, name = names[key_of(group)]
             row = _row(group, kind, name, positions[pool], starts.get(key_of(group)))
-            row = dataclasses.replace(row, obstacle=_obstacle(snapshot, group, now))
+            row = dataclasses.replace(row, obstacle=_obstacle(pods, group, now))
             found.append((group[0].zone, row))
     return found
 
 
-def _obstacle(snapshot: FleetSnapshot, group: NodeGroup, now: PlatformTime) -> Obstacle:
+def _obstacle(pods: EmptyPods, group: NodeGroup, now: PlatformTime) -> Obstacle:
     first = group[0]
-    if not can_ever_fit(snapshot, group, now):
+    if not pods.can_hold(group):
         return Obstacle.DOES_NOT_FIT
     has_its_turn = first.not_before is None or first.not_before <= now
     return Obstacle.NO_ROOM if has_its_turn and first.wait_reason else Obstacle.NONE
@@ -92,10 +93,8 @@ def _row(group: NodeGroup, kind: ResourceKind, name: str, position: int, start: 
 
 def _names(uow: UnitOfWork, project: str) -> dict[str, tuple[ResourceKind, str]]:
     """Key of a group -> (kind, name): a node that the platform makes for a job is shown as the job."""
-    found: dict[str, tuple[ResourceKind, str]] = {}
-    for node in node_rows.of_project(uow, project, None):
-        found[node.node_key] = (ResourceKind.NODE, node.name)
-    for job in job_rows.list_with_own_node(uow, project):
+    found = {key: (ResourceKind.NODE, name) for key, name in node_rows.waiting_names(uow, project).items()}
+    for job in job_rows.names_with_own_node(uow, project):
         if job.node_key in found:
             found[job.node_key] = found[job.job_key] = (ResourceKind.JOB, job.name)
     for key, name in queue_rows.names(uow, project).items():

@@ -140,9 +140,9 @@ def node_of(uow: UnitOfWork, job: Job) -> NodeRecord:
     return node_rows.get_by_key(uow, job.node_key)
 
 
-def node_keys(uow: UnitOfWork, job: Job) -> list[str]:
-    """Of its nodes, in the order of its slices."""
-    return job_slices.node_keys_of(uow, job)
+def nodes_of(uow: UnitOfWork, job: Job) -> list[NodeRecord]:
+    """Those that it has, or had last, in the order of its slices."""
+    return [node_rows.get_by_key(uow, key) for key in job_slices.node_keys_of(uow, job)]
 
 
 def list_jobs(uow: UnitOfWork, principal: Principal, project: str, zone: str | None) -> list[Job]:

@@ -12,6 +12,7 @@ import heapq
 import re
 from collections.abc import Iterator, Sequence
 
+from podyard.base.clock import PlatformTime
 from podyard.base.log_files import LogFiles
 from podyard.db import job_logs
 from podyard.db.unit_of_work import UnitOfWork
@@ -22,21 +23,40 @@ CHUNKS_AT_ONCE = 8  # of a worker, in one query
 _PLACE = re.compile(r"(\d{1,9}):((?:\d{1,9}\.\d{1,9}(?:,\d{1,9}\.\d{1,9})*)?)")
 _FIRST_STACK = "Traceback (most recent call last):"
 TRACEBACK_LINES_MAX = 200
+LINES_MAX = 2**31 - 1  # no log has as many
+# What Python and most programs write of an error, and what Podyard says of an attempt that failed.
+_ERROR = re.compile(
+    r"Traceback \(most recent call last\)|\b(?:ERROR|FATAL|CRITICAL|PANIC)\b|\b\w*(?:Error|Exception)\b: |"
+    r"\b(?:error|fatal): |\battempt \d+ failed: "
+)
+_ERROR_WORDS = (b"error", b"traceback", b"fatal", b"critical", b"panic", b"exception", b"failed: ")
 LAST_LINES = 20  # of stderr, where there is no traceback
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LineFilter:
-    """`search`: text that a line has, in any case. None, or nothing: all."""
+    """`search`: text that a line has, in any case. None, or nothing: all. `errors`: only what looks like an error."""
 
     worker: int | None = None
     attempt: int | None = None
     search: str = ""
     stream: str | None = None
+    errors: bool = False
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a line is shown, whatever it says."""
+        return self.stream is None and not self.search and not self.errors
+
+    def may_show(self, data: bytes) -> bool:
+        """Whether any line of a chunk may be shown: cheaper than to look at each of them."""
+        text = data.lower() if self.search or self.errors else b""
+        return self.search.lower().encode() in text and (not self.errors or any(word in text for word in _ERROR_WORDS))
 
     def shows(self, line: LogLine) -> bool:
         has_text = not self.search or self.search.lower() in line.line.lower()
-        return has_text and self.stream in (None, line.stream)
+        is_meant = not self.errors or _ERROR.search(line.line) is not None
+        return has_text and is_meant and self.stream in (None, line.stream)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -59,15 +79,14 @@ class _Worker:
         """Those that are chosen, until the budget of bytes is used up. A line is behind `place` once the next one is
         asked for."""
         uow, files, job_key, attempt, rank = self._where
-        needle = chosen.search.lower().encode()
         while budget[0] > 0:
             chunks = job_logs.chunks_from(uow, job_key, attempt, rank, self.place, CHUNKS_AT_ONCE)
             for chunk in chunks:
                 if budget[0] <= 0:
                     return
                 budget[0] -= max(1, chunk.size)
-                data = _data(files, chunk)
-                if not needle or needle in data.lower():
+                data = data_of(files, chunk)
+                if chosen.may_show(data):
                     for line in lines_of(chunk, data, self.place):
                         if chosen.shows(line):
                             self.place = line.seq
@@ -79,7 +98,7 @@ class _Worker:
 
 def page(uow: UnitOfWork, files: LogFiles, job_key: str, chosen: LineFilter, place: str, limit: int) -> LinePage:
     """At most `limit` lines after a place; "" is the beginning."""
-    attempt, places = _read_place(place)
+    attempt, places = read_place(place)
     workers = job_logs.workers_of(uow, job_key)
     found: list[LogLine] = []
     budget = [PAGE_BYTES_MAX]
@@ -92,8 +111,8 @@ def page(uow: UnitOfWork, files: LogFiles, job_key: str, chosen: LineFilter, pla
         is_whole = _merge(readers, chosen, found, limit, budget)
         places = {reader.rank: reader.place for reader in readers}
         if not is_whole:
-            return LinePage(found, _place(attempt, places), more=True)
-    return LinePage(found, _place(attempt, places), more=False)
+            return LinePage(found, place_text(attempt, places), more=True)
+    return LinePage(found, place_text(attempt, places), more=False)
 
 
 def end(uow: UnitOfWork, job_key: str) -> str:
@@ -102,9 +121,9 @@ def end(uow: UnitOfWork, job_key: str) -> str:
     attempt = max(workers, default=0)
     places = {}
     for rank in workers.get(attempt, ()):
-        (newest,) = job_logs.chunks_before(uow, job_key, attempt, rank, 2**31 - 1, 1)
+        (newest,) = job_logs.chunks_before(uow, job_key, attempt, rank, LINES_MAX, 1)
         places[rank] = newest.next_seq
-    return _place(attempt, places)
+    return place_text(attempt, places)
 
 
 def tail(uow: UnitOfWork, files: LogFiles, job_key: str, chosen: LineFilter, count: int) -> list[LogLine]:
@@ -117,7 +136,8 @@ def tail(uow: UnitOfWork, files: LogFiles, job_key: str, chosen: LineFilter, cou
         lines: list[LogLine] = []
         for rank in workers[number]:
             if chosen.worker in (None, rank):
-                lines += _last(uow, files, job_key, number, rank, chosen, count - len(found))
+                before = (rank, chosen, count - len(found), LINES_MAX)
+                lines += last_before(uow, files, job_key, number, *before)[0]
         lines.sort(key=lambda line: (line.at, line.rank, line.seq))
         found = lines[-(count - len(found)) :] + found
     return found
@@ -126,12 +146,12 @@ def tail(uow: UnitOfWork, files: LogFiles, job_key: str, chosen: LineFilter, cou
 def place_after(lines: Sequence[LogLine]) -> str:
     """The place of a reader who has seen these lines, and none after them."""
     attempt = max((line.attempt for line in lines), default=0)
-    return _place(attempt, {line.rank: line.seq + 1 for line in lines if line.attempt == attempt})
+    return place_text(attempt, {line.rank: line.seq + 1 for line in lines if line.attempt == attempt})
 
 
 def lines_after(lines: Sequence[LogLine], place: str) -> list[LogLine]:
     """Those of `lines` that come after a place."""
-    attempt, places = _read_place(place)
+    attempt, places = read_place(place)
     return [
         line
         for line in lines
@@ -151,25 +171,33 @@ def failure_of(uow: UnitOfWork, files: LogFiles, job_key: str, attempt: int) -> 
     return (rank, lines[starts[0] :] if starts else lines[-LAST_LINES:]) if lines else None
 
 
-def _last(
-    uow: UnitOfWork, files: LogFiles, job_key: str, attempt: int, rank: int, chosen: LineFilter, count: int
-) -> list[LogLine]:
+def last_before(
+    uow: UnitOfWork, files: LogFiles, job_key: str, attempt: int, rank: int, chosen: LineFilter, count: int, before: int
+) -> tuple[list[LogLine], int, PlatformTime | None]:
+    """(the last `count` lines of a worker before a line, the number from which on lines were looked at, None). Where
+    the bytes of a page are used up before there are as many: instead of None, since when lines were looked at."""
     found: list[LogLine] = []
-    before, left = 2**31 - 1, PAGE_BYTES_MAX
+    reached, left, since = before, PAGE_BYTES_MAX, None
     while len(found) < count and left > 0:
-        chunks = job_logs.chunks_before(uow, job_key, attempt, rank, before, CHUNKS_AT_ONCE)
+        chunks = job_logs.chunks_before(uow, job_key, attempt, rank, reached, CHUNKS_AT_ONCE)
         for chunk in chunks:
             if len(found) >= count or left <= 0:
                 break
             left -= max(1, chunk.size)
-            data, first = _data(files, chunk), chunk.seq
-            if chosen.stream is None and not chosen.search:
-                first = max(first, chunk.next_seq - count)
-            found = [line for line in lines_of(chunk, data, first) if chosen.shows(line)] + found
-            before = chunk.seq
+            data, first = data_of(files, chunk), chunk.seq
+            if chosen.is_plain:
+                first = max(first, min(chunk.next_seq, before) - count)
+            if chosen.may_show(data):
+                lines = (line for line in lines_of(chunk, data, first) if line.seq < before)
+                found = [line for line in lines if chosen.shows(line)] + found
+            reached, since = chunk.seq, chunk.first_at
         if not chunks:
+            reached, since = 0, None
             break
-    return found[-count:]
+    if len(found) >= count:
+        found = found[-count:]
+        reached, since = found[0].seq if found else reached, None
+    return found, reached, since
 
 
 def _merge(readers: list[_Worker], chosen: LineFilter, found: list[LogLine], limit: int, budget: list[int]) -> bool:
@@ -191,7 +219,7 @@ def _merge(readers: list[_Worker], chosen: LineFilter, found: list[LogLine], lim
     return not heap and budget[0] > 0
 
 
-def _data(files: LogFiles, chunk: LogChunk) -> bytes:
+def data_of(files: LogFiles, chunk: LogChunk) -> bytes:
     if chunk.text is not None:
         return chunk.text.encode()
     return files.read(chunk.file, chunk.start, chunk.size)
@@ -201,7 +229,7 @@ def is_place(text: str) -> bool:
     return not text or _PLACE.fullmatch(text) is not None
 
 
-def _read_place(text: str) -> tuple[int, dict[int, int]]:
+def read_place(text: str) -> tuple[int, dict[int, int]]:
     match = _PLACE.fullmatch(text)
     if match is None:
         return 0, {}
@@ -209,5 +237,5 @@ def _read_place(text: str) -> tuple[int, dict[int, int]]:
     return int(match[1]), {int(rank): int(number) for rank, number in pairs}
 
 
-def _place(attempt: int, places: dict[int, int]) -> str:
+def place_text(attempt: int, places: dict[int, int]) -> str:
     return f"{attempt}:" + ",".join(f"{rank}.{number}" for rank, number in sorted(places.items()))

@@ -1,8 +1,8 @@
-"""What budgets tell their owners: requests that wait to be sent, each try under a new fence.
+"""Requests to webhooks, of budgets and of projects' endpoints: they wait to be sent, each try under a new fence.
 
 A worker claims a request in one unit, sends it, and writes how that went in another, unless another worker has claimed
-it since (`db/claims.py`). Nothing is sent inside a unit. One that never gets through is given up, which the budget's
-log shows.
+it since (`db/claims.py`). Nothing is sent inside a unit. One that never gets through is given up, which the log of the
+budget, or the endpoint's list of deliveries, shows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import Any
 from podyard.base.ids import row_id
 from podyard.db import webhooks
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.budget import Budget, WebhookRequest
+from podyard.domain.budget import Budget
+from podyard.domain.webhook import WebhookEndpoint, WebhookRequest
 
 TASK = "podyard.deliver_webhook"
 SIGNATURE_HEADER = "Podyard-Signature"
@@ -25,6 +26,7 @@ CLAIM_SECONDS = 30.0  # longer than a try may take: a worker that died meanwhile
 WAITS_SECONDS = (10.0, 60.0, 600.0, 3600.0)  # before the 2nd, 3rd, ... try; then it is given up
 TRIES_MAX = len(WAITS_SECONDS) + 1
 OUTCOME_LENGTH_MAX = 500
+WAITING_MAX = 1000  # requests to one endpoint: if it is away for long, a busy project must not fill the database
 _CLAIMS = webhooks.claims(TASK, CLAIM_SECONDS)
 
 
@@ -32,6 +34,27 @@ def put(uow: UnitOfWork, budget: Budget, event_id: str, url: str, message: Mappi
     key = row_id(uow.streams.stream("webhooks"), "webhook")
     body = json.dumps(message, sort_keys=True, separators=(",", ":"))
     _CLAIMS.ask(uow, WebhookRequest(key, event_id, budget.project, url, body, budget.secret))
+
+
+def put_event(uow: UnitOfWork, endpoint: WebhookEndpoint, event: str, event_id: str, message: Mapping[str, Any]) -> str:
+    """A request that tells an endpoint of an event; returns its id. While too many wait, it is kept unsent."""
+    request = WebhookRequest(
+        row_id(uow.streams.stream("webhooks"), "webhook"),
+        event_id,
+        endpoint.project,
+        endpoint.url,
+        json.dumps(message, sort_keys=True, separators=(",", ":")),
+        endpoint.secret,
+        endpoint_key=endpoint.endpoint_key,
+        event=event,
+        created=uow.real_now,
+    )
+    if webhooks.waiting_count(uow, endpoint.endpoint_key) >= WAITING_MAX:
+        text = f"not sent: {WAITING_MAX} requests to this endpoint wait already"
+        webhooks.keep_unsent(uow, dataclasses.replace(request, outcome=text))
+    else:
+        _CLAIMS.ask(uow, request)
+    return request.webhook_id
 
 
 def signature_of(secret: str, body: bytes) -> str:
@@ -58,7 +81,7 @@ def finish(uow: UnitOfWork, tried: WebhookRequest, delivered: bool, outcome: str
         return False
     changed = dataclasses.replace(found, outcome=outcome[:OUTCOME_LENGTH_MAX])
     if delivered:
-        _CLAIMS.end(uow, found, changed)
+        _CLAIMS.end(uow, found, dataclasses.replace(changed, delivered=True))
     elif found.tries >= TRIES_MAX:
         _give_up(uow, found, outcome)
     else:
@@ -67,7 +90,7 @@ def finish(uow: UnitOfWork, tried: WebhookRequest, delivered: bool, outcome: str
 
 
 def _give_up(uow: UnitOfWork, found: WebhookRequest, why: str) -> None:
-    """The budget's log shows it with its outcome."""
+    """It is shown with its outcome."""
     text = f"given up after {found.tries} tries: {why}"[:OUTCOME_LENGTH_MAX]
     _CLAIMS.end(uow, found, dataclasses.replace(found, outcome=text))
 

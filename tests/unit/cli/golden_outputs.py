@@ -113,6 +113,8 @@ READS = (
     "fault list",
     "nodes --filter sate=READY",
     "tpu describe nothing",
+    "webhook list",
+    "webhook deliveries chat",
     "budget delete",
 )
 _CHANGES = "it changes what the others show; its test is with what it changes"
@@ -137,7 +139,8 @@ NOT_RECORDED: Mapping[str, str] = {
         "commitment end, project create, project reset, project update, auth accept, auth api-key create, "
         "auth api-key delete, auth invitation create, auth invitation revoke, auth key create, auth key delete, "
         "auth token create, auth token describe, auth token renew, auth token revoke, agent drain, agent remove, "
-        "agent resume, agent token, clock advance, clock pause, clock set-rate, fault add, fault rm",
+        "agent resume, agent token, clock advance, clock pause, clock set-rate, fault add, fault rm, "
+        "webhook set, webhook delete, webhook test",
     }.items()
     for path in paths.split(", ")
 }

@@ -92,6 +92,9 @@ class _Story:
         yard.step()
 
     def _requests(self) -> None:
+        events = ["job.failed", "node.preempted"]
+        self.yard.ok("PUT", f"{OWN}/webhooks/chat", {"url": "https://example.com/hook", "events": events})
+        self._post(f"{OWN}/webhooks/chat:test")
         here = f"projects/demo/locations/{ZONE}"
         node = {"acceleratorType": "v2-32", "runtimeVersion": "tpu-vm-base"}
         for name in ("wish", "a-second-wish-with-a-long-name"):

@@ -49,6 +49,29 @@ def test_a_forecast_sees_what_has_just_been_started() -> None:
     assert dollars(found.high - found.spent) == 100 * (Fraction(43, 2) * DAY - 60) / 3_600
 
 
+def test_a_burst_of_operations_is_not_expected_again_every_minute() -> None:
+    """An upload of one minute at the start of a month, at 5 dollars in all, while a node costs a dollar an hour."""
+    price = PriceVersion("o", PlatformTime(0), 5 * 10**6, "test")
+    seconds = range(FIRST + 1, FIRST + 11)
+    burst = [UsageRecord("b", "o", PriceUnit.OPERATION, at, 1, 100, price) for at in seconds]
+    found = budgets.forecast([used(0, 1), *burst], "2026-03", "UTC", START.plus_seconds(60))
+    left = 31 * DAY - 60
+    of_node = Fraction(left, 3_600)
+    assert dollars(found.spent) == Fraction(1, 60) + 5
+    assert dollars(found.low - found.spent) == of_node  # nobody knows whether there will be another upload
+    each_day = 5 * PARTS_PER_UNIT // DAY * left
+    assert found.expected == found.high
+    assert found.expected.parts - found.low.parts == each_day
+    assert found.based_on == 60
+    # The second in which an operation was done is no rate either.
+    now = budgets.forecast(burst, "2026-03", "UTC", START.plus_seconds(11))
+    assert dollars(now.high) < 5 * 32
+    # A day later there is a day without any: the mean of both.
+    later = budgets.forecast(burst, "2026-03", "UTC", START.plus_seconds(2 * DAY))
+    assert later.low == later.spent
+    assert later.expected.parts - later.spent.parts == 5 * PARTS_PER_UNIT // (2 * DAY) * 29 * DAY
+
+
 def test_a_forecast_of_a_month_to_come_or_over() -> None:
     charges = [used(day, 24) for day in range(31)]
     april = budgets.forecast(charges, "2026-04", "UTC", START.plus_seconds(31 * DAY - 1))

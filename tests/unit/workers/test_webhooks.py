@@ -26,8 +26,9 @@ from podyard.control.platform import webhooks
 from podyard.db import platform_clock, projects
 from podyard.db.tables_billing import webhooks as table
 from podyard.db.unit_of_work import Database, UnitOfWork
-from podyard.domain.budget import Budget, BudgetScope, WebhookRequest
+from podyard.domain.budget import Budget, BudgetScope
 from podyard.domain.project import Project
+from podyard.domain.webhook import WebhookRequest
 from podyard.workers import webhooks as worker
 from podyard.workers.webhooks import deliver
 from tests.listener import listening
