@@ -22,7 +22,7 @@ _INSTRUCTION = re.compile(r"\s+(ROOT )?%?([\w.\-]+) = (.*?) ([a-z][\w\-]*)\(")
 _OPERAND = re.compile(r"%([\w.\-]+)")
 _ATTRIBUTE = re.compile(r", (\w+)=(\{[^{}]*\}|%?[\w.\-]+)")
 _BACKEND_CONFIG = ", backend_config="
-_GROUPS = re.compile(r"replica_groups=(\{\{[\d,]*|\[\d+,\d+\]|mesh\[([^\]]*)\] \{([^}]*)\})")
+_GROUPS = re.compile(r"replica_groups=(\{\{[\d,]*|\[\d+,\d+\]|mesh\[([^\]]*)\](?:,? device_ids=\S+)? \{([^}]*)\})")
 _MESH_AXIS = re.compile(r"('[^']+')(?:=(\d+)|:\(\d+\)(\d+))?")
 _CHANNEL = re.compile(r"channel_id=(\d+)")
 _PARTITIONS = re.compile(r"^HloModule .*num_partitions=(\d+)")
@@ -379,7 +379,8 @@ def _collective_kind(instruction: _Instruction) -> str:
 
 
 def _group_size(text: str) -> int:
-    """Devices of a group: `{{0,2},{1,3}}`, `[groups,size]<=...` or `mesh['a'=2,'b'=4] {'b'}`; 0 for all of them."""
+    """Devices of a group: `{{0,2},{1,3}}`, `[groups,size]<=...` or `mesh['a'=2,'b'=4] {'b'}`, which may have the order
+    of the devices (`device_ids`) in between; 0 for all of them."""
     match = _GROUPS.search(text)
     if match is None or match[1] == "{{":
         return 0

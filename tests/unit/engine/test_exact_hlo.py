@@ -233,6 +233,12 @@ def test_a_collective_without_an_algorithm_is_still_one() -> None:
         ("%r = f32[1] all-gather(%x), replica_groups=[4,2]<=[2,4]T(1,0)", "all-gather", 2, 4),
         ("%r = f32[2] reduce-scatter(%x), replica_groups=mesh['a'=2,'b'=4] {'b'}", "reduce-scatter", 4, 32),
         ("%r = f32[8] all-to-all(%x), replica_groups=mesh['a'=2,'b'=4] {'a','b':(1)2}", "all-to-all", 4, 32),
+        (
+            "%r = f32[8] all-reduce(%x), replica_groups=mesh['a'=4,'b'=2], device_ids=([2,4]T(1,0)) {'a'}",
+            "all-reduce",
+            4,
+            32,
+        ),
         ("%r = (f32[8], f32[8], u32[], u32[]) collective-permute-start(%x)", "collective-permute-start", 0, 32),
     ],
 )
