@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType, outer_values, walk
+from podyard.engine.program.rings import into_rings
 
 # How many operations apart the readers of a gathered array may be before it is gathered again: an option of the
 # compiler's, between 67 and 73 as its passes show it.
@@ -29,8 +30,9 @@ _SUMS = ("all_reduce", "reduce_scatter")
 _SHARED = ("all_gather", "collective_permute")
 
 
-def improve(program: Program, torus: Sequence[int] = ()) -> None:
-    """`torus`: the chips of the slice in each dimension; none where the program does not take all of them."""
+def improve(program: Program, torus: Sequence[int] = (), ring_rows: int = 0) -> None:
+    """`torus`: the chips of the slice in each dimension; none where the program does not take all of them. `ring_rows`:
+    see `into_rings`."""
     bodies = [program.body, *(body for operation in walk(program.body) for body in operation.bodies)]
     for body in bodies:
         _sum_once(body)
@@ -46,6 +48,7 @@ def improve(program: Program, torus: Sequence[int] = ()) -> None:
                 readers.setdefault(value, []).append(operation)
     for body in bodies:
         _narrow(program, body, readers, returned)
+        into_rings(program, body, ring_rows)
         operations: list[HloOperation] = []
         for operation in body.operations:
             if operation.opcode in ("all_gather", "reduce_scatter") and "axes" in operation.attributes:

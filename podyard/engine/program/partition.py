@@ -26,12 +26,12 @@ _LOOK_UPS = ("gather", "scatter")
 _PRODUCTS = ("dot_general", "convolution", *_LOOK_UPS)
 
 
-def partition(program: Program, torus: Sequence[int] = (1,)) -> Program:
-    """`program` for one of the devices of its mesh; `torus`: see `improve`."""
+def partition(program: Program, torus: Sequence[int] = (1,), ring_rows: int = 0) -> Program:
+    """`program` for one of the devices of its mesh; `torus` and `ring_rows`: see `improve`."""
     if program.mesh.devices == 1:
         own = dataclasses.replace(program, partitions=1, shardings={}, result_shardings={}, donated={**program.donated})
     else:
-        own = _Partitioner(scatter_into_sums(program)).run(torus)
+        own = _Partitioner(scatter_into_sums(program)).run(torus, ring_rows)
     own.give_away()
     return own
 
@@ -50,7 +50,7 @@ class _Partitioner:
         # How operands of the operation at hand lie on their way to where they are wanted.
         self.detours: dict[int, Dims] = {}
 
-    def run(self, torus: Sequence[int]) -> Program:
+    def run(self, torus: Sequence[int], ring_rows: int) -> Program:
         spread = Propagation(self.program, self.global_types)
         spread.run()
         self.dims, self.rules = spread.dims, spread.rules
@@ -66,7 +66,7 @@ class _Partitioner:
         doubts = [*self.program.doubts, *self.doubts]
         made = Program(body, self.types, mesh=self.mesh, donated=dict(self.program.donated), donors=self.program.donors)
         made.doubts = doubts
-        improve(made, torus)
+        improve(made, torus, ring_rows)
         return made
 
     # --- types

@@ -24,6 +24,7 @@ from podyard.engine.timing.kernels import Bound, KernelPrice
 from podyard.engine.timing.layout import nbytes_in_memory
 from podyard.engine.timing.loops import trip_count
 from podyard.engine.timing.memory import (
+    Held,
     MemoryNeed,
     beside_their_old,
     made_while_read,
@@ -95,7 +96,8 @@ def estimate_program(
         program = _split_batch(program, global_batch, devices)
         fed = tuple(value for value in program.shardings if any(program.shardings[value].dims))
     is_whole = program.mesh.devices == devices
-    own = partition(program, kind.topology.shape if is_whole else ())
+    torus = kind.topology.shape if is_whole else ()
+    own = partition(program, torus, cost_model(kind.generation.name).ring_rows)
     own.infed = frozenset(fed if host_loop else ())
     return _Analysis(own, kind, max(program.partitions, program.mesh.devices), fed).estimate(global_batch, host_loop)
 
@@ -352,19 +354,20 @@ class _Analysis:
         self._run(fused, pricer, count)
         return fused, pricer
 
-    def _peak_inside(self, kernel: Kernel, on_chip: bool) -> int:
-        """Temporaries that the bodies of a loop or a conditional hold at most; `on_chip`: there, too."""
+    def _peak_inside(self, kernel: Kernel) -> Held:
+        """Temporaries that the bodies of a loop or a conditional hold at most."""
         if kernel.kind != "control" or kernel.anchor is None:
-            return 0
-        peak = 0
+            return Held()
+        far = near = 0
         for body in kernel.anchor.bodies:
             fused = fuse(self.program, body, self.costs.tiling, self.costs.own_softmax)
             pricer = Pricer(self.program, body, fused, self.costs)
-            peak = max(peak, temporaries(body, fused, pricer, self._peak_inside, self.costs, on_chip=on_chip)[0])
+            held = temporaries(body, fused, pricer, self._peak_inside, self.costs)
+            far, near = max(far, held.nbytes), max(near, held.near_bytes)
         if kernel.anchor.opcode == "while":
             stacks = converted_stacks(self.program, kernel.anchor)
-            peak += sum(nbytes_in_memory(stack, self.costs.tiling) for stack in stacks)
-        return peak
+            far += sum(nbytes_in_memory(stack, self.costs.tiling) for stack in stacks)
+        return Held(far, near)
 
     def _add_collective(self, name: str, nbytes: int, seconds: float) -> None:
         line = self.timeline

@@ -3,21 +3,18 @@ in memory (from v4 on)."""
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from podyard.engine.program.ir import TensorType
-from podyard.engine.timing.graph import Kernel
-from podyard.engine.timing.kernels import is_kept_near
+from podyard.engine.timing.graph import OPAQUE, Kernel
+from podyard.engine.timing.kernels import is_kept_near, is_laid_on_chip
 from podyard.engine.timing.layout import compact_layout, nbytes_in_memory, padded_bytes
 from podyard.engine.timing.pricing import Pricer
-from podyard.engine.timing.schedule import MemorySchedule, Step
+from podyard.engine.timing.schedule import Step
 from podyard.hardware.cost_model import CostModel
-
-_NOBODY = Step((), (), 0, False)
 
 
 def _turned_for_rows(type_: TensorType, costs: CostModel) -> int:
@@ -27,13 +24,43 @@ def _turned_for_rows(type_: TensorType, costs: CostModel) -> int:
     return 0 if lies else padded_bytes(type_, last, last - 1, costs.tiling)
 
 
-def bytes_beside(kernel: Kernel, pricer: Pricer, on_chip: bool) -> int:
+def besides(kernel: Kernel, results: Collection[int], arguments: Collection[int], pricer: Pricer, *, near: bool) -> int:
+    """Bytes that a kernel needs next to what it reads and makes, on the chip (`near`) or in HBM."""
+    laid_out = sum(pricer.laid_out_bytes(kernel, near)) + sum(_in_own_tiles(kernel, pricer, near))
+    return laid_out + _bytes_beside(kernel, pricer, near) + _bytes_sent(kernel, results, arguments, pricer, near)
+
+
+def _in_own_tiles(kernel: Kernel, pricer: Pricer, on_chip: bool) -> Iterator[int]:
+    """Bytes of results of many small products, each in tiles of its own, before they are copied to where the number of
+    the product lies in lanes; of operands that lie so and that no product or element-wise work makes, too."""
+    anchor, types, tiling = kernel.anchor, pricer.program.types, pricer.costs.tiling
+    if anchor is None or anchor.opcode != "dot_general":
+        return
+    batch = len(anchor.ints("lhs_batching"))
+    moved = [anchor.results[0]]
+    for value in {*map(pricer.resolve, anchor.operands)}:
+        maker = pricer.program.producer(value)
+        moved += [value] if maker is not None and maker.opcode in OPAQUE else []
+    if batch and all(len(types[value].shape) == batch + 2 for value in (*anchor.operands, *anchor.results)):
+        for value in moved:
+            lane = compact_layout(types[value], tiling).lane_axis
+            laid = padded_bytes(pricer.type_of(value), batch + 1, batch, tiling)
+            if (
+                lane is not None
+                and lane < batch
+                and on_chip == is_laid_on_chip(types[value], (batch + 1, batch), pricer.costs)
+            ):
+                yield laid
+
+
+def _bytes_beside(kernel: Kernel, pricer: Pricer, on_chip: bool) -> int:
     """Bytes of copies of operands that a kernel works on: numbers to sort have a second place in memory, those of a
     running sum along the lanes one, too, and two on the chip. What is sorted there is sorted in place; on the chip is
     a table that fits, while its rows are looked up."""
     anchor, room = kernel.anchor, pricer.costs.prefetch_bytes
     if anchor is not None and anchor.opcode == "attention":
-        return sum(_turned_for_rows(pricer.type_of(one), pricer.costs) for one in (*kernel.inputs, *kernel.outputs))
+        turned = (_turned_for_rows(pricer.type_of(one), pricer.costs) for one in (*kernel.inputs, *kernel.outputs))
+        return 0 if on_chip else sum(turned)
     if anchor is None or anchor.opcode not in ("sort", "gather", "reduce_window"):
         return 0
     operands, results = ([*map(pricer.resolve, values)] for values in (anchor.operands, anchor.results))
@@ -41,18 +68,21 @@ def bytes_beside(kernel: Kernel, pricer: Pricer, on_chip: bool) -> int:
     if anchor.opcode == "reduce_window":
         lane = compact_layout(pricer.type_of(operands[0]), pricer.costs.tiling).lane_axis or 0
         is_running = pricer.passes(kernel) > 1 and anchor.ints("window")[lane] > 1
-        return is_running * (sizes[0] if not room or sizes[0] > room / 2 else 2 * sizes[0] if on_chip else 0)
+        is_here = 0 < sizes[0] <= room / 2
+        # Two at any time there: of the numbers, their turned copy, the turned sums and the sums.
+        beside = 2 - sum(map(pricer.is_near, (operands[0], results[0]))) if on_chip else 1
+        return beside * sizes[0] if is_running and on_chip == is_here else 0
     if anchor.opcode == "sort":
         places = TensorType(pricer.type_of(operands[0]).shape, "s32")
         own = nbytes_in_memory(places, pricer.costs.tiling) if len(operands) == 1 else 0
         if sum(sizes) + own > room:
-            return sum(sizes)
+            return 0 if on_chip else sum(sizes)
         copied = [one for one in (*operands, *results) if pricer.is_outside(one)]
         return on_chip * (own + sum(nbytes_in_memory(pricer.type_of(one), pricer.costs.tiling) for one in copied))
-    return sizes[0] if on_chip and sizes[0] <= room else 0
+    return sizes[0] if on_chip and sizes[0] <= room and not pricer.is_near(operands[0]) else 0
 
 
-def bytes_sent(
+def _bytes_sent(
     kernel: Kernel, results: Collection[int], arguments: Collection[int], pricer: Pricer, on_chip: bool
 ) -> int:
     """Bytes of what a collective makes before it is copied: what is gathered or moved is not put into a result of the
@@ -66,51 +96,90 @@ def bytes_sent(
         given = types[kernel.anchor.operands[0]]
         is_part = types[kernel.anchor.results[0]].size < given.size
         made = [given] if is_sum and is_part and pricer.resolve(kernel.anchor.operands[0]) in arguments else []
-    return sum(nbytes_in_memory(one, tiling) for one in made if on_chip or not is_kept_near(one, pricer.costs))
+    return sum(nbytes_in_memory(one, tiling) for one in made if on_chip == is_kept_near(one, pricer.costs))
 
 
-def with_copies(
-    steps: Sequence[Step], outside: Collection[int], near: Mapping[int, int], pricer: Pricer, *, is_product: bool
-) -> Iterator[Step]:
-    """Each step with the copies on the chip of what lies in memory: what it and the next one read, fetched while the
-    step before runs, and what it and the one before write, on its way out. The first one has nobody before it; of a
-    program that is one matrix product (`is_product`) one operand is there when it starts. What is fetched stays until
-    it is read for the last time, where there is room next to `near`, the temporaries that are there."""
-    room = pricer.costs.prefetch_bytes
-    ours = [step if step.is_fetched else _NOBODY for step in steps]
-    sizes = {
-        value: nbytes_in_memory(pricer.type_of(value), pricer.costs.tiling)
-        for step in ours
-        for value in (*step.reads, *step.makes)
-        if value in outside
-    }
+def on_chip(steps: Sequence[Step], near: Mapping[int, int], room: float) -> tuple[set[int], NDArray[np.float64]]:
+    """Which of the values in `near` stay on the chip from when they are made until they are read for the last time, and
+    the bytes there during each step. Those that live shortest have their place first; what finds none is written to
+    HBM, and is on the chip only while a kernel works on it."""
+    loads = np.array([min(step.near_extra, room) for step in steps], dtype=np.float64)
+    spans: dict[int, tuple[int, int]] = {}
+    for place, step in enumerate(steps):
+        for value in (*step.reads, *step.makes):
+            if value in near:
+                spans[value] = (spans.get(value, (place, place))[0], place)
+    here: set[int] = set()
+    for value, (first, last) in sorted(spans.items(), key=lambda span: (span[1][1] - span[1][0], near[span[0]])):
+        if loads[first : last + 1].max() + near[value] <= room:
+            loads[first : last + 1] += near[value]
+            here.add(value)
+    return here, loads
+
+
+def fetched(
+    steps: Sequence[Step], outside: Collection[int], loads: NDArray[np.float64], pricer: Pricer, *, is_product: bool
+) -> NDArray[np.float64]:
+    """Bytes on the chip during each step (`loads` without them) with the copies there of what lies in HBM, `outside`.
+    What a step reads is fetched while those before it run, as late as they leave the memory time for it, and stays
+    until it is read for the last time; what it writes leaves while those after it run; both where there is room. One
+    argument is there when the program starts; of a single kernel that is no matrix product (`is_product`), none."""
+    places = _Places(steps, outside, loads, pricer)
     if len(steps) == 1:
-        largest = max((sizes.get(value, 0) for value in steps[0].reads), default=0)
-        yield dataclasses.replace(steps[0], extra=steps[0].extra + (largest if is_product and largest <= room else 0))
-        return
-    copies: list[set[int]] = []
-    loads = np.zeros(len(steps))
-    uses: dict[int, list[int]] = {}
-    for place, (before, own, after) in enumerate(zip([_NOBODY, *ours], ours, [*ours[1:], _NOBODY], strict=False)):
-        wanted = (before.makes, own.makes, after.reads, own.reads if before.reads else ())
-        here: set[int] = set()
-        for value in dict.fromkeys(itertools.chain.from_iterable(wanted)):
-            if loads[place] + sizes.get(value, 0) <= room:
-                loads[place] += sizes.get(value, 0)
-                here.add(value)
-        copies.append(here)
-        for value in own.reads:
-            if value in here and value in sizes:
-                uses.setdefault(value, []).append(place)
-    kept = loads + MemorySchedule([dataclasses.replace(step, extra=0) for step in steps], near).nbytes
-    gaps = [
-        (first + 1, last - 1, sizes[value])
-        for value, places in uses.items()
-        for first, last in itertools.pairwise(places)
-    ]
-    for start, end, size in sorted(gaps if pricer.costs.results_stay else (), key=lambda gap: gap[1] - gap[0]):
-        if start < end and kept[start:end].max() + size <= room:
-            kept[start:end] += size
-            loads[start:end] += size
-    for step, load in zip(steps, loads, strict=True):
-        yield dataclasses.replace(step, extra=step.extra + int(load))
+        largest = max((places.sizes.get(value, 0) for value in steps[0].reads), default=0)
+        return loads + (largest if is_product and largest <= places.room else 0)
+    if pricer.first in places.sizes:
+        places.hold(pricer.first, 0, 0)
+        places.read_last[pricer.first] = 0
+    for place, step in enumerate(steps):
+        for value in dict.fromkeys(step.reads if step.is_fetched else ()):
+            places.read(value, place)
+        for value in dict.fromkeys(step.makes if step.is_fetched else ()):
+            places.move(value, place, range(place + 1, len(steps)))
+    return places.loads
+
+
+class _Places:
+    """The chip's memory over time, and what the bus to HBM can still move during each step."""
+
+    def __init__(
+        self, steps: Sequence[Step], outside: Collection[int], loads: NDArray[np.float64], pricer: Pricer
+    ) -> None:
+        self.room = pricer.costs.prefetch_bytes
+        self.loads = loads.copy()
+        self.read_last: dict[int, int] = {}
+        self._free = [step.moved for step in steps]
+        self.sizes = {
+            value: nbytes_in_memory(pricer.type_of(value), pricer.costs.tiling)
+            for step in steps
+            if step.is_fetched
+            for value in (*step.reads, *step.makes)
+            if value in outside
+        }
+
+    def hold(self, value: int, first: int, last: int) -> bool:
+        """Whether there is room for a value from one step to another; if so, it is there."""
+        if first <= last and self.loads[first : last + 1].max() + self.sizes[value] > self.room:
+            return False
+        self.loads[first : last + 1] += self.sizes[value]
+        return True
+
+    def read(self, value: int, place: int) -> None:
+        is_kept = value in self.read_last and self.hold(value, self.read_last[value] + 1, place)
+        if is_kept or self.move(value, place, range(place - 1, -1, -1)):
+            self.read_last[value] = place
+
+    def move(self, value: int, place: int, others: range) -> bool:
+        """Whether a value can be moved while `others` run, the nearest first; if so, it is on the chip so long."""
+        left: float = self.sizes.get(value, 0)
+        taken: list[tuple[int, float]] = []
+        for other in others if left else ():
+            taken.append((other, min(self._free[other], left)))
+            left -= taken[-1][1]
+            if left <= 0:
+                break
+        if left > 0 or not taken or not self.hold(value, *sorted((place, taken[-1][0]))):
+            return False
+        for other, moved in taken:
+            self._free[other] -= moved
+        return True

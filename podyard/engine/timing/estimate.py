@@ -67,8 +67,9 @@ class Estimate:
     `hbm_bytes`: no run can be shorter. `modelled_seconds` and `ops` are of a run: with all of that.
     The host starts the next step while the devices run one: `overhead_seconds` are what it takes longer than they do.
     With `host_loop` it waits for every step, and all that it takes counts.
-    `peak_hbm_bytes` is what the compiler calls `peak_memory_in_bytes`: from v4 on it counts `on_chip_bytes`, too, which
-    are arrays and copies of arrays in the chip's own memory. `fits` judges the rest.
+    `peak_hbm_bytes` is what the compiler calls `peak_memory_in_bytes`. From v4 on that is the larger of what HBM holds
+    and of arguments and results with what the chip's own memory holds; `on_chip_bytes` are by how much it is more than
+    what HBM holds. `fits` judges HBM.
     `bound` names what most of the step waits for. `unknown_ops` were priced by their bytes only.
     `doubts`: what is not modelled; with any, times are lower bounds.
     `energy_joules` are one device's; None where the generation's power is not published.
@@ -108,7 +109,7 @@ class Estimate:
     host_loop: bool = False
     doubts: tuple[Doubt, ...] = ()
     collective_ops: tuple[CollectiveEstimate, ...] = ()
-    # Of the peak, what is in the chip's own memory (from v4 on): it takes no HBM.
+    # By how much the peak is more than what HBM holds, because of the chip's own memory (from v4 on).
     on_chip_bytes: int = 0
     # What HBM must have room for: results have their places from the start. 0: the peak without what is on the chip.
     allocated_bytes: int = 0

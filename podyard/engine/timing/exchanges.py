@@ -58,11 +58,12 @@ class Exchanges:
             self.doubts.append(doubt)
         number = attributes.get("tuple")
         key: object = (body, number) if isinstance(number, int) else id(operation)
-        found = self.found.setdefault(key, Exchange(name, own, count))
+        found = self.found.setdefault(key, Exchange(name, own, count * operation.int("turns", 1)))
         given, made = (self.program.types[value].nbytes for value in (operation.operands[0], operation.results[0]))
         found.nbytes += operation.int("bytes", max(given, made) if name in ("all-reduce", "all-gather") else given)
         found.arrays += 1
         found.is_hidden = name == "all-gather" and self.kind.generation.has_short_all_reduce
+        found.is_hidden |= "turns" in attributes
         if name == "collective-permute":
             found.pairs = self._pairs(operation, own or ())
 

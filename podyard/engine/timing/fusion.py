@@ -55,7 +55,7 @@ class _Fusion(Placement):
         self._delay_masks()
         ordered = sorted(self.kernels, key=lambda kernel: self.order[kernel.index])
         kernels = [kernel for kernel in ordered if kernel.outputs or kernel.anchor or kernel.moved or kernel.laid_out]
-        return Fused(kernels, self._stored_types(), self.aliases, self.unknown, self.in_place)
+        return Fused(kernels, self._stored_types(), self.aliases, self.unknown, self.in_place, self.filled)
 
     def _keep_roots(self) -> None:
         """What a dot's result is turned into is done again by its readers, if one value in memory is enough for all of

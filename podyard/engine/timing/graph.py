@@ -91,3 +91,5 @@ class Fused:
     aliases: dict[int, int]
     unknown: list[HloOperation]
     in_place: dict[int, int] = dataclasses.field(default_factory=dict)
+    # Arrays of constants that something is written into.
+    filled: set[int] = dataclasses.field(default_factory=set)

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType
-from podyard.engine.timing.copies import bytes_beside, bytes_sent, with_copies
+from podyard.engine.timing.copies import besides, fetched, on_chip
 from podyard.engine.timing.estimate import BufferEstimate
 from podyard.engine.timing.graph import LEAVES, MATRIX, REORDERING, SMALL_SIZE, Fused, Kernel
 from podyard.engine.timing.kernels import better_order, is_kept_near, is_laid_on_chip
@@ -27,8 +27,10 @@ from podyard.engine.timing.schedule import (
     ending_with_numbers,
     freeing_first,
     late_constants,
+    scattering_last,
     together,
 )
+from podyard.engine.timing.touched import fills_itself
 from podyard.hardware.cost_model import CostModel
 
 # How many buffers a verdict lists.
@@ -38,22 +40,21 @@ _ADDRESS_BYTES = 4
 _MATRIX_UNITS_OF_A_CORE = 4
 # What a concatenation takes without its being computed before.
 _ONLY_MOVED = frozenset({*REORDERING, *LEAVES, "slice", "dynamic_slice", "broadcast_in_dim"})
-# Of a program with so much in HBM that the chip's own memory is less than this share of it, that is not counted.
-_WORTH_A_LOOK = 0.01
 # Short of memory means: above this share of it (an option of the compiler's).
 _SHORT_OF_MEMORY = 0.95
 # Kinds of kernels that the compiler runs again rather than keep their results.
 _REPEATABLE = frozenset({"matrix", "window", "reduce", "loop", "copy"})
 # `... total memory required for HLO temporaries (8.58G) exceeds available HBM (7.48G)`: arguments and results included.
 _NAMED_TOTAL = re.compile(r"total memory required for [^(]*\(([\d.]+)([KMGT]?)\)")
-InnerPeak = Callable[[Kernel, bool], int]
+InnerPeak = Callable[[Kernel], "Held"]
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MemoryNeed:
     """Bytes of one device. `largest`: what takes most of it at the peak. `live_bytes`: the most that is in use at one
-    time, when results count from when they are made. `on_chip_bytes`: by how much more that is with the chip's own."""
+    time, when results count from when they are made. `on_chip_bytes`: by how much more that is where the chip's own
+    memory takes the place of temporaries."""
 
     argument_bytes: int
     result_bytes: int
@@ -68,10 +69,19 @@ class MemoryNeed:
         return self.argument_bytes + self.result_bytes + self.temporary_bytes - self.donated_bytes
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Held:
+    """Bytes of temporaries at the peak, in HBM and in the chip's own memory; (name, bytes) of those in HBM."""
+
+    nbytes: int = 0
+    near_bytes: int = 0
+    values: tuple[tuple[str, int], ...] = ()
+
+
 def memory_need(
     program: Program, body: Body, fused: Fused, pricer: Pricer, inner_peak: InnerPeak, costs: CostModel
 ) -> MemoryNeed:
-    """`inner_peak` gives the temporaries that the bodies of a loop need while it runs: in HBM, or also on the chip."""
+    """`inner_peak` gives the temporaries that the bodies of a loop need while it runs."""
     arguments = {value: nbytes_in_memory(program.types[value], costs.tiling) for value in body.parameters}
     results = [nbytes_in_memory(program.types[value], costs.tiling) for value in body.results]
     donated = sum(
@@ -81,7 +91,8 @@ def memory_need(
         table = _ADDRESS_BYTES * len(results)
         results.append(-(-table // costs.result_table_bytes) * costs.result_table_bytes)
     room = costs.hbm_usable_bytes - sum(arguments.values()) - sum(results) + donated
-    peak, held = temporaries(body, fused, pricer, inner_peak, costs, room)
+    first = temporaries(body, fused, pricer, inner_peak, costs, room)
+    peak, held = first.nbytes, list(first.values)
     twice = 0
     for index in made_while_read(program, pricer):
         twice += results[index]
@@ -96,13 +107,11 @@ def memory_need(
     ]
     buffers += [BufferEstimate(name, "temporary", nbytes) for name, nbytes in held]
     buffers.sort(key=lambda buffer: -buffer.nbytes)
-    live = min(peak, temporaries(body, fused, pricer, inner_peak, costs, room, is_live=True)[0]) + twice
-    in_memory, on_chip = sum(arguments.values()) + sum(results) + peak + twice, 0
-    if 0 < costs.prefetch_bytes > _WORTH_A_LOOK * in_memory:
-        on_chip = temporaries(body, fused, pricer, inner_peak, costs, on_chip=True)[0] + twice - live
+    lively = temporaries(body, fused, pricer, inner_peak, costs, room, is_live=True)
     need = MemoryNeed(sum(arguments.values()), sum(results), peak + twice, donated, tuple(buffers[:LARGEST_BUFFERS]))
-    live += need.peak_bytes - need.temporary_bytes
-    return dataclasses.replace(need, live_bytes=live, on_chip_bytes=max(0, on_chip))
+    outside = need.peak_bytes - need.temporary_bytes
+    live = outside + min(peak, lively.nbytes) + twice
+    return dataclasses.replace(need, live_bytes=live, on_chip_bytes=max(0, outside + lively.near_bytes - live))
 
 
 def made_while_read(program: Program, pricer: Pricer) -> Iterator[int]:
@@ -126,13 +135,11 @@ def temporaries(
     costs: CostModel,
     room_bytes: float = math.inf,
     *,
-    on_chip: bool = False,
     is_live: bool = False,
-) -> tuple[int, list[tuple[str, int]]]:
-    """(bytes at the peak, (name, bytes) of what is held then). Of two orders that the compiler weighs against each
-    other the one with the lower peak; where memory is short, kernels run again so that results need not be kept, and
-    where it still is more than `room_bytes`, results of the program lie where they are made from. `on_chip`: with what
-    is on the chip, too; `is_live`: results of the program count only from when they are made."""
+) -> Held:
+    """Of two orders that the compiler weighs against each other the one with the lower peak; where memory is short,
+    kernels run again so that results need not be kept, and where it still is more than `room_bytes`, results of the
+    program lie where they are made from. `is_live`: results of the program count only from when they are made."""
     is_whole = body is pricer.program.body
     results = {pricer.resolve(value) for value in body.results}
     donated = {pricer.resolve(body.results[index]) for index in pricer.program.donated.values()} if is_whole else set()
@@ -143,10 +150,13 @@ def temporaries(
         outside -= beside_their_old(body, fused, pricer)
     narrow = narrow_values(pricer.program)
     instead = _find_seen_through(fused, pricer, outside)
-    outside |= {target for result in results & fused.in_place.keys() for target in instead[result]}
+    outside |= {target for result in results & instead.keys() & fused.in_place.keys() for target in instead[result]}
+    whole = _whole_sums(fused, pricer)
     views = {one.results[0]: one for one in body.operations if one.opcode == "reshape"}
     sizes: dict[int, int] = {}
     types: dict[int, TensorType] = {}
+    turned: set[int] = set()
+    turned_near: set[int] = set()
     steps = []
     last_loop = -1
     for kernel in fused.kernels:
@@ -158,8 +168,9 @@ def temporaries(
             if value in own_place and is_whole and is_live:
                 types[value] = pricer.program.types[value]
                 sizes[value] = nbytes_in_memory(types[value], costs.tiling)
-            if value not in outside and value not in instead and (on_chip or not pricer.is_near(value)):
+            if value not in outside and value not in instead:
                 in_full = pricer.program.types[value] if value in instead.kept else pricer.type_of(value)
+                in_full = whole.get(value, in_full)
                 types[value] = _narrow(in_full, value in narrow and value not in instead.kept)
                 if in_full.dtype == "pred" and kernel.anchor is not None and kernel.anchor.opcode == "convolution":
                     types[value] = _packed_mask(in_full)
@@ -168,19 +179,24 @@ def temporaries(
                     sizes[~value] = nbytes_in_memory(types[~value], costs.tiling)
                 sizes[value] = nbytes_in_memory(types[value], costs.tiling)
         read |= dict.fromkeys(~value for value in kernel.inputs if ~value in sizes and value not in types)
+        for value in turned.intersection(kernel.inputs):
+            read = dict.fromkeys([*(other for other in read if other != value), ~value])
         if kernel.turns is not None and kernel.moved is not None:
-            nbytes = _turned_bytes(kernel.moved, kernel.minor, pricer, on_chip)
-            types[~kernel.turns], sizes[~kernel.turns] = kernel.moved, nbytes
+            types[~kernel.turns] = kernel.moved
+            sizes[~kernel.turns], is_here = _turned(kernel.moved, kernel.minor, pricer)
+            turned_near |= {~kernel.turns} if is_here else set()
             made.append(~kernel.turns)
-        extra = inner_peak(kernel, on_chip) + sum(_between_bytes(kernel, fused, pricer))
-        extra += sum(pricer.laid_out_bytes(kernel, on_chip))
+            turned.add(kernel.turns)
+            read = dict.fromkeys([*read, kernel.turns])
+        inside = inner_peak(kernel)
+        extra = inside.nbytes + sum(_between_bytes(kernel, fused, pricer))
         extra += sum(instead.unpacked.get(value, 0) for value in kernel.inputs)
-        extra += bytes_beside(kernel, pricer, on_chip)
-        extra += bytes_sent(kernel, results if is_whole else (), arguments, pricer, on_chip)
-        inside = _Inside(kernel, views, pricer)
-        before = {value: own for value, own in inside.writes_before().items() if value not in sizes}
+        extra += besides(kernel, results if is_whole else (), arguments, pricer, near=False)
+        near_extra = inside.near_bytes + besides(kernel, results if is_whole else (), arguments, pricer, near=True)
+        parts = _Inside(kernel, views, pricer)
+        before = {value: own for value, own in parts.writes_before().items() if value not in sizes}
         if before:
-            read = dict.fromkeys([*inside.read_beside(before), *before])
+            read = dict.fromkeys([*parts.read_beside(before), *before])
         for value, own in before.items():
             types[value] = pricer.program.types[value]
             sizes[value] = nbytes_in_memory(types[value], costs.tiling)
@@ -196,7 +212,12 @@ def temporaries(
         number = kernel.anchor.attributes.get("tuple") if kernel.anchor is not None else None
         number = number if isinstance(number, int) else None
         last_loop = len(steps) if kernel.kind == "control" else last_loop
-        steps.append(Step(tuple(read), tuple(made), extra, is_repeatable, tuple(over[:1]), is_fetched, number))
+        steps.append(
+            Step(
+                tuple(read), tuple(made), extra, is_repeatable, tuple(over[:1]), is_fetched, number, near_extra,
+                pricer.moved_meanwhile(kernel), scatters_a_sum(kernel),
+            )
+        )  # fmt: skip
     kept = tuple(value for value in own_place if is_whole and value in sizes)
     held_for = sum(sizes[value] for value in kept)
     # Where collectives run next to kernels, what no loop waits for runs after the last one.
@@ -206,18 +227,27 @@ def temporaries(
     steps = late_constants(steps)
     orders = [steps] if is_late else [steps, freeing_first(steps, sizes)]
     arrays = {value for value in results if pricer.program.types[value].size >= SMALL_SIZE}
-    if is_whole and arrays and not is_late and (is_live or on_chip):
+    if is_whole and arrays and not is_late and is_live:
         orders += [ending_with_numbers(order, arrays) for order in orders]
+    if is_whole and costs.prefetch_bytes and any(step.scatters for step in steps):
+        orders = [scattering_last(order) for order in orders]
     orders = [together(order) if is_whole else order for order in orders]
-    if on_chip and is_whole:
-        anchors = [kernel.anchor for kernel in fused.kernels]
-        is_product = len(anchors) == 1 and anchors[0] is not None and anchors[0].opcode in MATRIX
-        laid_out = {pricer.resolve(value) for kernel in fused.kernels for value in kernel.layouts}
-        near = {value: size for value, size in sizes.items() if pricer.is_near(value)}
-        orders = [list(with_copies(order, outside - laid_out, near, pricer, is_product=is_product)) for order in orders]
-    orders = [[*order, Step(kept, (), 0, False)] for order in orders]
+    order = min(orders, key=lambda one: MemorySchedule(one, sizes).peak)
+    near = {value: size for value, size in sizes.items() if pricer.is_near(value) or value in turned_near}
+    here: Collection[int] = ()
+    near_bytes = 0
+    if costs.prefetch_bytes:
+        here, loads = on_chip(order, near, costs.prefetch_bytes)
+        if is_whole:
+            anchors = [kernel.anchor for kernel in fused.kernels]
+            is_product = len(anchors) == 1 and anchors[0] is not None and anchors[0].opcode in MATRIX
+            laid_out = {pricer.resolve(value) for kernel in fused.kernels for value in kernel.layouts}
+            loads = fetched(order, outside - laid_out, loads, pricer, is_product=is_product)
+        near_bytes = round(max(loads, default=0))
+    sizes = {value: size for value, size in sizes.items() if value not in here}
+    order = [*order, Step(kept, (), 0, False)]
     room_bytes += held_for
-    schedule = min((MemorySchedule(order, sizes) for order in orders), key=lambda one: one.peak)
+    schedule = MemorySchedule(order, sizes)
     originals: Mapping[int, int] = {value: value for value in sizes}
     limit = room_bytes - (1 - _SHORT_OF_MEMORY) * costs.hbm_usable_bytes
     if schedule.peak > limit:
@@ -227,8 +257,8 @@ def temporaries(
     if nbytes > room_bytes:
         schedule = schedule.without_overwritten()
         nbytes = schedule.packed_bytes()
-    held = [(str(types[originals[value]]), schedule.sizes[value]) for value in schedule.values_at_peak]
-    return nbytes - held_for, held
+    held = tuple((str(types[originals[value]]), schedule.sizes[value]) for value in schedule.values_at_peak)
+    return Held(nbytes - held_for, near_bytes, held)
 
 
 class _SeenThrough(dict[int, tuple[int, ...]]):
@@ -248,18 +278,35 @@ def _find_seen_through(fused: Fused, pricer: Pricer, kept: Collection[int]) -> _
     devices in memory."""
     readers = Counter(value for kernel in fused.kernels for value in kernel.inputs)
     read_by_products = {value for kernel in fused.kernels if kernel.kind == "matrix" for value in kernel.inputs}
+    scattered = {
+        pricer.resolve(kernel.anchor.operands[-1])
+        for kernel in fused.kernels
+        if kernel.anchor is not None and kernel.anchor.opcode == "scatter"
+    }
     found = _SeenThrough()
+    whole = _whole_sums(fused, pricer)
+    # Scatters that write what they start from themselves, and those into numbers that another kernel wrote.
+    scatters = {
+        value: pricer.program.producer(value) for value, target in fused.in_place.items() if target in fused.filled
+    }
+    alone = {value for value, made in scatters.items() if made is not None and fills_itself(pricer.program, made)}
+    beside = {value for value, made in scatters.items() if made is not None and made.opcode == "scatter"} - alone
     for result, target in fused.in_place.items():
-        found[result] = found.get(target, (target,))
+        # On the chip such a scatter has a place of its own.
+        if result not in beside or not pricer.is_near(target):
+            found[result] = found.get(target, (target,))
     for kernel in fused.kernels:
         opcode = kernel.anchor.opcode if kernel.anchor is not None else ""
         once = [value for value in kernel.outputs if readers[value] == 1]
-        alone = [readers[value] for value in kernel.inputs] == [1] and found.keys().isdisjoint(kernel.inputs)
-        if opcode == "all_reduce" and alone and not any(map(pricer.is_near, kernel.inputs)):
+        is_only = [readers[value] for value in kernel.inputs] == [1] and alone >= found.keys() & {*kernel.inputs}
+        if opcode == "all_reduce" and is_only and not any(map(pricer.is_near, kernel.inputs)):
             given = pricer.type_of(kernel.inputs[0])
-            same = (value for value in kernel.outputs if pricer.type_of(value) == given)
-            found.update((value, (*kernel.inputs, value)) for value in same if value not in kept)
+            same = (value for value in kernel.outputs if pricer.type_of(value) == given or value in whole)
+            sources = [source for value in kernel.inputs for source in found.get(value, (value,))]
+            found.update((value, (*sources, value)) for value in same if value not in kept)
         if opcode == "compare" and once == kernel.outputs and read_by_products.issuperset(once):
+            found.update((value, tuple(kernel.inputs)) for value in once)
+        if opcode == "gather" and once == kernel.outputs and scattered.issuperset(once) and not set(kept) & set(once):
             found.update((value, tuple(kernel.inputs)) for value in once)
         if opcode == "convolution":
             full = {pricer.program.types[value].shape: value for value in kernel.outputs if value in fused.stored}
@@ -276,12 +323,29 @@ def _find_seen_through(fused: Fused, pricer: Pricer, kept: Collection[int]) -> _
     return found
 
 
-def _turned_bytes(type_: TensorType, minor: tuple[int, ...], pricer: Pricer, on_chip: bool) -> int:
-    """Bytes in memory of an array with its last axes in a tile, or with `minor`."""
+def scatters_a_sum(kernel: Kernel) -> bool:
+    anchor = kernel.anchor
+    return anchor is not None and (anchor.opcode == "reduce_scatter" or anchor.text("ring_axis").startswith("sum"))
+
+
+def _whole_sums(fused: Fused, pricer: Pricer) -> dict[int, TensorType]:
+    """Sums of which each device takes a part while it reads them, from v4 on: all of such a sum is in memory."""
+    anchors = [kernel.anchor for kernel in fused.kernels if kernel.anchor is not None]
+    return {
+        result: pricer.type_of(pricer.resolve(operand))
+        for anchor in anchors
+        if anchor.opcode == "all_reduce" and pricer.costs.prefetch_bytes
+        for operand, result in zip(anchor.operands, anchor.results, strict=False)
+        if pricer.program.types[result].size < pricer.program.types[operand].size
+    }
+
+
+def _turned(type_: TensorType, minor: tuple[int, ...], pricer: Pricer) -> tuple[int, bool]:
+    """Bytes of an array with its last axes in a tile, or with `minor`, and whether that is on the chip."""
     last = len(type_.shape) - 1
     lane, sublane = better_order(type_, minor) if minor else (last, last - 1)
-    near = not on_chip and is_laid_on_chip(type_, (lane, sublane), pricer.costs)
-    return 0 if near else padded_bytes(type_, lane, sublane, pricer.costs.tiling)
+    near = is_laid_on_chip(type_, (lane, sublane), pricer.costs)
+    return padded_bytes(type_, lane, sublane, pricer.costs.tiling), near
 
 
 def _between_bytes(kernel: Kernel, fused: Fused, pricer: Pricer) -> Iterator[int]:

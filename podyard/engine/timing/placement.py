@@ -25,14 +25,13 @@ from podyard.engine.timing.graph import (
 )
 from podyard.engine.timing.layout import LANES, compact_layout
 from podyard.engine.timing.rows import Rows
-from podyard.engine.timing.touched import UPDATES, is_one_slice, lies_across, row_count
+from podyard.engine.timing.touched import UPDATES, fills_itself, is_one_slice, lies_across, row_count
 from podyard.hardware.cost_model import SUBLANES
 
 # From so many rows on, an array is turned before the largest of each are looked for.
 _ROWS_TO_TURN = 64
-# Places to look up come in chunks of so many; more zeros than these are written before anything is scattered into them.
+# Places to look up come in chunks of so many.
 _CHUNK_OF_PLACES = 1024
-_FILLED_BY_SCATTER_BYTES = 64 * 2**20
 # How often an array is copied until parts of its images are examples, and one that leaves the program, back.
 _COPIES_OF_CUT = 3
 
@@ -49,6 +48,10 @@ class Placement(Rows):
     def _is_repetition(self, operation: HloOperation) -> bool:
         """Whether the same operation on the same operands has been placed: its results are the other's then."""
         if operation.opcode in COLLECTIVES or (operation.bodies and operation.opcode != "reduce"):
+            return False
+        # Numbers that are written into are not those that others read.
+        users = (user for value in operation.results for user in self.users.get(value, ()))
+        if any(user.opcode in UPDATES and user.operands[0] in operation.results for user in users):
             return False
         attributes = tuple(sorted((name, str(value)) for name, value in operation.attributes.items()))
         inner = tuple(step.opcode for body in operation.bodies for step in body.operations)
@@ -86,7 +89,10 @@ class Placement(Rows):
                 self._start("loop", None).laid_out = TensorType(rows.shape[:-1], "pred")
                 self._start("copy", None).laid_out = rows
             self._start("collective", operation, in_flow=False)
-            self._sent.update(zip(operation.results, operation.operands, strict=False))
+            for result, operand in zip(operation.results, operation.operands, strict=False):
+                self._sent[result] = operand
+                # A collective takes and gives any layout.
+                self.across |= {result} if self.resolve(operand) in self.across else set()
             if self._is_copied_out(operation):
                 self._start("copy", None).laid_out = self.program.types[operation.results[0]]
         elif opcode in CONTROL:
@@ -287,9 +293,7 @@ class Placement(Rows):
             empty = all(self._is_constant(leaf) for leaf in self._leaves(target, {}))
             if empty:
                 self.filled.add(target)
-            # A scatter writes the numbers that it starts from itself, unless they are very many.
-            small = self._bytes(target) <= _FILLED_BY_SCATTER_BYTES and operation.opcode == "scatter"
-            made = self._start("opaque" if empty and small else "loop", None)
+            made = self._start("opaque" if empty and fills_itself(self.program, operation) else "loop", None)
             self.order[made.index] = self.after[target] + JUST_AFTER
             self._materialise(target, made)
         ready = self._ready(target)
@@ -305,7 +309,7 @@ class Placement(Rows):
             for _ in range(turned * (1 if target in self.filled else 2)):
                 self._turn_whole(self.program.types[target])
             if turned and target in self.filled:
-                self.across.add(operation.results[0])
+                self.across |= {operation.results[0], target}
             kernel = self._start("opaque", operation, in_flow=False)
         else:
             others = [self._ready(value) for value in self._operands(operation) if value not in (target, part)]

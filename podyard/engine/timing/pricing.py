@@ -52,6 +52,8 @@ _INSTRUCTIONS = {
 
 # What turning a tile takes in the compiler's cycles where both ends are on the chip.
 _NEAR_TURN_CYCLES = 0.4
+# What a convolution reads of its images before it starts; by the matrix units, and by the vector unit.
+_FIRST_WINDOW_BYTES = (4e6, 0.4e6)
 # Operations that make no instruction.
 _NAMING = frozenset({"reshape", "constant", "optimization_barrier"})
 # Of those without arithmetic, what is a kernel of one operation.
@@ -88,6 +90,8 @@ class Pricer:
         # (kernel, value): arguments that are fetched before a kernel starts, results that leave after it has ended.
         self._moved_around: set[tuple[int, int]] = set()
         self._near_turns: set[int] = set()
+        # The argument that is fetched before the program starts.
+        self.first: int | None = None
         self._alone = set(self._large_alone()) if body is program.body else set[int]()
         if is_loop:
             self._outside -= self._stays_near(body)
@@ -113,20 +117,20 @@ class Pricer:
         takes the place of one that is there leaves in the same way. One argument is fetched before the program starts:
         the largest that fits and is not given away."""
         arguments = {self.resolve(value) for value in body.parameters}
-        rate = self.costs.hbm_bytes_per_second / self.costs.clock_hz
         most, budget = self.costs.prefetch_bytes, 0.0
         turned_before = False
         turns_near = self.costs.results_stay and not self.costs.near_write_share
         uses = collections.Counter(value for kernel in self.fused.kernels for value in kernel.inputs)
         given = {self.resolve(value) for value in self.program.donated}
         whole = [one for one in body.parameters if one in uses and one not in given and 0 < self._size(one) <= most]
-        first = max(whole, key=lambda one: (self._size(one), uses[one]), default=None)
+        largest = max(whole, key=lambda one: (self._size(one), uses[one]), default=None)
+        self.first = self._weights_instead(largest, whole)
         for kernel in self.fused.kernels:
             room = most - sum(self._size(value) for value in (*kernel.inputs, *kernel.outputs) if self._stays(value))
             places: list[float] = []
             for value in kernel.inputs:
                 size = self.read_bytes([value], kernel)
-                if value == first:
+                if value == self.first:
                     self._moved_around.add((kernel.index, value))
                 elif value in arguments and 0 < size <= min(budget, room):
                     self._moved_around.add((kernel.index, value))
@@ -148,7 +152,25 @@ class Pricer:
             moved = 0.0
             if kernel.kind in ("collective", "opaque"):
                 moved = min(map(self._size, (*kernel.inputs, *kernel.outputs)), default=0.0)
-            budget = min(most, budget + self.price(kernel).cycles * rate + moved)
+            budget = min(most, budget + self.moved_meanwhile(kernel) + moved)
+
+    def moved_meanwhile(self, kernel: Kernel) -> float:
+        """Bytes that the memory can move in the cycles of a kernel."""
+        return self.price(kernel).cycles * self.costs.hbm_bytes_per_second / self.costs.clock_hz
+
+    def _weights_instead(self, images: int | None, whole: list[int]) -> int | None:
+        """The weights of a convolution, if having them at the start gains more than its images there: a kernel waits
+        for all weights, but only for a window of images. What a place gains is weighed by the root of its size."""
+        for kernel in self.fused.kernels:
+            anchor = kernel.anchor
+            if anchor is None or anchor.opcode != "convolution" or images not in kernel.inputs:
+                continue
+            weights = [value for value in self._sources(anchor.operands[1], kernel) if value in whole]
+            is_small = self._size(anchor.results[0]) > self._size(weights[0]) if weights else False
+            window = _FIRST_WINDOW_BYTES[bool(depthwise_cycles(self.program, anchor, self.costs))]
+            if is_small and images not in weights and self._size(weights[0]) * self._size(images) > window**2:
+                return weights[0]
+        return images
 
     def _is_here(self, value: int, kernel: Kernel) -> bool:
         return self._stays(value) or (kernel.index, value) in self._moved_around
@@ -370,7 +392,38 @@ class Pricer:
             return vector_price(moved, product.result_bytes, vpu + work, self.costs)
         if min(product.m, product.k, product.n) == 1 and product.mxu_cycles is None:
             return self._without_matrix_unit(product, kernel, vpu)
+        if anchor.int("ring"):
+            return self._in_ring(product, anchor)
         return matrix_price(product, self.read_bytes(far_others, kernel), vpu, self.costs)
+
+    def _in_ring(self, product: Product, anchor: HloOperation) -> KernelPrice:
+        """A product that is worked out in turns of two parts, and what is done with the parts: of a sum two that went
+        around are added and one is chosen, of columns each is put into the result."""
+        devices, axis = anchor.int("ring"), anchor.text("ring_axis")
+        parts, share = devices // 2, 2 / devices
+        sizes = {size: max(1, round(getattr(product, size) * share)) for size in (axis[-1],)}
+        whole = axis == "k"
+        own = dataclasses.replace(
+            product, **sizes, result_bytes=product.result_bytes * (1 if whole else share),
+            left_bytes=product.left_bytes * (1 if axis[-1] == "n" else share),
+            right_bytes=product.right_bytes * (1 if axis[-1] == "m" else share),
+        )  # fmt: skip
+        result = tile_bytes(self.type_of(self.resolve(anchor.results[0])), self.costs)
+        piece = result / devices
+        price = matrix_price(own, whole * result * self.costs.near_read_share, 0.0, self.costs)
+        moved = [(4, 2), (1, 1)] if axis.startswith("sum") else [] if whole else [(1, 1)] * 2
+        steps = [self._near_step(reads * piece, writes * piece) for reads, writes in moved]
+        # What is done with a result of gathered operands comes after all turns.
+        after = 0.0 if axis.startswith("sum") else self._near_step(result, result)
+        return dataclasses.replace(
+            price, cycles=parts * (price.cycles + sum(steps)) + after, mxu_cycles=parts * price.mxu_cycles,
+            vpu_cycles=parts * price.vpu_cycles, hbm_cycles=parts * price.hbm_cycles,
+        )  # fmt: skip
+
+    def _near_step(self, read: float, written: float) -> float:
+        """Cycles of an element-wise kernel on the chip, which works in 4 bytes."""
+        costs = self.costs
+        return vector_price(read * costs.near_read_share, written * (costs.near_write_share + 2), 0.0, costs).cycles
 
     def _operand_bytes(self, operand: int, sources: list[int], kernel: Kernel) -> float:
         """What a product reads for an operand: from memory, or of a copy in another layout unless that is near."""
@@ -387,7 +440,7 @@ class Pricer:
         if kernel.moved is not None and kernel.minor:
             layouts.append((kernel.moved, kernel.minor))
         for type_, minor in layouts:
-            if on_chip or not is_laid_on_chip(type_, minor, self.costs):
+            if on_chip == is_laid_on_chip(type_, minor, self.costs):
                 yield padded_bytes(type_, *better_order(type_, minor), self.costs.tiling)
         if on_chip and kernel.moved is not None and not kernel.minor and is_kept_near(kernel.moved, self.costs):
             yield nbytes_in_memory(kernel.moved, self.costs.tiling)

@@ -31,6 +31,12 @@ class Step:
     is_fetched: bool = False
     # Of a collective that the compiler makes one of several: which.
     tuple_number: int | None = None
+    # What it needs by itself on the chip.
+    near_extra: int = 0
+    # Bytes that the memory moves while it runs.
+    moved: float = 0.0
+    # Whether it scatters a sum over devices, by itself or around a ring.
+    scatters: bool = False
 
 
 class MemorySchedule:
@@ -152,7 +158,9 @@ def together(steps: Sequence[Step]) -> list[Step]:
 def _join(steps: Sequence[Step]) -> Step:
     reads = dict.fromkeys(value for step in steps for value in step.reads)
     makes = dict.fromkeys(value for step in steps for value in step.makes)
-    return Step(tuple(reads), tuple(makes), sum(step.extra for step in steps), False)
+    near = sum(step.near_extra for step in steps)
+    moved = sum(step.moved for step in steps)
+    return Step(tuple(reads), tuple(makes), sum(step.extra for step in steps), False, near_extra=near, moved=moved)
 
 
 def ending_late(steps: Sequence[Step], last_loop: int) -> list[Step]:
@@ -168,6 +176,21 @@ def ending_late(steps: Sequence[Step], last_loop: int) -> list[Step]:
         else:
             late.append(step)
     return [*reversed(first), *reversed(late), *steps[last_loop + 1 :]]
+
+
+def scattering_last(steps: Sequence[Step]) -> list[Step]:
+    """The same steps; scattered sums, and what waits for them, come after all others: while collectives run next to
+    kernels, those that nothing needs are what can wait."""
+    first: list[Step] = []
+    late: list[Step] = []
+    waiting: set[int] = set()
+    for step in steps:
+        if step.scatters or not waiting.isdisjoint(step.reads):
+            late.append(step)
+            waiting.update(step.makes)
+        else:
+            first.append(step)
+    return [*first, *late]
 
 
 def ending_with_numbers(steps: Sequence[Step], arrays: Iterable[int]) -> list[Step]:

@@ -14,6 +14,10 @@ from podyard.hardware.cost_model import CostModel, Tiling
 
 SLICING = frozenset({"slice", "dynamic_slice"})
 # The operand that is written into the first one.
+# A scatter writes the numbers that it starts from itself up to so many bytes, and so many times the rows that it
+# changes: 15.4 MB of zeros and 16.4, 6.1 times as many rows and 12.2, in compiled steps of one table.
+_FILLED_BYTES = 16 * 10**6
+_ROWS_FILLED = 8
 UPDATES = {"dynamic_update_slice": 1, "scatter": 2}
 
 
@@ -27,6 +31,15 @@ def is_one_slice(program: Program, operation: HloOperation) -> bool:
     """Whether a gather or a scatter of one array is a slice at one place: the compiler makes that of it."""
     sizes = operation.ints("sizes")
     return bool(sizes) and len(operation.results) == 1 and row_count(program, operation) == 1
+
+
+def fills_itself(program: Program, operation: HloOperation) -> bool:
+    """Whether a scatter writes the numbers that it starts from itself: not where it changes a small part of many."""
+    if operation.opcode != "scatter":
+        return False
+    table = program.types[operation.operands[0]]
+    rows = table.size // max(1, math.prod(operation.ints("sizes")))
+    return table.nbytes < _FILLED_BYTES or rows <= _ROWS_FILLED * row_count(program, operation)
 
 
 def part_bytes(type_: TensorType, extents: tuple[int, ...], tiling: Tiling) -> int:

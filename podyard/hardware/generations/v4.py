@@ -67,6 +67,7 @@ GENERATION = Generation(
         exposed_share=1.0,
         mxu_stretch=1.062,
         window_bytes=14.3e6,
+        ring_rows=640,
         prefetch_bytes=128e6,
         results_stay=True,
         near_kernel_cycles=500,

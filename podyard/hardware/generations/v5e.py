@@ -53,6 +53,7 @@ GENERATION = Generation(
         exposed_share=0.29,
         mxu_stretch=1.004,
         window_bytes=15.8e6,
+        ring_rows=640,
         prefetch_bytes=116e6,
         results_stay=True,
         near_kernel_cycles=200,

@@ -77,6 +77,7 @@ GENERATION = Generation(
         exposed_share=0.82,
         mxu_stretch=1.0,
         window_bytes=35e6,
+        ring_rows=640,
         prefetch_bytes=50e6,
         results_stay=False,
         near_kernel_cycles=math.inf,

@@ -121,7 +121,8 @@ def test_types_are_those_of_one_device() -> None:
     assert found.peak_hbm_bytes - found.temporary_bytes < found.argument_bytes + 4096
 
 
-def test_a_result_next_to_the_old_one_leaves_the_chips_part_of_the_peak() -> None:
+def test_the_peak_is_the_larger_of_what_hbm_and_the_chip_hold() -> None:
+    """The compiler's peak without donation is 46,144,000 bytes: arguments, results, and 6 MiB on the chip."""
     jax = pytest.importorskip("jax")
 
     def step(cache: Any, x: Any, a: Any, b: Any) -> Any:
@@ -132,4 +133,6 @@ def test_a_result_next_to_the_old_one_leaves_the_chips_part_of_the_peak() -> Non
     kept, donated = (
         _estimate(lower_for_tpu(jax.jit(step, donate_argnums=places), *given), "v5litepod-1") for places in ((), (0,))
     )
-    assert kept.on_chip_bytes == donated.on_chip_bytes > 0
+    assert kept.peak_hbm_bytes == pytest.approx(46_144_000, rel=0.05) and kept.on_chip_bytes > 0
+    # A result next to the argument whose place it takes: more than what is on the chip instead.
+    assert not donated.on_chip_bytes and donated.peak_hbm_bytes < kept.peak_hbm_bytes
