@@ -176,7 +176,7 @@ def figures(chosen: Iterable[Case]) -> Figures:
     )
 
 
-def _line(case: Case) -> str:
+def case_line(case: Case) -> str:
     ratio, row = case.ratio, case.row
     if case.estimate is None:
         return f"  {row.program:42} {row.accelerator_type:12} refused: {case.refusal[:100]}"
@@ -219,13 +219,13 @@ def main() -> None:
             print(f"{generation + ' ' + part:16} {figures(c for c in found if c.row.is_kept_out == kept_out).text()}")
         found.sort(key=lambda case: -(case.error if case.error is not None else 1e9 if case.estimate is None else 0))
         for case in found if given.each else found[:WORST]:
-            print(_line(case))
+            print(case_line(case))
             if given.kernels:
                 print(_kernels(case))
         around = [] if given.singles else cases(generation, given.only, limits=True)
         for case in around:
             if given.each or not case.is_verdict_equal:
-                print(_line(case))
+                print(case_line(case))
         if around:
             print(verdict_line(generation, around))
 
