@@ -1,6 +1,6 @@
 """Programs that nobody fitted anything on: `python -m benchmarks.corpus.blind` compiles them (extra `xla-tpu`) and
 prints the model's error. Their shapes and structure are unlike those of the public set; docs/internals/engine-corpus.md
-has the first result. Whoever fits on them writes new ones."""
+has the first result. After fitting on them, write new ones."""
 
 from __future__ import annotations
 

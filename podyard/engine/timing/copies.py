@@ -31,8 +31,8 @@ def besides(kernel: Kernel, results: Collection[int], arguments: Collection[int]
 
 
 def _in_own_tiles(kernel: Kernel, pricer: Pricer, on_chip: bool) -> Iterator[int]:
-    """Bytes of results of many small products, each in tiles of its own, before they are copied to where the number of
-    the product lies in lanes; of operands that lie so and that no product or element-wise work makes, too."""
+    """Bytes of results of many small products, each padded to whole tiles, before they are copied to where the number
+    of the product lies in lanes; of operands that lie so and that no product or element-wise work makes, too."""
     anchor, types, tiling = kernel.anchor, pricer.program.types, pricer.costs.tiling
     if anchor is None or anchor.opcode != "dot_general":
         return
@@ -70,8 +70,8 @@ def _bytes_beside(kernel: Kernel, pricer: Pricer, on_chip: bool) -> int:
         is_running = pricer.passes(kernel) > 1 and anchor.ints("window")[lane] > 1
         is_here = 0 < sizes[0] <= room / 2
         # Two at any time there: of the numbers, their turned copy, the turned sums and the sums.
-        beside = 2 - sum(map(pricer.is_near, (operands[0], results[0]))) if on_chip else 1
-        return beside * sizes[0] if is_running and on_chip == is_here else 0
+        copies = 2 - sum(map(pricer.is_near, (operands[0], results[0]))) if on_chip else 1
+        return copies * sizes[0] if is_running and on_chip == is_here else 0
     if anchor.opcode == "sort":
         places = TensorType(pricer.type_of(operands[0]).shape, "s32")
         own = nbytes_in_memory(places, pricer.costs.tiling) if len(operands) == 1 else 0
@@ -123,7 +123,7 @@ def fetched(
     """Bytes on the chip during each step (`loads` without them) with the copies there of what lies in HBM, `outside`.
     What a step reads is fetched while those before it run, as late as they leave the memory time for it, and stays
     until it is read for the last time; what it writes leaves while those after it run; both where there is room. One
-    argument is there when the program starts; of a single kernel that is no matrix product (`is_product`), none."""
+    argument is there when the program starts; of a single kernel only if it is a matrix product (`is_product`)."""
     places = _Places(steps, outside, loads, pricer)
     if len(steps) == 1:
         largest = max((places.sizes.get(value, 0) for value in steps[0].reads), default=0)

@@ -290,10 +290,10 @@ def _find_seen_through(fused: Fused, pricer: Pricer, kept: Collection[int]) -> _
         value: pricer.program.producer(value) for value, target in fused.in_place.items() if target in fused.filled
     }
     alone = {value for value, made in scatters.items() if made is not None and fills_itself(pricer.program, made)}
-    beside = {value for value, made in scatters.items() if made is not None and made.opcode == "scatter"} - alone
+    others = {value for value, made in scatters.items() if made is not None and made.opcode == "scatter"} - alone
     for result, target in fused.in_place.items():
-        # On the chip such a scatter has a place of its own.
-        if result not in beside or not pricer.is_near(target):
+        # On the chip, the result of such a scatter is a second array.
+        if result not in others or not pricer.is_near(target):
             found[result] = found.get(target, (target,))
     for kernel in fused.kernels:
         opcode = kernel.anchor.opcode if kernel.anchor is not None else ""
