@@ -252,8 +252,8 @@ class Pricer:
         """What reading costs; of an array that a kernel only cuts slices from, the slices."""
         if kernel is None:
             return sum(map(self._size, values))
-        parts = self.touch(kernel).read
-        return sum(parts[one] if one in parts else self._size(one) for one in values)
+        parts, again = self.touch(kernel).read, self.touch(kernel).again
+        return sum(parts[one] if one in parts else self._size(one) + again.get(one, 0.0) for one in values)
 
     def touch(self, kernel: Kernel) -> Touched:
         if kernel.index not in self._touched:

@@ -57,20 +57,25 @@ def part_bytes(type_: TensorType, extents: tuple[int, ...], tiling: Tiling) -> i
 
 
 class Touched:
-    """Bytes that one kernel reads and writes of values that it does not touch whole."""
+    """Bytes that one kernel reads and writes of values that it does not touch whole. `again`: what it cuts from values
+    that it reads whole, too; each piece is read by itself."""
 
     def __init__(self, program: Program, kernel: Kernel, resolve: Callable[[int], int], costs: CostModel) -> None:
         self.read: dict[int, float] = {}
         self.written: dict[int, float] = {}
+        self.again: dict[int, float] = {}
         anchor = [kernel.anchor] if kernel.anchor is not None else []
         for operation in (*kernel.operations, *kernel.reductions, *anchor):
             part = _part(program, operation, costs)
             for place, operand in enumerate(operation.operands):
                 value = resolve(operand)
                 self.read[value] = self.read.get(value, 0.0) + (part if part is not None and not place else math.inf)
+                if part is not None and not place and operation.opcode == "slice":
+                    self.again[value] = self.again.get(value, 0.0) + part
         for operation in kernel.updates:
             target, update = (program.types[operation.operands[place]] for place in (0, UPDATES[operation.opcode]))
             self.written[operation.results[0]] = _laid_bytes(target, update, costs.tiling)
+        self.again = {value: nbytes for value, nbytes in self.again.items() if self.read[value] == math.inf}
         self.read = {value: nbytes for value, nbytes in self.read.items() if nbytes < math.inf}
 
 
