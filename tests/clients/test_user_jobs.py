@@ -38,18 +38,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     made = subprocess.run([*PODYARD, "runtime", "install", "jax"], env=environ, capture_output=True, text=True)
     assert made.returncode == 0, made.stderr
     with open_stack(tmp_path_factory.mktemp("jobs"), FOLDER) as found:
-        found.create_node("keras", "v2-8", ZONES["keras"], runtimeVersion="tpu-vm-tf-2.18.0-pjrt")
         yield found
-
-
-def _lines(stack: Stack, node: str, program: Path, *arguments: str) -> list[str]:
-    """What a program writes as a job on a node."""
-    zone = ZONES[node]
-    options = ["--data", str(stack.data), "--node", node, "--zone", zone, "--wait", "--run", str(program)]
-    command = [*PODYARD, "job", "submit", f"on-{node}", *options, "--", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=patient(300))
-    assert done.returncode == 0, done.stderr
-    return stack.log_lines(f"/podyard/v1/projects/demo/locations/{zone}/jobs/on-{node}")
 
 
 @pytest.fixture(scope="module")
@@ -147,6 +136,21 @@ def _touched(spans: Sequence[tuple[str, str]]) -> set[int]:
     return {second for first, last in ends for second in range(first // 10**9, -(-last // 10**9))}
 
 
-def test_tensorflow_trains_on_the_cores_of_a_v2_8(stack: Stack) -> None:
-    lines = _lines(stack, "keras", ROOT / "examples/programs/tpu_strategy_loop.py")
-    assert any("8 replicas, loss" in line for line in lines), lines[-5:]
+def test_tensorflow_trains_on_a_v2_8_through_a_preemption(stack: Stack, tmp_path: Path) -> None:
+    data = ("--data", str(stack.data))
+    terms = ("--accelerator-type", "v2-8", "--version", "tpu-vm-tf-2.18.0-pjrt", "--spot", "--zone", ZONES["keras"])
+    flags = ("--run", str(PROGRAMS / "train_with_tensorflow.py"), *terms)
+    done = stack.command("job", "submit", "keras", *flags, *data)
+    assert done.returncode == 0, done.stderr
+    path = f"/podyard/v1/projects/demo/locations/{ZONES['keras']}/jobs/keras"
+    until(lambda: any(line.startswith("step 3 ") for line in stack.log_lines(path)) or None, patient(240), "3 steps")
+    stack.call("POST", "/podyard/v1/faults", {"effect": "preempt", "match": {"resource": "*keras"}, "notice": "10s"})
+    job = stack.wait_job(path, patient(240))
+    assert (job["state"], job["attempt"], job["preemptions"], job["failures"]) == ("SUCCEEDED", 2, 1, 0), job
+    points = [line.split() for line in stack.log_lines(path) if line.startswith("step ")]
+    kept = int(points[-1][1]) - 20
+    assert [int(point[1]) for point in points] == list(range(1, kept + 21)), "no step is lost, and none is done twice"
+    begun = [line for line in stack.log_lines(path) if line.startswith("8 replicas")]
+    assert begun == ["8 replicas from step 0", f"8 replicas from step {kept}"]
+    curve = _client(stack, tmp_path, "tensorboard_curves.py", f"{job['run']['output']}/logs")["loss"]
+    assert curve == [[int(point[1]), pytest.approx(float(point[3]), rel=1e-6)] for point in points]

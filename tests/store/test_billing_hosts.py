@@ -209,7 +209,7 @@ def test_the_pages_the_costs_and_what_if_say_the_same(play: Play, card: RateCard
     assert draft is not None
     line = next(line for line in draft.lines if line.sku == TPU)
     hosts = hosts_text(line.hosts_included, line.quantity, PriceUnit(line.unit))
-    assert hosts == "hosts included in 1 device-hours"
+    assert hosts == "hosts included in 1 device-hour"
     month = play.database.read(lambda uow: dashboard.month_to_date(uow, found))
     assert [node.facts.name.rsplit("/")[-1] for node in month.nodes] == ["n", "m"]
     assert sum((node.amount.fraction() for node in month.nodes), Fraction(0)) == month.spent.fraction() == total

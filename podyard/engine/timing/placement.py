@@ -122,8 +122,7 @@ class Placement(Rows):
         elif opcode == "maximum" and self._is_least(operation.operands[0]):
             self.aliases[operation.results[0]] = operation.operands[1]
         elif opcode in ELEMENTWISE:
-            if opcode == "concatenate":
-                self._cut_out(operation)
+            self._cut_out(operation)
             self._elementwise(operation)
         else:
             self.unknown.append(operation)
@@ -189,16 +188,6 @@ class Placement(Rows):
                 self._relayout(value, minor, layouts)
                 self.kernels[-1].turns = own if value in layouts else self.kernels[-1].turns
         return layouts
-
-    def _cut_out(self, operation: HloOperation) -> None:
-        """What is joined is read where it lies if it is the beginning of an array; another part is cut out before."""
-        for value in map(self.resolve, operation.operands):
-            made = self.floating.get(value)
-            is_part = made is not None and made.opcode == "slice" and any(made.ints("starts"))
-            if is_part and value not in self.materialised and self.program.types[value].size >= SMALL_SIZE:
-                kernel = self._start("loop", None)
-                self.order[kernel.index] = self.after[value] + JUST_AFTER
-                self._materialise(value, kernel)
 
     def _cut(self, type_: TensorType, feature_axis: int) -> None:
         for _ in range(_COPIES_OF_CUT):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType
-from podyard.engine.timing.graph import LEAVES, REORDERING, SMALL_SIZE, UNFUSED, Kernel, KernelKind
+from podyard.engine.timing.graph import JUST_AFTER, LEAVES, REORDERING, SMALL_SIZE, UNFUSED, Kernel, KernelKind
 from podyard.engine.timing.layout import compact_layout
 from podyard.hardware.cost_model import Tiling
 
@@ -113,6 +113,16 @@ class Places:
         self.home[value] = kernel.index
         self.materialised.add(value)
         kernel.outputs.append(value)
+
+    def _cut_out(self, operation: HloOperation) -> None:
+        """What is joined is read where it lies if it is the beginning of an array; another part is cut out before."""
+        for value in map(self.resolve, operation.operands) if operation.opcode == "concatenate" else ():
+            made = self.floating.get(value)
+            is_part = made is not None and made.opcode == "slice" and any(made.ints("starts"))
+            if is_part and value not in self.materialised and self.program.types[value].size >= SMALL_SIZE:
+                kernel = self._start("loop", None)
+                self.order[kernel.index] = self.after[value] + JUST_AFTER
+                self._materialise(value, kernel)
 
     def _large_leaves(self, value: int) -> bool:
         return any(self.program.types[leaf].size >= SMALL_SIZE for leaf in self._leaves(value, {}))
