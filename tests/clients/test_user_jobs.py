@@ -143,7 +143,12 @@ def test_tensorflow_trains_on_a_v2_8_through_a_preemption(stack: Stack, tmp_path
     done = stack.command("job", "submit", "keras", *flags, *data)
     assert done.returncode == 0, done.stderr
     path = f"/podyard/v1/projects/demo/locations/{ZONES['keras']}/jobs/keras"
-    until(lambda: any(line.startswith("step 3 ") for line in stack.log_lines(path)) or None, patient(240), "3 steps")
+
+    def has_begun() -> bool | None:
+        assert stack.call("GET", path)["state"] != "FAILED", stack.log_lines(path)[-10:]
+        return any(line.startswith("step 3 ") for line in stack.log_lines(path)) or None
+
+    until(has_begun, patient(240), "3 steps")
     stack.call("POST", "/podyard/v1/faults", {"effect": "preempt", "match": {"resource": "*keras"}, "notice": "10s"})
     job = stack.wait_job(path, patient(240))
     assert (job["state"], job["attempt"], job["preemptions"], job["failures"]) == ("SUCCEEDED", 2, 1, 0), job

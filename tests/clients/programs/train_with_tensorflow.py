@@ -23,7 +23,7 @@ y = x @ np.arange(16, dtype=np.float32)[:, None]
 data = tf.data.Dataset.from_tensor_slices((x, y)).batch(64, drop_remainder=True).repeat()
 with strategy.scope():
     weights = tf.Variable(tf.zeros((16, 1)))
-    step = tf.Variable(0, dtype=tf.int64)
+step = tf.Variable(0, dtype=tf.int64)
 manager = tf.train.CheckpointManager(tf.train.Checkpoint(weights=weights, step=step), f"{OUTPUT}/checkpoints", 2)
 
 
