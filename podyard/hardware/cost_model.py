@@ -76,7 +76,7 @@ class CostModel:
     # Whether the compiler has a custom kernel for the softmax and the second product of an attention.
     own_softmax: bool = False
     # From so many multiplications for each number that is sent on, products are worked out around a ring of devices
-    # (compiled steps: 512 not, 768 do; on v6e 1024 not, 1280 do); 0 where they never are.
+    # (compiled steps: 512 not, 768 do; on the newest generation 1024 not, 1280 do); 0 where they never are.
     ring_rows: int = 0
     # Whether loading a small weight tile takes as long as its rows, next to what is streamed, and not as a whole one.
     loads_used_rows: bool = False

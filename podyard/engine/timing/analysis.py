@@ -24,8 +24,8 @@ from podyard.engine.timing.kernels import Bound, KernelPrice
 from podyard.engine.timing.layout import nbytes_in_memory
 from podyard.engine.timing.loops import trip_count
 from podyard.engine.timing.memory import (
-    Held,
     MemoryNeed,
+    PeakBytes,
     beside_their_old,
     made_while_read,
     memory_need,
@@ -354,10 +354,10 @@ class _Analysis:
         self._run(fused, pricer, count)
         return fused, pricer
 
-    def _peak_inside(self, kernel: Kernel) -> Held:
+    def _peak_inside(self, kernel: Kernel) -> PeakBytes:
         """Temporaries that the bodies of a loop or a conditional hold at most."""
         if kernel.kind != "control" or kernel.anchor is None:
-            return Held()
+            return PeakBytes()
         far = near = 0
         for body in kernel.anchor.bodies:
             fused = fuse(self.program, body, self.costs.tiling, self.costs.own_softmax)
@@ -367,7 +367,7 @@ class _Analysis:
         if kernel.anchor.opcode == "while":
             stacks = converted_stacks(self.program, kernel.anchor)
             far += sum(nbytes_in_memory(stack, self.costs.tiling) for stack in stacks)
-        return Held(far, near)
+        return PeakBytes(far, near)
 
     def _add_collective(self, name: str, nbytes: int, seconds: float) -> None:
         line = self.timeline

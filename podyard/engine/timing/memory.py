@@ -46,7 +46,7 @@ _SHORT_OF_MEMORY = 0.95
 _REPEATABLE = frozenset({"matrix", "window", "reduce", "loop", "copy"})
 # `... total memory required for HLO temporaries (8.58G) exceeds available HBM (7.48G)`: arguments and results included.
 _NAMED_TOTAL = re.compile(r"total memory required for [^(]*\(([\d.]+)([KMGT]?)\)")
-InnerPeak = Callable[[Kernel], "Held"]
+InnerPeak = Callable[[Kernel], "PeakBytes"]
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -70,7 +70,7 @@ class MemoryNeed:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Held:
+class PeakBytes:
     """Bytes of temporaries at the peak, in HBM and in the chip's own memory; (name, bytes) of those in HBM."""
 
     nbytes: int = 0
@@ -136,7 +136,7 @@ def temporaries(
     room_bytes: float = math.inf,
     *,
     is_live: bool = False,
-) -> Held:
+) -> PeakBytes:
     """Of two orders that the compiler weighs against each other the one with the lower peak; where memory is short,
     kernels run again so that results need not be kept, and where it still is more than `room_bytes`, results of the
     program lie where they are made from. `is_live`: results of the program count only from when they are made."""
@@ -258,7 +258,7 @@ def temporaries(
         schedule = schedule.without_overwritten()
         nbytes = schedule.packed_bytes()
     held = tuple((str(types[originals[value]]), schedule.sizes[value]) for value in schedule.values_at_peak)
-    return Held(nbytes - held_for, near_bytes, held)
+    return PeakBytes(nbytes - held_for, near_bytes, held)
 
 
 class _SeenThrough(dict[int, tuple[int, ...]]):
