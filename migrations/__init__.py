@@ -15,23 +15,9 @@ from pathlib import Path
 from sqlalchemy import Column, Connection, Engine, MetaData, String, Table, insert, inspect, text
 
 from podyard.base.errors import Code, PodyardError
-from podyard.db import (
-    tables,
-    tables_access,
-    tables_billing,
-    tables_compute,
-    tables_exports,
-    tables_faults,
-    tables_jobs,
-    tables_queue,
-    tables_storage,
-)
+from podyard.db.all_tables import metadata
 from podyard.db.file_lock import FairFileLock
 from podyard.db.unit_of_work import Database, transaction
-
-# Importing the modules fills the metadata.
-assert tables_access and tables_billing and tables_compute and tables_exports
-assert tables_faults and tables_jobs and tables_queue and tables_storage
 
 _NUMBERS = (*range(1, 33), 34, 35, *range(38, 47))
 KNOWN = tuple(f"{number:04}" for number in _NUMBERS)
@@ -75,7 +61,7 @@ def to_head(engine: Engine) -> None:
         if _revision(connection) is None:
             if connection.dialect.name == "postgresql":
                 _add_conditions()
-            tables.metadata.create_all(connection, checkfirst=False)
+            metadata.create_all(connection, checkfirst=False)
             _VERSION.create(connection, checkfirst=True)  # it stays where all revisions were taken back
             connection.execute(insert(_VERSION).values(version_num=HEAD))
             return
@@ -85,7 +71,7 @@ def to_head(engine: Engine) -> None:
 def _add_conditions() -> None:
     """The tables name the condition of an index for SQLite alone: to name it for PostgreSQL loads 2 MB in each
     process, for whichever database."""
-    for table in tables.metadata.tables.values():
+    for table in metadata.tables.values():
         for index in table.indexes:
             if (condition := index.dialect_kwargs.get("sqlite_where")) is not None:
                 index.dialect_kwargs["postgresql_where"] = condition

@@ -3,14 +3,14 @@
 from alembic import context
 from sqlalchemy import text
 
-from podyard.db import tables
+from podyard.db.all_tables import metadata
 from podyard.migrations import LOCK
 
 connection = context.config.attributes["connection"]
 postgresql = connection.dialect.name == "postgresql"
 context.configure(
     connection=connection,
-    target_metadata=tables.metadata,
+    target_metadata=metadata,
     render_as_batch=True,
     transaction_per_migration=False,
     transactional_ddl=True,

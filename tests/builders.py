@@ -17,7 +17,7 @@ from podyard.base.clock import ManualClock, PlatformTime, RealTime
 from podyard.base.log_files import LogFiles
 from podyard.control.access import identity
 from podyard.control.compute import nodes, queued_resources
-from podyard.control.jobs import reports
+from podyard.control.jobs import jobs, reports
 from podyard.control.jobs.reports import Progress
 from podyard.control.platform import agents, operations
 from podyard.db import replicas
@@ -28,6 +28,7 @@ from podyard.db.tables_compute import slices
 from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.fleet import Fleet
 from podyard.domain.fleet_file import load_fleet
+from podyard.domain.job import JobRequest
 from podyard.domain.job_history import CheckpointRecord, EvaluationRecord, MetricPoint
 from podyard.domain.log import WrittenLines, line_text
 from podyard.domain.node import Node, NodeRecord, NodeSpec, NodeState, UsageClass, node_name
@@ -240,6 +241,18 @@ class Play:
         said = progress(self.database, replica, state, **fields)
         caller = Principal("replica", {}, attempt_id=replica.attempt_id)
         return self.database.run(lambda uow: reports.report(uow, caller, replica.replica_id, said, self.files)).desired
+
+
+def play_of_gang(database: Database, clock: ManualClock, logs: Path) -> Play:
+    """A job on four hosts, whose replicas run; their logs are kept in a folder."""
+    play = Play(database, clock)
+    play.files = LogFiles(logs)
+    play.register()
+    play.run(jobs.create, "j", JobRequest(recipe="digits-cnn", steps=10, max_failures=0), node_spec("v2-32"))
+    play.turn()
+    play.turn(10)
+    assert len(play.live()) == 4
+    return play
 
 
 def chips_of(row: Mapping[str, Any]) -> int:

@@ -22,26 +22,12 @@ from sqlalchemy.exc import DBAPIError
 
 from podyard.base.errors import Code, PodyardError, failed_precondition
 from podyard.base.files import new_file
-from podyard.db import (
-    tables_access,
-    tables_billing,
-    tables_compute,
-    tables_exports,
-    tables_faults,
-    tables_jobs,
-    tables_queue,
-    tables_storage,
-)
+from podyard.db.all_tables import metadata
 from podyard.db.engines import postgresql_engine, sqlite_engine
-from podyard.db.tables import metadata
 from podyard.db.unit_of_work import transaction
 
 if TYPE_CHECKING:
     import psycopg
-
-# Importing the modules fills the metadata.
-assert tables_access and tables_billing and tables_compute and tables_exports
-assert tables_faults and tables_jobs and tables_queue and tables_storage
 
 ROWS_AT_ONCE = 5_000  # in memory: of rows with a metric's points or an invoice's records some ten MB
 _DIGEST_BITS = 128

@@ -108,9 +108,8 @@ class InlineConnection:
 
     def execute(self, statement: Executable, parameters: Any = None) -> Any:
         prepared = self._prepared.get(id(statement))
-        if prepared is None or (
-            prepared.parameter_count != len(parameters) if parameters else prepared.parameter_count
-        ):
+        count = len(parameters) if parameters else 0
+        if prepared is None or prepared.parameter_count != count or isinstance(parameters, list):
             return self._first(statement, parameters)
         values = prepared.values
         if values is None:

@@ -8,29 +8,20 @@ from pathlib import Path
 import pytest
 
 from podyard.base.clock import ManualClock, PlatformTime, RealTime
-from podyard.base.log_files import LogFiles
-from podyard.control.jobs import jobs, log_ranges, log_reader
+from podyard.control.jobs import log_ranges, log_reader
 from podyard.control.jobs.log_ranges import AskedRange, LogRange, LogStart
 from podyard.control.jobs.log_reader import LineFilter
 from podyard.db.unit_of_work import Database
-from podyard.domain.job import JobRequest
 from podyard.domain.log import LogLine, WrittenLines, line_text
 from podyard.domain.replica import Replica
-from tests.builders import Play, node_spec
+from tests.builders import Play, play_of_gang
 
 ALL = LineFilter()
 
 
 @pytest.fixture
 def play(database: Database, clock: ManualClock, tmp_path: Path) -> Play:
-    """A job on four hosts, whose replicas run."""
-    play = Play(database, clock)
-    play.files = LogFiles(tmp_path)
-    play.register()
-    play.run(jobs.create, "j", JobRequest(recipe="digits-cnn", steps=10, max_failures=0), node_spec("v2-32"))
-    play.turn()
-    play.turn(10)
-    return play
+    return play_of_gang(database, clock, tmp_path)
 
 
 def _say(play: Play, replica: Replica, first: int, texts: list[str]) -> None:

@@ -24,20 +24,12 @@ from podyard.domain.replica import Replica
 from podyard.domain.user_program import UserProgram, gs_parts
 from podyard.http.objects import ObjectFiles
 from podyard.pricing.current_card import default_rate_card
-from tests.builders import PROJECT, ZONE, Play, node_spec
+from tests.builders import PROJECT, ZONE, Play, node_spec, play_of_gang
 
 
 @pytest.fixture
 def play(database: Database, clock: ManualClock, tmp_path: Path) -> Play:
-    """A job on four hosts, whose replicas run."""
-    play = Play(database, clock)
-    play.files = LogFiles(tmp_path)
-    play.register()
-    play.run(jobs.create, "j", JobRequest(recipe="digits-cnn", steps=10, max_failures=0), node_spec("v2-32"))
-    play.turn()
-    play.turn(10)
-    assert len(play.live()) == 4
-    return play
+    return play_of_gang(database, clock, tmp_path)
 
 
 def _job(play: Play) -> Job:
