@@ -12,7 +12,6 @@ Expected before the first run: 150 ms for lists and forms; overview, queue and p
 from __future__ import annotations
 
 import argparse
-import statistics
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,7 +20,7 @@ from typing import Any
 from sqlalchemy import insert, update
 
 from benchmarks import lists
-from benchmarks.dashboard import PAINT_MILLISECONDS_MAX, chromium, fill_folder, measure
+from benchmarks.dashboard import chromium, fill_folder, line_of, measure
 from podyard.control.billing import accounts
 from podyard.db.tables_compute import nodes, slices
 from podyard.db.tables_jobs import jobs
@@ -60,14 +59,7 @@ def main() -> None:
             with chromium() as driver:
                 for page in given.pages or (*PAGES, *(OF_ROWS if count else ())):
                     found = [measure(driver, data, f"/console/demo/{page}", SENT_SIZE) for _ in range(given.rounds)]
-                    cold, warm, whole, again, size = (statistics.median(column) for column in zip(*found, strict=True))
-                    late = "  LATE" if max(cold, warm) > PAINT_MILLISECONDS_MAX else ""
-                    late += "  LARGE" if size > BYTES_MAX else ""
-                    print(
-                        f"{count:>6} {page:<28}{cold:>11.0f}{warm:>7.0f}{whole:>12.0f}{again:>7.0f}"
-                        f"{size / 1000:>6.1f}{late}",
-                        flush=True,
-                    )
+                    print(line_of(count, f"{page:<28}", found, BYTES_MAX), flush=True)
 
 
 def _fill(uow: UnitOfWork, node_count: int, job_count: int, waiting: int) -> None:

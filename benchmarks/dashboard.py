@@ -21,7 +21,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -72,14 +72,7 @@ def main() -> None:
             with chromium() as driver:
                 for page in given.pages:
                     found = [measure(driver, data, f"/console/demo/billing{page}") for _ in range(given.rounds)]
-                    cold, warm, whole, again, size = (statistics.median(column) for column in zip(*found, strict=True))
-                    late = "  LATE" if max(cold, warm) > PAINT_MILLISECONDS_MAX else ""
-                    late += "  LARGE" if size > BYTES_MAX else ""
-                    print(
-                        f"{count:>6} {page or '/':<13}{cold:>11.0f}{warm:>7.0f}{whole:>12.0f}{again:>7.0f}"
-                        f"{size / 1000:>6.1f}{late}",
-                        flush=True,
-                    )
+                    print(line_of(count, f"{page or '/':<13}", found, BYTES_MAX), flush=True)
             print(f"{count:>6} {latency(data)}", flush=True)
 
 
@@ -206,6 +199,14 @@ def _answers(port: int) -> bool:
         return connection.getresponse().status == 200
     except OSError:
         return False
+
+
+def line_of(count: int, name: str, found: Sequence[tuple[float, float, float, float, float]], most_bytes: int) -> str:
+    """The medians of what `measure` has found of a page, and which bound is not kept."""
+    cold, warm, whole, again, size = (statistics.median(column) for column in zip(*found, strict=True))
+    late = "  LATE" if max(cold, warm) > PAINT_MILLISECONDS_MAX else ""
+    late += "  LARGE" if size > most_bytes else ""
+    return f"{count:>6} {name}{cold:>11.0f}{warm:>7.0f}{whole:>12.0f}{again:>7.0f}{size / 1000:>6.1f}{late}"
 
 
 def measure(
