@@ -19,7 +19,7 @@ from podyard.db.all_tables import metadata
 from podyard.db.file_lock import FairFileLock
 from podyard.db.unit_of_work import Database, transaction
 
-_NUMBERS = (*range(1, 33), 34, 35, *range(38, 47))
+_NUMBERS = (*range(1, 33), 34, 35, *range(38, 48))
 KNOWN = tuple(f"{number:04}" for number in _NUMBERS)
 HEAD = KNOWN[-1]
 LOCK = text("SELECT pg_advisory_xact_lock(8700)")  # two starting servers take turns; the number is only a name

@@ -161,7 +161,7 @@ _AGENTS = _Listed(
     {},  # whether one is gone depends on the time
     (agents.c.agent_id, agents.c.host_name, agents.c.bind_address, agents.c.problem),
 )
-_LIVE_STATES = sorted(set(NodeState) - {NodeState.GONE})  # by these an index has all that is counted
+_NODES_LIVE = nodes.c.live_name.is_not(None)  # an index has all that is counted of these
 _QUEUED_LIVE = queued_resources.c.live_name.is_not(None)
 _RESERVATIONS_LIVE = reservations.c.live_name.is_not(None)
 _AGENTS_THERE = agents.c.state != AgentState.REMOVED.value
@@ -172,7 +172,7 @@ def node_page(
 ) -> RowPage[NodeRecord]:
     """The live nodes of a page. `nanos_per_hour`: the prices by which the order `price` goes; of a kind without one the
     price is lower than any."""
-    which = [nodes.c.project == project, nodes.c.live_name.is_not(None)]
+    which = [nodes.c.project == project, _NODES_LIVE]
     if query.idle:
         which += [nodes.c.state == NodeState.READY, ~is_any_on(jobs.c.state.in_(ACTIVE_JOB_STATES))]
     order = _by_price(nanos_per_hour) if query.sort == "price" else None
@@ -201,7 +201,7 @@ def agent_page(uow: UnitOfWork, query: ListQuery) -> RowPage[AgentRecord]:
 
 def node_facets(uow: UnitOfWork, project: str) -> list[Facet]:
     """Of the live nodes of a project."""
-    return _facets(uow, _NODES, nodes.c.project == project, nodes.c.state.in_(_LIVE_STATES))
+    return _facets(uow, _NODES, nodes.c.project == project, _NODES_LIVE)
 
 
 def job_facets(uow: UnitOfWork, project: str) -> list[Facet]:
@@ -225,7 +225,7 @@ def agent_facets(uow: UnitOfWork) -> list[Facet]:
 def node_kinds(uow: UnitOfWork, project: str) -> list[NodeKind]:
     """What kinds of nodes there are among the live ones of a project."""
     columns = (nodes.c.zone, nodes.c.accelerator_type, nodes.c.topology, nodes.c.usage_class)
-    of_project = select(*columns).where(nodes.c.project == project, nodes.c.state.in_(_LIVE_STATES))
+    of_project = select(*columns).where(nodes.c.project == project, _NODES_LIVE)
     return [NodeKind(**row) for row in uow.all(of_project.distinct())]
 
 

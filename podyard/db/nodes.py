@@ -6,7 +6,21 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Select, String, and_, bindparam, cast, delete, exists, func, or_, select, union_all, update
+from sqlalchemy import (
+    Select,
+    String,
+    and_,
+    bindparam,
+    cast,
+    delete,
+    exists,
+    func,
+    literal_column,
+    or_,
+    select,
+    union_all,
+    update,
+)
 
 from podyard.base.clock import PlatformTime
 from podyard.base.spelling import camel_case
@@ -56,7 +70,7 @@ _WAITING_NAMES = select(nodes.c.node_key, nodes.c.live_name).where(
 )
 _LAST_ADDRESS = (
     select(nodes.c.first_address, nodes.c.host_count)
-    .where(nodes.c.first_address > 0)  # 0: it has none yet
+    .where(nodes.c.first_address > literal_column("0"))  # 0: it has none yet. The index has the same condition
     .order_by(nodes.c.first_address.desc())
     .limit(1)
 )

@@ -20,9 +20,12 @@ from podyard.db.tables import metadata
 from podyard.db.types import Json, PlatformTimeColumn, RealTimeColumn
 from podyard.domain.host_record import HOST
 
-# The condition of an index. PostgreSQL's index has it, too (see the migration); naming it here would load that dialect
-# in each process: 2 MB.
+# Conditions of indexes. PostgreSQL's indexes have them, too (see `migrations`); naming that dialect here would load it
+# in each process: 2 MB. A row that an index leaves out costs no write in it.
 _LIVES = text("live_name IS NOT NULL")
+_OF_QUEUE = text("queued_resource_key IS NOT NULL")
+_OF_JOB = text("job_key IS NOT NULL")
+_HAS_ADDRESS = text("first_address > 0")
 nodes = Table(
     "nodes",
     metadata,
@@ -62,14 +65,15 @@ nodes = Table(
     Column("reclaim_at", PlatformTimeColumn),  # it is under notice: its slice is taken back then, for another request
     Column("created_by", String(256), nullable=False, server_default=""),  # empty: nobody knows any more
     Column("last_pod", String(64)),  # it has left a broken slice there, and is placed there again if it can be
-    Index("ix_nodes_place", "project", "zone", "state"),
-    Index("ix_nodes_queued_resource", "queued_resource_key"),
+    Index("ix_nodes_queued_resource", "queued_resource_key", sqlite_where=_OF_QUEUE),
     Index("ix_nodes_state", "state"),
-    Index("ix_nodes_first_address", "first_address"),
-    Index("ix_nodes_job", "job_key"),
-    # Of the lists in the console: the order by name, and what there is of each state, zone and type.
+    Index("ix_nodes_first_address", "first_address", sqlite_where=_HAS_ADDRESS),
+    Index("ix_nodes_job", "job_key", sqlite_where=_OF_JOB),
+    # Of the lists in the console: the order by name, and what there is of each zone, state and type.
     Index("ix_nodes_name", "project", "node_id", "node_key", sqlite_where=_LIVES),
-    Index("ix_nodes_kinds", "project", "state", "zone", "accelerator_type", "topology", "usage_class"),
+    Index(
+        "ix_nodes_kinds", "project", "zone", "state", "accelerator_type", "topology", "usage_class", sqlite_where=_LIVES
+    ),
 )
 
 # How many live nodes there are of each kind, those of queued resources aside: quotas read it, so that a creation costs

@@ -90,6 +90,7 @@ _USED_SINCE = union(
     ),
     select(nodes.c.node_key).where(
         nodes.c.project == bindparam("project"),
+        nodes.c.live_name.is_not(None),
         nodes.c.state.in_(sorted(BILLABLE_NODE_STATES)),
         nodes.c.usage_class.in_(bindparam("classes", expanding=True)),
     ),

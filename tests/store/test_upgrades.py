@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import shutil
 from pathlib import Path
 
@@ -64,18 +65,32 @@ def test_a_yard_of_every_released_revision_is_upgraded_with_its_bills(
 
 
 def _operations(path: Path) -> set[str]:
-    """The names of what `upgrade` calls on `op` and on batches."""
+    """The names of what `upgrade` calls on `op` and on batches, apart from what takes nothing away."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     (upgrade,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "upgrade")
-    calls = (node.func for node in ast.walk(upgrade) if isinstance(node, ast.Call) and not _only_widens(node))
+    calls = (node.func for node in ast.walk(upgrade) if isinstance(node, ast.Call) and not _takes_nothing(node))
     return {call.attr for call in calls if isinstance(call, ast.Attribute) and isinstance(call.value, ast.Name)
             and call.value.id in ("op", "batch")}  # fmt: skip
 
 
-def _only_widens(call: ast.Call) -> bool:
-    """Whether it makes room for longer texts: what a process of the release before writes still fits."""
+def _takes_nothing(call: ast.Call) -> bool:
+    """Whether it makes room for longer texts, so that what a process of the release before writes still fits; or drops
+    an index that is not unique, which no statement names."""
+    if ast.unparse(call.func) == "op.drop_index":
+        return ast.literal_eval(call.args[0]) not in _unique_indexes()
     words = {word.arg: ast.unparse(word.value) for word in call.keywords}
     return words.pop("type_", "") == "sa.Text()" and words.keys() <= {"existing_type", "existing_nullable"}
+
+
+@functools.cache
+def _unique_indexes() -> frozenset[str]:
+    calls = [call for path in VERSIONS.glob("0*.py") for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+    return frozenset(
+        ast.literal_eval(call.args[0])
+        for call in calls
+        if isinstance(call, ast.Call) and any(ast.unparse(word) == "unique=True" for word in call.keywords)
+        and ast.unparse(call.func).endswith(".create_index")
+    )  # fmt: skip
 
 
 def _required_columns(path: Path) -> list[str]:
@@ -103,13 +118,16 @@ def test_new_revisions_only_add_so_that_processes_of_the_release_before_go_on() 
 
 def test_a_revision_that_takes_away_or_demands_is_found(tmp_path: Path) -> None:
     path = tmp_path / "0099_bad.py"
+    path.write_text("def upgrade():\n    op.drop_index('ix_nodes_place', 'nodes')\n")
+    assert _operations(path) - ADDITIVE == set()
     path.write_text(
         "def upgrade():\n"
         "    op.drop_column('nodes', 'zone')\n"
+        "    op.drop_index('ix_state_changes_resource', 'state_changes')\n"
         "    op.add_column('nodes', sa.Column('x', sa.Text(), nullable=False))\n"
         "    op.add_column('nodes', sa.Column('y', sa.Text(), nullable=False, server_default=''))\n"
     )
-    assert _operations(path) - ADDITIVE == {"drop_column"}
+    assert _operations(path) - ADDITIVE == {"drop_column", "drop_index"}
     assert len(_required_columns(path)) == 1
 
 

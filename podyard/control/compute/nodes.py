@@ -41,6 +41,7 @@ from podyard.domain.node import (
 from podyard.domain.operation import Operation, OperationVerb
 from podyard.domain.plan import Place, Wait
 from podyard.domain.principal import Principal
+from podyard.domain.project import Project
 from podyard.domain.queued_resource import NodeRequest, QueuedResourceRecord
 from podyard.domain.reservation import check_asked
 from podyard.domain.slice import PREEMPTIBLE_LIFE_SECONDS, PlacedSlice
@@ -79,10 +80,11 @@ def create_all(
         check_resource_id(node_id, "node_id")
     kind = check_spec(uow, fleet, zone, spec)
     check_asked(spec.reservation_name, project, zone)
-    check_account(uow, principal, project, spec)
+    owner = identity.project_row(uow, project)
+    check_account(uow, principal, owner, spec)
     for node_id in node_ids:
         check_free(uow, project, zone, node_id, spec)
-    quota.check_all(uow, fleet, project, zone, [kind] * len(node_ids), spec.usage_class)
+    quota.check_all(uow, fleet, owner, zone, [kind] * len(node_ids), spec.usage_class)
     creator = principal.email if created_by is None else created_by
     wanted = [(node_id, spec) for node_id in node_ids]
     ports.spending.admit(uow, project, creator, wanted, of_job=job_key is not None)
@@ -90,7 +92,8 @@ def create_all(
     begun = []
     for index, node_id in enumerate(node_ids):
         node = _new(uow, project, zone, node_id, spec, creator)
-        node = replace(node, job_key=job_key, slice_index=index, slice_count=len(node_ids))
+        if job_key is not None:
+            node = replace(node, job_key=job_key, slice_index=index, slice_count=len(node_ids))
         begun.append(operations.begin(uow, operations.of_node(node), OperationVerb.CREATE, detail))
         create_record(uow, replace(node, pending_operation=begun[-1].operation_id), reason="requested")
     return begun
@@ -445,11 +448,9 @@ def _busy(uow: UnitOfWork, node_key: str) -> bool:
     return replicas.is_any_on(uow, node_key) or hosts.is_busy(uow, node_key)
 
 
-def check_account(uow: UnitOfWork, principal: Principal, project: str, spec: NodeSpec) -> None:
-    """Raises PERMISSION_DENIED when the node's service account may do more than the caller: the node acts as it. Locks
-    the project's row: who decides on its quota takes turns."""
-    number = identity.project_row(uow, project).number
-    identity.require_no_more(uow, principal, spec.service_account.email or default_service_account(number))
+def check_account(uow: UnitOfWork, principal: Principal, project: Project, spec: NodeSpec) -> None:
+    """Raises PERMISSION_DENIED when the node's service account may do more than the caller: the node acts as it."""
+    identity.require_no_more(uow, principal, spec.service_account.email or default_service_account(project.number))
 
 
 def check_free(uow: UnitOfWork, project: str, zone: str, node_id: str, spec: NodeSpec) -> None:

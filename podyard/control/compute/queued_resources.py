@@ -69,15 +69,16 @@ def create(
     _check_nodes(uow, fleet, zone, resolved)
     for node in resolved.nodes:
         check_asked(node.spec.reservation_name, project, zone)
+    owner = identity.project_row(uow, project)
     for account in {node.spec.service_account: node.spec for node in resolved.nodes}.values():
-        nodes.check_account(uow, principal, project, account)
+        nodes.check_account(uow, principal, owner, account)
     name = queued_resource_name(project, zone, queued_resource_id)
     if rows.find(uow, project, zone, queued_resource_id) is not None:
         raise PodyardError(Code.ALREADY_EXISTS, f"Resource '{name}' already exists")
     for node in resolved.nodes:
         nodes.check_free(uow, project, zone, node.node_id, node.spec)
     kinds = [kind_of(node.spec.accelerator_type, node.spec.topology) for node in resolved.nodes]
-    quota.check_all(uow, fleet, project, zone, kinds, resolved.usage_class)
+    quota.check_all(uow, fleet, owner, zone, kinds, resolved.usage_class)
     ports.spending.admit(uow, project, principal.email, [(node.node_id, node.spec) for node in resolved.nodes])
     made = QueuedResourceRecord(
         queued_resource_key=row_id(uow.streams.stream("queued_resources"), "queue"),

@@ -23,6 +23,7 @@ from podyard.domain.fleet import (
     region_of,
 )
 from podyard.domain.node import UsageClass
+from podyard.domain.project import Project
 from podyard.hardware.accelerator_types import AcceleratorType
 
 
@@ -78,16 +79,17 @@ def usage(uow: UnitOfWork, project: str, region: str, kind: AcceleratorType, usa
 def check_all(
     uow: UnitOfWork,
     fleet: Fleet,
-    project: str,
+    owner: Project,
     zone: str,
     kinds: Sequence[AcceleratorType],
     usage_class: UsageClass,
 ) -> None:
     """Raises RESOURCE_EXHAUSTED with Google's text and a QuotaFailure when nodes of these types go beyond a limit.
 
-    The caller holds the project's row, so that two creations cannot both take the last of it.
+    The caller holds the row of the project, so that two creations cannot both take the last of it.
     """
-    _check_chips(uow, project, sum(kind.chip_count for kind in kinds))
+    project = owner.project
+    _check_chips(uow, owner, sum(kind.chip_count for kind in kinds))
     region = region_of(zone)
     groups = {(kind.generation.name, quota_kind(kind)): kind for kind in kinds}
     for kind in groups.values():
@@ -97,16 +99,18 @@ def check_all(
             raise _exhausted_error(project, zone, kind, usage_class, limit)
 
 
-def _check_chips(uow: UnitOfWork, project: str, asked: int) -> None:
+def _check_chips(uow: UnitOfWork, owner: Project, asked: int) -> None:
     """The project's quota of chips, in all regions together."""
-    found = projects.read(uow, project)
-    if found is None or found.chips_max is None:
+    if owner.chips_max is None:
         return
-    held = quotas.chips_held(uow, project)
-    if held + asked > found.chips_max:
-        text = f"project {project} may hold {found.chips_max} chips: it holds {held}, and {asked} more were requested"
-        why = f"Quota 'chips' exhausted. Limit {found.chips_max} in all regions"
-        raise PodyardError(Code.RESOURCE_EXHAUSTED, text, [QuotaFailure(f"projects/{project}", why)])
+    held = quotas.chips_held(uow, owner.project)
+    if held + asked > owner.chips_max:
+        text = (
+            f"project {owner.project} may hold {owner.chips_max} chips: "
+            f"it holds {held}, and {asked} more were requested"
+        )
+        why = f"Quota 'chips' exhausted. Limit {owner.chips_max} in all regions"
+        raise PodyardError(Code.RESOURCE_EXHAUSTED, text, [QuotaFailure(f"projects/{owner.project}", why)])
 
 
 def _limit(
