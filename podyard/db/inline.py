@@ -52,17 +52,15 @@ class InlineDatabase(Database):
         event.listen(self.engine, "connect", _configure)
         self._reader = self.engine
         self._plain = self.engine.connect()
-        driver = self._plain.connection.driver_connection
-        assert isinstance(driver, sqlite3.Connection)
-        self.driver = driver
-        self.connection: Any = InlineConnection(self._plain, driver)
-        self._statements: InlineConnection = self.connection
+        self._statements = InlineConnection(self._plain)
+        self.connection: Any = self._statements
+        self.driver = self._statements.driver
         self._shared: dict[str, PlatformClock] = {}
         self._busy = False
         self._changes = 0
         if schema is not None:
-            driver.deserialize(schema)
-            _configure(driver, None)
+            self.driver.deserialize(schema)
+            _configure(self.driver, None)
 
     def write_count(self, *names: str) -> int:
         """Grows whenever one of these tables is written."""

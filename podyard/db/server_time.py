@@ -12,6 +12,7 @@ import dataclasses
 from sqlalchemy import Connection, text
 
 from podyard.base.clock import RealClock, RealTime
+from podyard.db.direct_statements import DirectConnection
 
 ASK_SECONDS = 10.0  # two monotonic clocks drift apart by a millisecond in this time, and a failover is seen within it
 _ASK = text("SELECT (extract(epoch FROM clock_timestamp()) * 1000000000)::bigint")
@@ -31,7 +32,7 @@ class ServerTime:
         self._clock = clock
         self._answer: _Answer | None = None
 
-    def now(self, connection: Connection) -> RealTime:
+    def now(self, connection: Connection | DirectConnection) -> RealTime:
         """The server's time. Raises what the driver raises where it does not answer."""
         found = self._answer
         # The monotonic clock stands still while the machine sleeps.
@@ -43,7 +44,7 @@ class ServerTime:
             found = self._answer = self._ask(connection)
         return found.server.plus_seconds(self._clock.monotonic_seconds() - found.at_seconds)
 
-    def _ask(self, connection: Connection) -> _Answer:
+    def _ask(self, connection: Connection | DirectConnection) -> _Answer:
         suspended, before = self._clock.suspended_seconds(), self._clock.monotonic_seconds()
         nanos = int(connection.execute(_ASK).scalar_one())
         return _Answer(RealTime(nanos), (before + self._clock.monotonic_seconds()) / 2, suspended)

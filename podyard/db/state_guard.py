@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import Executable, Insert, Update
 
 STATE = "state"
+_WRITES = (Insert, Update)
 COPIES = frozenset({"usage_events"})  # tables whose `state` is what an event says, and no resource's
 
 
@@ -30,7 +31,7 @@ def check_names(table: str, names: Iterable[str]) -> None:
 
 def check(statement: Executable, parameters: Any) -> None:
     """Raises StateWritten for a statement that writes a state, in whatever form its values are given."""
-    if isinstance(statement, Insert | Update):
+    if isinstance(statement, _WRITES):
         check_names(str(getattr(statement.table, "name", statement.table)), _names(statement, parameters))
 
 

@@ -22,16 +22,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import (
-    Connection,
-    CursorResult,
-    Executable,
-    Insert,
-    Table,
-    insert,
-    select,
-    update,
-)
+from sqlalchemy import Connection, CursorResult, Executable, Insert, Table, insert, select, update
 from sqlalchemy.engine import make_url
 from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.exc import InterfaceError, OperationalError
@@ -42,6 +33,7 @@ from podyard.base.errors import Code, PodyardError
 from podyard.base.rng import Streams
 from podyard.db import state_guard, tables
 from podyard.db.condition import busy, explain
+from podyard.db.direct_statements import DirectConnection
 from podyard.db.driver import insert_statement, update_statement
 from podyard.db.engines import SQLITE_BUSY_MILLISECONDS, writer_and_reader
 from podyard.db.file_lock import FairFileLock
@@ -76,7 +68,7 @@ class Stale(PodyardError):
 class UnitOfWork:
     """The handle that a use case works through. Valid only while the unit runs."""
 
-    connection: Connection
+    connection: Connection | DirectConnection
     real_now: RealTime
     streams: Streams
     actor: str
@@ -282,13 +274,14 @@ class Database:
         answer."""
         try:
             with self._reader.connect() as connection:
-                if self.is_sqlite:
-                    connection.exec_driver_sql("BEGIN")
-                try:
+                if not self.is_sqlite:
                     return body(self._unit(connection, actor, writable=False))
+                direct = DirectConnection(connection)
+                direct.command("BEGIN")
+                try:
+                    return body(self._unit(direct, actor, writable=False))
                 finally:
-                    if self.is_sqlite:
-                        connection.exec_driver_sql("ROLLBACK")
+                    direct.command("ROLLBACK")
         except (OperationalError, InterfaceError) as error:
             raise explain(error, "the database does not answer") from error
 
@@ -339,7 +332,7 @@ class Database:
 
     def _unit(
         self,
-        connection: Connection,
+        connection: Connection | DirectConnection,
         actor: str,
         *,
         writable: bool,
@@ -427,9 +420,10 @@ class _SqliteWriter:
 
     def _work(self) -> None:
         with self._database.engine.connect() as connection:
+            direct = DirectConnection(connection)
             while (group := self._next_group()) is not None:
                 # References to results and tracebacks must not outlive their callers.
-                self._run_group(connection, [w for w in group if w.future.set_running_or_notify_cancel()])
+                self._run_group(direct, [w for w in group if w.future.set_running_or_notify_cancel()])
                 group.clear()
 
     def _next_group(self) -> list[_Waiting] | None:
@@ -451,20 +445,20 @@ class _SqliteWriter:
         self._last_size = len(group)
         return group
 
-    def _run_group(self, connection: Connection, group: list[_Waiting]) -> None:
+    def _run_group(self, connection: DirectConnection, group: list[_Waiting]) -> None:
         settle: list[Callable[[], None]] = []
         shared: dict[str, PlatformClock] = {}
         try:
             with self._lock:
-                connection.exec_driver_sql("BEGIN IMMEDIATE")
+                connection.command("BEGIN IMMEDIATE")
                 try:
                     for waiting in group:
                         settle.append(self._run_unit(connection, waiting, shared))
-                    connection.exec_driver_sql("COMMIT")
+                    connection.command("COMMIT")
                 except BaseException:
                     # A full disk ends the transaction by itself; the first error is the one that says so.
                     with contextlib.suppress(OperationalError):
-                        connection.exec_driver_sql("ROLLBACK")
+                        connection.command("ROLLBACK")
                     raise
         except BaseException as error:
             failure = explain(error, "the database cannot be written")
@@ -480,21 +474,21 @@ class _SqliteWriter:
                 pokes.send(self.poked_path)
 
     def _run_unit(
-        self, connection: Connection, waiting: _Waiting, shared: dict[str, PlatformClock]
+        self, connection: DirectConnection, waiting: _Waiting, shared: dict[str, PlatformClock]
     ) -> Callable[[], None]:
         """Runs one unit in its savepoint; the future is settled only after the group's commit."""
-        connection.exec_driver_sql("SAVEPOINT unit")
+        connection.command("SAVEPOINT unit")
         unit = self._database._unit(connection, waiting.actor, writable=True, via=waiting.via, group=shared)
         try:
             result = waiting.body(unit)
         except Exception as error:
             failure = explain(error, "the database cannot be written")
             try:
-                connection.exec_driver_sql("ROLLBACK TO unit")
+                connection.command("ROLLBACK TO unit")
             except OperationalError:
                 raise error from None  # SQLite has ended the whole transaction
             shared.clear()  # what it wrote is undone
-            connection.exec_driver_sql("RELEASE unit")
+            connection.command("RELEASE unit")
             return lambda: waiting.future.set_exception(failure)
-        connection.exec_driver_sql("RELEASE unit")
+        connection.command("RELEASE unit")
         return lambda: waiting.future.set_result(result)
