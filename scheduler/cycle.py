@@ -43,7 +43,10 @@ def decide(snapshot: FleetSnapshot, now: PlatformTime, rng: Streams) -> Plan:
 
 
 def order(snapshot: FleetSnapshot, now: PlatformTime) -> list[NodeGroup]:
-    """The groups in the order in which `decide` comes to them."""
+    """The groups, those of one pool in the order in which `decide` comes to them."""
+    queue = Queue(snapshot)
+    if queue.is_fixed:
+        return list(queue.in_order())
     cycle = Cycle(snapshot, now, explain=False)
     cycle.plan()
     return cycle.decided
