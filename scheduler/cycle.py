@@ -146,7 +146,7 @@ class Cycle:
         if kept is not None:
             count = sum(chips.bit_count() for chips in kept.chips.values())
             since = "as they come free" if kept.starts is None else f"from {kept.starts.rfc3339()} on"
-            text = f"{text}; {count} chips are held for it {since}"
+            text = f"{text}; {'1 chip is' if count == 1 else f'{count} chips are'} held for it {since}"
         return _wait(first, text, stockout=not first.queued, message=message)
 
     def _hold_for(self, group: NodeGroup) -> Hold | None:
