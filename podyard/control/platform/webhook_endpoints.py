@@ -133,16 +133,16 @@ def _look(uow: UnitOfWork, endpoint: WebhookEndpoint) -> None:
     for change, event in wanted:
         if change.event_id not in told:
             message = ChangeMessage(
-                change.event_id,
-                event,
-                endpoint.name,
-                endpoint.project,
-                change.at.rfc3339(),
-                change.resource_name,
-                change.to_state,
-                change.from_state,
-                change.reason,
-                change.actor,
+                id=change.event_id,
+                event=event,
+                webhook=endpoint.name,
+                project=endpoint.project,
+                at=change.at.rfc3339(),
+                resource=change.resource_name,
+                state=change.to_state,
+                previous_state=change.from_state,
+                reason=change.reason,
+                actor=change.actor,
             )
             webhooks.put_event(uow, endpoint, message)
     if changes:
