@@ -24,10 +24,8 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import NamedTuple
 
-import psutil
-
 from benchmarks import console, lists
-from benchmarks.dashboard import fill_folder, serving
+from benchmarks.dashboard import fill_folder, processor_seconds, serving
 
 JOBS = 100
 WAITING = 20
@@ -70,9 +68,7 @@ def main() -> None:
 
 def _ask(port: int, token: str, seconds: float) -> Answers:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    process = next(item.pid for item in psutil.net_connections("tcp") if item.laddr.port == port and item.pid)
-    api = psutil.Process(process)
-    found, begun, cpu = [], time.monotonic(), sum(api.cpu_times()[:2])
+    found, begun, cpu = [], time.monotonic(), processor_seconds(port)
     while time.monotonic() - begun < seconds:
         asked = time.perf_counter()
         path = f"/v2/projects/demo/locations/{lists.KINDS[0][2]}/nodes/none"
@@ -80,7 +76,7 @@ def _ask(port: int, token: str, seconds: float) -> Answers:
         connection.getresponse().read()
         found.append((time.perf_counter() - asked) * 1000)
         time.sleep(PAUSE_SECONDS)
-    busy = (sum(api.cpu_times()[:2]) - cpu) / (time.monotonic() - begun)
+    busy = (processor_seconds(port) - cpu) / (time.monotonic() - begun)
     connection.close()
     found.sort()
     return Answers(found[len(found) // 2], found[len(found) * 99 // 100], busy)
