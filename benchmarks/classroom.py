@@ -4,8 +4,8 @@
 
 Every student has a project and a token of it, as `podyard project create 'student-{01..20}' --invite` makes them, and
 creates nodes one after the other, all students at the same moment. The time of one creation is from the request until
-its operation says READY. `processor`: what the API and the loop took for one node of each student; whoever is the last
-of them waits for no more than that, on a machine that does nothing else. Then each student lists all projects.
+its operation says READY. `processor`: what the API and the loop took for one node of each student; the last of them
+waits for no more than that, on a machine that does nothing else. Then each student lists all projects.
 Bound: 2 s of processor time for one node of each, and one project for each student.
 Expected before the first run: 30 ms of processor time for a creation, p95 1 s.
 """

@@ -31,7 +31,7 @@ def reset_project(client: Client, buckets: Client | None) -> list[str]:
 
 
 def _delete_webhooks(client: Client) -> int:
-    """Whoever set them has no part in what the project is used for next. Budgets are limits, and stay."""
+    """They would tell the next user's events to an address of the last one. Budgets are limits, and stay."""
     path = f"{client.project_path()}/webhooks"
     found = client.call("GET", path)["webhooks"]
     for endpoint in found:
