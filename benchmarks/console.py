@@ -3,7 +3,7 @@
     python -m benchmarks.console [--nodes 0 50000] [--jobs 10000] [--waiting 500] [--pages overview nodes]
 
 The nodes are as those of `benchmarks/lists.py`, with slices as far as the pods have room: nodes are READY there, and
-the others are STOPPED. `--waiting` jobs wait for spot nodes of theirs. Cold, warm, paint and whole are as in
+the others are STOPPED. `--waiting` jobs wait for spot nodes of theirs. Cold, warm, paint, whole and cpu are as in
 `benchmarks/dashboard.py`, which measures the pages of billing; kB are those that are sent, compressed, without style
 sheet and script (25 kB, once). Bound: paint within 400 ms, a page within 80 kB.
 Expected before the first run: 150 ms for lists and forms; overview, queue and pods 1 s, since they read every node.
@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--pages", nargs="+")
     given = parser.parse_args()
-    print(f"{'nodes':>6} {'page':<28}{'paint cold':>11}{'warm':>7}{'whole cold':>12}{'warm':>7}{'kB':>6}")
+    print(f"{'nodes':>6} {'page':<28}{'paint cold':>11}{'warm':>7}{'whole cold':>12}{'warm':>7}{'cpu':>6}{'kB':>6}")
     for count in given.nodes:
         with tempfile.TemporaryDirectory(prefix="podyard-console-") as folder:
             data = Path(folder)

@@ -101,7 +101,8 @@ def job_end(job: Job, attempt: Attempt, gang: Sequence[Replica]) -> tuple[str, C
     if attempt.outcome is AttemptOutcome.FAILED and refused is not None:
         return "fail", *_refusal(refused.reason)
     if job.failures > spec.max_failures:
-        text = f"{job.failures} attempts failed (maxFailures {spec.max_failures}); the last: {attempt.reason}"
+        failed = "1 attempt" if job.failures == 1 else f"{job.failures} attempts"
+        text = f"{failed} failed (maxFailures {spec.max_failures}); the last: {attempt.reason}"
         return "fail", Code.ABORTED, text
     if job.preemptions > spec.max_preemptions:
         return "fail", Code.ABORTED, f"preempted {job.preemptions} times (maxPreemptions {spec.max_preemptions})"

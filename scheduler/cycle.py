@@ -43,7 +43,10 @@ def decide(snapshot: FleetSnapshot, now: PlatformTime, rng: Streams) -> Plan:
 
 
 def order(snapshot: FleetSnapshot, now: PlatformTime) -> list[NodeGroup]:
-    """The groups in the order in which `decide` comes to them."""
+    """The groups, those of one pool in the order in which `decide` comes to them."""
+    queue = Queue(snapshot)
+    if queue.is_fixed:
+        return list(queue.in_order())
     cycle = Cycle(snapshot, now, explain=False)
     cycle.plan()
     return cycle.decided
@@ -143,7 +146,7 @@ class Cycle:
         if kept is not None:
             count = sum(chips.bit_count() for chips in kept.chips.values())
             since = "as they come free" if kept.starts is None else f"from {kept.starts.rfc3339()} on"
-            text = f"{text}; {count} chips are held for it {since}"
+            text = f"{text}; {'1 chip is' if count == 1 else f'{count} chips are'} held for it {since}"
         return _wait(first, text, stockout=not first.queued, message=message)
 
     def _hold_for(self, group: NodeGroup) -> Hold | None:

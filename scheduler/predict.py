@@ -11,8 +11,9 @@ from podyard.domain.plan import Plan, Preempt
 from podyard.domain.slice import SliceRecord
 from podyard.scheduler.cycle import Cycle
 from podyard.scheduler.holds import certain_end
+from podyard.scheduler.preemption import may_preempt, may_take
 from podyard.scheduler.queue import NodeGroup, Pool, Queue, key_of, node_groups, pool_of
-from podyard.scheduler.room import slice_of
+from podyard.scheduler.room import Room, slice_of
 
 PREDICTIONS_MAX = 100  # groups of a pool that are looked at, the first ones of the queue: a page of a listing
 ENDS_MAX = 100  # moments that are played forward in a pool, a cycle each: half a second in a pod of 1000 slices
@@ -51,6 +52,8 @@ def _of_pool(
         slices=[item for item in snapshot.slices if item.pod_id in pods],
         waiting=[request for group in waiting for request in group],
     )
+    if _nothing_changes(state, pods, now):
+        return {}
     queued = {key_of(group) for group in waiting if group[0].queued}
     found: dict[str, PlatformTime | None] = {}
     at: PlatformTime | None = now
@@ -69,6 +72,19 @@ def _of_pool(
             left = [item for item in state.slices if item.free_from is None or item.free_from > at]
             state = dataclasses.replace(state, slices=left)
     return found
+
+
+def _nothing_changes(state: FleetSnapshot, pods: Collection[str], now: PlatformTime) -> bool:
+    """A full pool whose slices have no known end, and nothing that waits may take any: no cycle has to be played."""
+    if any(item.free_from for item in state.slices):
+        return False
+    # What matters to `may_take`: of a hundred requests that wait, most are alike.
+    alike = {(one.usage_class, one.project, one.job_priority): one for one in state.waiting if may_preempt(one)}
+    if any(may_take(request, item, now) for request in alike.values() for item in state.slices):
+        return False
+    room = Room(state, now)
+    free = room.free_of(room.usable_chips())
+    return not any(free[pod] for pod in pods)
 
 
 def after(snapshot: FleetSnapshot, plan: Plan, now: PlatformTime) -> FleetSnapshot:

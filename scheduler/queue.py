@@ -45,6 +45,13 @@ class Queue:
             lanes = self._levels.setdefault(level_of(group), {})
             lanes.setdefault((group[0].project, pool_of(group[0])), deque()).append(group)
 
+    @property
+    def is_fixed(self) -> bool:
+        """Whether nothing that a cycle places changes the order within a pool: no two projects of one level want the
+        same one."""
+        lanes = [(level, pool) for level, of_level in self._levels.items() for _, pool in of_level]
+        return len(lanes) == len(set(lanes))
+
     def in_order(self) -> Iterator[NodeGroup]:
         for level in sorted(self._levels):
             lanes = self._levels[level]

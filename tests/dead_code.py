@@ -50,6 +50,7 @@ KEPT: Mapping[str, str] = {
     "podyard.engine.collectives.schedule:*_*": "all collectives that the transports can run; jobs use the all-reduce",
     "podyard.hardware.generations.*:GENERATION": "podyard.hardware.generations loads each module",
     "podyard.http.splice:End.*_writing": "asyncio calls them where a connection takes no more",
+    "podyard.domain.webhook:ChangeMessage.*": "control/platform/webhooks.py writes every field as JSON",
     "podyard.domain.fleet:Fleet.is_unpriced": "what a fleet file says of itself, held against the rate card",
 }
 _IMPORT = re.compile(r"^\s*from (podyard[\w.]*) import ([\w, ]+)", re.MULTILINE)

@@ -125,6 +125,19 @@ def sparkline(title: str, points: Sequence[ChartPoint]) -> Markup:
     return svg(title, _describe_lines(lines, "step", title), SPARK_WIDTH, SPARK_HEIGHT, body, "spark")
 
 
+def small_bars(title: str, values: Sequence[float]) -> Markup:
+    """Bars of the size of a word, without axes: the newest is the last."""
+    top = max(values, default=0.0)
+    step = SPARK_WIDTH / max(1, len(values))
+    body = [
+        f'<rect class="s1" x="{_n(index * step)}" y="{_n(SPARK_HEIGHT * (1 - value / top))}" '
+        f'width="{_n(step * 0.75)}" height="{_n(SPARK_HEIGHT * value / top)}"/>'
+        for index, value in enumerate(values)
+        if value > 0
+    ]
+    return svg(title, f"{len(values)} bars, the highest {number(top)}", SPARK_WIDTH, SPARK_HEIGHT, body, "spark")
+
+
 def stacked_bars(title: str, bars: Sequence[Bar], *, unit: str, shown: Callable[[float], str] = number) -> Markup:
     """Bars of parts; the same name has the same colour in every bar. The parts keep the order of `names`."""
     names = series_names(bars)

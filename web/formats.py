@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,8 +14,10 @@ from podyard.base.durations import duration_for_people
 from podyard.base.money import Amount, money_text, price_text, without_zeros
 
 EXACT_DECIMALS = 12  # as exports write amounts
+_RANDOM_NAME = re.compile(r"\b([a-z]+-[0-9a-f]{6})[0-9a-f]{10,}\b")
 _TONES: Mapping[str, frozenset[str]] = {
     "good": frozenset({"READY", "SUCCEEDED"}),
+    "live": frozenset({"RUNNING"}),
     "busy": frozenset(
         {
             "CREATING",
@@ -23,7 +26,6 @@ _TONES: Mapping[str, frozenset[str]] = {
             "REPAIRING",
             "REIMAGING",
             "PREPARING",
-            "RUNNING",
             "RECOVERING",
             "QUEUED",
             "DRAINING",
@@ -75,7 +77,16 @@ def ago(value: PlatformTime, now: PlatformTime) -> Markup:
 
 
 def percent(value: float) -> str:
-    return f"{number(value * 100, 3)} %"
+    """With one decimal below 100: `2.6 %`, `<0.1 %`, `1,038 %`."""
+    share = value * 100
+    if 0 < share < 0.05:
+        return "<0.1 %"
+    return f"{number(round(share, 1 if abs(share) < 100 else 0), 12)} %"
+
+
+def brief_ids(text: str) -> str:
+    """A reason with its random names cut: `fault f-86a510…`. The whole text stands on hover."""
+    return _RANDOM_NAME.sub(r"\1…", text)
 
 
 def tone(state: str) -> str:
@@ -119,6 +130,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "moment": local_time,
     "ago": ago,
     "percent": percent,
+    "brief_ids": brief_ids,
     "tone": tone,
     "count_of": count,
     "kind_name": kind_name,

@@ -13,8 +13,11 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import difflib
+import functools
 import json
+import time
 import weakref
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import parse_qsl, urlencode
@@ -32,8 +35,9 @@ from podyard.domain.principal import PERMISSIONS
 from podyard.http import context
 
 POLL_SECONDS = 1.0
-STREAMS_MAX = 32  # of one API process: if each shows another page, that is one rendering per second for each
-RENDERINGS_AT_ONCE = 4  # the other threads of the process stay free for requests
+STREAMS_MAX = 100  # of one API process: each is a task that waits, and holds the last state of its page
+RENDERINGS_AT_ONCE = 1  # Python runs one thread at a time: a second one would take its turns from requests, too
+RENDERING_SHARE_MAX = 0.2  # of a processor, for the renderings of all streams: many pages are rendered less often
 RETRY_AFTER_SECONDS = 15  # for a page whose stream is refused
 STREAM_SECONDS_MAX = 900.0  # a token that was revoked meanwhile shows nothing longer than this
 QUIET_POLLS_MAX = 15  # a comment line after this many polls without news: a peer that is gone is noticed
@@ -42,6 +46,7 @@ _Span = tuple[int, int, int, int]  # first and end of the lines before, first an
 
 OVER = "event: over\ndata: {}\n\n"
 
+CHANGES_KEPT_MAX = 128  # of some 10 kB each: streams of one page come one after the other
 LINE_OVERHEAD = 8  # characters of JSON around a line that is replaced
 MATCHED_LINES_MAX = 200  # matching takes the square of it: some milliseconds
 LAST_EVENT_HEADER = "last-event-id"  # what a browser that comes back has seen
@@ -77,11 +82,17 @@ class _Rendering:
 
 
 class LiveStreams:
-    """The streams that an application holds open, and the renderings that they share. Used on the event loop only."""
+    """The streams that an application holds open, and the renderings that they share. Used on the event loop only.
+
+    What the streams show is rendered as often as they ask, as long as this takes `RENDERING_SHARE_MAX` of a processor.
+    Beyond that each rendering is good for as long as it takes to come round.
+    """
 
     def __init__(self, most: int = STREAMS_MAX) -> None:
         self._most = most
         self._renderings: dict[Hashable, _Rendering] = {}
+        self._costs: dict[Hashable, float] = {}  # processor seconds of the newest rendering of what is shown
+        self._readers: Counter[Hashable] = Counter()
         self._limiter: CapacityLimiter | None = None
         self.open = 0
 
@@ -89,19 +100,45 @@ class LiveStreams:
     def full(self) -> bool:
         return self.open >= self._most
 
+    def enter(self, key: Hashable) -> None:
+        """A stream shows this from now on."""
+        self.open += 1
+        self._readers[key] += 1
+
+    def leave(self, key: Hashable) -> None:
+        self.open -= 1
+        self._readers[key] -= 1
+        if not self._readers[key]:
+            del self._readers[key]
+            self._costs.pop(key, None)
+
+    def interval(self, every: float) -> float:
+        """How many seconds a rendering is good for, of which every so many are asked for."""
+        return max(every, sum(self._costs.values()) / RENDERING_SHARE_MAX)
+
     async def parts(self, key: Hashable, render: Callable[[], Parts], every: float = POLL_SECONDS) -> Parts:
         """What `render` returns or raises. Callers with one `key` share what is being rendered, and what was rendered
-        less than `every` seconds ago."""
+        less than `interval(every)` ago."""
         now = asyncio.get_running_loop().time()
         rendering = self._renderings.get(key)
         if rendering is None or _is_stale(rendering, now):
             self._renderings = {known: one for known, one in self._renderings.items() if not _is_stale(one, now)}
             self._limiter = self._limiter or CapacityLimiter(RENDERINGS_AT_ONCE)
-            making = asyncio.ensure_future(to_thread.run_sync(render, limiter=self._limiter))
+            making = asyncio.ensure_future(self._measured(key, render, self._limiter))
             making.add_done_callback(_retrieve)
-            rendering = self._renderings[key] = _Rendering(now, every, making)
+            rendering = self._renderings[key] = _Rendering(now, self.interval(every), making)
         # A reader who goes does not stop what others wait for.
         return await asyncio.shield(rendering.parts)
+
+    async def _measured(self, key: Hashable, render: Callable[[], Parts], limiter: CapacityLimiter) -> Parts:
+        def measure() -> tuple[Parts, float]:
+            begun = time.thread_time()
+            return render(), time.thread_time() - begun
+
+        parts, cost = await to_thread.run_sync(measure, limiter=limiter)
+        if key in self._readers:
+            self._costs[key] = cost
+        return parts
 
 
 def _is_stale(rendering: _Rendering, now: float) -> bool:
@@ -117,15 +154,16 @@ def _retrieve(making: asyncio.Future[Parts]) -> None:
 class _Place:
     """One of the streams that may be open. It is given back once."""
 
-    def __init__(self, streams: LiveStreams) -> None:
+    def __init__(self, streams: LiveStreams, key: Hashable) -> None:
         self._streams = streams
+        self._key = key
         self._is_taken = True
-        streams.open += 1
+        streams.enter(key)
 
     def give_back(self) -> None:
         if self._is_taken:
             self._is_taken = False
-            self._streams.open -= 1
+            self._streams.leave(self._key)
 
 
 class _LiveResponse(StreamingResponse):
@@ -162,10 +200,10 @@ async def stream(
         return PlainTextResponse(
             text, Code.UNAVAILABLE.http_status, {"Retry-After": str(RETRY_AFTER_SECONDS), "Cache-Control": "no-store"}
         )
-    place = _Place(streams)
     caller = context.principal(request)
     allowed = frozenset(permission for permission in PERMISSIONS if caller.may(permission, project))
     key = (request.url.path, variant, allowed)
+    place = _Place(streams, key)
 
     async def ask() -> Parts:
         return await streams.parts(key, lambda: context.read(request, parts), every)
@@ -204,7 +242,7 @@ async def _events(
         for key, html in current.items():
             if sent.get(key) != html:
                 quiet = 0
-                yield _event("part", {"id": key, **change_of(sent.get(key), html)})
+                yield _part_event(key, sent.get(key), html)
         sent.update(current)
         for feed in feeds:
             news, cursors[feed.name] = feed.since(cursors.get(feed.name, seen.get(feed.name, "")))
@@ -222,6 +260,12 @@ async def _events(
 
 def _event(name: str, data: Any) -> str:
     return f"event: {name}\ndata: {json.dumps(data, separators=(',', ':'), ensure_ascii=False)}\n\n"
+
+
+@functools.lru_cache(CHANGES_KEPT_MAX)
+def _part_event(key: str, old: str | None, new: str) -> str:
+    """The same for all streams that show the same: the event loop does it once, and requests wait for it once."""
+    return _event("part", {"id": key, **change_of(old, new)})
 
 
 def change_of(old: str | None, new: str) -> dict[str, Any]:

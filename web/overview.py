@@ -39,7 +39,9 @@ JOBS_READ_MAX = 200  # of those that have not ended
 SPARK_POINTS = 40
 POLL_SECONDS = 3.0  # an overview changes slowly, and reads more than other pages
 SPEND_NODES_MAX = 2_000  # of a larger project the bill may take seconds when it is first read: the stream brings it
-OVERVIEW_PARTS = ("overview_alerts", "overview_figures", "overview_jobs", "overview_waiting", "overview_events")
+OVERVIEW_PARTS = (
+    "overview_alerts", "overview_figures", "overview_jobs", "overview_waiting", "overview_chips", "overview_events",
+)  # fmt: skip
 
 router = APIRouter(prefix="/console/{project}/overview", route_class=ConsoleRoute)
 
@@ -50,7 +52,7 @@ def show(request: Request, project: str) -> Response:
         return _values(uow, request, project, cost_dimensions.node_count(uow, project) <= SPEND_NODES_MAX)
 
     url = project_url(project, "overview", "live")
-    return page(request, "overview.html", section="overview", live=url, **context.read(request, body))
+    return page(request, "overview.html", section="overview", wide=True, live=url, **context.read(request, body))
 
 
 @router.get("/live")
@@ -82,6 +84,7 @@ def _values(uow: UnitOfWork, request: Request, project: str, with_spend: bool) -
         "waiting_count": len(waiting),
         "pods": [one for one in use if one.held],
         "generations": _generations(use),
+        "is_new": not changes,
         "own_chips": sum(one.own for one in use),
         "spend": spend,
         "sees_bill": caller.may("podyard.billing.view", project),
@@ -124,10 +127,12 @@ def _spend(uow: UnitOfWork, request: Request, project: str) -> dict[str, Any] | 
     with contextlib.suppress(Behind):
         found = snapshot(uow, default_rate_card(), caller, project)
         month = dashboard.month_to_date(uow, found)
+        costs = [float(day.parts) for _, day in month.days]
         return {
             "month": month.month,
             "today": cents(month.days[-1][1].parts),
             "spent": cents(month.spent.parts),
+            "by_day": charts.small_bars(f"Cost of each day of {month.month}", costs),
             "expected": cents(month.forecast.expected.parts),
             "based_on": duration_for_people(month.forecast.based_on) if month.forecast.based_on else "",
             "rate": hourly(month.rate),

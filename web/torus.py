@@ -78,7 +78,9 @@ def _description(parts: Sequence[Part], total: int) -> str:
     held = sum(part.chips.bit_count() for part in parts if part.kind != "broken")
     broken = sum(part.chips.bit_count() for part in parts if part.kind == "broken")
     names = [f"{count(part.chips.bit_count(), 'chip')} by {part.name}" for part in parts if part.name and part.chips]
-    text = f"{held:,} of {count(total, 'chip')} are held" + (f", {', '.join(names)}" if names else "")
+    text = f"{held:,} of {count(total, 'chip')} {'is' if held == 1 else 'are'} held" + (
+        f", {', '.join(names)}" if names else ""
+    )
     return text + (f"; {count(broken, 'chip')} broken" if broken else "")
 
 

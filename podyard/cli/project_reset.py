@@ -1,4 +1,5 @@
-"""What `podyard project reset` does to one project: jobs first, then what they ran on, then what they wrote."""
+"""What `podyard project reset` does to one project: webhooks first, so that nobody is told of the rest, then jobs, what
+they ran on, and what they wrote."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ _GOING_STATES = ("DELETING",)
 def reset_project(client: Client, buckets: Client | None) -> list[str]:
     """What was ended or deleted: `2 jobs ended`. `buckets`: the client of the storage, if there is one."""
     counts = (
+        ("webhook", "deleted", _delete_webhooks(client)),
         ("job", "ended", _cancel_jobs(client)),
         ("queued resource", "deleted", _delete_queued(client)),
         ("node", "deleted", _delete_nodes(client)),
@@ -26,6 +28,15 @@ def reset_project(client: Client, buckets: Client | None) -> list[str]:
         ("bucket", "deleted", 0 if buckets is None else _delete_buckets(buckets)),
     )
     return [f"{count} {noun}{'' if count == 1 else 's'} {verb}" for noun, verb, count in counts if count]
+
+
+def _delete_webhooks(client: Client) -> int:
+    """They would tell the next user's events to an address of the last one. Budgets are limits, and stay."""
+    path = f"{client.project_path()}/webhooks"
+    found = client.call("GET", path)["webhooks"]
+    for endpoint in found:
+        client.call("DELETE", f"{path}/{quote(endpoint['name'].rpartition('/')[2])}")
+    return len(found)
 
 
 def _cancel_jobs(client: Client) -> int:
@@ -73,13 +84,31 @@ def _end_all(client: Client, paths: Iterable[str], **query: str) -> None:
 
 
 def _begin(client: Client, path: str, query: Mapping[str, str]) -> dict[str, Any] | None:
-    """None: it is gone already. A job's own node goes with its job, at any moment."""
+    """None: it is gone. A job's own node goes with its job, at any moment: it may be on its way since it was listed."""
     try:
         return client.call("DELETE", path, **query)
+    except PodyardError:
+        found = _find(client, path)
+        if found and _state_of(found) not in _GOING_STATES:
+            raise
+    if found:
+        client.poll(lambda: _find(client, path), lambda answer: not answer, OPERATION_SECONDS_MAX, path)
+    return None
+
+
+def _find(client: Client, path: str) -> dict[str, Any]:
+    """A node or a queued resource; empty: there is none."""
+    try:
+        return client.call("GET", path)
     except PodyardError as error:
         if error.code is not Code.NOT_FOUND:
             raise
-        return None
+        return {}
+
+
+def _state_of(found: Mapping[str, Any]) -> str:
+    state = found["state"]
+    return str(state["state"] if isinstance(state, Mapping) else state)
 
 
 def _delete_reservations(client: Client) -> int:

@@ -107,11 +107,11 @@ def update_project(name: str, data: str | None, quota: str, output: str) -> None
 @data_option
 @click.option("--yes", "-y", is_flag=True, help="Skip confirmation.")
 def reset(patterns: tuple[str, ...], data: str | None, yes: bool) -> None:
-    """End the jobs and delete the nodes, requests, reservations and buckets of projects.
+    """End the jobs and delete the nodes, requests, reservations, buckets and webhooks of projects.
 
     PROJECT may have * and {01..20}.
 
-    Projects keep their quota, budget, members and bill. Jobs that have ended stay listed, since the bill names them.
+    Projects keep their quota, budgets, members and bill. Jobs that have ended stay listed, since the bill names them.
     """
     client = client_of(data)
     names = _matching(client, patterns)

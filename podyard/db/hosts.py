@@ -38,7 +38,12 @@ _TO_STOP_OF = _TO_STOP.where(hosts.c.agent_id == bindparam("agent"))
 _PROGRAMS = (
     select(nodes.c.zone, nodes.c.node_id, hosts.c.programs)
     .join(nodes, nodes.c.node_key == hosts.c.node_key)
-    .where(nodes.c.project == bindparam("project"), hosts.c.state.in_(LIVE_HOST_STATES))
+    .where(
+        # From the few hosts that an agent has, not from all nodes of the project: that is what the `concat` is for.
+        hosts.c.agent_id.is_not(None),
+        hosts.c.state.in_(LIVE_HOST_STATES),
+        nodes.c.project.concat("") == bindparam("project"),
+    )
     .order_by(nodes.c.zone, nodes.c.node_id, hosts.c.host_index)
 )
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import bindparam, func, select
+from sqlalchemy import bindparam, func, or_, select
 
 from podyard.base.clock import PlatformTime
 from podyard.db.tables import state_changes
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.operation import OPERATION, OperationState
 from podyard.domain.state_change import StateChange
 
 _C = state_changes.c
@@ -33,8 +34,15 @@ _ENTERED = (
 _NEWEST = (
     select(state_changes).where(_C.resource_key == bindparam("key")).order_by(_C.seq.desc()).limit(bindparam("most"))
 )
+# An operation that succeeded says nothing that the change of its resource does not.
 _NEWEST_OF_PROJECT = (
-    select(state_changes).where(_C.project == bindparam("project")).order_by(_C.seq.desc()).limit(bindparam("most"))
+    select(state_changes)
+    .where(
+        _C.project == bindparam("project"),
+        or_(_C.machine != OPERATION.name, _C.to_state == OperationState.FAILED),
+    )
+    .order_by(_C.seq.desc())
+    .limit(bindparam("most"))
 )
 _STATE_AT = (
     select(_C.to_state)
@@ -75,7 +83,7 @@ def newest(uow: UnitOfWork, resource_key: str, most: int) -> list[StateChange]:
 
 
 def newest_of_project(uow: UnitOfWork, project: str, most: int) -> list[StateChange]:
-    """The newest first."""
+    """The newest first, without operations that go on or succeeded."""
     return [StateChange(**row) for row in uow.all(_NEWEST_OF_PROJECT, {"project": project, "most": most})]
 
 

@@ -64,6 +64,36 @@ class WebhookEndpoint:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class EventMessage:
+    """What an endpoint is told: the body of a request, whose names are spelled as JSON has them. `id` is the event's:
+    requests may arrive twice."""
+
+    id: str
+    event: str
+    webhook: str
+    project: str
+    at: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ChangeMessage(EventMessage):
+    """A resource has come to another state."""
+
+    resource: str
+    state: str
+    previous_state: str
+    reason: str
+    actor: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TryMessage(EventMessage):
+    """A user has asked for it, to see whether it arrives."""
+
+    text: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class WebhookRequest:
     """One request to an address. `fence`: of the try that may write its result; `next_try` None: nothing more is to be
     done; `outcome`: of the last try. `event_id`: of the change, or of the budget's entry, that it tells.

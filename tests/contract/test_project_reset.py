@@ -39,6 +39,7 @@ def test_a_reset_ends_and_deletes_all_that_a_project_has_and_keeps_the_project(s
         "1 disk deleted",
         "1 reservation deleted",
         "2 buckets deleted",
+        "1 webhook deleted",
     )
     for part in parts:
         assert part in done, done
@@ -49,7 +50,9 @@ def test_a_reset_ends_and_deletes_all_that_a_project_has_and_keeps_the_project(s
     assert {job["state"] for job in jobs} == {"CANCELLED"}, "jobs stay listed, since the bill names them"
     (project,) = [one for one in stack.call("GET", "/podyard/v1/projects")["projects"] if one["projectId"] == PROJECT]
     assert project["quota"] == {"chips": 64}
-    assert stack.call("GET", f"/podyard/v1/projects/{PROJECT}/budgets")["budgets"]
+    budgets = stack.call("GET", f"/podyard/v1/projects/{PROJECT}/budgets")["budgets"]
+    assert {budget["name"].rpartition("/")[2] for budget in budgets} == {"project", "team"}, "limits are not work"
+    assert stack.call("GET", f"/podyard/v1/projects/{PROJECT}/webhooks")["webhooks"] == []
     assert "was empty" in run(stack, "project", "reset", PROJECT, "--yes"), "a second reset finds nothing"
 
 
@@ -72,6 +75,9 @@ def fill(stack: Stack, folder: Path) -> None:
     own = {"acceleratorType": "v2-8", "runtimeVersion": "tpu-ubuntu2204-base"}
     stack.call("POST", f"{jobs}own", job | own)
     stack.call("POST", f"/compute/v1/projects/{PROJECT}/zones/{ZONE}/disks", {"name": "data"})
+    hook = {"url": "http://127.0.0.1:9/hook", "events": ["job.cancelled"]}
+    stack.call("PUT", f"/podyard/v1/projects/{PROJECT}/webhooks/chat", hook)
+    stack.call("PUT", f"/podyard/v1/projects/{PROJECT}/budgets/team", {"amount": "20", "scope": "label:team=a"})
     file = folder / "x"
     file.write_text("x")
     run(stack, "storage", "mb", f"gs://{PROJECT}-a", f"gs://{PROJECT}-b", "--project", PROJECT)

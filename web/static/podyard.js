@@ -435,5 +435,10 @@ for (const form of document.querySelectorAll("[data-sparse]")) sparse(form);
 for (const form of document.querySelectorAll("[data-rows]")) listRows(form);
 for (const select of document.querySelectorAll("[data-autosubmit]")) autosubmit(select);
 if (document.querySelector("[data-tick]") !== null) tickCosts();
+// On a narrow window the sections are one row that scrolls.
+for (const link of document.querySelectorAll(".top nav [aria-current], .tabs [aria-current]")) {
+  const row = link.parentElement;
+  row.scrollLeft = link.offsetLeft - row.offsetLeft - (row.clientWidth - link.offsetWidth) / 2;
+}
 for (const log of document.querySelectorAll(".log")) log.scrollTop = log.scrollHeight;
 if (document.body.dataset.live) followEvents(document.body.dataset.live);

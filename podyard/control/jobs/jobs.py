@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from podyard.base.contents import Contents
-from podyard.base.errors import Code, PodyardError, failed_precondition, invalid, not_found
+from podyard.base.errors import Code, PodyardError, failed_precondition, invalid, invalid_field, not_found
 from podyard.base.ids import check_resource_id, row_id
 from podyard.base.log_files import LogFiles
 from podyard.base.sealing import seal
@@ -81,7 +81,7 @@ def create(
         place = (uow, fleet, principal, project, zone)
         (target, *more), used = own_nodes.make_first(*place, job_id, node, request, job_key)
     elif request.num_nodes > 1:
-        raise invalid("numNodes is for nodes that are created: set acceleratorType", "numNodes")
+        raise invalid_field("numNodes is for nodes that are created: set acceleratorType", "num_nodes")
     elif request.fallbacks:
         raise invalid("fallbacks are for a node that is created: set acceleratorType", "fallbacks")
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from podyard.base.errors import Code, PodyardError, failed_precondition, invalid, not_found
+from podyard.base.errors import Code, PodyardError, failed_precondition, invalid, invalid_field, not_found
 from podyard.base.ids import check_resource_id
 from podyard.control.jobs import jobs
 from podyard.db import jobs as rows
@@ -36,7 +36,7 @@ def create(
     if any(request.fallbacks for request in requests):
         raise invalid("the nodes of a sweep have no fallbacks", "fallbacks")
     if any(request.num_nodes > 1 for request in requests):
-        raise invalid("the jobs of a sweep run on one slice each: remove numNodes", "numNodes")
+        raise invalid_field("the jobs of a sweep run on one slice each: remove numNodes", "num_nodes")
     if parallel > 1 and isinstance(node, str):
         raise invalid("parallel requires acceleratorType: the jobs of one node take turns", "parallel")
     if rows.of_sweep(uow, project, zone, sweep_id):

@@ -20,7 +20,16 @@ from podyard.db import webhooks as rows
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.principal import Principal
 from podyard.domain.state_change import StateChange
-from podyard.domain.webhook import EVERY_EVENT, TEST_EVENT, WEBHOOK_EVENTS, WebhookEndpoint, WebhookRequest, event_of
+from podyard.domain.webhook import (
+    EVERY_EVENT,
+    TEST_EVENT,
+    WEBHOOK_EVENTS,
+    ChangeMessage,
+    TryMessage,
+    WebhookEndpoint,
+    WebhookRequest,
+    event_of,
+)
 
 ENDPOINTS_MAX = 20  # of a project: each looks at every change
 CHANGES_MAX = 500  # that one look of an endpoint reads: a unit of some milliseconds
@@ -104,15 +113,9 @@ def send_test(uow: UnitOfWork, principal: Principal, project: str, name: str) ->
     principal.require("podyard.webhooks.edit", project, _full(project, name))
     endpoint = _find(uow, project, name)
     event_id = row_id(uow.streams.stream("webhooks"), "test")
-    message = {
-        "id": event_id,
-        "event": TEST_EVENT,
-        "webhook": name,
-        "project": project,
-        "at": uow.now.rfc3339(),
-        "text": f"A test by {principal.email}.",
-    }
-    return webhooks.put_event(uow, endpoint, TEST_EVENT, event_id, message)
+    text = f"A test by {principal.email}."
+    message = TryMessage(event_id, TEST_EVENT, name, project, uow.now.rfc3339(), text)
+    return webhooks.put_event(uow, endpoint, message)
 
 
 def follow(uow: UnitOfWork) -> None:
@@ -129,19 +132,19 @@ def _look(uow: UnitOfWork, endpoint: WebhookEndpoint) -> None:
     told = rows.events_told(uow, endpoint.endpoint_key, [change.event_id for change, _ in wanted]) if wanted else set()
     for change, event in wanted:
         if change.event_id not in told:
-            message = {
-                "id": change.event_id,
-                "event": event,
-                "webhook": endpoint.name,
-                "project": endpoint.project,
-                "resource": change.resource_name,
-                "state": change.to_state,
-                "previousState": change.from_state,
-                "at": change.at.rfc3339(),
-                "reason": change.reason,
-                "actor": change.actor,
-            }
-            webhooks.put_event(uow, endpoint, event, change.event_id, message)
+            message = ChangeMessage(
+                id=change.event_id,
+                event=event,
+                webhook=endpoint.name,
+                project=endpoint.project,
+                at=change.at.rfc3339(),
+                resource=change.resource_name,
+                state=change.to_state,
+                previous_state=change.from_state,
+                reason=change.reason,
+                actor=change.actor,
+            )
+            webhooks.put_event(uow, endpoint, message)
     if changes:
         rows.keep_look(uow, endpoint, max(endpoint.looked_seq, changes[-1].seq))
 

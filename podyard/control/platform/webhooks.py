@@ -15,10 +15,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from podyard.base.ids import row_id
+from podyard.base.spelling import camel_case
 from podyard.db import webhooks
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.budget import Budget
-from podyard.domain.webhook import WebhookEndpoint, WebhookRequest
+from podyard.domain.webhook import EventMessage, WebhookEndpoint, WebhookRequest
 
 TASK = "podyard.deliver_webhook"
 SIGNATURE_HEADER = "Podyard-Signature"
@@ -36,17 +37,18 @@ def put(uow: UnitOfWork, budget: Budget, event_id: str, url: str, message: Mappi
     _CLAIMS.ask(uow, WebhookRequest(key, event_id, budget.project, url, body, budget.secret))
 
 
-def put_event(uow: UnitOfWork, endpoint: WebhookEndpoint, event: str, event_id: str, message: Mapping[str, Any]) -> str:
+def put_event(uow: UnitOfWork, endpoint: WebhookEndpoint, message: EventMessage) -> str:
     """A request that tells an endpoint of an event; returns its id. While too many wait, it is kept unsent."""
+    body = {camel_case(name): value for name, value in dataclasses.asdict(message).items()}
     request = WebhookRequest(
         row_id(uow.streams.stream("webhooks"), "webhook"),
-        event_id,
+        message.id,
         endpoint.project,
         endpoint.url,
-        json.dumps(message, sort_keys=True, separators=(",", ":")),
+        json.dumps(body, sort_keys=True, separators=(",", ":")),
         endpoint.secret,
         endpoint_key=endpoint.endpoint_key,
-        event=event,
+        event=message.event,
         created=uow.real_now,
     )
     if webhooks.waiting_count(uow, endpoint.endpoint_key) >= WAITING_MAX:

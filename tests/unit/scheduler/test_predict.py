@@ -2,12 +2,14 @@
 
 import dataclasses
 
+import pytest
+
 from podyard.base.rng import Streams
 from podyard.domain.fleet import NodeTimings
 from podyard.domain.fleet_file import load_fleet
 from podyard.scheduler.cycle import PREEMPTING_MAX, decide, order
 from podyard.scheduler.predict import ENDS_MAX, predict
-from podyard.scheduler.queue import key_of
+from podyard.scheduler.queue import Queue, key_of
 from tests.unit.scheduler.scheduling import (
     HOSTS,
     NOW,
@@ -49,6 +51,24 @@ def test_the_victims_of_a_gang_are_gone_after_their_notice() -> None:
     fleet = dataclasses.replace(HOSTS, timings=NodeTimings(preemption_notice_seconds=30.0))
     taken = snapshot(fleet, [queued("firm", usage="on-demand")], [everything("all", "spot")])
     assert predict(taken, NOW) == {"firm": later(30)}
+
+
+def test_a_full_pool_without_known_ends_is_not_played_through() -> None:
+    """Thousands of slices, and nothing that can happen: no box is looked for."""
+    job = dataclasses.replace(queued("job"), job_priority=5)
+    taken = snapshot(HOSTS, [job, queued("b")], [everything("all", "on-demand")])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delattr("podyard.scheduler.predict.Cycle")
+        assert predict(taken, NOW) == {"job": None, "b": None}
+    lower = dataclasses.replace(everything("all", "spot"), job_priority=1)
+    assert predict(snapshot(HOSTS, [job], [lower]), NOW)["job"] is not None, "it may take the slice of a lower job"
+
+
+def test_two_projects_take_turns_and_one_project_needs_no_cycle_to_be_ordered() -> None:
+    waiting = [queued("b", project="p"), queued("a", project="p"), queued("c", project="q")]
+    assert not Queue(snapshot(WIDE, waiting)).is_fixed
+    assert Queue(snapshot(WIDE, waiting[:2])).is_fixed
+    assert [key_of(group) for group in order(snapshot(WIDE, waiting[:2]), NOW)] == ["a", "b"]
 
 
 def test_a_time_that_has_not_come_is_waited_for() -> None:

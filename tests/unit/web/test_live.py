@@ -159,11 +159,34 @@ def test_a_response_that_is_never_sent_gives_its_place_back() -> None:
     async def nothing() -> live.Parts:
         return live.Parts({}, over=True)
 
-    response = live._LiveResponse(live._events(nothing, {}), live._Place(streams))
+    response = live._LiveResponse(live._events(nothing, {}), live._Place(streams, "page"))
     assert streams.full
     del response
     gc.collect()
     assert not streams.full
+
+
+def test_many_pages_are_rendered_less_often_so_that_requests_have_the_processor() -> None:
+    """Each rendering here takes the processor for a fortieth of a second; nobody may have more than the share."""
+
+    def work() -> live.Parts:
+        begun = time.thread_time()
+        while time.thread_time() - begun < 0.025:
+            pass
+        return live.Parts({"x": "y"})
+
+    async def check() -> None:
+        streams = live.LiveStreams()
+        places = [live._Place(streams, index) for index in range(20)]
+        assert streams.interval(1.0) == 1.0
+        for index in range(20):
+            await streams.parts(index, work)
+        assert streams.interval(1.0) >= 20 * 0.025 / live.RENDERING_SHARE_MAX
+        for place in places[1:]:
+            place.give_back()
+        assert streams.interval(1.0) == 1.0, "who goes takes his cost with him"
+
+    asyncio.run(check())
 
 
 PATCHED = [
