@@ -2,6 +2,7 @@
 
 import itertools
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -72,6 +73,7 @@ def test_seconds_add_up_over_a_split_at_a_whole_second(life: list[tuple[int, str
     assert before == {s for s in whole if s < second}
 
 
+@pytest.mark.slow
 @given(lives, st.integers(100, 200), st.integers(1, 9 * SECOND), st.integers(1, 4096))
 def test_cost_adds_up_over_a_change_of_price(
     life: list[tuple[int, str]], second: int, nanos: int, quantity: int

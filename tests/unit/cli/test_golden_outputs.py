@@ -22,6 +22,7 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
         yield golden_outputs.collect(yard)
 
 
+@pytest.mark.slow
 def test_outputs_are_as_recorded(outputs: dict[str, str]) -> None:
     old, new = golden_outputs.read(), golden_outputs.files_of(outputs)
     assert sorted(old) == sorted(new), golden_outputs.COMMAND

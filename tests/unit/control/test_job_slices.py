@@ -66,6 +66,7 @@ def _run(gang: Gang, seconds: int) -> None:
         gang.yard.step(5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2])
 def test_the_cost_of_a_job_is_that_of_all_nodes_that_it_had(gang: Gang, count: int) -> None:
     yard = gang.yard

@@ -46,6 +46,7 @@ def test_on_v5p_verdicts_are_equal_but_next_to_the_limit() -> None:
     assert other == [4096]  # 97.7 of 95.7 GiB: the compiler computes less again than the model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("generation", TIME)
 def test_time_and_memory_are_near_the_compilers(generation: str) -> None:
     fit = [case for case in of(generation).values() if case.row.fits]

@@ -197,6 +197,7 @@ def test_bigquery_s_costs_and_credits_sum_to_the_invoice_s_total() -> None:
     assert {row["cost_type"] for row in read} == {"regular", "tax", "adjustment", "rounding_error"}
 
 
+@pytest.mark.slow
 def test_bigquery_s_rows_have_its_schema() -> None:
     (row, *_) = _bigquery(source())
     assert set(row) == {

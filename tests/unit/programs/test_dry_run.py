@@ -50,6 +50,7 @@ def test_axes_of_a_mesh_are_read_from_its_text() -> None:
     assert dict(_MESH_AXIS.findall('#sdy.mesh<["data"=4, "model"=2]>')) == {"data": "4", "model": "2"}
 
 
+@pytest.mark.slow
 def test_arrays_of_a_dry_run_take_no_memory() -> None:
     code = """
 import re, jax, numpy as np

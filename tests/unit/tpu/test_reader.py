@@ -126,6 +126,7 @@ JSON = st.recursive(
 NAMES = sorted({name for version in VERSIONS for name in messages(version)["Node"].by_any_name})
 
 
+@pytest.mark.slow
 @given(version=st.sampled_from(VERSIONS), data=st.dictionaries(st.sampled_from(NAMES) | st.text(), JSON, max_size=5))
 def test_whatever_comes_is_read_or_refused_and_reading_again_changes_nothing(
     version: str, data: dict[str, Any]

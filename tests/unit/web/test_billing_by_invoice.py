@@ -83,6 +83,7 @@ def test_a_month_adds_up_to_its_invoice_issued_or_draft(play: Play, group: str) 
     assert sum(row.credits[1] for row in groups) < 0
 
 
+@pytest.mark.slow
 def test_what_became_known_late_is_on_the_later_invoice_and_the_issued_one_stays(play: Play) -> None:
     before = _rows(play, "2026-03", "2026-03", "node")
     total = _invoice(play, "2026-03").total

@@ -107,6 +107,7 @@ def _current(uow: UnitOfWork) -> kept_bills.Kept:
     return kept_bills.current(uow, CARD, PROJECT)
 
 
+@pytest.mark.slow
 def test_what_is_in_use_is_drawn_out_and_not_metered_again(play: Play, metered: list[str]) -> None:
     play.database.read(_snapshot)
     assert len(metered) == 3

@@ -65,6 +65,7 @@ def test_a_used_up_quota_is_no_room(yard: Yard) -> None:
     assert "The quota in us-central1 has 0 of 24 cores left, and v2-8 takes 8" in text
 
 
+@pytest.mark.slow
 def test_chips_of_any_generation_and_what_is_wrong(yard: Yard) -> None:
     text = _page(yard, "?chips=16")
     assert "us-central1-f v2-32" in text and "us-central2-b v4-32" in text

@@ -103,6 +103,7 @@ def test_an_invitation_is_accepted_with_what_the_page_says(yard: Yard) -> None:
     assert refused.status_code == 400
 
 
+@pytest.mark.slow
 def test_keys_are_made_shown_once_and_deleted(yard: Yard) -> None:
     made = _post(yard, "settings/keys/service-account-key", name="ci", role="tpu.viewer")
     assert made.status_code == 200, made.text

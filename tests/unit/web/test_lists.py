@@ -108,6 +108,7 @@ def test_columns_are_those_of_the_address(yard: Yard) -> None:
     assert "cols=labels" in re.findall(r'href="([^"]+)">Node', html)[0], "another order keeps the columns"
 
 
+@pytest.mark.slow
 def test_pages_join_without_a_gap_in_both_directions(tmp_path: Path) -> None:
     with open_yard(tmp_path, routers=(pages.router,)) as yard:
         yard.database.run(lambda uow: fill(uow, MANY, 0))
