@@ -59,7 +59,14 @@ def apply(_jax: Any) -> None:
         runs.add_module(executable, record)
         return executable
 
-    jax_internals.wrap_compile(compile_module)
+    told: set[str] = set()
+
+    def leave_out(option: str) -> None:
+        if option not in told:
+            told.add(option)
+            say(f"compiler option {option} has no effect here: XLA's compiler for CPUs does not have it")
+
+    jax_internals.wrap_compile(compile_module, leave_out)
     jax_devices.install(of)
 
 
