@@ -7,6 +7,8 @@ so they stand here, and nowhere else, and `missing` finds out before anything is
 
 from __future__ import annotations
 
+import atexit
+import ctypes
 import importlib
 import os
 import re
@@ -43,7 +45,7 @@ Client = Any
 Device = Any
 
 _NAMES = (
-    (api, "_post_hook_state _nan_check_posthook"),
+    (api, "_post_hook_state _nan_check_posthook clean_up"),
     (compiler, "compile_or_get_cached"),
     (conditionals, "cond_p platform_index_p _cond_lowering _platform_index_lowering"),
     (config, "debug_nans debug_infs config_ext _read"),
@@ -118,6 +120,13 @@ def join_processes(count: int, index: int) -> None:
     joins the hosts of a slice. Its arguments come from the environment."""
     if distributed.global_state.client is None:
         distributed.global_state.initialize(num_processes=count, process_id=index)
+
+
+def leave_processes() -> None:
+    """This process will end without a word to the ones that it is joined to. The end of JAX, and that of its client,
+    would wait up to five minutes until all others end as well."""
+    atexit.unregister(api.clean_up)
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(distributed.global_state.client))
 
 
 def has_backends() -> bool:
