@@ -1,5 +1,7 @@
 """What the hook costs a program: the same calls on plain CPU devices and under `podyard run --tpu v3-8`, by turns.
 
+Ratios are of neighbours in time. On a machine with other work, those of processor seconds say more.
+
 python -m benchmarks.programs [--rounds 5]
 python -m benchmarks.programs --tensorflow PYTHON [--rounds 5]    Keras' fit, plain, mirrored and fused
 """
@@ -9,10 +11,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
 import time
+from typing import Any
 
 PODYARD = [sys.executable, "-c", "from podyard.main import cli; cli()"]
 PLAIN = {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "8", "NPROC": "16"}
@@ -23,21 +27,21 @@ mesh = Mesh(np.array(jax.devices()), ("data",))
 split, whole = NamedSharding(mesh, P("data")), NamedSharding(mesh, P())
 def seconds(function, *arguments, calls):
     jax.block_until_ready(function(*arguments))
-    found = []
+    walls, worked = [], time.process_time()
     for _ in range(5):
         started = time.perf_counter()
         for _ in range(calls):
             results = function(*arguments)
         jax.block_until_ready(results)
-        found.append((time.perf_counter() - started) / calls)
-    return sorted(found)[2]
+        walls.append((time.perf_counter() - started) / calls)
+    return sorted(walls)[2], (time.process_time() - worked) / (5 * calls)
 one = jnp.ones(8)
 many = [jnp.ones(4) for _ in range(100)]
 weights = jax.device_put(jnp.ones((512, 512)), whole)
 def step(size):
     x = jax.device_put(jnp.ones((size, 512)), split)
     function = jax.jit(jax.value_and_grad(lambda w: ((jax.nn.relu(x @ w) @ w) ** 2).mean()))
-    return seconds(function, weights, calls=10)
+    return seconds(function, weights, calls=4)
 print(json.dumps({
     "a call on one device": seconds(jax.jit(lambda x: x + 1), one, calls=2000),
     "a call with 100 arrays": seconds(jax.jit(lambda t: [x + 1 for x in t]), many, calls=200),
@@ -81,18 +85,23 @@ def measure_keras(python: str, rounds: int) -> None:
         print(f"fit, {mode}, {name} seconds: {middle:.2f}x of plain Keras ({low:.2f} to {high:.2f}, {rounds} rounds)")
 
 
-def measure(command: list[str], changes: dict[str, str]) -> dict[str, float]:
+def measure(command: list[str], changes: dict[str, str]) -> dict[str, Any]:
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("PODYARD_", "JAX_"))}
     done = subprocess.run(command, env=environ | changes, capture_output=True, text=True, check=True)
-    found: dict[str, float] = json.loads(done.stdout)
+    found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
-def start_seconds(changes: dict[str, str]) -> float:
-    """Of a Python that imports nothing."""
-    started = time.perf_counter()
+def start_seconds(changes: dict[str, str]) -> tuple[float, float]:
+    """Of a Python that imports nothing: seconds, and those of the processor."""
+    worked, started = _children_seconds(), time.perf_counter()
     subprocess.run([sys.executable, "-c", "pass"], env=os.environ | changes, check=True)
-    return time.perf_counter() - started
+    return time.perf_counter() - started, _children_seconds() - worked
+
+
+def _children_seconds() -> float:
+    found = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return found.ru_utime + found.ru_stime
 
 
 def main() -> None:
@@ -112,15 +121,19 @@ def main() -> None:
         plain.append(measure([sys.executable, "-c", PROGRAM], PLAIN))
         hooked.append(measure(under, {}))
     for name in plain[0]:
-        before, after = (statistics.median(one[name] for one in found) for found in (plain, hooked))
-        ratio = f"{after / before:.2f}x, {(after - before) * 1e6:+.1f} us"
-        print(f"{name:34} {before * 1e6:10.1f} us, {after * 1e6:10.1f} us: {ratio}")
+        for place, kind in enumerate(("seconds", "processor")):
+            pairs = [(one[name][place], other[name][place]) for one, other in zip(plain, hooked, strict=True)]
+            before, after = (statistics.median(one) for one in zip(*pairs, strict=True))
+            ratios = sorted(after / before for before, after in pairs)
+            ratio = f"{statistics.median(ratios):.2f}x ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+            times = f"{before * 1e6:10.1f} us, {after * 1e6:10.1f} us"
+            print(f"{name:34} {kind:9} {times}: {ratio}, {(after - before) * 1e6:+.1f} us")
     hook = {"PYTHONPATH": str(SITE_HOOK), "PODYARD_TPU": "v3-8"}
     starts = [(start_seconds({}), start_seconds(hook)) for _ in range(20)]
-    before, after = (statistics.median(found) for found in zip(*starts, strict=True))
-    print(
-        f"{'a Python without JAX':34} {before * 1e3:10.1f} ms, {after * 1e3:10.1f} ms: {(after - before) * 1e3:+.1f} ms"
-    )
+    for place, kind in enumerate(("seconds", "processor")):
+        before, after = (statistics.median(one[place] for one in found) for found in zip(*starts, strict=True))
+        times = f"{before * 1e3:10.1f} ms, {after * 1e3:10.1f} ms"
+        print(f"{'a Python without JAX':34} {kind:9} {times}: {(after - before) * 1e3:+.1f} ms")
 
 
 if __name__ == "__main__":

@@ -33,14 +33,14 @@ def load(ipython: Any) -> None:
     atexit.register(shutil.rmtree, run, ignore_errors=True)
     stack = ExitStack()
     atexit.register(stack.close)
-    stack.enter_context(start_estimator(run, options))
+    process = stack.enter_context(start_estimator(run, options))
     (chosen,) = environments_of((), options, run)
     os.environ.update({name: value for name, value in chosen.items() if name != "PYTHONPATH"})
 
     def tpu_report(_line: str) -> None:
         """What the modules that this notebook has run would take on the slice."""
         records.write_now()
-        print("\n".join(lines(wait_for_estimates(run, options), options)))
+        print("\n".join(lines(wait_for_estimates(run, options, process), options)))
 
     ipython.register_magic_function(tpu_report, "line")
     if "jax" in sys.modules:

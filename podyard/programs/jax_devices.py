@@ -109,6 +109,7 @@ def install(of: Slice) -> None:
     answer("slice_index", lambda one: one.slice_index or 0)
     answer("coords", lambda one: list(one.coords))
     answer("platform", lambda _: PLATFORM)
+    answer("num_cores", lambda _: of.generation.cores_per_chip // of.generation.devices_per_chip)
     answer_call("memory_stats", backend.memory_stats)
     answer_call("__repr__", lambda device: backend.devices[device].long_text)
     answer_call("__str__", lambda device: backend.devices[device].short_text)
@@ -116,4 +117,5 @@ def install(of: Slice) -> None:
     answer_client("platform_version", f"PJRT C API\nTFRT {of.generation.device_kind}\n{_BUILD}")
     internals.make_cpus_local()
     internals.lower_callbacks_for_cpu()
+    internals.choose_branches_for_tpu()
     internals.register_tpu(backend.make)

@@ -7,8 +7,11 @@ so they stand here, and nowhere else, and `missing` finds out before anything is
 
 from __future__ import annotations
 
+import atexit
+import ctypes
 import importlib
 import os
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,6 +29,7 @@ distributed: Any = importlib.import_module("jax._src.distributed")
 dtypes: Any = importlib.import_module("jax._src.dtypes")
 pjit: Any = importlib.import_module("jax._src.pjit")
 sharding_impls: Any = importlib.import_module("jax._src.sharding_impls")
+conditionals: Any = importlib.import_module("jax._src.lax.control_flow.conditionals")
 xla_bridge: Any = importlib.import_module("jax._src.xla_bridge")
 mlir: Any = importlib.import_module("jax._src.interpreters.mlir")
 pxla: Any = importlib.import_module("jax._src.interpreters.pxla")
@@ -41,15 +45,16 @@ Client = Any
 Device = Any
 
 _NAMES = (
-    (api, "_post_hook_state _nan_check_posthook"),
+    (api, "_post_hook_state _nan_check_posthook clean_up"),
     (compiler, "compile_or_get_cached"),
+    (conditionals, "cond_p platform_index_p _cond_lowering _platform_index_lowering"),
     (config, "debug_nans debug_infs config_ext _read"),
     (distributed, "global_state"),
     (xla_bridge, "register_backend_factory _backend_factories _backends num_cpu_devices"),
     (xla_client, "make_cpu_client DeviceAssignment"),
     (_jax, "Device Client make_gloo_tcp_collectives"),
     (pxla, "ExecuteReplicated"),
-    (mlir, "ModuleContext"),
+    (mlir, "ModuleContext register_lowering"),
     (pjit, "_run_python_pjit"),
 )
 _NAMES_OF_DRY_RUNS = (
@@ -63,6 +68,7 @@ _NAMES_OF_DRY_RUNS = (
     (sharding_impls, "physical_sharding make_single_device_sharding"),
     (xla_client, "batched_device_put HloSharding OpSharding"),
 )
+_UNKNOWN_OPTION = re.compile("No such compile option: '(.+?)'")
 _cpu_id: Any = _jax.Device.id  # before anything replaces it
 
 
@@ -116,6 +122,13 @@ def join_processes(count: int, index: int) -> None:
         distributed.global_state.initialize(num_processes=count, process_id=index)
 
 
+def leave_processes() -> None:
+    """This process will end without a word to the ones that it is joined to. The end of JAX, and that of its client,
+    would wait up to five minutes until all others end as well."""
+    atexit.unregister(api.clean_up)
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(distributed.global_state.client))
+
+
 def has_backends() -> bool:
     return bool(xla_bridge._backends)
 
@@ -136,8 +149,13 @@ def replace_on(kind: str, name: str, make: Callable[[Any], Any]) -> None:
     setattr(owner, name, make(getattr(owner, name, None)))
 
 
-def wrap_compile(around: Callable[[Callable[..., Any], Client, Any, DeviceList], Any]) -> None:
-    """Calls `around(compile, client, module, devices)` for each module; `compile()` compiles it as it then is."""
+def wrap_compile(
+    around: Callable[[Callable[..., Any], Client, Any, DeviceList], Any], leave_out: Callable[[str], None]
+) -> None:
+    """Calls `around(compile, client, module, devices)` for each module; `compile()` compiles it as it then is.
+
+    Programs give options for the TPU's compiler, which XLA's for CPUs refuses: `leave_out` is told their names.
+    """
     inner = compiler.compile_or_get_cached
 
     def compile_or_get_cached(
@@ -149,7 +167,18 @@ def wrap_compile(around: Callable[[Callable[..., Any], Client, Any, DeviceList],
         )
 
         def compile_now() -> Any:
-            return inner(backend, computation, devices, options, host_callbacks, executable_devices, *rest, **named)
+            while True:
+                try:
+                    return inner(
+                        backend, computation, devices, options, host_callbacks, executable_devices, *rest, **named
+                    )
+                except XlaRuntimeError as error:
+                    option = _UNKNOWN_OPTION.search(str(error))
+                    kept = [one for one in options.env_option_overrides if option and one[0] != option[1]]
+                    if option is None or len(kept) == len(options.env_option_overrides):
+                        raise
+                    options.env_option_overrides = kept
+                    leave_out(option[1])
 
         return around(compile_now, backend, computation, executable_devices)
 
@@ -208,6 +237,25 @@ def lower_callbacks_for_cpu() -> None:
         return inner(self, *args, **named)
 
     mlir.ModuleContext.get_backend = get_backend
+
+
+def choose_branches_for_tpu() -> None:
+    """`platform_dependent` asks for the name that lowering is for: on the TPU's backend, branches of a `tpu` are
+    taken."""
+
+    def wrap(inner: Callable[..., Any], parameter: str) -> Callable[..., Any]:
+        def lowering(ctx: Any, *args: Any, **params: Any) -> Any:
+            backend, branches = ctx.module_context.backend, params.get(parameter)
+            if branches is not None and backend is not None and backend.platform == "tpu":
+                here = {"tpu": "cpu", "cpu": "not here"}
+                params[parameter] = tuple(names and tuple(here.get(name, name) for name in names) for names in branches)
+            return inner(ctx, *args, **params)
+
+        return lowering
+
+    index, choice = conditionals.platform_index_p, conditionals.cond_p
+    mlir.register_lowering(index, wrap(conditionals._platform_index_lowering, "platforms"))
+    mlir.register_lowering(choice, wrap(conditionals._cond_lowering, "branches_platforms"))
 
 
 def version() -> str:

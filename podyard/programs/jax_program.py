@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,8 +60,29 @@ def apply(_jax: Any) -> None:
         runs.add_module(executable, record)
         return executable
 
-    jax_internals.wrap_compile(compile_module)
+    told: set[str] = set()
+
+    def leave_out(option: str) -> None:
+        if option not in told:
+            told.add(option)
+            say(f"compiler option {option} has no effect here: XLA's compiler for CPUs does not have it")
+
+    jax_internals.wrap_compile(compile_module, leave_out)
     jax_devices.install(of)
+    sys.excepthook = _end_behind(sys.excepthook)
+
+
+def _end_behind(inner: Callable[..., Any]) -> Callable[..., Any]:
+    """The traceback of a worker that fails, and its end: the others may wait for it in a sum."""
+
+    def excepthook(kind: Any, error: BaseException, traceback: Any) -> None:
+        from podyard.programs import jax_internals
+
+        inner(kind, error, traceback)
+        if jax_internals.process_count() > 1:
+            jax_internals.leave_processes()
+
+    return excepthook
 
 
 def _dry_run(recorder: Recorder, steps: int) -> DryRun:

@@ -66,7 +66,10 @@ class ProgramSummary:
     @property
     def step(self) -> ModuleTotal | None:
         """The main step: of what runs again and again, the module that takes the most; one that waits for the host only
-        if all do."""
+        if all do. What is not priced yet takes long to price, and may be it."""
+        waiting = [module for module in self.modules if module.runs > 1 and module.estimate is None]
+        if waiting:
+            return max(waiting, key=lambda module: module.runs)
         often = [module for module in self.modules if module.runs > 1 and module.work_seconds]
         large = [module for module in often if not module.waits_for_host]
         return max(large or often or self.modules, key=lambda module: module.work_seconds, default=None)

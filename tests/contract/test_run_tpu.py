@@ -258,6 +258,20 @@ def test_a_worker_that_fails_ends_the_others_and_its_traceback_is_first() -> Non
     assert "podyard run: worker 2 ended with exit code 1; the others were ended" in lines
 
 
+def test_a_worker_that_fails_among_others_does_not_wait_for_them() -> None:
+    done = _run("--tpu v3-32", *_code("""
+        import jax, time
+        jax.distributed.initialize()
+        jax.devices()
+        if jax.process_index() == 2:
+            raise ValueError("worker 2 has no data")
+        time.sleep(2 * 300)  # JAX waits half as long at the end of a process
+    """))  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    assert "[worker 2] ValueError: worker 2 has no data" in done.stderr.splitlines()
+    assert "podyard run: worker 2 ended with exit code 1; the others were ended" in done.stderr
+
+
 def test_a_program_can_be_run_as_on_a_plain_machine() -> None:
     done = _run("--tpu v3-8", *_code("""
         import os, subprocess, sys

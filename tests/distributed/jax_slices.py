@@ -29,7 +29,7 @@ import psutil
 
 from tests.gcloud import TPU_VM, Terminal, create_node, dials_port_22, end
 from tests.stack import PODYARD, Stack, open_stack
-from tests.waiting import patient, until
+from tests.waiting import patient, set_slowness, until
 
 ZONE = "europe-west4-a"
 VALUES = {"left": 1, "right": 1000}  # what each device of a slice adds
@@ -169,8 +169,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.client == "gcloud" and not dials_port_22():
         parser.error("gcloud is not installed, or hosts cannot listen on port 22 here: use --client podyard")
-    rounds = options.rounds
+    rounds, began = options.rounds, time.monotonic()
     with tempfile.TemporaryDirectory() as folder, open_stack(Path(folder) / "data") as stack:
+        set_slowness(time.monotonic() - began)
         slices = Slices(stack, Path(folder), options.client)
         for number in range(rounds):
             how, node = WAYS[number % len(WAYS)], list(VALUES)[number % len(VALUES)]

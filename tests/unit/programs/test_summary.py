@@ -68,6 +68,14 @@ def test_the_step_is_what_works_most_of_what_runs_again(tmp_path: Path) -> None:
     assert step is not None and step.name == "jit_step"
 
 
+def test_no_other_module_stands_for_a_step_that_is_not_priced_yet(tmp_path: Path) -> None:
+    _record(tmp_path, 0, 1000, MATRIX.replace(b"2048", b"8"), "jit_small")
+    _price(tmp_path)
+    _record(tmp_path, 0, 3)
+    step = read_summary(tmp_path, tmp_path / "verdicts", KIND).step
+    assert step is not None and (step.name, step.estimate) == ("jit_step", None)
+
+
 def test_what_cannot_be_priced_is_named_and_costs_nothing(tmp_path: Path) -> None:
     _record(tmp_path, 0, 2, b"this is not a module", "jit_odd")
     _price(tmp_path)
