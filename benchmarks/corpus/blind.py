@@ -1,6 +1,6 @@
 """Programs that nobody fitted anything on: `python -m benchmarks.corpus.blind` compiles them (extra `xla-tpu`) and
 prints the model's error. Their shapes and structure are unlike those of the public set; docs/internals/engine-corpus.md
-has the first result. After fitting on them, write new ones."""
+has the first results. After fitting on them, write new ones; a second batch is in blind_second.py (`--second`)."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from benchmarks.corpus import blind_second
 from benchmarks.corpus.data import slice_for
 from benchmarks.corpus.layout import BF16, F32, I32, ONE, Layout, Made, train
 from benchmarks.corpus.record import recorded
@@ -189,13 +190,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="*", default=[""], help="parts of the names of programs to compile")
     parser.add_argument("--generation", nargs="*", default=list(GENERATIONS), help="generations to compile for")
+    parser.add_argument("--second", action="store_true", help="the second batch")
     given = parser.parse_args()
+    programs = blind_second.PROGRAMS if given.second else PROGRAMS
     with tempfile.TemporaryDirectory() as locks:
         compiler = ExactCompiler(lock_folder=Path(locks))
         for generation in given.generation:
             cases = []
-            for name in (one for one in PROGRAMS if any(part in one for part in given.only)):
-                made = PROGRAMS[name]()
+            for name in (one for one in programs if any(part in one for part in given.only)):
+                made = programs[name]()
                 text, kind = made.text(), slice_for(generation, made.layout.devices)
                 try:
                     row = recorded(name, kind, text, made.layout.devices, compiler)

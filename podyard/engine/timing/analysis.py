@@ -33,6 +33,7 @@ from podyard.engine.timing.memory import (
 )
 from podyard.engine.timing.narrow import converted_stacks
 from podyard.engine.timing.pricing import Pricer
+from podyard.engine.timing.regrouped import regroup
 from podyard.hardware.accelerator_types import AcceleratorType
 from podyard.hardware.cost_model import CostModel
 from podyard.hardware.generations import cost_model
@@ -97,7 +98,7 @@ def estimate_program(
         fed = tuple(value for value in program.shardings if any(program.shardings[value].dims))
     is_whole = program.mesh.devices == devices
     torus = kind.topology.shape if is_whole else ()
-    own = partition(program, torus, cost_model(kind.generation.name).ring_rows)
+    own = regroup(partition(program, torus, cost_model(kind.generation.name).ring_rows))
     own.infed = frozenset(fed if host_loop else ())
     return _Analysis(own, kind, max(program.partitions, program.mesh.devices), fed).estimate(global_batch, host_loop)
 

@@ -17,6 +17,20 @@ from podyard.hardware.cost_model import SUBLANES, CostModel
 Bound = Literal["mxu", "hbm", "vpu", "overhead", "ici", "unpriced"]
 # Passes over the matrix unit that a precision takes: counted in compiled machine code.
 PASSES = {"DEFAULT": 1, "HIGH": 3, "HIGHEST": 6}
+# Operations that are no arithmetic: they name, move or repeat numbers.
+NO_ARITHMETIC = frozenset({
+    "broadcast_in_dim", "constant", "reshape", "convert", "transpose", "slice", "iota", "copy", "broadcast", "pad",
+    "concatenate", "bitcast_convert", "reverse", "dynamic_slice", "real", "imag",
+    "dynamic_update_slice", "gather", "scatter",
+})  # fmt: skip
+# Instructions that one call takes on the vector unit, where it is more than one: polynomials and Newton steps.
+INSTRUCTIONS = {
+    "exponential": 6, "exponential_minus_one": 8, "log": 10, "log_plus_one": 12, "tanh": 12, "logistic": 10,
+    "power": 24, "divide": 6, "sqrt": 6, "rsqrt": 4, "sine": 20, "cosine": 20, "erf": 20, "erf_inv": 24,
+    "remainder": 10, "cbrt": 12,
+    **dict.fromkeys(("asin", "acos", "atan", "asinh", "acosh", "atanh", "sinh", "cosh", "tan", "bessel_i1e"), 30),
+    **dict.fromkeys(("lgamma", "digamma", "polygamma", "zeta"), 100),
+}  # fmt: skip
 # Vector kernels read and write about this much per window.
 _VECTOR_WINDOW_BYTES = 4e6
 _VECTOR_SMALL_WINDOW_BYTES = 0.75e6
@@ -33,6 +47,9 @@ _PADDING_SHARE = 0.2
 # Of the memory on the chip, what an array in another layout may take.
 _SHARE_OF_COPY = 0.6
 _REGROUP_SHARE = 1.75
+# What turning an array on the chip takes, and how many more axes one shape has than the other where it takes more.
+_NEAR_TURN_CYCLES = 400
+_AXES_IN_ONE = 2
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -226,6 +243,22 @@ def transpose_price(type_: TensorType, costs: CostModel) -> KernelPrice:
     near = costs.results_stay and not costs.near_write_share and moved <= costs.prefetch_bytes / 2
     price = vector_price(moved, 0.0 if near else moved, vpu, costs)
     return dataclasses.replace(price, bound="vpu" if vpu > price.hbm_cycles else price.bound)
+
+
+def is_made_of_three(source: TensorType, result: TensorType) -> bool:
+    """Whether a reshape cuts an axis in three, or joins three."""
+    few, many = sorted(sum(extent > 1 for extent in type_.shape) for type_ in (source, result))
+    return many - few >= _AXES_IN_ONE
+
+
+def near_turn_price(source: TensorType, result: TensorType, costs: CostModel) -> KernelPrice:
+    """Moves an array on the chip into another shape. Two axes change places for next to nothing. Where an axis is made
+    of three, as queries, keys and values of all heads are, others than those in a tile change places: window by window,
+    as a kernel of one operation."""
+    if not is_made_of_three(source, result):
+        return KernelPrice(_NEAR_TURN_CYCLES, "overhead")
+    tiles = max(tiles_of(source, costs), tiles_of(result, costs))
+    return single_price(tiles * LANES * SUBLANES * 4, tiles, costs)
 
 
 def relayout_price(type_: TensorType, minor: tuple[int, ...], costs: CostModel) -> KernelPrice:

@@ -44,6 +44,8 @@ _ONLY_MOVED = frozenset({*REORDERING, *LEAVES, "slice", "dynamic_slice", "broadc
 _SHORT_OF_MEMORY = 0.95
 # Kinds of kernels that the compiler runs again rather than keep their results.
 _REPEATABLE = frozenset({"matrix", "window", "reduce", "loop", "copy"})
+# Kinds of element-wise kernels.
+_ELEMENTWISE_KINDS = ("loop", "reduce")
 # `... total memory required for HLO temporaries (8.58G) exceeds available HBM (7.48G)`: arguments and results included.
 _NAMED_TOTAL = re.compile(r"total memory required for [^(]*\(([\d.]+)([KMGT]?)\)")
 InnerPeak = Callable[[Kernel], "PeakBytes"]
@@ -178,8 +180,9 @@ def temporaries(
                     types[~value] = TensorType(in_full.shape, "f32")
                     sizes[~value] = nbytes_in_memory(types[~value], costs.tiling)
                 sizes[value] = nbytes_in_memory(types[value], costs.tiling)
-        read |= dict.fromkeys(~value for value in kernel.inputs if ~value in sizes and value not in types)
-        for value in turned.intersection(kernel.inputs):
+        masks = (value for value in kernel.inputs if value not in types and value not in turned)
+        read |= dict.fromkeys(~value for value in masks if ~value in sizes)
+        for value in (one for one in turned.intersection(kernel.inputs) if _reads_turned(one, kernel, pricer)):
             read = dict.fromkeys([*(other for other in read if other != value), ~value])
         if kernel.turns is not None and kernel.moved is not None:
             types[~kernel.turns] = kernel.moved
@@ -338,6 +341,14 @@ def _whole_sums(fused: Fused, pricer: Pricer) -> dict[int, TensorType]:
         for operand, result in zip(anchor.operands, anchor.results, strict=False)
         if pricer.program.types[result].size < pricer.program.types[operand].size
     }
+
+
+def _reads_turned(value: int, kernel: Kernel, pricer: Pricer) -> bool:
+    """Whether a kernel reads the copy of a table with rows in lanes. Element-wise work reads the table itself where it
+    reads other arguments that lie so (the state of an optimizer): what is scattered is turned for it then."""
+    types, arguments = pricer.program.types, pricer.program.body.parameters
+    alike = sum(types[one].shape == types[value].shape for one in kernel.inputs if one in arguments)
+    return alike < 2 or kernel.kind not in _ELEMENTWISE_KINDS
 
 
 def _turned(type_: TensorType, minor: tuple[int, ...], pricer: Pricer) -> tuple[int, bool]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from podyard.engine.program.ir import Body, HloOperation, TensorType
-from podyard.engine.timing.convolutions import Convolution, ConvolutionGroups, cut_images
+from podyard.engine.timing.convolutions import Convolution, ConvolutionGroups
 from podyard.engine.timing.graph import (
     ALIASES,
     COLLECTIVES,
@@ -24,7 +24,7 @@ from podyard.engine.timing.graph import (
     Kernel,
 )
 from podyard.engine.timing.layout import LANES, compact_layout
-from podyard.engine.timing.rows import Rows
+from podyard.engine.timing.relayouts import Relayouts
 from podyard.engine.timing.touched import UPDATES, fills_itself, is_one_slice, lies_across, row_count
 from podyard.hardware.cost_model import SUBLANES
 
@@ -32,11 +32,9 @@ from podyard.hardware.cost_model import SUBLANES
 _ROWS_TO_TURN = 64
 # Places to look up come in chunks of so many.
 _CHUNK_OF_PLACES = 1024
-# How often an array is copied until parts of its images are examples, and one that leaves the program, back.
-_COPIES_OF_CUT = 3
 
 
-class Placement(Rows):
+class Placement(Relayouts):
     """Places the operations of one body, one after the other."""
 
     def _name(self, value: int) -> int:
@@ -121,6 +119,8 @@ class Placement(Rows):
             self._start("reduce", operation).reductions.append(operation)
         elif opcode == "maximum" and self._is_least(operation.operands[0]):
             self.aliases[operation.results[0]] = operation.operands[1]
+        elif opcode == "broadcast_in_dim" and self._is_repeated(operation):
+            self._repeat(operation)
         elif opcode in ELEMENTWISE:
             self._cut_out(operation)
             self._elementwise(operation)
@@ -165,45 +165,9 @@ class Placement(Rows):
         elif groups is not None and groups.apart is not None:
             copy = self._start("copy", None)
             copy.moved, copy.regroups = groups.apart, True
-        elif groups is None and not is_cut and result in self.body.results:
-            self._relayout(result, minor, layouts)
-
-    def _batch_minor_tiles(self, operation: HloOperation) -> dict[int, tuple[int, ...]]:
-        """Operands of a product of many small ones that lie with the number of the product in lanes: they are copied,
-        after what is put together of several arrays was written."""
-        layouts: dict[int, tuple[int, ...]] = {}
-        for value, name in zip(operation.operands, ("lhs_batching", "rhs_batching"), strict=False):
-            batching, type_ = operation.ints(name), self.program.types[value]
-            own = self.resolve(value)
-            made = self.floating.get(own)
-            joined = made is not None and made.opcode == "concatenate" and own not in self.materialised
-            if len(batching) + 2 != len(type_.shape) or not (joined or self._from_outside(value)):
-                continue
-            if compact_layout(type_, self.tiling).lane_axis in batching:
-                if joined:
-                    kernel = self._start("loop", None)
-                    self.order[kernel.index] = self.after[own] + JUST_AFTER
-                    self._materialise(own, kernel)
-                minor = tuple(axis for axis in range(len(type_.shape)) if axis not in batching)
+        elif groups is None and not is_cut:
+            for value in self._leaving(result):
                 self._relayout(value, minor, layouts)
-                self.kernels[-1].turns = own if value in layouts else self.kernels[-1].turns
-        return layouts
-
-    def _cut(self, type_: TensorType, feature_axis: int) -> None:
-        for _ in range(_COPIES_OF_CUT):
-            self._turn_whole(cut_images(type_, feature_axis))
-
-    def _from_outside(self, value: int) -> bool:
-        value = self.resolve(value)
-        leaves = self._leaves(value, {}) if value in self.floating else [value]
-        return value not in self.home and len(leaves) == 1 and leaves[0] in self.body.parameters
-
-    def _turn_for_rows(self, value: int) -> None:
-        """The compiler's attention wants rows in lanes: arguments that lie otherwise are turned, and results back."""
-        type_ = self.program.types[value]
-        outside = value in self.body.parameters or value in self.body.results
-        if outside and compact_layout(type_, self.tiling).lane_axis != len(type_.shape) - 1:
-            self._turn_whole(type_, ahead=value in self.body.parameters)
 
     def _is_copied_out(self, operation: HloOperation) -> bool:
         """On v2 and v3 a scattered sum is a slice of a whole one, and a gather is not written into a result."""

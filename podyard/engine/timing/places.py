@@ -48,6 +48,8 @@ class Places:
         # Tables that rows are scattered into: each row starts at a lane until they are turned.
         self.across: set[int] = set()
         self._writers: dict[int, Kernel] = {}
+        # Numbers that are repeated in memory: no kernel repeats them along an axis that it then joins with another.
+        self.repeated: set[int] = set()
         self._places: dict[int, int] = {}
 
     def resolve(self, value: int) -> int:
@@ -151,7 +153,7 @@ class Places:
     def _reads(self, value: int, reader: Kernel | None) -> bool:
         """Whether a reader takes a materialised value from memory: it is there, and not larger than its sources."""
         home = self.home[value]
-        if reader is None or (value in self._targets and home != reader.index):
+        if reader is None or (value in self._targets | self.repeated and home != reader.index):
             return True
         if home == reader.index or self.order[home] >= self.order[reader.index]:
             return False

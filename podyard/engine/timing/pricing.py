@@ -12,6 +12,8 @@ from podyard.engine.timing.attention import attention_flops
 from podyard.engine.timing.convolutions import depthwise_cycles, product_of, rows_read
 from podyard.engine.timing.graph import Fused, Kernel
 from podyard.engine.timing.kernels import (
+    INSTRUCTIONS,
+    NO_ARITHMETIC,
     PASSES,
     KernelPrice,
     Product,
@@ -19,8 +21,10 @@ from podyard.engine.timing.kernels import (
     is_kept_near,
     is_laid_near,
     is_laid_on_chip,
+    is_made_of_three,
     laid_bytes,
     matrix_price,
+    near_turn_price,
     regroup_price,
     relayout_price,
     result_bytes,
@@ -33,22 +37,6 @@ from podyard.engine.timing.kernels import (
 from podyard.engine.timing.layout import LANES, nbytes_in_memory, padded_bytes
 from podyard.engine.timing.touched import Touched
 from podyard.hardware.cost_model import SUBLANES, CostModel
-
-# Operations that are no arithmetic: they name, move or repeat numbers.
-_NO_ARITHMETIC = frozenset({
-    "broadcast_in_dim", "constant", "reshape", "convert", "transpose", "slice", "iota", "copy", "broadcast", "pad",
-    "concatenate", "bitcast_convert", "reverse", "dynamic_slice", "real", "imag",
-    "dynamic_update_slice", "gather", "scatter",
-})  # fmt: skip
-# Instructions that one call takes on the vector unit, where it is more than one: polynomials and Newton steps.
-_INSTRUCTIONS = {
-    "exponential": 6, "exponential_minus_one": 8, "log": 10, "log_plus_one": 12, "tanh": 12, "logistic": 10,
-    "power": 24, "divide": 6, "sqrt": 6, "rsqrt": 4, "sine": 20, "cosine": 20, "erf": 20, "erf_inv": 24,
-    "remainder": 10, "cbrt": 12,
-    **dict.fromkeys(("asin", "acos", "atan", "asinh", "acosh", "atanh", "sinh", "cosh", "tan", "bessel_i1e"), 30),
-    **dict.fromkeys(("lgamma", "digamma", "polygamma", "zeta"), 100),
-}  # fmt: skip
-
 
 # What turning a tile takes in the compiler's cycles where both ends are on the chip.
 _NEAR_TURN_CYCLES = 0.4
@@ -84,6 +72,8 @@ class Pricer:
             for value in operation.results
         }
 
+        dots = (one for one in fused.kernels if one.anchor is not None and one.anchor.opcode == "dot_general")
+        self._products = {value for kernel in dots for value in kernel.outputs}
         self._touched: dict[int, Touched] = {}
         self._fixed = {self.resolve(value) for value in (*program.body.parameters, *program.body.results)}
         self._outside = {self.resolve(value) for value in (*body.parameters, *body.results)}
@@ -99,10 +89,11 @@ class Pricer:
             self._fetch_ahead(body)
 
     def _stays_near(self, body: Body) -> set[int]:
-        """What a loop carries stays on the chip from turn to turn, the smallest first, as far as there is room; not
-        what a turn takes or changes only a part of."""
+        """What a loop carries stays on the chip from turn to turn, the smallest first, as far as there is room; what a
+        turn takes or changes only a part of, where there is room for all of that."""
         stacks = {value for kernel in self.fused.kernels for value in self.touch(kernel).read}
-        pairs = [pair for pair in zip(body.parameters, body.results, strict=False) if pair[0] not in stacks]
+        every = list(zip(body.parameters, body.results, strict=False))
+        pairs = [pair for pair in every if pair[0] not in stacks]
         near: set[int] = set()
         room = self.costs.prefetch_bytes
         for own, new in sorted(pairs, key=lambda pair: self._size(pair[0])):
@@ -110,6 +101,9 @@ class Pricer:
             if room < 0:
                 break
             near |= {self.resolve(own), self.resolve(new)}
+        taken = [value for pair in every if pair[0] in stacks for value in pair]
+        if self.costs.results_stay and sum(map(self._size, taken)) / 2 <= room:
+            near.update(map(self.resolve, taken))
         return near
 
     def _fetch_ahead(self, body: Body) -> None:
@@ -221,26 +215,31 @@ class Pricer:
                 return relayout_price(moved, kernel.minor, self.costs)
             return vector_price(tile_bytes(moved, self.costs), result_bytes(moved, self.costs), 0.0, self.costs)
         if kernel.kind == "copy":
-            return transpose_price(self._smaller_end(kernel), self.costs)
+            return self._reshaped(kernel)
         if kernel.anchor is not None and kernel.anchor.opcode == "attention":
             rate = 2 * self.costs.mxu_count * self.costs.mxu_edge**2
             return KernelPrice(0.0, "unpriced", mxu_cycles=attention_flops(self.program, kernel.anchor) / rate)
         return KernelPrice(0.0, "unpriced")
 
-    def _smaller_end(self, kernel: Kernel) -> TensorType:
-        """What a copy moves: its result, in the type that its source has in memory."""
-        assert kernel.anchor is not None, "a copy is started for a reshape"
-        result = self.type_of(kernel.anchor.results[0])
-        source = self.type_of(kernel.inputs[0]) if kernel.inputs else result
-        return result if result.itemsize <= source.itemsize else TensorType(result.shape, source.dtype)
+    def _reshaped(self, kernel: Kernel) -> KernelPrice:
+        """Where an axis is two, as heads and their features are, a product writes them as they are read. v5e and later
+        take next to nothing for what stays on the chip."""
+        moved = (*kernel.inputs, *kernel.outputs)
+        ends = [self.type_of(value) for value in moved]
+        if moved and moved[0] in self._products and not is_made_of_three(ends[0], ends[-1]):
+            return KernelPrice(0.0, "overhead")
+        if self.costs.results_stay and not self.costs.near_write_share and all(map(self.is_near, moved)):
+            return near_turn_price(ends[0], ends[-1], self.costs)
+        narrower = min(ends, key=lambda type_: type_.itemsize)
+        return transpose_price(TensorType(ends[-1].shape, narrower.dtype), self.costs)
 
     def vpu_cycles(self, kernel: Kernel) -> float:
         """Arithmetic of the element-wise operations and reductions in the kernel."""
         total = 0.0
         for operation in kernel.operations:
-            if operation.opcode not in _NO_ARITHMETIC:
+            if operation.opcode not in NO_ARITHMETIC:
                 tiles = tiles_of(self._lay(operation.results[0]), self.costs)
-                total += _INSTRUCTIONS.get(operation.opcode, 1) * tiles
+                total += INSTRUCTIONS.get(operation.opcode, 1) * tiles
         for operation in kernel.reductions:
             total += tiles_of(self._lay(self.resolve(operation.operands[0])), self.costs)
         if kernel.kind == "window" and kernel.anchor is not None:
@@ -350,7 +349,7 @@ class Pricer:
     def _is_single(self, kernel: Kernel) -> bool:
         """Whether a kernel is one element-wise operation; it is not fused then."""
         done = [operation for operation in kernel.operations if operation.opcode not in _NAMING]
-        one = len(done) == 1 and (done[0].opcode not in _NO_ARITHMETIC or done[0].opcode in _ALONE)
+        one = len(done) == 1 and (done[0].opcode not in NO_ARITHMETIC or done[0].opcode in _ALONE)
         return kernel.kind == "loop" and one and bool(kernel.outputs) and not kernel.updates
 
     def passes(self, kernel: Kernel) -> float:

@@ -42,7 +42,7 @@ _FILES = {
 _NUMBERS_MAX = 12
 # Arithmetic per element-wise operation is by operation of the language; the comparisons are published, and price
 # nothing.
-_TABLES_ALLOWED = {("pricing.py", "_INSTRUCTIONS"), ("energy.py", "COMPARISONS")}
+_TABLES_ALLOWED = {("kernels.py", "INSTRUCTIONS"), ("energy.py", "COMPARISONS")}
 _UNITS = ("_GIB", "_UNITS")
 _SHAPE_LITERAL = 16
 # By so much may a product be faster than half of it, and a shape differ from the shape that is 8 longer in one axis.

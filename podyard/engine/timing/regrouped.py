@@ -1,0 +1,264 @@
+"""Simplifications that the TPU compiler makes of one device's program: sums over groups, and products of two vectors.
+
+An array that is only cut into groups to sum up over them (a group norm, a norm of flattened gradients) keeps its own
+shape: axes that are summed up whole go first, and just their small sums are cut into groups. So the large array is not
+copied into another layout. What is worked out from it and the sums on the way stays in its shape, too. A product that
+sums up over all axes of both sides is a sum of products. (Read off compiled group norms and clipped gradients.)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Iterator
+
+from podyard.engine.program.ir import Body, HloOperation, Program, TensorType, outer_values
+from podyard.engine.timing.graph import ELEMENTWISE, SMALL_SIZE
+from podyard.engine.timing.layout import LANES
+
+# What changes where numbers lie, among element-wise operations.
+_MOVES = frozenset({
+    "broadcast", "broadcast_in_dim", "concatenate", "dynamic_slice", "pad", "reshape", "reverse", "slice", "transpose",
+})  # fmt: skip
+_SAME_SHAPE = ELEMENTWISE - _MOVES
+# Mean and variance.
+_SUMS = 2
+
+
+def regroup(program: Program) -> Program:
+    """The program with these simplifications; the same object where there are none."""
+    maker = _Simplifier(program)
+    body = maker.simplify(program.body)
+    return program if body is program.body else dataclasses.replace(program, body=body, types=maker.types)
+
+
+class _Simplifier:
+    def __init__(self, program: Program) -> None:
+        self.types = list(program.types)
+
+    def simplify(self, body: Body) -> Body:
+        operations: list[HloOperation] = []
+        changed = False
+        for operation in body.operations:
+            bodies = tuple(map(self.simplify, operation.bodies)) if operation.opcode in ("while", "case", "if") else ()
+            if any(new is not old for new, old in zip(bodies, operation.bodies, strict=False)):
+                operation = dataclasses.replace(operation, bodies=bodies)
+                changed = True
+            sums = self._as_sum(operation)
+            changed |= bool(sums)
+            operations += sums or [operation]
+        own = Body(body.parameters, operations, body.results) if changed else body
+        return _Regrouping(self, own).body()
+
+    def new(self, shape: Iterable[int], dtype: str) -> int:
+        self.types.append(TensorType(tuple(shape), dtype))
+        return len(self.types) - 1
+
+    def _as_sum(self, product: HloOperation) -> list[HloOperation]:
+        """A product whose result has no axis, as the sum of a product number by number."""
+        if product.opcode != "dot_general" or self.types[product.results[0]].shape:
+            return []
+        left, right = (self.types[value] for value in product.operands[:2])
+        if product.ints("lhs_contracting") != product.ints("rhs_contracting") or left != right:
+            return []
+        made = self.new(left.shape, self.types[product.results[0]].dtype)
+        dims = tuple(range(len(left.shape)))
+        return [
+            HloOperation("multiply", product.operands[:2], (made,), {}, where=product.where),
+            HloOperation("reduce", (made,), product.results, {"dims": dims, "by": "add"}, where=product.where),
+        ]
+
+
+class _Regrouping:
+    """Finds arrays that are only cut into groups for a while, in one body."""
+
+    def __init__(self, maker: _Simplifier, body: Body) -> None:
+        self._maker = maker
+        self._types = maker.types
+        self._body = body
+        self._makers = {value: step for step in body.operations for value in step.results}
+        self._users: dict[int, list[HloOperation]] = {}
+        for step in body.operations:
+            for value in step.operands:
+                self._users.setdefault(value, []).append(step)
+        inner = (value for step in body.operations for one in step.bodies for value in outer_values(one))
+        self._kept = {*body.results, *inner}
+
+    def body(self) -> Body:
+        replaced: dict[int, list[HloOperation]] = {}
+        for step in self._body.operations:
+            if step.opcode == "reshape" and id(step) not in replaced:
+                replaced.update(self._group(step) or {})
+        if not replaced:
+            return self._body
+        operations = [new for step in self._body.operations for new in replaced.get(id(step), [step])]
+        return Body(self._body.parameters, operations, self._body.results)
+
+    def _group(self, reshape: HloOperation) -> dict[int, list[HloOperation]] | None:
+        """New operations for those that work on the regrouped array, by what they replace; None where one of them needs
+        the groups."""
+        own, other = (self._types[value].shape for value in (reshape.operands[0], reshape.results[0]))
+        if math.prod(own) < SMALL_SIZE or len(own) < 2:
+            return None
+        factors = _Factors.of(own, other)
+        if factors is None or not factors.splits:
+            return None
+        found = self._connected(reshape, other)
+        if found is None or not any(step.opcode == "reduce" for step in found):
+            return None
+        # With more than one array that is cut, as in the gradient of a group norm, it is cut and copied.
+        made = [step for step in found if self._types[step.results[0]].shape == other]
+        cut = {step.operands[0] for step in made if step.opcode == "reshape"}
+        if len(cut) > 1:
+            return None
+        # A variance that works out the mean again reads features that do not fill the lanes cut and copied.
+        if own[-1] < LANES and sum(step.opcode == "reduce" for step in found) > _SUMS:
+            return None
+        new: dict[int, list[HloOperation]] = {}
+        for step in found:
+            instead = self._remade(step, own, other, factors)
+            if instead is None:
+                return None
+            new[id(step)] = instead
+        for step in found:
+            for value in step.results:
+                if self._types[value].shape == other:
+                    self._types[value] = TensorType(own, self._types[value].dtype)
+        return new
+
+    def _connected(self, reshape: HloOperation, other: tuple[int, ...]) -> list[HloOperation] | None:
+        """The operations that make or read arrays of the `other` shape, from `reshape` on; None where one of those
+        leaves the body, comes from outside, or is used in another way."""
+        found: dict[int, HloOperation] = {}
+        stack = [reshape]
+        while stack:
+            step = stack.pop()
+            if id(step) in found:
+                continue
+            found[id(step)] = step
+            grouped = [value for value in (*step.operands, *step.results) if self._types[value].shape == other]
+            for value in grouped:
+                maker = self._makers.get(value)
+                if maker is None or value in self._kept:
+                    return None
+                stack += [maker, *self._users.get(value, ())]
+        places = {id(step): place for place, step in enumerate(self._body.operations)}
+        return sorted(found.values(), key=lambda step: places[id(step)])
+
+    def _remade(
+        self, step: HloOperation, own: tuple[int, ...], other: tuple[int, ...], factors: _Factors
+    ) -> list[HloOperation] | None:
+        shapes = [self._types[value].shape for value in step.operands]
+        made = [self._types[value].shape for value in step.results]
+        if step.opcode == "reshape" and {*shapes, *made} == {own, other}:
+            return [step]
+        if step.opcode == "constant" and made == [other]:
+            return [step]
+        if step.opcode in _SAME_SHAPE and made == [other]:
+            return [step] if all(shape == other or not shape for shape in shapes) else None
+        if step.opcode == "broadcast_in_dim" and made == [other]:
+            return self._spread(step, own, factors)
+        if step.opcode == "reduce" and len(made) == 1 and shapes[0] == other:
+            return self._sum(step, own, factors)
+        return None
+
+    def _spread(self, step: HloOperation, own: tuple[int, ...], factors: _Factors) -> list[HloOperation] | None:
+        """What is repeated over groups is repeated within each axis that is cut, which has its own size again then."""
+        given = self._types[step.operands[0]]
+        if given.size * 2 > math.prod(own):
+            return None
+        wanted: list[int] = []  # factors, in the order of the axes that are given
+        shape: list[int] = []
+        for axis, extent in zip(step.ints("dims"), given.shape, strict=True):
+            if extent == 1:
+                continue
+            wanted += factors.of_other[axis]
+            shape += [factors.sizes[one] for one in factors.of_other[axis]]
+        if not wanted:
+            return [dataclasses.replace(step, attributes={**step.attributes, "dims": ()})] if not given.shape else None
+        axes = [axis for axis, inside in enumerate(factors.of_own) if set(inside) & set(wanted)]
+        if sorted(wanted) != wanted:
+            return None
+        parts = [one for axis in axes for one in factors.of_own[axis]]
+        made: list[HloOperation] = []
+        value = step.operands[0]
+        if list(given.shape) != shape:
+            value = self._add(made, "reshape", value, shape, {}, step)
+        if parts != wanted:
+            dims = tuple(parts.index(one) for one in wanted)
+            whole = [factors.sizes[one] for one in parts]
+            value = self._add(made, "broadcast_in_dim", value, whole, {"dims": dims}, step)
+        sizes = [own[axis] for axis in axes]
+        if list(self._types[value].shape) != sizes:
+            value = self._add(made, "reshape", value, sizes, {}, step)
+        made.append(dataclasses.replace(step, operands=(value,), attributes={**step.attributes, "dims": tuple(axes)}))
+        return made
+
+    def _sum(self, step: HloOperation, own: tuple[int, ...], factors: _Factors) -> list[HloOperation] | None:
+        """Axes that are summed up whole, then what is left of those that are cut."""
+        gone = {one for axis in step.ints("dims") for one in factors.of_other[axis]}
+        whole = tuple(axis for axis, inside in enumerate(factors.of_own) if gone.issuperset(inside))
+        if not whole:
+            return None
+        result, dtype = step.results[0], self._types[step.results[0]].dtype
+        left = [axis for axis in range(len(own)) if axis not in whole]
+        parts = [one for axis in left for one in factors.of_own[axis]]
+        rest = tuple(place for place, one in enumerate(parts) if one in gone)
+        if not rest and [own[axis] for axis in left] == list(self._types[result].shape):
+            return [dataclasses.replace(step, attributes={**step.attributes, "dims": whole})]
+        made: list[HloOperation] = []
+        first = self._maker.new((own[axis] for axis in left), dtype)
+        made.append(dataclasses.replace(step, results=(first,), attributes={**step.attributes, "dims": whole}))
+        value = self._add(made, "reshape", first, [factors.sizes[one] for one in parts], {}, step)
+        small = self._maker.new((factors.sizes[one] for one in parts if one not in gone), dtype) if rest else value
+        if rest:
+            operands = (value, *step.operands[1:])
+            attributes = {**step.attributes, "dims": rest}
+            made.append(dataclasses.replace(step, operands=operands, results=(small,), attributes=attributes))
+        made.append(HloOperation("reshape", (small,), (result,), {}, where=step.where))
+        return made
+
+    def _add(
+        self, made: list[HloOperation], opcode: str, value: int, shape: list[int], attributes: dict[str, object],
+        step: HloOperation,
+    ) -> int:  # fmt: skip
+        result = self._maker.new(shape, self._types[value].dtype)
+        made.append(HloOperation(opcode, (value,), (result,), attributes, where=step.where))
+        return result
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Factors:
+    """The sizes that two shapes of one array are products of, and which of them each axis has."""
+
+    sizes: tuple[int, ...]
+    of_own: tuple[tuple[int, ...], ...]
+    of_other: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(cls, own: tuple[int, ...], other: tuple[int, ...]) -> _Factors | None:
+        """None where an axis of one is not made of whole axes, or whole parts of one axis, of the other."""
+        ends = sorted({*_ends(own), *_ends(other)})
+        if any(after % before for before, after in zip([1, *ends], ends, strict=False)):
+            return None
+        sizes = tuple(after // before for before, after in zip([1, *ends], ends, strict=False))
+        return cls(sizes, tuple(_inside(own, ends)), tuple(_inside(other, ends)))
+
+    @property
+    def splits(self) -> bool:
+        """Whether the lanes, the last axis, are cut or joined with another axis."""
+        return self.of_own[-1] != self.of_other[-1]
+
+
+def _ends(shape: tuple[int, ...]) -> Iterator[int]:
+    total = 1
+    for extent in shape:
+        total *= extent
+        yield total
+
+
+def _inside(shape: tuple[int, ...], ends: list[int]) -> Iterator[tuple[int, ...]]:
+    total = 1
+    for extent in shape:
+        before, total = total, total * extent
+        yield tuple(place for place, end in enumerate(ends) if before < end <= total)

@@ -1,0 +1,91 @@
+"""Copies of arrays into the layout that a kernel wants, and numbers that are repeated in memory."""
+
+from __future__ import annotations
+
+from podyard.engine.program.ir import HloOperation, TensorType
+from podyard.engine.timing.convolutions import cut_images
+from podyard.engine.timing.graph import ELEMENTWISE, JUST_AFTER, REORDERING, SMALL_SIZE
+from podyard.engine.timing.layout import compact_layout
+from podyard.engine.timing.rows import Rows
+
+# How often an array is copied until parts of its images are examples, and one that leaves the program, back.
+_COPIES_OF_CUT = 3
+
+
+class Relayouts(Rows):
+    """Starts the kernels for that."""
+
+    def _batch_minor_tiles(self, operation: HloOperation) -> dict[int, tuple[int, ...]]:
+        """Operands of a product of many small ones that lie with the number of the product in lanes: they are copied,
+        after what is put together of several arrays was written."""
+        layouts: dict[int, tuple[int, ...]] = {}
+        for value, name in zip(operation.operands, ("lhs_batching", "rhs_batching"), strict=False):
+            batching, type_ = operation.ints(name), self.program.types[value]
+            own = self.resolve(value)
+            made = self.floating.get(own)
+            joined = made is not None and made.opcode == "concatenate" and own not in self.materialised
+            if len(batching) + 2 != len(type_.shape) or not (joined or self._from_outside(value)):
+                continue
+            if compact_layout(type_, self.tiling).lane_axis in batching:
+                if joined:
+                    kernel = self._start("loop", None)
+                    self.order[kernel.index] = self.after[own] + JUST_AFTER
+                    self._materialise(own, kernel)
+                minor = tuple(axis for axis in range(len(type_.shape)) if axis not in batching)
+                self._relayout(value, minor, layouts)
+                self.kernels[-1].turns = own if value in layouts else self.kernels[-1].turns
+        return layouts
+
+    def _leaving(self, result: int) -> list[int]:
+        """Results of the body that element-wise work makes of a convolution's, in its own layout."""
+        leaving, stack, seen = [], [result], {result}
+        shape = self.program.types[result].shape
+        while stack:
+            value = stack.pop()
+            leaving += [value] if value in self.body.results else []
+            for user in self.users.get(value, ()):
+                is_same = self.program.types[user.results[0]].shape == shape and user.opcode not in REORDERING[:2]
+                is_new = user.opcode in ELEMENTWISE and is_same and not seen.issuperset(user.results)
+                if is_new and all(one in seen or self._is_there(one) for one in map(self.resolve, user.operands)):
+                    seen.update(user.results)
+                    stack += user.results
+        return leaving
+
+    def _is_there(self, value: int) -> bool:
+        """Whether a value is placed already, or small."""
+        placed = value in self.home or value in self.after
+        return placed or self.program.types[value].size < SMALL_SIZE or self._is_spread_constant(value)
+
+    def _cut(self, type_: TensorType, feature_axis: int) -> None:
+        for _ in range(_COPIES_OF_CUT):
+            self._turn_whole(cut_images(type_, feature_axis))
+
+    def _from_outside(self, value: int) -> bool:
+        value = self.resolve(value)
+        leaves = self._leaves(value, {}) if value in self.floating else [value]
+        return value not in self.home and len(leaves) == 1 and leaves[0] in self.body.parameters
+
+    def _turn_for_rows(self, value: int) -> None:
+        """The compiler's attention wants rows in lanes: arguments that lie otherwise are turned, and results back."""
+        type_ = self.program.types[value]
+        outside = value in self.body.parameters or value in self.body.results
+        if outside and compact_layout(type_, self.tiling).lane_axis != len(type_.shape) - 1:
+            self._turn_whole(type_, ahead=value in self.body.parameters)
+
+    def _is_repeated(self, operation: HloOperation) -> bool:
+        """Whether large numbers are repeated along an axis that is joined with the one before (`jnp.repeat`)."""
+        given, made = (self.program.types[value] for value in (operation.operands[0], operation.results[0]))
+        if not SMALL_SIZE <= given.size < made.size:
+            return False
+        users = self.users.get(operation.results[0], ())
+        joined = (self.program.types[user.results[0]].shape for user in users if user.opcode == "reshape")
+        wide = sum(extent > 1 for extent in made.shape)
+        return bool(users) and len(users) == sum(sum(extent > 1 for extent in shape) < wide for shape in joined)
+
+    def _repeat(self, operation: HloOperation) -> None:
+        ready = max(map(self._ready, self._operands(operation)))
+        self._float(operation, ready)
+        kernel = self._start("loop", None)
+        self.order[kernel.index] = ready + JUST_AFTER
+        self._materialise(operation.results[0], kernel)
+        self.repeated.update(operation.results)
