@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, func, select
+from sqlalchemy import func, select
 
 from podyard import migrations
 from podyard.base.clock import ClockMode, ManualClock, RealTime
@@ -21,6 +21,7 @@ from podyard.base.rng import Streams
 from podyard.control.billing import closing
 from podyard.control.compute import nodes
 from podyard.db import platform_clock
+from podyard.db.direct_statements import DirectConnection
 from podyard.db.tables_billing import invoices, ledger_entries, ledger_transactions, usage_events
 from podyard.db.unit_of_work import Database, UnitOfWork
 from tests.builders import Play
@@ -117,10 +118,10 @@ def _die(point: str) -> Callable[[Database, str], None]:
             kill()
         return result
 
-    insert, update, driver_sql = UnitOfWork.insert, UnitOfWork.update, Connection.exec_driver_sql
+    insert, update, command = UnitOfWork.insert, UnitOfWork.update, DirectConnection.command
 
-    def sql(self: Connection, statement: str, *arguments: Any) -> Any:
-        return at("commit" if statement == "COMMIT" else "", lambda: driver_sql(self, statement, *arguments))
+    def on_sqlite(self: DirectConnection, text: str) -> None:
+        at("commit" if text == "COMMIT" else "", lambda: command(self, text))
 
     prepare = closing.prepare_due
     closing.prepare_due = lambda *a: at("computing", lambda: prepare(*a))
@@ -128,7 +129,7 @@ def _die(point: str) -> Callable[[Database, str], None]:
     insert_all = UnitOfWork.insert_all
     UnitOfWork.insert_all = lambda self, t, rows: at(t.name, lambda: insert_all(self, t, rows))  # type: ignore[method-assign]
     UnitOfWork.update = lambda self, t, *a, **how: at(t.name, lambda: update(self, t, *a, **how))  # type: ignore[method-assign]
-    Connection.exec_driver_sql = sql  # type: ignore[method-assign, assignment]
+    DirectConnection.command = on_sqlite  # type: ignore[method-assign]
 
     def arm(database: Database, phase: str) -> None:
         armed[:] = [phase]

@@ -217,7 +217,7 @@ class _Analysis:
         """Prices the kernels of a body that runs `count` times."""
         for kernel in fused.kernels:
             if kernel.kind == "control" and kernel.anchor is not None:
-                self._control(kernel.anchor, count)
+                self._control(kernel.anchor, pricer, count)
                 continue
             if kernel.kind == "collective" and kernel.anchor is not None:
                 self.timeline.exchanges.add(kernel.anchor, count, id(fused))
@@ -316,7 +316,7 @@ class _Analysis:
                 total += self.program.types[operation.results[0]].size
         return total
 
-    def _control(self, operation: HloOperation, count: int) -> None:
+    def _control(self, operation: HloOperation, outer: Pricer, count: int) -> None:
         """A loop runs its body as often as its counter says (once where that is not in the program); of branches the
         one that takes longest counts."""
         if operation.opcode == "while":
@@ -329,7 +329,9 @@ class _Analysis:
             if turns > MAX_TURNS:
                 raise invalid(f"{operation.where}: a loop's body runs {turns} times; {MAX_TURNS} is the most", "module")
             body = operation.bodies[-1]
-            fused, pricer = self._inner(body, turns, is_loop=True)
+            ends = enumerate(zip(operation.operands, operation.results, strict=False))
+            far = frozenset(index for index, pair in ends if any(outer.is_outside(outer.resolve(v)) for v in pair))
+            fused, pricer = self._inner(body, turns, far)
             for value in beside_their_old(body, fused, pricer):
                 type_ = self.program.types[value]
                 if type_.shape and not (pricer.is_near(value) and type_.itemsize >= _WORD_BYTES):
@@ -349,9 +351,9 @@ class _Analysis:
         self.timeline = best or before
         self.timeline.doubts = doubts
 
-    def _inner(self, body: Body, count: int, is_loop: bool = False) -> tuple[Fused, Pricer]:
+    def _inner(self, body: Body, count: int, far: frozenset[int] | None = None) -> tuple[Fused, Pricer]:
         fused = fuse(self.program, body, self.costs.tiling, self.costs.own_softmax)
-        pricer = Pricer(self.program, body, fused, self.costs, is_loop)
+        pricer = Pricer(self.program, body, fused, self.costs, far)
         self._run(fused, pricer, count)
         return fused, pricer
 

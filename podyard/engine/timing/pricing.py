@@ -59,9 +59,12 @@ _NEAR_KERNELS_OF_RUNNING_SUM = 4
 
 
 class Pricer:
-    """Prices the kernels of one fused body."""
+    """Prices the kernels of one fused body. `far`, of the body of a loop: the positions of what begins or ends in HBM,
+    among what the loop carries; None for a body that runs once."""
 
-    def __init__(self, program: Program, body: Body, fused: Fused, costs: CostModel, is_loop: bool = False) -> None:
+    def __init__(
+        self, program: Program, body: Body, fused: Fused, costs: CostModel, far: frozenset[int] | None = None
+    ) -> None:
         self.program = program
         self.fused = fused
         self.costs = costs
@@ -83,14 +86,14 @@ class Pricer:
         # The argument that is fetched before the program starts.
         self.first: int | None = None
         self._alone = set(self._large_alone()) if body is program.body else set[int]()
-        if is_loop:
-            self._outside -= self._stays_near(body)
+        if far is not None:
+            self._outside -= self._stays_near(body, far)
         elif costs.prefetch_bytes:
             self._fetch_ahead(body)
 
-    def _stays_near(self, body: Body) -> set[int]:
+    def _stays_near(self, body: Body, far: frozenset[int]) -> set[int]:
         """What a loop carries stays on the chip from turn to turn, the smallest first, as far as there is room; what a
-        turn takes or changes only a part of, where there is room for all of that."""
+        turn takes or changes only a part of, where there is room for all of that which is not in HBM anyway."""
         stacks = {value for kernel in self.fused.kernels for value in self.touch(kernel).read}
         every = list(zip(body.parameters, body.results, strict=False))
         pairs = [pair for pair in every if pair[0] not in stacks]
@@ -101,7 +104,7 @@ class Pricer:
             if room < 0:
                 break
             near |= {self.resolve(own), self.resolve(new)}
-        taken = [value for pair in every if pair[0] in stacks for value in pair]
+        taken = [value for index, pair in enumerate(every) if pair[0] in stacks and index not in far for value in pair]
         if self.costs.results_stay and sum(map(self._size, taken)) / 2 <= room:
             near.update(map(self.resolve, taken))
         return near
