@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from fractions import Fraction
 
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import invalid, not_found
 from podyard.base.ids import check_resource_id, row_id
-from podyard.base.money import NANOS_PER_UNIT
+from podyard.base.money import NANOS_PER_UNIT, money_text
 from podyard.base.rng import secret_token
 from podyard.base.sealing import seal
 from podyard.control.access import identity
@@ -245,7 +246,7 @@ def _thresholds(uow: UnitOfWork, looked: _Looked) -> list[PlatformTime]:
         if at is not None and at > uow.now:
             later.append(at)
         elif at is not None:
-            _record(uow, looked, "threshold", share, at, f"{share} of the amount was reached at {at.rfc3339()}")
+            _record(uow, looked, "threshold", share, at, f"{_part_text(looked, share)} was reached")
     return later
 
 
@@ -256,9 +257,13 @@ def _forecasts(uow: UnitOfWork, looked: _Looked) -> list[PlatformTime]:
     forecast = pure.forecast(looked.charges, looked.period.name, looked.account.time_zone, uow.now)
     for share in shares:
         if forecast.expected >= spending.share_of(looked.budget.amount, share):
-            text = f"{share} of the amount is expected: {forecast.expected.text(spending.SHOWN_DECIMALS)} USD"
+            text = f"{_part_text(looked, share)} will be reached: {money_text(forecast.expected)} is expected"
             _record(uow, looked, "forecast", share, uow.now, text)
     return [uow.now.plus_seconds(FORECAST_LOOK_SECONDS)]
+
+
+def _part_text(looked: _Looked, share: str) -> str:
+    return f"{float(Fraction(share) * 100):g} % of {money_text(looked.budget.amount)}"
 
 
 def _record(uow: UnitOfWork, looked: _Looked, kind: str, detail: str, at: PlatformTime, text: str) -> None:
