@@ -128,7 +128,7 @@ def test_what_is_expected_is_a_threshold_of_its_own(play: Play) -> None:
     play.turn(2 * DAY)
     ((period, kind, share),) = _kinds(play)
     assert (period, kind, share) == ("2026-03", "forecast", "1")
-    assert "3347." in _events(play)[0][0].text
+    assert "3,347." in _events(play)[0][0].text
 
 
 def test_a_total_does_not_begin_again_with_the_month(play: Play) -> None:
