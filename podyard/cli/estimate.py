@@ -109,8 +109,9 @@ def estimate(
     program of one device, or one with shardings for as many devices as the accelerator type has. A recipe's step covers
     the whole slice. Exit code 1 if the program cannot run on the accelerator type.
 
-    A function is traced with arguments of these shapes and never runs. With --global-batch, arguments whose first axis
-    has that size are split over the slice; without it, the shapes are those of one device, or carry shardings.
+    --function is traced with arguments of the shapes in --shapes; it never runs. With --global-batch, arguments whose
+    first axis has that size are split over the slice. Without it, the shapes are those of one device, or carry
+    shardings.
     """
     if (program is None) == (function is None):
         raise click.UsageError("specify either FILE_OR_RECIPE or --function")
