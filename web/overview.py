@@ -94,7 +94,7 @@ def _values(uow: UnitOfWork, request: Request, project: str, with_spend: bool) -
 
 
 def _generations(use: Sequence[PodUse]) -> list[PodUse]:
-    """Chips by generation: those of which something is in use."""
+    """Chips by generation, by name: those of which something is in use."""
     found: dict[str, PodUse] = {}
     for one in use:
         sums = found.get(one.generation, PodUse("", one.generation, 0, 0, 0, 0))
@@ -106,7 +106,7 @@ def _generations(use: Sequence[PodUse]) -> list[PodUse]:
             sums.chips + one.chips,
             sums.broken + one.broken,
         )
-    return [one for one in found.values() if one.held]
+    return sorted((one for one in found.values() if one.held), key=lambda one: one.generation)
 
 
 def _sparkline(uow: UnitOfWork, request: Request, job: Job) -> Markup | None:
@@ -160,7 +160,7 @@ def _alerts(
         found.append(("Usage without a price is held", f"nodes: {spend['held']}", project_url(project, "billing")))
     found += stockouts(waiting, now, project) + misfits(waiting, modules, project)
     found += [
-        (f"Broken chips in {one.pod_id}", f"{one.broken} of {one.chips}", project_url(project, "pods", one.pod_id))
+        (f"Broken chips in {one.pod_id}", f"{one.broken:,} of {one.chips:,}", project_url(project, "pods", one.pod_id))
         for one in use
         if one.broken
     ]
