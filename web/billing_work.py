@@ -221,7 +221,7 @@ def _timeline(found: Snapshot, month: str, taken: Sequence[tuple[PlatformTime, s
         charts.Bar(day[5:], [("preemptions", float(days.count(day)))])
         for day in (explore.label(second, CostBucket.DAY, zone) for second in _days(found, month))
     ]
-    return charts.stacked_bars("Preemptions by day", bars, unit="preemptions a day")
+    return charts.stacked_bars("Preemptions by day", bars, unit="preemptions a day", are_counts=True)
 
 
 def _days(found: Snapshot, month: str) -> list[int]:

@@ -138,10 +138,15 @@ def small_bars(title: str, values: Sequence[float]) -> Markup:
     return svg(title, f"{len(values)} bars, the highest {number(top)}", SPARK_WIDTH, SPARK_HEIGHT, body, "spark")
 
 
-def stacked_bars(title: str, bars: Sequence[Bar], *, unit: str, shown: Callable[[float], str] = number) -> Markup:
-    """Bars of parts; the same name has the same colour in every bar. The parts keep the order of `names`."""
+def stacked_bars(
+    title: str, bars: Sequence[Bar], *, unit: str, shown: Callable[[float], str] = number, are_counts: bool = False
+) -> Markup:
+    """Bars of parts; the same name has the same colour in every bar. The parts keep the order of `names`.
+    `are_counts`: the axis has whole numbers only."""
     names = series_names(bars)
     top = nice_top(max((bar.height for bar in bars), default=0.0))
+    if are_counts:
+        top = max(top, float(GRID_LINES))
     body = [_grid(top, shown)]
     step = (WIDTH - LEFT - RIGHT) / max(1, len(bars))
     width = min(48.0, step * 0.7)

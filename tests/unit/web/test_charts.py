@@ -89,6 +89,16 @@ def test_no_bar_says_so_and_many_bars_do_not_crowd_their_labels() -> None:
     assert min(b - a for a, b in itertools.pairwise(labels)) > 80
 
 
+@pytest.mark.parametrize("highest", [1, 3, 7, 12, 140])
+def test_the_axis_of_counts_has_whole_numbers(highest: int) -> None:
+    chart = charts.stacked_bars(
+        "Preemptions", [Bar("12-17", [("taken", float(highest))])], unit="a day", are_counts=True
+    )
+    numbers = [float(t.text or "") for t in parsed(chart).findall("text") if t.attrib["text-anchor"] == "end"]
+    assert len(numbers) == 6 and numbers == [round(number) for number in numbers]
+    assert numbers[-1] >= highest
+
+
 def test_series_beyond_the_last_colour_are_one() -> None:
     bars = [Bar("day", [(f"n{index}", float(index)) for index in range(1, 20)])]
     names = charts.series_names(bars)
