@@ -113,6 +113,8 @@ class Placement(Relayouts):
             for value in (*operation.operands, *operation.results) if opcode == "attention" else ():
                 self._turn_for_rows(self.resolve(value))
             self._start("opaque", operation, in_flow=False)
+        elif opcode == "reshape" and operation.text("step"):
+            self._cut_into_groups(operation)
         elif opcode == "reshape" and self._changes_last_axis(operation):
             self._reshape(operation)
         elif opcode == "compare" and self._is_mask_of_pooled(operation):
@@ -417,6 +419,16 @@ class Placement(Relayouts):
             return
         self.view_of[result] = value
         self.after[result] = self.order[self.home[value]] if value in self.home else self.after.get(value, -1.0)
+
+    def _cut_into_groups(self, operation: HloOperation) -> None:
+        """What `regrouped` has put in: a copy, and a cut that the compiler gives no cycles or that is a name."""
+        value, step = self.resolve(operation.operands[0]), operation.text("step")
+        if step == "named":
+            self.aliases[operation.results[0]] = value
+            return
+        if value in self.floating and value not in self.materialised and self._computes(value):
+            self._materialise(value, self._start("loop", None))
+        self._start("opaque" if step == "cut" else "copy", operation, in_flow=False)
 
     def _moves_lanes(self, source: TensorType, result: TensorType) -> bool:
         lane, other = (compact_layout(type_, self.tiling).lane_axis or 0 for type_ in (source, result))
