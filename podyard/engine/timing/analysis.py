@@ -23,6 +23,7 @@ from podyard.engine.timing.graph import BYTES_ONLY, MATRIX, Fused, Kernel
 from podyard.engine.timing.kernels import Bound, KernelPrice
 from podyard.engine.timing.layout import nbytes_in_memory
 from podyard.engine.timing.loops import trip_count
+from podyard.engine.timing.few_examples import part_images
 from podyard.engine.timing.memory import (
     MemoryNeed,
     PeakBytes,
@@ -98,7 +99,8 @@ def estimate_program(
         fed = tuple(value for value in program.shardings if any(program.shardings[value].dims))
     is_whole = program.mesh.devices == devices
     torus = kind.topology.shape if is_whole else ()
-    own = regroup(partition(program, torus, cost_model(kind.generation.name).ring_rows))
+    costs = cost_model(kind.generation.name)
+    own = part_images(regroup(partition(program, torus, costs.ring_rows)), costs.tiling)
     own.infed = frozenset(fed if host_loop else ())
     return _Analysis(own, kind, max(program.partitions, program.mesh.devices), fed).estimate(global_batch, host_loop)
 

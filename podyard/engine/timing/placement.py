@@ -72,6 +72,8 @@ class Placement(Relayouts):
                     self._barred.add(result)
         elif opcode in LEAVES:
             self._float(operation, -1)
+        elif operation.text("step"):
+            self._put_in(operation)
         elif opcode in MATRIX:
             self._matrix(operation)
         elif opcode == "reduce_window":
@@ -113,8 +115,6 @@ class Placement(Relayouts):
             for value in (*operation.operands, *operation.results) if opcode == "attention" else ():
                 self._turn_for_rows(self.resolve(value))
             self._start("opaque", operation, in_flow=False)
-        elif opcode == "reshape" and operation.text("step"):
-            self._cut_into_groups(operation)
         elif opcode == "reshape" and self._changes_last_axis(operation):
             self._reshape(operation)
         elif opcode == "compare" and self._is_mask_of_pooled(operation):
@@ -158,7 +158,7 @@ class Placement(Relayouts):
         if is_cut:
             self._cut(types[operation.operands[0]], operation.ints("lhs_dims")[1])
         kernel = self._start("matrix", operation)
-        kernel.layouts, kernel.is_cut = layouts, is_cut
+        kernel.layouts, kernel.is_cut = layouts, is_cut or bool(operation.int("parted"))
         if is_cut and operation.results[0] in self.body.results:
             self._cut(types[operation.results[0]], operation.ints("out_dims")[1])
         result, minor = operation.results[0], operation.ints("out_dims")[:2]
@@ -420,9 +420,13 @@ class Placement(Relayouts):
         self.view_of[result] = value
         self.after[result] = self.order[self.home[value]] if value in self.home else self.after.get(value, -1.0)
 
-    def _cut_into_groups(self, operation: HloOperation) -> None:
-        """What `regrouped` has put in: a copy, and a cut that the compiler gives no cycles or that is a name."""
+    def _put_in(self, operation: HloOperation) -> None:
+        """What `regrouped` has put in: a copy, and a cut that the compiler gives no cycles or that is a name. What
+        `few_examples` has put in is made by a kernel of its own."""
         value, step = self.resolve(operation.operands[0]), operation.text("step")
+        if step == "made":
+            self._repeat(operation)
+            return
         if step == "named":
             self.aliases[operation.results[0]] = value
             return
