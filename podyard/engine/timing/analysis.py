@@ -18,12 +18,12 @@ from podyard.engine.timing.convolutions import has_small_groups
 from podyard.engine.timing.energy import device_joules
 from podyard.engine.timing.estimate import Estimate, OpEstimate, overhead_seconds
 from podyard.engine.timing.exchanges import Exchanges
+from podyard.engine.timing.few_examples import part_images
 from podyard.engine.timing.fusion import fuse
 from podyard.engine.timing.graph import BYTES_ONLY, MATRIX, Fused, Kernel
 from podyard.engine.timing.kernels import Bound, KernelPrice
 from podyard.engine.timing.layout import nbytes_in_memory
 from podyard.engine.timing.loops import trip_count
-from podyard.engine.timing.few_examples import part_images
 from podyard.engine.timing.memory import (
     MemoryNeed,
     PeakBytes,

@@ -2,8 +2,8 @@
 
 Each image becomes 8 parts with room for what a window reaches over its edge. An array is filled up, parted and put
 together with the edges of its neighbours; after a convolution only those edges are copied. Element-wise work and
-convolutions of one tap go on with parts; all else gets whole images again, by two copies. (Read off compiled chains of
-one to four convolutions on v5e and v5p.)
+convolutions of one tap go on with parts; all else gets whole images again, by two copies. (Read off 26 compiled chains
+of one to four convolutions on v5e and v5p.) Not in loops, and not with strides or dilation: there `Placement` guesses.
 """
 
 from __future__ import annotations
@@ -160,13 +160,12 @@ class _Parting:
     def _parted(self, value: int, axis: int, like: tuple[int, ...], where: str) -> int:
         """Another operand in parts: what is the same for all images and along their rows is just repeated."""
         maker, type_ = self._makers.get(value), TensorType(like, self.types[value].dtype)
-        if maker is not None and maker.opcode in ("broadcast_in_dim", "constant", "iota"):
-            if not {0, axis} & set(maker.ints("dims")) and maker.opcode != "iota":
-                made = self._new(type_)
-                self._made.append(dataclasses.replace(maker, results=(made,)))
-                self._parts[value] = made
-                return made
-        self._join((value,))
+        is_spread = maker is not None and maker.opcode in ("broadcast_in_dim", "constant")
+        if maker is not None and is_spread and not {0, axis} & set(maker.ints("dims")):
+            made = self._new(type_)
+            self._made.append(dataclasses.replace(maker, results=(made,)))
+            self._parts[value] = made
+            return made
         self._parts[value] = self._copied((self._filled(value, axis, like[axis], where),), type_, where)
         return self._parts[value]
 
