@@ -110,16 +110,13 @@ class _Regrouping:
         own, other = (self._types[value].shape for value in (reshape.operands[0], reshape.results[0]))
         if math.prod(own) < SMALL_SIZE or len(own) < 2:
             return None
-        factors = _Factors.of(own, other)
-        if factors is None or not factors.splits:
+        factors, features = _Factors.of(own, other), self._features(reshape.operands[0])
+        if factors is None or not factors.cuts(features):
             return None
         found = self._connected(reshape, other)
         if found is None or not any(step.opcode == "reduce" for step in found):
             return None
-        # With more than one array that is cut, as in the gradient of a group norm, it is cut and copied.
-        made = [step for step in found if self._types[step.results[0]].shape == other]
-        cut = {step.operands[0] for step in made if step.opcode == "reshape"}
-        if len(cut) > 1:
+        if features != len(own) - 1 and any(self._called_with(step, other) for step in found):
             return None
         new: dict[int, list[HloOperation]] = {}
         for step in found:
@@ -135,6 +132,20 @@ class _Regrouping:
         for value in grouped:
             self._types[value] = TensorType(own, self._types[value].dtype)
         return new
+
+    def _features(self, value: int) -> int:
+        """The axis of an array that lies in lanes: of what a convolution makes, its features; else the last."""
+        shape = self._types[value].shape
+        maker = self._makers.get(value)
+        while maker is not None and maker.opcode != "convolution":
+            alike = (one for one in maker.operands if self._types[one].shape == shape)
+            maker = self._makers.get(next(alike, -1)) if maker.opcode in _SAME_SHAPE else None
+        return len(shape) - 1 if maker is None else maker.ints("out_dims")[1]
+
+    def _called_with(self, step: HloOperation, other: tuple[int, ...]) -> bool:
+        """Whether a function that is called at several places reads what the step makes in groups."""
+        grouped = (value for value in step.results if self._types[value].shape == other)
+        return any(user.call != step.call for value in grouped for user in self._users.get(value, ()))
 
     def _cut_for(self, call: int, value: int, own: tuple[int, ...], maker: HloOperation) -> list[HloOperation]:
         """The array as a function is given it: copied with that axis in lanes that fills them best (features of a
@@ -295,10 +306,9 @@ class _Factors:
         sizes = tuple(after // before for before, after in zip([1, *ends], ends, strict=False))
         return cls(sizes, tuple(_inside(own, ends)), tuple(_inside(other, ends)))
 
-    @property
-    def splits(self) -> bool:
-        """Whether the lanes, the last axis, are cut or joined with another axis."""
-        return self.of_own[-1] != self.of_other[-1]
+    def cuts(self, axis: int) -> bool:
+        """Whether an axis is cut, or joined with another."""
+        return self.of_own[axis] not in self.of_other
 
 
 def _ends(shape: tuple[int, ...]) -> Iterator[int]:
