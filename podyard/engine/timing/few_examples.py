@@ -93,7 +93,7 @@ class _Parting:
         self.types.append(type_)
         return len(self.types) - 1
 
-    def _copied(self, values: Iterable[int], type_: TensorType, where: str, into: int | None = None) -> int:
+    def _copy(self, values: Iterable[int], type_: TensorType, where: str, into: int | None = None) -> int:
         """A kernel of its own that makes an array of others."""
         made = self._new(type_) if into is None else into
         self._made.append(HloOperation("reshape", tuple(values), (made,), {"step": "made"}, where=where))
@@ -106,13 +106,13 @@ class _Parting:
         self._made.append(HloOperation("slice", (value,), (made,), {"step": "made"}, where=where))
         return made
 
-    def _filled(self, value: int, axis: int, room: int, where: str) -> int:
+    def _fill_up(self, value: int, axis: int, room: int, where: str) -> int:
         """Images whose rows have room for all parts."""
         type_ = self.types[value]
         if value in self._program.body.parameters:
-            value = self._copied((value,), type_, where)
+            value = self._copy((value,), type_, where)
         shape = (*type_.shape[:axis], room * _PARTS, *type_.shape[axis + 1 :])
-        return self._copied((value,), TensorType(shape, type_.dtype), where)
+        return self._copy((value,), TensorType(shape, type_.dtype), where)
 
     def _convolution(self, step: HloOperation) -> None:
         value, axis, where = step.operands[0], self._axis(step), step.where
@@ -127,9 +127,9 @@ class _Parting:
                 # The convolution puts them together with the parts.
                 operands += (self._edges(operands[0], given, axis, edge, where),)
         else:
-            filled = self._filled(value, axis, room, where)
+            filled = self._fill_up(value, axis, room, where)
             edges = self._edges(filled, given, axis, edge, where)
-            whole = self._copied((filled, edges), self._in_parts(given, axis, room + edge), where)
+            whole = self._copy((filled, edges), self._in_parts(given, axis, room + edge), where)
             operands = (whole, *operands[1:])
         made = self._new(self._in_parts(result, axis, room))
         attributes = {**step.attributes, "parted": 1}
@@ -150,14 +150,14 @@ class _Parting:
         like = self.types[parts].shape
         axis = next(place for place, extent in enumerate(like) if place and extent != shape[place])
         operands = tuple(
-            one if not self.types[one].shape else self._parts.get(one) or self._parted(one, axis, like, step.where)
+            one if not self.types[one].shape else self._parts.get(one) or self._into_parts(one, axis, like, step.where)
             for one in step.operands
         )
         made = self._new(TensorType(like, self.types[step.results[0]].dtype))
         self._made.append(dataclasses.replace(step, operands=operands, results=(made,)))
         self._parts[step.results[0]] = made
 
-    def _parted(self, value: int, axis: int, like: tuple[int, ...], where: str) -> int:
+    def _into_parts(self, value: int, axis: int, like: tuple[int, ...], where: str) -> int:
         """Another operand in parts: what is the same for all images and along their rows is just repeated."""
         maker, type_ = self._makers.get(value), TensorType(like, self.types[value].dtype)
         is_spread = maker is not None and maker.opcode in ("broadcast_in_dim", "constant")
@@ -166,7 +166,7 @@ class _Parting:
             self._made.append(dataclasses.replace(maker, results=(made,)))
             self._parts[value] = made
             return made
-        self._parts[value] = self._copied((self._filled(value, axis, like[axis], where),), type_, where)
+        self._parts[value] = self._copy((self._fill_up(value, axis, like[axis], where),), type_, where)
         return self._parts[value]
 
     def _join(self, values: Iterable[int], leaves: bool = False) -> None:
@@ -175,8 +175,8 @@ class _Parting:
             if value not in self._parts or value in self._whole:
                 continue
             parts, where = self._parts[value], self._makers[value].where
-            copied = self._copied((parts,), self.types[parts], where)
+            copied = self._copy((parts,), self.types[parts], where)
             if leaves:
-                copied = self._copied((copied,), self.types[value], where)
-            self._copied((copied,), self.types[value], where, into=value)
+                copied = self._copy((copied,), self.types[value], where)
+            self._copy((copied,), self.types[value], where, into=value)
             self._whole.add(value)

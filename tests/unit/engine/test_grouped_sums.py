@@ -18,6 +18,7 @@ from podyard.engine.timing.estimate import Estimate
 from podyard.hardware.accelerator_types import parse
 
 _F32, _BF16 = jnp.float32, jnp.bfloat16
+_array: Any = jax.ShapeDtypeStruct
 
 
 def _estimate(function: Callable[..., Any], on: str, *shapes: Any) -> Estimate:
@@ -54,11 +55,10 @@ def _chain(norms: int, groups: int, variance: Callable[[Any], Any]) -> Callable[
 
 
 def _shapes(batch: int, size: int, features: int, norms: int) -> tuple[Any, ...]:
-    array: Any = jax.ShapeDtypeStruct
-    kernel = array((3, 3, features, features), _BF16)
-    own = (array((features,), _F32), array((features,), _F32))
-    first = array((3, 3, 128, features), _BF16)
-    return array((batch, size, size, 128), _BF16), first, own, [kernel] * norms
+    kernel = _array((3, 3, features, features), _BF16)
+    own = (_array((features,), _F32), _array((features,), _F32))
+    first = _array((3, 3, 128, features), _BF16)
+    return _array((batch, size, size, 128), _BF16), first, own, [kernel] * norms
 
 
 @pytest.mark.parametrize(
@@ -89,6 +89,37 @@ def test_what_is_written_out_or_called_once_keeps_the_arrays_own_shape(
 ) -> None:
     made = _estimate(_chain(norms, 8, variance), "v3-8", *_shapes(8, 32, 128, norms))
     assert made.cycles == pytest.approx(cycles, rel=0.08)
+
+
+@pytest.mark.parametrize(
+    ("shape", "cycles", "peak"), [((8, 32, 128), 253_469, 9_594_880), ((32, 16, 64), 226_540, 9_053_184)]
+)
+def test_the_gradient_of_a_group_norm_keeps_the_shape(shape: tuple[int, int, int], cycles: int, peak: int) -> None:
+    run = _chain(1, 8, _called)
+
+    def gradient(x: Any, first: Any, own: Any, kernels: Any) -> Any:
+        def loss(first: Any, own: Any, kernels: Any) -> Any:
+            return jnp.sum(jnp.square(run(x, first, own, kernels).astype(_F32)))
+
+        return jax.grad(loss, (0, 1, 2))(first, own, kernels)
+
+    made = _estimate(gradient, "v3-8", *_shapes(*shape, 1))
+    assert made.cycles == pytest.approx(cycles, rel=0.08)
+    assert made.peak_hbm_bytes == pytest.approx(peak, rel=0.1)
+
+
+def test_channels_in_front_are_cut_as_those_behind() -> None:
+    def run(x: Any, first: Any, scale: Any, last: Any) -> Any:
+        x = lax.conv(x, first, (1, 1), "SAME")
+        parts = x.reshape(12, 8, 12, 40, 40).astype(_F32)
+        mean, variance = (getattr(parts, name)((2, 3, 4), keepdims=True) for name in ("mean", "var"))
+        scaled = ((parts - mean) * lax.rsqrt(variance + 1e-5)).reshape(x.shape) * scale[:, None, None]
+        return lax.conv(jax.nn.silu(scaled.astype(x.dtype)), last, (1, 1), "SAME")
+
+    kernels = [_array((96, features, 3, 3), _BF16) for features in (128, 96)]
+    made = _estimate(run, "v3-8", _array((12, 128, 40, 40), _BF16), kernels[0], _array((96,), _F32), kernels[1])
+    assert made.cycles == pytest.approx(347_639, rel=0.08)
+    assert made.peak_hbm_bytes == pytest.approx(23_398_400, rel=0.1)
 
 
 def test_a_function_that_is_called_twice_is_seen_in_a_jaxpr_too() -> None:
