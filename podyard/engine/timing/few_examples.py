@@ -16,6 +16,7 @@ from podyard.engine.timing.convolutions import Convolution
 from podyard.engine.timing.graph import ELEMENTWISE
 from podyard.hardware.cost_model import Tiling
 
+# Parts that an image is cut into.
 _PARTS = 8
 # Element-wise operations that need whole images.
 _NEEDS_WHOLE = frozenset({
@@ -94,7 +95,7 @@ class _Parting:
         return len(self.types) - 1
 
     def _copy(self, values: Iterable[int], type_: TensorType, where: str, into: int | None = None) -> int:
-        """A kernel of its own that makes an array of others."""
+        """A kernel that makes nothing but an array of others."""
         made = self._new(type_) if into is None else into
         self._made.append(HloOperation("reshape", tuple(values), (made,), {"step": "made"}, where=where))
         return made

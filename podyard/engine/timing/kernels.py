@@ -47,8 +47,9 @@ _PADDING_SHARE = 0.2
 # Of the memory on the chip, what an array in another layout may take.
 _SHARE_OF_COPY = 0.6
 _REGROUP_SHARE = 1.75
+# The share of a whole turn that it takes where the axis that comes into lanes does not fill them.
+_TURNED_FOR_GROUPS = 0.8
 # What turning an array on the chip takes, and how many more axes one shape has than the other where it takes more.
-_TURNED_FOR_GROUPS = 0.8  # of a whole turn, where the axis that comes into lanes does not fill them
 _NEAR_TURN_CYCLES = 400
 _AXES_IN_ONE = 2
 

@@ -422,7 +422,7 @@ class Placement(Relayouts):
 
     def _put_in(self, operation: HloOperation) -> None:
         """What `regrouped` has put in: a copy, and a cut that the compiler gives no cycles or that is a name. What
-        `few_examples` has put in is made by a kernel of its own."""
+        `few_examples` has put in is made by a kernel that does nothing else."""
         value, step = self.resolve(operation.operands[0]), operation.text("step")
         if step == "made":
             self._repeat(operation)

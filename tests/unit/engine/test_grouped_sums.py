@@ -135,7 +135,7 @@ def test_a_function_that_is_called_twice_is_seen_in_a_jaxpr_too() -> None:
     [("v3-8", 324_736), ("v4-8", 181_888), ("v5litepod-1", 505_376), ("v5p-8", 235_360), ("v6e-1", 350_752)],
 )
 def test_a_sum_that_is_all_a_kernel_does_is_worked_out_in_small_windows(on: str, cycles: int) -> None:
-    made = _estimate(lambda x: x.sum(0), on, jax.ShapeDtypeStruct((4096, 4096), _F32))
+    made = _estimate(lambda x: x.sum(0), on, _array((4096, 4096), _F32))
     assert made.cycles == pytest.approx(cycles, rel=0.05)
-    fused = _estimate(lambda x: (x * x).sum(0), on, jax.ShapeDtypeStruct((4096, 4096), _F32))
+    fused = _estimate(lambda x: (x * x).sum(0), on, _array((4096, 4096), _F32))
     assert fused.cycles < made.cycles
