@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,8 +21,8 @@ from podyard.base.errors import Code, PodyardError
 from podyard.engine.program.attributes import jax_precision
 from podyard.engine.program.branches import chosen_branches
 from podyard.engine.program.doubts import Doubt
-from podyard.engine.program.ir import DTYPE_BYTES, Body, HloOperation, Program, TensorType, values_read
-from podyard.engine.program.lowered import lower_equation, renumber, whole_program
+from podyard.engine.program.ir import DTYPE_BYTES, Body, HloOperation, Program, TensorType, mark_call, values_read
+from podyard.engine.program.lowered import call_sites, lower_equation, renumber, whole_program
 from podyard.engine.program.placements import Placements, place_of
 from podyard.engine.program.shardings import PLACED, Sharding
 
@@ -113,6 +114,8 @@ class _JaxprReader:
         self.places = Placements()
         # Meshes of the shard_maps around, innermost last, and their manual axes.
         self.manual: list[Any] = []
+        # How often each function is called.
+        self._sites = Counter[int]()
 
     def program(self, closed: ClosedJaxpr, argument_shardings: Sequence[Any]) -> Program:
         scope: dict[Any, int] = {}
@@ -123,6 +126,7 @@ class _JaxprReader:
         for variable, value in zip(closed.jaxpr.constvars, closed.consts, strict=True):
             scope[variable] = self._constant(value, variable.aval, operations)
         live, _ = dce_jaxpr(closed.jaxpr, True, instantiate=True)
+        self._sites = call_sites(live)
         operations += self._operations(live, scope)
         results = [self._read(atom, scope, operations) for atom in live.outvars]
         body = chosen_branches(Body(parameters, operations, results))
@@ -247,7 +251,10 @@ class _JaxprReader:
         inner = dict(zip(jaxpr.invars, operands, strict=True))
         for variable, value in zip(jaxpr.constvars, consts, strict=False):
             inner[variable] = self._constant(value, variable.aval, operations)
-        operations += self._operations(jaxpr, inner)
+        called = self._operations(jaxpr, inner)
+        if self._sites[id(jaxpr)] > 1:
+            mark_call(called, len(self.types))
+        operations += called
         for variable, atom in zip(eqn.outvars, jaxpr.outvars, strict=True):
             scope[variable] = self._read(atom, inner, operations)
 

@@ -15,7 +15,7 @@ from podyard.engine.program.attributes import contradiction, normalise
 from podyard.engine.program.branches import chosen_branches
 from podyard.engine.program.doubts import Doubt
 from podyard.engine.program.functions import Function, Outside
-from podyard.engine.program.ir import Body, HloOperation, Program, TensorType
+from podyard.engine.program.ir import Body, HloOperation, Program, TensorType, mark_call
 from podyard.engine.program.sharding_notes import COLLECTIVES, ShardingNotes, plain
 from podyard.engine.program.shardings import PLACED, Sharding
 from podyard.engine.program.text import SourceToken, symbol_name, syntax_error, tensor_type, tokens_of
@@ -413,6 +413,8 @@ class _Module(Outside):
         for name, count in names:
             scope[name] = tuple(body.results[position : position + count])
             position += count
+        if self.call_sites[callee] > 1:
+            mark_call(body.operations, len(self._types))
         return body.operations
 
     def _manual(self, parts: _Parts, names: list[tuple[str, int]], scope: Scope) -> list[HloOperation]:

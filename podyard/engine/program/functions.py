@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 
 from podyard.engine.program.ir import TensorType
@@ -33,6 +34,8 @@ class Outside(Reader):
         super().__init__(tokens)
         self.functions: dict[str, Function] = {}
         self.public: list[str] = []
+        # How many times the bodies of functions name another one.
+        self.call_sites = Counter[str]()
         # Devices that the module is written for; size of each axis of each mesh.
         self.partitions = 1
         self.replicas = 1
@@ -205,8 +208,10 @@ class Outside(Reader):
         while depth:
             if self.at_end():
                 raise syntax_error(line, "the body of this function is not closed")
-            mark = self.next().text
-            depth += (mark == "{") - (mark == "}")
+            mark = self.next()
+            depth += (mark.text == "{") - (mark.text == "}")
+            if mark.kind == "symbol":
+                self.call_sites[symbol_name(mark.text)] += 1
 
 
 def _result_types_of(function_type: object, keyword: SourceToken) -> list[TensorType]:

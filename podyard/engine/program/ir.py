@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from podyard.engine.program.doubts import Doubt
 from podyard.engine.program.shardings import Mesh, Sharding
@@ -55,7 +55,9 @@ class Body:
 
 @dataclasses.dataclass(slots=True)
 class HloOperation:
-    """`where` says where it came from (a line of the text, a primitive), for error messages and reports."""
+    """`where` says where it came from (a line of the text, a primitive), for error messages and reports. `call`: which
+    call it comes from of a function that is called at several places (0: of none); the compiler simplifies such a
+    function by itself before it puts it in place of its calls."""
 
     opcode: str
     operands: tuple[int, ...]
@@ -63,6 +65,7 @@ class HloOperation:
     attributes: dict[str, object]
     bodies: tuple[Body, ...] = ()
     where: str = ""
+    call: int = 0
 
     def ints(self, name: str) -> tuple[int, ...]:
         """A list attribute; empty when absent."""
@@ -125,6 +128,14 @@ def walk(body: Body) -> Iterator[HloOperation]:
         yield operation
         for inner in operation.bodies:
             yield from walk(inner)
+
+
+def mark_call(operations: Iterable[HloOperation], call: int) -> None:
+    """Notes which call operations come from, but for those that a call inside of that function has brought."""
+    for operation in operations:
+        operation.call = operation.call or call
+        for body in operation.bodies:
+            mark_call(body.operations, call)
 
 
 def matrix_flops(program: Program, operation: HloOperation) -> int:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-from jax.extend.core import ClosedJaxpr, JaxprEqn, jaxpr_as_fun
+from jax._src.core import jaxprs_in_params
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, jaxpr_as_fun
 
 from podyard.engine.program.from_stablehlo import parse_stablehlo
 from podyard.engine.program.ir import Body, HloOperation, Program
@@ -47,6 +49,19 @@ def whole_program(closed: ClosedJaxpr) -> Program:
     return parse_stablehlo(_text(jaxpr_as_fun(closed), closed.in_avals))
 
 
+def call_sites(jaxpr: Jaxpr) -> Counter[int]:
+    """How many equations call the same function, by its identity: JAX lowers those to calls of one function."""
+    sites, stack, seen = Counter[int](), [jaxpr], {id(jaxpr)}
+    while stack:
+        for eqn in stack.pop().eqns:
+            for inner in jaxprs_in_params(eqn.params):
+                sites[id(inner)] += eqn.primitive.name == "jit"
+                if id(inner) not in seen:
+                    seen.add(id(inner))
+                    stack.append(inner)
+    return sites
+
+
 def _text(function: Callable[..., Any], avals: Sequence[Any]) -> str:
     shape_of: Any = jax.ShapeDtypeStruct
     shapes = [shape_of(aval.shape, aval.dtype) for aval in avals]
@@ -67,7 +82,7 @@ def _renumber(body: Body, number: functools.partial[int], where: str) -> Body:
     def operation(one: HloOperation) -> HloOperation:
         inner = tuple(_renumber(own, number, where) for own in one.bodies)
         operands, results = tuple(map(number, one.operands)), tuple(map(number, one.results))
-        return dataclasses.replace(one, operands=operands, results=results, bodies=inner, where=where)
+        return dataclasses.replace(one, operands=operands, results=results, bodies=inner, where=where, call=0)
 
     parameters, results = list(map(number, body.parameters)), list(map(number, body.results))
     return Body(parameters, list(map(operation, body.operations)), results)

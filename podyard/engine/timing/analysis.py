@@ -18,6 +18,7 @@ from podyard.engine.timing.convolutions import has_small_groups
 from podyard.engine.timing.energy import device_joules
 from podyard.engine.timing.estimate import Estimate, OpEstimate, overhead_seconds
 from podyard.engine.timing.exchanges import Exchanges
+from podyard.engine.timing.few_examples import part_images
 from podyard.engine.timing.fusion import fuse
 from podyard.engine.timing.graph import BYTES_ONLY, MATRIX, Fused, Kernel
 from podyard.engine.timing.kernels import Bound, KernelPrice
@@ -98,7 +99,8 @@ def estimate_program(
         fed = tuple(value for value in program.shardings if any(program.shardings[value].dims))
     is_whole = program.mesh.devices == devices
     torus = kind.topology.shape if is_whole else ()
-    own = regroup(partition(program, torus, cost_model(kind.generation.name).ring_rows))
+    costs = cost_model(kind.generation.name)
+    own = part_images(regroup(partition(program, torus, costs.ring_rows)), costs.tiling)
     own.infed = frozenset(fed if host_loop else ())
     return _Analysis(own, kind, max(program.partitions, program.mesh.devices), fed).estimate(global_batch, host_loop)
 

@@ -47,6 +47,8 @@ _PADDING_SHARE = 0.2
 # Of the memory on the chip, what an array in another layout may take.
 _SHARE_OF_COPY = 0.6
 _REGROUP_SHARE = 1.75
+# The share of a whole turn that it takes where the axis that comes into lanes does not fill them.
+_TURNED_FOR_GROUPS = 0.8
 # What turning an array on the chip takes, and how many more axes one shape has than the other where it takes more.
 _NEAR_TURN_CYCLES = 400
 _AXES_IN_ONE = 2
@@ -309,6 +311,20 @@ def better_order(type_: TensorType, minor: tuple[int, ...]) -> tuple[int, int]:
     """(lane, sublane) of both orders of two axes the one with fewer tiles."""
     first, second = minor
     return min(((first, second), (second, first)), key=lambda pair: _tiles_with(type_, *pair))
+
+
+def for_groups_price(source: TensorType, result: TensorType, turned: bool, near: bool, costs: CostModel) -> KernelPrice:
+    """Copies an array so that it can be cut into groups: traffic, or with another axis in lanes (`turned`) the work of
+    the transpose unit on all tiles of the result, padding included. On the chip it is next to nothing from v5e on, and
+    on v4 what is turned costs half of its padded bytes."""
+    if near and not costs.near_write_share:
+        return KernelPrice(_NEAR_TURN_CYCLES, "overhead")
+    read, written = tile_bytes(source, costs), tile_bytes(result, costs)
+    if near and turned:
+        written /= 2
+    share = 0.0 if costs.prefetch_bytes else _TURNED_FOR_GROUPS
+    vpu = tiles_of(result, costs) * costs.transpose_cycles_per_tile * share if turned else 0.0
+    return vector_price(read, written, vpu, costs)
 
 
 def regroup_price(type_: TensorType, costs: CostModel) -> KernelPrice:

@@ -53,6 +53,11 @@ def nbytes_in_memory(type_: TensorType, tiling: Tiling) -> int:
     return compact_layout(type_, tiling).nbytes
 
 
+def whole_lanes(extent: int) -> int:
+    """As many numbers as the tiles have in a row that hold these."""
+    return _round_up(extent, LANES)
+
+
 def _vector_bytes(size: int, itemsize: float, tiling: Tiling) -> int:
     if itemsize == 0:
         return 0

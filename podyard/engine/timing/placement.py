@@ -72,6 +72,8 @@ class Placement(Relayouts):
                     self._barred.add(result)
         elif opcode in LEAVES:
             self._float(operation, -1)
+        elif operation.text("step"):
+            self._put_in(operation)
         elif opcode in MATRIX:
             self._matrix(operation)
         elif opcode == "reduce_window":
@@ -156,7 +158,7 @@ class Placement(Relayouts):
         if is_cut:
             self._cut(types[operation.operands[0]], operation.ints("lhs_dims")[1])
         kernel = self._start("matrix", operation)
-        kernel.layouts, kernel.is_cut = layouts, is_cut
+        kernel.layouts, kernel.is_cut = layouts, is_cut or bool(operation.int("parted"))
         if is_cut and operation.results[0] in self.body.results:
             self._cut(types[operation.results[0]], operation.ints("out_dims")[1])
         result, minor = operation.results[0], operation.ints("out_dims")[:2]
@@ -417,6 +419,20 @@ class Placement(Relayouts):
             return
         self.view_of[result] = value
         self.after[result] = self.order[self.home[value]] if value in self.home else self.after.get(value, -1.0)
+
+    def _put_in(self, operation: HloOperation) -> None:
+        """What `regrouped` has put in: a copy, and a cut that the compiler gives no cycles or that is a name. What
+        `few_examples` has put in is made by a kernel that does nothing else."""
+        value, step = self.resolve(operation.operands[0]), operation.text("step")
+        if step == "made":
+            self._repeat(operation)
+            return
+        if step == "named":
+            self.aliases[operation.results[0]] = value
+            return
+        if value in self.floating and value not in self.materialised and self._computes(value):
+            self._materialise(value, self._start("loop", None))
+        self._start("opaque" if step == "cut" else "copy", operation, in_flow=False)
 
     def _moves_lanes(self, source: TensorType, result: TensorType) -> bool:
         lane, other = (compact_layout(type_, self.tiling).lane_axis or 0 for type_ in (source, result))

@@ -18,6 +18,7 @@ from podyard.engine.timing.kernels import (
     KernelPrice,
     Product,
     better_order,
+    for_groups_price,
     is_kept_near,
     is_laid_near,
     is_laid_on_chip,
@@ -229,6 +230,8 @@ class Pricer:
         take next to nothing for what stays on the chip."""
         moved = (*kernel.inputs, *kernel.outputs)
         ends = [self.type_of(value) for value in moved]
+        if kernel.anchor is not None and (step := kernel.anchor.text("step")):
+            return for_groups_price(ends[0], ends[-1], step == "turned", all(map(self.is_near, moved)), self.costs)
         if moved and moved[0] in self._products and not is_made_of_three(ends[0], ends[-1]):
             return KernelPrice(0.0, "overhead")
         if self.costs.results_stay and not self.costs.near_write_share and all(map(self.is_near, moved)):
@@ -337,10 +340,11 @@ class Pricer:
             read, written = self._read_by_vector(kernel), self._written_by_vector(kernel)
         else:
             read, written = self.read_bytes(kernel.inputs, kernel), self.written_bytes(kernel)
-        if self._is_single(kernel) and not self._fits_window(read + written):
-            size = max(tiles_of(self.type_of(value), self.costs) for value in kernel.outputs)
+        summed = self._summed_tiles(kernel) * _WIDE_TILE
+        if self._is_single(kernel) and not self._fits_window(summed or read + written):
+            size = max(self._summed_tiles(kernel), *(tiles_of(self.type_of(one), self.costs) for one in kernel.outputs))
             near = self.costs.near_read_share < 1 and all(self._is_here(value, kernel) for value in kernel.outputs)
-            if not near:
+            if not near or kernel.reductions:
                 return single_price(max(read + written, size * _WIDE_TILE), size, self.costs)
         price = vector_price(passes * read, passes * written, self.vpu_cycles(kernel), self.costs)
         kernels = max(passes, _NEAR_KERNELS_OF_RUNNING_SUM) if passes > 1 and self.costs.results_stay else passes
@@ -350,8 +354,10 @@ class Pricer:
         return moved <= self.costs.window_bytes / 2
 
     def _is_single(self, kernel: Kernel) -> bool:
-        """Whether a kernel is one element-wise operation; it is not fused then."""
+        """Whether a kernel is one element-wise operation, or one sum of an array as it lies; it is not fused then."""
         done = [operation for operation in kernel.operations if operation.opcode not in _NAMING]
+        if kernel.kind == "reduce":
+            return not done and len(kernel.reductions) == 1 and bool(kernel.outputs)
         one = len(done) == 1 and (done[0].opcode not in NO_ARITHMETIC or done[0].opcode in _ALONE)
         return kernel.kind == "loop" and one and bool(kernel.outputs) and not kernel.updates
 

@@ -4,6 +4,10 @@ An array that is only cut into groups to sum up over them (a group norm, a norm 
 shape: axes that are summed up whole go first, and just their small sums are cut into groups. So the large array is not
 copied into another layout. What is worked out from it and the sums on the way stays in its shape, too. A product that
 sums up over all axes of both sides is a sum of products. (Read off compiled group norms and clipped gradients.)
+
+A function that is called at several places is simplified before it is put in place of its calls. So what it is given
+in groups is cut for it, and copied: `jnp.var` is such a function, and a model with two group norms of one shape calls
+it twice. (Read off 50 compiled chains of group norms.)
 """
 
 from __future__ import annotations
@@ -14,15 +18,13 @@ from collections.abc import Iterable, Iterator
 
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType, outer_values
 from podyard.engine.timing.graph import ELEMENTWISE, SMALL_SIZE
-from podyard.engine.timing.layout import LANES
+from podyard.engine.timing.layout import whole_lanes
 
 # What changes where numbers lie, among element-wise operations.
 _MOVES = frozenset({
     "broadcast", "broadcast_in_dim", "concatenate", "dynamic_slice", "pad", "reshape", "reverse", "slice", "transpose",
 })  # fmt: skip
 _SAME_SHAPE = ELEMENTWISE - _MOVES
-# Mean and variance.
-_SUMS = 2
 
 
 def regroup(program: Program) -> Program:
@@ -83,6 +85,8 @@ class _Regrouping:
                 self._users.setdefault(value, []).append(step)
         inner = (value for step in body.operations for one in step.bodies for value in outer_values(one))
         self._kept = {*body.results, *inner}
+        # What calls read instead of an array that they are given in groups.
+        self._cut: dict[tuple[int, int], int] = {}
 
     def body(self) -> Body:
         replaced: dict[int, list[HloOperation]] = {}
@@ -91,8 +95,14 @@ class _Regrouping:
                 replaced.update(self._group(step) or {})
         if not replaced:
             return self._body
-        operations = [new for step in self._body.operations for new in replaced.get(id(step), [step])]
+        operations = [new for step in self._body.operations for new in replaced.get(id(step), [self._reads_cut(step)])]
         return Body(self._body.parameters, operations, self._body.results)
+
+    def _reads_cut(self, step: HloOperation) -> HloOperation:
+        if not step.call or not self._cut:
+            return step
+        operands = tuple(self._cut.get((step.call, value), value) for value in step.operands)
+        return step if operands == step.operands else dataclasses.replace(step, operands=operands)
 
     def _group(self, reshape: HloOperation) -> dict[int, list[HloOperation]] | None:
         """New operations for those that work on the regrouped array, by what they replace; None where one of them needs
@@ -100,19 +110,13 @@ class _Regrouping:
         own, other = (self._types[value].shape for value in (reshape.operands[0], reshape.results[0]))
         if math.prod(own) < SMALL_SIZE or len(own) < 2:
             return None
-        factors = _Factors.of(own, other)
-        if factors is None or not factors.splits:
+        factors, features = _Factors.of(own, other), self._features(reshape.operands[0])
+        if factors is None or not factors.cuts(features):
             return None
         found = self._connected(reshape, other)
         if found is None or not any(step.opcode == "reduce" for step in found):
             return None
-        # With more than one array that is cut, as in the gradient of a group norm, it is cut and copied.
-        made = [step for step in found if self._types[step.results[0]].shape == other]
-        cut = {step.operands[0] for step in made if step.opcode == "reshape"}
-        if len(cut) > 1:
-            return None
-        # A variance that works out the mean again reads features that do not fill the lanes cut and copied.
-        if own[-1] < LANES and sum(step.opcode == "reduce" for step in found) > _SUMS:
+        if features != len(own) - 1 and any(self._called_with(step, other) for step in found):
             return None
         new: dict[int, list[HloOperation]] = {}
         for step in found:
@@ -120,15 +124,73 @@ class _Regrouping:
             if instead is None:
                 return None
             new[id(step)] = instead
+        grouped = [value for step in found for value in step.results if self._types[value].shape == other]
         for step in found:
-            for value in step.results:
-                if self._types[value].shape == other:
-                    self._types[value] = TensorType(own, self._types[value].dtype)
+            for value in set(step.results).intersection(grouped):
+                for call in {user.call for user in self._users.get(value, ()) if user.call != step.call}:
+                    new[id(step)] = [*new[id(step)], *self._cut_for(call, value, own, step)]
+        for value in grouped:
+            self._types[value] = TensorType(own, self._types[value].dtype)
         return new
 
+    def _features(self, value: int) -> int:
+        """The axis of an array that lies in lanes: of what a convolution makes, its features; else the last."""
+        shape = self._types[value].shape
+        maker = self._makers.get(value)
+        while maker is not None and maker.opcode != "convolution":
+            alike = (one for one in maker.operands if self._types[one].shape == shape)
+            maker = self._makers.get(next(alike, -1)) if maker.opcode in _SAME_SHAPE else None
+        return len(shape) - 1 if maker is None else maker.ints("out_dims")[1]
+
+    def _called_with(self, step: HloOperation, other: tuple[int, ...]) -> bool:
+        """Whether a function that is called at several places reads what the step makes in groups."""
+        grouped = (value for value in step.results if self._types[value].shape == other)
+        return any(user.call != step.call for value in grouped for user in self._users.get(value, ()))
+
+    def _cut_for(self, call: int, value: int, own: tuple[int, ...], maker: HloOperation) -> list[HloOperation]:
+        """The array as a function is given it: copied with that axis in lanes that fills them best (features of a
+        group, the last axis of an image, or examples), and cut into groups then. A cut of other axes than those in
+        lanes is another pass over it, to which the compiler gives no cycles."""
+        type_ = self._types[value]
+        other, dtype = type_.shape, type_.dtype
+        padding = {place: whole_lanes(extent) / extent for place, extent in ((2, other[-1]), (1, own[-2]), (0, own[0]))}
+        best = max(padding, key=lambda place: (-padding[place], place))
+        copied = cut = TensorType(own, dtype)
+        if best == 0:
+            copied = TensorType((whole_lanes(own[0]), *own[1:]), dtype)
+            cut = TensorType((copied.shape[0], *other[1:]), dtype)
+        elif best == 1:
+            copied, cut = TensorType((*own[:-2], own[-1], whole_lanes(own[-2])), dtype), type_
+        else:
+            cut = TensorType((*other[:-1], whole_lanes(other[-1])), dtype)
+        made = [self._maker.new(one.shape, dtype) for one in (copied, cut)]
+        self._cut[call, value] = made[1]
+        for inner in self._inside(call, value, other):
+            self._types[inner] = TensorType(cut.shape, self._types[inner].dtype)
+        steps = ("turned" if best == 1 else "copied", "named" if best == 0 else "cut")
+        value = maker.operands[0] if maker.opcode == "convert" else value
+        return [
+            HloOperation("reshape", (source,), (result,), {"step": step}, where=maker.where)
+            for source, result, step in zip((value, made[0]), made, steps, strict=True)
+        ]
+
+    def _inside(self, call: int, value: int, other: tuple[int, ...]) -> set[int]:
+        """The arrays in groups that a call makes from one; none where it does more than to sum them up."""
+        found, stack = set[int](), [value]
+        while stack:
+            for user in self._users.get(stack.pop(), ()):
+                if user.call != call or user.opcode == "reduce":
+                    continue
+                if user.opcode not in _SAME_SHAPE or self._kept.intersection(user.results):
+                    return set()
+                stack += [made for made in user.results if made not in found]
+                found.update(user.results)
+        spread = [one for one in self._body.operations if one.call == call and one.opcode == "broadcast_in_dim"]
+        return found | {one.results[0] for one in spread if self._types[one.results[0]].shape == other}
+
     def _connected(self, reshape: HloOperation, other: tuple[int, ...]) -> list[HloOperation] | None:
-        """The operations that make or read arrays of the `other` shape, from `reshape` on; None where one of those
-        leaves the body, comes from outside, or is used in another way."""
+        """The operations that make or read arrays of the `other` shape, from `reshape` on, but for those of calls that
+        read them; None where one of those arrays leaves the body, comes from outside or from such a call."""
         found: dict[int, HloOperation] = {}
         stack = [reshape]
         while stack:
@@ -139,9 +201,9 @@ class _Regrouping:
             grouped = [value for value in (*step.operands, *step.results) if self._types[value].shape == other]
             for value in grouped:
                 maker = self._makers.get(value)
-                if maker is None or value in self._kept:
+                if maker is None or value in self._kept or maker.call != reshape.call:
                     return None
-                stack += [maker, *self._users.get(value, ())]
+                stack += [maker, *(user for user in self._users.get(value, ()) if user.call == reshape.call)]
         places = {id(step): place for place, step in enumerate(self._body.operations)}
         return sorted(found.values(), key=lambda step: places[id(step)])
 
@@ -244,10 +306,9 @@ class _Factors:
         sizes = tuple(after // before for before, after in zip([1, *ends], ends, strict=False))
         return cls(sizes, tuple(_inside(own, ends)), tuple(_inside(other, ends)))
 
-    @property
-    def splits(self) -> bool:
-        """Whether the lanes, the last axis, are cut or joined with another axis."""
-        return self.of_own[-1] != self.of_other[-1]
+    def cuts(self, axis: int) -> bool:
+        """Whether an axis is cut, or joined with another."""
+        return self.of_own[axis] not in self.of_other
 
 
 def _ends(shape: tuple[int, ...]) -> Iterator[int]:
