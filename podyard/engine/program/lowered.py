@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
-from jax._src.core import jaxprs_in_params
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, jaxpr_as_fun
 
 from podyard.engine.program.from_stablehlo import parse_stablehlo
@@ -54,12 +53,23 @@ def call_sites(jaxpr: Jaxpr) -> Counter[int]:
     sites, stack, seen = Counter[int](), [jaxpr], {id(jaxpr)}
     while stack:
         for eqn in stack.pop().eqns:
-            for inner in jaxprs_in_params(eqn.params):
+            for inner in _functions_in(tuple(eqn.params.values())):
                 sites[id(inner)] += eqn.primitive.name == "jit"
                 if id(inner) not in seen:
                     seen.add(id(inner))
                     stack.append(inner)
     return sites
+
+
+def _functions_in(parameter: object) -> Iterator[Jaxpr]:
+    """The functions that a parameter of an equation holds."""
+    if isinstance(parameter, ClosedJaxpr):
+        yield parameter.jaxpr
+    elif isinstance(parameter, Jaxpr):
+        yield parameter
+    elif isinstance(parameter, tuple | list):
+        for one in parameter:
+            yield from _functions_in(one)
 
 
 def _text(function: Callable[..., Any], avals: Sequence[Any]) -> str:
