@@ -49,7 +49,7 @@ router = APIRouter(prefix="/console/{project}/overview", route_class=ConsoleRout
 @router.get("")
 def show(request: Request, project: str) -> Response:
     def body(uow: UnitOfWork) -> dict[str, Any]:
-        return _values(uow, request, project, cost_dimensions.node_count(uow, project) <= SPEND_NODES_MAX)
+        return _values(uow, request, project, not cost_dimensions.has_more_nodes(uow, project, SPEND_NODES_MAX))
 
     url = project_url(project, "overview", "live")
     return page(request, "overview.html", section="overview", wide=True, live=url, **context.read(request, body))

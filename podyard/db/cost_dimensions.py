@@ -19,6 +19,7 @@ from podyard.domain.reservation import reservation_name
 
 _OF_PROJECT = nodes.c.project == bindparam("project")
 _COUNT = select(func.count()).where(_OF_PROJECT)
+_ONE_MORE = select(nodes.c.node_key).where(_OF_PROJECT).limit(1).offset(bindparam("most"))
 _FIRST_SPANS = select(
     attempts.c.attempt_id, attempts.c.started, attempts.c.ended, jobs.c.job_key, jobs.c.node_key
 ).join(jobs, jobs.c.job_key == attempts.c.job_key)
@@ -97,6 +98,11 @@ def job_labels(uow: UnitOfWork, project: str) -> dict[str, str]:
 def node_count(uow: UnitOfWork, project: str) -> int:
     """How many nodes the project has and has had."""
     return int(uow.execute(_COUNT, {"project": project}).scalar() or 0)
+
+
+def has_more_nodes(uow: UnitOfWork, project: str, most: int) -> bool:
+    """Whether the project has and has had more than so many nodes: quicker than to count them."""
+    return uow.execute(_ONE_MORE, {"project": project, "most": most}).first() is not None
 
 
 def exported_nodes(uow: UnitOfWork, project: str) -> dict[str, ExportedNode]:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import bindparam, case, func, or_, select
+from sqlalchemy import bindparam, case, exists, func, or_, select
 
 from podyard.base.clock import PlatformTime
 from podyard.db.job_slices import has_slice_on
@@ -35,7 +35,7 @@ _WAITING = _ALL.where(jobs.c.state.in_(WAITING_JOB_STATES))
 _IS_ANY_WAITING = select(jobs.c.job_key).where(jobs.c.state.in_(WAITING_JOB_STATES)).limit(1)
 _WAITING_WITH_NODE = _WAITING.where(
     jobs.c.project == bindparam("project"),
-    jobs.c.node_key.in_(select(nodes.c.node_key).where(nodes.c.ready_since.is_not(None))),
+    exists().where(nodes.c.node_key == jobs.c.node_key, nodes.c.ready_since.is_not(None)),
 )
 _NAMES_WITH_OWN_NODE = select(jobs.c.job_key, jobs.c.node_key, jobs.c.zone, jobs.c.job_id).where(
     jobs.c.project == bindparam("project"), jobs.c.owns_node, jobs.c.state.in_(ACTIVE_JOB_STATES)
