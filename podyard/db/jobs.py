@@ -21,6 +21,7 @@ from podyard.domain.job import (
     JobSpec,
     JobState,
     job_name,
+    slice_node_ids,
 )
 from podyard.domain.node import node_name
 
@@ -39,6 +40,12 @@ _WAITING_WITH_NODE = _WAITING.where(
 )
 _NAMES_WITH_OWN_NODE = select(jobs.c.job_key, jobs.c.node_key, jobs.c.zone, jobs.c.job_id).where(
     jobs.c.project == bindparam("project"), jobs.c.owns_node, jobs.c.state.in_(ACTIVE_JOB_STATES)
+)
+_RUNNING = select(jobs.c.job_id, jobs.c.zone, jobs.c.node_zone, jobs.c.node_id, jobs.c.spec).where(
+    jobs.c.project == bindparam("project"),
+    jobs.c.state.in_(
+        [state for state in JobState if state not in ENDED_JOB_STATES and state not in WAITING_JOB_STATES]
+    ),
 )
 
 
@@ -136,11 +143,14 @@ def names_with_own_node(uow: UnitOfWork, project: str) -> list[NamedJob]:
 
 
 def running_by_node(uow: UnitOfWork, project: str) -> dict[str, str]:
-    """The id of the job that runs on each node of the project, by the node's full name."""
-    running = [state for state in JobState if state not in ENDED_JOB_STATES and state not in WAITING_JOB_STATES]
-    query = select(jobs).where(jobs.c.project == project, jobs.c.state.in_(running))
-    found = [to_job(row) for row in uow.all(query)]
-    return {node_name(project, job.zone_of_node, node_id): job.job_id for job in found for node_id in job.node_ids}
+    """The id of the job that runs on each node of the project, by the node's full name. A project may run thousands,
+    so that records of jobs are not made."""
+    found = {}
+    for row in uow.all(_RUNNING, {"project": project}):
+        zone, num_nodes = row["node_zone"] or row["zone"], row["spec"].get("num_nodes", 1)
+        for node_id in slice_node_ids(row["node_id"], num_nodes):
+            found[node_name(project, zone, node_id)] = row["job_id"]
+    return found
 
 
 def state_counts(uow: UnitOfWork, project: str) -> dict[str, int]:

@@ -129,7 +129,7 @@ class JobTerms:
 
     def node_ids(self, job_id: str) -> list[str]:
         """Of the nodes that are made for a job of this id: as the slices of a multislice with that prefix."""
-        return [job_id] if self.num_nodes == 1 else [f"{job_id}-{index}" for index in range(self.num_nodes)]
+        return [job_id] if self.num_nodes == 1 else slice_node_ids(f"{job_id}-0", self.num_nodes)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,8 +252,7 @@ class Job:
     @property
     def node_ids(self) -> list[str]:
         """Of its nodes, in the order of its slices."""
-        several = self.spec.num_nodes > 1
-        return self.spec.node_ids(self.node_id.rpartition("-")[0] if several else self.node_id)
+        return slice_node_ids(self.node_id, self.spec.num_nodes)
 
     @property
     def zone_of_node(self) -> str:
@@ -290,6 +289,12 @@ class Job:
         """(hosts, global batch) of an attempt of this job."""
         hosts, batch = attempt.host_count, attempt.global_batch
         return self.kind.host_count if hosts is None else hosts, self.spec.global_batch if batch is None else batch
+
+
+def slice_node_ids(first: str, num_nodes: int) -> list[str]:
+    """Of all nodes of a job, by that of its first slice."""
+    prefix = first.rpartition("-")[0]
+    return [first] if num_nodes == 1 else [f"{prefix}-{index}" for index in range(num_nodes)]
 
 
 def job_name(project: str, zone: str, job_id: str) -> str:

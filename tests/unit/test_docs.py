@@ -52,6 +52,12 @@ def test_every_link_leads_somewhere() -> None:
     assert broken == {}
 
 
+def test_no_page_waits_for_a_figure() -> None:
+    pages = [*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")]
+    left = {page.name: found for page in pages if (found := re.findall(r"@[A-Z]{2,}@", page.read_text("utf-8")))}
+    assert left == {}
+
+
 def test_the_status_is_one_screen() -> None:
     lines = (ROOT / "docs" / "internals" / "status.md").read_text(encoding="utf-8").splitlines()
     assert len(lines) <= STATUS_LINES_MAX
