@@ -150,8 +150,8 @@ class DirectConnection:
         try:
             cursor = self.driver.execute(text, values)
             if shape.reads is None:
-                return Result([], cursor.rowcount, shape)
-            return Result(cursor if is_streamed else cursor.fetchall(), -1, shape)
+                return DirectResult([], cursor.rowcount, shape)
+            return DirectResult(cursor if is_streamed else cursor.fetchall(), -1, shape)
         except sqlite3.Error as error:
             raise _wrapped(text, error) from error
 
@@ -315,7 +315,7 @@ def _expand(
     return state.statement, tuple(elements.get(name) or shape.sources[name] for name in state.positiontup)
 
 
-class Result:
+class DirectResult:
     """What the use cases ask of a `CursorResult`. Mappings are plain dicts. `rows`: read once, if they are streamed."""
 
     __slots__ = ("_rows", "_shape", "rowcount")
@@ -368,7 +368,7 @@ class Result:
 class Mappings:
     __slots__ = ("_result",)
 
-    def __init__(self, result: Result) -> None:
+    def __init__(self, result: DirectResult) -> None:
         self._result = result
 
     def __iter__(self) -> Iterator[dict[str, Any]]:

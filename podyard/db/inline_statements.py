@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Connection, Executable, Select
 from typing_extensions import override
 
-from podyard.db.direct_statements import DirectConnection, Result, Shape
+from podyard.db.direct_statements import DirectConnection, DirectResult, Shape
 from podyard.db.tables import metadata
 
 _Answers = dict[tuple[str, tuple[Any, ...]], list[Any]]
@@ -65,7 +65,7 @@ class InlineConnection(DirectConnection):
                 if len(answers) >= ANSWERS_KEPT_MAX:
                     answers.clear()
                 answers[text, values] = rows
-        return Result(rows, -1, shape)
+        return DirectResult(rows, -1, shape)
 
     @override
     def _at_length(self, statement: Executable, parameters: Any = None) -> Any:
