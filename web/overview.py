@@ -94,7 +94,7 @@ def _values(uow: UnitOfWork, request: Request, project: str, with_spend: bool) -
 
 
 def _generations(use: Sequence[PodUse]) -> list[PodUse]:
-    """Chips by generation, by name: those of which something is in use."""
+    """Chips of each generation of which something is in use, in the order of names."""
     found: dict[str, PodUse] = {}
     for one in use:
         sums = found.get(one.generation, PodUse("", one.generation, 0, 0, 0, 0))

@@ -101,7 +101,7 @@ def node_count(uow: UnitOfWork, project: str) -> int:
 
 
 def has_more_nodes(uow: UnitOfWork, project: str, most: int) -> bool:
-    """Whether the project has and has had more than so many nodes: quicker than to count them."""
+    """Whether the project has had more than `most` nodes: quicker than to count them."""
     return uow.execute(_ONE_MORE, {"project": project, "most": most}).first() is not None
 
 

@@ -105,10 +105,7 @@ class DirectConnection:
 
     def command(self, text: str) -> None:
         """One without parameters and rows, such as COMMIT."""
-        try:
-            self.driver.execute(text)
-        except sqlite3.Error as error:
-            raise _wrapped(text, error) from error
+        self._ask(text, ())
 
     def execute(self, statement: Executable, parameters: Any = None) -> Any:
         prepared = _PREPARED.get(id(statement))
@@ -147,11 +144,21 @@ class DirectConnection:
 
     def _run(self, shape: Shape, text: str, values: tuple[Any, ...], is_streamed: bool) -> Any:
         """`is_streamed`: the rows are many, and read as they are wanted."""
+        if shape.reads is None:
+            return DirectResult([], self._ask(text, values).rowcount, shape)
+        return DirectResult(self._ask(text, values) if is_streamed else self._read_all(text, values), -1, shape)
+
+    def _read_all(self, text: str, values: tuple[Any, ...]) -> list[Any]:
+        cursor = self._ask(text, values)
         try:
-            cursor = self.driver.execute(text, values)
-            if shape.reads is None:
-                return DirectResult([], cursor.rowcount, shape)
-            return DirectResult(cursor if is_streamed else cursor.fetchall(), -1, shape)
+            return cursor.fetchall()
+        except sqlite3.Error as error:
+            raise _wrapped(text, error) from error
+
+    def _ask(self, text: str, values: tuple[Any, ...]) -> sqlite3.Cursor:
+        """All that goes to the driver goes through here. Its errors are SQLAlchemy's."""
+        try:
+            return self.driver.execute(text, values)
         except sqlite3.Error as error:
             raise _wrapped(text, error) from error
 

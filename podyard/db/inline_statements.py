@@ -60,7 +60,7 @@ class InlineConnection(DirectConnection):
                 self._kept_of[table].append(answers)
         rows = answers.get((text, values))
         if rows is None:
-            rows = self.driver.execute(text, values).fetchall()
+            rows = self._read_all(text, values)
             if len(rows) <= ROWS_KEPT_MAX:
                 if len(answers) >= ANSWERS_KEPT_MAX:
                     answers.clear()

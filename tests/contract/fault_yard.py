@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import event, select
 
-from podyard.db.direct_statements import DirectConnection, Shape
+from podyard.db.direct_statements import DirectConnection
 from podyard.db.tables import state_changes
 from podyard.domain.fleet_file import load_fleet
 from tests.yard import ZONE, Yard
@@ -82,23 +82,23 @@ def changes(yard: Yard, name: str) -> list[tuple[str, str, str]]:
 def statements(yard: Yard, work: Any) -> list[str]:
     """What `work` asks the database, straight through the driver and by SQLAlchemy."""
     found: list[str] = []
-    run = DirectConnection._run
+    ask = DirectConnection._ask
 
     def note(_connection: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
         found.append(statement)
 
-    def note_direct(self: DirectConnection, shape: Shape, text: str, *rest: Any) -> Any:
+    def note_direct(self: DirectConnection, text: str, values: tuple[Any, ...]) -> Any:
         found.append(text)
-        return run(self, shape, text, *rest)
+        return ask(self, text, values)
 
     engines = (yard.database.engine, yard.database._reader)
     for engine in engines:
         event.listen(engine, "before_cursor_execute", note)
-    DirectConnection._run = note_direct  # type: ignore[method-assign]
+    DirectConnection._ask = note_direct  # type: ignore[method-assign]
     try:
         work()
     finally:
-        DirectConnection._run = run  # type: ignore[method-assign]
+        DirectConnection._ask = ask  # type: ignore[method-assign]
         for engine in engines:
             event.remove(engine, "before_cursor_execute", note)
     return found

@@ -13,7 +13,7 @@ from podyard.db import cost_dimensions
 from podyard.db import nodes as node_rows
 from podyard.db.unit_of_work import Database
 from podyard.domain.job import Job, JobRequest
-from podyard.domain.node import UsageClass
+from podyard.domain.node import UsageClass, node_name
 from podyard.domain.principal import PLATFORM
 from podyard.domain.user_program import UserProgram
 from podyard.pricing.current_card import default_rate_card
@@ -85,6 +85,12 @@ def test_slices_wait_are_placed_and_are_made_again_together(yard: SlicesOfJob) -
     yard.run(nodes.delete, "a")
     yard.pass_time()
     assert (yard.holders(), yard.job().state) == (["b", "both-0", "both-1", "c"], "PREPARING")
+    running = yard.database.read(lambda uow: jobs.running_by_node(uow, PLATFORM, PROJECT))
+    assert running == {node_name(PROJECT, ZONE, name): "both" for name in ("both-0", "both-1")}
+    more = [
+        yard.database.read(lambda uow, most=most: cost_dimensions.has_more_nodes(uow, PROJECT, most)) for most in (4, 5)
+    ]
+    assert more == [True, False], "three nodes, one of them deleted, and two slices"
     keys = yard.database.read(lambda uow: [node.node_key for node in jobs.nodes_of(uow, yard.job())])
     spans = yard.database.read(lambda uow: cost_dimensions.job_spans_on(uow, keys))
     assert [span.resource_id for span in spans] == keys
