@@ -7,6 +7,7 @@ local, so that no process pays for another's libraries.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import os
 import socket
@@ -80,7 +81,7 @@ def api(heartbeat: Heartbeat) -> None:
     with _one_line(found):
         migrations.upgrade(database)
         prepare(found, database)
-    app = create_app(found, database, _fleet(found), clock, _console)
+    app = create_app(found, database, _fleet(found), clock, functools.partial(_console, found))
     gc.freeze()
     gc.set_threshold(GARBAGE_AFTER_OBJECTS)
     gc.enable()
@@ -93,9 +94,11 @@ def api(heartbeat: Heartbeat) -> None:
     serve(app, found.bind_address, found.port, heartbeat.beat, sockets, door)
 
 
-def _console() -> tuple[APIRouter, ...]:
+def _console(found: Settings) -> tuple[APIRouter, ...]:
     from podyard.web.pages import router
+    from podyard.web.render import keep_compiled
 
+    keep_compiled(found.templates_path)
     return (router,)
 
 

@@ -153,6 +153,11 @@ class Settings:
         return self.tls_path / "fingerprint"
 
     @property
+    def templates_path(self) -> Path:
+        """Templates of the console, compiled: whoever deletes them waits for the next pages a little longer."""
+        return self.data / "cache" / "templates"
+
+    @property
     def contents_path(self) -> Path:
         return self.data / "contents"
 

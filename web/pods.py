@@ -50,7 +50,7 @@ def show(request: Request, project: str, pod_id: str) -> Response:
 
     def body(uow: UnitOfWork) -> tuple[pods.PodView, PlatformTime, dict[str, str]]:
         view, at = pods.past(uow, fleet, caller, project, pod_id, 60.0 * ago)
-        return view, at, {} if ago else jobs.running_by_node(uow, caller, project)
+        return view, at, {} if ago else jobs.running_by_node(uow, caller, project, view.pod.zone)
 
     view, at, running = context.read(request, body)
     asked, wanted, error, moves = request.query_params.get("type", ""), None, None, None

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 from collections.abc import Callable, Coroutine, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, FileSystemBytecodeCache, PackageLoader, StrictUndefined
+from jinja2.bccache import Bucket
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
+from typing_extensions import override
 
 from podyard.base.clock import LAG_SECONDS_SHOWN, PlatformTime
 from podyard.base.durations import duration_for_people
@@ -70,6 +74,27 @@ def templates() -> Environment:
     found.globals["SECTIONS"] = SECTIONS
     found.globals["SECTION_DOCS"] = SECTION_DOCS
     return found
+
+
+class _CompiledTemplates(FileSystemBytecodeCache):
+    """A page never fails for a disk that is full or read-only, nor for a file that is damaged."""
+
+    @override
+    def load_bytecode(self, bucket: Bucket) -> None:
+        with contextlib.suppress(Exception):  # what reading a damaged pickle may raise is listed nowhere
+            super().load_bytecode(bucket)
+
+    @override
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        with contextlib.suppress(OSError):
+            super().dump_bytecode(bucket)
+
+
+def keep_compiled(folder: Path) -> None:
+    """Compiled templates are kept there over restarts: compiling takes a third of a page's first answer."""
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        templates().bytecode_cache = _CompiledTemplates(str(folder))
 
 
 def fragment(template: str, **values: Any) -> str:

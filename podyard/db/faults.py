@@ -22,7 +22,7 @@ from podyard.db.tables import clock
 from podyard.db.tables_faults import broken_chips, faults, node_faults
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fault import BrokenChips, FaultRule, NodeFault, Subject
-from podyard.domain.node import NODE, NodeRecord
+from podyard.domain.node import NODE, NodeRecord, node_name
 from podyard.domain.queued_resource import QueuedResourceRecord
 from podyard.domain.slice import chips_from_text, chips_text
 
@@ -56,8 +56,13 @@ def acting(uow: UnitOfWork) -> Iterator[None]:
 
 def of_node(node: NodeRecord) -> Subject:
     """A node, as rules match it."""
-    names = (node.node_id, node.name)
-    return Subject(node.zone, node.accelerator_type, node.project, names, "", node.usage_class.value)
+    return of_named_node(node.project, node.zone, node.node_id, node.accelerator_type, node.usage_class)
+
+
+def of_named_node(project: str, zone: str, node_id: str, accelerator_type: str, usage: str) -> Subject:
+    """As `of_node`, where no record is made of the node."""
+    names = (node_id, node_name(project, zone, node_id))
+    return Subject(zone, accelerator_type, project, names, "", str(usage))
 
 
 def of_queued_resource(queued: QueuedResourceRecord) -> Subject:

@@ -13,6 +13,7 @@ from sqlalchemy import (
     ColumnElement,
     Function,
     Label,
+    Row,
     Table,
     bindparam,
     func,
@@ -24,7 +25,6 @@ from sqlalchemy import (
 
 from podyard.base.clock import PlatformTime
 from podyard.db import faults as fault_rows
-from podyard.db import nodes as node_rows
 from podyard.db import queued_resources as queue_rows
 from podyard.db import reservations as reservation_rows
 from podyard.db.tables_compute import nodes, slices
@@ -36,7 +36,7 @@ from podyard.domain.fault import Subject
 from podyard.domain.fleet import Fleet, FleetSnapshot, NodeTimings, PlacementRequest
 from podyard.domain.job import ACTIVE_JOB_STATES
 from podyard.domain.job_fields import PRIORITY_DEFAULT, PRIORITY_MAX, PRIORITY_MIN
-from podyard.domain.node import NODE, NODE_STATES_WAITING_FOR_SLICE, NodeRecord, NodeState, UsageClass
+from podyard.domain.node import NODE, NODE_STATES_WAITING_FOR_SLICE, NodeState, UsageClass
 from podyard.domain.reservation import ReservationRoom
 from podyard.domain.slice import PREEMPTIBLE_LIFE_SECONDS, SliceRecord, chips_from_text
 from podyard.hardware.accelerator_types import kind_of
@@ -77,12 +77,12 @@ _MAY_PREEMPT = (UsageClass.ON_DEMAND, UsageClass.RESERVED)
 def load(uow: UnitOfWork, fleet: Fleet) -> FleetSnapshot:
     held = uow.execute(_OF_SLICE).all()
     placed = {row.node_key for row in held}
-    waiting_nodes = [node for node in _waiting_nodes(uow) if node.node_key not in placed]
-    owned = any(row.job_key is not None for row in held) or any(node.job_key is not None for node in waiting_nodes)
+    waiting_nodes = [row for row in uow.execute(_NODES_WAITING) if row.node_key not in placed]
+    owned = any(row.job_key is not None for row in held) or any(row.job_key is not None for row in waiting_nodes)
     owners = _owners(uow) if owned else {}
     priorities = {key: owner.priority for key, owner in owners.items()}
     stockouts = Stockouts(uow)
-    of_nodes = [_node_request(node, owners, stockouts) for node in waiting_nodes]
+    of_nodes = [_node_request(row, owners, stockouts) for row in waiting_nodes]
     waiting = (*of_nodes, *_queued_requests(uow, stockouts))
     # Only who may preempt asks for the price.
     priced = any(request.usage_class in _MAY_PREEMPT or request.job_priority is not None for request in waiting)
@@ -207,14 +207,27 @@ _NEW_NODES = (
     .where(nodes.c.state == "CREATING")
 )
 _NODES_WAITING = (
-    select(nodes)
+    select(
+        nodes.c.node_key,
+        nodes.c.version,
+        nodes.c.project,
+        nodes.c.zone,
+        nodes.c.node_id,
+        nodes.c.accelerator_type,
+        nodes.c.topology,
+        nodes.c.usage_class,
+        nodes.c.state,
+        nodes.c.spec,
+        nodes.c.created,
+        nodes.c.wait_reason,
+        nodes.c.last_pod,
+        nodes.c.job_key,
+        nodes.c.slice_count,
+        nodes.c.queued_resource_key,
+    )
     .where(nodes.c.state.in_(sorted(NODE_STATES_WAITING_FOR_SLICE)))
     .order_by(nodes.c.created, nodes.c.node_key)
 )
-
-
-def _waiting_nodes(uow: UnitOfWork) -> list[NodeRecord]:
-    return [node_rows.to_record(row) for row in uow.all(_NODES_WAITING)]
 
 
 class _Owner(NamedTuple):
@@ -313,30 +326,33 @@ def _duration(usage_class: str, max_run_seconds: float | None) -> float | None:
     return min((float(item) for item in (life, max_run_seconds) if item is not None), default=None)
 
 
-def _node_request(node: NodeRecord, owners: Mapping[str, _Owner], stockouts: Stockouts) -> PlacementRequest:
-    owner = None if node.job_key is None else owners.get(node.job_key)
+def _node_request(row: Row[Any], owners: Mapping[str, _Owner], stockouts: Stockouts) -> PlacementRequest:
+    """`row`: of `_NODES_WAITING`."""
+    owner = None if row.job_key is None else owners.get(row.job_key)
     job_priority = None if owner is None else owner.priority
     # A replaced slice waits, so does one that is repaired, and a job's that has no fallback; a node that its user
     # starts again not.
-    of_platform = node.queued_resource_key is not None or (owner is not None and owner.waits)
-    queued = node.state is NodeState.REPAIRING or (node.state is NodeState.CREATING and of_platform)
+    of_platform = row.queued_resource_key is not None or (owner is not None and owner.waits)
+    queued = row.state == NodeState.REPAIRING or (row.state == NodeState.CREATING and of_platform)
+    spec = row.spec
+    subject = fault_rows.of_named_node(row.project, row.zone, row.node_id, row.accelerator_type, row.usage_class)
     return PlacementRequest(
-        node_key=node.node_key,
-        version=node.version,
-        project=node.project,
-        zone=node.zone,
-        accelerator_type=node.kind,
-        usage_class=node.usage_class,
-        priority=priority_of(node.spec.labels) if job_priority is None else job_priority,
-        created=node.created,
-        job_group=(node.job_key or "") if node.state is NodeState.CREATING and node.slice_count > 1 else "",
+        node_key=row.node_key,
+        version=row.version,
+        project=row.project,
+        zone=row.zone,
+        accelerator_type=kind_of(row.accelerator_type, row.topology),
+        usage_class=UsageClass(row.usage_class),
+        priority=priority_of(spec.get("labels", {})) if job_priority is None else job_priority,
+        created=row.created,
+        job_group=(row.job_key or "") if row.state == NodeState.CREATING and row.slice_count > 1 else "",
         queued=queued,
-        reservation_name=node.spec.reservation_name,
-        wait_reason=node.wait_reason,
-        duration_seconds=_duration(node.usage_class, node.spec.max_run_seconds),
+        reservation_name=spec.get("reservation_name", ""),
+        wait_reason=row.wait_reason,
+        duration_seconds=_duration(row.usage_class, spec.get("max_run_seconds")),
         job_priority=job_priority,
-        last_pod=node.last_pod or "",
-        fault=stockouts.denies(fault_rows.of_node(node), node.node_key, queued=queued),
+        last_pod=row.last_pod or "",
+        fault=stockouts.denies(subject, row.node_key, queued=queued),
     )
 
 

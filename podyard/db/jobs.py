@@ -41,8 +41,9 @@ _WAITING_WITH_NODE = _WAITING.where(
 _NAMES_WITH_OWN_NODE = select(jobs.c.job_key, jobs.c.node_key, jobs.c.zone, jobs.c.job_id).where(
     jobs.c.project == bindparam("project"), jobs.c.owns_node, jobs.c.state.in_(ACTIVE_JOB_STATES)
 )
-_RUNNING = select(jobs.c.job_id, jobs.c.zone, jobs.c.node_zone, jobs.c.node_id, jobs.c.spec).where(
+_RUNNING = select(jobs.c.job_id, jobs.c.node_id, jobs.c.spec["num_nodes"].as_integer().label("num_nodes")).where(
     jobs.c.project == bindparam("project"),
+    func.coalesce(func.nullif(jobs.c.node_zone, ""), jobs.c.zone) == bindparam("zone"),
     jobs.c.state.in_(
         [state for state in JobState if state not in ENDED_JOB_STATES and state not in WAITING_JOB_STATES]
     ),
@@ -142,14 +143,13 @@ def names_with_own_node(uow: UnitOfWork, project: str) -> list[NamedJob]:
     return [NamedJob(row["job_key"], row["node_key"], job_name(project, row["zone"], row["job_id"])) for row in found]
 
 
-def running_by_node(uow: UnitOfWork, project: str) -> dict[str, str]:
-    """The id of the job that runs on each node of the project, by the node's full name. A project may run thousands,
-    so that records of jobs are not made."""
+def running_by_node(uow: UnitOfWork, project: str, zone: str) -> dict[str, str]:
+    """The id of the job that runs on each node of the project in a zone, by the node's full name. A project may run
+    thousands, so that records of jobs are not made."""
     found = {}
-    for row in uow.all(_RUNNING, {"project": project}):
-        zone, num_nodes = row["node_zone"] or row["zone"], row["spec"].get("num_nodes", 1)
-        for node_id in slice_node_ids(row["node_id"], num_nodes):
-            found[node_name(project, zone, node_id)] = row["job_id"]
+    for row in uow.execute(_RUNNING, {"project": project, "zone": zone}):
+        for node_id in slice_node_ids(row.node_id, row.num_nodes or 1):
+            found[node_name(project, zone, node_id)] = row.job_id
     return found
 
 

@@ -28,7 +28,6 @@ from podyard.db import slices, yard
 from podyard.db.job_slices import is_any_on
 from podyard.db.records import columns, from_node_spec
 from podyard.db.tables_compute import hosts, nodes
-from podyard.db.tables_compute import slices as slices_table
 from podyard.db.tables_jobs import job_slices, jobs
 from podyard.db.unit_of_work import Stale, UnitOfWork
 from podyard.domain.host import SHUTDOWN_SCRIPT, STARTUP_SCRIPT, external_address
@@ -47,7 +46,6 @@ from podyard.domain.node import (
     UsageClass,
     node_name,
 )
-from podyard.hardware.accelerator_types import AcceleratorType, kind_of
 
 # Addresses that the wire shows inside: 10.128.0.2 upwards (Google's usual range).
 _INTERNAL_BASE = (10 << 24) + (128 << 16) + 2
@@ -59,10 +57,6 @@ _BY_NAME = select(nodes).where(nodes.c.live_name == bindparam("name"))
 _BY_KEY = select(nodes).where(nodes.c.node_key == bindparam("key"))
 _AS_PLANNED = _BY_KEY.where(nodes.c.version == bindparam("seen")).with_for_update()
 _READY = select(nodes).where(nodes.c.state == NodeState.READY).order_by(nodes.c.live_name)
-_KINDS = select(
-    nodes.c.node_key, nodes.c.project, nodes.c.zone, nodes.c.node_id, nodes.c.accelerator_type, nodes.c.topology,
-    nodes.c.created_by,
-).join(slices_table, slices_table.c.node_key == nodes.c.node_key)  # fmt: skip
 _WAITING_NAMES = select(nodes.c.node_key, nodes.c.live_name).where(
     # So that SQLite goes by the state: few nodes wait, and a project may have many.
     func.coalesce(nodes.c.project, "") == bindparam("project"),
@@ -198,18 +192,6 @@ def state_counts(uow: UnitOfWork, project: str) -> dict[str, int]:
         nodes.c.project == project, nodes.c.live_name.is_not(None)
     )
     return {row["state"]: row["nodes"] for row in uow.all(query.group_by(nodes.c.state).order_by(nodes.c.state))}
-
-
-def kinds(uow: UnitOfWork) -> dict[str, tuple[tuple[str, str, str], AcceleratorType, str]]:
-    """((project, zone, id), type, who created it) of every node that holds chips, by key."""
-    return {
-        row.node_key: (
-            (row.project, row.zone, row.node_id),
-            kind_of(row.accelerator_type, row.topology),
-            row.created_by,
-        )
-        for row in uow.execute(_KINDS)
-    }
 
 
 def waiting_names(uow: UnitOfWork, project: str) -> dict[str, str]:

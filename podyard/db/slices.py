@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import bindparam, delete, insert, select
+from sqlalchemy import Row, bindparam, delete, insert, null, select
 
 from podyard.base.clock import PlatformTime
 from podyard.db.tables_compute import nodes, past_slices, slices
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.node import UsageClass
-from podyard.domain.slice import HeldChips, PastSlice, PlacedSlice, chips_from_text, chips_text
+from podyard.domain.slice import HeldChips, PlacedSlice, SliceOfNode, chips_from_text, chips_text
 from podyard.hardware.accelerator_types import kind_of
 
 _OF_NODE = select(slices).where(slices.c.node_key == bindparam("key"))
@@ -29,6 +29,29 @@ _KEEP = insert(past_slices).from_select(
     ).where(slices.c.node_key == bindparam("key")),
 )
 _HELD = select(slices.c.pod_id, slices.c.chips, nodes.c.project).join(nodes, nodes.c.node_key == slices.c.node_key)
+_OF_NODES = (
+    nodes.c.project, nodes.c.zone, nodes.c.node_id, nodes.c.created_by, nodes.c.accelerator_type, nodes.c.topology,
+    nodes.c.usage_class,
+)  # fmt: skip
+_WITH_NODES = select(
+    slices.c.slice_id, slices.c.pod_id, slices.c.chips, slices.c.created.label("placed"), nodes.c.reclaim_at, *_OF_NODES
+).join_from(slices, nodes, nodes.c.node_key == slices.c.node_key)
+_PAST = (
+    select(
+        past_slices.c.slice_id,
+        past_slices.c.pod_id,
+        past_slices.c.chips,
+        past_slices.c.placed,
+        null().label("reclaim_at"),
+        *_OF_NODES,
+    )
+    .join_from(past_slices, nodes, nodes.c.node_key == past_slices.c.node_key)
+    .where(
+        past_slices.c.pod_id == bindparam("pod"),
+        past_slices.c.placed <= bindparam("at", type_=past_slices.c.placed.type),
+        past_slices.c.released > bindparam("at", type_=past_slices.c.released.type),
+    )
+)
 _RELEASE = delete(slices).where(slices.c.node_key == bindparam("key"))
 
 
@@ -71,27 +94,29 @@ def release(uow: UnitOfWork, node_key: str) -> None:
     uow.execute(_RELEASE, {"key": node_key})
 
 
-def list_past(uow: UnitOfWork, pod_id: str, at: PlatformTime) -> list[PastSlice]:
-    """Slices of a pod that were there at a moment, and have been given back since, by id."""
-    there = (past_slices.c.pod_id == pod_id, past_slices.c.placed <= at, past_slices.c.released > at)
-    of_nodes = past_slices.join(nodes, nodes.c.node_key == past_slices.c.node_key)
-    query = select(
-        past_slices, nodes.c.project, nodes.c.zone, nodes.c.node_id, nodes.c.created_by, nodes.c.accelerator_type,
-        nodes.c.topology, nodes.c.usage_class,
-    ).select_from(of_nodes).where(*there).order_by(past_slices.c.slice_id)  # fmt: skip
-    return [
-        PastSlice(
-            slice_id=row["slice_id"],
-            place=(row["project"], row["zone"], row["node_id"]),
-            created_by=row["created_by"],
-            kind=kind_of(row["accelerator_type"], row["topology"]),
-            usage_class=UsageClass(row["usage_class"]),
-            chips=chips_from_text(row["chips"]),
-            placed=row["placed"],
-            released=row["released"],
-        )
-        for row in uow.all(query)
-    ]
+def with_nodes(uow: UnitOfWork, pod_id: str | None = None) -> list[SliceOfNode]:
+    """Those of a pod or (None) of all pods, in no order."""
+    query = _WITH_NODES if pod_id is None else _WITH_NODES.where(slices.c.pod_id == pod_id)
+    return [_with_node(row) for row in uow.execute(query)]
+
+
+def past_with_nodes(uow: UnitOfWork, pod_id: str, at: PlatformTime) -> list[SliceOfNode]:
+    """Those of a pod that were there at a moment and have been given back since, in no order."""
+    return [_with_node(row) for row in uow.execute(_PAST, {"pod": pod_id, "at": at})]
+
+
+def _with_node(row: Row[Any]) -> SliceOfNode:
+    return SliceOfNode(
+        slice_id=row.slice_id,
+        pod_id=row.pod_id,
+        place=(row.project, row.zone, row.node_id),
+        created_by=row.created_by,
+        kind=kind_of(row.accelerator_type, row.topology),
+        usage_class=UsageClass(row.usage_class),
+        chips=chips_from_text(row.chips),
+        placed=row.placed,
+        reclaim=row.reclaim_at,
+    )
 
 
 def _record(row: Mapping[str, Any]) -> PlacedSlice:

@@ -29,17 +29,18 @@ class PlacedSlice:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class PastSlice:
-    """A slice that was given back, with what it is drawn by. `chips` is a bit set of the pod's chips."""
+class SliceOfNode:
+    """A slice, of today or given back since, with what is told of its node. `chips` is a bit set of the pod's chips."""
 
     slice_id: str
+    pod_id: str
     place: tuple[str, str, str]  # project, zone and id of its node
     created_by: str
     kind: AcceleratorType
     usage_class: UsageClass
     chips: int
     placed: PlatformTime
-    released: PlatformTime
+    reclaim: PlatformTime | None
 
 
 class HeldChips(NamedTuple):

@@ -85,7 +85,7 @@ def test_slices_wait_are_placed_and_are_made_again_together(yard: SlicesOfJob) -
     yard.run(nodes.delete, "a")
     yard.pass_time()
     assert (yard.holders(), yard.job().state) == (["b", "both-0", "both-1", "c"], "PREPARING")
-    running = yard.database.read(lambda uow: jobs.running_by_node(uow, PLATFORM, PROJECT))
+    running = yard.database.read(lambda uow: jobs.running_by_node(uow, PLATFORM, PROJECT, ZONE))
     assert running == {node_name(PROJECT, ZONE, name): "both" for name in ("both-0", "both-1")}
     more = [
         yard.database.read(lambda uow, most=most: cost_dimensions.has_more_nodes(uow, PROJECT, most)) for most in (4, 5)

@@ -7,20 +7,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import invalid_field, not_found
 from podyard.control.access import identity
 from podyard.db import faults as fault_rows
-from podyard.db import fleet as fleet_rows
-from podyard.db import nodes as node_rows
 from podyard.db import slices
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.fleet import Fleet, FleetSnapshot, Pod
+from podyard.domain.fleet import Fleet, Pod
 from podyard.domain.node import node_name
 from podyard.domain.principal import Principal
-from podyard.domain.slice import PastSlice, SliceRecord
+from podyard.domain.slice import SliceOfNode
 from podyard.hardware.accelerator_types import AcceleratorType
 from podyard.hardware.torus import full_mask
 from podyard.scheduler.defragment import SliceMove, advice
@@ -80,15 +78,17 @@ class Moving:
 
 
 def all_pods(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str) -> list[PodView]:
-    snapshot = _snapshot(uow, fleet, principal, project)
-    kinds = _kinds(uow)
-    return [_view(snapshot, pod, kinds, project) for pod in fleet.pods()]
+    _require(uow, principal, project)
+    by_pod: dict[str, list[SliceOfNode]] = {}
+    for item in slices.with_nodes(uow):
+        by_pod.setdefault(item.pod_id, []).append(item)
+    broken = fault_rows.broken_chips_by_pod(uow)
+    return [_view(pod, by_pod.get(pod.pod_id, ()), broken.get(pod.pod_id, 0), project) for pod in fleet.pods()]
 
 
 def chips_in_use(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str) -> list[PodUse]:
     """Of every pod; `all_pods` is more, and costs more."""
-    principal.require("podyard.pods.get", project, f"projects/{project}/pods")
-    identity.project_row(uow, project)
+    _require(uow, principal, project)
     own, held = Counter[str](), Counter[str]()
     for item in slices.held(uow):
         held[item.pod_id] += item.chips.bit_count()
@@ -109,20 +109,18 @@ def chips_in_use(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: s
 
 def get(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, pod_id: str) -> PodView:
     """Raises NOT_FOUND for a pod that the fleet does not have."""
-    snapshot = _snapshot(uow, fleet, principal, project)
-    return _view(snapshot, _pod(fleet, project, pod_id), _kinds(uow), project)
+    return past(uow, fleet, principal, project, pod_id, 0.0)[0]
 
 
 def past(
     uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, pod_id: str, ago_seconds: float
 ) -> tuple[PodView, PlatformTime]:
     """(the pod as it was, when). Its broken chips are those of today."""
-    snapshot = _snapshot(uow, fleet, principal, project)
-    pod = _pod(fleet, project, pod_id)
-    at, kinds = uow.now.plus_seconds(-ago_seconds), _kinds(uow)
-    then = [_slice(item, kinds, project) for item in snapshot.slices if item.pod_id == pod_id and item.placed <= at]
-    then += [_past_slice(item, project) for item in slices.list_past(uow, pod_id, at)]
-    return _view_of(pod, then, snapshot.broken_chips.get(pod_id, 0)), at
+    _require(uow, principal, project)
+    pod, at = _pod(fleet, project, pod_id), uow.now.plus_seconds(-ago_seconds)
+    then = [item for item in slices.with_nodes(uow, pod_id) if item.placed <= at]
+    then += slices.past_with_nodes(uow, pod_id, at)
+    return _view(pod, then, fault_rows.broken_chips_by_pod(uow).get(pod_id, 0), project), at
 
 
 def defragment(
@@ -130,14 +128,12 @@ def defragment(
 ) -> list[Moving] | None:
     """What would have to move within the pod, and in which order, so that `wanted` fits: empty when it fits now, None
     when no way was found. It is advice: nothing that is placed moves by itself."""
-    snapshot = _snapshot(uow, fleet, principal, project)
-    pod = _pod(fleet, project, pod_id)
+    view = get(uow, fleet, principal, project, pod_id)
+    pod = view.pod
     if wanted.generation != pod.generation:
         raise invalid_field(
             f"pod {pod_id} has {pod.generation.name} chips: {wanted.name} does not fit", "accelerator_type"
         )
-    kinds = _kinds(uow)
-    view = _view(snapshot, pod, kinds, project)
     held = [(item.slice_id, pod_id, item.chips, item.kind) for item in view.slices]
     moves = advice([pod], held, [view.free], wanted)
     if moves is None:
@@ -146,13 +142,9 @@ def defragment(
     return [Moving(by_id[move.slice_id].node, by_id[move.slice_id].kind, move) for move in moves]
 
 
-_Kinds = Mapping[str, tuple[str, AcceleratorType, str]]
-
-
-def _snapshot(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str) -> FleetSnapshot:
+def _require(uow: UnitOfWork, principal: Principal, project: str) -> None:
     principal.require("podyard.pods.get", project, f"projects/{project}/pods")
     identity.project_row(uow, project)
-    return fleet_rows.load(uow, fleet)
 
 
 def _pod(fleet: Fleet, project: str, pod_id: str) -> Pod:
@@ -162,31 +154,16 @@ def _pod(fleet: Fleet, project: str, pod_id: str) -> Pod:
     return found
 
 
-def _kinds(uow: UnitOfWork) -> _Kinds:
-    """(full name, type, who created it) of every node that is there."""
-    return {key: (node_name(*place), kind, by) for key, (place, kind, by) in node_rows.kinds(uow).items()}
-
-
-def _view(snapshot: FleetSnapshot, pod: Pod, kinds: _Kinds, project: str) -> PodView:
-    own = [_slice(item, kinds, project) for item in snapshot.slices if item.pod_id == pod.pod_id]
-    return _view_of(pod, own, snapshot.broken_chips.get(pod.pod_id, 0))
-
-
-def _view_of(pod: Pod, own: Sequence[SliceView], broken: int) -> PodView:
+def _view(pod: Pod, found: Sequence[SliceOfNode], broken: int, project: str) -> PodView:
     held = 0
-    for item in own:
+    for item in found:
         held |= item.chips
     free = [full_mask(pod.shape) & ~held & ~broken]
-    by_first_chip = sorted(own, key=lambda item: item.chips & -item.chips)
-    return PodView(pod, held, broken, fragmentation([pod], free), largest_free_box([pod], free), by_first_chip)
+    views = [_slice(item, project) for item in sorted(found, key=lambda item: item.chips & -item.chips)]
+    return PodView(pod, held, broken, fragmentation([pod], free), largest_free_box([pod], free), views)
 
 
-def _slice(item: SliceRecord, kinds: _Kinds, project: str) -> SliceView:
-    name, kind, by = kinds[item.node_key]
-    shown, creator = (name, by) if item.project == project else ("", "")
-    return SliceView(item.slice_id, shown, creator, kind, str(item.usage_class), item.chips, item.placed, item.reclaim)
-
-
-def _past_slice(item: PastSlice, project: str) -> SliceView:
+def _slice(item: SliceOfNode, project: str) -> SliceView:
     shown, creator = (node_name(*item.place), item.created_by) if item.place[0] == project else ("", "")
-    return SliceView(item.slice_id, shown, creator, item.kind, str(item.usage_class), item.chips, item.placed, None)
+    usage_class = str(item.usage_class)
+    return SliceView(item.slice_id, shown, creator, item.kind, usage_class, item.chips, item.placed, item.reclaim)

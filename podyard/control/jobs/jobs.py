@@ -151,10 +151,10 @@ def list_jobs(uow: UnitOfWork, principal: Principal, project: str, zone: str | N
     return rows.of_project(uow, project, zone)
 
 
-def running_by_node(uow: UnitOfWork, principal: Principal, project: str) -> dict[str, str]:
-    """The id of the job that runs on each node, by the node's full name."""
-    principal.require("podyard.jobs.list", project, f"projects/{project}/locations/-/jobs")
-    return rows.running_by_node(uow, project)
+def running_by_node(uow: UnitOfWork, principal: Principal, project: str, zone: str) -> dict[str, str]:
+    """The id of the job that runs on each node of a zone, by the node's full name."""
+    principal.require("podyard.jobs.list", project, f"projects/{project}/locations/{zone}/jobs")
+    return rows.running_by_node(uow, project, zone)
 
 
 def cancel(uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str) -> Job:
