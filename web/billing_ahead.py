@@ -1,13 +1,13 @@
 """Bills made ahead: a thread of the API process makes those of the largest projects, which the first page would have to
-wait for. It goes by small steps and breathes between them, so that requests hardly notice it; once a page waits for
-that bill, it goes on without."""
+wait for. It goes by small steps and breathes between them while requests are answered, so that they hardly notice it;
+once a page waits for that bill, it goes on without."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from anyio import to_thread
 from fastapi import FastAPI
@@ -28,6 +28,7 @@ EVENTS_LEAST = 2_000  # a bill of fewer is made within the first page's own time
 SECONDS_MAX = 120.0  # of real time, for all of them: 1,000,000 events take some 30 s with the breaths
 START_SECONDS = 0.5  # the process answers what has waited for it first
 BREATH_SECONDS = 0.004  # as long as a step takes: the thread has half of one core
+BREATHS_MAX = 12  # after so many it goes on, whatever is asked: a yard that is always busy gets its bills, too
 END_SECONDS_MAX = 2.0  # until the thread is left alone at the end of the process: it sees it within a step
 
 logger = logging.getLogger(__name__)
@@ -42,7 +43,12 @@ async def running(app: FastAPI) -> AsyncIterator[None]:
     """As long as the application runs."""
     platform: Platform = app.state.platform
     ended = threading.Event()
-    thread = threading.Thread(target=_work, args=(platform, ended), name="podyard-bills", daemon=True)
+    threads = to_thread.current_default_thread_limiter()  # those that answer requests
+
+    def is_busy() -> bool:
+        return threads.borrowed_tokens > 0
+
+    thread = threading.Thread(target=_work, args=(platform, ended, is_busy), name="podyard-bills", daemon=True)
     thread.start()
     try:
         yield
@@ -51,14 +57,17 @@ async def running(app: FastAPI) -> AsyncIterator[None]:
         await to_thread.run_sync(thread.join, END_SECONDS_MAX)
 
 
-def _work(platform: Platform, ended: threading.Event) -> None:
+def _work(platform: Platform, ended: threading.Event, is_busy: Callable[[], bool]) -> None:
     if ended.wait(START_SECONDS):
         return
     deadline = platform.clock.monotonic_seconds() + SECONDS_MAX
 
     def pace(wanted: bool) -> None:
-        if platform.clock.monotonic_seconds() > deadline or ended.wait(0 if wanted else BREATH_SECONDS):
+        if platform.clock.monotonic_seconds() > deadline or ended.is_set():
             raise _Ended
+        for _ in range(0 if wanted else BREATHS_MAX):
+            if ended.wait(BREATH_SECONDS) or not is_busy():
+                break
 
     try:
         with billing_turns.short():

@@ -15,7 +15,7 @@ from podyard.base.durations import duration_for_people
 from podyard.control.access import identity
 from podyard.control.billing import dashboard, job_progress
 from podyard.control.billing.kept_bills import Behind
-from podyard.control.billing.snapshots import snapshot
+from podyard.control.billing.snapshots import is_first_made, snapshot
 from podyard.control.compute import hosts, pods, queue_view
 from podyard.control.compute.pods import PodUse
 from podyard.control.compute.queue_view import Waiting
@@ -120,9 +120,10 @@ def _sparkline(uow: UnitOfWork, request: Request, job: Job) -> Markup | None:
 
 
 def _spend(uow: UnitOfWork, request: Request, project: str) -> dict[str, Any] | None:
-    """None for who may not see the bill, and while another reader is ahead of this one."""
+    """None for who may not see the bill, while it is made for the first time (a later message brings it), and while
+    another reader is ahead of this one."""
     caller = context.principal(request)
-    if not caller.may("podyard.billing.view", project):
+    if not caller.may("podyard.billing.view", project) or is_first_made(uow, project):
         return None
     with contextlib.suppress(Behind):
         found = snapshot(uow, default_rate_card(), caller, project)

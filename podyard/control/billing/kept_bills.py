@@ -117,6 +117,10 @@ class _Turn:
         self._free = threading.Lock()
         self.waiting = 0
 
+    @property
+    def is_taken(self) -> bool:
+        return self._free.locked()
+
     @contextlib.contextmanager
     def take(self) -> Iterator[None]:
         with lock:
@@ -210,6 +214,13 @@ def current(uow: UnitOfWork, card: RateCard, project: str, pace: Pace | None = N
         found = _make(uow, card, project, last_seq, before, lambda: pace(turn.waiting > 0) if pace else None)
         shelf.put(project, found)
         return found
+
+
+def is_first_made(uow: UnitOfWork, project: str) -> bool:
+    """Whether another thread makes the bill and none is kept from before: who reads it waits."""
+    with lock:
+        shelf = _shelves.get(uow.connection.engine)
+    return shelf is not None and shelf.get(project) is None and shelf.turn(project).is_taken
 
 
 def join_bills(uow: UnitOfWork, account: Account, bills: Sequence[Kept]) -> JoinedBill:

@@ -125,6 +125,12 @@ def snapshot(
     return dataclasses.replace(found, paid_by=account_rows.last_link(uow, project).account)
 
 
+def is_first_made(uow: UnitOfWork, project: str) -> bool:
+    """Whether a bill that `snapshot` needs is being made, and none is kept from before: who asks now waits for it."""
+    account = accounts.of(uow, project)
+    return any(kept_bills.is_first_made(uow, name) for name in (account.names if account.pays_itself else (project,)))
+
+
 def _of_account(uow: UnitOfWork, card: RateCard, account: Account) -> Snapshot:
     bills_of = [kept_bills.current(uow, card, name) for name in account.names]
     return _snapshot_of(uow, account, bills.terms_of(uow, account), bills_of, account.projects)

@@ -245,5 +245,64 @@ def test_it_ends_with_the_application_and_when_its_time_is_up(
     assert not thread.is_alive()
     assert metered == [], "it ended at the first breath"
     before_each(lambda _: play.clock.advance(billing_ahead.SECONDS_MAX + 1))
-    billing_ahead._work(app.state.platform, threading.Event())
+    billing_ahead._work(app.state.platform, threading.Event(), lambda: False)
     assert metered == [], "time was up"
+
+
+class _Pauses(threading.Event):
+    """Counts the pauses of who waits for the end, and takes no time for them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.count += 1
+        return self.is_set()
+
+
+def test_it_breathes_for_as_long_as_requests_are_answered_within_limits(app: FastAPI, metered: list[str]) -> None:
+    idle, busy, short = _Pauses(), _Pauses(), _Pauses()
+    billing_ahead._work(app.state.platform, idle, lambda: False)
+    kept_bills._shelves.clear()
+    billing_ahead._work(app.state.platform, busy, lambda: True)
+    kept_bills._shelves.clear()
+    billing_ahead._work(app.state.platform, short, lambda: short.count % 2 == 0)
+    assert len(metered) == 9, "each of them has made all three"
+    assert busy.count - 1 == billing_ahead.BREATHS_MAX * (idle.count - 1)
+    assert idle.count < short.count < busy.count, "it goes on as soon as nothing is asked"
+
+
+def test_who_need_not_wait_is_told_that_a_bill_is_made_for_the_first_time(play: Play) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
+    def slow(_wanted: bool) -> None:
+        begun.set()
+        assert may_end.wait(30)
+
+    def make() -> threading.Thread:
+        body = lambda uow: kept_bills.current(uow, CARD, PROJECT, slow)  # noqa: E731
+        maker = threading.Thread(target=lambda: play.database.read(body))
+        maker.start()
+        assert begun.wait(30)
+        return maker
+
+    def is_first_made() -> bool:
+        return play.database.read(lambda uow: snapshots.is_first_made(uow, PROJECT))
+
+    kept_bills._shelves.clear()
+    assert not is_first_made(), "nobody makes it"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kept_bills, "PACE_EVENTS", 1)
+        maker = make()
+        assert is_first_made()
+        may_end.set()
+        maker.join(30)
+        assert not is_first_made()
+        play.create("later")
+        for event in (begun, may_end):
+            event.clear()
+        maker = make()
+        assert not is_first_made(), "made again: what was kept before is shown"
+        may_end.set()
+        maker.join(30)
