@@ -154,7 +154,7 @@ class Settings:
 
     @property
     def templates_path(self) -> Path:
-        """Templates of the console, compiled: whoever deletes them waits for the next pages a little longer."""
+        """Templates of the console, compiled. They can be deleted: the next pages compile theirs again."""
         return self.data / "cache" / "templates"
 
     @property
