@@ -10,7 +10,7 @@ from sqlalchemy import bindparam, delete, select, update
 from podyard.db.tables import outbox
 from podyard.db.unit_of_work import UnitOfWork
 
-OUTBOX_BATCH_MAX = 200  # one send round; the rest goes in the next, a tick later
+OUTBOX_BATCH_MAX = 200  # marked as sent by one unit
 BACKGROUND = "background"  # the queue of work that is nobody's in particular: any worker takes it
 OUTBOX_KEEP_SECONDS = 3600.0  # sent rows are kept this long for people who look for one
 

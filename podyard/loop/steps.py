@@ -53,6 +53,7 @@ SLEEP_SECONDS_LEAST = 0.1  # a shorter sleep of the machine counts as time: two 
 RECONCILE_SECONDS = 1.0  # a lost message costs a second or two, not more
 RECONCILE_AT_REST_SECONDS = 10.0  # while there is nothing to put right until something is committed
 LOOKS_PER_LEASE = 5.0  # at least this often does the loop look while a lease runs, however short it is
+SEND_SECONDS_MAX = 1.0  # of one round for messages: well inside the lease of the leader
 POKE_AGAIN_SECONDS = 5.0  # how often an agent that has replicas to stop is reminded
 TIMERS_PER_ROUND_MAX = 1024  # so that a burst of timers cannot keep the leader from renewing its lease
 TIMERS_TOGETHER_MAX = 32  # in one commit: far past the point where its cost is felt, and the API has its turn after it
@@ -312,7 +313,14 @@ class Loop:
             self._poked_at = now
 
     def send(self) -> None:
-        """Sends what is unsent. A message that was sent but not marked goes out again: receivers do not mind."""
+        """Sends what is unsent, as far as a round has time for it. A message that was sent but not marked goes out
+        again: receivers do not mind."""
+        until = self.clock.monotonic_seconds() + SEND_SECONDS_MAX
+        while self._send_batch() and self.clock.monotonic_seconds() < until:
+            pass
+
+    def _send_batch(self) -> bool:
+        """Whether more may wait."""
         waiting = self.database.read(outbox.list_unsent)
         sent = []
         for message in waiting:
@@ -324,6 +332,7 @@ class Loop:
             sent.append(message.message_id)
         if sent:
             self.database.run(lambda uow: outbox.mark_sent(uow, sent), actor=ACTOR)
+        return len(sent) == outbox.OUTBOX_BATCH_MAX
 
     def stop(self) -> None:
         """Leaves in order: the clock stands still from now on, and the next loop need not wait for the lease."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
@@ -15,7 +15,7 @@ from podyard.control.compute import nodes
 from podyard.db import outbox, platform_clock, timers
 from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.principal import PLATFORM
-from podyard.loop.steps import ANCHOR_AT_REST_SECONDS, Loop
+from podyard.loop.steps import ANCHOR_AT_REST_SECONDS, SEND_SECONDS_MAX, Loop
 from tests.builders import PROJECT, ZONE, Play, node_spec, request
 
 TICK_SECONDS = 0.1
@@ -167,3 +167,33 @@ def test_a_timer_fires_when_it_is_due(play: Play, clock_of: str, request: pytest
 def test_a_virtual_clock_is_followed_in_each_round(play: Play, loop: _Counted) -> None:
     play.database.run(lambda uow: platform_clock.write(uow, dataclasses.replace(uow.clock, mode=ClockMode.VIRTUAL)))
     assert loop.looks_in(play.clock, 1) == 10
+
+
+def test_a_round_sends_batch_after_batch_and_leaves_time_for_the_lease(play: Play, local: _Counted) -> None:
+    count = 2 * outbox.OUTBOX_BATCH_MAX + 50
+    sent: list[str] = []
+
+    def note(queue: str, task: str, args: Sequence[str]) -> None:
+        assert (queue, task) == ("background", "none")
+        sent.append(args[0])
+
+    local.send_message = note
+
+    def put(uow: UnitOfWork) -> None:
+        for number in range(count):
+            outbox.put(uow, "background", "none", [str(number)])
+
+    play.database.run(put)
+    local.send()
+    assert sent == [str(number) for number in range(count)]
+    assert play.database.read(outbox.list_unsent) == []
+
+    def slowly(queue: str, task: str, args: Sequence[str]) -> None:
+        note(queue, task, args)
+        play.clock.advance(2 * SEND_SECONDS_MAX / outbox.OUTBOX_BATCH_MAX)
+
+    sent.clear()
+    local.send_message = slowly
+    play.database.run(put)
+    local.send()
+    assert len(sent) == outbox.OUTBOX_BATCH_MAX, "the rest has its turn in the next round"
