@@ -158,7 +158,7 @@ def loop(heartbeat: Heartbeat) -> None:
     found = settings.from_environment()
     sealing.use(found.secrets_key_path, make=False)
     poked = pokes.path_of_agent(found.data, found.agent_id) if OWN_BROKER_VARIABLE in os.environ else None
-    main(found, _fleet(found), Dispatcher(found.broker_url or "memory://", poked), OsClock(), heartbeat.beat)
+    main(found, _fleet(found), Dispatcher(found.broker_url or "memory://", poked), OsClock(), heartbeat)
 
 
 def agent(heartbeat: Heartbeat) -> None:

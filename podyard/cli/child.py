@@ -8,8 +8,10 @@ import socket
 import subprocess
 from typing import IO
 
-from podyard.base.heartbeat import CHILD_VARIABLE, PIPE_VARIABLE
+from podyard.base.heartbeat import CHILD_VARIABLE, ENDED_VARIABLE, MARK_VARIABLE, PIPE_VARIABLE
+from podyard.base.rng import secret_token
 
+MARK_BYTES = 12  # no two processes of any machines have the same
 _PIPE_BYTES = 65_536
 
 
@@ -32,6 +34,7 @@ class Child:
     restart_at: float | None = None
     _pipe: int | None = None
     _said: bytes = b""
+    _mark: str = ""
 
     def spawn(self, log: IO[bytes], now: float) -> None:
         """Raises OSError when it cannot be started."""
@@ -40,10 +43,13 @@ class Child:
         os.set_blocking(read_end, False)
         os.set_blocking(write_end, False)
         self._pipe, self._said = read_end, b""
+        has_ended = self.process is not None and self.process.poll() is not None
+        ended, self._mark = self._mark if has_ended else "", secret_token(MARK_BYTES)
+        marks = {CHILD_VARIABLE: self.name, MARK_VARIABLE: self._mark, ENDED_VARIABLE: ended}
         try:
             self.process = subprocess.Popen(
                 self.argv,
-                env={**self.env, CHILD_VARIABLE: self.name, PIPE_VARIABLE: str(write_end)},
+                env={**self.env, **marks, PIPE_VARIABLE: str(write_end)},
                 pass_fds=(*self.keep, write_end),
                 stdin=subprocess.DEVNULL,
                 stdout=log,

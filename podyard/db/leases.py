@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from sqlalchemy import bindparam, insert, select, update
+from sqlalchemy import bindparam, insert, or_, select, update
 
 from podyard.base.clock import RealTime
 from podyard.db.tables import leases
@@ -41,8 +41,10 @@ _BY_NAME_LOCKED = select(leases).where(leases.c.name == bindparam("name")).with_
 
 
 def release(uow: UnitOfWork, name: str, owner: str) -> None:
-    """Lets the lease lapse now, so that the next owner need not wait."""
-    uow.execute(update(leases).where(leases.c.name == name, leases.c.owner == owner).values(until=uow.real_now))
+    """Lets the lease lapse now, so that the next owner need not wait. `owner`: all of it, or what stands after the last
+    stroke, where no two owners have the same there."""
+    is_owner = or_(leases.c.owner == owner, leases.c.owner.endswith(f"/{owner}", autoescape=True))
+    uow.execute(update(leases).where(leases.c.name == name, is_owner).values(until=uow.real_now))
 
 
 def is_held(uow: UnitOfWork, name: str) -> bool:

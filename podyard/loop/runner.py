@@ -7,13 +7,14 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable
 from types import FrameType
 
 from podyard.base.clock import RealClock
 from podyard.base.errors import Code, PodyardError
+from podyard.base.heartbeat import Heartbeat
 from podyard.base.pokes import Pokes
 from podyard.base.rng import secret_token
+from podyard.db import leases
 from podyard.db.condition import DATABASE_ERRORS
 from podyard.db.unit_of_work import Database
 from podyard.domain.fleet import Fleet
@@ -32,11 +33,11 @@ STOP_SECONDS_MAX = 1.0  # for the unit that the retention is in
 FAILED_ROUND_SECONDS = 1.0  # after a round that failed (the database was away): not a busy loop of errors
 
 
-def main(settings: Settings, fleet: Fleet, send: Send, clock: RealClock, beat: Callable[[], None]) -> None:
-    """Runs until SIGTERM or SIGINT; `beat` is called in each round. A round that the database cut short is logged, and
+def main(settings: Settings, fleet: Fleet, send: Send, clock: RealClock, heartbeat: Heartbeat) -> None:
+    """Runs until SIGTERM or SIGINT, and beats in each round. A round that the database cut short is logged, and
     the next one looks again; any other failure ends the process, and the supervisor starts it again."""
     database = Database(settings.database_url, clock, leases=settings.leases, server_time=True)
-    owner = f"{socket.gethostname()}/{os.getpid()}/{secret_token(6)}"
+    owner = f"{socket.gethostname()}/{os.getpid()}/{heartbeat.mark or secret_token(6)}"
     loop = Loop(database, fleet, send, clock, owner)
     stopping = threading.Event()
     pokes: Pokes | None = None
@@ -49,20 +50,21 @@ def main(settings: Settings, fleet: Fleet, send: Send, clock: RealClock, beat: C
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
     while not stopping.is_set() and not _is_prepared(database):
-        beat()
+        heartbeat.beat()
         stopping.wait(TICK_SECONDS)
     older = threading.Thread(target=keep_older_records, args=(database, ACTOR), name="podyard-records", daemon=True)
     pruning = threading.Thread(
         target=keep_pruning, args=(database, settings, stopping), name="podyard-retention", daemon=True
     )
     if not stopping.is_set():
+        follow(database, heartbeat.ended)
         older.start()
         pruning.start()
     rest_seconds_max = REST_SHARE_MAX * settings.heartbeat_seconds
     with database.listen() as found:
         pokes = found
         while not stopping.is_set():
-            beat()
+            heartbeat.beat()
             try:
                 wait_seconds = TICK_SECONDS if loop.round() else FOLLOWER_SECONDS
             except PodyardError as error:
@@ -77,6 +79,12 @@ def main(settings: Settings, fleet: Fleet, send: Send, clock: RealClock, beat: C
     if pruning.is_alive():
         pruning.join(STOP_SECONDS_MAX)
     database.close()
+
+
+def follow(database: Database, ended: str) -> None:
+    """If the loop with that mark led, nobody need wait until its lease lapses: it has ended, and writes no more."""
+    if ended:
+        database.run(lambda uow: leases.release(uow, leases.LOOP_LEADER, ended), actor=ACTOR)
 
 
 def _is_prepared(database: Database) -> bool:

@@ -21,7 +21,9 @@ from podyard.db.tables_compute import nodes
 from podyard.db.transition import create_record, move
 from podyard.db.unit_of_work import Database, Stale, UnitOfWork
 from podyard.domain.node import NodeRecord, NodeState
-from tests.builders import node_record
+from podyard.loop.runner import follow
+from podyard.loop.steps import Loop
+from tests.builders import Play, node_record
 
 
 def _node(**changes: Any) -> NodeRecord:
@@ -107,6 +109,21 @@ def test_a_lease_keeps_its_fence_while_renewed_and_raises_it_when_taken_over(
     lapsed = take("a")  # it may have been replaced meanwhile: an old fence must not come back
     assert lapsed is not None
     assert lapsed.fence == third.fence + 1
+
+
+def test_a_loop_need_not_wait_for_the_lease_of_one_that_has_ended(database: Database, clock: ManualClock) -> None:
+    play = Play(database, clock)
+
+    def loop(owner: str) -> Loop:
+        return Loop(play.database, play.fleet, lambda *_: None, play.clock, owner)
+
+    play.loop.stop()
+    assert loop("host/7/a_b").round()
+    for other in ("", "b", "a%b", "axb", "7/a"):
+        follow(play.database, other)
+        assert not loop("host/8/next").round(), "it leads, for all that is known"
+    follow(play.database, "a_b")
+    assert loop("host/8/next").round()
 
 
 def test_the_outbox_keeps_order_and_forgets_what_was_sent(database: Database, clock: ManualClock) -> None:

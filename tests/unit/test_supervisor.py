@@ -19,6 +19,7 @@ from podyard.cli import modes, processes
 from podyard.cli.child import Child
 from podyard.cli.processes import StackProcess
 from podyard.cli.supervisor import LATE_SECONDS_MAX, READY_SECONDS_MAX, Supervisor
+from tests.waiting import until
 
 LIMIT_SECONDS = 60.0
 START = RealTime.from_rfc3339("2026-03-01T00:00:00Z")
@@ -197,6 +198,27 @@ def test_last_words_arrive_behind_any_number_of_heartbeats(tmp_path: Path) -> No
         child.spawn(log, 0.0)
         assert child.process is not None and child.process.wait(30) == 0
     assert child.last_words() == "no room"
+    child.end(1)
+
+
+def test_a_process_knows_the_mark_of_the_one_before_once_that_has_ended(tmp_path: Path) -> None:
+    says = (
+        "import os; from podyard.base.heartbeat import from_environment; beats = from_environment(os.environ);"
+        "beats.say(f'{beats.mark} {beats.ended or None}'); input()"
+    )
+    child = Child("loop", [sys.executable, "-c", says], dict(os.environ))
+
+    def spawn() -> list[str]:
+        child.spawn(log, 0.0)
+        words: str = until(lambda: child.last_words() or None, 30, "its marks")
+        return words.split()
+
+    with (tmp_path / "log").open("ab") as log:
+        mark, ended = spawn()
+        assert ended == "None", "it is the first"
+        assert child.process is not None and child.process.wait(30) != 0
+        second, ended = spawn()
+        assert ended == mark != second
     child.end(1)
 
 
