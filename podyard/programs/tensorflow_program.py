@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from podyard.programs import slice as slices
+from podyard.programs import tensorflow_1
 from podyard.programs.records import Recorder
 from podyard.programs.say import say
 from podyard.programs.slice import Slice
@@ -29,6 +30,9 @@ _OF_TENSORFLOW_1 = re.compile(
     r"ConfigProto|set_random_seed|to_float|estimator|logging)'"
     r"|No module named 'tensorflow\.(contrib|estimator|examples)"
 )
+
+
+_here: list[TpuSystem] = []
 
 
 def apply(tensorflow: Any) -> None:
@@ -57,7 +61,14 @@ def apply(tensorflow: Any) -> None:
     config.experimental.list_logical_devices = config.list_logical_devices
     config.experimental.list_physical_devices = config.list_physical_devices
     tensorflow.device = system.device(tensorflow.device)
-    sys.excepthook = _hint_behind(sys.excepthook)
+    _here.append(system)
+    if not tensorflow_1.lend(tensorflow, system):
+        sys.excepthook = _hint_behind(sys.excepthook)
+
+
+def system_here() -> TpuSystem | None:
+    """None where no TPU is asked for."""
+    return _here[0] if _here else None
 
 
 def _hint_behind(inner: Any) -> Any:
@@ -67,8 +78,8 @@ def _hint_behind(inner: Any) -> Any:
         inner(kind, error, traceback)
         if _OF_TENSORFLOW_1.search(str(error)):
             say(
-                "this program is for TensorFlow 1: import tensorflow.compat.v1 as tf; tf.contrib and TPUEstimator are "
-                "not emulated"
+                "this program is for TensorFlow 1: it runs with TensorFlow 2.15, the last release that has its "
+                "estimators (pip install tensorflow-cpu==2.15.1, or a node of version tpu-vm-tf-2.15.1)"
             )
 
     return excepthook

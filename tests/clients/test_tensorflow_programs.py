@@ -242,7 +242,7 @@ def test_programs_for_tensorflow_1_and_dry_runs_are_refused_in_words() -> None:
     done = _start((), "-c", "import tensorflow as tf; tf.Session()", code=1)
     lines = done.stderr.splitlines()
     error = next(place for place, line in enumerate(lines) if line.startswith("AttributeError"))
-    assert lines[error + 1].startswith("podyard: this program is for TensorFlow 1: import tensorflow.compat.v1 as tf")
+    assert lines[error + 1].startswith("podyard: this program is for TensorFlow 1: it runs with TensorFlow 2.15, the")
     dry = _start(["--dry-run"], "-c", UNEQUAL, code=1)
     assert "podyard: a dry run needs JAX: steps of TensorFlow are computed; leave --dry-run away" in dry.stderr
 

@@ -18,6 +18,7 @@ _SHIMS = {
     "jax._src.distributed": "jax_coordinator",
     "jax": "jax_program",
     "tensorflow": "tensorflow_program",
+    "tensorflow_estimator.python.estimator.tpu.tpu_estimator": "tensorflow_1",
     "keras": "keras_program",
     "jax._src.export._export": "jax_export",
     "jax.experimental.pallas": "jax_pallas",
