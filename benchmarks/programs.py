@@ -4,6 +4,7 @@ Ratios are of neighbours in time. On a machine with other work, those of process
 
 python -m benchmarks.programs [--rounds 5]
 python -m benchmarks.programs --tensorflow PYTHON [--rounds 5]    Keras' fit, plain, mirrored and fused
+    [--batch 256]    examples of a step, over all replicas
 """
 
 from __future__ import annotations
@@ -51,33 +52,42 @@ print(json.dumps({
 """
 
 FIT = """
-import json, os, time, numpy as np, tensorflow as tf
-if os.environ.get("PODYARD_TPU"):
+import json, os, sys, time, numpy as np, tensorflow as tf
+mode, batch = sys.argv[1], int(sys.argv[2])
+if mode == "TPUStrategy":
     strategy = tf.distribute.TPUStrategy(tf.distribute.cluster_resolver.TPUClusterResolver())
+elif mode == "MirroredStrategy":
+    (cpu,) = tf.config.list_physical_devices("CPU")
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 8)
+    strategy = tf.distribute.MirroredStrategy(
+        [f"/cpu:{replica}" for replica in range(8)], cross_device_ops=tf.distribute.ReductionToOneDevice())
 else:
     strategy = tf.distribute.get_strategy()
-images, labels = np.random.default_rng(0).random((1024, 32, 32, 3), np.float32), np.arange(1024) % 10
+images, labels = np.random.default_rng(0).random((4 * batch, 32, 32, 3), np.float32), np.arange(4 * batch) % 10
 with strategy.scope():
     layers = tf.keras.layers
     model = tf.keras.Sequential([
         layers.Input((32, 32, 3)), layers.Conv2D(32, 3, activation="relu"), layers.MaxPooling2D(),
         layers.Conv2D(64, 3, activation="relu"), layers.MaxPooling2D(), layers.Flatten(), layers.Dense(10)])
     model.compile("adam", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True), steps_per_execution=4)
-model.fit(images, labels, batch_size=256, verbose=0)
+model.fit(images, labels, batch_size=batch, verbose=0)
 started, worked = time.perf_counter(), time.process_time()
-model.fit(images, labels, batch_size=256, epochs=8, verbose=0)
+model.fit(images, labels, batch_size=batch, epochs=8, verbose=0)
 print(json.dumps({"wall": time.perf_counter() - started, "processor": time.process_time() - worked}))
 """
 
 
-def measure_keras(python: str, rounds: int) -> None:
-    """32 steps of a global batch of 256, after the first epoch. Ratios are of neighbours in time."""
-    under = [*PODYARD, "run", "--tpu", "v3-8", "--", python, "-c", FIT]
+def measure_keras(python: str, rounds: int, batch: int) -> None:
+    """32 steps of a global batch, after the first epoch. Ratios are of neighbours in time."""
+    fit = [python, "-c", FIT]
+    under = [*PODYARD, "run", "--tpu", "v3-8", "--", *fit, "TPUStrategy", str(batch)]
     ratios: dict[tuple[str, str], list[float]] = {}
     for _ in range(rounds):
-        plain = measure([python, "-c", FIT], {})
-        for mode in ("mirrored", "fused"):
-            found = measure(under, {"PODYARD_TF_REPLICAS": mode})
+        plain = measure([*fit, "plain", str(batch)], {})
+        for mode in ("TensorFlow's own MirroredStrategy", "mirrored", "fused"):
+            is_own = mode not in ("mirrored", "fused")
+            command = [*fit, "MirroredStrategy", str(batch)] if is_own else under
+            found = measure(command, {} if is_own else {"PODYARD_TF_REPLICAS": mode})
             for name, seconds in found.items():
                 ratios.setdefault((mode, name), []).append(seconds / plain[name])
     for (mode, name), values in ratios.items():
@@ -110,10 +120,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--tensorflow", metavar="PYTHON", help="an interpreter with TensorFlow")
+    parser.add_argument("--batch", type=int, default=256)
     options = parser.parse_args()
     rounds = options.rounds
     if options.tensorflow:
-        measure_keras(options.tensorflow, rounds)
+        measure_keras(options.tensorflow, rounds, options.batch)
         return
     under = [*PODYARD, "run", "--tpu", "v3-8", "--numerics", "f32", "--", sys.executable, "-c", PROGRAM]
     plain, hooked = [], []
