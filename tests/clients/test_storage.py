@@ -21,6 +21,7 @@ pytestmark = pytest.mark.slow
         ("storage", "storage_samples.py", 14),
         ("storage", "storage_gcsfs.py", 6),
         ("storage", "storage_orbax.py", 2),
+        ("storage", "storage_fsspec.py", 137),
         ("tf", "storage_tensorflow.py", 6),
     ],
 )
