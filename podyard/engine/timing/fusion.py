@@ -41,12 +41,11 @@ class _Fusion(Placement):
         operations = [operation for operation in self.body.operations if id(operation) in live]
         self._places = {id(operation): place for place, operation in enumerate(operations)}
         self._results = set(self.body.results)
-        for operation in operations:
-            for value in operation.operands:
-                self.users.setdefault(value, []).append(operation)
-        for operation in operations:
-            if not self._is_repetition(operation):
-                self._place(operation)
+        self._note_users(operations)
+        once = [operation for operation in operations if not self._is_repetition(operation)]
+        self._note_users(once)
+        for operation in once:
+            self._place(operation)
         self._results = {self.resolve(value) for value in self.body.results}
         self._keep_roots()
         self._share()
@@ -56,6 +55,14 @@ class _Fusion(Placement):
         ordered = sorted(self.kernels, key=lambda kernel: self.order[kernel.index])
         kernels = [kernel for kernel in ordered if kernel.outputs or kernel.anchor or kernel.moved or kernel.laid_out]
         return Fused(kernels, self._stored_types(), self.aliases, self.unknown, self.in_place, self.filled)
+
+    def _note_users(self, operations: list[HloOperation]) -> None:
+        """Which operations use a value; what is repeated has the users of what it repeats."""
+        self.users = {}
+        for operation in operations:
+            for value in operation.operands:
+                self.users.setdefault(self.resolve(value), []).append(operation)
+        self.users |= {value: self.users[own] for value in self.aliases if (own := self.resolve(value)) in self.users}
 
     def _keep_roots(self) -> None:
         """What a dot's result is turned into is done again by its readers, if one value in memory is enough for all of
@@ -162,8 +169,9 @@ class _Fusion(Placement):
         """The operations that use a value, or another name of it."""
         found: list[HloOperation] = []
         for user in self.users.get(value, ()):
-            if user.opcode in ALIASES and value in user.operands:
-                own = user.results[user.operands.index(value)] if len(user.results) == len(user.operands) else None
+            operands = [self.first_of.get(operand, operand) for operand in user.operands]
+            if user.opcode in ALIASES and value in operands:
+                own = user.results[operands.index(value)] if len(user.results) == len(operands) else None
                 found += [user] if own is None else self._users_by_any_name(own)
             else:
                 found.append(user)

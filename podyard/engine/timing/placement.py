@@ -61,6 +61,7 @@ class Placement(Relayouts):
         if first is operation.results:
             return False
         self.aliases.update(zip(operation.results, first, strict=True))
+        self.first_of.update(zip(operation.results, first, strict=True))
         return True
 
     def _place(self, operation: HloOperation) -> None:

@@ -33,6 +33,8 @@ class Places:
         self.view_of: dict[int, int] = {}
         self.users: dict[int, list[HloOperation]] = {}
         self._seen: dict[object, tuple[int, ...]] = {}
+        # Results of repetitions: those of what they repeat.
+        self.first_of: dict[int, int] = {}
         self._results: set[int] = set()
         # Results of optimization barriers: the same values, which are computed again behind them.
         self._barred: set[int] = set()
