@@ -40,7 +40,7 @@ class Rows(Places):
                 continue
             if kernel.kind == "reduce" and kernel.anchor in kernel.reductions and type_.size >= SMALL_SIZE:
                 same = self.program.types[kernel.anchor.operands[0]].shape == type_.shape
-                if same and len(read) == 1 and read == self._read_by(kernel.anchor):
+                if same and read & self._read_by(kernel.anchor):
                     return kernel
         return None
 
