@@ -40,6 +40,8 @@ _ADDRESS_BYTES = 4
 _MATRIX_UNITS_OF_A_CORE = 4
 # What a concatenation takes without its being computed before.
 _ONLY_MOVED = frozenset({*REORDERING, *LEAVES, "slice", "dynamic_slice", "broadcast_in_dim"})
+# What gives numbers another place than those have that they are made from.
+_OUT_OF_ORDER = frozenset({"concatenate", "pad", "slice", "dynamic_slice", "reverse", "transpose", "reshape"})
 # Short of memory means: above this share of it (an option of the compiler's).
 _SHORT_OF_MEMORY = 0.95
 # Kinds of kernels that the compiler runs again rather than keep their results.
@@ -210,7 +212,8 @@ def temporaries(
         results_bytes = {
             nbytes_in_memory(pricer.type_of(value), costs.tiling) for value in own_place.intersection(made)
         }
-        over = [value for value in read if kernel.kind == "loop" and sizes.get(value) in results_bytes]
+        in_order = kernel.kind == "loop" and _OUT_OF_ORDER.isdisjoint(one.opcode for one in kernel.operations)
+        over = [value for value in read if in_order and sizes.get(value) in results_bytes]
         is_fetched = kernel.kind in _REPEATABLE and not kernel.updates
         number = kernel.anchor.attributes.get("tuple") if kernel.anchor is not None else None
         number = number if isinstance(number, int) else None
@@ -251,6 +254,8 @@ def temporaries(
     order = [*order, Step(kept, (), 0, False)]
     room_bytes += held_for
     schedule = MemorySchedule(order, sizes)
+    if is_live:
+        schedule = schedule.without_overwritten()
     originals: Mapping[int, int] = {value: value for value in sizes}
     limit = room_bytes - (1 - _SHORT_OF_MEMORY) * costs.hbm_usable_bytes
     if schedule.peak > limit:
