@@ -120,6 +120,7 @@ class Pricer:
         turns_near = self.costs.results_stay and not self.costs.near_write_share
         uses = collections.Counter(value for kernel in self.fused.kernels for value in kernel.inputs)
         given = {self.resolve(value) for value in self.program.donated}
+        given |= {value for value in self._read_at_once() if uses[value] == 1}
         whole = [one for one in body.parameters if one in uses and one not in given and 0 < self._size(one) <= most]
         largest = max(whole, key=lambda one: (self._size(one), uses[one]), default=None)
         self.first = self._weights_instead(largest, whole)
@@ -151,6 +152,11 @@ class Pricer:
             if kernel.kind in ("collective", "opaque"):
                 moved = min(map(self._size, (*kernel.inputs, *kernel.outputs)), default=0.0)
             budget = min(most, budget + self.moved_meanwhile(kernel) + moved)
+
+    def _read_at_once(self) -> list[int]:
+        """What the first kernel reads window by window: having it on the chip at the start gains nothing."""
+        first = next((kernel for kernel in self.fused.kernels if kernel.inputs and not self.is_scalar(kernel)), None)
+        return first.inputs if first is not None and first.kind in ("loop", "reduce", "window") else []
 
     def moved_meanwhile(self, kernel: Kernel) -> float:
         """Bytes that the memory can move in the cycles of a kernel."""
