@@ -212,6 +212,10 @@ class _Fusion(Placement):
                 self._materialise(value, self._writers[value])
                 continue
             read = frozenset(leaf for leaf in leaves if self.program.types[leaf].size >= type_.size > 1)
+            summing = self._sums_it_up(value)
+            if summing is not None:
+                self._materialise(value, summing)
+                continue
             time = after + JUST_AFTER
             alike = [(others, one) for shape, others, one in loops if shape == type_.shape]
             near = [one for others, one in alike if not read or read & {*others, *one.outputs}]
@@ -225,6 +229,14 @@ class _Fusion(Placement):
                 loops.append((type_.shape, read, kernel))
             self.order[kernel.index] = max(time, self.order[kernel.index])
             self._materialise(value, kernel)
+
+    def _sums_it_up(self, value: int) -> Kernel | None:
+        """A kernel that does nothing but sums and makes the value on the way: it can write it."""
+        for kernel in self.kernels:
+            if kernel.kind == "reduce" and self.after[value] < self.order[kernel.index]:
+                if any(value == self.resolve(operation.operands[0]) for operation in kernel.reductions):
+                    return kernel
+        return None
 
     def _can_be_late(self, value: int, leaves: list[int]) -> bool:
         """Whether a value that is made of sums has no reader but what is made again wherever it is needed."""
