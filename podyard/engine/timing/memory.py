@@ -385,7 +385,8 @@ def _between_bytes(kernel: Kernel, fused: Fused, pricer: Pricer) -> Iterator[int
     if anchor is not None and anchor.opcode == "dot_general":
         product = types[anchor.results[0]]
         # With rows in lanes (narrow results) a product sums up nothing on the way: another kernel reads all of it.
-        if kernel.outputs and compact_layout(product, tiling).lane_axis != len(product.shape) - 1:
+        is_whole = any(types[value].size >= product.size for value in kernel.outputs) and not _works_on_rows(kernel)
+        if is_whole and compact_layout(product, tiling).lane_axis != len(product.shape) - 1:
             summed = {pricer.resolve(operation.operands[0]) for operation in kernel.reductions}
             written |= summed - set(kernel.outputs)
         if _is_softmax_by_hand(kernel, fused, pricer):
@@ -393,6 +394,11 @@ def _between_bytes(kernel: Kernel, fused: Fused, pricer: Pricer) -> Iterator[int
                 plain = padded_bytes(type_, len(type_.shape) - 1, len(type_.shape) - 2, tiling)
                 yield plain if plain != nbytes_in_memory(type_, tiling) else 0
     yield from (nbytes_in_memory(types[value], tiling) for value in written if not pricer.is_near(value))
+
+
+def _works_on_rows(kernel: Kernel) -> bool:
+    """Whether a product's kernel works out all of a softmax but the division, on whole rows."""
+    return len(kernel.reductions) > 1 and any(operation.opcode == "exponential" for operation in kernel.operations)
 
 
 def _is_softmax_by_hand(kernel: Kernel, fused: Fused, pricer: Pricer) -> bool:
