@@ -407,6 +407,8 @@ def _is_softmax_by_hand(kernel: Kernel, fused: Fused, pricer: Pricer) -> bool:
     one_core = pricer.costs.prefetch_bytes > 0 and pricer.costs.mxu_count <= _MATRIX_UNITS_OF_A_CORE
     if not one_core or not {"exponential", "subtract", "divide"} <= {one.opcode for one in kernel.operations}:
         return False
+    if _works_on_rows(kernel):  # it makes the scores, and a division of something else is in it
+        return False
     scores = max(kernel.inputs, key=lambda value: pricer.program.types[value].size)
     return all(other is kernel or other.kind != "matrix" or scores not in other.inputs for other in fused.kernels)
 
