@@ -225,7 +225,7 @@ class _Analysis:
                 self.timeline.exchanges.add(kernel.anchor, count, id(fused))
                 continue
             if not pricer.is_scalar(kernel):
-                self._add(kernel, pricer, count)
+                self._add(kernel, pricer, count * kernel.repeats)
         self.timeline.doubts += [bytes_only(operation.opcode, operation.where) for operation in fused.unknown]
         self.timeline.unknown.update(dict.fromkeys(operation.opcode for operation in fused.unknown))
 

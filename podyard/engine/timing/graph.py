@@ -76,6 +76,8 @@ class Kernel:
     is_cut: bool = False
     # What it copies or fills into memory that a later kernel's result has.
     laid_out: TensorType | None = None
+    # How often it runs, one after the other.
+    repeats: int = 1
     # What it writes into a part of an array that is in memory already.
     updates: list[HloOperation] = dataclasses.field(default_factory=list)
 

@@ -30,6 +30,8 @@ from podyard.hardware.cost_model import SUBLANES
 
 # From so many rows on, an array is turned before the largest of each are looked for.
 _ROWS_TO_TURN = 64
+# Kernels that put a part of an array at a place, and those before the loop that does (compiled on five generations).
+_KERNELS_OF_PART, _KERNELS_BEFORE_PARTS = 6, 3
 # Places to look up come in chunks of so many.
 _CHUNK_OF_PLACES = 1024
 
@@ -278,6 +280,8 @@ class Placement(Relayouts):
                 self._turn_whole(self.program.types[target])
             if turned and target in self.filled:
                 self.across |= {operation.results[0], target}
+            if operation.ints("moving"):
+                self._put_one_by_one(operation)
             kernel = self._start("opaque", operation, in_flow=False)
         else:
             others = [self._ready(value) for value in self._operands(operation) if value not in (target, part)]
@@ -286,6 +290,14 @@ class Placement(Relayouts):
             self.home[operation.results[0]] = kernel.index
             self.updated.add(operation.results[0])
         kernel.updates.append(operation)
+
+    def _put_one_by_one(self, operation: HloOperation) -> None:
+        """A part of an array for each place, as a mapped update of a slice writes them: a loop puts them in one by one.
+        A turn cuts out the place, the part and what is there, sees whether the place is inside, chooses and writes."""
+        for kernels, turns in ((_KERNELS_BEFORE_PARTS, 1), (_KERNELS_OF_PART, row_count(self.program, operation))):
+            for _ in range(kernels):
+                kernel = self._start("loop", None)
+                kernel.laid_out, kernel.repeats = TensorType((1,), "s32"), turns
 
     def _fill_up(self, operation: HloOperation) -> None:
         """Places to look up come in whole chunks: others are added by another kernel."""
