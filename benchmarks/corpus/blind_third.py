@@ -4,6 +4,7 @@ frozen decoder, drafted tokens that are checked, diffusion transformers, selecti
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -85,8 +86,12 @@ def _adapted_decoder() -> Made:
     adapters = [{name: array(shape) for name, shape in pair.items()}] * layers
     layer = {
         "norms": [_half(width)] * 2,
-        **{"q": _half(width, heads * head), "k": _half(width, shared * head), "v": _half(width, shared * head)},
-        **{"o": _half(heads * head, width), "gate": _half(width, inner), "up": _half(width, inner)},
+        "q": _half(width, heads * head),
+        "k": _half(width, shared * head),
+        "v": _half(width, shared * head),
+        "o": _half(heads * head, width),
+        "gate": _half(width, inner),
+        "up": _half(width, inner),
         "down": _half(inner, width),
     }
     frozen = {"words": _half(words, width), "layers": [layer] * layers, "norm": _half(width)}
@@ -120,8 +125,12 @@ def _checked_draft() -> Made:
 
     layer = {
         "norms": [_half(width)] * 2,
-        **{"q": _half(width, heads * head), "k": _half(width, shared * head), "v": _half(width, shared * head)},
-        **{"o": _half(heads * head, width), "gate": _half(width, inner), "up": _half(width, inner)},
+        "q": _half(width, heads * head),
+        "k": _half(width, shared * head),
+        "v": _half(width, shared * head),
+        "o": _half(heads * head, width),
+        "gate": _half(width, inner),
+        "up": _half(width, inner),
         "down": _half(inner, width),
     }
     params = {"words": _half(words, width), "layers": [layer] * layers, "norm": _half(width)}
@@ -278,7 +287,9 @@ def _sliding_window() -> Made:
     layer = {
         "norms": [_half(width)] * 2,
         "qkv": _half(width, (heads + 2 * shared) * head),
-        **{"o": _half(heads * head, width), "gate": _half(width, inner), "up": _half(width, inner)},
+        "o": _half(heads * head, width),
+        "gate": _half(width, inner),
+        "up": _half(width, inner),
         "down": _half(inner, width),
     }
     return Made(run, ([layer] * layers, _half(batch, tokens, width)))
@@ -372,7 +383,7 @@ def _clicks(layout: Layout) -> Made:
         return jnp.mean(jnp.maximum(logit, 0) - logit * clicks + jnp.log1p(jnp.exp(-jnp.abs(logit))))
 
     def chain(*widths: int) -> Any:
-        return [(array((a, b)), array((b,))) for a, b in zip(widths, widths[1:], strict=False)]
+        return [(array((a, b)), array((b,))) for a, b in itertools.pairwise(widths)]
 
     pairs = fields * (fields + 1) // 2
     params = {

@@ -233,9 +233,9 @@ class _Fusion(Placement):
     def _sums_it_up(self, value: int) -> Kernel | None:
         """A kernel that does nothing but sums and makes the value on the way: it can write it."""
         for kernel in self.kernels:
-            if kernel.kind == "reduce" and self.after[value] < self.order[kernel.index]:
-                if any(value == self.resolve(operation.operands[0]) for operation in kernel.reductions):
-                    return kernel
+            is_there = kernel.kind == "reduce" and self.after[value] < self.order[kernel.index]
+            if is_there and any(value == self.resolve(operation.operands[0]) for operation in kernel.reductions):
+                return kernel
         return None
 
     def _can_be_late(self, value: int, leaves: list[int]) -> bool:
