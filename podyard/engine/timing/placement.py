@@ -282,6 +282,8 @@ class Placement(Relayouts):
                 self.across |= {operation.results[0], target}
             if operation.ints("moving"):
                 self._put_one_by_one(operation)
+            elif part in self.body.parameters and self._lies_across_rows(part, operation):
+                self._turn_whole(self.program.types[part], ahead=True, turns=part)
             kernel = self._start("opaque", operation, in_flow=False)
         else:
             others = [self._ready(value) for value in self._operands(operation) if value not in (target, part)]
@@ -290,6 +292,12 @@ class Placement(Relayouts):
             self.home[operation.results[0]] = kernel.index
             self.updated.add(operation.results[0])
         kernel.updates.append(operation)
+
+    def _lies_across_rows(self, part: int, operation: HloOperation) -> bool:
+        """Whether rows to scatter lie across the lanes."""
+        type_ = self.program.types[part]
+        is_row = operation.ints("sizes")[-1:] == type_.shape[-1:] and type_.size >= SMALL_SIZE
+        return is_row and compact_layout(type_, self.tiling).lane_axis != len(type_.shape) - 1
 
     def _put_one_by_one(self, operation: HloOperation) -> None:
         """A part of an array for each place, as a mapped update of a slice writes them: a loop puts them in one by one.
