@@ -85,7 +85,7 @@ class _Fusion(Placement):
             ]
             if not roots:
                 continue
-            root = min(roots, key=lambda value: (self.program.types[value].itemsize, -flow.index(value)))
+            root = min(roots, key=lambda value: (self._bytes(value), -flow.index(value)))
             narrowest = min(
                 self.program.types[value].itemsize for value in crossing if value != root or len(crossing) == 1
             )
