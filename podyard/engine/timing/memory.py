@@ -247,6 +247,7 @@ def temporaries(
         if is_whole:
             anchors = [kernel.anchor for kernel in fused.kernels]
             is_product = len(anchors) == 1 and anchors[0] is not None and anchors[0].opcode in MATRIX
+            is_product |= len(anchors) == 1 and pricer.is_lone_sum(fused.kernels[0])
             laid_out = {pricer.resolve(value) for kernel in fused.kernels for value in kernel.layouts}
             loads = fetched(order, outside - laid_out, loads, pricer, is_product=is_product)
         near_bytes = round(max(loads, default=0))

@@ -57,7 +57,7 @@ def test_sums_that_share_an_array_are_one_kernel_and_results_take_its_place(on: 
 def test_an_argument_that_only_a_first_kernel_reads_is_not_fetched_before() -> None:
     array = Shape((16384, 1024), F32)
     once = _estimate(lambda x, y: jnp.tanh(x) + y, "v6e-1", array, array)
-    assert once.cycles == pytest.approx(250480, rel=0.05)
+    assert once.cycles == pytest.approx(250480, rel=0.1)
     assert once.on_chip_bytes == 0
     # What a later kernel reads again is.
     twice = _estimate(lambda x: x * lax.rsqrt((x * x).mean(-1, keepdims=True)), "v6e-1", Shape((4096, 2048), F32))
