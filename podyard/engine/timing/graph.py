@@ -62,6 +62,8 @@ class Kernel:
     reductions: list[HloOperation] = dataclasses.field(default_factory=list)
     moved: TensorType | None = None
     turned: bool = False
+    # Whether that is a table, whose rows lie along the lanes at one end, with their padding.
+    is_table: bool = False
     # The value that it copies into another layout, in which all later kernels read it.
     turns: int | None = None
     # Whether it takes groups of features apart.

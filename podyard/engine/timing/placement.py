@@ -277,13 +277,13 @@ class Placement(Relayouts):
         if operation.opcode == "scatter" and not is_one_slice(self.program, operation):
             turned = lies_across(self.program.types[target], operation.ints("sizes"), self.tiling)
             for _ in range(turned * (1 if target in self.filled else 2)):
-                self._turn_whole(self.program.types[target])
+                self._turn_table(self.program.types[target])
             if turned and target in self.filled:
                 self.across |= {operation.results[0], target}
             if operation.ints("moving"):
                 self._put_one_by_one(operation)
             elif part in self.body.parameters and self._lies_across_rows(part, operation):
-                self._turn_whole(self.program.types[part], ahead=True, turns=part)
+                self._turn_table(self.program.types[part], ahead=True, turns=part)
             kernel = self._start("opaque", operation, in_flow=False)
         else:
             others = [self._ready(value) for value in self._operands(operation) if value not in (target, part)]
@@ -314,7 +314,7 @@ class Placement(Relayouts):
         table = self.program.types[operation.operands[0]]
         if sizes and lies_across(table, sizes, self.tiling):
             own = self.resolve(operation.operands[0])
-            self._turn_whole(table, ahead=own in self.body.parameters, turns=own)
+            self._turn_table(table, ahead=own in self.body.parameters, turns=own)
         if count % _CHUNK_OF_PLACES:
             self._start("loop", None).laid_out = TensorType((-(-count // _CHUNK_OF_PLACES) * _CHUNK_OF_PLACES,), "s32")
 

@@ -66,6 +66,11 @@ class Places:
         copy = self._start("copy", None)
         copy.moved, copy.turned, copy.ahead, copy.turns = type_, True, ahead, turns
 
+    def _turn_table(self, type_: TensorType, ahead: bool = False, turns: int | None = None) -> None:
+        """A table so that its rows lie along the lanes, or back."""
+        self._turn_whole(type_, ahead, turns)
+        self.kernels[-1].is_table = True
+
     def _relayout(
         self, value: int, minor: tuple[int, ...], layouts: dict[int, tuple[int, ...]],
         lanes_only: bool = False, lane: int | None = None,

@@ -31,6 +31,7 @@ from podyard.engine.timing.kernels import (
     relayout_price,
     result_bytes,
     single_price,
+    table_price,
     tile_bytes,
     tiles_of,
     transpose_price,
@@ -222,7 +223,7 @@ class Pricer:
             if kernel.regroups:
                 return regroup_price(moved, self.costs)
             if kernel.turned:
-                return transpose_price(moved, self.costs)
+                return (table_price if kernel.is_table else transpose_price)(moved, self.costs)
             if kernel.kind == "loop":
                 if not self._fits_window(result_bytes(moved, self.costs)):
                     return single_price(result_bytes(moved, self.costs), tiles_of(moved, self.costs), self.costs)
