@@ -30,10 +30,10 @@ from podyard.hardware.cost_model import SUBLANES
 
 # From so many rows on, an array is turned before the largest of each are looked for.
 _ROWS_TO_TURN = 64
-# Kernels that put a part of an array at a place, and those before the loop that does (compiled on five generations).
-_KERNELS_OF_PART, _KERNELS_BEFORE_PARTS = 6, 3
 # Places to look up come in chunks of so many.
 _CHUNK_OF_PLACES = 1024
+# Kernels that put a part of an array at a place, and those before the loop that does (compiled on five generations).
+_KERNELS_OF_PART, _KERNELS_BEFORE_PARTS = 6, 3
 
 
 class Placement(Relayouts):
@@ -280,9 +280,8 @@ class Placement(Relayouts):
                 self._turn_table(self.program.types[target])
             if turned and target in self.filled:
                 self.across |= {operation.results[0], target}
-            if operation.ints("moving"):
-                self._put_one_by_one(operation)
-            elif part in self.body.parameters and self._lies_across_rows(part, operation):
+            self._put_one_by_one(operation)
+            if part in self.body.parameters and self._lies_across_rows(part, operation):
                 self._turn_table(self.program.types[part], ahead=True, turns=part)
             kernel = self._start("opaque", operation, in_flow=False)
         else:
@@ -296,14 +295,16 @@ class Placement(Relayouts):
     def _lies_across_rows(self, part: int, operation: HloOperation) -> bool:
         """Whether rows to scatter lie across the lanes."""
         type_ = self.program.types[part]
-        is_row = operation.ints("sizes")[-1:] == type_.shape[-1:] and type_.size >= SMALL_SIZE
-        return is_row and compact_layout(type_, self.tiling).lane_axis != len(type_.shape) - 1
+        is_row = operation.ints("sizes")[-1:] == type_.shape[-1:] and not operation.ints("moving")
+        return (
+            is_row and type_.size >= SMALL_SIZE and compact_layout(type_, self.tiling).lane_axis != len(type_.shape) - 1
+        )
 
     def _put_one_by_one(self, operation: HloOperation) -> None:
         """A part of an array for each place, as a mapped update of a slice writes them: a loop puts them in one by one.
         A turn cuts out the place, the part and what is there, sees whether the place is inside, chooses and writes."""
         for kernels, turns in ((_KERNELS_BEFORE_PARTS, 1), (_KERNELS_OF_PART, row_count(self.program, operation))):
-            for _ in range(kernels):
+            for _ in range(kernels if operation.ints("moving") else 0):
                 kernel = self._start("loop", None)
                 kernel.laid_out, kernel.repeats = TensorType((1,), "s32"), turns
 
@@ -346,8 +347,8 @@ class Placement(Relayouts):
 
     def _is_kept(self, value: int) -> bool:
         """Arguments of the whole program that it does not take over."""
-        is_whole = self.body is self.program.body
-        return is_whole and value in self.body.parameters and value not in self.program.donated
+        is_own = value in self.body.parameters and value not in self.program.donated
+        return is_own and self.body is self.program.body
 
     def _enter(self, operation: HloOperation) -> None:
         """What a loop changes is its own: a copy of what is kept, and of numbers that stand for nothing yet only where
