@@ -32,8 +32,6 @@ from podyard.hardware.cost_model import SUBLANES
 _ROWS_TO_TURN = 64
 # Places to look up come in chunks of so many.
 _CHUNK_OF_PLACES = 1024
-# Kernels that put a part of an array at a place, and those before the loop that does (compiled on five generations).
-_KERNELS_OF_PART, _KERNELS_BEFORE_PARTS = 6, 3
 
 
 class Placement(Relayouts):
@@ -291,22 +289,6 @@ class Placement(Relayouts):
             self.home[operation.results[0]] = kernel.index
             self.updated.add(operation.results[0])
         kernel.updates.append(operation)
-
-    def _lies_across_rows(self, part: int, operation: HloOperation) -> bool:
-        """Whether rows to scatter lie across the lanes."""
-        type_ = self.program.types[part]
-        is_row = operation.ints("sizes")[-1:] == type_.shape[-1:] and not operation.ints("moving")
-        return (
-            is_row and type_.size >= SMALL_SIZE and compact_layout(type_, self.tiling).lane_axis != len(type_.shape) - 1
-        )
-
-    def _put_one_by_one(self, operation: HloOperation) -> None:
-        """A part of an array for each place, as a mapped update of a slice writes them: a loop puts them in one by one.
-        A turn cuts out the place, the part and what is there, sees whether the place is inside, chooses and writes."""
-        for kernels, turns in ((_KERNELS_BEFORE_PARTS, 1), (_KERNELS_OF_PART, row_count(self.program, operation))):
-            for _ in range(kernels if operation.ints("moving") else 0):
-                kernel = self._start("loop", None)
-                kernel.laid_out, kernel.repeats = TensorType((1,), "s32"), turns
 
     def _fill_up(self, operation: HloOperation) -> None:
         """Places to look up come in whole chunks: others are added by another kernel."""
