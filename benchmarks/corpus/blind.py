@@ -1,6 +1,7 @@
 """Programs that nobody fitted anything on: `python -m benchmarks.corpus.blind` compiles them (extra `xla-tpu`) and
 prints the model's error. Their shapes and structure are unlike those of the public set; docs/internals/engine-corpus.md
-has the first results. After fitting on them, write new ones; a second batch is in blind_second.py (`--second`)."""
+has the first results. After fitting on them, write new ones; more batches are in blind_second.py (`--second`) and
+blind_third.py (`--third`)."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from benchmarks.corpus import blind_second
+from benchmarks.corpus import blind_second, blind_third
 from benchmarks.corpus.data import slice_for
 from benchmarks.corpus.layout import BF16, F32, I32, ONE, Layout, Made, train
 from benchmarks.corpus.record import recorded
@@ -191,8 +192,9 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[""], help="parts of the names of programs to compile")
     parser.add_argument("--generation", nargs="*", default=list(GENERATIONS), help="generations to compile for")
     parser.add_argument("--second", action="store_true", help="the second batch")
+    parser.add_argument("--third", action="store_true", help="the third batch")
     given = parser.parse_args()
-    programs = blind_second.PROGRAMS if given.second else PROGRAMS
+    programs = blind_third.PROGRAMS if given.third else blind_second.PROGRAMS if given.second else PROGRAMS
     with tempfile.TemporaryDirectory() as locks:
         compiler = ExactCompiler(lock_folder=Path(locks))
         for generation in given.generation:

@@ -6,7 +6,7 @@
 | convolution | lhs_dims, out_dims (batch, feature, spatial...), kernel_dims (in, out, spatial...), strides, padding (flat: low, high, ...), lhs_dilation, rhs_dilation, feature_group_count, batch_group_count, precision |
 | broadcast_in_dim, transpose, reverse, reduce | dims |
 | reduce_window, select_and_scatter | window, strides, padding |
-| slice | starts, limits, strides; dynamic_slice, gather, scatter (its windows in the operand): sizes |
+| slice | starts, limits, strides; dynamic_slice, gather, scatter (its windows in the operand): sizes; scatter: moving (axes along which its windows lie at places) |
 | concatenate, iota, sort, all_gather, all_to_all, reduce_scatter | dim |
 | constant | value, when it is one number |
 | compare, custom_call | direction, target |
@@ -94,7 +94,10 @@ def _scatter(given: dict[str, object], operands: Sequence[TensorType]) -> dict[s
     narrow = (*dims.get("inserted_window_dims", ()), *dims.get("input_batching_dims", ()))
     shapes = operands[0].shape, operands[2].shape
     sizes = scattered_window(*shapes, dims.get("update_window_dims", ()), narrow)
-    return {"sizes": sizes, "dimension_numbers": numbers}
+    # Axes along which a window that is a part of the operand lies where the places say.
+    moving = (axis for axis in dims.get("scatter_dims_to_operand_dims", ()) if axis not in narrow)
+    own = tuple(axis for axis in moving if axis < len(sizes) and sizes[axis] < operands[0].shape[axis])
+    return {"sizes": sizes, "moving": own, "dimension_numbers": numbers}
 
 
 def scattered_window(

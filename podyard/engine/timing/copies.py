@@ -123,7 +123,8 @@ def fetched(
     """Bytes on the chip during each step (`loads` without them) with the copies there of what lies in HBM, `outside`.
     What a step reads is fetched while those before it run, as late as they leave the memory time for it, and stays
     until it is read for the last time; what it writes leaves while those after it run; both where there is room. One
-    argument is there when the program starts; of a single kernel only if it is a matrix product (`is_product`)."""
+    argument is there when the program starts; of a single kernel only if it is a matrix product or nothing but a sum
+    (`is_product`)."""
     places = _Places(steps, outside, loads, pricer)
     if len(steps) == 1:
         largest = max((places.sizes.get(value, 0) for value in steps[0].reads), default=0)

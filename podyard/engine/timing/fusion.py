@@ -41,12 +41,11 @@ class _Fusion(Placement):
         operations = [operation for operation in self.body.operations if id(operation) in live]
         self._places = {id(operation): place for place, operation in enumerate(operations)}
         self._results = set(self.body.results)
-        for operation in operations:
-            for value in operation.operands:
-                self.users.setdefault(value, []).append(operation)
-        for operation in operations:
-            if not self._is_repetition(operation):
-                self._place(operation)
+        self._note_users(operations)
+        once = [operation for operation in operations if not self._is_repetition(operation)]
+        self._note_users(once)
+        for operation in once:
+            self._place(operation)
         self._results = {self.resolve(value) for value in self.body.results}
         self._keep_roots()
         self._share()
@@ -56,6 +55,14 @@ class _Fusion(Placement):
         ordered = sorted(self.kernels, key=lambda kernel: self.order[kernel.index])
         kernels = [kernel for kernel in ordered if kernel.outputs or kernel.anchor or kernel.moved or kernel.laid_out]
         return Fused(kernels, self._stored_types(), self.aliases, self.unknown, self.in_place, self.filled)
+
+    def _note_users(self, operations: list[HloOperation]) -> None:
+        """Which operations use a value; what is repeated has the users of what it repeats."""
+        self.users = {}
+        for operation in operations:
+            for value in operation.operands:
+                self.users.setdefault(self.resolve(value), []).append(operation)
+        self.users |= {value: self.users[own] for value in self.aliases if (own := self.resolve(value)) in self.users}
 
     def _keep_roots(self) -> None:
         """What a dot's result is turned into is done again by its readers, if one value in memory is enough for all of
@@ -78,7 +85,7 @@ class _Fusion(Placement):
             ]
             if not roots:
                 continue
-            root = min(roots, key=lambda value: (self.program.types[value].itemsize, -flow.index(value)))
+            root = min(roots, key=lambda value: (self._bytes(value), -flow.index(value)))
             narrowest = min(
                 self.program.types[value].itemsize for value in crossing if value != root or len(crossing) == 1
             )
@@ -162,8 +169,9 @@ class _Fusion(Placement):
         """The operations that use a value, or another name of it."""
         found: list[HloOperation] = []
         for user in self.users.get(value, ()):
-            if user.opcode in ALIASES and value in user.operands:
-                own = user.results[user.operands.index(value)] if len(user.results) == len(user.operands) else None
+            operands = [self.first_of.get(operand, operand) for operand in user.operands]
+            if user.opcode in ALIASES and value in operands:
+                own = user.results[operands.index(value)] if len(user.results) == len(operands) else None
                 found += [user] if own is None else self._users_by_any_name(own)
             else:
                 found.append(user)
@@ -204,6 +212,10 @@ class _Fusion(Placement):
                 self._materialise(value, self._writers[value])
                 continue
             read = frozenset(leaf for leaf in leaves if self.program.types[leaf].size >= type_.size > 1)
+            summing = self._sums_it_up(value)
+            if summing is not None:
+                self._materialise(value, summing)
+                continue
             time = after + JUST_AFTER
             alike = [(others, one) for shape, others, one in loops if shape == type_.shape]
             near = [one for others, one in alike if not read or read & {*others, *one.outputs}]
@@ -217,6 +229,14 @@ class _Fusion(Placement):
                 loops.append((type_.shape, read, kernel))
             self.order[kernel.index] = max(time, self.order[kernel.index])
             self._materialise(value, kernel)
+
+    def _sums_it_up(self, value: int) -> Kernel | None:
+        """A kernel that does nothing but sums and makes the value on the way: it can write it."""
+        for kernel in self.kernels:
+            is_there = kernel.kind == "reduce" and self.after[value] < self.order[kernel.index]
+            if is_there and any(value == self.resolve(operation.operands[0]) for operation in kernel.reductions):
+                return kernel
+        return None
 
     def _can_be_late(self, value: int, leaves: list[int]) -> bool:
         """Whether a value that is made of sums has no reader but what is made again wherever it is needed."""

@@ -62,6 +62,8 @@ class Kernel:
     reductions: list[HloOperation] = dataclasses.field(default_factory=list)
     moved: TensorType | None = None
     turned: bool = False
+    # Whether that is a table, whose rows lie along the lanes at one end, with their padding.
+    is_table: bool = False
     # The value that it copies into another layout, in which all later kernels read it.
     turns: int | None = None
     # Whether it takes groups of features apart.
@@ -76,6 +78,8 @@ class Kernel:
     is_cut: bool = False
     # What it copies or fills into memory that a later kernel's result has.
     laid_out: TensorType | None = None
+    # How often it runs, one after the other.
+    repeats: int = 1
     # What it writes into a part of an array that is in memory already.
     updates: list[HloOperation] = dataclasses.field(default_factory=list)
 

@@ -284,6 +284,16 @@ def relayout_price(type_: TensorType, minor: tuple[int, ...], costs: CostModel) 
     return vector_price(factor * own, 0.0 if near else other, vpu, costs)
 
 
+def table_price(type_: TensorType, costs: CostModel) -> KernelPrice:
+    """Moves a table so that its rows lie along the lanes, or back. In HBM both ends count, with their padding."""
+    last = len(type_.shape) - 1
+    if _has_room_near(padded_bytes(type_, last, last - 1, costs.tiling), costs):
+        return transpose_price(type_, costs)
+    area = LANES * SUBLANES * max(type_.itemsize, 0.5)
+    moved = tile_bytes(type_, costs) + _tiles_with(type_, last, last - 1) * area
+    return vector_price(0.0, moved, moved / area / 2 * costs.transpose_cycles_per_tile, costs)
+
+
 def laid_bytes(type_: TensorType, minor: tuple[int, ...]) -> float:
     """As `tile_bytes`, of an array with both `minor` axes in a tile."""
     return _tiles_with(type_, *better_order(type_, minor)) * LANES * SUBLANES * max(type_.itemsize, 0.5)

@@ -40,6 +40,8 @@ _ADDRESS_BYTES = 4
 _MATRIX_UNITS_OF_A_CORE = 4
 # What a concatenation takes without its being computed before.
 _ONLY_MOVED = frozenset({*REORDERING, *LEAVES, "slice", "dynamic_slice", "broadcast_in_dim"})
+# What gives numbers another place than those have that they are made from.
+_OUT_OF_ORDER = frozenset({"concatenate", "pad", "slice", "dynamic_slice", "reverse", "transpose", "reshape"})
 # Short of memory means: above this share of it (an option of the compiler's).
 _SHORT_OF_MEMORY = 0.95
 # Kinds of kernels that the compiler runs again rather than keep their results.
@@ -210,7 +212,8 @@ def temporaries(
         results_bytes = {
             nbytes_in_memory(pricer.type_of(value), costs.tiling) for value in own_place.intersection(made)
         }
-        over = [value for value in read if kernel.kind == "loop" and sizes.get(value) in results_bytes]
+        in_order = kernel.kind == "loop" and _OUT_OF_ORDER.isdisjoint(one.opcode for one in kernel.operations)
+        over = [value for value in read if in_order and sizes.get(value) in results_bytes]
         is_fetched = kernel.kind in _REPEATABLE and not kernel.updates
         number = kernel.anchor.attributes.get("tuple") if kernel.anchor is not None else None
         number = number if isinstance(number, int) else None
@@ -244,6 +247,7 @@ def temporaries(
         if is_whole:
             anchors = [kernel.anchor for kernel in fused.kernels]
             is_product = len(anchors) == 1 and anchors[0] is not None and anchors[0].opcode in MATRIX
+            is_product |= len(anchors) == 1 and pricer.is_lone_sum(fused.kernels[0])
             laid_out = {pricer.resolve(value) for kernel in fused.kernels for value in kernel.layouts}
             loads = fetched(order, outside - laid_out, loads, pricer, is_product=is_product)
         near_bytes = round(max(loads, default=0))
@@ -251,6 +255,8 @@ def temporaries(
     order = [*order, Step(kept, (), 0, False)]
     room_bytes += held_for
     schedule = MemorySchedule(order, sizes)
+    if is_live:
+        schedule = schedule.without_overwritten()
     originals: Mapping[int, int] = {value: value for value in sizes}
     limit = room_bytes - (1 - _SHORT_OF_MEMORY) * costs.hbm_usable_bytes
     if schedule.peak > limit:
@@ -380,7 +386,8 @@ def _between_bytes(kernel: Kernel, fused: Fused, pricer: Pricer) -> Iterator[int
     if anchor is not None and anchor.opcode == "dot_general":
         product = types[anchor.results[0]]
         # With rows in lanes (narrow results) a product sums up nothing on the way: another kernel reads all of it.
-        if kernel.outputs and compact_layout(product, tiling).lane_axis != len(product.shape) - 1:
+        is_whole = any(types[value].size >= product.size for value in kernel.outputs) and not _works_on_rows(kernel)
+        if is_whole and compact_layout(product, tiling).lane_axis != len(product.shape) - 1:
             summed = {pricer.resolve(operation.operands[0]) for operation in kernel.reductions}
             written |= summed - set(kernel.outputs)
         if _is_softmax_by_hand(kernel, fused, pricer):
@@ -390,11 +397,18 @@ def _between_bytes(kernel: Kernel, fused: Fused, pricer: Pricer) -> Iterator[int
     yield from (nbytes_in_memory(types[value], tiling) for value in written if not pricer.is_near(value))
 
 
+def _works_on_rows(kernel: Kernel) -> bool:
+    """Whether a product's kernel works out all of a softmax but the division, on whole rows."""
+    return len(kernel.reductions) > 1 and any(operation.opcode == "exponential" for operation in kernel.operations)
+
+
 def _is_softmax_by_hand(kernel: Kernel, fused: Fused, pricer: Pricer) -> bool:
     """Chips of one core have a kernel that is written by hand for a softmax and the product that follows,
     where no other product reads the scores. It wants rows of numbers as the program has them."""
     one_core = pricer.costs.prefetch_bytes > 0 and pricer.costs.mxu_count <= _MATRIX_UNITS_OF_A_CORE
     if not one_core or not {"exponential", "subtract", "divide"} <= {one.opcode for one in kernel.operations}:
+        return False
+    if _works_on_rows(kernel):  # it makes the scores, and a division of something else is in it
         return False
     scores = max(kernel.inputs, key=lambda value: pricer.program.types[value].size)
     return all(other is kernel or other.kind != "matrix" or scores not in other.inputs for other in fused.kernels)

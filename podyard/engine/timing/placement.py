@@ -61,6 +61,7 @@ class Placement(Relayouts):
         if first is operation.results:
             return False
         self.aliases.update(zip(operation.results, first, strict=True))
+        self.first_of.update(zip(operation.results, first, strict=True))
         return True
 
     def _place(self, operation: HloOperation) -> None:
@@ -274,9 +275,12 @@ class Placement(Relayouts):
         if operation.opcode == "scatter" and not is_one_slice(self.program, operation):
             turned = lies_across(self.program.types[target], operation.ints("sizes"), self.tiling)
             for _ in range(turned * (1 if target in self.filled else 2)):
-                self._turn_whole(self.program.types[target])
+                self._turn_table(self.program.types[target])
             if turned and target in self.filled:
                 self.across |= {operation.results[0], target}
+            self._put_one_by_one(operation)
+            if part in self.body.parameters and self._lies_across_rows(part, operation):
+                self._turn_table(self.program.types[part], ahead=True, turns=part)
             kernel = self._start("opaque", operation, in_flow=False)
         else:
             others = [self._ready(value) for value in self._operands(operation) if value not in (target, part)]
@@ -293,7 +297,7 @@ class Placement(Relayouts):
         table = self.program.types[operation.operands[0]]
         if sizes and lies_across(table, sizes, self.tiling):
             own = self.resolve(operation.operands[0])
-            self._turn_whole(table, ahead=own in self.body.parameters, turns=own)
+            self._turn_table(table, ahead=own in self.body.parameters, turns=own)
         if count % _CHUNK_OF_PLACES:
             self._start("loop", None).laid_out = TensorType((-(-count // _CHUNK_OF_PLACES) * _CHUNK_OF_PLACES,), "s32")
 
@@ -325,8 +329,8 @@ class Placement(Relayouts):
 
     def _is_kept(self, value: int) -> bool:
         """Arguments of the whole program that it does not take over."""
-        is_whole = self.body is self.program.body
-        return is_whole and value in self.body.parameters and value not in self.program.donated
+        is_own = value in self.body.parameters and value not in self.program.donated
+        return is_own and self.body is self.program.body
 
     def _enter(self, operation: HloOperation) -> None:
         """What a loop changes is its own: a copy of what is kept, and of numbers that stand for nothing yet only where

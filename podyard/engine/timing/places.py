@@ -33,6 +33,8 @@ class Places:
         self.view_of: dict[int, int] = {}
         self.users: dict[int, list[HloOperation]] = {}
         self._seen: dict[object, tuple[int, ...]] = {}
+        # Results of repetitions: those of what they repeat.
+        self.first_of: dict[int, int] = {}
         self._results: set[int] = set()
         # Results of optimization barriers: the same values, which are computed again behind them.
         self._barred: set[int] = set()
@@ -63,6 +65,11 @@ class Places:
     def _turn_whole(self, type_: TensorType, ahead: bool = False, turns: int | None = None) -> None:
         copy = self._start("copy", None)
         copy.moved, copy.turned, copy.ahead, copy.turns = type_, True, ahead, turns
+
+    def _turn_table(self, type_: TensorType, ahead: bool = False, turns: int | None = None) -> None:
+        """A table so that its rows lie along the lanes, or back."""
+        self._turn_whole(type_, ahead, turns)
+        self.kernels[-1].is_table = True
 
     def _relayout(
         self, value: int, minor: tuple[int, ...], layouts: dict[int, tuple[int, ...]],

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator
 
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType
+from podyard.engine.timing.alone import large_alone
 from podyard.engine.timing.attention import attention_flops
 from podyard.engine.timing.convolutions import depthwise_cycles, product_of, rows_read
 from podyard.engine.timing.graph import Fused, Kernel
@@ -30,6 +31,7 @@ from podyard.engine.timing.kernels import (
     relayout_price,
     result_bytes,
     single_price,
+    table_price,
     tile_bytes,
     tiles_of,
     transpose_price,
@@ -86,7 +88,11 @@ class Pricer:
         self._near_turns: set[int] = set()
         # The argument that is fetched before the program starts.
         self.first: int | None = None
-        self._alone = set(self._large_alone()) if body is program.body else set[int]()
+        self._alone = (
+            set(large_alone(fused, self._outside, self._size, costs.prefetch_bytes))
+            if body is program.body
+            else set[int]()
+        )
         if far is not None:
             self._outside -= self._stays_near(body, far)
         elif costs.prefetch_bytes:
@@ -120,6 +126,7 @@ class Pricer:
         turns_near = self.costs.results_stay and not self.costs.near_write_share
         uses = collections.Counter(value for kernel in self.fused.kernels for value in kernel.inputs)
         given = {self.resolve(value) for value in self.program.donated}
+        given |= {value for value in self._read_at_once() if uses[value] == 1}
         whole = [one for one in body.parameters if one in uses and one not in given and 0 < self._size(one) <= most]
         largest = max(whole, key=lambda one: (self._size(one), uses[one]), default=None)
         self.first = self._weights_instead(largest, whole)
@@ -151,6 +158,12 @@ class Pricer:
             if kernel.kind in ("collective", "opaque"):
                 moved = min(map(self._size, (*kernel.inputs, *kernel.outputs)), default=0.0)
             budget = min(most, budget + self.moved_meanwhile(kernel) + moved)
+
+    def _read_at_once(self) -> list[int]:
+        """What the first kernel reads window by window: having it on the chip at the start gains nothing."""
+        first = next((kernel for kernel in self.fused.kernels if kernel.inputs and not self.is_scalar(kernel)), None)
+        is_read_so = first is not None and first.kind in ("loop", "reduce", "window") and not self.is_lone_sum(first)
+        return first.inputs if first is not None and is_read_so else []
 
     def moved_meanwhile(self, kernel: Kernel) -> float:
         """Bytes that the memory can move in the cycles of a kernel."""
@@ -210,7 +223,7 @@ class Pricer:
             if kernel.regroups:
                 return regroup_price(moved, self.costs)
             if kernel.turned:
-                return transpose_price(moved, self.costs)
+                return (table_price if kernel.is_table else transpose_price)(moved, self.costs)
             if kernel.kind == "loop":
                 if not self._fits_window(result_bytes(moved, self.costs)):
                     return single_price(result_bytes(moved, self.costs), tiles_of(moved, self.costs), self.costs)
@@ -309,26 +322,6 @@ class Pricer:
         fits = 0 < self._size(value) <= self.costs.prefetch_bytes / 2 or value in self._alone
         return value not in self._outside and fits
 
-    def _large_alone(self) -> Iterator[int]:
-        """Values of more than half of the chip's memory that have it for themselves: no other one like that lives
-        between the kernel that makes it and its last reader. What is updated in place is one with what it was."""
-        room, spans = self.costs.prefetch_bytes, dict[int, tuple[int, int]]()
-        names: dict[int, list[int]] = {}
-        for place, kernel in enumerate(self.fused.kernels):
-            for value in (*kernel.outputs, *kernel.inputs):
-                root = self.fused.in_place.get(value, value)
-                if value in kernel.outputs and value not in self._outside and room / 2 < self._size(value) <= room:
-                    names.setdefault(root, []).append(value)
-                if root in names:
-                    spans[root] = spans.get(root, (place, place))[0], place
-        ordered = sorted(spans.items(), key=lambda span: span[1])
-        starts = [first for _, (first, _) in ordered[1:]] + [len(self.fused.kernels)]
-        end = -1
-        for (root, (first, last)), following in zip(ordered, starts, strict=False):
-            if end < first and last < following:
-                yield from names[root]
-            end = max(end, last)
-
     def _read_by_vector(self, kernel: Kernel) -> float:
         near = [value for value in kernel.inputs if self._is_here(value, kernel)]
         share = 1.0 - self.costs.near_read_share
@@ -360,6 +353,10 @@ class Pricer:
             return not done and len(kernel.reductions) == 1 and bool(kernel.outputs)
         one = len(done) == 1 and (done[0].opcode not in NO_ARITHMETIC or done[0].opcode in _ALONE)
         return kernel.kind == "loop" and one and bool(kernel.outputs) and not kernel.updates
+
+    def is_lone_sum(self, kernel: Kernel) -> bool:
+        """Whether a kernel is one sum of an array as it lies: the array is fetched to the chip as a whole."""
+        return kernel.kind == "reduce" and self._is_single(kernel)
 
     def passes(self, kernel: Kernel) -> float:
         """A running sum (a window as long as its axis) is done in several passes."""

@@ -7,9 +7,12 @@ from podyard.engine.timing.convolutions import cut_images
 from podyard.engine.timing.graph import ELEMENTWISE, JUST_AFTER, REORDERING, SMALL_SIZE
 from podyard.engine.timing.layout import compact_layout
 from podyard.engine.timing.rows import Rows
+from podyard.engine.timing.touched import row_count
 
 # How often an array is copied until parts of its images are examples, and one that leaves the program, back.
 _COPIES_OF_CUT = 3
+# Kernels that put a part of an array at a place, and those before the loop that does (compiled on five generations).
+_KERNELS_OF_PART, _KERNELS_BEFORE_PARTS = 6, 3
 
 
 class Relayouts(Rows):
@@ -89,3 +92,19 @@ class Relayouts(Rows):
         self.order[kernel.index] = ready + JUST_AFTER
         self._materialise(operation.results[0], kernel)
         self.repeated.update(operation.results)
+
+    def _lies_across_rows(self, part: int, operation: HloOperation) -> bool:
+        """Whether rows to scatter lie across the lanes."""
+        type_ = self.program.types[part]
+        is_row = operation.ints("sizes")[-1:] == type_.shape[-1:] and not operation.ints("moving")
+        return (
+            is_row and type_.size >= SMALL_SIZE and compact_layout(type_, self.tiling).lane_axis != len(type_.shape) - 1
+        )
+
+    def _put_one_by_one(self, operation: HloOperation) -> None:
+        """A part of an array for each place, as a mapped update of a slice writes them: a loop puts them in one by one.
+        A turn cuts out the place, the part and what is there, sees whether the place is inside, chooses and writes."""
+        for kernels, turns in ((_KERNELS_BEFORE_PARTS, 1), (_KERNELS_OF_PART, row_count(self.program, operation))):
+            for _ in range(kernels if operation.ints("moving") else 0):
+                kernel = self._start("loop", None)
+                kernel.laid_out, kernel.repeats = TensorType((1,), "s32"), turns

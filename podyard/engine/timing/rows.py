@@ -35,12 +35,12 @@ class Rows(Places):
         """A kernel that sums up numbers made of the same array as this sum, and runs after they are there."""
         type_, ready = self.program.types[operation.operands[0]], max(map(self._ready, self._operands(operation)))
         read = self._read_by(operation)
-        for kernel in reversed(self.kernels):
+        for kernel in self.kernels:
             if self.order[kernel.index] <= ready:
                 continue
             if kernel.kind == "reduce" and kernel.anchor in kernel.reductions and type_.size >= SMALL_SIZE:
                 same = self.program.types[kernel.anchor.operands[0]].shape == type_.shape
-                if same and len(read) == 1 and read == self._read_by(kernel.anchor):
+                if same and read & self._read_by(kernel.anchor):
                     return kernel
         return None
 
