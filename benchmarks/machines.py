@@ -23,6 +23,7 @@ from pathlib import Path
 
 import httpx
 
+from podyard.cli.supervisor import STEADY_SECONDS
 from tests import postgresql
 from tests.distributed.whole_yard import WholeYard, open_whole_yard
 from tests.stack import Stack, kill, open_stack, until
@@ -143,6 +144,7 @@ def _restarts(stack: Stack, rounds: int) -> Iterator[tuple[float, float]]:
             return False
 
     for _ in range(rounds):
+        time.sleep(STEADY_SECONDS + 1)  # what ends more often is started again later
         pids = [stack.pid(name) for name in ("api", "loop")]
         began = time.monotonic()
         for pid in pids:
