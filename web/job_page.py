@@ -29,7 +29,7 @@ from podyard.pricing.current_card import default_rate_card
 from podyard.web import commands, forms, job_copy, job_curves, live
 from podyard.web.charts import ChartMark
 from podyard.web.job_advice import advise, phase_of, phases_of
-from podyard.web.job_timeline import timeline
+from podyard.web.job_timeline import signs, timeline
 from podyard.web.render import NOT_KEPT, ConsoleRoute, form_of, fragment, page, project_url, see_other
 
 LOG_LINES_SHOWN = 100  # of the page; more come as the job writes them
@@ -232,6 +232,7 @@ def _job_values(uow: UnitOfWork, request: Request, project: str, zone: str, job_
         "event_files_left_out": too_large,
         "curve_names": job_curves.names_of(job, history.points),
         "timeline": timeline(job, tried, checkpoints, uow.now),
+        "signs": signs(tried, checkpoints),
         "attempts": _attempts(sized, history.reached),
         **_checkpoints(checkpoints, job, project, zone),
         "artifacts": jobs.artifacts(*place, objects),

@@ -28,6 +28,9 @@ _KIND = {
     AttemptOutcome.RESIZED: "resized",
 }
 
+_SIGNS = {"bad": "✕", "resized": "↕"}
+_SIGN_TEXTS = (("bad", "failed, preempted or timed out"), ("resized", "resized"))
+
 
 def timeline(
     job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[CheckpointRecord], now: PlatformTime
@@ -61,6 +64,13 @@ def timeline(
     )
 
 
+def signs(attempts: Sequence[Attempt], checkpoints: Sequence[CheckpointRecord]) -> list[tuple[str, str]]:
+    """(sign, what it says) of those that the timeline has."""
+    kinds = {_KIND.get(one.outcome) for one in attempts if one.outcome}
+    found = [(_SIGNS[kind], text) for kind, text in _SIGN_TEXTS if kind in kinds]
+    return [("▲", "checkpoint"), *found] if checkpoints else found
+
+
 def _axis_end(elapsed: float) -> float:
     end = SECONDS_LEAST
     while end < elapsed:
@@ -74,7 +84,7 @@ def _bar(attempt: Attempt, left: float, width: float) -> str:
     reason = f": {attempt.reason}" if attempt.reason else ""
     bar = f'<rect class="{kind}" x="{left:.1f}" y="{TOP}" width="{width:.1f}" height="{BAR}" rx="3">'
     name = f'<text x="{left + 6:.1f}" y="{TOP + 13}">attempt {attempt.attempt}</text>' if width >= TEXT_LEAST else ""
-    ended = {"bad": "✕", "resized": "↕"}.get(kind, "")
+    ended = _SIGNS.get(kind, "")
     sign = f'<text class="sign {kind}" x="{left + width:.1f}" y="{TOP - 6}" text-anchor="middle">{ended}</text>'
     return f"{bar}\n<title>{escape(text + reason)}</title></rect>\n{name}{sign if ended else ''}"
 

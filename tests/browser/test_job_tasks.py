@@ -149,6 +149,7 @@ def test_preempt_a_node_and_see_the_job_recover(
     browser.until(lambda: browser.all(marks), 90, "the preemption in the curve, without a reload")
     assert "PREEMPTED" in browser.script(f"return document.querySelector({marks!r}).textContent")
     browser.until(lambda: len(browser.all("svg.timeline rect:not(.track)")) >= 2, 30, "two attempts on the timeline")
+    assert "✕ failed, preempted or timed out" in browser.text(".timeline-box .legend")
     stack.call("POST", f"{path}:cancel")
     stack.wait_job(path)
 
