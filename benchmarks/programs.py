@@ -81,13 +81,16 @@ def measure_keras(python: str, rounds: int, batch: int) -> None:
     """32 steps of a global batch, after the first epoch. Ratios are of neighbours in time."""
     fit = [python, "-c", FIT]
     under = [*PODYARD, "run", "--tpu", "v3-8", "--", *fit, "TPUStrategy", str(batch)]
+    ways: dict[str, tuple[list[str], dict[str, str]]] = {
+        "TensorFlow's own MirroredStrategy": ([*fit, "MirroredStrategy", str(batch)], {}),
+        "mirrored": (under, {"PODYARD_TF_REPLICAS": "mirrored"}),
+        "fused": (under, {"PODYARD_TF_REPLICAS": "fused"}),
+    }
     ratios: dict[tuple[str, str], list[float]] = {}
     for _ in range(rounds):
         plain = measure([*fit, "plain", str(batch)], {})
-        for mode in ("TensorFlow's own MirroredStrategy", "mirrored", "fused"):
-            is_own = mode not in ("mirrored", "fused")
-            command = [*fit, "MirroredStrategy", str(batch)] if is_own else under
-            found = measure(command, {} if is_own else {"PODYARD_TF_REPLICAS": mode})
+        for mode, (command, changes) in ways.items():
+            found = measure(command, changes)
             for name, seconds in found.items():
                 ratios.setdefault((mode, name), []).append(seconds / plain[name])
     for (mode, name), values in ratios.items():

@@ -53,6 +53,20 @@ def _grouped(q: Any, k: Any, v: Any, mask: Any) -> Any:
     return jnp.einsum("bgrts,bsgd->btgrd", shares, v).reshape(b, t, h * d)
 
 
+def _decoder_layer(width: int, queries: int, keys: int, inner: int) -> dict[str, Any]:
+    """Parameters: norms, attention with fewer keys than queries, and a gated perceptron."""
+    return {
+        "norms": [_half(width)] * 2,
+        "q": _half(width, queries),
+        "k": _half(width, keys),
+        "v": _half(width, keys),
+        "o": _half(queries, width),
+        "gate": _half(width, inner),
+        "up": _half(width, inner),
+        "down": _half(inner, width),
+    }
+
+
 def _adapted_decoder() -> Made:
     """Adapters on queries and values of a frozen decoder, by Adam; the loss over a part of the tokens."""
     layers, width, heads, shared, head, inner, words, batch, tokens, rank = 2, 1024, 8, 2, 128, 2816, 20000, 4, 512, 16
@@ -84,16 +98,7 @@ def _adapted_decoder() -> Made:
 
     pair = {"qa": (width, rank), "qb": (rank, width), "va": (width, rank), "vb": (rank, shared * head)}
     adapters = [{name: array(shape) for name, shape in pair.items()}] * layers
-    layer = {
-        "norms": [_half(width)] * 2,
-        "q": _half(width, heads * head),
-        "k": _half(width, shared * head),
-        "v": _half(width, shared * head),
-        "o": _half(heads * head, width),
-        "gate": _half(width, inner),
-        "up": _half(width, inner),
-        "down": _half(inner, width),
-    }
+    layer = _decoder_layer(width, heads * head, shared * head, inner)
     frozen = {"words": _half(words, width), "layers": [layer] * layers, "norm": _half(width)}
     text = array((batch, tokens), "", I32)
     state = (like(adapters), like(adapters))
@@ -123,16 +128,7 @@ def _checked_draft() -> Made:
         kept = jnp.cumprod((said[:, :-1] == draft[:, 1:]).astype(I32), axis=1).sum(1)
         return keys, values, jnp.take_along_axis(said, kept[:, None], 1)[:, 0], length + kept + 1
 
-    layer = {
-        "norms": [_half(width)] * 2,
-        "q": _half(width, heads * head),
-        "k": _half(width, shared * head),
-        "v": _half(width, shared * head),
-        "o": _half(heads * head, width),
-        "gate": _half(width, inner),
-        "up": _half(width, inner),
-        "down": _half(inner, width),
-    }
+    layer = _decoder_layer(width, heads * head, shared * head, inner)
     params = {"words": _half(words, width), "layers": [layer] * layers, "norm": _half(width)}
     params["head"] = _half(width, words)
     caches = [_half(batch, room, shared, head)] * layers

@@ -69,6 +69,13 @@ class WholeYard:
         self.broker = broker
         self._database = database
 
+    def unsent(self) -> int:
+        """Messages that wait for the broker."""
+        with psycopg.connect(self._database) as connection:
+            row = connection.execute("SELECT count(*) FROM outbox WHERE sent IS NULL").fetchone()
+        assert row is not None
+        return int(row[0])
+
     def leader_pid(self) -> int:
         return int(lease_of(self._database)[0].split("/")[1])
 

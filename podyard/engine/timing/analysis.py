@@ -40,10 +40,10 @@ from podyard.hardware.cost_model import CostModel
 from podyard.hardware.generations import cost_model
 
 ESTIMATE_MODEL = "podyard"
-# Fitted on the published ResNet-50 runs on TPU v3 (MLPerf training v0.5 to v0.7) and on nothing else: what a step of a
-# host loop costs besides its kernels (the host waits, starts it and feeds it), and how much of the compiler's sum the
-# kernels of a run take (each fetches its first window while the one before ends). The best fit of both has a host that
-# takes less than nothing; the pair is one of those near it that keep every row's limit (benchmarks/fit_timing.py).
+# What a step of a host loop costs besides its kernels (the host waits, starts it and feeds it), and how much of the
+# compiler's sum the kernels of a run take (each fetches its first window while the one before ends). From the published
+# ResNet-50 runs on TPU v3 (MLPerf training v0.5 to v0.7). The best fit of both (benchmarks/fit_timing.py) has a host
+# that takes less than nothing; of the pairs near it this one keeps the limit of each row, those of v2 and v4 too.
 HOST_LOOP_SECONDS = 1.4e-3
 # What JAX takes to start a step that is compiled; it does not wait for its end. Unverified on hosts of TPUs.
 DISPATCH_SECONDS = 40e-6

@@ -104,7 +104,9 @@ class Relayouts(Rows):
     def _put_one_by_one(self, operation: HloOperation) -> None:
         """A part of an array for each place, as a mapped update of a slice writes them: a loop puts them in one by one.
         A turn cuts out the place, the part and what is there, sees whether the place is inside, chooses and writes."""
+        if not operation.ints("moving"):
+            return
         for kernels, turns in ((_KERNELS_BEFORE_PARTS, 1), (_KERNELS_OF_PART, row_count(self.program, operation))):
-            for _ in range(kernels if operation.ints("moving") else 0):
+            for _ in range(kernels):
                 kernel = self._start("loop", None)
                 kernel.laid_out, kernel.repeats = TensorType((1,), "s32"), turns
