@@ -78,6 +78,9 @@ class CostModel:
     # From so many multiplications for each number that is sent on, products are worked out around a ring of devices
     # (compiled steps: 512 not, 768 do; on the newest generation 1024 not, 1280 do); 0 where they never are.
     ring_rows: int = 0
+    # Of scattered sums that are joined: see `Links.joined_bytes`. All compiled slices had 14.94 to 15.07 MB, and 30.80
+    # to 30.87 MB on the newest generation.
+    joined_sum_bytes: float = 15e6
     # Whether loading a small weight tile takes as long as its rows, next to what is streamed, and not as a whole one.
     loads_used_rows: bool = False
     # Two where a chip is one device of two cores.

@@ -15,24 +15,23 @@ def chosen_branches(body: Body) -> Body:
 class _Chooser:
     def __init__(self) -> None:
         self.numbers: dict[int, int] = {}
+        # Results of a choice, and the values that they are.
+        self.names: dict[int, int] = {}
 
     def body(self, body: Body) -> Body:
-        return Body(body.parameters, [one for step in body.operations for one in self._operation(step)], body.results)
+        operations = [one for step in body.operations for one in self._operation(step)]
+        return Body(body.parameters, operations, [self.names.get(value, value) for value in body.results])
 
     def _operation(self, operation: HloOperation) -> list[HloOperation]:
         number = operation.attributes.get("value") if operation.opcode == "constant" else None
         if isinstance(number, int):
             self.numbers[operation.results[0]] = number
-        if not operation.bodies:
-            return [operation]
+        operands = tuple(self.names.get(value, value) for value in operation.operands)
         inner = tuple(map(self.body, operation.bodies))
-        chosen = self.numbers.get(operation.operands[0]) if operation.opcode == "case" else None
+        chosen = self.numbers.get(operands[0]) if operation.opcode == "case" else None
         if chosen is None:
-            return [dataclasses.replace(operation, bodies=inner)]
+            is_same = operands == operation.operands and not inner
+            return [operation if is_same else dataclasses.replace(operation, operands=operands, bodies=inner)]
         branch = inner[chosen if 0 <= chosen < len(inner) else -1]
-        names = []
-        for result, value in zip(operation.results, branch.results, strict=True):
-            names.append(HloOperation("get_tuple_element", (value,), (result,), {}, where=operation.where))
-            if value in self.numbers:
-                self.numbers[result] = self.numbers[value]
-        return [*branch.operations, *names]
+        self.names.update(zip(operation.results, branch.results, strict=True))
+        return branch.operations

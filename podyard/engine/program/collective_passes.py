@@ -8,17 +8,21 @@ the same axes that do not wait for each other are one collective of several arra
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable, Sequence
 
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType, outer_values, walk
 from podyard.engine.program.rings import into_rings
+from podyard.engine.program.shardings import Axes
 
 # How many operations apart the readers of a gathered array may be before it is gathered again: an option of the
 # compiler's, between 67 and 73 as its passes show it.
 GATHER_REACH = 70
 # A sum over all of at least so many devices, on a square or in three dimensions, is not scattered; another one is
-# where each part has whole tiles.
-_WHOLE_DEVICES, _TILE_ROWS = 8, 8
+# where each part has whole tiles: of 8 rows, of 16 on a square of 2 x 2, and of 128 lanes of 4 bytes.
+_WHOLE_DEVICES, _TILE_ROWS, _SQUARE_TILE_ROWS, _LANE_BYTES = 8, 8, 16, 128 * 4
+# Parts of rows of one dimension are gathered where they have whole rows of a tile.
+_LANES = 128
 # A gather over all of at least so many devices is a sum up to so many bytes, in three dimensions always.
 _SUMMED_DEVICES, _SUMMED_BYTES = 64, 16 * 2**20
 # Arrays of a sum of several are less than this together.
@@ -30,9 +34,26 @@ _SUMS = ("all_reduce", "reduce_scatter")
 _SHARED = ("all_gather", "collective_permute")
 
 
-def improve(program: Program, torus: Sequence[int] = (), ring_rows: int = 0) -> None:
-    """`torus`: the chips of the slice in each dimension; none where the program does not take all of them. `ring_rows`:
-    see `into_rings`."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class Links:
+    """What the compiler's choices depend on.
+
+    `torus`: the chips of the slice in each dimension, none where the program does not take all of them. `ring_rows`:
+    see `into_rings`. `joined_bytes`: scattered sums of n devices are joined below n / (n + 4) of it (compiled sums of
+    128 KiB each, of 2 to 16 devices); 0 where each is for itself. `is_square`: whether the devices along some axes are
+    summed over as a square of 2 x 2.
+    """
+
+    torus: Sequence[int] = (1,)
+    ring_rows: int = 0
+    joined_bytes: float = 0
+    is_square: Callable[[Axes], bool] = lambda _axes: False
+
+    def tile_rows(self, axes: Axes) -> int:
+        return _SQUARE_TILE_ROWS if self.is_square(axes) else _TILE_ROWS
+
+
+def improve(program: Program, links: Links) -> None:
     bodies = [program.body, *(body for operation in walk(program.body) for body in operation.bodies)]
     for body in bodies:
         _sum_once(body)
@@ -48,14 +69,17 @@ def improve(program: Program, torus: Sequence[int] = (), ring_rows: int = 0) -> 
                 readers.setdefault(value, []).append(operation)
     for body in bodies:
         _narrow(program, body, readers, returned)
-        into_rings(program, body, ring_rows)
+        into_rings(program, body, links.ring_rows)
+        makers = {value: operation for operation in body.operations for value in operation.results}
         operations: list[HloOperation] = []
         for operation in body.operations:
-            if operation.opcode in ("all_gather", "reduce_scatter") and "axes" in operation.attributes:
-                operations += _as_sum(program, operation, torus)
+            if operation.opcode == "all_gather" and "axes" in operation.attributes:
+                operations += _gather_as_sum(program, operation, links.torus)
             operations.append(operation)
+            if operation.opcode == "reduce_scatter" and "axes" in operation.attributes:
+                operations += _scattered(program, operation, makers.get(operation.operands[0]), links)
         body.operations = operations
-        _combine(program, body)
+        _combine(program, body, links.joined_bytes)
 
 
 def _sum_once(body: Body) -> None:
@@ -141,29 +165,79 @@ def _rename(body: Body, renamed: dict[int, int]) -> None:
     body.results = [renamed.get(value, value) for value in body.results]
 
 
-def _as_sum(program: Program, operation: HloOperation, torus: Sequence[int]) -> list[HloOperation]:
-    """What the compiler makes a whole sum: a scattered sum of which each then takes its part; a gather in which each
-    adds its part to zeros, as of rows of one dimension, or of integers a row each. Gives what comes before."""
-    axes, given, made = operation.attributes["axes"], operation.operands[0], operation.results[0]
-    all_devices = program.mesh.devices if isinstance(axes, tuple) and len(axes) == len(program.mesh.sizes) else 0
-    part = program.types[given if operation.opcode == "all_gather" else made]
+def _is_all(program: Program, axes: object) -> bool:
+    return isinstance(axes, tuple) and len(axes) == len(program.mesh.sizes)
+
+
+def _gather_as_sum(program: Program, operation: HloOperation, torus: Sequence[int]) -> list[HloOperation]:
+    """A gather that the compiler makes a sum, in which each adds its part to zeros: of parts of rows of one dimension,
+    of integers a row each, and of all of many devices. Gives what comes before."""
+    part, type_ = program.types[operation.operands[0]], program.types[operation.results[0]]
     dim, rank = operation.int("dim"), len(part.shape)
-    cut = part.shape[dim] if dim < rank else 0
-    if operation.opcode == "all_gather":
-        type_ = program.types[made]
-        is_short = type_.nbytes <= _SUMMED_BYTES or len(torus) > 2
-        is_own = "given" in operation.attributes
-        is_line = not is_own and (sum(extent > 1 for extent in type_.shape) == 1 or (cut == 1 and part.dtype == "s32"))
-        if is_line or (torus and all_devices >= _SUMMED_DEVICES and is_short):
-            operation.opcode = "all_reduce"
-            operation.attributes = {**operation.attributes, "bytes": type_.nbytes}
-            return [] if is_line or dim >= rank else _among_zeros(program, operation)
-        return []
-    is_whole = all_devices >= _WHOLE_DEVICES and torus and (len(torus) > 2 or len(set(torus)) == 1)
-    if is_whole or (dim == rank - 2 and cut % _TILE_ROWS):
+    is_row = dim < rank and part.shape[dim] == 1 and part.dtype == "s32"
+    is_odd = sum(extent > 1 for extent in type_.shape) == 1 and part.size % _LANES > 0
+    is_line = "given" not in operation.attributes and (is_odd or is_row)
+    is_many = _is_all(program, operation.attributes["axes"]) and program.mesh.devices >= _SUMMED_DEVICES
+    if is_line or (torus and is_many and (type_.nbytes <= _SUMMED_BYTES or len(torus) > 2)):
         operation.opcode = "all_reduce"
-        operation.attributes = {**operation.attributes, "bytes": program.types[given].nbytes}
+        operation.attributes = {**operation.attributes, "bytes": type_.nbytes}
+        return [] if is_line or dim >= rank else _among_zeros(program, operation)
     return []
+
+
+def _scattered(
+    program: Program, operation: HloOperation, maker: HloOperation | None, links: Links
+) -> list[HloOperation]:
+    """What the compiler makes of a scattered sum. It is a whole one, of which each then takes its part, over all of a
+    square, of one dimension, and where parts are not whole in lanes or have less than a tile's rows. Other parts that
+    are not whole are scattered with padding, and then moved between devices: gives these permutations."""
+    attributes, torus = operation.attributes, links.torus
+    axes, part, dim = attributes["axes"], program.types[operation.results[0]], operation.int("dim")
+    is_square = bool(torus) and (len(torus) > 2 or len(set(torus)) == 1)
+    is_whole = is_square and _is_all(program, axes) and program.mesh.devices >= _WHOLE_DEVICES
+    rank, padded = len(part.shape), 0
+    if rank < 2:
+        is_whole = True
+    elif dim >= rank - 2 and not is_whole:
+        is_turned = maker is not None and maker.opcode in _PRODUCTS and _is_turned(part.shape)
+        size, rows = part.shape[dim], links.tile_rows(axes) if isinstance(axes, tuple) else _TILE_ROWS
+        if (dim == rank - 1) != is_turned:
+            is_whole = size * part.itemsize % _LANE_BYTES > 0
+        elif size % rows:
+            is_whole, padded = size < rows, -(-size // rows) * rows
+    if is_whole:
+        operation.opcode = "all_reduce"
+        operation.attributes = {**attributes, "bytes": program.types[operation.operands[0]].nbytes}
+    elif padded and isinstance(axes, tuple):
+        return _shifts(program, operation, axes, padded)
+    return []
+
+
+def _is_turned(shape: Sequence[int]) -> bool:
+    """Whether a product leaves an array with its last dimension in rows: where that needs less padding."""
+
+    def padded(lanes: int, rows: int) -> int:
+        return -(-lanes // _LANES) * _LANES * (-(-rows // _TILE_ROWS) * _TILE_ROWS)
+
+    return padded(shape[-2], shape[-1]) < padded(shape[-1], shape[-2])
+
+
+def _shifts(program: Program, operation: HloOperation, axes: Axes, padded: int) -> list[HloOperation]:
+    """Parts of `padded` rows: a device then sends those of its rows that belong to others, as far as these are away."""
+    last, devices = operation.results[0], program.mesh.extent(axes)
+    rows = program.types[last].shape[operation.int("dim")]
+    far = {place - row // padded for place in range(devices) for row in (place * rows, place * rows + rows - 1)}
+    moved: list[HloOperation] = []
+    for distance in sorted(far - {0}):
+        program.types.append(program.types[last])
+        here = len(program.types) - 1
+        (moved[-1] if moved else operation).results = (here,)
+        pairs = tuple((place, place + distance) for place in range(devices - distance))
+        attributes: dict[str, object] = {"axes": axes, "shifts": pairs}
+        moved.append(HloOperation("collective_permute", (here,), (last,), attributes, where=operation.where))
+    nbytes = program.types[operation.operands[0]].nbytes
+    operation.attributes = {**operation.attributes, "bytes": nbytes * padded // rows}
+    return moved
 
 
 def _among_zeros(program: Program, operation: HloOperation) -> list[HloOperation]:
@@ -181,10 +255,12 @@ def _among_zeros(program: Program, operation: HloOperation) -> list[HloOperation
 
 
 def _narrow(program: Program, body: Body, readers: dict[int, list[HloOperation]], returned: set[int]) -> None:
+    makers = {value: operation.opcode for operation in body.operations for value in operation.results}
     operations: list[HloOperation] = []
     for operation in body.operations:
         if operation.opcode in _SENT and program.types[operation.results[0]].dtype == "f32":
-            chain = _only_products(operation.results[0], readers, returned, operation.opcode not in _SUMS)
+            is_narrowed = operation.opcode not in _SUMS or makers.get(operation.operands[0]) == "reduce"
+            chain = _only_products(operation.results[0], readers, returned, is_narrowed)
             if chain is not None and program.types[operation.operands[0]].dtype == "f32":
                 given = operation.operands[0]
                 program.types.append(_narrower(program.types[given]))
@@ -222,7 +298,7 @@ def _only_products(
     return chain
 
 
-def _combine(program: Program, body: Body) -> None:
+def _combine(program: Program, body: Body, joined_bytes: float) -> None:
     """Numbers the sums of a body; a sum joins the first one of its kind that it does not wait for."""
     waits: dict[int, int] = {}
     groups: list[tuple[tuple[object, ...], int]] = []  # kind, and the groups that it waits for, as bits
@@ -233,7 +309,7 @@ def _combine(program: Program, body: Body) -> None:
         for value in read:
             before |= waits.get(value, 0)
         if operation.opcode in _SUMS and "axes" in operation.attributes:
-            place = _join(program, operation, before, groups, sizes)
+            place = _join(program, operation, before, groups, sizes, joined_bytes)
             operation.attributes = {**operation.attributes, "tuple": place}
             before |= 1 << place
         if before:
@@ -246,15 +322,18 @@ def _join(
     before: int,
     groups: list[tuple[tuple[object, ...], int]],
     sizes: list[int],
+    joined_bytes: float,
 ) -> int:
     attributes = operation.attributes
     kind = (operation.opcode, attributes["axes"], program.types[operation.operands[0]].dtype, attributes.get("by"))
     all_before = _closure(before, groups)
     nbytes = operation.int("bytes", program.types[operation.operands[0]].nbytes)
+    axes, most = attributes["axes"], float(_TUPLE_BYTES)
+    if operation.opcode == "reduce_scatter":
+        devices = program.mesh.extent(axes) if isinstance(axes, tuple) else 0
+        most = joined_bytes * devices / (devices + 4)
     for place, (other, own) in enumerate(groups):
-        if other != kind or operation.opcode != "all_reduce" or all_before >> place & 1:
-            continue
-        if sizes[place] + nbytes >= _TUPLE_BYTES:
+        if other != kind or all_before >> place & 1 or sizes[place] + nbytes >= most:
             continue
         if not _closure(own | before, groups) >> place & 1:
             groups[place] = (kind, own | before)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Sequence
 
-from podyard.engine.program.collective_passes import improve
+from podyard.engine.program.collective_passes import Links, improve
 from podyard.engine.program.doubts import Doubt
 from podyard.engine.program.factors import Factor, Rule, has_rule, rule_of
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType
@@ -24,14 +24,15 @@ from podyard.engine.program.sums import scatter_into_sums
 _CONTROL = ("while", "case", "if")
 _LOOK_UPS = ("gather", "scatter")
 _PRODUCTS = ("dot_general", "convolution", *_LOOK_UPS)
+_ALONE = Links()
 
 
-def partition(program: Program, torus: Sequence[int] = (1,), ring_rows: int = 0) -> Program:
-    """`program` for one of the devices of its mesh; `torus` and `ring_rows`: see `improve`."""
+def partition(program: Program, links: Links = _ALONE) -> Program:
+    """`program` for one of the devices of its mesh."""
     if program.mesh.devices == 1:
         own = dataclasses.replace(program, partitions=1, shardings={}, result_shardings={}, donated={**program.donated})
     else:
-        own = _Partitioner(scatter_into_sums(program)).run(torus, ring_rows)
+        own = _Partitioner(scatter_into_sums(program)).run(links)
     own.give_away()
     return own
 
@@ -47,10 +48,12 @@ class _Partitioner:
         self.moved: dict[tuple[int, Dims], int] = {}
         self.operations: list[HloOperation] = []
         self.makers: dict[int, HloOperation] = {}
+        # Whether all numbers of a value are one, as far as this was asked.
+        self.one_number: dict[int, bool] = {}
         # How operands of the operation at hand lie on their way to where they are wanted.
         self.detours: dict[int, Dims] = {}
 
-    def run(self, torus: Sequence[int], ring_rows: int) -> Program:
+    def run(self, links: Links) -> Program:
         spread = Propagation(self.program, self.global_types)
         spread.run()
         self.dims, self.rules = spread.dims, spread.rules
@@ -66,7 +69,7 @@ class _Partitioner:
         doubts = [*self.program.doubts, *self.doubts]
         made = Program(body, self.types, mesh=self.mesh, donated=dict(self.program.donated), donors=self.program.donors)
         made.doubts = doubts
-        improve(made, torus, ring_rows)
+        improve(made, links)
         return made
 
     # --- types
@@ -265,7 +268,8 @@ class _Partitioner:
             split[factor] = axes
         held = {axis for axes in places.values() for axis in axes}
         is_met = rows and any(not held.isdisjoint(axes) for axes in split.values())
-        if is_met and not is_scatter and self._nbytes(operation.operands[0]) != self._nbytes(looked_up):
+        more = self._nbytes(operation.operands[0]) - self._nbytes(looked_up)
+        if is_met and (more > 0 if is_scatter else more != 0):
             self.detours[operation.operands[at]] = self._need(rule, at, split)
             split = {factor: () if not held.isdisjoint(axes) else axes for factor, axes in split.items()}
         used = {axis for axes in split.values() for axis in axes}
@@ -319,9 +323,12 @@ class _Partitioner:
         if into is None and is_kept and (value, wanted) in self.moved:
             return self.moved[value, wanted]
         maker = self.makers.get(value)
-        if into is None and maker is not None and _is_remade(maker):
+        if into is None and maker is not None and (_is_remade(maker) or self._is_uniform(maker)):
+            operands = maker.operands
+            if not _is_remade(maker):
+                operands = tuple(self._bring(one, wanted, into_operations, where) for one in operands)
             made = self._new_value(value, wanted)
-            into_operations.append(dataclasses.replace(maker, results=(made,)))
+            into_operations.append(dataclasses.replace(maker, operands=operands, results=(made,)))
             self.moved[value, wanted] = made
             return made
         if reader is not None and not has_rule(
@@ -345,6 +352,18 @@ class _Partitioner:
         if into is None:
             self.moved[value, wanted] = now
         return now
+
+    def _is_uniform(self, maker: HloOperation) -> bool:
+        """Whether all numbers of a result are the same one, worked out from such: the compiler repeats one number."""
+        rule = self.rules.get(id(maker))
+        return rule is not None and rule.is_same and all(map(self._is_one_number, maker.operands))
+
+    def _is_one_number(self, value: int) -> bool:
+        if value not in self.one_number:
+            maker = self.makers.get(value)
+            is_known = maker is not None and maker.opcode != "iota"
+            self.one_number[value] = maker is not None and is_known and (_is_remade(maker) or self._is_uniform(maker))
+        return self.one_number[value]
 
     def _rename(self, operations: list[HloOperation], made: int, wanted: int) -> None:
         """The last operation makes `wanted` in place of `made`."""

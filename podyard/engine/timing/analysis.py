@@ -9,11 +9,13 @@ from __future__ import annotations
 import dataclasses
 
 from podyard.base.errors import invalid
+from podyard.engine.program.collective_passes import Links
 from podyard.engine.program.doubts import Doubt, bytes_only, cut_images, in_groups, merge, own_kernel, unknown_turns
 from podyard.engine.program.ir import Body, HloOperation, Program, matrix_flops
 from podyard.engine.program.partition import partition
-from podyard.engine.program.shardings import Sharding, mesh_of
+from podyard.engine.program.shardings import Axes, Sharding, ShardingReader, mesh_of
 from podyard.engine.timing.attention import attention_flops
+from podyard.engine.timing.collectives import group_of, is_one_ring
 from podyard.engine.timing.convolutions import has_small_groups
 from podyard.engine.timing.energy import device_joules
 from podyard.engine.timing.estimate import Estimate, OpEstimate, overhead_seconds
@@ -54,6 +56,8 @@ HOST_FEED_BYTES_PER_SECOND = 8e9
 _WORD_BYTES = 4
 # Loops in loops multiply their turns; a step of more than these would take years.
 MAX_TURNS = 10**12
+# See `_links`.
+_JOINED_CHIPS = 64
 
 
 @dataclasses.dataclass(slots=True)
@@ -98,12 +102,29 @@ def estimate_program(
             )
         program = _split_batch(program, global_batch, devices)
         fed = tuple(value for value in program.shardings if any(program.shardings[value].dims))
-    is_whole = program.mesh.devices == devices
-    torus = kind.topology.shape if is_whole else ()
     costs = cost_model(kind.generation.name)
-    own = part_images(regroup(partition(program, torus, costs.ring_rows)), costs.tiling)
+    own = part_images(regroup(partition(program, _links(program, kind, costs))), costs.tiling)
     own.infed = frozenset(fed if host_loop else ())
     return _Analysis(own, kind, max(program.partitions, program.mesh.devices), fed).estimate(global_batch, host_loop)
+
+
+def _links(program: Program, kind: AcceleratorType, costs: CostModel) -> Links:
+    """Scattered sums are joined on slices in three dimensions, on those that are one ring, and from 64 chips on; not on
+    the planes between (compiled for 24 slices)."""
+    reader, shape = ShardingReader({}, program.mesh), kind.topology.shape
+    is_all = program.mesh.devices == device_count(kind)
+    is_box = all(extent > 1 for extent in shape) and len(shape) > 2
+    is_joined = not is_all or is_box or kind.chip_count >= _JOINED_CHIPS or is_one_ring(kind)
+    is_line_of_chips = kind.generation.dimensions == 2 and kind.generation.devices_per_chip == 1
+
+    def is_square(axes: Axes) -> bool:
+        group = group_of(kind, reader.device_order(axes))
+        extents = [kind.generation.devices_per_chip // group.copies, *group.shape]
+        is_seen = not is_line_of_chips or group.chips == kind.chip_count
+        return is_all and is_seen and [extent for extent in extents if extent > 1] == [2, 2]
+
+    joined_bytes = costs.joined_sum_bytes if is_joined else 0
+    return Links(shape if is_all else (), costs.ring_rows, joined_bytes, is_square)
 
 
 def _split_batch(program: Program, global_batch: int, devices: int) -> Program:

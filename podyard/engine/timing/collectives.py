@@ -68,7 +68,7 @@ def _strategy(kind: AcceleratorType, nbytes: int) -> tuple[str, list[tuple[int, 
     if not dims:
         return "UniDirection1DRingStrategy", [(cores,)] * 2
     short = kind.generation.has_short_all_reduce and nbytes <= SHORT_BYTES
-    if kind.generation.dimensions == 2 and kind.generation.cores_per_chip == 1 and min(dims) == 2:
+    if is_one_ring(kind):
         return _one_ring(kind.chip_count, nbytes)
     if kind.topology.twisted:
         ring = tuple(sorted(dims, reverse=True))
@@ -87,6 +87,12 @@ def _strategy(kind: AcceleratorType, nbytes: int) -> tuple[str, list[tuple[int, 
         return "StrategyND", [_with_cores(turn, cores) for turn in turns]
     # Uneven boxes: one colour for each direction of two of the dimensions.
     return "UniDirectionNDRingStrategy", [_with_cores(dims, cores)] * 4
+
+
+def is_one_ring(kind: AcceleratorType) -> bool:
+    """Whether the compiler takes all chips of a slice as one ring."""
+    dims = _dimensions(kind.topology.shape)
+    return kind.generation.dimensions == 2 and kind.generation.cores_per_chip == 1 and min(dims, default=0) == 2
 
 
 def _one_ring(chips: int, nbytes: int) -> tuple[str, list[tuple[int, ...]]]:

@@ -63,6 +63,7 @@ GENERATION = Generation(
         mxu_stretch=1.105,
         window_bytes=24.5e6,
         ring_rows=1152,
+        joined_sum_bytes=30.83e6,
         prefetch_bytes=116e6,
         results_stay=True,
         near_kernel_cycles=800,
