@@ -174,9 +174,9 @@ def _gather_as_sum(program: Program, operation: HloOperation, torus: Sequence[in
     of integers a row each, and of all of many devices. Gives what comes before."""
     part, type_ = program.types[operation.operands[0]], program.types[operation.results[0]]
     dim, rank = operation.int("dim"), len(part.shape)
-    is_row = dim < rank and part.shape[dim] == 1 and part.dtype == "s32"
-    is_odd = sum(extent > 1 for extent in type_.shape) == 1 and part.size % _LANES > 0
-    is_line = "given" not in operation.attributes and (is_odd or is_row)
+    is_own = "given" in operation.attributes
+    is_row = dim < rank and part.shape[dim] == 1 and part.dtype == "s32" and not is_own
+    is_line = is_row or (sum(extent > 1 for extent in type_.shape) == 1 and part.size % _LANES > 0)
     is_many = _is_all(program, operation.attributes["axes"]) and program.mesh.devices >= _SUMMED_DEVICES
     if is_line or (torus and is_many and (type_.nbytes <= _SUMMED_BYTES or len(torus) > 2)):
         operation.opcode = "all_reduce"
@@ -331,7 +331,7 @@ def _join(
     axes, most = attributes["axes"], float(_TUPLE_BYTES)
     if operation.opcode == "reduce_scatter":
         devices = program.mesh.extent(axes) if isinstance(axes, tuple) else 0
-        most = joined_bytes * devices / (devices + 4)
+        most = 0 if "given" in attributes else joined_bytes * devices / (devices + 4)
     for place, (other, own) in enumerate(groups):
         if other != kind or all_before >> place & 1 or sizes[place] + nbytes >= most:
             continue

@@ -19,6 +19,7 @@ _F32, _BF16 = jnp.float32, jnp.bfloat16
 _Axes = dict[str, int]
 _Spec: Any = sharding.PartitionSpec
 _keep: Any = lax.with_sharding_constraint
+_psum_scatter: Any = lax.psum_scatter
 _MODEL = {"data": 4, "model": 2}
 
 
@@ -161,3 +162,15 @@ def test_the_diagonal_and_its_gradient_gather_their_places_once() -> None:
 
     sent = _sent(fn, "v5litepod-8", mesh.array((2048, 256), "data", None), mesh.array((256, 2048), None, None))
     assert sent == [("all-gather", 2048 * 2 * 4), ("all-reduce", 4), ("all-reduce", 2048 * 4)]
+
+
+def test_scattered_sums_that_are_asked_for_are_each_for_themselves() -> None:
+    mesh = _Mesh({"data": 8})
+
+    def fn(*xs: Any) -> Any:
+        return tuple(_psum_scatter(jnp.exp(x), "data", tiled=True) for x in xs)
+
+    shard_map: Any = jax.shard_map
+    parts = shard_map(fn, mesh=mesh.mesh, in_specs=(_Spec(),) * 3, out_specs=(_Spec("data"),) * 3, check_vma=False)
+    arrays = [mesh.array((1024, 512), None, None)] * 3
+    assert _sent(parts, "v5litepod-8", *arrays) == [("reduce-scatter", 2 * MIB)] * 3
