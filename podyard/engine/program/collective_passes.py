@@ -77,7 +77,7 @@ def improve(program: Program, links: Links) -> None:
                 operations += _gather_as_sum(program, operation, links.torus)
             operations.append(operation)
             if operation.opcode == "reduce_scatter" and "axes" in operation.attributes:
-                operations += _scattered(program, operation, makers.get(operation.operands[0]), links)
+                operations += _scattered(program, operation, makers, links)
         body.operations = operations
         _combine(program, body, links.joined_bytes)
 
@@ -186,7 +186,7 @@ def _gather_as_sum(program: Program, operation: HloOperation, torus: Sequence[in
 
 
 def _scattered(
-    program: Program, operation: HloOperation, maker: HloOperation | None, links: Links
+    program: Program, operation: HloOperation, makers: dict[int, HloOperation], links: Links
 ) -> list[HloOperation]:
     """What the compiler makes of a scattered sum. It is a whole one, of which each then takes its part, over all of a
     square, of one dimension, and where parts are not whole in lanes or have less than a tile's rows. Other parts that
@@ -199,7 +199,7 @@ def _scattered(
     if rank < 2:
         is_whole = True
     elif dim >= rank - 2 and not is_whole:
-        is_turned = maker is not None and maker.opcode in _PRODUCTS and _is_turned(part.shape)
+        is_turned = _is_turned(part.shape) and not _is_sum_of_argument(makers, operation.operands[0])
         size, rows = part.shape[dim], links.tile_rows(axes) if isinstance(axes, tuple) else _TILE_ROWS
         if (dim == rank - 1) != is_turned:
             is_whole = size * part.itemsize % _LANE_BYTES > 0
@@ -213,8 +213,20 @@ def _scattered(
     return []
 
 
+def _is_sum_of_argument(makers: dict[int, HloOperation], value: int) -> bool:
+    """Whether a value lies as an argument does: it is added up, and made of it number by number."""
+    maker = makers.get(value)
+    while maker is not None and maker.opcode == "convert":
+        maker = makers.get(maker.operands[0])
+    if maker is None or maker.opcode != "reduce":
+        return False
+    while maker is not None and maker.opcode not in (*_PRODUCTS, *_SENT, "gather", "scatter", "while"):
+        maker = makers.get(maker.operands[0]) if maker.operands else None
+    return maker is None
+
+
 def _is_turned(shape: Sequence[int]) -> bool:
-    """Whether a product leaves an array with its last dimension in rows: where that needs less padding."""
+    """Whether an array has its last dimension in rows: where that needs less padding."""
 
     def padded(lanes: int, rows: int) -> int:
         return -(-lanes // _LANES) * _LANES * (-(-rows // _TILE_ROWS) * _TILE_ROWS)
