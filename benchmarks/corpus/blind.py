@@ -1,7 +1,7 @@
 """Programs that nobody fitted anything on: `python -m benchmarks.corpus.blind` compiles them (extra `xla-tpu`) and
 prints the model's error. Their shapes and structure are unlike those of the public set; docs/internals/engine-corpus.md
 has the first results. After fitting on them, write new ones; more batches are in blind_second.py (`--second`) and
-blind_third.py (`--third`)."""
+blind_third.py (`--third`), blind_fourth.py (`--fourth`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from benchmarks.corpus import blind_second, blind_third
+from benchmarks.corpus import blind_fourth, blind_second, blind_third
 from benchmarks.corpus.data import slice_for
 from benchmarks.corpus.layout import BF16, F32, I32, ONE, Layout, Made, train
 from benchmarks.corpus.record import recorded
@@ -193,8 +193,10 @@ def main() -> None:
     parser.add_argument("--generation", nargs="*", default=list(GENERATIONS), help="generations to compile for")
     parser.add_argument("--second", action="store_true", help="the second batch")
     parser.add_argument("--third", action="store_true", help="the third batch")
+    parser.add_argument("--fourth", action="store_true", help="the fourth batch, of sharded programs alone")
     given = parser.parse_args()
-    programs = blind_third.PROGRAMS if given.third else blind_second.PROGRAMS if given.second else PROGRAMS
+    batches = {"second": blind_second.PROGRAMS, "third": blind_third.PROGRAMS, "fourth": blind_fourth.PROGRAMS}
+    programs = next((batch for name, batch in batches.items() if getattr(given, name)), PROGRAMS)
     with tempfile.TemporaryDirectory() as locks:
         compiler = ExactCompiler(lock_folder=Path(locks))
         for generation in given.generation:

@@ -9,6 +9,7 @@ the same axes that do not wait for each other are one collective of several arra
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType, outer_values, walk
@@ -19,10 +20,9 @@ from podyard.engine.program.shardings import Axes
 # compiler's, between 67 and 73 as its passes show it.
 GATHER_REACH = 70
 # A sum over all of at least so many devices, on a square or in three dimensions, is not scattered; another one is
-# where each part has whole tiles: of 8 rows, of 16 on a square of 2 x 2, and of 128 lanes of 4 bytes.
-_WHOLE_DEVICES, _TILE_ROWS, _SQUARE_TILE_ROWS, _LANE_BYTES = 8, 8, 16, 128 * 4
-# Parts of rows of one dimension are gathered where they have whole rows of a tile.
-_LANES = 128
+# where each part has whole tiles, of 8 rows and 128 lanes (of 4 bytes where these are split), or needs less than half
+# as much again to have them. Parts of rows of one dimension are gathered where they have whole rows of a tile.
+_WHOLE_DEVICES, _TILE_ROWS, _LANES, _LANE_BYTES, _PADDED_MOST = 8, 8, 128, 128 * 4, 1.5
 # A gather over all of at least so many devices is a sum up to so many bytes, in three dimensions always.
 _SUMMED_DEVICES, _SUMMED_BYTES = 64, 16 * 2**20
 # Arrays of a sum of several are less than this together.
@@ -48,9 +48,6 @@ class Links:
     ring_rows: int = 0
     joined_bytes: float = 0
     is_square: Callable[[Axes], bool] = lambda _axes: False
-
-    def tile_rows(self, axes: Axes) -> int:
-        return _SQUARE_TILE_ROWS if self.is_square(axes) else _TILE_ROWS
 
 
 def improve(program: Program, links: Links) -> None:
@@ -189,55 +186,67 @@ def _scattered(
     program: Program, operation: HloOperation, makers: dict[int, HloOperation], links: Links
 ) -> list[HloOperation]:
     """What the compiler makes of a scattered sum. It is a whole one, of which each then takes its part, over all of a
-    square, of one dimension, and where parts are not whole in lanes or have less than a tile's rows. Other parts that
-    are not whole are scattered with padding, and then moved between devices: gives these permutations."""
+    square, of one dimension, and where parts are not whole in lanes or would be padded by half. Other parts that are
+    not an even number of tiles are scattered with padding, and then moved between devices: gives these permutations."""
     attributes, torus = operation.attributes, links.torus
     axes, part, dim = attributes["axes"], program.types[operation.results[0]], operation.int("dim")
     is_square = bool(torus) and (len(torus) > 2 or len(set(torus)) == 1)
     is_whole = is_square and _is_all(program, axes) and program.mesh.devices >= _WHOLE_DEVICES
-    rank, padded = len(part.shape), 0
+    shape, rank, padded = part.shape, len(part.shape), 0
+    # Parts are counted in these: rows, or tiles where a dimension without tiles is split.
+    size = shape[dim]
     if rank < 2:
         is_whole = True
-    elif dim >= rank - 2 and not is_whole:
-        is_turned = _is_turned(part.shape) and not _is_sum_of_argument(makers, operation.operands[0])
-        size, rows = part.shape[dim], links.tile_rows(axes) if isinstance(axes, tuple) else _TILE_ROWS
-        if (dim == rank - 1) != is_turned:
-            is_whole = size * part.itemsize % _LANE_BYTES > 0
-        elif size % rows:
-            is_whole, padded = size < rows, -(-size // rows) * rows
+    elif dim < rank - 2:
+        size = math.prod(shape[:-2]) * _tiles(shape[-2], _TILE_ROWS) * _tiles(shape[-1], _LANES)
+        padded = size + size % 2
+    elif (dim == rank - 1) != (_is_turned(shape) and _is_free(makers, operation.operands[0])):
+        is_whole |= size * part.itemsize % _LANE_BYTES > 0
+    elif isinstance(axes, tuple):
+        is_odd = rank == 2 and _tiles(shape[1 - dim], _LANES) % 2 > 0
+        padded = _up(size, _TILE_ROWS * (2 if is_odd or links.is_square(axes) else 1))
+        is_whole |= padded > _PADDED_MOST * size
     if is_whole:
         operation.opcode = "all_reduce"
         operation.attributes = {**attributes, "bytes": program.types[operation.operands[0]].nbytes}
-    elif padded and isinstance(axes, tuple):
-        return _shifts(program, operation, axes, padded)
+    elif padded > size and isinstance(axes, tuple):
+        return _shifts(program, operation, axes, size, padded)
     return []
 
 
-def _is_sum_of_argument(makers: dict[int, HloOperation], value: int) -> bool:
-    """Whether a value lies as an argument does: it is added up, and made of it number by number."""
+def _is_free(makers: dict[int, HloOperation], value: int) -> bool:
+    """Whether the compiler chooses how a value lies: not what is scattered into, and not what is added up of an
+    argument, which lies as that does."""
     maker = makers.get(value)
     while maker is not None and maker.opcode == "convert":
         maker = makers.get(maker.operands[0])
     if maker is None or maker.opcode != "reduce":
-        return False
+        return maker is None or maker.opcode != "scatter"
     while maker is not None and maker.opcode not in (*_PRODUCTS, *_SENT, "gather", "scatter", "while"):
         maker = makers.get(maker.operands[0]) if maker.operands else None
-    return maker is None
+    return maker is not None
 
 
 def _is_turned(shape: Sequence[int]) -> bool:
     """Whether an array has its last dimension in rows: where that needs less padding."""
 
     def padded(lanes: int, rows: int) -> int:
-        return -(-lanes // _LANES) * _LANES * (-(-rows // _TILE_ROWS) * _TILE_ROWS)
+        return _up(lanes, _LANES) * _up(rows, _TILE_ROWS)
 
     return padded(shape[-2], shape[-1]) < padded(shape[-1], shape[-2])
 
 
-def _shifts(program: Program, operation: HloOperation, axes: Axes, padded: int) -> list[HloOperation]:
-    """Parts of `padded` rows: a device then sends those of its rows that belong to others, as far as these are away."""
+def _tiles(size: int, tile: int) -> int:
+    return -(-size // tile)
+
+
+def _up(size: int, tile: int) -> int:
+    return _tiles(size, tile) * tile
+
+
+def _shifts(program: Program, operation: HloOperation, axes: Axes, rows: int, padded: int) -> list[HloOperation]:
+    """Parts of `padded` in place of `rows`: a device then sends what belongs to others, as far as these are away."""
     last, devices = operation.results[0], program.mesh.extent(axes)
-    rows = program.types[last].shape[operation.int("dim")]
     far = {place - row // padded for place in range(devices) for row in (place * rows, place * rows + rows - 1)}
     moved: list[HloOperation] = []
     for distance in sorted(far - {0}):

@@ -65,7 +65,8 @@ SCATTERED, WHOLE, MOVED = ["reduce-scatter"], ["all-reduce"], ["collective-permu
 @pytest.mark.parametrize(
     ("on", "axes", "part", "dim", "dtype", "kinds"),
     [
-        # Rows: a tile has 8 of them, on a square 16. Parts that are not whole are scattered with padding, and moved.
+        # Rows: a tile has 8 of them, on a square 16; a part has an even number of tiles. Parts that have not are
+        # scattered with padding, and moved, if padding is less than a half.
         ("v5litepod-8", {"data": 8}, (8, 512), 0, _F32, SCATTERED),
         ("v5litepod-8", {"data": 8}, (4, 512), 0, _F32, WHOLE),
         ("v5litepod-8", {"data": 8}, (12, 512), 0, _F32, ["collective-permute", *MOVED]),
@@ -77,6 +78,11 @@ SCATTERED, WHOLE, MOVED = ["reduce-scatter"], ["all-reduce"], ["collective-permu
         ("v3-8", {"data": 2, "model": 4}, (8, 512), 0, _F32, SCATTERED),
         ("v4-16", _MODEL, (24, 512), 0, _F32, MOVED),
         ("v4-32", {"data": 8, "model": 2}, (24, 512), 0, _F32, SCATTERED),
+        ("v5litepod-8", {"data": 8}, (24, 640), 0, _F32, ["collective-permute", *MOVED]),
+        ("v5litepod-8", {"data": 2, "model": 4}, (40, 640), 0, _BF16, MOVED),
+        ("v5litepod-8", _MODEL, (20, 640), 0, _F32, WHOLE),
+        ("v5litepod-8", _MODEL, (8, 640), 0, _F32, WHOLE),
+        ("v5litepod-8", _MODEL, (8, 2048), 0, _F32, SCATTERED),
         # Lanes: 128 of 4 bytes, 256 of 2.
         ("v5litepod-8", {"data": 8}, (256, 128), 1, _F32, SCATTERED),
         ("v5litepod-8", {"data": 8}, (256, 192), 1, _F32, WHOLE),
@@ -84,7 +90,9 @@ SCATTERED, WHOLE, MOVED = ["reduce-scatter"], ["all-reduce"], ["collective-permu
         ("v5litepod-8", {"data": 8}, (256, 256), 1, _BF16, SCATTERED),
         ("v6e-8", {"data": 8}, (256, 384), 1, _BF16, WHOLE),
         ("v4-16", _MODEL, (256, 64), 1, _F32, WHOLE),
-        # The dimensions before them have no tiles; a single one is never scattered.
+        # The dimensions before them have no tiles of their own; a single one is never scattered.
+        ("v5litepod-8", _MODEL, (3, 24, 640), 0, _F32, MOVED),
+        ("v5litepod-8", _MODEL, (3, 24, 640), 1, _F32, SCATTERED),
         ("v5litepod-8", _MODEL, (3, 16, 256), 0, _F32, SCATTERED),
         ("v5litepod-8", {"data": 8}, (8192,), 0, _F32, WHOLE),
         # All of a square of 8 devices and more, and all in three dimensions.
