@@ -7,7 +7,7 @@ import math
 
 from podyard.engine.program.ir import HloOperation, Program, TensorType
 from podyard.engine.timing.kernels import Product, tiles_of
-from podyard.engine.timing.layout import LANES, padded_bytes
+from podyard.engine.timing.layout import LANES, compact_layout, padded_bytes
 from podyard.hardware.cost_model import SUBLANES, CostModel, Tiling
 
 # A convolution of each feature by itself runs on the vector unit: cycles of one core for each tap of a tile.
@@ -67,6 +67,21 @@ def rows_read(program: Program, anchor: HloOperation) -> float:
     # In the gradient of a kernel the stride is a dilation, and the taps are the result.
     own_taps = program.types[anchor.results[0]].shape[out_dims[2]] / anchor.ints("rhs_dilation")[0]
     return min(1.0, taps, own_taps)
+
+
+def row_cycles(program: Program, anchor: HloOperation, costs: CostModel) -> float:
+    """What a convolution takes on the vector unit whose images come from outside with features in lanes, but a row in
+    sublanes: their tiles and those of the result are put together of examples."""
+    if anchor.opcode != "convolution" or not costs.row_cycles_per_tile:
+        return 0.0
+    conv = Convolution.of(program, anchor, costs.tiling)
+    images, dims = program.types[anchor.operands[0]], anchor.ints("lhs_dims")
+    lies = compact_layout(images, costs.tiling)
+    is_apart = lies.lane_axis == dims[1] and lies.sublane_axis != dims[0]
+    if not is_apart or not conv.has_features_in_lanes or conv.groups > 1 or conv.window >= conv.positions:
+        return 0.0
+    made = TensorType((conv.positions, conv.batch, conv.out_features), program.types[anchor.results[0]].dtype)
+    return (tiles_of(images, costs) + tiles_of(made, costs)) * costs.row_cycles_per_tile
 
 
 def depthwise_cycles(program: Program, anchor: HloOperation, costs: CostModel) -> float:
@@ -231,22 +246,35 @@ class Convolution:
     def _with_inputs(self, costs: CostModel) -> float:
         """Columns are examples, rows are features of the result."""
         edge, load = costs.mxu_edge, costs.weight_load_rows / costs.mxu_edge
-        lanes, rows = math.ceil(self.batch / edge), -(-self.out_features // SUBLANES) * SUBLANES
+        lanes, rows = _tiles(self.batch, edge), -(-self.out_features // SUBLANES) * SUBLANES
         loaded = _up(self.in_features)
         if not self.has_features_in_lanes and self.has_weights_in_order and self.taps == self.window:
             if self.in_features < SUBLANES:
                 packed = self.window / self.row * (-(-self.row * self.in_features // _PACKED) * _PACKED)
-                return lanes * max(packed * load, math.ceil(packed / edge) * rows)
+                return math.ceil(lanes) * max(packed * load, math.ceil(packed / edge) * rows)
             if self.groups == 1:
-                passes = self.window / self.row * math.ceil(self.row * loaded / edge)
+                passes = self.window / self.row * _tiles(self.row * loaded, edge)
                 return lanes * max(self.window * loaded * load, passes * rows)
             return lanes * self.taps * max(loaded * load, rows)
-        tiles = math.ceil(self.in_features / edge)
+        tiles = _tiles(self.in_features, edge)
+        if edge > LANES:
+            return self.taps * max(self._loaded_rows(edge) * load, lanes * max(1.0, tiles) * rows)
         if self.has_features_in_lanes:
             loaded = min(edge, _up(self.batch))
         elif tiles > 1:
             loaded = edge
         return lanes * self.taps * tiles * max(loaded * load, rows)
+
+    def _loaded_rows(self, edge: int) -> int:
+        """Rows of inputs that a unit of two tiles loads for a tap, tile by tile; two at once where both fill it."""
+        if self.has_features_in_lanes:
+            return _up(self.batch) * -(-self.in_features // LANES)
+        return _up(self.in_features) * -(-self.batch // (LANES if self.in_features % edge else edge))
+
+
+def _tiles(extent: int, edge: int) -> float:
+    """How many tiles of a matrix unit an extent takes; where its edge is two tiles of the memory, half of one, too."""
+    return -(-extent // LANES) * LANES / edge
 
 
 def cut_images(type_: TensorType, feature_axis: int) -> TensorType:

@@ -37,6 +37,8 @@ _VECTOR_SMALL_WINDOW_BYTES = 0.75e6
 _VECTOR_SMALL_WINDOWS = 4
 # The least that a window costs, and from which size on it costs all.
 _VECTOR_LEAST_WINDOW, _VECTOR_WHOLE_WINDOW_BYTES = 0.6, 0.4e6
+# Tiles of a window of a sum of an array on the chip, and what its start takes.
+_SUM_TILES, _SUM_WINDOW_CYCLES = 1024, 900
 # Tiles of a window that a kernel of one operation writes.
 _SINGLE_WINDOW_TILES = 128
 # Later windows hide their own start behind the traffic of the one before.
@@ -235,6 +237,11 @@ def single_price(moved: float, tiles: float, costs: CostModel) -> KernelPrice:
     traffic = moved * costs.clock_hz / costs.hbm_bytes_per_second
     cycles = costs.vector_kernel_cycles + math.ceil(tiles / _SINGLE_WINDOW_TILES) * costs.single_window_cycles + traffic
     return KernelPrice(cycles, _bound(0.0, 0.0, traffic, cycles), hbm_cycles=traffic)
+
+
+def with_sum_windows(price: KernelPrice, tiles: float) -> KernelPrice:
+    """A sum of an array on the chip, where that is nearer than memory: each window takes its start."""
+    return dataclasses.replace(price, cycles=price.cycles + math.ceil(tiles / _SUM_TILES) * _SUM_WINDOW_CYCLES)
 
 
 def transpose_price(type_: TensorType, costs: CostModel) -> KernelPrice:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType
 from podyard.engine.timing.alone import large_alone
 from podyard.engine.timing.attention import attention_flops
-from podyard.engine.timing.convolutions import depthwise_cycles, product_of, rows_read
+from podyard.engine.timing.convolutions import depthwise_cycles, product_of, row_cycles, rows_read
 from podyard.engine.timing.graph import Fused, Kernel
 from podyard.engine.timing.kernels import (
     INSTRUCTIONS,
@@ -36,6 +36,7 @@ from podyard.engine.timing.kernels import (
     tiles_of,
     transpose_price,
     vector_price,
+    with_sum_windows,
 )
 from podyard.engine.timing.layout import LANES, nbytes_in_memory, padded_bytes
 from podyard.engine.timing.touched import Touched
@@ -77,7 +78,6 @@ class Pricer:
             for operation in kernel.operations
             for value in operation.results
         }
-
         dots = (one for one in fused.kernels if one.anchor is not None and one.anchor.opcode == "dot_general")
         self._products = {value for kernel in dots for value in kernel.outputs}
         self._touched: dict[int, Touched] = {}
@@ -340,6 +340,8 @@ class Pricer:
             if not near or kernel.reductions:
                 return single_price(max(read + written, size * _WIDE_TILE), size, self.costs)
         price = vector_price(passes * read, passes * written, self.vpu_cycles(kernel), self.costs)
+        if kernel.reductions and self.costs.near_read_share < 1 and any(map(self.is_near, kernel.inputs)):
+            price = with_sum_windows(price, self._summed_tiles(kernel))
         kernels = max(passes, _NEAR_KERNELS_OF_RUNNING_SUM) if passes > 1 and self.costs.results_stay else passes
         return dataclasses.replace(price, cycles=price.cycles + (kernels - 1) * self.costs.vector_kernel_cycles)
 
@@ -392,6 +394,8 @@ class Pricer:
             share = 0.5 * bool(far_left or far_right) + 0.5 * (written > 0)
             product = dataclasses.replace(product, fixed_share=share, reads_far=True)
         vpu = self.vpu_cycles(kernel)
+        if self.is_outside(self.resolve(anchor.operands[0])):
+            vpu = max(vpu, row_cycles(self.program, anchor, self.costs))
         if work := depthwise_cycles(self.program, anchor, self.costs):
             moved = left_bytes + right_bytes + self.read_bytes(others, kernel)
             return vector_price(moved, product.result_bytes, vpu + work, self.costs)
