@@ -218,7 +218,7 @@ def _decoded(layout: Layout) -> Made:
 
 
 def _encoded(layout: Layout) -> Made:
-    """Images into a code and back, with a code book: the nearest of 1,024 entries, and its gradient straight through."""
+    """Images into a code and back: the nearest of 1,024 entries of a book, and its gradient straight through."""
     width, code, book, batch, array = 1536, 64, 1024, 8192, layout.array
 
     def loss(params: Any, x: Any) -> Any:
