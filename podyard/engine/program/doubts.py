@@ -61,6 +61,11 @@ def in_groups(where: str) -> Doubt:
     return Doubt("operation", "convolution in groups", reason)
 
 
+def convolution_in_ring(where: str) -> Doubt:
+    reason = f"the convolution at {where} has parts on several devices: it may go around a ring, and is counted as one"
+    return Doubt("collective", "convolution in a ring", reason, about_memory=False)
+
+
 def bytes_only(name: str, where: str) -> Doubt:
     place = f" ({where})" if where and where != name else ""
     return Doubt("operation", name, f"operation {name}{place} is not modelled: priced by its bytes only")

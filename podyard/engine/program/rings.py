@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from podyard.engine.program.doubts import convolution_in_ring
 from podyard.engine.program.ir import Body, HloOperation, Program, matrix_flops, outer_values
 
 # Of 8, 16 and 32 devices there are rings, of 4 and 64 none.
@@ -38,11 +39,13 @@ def into_rings(program: Program, body: Body, rows: int) -> None:
         whole = operation.operands[0] if is_sum else operation.results[0]
         product = (makers if is_sum else readers).get(whole)
         axes = operation.attributes.get("axes")
-        if product is None or product.opcode != "dot_general" or reads[whole] != 1 or not isinstance(axes, tuple):
-            continue
-        if not is_sum and gathers[source(operation)] > 1:
+        if product is None or reads[whole] != 1 or not isinstance(axes, tuple):
             continue
         devices, size = program.mesh.extent(axes), program.types[whole].size
+        if product.opcode == "convolution" and devices in _DEVICES:
+            program.doubts.append(convolution_in_ring(product.where))
+        if product.opcode != "dot_general" or (not is_sum and gathers[source(operation)] > 1):
+            continue
         if devices in _DEVICES and matrix_flops(program, product) >= 2 * rows * size:
             part = program.types[operation.results[0] if is_sum else operation.operands[0]]
             operation.opcode = "collective_permute"

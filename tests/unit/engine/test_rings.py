@@ -73,3 +73,22 @@ def test_what_goes_around_a_ring_is_hidden_and_its_product_dearer() -> None:
     short, long = _step(8, 512, "v5litepod-8"), _step(8, 768, "v5litepod-8")
     assert long.cycles > 1.8 * short.cycles
     assert any(one.hidden_seconds > 0 for one in long.collective_ops if one.kind == "collective-permute")
+
+
+@pytest.mark.parametrize(("on", "devices", "is_said"), [("v5litepod-8", 8, True), ("v3-8", 8, False)])
+def test_a_convolution_that_may_go_around_a_ring_is_a_doubt(on: str, devices: int, is_said: bool) -> None:
+    """Features of kernels split over all devices: the compiler sends their parts around from v4 on."""
+    mesh = AbstractMesh((devices,), ("d",), axis_types=(AxisType.Auto,))
+    struct: Any = jax.ShapeDtypeStruct
+    spec: Any = P
+    lax: Any = jax.lax
+    images = struct((512, 16, 16, 128), jnp.bfloat16, sharding=NamedSharding(mesh, spec("d")))
+    kernel = struct((3, 3, 128, 128), jnp.bfloat16, sharding=NamedSharding(mesh, spec(None, None, None, "d")))
+
+    def run(x: Any, kernel: Any) -> Any:
+        made = lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        return lax.with_sharding_constraint(made, NamedSharding(mesh, spec("d")))
+
+    text = jax.jit(run).trace(images, kernel).lower(lowering_platforms=("tpu",)).as_text()
+    estimate = estimate_program(parse_stablehlo(text), parse(on))
+    assert any(doubt.subject == "convolution in a ring" for doubt in estimate.doubts) == is_said
