@@ -9,9 +9,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Iterable
 
 from podyard.engine.program.ir import DTYPE_BYTES, TensorType
-from podyard.hardware.cost_model import Tiling
+from podyard.hardware.cost_model import SUBLANES, Tiling
 
 LANES = 128
 # A vector of one axis lies in chunks of a power of two words, up to this many words.
@@ -51,6 +52,13 @@ def padded_bytes(type_: TensorType, lane_axis: int, sublane_axis: int, tiling: T
 def nbytes_in_memory(type_: TensorType, tiling: Tiling) -> int:
     """Bytes of an argument or a result."""
     return compact_layout(type_, tiling).nbytes
+
+
+def whole_rows(types: Iterable[TensorType], tiling: Tiling) -> float:
+    """How many times the numbers of the largest array the vector unit works on, as it takes 8 rows at once."""
+    type_ = max(types, key=lambda one: one.size)
+    axis = compact_layout(type_, tiling).sublane_axis
+    return 1.0 if axis is None else _round_up(type_.shape[axis], SUBLANES) / type_.shape[axis]
 
 
 def whole_lanes(extent: int) -> int:

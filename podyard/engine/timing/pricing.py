@@ -38,7 +38,7 @@ from podyard.engine.timing.kernels import (
     vector_price,
     with_sum_windows,
 )
-from podyard.engine.timing.layout import LANES, nbytes_in_memory, padded_bytes
+from podyard.engine.timing.layout import LANES, nbytes_in_memory, padded_bytes, whole_rows
 from podyard.engine.timing.touched import Touched
 from podyard.hardware.cost_model import SUBLANES, CostModel
 
@@ -400,7 +400,8 @@ class Pricer:
             moved = left_bytes + right_bytes + self.read_bytes(others, kernel)
             return vector_price(moved, product.result_bytes, vpu + work, self.costs)
         if min(product.m, product.k, product.n) == 1 and product.mxu_cycles is None:
-            return self._without_matrix_unit(product, kernel, vpu)
+            padding = whole_rows(map(self.program.types.__getitem__, anchor.operands[:2]), self.costs.tiling)
+            return self._without_matrix_unit(product, kernel, vpu, padding)
         if anchor.int("ring"):
             return self._in_ring(product, anchor)
         return matrix_price(product, self.read_bytes(far_others, kernel), vpu, self.costs)
@@ -474,8 +475,7 @@ class Pricer:
 
     def _sources(self, operand: int, kernel: Kernel) -> list[int]:
         """The kernel's inputs that an operand is computed from."""
-        inputs = set(kernel.inputs)
-        found: dict[int, None] = {}
+        inputs, found = set(kernel.inputs), dict[int, None]()
         stack, seen = [self.resolve(operand)], set()
         while stack:
             value = stack.pop()
@@ -490,9 +490,9 @@ class Pricer:
                 stack += [self.resolve(source) for source in producer.operands]
         return list(found)
 
-    def _without_matrix_unit(self, product: Product, kernel: Kernel, vpu: float) -> KernelPrice:
+    def _without_matrix_unit(self, product: Product, kernel: Kernel, vpu: float, padding: float) -> KernelPrice:
         """A product with a vector: the compiler multiplies and adds on the vector unit."""
-        tiles = product.batch * product.m * product.k * product.n / (LANES * SUBLANES)
+        tiles = product.batch * product.m * product.k * product.n * padding / (LANES * SUBLANES)
         summed = tiles * LANES * SUBLANES * 4 if product.k > 1 else 0.0
         return vector_price(
             self.read_bytes(kernel.inputs, kernel), self.written_bytes(kernel) + summed,
