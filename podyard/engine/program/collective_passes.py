@@ -21,7 +21,8 @@ from podyard.engine.program.shardings import Axes
 GATHER_REACH = 70
 # A sum over all of at least so many devices, on a square or in three dimensions, is not scattered; another one is
 # where each part has whole tiles, of 8 rows and 128 lanes (of 4 bytes where these are split), or needs less than half
-# as much again to have them. Parts of rows of one dimension are gathered where they have whole rows of a tile.
+# as much again to have them (compiled: a third is padded, 0.6 is not). Parts of rows of one dimension are gathered
+# where they have whole rows of a tile.
 _WHOLE_DEVICES, _TILE_ROWS, _LANES, _LANE_BYTES, _PADDED_MOST = 8, 8, 128, 128 * 4, 1.5
 # A gather over all of at least so many devices is a sum up to so many bytes, in three dimensions always.
 _SUMMED_DEVICES, _SUMMED_BYTES = 64, 16 * 2**20
@@ -51,6 +52,7 @@ class Links:
 
 
 def improve(program: Program, links: Links) -> None:
+    """Changes one device's program as the compiler does, in place."""
     bodies = [program.body, *(body for operation in walk(program.body) for body in operation.bodies)]
     for body in bodies:
         _sum_once(body)

@@ -359,10 +359,11 @@ class _Partitioner:
         return rule is not None and rule.is_same and all(map(self._is_one_number, maker.operands))
 
     def _is_one_number(self, value: int) -> bool:
+        maker = self.makers.get(value)
+        if maker is None or maker.opcode == "iota":
+            return False
         if value not in self.one_number:
-            maker = self.makers.get(value)
-            is_known = maker is not None and maker.opcode != "iota"
-            self.one_number[value] = maker is not None and is_known and (_is_remade(maker) or self._is_uniform(maker))
+            self.one_number[value] = _is_remade(maker) or self._is_uniform(maker)
         return self.one_number[value]
 
     def _rename(self, operations: list[HloOperation], made: int, wanted: int) -> None:

@@ -110,17 +110,18 @@ def estimate_program(
 
 def _links(program: Program, kind: AcceleratorType, costs: CostModel) -> Links:
     """Scattered sums are joined on slices in three dimensions, on those that are one ring, and from 64 chips on; not on
-    the planes between (compiled for 24 slices)."""
+    the planes between (compiled for 36 slices)."""
     reader, shape = ShardingReader({}, program.mesh), kind.topology.shape
     is_all = program.mesh.devices == device_count(kind)
     is_box = all(extent > 1 for extent in shape) and len(shape) > 2
     is_joined = not is_all or is_box or kind.chip_count >= _JOINED_CHIPS or is_one_ring(kind)
-    is_line_of_chips = kind.generation.dimensions == 2 and kind.generation.devices_per_chip == 1
+    has_plain_chips = kind.generation.dimensions == 2 and kind.generation.devices_per_chip == 1
 
     def is_square(axes: Axes) -> bool:
         group = group_of(kind, reader.device_order(axes))
         extents = [kind.generation.devices_per_chip // group.copies, *group.shape]
-        is_seen = not is_line_of_chips or group.chips == kind.chip_count
+        # Of v5e and v6e only a whole slice is summed over as a square, no part of one.
+        is_seen = not has_plain_chips or group.chips == kind.chip_count
         return is_all and is_seen and [extent for extent in extents if extent > 1] == [2, 2]
 
     joined_bytes = costs.joined_sum_bytes if is_joined else 0

@@ -240,7 +240,7 @@ def single_price(moved: float, tiles: float, costs: CostModel) -> KernelPrice:
 
 
 def with_sum_windows(price: KernelPrice, tiles: float) -> KernelPrice:
-    """A sum of an array on the chip, where that is nearer than memory: each window takes its start."""
+    """The price of a sum of an array of so many tiles on the chip: there the start of each window is not hidden."""
     return dataclasses.replace(price, cycles=price.cycles + math.ceil(tiles / _SUM_TILES) * _SUM_WINDOW_CYCLES)
 
 

@@ -55,7 +55,7 @@ def nbytes_in_memory(type_: TensorType, tiling: Tiling) -> int:
 
 
 def whole_rows(types: Iterable[TensorType], tiling: Tiling) -> float:
-    """How many times the numbers of the largest array the vector unit works on, as it takes 8 rows at once."""
+    """Numbers that the vector unit works on for each number of the largest array: it always takes 8 rows at once."""
     type_ = max(types, key=lambda one: one.size)
     axis = compact_layout(type_, tiling).sublane_axis
     return 1.0 if axis is None else _round_up(type_.shape[axis], SUBLANES) / type_.shape[axis]

@@ -400,7 +400,7 @@ class Pricer:
             moved = left_bytes + right_bytes + self.read_bytes(others, kernel)
             return vector_price(moved, product.result_bytes, vpu + work, self.costs)
         if min(product.m, product.k, product.n) == 1 and product.mxu_cycles is None:
-            padding = whole_rows(map(self.program.types.__getitem__, anchor.operands[:2]), self.costs.tiling)
+            padding = whole_rows((self.program.types[value] for value in anchor.operands[:2]), self.costs.tiling)
             return self._without_matrix_unit(product, kernel, vpu, padding)
         if anchor.int("ring"):
             return self._in_ring(product, anchor)

@@ -77,7 +77,7 @@ def test_what_goes_around_a_ring_is_hidden_and_its_product_dearer() -> None:
 
 @pytest.mark.parametrize(("on", "devices", "is_said"), [("v5litepod-8", 8, True), ("v3-8", 8, False)])
 def test_a_convolution_that_may_go_around_a_ring_is_a_doubt(on: str, devices: int, is_said: bool) -> None:
-    """Features of kernels split over all devices: the compiler sends their parts around from v4 on."""
+    """Features of kernels split over all devices: the compiler was seen to send their parts around on v5e and v6e."""
     mesh = AbstractMesh((devices,), ("d",), axis_types=(AxisType.Auto,))
     struct: Any = jax.ShapeDtypeStruct
     spec: Any = P

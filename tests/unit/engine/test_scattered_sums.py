@@ -107,9 +107,9 @@ def test_a_sum_is_scattered_where_parts_have_whole_tiles(
     assert _kinds(_sum(on, axes, part, dim, dtype)) == kinds
 
 
-@pytest.mark.parametrize(("dtype", "nbytes"), [(_F32, 64 * 8 * 4), (_BF16, 64 * 8 * 2)])
-def test_a_sum_in_four_bytes_that_is_only_converted_crosses_the_links_in_two(dtype: Any, nbytes: int) -> None:
-    assert _sum("v3-8", {"data": 8}, (8, 8), 0, dtype) == [("all-reduce", nbytes)]
+@pytest.mark.parametrize(("dtype", "nbytes"), [(_F32, 131072), (_BF16, 65536)])
+def test_a_reduction_that_is_only_converted_crosses_the_links_converted(dtype: Any, nbytes: int) -> None:
+    assert _sum("v3-8", {"data": 8}, (8, 512), 0, dtype) == [("all-reduce", nbytes)]
 
 
 MIB = 2**20
