@@ -13,12 +13,15 @@ import math
 from collections.abc import Callable, Sequence
 
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType, outer_values, walk
+from podyard.engine.program.loop_sums import sum_after_loops
 from podyard.engine.program.rings import into_rings
 from podyard.engine.program.shardings import Axes
 
 # How many operations apart the readers of a gathered array may be before it is gathered again: an option of the
-# compiler's, between 67 and 73 as its passes show it.
-GATHER_REACH = 70
+# compiler's. As counted here, those of 63 are shared in compiled programs, those of 64 are not.
+GATHER_REACH = 63
+# Minus infinity as the front-ends have it: a number, or the bits of float32 and bfloat16.
+_LEAST = (float("-inf"), 0xFF800000, 0xFF80)
 # A sum over all of at least so many devices, on a square or in three dimensions, is not scattered; another one is
 # where each part has whole tiles, of 8 rows and 128 lanes (of 4 bytes where these are split), or needs less than half
 # as much again to have them (compiled: a third is padded, 0.6 is not). Parts of rows of one dimension are gathered
@@ -54,8 +57,11 @@ class Links:
 def improve(program: Program, links: Links) -> None:
     """Changes one device's program as the compiler does, in place."""
     bodies = [program.body, *(body for operation in walk(program.body) for body in operation.bodies)]
+    for body in reversed(bodies):
+        _sum_once(program, body)
+        sum_after_loops(program, body)
     for body in bodies:
-        _sum_once(body)
+        _sum_once(program, body)
         _share_gathers(program, body)
     readers: dict[int, list[HloOperation]] = {}
     returned: set[int] = set()
@@ -76,12 +82,13 @@ def improve(program: Program, links: Links) -> None:
                 operations += _gather_as_sum(program, operation, links.torus)
             operations.append(operation)
             if operation.opcode == "reduce_scatter" and "axes" in operation.attributes:
-                operations += _scattered(program, operation, makers, links)
+                is_turned = [one.ints("dims") for one in readers.get(operation.results[0], ())] == [(1, 0)]
+                operations += _scattered(program, operation, makers, links, is_turned)
         body.operations = operations
         _combine(program, body, links.joined_bytes)
 
 
-def _sum_once(body: Body) -> None:
+def _sum_once(program: Program, body: Body) -> None:
     """sum(a) + sum(b) over the same devices is sum(a + b), where nothing else reads the sums."""
     makers = {operation.results[0]: operation for operation in body.operations if operation.results}
     reads: dict[int, int] = {}
@@ -94,17 +101,18 @@ def _sum_once(body: Body) -> None:
         sums = [maker for value in operation.operands if (maker := makers.get(value)) is not None]
         if operation.opcode != "add" or len(sums) != 2 or sums[0] is sums[1]:
             continue
-        if any(one.opcode != "all_reduce" or "given" in one.attributes or reads[one.results[0]] != 1 for one in sums):
+        if any(one.opcode not in _SUMS or "given" in one.attributes or reads[one.results[0]] != 1 for one in sums):
             continue
         left, right = sums
-        if left.attributes["axes"] != right.attributes["axes"]:
+        if left.opcode != right.opcode or left.attributes != right.attributes:
             continue
         # The first sum is made in place of the added value, behind it; its old value is the part of the result.
         part, result = left.results[0], operation.results[0]
         operation.operands = (left.operands[0], right.operands[0])
         operation.results = (part,)
         gone |= {id(left), id(right)}
-        whole = HloOperation("all_reduce", (part,), (result,), dict(left.attributes), where=left.where)
+        program.types[part] = program.types[left.operands[0]]
+        whole = HloOperation(left.opcode, (part,), (result,), dict(left.attributes), where=left.where)
         operations.append(whole)
         makers[result], makers[part] = whole, operation
     body.operations = [operation for operation in operations if id(operation) not in gone]
@@ -131,11 +139,10 @@ def _share_gathers(program: Program, body: Body) -> None:
     for index, operation in enumerate(body.operations):
         for value in dict.fromkeys(_reads(operation)):
             users.setdefault(value, []).append(index)
-    heights = [0] * len(body.operations)
-    for index in range(len(body.operations) - 1, -1, -1):
-        above = [heights[user] for value in body.operations[index].results for user in users.get(value, ())]
-        heights[index] = max(above, default=-1) + (not _is_gone(program, body.operations[index]))
-    kept: dict[tuple[int, object], tuple[int, int]] = {}  # what is gathered: height of its last user, value
+    heights = _heights(program, body, users)
+    constrained = {o.results[0] for o in body.operations if "placed" in o.attributes}
+    # What is gathered: the heights of its last user and its own, and its value.
+    kept: dict[tuple[int, object], tuple[int, int, int]] = {}
     renamed: dict[int, int] = {}
     operations: list[HloOperation] = []
     for index, operation in enumerate(body.operations):
@@ -146,16 +153,67 @@ def _share_gathers(program: Program, body: Body) -> None:
             lowest = min([heights[index], *(heights[user] for user in users.get(result, ()))])
             earlier = kept.get(key)
             reach = GATHER_REACH if operation.opcode == "all_gather" else len(body.operations)
-            if earlier is not None and earlier[0] <= heights[index] + reach:
-                renamed[result] = earlier[1]
-                kept[key] = (min(earlier[0], lowest), earlier[1])
+            # Of a value that was constrained the compiler comes to the higher one first, wherever it stands.
+            is_near = lowest <= (earlier[1] if earlier and key[0] in constrained else lowest) + reach
+            if earlier is not None and earlier[0] <= heights[index] + reach and is_near:
+                renamed[result] = earlier[2]
+                kept[key] = (min(earlier[0], lowest), min(earlier[1], heights[index]), earlier[2])
                 continue
-            kept.setdefault(key, (lowest, result))
+            kept.setdefault(key, (lowest, heights[index], result))
         for inner in operation.bodies:
             _rename(inner, renamed)
         operations.append(operation)
     body.operations = operations
     body.results = [renamed.get(value, value) for value in body.results]
+
+
+def _heights(program: Program, body: Body, users: dict[int, list[int]]) -> list[int]:
+    """How many operations come after each at most. What is multiplied by one constant and then another is multiplied
+    once."""
+    makers = {operation.results[0]: operation for operation in body.operations if operation.results}
+    scaled = {id(one) for one in body.operations if one.opcode in ("multiply", "divide") and _constants(one, makers)}
+    heights = [0] * len(body.operations)
+    for index in range(len(body.operations) - 1, -1, -1):
+        operation = body.operations[index]
+        above = [
+            heights[user] - (id(operation) in scaled and id(body.operations[user]) in scaled)
+            for value in operation.results
+            for user in users.get(value, ())
+        ]
+        readers = {body.operations[user].opcode for value in operation.results for user in users.get(value, ())}
+        is_gone = (
+            operation.opcode == "broadcast_in_dim"
+            or _is_gone(program, operation)
+            or (
+                # Products read bfloat16 as it is, and nothing is less than minus infinity.
+                operation.opcode == "convert"
+                and readers == {"dot_general"}
+                and program.types[operation.operands[0]].dtype == "bf16"
+            )
+            or (operation.opcode == "maximum" and any(number in _LEAST for number in _constants(operation, makers)))
+        )
+        steps: int = not is_gone
+        if operation.opcode == "while":
+            given_on = [
+                v for v in operation.results if any(body.operations[u].opcode == "while" for u in users.get(v, ()))
+            ]
+            # What is read before a loop and behind it is gathered twice where the loop keeps several arrays for the one
+            # of its gradient; not where it keeps one and the rest is computed again (compiled: 7 and 8 programs).
+            steps = GATHER_REACH if len(given_on) > 1 else steps
+        heights[index] = max(above, default=-1) + steps
+    return heights
+
+
+def _constants(operation: HloOperation, makers: dict[int, HloOperation]) -> list[object]:
+    """The operands that are one number, repeated."""
+    found: list[object] = []
+    for value in operation.operands:
+        maker = makers.get(value)
+        while maker is not None and maker.opcode in ("broadcast_in_dim", "convert", "reshape"):
+            maker = makers.get(maker.operands[0])
+        if maker is not None and maker.opcode == "constant":
+            found.append(maker.attributes.get("value"))
+    return found
 
 
 def _rename(body: Body, renamed: dict[int, int]) -> None:
@@ -185,7 +243,7 @@ def _gather_as_sum(program: Program, operation: HloOperation, torus: Sequence[in
 
 
 def _scattered(
-    program: Program, operation: HloOperation, makers: dict[int, HloOperation], links: Links
+    program: Program, operation: HloOperation, makers: dict[int, HloOperation], links: Links, is_turned: bool
 ) -> list[HloOperation]:
     """What the compiler makes of a scattered sum. It is a whole one, of which each then takes its part, over all of a
     square, of one dimension, and where parts are not whole in lanes or would be padded by half. Other parts that are
@@ -202,7 +260,7 @@ def _scattered(
     elif dim < rank - 2:
         size = math.prod(shape[:-2]) * _tiles(shape[-2], _TILE_ROWS) * _tiles(shape[-1], _LANES)
         padded = size + size % 2
-    elif (dim == rank - 1) != (_is_turned(shape) and _is_free(makers, operation.operands[0])):
+    elif (dim == rank - 1) != (_is_turned(shape, is_turned) and _is_free(makers, operation.operands[0])):
         is_whole |= size * part.itemsize % _LANE_BYTES > 0
     elif isinstance(axes, tuple):
         is_odd = rank == 2 and _tiles(shape[1 - dim], _LANES) % 2 > 0
@@ -229,13 +287,14 @@ def _is_free(makers: dict[int, HloOperation], value: int) -> bool:
     return maker is not None
 
 
-def _is_turned(shape: Sequence[int]) -> bool:
-    """Whether an array has its last dimension in rows: where that needs less padding."""
+def _is_turned(shape: Sequence[int], otherwise: bool) -> bool:
+    """Whether an array has its last dimension in rows: where that needs less padding; `otherwise` where it is equal."""
 
     def padded(lanes: int, rows: int) -> int:
         return _up(lanes, _LANES) * _up(rows, _TILE_ROWS)
 
-    return padded(shape[-2], shape[-1]) < padded(shape[-1], shape[-2])
+    turned, straight = padded(shape[-2], shape[-1]), padded(shape[-1], shape[-2])
+    return otherwise if turned == straight else turned < straight
 
 
 def _tiles(size: int, tile: int) -> int:

@@ -24,6 +24,7 @@ from podyard.engine.program.sums import scatter_into_sums
 _CONTROL = ("while", "case", "if")
 _LOOK_UPS = ("gather", "scatter")
 _PRODUCTS = ("dot_general", "convolution", *_LOOK_UPS)
+_SPREADING = ("broadcast_in_dim", "reshape", "transpose")
 _ALONE = Links()
 
 
@@ -50,6 +51,8 @@ class _Partitioner:
         self.makers: dict[int, HloOperation] = {}
         # Whether all numbers of a value are one, as far as this was asked.
         self.one_number: dict[int, bool] = {}
+        # Whether a value is worked out from places and constants, as far as this was asked.
+        self.known: dict[int, bool] = {}
         # How operands of the operation at hand lie on their way to where they are wanted.
         self.detours: dict[int, Dims] = {}
 
@@ -159,8 +162,11 @@ class _Partitioner:
             return
         found, sums = self._choose(operation, rule, dims)
         for value, by in self.detours.items():
+            if value in results:
+                continue
             on_the_way = self._bring(value, by, self.operations, operation.where, operation)
             operands = tuple(on_the_way if one == value else one for one in operands)
+        on_way_back = {value: by for value, by in self.detours.items() if value in results}
         self.detours.clear()
         taken = [
             self._bring(value, self._need(rule, tensor, found), self.operations, operation.where, operation)
@@ -181,7 +187,7 @@ class _Partitioner:
             made, sums = self._reduce_again(moved, made, sums), ()
         for value, part in zip(results, made, strict=True):
             if part != value:
-                self._complete(part, value, sums, operation.where)
+                self._complete(part, value, sums, operation.where, on_way_back.get(value))
 
     def _reduce_again(self, operation: HloOperation, parts: Sequence[int], sums: Axes) -> list[int]:
         """Of several arrays that are reduced together (a maximum and its place) there is no sum over devices: all get
@@ -257,19 +263,35 @@ class _Partitioner:
         rows = {factor: lies[factor] for factor in table & ids if factor in lies and factor not in positions}
         places = {factor: lies[factor] for factor in table - ids if factor in lies}
         taken = {axis for axes in (*rows.values(), *([] if rows else places.values())) for axis in axes}
-        split: dict[int, Axes] = {}
+        split = {factor: max((own.get(factor, ()) for own in given), key=len) for factor in positions}
         looked_up = operation.operands[at + 1] if is_scatter else operation.results[0]
-        for factor in positions:
-            axes = max((own.get(factor, ()) for own in given), key=len)
+        swapped: dict[int, Axes] = {}
+        for factor, axes in split.items():
             if not taken.isdisjoint(axes) and (rows or self._nbytes(operation.operands[0]) > self._nbytes(looked_up)):
                 free = [axis for axis in range(len(self.mesh.sizes)) if axis not in taken]
                 extent = self.mesh.extent(axes)
-                axes = tuple(a for n, a in enumerate(free) if self.mesh.extent(free[: n + 1]) <= extent)
-            split[factor] = axes
+                moved = tuple(a for n, a in enumerate(free) if self.mesh.extent(free[: n + 1]) <= extent)
+                other = next((f for f, own in split.items() if f != factor and not set(own).isdisjoint(moved)), factor)
+                tail = split[other][-len(axes) :]
+                if other == factor:
+                    split[factor] = moved
+                elif len(split[other]) > len(axes) and self.mesh.extent(tail) == extent:
+                    # Both are split along free axes: the last one of the other goes here, and this one goes there.
+                    kept = split[other][: -len(axes)]
+                    swapped = {**split, factor: tail, other: kept + axes}
+                    split |= {factor: tail, other: kept}
+                else:
+                    split[factor] = ()
+        if swapped:
+            self.detours[operation.operands[at]] = self._need(rule, at, swapped)
+            if is_scatter:
+                self.detours[looked_up] = self._need(rule, at + 1, swapped)
+            else:
+                self.detours[looked_up] = self._need(rule, count, swapped)
         held = {axis for axes in places.values() for axis in axes}
         is_met = rows and any(not held.isdisjoint(axes) for axes in split.values())
         more = self._nbytes(operation.operands[0]) - self._nbytes(looked_up)
-        if is_met and (more > 0 if is_scatter else more != 0):
+        if is_met and not swapped and (more > 0 if is_scatter else more != 0):
             self.detours[operation.operands[at]] = self._need(rule, at, split)
             split = {factor: () if not held.isdisjoint(axes) else axes for factor, axes in split.items()}
         used = {axis for axes in split.values() for axis in axes}
@@ -283,9 +305,9 @@ class _Partitioner:
     def _nbytes(self, value: int) -> int:
         return self.global_types[value].nbytes
 
-    def _complete(self, part: int, value: int, sums: Axes, where: str) -> None:
+    def _complete(self, part: int, value: int, sums: Axes, where: str, on_the_way: Dims | None) -> None:
         """Sums over devices, then whatever brings the result to where it is to lie."""
-        wanted, dims = self._dims(value), self._dims(part)
+        wanted, dims = on_the_way or self._dims(value), self._dims(part)
         if sums:
             scattered = [
                 d for d, (has, axes) in enumerate(zip(dims, wanted, strict=True))
@@ -300,7 +322,7 @@ class _Partitioner:
                 part = self._collective("reduce_scatter", part, after, over, where, dim=scattered[0])
             else:
                 part = self._collective("all_reduce", part, dims, sums, where)
-        self._bring(part, wanted, self.operations, where, into=value)
+        self._bring(part, self._dims(value), self.operations, where, into=value)
 
     def _collective(self, opcode: str, value: int, dims: Dims, axes: Axes, where: str, **attributes: object) -> int:
         made = self._new_value(value, dims)
@@ -323,10 +345,13 @@ class _Partitioner:
         if into is None and is_kept and (value, wanted) in self.moved:
             return self.moved[value, wanted]
         maker = self.makers.get(value)
-        if into is None and maker is not None and (_is_remade(maker) or self._is_uniform(maker)):
+        if into is None and maker is not None and (self._is_uniform(maker) or self._is_known(maker)):
             operands = maker.operands
             if not _is_remade(maker):
-                operands = tuple(self._bring(one, wanted, into_operations, where) for one in operands)
+                operands = tuple(
+                    self._bring(one, self._for_result(maker, tensor, wanted), into_operations, where)
+                    for tensor, one in enumerate(operands)
+                )
             made = self._new_value(value, wanted)
             into_operations.append(dataclasses.replace(maker, operands=operands, results=(made,)))
             self.moved[value, wanted] = made
@@ -365,6 +390,25 @@ class _Partitioner:
         if value not in self.one_number:
             self.one_number[value] = _is_remade(maker) or self._is_uniform(maker)
         return self.one_number[value]
+
+    def _is_known(self, maker: HloOperation) -> bool:
+        """Whether a result is worked out from places and constants alone, such as tables of rotary positions: each
+        device makes what it needs of it, where other numbers are gathered (compiled: 24 readers, no gather)."""
+        if _is_remade(maker):
+            return True
+        rule = self.rules.get(id(maker))
+        if rule is None or not maker.operands or not (rule.is_same or maker.opcode in _SPREADING):
+            return False
+        value = maker.results[0]
+        if value not in self.known:
+            makers = [self.makers.get(one) for one in maker.operands]
+            self.known[value] = all(one is not None and self._is_known(one) for one in makers)
+        return self.known[value]
+
+    def _for_result(self, maker: HloOperation, tensor: int, wanted: Dims) -> Dims:
+        """How an operand lies where the result is to lie as `wanted`."""
+        rule = self.rules[id(maker)]
+        return self._need(rule, tensor, self._project(rule, len(maker.operands), wanted))
 
     def _rename(self, operations: list[HloOperation], made: int, wanted: int) -> None:
         """The last operation makes `wanted` in place of `made`."""

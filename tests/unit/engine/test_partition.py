@@ -237,6 +237,7 @@ def split(step: Step, devices: int = DEVICES) -> tuple[Program, Program]:
     with (
         mock.patch.object(collective_passes, "_narrow"),
         mock.patch.object(collective_passes, "_sum_once"),
+        mock.patch.object(collective_passes, "sum_after_loops"),
         mock.patch.object(collective_passes, "_WHOLE_DEVICES", 1),
     ):
         return program, partition(program)
