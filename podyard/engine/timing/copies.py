@@ -184,3 +184,8 @@ class _Places:
         for other, moved in taken:
             self._free[other] -= moved
         return True
+
+
+def scatters_a_sum(kernel: Kernel) -> bool:
+    anchor = kernel.anchor
+    return anchor is not None and (anchor.opcode == "reduce_scatter" or anchor.text("ring_axis").startswith("sum"))

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType
-from podyard.engine.timing.copies import besides, fetched, on_chip
+from podyard.engine.timing.copies import besides, fetched, on_chip, scatters_a_sum
 from podyard.engine.timing.estimate import BufferEstimate
 from podyard.engine.timing.graph import LEAVES, MATRIX, REORDERING, SMALL_SIZE, Fused, Kernel
 from podyard.engine.timing.kernels import better_order, is_kept_near, is_laid_on_chip
@@ -308,7 +308,10 @@ def _find_seen_through(fused: Fused, pricer: Pricer, kept: Collection[int]) -> _
         opcode = kernel.anchor.opcode if kernel.anchor is not None else ""
         once = [value for value in kernel.outputs if readers[value] == 1]
         is_only = [readers[value] for value in kernel.inputs] == [1] and alone >= found.keys() & {*kernel.inputs}
-        if opcode == "all_reduce" and is_only and not any(map(pricer.is_near, kernel.inputs)):
+        looped = {
+            value for value in kernel.inputs if (made := pricer.program.producer(value)) and made.opcode == "while"
+        }
+        if opcode == "all_reduce" and is_only and not looped and not any(map(pricer.is_near, kernel.inputs)):
             given = pricer.type_of(kernel.inputs[0])
             same = (value for value in kernel.outputs if pricer.type_of(value) == given or value in whole)
             sources = [source for value in kernel.inputs for source in found.get(value, (value,))]
@@ -330,11 +333,6 @@ def _find_seen_through(fused: Fused, pricer: Pricer, kept: Collection[int]) -> _
                 if operation.opcode == "select" and pricer.resolve(operation.operands[0]) in compared:
                     found.kept.update(set(operation.results) & set(kernel.outputs) & fused.stored.keys())
     return found
-
-
-def scatters_a_sum(kernel: Kernel) -> bool:
-    anchor = kernel.anchor
-    return anchor is not None and (anchor.opcode == "reduce_scatter" or anchor.text("ring_axis").startswith("sum"))
 
 
 def _whole_sums(fused: Fused, pricer: Pricer) -> dict[int, TensorType]:

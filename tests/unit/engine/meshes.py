@@ -11,6 +11,7 @@ from jax import sharding
 
 from podyard.engine.program.from_stablehlo import parse_stablehlo
 from podyard.engine.timing.analysis import estimate_program
+from podyard.engine.timing.estimate import Estimate
 from podyard.hardware.accelerator_types import parse
 
 F32, BF16 = jnp.float32, jnp.bfloat16
@@ -30,8 +31,13 @@ class SplitMesh:
         return struct(shape, dtype, sharding=self.on(*spec))
 
 
+def estimate_by(fn: Callable[..., Any], on: str, *arrays: Any, donated: tuple[int, ...] = ()) -> Estimate:
+    """The estimate of a function that is compiled for arrays of a mesh."""
+    text = jax.jit(fn, donate_argnums=donated).trace(*arrays).lower(lowering_platforms=("tpu",)).as_text()
+    return estimate_program(parse_stablehlo(text), parse(on))
+
+
 def sent_by(fn: Callable[..., Any], on: str, *arrays: Any) -> list[tuple[str, int]]:
     """(kind, bytes), sorted: of sums the bytes of all arrays."""
-    text = jax.jit(fn).trace(*arrays).lower(lowering_platforms=("tpu",)).as_text()
-    found = estimate_program(parse_stablehlo(text), parse(on)).collective_ops
+    found = estimate_by(fn, on, *arrays).collective_ops
     return sorted((one.kind, one.nbytes) for one in found for _ in range(one.count))

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import pytest
 from jax import lax, nn
 
-from tests.unit.engine.meshes import BF16, F32, Spec, SplitMesh, sent_by
+from tests.unit.engine.meshes import BF16, F32, Spec, SplitMesh, estimate_by, sent_by
 
 MESH = SplitMesh({"data": 8})
 _psum: Any = lax.psum
@@ -23,19 +23,35 @@ def _perceptron(params: Any, x: Any) -> Any:
     )
 
 
+def _summed(params: Any, parts: Any) -> Any:
+    """Gradients and losses of parts of a batch, added up."""
+
+    def turn(carry: Any, x: Any) -> Any:
+        return jax.tree.map(jnp.add, carry, jax.value_and_grad(_perceptron)(params, x)), None
+
+    return lax.scan(turn, (jnp.zeros(()), jax.tree.map(jnp.zeros_like, params)), parts)[0]
+
+
+def _arrays(width: int) -> Any:
+    shapes = (width, 2 * width), (2 * width, width), (width,)
+    params = tuple(MESH.array(shape, *[None] * len(shape)) for shape in shapes)
+    return params, MESH.array((4, 1024, width), None, "data", None)
+
+
 @pytest.mark.parametrize("on", ["v5litepod-8", "v3-8"])
 def test_gradients_of_parts_of_a_batch_are_sent_once(on: str) -> None:
     """The mean of the losses is not: it is divided before it is added."""
-
-    def step(params: Any, parts: Any) -> Any:
-        def turn(carry: Any, x: Any) -> Any:
-            return jax.tree.map(jnp.add, carry, jax.value_and_grad(_perceptron)(params, x)), None
-
-        return lax.scan(turn, (jnp.zeros(()), jax.tree.map(jnp.zeros_like, params)), parts)[0]
-
-    params = MESH.array((64, 128), None, None), MESH.array((128, 64), None, None), MESH.array((64,), None)
-    sent = sent_by(step, on, params, MESH.array((4, 1024, 64), None, "data", None))
+    sent = sent_by(_summed, on, *_arrays(64))
     assert sent == [("all-reduce", 4)] * 4 + [("all-reduce", 4 * (2 * 64 * 128 + 64))]
+
+
+def test_sums_behind_a_loop_have_places_of_their_own() -> None:
+    def step(params: Any, parts: Any) -> Any:
+        value, grads = _summed(params, parts)
+        return jax.tree.map(lambda p, g: p - 0.1 / 4 * g, params, grads), value
+
+    estimate = estimate_by(step, "v3-8", *_arrays(1024), donated=(0,))
+    assert estimate.peak_hbm_bytes == pytest.approx(52451328, rel=0.02)
 
 
 @pytest.mark.parametrize(("divided", "start", "count"), [(False, False, 1), (False, True, 1), (True, False, 4)])
