@@ -178,8 +178,10 @@ def _price_oriented(
     else:
         mxu = np.full_like(traffic, product.mxu_cycles * product.passes)
     compute = np.maximum(mxu, vpu_cycles)
-    streamed = np.maximum(traffic - edges, 0)
+    after = out_total / costs.bytes_per_cycle if _is_flushed(product, depth, costs) else 0.0
+    streamed = np.maximum(traffic - edges - after, 0)
     cycles = (
+        after +
         costs.matrix_kernel_cycles * product.fixed_share
         + (costs.near_kernel_cycles if product.fixed_share < 1 else 0.0)
         + costs.matrix_window_cycles * product.fixed_share * windows
@@ -201,6 +203,14 @@ def _price_oriented(
         vpu_cycles,
         best_traffic,
     )
+
+
+def _is_flushed(product: Product, depth: int, costs: CostModel) -> bool:
+    """Whether what a product writes, and what is done with it, waits for its last window. Two cores have 16 MB each for
+    windows of operands that are both in HBM, too little for all of the depth: sums stay there until it is done, and
+    nothing is multiplied while they leave (48 compiled products on v5p)."""
+    is_far = min(product.left_bytes, product.right_bytes) > costs.prefetch_bytes
+    return is_far and depth > 1 and product.batch == 1 and costs.vector_cores > 1 and not costs.results_stay
 
 
 def _at(values: NDArray[Any], like: NDArray[Any], index: tuple[int, ...]) -> float:
