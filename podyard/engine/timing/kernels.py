@@ -181,8 +181,8 @@ def _price_oriented(
     after = out_total / costs.bytes_per_cycle if _is_flushed(product, depth, costs) else 0.0
     streamed = np.maximum(traffic - edges - after, 0)
     cycles = (
-        after +
-        costs.matrix_kernel_cycles * product.fixed_share
+        after
+        + costs.matrix_kernel_cycles * product.fixed_share
         + (costs.near_kernel_cycles if product.fixed_share < 1 else 0.0)
         + costs.matrix_window_cycles * product.fixed_share * windows
         + edges
