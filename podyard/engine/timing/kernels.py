@@ -206,9 +206,9 @@ def _price_oriented(
 
 
 def _is_flushed(product: Product, depth: int, costs: CostModel) -> bool:
-    """Whether what a product writes, and what is done with it, waits for its last window. Two cores have 16 MB each for
-    windows of operands that are both in HBM, too little for all of the depth: sums stay there until it is done, and
-    nothing is multiplied while they leave (29 compiled products on v5p)."""
+    """Whether what a product writes, and what is done with it, waits for its last window. The compiler cuts the
+    depth where both operands are in HBM: sums stay on the chip until it is done, and nothing is multiplied while they
+    leave (29 compiled products on v5p)."""
     is_far = min(product.left_bytes, product.right_bytes) > costs.prefetch_bytes
     return is_far and depth > 1 and product.batch == 1 and costs.vector_cores > 1 and not costs.results_stay
 
