@@ -16,8 +16,8 @@ from podyard.engine.timing.estimate import Estimate
 NAME = "limit-llama-7b-fsdp64-scan-"
 # By how much the need may be off.
 MEMORY_NEAR = 0.05
-# Of the compiler's cycles; on v5p products with element-wise work in them are too cheap, and it computes again more.
-TIME = {"v5e": (0.8, 1.2), "v5p": (0.68, 1.2)}
+# Of the compiler's cycles; attention is too cheap: the compiler writes exponentials that two products multiply.
+TIME = {"v5e": (0.82, 1.2), "v5p": (0.74, 1.2)}
 
 
 @functools.cache
@@ -43,7 +43,7 @@ def test_on_v5p_verdicts_are_equal_but_next_to_the_limit() -> None:
     every = of("v5p")
     other = [batch for batch, case in every.items() if estimate_of(case).fits != case.row.fits]
     assert len(every) >= 6 and {every[batch].row.fits for batch in every} == {True, False}
-    assert other == [4096]  # 97.7 of 95.7 GiB: the compiler computes less again than the model
+    assert other == [4096]  # the compiler needs 97.7 of 95.7 GiB, the model 93.3
 
 
 @pytest.mark.slow
