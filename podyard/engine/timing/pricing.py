@@ -18,7 +18,6 @@ from podyard.engine.timing.kernels import (
     PASSES,
     KernelPrice,
     Product,
-    better_order,
     for_groups_price,
     is_kept_near,
     is_laid_near,
@@ -397,8 +396,8 @@ class Pricer:
         if self.is_outside(self.resolve(anchor.operands[0])):
             vpu = max(vpu, row_cycles(self.program, anchor, self.costs))
         if work := depthwise_cycles(self.program, anchor, self.costs):
-            moved = left_bytes + right_bytes + self.read_bytes(others, kernel)
-            return vector_price(moved, product.result_bytes, vpu + work, self.costs)
+            product = dataclasses.replace(product, passes=1, mxu_cycles=0.0)
+            return matrix_price(product, self.read_bytes(far_others, kernel), vpu + work, self.costs)
         if min(product.m, product.k, product.n) == 1 and product.mxu_cycles is None:
             padding = whole_rows((self.program.types[value] for value in anchor.operands[:2]), self.costs.tiling)
             return self._without_matrix_unit(product, kernel, vpu, padding)
@@ -451,7 +450,7 @@ class Pricer:
             layouts.append((kernel.moved, kernel.minor))
         for type_, minor in layouts:
             if on_chip == is_laid_on_chip(type_, minor, self.costs):
-                yield padded_bytes(type_, *better_order(type_, minor), self.costs.tiling)
+                yield padded_bytes(type_, minor[0], minor[1], self.costs.tiling)
         if on_chip and kernel.moved is not None and not kernel.minor and is_kept_near(kernel.moved, self.costs):
             yield nbytes_in_memory(kernel.moved, self.costs.tiling)
 
