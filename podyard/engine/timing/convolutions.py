@@ -10,11 +10,12 @@ from podyard.engine.timing.kernels import Product, tiles_of
 from podyard.engine.timing.layout import LANES, compact_layout, padded_bytes
 from podyard.hardware.cost_model import SUBLANES, CostModel, Tiling
 
-# A convolution of each feature by itself runs on the vector unit: cycles of one core for each tap of a tile; of one that
-# is dilated, how much dearer the taps are that meet an input.
+# A convolution of each feature by itself runs on the vector unit: cycles of one core for each tap of a tile; if dilated,
+# how much dearer the taps are that meet an input.
 _TAP_CYCLES, _DILATED_SHARE = 2.05, 1.5
-# The gradient of its kernel: the same where features lie in lanes (v2, v3), and where examples do (v2, v3; others).
-_OWN_TAP_CYCLES, _LANES_TAP_CYCLES = 1.65, (0.65, 0.2)
+# The gradient of its kernel: the same where features lie in lanes (v2 and v3; later chips of one core, of two), and where
+# examples do (v2 and v3; later ones).
+_OWN_TAP_CYCLES, _LANES_TAP_CYCLES = (1.65, 0.45, 0.85), (0.65, 0.2)
 # bfloat16 numbers come in rows of pairs: 16 sublanes.
 _PACKED = 16
 # As many taps share a pass where features lie in lanes: of all, or of a row.
@@ -95,7 +96,7 @@ def depthwise_cycles(program: Program, anchor: HloOperation, costs: CostModel) -
     lhs_dims, kernel_dims, out_dims = (anchor.ints(name) for name in ("lhs_dims", "kernel_dims", "out_dims"))
     batch_groups = anchor.int("batch_group_count", 1)
     if anchor.int("feature_group_count", 1) > 1 and kernel.shape[kernel_dims[0]] == 1:
-        taps = math.prod(kernel.shape[axis] for axis in kernel_dims[2:])
+        taps: float = math.prod(kernel.shape[axis] for axis in kernel_dims[2:])
         if (dilation := math.prod(anchor.ints("lhs_dilation") or (1,))) > 1:
             taps = taps / dilation * _DILATED_SHARE
         rows = -(-result.shape[out_dims[0]] // SUBLANES) * math.prod(result.shape[axis] for axis in out_dims[2:])
@@ -105,14 +106,8 @@ def depthwise_cycles(program: Program, anchor: HloOperation, costs: CostModel) -
         pair = TensorType((left.shape[lhs_dims[1]], batch_groups), left.dtype)
         if padded_bytes(pair, 0, 1, costs.tiling) < padded_bytes(pair, 1, 0, costs.tiling):
             return tiles_of(kernel, costs) * taps * _LANES_TAP_CYCLES[bool(costs.prefetch_bytes)]
-        if not costs.prefetch_bytes:
-            return tiles_of(kernel, costs) * taps * _OWN_TAP_CYCLES
-        met = 1.0  # taps that meet an image
-        for axis, extent in zip(out_dims[2:], kernel_dims[2:], strict=True):
-            own, image = result.shape[axis], kernel.shape[extent]
-            met *= own * max(0.5, 1 - (own - 1 / own) / (4 * image))
-        stride = (anchor.ints("rhs_dilation") or (1,))[0]  # rows that a stride skips are worked on, too
-        return tiles_of(kernel, costs) * met * 2 * stride * costs.vector_cycles_per_tile
+        own_cycles = _OWN_TAP_CYCLES[costs.vector_cores if costs.prefetch_bytes else 0]
+        return tiles_of(kernel, costs) * taps * own_cycles
     return 0.0
 
 

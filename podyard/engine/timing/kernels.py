@@ -48,10 +48,12 @@ _VECTOR_WINDOWS_SEEN = 8
 _PADDING_SHARE = 0.2
 # Of the memory on the chip, what an array in another layout may take.
 _SHARE_OF_COPY = 0.6
-_REGROUP_SHARE = 1.75
+_REGROUP_SHARES = (0.6, 1.75, 0.75)  # v2 and v3; later ones of one core, of two
 # Turning an array on v2 and v3: tiles of a window, read and written, and what its start takes; the second where what
 # lay in sublanes is in no tile after that. (140 copies around compiled convolutions.)
 _TURN_TILES, _TURN_WINDOW_CYCLES = 640, (470, 660)
+# Of chips of two cores, the share of a turn where one end stays on the chip (60 such copies on v4).
+_NEAR_TURN_SHARE = 0.69
 # The share of a whole turn that it takes where the axis that comes into lanes does not fill them.
 _TURNED_FOR_GROUPS = 0.8
 # What turning an array on the chip takes, and how many more axes one shape has than the other where it takes more.
@@ -297,6 +299,8 @@ def relayout_price(type_: TensorType, minor: tuple[int, ...], costs: CostModel) 
     tiles = (own + other) / area / 2 * ends
     if near:
         tiles = (own + _PADDING_SHARE * max(0.0, other - own)) / area
+    elif ends == 1 and is_laid_on_chip(type_, minor, costs):
+        tiles *= _NEAR_TURN_SHARE
     vpu = tiles * costs.transpose_cycles_per_tile
     return vector_price(factor * own, 0.0 if near else other, vpu, costs)
 
@@ -357,7 +361,7 @@ def for_groups_price(source: TensorType, result: TensorType, turned: bool, near:
 def regroup_price(type_: TensorType, costs: CostModel) -> KernelPrice:
     """Moves an array from groups in major axes to groups in sublanes."""
     moved = tile_bytes(type_, costs)
-    share = _REGROUP_SHARE if costs.results_stay else 1.0
+    share = _REGROUP_SHARES[costs.vector_cores if costs.results_stay else 0]
     vpu = tiles_of(type_, costs) * costs.transpose_cycles_per_tile * share
     return vector_price(0.0 if costs.results_stay else moved, 0.0 if costs.results_stay else moved, vpu, costs)
 
