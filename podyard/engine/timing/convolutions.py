@@ -10,11 +10,11 @@ from podyard.engine.timing.kernels import Product, tiles_of
 from podyard.engine.timing.layout import LANES, compact_layout, padded_bytes
 from podyard.hardware.cost_model import SUBLANES, CostModel, Tiling
 
-# A convolution of each feature by itself runs on the vector unit: cycles of one core for each tap of a tile; if dilated,
-# how much dearer the taps are that meet an input.
+# A convolution of each feature by itself runs on the vector unit: cycles of one core for each tap of a tile; dilated, how
+# much dearer the taps are that meet an input.
 _TAP_CYCLES, _DILATED_SHARE = 2.05, 1.5
-# The gradient of its kernel: the same where features lie in lanes (v2 and v3; later chips of one core, of two), and where
-# examples do (v2 and v3; later ones).
+# The gradient of its kernel: the same where features lie in lanes (v2 and v3; later chips of one core; of two), and
+# where examples do (v2 and v3; later ones).
 _OWN_TAP_CYCLES, _LANES_TAP_CYCLES = (1.65, 0.45, 0.85), (0.65, 0.2)
 # bfloat16 numbers come in rows of pairs: 16 sublanes.
 _PACKED = 16
@@ -116,11 +116,13 @@ class ConvolutionGroups:
     """Copies around a convolution in groups, or the gradient of its kernel. `turned`: arrays that are copied until this
     axis lies in lanes (examples, with the features of one group in sublanes). `apart`: what a result is copied to whose
     lanes have the features of one group: tiles of groups and features. `padded`: tiles of arrays that are copied once
-    more, because a group has fewer features than a tile has rows."""
+    more, because a group has fewer features than a tile has rows. `crossed`: arrays with a row in sublanes: that comes
+    into lanes first, then the features of one group do, with examples in sublanes (types, and axes in a tile)."""
 
     turned: dict[int, int]
     apart: TensorType | None = None
     padded: dict[int, TensorType] = dataclasses.field(default_factory=dict)
+    crossed: dict[int, tuple[tuple[TensorType, tuple[int, int]], ...]] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(cls, program: Program, anchor: HloOperation, tiling: Tiling) -> ConvolutionGroups | None:
@@ -132,6 +134,8 @@ class ConvolutionGroups:
         padded: dict[int, TensorType] = {}
         lhs_dims, kernel_dims, out_dims = (anchor.ints(name) for name in ("lhs_dims", "kernel_dims", "out_dims"))
         result = program.types[anchor.results[0]]
+        images, weights, made = anchor.operands[0], anchor.operands[1], anchor.results[0]
+        crossed: dict[int, tuple[tuple[TensorType, tuple[int, int]], ...]] = {}
         if anchor.int("batch_group_count", 1) > 1:
             if conv.has_features_in_lanes:
                 turned[anchor.operands[0]] = lhs_dims[1]
@@ -139,15 +143,36 @@ class ConvolutionGroups:
             if not conv.has_weights_in_order:
                 turned[anchor.operands[1]] = kernel_dims[0]
                 padded |= _fill_up(program, anchor.operands[1], conv.out_features, kernel_dims[0])
-            return cls(turned, None, padded)
+            for value, dims in ((images, (lhs_dims[1], lhs_dims[0])), (weights, kernel_dims)):
+                if value not in turned:
+                    crossed |= _cross(program, value, dims[0], dims[1], conv.groups, tiling)
+            return cls(turned, None, padded, crossed)
         if not conv.has_features_in_lanes:
             turned[anchor.operands[0]] = lhs_dims[0]
             padded |= _fill_up(program, anchor.operands[0], conv.in_features, lhs_dims[0])
+        else:
+            crossed |= _cross(program, images, lhs_dims[0], lhs_dims[1], conv.groups, tiling)
         if not conv.keeps_weights:
             turned[anchor.results[0]] = out_dims[0]
-            return cls(turned, None, padded)
+            return cls(turned, None, padded, crossed)
+        if leaving := _cross(program, made, out_dims[0], out_dims[1], conv.groups, tiling):
+            return cls(turned, None, padded, crossed | leaving)
         rows = conv.batch * conv.positions * -(-conv.groups // SUBLANES) * SUBLANES
-        return cls(turned, TensorType((rows, -(-conv.out_features // LANES) * LANES), result.dtype))
+        return cls(turned, TensorType((rows, -(-conv.out_features // LANES) * LANES), result.dtype), {}, crossed)
+
+
+def _cross(
+    program: Program, value: int, examples: int, features: int, groups: int, tiling: Tiling
+) -> dict[int, tuple[tuple[TensorType, tuple[int, int]], ...]]:
+    """The copies of an array whose features lie in lanes, but in sublanes no examples; empty for others."""
+    type_ = program.types[value]
+    lies = compact_layout(type_, tiling)
+    if lies.lane_axis != features or lies.sublane_axis in (None, examples) or examples > features:
+        return {}
+    shape = type_.shape
+    parts = (groups, shape[features] // groups)
+    apart = TensorType((*shape[:features], *parts, *shape[features + 1 :]), type_.dtype)
+    return {value: ((type_, (lies.sublane_axis or 0, features)), (apart, (features + 1, examples)))}
 
 
 def _fill_up(program: Program, value: int, features: int, lane_axis: int) -> dict[int, TensorType]:
