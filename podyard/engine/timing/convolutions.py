@@ -10,12 +10,14 @@ from podyard.engine.timing.kernels import Product, tiles_of
 from podyard.engine.timing.layout import LANES, compact_layout, padded_bytes
 from podyard.hardware.cost_model import SUBLANES, CostModel, Tiling
 
-# A convolution of each feature by itself runs on the vector unit: cycles of one core for each tap of a tile; dilated, how
-# much dearer the taps are that meet an input.
+# A convolution of each feature by itself runs on the vector unit: cycles of one core for each tap of a tile; dilated,
+# how much dearer the taps are that meet an input.
 _TAP_CYCLES, _DILATED_SHARE = 2.05, 1.5
 # The gradient of its kernel: the same where features lie in lanes (v2 and v3; later chips of one core; of two), and
 # where examples do (v2 and v3; later ones).
 _OWN_TAP_CYCLES, _LANES_TAP_CYCLES = (1.65, 0.45, 0.85), (0.65, 0.2)
+# How much larger an array may become by padding when groups come into sublanes.
+_MOST_PADDING = 2
 # bfloat16 numbers come in rows of pairs: 16 sublanes.
 _PACKED = 16
 # As many taps share a pass where features lie in lanes: of all, or of a row.
@@ -161,16 +163,48 @@ class ConvolutionGroups:
         return cls(turned, TensorType((rows, -(-conv.out_features // LANES) * LANES), result.dtype), {}, crossed)
 
 
+def group_shares(program: Program, anchor: HloOperation, costs: CostModel) -> tuple[float, float, float]:
+    """How many times their own tiles both operands and the result have for a convolution in groups, where no copy with
+    examples in lanes is made: the features of one group lie in lanes, and in sublanes groups of what is read, and
+    examples of what was copied and of what is made. Later chips of one core do not pay for that."""
+    if costs.prefetch_bytes and costs.vector_cores == 1:
+        return 1.0, 1.0, 1.0
+    groups = ConvolutionGroups.of(program, anchor, costs.tiling) if anchor.opcode == "convolution" else None
+    if groups is None:
+        return 1.0, 1.0, 1.0
+    count, shares = Convolution.of(program, anchor, costs.tiling).groups, list[float]()
+    of_batch = anchor.int("batch_group_count", 1) > 1
+    lhs_dims, kernel_dims, out_dims = (anchor.ints(name) for name in ("lhs_dims", "kernel_dims", "out_dims"))
+    values = (anchor.operands[0], anchor.operands[1], anchor.results[0])
+    for place, (value, dims) in enumerate(zip(values, (lhs_dims, kernel_dims, out_dims), strict=True)):
+        type_ = program.types[value]
+        if value in groups.turned or (of_batch and place == 2) or (not of_batch and place == 1):
+            shares.append(1.0)
+            continue
+        examples, features = (dims[1], dims[0]) if of_batch and place == 0 else dims[:2]
+        own, rows = type_.shape[features] // count, type_.size // (type_.shape[examples] * type_.shape[features])
+        lanes = -(-own // LANES)
+        tiles = rows * type_.shape[examples] * -(-count // SUBLANES) * lanes
+        if value in groups.crossed or place == 2:
+            tiles = rows * -(-type_.shape[examples] // SUBLANES) * count * lanes
+        shares.append(tiles / tiles_of(type_, costs))
+    return shares[0], shares[1], shares[2]
+
+
 def _cross(
     program: Program, value: int, examples: int, features: int, groups: int, tiling: Tiling
 ) -> dict[int, tuple[tuple[TensorType, tuple[int, int]], ...]]:
-    """The copies of an array whose features lie in lanes, but in sublanes no examples; empty for others."""
+    """The copies of an array whose features lie in lanes, but in sublanes no examples, where groups in sublanes would
+    be mostly padding; empty for others. (Compiled: 15 shapes of 2 to 8 groups on v3 and v4.)"""
     type_ = program.types[value]
     lies = compact_layout(type_, tiling)
     if lies.lane_axis != features or lies.sublane_axis in (None, examples) or examples > features:
         return {}
     shape = type_.shape
     parts = (groups, shape[features] // groups)
+    pair = TensorType(parts, type_.dtype)
+    if padded_bytes(pair, 1, 0, tiling) <= _MOST_PADDING * pair.size * pair.itemsize:
+        return {}
     apart = TensorType((*shape[:features], *parts, *shape[features + 1 :]), type_.dtype)
     return {value: ((type_, (lies.sublane_axis or 0, features)), (apart, (features + 1, examples)))}
 
