@@ -279,7 +279,7 @@ class Convolution:
 
     def _with_weights(self, costs: CostModel) -> float:
         """Rows are examples. Every position of a dilated convolution meets other taps: weights change every time."""
-        edge, load = costs.mxu_edge, costs.weight_load_rows
+        edge, load = costs.mxu_edge, self._load_rows(costs)
         rows = _up(self.batch) if self.has_features_in_lanes else max(_TURNED_ROWS, _up(self.batch))
         if self.is_cut(costs.tiling):
             rows = self.batch
@@ -309,9 +309,14 @@ class Convolution:
         together = min(_TAPS_IN_ROW, edge // left) if left else math.inf
         return self.window * whole + self.window / self.row * math.ceil(self.row / together)
 
+    def _load_rows(self, costs: CostModel) -> float:
+        """Rows that loading a whole tile takes; a dilated convolution has other weights at every position."""
+        is_changed = self.taps < self.window and costs.changed_load_rows > 0
+        return costs.changed_load_rows if is_changed else costs.weight_load_rows
+
     def _with_inputs(self, costs: CostModel) -> float:
         """Columns are examples, rows are features of the result."""
-        edge, load = costs.mxu_edge, costs.weight_load_rows / costs.mxu_edge
+        edge, load = costs.mxu_edge, self._load_rows(costs) / costs.mxu_edge
         lanes, rows = _tiles(self.batch, edge), -(-self.out_features // SUBLANES) * SUBLANES
         loaded = _up(self.in_features)
         if not self.has_features_in_lanes and self.has_weights_in_order and self.taps == self.window:
