@@ -257,12 +257,14 @@ class Convolution:
             own, other = padded_bytes(pair, 0, 1, tiling), padded_bytes(pair, 1, 0, tiling)
             return own < other or (own == other and (wins or groups > 1))
 
+        # What lies otherwise is copied anyway: features come into lanes.
+        lies = lhs_dims[1] > lhs_dims[0] or compact_layout(left, tiling).lane_axis not in lhs_dims[:2]
         return cls(
             batch=batch, in_features=in_features, out_features=out_features, groups=groups, window=window,
             positions=math.prod(result.shape[axis] for axis in out_dims[2:]),
             taps=window / math.prod(anchor.ints("lhs_dilation") or (1,)),
             row=kernel.shape[kernel_dims[-1]] if len(kernel_dims) > 2 else 1,
-            has_features_in_lanes=first_in_lanes(left, in_features, batch, lhs_dims[1] > lhs_dims[0]),
+            has_features_in_lanes=first_in_lanes(left, in_features, batch, lies),
             has_weights_in_order=first_in_lanes(kernel, out_features, in_features, kernel_dims[1] > kernel_dims[0]),
             keeps_weights=first_in_lanes(result, out_features, batch, out_dims[1] > out_dims[0]),
         )  # fmt: skip
@@ -304,7 +306,10 @@ class Convolution:
             # Of the gradient of a kernel of few features as many taps as from v4 on.
             is_few = self.batch < SUBLANES and self.window > self.positions
             shared = _TAPS_IN_ROW if is_few else _TAPS_IN_LANES
-            return math.ceil(self.taps * max(self.in_features, edge / shared) / edge)
+            pairs = math.ceil(self.taps * max(self.in_features, edge / shared) / edge)
+            # Of a long row as many as there is room for.
+            in_row = edge // max(self.in_features, _PACKED) or 1
+            return min(pairs, self.window / self.row * math.ceil(self.row / in_row)) if each == 1 else pairs
         whole, left = divmod(self.in_features, edge)
         together = min(_TAPS_IN_ROW, edge // left) if left else math.inf
         return self.window * whole + self.window / self.row * math.ceil(self.row / together)
