@@ -13,7 +13,7 @@ from podyard.hardware.cost_model import SUBLANES, CostModel, Tiling
 # A convolution of each feature by itself runs on the vector unit: cycles of one core for each tap of a tile; dilated,
 # how much dearer the taps are that meet an input.
 _TAP_CYCLES, _DILATED_SHARE = 2.05, 1.5
-# The gradient of its kernel: the same where features lie in lanes (v2 and v3; later chips of one core; of two), and
+# The gradient of its kernel: the same where features lie in lanes (v2 and v3; v5e and later; v4), and
 # where examples do (v2 and v3; later ones).
 _OWN_TAP_CYCLES, _LANES_TAP_CYCLES = (1.65, 0.45, 0.85), (0.65, 0.2)
 # How much larger an array may become by padding when groups come into sublanes.
@@ -102,13 +102,16 @@ def depthwise_cycles(program: Program, anchor: HloOperation, costs: CostModel) -
         if (dilation := math.prod(anchor.ints("lhs_dilation") or (1,))) > 1:
             taps = taps / dilation * _DILATED_SHARE
         rows = -(-result.shape[out_dims[0]] // SUBLANES) * math.prod(result.shape[axis] for axis in out_dims[2:])
-        return rows * -(-result.shape[out_dims[1]] // LANES) * taps * _TAP_CYCLES / costs.vector_cores
+        pair = TensorType((result.shape[out_dims[0]], result.shape[out_dims[1]]), result.dtype)
+        is_turned = padded_bytes(pair, 0, 1, costs.tiling) < padded_bytes(pair, 1, 0, costs.tiling)
+        per_tap = _TAP_CYCLES if is_turned else costs.each_tap_cycles
+        return rows * -(-result.shape[out_dims[1]] // LANES) * taps * per_tap / costs.vector_cores
     if batch_groups > 1 and left.shape[lhs_dims[0]] == batch_groups:
         taps = math.prod(result.shape[axis] for axis in out_dims[2:])
         pair = TensorType((left.shape[lhs_dims[1]], batch_groups), left.dtype)
         if padded_bytes(pair, 0, 1, costs.tiling) < padded_bytes(pair, 1, 0, costs.tiling):
             return tiles_of(kernel, costs) * taps * _LANES_TAP_CYCLES[bool(costs.prefetch_bytes)]
-        own_cycles = _OWN_TAP_CYCLES[costs.vector_cores if costs.prefetch_bytes else 0]
+        own_cycles = _OWN_TAP_CYCLES[0 if not costs.prefetch_bytes else 2 if costs.near_write_share else 1]
         return tiles_of(kernel, costs) * taps * own_cycles
     return 0.0
 
@@ -315,8 +318,9 @@ class Convolution:
         return self.window * whole + self.window / self.row * math.ceil(self.row / together)
 
     def _load_rows(self, costs: CostModel) -> float:
-        """Rows that loading a whole tile takes; a dilated convolution has other weights at every position."""
-        is_changed = self.taps < self.window and costs.changed_load_rows > 0
+        """Rows that loading a whole tile takes; a dilated convolution of several taps has other weights at every
+        position."""
+        is_changed = 1 < self.window > self.taps and costs.changed_load_rows > 0
         return costs.changed_load_rows if is_changed else costs.weight_load_rows
 
     def _with_inputs(self, costs: CostModel) -> float:
