@@ -287,7 +287,7 @@ def relayout_price(type_: TensorType, minor: tuple[int, ...], costs: CostModel) 
     compact = compact_layout(type_, costs.tiling)
     if not costs.prefetch_bytes:
         if compact.lane_axis == minor[0]:
-            moved = nbytes_in_memory(type_, costs.tiling) + padded_bytes(type_, minor[0], minor[1], costs.tiling)
+            moved = own + padded_bytes(type_, minor[0], minor[1], costs.tiling)
             return vector_price((factor + 1) / 2 * moved, 0.0, 0.0, costs)
         window = _TURN_WINDOW_CYCLES[compact.sublane_axis not in minor]
         price = vector_price((factor + 1) / 2 * (own + other), 0.0, 0.0, costs)
