@@ -83,6 +83,10 @@ class CostModel:
     joined_sum_bytes: float = 15e6
     # Whether loading a small weight tile takes as long as its rows, next to what is streamed, and not as a whole one.
     loads_used_rows: bool = False
+    # The same of a dilated convolution, whose weights change at every position; 0 where it takes as many.
+    changed_load_rows: float = 0.0
+    # A convolution of each feature by itself, features in lanes: cycles of one core for each tap of a tile.
+    each_tap_cycles: float = 2.05
     # Two where a chip is one device of two cores.
     vector_cores: int = 1
     # A tile of images that a convolution puts together of rows, or of its result; 0 where it was not seen.

@@ -10,8 +10,14 @@ from podyard.engine.timing.kernels import Product, tiles_of
 from podyard.engine.timing.layout import LANES, compact_layout, padded_bytes
 from podyard.hardware.cost_model import SUBLANES, CostModel, Tiling
 
-# A convolution of each feature by itself runs on the vector unit: cycles of one core for each tap of a tile.
-_TAP_CYCLES = 2.4
+# A convolution of each feature by itself runs on the vector unit: cycles of one core for each tap of a tile; dilated,
+# how much dearer the taps are that meet an input.
+_TAP_CYCLES, _DILATED_SHARE = 2.05, 1.5
+# The gradient of its kernel: the same where features lie in lanes (v2 and v3; v5e and later; v4), and
+# where examples do (v2 and v3; later ones).
+_OWN_TAP_CYCLES, _LANES_TAP_CYCLES = (1.65, 0.45, 0.85), (0.65, 0.2)
+# How much larger an array may become by padding when groups come into sublanes.
+_MOST_PADDING = 2
 # bfloat16 numbers come in rows of pairs: 16 sublanes.
 _PACKED = 16
 # As many taps share a pass where features lie in lanes: of all, or of a row.
@@ -86,21 +92,27 @@ def row_cycles(program: Program, anchor: HloOperation, costs: CostModel) -> floa
 
 def depthwise_cycles(program: Program, anchor: HloOperation, costs: CostModel) -> float:
     """What a convolution, or the gradient of its kernel, whose groups have one feature takes on the vector unit; 0 for
-    others."""
+    others. A convolution works on rows of features, also where examples lie in lanes."""
     left, kernel = (program.types[value] for value in anchor.operands[:2])
     result = program.types[anchor.results[0]]
-    kernel_dims, batch_groups = anchor.ints("kernel_dims"), anchor.int("batch_group_count", 1)
+    lhs_dims, kernel_dims, out_dims = (anchor.ints(name) for name in ("lhs_dims", "kernel_dims", "out_dims"))
+    batch_groups = anchor.int("batch_group_count", 1)
     if anchor.int("feature_group_count", 1) > 1 and kernel.shape[kernel_dims[0]] == 1:
-        taps = math.prod(kernel.shape[axis] for axis in kernel_dims[2:])
-        return tiles_of(result, costs) * taps * _TAP_CYCLES / costs.vector_cores
-    if batch_groups > 1 and left.shape[anchor.ints("lhs_dims")[0]] == batch_groups:
-        met = 1.0  # taps that meet an image
-        for axis, extent in zip(anchor.ints("out_dims")[2:], kernel_dims[2:], strict=True):
-            taps, image = result.shape[axis], kernel.shape[extent]
-            met *= taps * max(0.5, 1 - (taps - 1 / taps) / (4 * image))
-        stride = (anchor.ints("rhs_dilation") or (1,))[0]  # rows that a stride skips are worked on, too
-        own = 2 * stride * costs.vector_cycles_per_tile if costs.prefetch_bytes else _TAP_CYCLES
-        return tiles_of(kernel, costs) * met * own
+        taps: float = math.prod(kernel.shape[axis] for axis in kernel_dims[2:])
+        if (dilation := math.prod(anchor.ints("lhs_dilation") or (1,))) > 1:
+            taps = taps / dilation * _DILATED_SHARE
+        rows = -(-result.shape[out_dims[0]] // SUBLANES) * math.prod(result.shape[axis] for axis in out_dims[2:])
+        pair = TensorType((result.shape[out_dims[0]], result.shape[out_dims[1]]), result.dtype)
+        is_turned = padded_bytes(pair, 0, 1, costs.tiling) < padded_bytes(pair, 1, 0, costs.tiling)
+        per_tap = _TAP_CYCLES if is_turned else costs.each_tap_cycles
+        return rows * -(-result.shape[out_dims[1]] // LANES) * taps * per_tap / costs.vector_cores
+    if batch_groups > 1 and left.shape[lhs_dims[0]] == batch_groups:
+        taps = math.prod(result.shape[axis] for axis in out_dims[2:])
+        pair = TensorType((left.shape[lhs_dims[1]], batch_groups), left.dtype)
+        if padded_bytes(pair, 0, 1, costs.tiling) < padded_bytes(pair, 1, 0, costs.tiling):
+            return tiles_of(kernel, costs) * taps * _LANES_TAP_CYCLES[bool(costs.prefetch_bytes)]
+        own_cycles = _OWN_TAP_CYCLES[0 if not costs.prefetch_bytes else 2 if costs.near_write_share else 1]
+        return tiles_of(kernel, costs) * taps * own_cycles
     return 0.0
 
 
@@ -109,11 +121,13 @@ class ConvolutionGroups:
     """Copies around a convolution in groups, or the gradient of its kernel. `turned`: arrays that are copied until this
     axis lies in lanes (examples, with the features of one group in sublanes). `apart`: what a result is copied to whose
     lanes have the features of one group: tiles of groups and features. `padded`: tiles of arrays that are copied once
-    more, because a group has fewer features than a tile has rows."""
+    more, because a group has fewer features than a tile has rows. `crossed`: arrays with a row in sublanes: that comes
+    into lanes first, then the features of one group do, with examples in sublanes (types, and axes in a tile)."""
 
     turned: dict[int, int]
     apart: TensorType | None = None
     padded: dict[int, TensorType] = dataclasses.field(default_factory=dict)
+    crossed: dict[int, tuple[tuple[TensorType, tuple[int, int]], ...]] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(cls, program: Program, anchor: HloOperation, tiling: Tiling) -> ConvolutionGroups | None:
@@ -125,6 +139,8 @@ class ConvolutionGroups:
         padded: dict[int, TensorType] = {}
         lhs_dims, kernel_dims, out_dims = (anchor.ints(name) for name in ("lhs_dims", "kernel_dims", "out_dims"))
         result = program.types[anchor.results[0]]
+        images, weights, made = anchor.operands[0], anchor.operands[1], anchor.results[0]
+        crossed: dict[int, tuple[tuple[TensorType, tuple[int, int]], ...]] = {}
         if anchor.int("batch_group_count", 1) > 1:
             if conv.has_features_in_lanes:
                 turned[anchor.operands[0]] = lhs_dims[1]
@@ -132,15 +148,68 @@ class ConvolutionGroups:
             if not conv.has_weights_in_order:
                 turned[anchor.operands[1]] = kernel_dims[0]
                 padded |= _fill_up(program, anchor.operands[1], conv.out_features, kernel_dims[0])
-            return cls(turned, None, padded)
+            for value, dims in ((images, (lhs_dims[1], lhs_dims[0])), (weights, kernel_dims)):
+                if value not in turned:
+                    crossed |= _cross(program, value, dims[0], dims[1], conv.groups, tiling)
+            return cls(turned, None, padded, crossed)
         if not conv.has_features_in_lanes:
             turned[anchor.operands[0]] = lhs_dims[0]
             padded |= _fill_up(program, anchor.operands[0], conv.in_features, lhs_dims[0])
+        else:
+            crossed |= _cross(program, images, lhs_dims[0], lhs_dims[1], conv.groups, tiling)
         if not conv.keeps_weights:
             turned[anchor.results[0]] = out_dims[0]
-            return cls(turned, None, padded)
+            return cls(turned, None, padded, crossed)
+        if leaving := _cross(program, made, out_dims[0], out_dims[1], conv.groups, tiling):
+            return cls(turned, None, padded, crossed | leaving)
         rows = conv.batch * conv.positions * -(-conv.groups // SUBLANES) * SUBLANES
-        return cls(turned, TensorType((rows, -(-conv.out_features // LANES) * LANES), result.dtype))
+        return cls(turned, TensorType((rows, -(-conv.out_features // LANES) * LANES), result.dtype), {}, crossed)
+
+
+def group_shares(program: Program, anchor: HloOperation, costs: CostModel) -> tuple[float, float, float]:
+    """How many times their own tiles both operands and the result have for a convolution in groups, where no copy with
+    examples in lanes is made: the features of one group lie in lanes, and in sublanes groups of what is read, and
+    examples of what was copied and of what is made. Later chips of one core do not pay for that."""
+    if costs.prefetch_bytes and costs.vector_cores == 1:
+        return 1.0, 1.0, 1.0
+    groups = ConvolutionGroups.of(program, anchor, costs.tiling) if anchor.opcode == "convolution" else None
+    if groups is None:
+        return 1.0, 1.0, 1.0
+    count, shares = Convolution.of(program, anchor, costs.tiling).groups, list[float]()
+    of_batch = anchor.int("batch_group_count", 1) > 1
+    lhs_dims, kernel_dims, out_dims = (anchor.ints(name) for name in ("lhs_dims", "kernel_dims", "out_dims"))
+    values = (anchor.operands[0], anchor.operands[1], anchor.results[0])
+    for place, (value, dims) in enumerate(zip(values, (lhs_dims, kernel_dims, out_dims), strict=True)):
+        type_ = program.types[value]
+        if value in groups.turned or (of_batch and place == 2) or (not of_batch and place == 1):
+            shares.append(1.0)
+            continue
+        examples, features = (dims[1], dims[0]) if of_batch and place == 0 else dims[:2]
+        own, rows = type_.shape[features] // count, type_.size // (type_.shape[examples] * type_.shape[features])
+        lanes = -(-own // LANES)
+        tiles = rows * type_.shape[examples] * -(-count // SUBLANES) * lanes
+        if value in groups.crossed or place == 2:
+            tiles = rows * -(-type_.shape[examples] // SUBLANES) * count * lanes
+        shares.append(tiles / tiles_of(type_, costs))
+    return shares[0], shares[1], shares[2]
+
+
+def _cross(
+    program: Program, value: int, examples: int, features: int, groups: int, tiling: Tiling
+) -> dict[int, tuple[tuple[TensorType, tuple[int, int]], ...]]:
+    """The copies of an array whose features lie in lanes, but in sublanes no examples, where groups in sublanes would
+    be mostly padding; empty for others. (Compiled: 15 shapes of 2 to 8 groups on v3 and v4.)"""
+    type_ = program.types[value]
+    lies = compact_layout(type_, tiling)
+    if lies.lane_axis != features or lies.sublane_axis in (None, examples) or examples > features:
+        return {}
+    shape = type_.shape
+    parts = (groups, shape[features] // groups)
+    pair = TensorType(parts, type_.dtype)
+    if padded_bytes(pair, 1, 0, tiling) <= _MOST_PADDING * pair.size * pair.itemsize:
+        return {}
+    apart = TensorType((*shape[:features], *parts, *shape[features + 1 :]), type_.dtype)
+    return {value: ((type_, (lies.sublane_axis or 0, features)), (apart, (features + 1, examples)))}
 
 
 def _fill_up(program: Program, value: int, features: int, lane_axis: int) -> dict[int, TensorType]:
@@ -191,12 +260,14 @@ class Convolution:
             own, other = padded_bytes(pair, 0, 1, tiling), padded_bytes(pair, 1, 0, tiling)
             return own < other or (own == other and (wins or groups > 1))
 
+        # What lies otherwise is copied anyway: features come into lanes.
+        lies = lhs_dims[1] > lhs_dims[0] or compact_layout(left, tiling).lane_axis not in lhs_dims[:2]
         return cls(
             batch=batch, in_features=in_features, out_features=out_features, groups=groups, window=window,
             positions=math.prod(result.shape[axis] for axis in out_dims[2:]),
             taps=window / math.prod(anchor.ints("lhs_dilation") or (1,)),
             row=kernel.shape[kernel_dims[-1]] if len(kernel_dims) > 2 else 1,
-            has_features_in_lanes=first_in_lanes(left, in_features, batch, lhs_dims[1] > lhs_dims[0]),
+            has_features_in_lanes=first_in_lanes(left, in_features, batch, lies),
             has_weights_in_order=first_in_lanes(kernel, out_features, in_features, kernel_dims[1] > kernel_dims[0]),
             keeps_weights=first_in_lanes(result, out_features, batch, out_dims[1] > out_dims[0]),
         )  # fmt: skip
@@ -213,7 +284,7 @@ class Convolution:
 
     def _with_weights(self, costs: CostModel) -> float:
         """Rows are examples. Every position of a dilated convolution meets other taps: weights change every time."""
-        edge, load = costs.mxu_edge, costs.weight_load_rows
+        edge, load = costs.mxu_edge, self._load_rows(costs)
         rows = _up(self.batch) if self.has_features_in_lanes else max(_TURNED_ROWS, _up(self.batch))
         if self.is_cut(costs.tiling):
             rows = self.batch
@@ -238,14 +309,23 @@ class Convolution:
             # Of the gradient of a kernel of few features as many taps as from v4 on.
             is_few = self.batch < SUBLANES and self.window > self.positions
             shared = _TAPS_IN_ROW if is_few else _TAPS_IN_LANES
-            return math.ceil(self.taps * max(self.in_features, edge / shared) / edge)
+            pairs = math.ceil(self.taps * max(self.in_features, edge / shared) / edge)
+            # Of a long row as many as there is room for.
+            in_row = edge // max(self.in_features, _PACKED) or 1
+            return min(pairs, self.window / self.row * math.ceil(self.row / in_row)) if each == 1 else pairs
         whole, left = divmod(self.in_features, edge)
         together = min(_TAPS_IN_ROW, edge // left) if left else math.inf
         return self.window * whole + self.window / self.row * math.ceil(self.row / together)
 
+    def _load_rows(self, costs: CostModel) -> float:
+        """Rows that loading a whole tile takes; a dilated convolution of several taps has other weights at every
+        position."""
+        is_changed = 1 < self.window > self.taps and costs.changed_load_rows > 0
+        return costs.changed_load_rows if is_changed else costs.weight_load_rows
+
     def _with_inputs(self, costs: CostModel) -> float:
         """Columns are examples, rows are features of the result."""
-        edge, load = costs.mxu_edge, costs.weight_load_rows / costs.mxu_edge
+        edge, load = costs.mxu_edge, self._load_rows(costs) / costs.mxu_edge
         lanes, rows = _tiles(self.batch, edge), -(-self.out_features // SUBLANES) * SUBLANES
         loaded = _up(self.in_features)
         if not self.has_features_in_lanes and self.has_weights_in_order and self.taps == self.window:

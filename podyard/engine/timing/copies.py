@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from podyard.engine.program.ir import TensorType
 from podyard.engine.timing.graph import OPAQUE, Kernel
-from podyard.engine.timing.kernels import is_kept_near, is_laid_on_chip
+from podyard.engine.timing.kernels import better_order, is_kept_near, is_laid_on_chip
 from podyard.engine.timing.layout import compact_layout, nbytes_in_memory, padded_bytes
 from podyard.engine.timing.pricing import Pricer
 from podyard.engine.timing.schedule import Step
@@ -48,7 +48,8 @@ def _in_own_tiles(kernel: Kernel, pricer: Pricer, on_chip: bool) -> Iterator[int
             if (
                 lane is not None
                 and lane < batch
-                and on_chip == is_laid_on_chip(types[value], (batch + 1, batch), pricer.costs)
+                and on_chip
+                == is_laid_on_chip(types[value], better_order(types[value], (batch + 1, batch)), pricer.costs)
             ):
                 yield laid
 

@@ -70,9 +70,9 @@ class Kernel:
     regroups: bool = False
     # Whether what it moves is an argument, which can be fetched ahead.
     ahead: bool = False
-    # The minor axes, in either order, that it gives to what it moves.
+    # The axes in lanes and in sublanes that it gives to what it moves.
     minor: tuple[int, ...] = ()
-    # Operands and results of a convolution that are copied into another layout: the minor axes there.
+    # Operands and results of a convolution that are copied into another layout: the axes in lanes and in sublanes.
     layouts: dict[int, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     # Whether parts of images are its examples.
     is_cut: bool = False

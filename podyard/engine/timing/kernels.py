@@ -48,7 +48,12 @@ _VECTOR_WINDOWS_SEEN = 8
 _PADDING_SHARE = 0.2
 # Of the memory on the chip, what an array in another layout may take.
 _SHARE_OF_COPY = 0.6
-_REGROUP_SHARE = 1.75
+_REGROUP_SHARES = (0.6, 1.75, 0.75)  # v2 and v3; later ones of one core, of two
+# Turning an array on v2 and v3: tiles of a window, read and written, and what its start takes; the second where what
+# lay in sublanes is in no tile after that. (140 copies around compiled convolutions.)
+_TURN_TILES, _TURN_WINDOW_CYCLES = 640, (470, 660)
+# Of chips of two cores, the share of a turn where one end stays on the chip (60 such copies on v4).
+_NEAR_TURN_SHARE = 0.69
 # The share of a whole turn that it takes where the axis that comes into lanes does not fill them.
 _TURNED_FOR_GROUPS = 0.8
 # What turning an array on the chip takes, and how many more axes one shape has than the other where it takes more.
@@ -281,23 +286,32 @@ def near_turn_price(source: TensorType, result: TensorType, costs: CostModel) ->
 
 
 def relayout_price(type_: TensorType, minor: tuple[int, ...], costs: CostModel) -> KernelPrice:
-    """Moves an array between its compact layout and one with both `minor` axes in a tile. With the same axis in lanes
-    that is traffic, else as many tiles as either has with its padding go through the transpose unit (on chips of one
-    core both ends). From v5e on, what lies in the other layout stays on the chip if it fits: little is paid for its
-    padding then."""
+    """Moves an array between its compact layout and one with `minor`: the axes in lanes and in sublanes. With the same
+    axis in lanes that is traffic, else as many tiles as either has with its padding go through the transpose unit (on
+    chips of one core both ends). On v2 and v3 both ends are moved twice, whatever lies in lanes. From v5e on, what lies
+    in the other layout stays on the chip if it fits: little is paid for its padding then."""
     area = LANES * SUBLANES * max(type_.itemsize, 0.5)
     own, other = tile_bytes(type_, costs), laid_bytes(type_, minor)
     factor = costs.narrow_result_factor if type_.itemsize < 4 else 1.0
     near = is_laid_near(type_, minor, costs)
-    if compact_layout(type_, costs.tiling).lane_axis == better_order(type_, minor)[0]:
+    compact = compact_layout(type_, costs.tiling)
+    if not costs.prefetch_bytes:
+        if compact.lane_axis == minor[0]:
+            moved = own + padded_bytes(type_, minor[0], minor[1], costs.tiling)
+            return vector_price((factor + 1) / 2 * moved, 0.0, 0.0, costs)
+        window = _TURN_WINDOW_CYCLES[compact.sublane_axis not in minor]
+        price = vector_price((factor + 1) / 2 * (own + other), 0.0, 0.0, costs)
+        cycles = costs.vector_kernel_cycles + price.hbm_cycles + window * max(1.0, (own + other) / area / _TURN_TILES)
+        return dataclasses.replace(price, cycles=cycles, bound="vpu")
+    if compact.lane_axis == minor[0]:
         return vector_price(0.0 if near else other, factor * own, 0.0, costs)
-    ends = 2 if costs.prefetch_bytes and costs.vector_cores == 1 else 1
+    ends = 2 if costs.vector_cores == 1 else 1
     tiles = (own + other) / area / 2 * ends
     if near:
         tiles = (own + _PADDING_SHARE * max(0.0, other - own)) / area
+    elif ends == 1 and is_laid_on_chip(type_, minor, costs):
+        tiles *= _NEAR_TURN_SHARE
     vpu = tiles * costs.transpose_cycles_per_tile
-    if not costs.prefetch_bytes:
-        return vector_price(own, other, vpu, costs)
     return vector_price(factor * own, 0.0 if near else other, vpu, costs)
 
 
@@ -312,8 +326,8 @@ def table_price(type_: TensorType, costs: CostModel) -> KernelPrice:
 
 
 def laid_bytes(type_: TensorType, minor: tuple[int, ...]) -> float:
-    """As `tile_bytes`, of an array with both `minor` axes in a tile."""
-    return _tiles_with(type_, *better_order(type_, minor)) * LANES * SUBLANES * max(type_.itemsize, 0.5)
+    """As `tile_bytes`, of an array with the `minor` axes in lanes and sublanes."""
+    return _tiles_with(type_, minor[0], minor[1]) * LANES * SUBLANES * max(type_.itemsize, 0.5)
 
 
 def is_laid_near(type_: TensorType, minor: tuple[int, ...], costs: CostModel) -> bool:
@@ -322,7 +336,7 @@ def is_laid_near(type_: TensorType, minor: tuple[int, ...], costs: CostModel) ->
 
 
 def is_laid_on_chip(type_: TensorType, minor: tuple[int, ...], costs: CostModel) -> bool:
-    return _has_room_near(padded_bytes(type_, *better_order(type_, minor), costs.tiling), costs)
+    return _has_room_near(padded_bytes(type_, minor[0], minor[1], costs.tiling), costs)
 
 
 def is_kept_near(type_: TensorType, costs: CostModel) -> bool:
@@ -357,7 +371,7 @@ def for_groups_price(source: TensorType, result: TensorType, turned: bool, near:
 def regroup_price(type_: TensorType, costs: CostModel) -> KernelPrice:
     """Moves an array from groups in major axes to groups in sublanes."""
     moved = tile_bytes(type_, costs)
-    share = _REGROUP_SHARE if costs.results_stay else 1.0
+    share = _REGROUP_SHARES[costs.vector_cores if costs.results_stay else 0]
     vpu = tiles_of(type_, costs) * costs.transpose_cycles_per_tile * share
     return vector_price(0.0 if costs.results_stay else moved, 0.0 if costs.results_stay else moved, vpu, costs)
 

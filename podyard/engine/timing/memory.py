@@ -358,8 +358,8 @@ def _reads_turned(value: int, kernel: Kernel, pricer: Pricer) -> bool:
 def _turned(type_: TensorType, minor: tuple[int, ...], pricer: Pricer) -> tuple[int, bool]:
     """Bytes of an array with its last axes in a tile, or with `minor`, and whether that is on the chip."""
     last = len(type_.shape) - 1
-    lane, sublane = better_order(type_, minor) if minor else (last, last - 1)
-    near = is_laid_on_chip(type_, (lane, sublane), pricer.costs)
+    lane, sublane = minor or (last, last - 1)
+    near = is_laid_on_chip(type_, minor or better_order(type_, (last, last - 1)), pricer.costs)
     return padded_bytes(type_, lane, sublane, pricer.costs.tiling), near
 
 

@@ -154,6 +154,8 @@ class Placement(Relayouts):
                 self._relayout(value, minor, layouts, lane=groups.turned[value])
                 if value in groups.padded:
                     self._turn_whole(groups.padded[value])
+            elif groups is not None and value in groups.crossed:
+                self._cross(groups.crossed[value])
             elif groups is None and not is_cut and self._from_outside(value):
                 self._relayout(value, minor, layouts, lanes_only=True)
         if is_cut:
@@ -165,6 +167,8 @@ class Placement(Relayouts):
         result, minor = operation.results[0], operation.ints("out_dims")[:2]
         if groups is not None and result in groups.turned:
             self._relayout(result, minor, layouts, lane=groups.turned[result])
+        elif groups is not None and result in groups.crossed:
+            self._cross(groups.crossed[result])
         elif groups is not None and groups.apart is not None:
             copy = self._start("copy", None)
             copy.moved, copy.regroups = groups.apart, True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType
 from podyard.engine.timing.graph import JUST_AFTER, LEAVES, REORDERING, SMALL_SIZE, UNFUSED, Kernel, KernelKind
+from podyard.engine.timing.kernels import better_order
 from podyard.engine.timing.layout import compact_layout
 from podyard.hardware.cost_model import Tiling
 
@@ -83,8 +84,9 @@ class Places:
         good = good if lane is None else layout.lane_axis == lane
         if type_.size >= SMALL_SIZE and not good and own not in self.program.infed:
             copy = self._start("copy", None)
-            copy.moved, copy.minor, copy.ahead = type_, minor, own in self.body.parameters
-            layouts[value] = minor
+            lies = better_order(type_, minor) if lane is None else (lane, *(one for one in minor if one != lane))
+            copy.moved, copy.minor, copy.ahead = type_, lies, own in self.body.parameters
+            layouts[value] = lies
 
     def _ready(self, value: int) -> float:
         """When a value is complete."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType
 from podyard.engine.timing.alone import large_alone
 from podyard.engine.timing.attention import attention_flops
-from podyard.engine.timing.convolutions import depthwise_cycles, product_of, row_cycles, rows_read
+from podyard.engine.timing.convolutions import depthwise_cycles, group_shares, product_of, row_cycles, rows_read
 from podyard.engine.timing.graph import Fused, Kernel
 from podyard.engine.timing.kernels import (
     INSTRUCTIONS,
@@ -18,7 +18,6 @@ from podyard.engine.timing.kernels import (
     PASSES,
     KernelPrice,
     Product,
-    better_order,
     for_groups_price,
     is_kept_near,
     is_laid_near,
@@ -386,10 +385,12 @@ class Pricer:
         far_left, far_right, far_others = (
             [value for value in side if not (near and self._is_here(value, kernel))] for side in (left, right, others)
         )
-        left_bytes = self._operand_bytes(anchor.operands[0], far_left, kernel) * rows_read(self.program, anchor)
-        right_bytes = self._operand_bytes(anchor.operands[1], far_right, kernel)
+        shares = group_shares(self.program, anchor, self.costs)
+        left_bytes = self._operand_bytes(anchor.operands[0], far_left, kernel) * shares[0]
+        left_bytes *= rows_read(self.program, anchor)
+        right_bytes = self._operand_bytes(anchor.operands[1], far_right, kernel) * shares[1]
         written = self._written_by_vector(kernel, self.costs.near_narrow_share) if near else self.written_bytes(kernel)
-        product = product_of(self.program, anchor, left_bytes, right_bytes, written, passes, self.costs)
+        product = product_of(self.program, anchor, left_bytes, right_bytes, written * shares[2], passes, self.costs)
         if near:
             share = 0.5 * bool(far_left or far_right) + 0.5 * (written > 0)
             product = dataclasses.replace(product, fixed_share=share, reads_far=True)
@@ -397,8 +398,7 @@ class Pricer:
         if self.is_outside(self.resolve(anchor.operands[0])):
             vpu = max(vpu, row_cycles(self.program, anchor, self.costs))
         if work := depthwise_cycles(self.program, anchor, self.costs):
-            moved = left_bytes + right_bytes + self.read_bytes(others, kernel)
-            return vector_price(moved, product.result_bytes, vpu + work, self.costs)
+            product, vpu = dataclasses.replace(product, passes=1, mxu_cycles=0.0), vpu + work
         if min(product.m, product.k, product.n) == 1 and product.mxu_cycles is None:
             padding = whole_rows((self.program.types[value] for value in anchor.operands[:2]), self.costs.tiling)
             return self._without_matrix_unit(product, kernel, vpu, padding)
@@ -451,7 +451,7 @@ class Pricer:
             layouts.append((kernel.moved, kernel.minor))
         for type_, minor in layouts:
             if on_chip == is_laid_on_chip(type_, minor, self.costs):
-                yield padded_bytes(type_, *better_order(type_, minor), self.costs.tiling)
+                yield padded_bytes(type_, minor[0], minor[1], self.costs.tiling)
         if on_chip and kernel.moved is not None and not kernel.minor and is_kept_near(kernel.moved, self.costs):
             yield nbytes_in_memory(kernel.moved, self.costs.tiling)
 

@@ -63,6 +63,11 @@ class Relayouts(Rows):
         for _ in range(_COPIES_OF_CUT):
             self._turn_whole(cut_images(type_, feature_axis))
 
+    def _cross(self, copies: tuple[tuple[TensorType, tuple[int, int]], ...]) -> None:
+        for type_, minor in copies:
+            copy = self._start("copy", None)
+            copy.moved, copy.minor = type_, minor
+
     def _from_outside(self, value: int) -> bool:
         value = self.resolve(value)
         leaves = self._leaves(value, {}) if value in self.floating else [value]

@@ -62,6 +62,7 @@ GENERATION = Generation(
         hbm_bytes_per_second=982.5e9,
         narrow_result_factor=2.83,
         weight_load_rows=54,
+        changed_load_rows=128,
         matrix_kernel_cycles=1180,
         matrix_window_cycles=272,
         exposed_share=1.0,

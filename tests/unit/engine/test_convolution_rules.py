@@ -1,0 +1,67 @@
+"""Rules of convolutions against cycles that the TPU compiler gave (libtpu 0.0.42.1), shapes that no record has."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.corpus import vision
+from benchmarks.corpus.data import slice_for
+from podyard.engine.program.from_stablehlo import parse_stablehlo
+from podyard.engine.program.ir import TensorType
+from podyard.engine.timing.analysis import estimate_program
+from podyard.engine.timing.kernels import relayout_price
+from podyard.hardware.accelerator_types import parse
+from podyard.hardware.generations import cost_model
+
+_NEAR = 0.12
+
+
+@pytest.mark.parametrize(
+    ("generation", "shape", "minor", "compiled"),
+    [
+        # Turned: both ends are moved twice on v2 and v3, examples or features come into lanes.
+        ("v3", (24, 40, 40, 24), (3, 0), 76_280),
+        ("v3", (16, 72, 72, 128), (0, 3), 996_840),
+        ("v3", (200, 36, 36, 128), (0, 3), 721_548),
+        # The same axis stays in lanes; a tile of few features is not a whole one.
+        ("v3", (128, 4, 4, 128), (3, 0), 8_134),
+        ("v3", (160, 40, 40, 3), (0, 2), 25_172),
+        # One end stays on the chip.
+        ("v4", (16, 80, 80, 64), (3, 0), 90_656),
+    ],
+)
+def test_a_copy_has_the_axis_in_lanes_that_it_is_for(
+    generation: str, shape: tuple[int, ...], minor: tuple[int, int], compiled: int
+) -> None:
+    cycles = relayout_price(TensorType(shape, "bf16"), minor, cost_model(generation)).cycles
+    assert abs(cycles / compiled - 1) <= _NEAR
+
+
+@pytest.mark.parametrize(
+    ("generation", "image", "kernel", "stride", "gradient", "compiled"),
+    [
+        # Each feature by itself, examples in lanes: it is worked on in rows of features all the same.
+        ("v3", (160, 36, 36, 32), (5, 5, 1, 32), 1, "", 1_354_194),
+        ("v3", (32, 20, 20, 16), (3, 3, 1, 16), 1, "", 34_210),
+        ("v4", (96, 20, 20, 80), (7, 7, 1, 80), 1, "", 254_138),
+        ("v6e", (160, 36, 36, 32), (5, 5, 1, 32), 1, "", 1_306_726),
+        ("v3", (8, 56, 56, 384), (5, 5, 1, 384), 1, "kernel", 388_045),
+        ("v6e", (8, 28, 28, 128), (3, 3, 1, 128), 1, "kernel", 8_506),
+        # In groups: copies with examples in lanes; padded groups that are read; two copies where rows lie in sublanes.
+        ("v3", (24, 20, 20, 128), (3, 3, 8, 128), 1, "kernel", 391_778),
+        ("v4", (24, 20, 20, 128), (3, 3, 64, 128), 1, "", 97_768),
+        ("v3", (24, 56, 56, 128), (1, 1, 32, 128), 1, "", 2_608_892),
+        ("v3", (24, 20, 20, 128), (3, 3, 64, 128), 1, "kernel", 101_298),
+        # A long row of taps of few features; equal numbers of examples and features.
+        ("v3", (24, 40, 40, 24), (7, 7, 24, 160), 1, "", 808_251),
+        ("v3", (24, 40, 40, 24), (7, 7, 24, 160), 1, "kernel", 470_072),
+        # With other weights at every position whole tiles are loaded on v4.
+        ("v4", (16, 56, 56, 384), (7, 7, 384, 80), 2, "input", 1_346_929),
+        ("v4", (8, 40, 40, 64), (7, 7, 64, 32), 2, "input", 101_062),
+    ],
+)
+def test_a_convolution_has_the_cycles_that_were_compiled(
+    generation: str, image: tuple[int, ...], kernel: tuple[int, ...], stride: int, gradient: str, compiled: int
+) -> None:
+    program = parse_stablehlo(vision.convolution(image, kernel, stride, gradient).text())
+    assert abs(estimate_program(program, parse(slice_for(generation, 1))).cycles / compiled - 1) <= _NEAR
