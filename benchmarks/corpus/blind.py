@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from benchmarks.corpus import blind_fifth, blind_fourth, blind_second, blind_third
+from benchmarks.corpus import blind_fifth, blind_fourth, blind_second, blind_third, drawn
 from benchmarks.corpus.data import slice_for
 from benchmarks.corpus.layout import BF16, F32, I32, ONE, Layout, Made, train
 from benchmarks.corpus.record import recorded
@@ -195,12 +195,14 @@ def main() -> None:
     parser.add_argument("--third", action="store_true", help="the third batch")
     parser.add_argument("--fourth", action="store_true", help="the fourth batch, of sharded programs alone")
     parser.add_argument("--fifth", action="store_true", help="the fifth batch, of drawn sizes")
+    parser.add_argument("--drawn", type=int, metavar="NUMBER", help="the batch that this number draws")
     given = parser.parse_args()
     batches = {
         "second": blind_second.PROGRAMS, "third": blind_third.PROGRAMS,
         "fourth": blind_fourth.PROGRAMS, "fifth": blind_fifth.PROGRAMS,
     }  # fmt: skip
     programs = next((batch for name, batch in batches.items() if getattr(given, name)), PROGRAMS)
+    programs = programs if given.drawn is None else drawn.programs(given.drawn)
     with tempfile.TemporaryDirectory() as locks:
         compiler = ExactCompiler(lock_folder=Path(locks))
         for generation in given.generation:
