@@ -189,7 +189,7 @@ def test_no_room_is_said_before_anything_is_written(tmp_path: Path) -> None:
 def _sum_for_ever(folder: str, process: int, ready: Any) -> None:
     own = WindowFile.make(Path(folder), MEMBER, process, 1, 4 * 20_000)
     ready.wait()
-    gang = Members.attach(own, {0: (0,), 1: (1,)}, silence_seconds=60, stopping=never)
+    gang = Members.attach(own, {0: (0,), 1: (1,)}, silence_seconds=600, stopping=never)
     total = SharedSum(gang, 20_000, np.dtype(np.float32))
     try:
         while True:
@@ -211,7 +211,7 @@ def test_a_killed_process_is_noticed_at_once_and_its_windows_are_no_ones(tmp_pat
     while list(tmp_path.iterdir()):
         workers[0].join(0.01)
     os.kill(workers[1].pid or 0, signal.SIGKILL)
-    workers[0].join(5)
+    workers[0].join(60)  # a tenth of the silence that it would bear
     assert workers[0].exitcode == Code.UNAVAILABLE.value
     for worker in workers:
         worker.join()
