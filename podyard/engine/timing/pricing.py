@@ -87,11 +87,7 @@ class Pricer:
         self._near_turns: set[int] = set()
         # The argument that is fetched before the program starts.
         self.first: int | None = None
-        self._alone = (
-            set(large_alone(fused, self._outside, self._size, costs.prefetch_bytes))
-            if body is program.body
-            else set[int]()
-        )
+        self._alone = set(large_alone(fused, self._outside, self._size, costs.prefetch_bytes))
         if far is not None:
             self._outside -= self._stays_near(body, far)
         elif costs.prefetch_bytes:

@@ -59,6 +59,28 @@ def test_attention_in_one_type_is_the_compilers_own_kernel_and_the_estimate_says
         assert not _estimate(_attention, on, *_heads(length)).doubts
 
 
+def test_scores_of_more_than_half_of_the_chips_memory_stay_there_in_a_turn_of_a_loop() -> None:
+    """Keys come piece by piece, with running maxima and sums; the scores of a turn are 64 MiB."""
+
+    def run(query: Any, keys: Any, values: Any) -> Any:
+        def turn(state: Any, pair: Any) -> Any:
+            top, total, out = state
+            scores = jnp.einsum("bhtd,bhsd->bhts", query, pair[0], preferred_element_type=F32) * 128**-0.5
+            peak = jnp.maximum(top, scores.max(-1))
+            shares, old = jnp.exp(scores - peak[..., None]), jnp.exp(top - peak)
+            out = out * old[..., None] + jnp.einsum("bhts,bhsd->bhtd", shares.astype(BF16), pair[1]).astype(F32)
+            return (peak, total * old + shares.sum(-1), out), None
+
+        rows = (4, 8, 2048)
+        start = jnp.full(rows, -jnp.inf), jnp.zeros(rows), jnp.zeros((*rows, 128))
+        cut = [jnp.moveaxis(x.reshape(4, 8, 8, 256, 128), 2, 0) for x in (keys, values)]
+        (_, total, out), _ = jax.lax.scan(turn, start, (cut[0], cut[1]))
+        return (out / total[..., None]).astype(BF16)
+
+    estimate = _estimate(run, "v5litepod-1", *[jax.ShapeDtypeStruct((4, 8, 2048, 128), BF16)] * 3)
+    assert estimate.cycles == pytest.approx(4124860, rel=0.1)
+
+
 def test_what_is_fetched_ahead_and_written_behind_costs_less_than_a_first_kernel() -> None:
     """An update of a second array runs when its arrays have been fetched during the first."""
     array = jax.ShapeDtypeStruct((2048, 2048), F32)
