@@ -462,7 +462,10 @@ class _Partitioner:
         operands = list(operation.operands)
         if is_loop:
             for place, value in enumerate(operands):
-                dims = self._dims(last.parameters[place])
+                maker, own = self.makers.get(value), last.parameters[place]
+                if maker is not None and last.results[place] == own and self._is_known(maker):
+                    self._set_dims(own, ((),) * len(self.global_types[own].shape))  # each device has all of it
+                dims = self._dims(own)
                 operands[place] = self._bring(value, dims, self.operations, operation.where)
                 self._set_dims(operation.results[place], dims)
                 for body in operation.bodies[:-1]:

@@ -110,24 +110,47 @@ def test_a_weight_is_gathered_again_where_its_readers_are_far_apart() -> None:
     assert [kind for kind, _ in sent].count("all-gather") == 9
 
 
+def _turned(x: Any, sin: Any, cos: Any) -> Any:
+    left, right = jnp.split(x, 2, -1)
+    return jnp.concatenate([left * cos - right * sin, right * cos + left * sin], -1)
+
+
+def _tables() -> Any:
+    angles = jnp.arange(256)[:, None] * 1e4 ** (-jnp.arange(32, dtype=F32) / 32)
+    return jnp.sin(angles)[:, None], jnp.cos(angles)[:, None]
+
+
 def test_tables_of_positions_are_worked_out_by_each_device() -> None:
     """Heads are turned by their places where tokens are split, and back where heads are."""
     mesh = SplitMesh({"data": 4, "model": 2})
     keep: Any = lax.with_sharding_constraint
 
-    def turned(x: Any) -> Any:
-        angles = jnp.arange(256)[:, None] * 1e4 ** (-jnp.arange(32, dtype=F32) / 32)
-        sin, cos = jnp.sin(angles)[:, None], jnp.cos(angles)[:, None]
-        left, right = jnp.split(x, 2, -1)
-        return jnp.concatenate([left * cos - right * sin, right * cos + left * sin], -1)
-
     def loss(weight: Any, x: Any) -> Any:
-        heads = turned(jnp.einsum("btd,dhk->bthk", x, weight))
+        heads = _turned(jnp.einsum("btd,dhk->bthk", x, weight), *_tables())
         return jnp.mean(jnp.square(keep(heads, mesh.on("data", None, "model", None))))
 
     weight = mesh.array((512, 16, 64), None, "model", None)
     sent = sent_by(jax.value_and_grad(loss), "v5litepod-8", weight, mesh.array((8, 256, 512), "data", "model", None))
     assert [nbytes for kind, nbytes in sent if kind == "all-gather"] == [524288, 1048576]
+
+
+def test_tables_that_a_loop_is_given_are_whole_in_it() -> None:
+    mesh = SplitMesh({"data": 4, "model": 2})
+    keep: Any = lax.with_sharding_constraint
+
+    def loss(weights: Any, x: Any) -> Any:
+        tables = _tables()
+
+        def layer(x: Any, weight: Any) -> Any:
+            heads = _turned(jnp.einsum("btd,dhk->bthk", x, weight), *tables)
+            found = jnp.tanh(keep(heads, mesh.on("data", None, "model", None)))
+            return keep(x + jnp.einsum("bthk,dhk->btd", found, weight), mesh.on("data", "model", None)), None
+
+        return jnp.mean(jnp.square(lax.scan(layer, x, weights)[0]))
+
+    weights = mesh.array((2, 512, 16, 64), None, None, "model", None)
+    sent = sent_by(jax.value_and_grad(loss), "v5litepod-8", weights, mesh.array((8, 256, 512), "data", "model", None))
+    assert [nbytes for kind, nbytes in sent if kind == "all-gather"] == [524288] * 4 + [1048576] * 2
 
 
 def test_sums_of_scattered_sums_are_scattered_once() -> None:
