@@ -335,7 +335,8 @@ class Pricer:
         summed = self._summed_tiles(kernel) * _WIDE_TILE
         if self._is_single(kernel) and not self._fits_window(summed or read + written):
             size = max(self._summed_tiles(kernel), *(tiles_of(self.type_of(one), self.costs) for one in kernel.outputs))
-            near = self.costs.near_read_share < 1 and all(self._is_here(value, kernel) for value in kernel.outputs)
+            wide = all(self._is_here(one, kernel) and self.type_of(one).itemsize >= 4 for one in kernel.outputs)
+            near = self.costs.near_read_share < 1 and wide
             if not near or kernel.reductions:
                 return single_price(max(read + written, size * _WIDE_TILE), size, self.costs)
         price = vector_price(passes * read, passes * written, self.vpu_cycles(kernel), self.costs)
