@@ -88,7 +88,7 @@ class Pricer:
         # The argument that is fetched before the program starts.
         self.first: int | None = None
         self._alone = (
-            set(large_alone(fused, self._outside, self._size, costs.prefetch_bytes))
+            set(large_alone(fused, self._outside, self._size, costs.prefetch_bytes, costs.results_stay))
             if body is program.body
             else set[int]()
         )
@@ -336,8 +336,7 @@ class Pricer:
         if self._is_single(kernel) and not self._fits_window(summed or read + written):
             size = max(self._summed_tiles(kernel), *(tiles_of(self.type_of(one), self.costs) for one in kernel.outputs))
             wide = all(self._is_here(one, kernel) and self.type_of(one).itemsize >= 4 for one in kernel.outputs)
-            near = self.costs.near_read_share < 1 and wide
-            if not near or kernel.reductions:
+            if not (wide and self.costs.near_read_share < 1) or kernel.reductions:
                 return single_price(max(read + written, size * _WIDE_TILE), size, self.costs)
         price = vector_price(passes * read, passes * written, self.vpu_cycles(kernel), self.costs)
         if kernel.reductions and self.costs.near_read_share < 1 and any(map(self.is_near, kernel.inputs)):
