@@ -1,10 +1,12 @@
-"""Values of more than half of the chip's memory that stay there all the same."""
+"""Which values find room in the chip's memory next to the others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 
-from podyard.engine.timing.graph import Fused
+import numpy as np
+
+from podyard.engine.timing.graph import Fused, Kernel
 
 
 def large_alone(
@@ -31,3 +33,27 @@ def large_alone(
         if end < first and last < following:
             yield from names[root]
         end = max(end, last)
+
+
+def without_room(fused: Fused, near: Mapping[int, float], room: float) -> Iterator[int]:
+    """Of the values that are small enough for the chip (`near`), those that find no room next to the others while they
+    live. Those that live shortest have their place first. Sums of one collective are all held until it ends."""
+    spans: dict[int, tuple[int, int]] = {}
+    ends = {sums: place for place, kernel in enumerate(fused.kernels) if (sums := _sums_with(kernel))}
+    for place, kernel in enumerate(fused.kernels):
+        for value in (*kernel.inputs, *kernel.outputs):
+            if value in near:
+                last = ends.get(_sums_with(kernel), place) if value in kernel.inputs else place
+                first, before = spans.get(value, (place, place))
+                spans[value] = first, max(before, last)
+    sent = {value for kernel in fused.kernels if _sums_with(kernel) for value in kernel.inputs}
+    loads = np.zeros(len(fused.kernels))
+    for value, (first, last) in sorted(spans.items(), key=lambda span: (span[1][1] - span[1][0], near[span[0]])):
+        if loads[first : last + 1].max() + near[value] <= room:
+            loads[first : last + 1] += near[value]
+        elif value in sent:
+            yield value
+
+
+def _sums_with(kernel: Kernel) -> int:
+    return kernel.anchor.int("tuple") if kernel.anchor is not None and kernel.kind == "collective" else 0

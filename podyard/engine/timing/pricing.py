@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator
 
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType
-from podyard.engine.timing.alone import large_alone
+from podyard.engine.timing.alone import large_alone, without_room
 from podyard.engine.timing.attention import attention_flops
 from podyard.engine.timing.convolutions import depthwise_cycles, group_shares, product_of, row_cycles, rows_read
 from podyard.engine.timing.graph import Fused, Kernel
@@ -85,6 +85,7 @@ class Pricer:
         # (kernel, value): arguments that are fetched before a kernel starts, results that leave after it has ended.
         self._moved_around: set[tuple[int, int]] = set()
         self._near_turns: set[int] = set()
+        self._crowded: frozenset[int] = frozenset()
         # The argument that is fetched before the program starts.
         self.first: int | None = None
         self._alone = (
@@ -92,6 +93,10 @@ class Pricer:
             if body is program.body
             else set[int]()
         )
+        if body is program.body and costs.results_stay:
+            values = {value for kernel in fused.kernels for value in kernel.outputs if self.is_near(value)}
+            sizes = {value: self._size(value) for value in values}
+            self._crowded = frozenset(without_room(fused, sizes, costs.prefetch_bytes))
         if far is not None:
             self._outside -= self._stays_near(body, far)
         elif costs.prefetch_bytes:
@@ -319,7 +324,7 @@ class Pricer:
     def _stays(self, value: int) -> bool:
         """Whether a value is on the chip from the kernel that makes it to its last reader."""
         fits = 0 < self._size(value) <= self.costs.prefetch_bytes / 2 or value in self._alone
-        return value not in self._outside and fits
+        return value not in self._outside and value not in self._crowded and fits
 
     def _read_by_vector(self, kernel: Kernel) -> float:
         near = [value for value in kernel.inputs if self._is_here(value, kernel)]
@@ -457,7 +462,7 @@ class Pricer:
 
     def is_near(self, value: int) -> bool:
         """Whether a value stays on the chip between the kernel that makes it and those that read it."""
-        if value in self._outside or not self.costs.results_stay:
+        if value in self._outside or value in self._crowded or not self.costs.results_stay:
             return False
         return value in self._alone or 0 < tile_bytes(self.type_of(value), self.costs) <= self.costs.prefetch_bytes / 2
 
