@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 
 import numpy as np
 
@@ -35,9 +35,13 @@ def large_alone(
         end = max(end, last)
 
 
-def without_room(fused: Fused, near: Mapping[int, float], room: float) -> Iterator[int]:
-    """Of the values that are small enough for the chip (`near`), those that find no room next to the others while they
-    live. Those that live shortest have their place first. Sums of one collective are all held until it ends."""
+def without_room(
+    fused: Fused, is_near: Callable[[int], bool], size_of: Callable[[int], float], room: float
+) -> Iterator[int]:
+    """Of what one collective sums up, and is small enough for the chip, that which finds no room there next to the
+    other values while it lives: all of it is held until the collective ends. What lives shortest has its place first.
+    """
+    near = {value: size_of(value) for kernel in fused.kernels for value in kernel.outputs if is_near(value)}
     spans: dict[int, tuple[int, int]] = {}
     ends = {sums: place for place, kernel in enumerate(fused.kernels) if (sums := _sums_with(kernel))}
     for place, kernel in enumerate(fused.kernels):

@@ -88,15 +88,11 @@ class Pricer:
         self._crowded: frozenset[int] = frozenset()
         # The argument that is fetched before the program starts.
         self.first: int | None = None
-        self._alone = (
-            set(large_alone(fused, self._outside, self._size, costs.prefetch_bytes, costs.results_stay))
-            if body is program.body
-            else set[int]()
-        )
-        if body is program.body and costs.results_stay:
-            values = {value for kernel in fused.kernels for value in kernel.outputs if self.is_near(value)}
-            sizes = {value: self._size(value) for value in values}
-            self._crowded = frozenset(without_room(fused, sizes, costs.prefetch_bytes))
+        is_whole, room = body is program.body, costs.prefetch_bytes
+        large = large_alone(fused, self._outside, self._size, room, costs.results_stay) if is_whole else ()
+        self._alone = set(large)
+        if is_whole and costs.results_stay:
+            self._crowded = frozenset(without_room(fused, self.is_near, self._size, room))
         if far is not None:
             self._outside -= self._stays_near(body, far)
         elif costs.prefetch_bytes:
@@ -324,7 +320,7 @@ class Pricer:
     def _stays(self, value: int) -> bool:
         """Whether a value is on the chip from the kernel that makes it to its last reader."""
         fits = 0 < self._size(value) <= self.costs.prefetch_bytes / 2 or value in self._alone
-        return value not in self._outside and value not in self._crowded and fits
+        return value not in self._outside | self._crowded and fits
 
     def _read_by_vector(self, kernel: Kernel) -> float:
         near = [value for value in kernel.inputs if self._is_here(value, kernel)]
