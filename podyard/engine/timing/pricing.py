@@ -89,8 +89,7 @@ class Pricer:
         # The argument that is fetched before the program starts.
         self.first: int | None = None
         is_whole, room = body is program.body, costs.prefetch_bytes
-        large = large_alone(fused, self._outside, self._size, room, costs.results_stay) if is_whole else ()
-        self._alone = set(large)
+        self._alone = set(large_alone(fused, self._outside, self._size, room, costs.results_stay) if is_whole else ())
         if is_whole and costs.results_stay:
             self._crowded = frozenset(without_room(fused, self.is_near, self._size, room))
         if far is not None:
