@@ -1,21 +1,28 @@
-"""Values of more than half of the chip's memory that stay there all the same."""
+"""Which values find room in the chip's memory next to the others."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 
-from podyard.engine.timing.graph import Fused
+import numpy as np
+
+from podyard.engine.timing.graph import Fused, Kernel
 
 
-def large_alone(fused: Fused, outside: Collection[int], size_of: Callable[[int], float], room: float) -> Iterator[int]:
+def large_alone(
+    fused: Fused, outside: Collection[int], size_of: Callable[[int], float], room: float, stays: bool
+) -> Iterator[int]:
     """Values of more than half of the chip's memory (`room`) that have it for themselves: no other one like that lives
-    between the kernel that makes it and its last reader. What is updated in place is one with what it was."""
+    between the kernel that makes it and its last reader, and what it is made from fits next to it, where
+    results of products stay. What is updated in place is one with what it was."""
     spans: dict[int, tuple[int, int]] = {}
     names: dict[int, list[int]] = {}
     for place, kernel in enumerate(fused.kernels):
+        sizes = [size_of(value) for value in kernel.inputs if stays and value not in outside]
+        read = sum(size for size in sizes if size <= room / 2)
         for value in (*kernel.outputs, *kernel.inputs):
             root = fused.in_place.get(value, value)
-            if value in kernel.outputs and value not in outside and room / 2 < size_of(value) <= room:
+            if value in kernel.outputs and value not in outside and room / 2 < size_of(value) <= room - read:
                 names.setdefault(root, []).append(value)
             if root in names:
                 spans[root] = spans.get(root, (place, place))[0], place
@@ -26,3 +33,31 @@ def large_alone(fused: Fused, outside: Collection[int], size_of: Callable[[int],
         if end < first and last < following:
             yield from names[root]
         end = max(end, last)
+
+
+def without_room(
+    fused: Fused, is_near: Callable[[int], bool], size_of: Callable[[int], float], room: float
+) -> Iterator[int]:
+    """Of what one collective sums up, and is small enough for the chip, that which finds no room there next to the
+    other values while it lives: all of it is held until the collective ends. What lives shortest has its place first.
+    """
+    near = {value: size_of(value) for kernel in fused.kernels for value in kernel.outputs if is_near(value)}
+    spans: dict[int, tuple[int, int]] = {}
+    ends = {sums: place for place, kernel in enumerate(fused.kernels) if (sums := _sums_with(kernel))}
+    for place, kernel in enumerate(fused.kernels):
+        for value in (*kernel.inputs, *kernel.outputs):
+            if value in near:
+                last = ends.get(_sums_with(kernel), place) if value in kernel.inputs else place
+                first, before = spans.get(value, (place, place))
+                spans[value] = first, max(before, last)
+    sent = {value for kernel in fused.kernels if _sums_with(kernel) for value in kernel.inputs}
+    loads = np.zeros(len(fused.kernels))
+    for value, (first, last) in sorted(spans.items(), key=lambda span: (span[1][1] - span[1][0], near[span[0]])):
+        if loads[first : last + 1].max() + near[value] <= room:
+            loads[first : last + 1] += near[value]
+        elif value in sent:
+            yield value
+
+
+def _sums_with(kernel: Kernel) -> int:
+    return kernel.anchor.int("tuple", -1) + 1 if kernel.anchor is not None and kernel.kind == "collective" else 0

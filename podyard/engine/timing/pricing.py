@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator
 
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType
-from podyard.engine.timing.alone import large_alone
+from podyard.engine.timing.alone import large_alone, without_room
 from podyard.engine.timing.attention import attention_flops
 from podyard.engine.timing.convolutions import depthwise_cycles, group_shares, product_of, row_cycles, rows_read
 from podyard.engine.timing.graph import Fused, Kernel
@@ -85,9 +85,13 @@ class Pricer:
         # (kernel, value): arguments that are fetched before a kernel starts, results that leave after it has ended.
         self._moved_around: set[tuple[int, int]] = set()
         self._near_turns: set[int] = set()
+        self._crowded: frozenset[int] = frozenset()
         # The argument that is fetched before the program starts.
         self.first: int | None = None
-        self._alone = set(large_alone(fused, self._outside, self._size, costs.prefetch_bytes))
+        room, stays = costs.prefetch_bytes, costs.results_stay
+        self._alone = set(large_alone(fused, self._outside, self._size, room, stays))
+        if body is program.body and stays:
+            self._crowded = frozenset(without_room(fused, self.is_near, self._size, room))
         if far is not None:
             self._outside -= self._stays_near(body, far)
         elif costs.prefetch_bytes:
@@ -315,7 +319,7 @@ class Pricer:
     def _stays(self, value: int) -> bool:
         """Whether a value is on the chip from the kernel that makes it to its last reader."""
         fits = 0 < self._size(value) <= self.costs.prefetch_bytes / 2 or value in self._alone
-        return value not in self._outside and fits
+        return value not in self._outside | self._crowded and fits
 
     def _read_by_vector(self, kernel: Kernel) -> float:
         near = [value for value in kernel.inputs if self._is_here(value, kernel)]
@@ -331,8 +335,8 @@ class Pricer:
         summed = self._summed_tiles(kernel) * _WIDE_TILE
         if self._is_single(kernel) and not self._fits_window(summed or read + written):
             size = max(self._summed_tiles(kernel), *(tiles_of(self.type_of(one), self.costs) for one in kernel.outputs))
-            near = self.costs.near_read_share < 1 and all(self._is_here(value, kernel) for value in kernel.outputs)
-            if not near or kernel.reductions:
+            wide = all(self._is_here(one, kernel) and self.type_of(one).itemsize >= 4 for one in kernel.outputs)
+            if not (wide and self.costs.near_read_share < 1) or kernel.reductions:
                 return single_price(max(read + written, size * _WIDE_TILE), size, self.costs)
         price = vector_price(passes * read, passes * written, self.vpu_cycles(kernel), self.costs)
         if kernel.reductions and self.costs.near_read_share < 1 and any(map(self.is_near, kernel.inputs)):
@@ -453,7 +457,7 @@ class Pricer:
 
     def is_near(self, value: int) -> bool:
         """Whether a value stays on the chip between the kernel that makes it and those that read it."""
-        if value in self._outside or not self.costs.results_stay:
+        if value in self._outside or value in self._crowded or not self.costs.results_stay:
             return False
         return value in self._alone or 0 < tile_bytes(self.type_of(value), self.costs) <= self.costs.prefetch_bytes / 2
 

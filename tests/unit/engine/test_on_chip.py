@@ -103,6 +103,30 @@ def test_zeros_are_written_window_by_window() -> None:
         assert fill.cycles == pytest.approx(cycles, rel=0.1)
 
 
+def test_zeros_of_two_bytes_are_written_window_by_window_on_the_chip_too() -> None:
+    """The gradient of a table of bfloat16: 171,328 of the compiler's 264,637 cycles on v6e are its zeros."""
+
+    def step(table: Any, places: Any, rows: Any) -> Any:
+        return table - 0.01 * jnp.zeros(table.shape, table.dtype).at[places].add(rows)
+
+    table, rows = (jax.ShapeDtypeStruct((count, 512), BF16) for count in (16384, 1536))
+    lowered = jax.jit(step, donate_argnums=0).lower(table, jax.ShapeDtypeStruct((1536,), jnp.int32), rows)
+    estimate = estimate_program(parse_stablehlo(lowered.as_text()), parse("v6e-1"))
+    assert estimate.cycles == pytest.approx(264_637, rel=0.16)
+
+
+def test_large_values_leave_the_chip_where_what_they_are_made_from_has_the_room() -> None:
+    """Logarithms of 100 MB that are made from 50 MB of scores: 162,552 of 399,844 cycles on v6e write these."""
+
+    def loss(hidden: Any, weights: Any, targets: Any) -> Any:
+        scores = (jnp.tanh(hidden) @ weights).astype(F32)
+        return -jnp.mean(jnp.take_along_axis(jax.nn.log_softmax(scores), targets[..., None], -1))
+
+    hidden, weights = jax.ShapeDtypeStruct((8, 192, 512), BF16), jax.ShapeDtypeStruct((512, 16384), BF16)
+    cycles = _estimate(loss, "v6e-1", hidden, weights, jax.ShapeDtypeStruct((8, 192), jnp.int32)).cycles
+    assert cycles == pytest.approx(399_844, rel=0.12)
+
+
 def _convolution(on: str, image: tuple[int, ...], kernel: tuple[int, ...]) -> Any:
     groups = image[-1] // kernel[-2]
 

@@ -38,7 +38,7 @@ _BOUNDS = {
     "v5e": _Bounds(0.05, 0.88, 0, 1.0, 0.86, 0.87, 0.97, 1.0),
     "v4": _Bounds(0.045, 0.88, 0, 1.0, 0.84, 0.92, 1.0, 1.0),
     "v5p": _Bounds(0.07, 0.95, 0, 1.0, 0.91, 0.87, 0.90, 1.0),
-    "v6e": _Bounds(0.092, 0.89, 0, 1.0, 0.90, 0.95, 0.85, 1.0),
+    "v6e": _Bounds(0.078, 0.89, 0, 1.0, 0.90, 0.95, 0.85, 1.0),
 }
 # Shares of equal verdicts on sharded programs around the limit of memory.
 _VERDICTS = {"v3": 1.0, "v5e": 0.94, "v5p": 1.0}
