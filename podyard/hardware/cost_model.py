@@ -83,7 +83,7 @@ class CostModel:
     joined_sum_bytes: float = 15e6
     # Of a product and the element-wise work next to it, the share of the shorter one that is not hidden. (24 compiled
     # products on the newest generation: one more exponential takes 0.75 cycles a tile, however long the product is.)
-    vector_beside_share: float = 0.0
+    unhidden_share: float = 0.0
     # Whether loading a small weight tile takes as long as its rows, next to what is streamed, and not as a whole one.
     loads_used_rows: bool = False
     # The same of a dilated convolution, whose weights change at every position; 0 where it takes as many.

@@ -182,8 +182,8 @@ def _price_oriented(
         mxu = loads * (depth * columns * product.batch * product.passes / costs.mxu_count * costs.mxu_stretch)
     else:
         mxu = np.full_like(traffic, product.mxu_cycles * product.passes)
-    beside = costs.vector_beside_share * (product.mxu_cycles is None)
-    compute = np.maximum(mxu, vpu_cycles) + beside * np.minimum(mxu, vpu_cycles)
+    unhidden = costs.unhidden_share * (product.mxu_cycles is None)
+    compute = np.maximum(mxu, vpu_cycles) + unhidden * np.minimum(mxu, vpu_cycles)
     after = out_total / costs.bytes_per_cycle if _is_flushed(product, depth, costs) else 0.0
     streamed = np.maximum(traffic - edges - after, 0)
     cycles = (

@@ -81,7 +81,7 @@ GENERATION = Generation(
         row_cycles_per_tile=3.0,
         result_table_bytes=32,
         narrow_rate=1.4,
-        vector_beside_share=0.33,
+        unhidden_share=0.33,
     ),
     has_short_all_reduce=True,
     jax_kind="TPU v6 lite",
