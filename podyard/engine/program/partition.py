@@ -24,6 +24,8 @@ from podyard.engine.program.sums import scatter_into_sums
 _CONTROL = ("while", "case", "if")
 _LOOK_UPS = ("gather", "scatter")
 _PRODUCTS = ("dot_general", "convolution", *_LOOK_UPS)
+# Known numbers are made again for another split if that takes so many steps at most; a table of positions takes ten.
+_KNOWN_STEPS = 64
 _SPREADING = ("broadcast_in_dim", "reshape", "transpose")
 _ALONE = Links()
 
@@ -49,10 +51,8 @@ class _Partitioner:
         self.moved: dict[tuple[int, Dims], int] = {}
         self.operations: list[HloOperation] = []
         self.makers: dict[int, HloOperation] = {}
-        # Whether all numbers of a value are one, as far as this was asked.
-        self.one_number: dict[int, bool] = {}
-        # Whether a value is worked out from places and constants, as far as this was asked.
-        self.known: dict[int, bool] = {}
+        # See `_note`: values, and in how many steps they are worked out.
+        self.known: dict[int, int] = {}
         # How operands of the operation at hand lie on their way to where they are wanted.
         self.detours: dict[int, Dims] = {}
 
@@ -109,7 +109,7 @@ class _Partitioner:
         around, outer = self.moved, self.operations
         self.moved, self.operations = around.copy(), []
         for operation in body.operations:
-            self.makers.update(dict.fromkeys(operation.results, operation))
+            self._note(operation)
             self._operation(operation)
         results = list(body.results)
         if wanted is not None:
@@ -345,7 +345,7 @@ class _Partitioner:
         if into is None and is_kept and (value, wanted) in self.moved:
             return self.moved[value, wanted]
         maker = self.makers.get(value)
-        if into is None and maker is not None and (self._is_uniform(maker) or self._is_known(maker)):
+        if into is None and maker is not None and value in self.known:
             operands = maker.operands
             if not _is_remade(maker):
                 operands = tuple(
@@ -378,32 +378,18 @@ class _Partitioner:
             self.moved[value, wanted] = now
         return now
 
-    def _is_uniform(self, maker: HloOperation) -> bool:
-        """Whether all numbers of a result are the same one, worked out from such: the compiler repeats one number."""
-        rule = self.rules.get(id(maker))
-        return rule is not None and rule.is_same and all(map(self._is_one_number, maker.operands))
-
-    def _is_one_number(self, value: int) -> bool:
-        maker = self.makers.get(value)
-        if maker is None or maker.opcode == "iota":
-            return False
-        if value not in self.one_number:
-            self.one_number[value] = _is_remade(maker) or self._is_uniform(maker)
-        return self.one_number[value]
-
-    def _is_known(self, maker: HloOperation) -> bool:
-        """Whether a result is worked out from places and constants alone, such as tables of rotary positions: each
-        device makes what it needs of it, where other numbers are gathered (compiled: 24 readers, no gather)."""
-        if _is_remade(maker):
-            return True
-        rule = self.rules.get(id(maker))
-        if rule is None or not maker.operands or not (rule.is_same or maker.opcode in _SPREADING):
-            return False
-        value = maker.results[0]
-        if value not in self.known:
-            makers = [self.makers.get(one) for one in maker.operands]
-            self.known[value] = all(one is not None and self._is_known(one) for one in makers)
-        return self.known[value]
+    def _note(self, operation: HloOperation) -> None:
+        """Values that are worked out from places and constants alone, such as one number everywhere and tables of
+        rotary positions: each device makes what it needs of them, where other numbers are gathered."""
+        self.makers.update(dict.fromkeys(operation.results, operation))
+        rule = self.rules.get(id(operation))
+        steps = [self.known.get(value, _KNOWN_STEPS) for value in operation.operands]
+        if _is_remade(operation):
+            steps = [0]
+        elif rule is None or not (rule.is_same or operation.opcode in _SPREADING):
+            return
+        if max(steps, default=_KNOWN_STEPS) < _KNOWN_STEPS:
+            self.known.update(dict.fromkeys(operation.results, max(steps) + 1))
 
     def _for_result(self, maker: HloOperation, tensor: int, wanted: Dims) -> Dims:
         """How an operand lies where the result is to lie as `wanted`."""
@@ -462,8 +448,8 @@ class _Partitioner:
         operands = list(operation.operands)
         if is_loop:
             for place, value in enumerate(operands):
-                maker, own = self.makers.get(value), last.parameters[place]
-                if maker is not None and last.results[place] == own and self._is_known(maker):
+                own = last.parameters[place]
+                if last.results[place] == own and value in self.known:
                     self._set_dims(own, ((),) * len(self.global_types[own].shape))  # each device has all of it
                 dims = self._dims(own)
                 operands[place] = self._bring(value, dims, self.operations, operation.where)

@@ -134,6 +134,20 @@ def test_tables_of_positions_are_worked_out_by_each_device() -> None:
     assert [nbytes for kind, nbytes in sent if kind == "all-gather"] == [524288, 1048576]
 
 
+def test_numbers_that_are_worked_out_in_many_steps_are_sent() -> None:
+    """1,500 steps from the places of tokens: more calls inside of each other than Python allows."""
+    mesh = SplitMesh({"data": 4, "model": 2})
+
+    def fn(x: Any, y: Any) -> Any:
+        at = jnp.arange(256, dtype=F32)[:, None]
+        for step in range(1500):
+            at = jnp.sin(at) if step % 2 else at * 1.5
+        return x * at, y * at
+
+    arrays = mesh.array((8, 256, 64), "data", "model", None), mesh.array((8, 256, 64), "data", None, "model")
+    assert [kind for kind, _ in sent_by(fn, "v5litepod-8", *arrays)] == ["all-gather"]
+
+
 def test_tables_that_a_loop_is_given_are_whole_in_it() -> None:
     mesh = SplitMesh({"data": 4, "model": 2})
     keep: Any = lax.with_sharding_constraint
