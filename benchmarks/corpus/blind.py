@@ -1,7 +1,7 @@
 """Programs that nobody fitted anything on: `python -m benchmarks.corpus.blind` compiles them (extra `xla-tpu`) and
 prints the model's error. Their shapes and structure are unlike those of the public set; docs/internals/engine-corpus.md
-has the first results. After fitting on them, write new ones; more batches are in blind_second.py (`--second`),
-blind_third.py (`--third`) and blind_fourth.py (`--fourth`)."""
+has the first results. After fitting on them, write new ones; more batches are in blind_second.py (`--second`) to
+blind_fifth.py (`--fifth`), and drawn.py draws one by a number (`--drawn 7`)."""
 
 from __future__ import annotations
 

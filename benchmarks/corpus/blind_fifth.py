@@ -37,7 +37,7 @@ def _images() -> dict[str, Callable[[], Made]]:
 
 
 def _others() -> dict[str, Callable[[], Made]]:
-    pick = _DRAW.choice
+    batch = _DRAW.choice((2048, 3072))
     return {
         "dlrm-train": lambda: others.dlrm([30000, 7000, 120000, 900, 15000], 128, 3072),
         "dlrm-train-data8": lambda: others.dlrm([25000] * 6, 128, 4096, "sgd", LAYOUTS["data8"]),
@@ -47,7 +47,7 @@ def _others() -> dict[str, Callable[[], Made]]:
         "adam-tree": lambda: others.adam_tree([(768, 3072), (3072, 768), (768,), (50304, 768)]),
         "lion-fsdp8": lambda: others.lion([(4096, 1536), (1536, 4096), (4096,)], LAYOUTS["fsdp8"]),
         "perceptron-train-data2-tensor4": lambda: others.perceptron(
-            (1536, 6144, 1536, 512), pick((2048, 3072)), "adam", LAYOUTS["data2-tensor4"]
+            (1536, 6144, 1536, 512), batch, "adam", LAYOUTS["data2-tensor4"]
         ),
         "streamed-attention": lambda: others.streamed_attention(4, 8, 2048, 128, 256),
     }

@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.corpus import others, parallel, vision
 from benchmarks.corpus.language import Size, Transformer
-from benchmarks.corpus.layout import BF16, ONE, Layout, Made
+from benchmarks.corpus.layout import BF16, F32, ONE, Layout, Made
 
 LAYOUTS = {
     "one": ONE,
@@ -46,13 +46,11 @@ def language(draw: random.Random) -> dict[str, Callable[[], Made]]:
     made: dict[str, Callable[[], Made]] = {}
     for number, place in enumerate(("one", "one", "one", *LAYOUTS)):
         llama, scan, batch = bool(number % 2), draw.random() < 0.4, draw.choice((8, 16))
-        given: dict[str, Any] = {"llama": llama, "scan": scan, "dtype": BF16 if draw.random() < 0.4 else None}
-        given["remat"] = scan and draw.random() < 0.5
-        model = Transformer(
-            _size(draw), LAYOUTS[place], **{name: one for name, one in given.items() if one is not None}
-        )
+        dtype: Any = BF16 if draw.random() < 0.4 else F32
+        remat = scan and draw.random() < 0.5
+        model = Transformer(_size(draw), LAYOUTS[place], llama=llama, scan=scan, remat=remat, dtype=dtype)
         optimizer = draw.choice(("sgd", "momentum", "adam"))
-        kind = f"{'llama' if llama else 'gpt'}{'-scan' if scan else ''}{'-remat' if given['remat'] else ''}"
+        kind = f"{'llama' if llama else 'gpt'}{'-scan' if scan else ''}{'-remat' if remat else ''}"
         made[f"{number}-{kind}-train-{optimizer}-{place}"] = functools.partial(model.training, batch, optimizer)
     for number, place in enumerate(("one", "data8", "tensor8", "data2-tensor4")):
         model = Transformer(_size(draw), LAYOUTS[place], llama=True, dtype=BF16, scan=number == 1)
@@ -118,5 +116,6 @@ def _others(draw: random.Random) -> dict[str, Callable[[], Made]]:
 
 
 def programs(number: int) -> dict[str, Callable[[], Made]]:
+    """The batch of a number, by name. Everything is drawn here, so that a program is the same each time it is made."""
     draw = random.Random(number)
     return language(draw) | _images(draw) | _others(draw)

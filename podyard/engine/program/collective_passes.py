@@ -57,11 +57,10 @@ class Links:
 def improve(program: Program, links: Links) -> None:
     """Changes one device's program as the compiler does, in place."""
     bodies = [program.body, *(body for operation in walk(program.body) for body in operation.bodies)]
-    for body in reversed(bodies):
-        _sum_once(program, body)
+    for body in reversed(bodies):  # those of loops before the ones around them
         sum_after_loops(program, body)
-    for body in bodies:
         _sum_once(program, body)
+    for body in bodies:
         _share_gathers(program, body)
     readers: dict[int, list[HloOperation]] = {}
     returned: set[int] = set()
@@ -82,8 +81,8 @@ def improve(program: Program, links: Links) -> None:
                 operations += _gather_as_sum(program, operation, links.torus)
             operations.append(operation)
             if operation.opcode == "reduce_scatter" and "axes" in operation.attributes:
-                is_turned = [one.ints("dims") for one in readers.get(operation.results[0], ())] == [(1, 0)]
-                operations += _scattered(program, operation, makers, links, is_turned)
+                is_transposed = [one.ints("dims") for one in readers.get(operation.results[0], ())] == [(1, 0)]
+                operations += _scattered(program, operation, makers, links, is_transposed)
         body.operations = operations
         _combine(program, body, links.joined_bytes)
 
@@ -141,8 +140,7 @@ def _share_gathers(program: Program, body: Body) -> None:
             users.setdefault(value, []).append(index)
     heights = _heights(program, body, users)
     constrained = {o.results[0] for o in body.operations if "placed" in o.attributes}
-    # What is gathered: the heights of its last user and its own, and its value.
-    kept: dict[tuple[int, object], tuple[int, int, int]] = {}
+    kept: dict[tuple[int, object], _Gathered] = {}
     renamed: dict[int, int] = {}
     operations: list[HloOperation] = []
     for index, operation in enumerate(body.operations):
@@ -154,17 +152,31 @@ def _share_gathers(program: Program, body: Body) -> None:
             earlier = kept.get(key)
             reach = GATHER_REACH if operation.opcode == "all_gather" else len(body.operations)
             # Of a value that was constrained the compiler comes to the higher one first, wherever it stands.
-            is_near = lowest <= (earlier[1] if earlier and key[0] in constrained else lowest) + reach
-            if earlier is not None and earlier[0] <= heights[index] + reach and is_near:
-                renamed[result] = earlier[2]
-                kept[key] = (min(earlier[0], lowest), min(earlier[1], heights[index]), earlier[2])
+            highest_first = key[0] in constrained
+            if (
+                earlier is not None
+                and earlier.last_use <= heights[index] + reach
+                and (not highest_first or lowest <= earlier.height + reach)
+            ):
+                renamed[result] = earlier.value
+                earlier.last_use = min(earlier.last_use, lowest)
+                earlier.height = min(earlier.height, heights[index])
                 continue
-            kept.setdefault(key, (lowest, heights[index], result))
+            kept.setdefault(key, _Gathered(result, heights[index], lowest))
         for inner in operation.bodies:
             _rename(inner, renamed)
         operations.append(operation)
     body.operations = operations
     body.results = [renamed.get(value, value) for value in body.results]
+
+
+@dataclasses.dataclass(slots=True)
+class _Gathered:
+    """A value that is gathered already; how many operations come after it, and after its last reader."""
+
+    value: int
+    height: int
+    last_use: int
 
 
 def _heights(program: Program, body: Body, users: dict[int, list[int]]) -> list[int]:
@@ -243,11 +255,12 @@ def _gather_as_sum(program: Program, operation: HloOperation, torus: Sequence[in
 
 
 def _scattered(
-    program: Program, operation: HloOperation, makers: dict[int, HloOperation], links: Links, is_turned: bool
+    program: Program, operation: HloOperation, makers: dict[int, HloOperation], links: Links, is_transposed: bool
 ) -> list[HloOperation]:
     """What the compiler makes of a scattered sum. It is a whole one, of which each then takes its part, over all of a
     square, of one dimension, and where parts are not whole in lanes or would be padded by half. Other parts that are
-    not an even number of tiles are scattered with padding, and then moved between devices: gives these permutations."""
+    not an even number of tiles are scattered with padding, and then moved between devices: gives these permutations.
+    `is_transposed`: whether the sum is only read transposed, which decides how it lies where both ways pad as much."""
     attributes, torus = operation.attributes, links.torus
     axes, part, dim = attributes["axes"], program.types[operation.results[0]], operation.int("dim")
     is_square = bool(torus) and (len(torus) > 2 or len(set(torus)) == 1)
@@ -260,7 +273,7 @@ def _scattered(
     elif dim < rank - 2:
         size = math.prod(shape[:-2]) * _tiles(shape[-2], _TILE_ROWS) * _tiles(shape[-1], _LANES)
         padded = size + size % 2
-    elif (dim == rank - 1) != (_is_turned(shape, is_turned) and _is_free(makers, operation.operands[0])):
+    elif (dim == rank - 1) != (_is_turned(shape, is_transposed) and _is_free(makers, operation.operands[0])):
         is_whole |= size * part.itemsize % _LANE_BYTES > 0
     elif isinstance(axes, tuple):
         is_odd = rank == 2 and _tiles(shape[1 - dim], _LANES) % 2 > 0

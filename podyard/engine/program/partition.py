@@ -53,7 +53,7 @@ class _Partitioner:
         self.makers: dict[int, HloOperation] = {}
         # See `_note`: values, and in how many steps they are worked out.
         self.known: dict[int, int] = {}
-        # How operands of the operation at hand lie on their way to where they are wanted.
+        # How operands and results of the operation at hand lie on their way to where they are wanted.
         self.detours: dict[int, Dims] = {}
 
     def run(self, links: Links) -> Program:
@@ -161,12 +161,10 @@ class _Partitioner:
             self._keep(operation)
             return
         found, sums = self._choose(operation, rule, dims)
+        on_way_back = {value: self.detours.pop(value) for value in results if value in self.detours}
         for value, by in self.detours.items():
-            if value in results:
-                continue
             on_the_way = self._bring(value, by, self.operations, operation.where, operation)
             operands = tuple(on_the_way if one == value else one for one in operands)
-        on_way_back = {value: by for value, by in self.detours.items() if value in results}
         self.detours.clear()
         taken = [
             self._bring(value, self._need(rule, tensor, found), self.operations, operation.where, operation)
@@ -283,11 +281,8 @@ class _Partitioner:
                 else:
                     split[factor] = ()
         if swapped:
-            self.detours[operation.operands[at]] = self._need(rule, at, swapped)
-            if is_scatter:
-                self.detours[looked_up] = self._need(rule, at + 1, swapped)
-            else:
-                self.detours[looked_up] = self._need(rule, count, swapped)
+            for tensor, value in ((at, operation.operands[at]), (at + 1 if is_scatter else count, looked_up)):
+                self.detours[value] = self._need(rule, tensor, swapped)
         held = {axis for axes in places.values() for axis in axes}
         is_met = rows and any(not held.isdisjoint(axes) for axes in split.values())
         more = self._nbytes(operation.operands[0]) - self._nbytes(looked_up)

@@ -308,10 +308,9 @@ def _find_seen_through(fused: Fused, pricer: Pricer, kept: Collection[int]) -> _
         opcode = kernel.anchor.opcode if kernel.anchor is not None else ""
         once = [value for value in kernel.outputs if readers[value] == 1]
         is_only = [readers[value] for value in kernel.inputs] == [1] and alone >= found.keys() & {*kernel.inputs}
-        looped = {
-            value for value in kernel.inputs if (made := pricer.program.producer(value)) and made.opcode == "while"
-        }
-        if opcode == "all_reduce" and is_only and not looped and not any(map(pricer.is_near, kernel.inputs)):
+        makers = map(pricer.program.producer, kernel.inputs)
+        is_looped = any(made is not None and made.opcode == "while" for made in makers)
+        if opcode == "all_reduce" and is_only and not is_looped and not any(map(pricer.is_near, kernel.inputs)):
             given = pricer.type_of(kernel.inputs[0])
             same = (value for value in kernel.outputs if pricer.type_of(value) == given or value in whole)
             sources = [source for value in kernel.inputs for source in found.get(value, (value,))]

@@ -10,8 +10,11 @@ import jax.numpy as jnp
 import pytest
 
 from podyard.engine.program.from_stablehlo import parse_stablehlo
+from podyard.engine.program.ir import HloOperation
+from podyard.engine.timing.alone import without_room
 from podyard.engine.timing.analysis import estimate_program
 from podyard.engine.timing.estimate import Estimate
+from podyard.engine.timing.graph import Fused, Kernel, KernelKind
 from podyard.hardware.accelerator_types import parse
 
 BF16, F32 = jnp.bfloat16, jnp.float32
@@ -79,6 +82,21 @@ def test_scores_of_more_than_half_of_the_chips_memory_stay_there_in_a_turn_of_a_
 
     estimate = _estimate(run, "v5litepod-1", *[jax.ShapeDtypeStruct((4, 8, 2048, 128), BF16)] * 3)
     assert estimate.cycles == pytest.approx(4124860, rel=0.1)
+
+
+def test_sums_of_one_collective_that_find_no_room_together_are_in_memory() -> None:
+    """Three arrays of 40, each made just before the collective, in room for 100; also of the first collective."""
+
+    def kernel(index: int, kind: KernelKind, opcode: str, inputs: list[int], outputs: list[int]) -> Kernel:
+        anchor = HloOperation(opcode, tuple(inputs), tuple(outputs), {"tuple": 0} if kind == "collective" else {})
+        return Kernel(index, kind, anchor, inputs=inputs, outputs=outputs)
+
+    made = [kernel(place, "matrix", "dot_general", [], [place]) for place in range(3)]
+    sums = [kernel(3 + place, "collective", "all_reduce", [place], [10 + place]) for place in range(3)]
+    fused = Fused([*made, *sums], {}, {}, [])
+    found = list(without_room(fused, lambda value: value < 10, lambda _value: 40.0, 100.0))
+    assert found == [0]  # what lives longest has no place
+    assert not list(without_room(fused, lambda value: value < 10, lambda _value: 40.0, 120.0))
 
 
 def test_what_is_fetched_ahead_and_written_behind_costs_less_than_a_first_kernel() -> None:
