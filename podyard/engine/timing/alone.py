@@ -60,5 +60,5 @@ def without_room(
 
 
 def _sums_with(kernel: Kernel) -> int:
-    """The number of a kernel's collective, from one; 0 for what is none of several arrays."""
+    """The number of a kernel's collective, from one; 0 for other kernels."""
     return kernel.anchor.int("tuple", -1) + 1 if kernel.anchor is not None and kernel.kind == "collective" else 0
