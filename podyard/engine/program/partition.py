@@ -32,10 +32,11 @@ _ALONE = Links()
 
 def partition(program: Program, links: Links = _ALONE) -> Program:
     """`program` for one of the devices of its mesh."""
+    program = scatter_into_sums(program)
     if program.mesh.devices == 1:
         own = dataclasses.replace(program, partitions=1, shardings={}, result_shardings={}, donated={**program.donated})
     else:
-        own = _Partitioner(scatter_into_sums(program)).run(links)
+        own = _Partitioner(program).run(links)
     own.give_away()
     return own
 

@@ -23,14 +23,13 @@ from podyard.engine.timing.exchanges import Exchanges
 from podyard.engine.timing.few_examples import part_images
 from podyard.engine.timing.fusion import fuse
 from podyard.engine.timing.graph import BYTES_ONLY, MATRIX, Fused, Kernel
+from podyard.engine.timing.in_place import beside_their_old, made_while_read
 from podyard.engine.timing.kernels import Bound, KernelPrice
 from podyard.engine.timing.layout import nbytes_in_memory
 from podyard.engine.timing.loops import trip_count
 from podyard.engine.timing.memory import (
     MemoryNeed,
     PeakBytes,
-    beside_their_old,
-    made_while_read,
     memory_need,
     temporaries,
 )

@@ -99,8 +99,8 @@ class _Fusion(Placement):
                     self.home.pop(value, None)
 
     def _is_sent(self, value: int) -> bool:
-        """Whether a collective reads the value: it is in memory as it is sent."""
-        return any(user.opcode in COLLECTIVES for user in self._users_by_any_name(value))
+        """Whether a collective reads the value, or a scatter starts from it: it is in memory as it is then."""
+        return any(user.opcode in (*COLLECTIVES, "scatter") for user in self._users_by_any_name(value))
 
     def _crosses(self, value: int, inside: set[int]) -> bool:
         """Whether anything but the operations `inside` a kernel reads the value."""

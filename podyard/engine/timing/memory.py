@@ -15,6 +15,7 @@ from podyard.engine.program.ir import Body, HloOperation, Program, TensorType
 from podyard.engine.timing.copies import besides, fetched, on_chip, scatters_a_sum
 from podyard.engine.timing.estimate import BufferEstimate
 from podyard.engine.timing.graph import LEAVES, MATRIX, REORDERING, SMALL_SIZE, Fused, Kernel
+from podyard.engine.timing.in_place import beside_their_old, made_while_read, summed_over_arguments
 from podyard.engine.timing.kernels import better_order, is_kept_near, is_laid_on_chip
 from podyard.engine.timing.layout import compact_layout, nbytes_in_memory, padded_bytes
 from podyard.engine.timing.narrow import narrow_values
@@ -23,6 +24,7 @@ from podyard.engine.timing.schedule import (
     MadeAgain,
     MemorySchedule,
     Step,
+    depth_first,
     ending_late,
     ending_with_numbers,
     freeing_first,
@@ -118,19 +120,6 @@ def memory_need(
     return dataclasses.replace(need, live_bytes=live, on_chip_bytes=max(0, outside + lively.near_bytes - live))
 
 
-def made_while_read(program: Program, pricer: Pricer) -> Iterator[int]:
-    """Results that a loop makes while it reads the argument whose place they are to have: they take it only when the
-    loop has ended."""
-    for loop in program.body.operations:
-        if loop.opcode == "while":
-            given = [pricer.resolve(value) for value in loop.operands]
-            made = {pricer.resolve(value): place for place, value in enumerate(loop.results)}
-            for value, index in program.donated.items():
-                place = made.get(pricer.resolve(program.body.results[index]))
-                if place is not None and value in given and given[place] != value:
-                    yield index
-
-
 def temporaries(
     body: Body,
     fused: Fused,
@@ -141,7 +130,7 @@ def temporaries(
     *,
     is_live: bool = False,
 ) -> PeakBytes:
-    """Of two orders that the compiler weighs against each other the one with the lower peak; where memory is short,
+    """Of the orders that the compiler weighs against each other the one with the lowest peak; where memory is short,
     kernels run again so that results need not be kept, and where it still is more than `room_bytes`, results of the
     program lie where they are made from. `is_live`: results of the program count only from when they are made."""
     is_whole = body is pricer.program.body
@@ -155,6 +144,8 @@ def temporaries(
     narrow = narrow_values(pricer.program)
     instead = _find_seen_through(fused, pricer, outside)
     outside |= {target for result in results & instead.keys() & fused.in_place.keys() for target in instead[result]}
+    if is_whole:
+        outside |= summed_over_arguments(fused, pricer, instead)
     whole = _whole_sums(fused, pricer)
     views = {one.results[0]: one for one in body.operations if one.opcode == "reshape"}
     sizes: dict[int, int] = {}
@@ -232,6 +223,8 @@ def temporaries(
         steps = ending_late(steps, last_loop)
     steps = late_constants(steps)
     orders = [steps] if is_late else [steps, freeing_first(steps, sizes)]
+    if not is_late and (not costs.prefetch_bytes or pricer.program.mesh.devices == 1):
+        orders.append(depth_first(steps, sizes))
     arrays = {value for value in results if pricer.program.types[value].size >= SMALL_SIZE}
     if is_whole and arrays and not is_late and is_live:
         orders += [ending_with_numbers(order, arrays) for order in orders]
@@ -460,23 +453,6 @@ def _repeats(reshape: HloOperation, made: Mapping[int, HloOperation], pricer: Pr
             found.add(value)
         stack += sources
     return found
-
-
-def beside_their_old(body: Body, fused: Fused, pricer: Pricer) -> set[int]:
-    """Of the values that a turn of a loop hands to the next, those that cannot take the place of the old ones, because
-    a matrix product that makes them or a later kernel reads those. Element-wise kernels, updates and products that
-    are added to the old value work in place."""
-    others: set[int] = set()
-    old = {pricer.resolve(new): own for own, new in zip(body.parameters, body.results, strict=False) if own != new}
-    for place, kernel in enumerate(fused.kernels):
-        for value in set(kernel.outputs) & (old.keys() - fused.in_place.keys()):
-            made = pricer.program.producer(value)
-            adds = made is not None and made.opcode == "add" and old[value] in map(pricer.resolve, made.operands)
-            in_place = adds and old[value] not in pricer.multiplied_operands(kernel)
-            reads = kernel.kind == "matrix" and old[value] in kernel.inputs and not in_place
-            if reads or any(old[value] in reader.inputs for reader in fused.kernels[place + 1 :]):
-                others.add(value)
-    return others
 
 
 def _narrow(type_: TensorType, is_narrow: bool) -> TensorType:

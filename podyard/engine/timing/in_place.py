@@ -1,0 +1,60 @@
+"""Which values take the place of others in memory: arguments that are donated, and what a loop carries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from podyard.engine.program.ir import Body, Program
+from podyard.engine.timing.graph import Fused
+from podyard.engine.timing.pricing import Pricer
+
+
+def made_while_read(program: Program, pricer: Pricer) -> Iterator[int]:
+    """Results that a loop makes while it reads the argument whose place they are to have: they take it only when the
+    loop has ended."""
+    for loop in program.body.operations:
+        if loop.opcode == "while":
+            given = [pricer.resolve(value) for value in loop.operands]
+            made = {pricer.resolve(value): place for place, value in enumerate(loop.results)}
+            for value, index in program.donated.items():
+                place = made.get(pricer.resolve(program.body.results[index]))
+                if place is not None and value in given and given[place] != value:
+                    yield index
+
+
+def beside_their_old(body: Body, fused: Fused, pricer: Pricer) -> set[int]:
+    """Of the values that a turn of a loop hands to the next, those that cannot take the place of the old ones, because
+    a matrix product that makes them or a later kernel reads those. Element-wise kernels, updates and products that
+    are added to the old value work in place."""
+    others: set[int] = set()
+    old = {pricer.resolve(new): own for own, new in zip(body.parameters, body.results, strict=False) if own != new}
+    for place, kernel in enumerate(fused.kernels):
+        for value in set(kernel.outputs) & (old.keys() - fused.in_place.keys()):
+            made = pricer.program.producer(value)
+            adds = made is not None and made.opcode == "add" and old[value] in map(pricer.resolve, made.operands)
+            in_place = adds and old[value] not in pricer.multiplied_operands(kernel)
+            reads = kernel.kind == "matrix" and old[value] in kernel.inputs and not in_place
+            if reads or any(old[value] in reader.inputs for reader in fused.kernels[place + 1 :]):
+                others.add(value)
+    return others
+
+
+def summed_over_arguments(fused: Fused, pricer: Pricer, instead: Mapping[int, tuple[int, ...]]) -> set[int]:
+    """What is summed over devices in its place, where the sum has the place of a donated argument that the kernel of
+    the first of these values is the last to read. `instead`: values that have the place of others."""
+    body, donated = pricer.program.body, pricer.program.donated
+    taken = {pricer.resolve(body.results[index]): argument for argument, index in donated.items()}
+    last_read = {value: place for place, kernel in enumerate(fused.kernels) for value in kernel.inputs}
+    made_by = {value: place for place, kernel in enumerate(fused.kernels) for value in kernel.outputs}
+    found: set[int] = set()
+    for place, kernel in enumerate(fused.kernels):
+        argument = next((taken[value] for value in kernel.outputs if value in taken), None)
+        if argument is None or kernel.anchor is None or kernel.anchor.opcode != "all_reduce":
+            continue
+        (given,) = kernel.inputs if len(kernel.inputs) == 1 else (None,)
+        if given is None or last_read[given] != place or pricer.type_of(given) != pricer.type_of(kernel.outputs[0]):
+            continue
+        first = instead.get(given, (given,))[0]
+        if last_read.get(argument, -1) <= made_by.get(first, -1):
+            found |= {first, given}
+    return found
