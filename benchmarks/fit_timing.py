@@ -204,7 +204,7 @@ def compiled(cases: list[Case], generation: str, cache: Path) -> list[Measured]:
         cycles = known[generation, case.name]
         if cycles:
             program = parse_stablehlo(text)
-            fused = fuse(program, program.body, costs.tiling)
+            fused = fuse(program, program.body, costs)
             measured.append(Measured(case, program, fused, cycles, _floor_cycles(program, costs)))
     return measured
 

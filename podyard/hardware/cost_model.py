@@ -75,6 +75,9 @@ class CostModel:
     result_table_bytes: int
     # Whether the compiler has a custom kernel for the softmax and the second product of an attention.
     own_softmax: bool = False
+    # Whether what takes functions (exponentials) is written once where several products multiply it; else each of
+    # them works it out again. (Compiled gates and attentions with gradients.)
+    keeps_costly: bool = False
     # From so many multiplications for each number that is sent on, products are worked out around a ring of devices
     # (compiled steps: 512 not, 768 do; on the newest generation 1024 not, 1280 do); 0 where they never are.
     ring_rows: int = 0

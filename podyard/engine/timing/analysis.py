@@ -151,7 +151,7 @@ class _Analysis:
 
     def estimate(self, global_batch: int | None, host_loop: bool) -> Estimate:
         body = self.program.body
-        fused = fuse(self.program, body, self.costs.tiling, self.costs.own_softmax)
+        fused = fuse(self.program, body, self.costs)
         pricer = Pricer(self.program, body, fused, self.costs)
         self._run(fused, pricer, 1)
         for index in made_while_read(self.program, pricer):
@@ -376,7 +376,7 @@ class _Analysis:
         self.timeline.doubts = doubts
 
     def _inner(self, body: Body, count: int, far: frozenset[int] | None = None) -> tuple[Fused, Pricer]:
-        fused = fuse(self.program, body, self.costs.tiling, self.costs.own_softmax)
+        fused = fuse(self.program, body, self.costs)
         pricer = Pricer(self.program, body, fused, self.costs, far)
         self._run(fused, pricer, count)
         return fused, pricer
@@ -387,7 +387,7 @@ class _Analysis:
             return PeakBytes()
         far = near = 0
         for body in kernel.anchor.bodies:
-            fused = fuse(self.program, body, self.costs.tiling, self.costs.own_softmax)
+            fused = fuse(self.program, body, self.costs)
             pricer = Pricer(self.program, body, fused, self.costs)
             held = temporaries(body, fused, pricer, self._peak_inside, self.costs)
             far, near = max(far, held.nbytes), max(near, held.near_bytes)

@@ -5,8 +5,11 @@ What crosses is written to memory once and read by every reader, in the narrowes
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType, live_operations
 from podyard.engine.timing.attention import with_attention
+from podyard.engine.timing.gates import Uses, gates_last
 from podyard.engine.timing.graph import (
     ALIASES,
     COLLECTIVES,
@@ -23,19 +26,24 @@ from podyard.engine.timing.graph import (
 )
 from podyard.engine.timing.layout import LANES, compact_layout
 from podyard.engine.timing.placement import Placement
-from podyard.hardware.cost_model import Tiling
+from podyard.hardware.cost_model import CostModel
 
+# What a reader makes again rather than that it is kept.
+_CHEAP = frozenset({"multiply", "add", "subtract", "negate", "convert"})
 # What makes no numbers.
 _ONLY_MOVED = frozenset({*REORDERING, *LEAVES, "broadcast_in_dim"})
 
 
-def fuse(program: Program, body: Body, tiling: Tiling, own_softmax: bool = False) -> Fused:
-    """Groups the operations of one body (bodies inside of it are kernels of kind `control`). `own_softmax`: as
-    `CostModel` says."""
-    return _Fusion(program, with_attention(program, body, own_softmax), tiling).run()
+def fuse(program: Program, body: Body, costs: CostModel) -> Fused:
+    """Groups the operations of one body (bodies inside of it are kernels of kind `control`)."""
+    return _Fusion(program, with_attention(program, body, costs.own_softmax), costs).run()
 
 
 class _Fusion(Placement):
+    def __init__(self, program: Program, body: Body, costs: CostModel) -> None:
+        super().__init__(program, body, costs.tiling)
+        self._keeps_costly = costs.keeps_costly
+
     def run(self) -> Fused:
         live = live_operations(self.body)
         operations = [operation for operation in self.body.operations if id(operation) in live]
@@ -44,12 +52,17 @@ class _Fusion(Placement):
         self._note_users(operations)
         once = [operation for operation in operations if not self._is_repetition(operation)]
         self._note_users(once)
+        if self._keeps_costly:
+            once = gates_last(once, Uses(self.program, once, self.body.results, self.aliases))
+            self._places |= {id(operation): place for place, operation in enumerate(once)}
         for operation in once:
             self._place(operation)
         self._results = {self.resolve(value) for value in self.body.results}
         self._keep_roots()
+        self._make_again()
         self._share()
         self._store_results()
+        self._keep_costly()
         self._connect()
         self._delay_masks()
         ordered = sorted(self.kernels, key=lambda kernel: self.order[kernel.index])
@@ -97,6 +110,65 @@ class _Fusion(Placement):
                     self.floating[value] = producers[value]
                     self.after[value] = self.order[kernel.index]
                     self.home.pop(value, None)
+
+    def _make_again(self) -> None:
+        """Where functions are kept (see `CostModel`): of a product's results those that follow from one of them, and
+        from what other products keep, without a function are made by their readers."""
+        for kernel in self.kernels if self._keeps_costly else ():
+            anchor = kernel.anchor
+            if anchor is None or anchor.opcode != "dot_general":
+                continue
+            inside = {id(operation) for operation in [*kernel.operations, *kernel.reductions, anchor]}
+            made = {value: operation for operation in [anchor, *kernel.operations] for value in operation.results}
+            flow = [one for one in made if one not in self.reduced and self.home.get(one) == kernel.index]
+            crossing = [value for value in flow if self._crosses(value, inside)]
+            if len(crossing) < 2 or any(value in self._results or self._is_sent(value) for value in crossing):
+                continue
+            ends = {root: [value for value in crossing if self._is_cheap(value, root, made)] for root in flow}
+            root = max(flow, key=lambda value: (len(ends[value]), flow.index(value)))
+            if len(ends[root]) > 1 and self._bytes(root) <= sum(map(self._bytes, ends[root])):
+                for value in ends[root]:
+                    self._let_go(value, root, made, kernel)
+
+    def _is_cheap(self, value: int, root: int, made: Mapping[int, HloOperation]) -> bool:
+        """Whether `value` follows from `root`, from small arrays and what other products keep, without a function."""
+        stack, seen, size = [value], set[int](), self.program.types[value].size
+        is_from = False
+        while stack:
+            current = self.resolve(stack.pop())
+            is_from |= current == root
+            if current == root or current in seen or self.program.types[current].size < size:
+                continue
+            seen.add(current)
+            maker = made.get(current) or self.floating.get(current)
+            if maker is None:
+                if not self._is_kept_product(current):
+                    return False
+            elif maker.opcode in _CHEAP:
+                stack += maker.operands
+            elif maker.opcode != "broadcast_in_dim":
+                return False
+        return is_from
+
+    def _is_kept_product(self, value: int) -> bool:
+        """Whether a value is a product's own, and more than one kernel reads it."""
+        anchor = self.kernels[self.home[value]].anchor if value in self.home else None
+        is_product = anchor is not None and anchor.opcode == "dot_general" and value == anchor.results[0]
+        return is_product and len(self._users_by_any_name(value)) > 1
+
+    def _let_go(self, value: int, root: int, made: Mapping[int, HloOperation], kernel: Kernel) -> None:
+        """A value, and what is on the way to it from `root`, is made by its readers."""
+        stack = [value]
+        while stack:
+            current = self.resolve(stack.pop())
+            maker = made.get(current)
+            if current == root or maker is None or self.home.get(current) != kernel.index:
+                continue
+            self.floating[current] = maker
+            self.after[current] = self.order[kernel.index]
+            del self.home[current]
+            kernel.operations.remove(maker)
+            stack += maker.operands
 
     def _is_sent(self, value: int) -> bool:
         """Whether a collective reads the value, or a scatter starts from it: it is in memory as it is then."""
@@ -186,6 +258,38 @@ class _Fusion(Placement):
             return False
         large = [source for source in made_from if self.program.types[source].size >= type_.size]
         return len(large) > 1 and self._bytes(value) < sum(map(self._bytes, large))
+
+    def _keep_costly(self) -> None:
+        """What exponentials are made for is written once if several products multiply it (see `CostModel`)."""
+        for value in list(self.floating) if self._keeps_costly else ():
+            size = self.program.types[value].size
+            if size < SMALL_SIZE or value in self.materialised:
+                continue
+            if len({id(product) for product in self._products_of(value)}) > 1 and self._has_exponentials(value):
+                large = [leaf for leaf in self._leaves(value, {}) if self.program.types[leaf].size >= size]
+                if len(large) == 1:
+                    self._materialise(value, self._kernel_to_share_in(value, set()))
+
+    def _products_of(self, value: int) -> Iterator[HloOperation]:
+        for user in self._users_by_any_name(value):
+            if user.opcode == "dot_general":
+                yield user
+            elif user.opcode in REORDERING and user.results[0] in self.floating:
+                yield from self._products_of(user.results[0])
+
+    def _has_exponentials(self, value: int) -> bool:
+        """Whether a value takes an exponential for each of its numbers."""
+        size, stack, seen = self.program.types[value].size, [value], set[int]()
+        while stack:
+            current = self.resolve(stack.pop())
+            made = self.floating.get(current)
+            if made is None or current in seen or current in self.materialised:
+                continue
+            seen.add(current)
+            if made.opcode == "exponential" and self.program.types[current].size >= size:
+                return True
+            stack += self._operands(made)
+        return False
 
     def _kernel_to_share_in(self, value: int, readers: set[int]) -> Kernel:
         """The first reader writes it, too, if it only sums it up; else a separate loop does."""

@@ -217,8 +217,9 @@ def temporaries(
         )  # fmt: skip
     kept = tuple(value for value in own_place if is_whole and value in sizes)
     held_for = sum(sizes[value] for value in kept)
-    # Where collectives run next to kernels, what no loop waits for runs after the last one.
+    # Where collectives run next to kernels (not on chips of two cores), what no loop waits for runs after the last one.
     is_late = is_whole and last_loop >= 0 and costs.prefetch_bytes > 0 and pricer.program.mesh.devices > 1
+    is_late &= costs.vector_cores == 1
     if is_late:
         steps = ending_late(steps, last_loop)
     steps = late_constants(steps)

@@ -83,6 +83,7 @@ GENERATION = Generation(
         hbm_usable_bytes=round(30.75 * GIB),
         result_table_bytes=512,
         narrow_rate=0.88,
+        keeps_costly=True,
         vector_cores=2,
     ),
     chip_config="megacore",

@@ -93,6 +93,7 @@ GENERATION = Generation(
         own_softmax=True,
         result_table_bytes=32,
         narrow_rate=2,
+        keeps_costly=True,
         vector_cores=2,
     ),
     has_short_all_reduce=True,

@@ -78,6 +78,7 @@ GENERATION = Generation(
         transpose_cycles_per_tile=10.9,
         hbm_usable_bytes=round(31.24 * GIB),
         own_softmax=True,
+        keeps_costly=True,
         row_cycles_per_tile=3.0,
         result_table_bytes=32,
         narrow_rate=1.4,

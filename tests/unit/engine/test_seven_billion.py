@@ -15,8 +15,8 @@ from podyard.engine.timing.estimate import Estimate
 
 NAME = "limit-llama-7b-fsdp64-scan-"
 # By how much the need may be off.
-MEMORY_NEAR = 0.05
-# Of the compiler's cycles; attention is too cheap: the compiler writes exponentials that two products multiply.
+MEMORY_NEAR = 0.04
+# Of the compiler's cycles; attention is too cheap.
 TIME = {"v5e": (0.81, 1.2), "v5p": (0.74, 1.2)}
 
 
@@ -39,11 +39,10 @@ def test_a_batch_fits_where_the_compiler_says_so(batch: int) -> None:
 
 
 @pytest.mark.slow
-def test_on_v5p_verdicts_are_equal_but_next_to_the_limit() -> None:
+def test_on_v5p_all_verdicts_are_equal() -> None:
     every = of("v5p")
-    other = [batch for batch, case in every.items() if estimate_of(case).fits != case.row.fits]
-    assert len(every) >= 6 and {every[batch].row.fits for batch in every} == {True, False}
-    assert other == [4096]  # the compiler needs 97.7 of 95.7 GiB, the model 93.3
+    assert len(every) >= 7 and {every[batch].row.fits for batch in every} == {True, False}
+    assert all(estimate_of(case).fits == case.row.fits for case in every.values())
 
 
 @pytest.mark.slow
