@@ -6,7 +6,13 @@ from collections.abc import Callable, Collection, Iterator
 
 import numpy as np
 
+from podyard.engine.program.ir import Program
 from podyard.engine.timing.graph import Fused, Kernel
+
+
+def kept_bytes(program: Program, kernel: Kernel) -> int:
+    """What the sums of a kernel take until it is done."""
+    return sum(program.types[value].nbytes for operation in kernel.reductions for value in operation.results)
 
 
 def large_alone(

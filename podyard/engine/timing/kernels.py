@@ -39,6 +39,10 @@ _VECTOR_SMALL_WINDOWS = 4
 _VECTOR_LEAST_WINDOW, _VECTOR_WHOLE_WINDOW_BYTES = 0.6, 0.4e6
 # Tiles of a window of a sum of an array on the chip, and what its start takes.
 _SUM_TILES, _SUM_WINDOW_CYCLES = 1024, 900
+# What a core has for the windows of a product and its sums, and the least that is a window.
+_ROOM_OF_CORE, _LEAST_KEPT_WINDOW = 2**24, 2**19
+# Without a product, the most that is one.
+_LARGEST_SUM_WINDOW = 2**22
 # Tiles of a window that a kernel of one operation writes.
 _SINGLE_WINDOW_TILES = 128
 # Later windows hide their own start behind the traffic of the one before.
@@ -258,6 +262,26 @@ def single_price(moved: float, tiles: float, costs: CostModel) -> KernelPrice:
 def with_sum_windows(price: KernelPrice, tiles: float) -> KernelPrice:
     """The price of a sum of an array of so many tiles on the chip: there the start of each window is not hidden."""
     return dataclasses.replace(price, cycles=price.cycles + math.ceil(tiles / _SUM_TILES) * _SUM_WINDOW_CYCLES)
+
+
+def with_kept_sums(price: KernelPrice, product: Product, moved: float, kept: float, costs: CostModel) -> KernelPrice:
+    """The price of a product of operands in HBM that sums up its result, where no window hides the start of the next:
+    `kept` bytes of sums stay in the room of each core until all is done, and a window has a quarter of what is left."""
+    if not kept or not costs.kept_window_cycles or min(product.left_bytes, product.right_bytes) <= costs.prefetch_bytes:
+        return price
+    window = max(_LEAST_KEPT_WINDOW, (_ROOM_OF_CORE - kept) / 4)
+    cycles = moved * costs.clock_hz / costs.hbm_bytes_per_second + moved / window * costs.kept_window_cycles
+    return price if cycles <= price.cycles else dataclasses.replace(price, cycles=cycles, bound="hbm")
+
+
+def sum_price(moved: float, summed: float, kept: float, vpu_cycles: float, costs: CostModel) -> KernelPrice:
+    """A kernel of sums whose windows do not hide their start: `summed` bytes in 4-byte words; `kept` bytes of sums stay
+    on the chip until all is done, and a window has a third of what is left."""
+    window = max(_LEAST_KEPT_WINDOW, min(_LARGEST_SUM_WINDOW, (_ROOM_OF_CORE - kept) / 3))
+    traffic = moved * costs.clock_hz / costs.hbm_bytes_per_second
+    starts = costs.sum_window_cycles * summed / window
+    cycles = costs.vector_kernel_cycles + starts + max(traffic, vpu_cycles)
+    return KernelPrice(cycles, _bound(0.0, vpu_cycles, traffic, cycles), 0.0, vpu_cycles, traffic)
 
 
 def transpose_price(type_: TensorType, costs: CostModel) -> KernelPrice:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator
 
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType
-from podyard.engine.timing.alone import large_alone, without_room
+from podyard.engine.timing.alone import kept_bytes, large_alone, without_room
 from podyard.engine.timing.attention import attention_flops
 from podyard.engine.timing.convolutions import depthwise_cycles, group_shares, product_of, row_cycles, rows_read
 from podyard.engine.timing.graph import Fused, Kernel
@@ -30,11 +30,13 @@ from podyard.engine.timing.kernels import (
     relayout_price,
     result_bytes,
     single_price,
+    sum_price,
     table_price,
     tile_bytes,
     tiles_of,
     transpose_price,
     vector_price,
+    with_kept_sums,
     with_sum_windows,
 )
 from podyard.engine.timing.layout import LANES, nbytes_in_memory, padded_bytes, whole_rows
@@ -224,7 +226,7 @@ class Pricer:
             if kernel.turned:
                 return (table_price if kernel.is_table else transpose_price)(moved, self.costs)
             if kernel.kind == "loop":
-                if not self._fits_window(result_bytes(moved, self.costs)):
+                if result_bytes(moved, self.costs) > self.costs.window_bytes / 2:
                     return single_price(result_bytes(moved, self.costs), tiles_of(moved, self.costs), self.costs)
                 return vector_price(0.0, result_bytes(moved, self.costs), 0.0, self.costs)
             if kernel.minor:
@@ -333,19 +335,18 @@ class Pricer:
         else:
             read, written = self.read_bytes(kernel.inputs, kernel), self.written_bytes(kernel)
         summed = self._summed_tiles(kernel) * _WIDE_TILE
-        if self._is_single(kernel) and not self._fits_window(summed or read + written):
+        if self._is_single(kernel) and (summed or read + written) > self.costs.window_bytes / 2:
             size = max(self._summed_tiles(kernel), *(tiles_of(self.type_of(one), self.costs) for one in kernel.outputs))
             wide = all(self._is_here(one, kernel) and self.type_of(one).itemsize >= 4 for one in kernel.outputs)
             if not (wide and self.costs.near_read_share < 1) or kernel.reductions:
                 return single_price(max(read + written, size * _WIDE_TILE), size, self.costs)
         price = vector_price(passes * read, passes * written, self.vpu_cycles(kernel), self.costs)
+        if kernel.reductions and self.costs.sum_window_cycles:
+            return sum_price(read + written, summed, kept_bytes(self.program, kernel), price.vpu_cycles, self.costs)
         if kernel.reductions and self.costs.near_read_share < 1 and any(map(self.is_near, kernel.inputs)):
             price = with_sum_windows(price, self._summed_tiles(kernel))
         kernels = max(passes, _NEAR_KERNELS_OF_RUNNING_SUM) if passes > 1 and self.costs.results_stay else passes
         return dataclasses.replace(price, cycles=price.cycles + (kernels - 1) * self.costs.vector_kernel_cycles)
-
-    def _fits_window(self, moved: float) -> bool:
-        return moved <= self.costs.window_bytes / 2
 
     def _is_single(self, kernel: Kernel) -> bool:
         """Whether a kernel is one element-wise operation, or one sum of an array as it lies; it is not fused then."""
@@ -373,12 +374,12 @@ class Pricer:
         tile = (SUBLANES, LANES)[-len(shape[-2:]) :]
         return passes[any(extent % full for extent, full in zip(shape[-2:], tile, strict=True))]
 
-    # --- matrix products
-
     def _matrix(self, kernel: Kernel, anchor: HloOperation) -> KernelPrice:
         left, right = (self._sources(value, kernel) for value in anchor.operands[:2])
         others = [value for value in kernel.inputs if value not in left and value not in right]
-        passes: float = PASSES.get(anchor.text("precision"), 1) if self._is_float(anchor) else 1
+        passes: float = (
+            PASSES.get(anchor.text("precision"), 1) if self.program.types[anchor.operands[0]].dtype == "f32" else 1
+        )
         if all(self.program.types[value].dtype in _NARROW for value in anchor.operands[:2]):
             passes /= self.costs.narrow_rate
         near = self.costs.results_stay
@@ -404,7 +405,9 @@ class Pricer:
             return self._without_matrix_unit(product, kernel, vpu, padding)
         if anchor.int("ring"):
             return self._in_ring(product, anchor)
-        return matrix_price(product, self.read_bytes(far_others, kernel), vpu, self.costs)
+        price = matrix_price(product, self.read_bytes(far_others, kernel), vpu, self.costs)
+        moved = sum(self._size(one) for one in (*kernel.inputs, *kernel.outputs) if not self._is_here(one, kernel))
+        return with_kept_sums(price, product, moved, kept_bytes(self.program, kernel), self.costs)
 
     def _in_ring(self, product: Product, anchor: HloOperation) -> KernelPrice:
         """A product that is worked out in turns of two parts, and what is done with the parts: of a sum two that went
@@ -469,9 +472,6 @@ class Pricer:
         """What a matrix kernel makes the operands of its product from."""
         operands = kernel.anchor.operands[:2] if kernel.anchor is not None else ()
         return {value for operand in operands for value in self._sources(operand, kernel)}
-
-    def _is_float(self, anchor: HloOperation) -> bool:
-        return self.program.types[anchor.operands[0]].dtype == "f32"
 
     def _sources(self, operand: int, kernel: Kernel) -> list[int]:
         """The kernel's inputs that an operand is computed from."""

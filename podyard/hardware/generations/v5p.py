@@ -94,6 +94,8 @@ GENERATION = Generation(
         result_table_bytes=32,
         narrow_rate=2,
         keeps_costly=True,
+        kept_window_cycles=2500,
+        sum_window_cycles=1300,
         vector_cores=2,
     ),
     has_short_all_reduce=True,
