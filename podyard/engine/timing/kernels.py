@@ -266,8 +266,13 @@ def with_sum_windows(price: KernelPrice, tiles: float) -> KernelPrice:
 
 def with_kept_sums(price: KernelPrice, product: Product, moved: float, kept: float, costs: CostModel) -> KernelPrice:
     """The price of a product of operands in HBM that sums up its result, where no window hides the start of the next:
-    `kept` bytes of sums stay in the room of each core until all is done, and a window has a quarter of what is left."""
-    if not kept or not costs.kept_window_cycles or min(product.left_bytes, product.right_bytes) <= costs.prefetch_bytes:
+    `kept` bytes of sums stay in the room of each core until all is done (if they fit), and a window has a quarter of
+    what is left."""
+    if (
+        not 0 < kept < _ROOM_OF_CORE
+        or not costs.kept_window_cycles
+        or min(product.left_bytes, product.right_bytes) <= costs.prefetch_bytes
+    ):
         return price
     window = max(_LEAST_KEPT_WINDOW, (_ROOM_OF_CORE - kept) / 4)
     cycles = moved * costs.clock_hz / costs.hbm_bytes_per_second + moved / window * costs.kept_window_cycles
