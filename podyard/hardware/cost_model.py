@@ -7,6 +7,7 @@ random shapes; docs/internals/engine.md says how to repeat it. No constant belon
 from __future__ import annotations
 
 import dataclasses
+import math
 
 SUBLANES = 8  # rows of a tile of 4-byte words
 
@@ -93,10 +94,11 @@ class CostModel:
     changed_load_rows: float = 0.0
     # A convolution of each feature by itself, features in lanes: cycles of one core for each tap of a tile.
     each_tap_cycles: float = 2.05
-    # The start of each window of a product that sums up its result, and of a sum without a product; 0 where that is
-    # hidden. (Scores with their maxima and sums of their exponentials in ten compiled attentions.)
+    # The start of each window of a product that sums up its result, and of a sum of more than `large_sum_bytes` without
+    # a product; 0 where that is hidden. (Scores with their maxima and sums of exponentials in ten compiled attentions.)
     kept_window_cycles: float = 0.0
     sum_window_cycles: float = 0.0
+    large_sum_bytes: float = math.inf
     # Two where a chip is one device of two cores.
     vector_cores: int = 1
     # A tile of images that a convolution puts together of rows, or of its result; 0 where it was not seen.

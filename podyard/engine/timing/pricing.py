@@ -341,7 +341,7 @@ class Pricer:
             if not (wide and self.costs.near_read_share < 1) or kernel.reductions:
                 return single_price(max(read + written, size * _WIDE_TILE), size, self.costs)
         price = vector_price(passes * read, passes * written, self.vpu_cycles(kernel), self.costs)
-        if kernel.reductions and self.costs.sum_window_cycles:
+        if summed > self.costs.large_sum_bytes:
             return sum_price(read + written, summed, kept_bytes(self.program, kernel), price.vpu_cycles, self.costs)
         if kernel.reductions and self.costs.near_read_share < 1 and any(map(self.is_near, kernel.inputs)):
             price = with_sum_windows(price, self._summed_tiles(kernel))

@@ -96,6 +96,7 @@ GENERATION = Generation(
         keeps_costly=True,
         kept_window_cycles=2500,
         sum_window_cycles=1300,
+        large_sum_bytes=2**23,
         vector_cores=2,
     ),
     has_short_all_reduce=True,
