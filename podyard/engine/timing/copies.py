@@ -100,45 +100,63 @@ def _bytes_sent(
     return sum(nbytes_in_memory(one, tiling) for one in made if on_chip == is_kept_near(one, pricer.costs))
 
 
-def on_chip(steps: Sequence[Step], near: Mapping[int, int], room: float) -> tuple[set[int], NDArray[np.float64]]:
-    """Which of the values in `near` stay on the chip from when they are made until they are read for the last time, and
-    the bytes there during each step. Those that live shortest have their place first; what finds none is written to
-    HBM, and is on the chip only while a kernel works on it."""
+def on_chip(
+    steps: Sequence[Step], near: Mapping[int, int], room: float, over: Mapping[int, int]
+) -> tuple[set[int], NDArray[np.float64], NDArray[np.float64]]:
+    """Which of the values in `near` stay on the chip from when they are made until they are read for the last time, the
+    bytes there during each step, and those that the compiler counts twice, as it makes a value in the place of another
+    (`over`). Those that live shortest have their place first; what finds none is written to HBM, and is on the chip
+    only while a kernel works on it."""
     loads = np.array([min(step.near_extra, room) for step in steps], dtype=np.float64)
+    twice = np.zeros(len(steps))
     spans: dict[int, tuple[int, int]] = {}
+    changed: list[tuple[int, int, int]] = []
     for place, step in enumerate(steps):
+        changed += [(place, value, over[value]) for value in step.makes if value in over and over[value] in near]
         for value in (*step.reads, *step.makes):
             if value in near:
+                value = over.get(value, value) if over.get(value) in near else value
                 spans[value] = (spans.get(value, (place, place))[0], place)
     here: set[int] = set()
     for value, (first, last) in sorted(spans.items(), key=lambda span: (span[1][1] - span[1][0], near[span[0]])):
         if loads[first : last + 1].max() + near[value] <= room:
             loads[first : last + 1] += near[value]
             here.add(value)
-    return here, loads
+    for place, value, target in changed:
+        if target in here:
+            here.add(value)
+            twice[place] += near[target]
+    return here, loads, twice
 
 
 def fetched(
     steps: Sequence[Step], outside: Collection[int], loads: NDArray[np.float64], pricer: Pricer, *, is_product: bool
-) -> NDArray[np.float64]:
-    """Bytes on the chip during each step (`loads` without them) with the copies there of what lies in HBM, `outside`.
-    What a step reads is fetched while those before it run, as late as they leave the memory time for it, and stays
-    until it is read for the last time; what it writes leaves while those after it run; both where there is room. One
-    argument is there when the program starts; of a single kernel only if it is a matrix product or nothing but a sum
-    (`is_product`)."""
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Bytes on the chip during each step (`loads` without them) with the copies there of what lies in HBM, `outside`;
+    those that are counted twice. What a step reads is fetched while those before it run, as late as they leave the
+    memory time for it, and stays until it is read for the last time; what it writes leaves while those after it run;
+    both where there is room. What takes the place of an argument is written where that is. One argument is there when
+    the program starts; of a single kernel only if it is a matrix product or nothing but a sum (`is_product`)."""
+    twice = np.zeros(len(steps))
     places = _Places(steps, outside, loads, pricer)
     if len(steps) == 1:
         largest = max((places.sizes.get(value, 0) for value in steps[0].reads), default=0)
-        return loads + (largest if is_product and largest <= places.room else 0)
+        return loads + (largest if is_product and largest <= places.room else 0), twice
     if pricer.first in places.sizes:
         places.hold(pricer.first, 0, 0)
         places.read_last[pricer.first] = 0
+    body, donated = pricer.program.body, pricer.program.donated
+    over = {value: pricer.resolve(body.results[index]) for value, index in donated.items()}
     for place, step in enumerate(steps):
         for value in dict.fromkeys(step.reads if step.is_fetched else ()):
             places.read(value, place)
+        changed = {over[value]: value for value in step.reads if value in over}
         for value in dict.fromkeys(step.makes if step.is_fetched else ()):
-            places.move(value, place, range(place + 1, len(steps)))
-    return places.loads
+            if value in changed:
+                twice[place] += places.sizes[value] * (places.read_last.get(changed[value]) == place)
+            else:
+                places.move(value, place, range(place + 1, len(steps)))
+    return places.loads, twice
 
 
 class _Places:

@@ -312,6 +312,10 @@ class _Fusion(Placement):
             leaves = self._leaves(value, {})
             if all(self._is_constant(leaf) for leaf in leaves):
                 continue
+            source = None if value in self._results else self._in_same_tiles(value)
+            if source is not None:
+                self.aliases[value] = source
+                continue
             if value in self._writers:
                 self._materialise(value, self._writers[value])
                 continue
@@ -333,6 +337,36 @@ class _Fusion(Placement):
                 loops.append((type_.shape, read, kernel))
             self.order[kernel.index] = max(time, self.order[kernel.index])
             self._materialise(value, kernel)
+
+    def _in_same_tiles(self, value: int) -> int | None:
+        """The array in memory that a value is, where outer axes are split, joined or in another order and no more: it
+        is another view of the same tiles. None for others."""
+        while value in self.floating and value not in self.materialised:
+            made = self.floating[value]
+            if made.opcode not in ("reshape", "transpose"):
+                return None
+            source = self.resolve(made.operands[0])
+            given, type_ = self.program.types[source], self.program.types[value]
+            old, new = (compact_layout(one, self.tiling) for one in (given, type_))
+            before, after = (old.lane_axis, old.sublane_axis), (new.lane_axis, new.sublane_axis)
+            if None in (*before, *after):
+                return None
+            if made.opcode == "transpose":
+                is_kept = tuple(made.ints("dims")[axis] for axis in after if axis is not None) == before
+            else:
+                ends = [len(one.shape) - 1 for one in (given, type_)]
+                is_kept = [before, after] == [(end, end - 1) for end in ends] and self._splits_rows(given, type_)
+            if not is_kept:
+                return None
+            value = source
+        return value
+
+    def _splits_rows(self, given: TensorType, type_: TensorType) -> bool:
+        """Whether rows stay whole, and tiles of rows together, from one shape to another."""
+        (rows, lanes), (new_rows, new_lanes) = given.shape[-2:], type_.shape[-2:]
+        few, many = sorted((rows, new_rows))
+        whole = few == many or few % self.tiling.sublanes(many, given.itemsize) == 0
+        return lanes == new_lanes and many % few == 0 and whole
 
     def _sums_it_up(self, value: int) -> Kernel | None:
         """A kernel that does nothing but sums and makes the value on the way: it can write it."""

@@ -231,20 +231,21 @@ def temporaries(
         orders += [ending_with_numbers(order, arrays) for order in orders]
     if is_whole and costs.prefetch_bytes and any(step.scatters for step in steps):
         orders = [scattering_last(order) for order in orders]
-    orders = [together(order) if is_whole else order for order in orders]
+    orders = [together(order) for order in orders]
     order = min(orders, key=lambda one: MemorySchedule(one, sizes).peak)
     near = {value: size for value, size in sizes.items() if pricer.is_near(value) or value in turned_near}
     here: Collection[int] = ()
     near_bytes = 0
     if costs.prefetch_bytes:
-        here, loads = on_chip(order, near, costs.prefetch_bytes)
+        here, loads, twice = on_chip(order, near, costs.prefetch_bytes, fused.in_place)
         if is_whole:
             anchors = [kernel.anchor for kernel in fused.kernels]
             is_product = len(anchors) == 1 and anchors[0] is not None and anchors[0].opcode in MATRIX
             is_product |= len(anchors) == 1 and pricer.is_lone_sum(fused.kernels[0])
             laid_out = {pricer.resolve(value) for kernel in fused.kernels for value in kernel.layouts}
-            loads = fetched(order, outside - laid_out, loads, pricer, is_product=is_product)
-        near_bytes = round(max(loads, default=0))
+            loads, changed = fetched(order, outside - laid_out, loads, pricer, is_product=is_product)
+            twice += changed
+        near_bytes = round(max(loads + twice, default=0))
     sizes = {value: size for value, size in sizes.items() if value not in here}
     order = [*order, Step(kept, (), 0, False)]
     room_bytes += held_for

@@ -134,7 +134,7 @@ def together(steps: Sequence[Step]) -> list[Step]:
         return list(steps)
     nodes = dict(enumerate(steps))
     for places in groups:
-        nodes[places[-1]] = _join([nodes.pop(place) for place in places])
+        nodes[places[0]] = _join([nodes.pop(place) for place in places])
     makers = {value: place for place, step in nodes.items() for value in step.makes}
     wanted, readers = dict.fromkeys(nodes, 0), dict[int, list[int]]()
     for place, step in nodes.items():

@@ -111,9 +111,32 @@ def test_what_finds_no_place_on_the_chip_is_in_hbm_and_the_longest_lived_is_firs
     steps = [
         Step((), (1,), 0, False), Step((), (2,), 0, False), Step((2,), (3,), 0, False), Step((1, 3), (), 0, False),
     ]  # fmt: skip
-    assert on_chip(steps, {1: 6, 2: 4, 3: 4}, 10)[0] == {2, 3}
-    assert on_chip(steps, {1: 6, 2: 4, 3: 4}, 14)[0] == {1, 2, 3}
-    assert on_chip(steps, {1: 6, 2: 4, 3: 4}, 10)[1].max() == 8
+    assert on_chip(steps, {1: 6, 2: 4, 3: 4}, 10, {})[0] == {2, 3}
+    assert on_chip(steps, {1: 6, 2: 4, 3: 4}, 14, {})[0] == {1, 2, 3}
+    assert on_chip(steps, {1: 6, 2: 4, 3: 4}, 10, {})[1].max() == 8
+
+
+def test_what_takes_the_place_of_another_on_the_chip_needs_no_room_and_is_counted_twice() -> None:
+    steps = [Step((), (1,), 0, False), Step((1,), (2,), 0, False), Step((2,), (), 0, False)]
+    here, loads, twice = on_chip(steps, {1: 6, 2: 6}, 10, {2: 1})
+    assert here == {1, 2} and loads.tolist() == [6, 6, 6] and twice.tolist() == [0, 6, 0]
+    assert on_chip(steps, {1: 6, 2: 6}, 10, {})[0] == {1}
+
+
+@pytest.mark.parametrize(("rows", "lanes", "peak"), [(5120, 768, 149_473_792), (2048, 8192, 503_369_216)])
+def test_a_state_that_is_changed_on_the_chip_is_counted_twice(rows: int, lanes: int, peak: int) -> None:
+    """Two arrays and their momentum, all donated: one is fetched to the chip while the other is changed, changed there,
+    and copied back. The compiler counts it before and after the change."""
+
+    def lion(params: Any, state: Any, grads: Any) -> Any:
+        signs = jax.tree.map(lambda m, g: jnp.sign(0.9 * m + 0.1 * g.astype(jnp.float32)), state, grads)
+        params = jax.tree.map(lambda p, s: p - 1e-4 * (s + 0.1 * p), params, signs)
+        return params, jax.tree.map(lambda m, g: 0.99 * m + 0.01 * g.astype(jnp.float32), state, grads)
+
+    shapes = [(rows, lanes), (lanes, rows), (rows,)]
+    params, grads = ([jax.ShapeDtypeStruct(shape, dtype) for shape in shapes] for dtype in ("float32", "bfloat16"))
+    made = _estimate(lion, "v5litepod-1", params, params, grads, donated=(0, 1))
+    assert made.peak_hbm_bytes == pytest.approx(peak, rel=0.01)
 
 
 def test_scattered_sums_run_after_all_that_does_not_wait_for_them() -> None:
