@@ -81,7 +81,18 @@ def normalise(
     for name in _LISTS & result.keys():
         count = 1 if name == "dims" else 2 * rank if name == "padding" else rank
         result[name] = _spread(flat_ints(result[name]), count)
+    if opcode == "reduce" and (by := _reducer(operation, positional)):
+        result["by"] = by
     return result
+
+
+def _reducer(operation: HloOperation, positional: Sequence[object]) -> str:
+    """What a reduction does with two numbers: `applies stablehlo.maximum`, or a body of one operation; else nothing."""
+    named = [str(item) for item in positional]
+    if "applies" in named[:-1]:
+        return named[named.index("applies") + 1].rpartition(".")[2]
+    done = [step.opcode for body in operation.bodies for step in body.operations]
+    return done[0] if len(done) == 1 else ""
 
 
 def _scatter(given: dict[str, object], operands: Sequence[TensorType]) -> dict[str, object]:

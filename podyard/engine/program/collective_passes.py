@@ -12,6 +12,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 
+from podyard.engine.program.combined_sums import SUMS, number_sums
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType, outer_values, walk
 from podyard.engine.program.loop_sums import sum_after_loops
 from podyard.engine.program.rings import into_rings
@@ -29,12 +30,9 @@ _LEAST = (float("-inf"), 0xFF800000, 0xFF80)
 _WHOLE_DEVICES, _TILE_ROWS, _LANES, _LANE_BYTES, _PADDED_MOST = 8, 8, 128, 128 * 4, 1.5
 # A gather over all of at least so many devices is a sum up to so many bytes, in three dimensions always.
 _SUMMED_DEVICES, _SUMMED_BYTES = 64, 16 * 2**20
-# Arrays of a sum of several are less than this together.
-_TUPLE_BYTES = 128 * 2**20
 _PRODUCTS = ("dot_general", "convolution")
 _MOVES = ("reshape", "transpose", "copy", "optimization_barrier")
 _SENT = ("all_gather", "all_reduce", "all_to_all", "collective_permute", "reduce_scatter")
-_SUMS = ("all_reduce", "reduce_scatter")
 _SHARED = ("all_gather", "collective_permute")
 
 
@@ -81,10 +79,11 @@ def improve(program: Program, links: Links) -> None:
                 operations += _gather_as_sum(program, operation, links.torus)
             operations.append(operation)
             if operation.opcode == "reduce_scatter" and "axes" in operation.attributes:
-                is_transposed = [one.ints("dims") for one in readers.get(operation.results[0], ())] == [(1, 0)]
-                operations += _scattered(program, operation, makers, links, is_transposed)
+                read = [one.ints("dims") for one in readers.get(operation.results[0], ()) if one.opcode == "transpose"]
+                only = len(readers.get(operation.results[0], ())) == 1
+                operations += _scattered(program, operation, makers, links, read[0] if read and only else ())
         body.operations = operations
-        _combine(program, body, links.joined_bytes)
+        number_sums(program, body, links.joined_bytes)
 
 
 def _sum_once(program: Program, body: Body) -> None:
@@ -100,7 +99,7 @@ def _sum_once(program: Program, body: Body) -> None:
         sums = [maker for value in operation.operands if (maker := makers.get(value)) is not None]
         if operation.opcode != "add" or len(sums) != 2 or sums[0] is sums[1]:
             continue
-        if any(one.opcode not in _SUMS or "given" in one.attributes or reads[one.results[0]] != 1 for one in sums):
+        if any(one.opcode not in SUMS or "given" in one.attributes or reads[one.results[0]] != 1 for one in sums):
             continue
         left, right = sums
         if left.opcode != right.opcode or left.attributes != right.attributes:
@@ -240,12 +239,10 @@ def _is_all(program: Program, axes: object) -> bool:
 
 def _gather_as_sum(program: Program, operation: HloOperation, torus: Sequence[int]) -> list[HloOperation]:
     """A gather that the compiler makes a sum, in which each adds its part to zeros: of parts of rows of one dimension,
-    of integers a row each, and of all of many devices. Gives what comes before."""
+    and of all of many devices. Gives what comes before."""
     part, type_ = program.types[operation.operands[0]], program.types[operation.results[0]]
     dim, rank = operation.int("dim"), len(part.shape)
-    is_own = "given" in operation.attributes
-    is_row = dim < rank and part.shape[dim] == 1 and part.dtype == "s32" and not is_own
-    is_line = is_row or (sum(extent > 1 for extent in type_.shape) == 1 and part.size % _LANES > 0)
+    is_line = sum(extent > 1 for extent in type_.shape) == 1 and part.size % _LANES > 0
     is_many = _is_all(program, operation.attributes["axes"]) and program.mesh.devices >= _SUMMED_DEVICES
     if is_line or (torus and is_many and (type_.nbytes <= _SUMMED_BYTES or len(torus) > 2)):
         operation.opcode = "all_reduce"
@@ -255,7 +252,7 @@ def _gather_as_sum(program: Program, operation: HloOperation, torus: Sequence[in
 
 
 def _scattered(
-    program: Program, operation: HloOperation, makers: dict[int, HloOperation], links: Links, is_transposed: bool
+    program: Program, operation: HloOperation, makers: dict[int, HloOperation], links: Links, order: Sequence[int]
 ) -> list[HloOperation]:
     """What the compiler makes of a scattered sum. It is a whole one, of which each then takes its part, over all of a
     square, of one dimension, and where parts are not whole in lanes or would be padded by half. Other parts that are
@@ -265,7 +262,9 @@ def _scattered(
     axes, part, dim = attributes["axes"], program.types[operation.results[0]], operation.int("dim")
     is_square = bool(torus) and (len(torus) > 2 or len(set(torus)) == 1)
     is_whole = is_square and _is_all(program, axes) and program.mesh.devices >= _WHOLE_DEVICES
-    shape, rank, padded = part.shape, len(part.shape), 0
+    shape, rank, padded, is_transposed = part.shape, len(part.shape), 0, tuple(order) == (1, 0)
+    if rank > 2 and order:
+        shape, dim = [shape[axis] for axis in order], list(order).index(dim)
     # Parts are counted in these: rows, or tiles where a dimension without tiles is split.
     size = shape[dim]
     if rank < 2:
@@ -354,7 +353,7 @@ def _narrow(program: Program, body: Body, readers: dict[int, list[HloOperation]]
     operations: list[HloOperation] = []
     for operation in body.operations:
         if operation.opcode in _SENT and program.types[operation.results[0]].dtype == "f32":
-            is_narrowed = operation.opcode not in _SUMS or makers.get(operation.operands[0]) == "reduce"
+            is_narrowed = operation.opcode not in SUMS or makers.get(operation.operands[0]) == "reduce"
             chain = _only_products(operation.results[0], readers, returned, is_narrowed)
             if chain is not None and program.types[operation.operands[0]].dtype == "f32":
                 given = operation.operands[0]
@@ -391,59 +390,3 @@ def _only_products(
             elif reader.opcode not in _PRODUCTS or reader.text("precision") not in ("", "DEFAULT"):
                 return None
     return chain
-
-
-def _combine(program: Program, body: Body, joined_bytes: float) -> None:
-    """Numbers the sums of a body; a sum joins the first one of its kind that it does not wait for."""
-    waits: dict[int, int] = {}
-    groups: list[tuple[tuple[object, ...], int]] = []  # kind, and the groups that it waits for, as bits
-    sizes: list[int] = []
-    for operation in body.operations:
-        before = 0
-        read = (*operation.operands, *(v for inner in operation.bodies for v in outer_values(inner)))
-        for value in read:
-            before |= waits.get(value, 0)
-        if operation.opcode in _SUMS and "axes" in operation.attributes:
-            place = _join(program, operation, before, groups, sizes, joined_bytes)
-            operation.attributes = {**operation.attributes, "tuple": place}
-            before |= 1 << place
-        if before:
-            waits.update(dict.fromkeys(operation.results, before))
-
-
-def _join(
-    program: Program,
-    operation: HloOperation,
-    before: int,
-    groups: list[tuple[tuple[object, ...], int]],
-    sizes: list[int],
-    joined_bytes: float,
-) -> int:
-    attributes = operation.attributes
-    kind = (operation.opcode, attributes["axes"], program.types[operation.operands[0]].dtype, attributes.get("by"))
-    all_before = _closure(before, groups)
-    nbytes = operation.int("bytes", program.types[operation.operands[0]].nbytes)
-    axes, most = attributes["axes"], float(_TUPLE_BYTES)
-    if operation.opcode == "reduce_scatter":
-        devices = program.mesh.extent(axes) if isinstance(axes, tuple) else 0
-        most = 0 if "given" in attributes else joined_bytes * devices / (devices + 4)
-    for place, (other, own) in enumerate(groups):
-        if other != kind or all_before >> place & 1 or sizes[place] + nbytes >= most:
-            continue
-        if not _closure(own | before, groups) >> place & 1:
-            groups[place] = (kind, own | before)
-            sizes[place] += nbytes
-            return place
-    groups.append((kind, before))
-    sizes.append(nbytes)
-    return len(groups) - 1
-
-
-def _closure(bits: int, groups: list[tuple[tuple[object, ...], int]]) -> int:
-    """The groups that some groups wait for, and what those wait for."""
-    done, left = 0, bits
-    while left:
-        lowest = left & -left
-        done |= lowest
-        left = (left | groups[lowest.bit_length() - 1][1]) & ~done
-    return done

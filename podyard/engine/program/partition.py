@@ -27,6 +27,8 @@ _PRODUCTS = ("dot_general", "convolution", *_LOOK_UPS)
 # Known numbers are made again for another split if that takes so many steps at most; a table of positions takes ten.
 _KNOWN_STEPS = 64
 _SPREADING = ("broadcast_in_dim", "reshape", "transpose")
+# How the front-ends name what adds up.
+_ADDING = ("", "add", "reduce_sum")
 _ALONE = Links()
 
 
@@ -186,7 +188,7 @@ class _Partitioner:
             made, sums = self._reduce_again(moved, made, sums), ()
         for value, part in zip(results, made, strict=True):
             if part != value:
-                self._complete(part, value, sums, operation.where, on_way_back.get(value))
+                self._complete(part, value, sums, operation, on_way_back.get(value))
 
     def _reduce_again(self, operation: HloOperation, parts: Sequence[int], sums: Axes) -> list[int]:
         """Of several arrays that are reduced together (a maximum and its place) there is no sum over devices: all get
@@ -301,9 +303,10 @@ class _Partitioner:
     def _nbytes(self, value: int) -> int:
         return self.global_types[value].nbytes
 
-    def _complete(self, part: int, value: int, sums: Axes, where: str, on_the_way: Dims | None) -> None:
+    def _complete(self, part: int, value: int, sums: Axes, maker: HloOperation, on_the_way: Dims | None) -> None:
         """Sums over devices, then whatever brings the result to where it is to lie."""
-        wanted, dims = on_the_way or self._dims(value), self._dims(part)
+        wanted, dims, where = on_the_way or self._dims(value), self._dims(part), maker.where
+        by = _reducer(maker)
         if sums:
             scattered = [
                 d for d, (has, axes) in enumerate(zip(dims, wanted, strict=True))
@@ -313,11 +316,11 @@ class _Partitioner:
                 over = wanted[scattered[0]][len(dims[scattered[0]]) :]
                 rest = tuple(axis for axis in sums if axis not in over)
                 if rest:
-                    part = self._collective("all_reduce", part, dims, rest, where)
+                    part = self._collective("all_reduce", part, dims, rest, where, **by)
                 after = (*dims[: scattered[0]], wanted[scattered[0]], *dims[scattered[0] + 1 :])
-                part = self._collective("reduce_scatter", part, after, over, where, dim=scattered[0])
+                part = self._collective("reduce_scatter", part, after, over, where, dim=scattered[0], **by)
             else:
-                part = self._collective("all_reduce", part, dims, sums, where)
+                part = self._collective("all_reduce", part, dims, sums, where, **by)
         self._bring(part, self._dims(value), self.operations, where, into=value)
 
     def _collective(self, opcode: str, value: int, dims: Dims, axes: Axes, where: str, **attributes: object) -> int:
@@ -469,3 +472,9 @@ def _without(axes: Axes, others: Iterable[int]) -> Axes:
     taken = set(others)
     place = next((index for index, axis in enumerate(axes) if axis in taken), len(axes))
     return axes[:place]
+
+
+def _reducer(operation: HloOperation) -> dict[str, str]:
+    """What a reduction does with numbers if it does not add them: a collective joins others that do the same."""
+    by = operation.text("by") if operation.opcode == "reduce" else ""
+    return {} if by in _ADDING else {"by": by}

@@ -251,7 +251,7 @@ def temporaries(
     room_bytes += held_for
     schedule = MemorySchedule(order, sizes)
     if is_live:
-        schedule = schedule.without_overwritten()
+        schedule = schedule.without_overwritten().with_hosts(kept)
     originals: Mapping[int, int] = {value: value for value in sizes}
     limit = room_bytes - (1 - _SHORT_OF_MEMORY) * costs.hbm_usable_bytes
     if schedule.peak > limit:

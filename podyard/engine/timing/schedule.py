@@ -8,7 +8,7 @@ import dataclasses
 import heapq
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 # Kernels that make less than so many bytes are not run again (an option of the compiler's); nor is looked for them
 # without end.
@@ -76,6 +76,27 @@ class MemorySchedule:
         last = {value: place for place, step in enumerate(self.steps) for value in step.reads}
         gone = {value for place, step in enumerate(self.steps) for value in step.over if last.get(value) == place}
         return MemorySchedule(self.steps, {value: size for value, size in self.sizes.items() if value not in gone})
+
+    def with_hosts(self, results: Collection[int]) -> MemorySchedule:
+        """The same; a value that is gone before a result of the program is made lies in the place of that result, which
+        is taken then as a whole. The largest choose first, and take the smallest place that is large enough
+        (openxla/xla, buffer_assignment.cc)."""
+        spans = {value: (place, place) for place, step in enumerate(self.steps) for value in step.makes}
+        for place, step in enumerate(self.steps):
+            spans.update((value, (spans[value][0], place)) for value in step.reads if value in spans)
+        hosts = sorted((self.sizes[value], value) for value in results if value in self.sizes)
+        taken = {value: [spans[value]] for _, value in hosts}
+        sizes = dict(self.sizes)
+        for value in sorted(self.sizes, key=lambda one: -self.sizes[one]):
+            if value in taken or value not in spans:
+                continue
+            first, last = spans[value]
+            for size, host in hosts:
+                if size >= self.sizes[value] and all(end < first or last < start for start, end in taken[host]):
+                    taken[host].append(spans[value])
+                    sizes[value] = size
+                    break
+        return MemorySchedule(self.steps, sizes)
 
     def packed_bytes(self) -> int:
         """Bytes of a block in which every value has one place as long as it lives: the largest first, each into the

@@ -15,7 +15,7 @@ from podyard.engine.program.from_stablehlo import parse_stablehlo
 from podyard.engine.timing.analysis import estimate_program
 from podyard.engine.timing.copies import on_chip
 from podyard.engine.timing.estimate import Estimate
-from podyard.engine.timing.schedule import Step, scattering_last
+from podyard.engine.timing.schedule import MemorySchedule, Step, scattering_last
 from podyard.hardware.accelerator_types import parse
 
 
@@ -114,6 +114,17 @@ def test_what_finds_no_place_on_the_chip_is_in_hbm_and_the_longest_lived_is_firs
     assert on_chip(steps, {1: 6, 2: 4, 3: 4}, 10, {})[0] == {2, 3}
     assert on_chip(steps, {1: 6, 2: 4, 3: 4}, 14, {})[0] == {1, 2, 3}
     assert on_chip(steps, {1: 6, 2: 4, 3: 4}, 10, {})[1].max() == 8
+
+
+def test_what_is_gone_before_a_result_is_made_lies_in_its_place_which_counts_as_a_whole() -> None:
+    """Values 1 and 2 are never there at one time, and are gone before result 5 is made; 3 lives until then, and 4 is
+    too large."""
+    steps = [
+        Step((), (3,), 0, False), Step((), (1,), 0, False), Step((1,), (), 0, False), Step((), (2,), 0, False),
+        Step((2,), (4,), 0, False), Step((4,), (), 0, False), Step((3,), (5,), 0, False), Step((5,), (), 0, False),
+    ]  # fmt: skip
+    schedule = MemorySchedule(steps, {1: 2, 2: 3, 3: 1, 4: 7, 5: 6}).with_hosts({5})
+    assert dict(schedule.sizes) == {1: 6, 2: 6, 3: 1, 4: 7, 5: 6}
 
 
 def test_what_takes_the_place_of_another_on_the_chip_needs_no_room_and_is_counted_twice() -> None:

@@ -1,0 +1,106 @@
+"""Which sums over devices are one collective (openxla/xla, all_reduce_combiner.cc and collective_combiner_utils.h). The
+direction was read off compiled programs: from the last operation to the first. No JAX in here."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from podyard.engine.program.ir import Body, HloOperation, Program, outer_values
+
+SUMS = ("all_reduce", "reduce_scatter")
+# Arrays of a sum of several are less than this together.
+_TUPLE_BYTES = 128 * 2**20
+
+
+def number_sums(program: Program, body: Body, joined_bytes: float) -> None:
+    """Gives each sum of a body a `tuple`: those with one number are one collective.
+
+    From the last to the first, as results are worked out one after the other, a sum joins those of its kind behind it,
+    unless one of them waits for it, or they become too large. `joined_bytes`: see `Links`.
+    """
+    sums = [one for one in _by_results(body) if one.opcode in SUMS and "axes" in one.attributes]
+    waits = _waits(body, sums)
+    left = deque(reversed(range(len(sums))))
+    number = 0
+    while left:
+        members, nbytes, passed = 0, 0, deque[int]()
+        kind = _kind(program, sums[left[0]])
+        while left:
+            place = left.popleft()
+            own = sums[place]
+            if _kind(program, own) != kind:
+                passed.append(place)
+                continue
+            more, most = own.int("bytes", program.types[own.operands[0]].nbytes), _most(program, own, joined_bytes)
+            is_behind = any(waits[other] >> place & 1 for other in _places(members))
+            if members and (is_behind or nbytes + more >= most):
+                passed.append(place)
+                continue
+            members, nbytes = members | 1 << place, nbytes + more
+            own.attributes = {**own.attributes, "tuple": number}
+        left = passed
+        number += 1
+        # What waits for one of them waits for all.
+        together = members
+        for place in _places(members):
+            together |= waits[place]
+        for place, own_waits in enumerate(waits):
+            if own_waits & members or members >> place & 1:
+                waits[place] = (own_waits | together) & ~(members if members >> place & 1 else 0)
+
+
+def _places(bits: int) -> list[int]:
+    return [place for place in range(bits.bit_length()) if bits >> place & 1]
+
+
+def _kind(program: Program, operation: HloOperation) -> tuple[object, ...]:
+    dtype = program.types[operation.operands[0]].dtype
+    return operation.opcode, operation.attributes["axes"], dtype, operation.attributes.get("by")
+
+
+def _most(program: Program, operation: HloOperation, joined_bytes: float) -> float:
+    """Below how many bytes a sum joins others."""
+    if operation.opcode != "reduce_scatter":
+        return _TUPLE_BYTES
+    axes = operation.attributes["axes"]
+    devices = program.mesh.extent(axes) if isinstance(axes, tuple) else 0
+    return 0 if "given" in operation.attributes else joined_bytes * devices / (devices + 4)
+
+
+def _read(operation: HloOperation) -> list[int]:
+    return [*operation.operands, *(value for inner in operation.bodies for value in outer_values(inner))]
+
+
+def _by_results(body: Body) -> list[HloOperation]:
+    """The operations in the order in which the results of the body need them, one result after the other."""
+    makers = {value: step for step in body.operations for value in step.results}
+    order: dict[int, HloOperation] = {}
+    stack = [makers[value] for value in reversed(body.results) if value in makers]
+    opened: set[int] = set()
+    while stack:
+        step = stack[-1]
+        if id(step) in order or id(step) in opened:
+            order.setdefault(id(stack.pop()), step)
+            continue
+        opened.add(id(step))
+        given = (makers[value] for value in _read(step) if value in makers)
+        stack += [one for one in given if id(one) not in opened]
+    return [*order.values(), *(step for step in body.operations if id(step) not in order)]
+
+
+def _waits(body: Body, sums: list[HloOperation]) -> list[int]:
+    """Of each sum the others that it waits for, as bits."""
+    place_of = {id(one): place for place, one in enumerate(sums)}
+    before: dict[int, int] = {}
+    found = [0] * len(sums)
+    for step in body.operations:
+        bits = 0
+        for value in _read(step):
+            bits |= before.get(value, 0)
+        place = place_of.get(id(step))
+        if place is not None:
+            found[place] = bits
+            bits |= 1 << place
+        if bits:
+            before.update(dict.fromkeys(step.results, bits))
+    return found
