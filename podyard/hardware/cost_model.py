@@ -103,6 +103,8 @@ class CostModel:
     vector_cores: int = 1
     # A tile of images that a convolution puts together of rows, or of its result; 0 where it was not seen.
     row_cycles_per_tile: float = 0.0
+    # Turning an array around that a convolution has written, for each of its tiles (15 compiled on v3 and on v5e).
+    reverse_cycles_per_tile: float = 20.0
     # How many times as fast as bfloat16 the matrix units multiply integers of 8 bits and f8e5m2 (compiled products of
     # 512 to 4096 rows; int8 as published for v5e).
     narrow_rate: float = 1

@@ -36,6 +36,7 @@ from podyard.engine.timing.memory import (
 from podyard.engine.timing.narrow import converted_stacks
 from podyard.engine.timing.pricing import Pricer
 from podyard.engine.timing.regrouped import regroup
+from podyard.engine.timing.swapped import swap_operands
 from podyard.hardware.accelerator_types import AcceleratorType
 from podyard.hardware.cost_model import CostModel
 from podyard.hardware.generations import cost_model
@@ -102,7 +103,7 @@ def estimate_program(
         program = _split_batch(program, global_batch, devices)
         fed = tuple(value for value in program.shardings if any(program.shardings[value].dims))
     costs = cost_model(kind.generation.name)
-    own = part_images(regroup(partition(program, _links(program, kind, costs))), costs.tiling)
+    own = part_images(swap_operands(regroup(partition(program, _links(program, kind, costs)))), costs.tiling)
     own.infed = frozenset(fed if host_loop else ())
     return _Analysis(own, kind, max(program.partitions, program.mesh.devices), fed).estimate(global_batch, host_loop)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterator, Sequence
 
-from podyard.engine.program.ir import HloOperation, Program, TensorType
+from podyard.engine.program.ir import Body, HloOperation, Program, TensorType
 from podyard.engine.timing.kernels import Product, tiles_of
 from podyard.engine.timing.layout import LANES, compact_layout, padded_bytes
 from podyard.hardware.cost_model import SUBLANES, CostModel, Tiling
@@ -62,6 +63,38 @@ def has_small_groups(program: Program, anchor: HloOperation) -> bool:
     if groups == 1:
         groups, features = anchor.int("feature_group_count", 1), kernel[anchor.ints("kernel_dims")[0]]
     return groups > 1 and (groups if features == 1 else features) < LANES
+
+
+def image_axes(body: Body, types: Sequence[TensorType]) -> dict[tuple[int, ...], tuple[int, int]]:
+    """The axes of examples and features of each shape that convolutions read and make, in a body and those inside."""
+    found: dict[tuple[int, ...], tuple[int, int]] = {}
+    for step in body.operations:
+        for inner in step.bodies:
+            found |= image_axes(inner, types)
+        if step.opcode == "convolution":
+            for value, name in ((step.operands[0], "lhs_dims"), (step.results[0], "out_dims")):
+                examples, features = step.ints(name)[:2]
+                found[types[value].shape] = (examples, features)
+    return found
+
+
+def copied_operands(program: Program, anchor: HloOperation, tiling: Tiling) -> Iterator[int]:
+    """The operands of a convolution (0, 1) that lie otherwise than it reads them: they are copied, in the kernel or
+    before, and having them on the chip when the program starts gains nothing. Weights are copied there, but for those
+    of groups. (Compiled: which operand 430 convolutions on four generations start with.)"""
+    in_groups = ConvolutionGroups.of(program, anchor, tiling) is not None
+    dims, others = (anchor.ints(name)[:2] for name in ("lhs_dims", "kernel_dims"))
+    lies, other = (compact_layout(program.types[one], tiling) for one in anchor.operands[:2])
+    in_lanes = (dims[anchor.int("batch_group_count", 1) > 1],) if in_groups else dims
+    if lies.lane_axis not in in_lanes or lies.sublane_axis not in dims:
+        yield 0
+    if in_groups or other.lane_axis not in others:
+        yield 1
+
+
+def image_bytes(type_: TensorType, axes: tuple[int, int], tiling: Tiling) -> int:
+    """Bytes of an array that convolutions make or read: examples and features are in its tiles, as pads less."""
+    return min(padded_bytes(type_, *axes, tiling), padded_bytes(type_, *axes[::-1], tiling))
 
 
 def rows_read(program: Program, anchor: HloOperation) -> float:
@@ -164,6 +197,35 @@ class ConvolutionGroups:
             return cls(turned, None, padded, crossed | leaving)
         rows = conv.batch * conv.positions * -(-conv.groups // SUBLANES) * SUBLANES
         return cls(turned, TensorType((rows, -(-conv.out_features // LANES) * LANES), result.dtype), {}, crossed)
+
+
+def bytes_in_groups(program: Program, anchor: HloOperation, tiling: Tiling) -> tuple[dict[int, int], int]:
+    """Bytes of what a convolution in groups reads or makes with groups as an axis: the features of one in lanes, with
+    groups in sublanes of what is read, and examples of what is made. Of arrays that are not copied otherwise. And bytes
+    of what it has made with groups in sublanes, as that leaves."""
+    groups = ConvolutionGroups.of(program, anchor, tiling) if anchor.opcode == "convolution" else None
+    if groups is None:
+        return {}, 0
+    of_batch = anchor.int("batch_group_count", 1) > 1
+    count = max(anchor.int("feature_group_count", 1), anchor.int("batch_group_count", 1))
+    left, kernel, out = (anchor.ints(name)[:2] for name in ("lhs_dims", "kernel_dims", "out_dims"))
+    found, leaving = dict[int, int](), 0
+    values = ((anchor.operands[0], left[0 if of_batch else 1]), (anchor.operands[1], kernel[1]))
+    for value, axis in values:
+        if value not in groups.turned and value not in groups.crossed:
+            type_ = program.types[value]
+            rows = type_.size // type_.shape[axis]
+            found[value] = padded_bytes(
+                TensorType((rows, count, type_.shape[axis] // count), type_.dtype), 2, 1, tiling
+            )
+    if not of_batch and anchor.results[0] not in groups.turned:
+        type_ = program.types[anchor.results[0]]
+        shape = (type_.size // type_.shape[out[0]] // type_.shape[out[1]] * count, type_.shape[out[0]])
+        pair = TensorType((*shape, type_.shape[out[1]] // count), type_.dtype)
+        found[anchor.results[0]] = padded_bytes(pair, 2, 1, tiling)
+        apart = TensorType((pair.size // count // pair.shape[2], count, pair.shape[2]), type_.dtype)
+        leaving = padded_bytes(apart, 2, 1, tiling)
+    return found, leaving
 
 
 def group_shares(program: Program, anchor: HloOperation, costs: CostModel) -> tuple[float, float, float]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from podyard.engine.program.ir import TensorType
 from podyard.engine.timing.graph import OPAQUE, Kernel
 from podyard.engine.timing.kernels import better_order, is_kept_near, is_laid_on_chip
+from podyard.engine.timing.laid_out import laid_out_bytes
 from podyard.engine.timing.layout import compact_layout, nbytes_in_memory, padded_bytes
 from podyard.engine.timing.pricing import Pricer
 from podyard.engine.timing.schedule import Step
@@ -26,7 +27,7 @@ def _turned_for_rows(type_: TensorType, costs: CostModel) -> int:
 
 def besides(kernel: Kernel, results: Collection[int], arguments: Collection[int], pricer: Pricer, *, near: bool) -> int:
     """Bytes that a kernel needs next to what it reads and makes, on the chip (`near`) or in HBM."""
-    laid_out = sum(pricer.laid_out_bytes(kernel, near)) + sum(_in_own_tiles(kernel, pricer, near))
+    laid_out = sum(laid_out_bytes(kernel, pricer, near)) + sum(_in_own_tiles(kernel, pricer, near))
     return laid_out + _bytes_beside(kernel, pricer, near) + _bytes_sent(kernel, results, arguments, pricer, near)
 
 
@@ -140,8 +141,8 @@ def fetched(
     twice = np.zeros(len(steps))
     places = _Places(steps, outside, loads, pricer)
     if len(steps) == 1:
-        largest = max((places.sizes.get(value, 0) for value in steps[0].reads), default=0)
-        return loads + (largest if is_product and largest <= places.room else 0), twice
+        first = places.sizes.get(pricer.first, 0) if is_product and pricer.first is not None else 0
+        return loads + (first if first <= places.room else 0), twice
     if pricer.first in places.sizes:
         places.hold(pricer.first, 0, 0)
         places.read_last[pricer.first] = 0

@@ -17,6 +17,7 @@ from podyard.engine.timing.graph import (
     LEAVES,
     LEAVES_PROGRAM,
     MASK_BITS,
+    OPAQUE,
     READERS_TO_SHARE,
     REORDERING,
     SMALL_SIZE,
@@ -24,6 +25,7 @@ from podyard.engine.timing.graph import (
     Fused,
     Kernel,
 )
+from podyard.engine.timing.kernels import INSTRUCTIONS
 from podyard.engine.timing.layout import LANES, compact_layout
 from podyard.engine.timing.placement import Placement
 from podyard.hardware.cost_model import CostModel
@@ -43,6 +45,8 @@ class _Fusion(Placement):
     def __init__(self, program: Program, body: Body, costs: CostModel) -> None:
         super().__init__(program, body, costs.tiling)
         self._keeps_costly = costs.keeps_costly
+        # See `_is_image`.
+        self._writes_images = costs.results_stay and costs.vector_cores > 1
 
     def run(self) -> Fused:
         live = live_operations(self.body)
@@ -64,6 +68,8 @@ class _Fusion(Placement):
         self._store_results()
         self._keep_costly()
         self._connect()
+        for kernel in [one for one in self.kernels if one.anchor is not None and one.anchor.opcode == "convolution"]:
+            self._copy_beside(kernel)
         self._delay_masks()
         ordered = sorted(self.kernels, key=lambda kernel: self.order[kernel.index])
         kernels = [kernel for kernel in ordered if kernel.outputs or kernel.anchor or kernel.moved or kernel.laid_out]
@@ -78,8 +84,8 @@ class _Fusion(Placement):
         self.users |= {value: self.users[own] for value in self.aliases if (own := self.resolve(value)) in self.users}
 
     def _keep_roots(self) -> None:
-        """What a dot's result is turned into is done again by its readers, if one value in memory is enough for all of
-        them: the last one that all come from, or a narrower one before it."""
+        """What a product's result is turned into is done again by its readers, if one value in memory is enough for all
+        of them: the last one that all come from, or a narrower one before it."""
         for kernel in self.kernels:
             if kernel.kind != "matrix" or kernel.anchor is None:
                 continue
@@ -102,11 +108,12 @@ class _Fusion(Placement):
             narrowest = min(
                 self.program.types[value].itemsize for value in crossing if value != root or len(crossing) == 1
             )
-            keeps = len(crossing) > 1 and kernel.anchor.opcode == "dot_general"
+            is_product = kernel.anchor.opcode == "dot_general"
+            keeps = len(crossing) > 1 and (is_product or not any(map(self._is_read_whole, crossing)))
             if not keeps and self.program.types[root].itemsize >= narrowest:
                 continue
             for value in flow[flow.index(root) + 1 :]:
-                if value in producers:
+                if value in producers and not (self._writes_images and self._is_image(value, kernel)):
                     self.floating[value] = producers[value]
                     self.after[value] = self.order[kernel.index]
                     self.home.pop(value, None)
@@ -169,6 +176,19 @@ class _Fusion(Placement):
             del self.home[current]
             kernel.operations.remove(maker)
             stack += maker.operands
+
+    def _is_image(self, value: int, kernel: Kernel) -> bool:
+        """Whether others read what a convolution is turned into by polynomials. On v4 that is written next to the
+        result of the convolution itself."""
+        is_dear = any(operation.opcode in INSTRUCTIONS for operation in kernel.operations)
+        if kernel.anchor is None or kernel.anchor.opcode != "convolution" or not is_dear:
+            return False
+        return any(user.opcode == "convolution" for user in self._users_by_any_name(value))
+
+    def _is_read_whole(self, value: int) -> bool:
+        """Whether a kernel reads the value that does nothing with it before, or another view of it is read."""
+        users = self._users_by_any_name(value)
+        return any(user.opcode in OPAQUE for user in users) or value in map(self.resolve, self.view_of.values())
 
     def _is_sent(self, value: int) -> bool:
         """Whether a collective reads the value, or a scatter starts from it: it is in memory as it is then."""
@@ -337,36 +357,6 @@ class _Fusion(Placement):
                 loops.append((type_.shape, read, kernel))
             self.order[kernel.index] = max(time, self.order[kernel.index])
             self._materialise(value, kernel)
-
-    def _in_same_tiles(self, value: int) -> int | None:
-        """The array in memory that a value is, where outer axes are split, joined or in another order and no more: it
-        is another view of the same tiles. None for others."""
-        while value in self.floating and value not in self.materialised:
-            made = self.floating[value]
-            if made.opcode not in ("reshape", "transpose"):
-                return None
-            source = self.resolve(made.operands[0])
-            given, type_ = self.program.types[source], self.program.types[value]
-            old, new = (compact_layout(one, self.tiling) for one in (given, type_))
-            before, after = (old.lane_axis, old.sublane_axis), (new.lane_axis, new.sublane_axis)
-            if None in (*before, *after):
-                return None
-            if made.opcode == "transpose":
-                is_kept = tuple(made.ints("dims")[axis] for axis in after if axis is not None) == before
-            else:
-                ends = [len(one.shape) - 1 for one in (given, type_)]
-                is_kept = [before, after] == [(end, end - 1) for end in ends] and self._splits_rows(given, type_)
-            if not is_kept:
-                return None
-            value = source
-        return value
-
-    def _splits_rows(self, given: TensorType, type_: TensorType) -> bool:
-        """Whether rows stay whole, and tiles of rows together, from one shape to another."""
-        (rows, lanes), (new_rows, new_lanes) = given.shape[-2:], type_.shape[-2:]
-        few, many = sorted((rows, new_rows))
-        whole = few == many or few % self.tiling.sublanes(many, given.itemsize) == 0
-        return lanes == new_lanes and many % few == 0 and whole
 
     def _sums_it_up(self, value: int) -> Kernel | None:
         """A kernel that does nothing but sums and makes the value on the way: it can write it."""

@@ -10,6 +10,8 @@ from podyard.engine.program.ir import HloOperation, TensorType
 KernelKind = Literal["matrix", "window", "reduce", "loop", "copy", "opaque", "collective", "control"]
 
 MATRIX = frozenset({"dot_general", "convolution"})
+# What reads images in a layout of its own.
+OF_IMAGES = ("convolution", "select_and_scatter")
 COLLECTIVES = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "collective_permute"})
 CONTROL = frozenset({"while", "case", "if"})
 # Kernels of their own that the compiler gives no cycles.
@@ -66,6 +68,8 @@ class Kernel:
     is_table: bool = False
     # The value that it copies into another layout, in which all later kernels read it.
     turns: int | None = None
+    # The array that it copies into another layout, for convolutions that read it.
+    copies: int | None = None
     # Whether it takes groups of features apart.
     regroups: bool = False
     # Whether what it moves is an argument, which can be fetched ahead.

@@ -348,7 +348,7 @@ def relayout_price(type_: TensorType, minor: tuple[int, ...], costs: CostModel) 
 def table_price(type_: TensorType, costs: CostModel) -> KernelPrice:
     """Moves a table so that its rows lie along the lanes, or back. In HBM both ends count, with their padding."""
     last = len(type_.shape) - 1
-    if _has_room_near(padded_bytes(type_, last, last - 1, costs.tiling), costs):
+    if has_room_near(padded_bytes(type_, last, last - 1, costs.tiling), costs):
         return transpose_price(type_, costs)
     area = LANES * SUBLANES * max(type_.itemsize, 0.5)
     moved = tile_bytes(type_, costs) + _tiles_with(type_, last, last - 1) * area
@@ -366,15 +366,15 @@ def is_laid_near(type_: TensorType, minor: tuple[int, ...], costs: CostModel) ->
 
 
 def is_laid_on_chip(type_: TensorType, minor: tuple[int, ...], costs: CostModel) -> bool:
-    return _has_room_near(padded_bytes(type_, minor[0], minor[1], costs.tiling), costs)
+    return has_room_near(padded_bytes(type_, minor[0], minor[1], costs.tiling), costs)
 
 
 def is_kept_near(type_: TensorType, costs: CostModel) -> bool:
     """Whether an array that is only made for the next kernel stays on the chip."""
-    return _has_room_near(nbytes_in_memory(type_, costs.tiling), costs)
+    return has_room_near(nbytes_in_memory(type_, costs.tiling), costs)
 
 
-def _has_room_near(nbytes: int, costs: CostModel) -> bool:
+def has_room_near(nbytes: int, costs: CostModel) -> bool:
     return costs.results_stay and nbytes <= _SHARE_OF_COPY * costs.prefetch_bytes
 
 

@@ -8,15 +8,17 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType
+from podyard.engine.timing.convolutions import image_axes, image_bytes
 from podyard.engine.timing.copies import besides, fetched, on_chip, scatters_a_sum
 from podyard.engine.timing.estimate import BufferEstimate
 from podyard.engine.timing.graph import LEAVES, MATRIX, REORDERING, SMALL_SIZE, Fused, Kernel
+from podyard.engine.timing.image_copies import ImageCopies
 from podyard.engine.timing.in_place import beside_their_old, made_while_read, summed_over_arguments
-from podyard.engine.timing.kernels import better_order, is_kept_near, is_laid_on_chip
+from podyard.engine.timing.kernels import better_order, has_room_near, is_kept_near, is_laid_on_chip
+from podyard.engine.timing.laid_out import copied_bytes
 from podyard.engine.timing.layout import compact_layout, nbytes_in_memory, padded_bytes
 from podyard.engine.timing.narrow import narrow_values
 from podyard.engine.timing.pricing import Pricer
@@ -32,7 +34,8 @@ from podyard.engine.timing.schedule import (
     scattering_last,
     together,
 )
-from podyard.engine.timing.touched import fills_itself
+from podyard.engine.timing.seen_through import find_seen_through, whole_sums
+from podyard.engine.timing.swapped import REVERSED
 from podyard.hardware.cost_model import CostModel
 
 # How many buffers a verdict lists.
@@ -142,16 +145,23 @@ def temporaries(
     if not is_whole:
         outside -= beside_their_old(body, fused, pricer)
     narrow = narrow_values(pricer.program)
-    instead = _find_seen_through(fused, pricer, outside)
+    instead = find_seen_through(fused, pricer, outside)
     outside |= {target for result in results & instead.keys() & fused.in_place.keys() for target in instead[result]}
     if is_whole:
         outside |= summed_over_arguments(fused, pricer, instead)
-    whole = _whole_sums(fused, pricer)
+    whole = whole_sums(fused, pricer)
     views = {one.results[0]: one for one in body.operations if one.opcode == "reshape"}
     sizes: dict[int, int] = {}
     types: dict[int, TensorType] = {}
+    images = image_axes(pricer.program.body, pricer.program.types)
+
+    def size_of(type_: TensorType) -> int:
+        axes = images.get(type_.shape)
+        return image_bytes(type_, axes, costs.tiling) if axes else nbytes_in_memory(type_, costs.tiling)
+
     turned: set[int] = set()
     turned_near: set[int] = set()
+    copies = ImageCopies(body, fused, pricer)
     steps = []
     last_loop = -1
     for kernel in fused.kernels:
@@ -171,8 +181,9 @@ def temporaries(
                     types[value] = _packed_mask(in_full)
                     # What it is packed from is written, too, and read at once: a value that the program has not.
                     types[~value] = TensorType(in_full.shape, "f32")
-                    sizes[~value] = nbytes_in_memory(types[~value], costs.tiling)
-                sizes[value] = nbytes_in_memory(types[value], costs.tiling)
+                    sizes[~value] = size_of(types[~value])
+                is_argument = kernel.anchor is not None and _is_argument_reversed(kernel.anchor, pricer)
+                sizes[value] = nbytes_in_memory(in_full, costs.tiling) if is_argument else size_of(types[value])
         masks = (value for value in kernel.inputs if value not in types and value not in turned)
         read |= dict.fromkeys(~value for value in masks if ~value in sizes)
         for value in (one for one in turned.intersection(kernel.inputs) if _reads_turned(one, kernel, pricer)):
@@ -184,18 +195,26 @@ def temporaries(
             made.append(~kernel.turns)
             turned.add(kernel.turns)
             read = dict.fromkeys([*read, kernel.turns])
+        read = copies.read(kernel, read)
+        made += copies.make(kernel)
+        sizes |= copies.sizes
+        types |= copies.types
+        grouped = copies.beside(kernel)
         inside = inner_peak(kernel)
         extra = inside.nbytes + sum(_between_bytes(kernel, fused, pricer))
         extra += sum(instead.unpacked.get(value, 0) for value in kernel.inputs)
         extra += besides(kernel, results if is_whole else (), arguments, pricer, near=False)
+        extra -= _in_place_of_result(kernel, made, sizes, pricer)
+        extra += sum(size for size in grouped if not has_room_near(size, costs))
         near_extra = inside.near_bytes + besides(kernel, results if is_whole else (), arguments, pricer, near=True)
+        near_extra += sum(size for size in grouped if has_room_near(size, costs))
         parts = _Inside(kernel, views, pricer)
         before = {value: own for value, own in parts.writes_before().items() if value not in sizes}
         if before:
             read = dict.fromkeys([*parts.read_beside(before), *before])
         for value, own in before.items():
             types[value] = pricer.program.types[value]
-            sizes[value] = nbytes_in_memory(types[value], costs.tiling)
+            sizes[value] = size_of(types[value])
             steps.append(Step(tuple(own), (value,), 0, False))
         is_repeatable = kernel.kind in _REPEATABLE and results.isdisjoint(made)
         made += [~value for value in made if ~value in sizes]
@@ -233,7 +252,12 @@ def temporaries(
         orders = [scattering_last(order) for order in orders]
     orders = [together(order) for order in orders]
     order = min(orders, key=lambda one: MemorySchedule(one, sizes).peak)
-    near = {value: size for value, size in sizes.items() if pricer.is_near(value) or value in turned_near}
+    on_the_chip = turned_near | copies.near
+    near = {
+        value: size
+        for value, size in sizes.items()
+        if value in on_the_chip or (value not in copies.sizes and pricer.is_near(value))
+    }
     here: Collection[int] = ()
     near_bytes = 0
     if costs.prefetch_bytes:
@@ -241,8 +265,9 @@ def temporaries(
         if is_whole:
             anchors = [kernel.anchor for kernel in fused.kernels]
             is_product = len(anchors) == 1 and anchors[0] is not None and anchors[0].opcode in MATRIX
-            is_product |= len(anchors) == 1 and pricer.is_lone_sum(fused.kernels[0])
-            laid_out = {pricer.resolve(value) for kernel in fused.kernels for value in kernel.layouts}
+            is_product |= len(anchors) == 1 and pricer.is_lone(fused.kernels[0])
+            laid_out = {pricer.resolve(value) for kernel in fused.kernels for value in kernel.layouts} - arguments
+            laid_out |= pricer.read_far
             loads, changed = fetched(order, outside - laid_out, loads, pricer, is_product=is_product)
             twice += changed
         near_bytes = round(max(loads + twice, default=0))
@@ -263,82 +288,6 @@ def temporaries(
         nbytes = schedule.packed_bytes()
     held = tuple((str(types[originals[value]]), schedule.sizes[value]) for value in schedule.values_at_peak)
     return PeakBytes(nbytes - held_for, near_bytes, held)
-
-
-class _SeenThrough(dict[int, tuple[int, ...]]):
-    """Values that are not in memory, with those that their readers make them from; `kept` are in memory in full,
-    `unpacked` (with their bytes) just while they are read."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.kept: set[int] = set()
-        self.unpacked: dict[int, int] = {}
-
-
-def _find_seen_through(fused: Fused, pricer: Pricer, kept: Collection[int]) -> _SeenThrough:
-    """Masks that nobody keeps: one that a product alone reads is made in it; and where a convolution would keep a mask
-    and rounded numbers for products, it keeps the numbers in full, which are enough for both. So it does where it
-    would choose by a mask of these numbers. What is put into a larger array has no separate place, nor has a sum over
-    devices in memory."""
-    readers = Counter(value for kernel in fused.kernels for value in kernel.inputs)
-    read_by_products = {value for kernel in fused.kernels if kernel.kind == "matrix" for value in kernel.inputs}
-    scattered = {
-        pricer.resolve(kernel.anchor.operands[-1])
-        for kernel in fused.kernels
-        if kernel.anchor is not None and kernel.anchor.opcode == "scatter"
-    }
-    found = _SeenThrough()
-    whole = _whole_sums(fused, pricer)
-    # Scatters that write what they start from themselves, and those into numbers that another kernel wrote.
-    scatters = {
-        value: pricer.program.producer(value) for value, target in fused.in_place.items() if target in fused.filled
-    }
-    alone = {value for value, made in scatters.items() if made is not None and fills_itself(pricer.program, made)}
-    others = {value for value, made in scatters.items() if made is not None and made.opcode == "scatter"} - alone
-    for result, target in fused.in_place.items():
-        # On the chip, the result of such a scatter is a second array.
-        if result not in others or not pricer.is_near(target):
-            found[result] = found.get(target, (target,))
-    for kernel in fused.kernels:
-        opcode = kernel.anchor.opcode if kernel.anchor is not None else ""
-        once = [value for value in kernel.outputs if readers[value] == 1]
-        is_only = [readers[value] for value in kernel.inputs] == [1] and alone >= found.keys() & {*kernel.inputs}
-        makers = map(pricer.program.producer, kernel.inputs)
-        is_looped = any(made is not None and made.opcode == "while" for made in makers)
-        if opcode == "all_reduce" and is_only and not is_looped and not any(map(pricer.is_near, kernel.inputs)):
-            given = pricer.type_of(kernel.inputs[0])
-            same = (value for value in kernel.outputs if pricer.type_of(value) == given or value in whole)
-            sources = [source for value in kernel.inputs for source in found.get(value, (value,))]
-            found.update((value, (*sources, value)) for value in same if value not in kept)
-        if opcode == "compare" and once == kernel.outputs and read_by_products.issuperset(once):
-            found.update((value, tuple(kernel.inputs)) for value in once)
-        if opcode == "gather" and once == kernel.outputs and scattered.issuperset(once) and not set(kept) & set(once):
-            found.update((value, tuple(kernel.inputs)) for value in once)
-        if opcode == "convolution":
-            full = {pricer.program.types[value].shape: value for value in kernel.outputs if value in fused.stored}
-            for value in kernel.outputs:
-                type_ = pricer.program.types[value]
-                if type_.dtype == "pred" and type_.shape in full:
-                    found[value] = (full[type_.shape],)
-                    found.kept.add(full[type_.shape])
-                    found.unpacked[value] = nbytes_in_memory(type_, pricer.costs.tiling)
-            compared = {operation.results[0] for operation in kernel.operations if operation.opcode == "compare"}
-            for operation in kernel.operations:
-                if operation.opcode == "select" and pricer.resolve(operation.operands[0]) in compared:
-                    found.kept.update(set(operation.results) & set(kernel.outputs) & fused.stored.keys())
-    return found
-
-
-def _whole_sums(fused: Fused, pricer: Pricer) -> dict[int, TensorType]:
-    """Sums of which each device takes a part while it reads them, from v4 on: all of such a sum is in memory."""
-    anchors = [kernel.anchor for kernel in fused.kernels if kernel.anchor is not None]
-    return {
-        result: pricer.type_of(pricer.resolve(operand))
-        for anchor in anchors
-        if anchor.opcode == "all_reduce" and pricer.costs.prefetch_bytes
-        for operand, result in zip(anchor.operands, anchor.results, strict=False)
-        if pricer.program.types[result].size < pricer.program.types[operand].size
-    }
 
 
 def _reads_turned(value: int, kernel: Kernel, pricer: Pricer) -> bool:
@@ -364,7 +313,7 @@ def _between_bytes(kernel: Kernel, fused: Fused, pricer: Pricer) -> Iterator[int
     if (
         kernel.moved is not None
         and kernel.turns is None
-        and not (kernel.minor or is_kept_near(kernel.moved, pricer.costs))
+        and not (kernel.minor or kernel.regroups or is_kept_near(kernel.moved, pricer.costs))
     ):
         yield nbytes_in_memory(kernel.moved, tiling)
     made = {value: operation for operation in kernel.operations for value in operation.results}
@@ -459,6 +408,21 @@ def _repeats(reshape: HloOperation, made: Mapping[int, HloOperation], pricer: Pr
 
 def _narrow(type_: TensorType, is_narrow: bool) -> TensorType:
     return TensorType(type_.shape, "bf16") if is_narrow and type_.dtype == "f32" else type_
+
+
+def _in_place_of_result(kernel: Kernel, made: Collection[int], sizes: Mapping[int, int], pricer: Pricer) -> int:
+    """Bytes of copies of operands that lie where a result of the program comes, because another copy makes that of
+    what the convolution writes."""
+    results = [sizes[value] for value in made if value in kernel.layouts and value in sizes]
+    room = max(results, default=0)
+    copies = sorted(copied_bytes(kernel, pricer))
+    return min(room, sum(one for one in copies if one <= room))
+
+
+def _is_argument_reversed(operation: HloOperation, pricer: Pricer) -> bool:
+    """Whether an argument is turned around: it lies as that does."""
+    is_reversed = operation.text("step") == REVERSED
+    return is_reversed and pricer.resolve(operation.operands[0]) in pricer.program.body.parameters
 
 
 def _packed_mask(type_: TensorType) -> TensorType:

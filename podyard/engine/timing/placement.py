@@ -24,7 +24,8 @@ from podyard.engine.timing.graph import (
     Kernel,
 )
 from podyard.engine.timing.layout import LANES, compact_layout
-from podyard.engine.timing.relayouts import Relayouts
+from podyard.engine.timing.masks import Masks
+from podyard.engine.timing.swapped import REVERSED
 from podyard.engine.timing.touched import UPDATES, fills_itself, is_one_slice, lies_across, row_count
 from podyard.hardware.cost_model import SUBLANES
 
@@ -34,7 +35,7 @@ _ROWS_TO_TURN = 64
 _CHUNK_OF_PLACES = 1024
 
 
-class Placement(Relayouts):
+class Placement(Masks):
     """Places the operations of one body, one after the other."""
 
     def _name(self, value: int) -> int:
@@ -115,11 +116,14 @@ class Placement(Relayouts):
                 self._fill_up(operation)
             for value in (*operation.operands, *operation.results) if opcode == "attention" else ():
                 self._turn_for_rows(self.resolve(value))
+            if opcode == "select_and_scatter":
+                self._unpool(operation)
+                return
             self._start("opaque", operation, in_flow=False)
         elif opcode == "reshape" and self._changes_last_axis(operation):
             self._reshape(operation)
         elif opcode == "compare" and self._is_mask_of_pooled(operation):
-            self._start("reduce", operation).reductions.append(operation)
+            self._mask(operation)
         elif opcode == "maximum" and self._is_least(operation.operands[0]):
             self.aliases[operation.results[0]] = operation.operands[1]
         elif opcode == "broadcast_in_dim" and self._is_repeated(operation):
@@ -155,8 +159,8 @@ class Placement(Relayouts):
                 if value in groups.padded:
                     self._turn_whole(groups.padded[value])
             elif groups is not None and value in groups.crossed:
-                self._cross(groups.crossed[value])
-            elif groups is None and not is_cut and self._from_outside(value):
+                self._cross(groups.crossed[value], self.resolve(value))
+            elif groups is None and not is_cut and (self._from_outside(value) or value in self.turned_around):
                 self._relayout(value, minor, layouts, lanes_only=True)
         if is_cut:
             self._cut(types[operation.operands[0]], operation.ints("lhs_dims")[1])
@@ -166,7 +170,7 @@ class Placement(Relayouts):
             self._cut(types[operation.results[0]], operation.ints("out_dims")[1])
         result, minor = operation.results[0], operation.ints("out_dims")[:2]
         if groups is not None and result in groups.turned:
-            self._relayout(result, minor, layouts, lane=groups.turned[result])
+            self._relayout(result, minor, layouts, lane=groups.turned[result], leaves=True)
         elif groups is not None and result in groups.crossed:
             self._cross(groups.crossed[result])
         elif groups is not None and groups.apart is not None:
@@ -174,7 +178,7 @@ class Placement(Relayouts):
             copy.moved, copy.regroups = groups.apart, True
         elif groups is None and not is_cut:
             for value in self._leaving(result):
-                self._relayout(value, minor, layouts)
+                self._relayout(value, minor, layouts, leaves=True)
 
     def _is_copied_out(self, operation: HloOperation) -> bool:
         """On v2 and v3 a scattered sum is a slice of a whole one, and a gather is not written into a result."""
@@ -430,7 +434,7 @@ class Placement(Relayouts):
 
     def _put_in(self, operation: HloOperation) -> None:
         """What `regrouped` has put in: a copy, and a cut that the compiler gives no cycles or that is a name. What
-        `few_examples` has put in is made by a kernel that does nothing else."""
+        `few_examples` has put in is made by a kernel that does nothing else, and so is what `swapped` has."""
         value, step = self.resolve(operation.operands[0]), operation.text("step")
         if step == "made":
             self._repeat(operation)
@@ -440,26 +444,14 @@ class Placement(Relayouts):
             return
         if value in self.floating and value not in self.materialised and self._computes(value):
             self._materialise(value, self._start("loop", None))
-        self._start("opaque" if step == "cut" else "copy", operation, in_flow=False)
+        if step == REVERSED and value in self.body.parameters:
+            self.turned_around.update(operation.results)
+        self._start("opaque" if step in ("cut", REVERSED) else "copy", operation, in_flow=False)
 
     def _moves_lanes(self, source: TensorType, result: TensorType) -> bool:
         lane, other = (compact_layout(type_, self.tiling).lane_axis or 0 for type_ in (source, result))
         same_place = math.prod(source.shape[:lane]) == math.prod(result.shape[:other])
         return not same_place or source.shape[lane] != result.shape[other]
-
-    def _is_mask_of_pooled(self, operation: HloOperation) -> bool:
-        """A mask of values that are pooled, too, is packed into bits by a separate kernel."""
-        source = self.resolve(operation.operands[0])
-        home = self.home.get(source)
-        if home is None or self.kernels[home].kind != "matrix" or self.program.types[source].size < SMALL_SIZE:
-            return False
-        pooled = [
-            user
-            for sibling in self.users.get(source, ())
-            for value in sibling.results
-            for user in self.users.get(value, ())
-        ]
-        return any(user.opcode in ("reduce_window", "select_and_scatter") for user in pooled)
 
     def _grows(self, operation: HloOperation, operands: list[int]) -> bool:
         largest = max(self.program.types[value].size for value in operation.results)

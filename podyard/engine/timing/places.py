@@ -54,6 +54,10 @@ class Places:
         # Numbers that are repeated in memory: no kernel repeats them along an axis that it then joins with another.
         self.repeated: set[int] = set()
         self._places: dict[int, int] = {}
+        # Arguments that were turned around: they lie as those do.
+        self.turned_around: set[int] = set()
+        # Arrays that a copy of in another layout is made for convolutions, with the axes in its tiles.
+        self._copied: set[tuple[int, tuple[int, ...]]] = set()
 
     def resolve(self, value: int) -> int:
         while value in self.aliases:
@@ -74,18 +78,21 @@ class Places:
 
     def _relayout(
         self, value: int, minor: tuple[int, ...], layouts: dict[int, tuple[int, ...]],
-        lanes_only: bool = False, lane: int | None = None,
+        lanes_only: bool = False, lane: int | None = None, leaves: bool = False,
     ) -> None:  # fmt: skip
         """Copies an array that has others than the `minor` axes in a tile, and notes it in `layouts`; with `lane`,
-        another axis in lanes."""
+        another axis in lanes. One copy is enough for all that read it. `leaves`: the copy is for this kernel alone."""
         own, type_ = self.resolve(value), self.program.types[self.resolve(value)]
         layout = compact_layout(type_, self.tiling)
         good = layout.lane_axis in minor and (lanes_only or layout.sublane_axis in minor)
         good = good if lane is None else layout.lane_axis == lane
         if type_.size >= SMALL_SIZE and not good and own not in self.program.infed:
-            copy = self._start("copy", None)
             lies = better_order(type_, minor) if lane is None else (lane, *(one for one in minor if one != lane))
-            copy.moved, copy.minor, copy.ahead = type_, lies, own in self.body.parameters
+            if leaves or (own, lies) not in self._copied:
+                copy = self._start("copy", None)
+                copy.moved, copy.minor, copy.ahead = type_, lies, own in self.body.parameters
+                copy.copies = None if leaves else own
+                self._copied |= set() if leaves else {(own, lies)}
             layouts[value] = lies
 
     def _ready(self, value: int) -> float:
@@ -173,6 +180,36 @@ class Places:
         ]
         # What each source takes is counted once, as if it were read for this value alone.
         return self._bytes(value) <= sum(self._bytes(source) for source in set(sources))
+
+    def _in_same_tiles(self, value: int) -> int | None:
+        """The array in memory that a value is, where outer axes are split, joined or in another order and no more: it
+        is another view of the same tiles. None for others."""
+        while value in self.floating and value not in self.materialised:
+            made = self.floating[value]
+            if made.opcode not in ("reshape", "transpose"):
+                return None
+            source = self.resolve(made.operands[0])
+            given, type_ = self.program.types[source], self.program.types[value]
+            old, new = (compact_layout(one, self.tiling) for one in (given, type_))
+            before, after = (old.lane_axis, old.sublane_axis), (new.lane_axis, new.sublane_axis)
+            if None in (*before, *after):
+                return None
+            if made.opcode == "transpose":
+                is_kept = tuple(made.ints("dims")[axis] for axis in after if axis is not None) == before
+            else:
+                ends = [len(one.shape) - 1 for one in (given, type_)]
+                is_kept = [before, after] == [(end, end - 1) for end in ends] and self._splits_rows(given, type_)
+            if not is_kept:
+                return None
+            value = source
+        return value
+
+    def _splits_rows(self, given: TensorType, type_: TensorType) -> bool:
+        """Whether rows stay whole, and tiles of rows together, from one shape to another."""
+        (rows, lanes), (new_rows, new_lanes) = given.shape[-2:], type_.shape[-2:]
+        few, many = sorted((rows, new_rows))
+        whole = few == many or few % self.tiling.sublanes(many, given.itemsize) == 0
+        return lanes == new_lanes and many % few == 0 and whole
 
     def _bytes(self, value: int) -> float:
         type_ = self.program.types[value]

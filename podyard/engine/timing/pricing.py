@@ -5,13 +5,19 @@ from __future__ import annotations
 import collections
 import dataclasses
 import math
-from collections.abc import Iterator
 
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType
 from podyard.engine.timing.alone import kept_bytes, large_alone, without_room
 from podyard.engine.timing.attention import attention_flops
-from podyard.engine.timing.convolutions import depthwise_cycles, group_shares, product_of, row_cycles, rows_read
+from podyard.engine.timing.convolutions import (
+    depthwise_cycles,
+    group_shares,
+    product_of,
+    row_cycles,
+    rows_read,
+)
 from podyard.engine.timing.graph import Fused, Kernel
+from podyard.engine.timing.image_ends import ImageEnds
 from podyard.engine.timing.kernels import (
     INSTRUCTIONS,
     NO_ARITHMETIC,
@@ -19,9 +25,7 @@ from podyard.engine.timing.kernels import (
     KernelPrice,
     Product,
     for_groups_price,
-    is_kept_near,
     is_laid_near,
-    is_laid_on_chip,
     is_made_of_three,
     laid_bytes,
     matrix_price,
@@ -39,14 +43,14 @@ from podyard.engine.timing.kernels import (
     with_kept_sums,
     with_sum_windows,
 )
-from podyard.engine.timing.layout import LANES, nbytes_in_memory, padded_bytes, whole_rows
+from podyard.engine.timing.layout import LANES, compact_layout, whole_rows
+from podyard.engine.timing.running_sums import NEAR_KERNELS, WINDOW_OF_POOLING, passes_of_window
+from podyard.engine.timing.swapped import REVERSED, reversed_price
 from podyard.engine.timing.touched import Touched
 from podyard.hardware.cost_model import SUBLANES, CostModel
 
 # What turning a tile takes in the compiler's cycles where both ends are on the chip.
 _NEAR_TURN_CYCLES = 0.4
-# What a convolution reads of its images before it starts; by the matrix units, and by the vector unit.
-_FIRST_WINDOW_BYTES = (4e6, 0.4e6)
 # Operations that make no instruction.
 _NAMING = frozenset({"reshape", "constant", "optimization_barrier"})
 # Of those without arithmetic, what is a kernel of one operation.
@@ -55,12 +59,6 @@ _ALONE = frozenset({"broadcast_in_dim", "convert"})
 _WIDE_TILE = LANES * SUBLANES * 4
 # Types that the matrix units of some generations multiply faster. The other type of 8 bits, f8e4m3fn, is converted.
 _NARROW = frozenset({"s8", "u8", "f8e5m2"})
-# Longer windows are running sums; those take this many passes over an array of whole tiles, and over others.
-_WINDOW_OF_POOLING = 32
-_PASSES_OF_RUNNING_SUM = (6, 9)
-# Where the numbers stay on the chip between them; at least so many kernels do that.
-_NEAR_PASSES_OF_RUNNING_SUM = (2.2, 5)
-_NEAR_KERNELS_OF_RUNNING_SUM = 4
 
 
 class Pricer:
@@ -87,6 +85,8 @@ class Pricer:
         # (kernel, value): arguments that are fetched before a kernel starts, results that leave after it has ended.
         self._moved_around: set[tuple[int, int]] = set()
         self._near_turns: set[int] = set()
+        # Images that a convolution copies while it reads them: from HBM.
+        self.read_far: set[int] = set()
         self._crowded: frozenset[int] = frozenset()
         # The argument that is fetched before the program starts.
         self.first: int | None = None
@@ -128,9 +128,14 @@ class Pricer:
         uses = collections.Counter(value for kernel in self.fused.kernels for value in kernel.inputs)
         given = {self.resolve(value) for value in self.program.donated}
         given |= {value for value in self._read_at_once() if uses[value] == 1}
+        ends = ImageEnds.of(self.program, self.fused, self._sources, self.costs)
+        given |= {value for value in ends.copied if uses[value] == 1}
+        self.read_far |= ends.far
+        self._moved_around |= ends.near
         whole = [one for one in body.parameters if one in uses and one not in given and 0 < self._size(one) <= most]
-        largest = max(whole, key=lambda one: (self._size(one), uses[one]), default=None)
-        self.first = self._weights_instead(largest, whole)
+        anchors = [one.anchor for one in self.fused.kernels if one.kind == "matrix" and one.anchor is not None]
+        images = {self.resolve(anchor.operands[0]) for anchor in anchors}
+        self.first = max(whole, key=lambda one: (self._size(one), uses[one], one in images), default=None)
         for kernel in self.fused.kernels:
             room = most - sum(self._size(value) for value in (*kernel.inputs, *kernel.outputs) if self._stays(value))
             places: list[float] = []
@@ -138,7 +143,7 @@ class Pricer:
                 size = self.read_bytes([value], kernel)
                 if value == self.first:
                     self._moved_around.add((kernel.index, value))
-                elif value in arguments and 0 < size <= min(budget, room):
+                elif value in arguments - self.read_far and 0 < size <= min(budget, room):
                     self._moved_around.add((kernel.index, value))
                     places.append(size)
                     budget, room = budget - size, room - size
@@ -149,7 +154,7 @@ class Pricer:
                     places.remove(size)
                     budget -= size
             turned = kernel.moved if kernel.ahead and turns_near and turned_before else None
-            turned_before |= kernel.ahead
+            turned_before |= kernel.ahead or (kernel.anchor is not None and kernel.anchor.text("step") == REVERSED)
             if turned is not None and kernel.minor and not is_laid_near(turned, kernel.minor, self.costs):
                 turned = None
             if turned is not None and tile_bytes(turned, self.costs) <= min(budget, room):
@@ -160,29 +165,22 @@ class Pricer:
                 moved = min(map(self._size, (*kernel.inputs, *kernel.outputs)), default=0.0)
             budget = min(most, budget + self.moved_meanwhile(kernel) + moved)
 
+    def _is_turned_near(self, kernel: Kernel) -> bool:
+        """Whether a copy is of what was turned around before, and is on the chip, where that costs next to nothing."""
+        made = self.program.producer(kernel.copies) if kernel.copies is not None else None
+        costs_nothing = self.costs.results_stay and not self.costs.near_write_share
+        return costs_nothing and made is not None and made.text("step") == REVERSED and self.is_near(made.results[0])
+
     def _read_at_once(self) -> list[int]:
         """What the first kernel reads window by window: having it on the chip at the start gains nothing."""
         first = next((kernel for kernel in self.fused.kernels if kernel.inputs and not self.is_scalar(kernel)), None)
-        is_read_so = first is not None and first.kind in ("loop", "reduce", "window") and not self.is_lone_sum(first)
+        is_read_so = first is not None and first.kind in ("loop", "reduce", "window") and not self.is_lone(first)
+        is_read_so |= first is not None and first.anchor is not None and first.anchor.text("step") == REVERSED
         return first.inputs if first is not None and is_read_so else []
 
     def moved_meanwhile(self, kernel: Kernel) -> float:
         """Bytes that the memory can move in the cycles of a kernel."""
         return self.price(kernel).cycles * self.costs.hbm_bytes_per_second / self.costs.clock_hz
-
-    def _weights_instead(self, images: int | None, whole: list[int]) -> int | None:
-        """The weights of a convolution, if having them at the start gains more than its images there: a kernel waits
-        for all weights, but only for a window of images. What a place gains is weighed by the root of its size."""
-        for kernel in self.fused.kernels:
-            anchor = kernel.anchor
-            if anchor is None or anchor.opcode != "convolution" or images not in kernel.inputs:
-                continue
-            weights = [value for value in self._sources(anchor.operands[1], kernel) if value in whole]
-            is_small = self._size(anchor.results[0]) > self._size(weights[0]) if weights else False
-            window = _FIRST_WINDOW_BYTES[bool(depthwise_cycles(self.program, anchor, self.costs))]
-            if is_small and images not in weights and self._size(weights[0]) * self._size(images) > window**2:
-                return weights[0]
-        return images
 
     def _is_here(self, value: int, kernel: Kernel) -> bool:
         return self._stays(value) or (kernel.index, value) in self._moved_around
@@ -219,7 +217,7 @@ class Pricer:
         if kernel.kind in ("window", "reduce", "loop") and moved is None:
             return self._vector(kernel)
         if moved is not None:
-            if kernel.index in self._near_turns:
+            if kernel.index in self._near_turns or self._is_turned_near(kernel):
                 return KernelPrice(_NEAR_TURN_CYCLES * tiles_of(moved, self.costs), "vpu")
             if kernel.regroups:
                 return regroup_price(moved, self.costs)
@@ -237,6 +235,9 @@ class Pricer:
         if kernel.anchor is not None and kernel.anchor.opcode == "attention":
             rate = 2 * self.costs.mxu_count * self.costs.mxu_edge**2
             return KernelPrice(0.0, "unpriced", mxu_cycles=attention_flops(self.program, kernel.anchor) / rate)
+        if kernel.anchor is not None and kernel.anchor.text("step") == REVERSED:
+            is_argument = self.resolve(kernel.anchor.operands[0]) in self.program.body.parameters
+            return reversed_price(self.program, kernel.anchor, is_argument, self.costs)
         return KernelPrice(0.0, "unpriced")
 
     def _reshaped(self, kernel: Kernel) -> KernelPrice:
@@ -263,7 +264,7 @@ class Pricer:
         for operation in kernel.reductions:
             total += tiles_of(self._lay(self.resolve(operation.operands[0])), self.costs)
         if kernel.kind == "window" and kernel.anchor is not None:
-            taps = math.prod(min(extent, _WINDOW_OF_POOLING) for extent in kernel.anchor.ints("window"))
+            taps = math.prod(min(extent, WINDOW_OF_POOLING) for extent in kernel.anchor.ints("window"))
             total += taps * tiles_of(self.program.types[kernel.anchor.results[0]], self.costs)
         return total * self.costs.vector_cycles_per_tile
 
@@ -345,7 +346,7 @@ class Pricer:
             return sum_price(read + written, summed, kept_bytes(self.program, kernel), price.vpu_cycles, self.costs)
         if kernel.reductions and self.costs.near_read_share < 1 and any(map(self.is_near, kernel.inputs)):
             price = with_sum_windows(price, self._summed_tiles(kernel))
-        kernels = max(passes, _NEAR_KERNELS_OF_RUNNING_SUM) if passes > 1 and self.costs.results_stay else passes
+        kernels = max(passes, NEAR_KERNELS) if passes > 1 and self.costs.results_stay else passes
         return dataclasses.replace(price, cycles=price.cycles + (kernels - 1) * self.costs.vector_kernel_cycles)
 
     def _is_single(self, kernel: Kernel) -> bool:
@@ -356,23 +357,21 @@ class Pricer:
         one = len(done) == 1 and (done[0].opcode not in NO_ARITHMETIC or done[0].opcode in _ALONE)
         return kernel.kind == "loop" and one and bool(kernel.outputs) and not kernel.updates
 
-    def is_lone_sum(self, kernel: Kernel) -> bool:
-        """Whether a kernel is one sum of an array as it lies: the array is fetched to the chip as a whole."""
+    def is_lone(self, kernel: Kernel) -> bool:
+        """Whether a kernel is one sum of an array as it lies, or one pooling of images that no axis in a tile is pooled
+        of: the array is fetched to the chip as a whole."""
+        if kernel.kind == "window" and kernel.anchor is not None and len(self.fused.kernels) == 1:
+            lies = compact_layout(self.program.types[kernel.anchor.operands[0]], self.costs.tiling)
+            window = kernel.anchor.ints("window")
+            return all(axis is not None and window[axis] == 1 for axis in (lies.lane_axis, lies.sublane_axis))
         return kernel.kind == "reduce" and self._is_single(kernel)
 
     def passes(self, kernel: Kernel) -> float:
         """A running sum (a window as long as its axis) is done in several passes."""
         if kernel.kind != "window" or kernel.anchor is None:
             return 1
-        window, shape = kernel.anchor.ints("window"), self.program.types[kernel.anchor.operands[0]].shape
-        running = any(
-            extent > _WINDOW_OF_POOLING and extent == axis for extent, axis in zip(window, shape, strict=False)
-        )
-        if not running:
-            return 1
-        passes = _NEAR_PASSES_OF_RUNNING_SUM if self.costs.results_stay else _PASSES_OF_RUNNING_SUM
-        tile = (SUBLANES, LANES)[-len(shape[-2:]) :]
-        return passes[any(extent % full for extent, full in zip(shape[-2:], tile, strict=True))]
+        shape = self.program.types[kernel.anchor.operands[0]].shape
+        return passes_of_window(kernel.anchor.ints("window"), shape, self.costs)
 
     def _matrix(self, kernel: Kernel, anchor: HloOperation) -> KernelPrice:
         left, right = (self._sources(value, kernel) for value in anchor.operands[:2])
@@ -445,19 +444,6 @@ class Pricer:
         type_, minor = self.program.types[operand], kernel.layouts[operand]
         return 0.0 if is_laid_near(type_, minor, self.costs) else laid_bytes(type_, minor)
 
-    def laid_out_bytes(self, kernel: Kernel, on_chip: bool) -> Iterator[int]:
-        """Bytes of operands and results of convolutions in another layout, while those or their copies run."""
-        if kernel.turns is not None or (kernel.anchor is not None and kernel.anchor.opcode != "convolution"):
-            return
-        layouts = [(self.program.types[value], minor) for value, minor in kernel.layouts.items()]
-        if kernel.moved is not None and kernel.minor:
-            layouts.append((kernel.moved, kernel.minor))
-        for type_, minor in layouts:
-            if on_chip == is_laid_on_chip(type_, minor, self.costs):
-                yield padded_bytes(type_, minor[0], minor[1], self.costs.tiling)
-        if on_chip and kernel.moved is not None and not kernel.minor and is_kept_near(kernel.moved, self.costs):
-            yield nbytes_in_memory(kernel.moved, self.costs.tiling)
-
     def is_near(self, value: int) -> bool:
         """Whether a value stays on the chip between the kernel that makes it and those that read it."""
         if value in self._outside or value in self._crowded or not self.costs.results_stay:
@@ -472,6 +458,9 @@ class Pricer:
         """What a matrix kernel makes the operands of its product from."""
         operands = kernel.anchor.operands[:2] if kernel.anchor is not None else ()
         return {value for operand in operands for value in self._sources(operand, kernel)}
+
+    def sources_of(self, operand: int, kernel: Kernel) -> set[int]:
+        return set(self._sources(operand, kernel))
 
     def _sources(self, operand: int, kernel: Kernel) -> list[int]:
         """The kernel's inputs that an operand is computed from."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from podyard.engine.program.ir import HloOperation, TensorType
 from podyard.engine.timing.convolutions import cut_images
-from podyard.engine.timing.graph import ELEMENTWISE, JUST_AFTER, REORDERING, SMALL_SIZE
+from podyard.engine.timing.graph import ELEMENTWISE, JUST_AFTER, REORDERING, SMALL_SIZE, Kernel
 from podyard.engine.timing.layout import compact_layout
 from podyard.engine.timing.rows import Rows
 from podyard.engine.timing.touched import row_count
 
 # How often an array is copied until parts of its images are examples, and one that leaves the program, back.
 _COPIES_OF_CUT = 3
+_AXES_OF_TILE = 2
 # Kernels that put a part of an array at a place, and those before the loop that does (compiled on five generations).
 _KERNELS_OF_PART, _KERNELS_BEFORE_PARTS = 6, 3
 
@@ -35,7 +36,7 @@ class Relayouts(Rows):
                     self.order[kernel.index] = self.after[own] + JUST_AFTER
                     self._materialise(own, kernel)
                 minor = tuple(axis for axis in range(len(type_.shape)) if axis not in batching)
-                self._relayout(value, minor, layouts)
+                self._relayout(value, minor, layouts, leaves=True)
                 self.kernels[-1].turns = own if value in layouts else self.kernels[-1].turns
         return layouts
 
@@ -59,14 +60,43 @@ class Relayouts(Rows):
         placed = value in self.home or value in self.after
         return placed or self.program.types[value].size < SMALL_SIZE or self._is_spread_constant(value)
 
+    def _copy_beside(self, kernel: Kernel) -> None:
+        """Arguments that element-wise work on a convolution's result reads, in the layout of that: copied before."""
+        anchor = kernel.anchor
+        if anchor is None:
+            return
+        minor, shape = anchor.ints("out_dims")[:2], self.program.types[anchor.results[0]].shape
+        for value in set(kernel.inputs) - {self.resolve(operand) for operand in anchor.operands}:
+            type_ = self.program.types[value]
+            lies = compact_layout(type_, self.tiling)
+            is_there = lies.lane_axis in minor and lies.sublane_axis in minor
+            if value in self.body.parameters and type_.shape == shape and not is_there:
+                before = len(self.kernels)
+                self._relayout(value, minor, kernel.layouts)
+                for copy in self.kernels[before:]:
+                    self.order[copy.index] = self.order[kernel.index] - JUST_AFTER / 2
+
+    def _unpool(self, operation: HloOperation) -> None:
+        """The gradient of pooling works on what lies as images of convolutions do, with the axes in its tiles that are
+        not pooled: what comes from outside, or leaves, is copied."""
+        minor = tuple(axis for axis, extent in enumerate(operation.ints("window")) if extent == 1)
+        layouts: dict[int, tuple[int, ...]] = {}
+        for value in operation.operands[:2] if len(minor) == _AXES_OF_TILE else ():
+            if self._from_outside(value):
+                self._relayout(value, minor, layouts)
+        self._start("opaque", operation, in_flow=False).layouts = layouts
+        result = operation.results[0]
+        if len(minor) == _AXES_OF_TILE and result in self.body.results:
+            self._relayout(result, minor, layouts, leaves=True)
+
     def _cut(self, type_: TensorType, feature_axis: int) -> None:
         for _ in range(_COPIES_OF_CUT):
             self._turn_whole(cut_images(type_, feature_axis))
 
-    def _cross(self, copies: tuple[tuple[TensorType, tuple[int, int]], ...]) -> None:
+    def _cross(self, copies: tuple[tuple[TensorType, tuple[int, int]], ...], own: int | None = None) -> None:
         for type_, minor in copies:
             copy = self._start("copy", None)
-            copy.moved, copy.minor = type_, minor
+            copy.moved, copy.minor, copy.copies = type_, minor, own
 
     def _from_outside(self, value: int) -> bool:
         value = self.resolve(value)

@@ -80,6 +80,7 @@ GENERATION = Generation(
         single_window_cycles=300,
         vector_cycles_per_tile=0.33,
         transpose_cycles_per_tile=10.9,
+        reverse_cycles_per_tile=11.2,
         hbm_usable_bytes=round(30.75 * GIB),
         result_table_bytes=512,
         narrow_rate=0.88,

@@ -65,6 +65,7 @@ GENERATION = Generation(
         single_window_cycles=1815,
         vector_cycles_per_tile=0.5,
         transpose_cycles_per_tile=13.0,
+        reverse_cycles_per_tile=26.7,
         hbm_usable_bytes=round(15.75 * GIB),
         own_softmax=True,
         result_table_bytes=512,

@@ -89,6 +89,7 @@ GENERATION = Generation(
         single_window_cycles=1100,
         vector_cycles_per_tile=0.33,
         transpose_cycles_per_tile=10.9,
+        reverse_cycles_per_tile=14.4,
         hbm_usable_bytes=round(95 * GIB),
         own_softmax=True,
         result_table_bytes=32,

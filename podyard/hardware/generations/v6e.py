@@ -76,6 +76,7 @@ GENERATION = Generation(
         single_window_cycles=2000,
         vector_cycles_per_tile=0.33,
         transpose_cycles_per_tile=10.9,
+        reverse_cycles_per_tile=21.0,
         hbm_usable_bytes=round(31.24 * GIB),
         own_softmax=True,
         keeps_costly=True,
