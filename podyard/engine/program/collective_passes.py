@@ -264,7 +264,7 @@ def _scattered(
     is_whole = is_square and _is_all(program, axes) and program.mesh.devices >= _WHOLE_DEVICES
     shape, rank, padded, is_transposed = part.shape, len(part.shape), 0, tuple(order) == (1, 0)
     if rank > 2 and order:
-        shape, dim = [shape[axis] for axis in order], list(order).index(dim)
+        shape, dim = tuple(shape[axis] for axis in order), list(order).index(dim)
     # Parts are counted in these: rows, or tiles where a dimension without tiles is split.
     size = shape[dim]
     if rank < 2:
