@@ -1,5 +1,5 @@
 """What programs with convolutions hold in memory, against peaks and cycles of the TPU compiler (libtpu 0.0.42.1);
-shapes that no record has."""
+most of shapes that no record has."""
 
 from __future__ import annotations
 
