@@ -87,7 +87,7 @@ class _Gate:
         self._size = uses.types[self._product].size
 
     def others(self) -> list[HloOperation]:
-        """The products that it waits for; none if it is no gate."""
+        """The products that it waits for; none for other values."""
         own = self._functions()
         met = [value for value in own if self._meets(value, own)]
         if len(met) < _SEVERAL or self._root(met, own) is not None:

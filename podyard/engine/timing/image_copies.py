@@ -47,8 +47,8 @@ class ImageCopies:
                 copied[key] = None
         gone = self._pricer.multiplied_operands(kernel) - kept if copied else set()
         layouts = kernel.layouts.items()
-        beside = {value: key for value, minor in layouts if (key := self._copies.get((value, minor))) is not None}
-        read = (beside.get(value, value) for value in inputs if value not in gone)
+        copy_of = {value: key for value, minor in layouts if (key := self._copies.get((value, minor))) is not None}
+        read = (copy_of.get(value, value) for value in inputs if value not in gone)
         return dict.fromkeys([*copied, *read])
 
     def _is_second(self, kernel: Kernel) -> bool:
@@ -70,7 +70,7 @@ class ImageCopies:
             self._apart[kernel.copies] = key
         return [key]
 
-    def beside(self, kernel: Kernel) -> list[int]:
+    def next_to(self, kernel: Kernel) -> list[int]:
         """Bytes of other arrays while a kernel runs: what a convolution in groups reads and makes, in that form; and
         what it has made while that is copied."""
         if kernel.anchor is not None:

@@ -199,7 +199,7 @@ def temporaries(
         made += copies.make(kernel)
         sizes |= copies.sizes
         types |= copies.types
-        grouped = copies.beside(kernel)
+        grouped = copies.next_to(kernel)
         inside = inner_peak(kernel)
         extra = inside.nbytes + sum(_between_bytes(kernel, fused, pricer))
         extra += sum(instead.unpacked.get(value, 0) for value in kernel.inputs)

@@ -1,7 +1,7 @@
 """Convolutions whose kernel is larger than their image: the TPU compiler lets both change places.
 
 The gradient of the kernel of a transposed convolution is written so: an image with zeros in between meets the gradient,
-which has twice its size. The compiler turns the gradient around (a kernel of its own, to which it gives no cycles), and
+which has twice its size. The compiler turns the gradient around (a separate kernel, to which it gives no cycles), and
 lets the image go over it in steps of two, with no zeros. So XLA's simplifier does (`SwapConvOperands`): not in groups,
 and where fewer numbers are multiplied after that.
 """
@@ -16,7 +16,7 @@ from podyard.engine.timing.kernels import KernelPrice
 from podyard.engine.timing.layout import LANES, compact_layout
 from podyard.hardware.cost_model import SUBLANES, CostModel
 
-# What `Placement` makes of the array that is turned around: an array of its own.
+# What `Placement` makes of the array that is turned around: a separate array.
 REVERSED = "reversed"
 
 
