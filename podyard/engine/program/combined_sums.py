@@ -3,8 +3,6 @@ direction was read off compiled programs: from the last operation to the first. 
 
 from __future__ import annotations
 
-from collections import deque
-
 from podyard.engine.program.ir import Body, HloOperation, Program, outer_values
 
 SUMS = ("all_reduce", "reduce_scatter")
@@ -20,37 +18,31 @@ def number_sums(program: Program, body: Body, joined_bytes: float) -> None:
     """
     sums = [one for one in _by_results(body) if one.opcode in SUMS and "axes" in one.attributes]
     waits = _waits(body, sums)
-    left = deque(reversed(range(len(sums))))
+    left = list(reversed(range(len(sums))))
     number = 0
     while left:
-        members, nbytes, passed = 0, 0, deque[int]()
+        # Those of this collective, as bits, what they wait for, and their bytes.
+        members, behind, nbytes = 0, 0, 0
         kind = _kind(program, sums[left[0]])
-        while left:
-            place = left.popleft()
-            own = sums[place]
-            if _kind(program, own) != kind:
+        passed: list[int] = []
+        for place in left:
+            own, most = sums[place], _most(program, sums[place], joined_bytes)
+            more = own.int("bytes", program.types[own.operands[0]].nbytes)
+            waits_for_it = behind >> place & 1 or waits[place] & members
+            if _kind(program, own) != kind or (members and (waits_for_it or nbytes + more >= most)):
                 passed.append(place)
                 continue
-            more, most = own.int("bytes", program.types[own.operands[0]].nbytes), _most(program, own, joined_bytes)
-            is_behind = any(waits[other] >> place & 1 for other in _places(members))
-            if members and (is_behind or nbytes + more >= most):
-                passed.append(place)
-                continue
-            members, nbytes = members | 1 << place, nbytes + more
+            members, behind, nbytes = members | 1 << place, behind | waits[place], nbytes + more
             own.attributes = {**own.attributes, "tuple": number}
         left = passed
         number += 1
         # What waits for one of them waits for all.
-        together = members
-        for place in _places(members):
-            together |= waits[place]
+        together = members | behind
         for place, own_waits in enumerate(waits):
-            if own_waits & members or members >> place & 1:
-                waits[place] = (own_waits | together) & ~(members if members >> place & 1 else 0)
-
-
-def _places(bits: int) -> list[int]:
-    return [place for place in range(bits.bit_length()) if bits >> place & 1]
+            if members >> place & 1:
+                waits[place] = behind & ~members
+            elif own_waits & members:
+                waits[place] |= together
 
 
 def _kind(program: Program, operation: HloOperation) -> tuple[object, ...]:
@@ -72,7 +64,8 @@ def _read(operation: HloOperation) -> list[int]:
 
 
 def _by_results(body: Body) -> list[HloOperation]:
-    """The operations in the order in which the results of the body need them, one result after the other."""
+    """The operations in the order in which the results of the body need them, one result after the other. Of what one
+    reads, the last comes first (compiled programs: the sum of exponentials comes before that of a gradient)."""
     makers = {value: step for step in body.operations for value in step.results}
     order: dict[int, HloOperation] = {}
     stack = [makers[value] for value in reversed(body.results) if value in makers]
