@@ -259,7 +259,7 @@ REDUCED = {"takes": "%a: tensor<4x8xf32>, %z: tensor<f32>", "gives": "tensor<4xf
 )  # fmt: skip
 def test_every_form_of_a_reduction_is_the_same_reduction(lines: list[str]) -> None:
     read = main_of(*lines, "return %0 : tensor<4xf32>", **REDUCED)
-    assert read[0] == ("reduce", {"dims": (1,)})
+    assert read[0] == ("reduce", {"dims": (1,), "by": "add"})
     assert [opcode for opcode, _ in read[1:]] in ([], ["add"])
 
 
