@@ -79,9 +79,9 @@ def improve(program: Program, links: Links) -> None:
                 operations += _gather_as_sum(program, operation, links.torus)
             operations.append(operation)
             if operation.opcode == "reduce_scatter" and "axes" in operation.attributes:
-                read = [one.ints("dims") for one in readers.get(operation.results[0], ()) if one.opcode == "transpose"]
-                only = len(readers.get(operation.results[0], ())) == 1
-                operations += _scattered(program, operation, makers, links, read[0] if read and only else ())
+                by = readers.get(operation.results[0], [])
+                order = by[0].ints("dims") if len(by) == 1 and by[0].opcode == "transpose" else ()
+                operations += _scattered(program, operation, makers, links, order)
         body.operations = operations
         number_sums(program, body, links.joined_bytes)
 
@@ -257,12 +257,13 @@ def _scattered(
     """What the compiler makes of a scattered sum. It is a whole one, of which each then takes its part, over all of a
     square, of one dimension, and where parts are not whole in lanes or would be padded by half. Other parts that are
     not an even number of tiles are scattered with padding, and then moved between devices: gives these permutations.
-    `is_transposed`: whether the sum is only read transposed, which decides how it lies where both ways pad as much."""
+    `order`: of the axes, where the sum is only read transposed; it lies as it is read, in two dimensions where both
+    ways pad as much."""
     attributes, torus = operation.attributes, links.torus
     axes, part, dim = attributes["axes"], program.types[operation.results[0]], operation.int("dim")
     is_square = bool(torus) and (len(torus) > 2 or len(set(torus)) == 1)
     is_whole = is_square and _is_all(program, axes) and program.mesh.devices >= _WHOLE_DEVICES
-    shape, rank, padded, is_transposed = part.shape, len(part.shape), 0, tuple(order) == (1, 0)
+    shape, rank, padded = part.shape, len(part.shape), 0
     if rank > 2 and order:
         shape, dim = tuple(shape[axis] for axis in order), list(order).index(dim)
     # Parts are counted in these: rows, or tiles where a dimension without tiles is split.
@@ -272,7 +273,7 @@ def _scattered(
     elif dim < rank - 2:
         size = math.prod(shape[:-2]) * _tiles(shape[-2], _TILE_ROWS) * _tiles(shape[-1], _LANES)
         padded = size + size % 2
-    elif (dim == rank - 1) != (_is_turned(shape, is_transposed) and _is_free(makers, operation.operands[0])):
+    elif (dim == rank - 1) != (_is_turned(shape, tuple(order) == (1, 0)) and _is_free(makers, operation.operands[0])):
         is_whole |= size * part.itemsize % _LANE_BYTES > 0
     elif isinstance(axes, tuple):
         is_odd = rank == 2 and _tiles(shape[1 - dim], _LANES) % 2 > 0

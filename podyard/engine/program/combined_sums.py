@@ -72,7 +72,7 @@ def _by_results(body: Body) -> list[HloOperation]:
     opened: set[int] = set()
     while stack:
         step = stack[-1]
-        if id(step) in order or id(step) in opened:
+        if id(step) in opened:
             order.setdefault(id(stack.pop()), step)
             continue
         opened.add(id(step))

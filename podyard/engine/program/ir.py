@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from podyard.engine.program.doubts import Doubt
 from podyard.engine.program.shardings import Mesh, Sharding
@@ -79,6 +79,12 @@ class HloOperation:
     def text(self, name: str) -> str:
         value = self.attributes.get(name, "")
         return value if isinstance(value, str) else ""
+
+    def with_bodies(self, rewrite: Callable[[Body], Body]) -> HloOperation:
+        """The operation with its bodies rewritten; itself where that changes none of them."""
+        bodies = tuple(map(rewrite, self.bodies))
+        is_same = all(new is old for new, old in zip(bodies, self.bodies, strict=True))
+        return self if is_same else dataclasses.replace(self, bodies=bodies)
 
 
 @dataclasses.dataclass(slots=True)

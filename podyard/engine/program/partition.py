@@ -306,7 +306,7 @@ class _Partitioner:
     def _complete(self, part: int, value: int, sums: Axes, maker: HloOperation, on_the_way: Dims | None) -> None:
         """Sums over devices, then whatever brings the result to where it is to lie."""
         wanted, dims, where = on_the_way or self._dims(value), self._dims(part), maker.where
-        by = _reducer(maker)
+        by = _unless_added(maker)
         if sums:
             scattered = [
                 d for d, (has, axes) in enumerate(zip(dims, wanted, strict=True))
@@ -474,7 +474,7 @@ def _without(axes: Axes, others: Iterable[int]) -> Axes:
     return axes[:place]
 
 
-def _reducer(operation: HloOperation) -> dict[str, str]:
+def _unless_added(operation: HloOperation) -> dict[str, str]:
     """What a reduction does with numbers if it does not add them: a collective joins others that do the same."""
     by = operation.text("by") if operation.opcode == "reduce" else ""
     return {} if by in _ADDING else {"by": by}

@@ -25,11 +25,9 @@ def _simplify(program: Program, body: Body, types: list[TensorType]) -> Body:
     scatters: dict[int, HloOperation] = {}
     operations: list[HloOperation] = []
     is_changed = False
-    for operation in body.operations:
-        inner = tuple(_simplify(program, own, types) for own in operation.bodies)
-        if any(new is not old for new, old in zip(inner, operation.bodies, strict=True)):
-            operation = dataclasses.replace(operation, bodies=inner)
-            is_changed = True
+    for given in body.operations:
+        operation = given.with_bodies(lambda inner: _simplify(program, inner, types))
+        is_changed |= operation is not given
         scattered = next((value for value in operation.operands if value in scatters and reads[value] == 1), None)
         if operation.opcode == "add" and scattered is not None:
             is_changed = True

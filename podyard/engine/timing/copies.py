@@ -116,7 +116,7 @@ def on_chip(
         changed += [(place, value, over[value]) for value in step.makes if value in over and over[value] in near]
         for value in (*step.reads, *step.makes):
             if value in near:
-                value = over.get(value, value) if over.get(value) in near else value
+                value = over[value] if over.get(value) in near else value
                 spans[value] = (spans.get(value, (place, place))[0], place)
     here: set[int] = set()
     for value, (first, last) in sorted(spans.items(), key=lambda span: (span[1][1] - span[1][0], near[span[0]])):

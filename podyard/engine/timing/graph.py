@@ -10,7 +10,7 @@ from podyard.engine.program.ir import HloOperation, TensorType
 KernelKind = Literal["matrix", "window", "reduce", "loop", "copy", "opaque", "collective", "control"]
 
 MATRIX = frozenset({"dot_general", "convolution"})
-# What reads images in its own layout.
+# Operations that read images in their own layout.
 OF_IMAGES = ("convolution", "select_and_scatter")
 COLLECTIVES = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "collective_permute"})
 CONTROL = frozenset({"while", "case", "if"})

@@ -17,7 +17,7 @@ import math
 from collections.abc import Iterable, Iterator
 
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType, outer_values
-from podyard.engine.timing.graph import ELEMENTWISE, SMALL_SIZE
+from podyard.engine.timing.graph import CONTROL, ELEMENTWISE, SMALL_SIZE
 from podyard.engine.timing.layout import whole_lanes
 
 # What changes where numbers lie, among element-wise operations.
@@ -41,11 +41,9 @@ class _Simplifier:
     def simplify(self, body: Body) -> Body:
         operations: list[HloOperation] = []
         changed = False
-        for operation in body.operations:
-            bodies = tuple(map(self.simplify, operation.bodies)) if operation.opcode in ("while", "case", "if") else ()
-            if any(new is not old for new, old in zip(bodies, operation.bodies, strict=False)):
-                operation = dataclasses.replace(operation, bodies=bodies)
-                changed = True
+        for given in body.operations:
+            operation = given.with_bodies(self.simplify) if given.opcode in CONTROL else given
+            changed |= operation is not given
             sums = self._as_sum(operation)
             changed |= bool(sums)
             operations += sums or [operation]

@@ -77,13 +77,18 @@ class MemorySchedule:
         gone = {value for place, step in enumerate(self.steps) for value in step.over if last.get(value) == place}
         return MemorySchedule(self.steps, {value: size for value, size in self.sizes.items() if value not in gone})
 
+    def _spans(self) -> dict[int, tuple[int, int]]:
+        """The steps that make each value and read it for the last time."""
+        spans = {value: (place, place) for place, step in enumerate(self.steps) for value in step.makes}
+        for place, step in enumerate(self.steps):
+            spans.update((value, (spans[value][0], place)) for value in step.reads if value in spans)
+        return spans
+
     def with_hosts(self, results: Collection[int]) -> MemorySchedule:
         """The same; a value that is gone before a result of the program is made lies in the place of that result, which
         is taken then as a whole. The largest choose first, and take the smallest place that is large enough
         (openxla/xla, buffer_assignment.cc)."""
-        spans = {value: (place, place) for place, step in enumerate(self.steps) for value in step.makes}
-        for place, step in enumerate(self.steps):
-            spans.update((value, (spans[value][0], place)) for value in step.reads if value in spans)
+        spans = self._spans()
         hosts = sorted((self.sizes[value], value) for value in results if value in self.sizes)
         taken = {value: [spans[value]] for _, value in hosts}
         sizes = dict(self.sizes)
@@ -101,9 +106,7 @@ class MemorySchedule:
     def packed_bytes(self) -> int:
         """Bytes of a block in which every value has one place as long as it lives: the largest first, each into the
         smallest gap that is large enough. Never less than `peak`; more where no values fit into the gaps."""
-        spans = {value: (place, place) for place, step in enumerate(self.steps) for value in step.makes}
-        for place, step in enumerate(self.steps):
-            spans.update((value, (spans[value][0], place)) for value in step.reads if value in spans)
+        spans = self._spans()
         blocks = [(self.sizes[value], *span) for value, span in spans.items() if value in self.sizes]
         blocks += [(step.extra, place, place) for place, step in enumerate(self.steps) if step.extra]
         placed: list[tuple[int, int, int, int]] = []

@@ -12,6 +12,7 @@ import dataclasses
 
 from podyard.engine.program.ir import Body, HloOperation, Program
 from podyard.engine.timing.convolutions import image_axes, image_bytes
+from podyard.engine.timing.graph import CONTROL
 from podyard.engine.timing.kernels import KernelPrice
 from podyard.engine.timing.layout import LANES, compact_layout
 from podyard.hardware.cost_model import SUBLANES, CostModel
@@ -47,10 +48,9 @@ class _Swapping:
     def body(self, body: Body) -> Body:
         operations: list[HloOperation] = []
         is_changed = False
-        for step in body.operations:
-            inner = tuple(map(self.body, step.bodies)) if step.opcode in ("while", "case", "if") else step.bodies
-            if any(new is not old for new, old in zip(inner, step.bodies, strict=True)):
-                step, is_changed = dataclasses.replace(step, bodies=inner), True
+        for given in body.operations:
+            step = given.with_bodies(self.body) if given.opcode in CONTROL else given
+            is_changed |= step is not given
             if step.opcode == "convolution" and self._is_swapped(step):
                 operations += self._swap(step)
                 is_changed = True

@@ -15,7 +15,7 @@ from podyard.engine.program.from_stablehlo import parse_stablehlo
 from podyard.engine.timing.analysis import estimate_program
 from podyard.engine.timing.copies import on_chip
 from podyard.engine.timing.estimate import Estimate
-from podyard.engine.timing.schedule import MemorySchedule, Step, scattering_last
+from podyard.engine.timing.schedule import MemorySchedule, Step, depth_first, scattering_last, together
 from podyard.hardware.accelerator_types import parse
 
 
@@ -125,6 +125,27 @@ def test_what_is_gone_before_a_result_is_made_lies_in_its_place_which_counts_as_
     ]  # fmt: skip
     schedule = MemorySchedule(steps, {1: 2, 2: 3, 3: 1, 4: 7, 5: 6}).with_hosts({5})
     assert dict(schedule.sizes) == {1: 6, 2: 6, 3: 1, 4: 7, 5: 6}
+
+
+def test_depth_first_each_step_comes_just_before_what_reads_it() -> None:
+    """Two results, each of a large value that is summed up: one large value at a time, not both."""
+    steps = [
+        Step((), (1,), 0, False), Step((), (2,), 0, False), Step((1,), (3,), 0, False), Step((2,), (4,), 0, False),
+        Step((3, 4), (5,), 0, False),
+    ]  # fmt: skip
+    sizes = {1: 8, 2: 8, 3: 1, 4: 1, 5: 1}
+    ordered = depth_first(steps, sizes)
+    assert [step.makes for step in ordered] in ([(1,), (3,), (2,), (4,), (5,)], [(2,), (4,), (1,), (3,), (5,)])
+    assert (MemorySchedule(steps, sizes).peak, MemorySchedule(ordered, sizes).peak) == (17, 10)
+
+
+def test_a_joined_collective_runs_as_soon_as_all_that_it_sends_is_there() -> None:
+    """Places 0 and 3 are one. What comes after it does not wait for place 3, and what reads it follows at once."""
+    steps = [
+        Step((), (1,), 0, False, tuple_number=7), Step((1,), (2,), 0, False), Step((), (3,), 0, False),
+        Step((), (4,), 0, False, tuple_number=7),
+    ]  # fmt: skip
+    assert [step.makes for step in together(steps)] == [(1, 4), (2,), (3,)]
 
 
 def test_what_takes_the_place_of_another_on_the_chip_needs_no_room_and_is_counted_twice() -> None:
