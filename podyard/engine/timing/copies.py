@@ -127,6 +127,8 @@ def on_chip(
         if target in here:
             here.add(value)
             twice[place] += near[target]
+    for place, step in enumerate(steps):
+        twice[place] += sum(near[value] for value in step.beside if value in here)
     return here, loads, twice
 
 
@@ -169,7 +171,8 @@ class _Places:
         self.room = pricer.costs.prefetch_bytes
         self.loads = loads.copy()
         self.read_last: dict[int, int] = {}
-        self._free = [step.moved for step in steps]
+        per_cycle = pricer.costs.hbm_bytes_per_second / pricer.costs.clock_hz
+        self._free = [step.cycles * per_cycle for step in steps]
         self.sizes = {
             value: nbytes_in_memory(pricer.type_of(value), pricer.costs.tiling)
             for step in steps

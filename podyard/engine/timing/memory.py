@@ -18,6 +18,7 @@ from podyard.engine.timing.graph import LEAVES, MATRIX, REORDERING, SMALL_SIZE, 
 from podyard.engine.timing.image_copies import ImageCopies
 from podyard.engine.timing.in_place import beside_their_old, made_while_read, summed_over_arguments
 from podyard.engine.timing.kernels import better_order, has_room_near, is_kept_near, is_laid_on_chip
+from podyard.engine.timing.latency_hiding import hiding_latency, latency_cycles, runs_beside
 from podyard.engine.timing.laid_out import copied_bytes
 from podyard.engine.timing.layout import compact_layout, nbytes_in_memory, padded_bytes
 from podyard.engine.timing.narrow import narrow_values
@@ -85,6 +86,9 @@ class PeakBytes:
     nbytes: int = 0
     near_bytes: int = 0
     values: tuple[tuple[str, int], ...] = ()
+    # What the kernels take one after another, and kinds of collectives that run next to them.
+    cycles: float = 0.0
+    lines: tuple[str, ...] = ()
 
 
 def memory_need(
@@ -228,10 +232,17 @@ def temporaries(
         number = kernel.anchor.attributes.get("tuple") if kernel.anchor is not None else None
         number = number if isinstance(number, int) else None
         last_loop = len(steps) if kernel.kind == "control" else last_loop
+        cycles = pricer.price(kernel).cycles + inside.cycles
+        anchor = kernel.anchor
+        line = anchor.opcode if anchor is not None and runs_beside(anchor, pricer) else ""
+        latency = latency_cycles(pricer.program.types[anchor.results[0]]) if line and anchor is not None else 0.0
+        is_ring = anchor is not None and bool(anchor.text("ring_axis"))
+        lines = (*inside.lines, "collective_permute") if is_ring and costs.runs_gathers_beside else inside.lines
+        is_product = anchor is not None and anchor.opcode == "dot_general" and not is_ring
         steps.append(
             Step(
                 tuple(read), tuple(made), extra, is_repeatable, tuple(over[:1]), is_fetched, number, near_extra,
-                pricer.moved_meanwhile(kernel), scatters_a_sum(kernel),
+                cycles, latency, line, lines, is_product, (), scatters_a_sum(kernel),
             )
         )  # fmt: skip
     kept = tuple(value for value in own_place if is_whole and value in sizes)
@@ -239,19 +250,27 @@ def temporaries(
     # Where collectives run next to kernels (not on chips of two cores), what no loop waits for runs after the last one.
     is_late = is_whole and last_loop >= 0 and costs.prefetch_bytes > 0 and pricer.program.mesh.devices > 1
     is_late &= costs.vector_cores == 1
+    is_late &= not any(step.latency for step in steps)
     if is_late:
         steps = ending_late(steps, last_loop)
     steps = late_constants(steps)
+    is_hiding = any(step.latency for step in steps)
+    is_late &= not is_hiding
     orders = [steps] if is_late else [steps, freeing_first(steps, sizes)]
+    if is_hiding:
+        orders = [depth_first(steps, sizes), *orders]
     if not is_late and (not costs.prefetch_bytes or pricer.program.mesh.devices == 1):
         orders.append(depth_first(steps, sizes))
     arrays = {value for value in results if pricer.program.types[value].size >= SMALL_SIZE}
     if is_whole and arrays and not is_late and is_live:
         orders += [ending_with_numbers(order, arrays) for order in orders]
-    if is_whole and costs.prefetch_bytes and any(step.scatters for step in steps):
+    if is_whole and costs.prefetch_bytes and any(step.scatters for step in steps) and not is_hiding:
         orders = [scattering_last(order) for order in orders]
     orders = [together(order) for order in orders]
     order = min(orders, key=lambda one: MemorySchedule(one, sizes).peak)
+    if is_hiding:
+        in_memory = {value: nbytes_in_memory(pricer.type_of(value), costs.tiling) for value in outside} | sizes
+        order = hiding_latency(order, in_memory, results, _SHORT_OF_MEMORY * costs.hbm_usable_bytes)
     on_the_chip = turned_near | copies.near
     near = {
         value: size
@@ -287,7 +306,8 @@ def temporaries(
         schedule = schedule.without_overwritten()
         nbytes = schedule.packed_bytes()
     held = tuple((str(types[originals[value]]), schedule.sizes[value]) for value in schedule.values_at_peak)
-    return PeakBytes(nbytes - held_for, near_bytes, held)
+    lines = tuple({line: None for step in order for line in (*step.lines_inside, step.line) if line})
+    return PeakBytes(nbytes - held_for, near_bytes, held, sum(step.cycles for step in order), lines)
 
 
 def _reads_turned(value: int, kernel: Kernel, pricer: Pricer) -> bool:

@@ -33,8 +33,15 @@ class Step:
     tuple_number: int | None = None
     # What it needs by itself on the chip.
     near_extra: int = 0
-    # Bytes that the memory moves while it runs.
-    moved: float = 0.0
+    # What it takes; of a collective that runs next to others how long until it is done, and its kind.
+    cycles: float = 0.0
+    latency: float = 0.0
+    line: str = ""
+    # Kinds of collectives in a loop that run next to others.
+    lines_inside: tuple[str, ...] = ()
+    is_product: bool = False
+    # What is gathered while a product runs.
+    beside: tuple[int, ...] = ()
     # Whether it scatters a sum over devices, by itself or around a ring.
     scatters: bool = False
 
@@ -183,8 +190,8 @@ def _join(steps: Sequence[Step]) -> Step:
     reads = dict.fromkeys(value for step in steps for value in step.reads)
     makes = dict.fromkeys(value for step in steps for value in step.makes)
     near = sum(step.near_extra for step in steps)
-    moved = sum(step.moved for step in steps)
-    return Step(tuple(reads), tuple(makes), sum(step.extra for step in steps), False, near_extra=near, moved=moved)
+    cycles = sum(step.cycles for step in steps)
+    return Step(tuple(reads), tuple(makes), sum(step.extra for step in steps), False, near_extra=near, cycles=cycles)
 
 
 def ending_late(steps: Sequence[Step], last_loop: int) -> list[Step]:
@@ -294,7 +301,8 @@ def depth_first(steps: Sequence[Step], sizes: Mapping[int, int]) -> list[Step]:
         nbytes = sum(sizes.get(value, 0) for value in step.makes) + sum(weights[earlier][1] for earlier in waits[place])
         weights.append((min(others, len(steps)), nbytes))
     ordered: dict[int, Step] = {}
-    stack = [place for place in reversed(range(len(steps))) if not readers[place]]
+    ends = (place for place in range(len(steps)) if not readers[place])
+    stack = sorted(ends, key=lambda place: weights[place])
     while stack:
         place = stack[-1]
         missing = [earlier for earlier in waits[place] if earlier not in ordered]
