@@ -108,7 +108,9 @@ def on_chip(
     bytes there during each step, and those that the compiler counts twice, as it makes a value in the place of another
     (`over`). Those that live shortest have their place first; what finds none is written to HBM, and is on the chip
     only while a kernel works on it."""
-    loads = np.array([min(step.near_extra, room) for step in steps], dtype=np.float64)
+    own = np.array([min(step.near_extra, room) for step in steps], dtype=np.float64)
+    waits = np.array([step.is_lookup for step in steps])
+    loads = np.where(waits, 0.0, own)
     twice = np.zeros(len(steps))
     spans: dict[int, tuple[int, int]] = {}
     changed: list[tuple[int, int, int]] = []
@@ -123,6 +125,7 @@ def on_chip(
         if loads[first : last + 1].max() + near[value] <= room:
             loads[first : last + 1] += near[value]
             here.add(value)
+    loads += np.where(waits & (loads + own <= room), own, 0.0)
     for place, value, target in changed:
         if target in here:
             here.add(value)

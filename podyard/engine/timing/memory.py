@@ -239,10 +239,11 @@ def temporaries(
         is_ring = anchor is not None and bool(anchor.text("ring_axis"))
         lines = (*inside.lines, "collective_permute") if is_ring and costs.runs_gathers_beside else inside.lines
         is_product = anchor is not None and anchor.opcode == "dot_general" and not is_ring
+        is_lookup = anchor is not None and anchor.opcode == "gather"
         steps.append(
             Step(
                 tuple(read), tuple(made), extra, is_repeatable, tuple(over[:1]), is_fetched, number, near_extra,
-                cycles, latency, line, lines, is_product, (), scatters_a_sum(kernel),
+                cycles, latency, line, lines, is_product, (), is_lookup, scatters_a_sum(kernel),
             )
         )  # fmt: skip
     kept = tuple(value for value in own_place if is_whole and value in sizes)

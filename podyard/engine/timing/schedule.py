@@ -42,6 +42,8 @@ class Step:
     is_product: bool = False
     # What is gathered while a product runs.
     beside: tuple[int, ...] = ()
+    # Whether it looks rows up: its table (`near_extra`) is on the chip only where all others leave room.
+    is_lookup: bool = False
     # Whether it scatters a sum over devices, by itself or around a ring.
     scatters: bool = False
 
