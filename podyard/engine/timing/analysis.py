@@ -360,7 +360,7 @@ class _Analysis:
             for value in beside_their_old(body, fused, pricer):
                 type_ = self.program.types[value]
                 if type_.shape and not (pricer.is_near(value) and type_.itemsize >= _WORD_BYTES):
-                    self._add(Kernel(~value, "copy", None, laid_out=type_), pricer, turns)
+                    self._add(Kernel(~value, "copy", None, outputs=[value], laid_out=type_), pricer, turns)
             return
         best: _Timeline | None = None
         before, doubts = self.timeline, self.timeline.doubts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from podyard.engine.program.ir import Body, Program
-from podyard.engine.timing.graph import Fused
+from podyard.engine.timing.graph import Fused, Kernel
 from podyard.engine.timing.pricing import Pricer
 
 
@@ -24,7 +24,7 @@ def made_while_read(program: Program, pricer: Pricer) -> Iterator[int]:
 
 def beside_their_old(body: Body, fused: Fused, pricer: Pricer) -> set[int]:
     """Of the values that a turn of a loop hands to the next, those that cannot take the place of the old ones, because
-    a matrix product that makes them or a later kernel reads those. Element-wise kernels, updates and products that
+    a matrix product or permutation that makes them, or a later kernel, reads those. Element-wise kernels, updates and products that
     are added to the old value work in place."""
     others: set[int] = set()
     old = {pricer.resolve(new): own for own, new in zip(body.parameters, body.results, strict=False) if own != new}
@@ -33,7 +33,8 @@ def beside_their_old(body: Body, fused: Fused, pricer: Pricer) -> set[int]:
             made = pricer.program.producer(value)
             adds = made is not None and made.opcode == "add" and old[value] in map(pricer.resolve, made.operands)
             in_place = adds and old[value] not in pricer.multiplied_operands(kernel)
-            reads = kernel.kind == "matrix" and old[value] in kernel.inputs and not in_place
+            sends = kernel.anchor is not None and kernel.anchor.opcode == "collective_permute"
+            reads = (sends or kernel.kind == "matrix") and old[value] in kernel.inputs and not in_place
             if reads or any(old[value] in reader.inputs for reader in fused.kernels[place + 1 :]):
                 others.add(value)
     return others
@@ -58,3 +59,19 @@ def summed_over_arguments(fused: Fused, pricer: Pricer, instead: Mapping[int, tu
         if last_read.get(argument, -1) <= made_by.get(first, -1):
             found |= {first, given}
     return found
+
+
+def changed_in_loop(kernel: Kernel, pricer: Pricer) -> dict[int, int]:
+    """Of a loop, arguments that are not the program's to change, by what takes their place in it: the loop's result
+    where that is read, or the name in its body."""
+    operation, program = kernel.anchor, pricer.program
+    if operation is None or operation.opcode != "while":
+        return {}
+    kept = set(program.body.parameters) - program.donated.keys()
+    body, copied = operation.bodies[-1], dict[int, int]()
+    for place, operand in enumerate(operation.operands):
+        own, new, given = body.parameters[place], body.results[place], pricer.resolve(operand)
+        if own != new and given in kept and program.types[given].shape:
+            result = operation.results[place]
+            copied[result if result in kernel.outputs else own] = given
+    return copied

@@ -16,7 +16,7 @@ from podyard.engine.timing.copies import besides, fetched, on_chip, scatters_a_s
 from podyard.engine.timing.estimate import BufferEstimate
 from podyard.engine.timing.graph import LEAVES, MATRIX, REORDERING, SMALL_SIZE, Fused, Kernel
 from podyard.engine.timing.image_copies import ImageCopies
-from podyard.engine.timing.in_place import beside_their_old, made_while_read, summed_over_arguments
+from podyard.engine.timing.in_place import beside_their_old, changed_in_loop, made_while_read, summed_over_arguments
 from podyard.engine.timing.kernels import better_order, has_room_near, is_kept_near, is_laid_on_chip
 from podyard.engine.timing.latency_hiding import hiding_latency, latency_cycles, runs_beside
 from podyard.engine.timing.laid_out import copied_bytes
@@ -220,6 +220,14 @@ def temporaries(
             types[value] = pricer.program.types[value]
             sizes[value] = size_of(types[value])
             steps.append(Step(tuple(own), (value,), 0, False))
+        for value, given in changed_in_loop(kernel, pricer).items():
+            if value in outside:
+                continue
+            types[value] = pricer.program.types[value]
+            sizes[value] = size_of(types[value])
+            steps.append(Step((given,), (value,), 0, False))
+            made = [one for one in made if one != value]
+            read = dict.fromkeys([*read, value])
         is_repeatable = kernel.kind in _REPEATABLE and results.isdisjoint(made)
         made += [~value for value in made if ~value in sizes]
         # An element-wise kernel can write a result of the program over what it reads.

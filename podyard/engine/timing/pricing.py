@@ -57,6 +57,8 @@ _NAMING = frozenset({"reshape", "constant", "optimization_barrier"})
 _ALONE = frozenset({"broadcast_in_dim", "convert"})
 # Bytes of a tile of 4-byte words.
 _WIDE_TILE = LANES * SUBLANES * 4
+# Copying an array on the chip, for each tile (four compiled on v5e, of 256 KB to 2 MB).
+_NEAR_COPY_CYCLES = 8.8
 # Types that the matrix units of some generations multiply faster. The other type of 8 bits, f8e4m3fn, is converted.
 _NARROW = frozenset({"s8", "u8", "f8e5m2"})
 
@@ -217,6 +219,9 @@ class Pricer:
         if kernel.kind in ("window", "reduce", "loop") and moved is None:
             return self._vector(kernel)
         if moved is not None:
+            if any(map(self.is_near, kernel.outputs)):
+                cycles = self.costs.vector_kernel_cycles + _NEAR_COPY_CYCLES * tiles_of(moved, self.costs)
+                return KernelPrice(cycles, "vpu")
             if kernel.index in self._near_turns or self._is_turned_near(kernel):
                 return KernelPrice(_NEAR_TURN_CYCLES * tiles_of(moved, self.costs), "vpu")
             if kernel.regroups:
