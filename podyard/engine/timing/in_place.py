@@ -30,9 +30,9 @@ def beside_their_old(body: Body, fused: Fused, pricer: Pricer) -> set[int]:
     old = {pricer.resolve(new): own for own, new in zip(body.parameters, body.results, strict=False) if own != new}
     for place, kernel in enumerate(fused.kernels):
         for value in set(kernel.outputs) & (old.keys() - fused.in_place.keys()):
-            made = pricer.program.producer(value)
-            adds = made is not None and made.opcode == "add" and old[value] in map(pricer.resolve, made.operands)
-            in_place = adds and old[value] not in pricer.multiplied_operands(kernel)
+            types = pricer.program.types
+            alike = types[value] == types[old[value]]
+            in_place = alike and old[value] not in pricer.multiplied_operands(kernel)
             sends = kernel.anchor is not None and kernel.anchor.opcode == "collective_permute"
             reads = (sends or kernel.kind == "matrix") and old[value] in kernel.inputs and not in_place
             if reads or any(old[value] in reader.inputs for reader in fused.kernels[place + 1 :]):

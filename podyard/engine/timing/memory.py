@@ -146,8 +146,8 @@ def temporaries(
     own_place = results - donated
     arguments = {pricer.resolve(value) for value in body.parameters}
     outside = arguments | results
-    if not is_whole:
-        outside -= beside_their_old(body, fused, pricer)
+    beside = set() if is_whole else beside_their_old(body, fused, pricer)
+    outside -= beside
     narrow = narrow_values(pricer.program)
     instead = find_seen_through(fused, pricer, outside)
     outside |= {target for result in results & instead.keys() & fused.in_place.keys() for target in instead[result]}
@@ -167,6 +167,7 @@ def temporaries(
     turned_near: set[int] = set()
     copies = ImageCopies(body, fused, pricer)
     steps = []
+    carried = {pricer.resolve(new): own for own, new in zip(body.parameters, body.results, strict=False) if own != new}
     last_loop = -1
     for kernel in fused.kernels:
         made = [value for value in kernel.outputs if value in instead.get(value, (value,))]
@@ -228,6 +229,7 @@ def temporaries(
             steps.append(Step((given,), (value,), 0, False))
             made = [one for one in made if one != value]
             read = dict.fromkeys([*read, value])
+        doubled = sum(size_of(pricer.type_of(value)) for value in kernel.outputs if not is_whole and carried.get(value) in kernel.inputs and value in outside and value not in fused.in_place and has_room_near(size_of(pricer.type_of(value)), costs))
         is_repeatable = kernel.kind in _REPEATABLE and results.isdisjoint(made)
         made += [~value for value in made if ~value in sizes]
         # An element-wise kernel can write a result of the program over what it reads.
@@ -251,7 +253,7 @@ def temporaries(
         steps.append(
             Step(
                 tuple(read), tuple(made), extra, is_repeatable, tuple(over[:1]), is_fetched, number, near_extra,
-                cycles, latency, line, lines, is_product, (), is_lookup, scatters_a_sum(kernel),
+                cycles, latency, line, lines, is_product, (), is_lookup, doubled, scatters_a_sum(kernel),
             )
         )  # fmt: skip
     kept = tuple(value for value in own_place if is_whole and value in sizes)
@@ -280,11 +282,14 @@ def temporaries(
     if is_hiding:
         in_memory = {value: nbytes_in_memory(pricer.type_of(value), costs.tiling) for value in outside} | sizes
         order = hiding_latency(order, in_memory, results, _SHORT_OF_MEMORY * costs.hbm_usable_bytes)
+    if beside:
+        order = [*order, Step(tuple(value for value in beside if value in sizes), (), 0, False)]
     on_the_chip = turned_near | copies.near
     near = {
         value: size
         for value, size in sizes.items()
-        if value in on_the_chip or (value not in copies.sizes and pricer.is_near(value))
+        if value in on_the_chip
+        or (value not in copies.sizes and (pricer.is_near(value) or (value in beside and has_room_near(size, costs))))
     }
     here: Collection[int] = ()
     near_bytes = 0

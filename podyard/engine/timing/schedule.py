@@ -44,6 +44,8 @@ class Step:
     beside: tuple[int, ...] = ()
     # Whether it looks rows up: its table (`near_extra`) is on the chip only where all others leave room.
     is_lookup: bool = False
+    # What it changes in its place on the chip of what a loop carries.
+    doubled: int = 0
     # Whether it scatters a sum over devices, by itself or around a ring.
     scatters: bool = False
 
