@@ -14,6 +14,8 @@ from podyard.engine.timing.schedule import Step
 
 # Collectives of a kind that run at one time (options of the compiler's, as it writes them down).
 _AT_ONE_TIME = {"all_gather": 1, "collective_permute": 5}
+# What goes around a ring: both ways, two turns at a time.
+IN_A_RING = ("collective_permute",) * 4
 # Those of fewer bytes do not run next to kernels (gathers of 2,048 bytes do not, those of 4,096 do).
 _LEAST_BYTES = 4096
 # With this, and the compiler's own cycles, kernels come within 3 % of all places of where they are in 17 compiled
@@ -92,6 +94,9 @@ class _Scheduler:
         self._live_bytes = sum(sizes[value] for value in self._live)
 
     def _counted(self, node: int) -> int:
+        """Of a loop, what it reads is one."""
+        if node < self._count and self._steps[node].is_loop:
+            return 1
         return sum(self._unread[value] == 1 for value in self._reads[node])
 
     def ordered(self) -> list[Step]:
@@ -181,7 +186,7 @@ class _Scheduler:
     def _has_room(self, node: int) -> bool:
         """A loop with collectives of a kind in it is not next to others of that kind."""
         inside = self._steps[node].lines_inside if node < self._count else ()
-        return all(self._room[line] >= 1 for line in inside)
+        return all(self._room[line] >= min(inside.count(line), _AT_ONE_TIME[line]) for line in set(inside))
 
     def _is_constrained(self, node: int) -> bool:
         line = self._line(node)

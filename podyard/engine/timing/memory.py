@@ -18,7 +18,7 @@ from podyard.engine.timing.graph import LEAVES, MATRIX, REORDERING, SMALL_SIZE, 
 from podyard.engine.timing.image_copies import ImageCopies
 from podyard.engine.timing.in_place import beside_their_old, changed_in_loop, made_while_read, summed_over_arguments
 from podyard.engine.timing.kernels import better_order, has_room_near, is_kept_near, is_laid_on_chip
-from podyard.engine.timing.latency_hiding import hiding_latency, latency_cycles, runs_beside
+from podyard.engine.timing.latency_hiding import IN_A_RING, hiding_latency, latency_cycles, runs_beside
 from podyard.engine.timing.laid_out import copied_bytes
 from podyard.engine.timing.layout import compact_layout, nbytes_in_memory, padded_bytes
 from podyard.engine.timing.narrow import narrow_values
@@ -247,13 +247,13 @@ def temporaries(
         line = anchor.opcode if anchor is not None and runs_beside(anchor, pricer) else ""
         latency = latency_cycles(pricer.program.types[anchor.results[0]]) if line and anchor is not None else 0.0
         is_ring = anchor is not None and bool(anchor.text("ring_axis"))
-        lines = (*inside.lines, "collective_permute") if is_ring and costs.runs_gathers_beside else inside.lines
+        lines = IN_A_RING if is_ring and costs.runs_gathers_beside else inside.lines
         is_product = anchor is not None and anchor.opcode == "dot_general" and not is_ring
         is_lookup = anchor is not None and anchor.opcode == "gather"
         steps.append(
             Step(
                 tuple(read), tuple(made), extra, is_repeatable, tuple(over[:1]), is_fetched, number, near_extra,
-                cycles, latency, line, lines, is_product, (), is_lookup, doubled, scatters_a_sum(kernel),
+                cycles, latency, line, lines, kernel.kind == "control" or is_ring, is_product, (), is_lookup, doubled, scatters_a_sum(kernel),
             )
         )  # fmt: skip
     kept = tuple(value for value in own_place if is_whole and value in sizes)
@@ -320,7 +320,7 @@ def temporaries(
         schedule = schedule.without_overwritten()
         nbytes = schedule.packed_bytes()
     held = tuple((str(types[originals[value]]), schedule.sizes[value]) for value in schedule.values_at_peak)
-    lines = tuple({line: None for step in order for line in (*step.lines_inside, step.line) if line})
+    lines = tuple(line for step in order for line in (*step.lines_inside, step.line) if line)
     return PeakBytes(nbytes - held_for, near_bytes, held, sum(step.cycles for step in order), lines)
 
 

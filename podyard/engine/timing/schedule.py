@@ -39,6 +39,7 @@ class Step:
     line: str = ""
     # Kinds of collectives in a loop that run next to others.
     lines_inside: tuple[str, ...] = ()
+    is_loop: bool = False
     is_product: bool = False
     # What is gathered while a product runs.
     beside: tuple[int, ...] = ()
