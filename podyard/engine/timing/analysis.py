@@ -387,18 +387,18 @@ class _Analysis:
         if kernel.kind != "control" or kernel.anchor is None:
             return PeakBytes()
         far = near = 0
-        cycles, lines = 0.0, tuple[str, ...]()
+        cycles, kinds = 0.0, tuple[str, ...]()
         for body in kernel.anchor.bodies:
             fused = fuse(self.program, body, self.costs)
             pricer = Pricer(self.program, body, fused, self.costs)
             held = temporaries(body, fused, pricer, self._peak_inside, self.costs)
             far, near = max(far, held.nbytes), max(near, held.near_bytes)
-            cycles, lines = max(cycles, held.cycles), max(lines, held.lines, key=len)
+            cycles, kinds = max(cycles, held.cycles), max(kinds, held.kinds, key=len)
         if kernel.anchor.opcode == "while":
             stacks = converted_stacks(self.program, kernel.anchor)
             far += sum(nbytes_in_memory(stack, self.costs.tiling) for stack in stacks)
             cycles *= trip_count(self.program, kernel.anchor) or 1
-        return PeakBytes(far, near, (), cycles, lines)
+        return PeakBytes(far, near, (), cycles, kinds)
 
     def _add_collective(self, name: str, nbytes: int, seconds: float) -> None:
         line = self.timeline

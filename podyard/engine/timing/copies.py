@@ -175,7 +175,7 @@ class _Places:
         self.loads = loads.copy()
         self.read_last: dict[int, int] = {}
         per_cycle = pricer.costs.hbm_bytes_per_second / pricer.costs.clock_hz
-        self._free = [step.cycles * per_cycle for step in steps]
+        self._free = [step.run.cycles * per_cycle for step in steps]
         self.sizes = {
             value: nbytes_in_memory(pricer.type_of(value), pricer.costs.tiling)
             for step in steps

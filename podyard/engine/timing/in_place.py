@@ -22,15 +22,21 @@ def made_while_read(program: Program, pricer: Pricer) -> Iterator[int]:
                     yield index
 
 
+def carried_values(body: Body, pricer: Pricer) -> dict[int, int]:
+    """What a turn of a loop hands to the next, by the values in its body that it takes the place of."""
+    pairs = zip(body.parameters, body.results, strict=False)
+    return {pricer.resolve(new): own for own, new in pairs if own != new}
+
+
 def beside_their_old(body: Body, fused: Fused, pricer: Pricer) -> set[int]:
     """Of the values that a turn of a loop hands to the next, those that cannot take the place of the old ones, because
-    a matrix product or permutation that makes them, or a later kernel, reads those. Element-wise kernels, updates and products that
-    are added to the old value work in place."""
+    a matrix product or permutation that makes them, or a later kernel, reads those. Element-wise kernels, updates and
+    products after which something is done with the old value, number by number, work in place."""
     others: set[int] = set()
-    old = {pricer.resolve(new): own for own, new in zip(body.parameters, body.results, strict=False) if own != new}
+    types = pricer.program.types
+    old = carried_values(body, pricer)
     for place, kernel in enumerate(fused.kernels):
         for value in set(kernel.outputs) & (old.keys() - fused.in_place.keys()):
-            types = pricer.program.types
             alike = types[value] == types[old[value]]
             in_place = alike and old[value] not in pricer.multiplied_operands(kernel)
             sends = kernel.anchor is not None and kernel.anchor.opcode == "collective_permute"

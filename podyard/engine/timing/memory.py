@@ -16,25 +16,21 @@ from podyard.engine.timing.copies import besides, fetched, on_chip, scatters_a_s
 from podyard.engine.timing.estimate import BufferEstimate
 from podyard.engine.timing.graph import LEAVES, MATRIX, REORDERING, SMALL_SIZE, Fused, Kernel
 from podyard.engine.timing.image_copies import ImageCopies
-from podyard.engine.timing.in_place import beside_their_old, changed_in_loop, made_while_read, summed_over_arguments
+from podyard.engine.timing.in_place import (
+    beside_their_old,
+    carried_values,
+    changed_in_loop,
+    made_while_read,
+    summed_over_arguments,
+)
 from podyard.engine.timing.kernels import better_order, has_room_near, is_kept_near, is_laid_on_chip
-from podyard.engine.timing.latency_hiding import IN_A_RING, hiding_latency, latency_cycles, runs_beside
 from podyard.engine.timing.laid_out import copied_bytes
+from podyard.engine.timing.latency_hiding import run_of
 from podyard.engine.timing.layout import compact_layout, nbytes_in_memory, padded_bytes
 from podyard.engine.timing.narrow import narrow_values
+from podyard.engine.timing.orders import best_order
 from podyard.engine.timing.pricing import Pricer
-from podyard.engine.timing.schedule import (
-    MadeAgain,
-    MemorySchedule,
-    Step,
-    depth_first,
-    ending_late,
-    ending_with_numbers,
-    freeing_first,
-    late_constants,
-    scattering_last,
-    together,
-)
+from podyard.engine.timing.schedule import MadeAgain, MemorySchedule, Step
 from podyard.engine.timing.seen_through import find_seen_through, whole_sums
 from podyard.engine.timing.swapped import REVERSED
 from podyard.hardware.cost_model import CostModel
@@ -88,7 +84,7 @@ class PeakBytes:
     values: tuple[tuple[str, int], ...] = ()
     # What the kernels take one after another, and kinds of collectives that run next to them.
     cycles: float = 0.0
-    lines: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
 
 
 def memory_need(
@@ -167,7 +163,7 @@ def temporaries(
     turned_near: set[int] = set()
     copies = ImageCopies(body, fused, pricer)
     steps = []
-    carried = {pricer.resolve(new): own for own, new in zip(body.parameters, body.results, strict=False) if own != new}
+    carried = {} if is_whole else carried_values(body, pricer)
     last_loop = -1
     for kernel in fused.kernels:
         made = [value for value in kernel.outputs if value in instead.get(value, (value,))]
@@ -229,7 +225,9 @@ def temporaries(
             steps.append(Step((given,), (value,), 0, False))
             made = [one for one in made if one != value]
             read = dict.fromkeys([*read, value])
-        doubled = sum(size_of(pricer.type_of(value)) for value in kernel.outputs if not is_whole and carried.get(value) in kernel.inputs and value in outside and value not in fused.in_place and has_room_near(size_of(pricer.type_of(value)), costs))
+        handed_on = carried.keys() & outside & set(kernel.outputs) - fused.in_place.keys()
+        places = (size_of(pricer.type_of(value)) for value in handed_on if carried[value] in kernel.inputs)
+        doubled = sum(size for size in places if has_room_near(size, costs))
         is_repeatable = kernel.kind in _REPEATABLE and results.isdisjoint(made)
         made += [~value for value in made if ~value in sizes]
         # An element-wise kernel can write a result of the program over what it reads.
@@ -242,46 +240,27 @@ def temporaries(
         number = kernel.anchor.attributes.get("tuple") if kernel.anchor is not None else None
         number = number if isinstance(number, int) else None
         last_loop = len(steps) if kernel.kind == "control" else last_loop
-        cycles = pricer.price(kernel).cycles + inside.cycles
-        anchor = kernel.anchor
-        line = anchor.opcode if anchor is not None and runs_beside(anchor, pricer) else ""
-        latency = latency_cycles(pricer.program.types[anchor.results[0]]) if line and anchor is not None else 0.0
-        is_ring = anchor is not None and bool(anchor.text("ring_axis"))
-        lines = IN_A_RING if is_ring and costs.runs_gathers_beside else inside.lines
-        is_product = anchor is not None and anchor.opcode == "dot_general" and not is_ring
-        is_lookup = anchor is not None and anchor.opcode == "gather"
         steps.append(
             Step(
-                tuple(read), tuple(made), extra, is_repeatable, tuple(over[:1]), is_fetched, number, near_extra,
-                cycles, latency, line, lines, kernel.kind == "control" or is_ring, is_product, (), is_lookup, doubled, scatters_a_sum(kernel),
+                tuple(read),
+                tuple(made),
+                extra,
+                is_repeatable,
+                tuple(over[:1]),
+                is_fetched,
+                number,
+                near_extra,
+                run_of(kernel, inside.cycles, inside.kinds, pricer),
+                is_lookup=kernel.anchor is not None and kernel.anchor.opcode == "gather",
+                doubled=doubled,
+                scatters=scatters_a_sum(kernel),
             )
-        )  # fmt: skip
+        )
     kept = tuple(value for value in own_place if is_whole and value in sizes)
     held_for = sum(sizes[value] for value in kept)
-    # Where collectives run next to kernels (not on chips of two cores), what no loop waits for runs after the last one.
-    is_late = is_whole and last_loop >= 0 and costs.prefetch_bytes > 0 and pricer.program.mesh.devices > 1
-    is_late &= costs.vector_cores == 1
-    is_late &= not any(step.latency for step in steps)
-    if is_late:
-        steps = ending_late(steps, last_loop)
-    steps = late_constants(steps)
-    is_hiding = any(step.latency for step in steps)
-    is_late &= not is_hiding
-    orders = [steps] if is_late else [steps, freeing_first(steps, sizes)]
-    if is_hiding:
-        orders = [depth_first(steps, sizes), *orders]
-    if not is_late and (not costs.prefetch_bytes or pricer.program.mesh.devices == 1):
-        orders.append(depth_first(steps, sizes))
-    arrays = {value for value in results if pricer.program.types[value].size >= SMALL_SIZE}
-    if is_whole and arrays and not is_late and is_live:
-        orders += [ending_with_numbers(order, arrays) for order in orders]
-    if is_whole and costs.prefetch_bytes and any(step.scatters for step in steps) and not is_hiding:
-        orders = [scattering_last(order) for order in orders]
-    orders = [together(order) for order in orders]
-    order = min(orders, key=lambda one: MemorySchedule(one, sizes).peak)
-    if is_hiding:
-        in_memory = {value: nbytes_in_memory(pricer.type_of(value), costs.tiling) for value in outside} | sizes
-        order = hiding_latency(order, in_memory, results, _SHORT_OF_MEMORY * costs.hbm_usable_bytes)
+    memory = {value: nbytes_in_memory(pricer.type_of(value), costs.tiling) for value in outside} | sizes
+    limit = _SHORT_OF_MEMORY * costs.hbm_usable_bytes
+    order = best_order(steps, sizes, memory, results, last_loop, limit, pricer, is_whole=is_whole, is_live=is_live)
     if beside:
         order = [*order, Step(tuple(value for value in beside if value in sizes), (), 0, False)]
     on_the_chip = turned_near | copies.near
@@ -320,8 +299,8 @@ def temporaries(
         schedule = schedule.without_overwritten()
         nbytes = schedule.packed_bytes()
     held = tuple((str(types[originals[value]]), schedule.sizes[value]) for value in schedule.values_at_peak)
-    lines = tuple(line for step in order for line in (*step.lines_inside, step.line) if line)
-    return PeakBytes(nbytes - held_for, near_bytes, held, sum(step.cycles for step in order), lines)
+    kinds = tuple(kind for step in order for kind in (*step.run.inside, step.run.kind) if kind)
+    return PeakBytes(nbytes - held_for, near_bytes, held, sum(step.run.cycles for step in order), kinds)
 
 
 def _reads_turned(value: int, kernel: Kernel, pricer: Pricer) -> bool:

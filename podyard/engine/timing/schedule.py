@@ -19,6 +19,19 @@ _PACKED_BLOCKS_MAX = 256
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Run:
+    """What a kernel takes. A collective that runs next to others takes its `latency`, in cycles, and has a `kind`;
+    `inside`: the kinds of those in a loop."""
+
+    cycles: float = 0.0
+    latency: float = 0.0
+    kind: str = ""
+    inside: tuple[str, ...] = ()
+    is_loop: bool = False
+    is_product: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Step:
     """A kernel in the order of time: values read and made, bytes that it needs by itself, whether it may run twice,
     and what it can put a result of the program in the place of."""
@@ -33,19 +46,12 @@ class Step:
     tuple_number: int | None = None
     # What it needs by itself on the chip.
     near_extra: int = 0
-    # What it takes; of a collective that runs next to others how long until it is done, and its kind.
-    cycles: float = 0.0
-    latency: float = 0.0
-    line: str = ""
-    # Kinds of collectives in a loop that run next to others.
-    lines_inside: tuple[str, ...] = ()
-    is_loop: bool = False
-    is_product: bool = False
-    # What is gathered while a product runs.
+    run: Run = Run()
+    # What is gathered while it runs, a product.
     beside: tuple[int, ...] = ()
     # Whether it looks rows up: its table (`near_extra`) is on the chip only where all others leave room.
     is_lookup: bool = False
-    # What it changes in its place on the chip of what a loop carries.
+    # Bytes of what a loop carries that it changes in its place on the chip.
     doubled: int = 0
     # Whether it scatters a sum over devices, by itself or around a ring.
     scatters: bool = False
@@ -195,8 +201,8 @@ def _join(steps: Sequence[Step]) -> Step:
     reads = dict.fromkeys(value for step in steps for value in step.reads)
     makes = dict.fromkeys(value for step in steps for value in step.makes)
     near = sum(step.near_extra for step in steps)
-    cycles = sum(step.cycles for step in steps)
-    return Step(tuple(reads), tuple(makes), sum(step.extra for step in steps), False, near_extra=near, cycles=cycles)
+    run = Run(sum(step.run.cycles for step in steps))
+    return Step(tuple(reads), tuple(makes), sum(step.extra for step in steps), False, near_extra=near, run=run)
 
 
 def ending_late(steps: Sequence[Step], last_loop: int) -> list[Step]:
