@@ -92,7 +92,7 @@ class CostModel:
     loads_used_rows: bool = False
     # Whether gathers and permutations run next to kernels, which are put in another order for it. (Compiled schedules:
     # other generations leave their order as it is, and have no gathers that do.)
-    runs_gathers_beside: bool = False
+    hides_gathers: bool = False
     # The same of a dilated convolution, whose weights change at every position; 0 where it takes as many.
     changed_load_rows: float = 0.0
     # A convolution of each feature by itself, features in lanes: cycles of one core for each tap of a tile.

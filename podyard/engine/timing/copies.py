@@ -131,7 +131,7 @@ def on_chip(
             here.add(value)
             twice[place] += near[target]
     for place, step in enumerate(steps):
-        twice[place] += step.doubled + sum(near[value] for value in step.beside if value in here)
+        twice[place] += step.doubled + sum(near[value] for value in step.gathered if value in here)
     return here, loads, twice
 
 

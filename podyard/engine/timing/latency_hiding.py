@@ -29,12 +29,12 @@ def run_of(kernel: Kernel, inside_cycles: float, inside: tuple[str, ...], pricer
     anchor, cycles = kernel.anchor, pricer.price(kernel).cycles + inside_cycles
     if anchor is None:
         return Run(cycles)
-    runs_beside, is_ring = pricer.costs.runs_gathers_beside, bool(anchor.text("ring_axis"))
+    is_hidden, is_ring = pricer.costs.hides_gathers, bool(anchor.text("ring_axis"))
     made = pricer.program.types[anchor.results[0]].nbytes if anchor.results else 0
-    if runs_beside and anchor.opcode in _AT_ONE_TIME and made >= _LEAST_BYTES:
+    if is_hidden and anchor.opcode in _AT_ONE_TIME and made >= _LEAST_BYTES:
         return Run(cycles, made / _BYTES_PER_CYCLE, anchor.opcode)
     if is_ring or kernel.kind == "control":
-        return Run(cycles, inside=_IN_A_RING if is_ring and runs_beside else inside, is_loop=True)
+        return Run(cycles, inside=_IN_A_RING if is_ring and is_hidden else inside, is_loop=True)
     return Run(cycles, is_product=anchor.opcode == "dot_general")
 
 
@@ -118,7 +118,7 @@ class _Scheduler:
                 gathered |= set(step.makes) if step.run.kind == "all_gather" else set()
             else:
                 gathered -= set(step.makes)
-                made.append(dataclasses.replace(step, beside=tuple(gathered)) if step.run.is_product else step)
+                made.append(dataclasses.replace(step, gathered=tuple(gathered)) if step.run.is_product else step)
             self._run(node)
         # Values that are made twice could keep a step from its place.
         return made[::-1] if len(made) == self._count else list(self._steps)

@@ -142,8 +142,8 @@ def temporaries(
     own_place = results - donated
     arguments = {pricer.resolve(value) for value in body.parameters}
     outside = arguments | results
-    beside = set() if is_whole else beside_their_old(body, fused, pricer)
-    outside -= beside
+    apart = set() if is_whole else beside_their_old(body, fused, pricer)
+    outside -= apart
     narrow = narrow_values(pricer.program)
     instead = find_seen_through(fused, pricer, outside)
     outside |= {target for result in results & instead.keys() & fused.in_place.keys() for target in instead[result]}
@@ -261,14 +261,14 @@ def temporaries(
     memory = {value: nbytes_in_memory(pricer.type_of(value), costs.tiling) for value in outside} | sizes
     limit = _SHORT_OF_MEMORY * costs.hbm_usable_bytes
     order = best_order(steps, sizes, memory, results, last_loop, limit, pricer, is_whole=is_whole, is_live=is_live)
-    if beside:
-        order = [*order, Step(tuple(value for value in beside if value in sizes), (), 0, False)]
+    if apart:
+        order = [*order, Step(tuple(value for value in apart if value in sizes), (), 0, False)]
     on_the_chip = turned_near | copies.near
     near = {
         value: size
         for value, size in sizes.items()
         if value in on_the_chip
-        or (value not in copies.sizes and (pricer.is_near(value) or (value in beside and has_room_near(size, costs))))
+        or (value not in copies.sizes and (pricer.is_near(value) or (value in apart and has_room_near(size, costs))))
     }
     here: Collection[int] = ()
     near_bytes = 0

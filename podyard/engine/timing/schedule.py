@@ -48,7 +48,7 @@ class Step:
     near_extra: int = 0
     run: Run = Run()
     # What is gathered while it runs, a product.
-    beside: tuple[int, ...] = ()
+    gathered: tuple[int, ...] = ()
     # Whether it looks rows up: its table (`near_extra`) is on the chip only where all others leave room.
     is_lookup: bool = False
     # Bytes of what a loop carries that it changes in its place on the chip.

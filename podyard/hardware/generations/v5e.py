@@ -68,7 +68,7 @@ GENERATION = Generation(
         reverse_cycles_per_tile=26.7,
         hbm_usable_bytes=round(15.75 * GIB),
         own_softmax=True,
-        runs_gathers_beside=True,
+        hides_gathers=True,
         result_table_bytes=512,
         narrow_rate=2,
     ),

@@ -80,7 +80,7 @@ def test_what_is_gathered_next_to_a_product_is_told() -> None:
         (5,),
         ROOMY,
     )
-    assert {step.makes[0]: step.beside for step in made} == {1: (), 3: (1,), 4: (), 5: ()}
+    assert {step.makes[0]: step.gathered for step in made} == {1: (), 3: (1,), 4: (), 5: ()}
 
 
 def test_short_of_memory_what_needs_least_comes_first() -> None:
@@ -174,7 +174,7 @@ def test_a_table_that_is_looked_up_leaves_the_chip_to_what_lives_longer() -> Non
 def test_what_a_product_runs_next_to_and_what_a_loop_changes_in_place_are_there_twice() -> None:
     steps = [
         Step((), (1,), 0, False),
-        Step((), (2,), 0, False, beside=(1,)),
+        Step((), (2,), 0, False, gathered=(1,)),
         Step((1, 2), (3,), 0, False, doubled=7),
     ]
     _, _, twice = on_chip(steps, {1: 50}, 100, {})
