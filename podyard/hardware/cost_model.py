@@ -90,8 +90,9 @@ class CostModel:
     unhidden_share: float = 0.0
     # Whether loading a small weight tile takes as long as its rows, next to what is streamed, and not as a whole one.
     loads_used_rows: bool = False
-    # Whether gathers and permutations run next to kernels, which are put in another order for it. (Compiled schedules:
-    # other generations leave their order as it is, and have no gathers that do.)
+    # Whether gathers and permutations run next to kernels, which are put in another order for it. (Compiled schedules.
+    # Other generations have no gathers that do. v5p and v6e leave orders as they are, but for a few kernels; v4 was
+    # seen to change that of a loop with a permutation, which the model does not.)
     hides_gathers: bool = False
     # The same of a dilated convolution, whose weights change at every position; 0 where it takes as many.
     changed_load_rows: float = 0.0

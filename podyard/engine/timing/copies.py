@@ -109,7 +109,7 @@ def on_chip(
     (`over`). Those that live shortest have their place first; what finds none is written to HBM, and is on the chip
     only while a kernel works on it."""
     own = np.array([min(step.near_extra, room) for step in steps], dtype=np.float64)
-    waits = np.array([step.is_lookup for step in steps])
+    waits = np.array([step.is_lookup for step in steps], dtype=bool)
     loads = np.where(waits, 0.0, own)
     twice = np.zeros(len(steps))
     spans: dict[int, tuple[int, int]] = {}

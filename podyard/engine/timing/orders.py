@@ -43,7 +43,7 @@ def best_order(
     steps = late_constants(ending_late(steps, last_loop) if is_late else steps)
     orders = [steps] if is_late else [steps, freeing_first(steps, sizes)]
     if is_hiding:
-        orders = [depth_first(steps, sizes), *orders]
+        orders = [depth_first(steps, sizes, ends_by_weight=True), *orders]
     elif not is_late and (not costs.prefetch_bytes or devices == 1):
         orders.append(depth_first(steps, sizes))
     arrays = {value for value in results if pricer.program.types[value].size >= SMALL_SIZE}

@@ -297,9 +297,10 @@ def freeing_first(steps: Sequence[Step], sizes: Mapping[int, int]) -> list[Step]
     return ordered
 
 
-def depth_first(steps: Sequence[Step], sizes: Mapping[int, int]) -> list[Step]:
+def depth_first(steps: Sequence[Step], sizes: Mapping[int, int], *, ends_by_weight: bool = False) -> list[Step]:
     """The same steps, each just before the first that reads what it makes. Of what one step waits for, that with most
-    readers in and before it runs first, then that with most bytes (openxla/xla, hlo_memory_scheduler.cc)."""
+    readers in and before it runs first, then that with most bytes (openxla/xla, hlo_memory_scheduler.cc); so it is with
+    what nothing waits for (`ends_by_weight`), or the first comes first."""
     maker = {value: place for place, step in enumerate(steps) for value in step.makes}
     waits = [
         sorted({maker[value] for value in step.reads if maker.get(value, place) < place})
@@ -313,7 +314,7 @@ def depth_first(steps: Sequence[Step], sizes: Mapping[int, int]) -> list[Step]:
         weights.append((min(others, len(steps)), nbytes))
     ordered: dict[int, Step] = {}
     ends = (place for place in range(len(steps)) if not readers[place])
-    stack = sorted(ends, key=lambda place: weights[place])
+    stack = sorted(ends, key=lambda place: weights[place] if ends_by_weight else -place)
     while stack:
         place = stack[-1]
         missing = [earlier for earlier in waits[place] if earlier not in ordered]
