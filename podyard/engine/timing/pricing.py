@@ -44,6 +44,8 @@ from podyard.engine.timing.kernels import (
     with_sum_windows,
 )
 from podyard.engine.timing.layout import LANES, compact_layout, whole_rows
+from podyard.engine.timing.one_query import softmax_cycles, tiles_of_heads, vectors_price
+from podyard.engine.timing.ring_prices import ring_price
 from podyard.engine.timing.running_sums import NEAR_KERNELS, WINDOW_OF_POOLING, passes_of_window
 from podyard.engine.timing.swapped import REVERSED, reversed_price
 from podyard.engine.timing.touched import Touched
@@ -80,6 +82,7 @@ class Pricer:
             for value in operation.results
         }
         dots = (one for one in fused.kernels if one.anchor is not None and one.anchor.opcode == "dot_general")
+        self._makers = {value: kernel for kernel in fused.kernels for value in kernel.outputs}
         self._products = {value for kernel in dots for value in kernel.outputs}
         self._touched: dict[int, Touched] = {}
         self._fixed = {self.resolve(value) for value in (*program.body.parameters, *program.body.results)}
@@ -408,39 +411,11 @@ class Pricer:
             padding = whole_rows((self.program.types[value] for value in anchor.operands[:2]), self.costs.tiling)
             return self._without_matrix_unit(product, kernel, vpu, padding)
         if anchor.int("ring"):
-            return self._in_ring(product, anchor)
+            result = tile_bytes(self.type_of(self.resolve(anchor.results[0])), self.costs)
+            return ring_price(product, anchor, result, self.costs)
         price = matrix_price(product, self.read_bytes(far_others, kernel), vpu, self.costs)
         moved = sum(self._size(one) for one in (*kernel.inputs, *kernel.outputs) if not self._is_here(one, kernel))
         return with_kept_sums(price, product, moved, kept_bytes(self.program, kernel), self.costs)
-
-    def _in_ring(self, product: Product, anchor: HloOperation) -> KernelPrice:
-        """A product that is worked out in turns of two parts, and what is done with the parts: of a sum two that went
-        around are added and one is chosen, of columns each is put into the result."""
-        devices, axis = anchor.int("ring"), anchor.text("ring_axis")
-        parts, share = devices // 2, 2 / devices
-        sizes = {size: max(1, round(getattr(product, size) * share)) for size in (axis[-1],)}
-        whole = axis == "k"
-        own = dataclasses.replace(
-            product, **sizes, result_bytes=product.result_bytes * (1 if whole else share),
-            left_bytes=product.left_bytes * (1 if axis[-1] == "n" else share),
-            right_bytes=product.right_bytes * (1 if axis[-1] == "m" else share),
-        )  # fmt: skip
-        result = tile_bytes(self.type_of(self.resolve(anchor.results[0])), self.costs)
-        piece = result / devices
-        price = matrix_price(own, whole * result * self.costs.near_read_share, 0.0, self.costs)
-        moved = [(4, 2), (1, 1)] if axis.startswith("sum") else [] if whole else [(1, 1)] * 2
-        steps = [self._near_step(reads * piece, writes * piece) for reads, writes in moved]
-        # What is done with a result of gathered operands comes after all turns.
-        after = 0.0 if axis.startswith("sum") else self._near_step(result, result)
-        return dataclasses.replace(
-            price, cycles=parts * (price.cycles + sum(steps)) + after, mxu_cycles=parts * price.mxu_cycles,
-            vpu_cycles=parts * price.vpu_cycles, hbm_cycles=parts * price.hbm_cycles,
-        )  # fmt: skip
-
-    def _near_step(self, read: float, written: float) -> float:
-        """Cycles of an element-wise kernel on the chip, which works in 4 bytes."""
-        costs = self.costs
-        return vector_price(read * costs.near_read_share, written * (costs.near_write_share + 2), 0.0, costs).cycles
 
     def _operand_bytes(self, operand: int, sources: list[int], kernel: Kernel) -> float:
         """What a product reads for an operand: from memory, or of a copy in another layout unless that is near."""
@@ -486,9 +461,24 @@ class Pricer:
 
     def _without_matrix_unit(self, product: Product, kernel: Kernel, vpu: float, padding: float) -> KernelPrice:
         """A product with a vector: the compiler multiplies and adds on the vector unit."""
+        if product.batch > 1 and self.costs.vectors_cycles_per_tile[0] and kernel.anchor is not None:
+            read = self._read_by_vector(kernel)
+            price = vectors_price(self.program, kernel.anchor, product, padding, read, self.costs)
+            return dataclasses.replace(price, cycles=price.cycles + self._around_vectors(kernel, vpu))
         tiles = product.batch * product.m * product.k * product.n * padding / (LANES * SUBLANES)
         summed = tiles * LANES * SUBLANES * 4 if product.k > 1 else 0.0
         return vector_price(
             self.read_bytes(kernel.inputs, kernel), self.written_bytes(kernel) + summed,
             vpu + tiles * self.costs.vector_cycles_per_tile, self.costs,
         )  # fmt: skip
+
+    def _around_vectors(self, kernel: Kernel, vpu: float) -> float:
+        """What a softmax takes whose scores have heads in lanes: part of it after the product that makes them, the rest
+        before the one that reads them."""
+        for one, is_last in ((kernel, False), *((self._makers.get(value), True) for value in kernel.inputs)):
+            if one is not None and one.anchor is not None and one.anchor.opcode == "dot_general":
+                tiles = tiles_of_heads(self.program, one.anchor, self.costs)
+                if tiles:
+                    result = self._lay(one.anchor.results[0])
+                    return softmax_cycles(result, tiles, vpu, is_last, self.costs)
+        return vpu

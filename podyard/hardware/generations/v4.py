@@ -79,6 +79,7 @@ GENERATION = Generation(
         vector_window_cycles=35,
         single_window_cycles=300,
         vector_cycles_per_tile=0.33,
+        vectors_cycles_per_tile=(4.7, 5.0, 2.1),
         transpose_cycles_per_tile=10.9,
         reverse_cycles_per_tile=11.2,
         hbm_usable_bytes=round(30.75 * GIB),

@@ -64,6 +64,7 @@ GENERATION = Generation(
         vector_window_cycles=120,
         single_window_cycles=1815,
         vector_cycles_per_tile=0.5,
+        vectors_cycles_per_tile=(10.2, 9.9, 2.0),
         transpose_cycles_per_tile=13.0,
         reverse_cycles_per_tile=26.7,
         hbm_usable_bytes=round(15.75 * GIB),

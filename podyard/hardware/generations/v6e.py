@@ -75,6 +75,7 @@ GENERATION = Generation(
         vector_window_cycles=120,
         single_window_cycles=2000,
         vector_cycles_per_tile=0.33,
+        vectors_cycles_per_tile=(5.8, 8.7, 1.4),
         transpose_cycles_per_tile=10.9,
         reverse_cycles_per_tile=21.0,
         hbm_usable_bytes=round(31.24 * GIB),

@@ -1,0 +1,58 @@
+"""Products of many vectors with an array each, as one query for each head of keys is: the vector unit does them."""
+
+from __future__ import annotations
+
+from podyard.engine.program.ir import HloOperation, Program, TensorType
+from podyard.engine.timing.kernels import KernelPrice, Product, tiles_of, vector_price
+from podyard.engine.timing.layout import LANES, compact_layout
+from podyard.hardware.cost_model import SUBLANES, CostModel
+
+
+def _larger(program: Program, anchor: HloOperation) -> tuple[TensorType, tuple[int, ...]]:
+    """The larger operand, and its axes that are summed up."""
+    sides = zip(anchor.operands[:2], ("lhs_contracting", "rhs_contracting"), strict=True)
+    value, name = max(sides, key=lambda side: program.types[side[0]].size)
+    return program.types[value], anchor.ints(name)
+
+
+def sums_lanes(program: Program, anchor: HloOperation, costs: CostModel) -> bool:
+    """Whether the vector lies as the rows that it multiplies; else it is spread over the lanes of the last axis."""
+    type_, summed = _larger(program, anchor)
+    lane = compact_layout(type_, costs.tiling).lane_axis
+    return lane in summed or lane != len(type_.shape) - 1
+
+
+def tiles_of_heads(program: Program, anchor: HloOperation, costs: CostModel) -> float:
+    """Tiles of the result where the lanes are summed up: the axis that was in sublanes is in lanes then. 0 where it
+    lies as usual."""
+    type_, summed = _larger(program, anchor)
+    layout = compact_layout(type_, costs.tiling)
+    heads = 1 if layout.sublane_axis is None else type_.shape[layout.sublane_axis]
+    if layout.lane_axis not in summed or layout.sublane_axis in summed or heads == 1:
+        return 0.0
+    result = program.types[anchor.results[0]]
+    return result.size / heads * -(-heads // LANES) / SUBLANES
+
+
+def vectors_price(
+    program: Program, anchor: HloOperation, product: Product, padding: float, read_bytes: float, costs: CostModel
+) -> KernelPrice:
+    """Products of so many vectors: what each tile takes, and what is read of it. The matrix unit does those of scores
+    whose keys are an argument of the program that is left as it is."""
+    tiles = product.batch * product.m * product.k * product.n / (LANES * SUBLANES)
+    summed, spread, multiplied = costs.vectors_cycles_per_tile
+    keys = max(anchor.operands[:2], key=lambda value: program.types[value].size)
+    type_, contracted = _larger(program, anchor)
+    is_of_scores = contracted == (len(type_.shape) - 1,)
+    if is_of_scores and keys in program.body.parameters and 1 not in type_.shape:
+        return KernelPrice(tiles * multiplied, "mxu", tiles * multiplied)
+    each = summed if sums_lanes(program, anchor, costs) else spread
+    return vector_price(0.0, 0.0, tiles * padding * each + read_bytes / padding / costs.bytes_per_cycle, costs)
+
+
+def softmax_cycles(result: TensorType, tiles: float, vpu_cycles: float, is_last: bool, costs: CostModel) -> float:
+    """What is done with scores that have heads in lanes is a kernel of its own (`tiles` with padding; `vpu_cycles`
+    without). The last one makes them narrow, which takes a pass in 4 bytes."""
+    usual = max(1.0, tiles_of(result, costs))
+    narrow = tiles * LANES * SUBLANES * 4 / costs.bytes_per_cycle if is_last else 0.0
+    return costs.vector_kernel_cycles + vpu_cycles * max(1.0, tiles / usual) + narrow
