@@ -98,10 +98,12 @@ class CostModel:
     changed_load_rows: float = 0.0
     # A convolution of each feature by itself, features in lanes: cycles of one core for each tap of a tile.
     each_tap_cycles: float = 2.05
-    # Products of many vectors with an array each, on the vector unit: cycles of a tile besides what is read of it, where
-    # the lanes are summed up and where the vector is spread over them, and what one takes on the matrix unit; 0 where it
-    # was not seen. (22 compiled steps of one token on the newest generation, 6 on v5e and on v4.)
-    vectors_cycles_per_tile: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    # Products of many vectors with an array each: cycles of a tile on the vector unit besides what is read of it, where
+    # the lanes are summed up, and where the vector is spread over them; and cycles of one on the matrix unit. 0 where
+    # that was not seen. (29 compiled steps of one token on the newest generation, 13 on v5e, 6 on v4.)
+    vectors_summed_cycles: float = 0.0
+    vectors_spread_cycles: float = 0.0
+    vectors_multiplied_cycles: float = 0.0
     # The start of each window of a product that sums up its result, and of a sum of more than `large_sum_bytes` without
     # a product; 0 where that is hidden. (Scores with their maxima and sums of exponentials in ten compiled attentions.)
     kept_window_cycles: float = 0.0

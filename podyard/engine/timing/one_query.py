@@ -40,13 +40,13 @@ def vectors_price(
     """Products of so many vectors: what each tile takes, and what is read of it. The matrix unit does those of scores
     whose keys are an argument of the program that is left as it is."""
     tiles = product.batch * product.m * product.k * product.n / (LANES * SUBLANES)
-    summed, spread, multiplied = costs.vectors_cycles_per_tile
     keys = max(anchor.operands[:2], key=lambda value: program.types[value].size)
     type_, contracted = _larger(program, anchor)
     is_of_scores = contracted == (len(type_.shape) - 1,)
     if is_of_scores and keys in program.body.parameters and 1 not in type_.shape:
-        return KernelPrice(tiles * multiplied, "mxu", tiles * multiplied)
-    each = summed if sums_lanes(program, anchor, costs) else spread
+        return KernelPrice(tiles * costs.vectors_multiplied_cycles, "mxu", tiles * costs.vectors_multiplied_cycles)
+    is_summed = sums_lanes(program, anchor, costs)
+    each = costs.vectors_summed_cycles if is_summed else costs.vectors_spread_cycles
     return vector_price(0.0, 0.0, tiles * padding * each + read_bytes / padding / costs.bytes_per_cycle, costs)
 
 

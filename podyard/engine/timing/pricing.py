@@ -461,7 +461,7 @@ class Pricer:
 
     def _without_matrix_unit(self, product: Product, kernel: Kernel, vpu: float, padding: float) -> KernelPrice:
         """A product with a vector: the compiler multiplies and adds on the vector unit."""
-        if product.batch > 1 and self.costs.vectors_cycles_per_tile[0] and kernel.anchor is not None:
+        if product.batch > 1 and self.costs.vectors_summed_cycles and kernel.anchor is not None:
             read = self._read_by_vector(kernel)
             price = vectors_price(self.program, kernel.anchor, product, padding, read, self.costs)
             return dataclasses.replace(price, cycles=price.cycles + self._around_vectors(kernel, vpu))
