@@ -7,6 +7,7 @@ import dataclasses
 import math
 
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType
+from podyard.engine.timing.ahead import Ahead
 from podyard.engine.timing.alone import kept_bytes, large_alone, without_room
 from podyard.engine.timing.attention import attention_flops
 from podyard.engine.timing.convolutions import (
@@ -128,6 +129,8 @@ class Pricer:
         the largest that fits and is not given away."""
         arguments = {self.resolve(value) for value in body.parameters}
         most, budget = self.costs.prefetch_bytes, 0.0
+        near_values = {value for kernel in self.fused.kernels for value in kernel.outputs if self._stays(value)}
+        ahead = Ahead(self.fused, near_values, self._size, most)
         turned_before = False
         turns_near = self.costs.results_stay and not self.costs.near_write_share
         uses = collections.Counter(value for kernel in self.fused.kernels for value in kernel.inputs)
@@ -141,20 +144,21 @@ class Pricer:
         anchors = [one.anchor for one in self.fused.kernels if one.kind == "matrix" and one.anchor is not None]
         images = {self.resolve(anchor.operands[0]) for anchor in anchors}
         self.first = max(whole, key=lambda one: (self._size(one), uses[one], one in images), default=None)
-        for kernel in self.fused.kernels:
+        for place, kernel in enumerate(self.fused.kernels):
             room = most - sum(self._size(value) for value in (*kernel.inputs, *kernel.outputs) if self._stays(value))
             places: list[float] = []
             for value in kernel.inputs:
                 size = self.read_bytes([value], kernel)
                 if value == self.first:
                     self._moved_around.add((kernel.index, value))
-                elif value in arguments - self.read_far and 0 < size <= min(budget, room):
+                elif value in arguments - self.read_far and size > 0 and ahead.fetch(size, place):
                     self._moved_around.add((kernel.index, value))
                     places.append(size)
                     budget, room = budget - size, room - size
             for value in kernel.outputs:
                 size = self._size(value)
                 if value in self._outside and size in places:
+                    ahead.leave(size)
                     self._moved_around.add((kernel.index, value))
                     places.remove(size)
                     budget -= size
@@ -169,6 +173,7 @@ class Pricer:
             if kernel.kind in ("collective", "opaque"):
                 moved = min(map(self._size, (*kernel.inputs, *kernel.outputs)), default=0.0)
             budget = min(most, budget + self.moved_meanwhile(kernel) + moved)
+            ahead.ran(self.moved_meanwhile(kernel) + moved)
 
     def _is_turned_near(self, kernel: Kernel) -> bool:
         """Whether a copy is of what was turned around before, and is on the chip, where that costs next to nothing."""
