@@ -13,6 +13,7 @@ class Ahead:
     """The room on the chip during each kernel, and what the bus can still move then. Kernels are added one by one."""
 
     def __init__(self, fused: Fused, near: Collection[int], size_of: Callable[[int], float], room: float) -> None:
+        self._kernels = fused.kernels
         spans: dict[int, tuple[int, int]] = {}
         for place, kernel in enumerate(fused.kernels):
             for value in (*kernel.inputs, *kernel.outputs):
@@ -24,6 +25,14 @@ class Ahead:
         self._free: list[float] = []
         # What is still to leave.
         self._leaving = 0.0
+
+    def start(self, value: int, nbytes: float) -> bool:
+        """Whether an argument can be there from the start until it is read; if so, it is."""
+        last = next((place for place, kernel in enumerate(self._kernels) if value in kernel.inputs), 0)
+        if self._room[: last + 1].min() < nbytes:
+            return False
+        self._room[: last + 1] -= nbytes
+        return True
 
     def fetch(self, nbytes: float, place: int) -> bool:
         """Whether so many bytes can be fetched while the kernels before run, the nearest first; if so, they are."""

@@ -50,6 +50,7 @@ from podyard.engine.timing.ring_prices import ring_price
 from podyard.engine.timing.running_sums import NEAR_KERNELS, WINDOW_OF_POOLING, passes_of_window
 from podyard.engine.timing.swapped import REVERSED, reversed_price
 from podyard.engine.timing.touched import Touched
+from podyard.engine.timing.turned_updates import turned_gradients
 from podyard.hardware.cost_model import SUBLANES, CostModel
 
 # What turning a tile takes in the compiler's cycles where both ends are on the chip.
@@ -91,6 +92,9 @@ class Pricer:
         # (kernel, value): arguments that are fetched before a kernel starts, results that leave after it has ended.
         self._moved_around: set[tuple[int, int]] = set()
         self._near_turns: set[int] = set()
+        self._turned_far: set[tuple[int, int]] = set()
+        is_turned = body is program.body and costs.turns_updates
+        self._turned = turned_gradients(program, costs.tiling) if is_turned else set[int]()
         # Images that a convolution copies while it reads them: from HBM.
         self.read_far: set[int] = set()
         self._crowded: frozenset[int] = frozenset()
@@ -143,7 +147,8 @@ class Pricer:
         whole = [one for one in body.parameters if one in uses and one not in given and 0 < self._size(one) <= most]
         anchors = [one.anchor for one in self.fused.kernels if one.kind == "matrix" and one.anchor is not None]
         images = {self.resolve(anchor.operands[0]) for anchor in anchors}
-        self.first = max(whole, key=lambda one: (self._size(one), uses[one], one in images), default=None)
+        ordered = sorted(whole, key=lambda one: (self._size(one), uses[one], one in images), reverse=True)
+        self.first = next((one for one in ordered if ahead.start(one, self._size(one))), None)
         for place, kernel in enumerate(self.fused.kernels):
             room = most - sum(self._size(value) for value in (*kernel.inputs, *kernel.outputs) if self._stays(value))
             places: list[float] = []
@@ -162,6 +167,11 @@ class Pricer:
                     self._moved_around.add((kernel.index, value))
                     places.remove(size)
                     budget -= size
+            for value in self._turned_values(kernel):
+                # The copy that is updated is on the chip.
+                if value in kernel.inputs and (kernel.index, value) not in self._moved_around:
+                    self._turned_far.add((kernel.index, value))
+                self._moved_around.add((kernel.index, value))
             turned = kernel.moved if kernel.ahead and turns_near and turned_before else None
             turned_before |= kernel.ahead or (kernel.anchor is not None and kernel.anchor.text("step") == REVERSED)
             if turned is not None and kernel.minor and not is_laid_near(turned, kernel.minor, self.costs):
@@ -221,6 +231,26 @@ class Pricer:
 
     def price(self, kernel: Kernel) -> KernelPrice:
         """Cycles of `kernel`; collectives, bodies and what the compiler does not price cost nothing here."""
+        price = self._own_price(kernel)
+        turned = self._turning_cycles(kernel)
+        return dataclasses.replace(price, cycles=price.cycles + turned) if turned else price
+
+    def _turning_cycles(self, kernel: Kernel) -> float:
+        """Of arrays that are updated with a gradient that lies turned, the copies before and after."""
+        cycles = 0.0
+        for value in self._turned_values(kernel):
+            near = value in kernel.inputs and (kernel.index, value) not in self._turned_far
+            each = _NEAR_TURN_CYCLES if near else self.costs.transpose_cycles_per_tile
+            cycles += each * tiles_of(self.type_of(value), self.costs)
+        return cycles
+
+    def _turned_values(self, kernel: Kernel) -> list[int]:
+        turned = (one for one in kernel.operations if self._turned.intersection(one.results))
+        shape = next((self.program.types[one.results[0]].shape for one in turned), None)
+        values = (*kernel.inputs, *kernel.outputs) if shape is not None else ()
+        return [value for value in values if value in self._outside and self.type_of(value).shape == shape]
+
+    def _own_price(self, kernel: Kernel) -> KernelPrice:
         if kernel.kind == "matrix" and kernel.anchor is not None:
             return self._matrix(kernel, kernel.anchor)
         moved = kernel.moved or kernel.laid_out

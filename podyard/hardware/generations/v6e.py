@@ -87,6 +87,7 @@ GENERATION = Generation(
         result_table_bytes=32,
         narrow_rate=1.4,
         unhidden_share=0.33,
+        turns_updates=True,
     ),
     has_short_all_reduce=True,
     jax_kind="TPU v6 lite",
