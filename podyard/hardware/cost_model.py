@@ -118,6 +118,8 @@ class CostModel:
     # Whether the gradient of a matrix that multiplies an argument lies turned, and all that is updated with it is turned
     # and turned back. (20 compiled steps of perceptrons on the newest generation; none of 3 on v5e.)
     turns_updates: bool = False
+    # A number of each row that lies in lanes (a mean) and is spread over its row: cycles of a row. (40 compiled kernels.)
+    row_spread_cycles: float = 0.0
     # How many times as fast as bfloat16 the matrix units multiply integers of 8 bits and f8e5m2 (compiled products of
     # 512 to 4096 rows; int8 as published for v5e).
     narrow_rate: float = 1

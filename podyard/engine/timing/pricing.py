@@ -309,7 +309,27 @@ class Pricer:
         if kernel.kind == "window" and kernel.anchor is not None:
             taps = math.prod(min(extent, WINDOW_OF_POOLING) for extent in kernel.anchor.ints("window"))
             total += taps * tiles_of(self.program.types[kernel.anchor.results[0]], self.costs)
-        return total * self.costs.vector_cycles_per_tile
+        spread = self.costs.row_spread_cycles and self.costs.row_spread_cycles * self._spread_rows(kernel)
+        return total * self.costs.vector_cycles_per_tile + spread
+
+    def _spread_rows(self, kernel: Kernel) -> int:
+        """Numbers of rows that lie in lanes in memory, and are spread over the lanes of their rows."""
+        inputs, rows = set(kernel.inputs), dict[int, int]()
+        makers = {value: one for one in kernel.operations for value in one.results}
+        for operation in kernel.operations:
+            if operation.opcode != "broadcast_in_dim" or kernel.kind == "matrix":
+                continue
+            source, made = (self.program.types[one] for one in (operation.operands[0], operation.results[0]))
+            lies = compact_layout(made, self.costs.tiling)
+            kept = [axis for place, axis in enumerate(operation.ints("dims")) if source.shape[place] > 1]
+            if lies.lane_axis in kept or lies.sublane_axis not in kept or made.size <= source.size:
+                continue
+            value = self.resolve(operation.operands[0])
+            while value not in inputs and value in makers and makers[value].operands:
+                value = self.resolve(max(makers[value].operands, key=lambda one: self.program.types[one].size))
+            if value in inputs and self.program.types[value].size == source.size:
+                rows[self.resolve(operation.operands[0])] = source.size
+        return sum(rows.values())
 
     def read_bytes(self, values: list[int], kernel: Kernel | None = None) -> float:
         """What reading costs; of an array that a kernel only cuts slices from, the slices."""

@@ -67,6 +67,7 @@ GENERATION = Generation(
         vectors_summed_cycles=10.2,
         vectors_spread_cycles=9.9,
         vectors_multiplied_cycles=2.0,
+        row_spread_cycles=1.0,
         transpose_cycles_per_tile=13.0,
         reverse_cycles_per_tile=26.7,
         hbm_usable_bytes=round(15.75 * GIB),

@@ -77,6 +77,7 @@ GENERATION = Generation(
         vectors_summed_cycles=5.8,
         vectors_spread_cycles=8.7,
         vectors_multiplied_cycles=1.4,
+        row_spread_cycles=1.0,
         transpose_cycles_per_tile=10.9,
         reverse_cycles_per_tile=21.0,
         hbm_usable_bytes=round(31.24 * GIB),
