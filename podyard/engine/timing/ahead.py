@@ -50,6 +50,13 @@ class Ahead:
         self._room[first : place + 1] -= nbytes
         return True
 
+    def hold(self, nbytes: float, first: int, last: int) -> bool:
+        """Whether so many bytes can lie on the chip from one kernel to another; if so, they do."""
+        if self._room[first : last + 1].min() < nbytes:
+            return False
+        self._room[first : last + 1] -= nbytes
+        return True
+
     def leave(self, nbytes: float) -> None:
         """A result lies in the place of what was fetched until it has left."""
         self._leaving += nbytes

@@ -92,6 +92,8 @@ class Pricer:
         # (kernel, value): arguments that are fetched before a kernel starts, results that leave after it has ended.
         self._moved_around: set[tuple[int, int]] = set()
         self._near_turns: set[int] = set()
+        # Of large values that are moved around, the last kernel that had them on the chip.
+        self._large: dict[int, int] = {}
         self._turned_far: set[tuple[int, int]] = set()
         is_turned = body is program.body and costs.turns_updates
         self._turned = turned_gradients(program, costs.tiling) if is_turned else set[int]()
@@ -152,6 +154,7 @@ class Pricer:
         for place, kernel in enumerate(self.fused.kernels):
             room = most - sum(self._size(value) for value in (*kernel.inputs, *kernel.outputs) if self._stays(value))
             places: list[float] = []
+            self._move_large(kernel, place, ahead)
             for value in kernel.inputs:
                 size = self.read_bytes([value], kernel)
                 if value == self.first:
@@ -184,6 +187,24 @@ class Pricer:
                 moved = min(map(self._size, (*kernel.inputs, *kernel.outputs)), default=0.0)
             budget = min(most, budget + self.moved_meanwhile(kernel) + moved)
             ahead.ran(self.moved_meanwhile(kernel) + moved)
+
+    def _move_large(self, kernel: Kernel, place: int, ahead: Ahead) -> None:
+        """Values of more than half of the chip's memory are written there if there is room, and leave; who reads them
+        finds them there, or they are fetched again."""
+        if not self.costs.results_stay:
+            return
+        for value in dict.fromkeys((*kernel.inputs, *kernel.outputs)):
+            size = self._size(value)
+            if value in self._outside or self._stays(value) or not 0 < size <= self.costs.prefetch_bytes:
+                continue
+            last = self._large.get(value)
+            if value in kernel.outputs:
+                is_here = ahead.hold(size, place, place)
+            else:
+                is_here = (last is not None and ahead.hold(size, last + 1, place)) or ahead.fetch(size, place)
+            if is_here:
+                self._large[value] = place
+                self._moved_around.add((kernel.index, value))
 
     def _is_turned_near(self, kernel: Kernel) -> bool:
         """Whether a copy is of what was turned around before, and is on the chip, where that costs next to nothing."""
