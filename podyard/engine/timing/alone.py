@@ -43,7 +43,7 @@ def large_alone(
 
 def without_room(
     fused: Fused, is_near: Callable[[int], bool], size_of: Callable[[int], float], room: float
-) -> Iterator[int]:
+) -> Iterator[tuple[int, bool]]:
     """Of what one collective sums up, and is small enough for the chip, that which finds no room there next to the
     other values while it lives: all of it is held until the collective ends. What lives shortest has its place first.
     """
@@ -61,8 +61,8 @@ def without_room(
     for value, (first, last) in sorted(spans.items(), key=lambda span: (span[1][1] - span[1][0], near[span[0]])):
         if loads[first : last + 1].max() + near[value] <= room:
             loads[first : last + 1] += near[value]
-        elif value in sent:
-            yield value
+        else:
+            yield value, value in sent
 
 
 def _sums_with(kernel: Kernel) -> int:

@@ -100,12 +100,15 @@ class Pricer:
         # Images that a convolution copies while it reads them: from HBM.
         self.read_far: set[int] = set()
         self._crowded: frozenset[int] = frozenset()
+        self._moved: frozenset[int] = frozenset()
         # The argument that is fetched before the program starts.
         self.first: int | None = None
         room, stays = costs.prefetch_bytes, costs.results_stay
         self._alone = set(large_alone(fused, self._outside, self._size, room, stays))
         if body is program.body and stays:
-            self._crowded = frozenset(without_room(fused, self.is_near, self._size, room))
+            out = list(without_room(fused, self.is_near, self._size, room))
+            self._crowded = frozenset(value for value, is_sent in out if is_sent)
+            self._moved = frozenset(value for value, is_sent in out if not is_sent)
         if far is not None:
             self._outside -= self._stays_near(body, far)
         elif costs.prefetch_bytes:
@@ -406,7 +409,7 @@ class Pricer:
     def _stays(self, value: int) -> bool:
         """Whether a value is on the chip from the kernel that makes it to its last reader."""
         fits = 0 < self._size(value) <= self.costs.prefetch_bytes / 2 or value in self._alone
-        return value not in self._outside | self._crowded and fits
+        return value not in self._outside | self._crowded | self._moved and fits
 
     def _read_by_vector(self, kernel: Kernel) -> float:
         near = [value for value in kernel.inputs if self._is_here(value, kernel)]
