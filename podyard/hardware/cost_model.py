@@ -115,10 +115,11 @@ class CostModel:
     row_cycles_per_tile: float = 0.0
     # Turning an array around that a convolution has written, for each of its tiles (15 compiled on v3 and on v5e).
     reverse_cycles_per_tile: float = 20.0
-    # Whether the gradient of a matrix that multiplies an argument lies turned, and all that is updated with it is turned
-    # and turned back. (20 compiled steps of perceptrons on the newest generation; none of 3 on v5e.)
+    # Whether the gradient of a matrix that multiplies an argument lies turned, and all that is updated with it is
+    # turned and turned back. (20 compiled steps of perceptrons on the newest generation; none of 3 on v5e.)
     turns_updates: bool = False
-    # A number of each row that lies in lanes (a mean) and is spread over its row: cycles of a row. (40 compiled kernels.)
+    # A number of each row that lies in lanes (a mean) and is spread over its row: cycles of a row. (42 compiled
+    # kernels on the newest generation and v5e.)
     row_spread_cycles: float = 0.0
     # How many times as fast as bfloat16 the matrix units multiply integers of 8 bits and f8e5m2 (compiled products of
     # 512 to 4096 rows; int8 as published for v5e).

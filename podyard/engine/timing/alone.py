@@ -6,13 +6,31 @@ from collections.abc import Callable, Collection, Iterator
 
 import numpy as np
 
-from podyard.engine.program.ir import Program
+from podyard.engine.program.ir import Body, Program
 from podyard.engine.timing.graph import Fused, Kernel
+from podyard.hardware.cost_model import CostModel
 
 
 def kept_bytes(program: Program, kernel: Kernel) -> int:
     """What the sums of a kernel take until it is done."""
     return sum(program.types[value].nbytes for operation in kernel.reductions for value in operation.results)
+
+
+def kept_in_loop(
+    body: Body, far: Collection[int], stacks: Collection[int], size_of: Callable[[int], float], costs: CostModel
+) -> Iterator[int]:
+    """What a loop carries stays on the chip from turn to turn, the smallest first, as far as there is room; what a turn
+    takes or changes only a part of (`stacks`), where there is room for all of that which is not in HBM anyway."""
+    every = list(zip(body.parameters, body.results, strict=False))
+    room = costs.prefetch_bytes
+    for own, new in sorted((pair for pair in every if pair[0] not in stacks), key=lambda pair: size_of(pair[0])):
+        room -= size_of(own) * (1 if own == new else 2)
+        if room < 0:
+            break
+        yield from (own, new)
+    taken = [value for index, pair in enumerate(every) if pair[0] in stacks and index not in far for value in pair]
+    if costs.results_stay and sum(map(size_of, taken)) / 2 <= room:
+        yield from taken
 
 
 def large_alone(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 from podyard.engine.program.ir import HloOperation, TensorType
@@ -101,3 +102,23 @@ class Fused:
     in_place: dict[int, int] = dataclasses.field(default_factory=dict)
     # Arrays of constants that something is written into.
     filled: set[int] = dataclasses.field(default_factory=set)
+
+
+def sources(
+    value: int, kernel: Kernel, producers: Mapping[int, HloOperation], resolve: Callable[[int], int]
+) -> list[int]:
+    """The kernel's inputs that a value is computed from."""
+    inputs, found = set(kernel.inputs), dict[int, None]()
+    stack, seen = [value], set[int]()
+    while stack:
+        value = stack.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        if value in inputs:
+            found[value] = None
+            continue
+        producer = producers.get(value)
+        if producer is not None:
+            stack += [resolve(source) for source in producer.operands]
+    return list(found)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from podyard.engine.program.ir import HloOperation, Program, TensorType
+from podyard.engine.timing.graph import Kernel
 from podyard.engine.timing.kernels import KernelPrice, Product, tiles_of, vector_price
 from podyard.engine.timing.layout import LANES, compact_layout
 from podyard.hardware.cost_model import SUBLANES, CostModel
@@ -50,9 +53,18 @@ def vectors_price(
     return vector_price(0.0, 0.0, tiles * padding * each + read_bytes / padding / costs.bytes_per_cycle, costs)
 
 
-def softmax_cycles(result: TensorType, tiles: float, vpu_cycles: float, is_last: bool, costs: CostModel) -> float:
-    """What is done with scores that have heads in lanes is a kernel of its own (`tiles` with padding; `vpu_cycles`
-    without). The last one makes them narrow, which takes a pass in 4 bytes."""
-    usual = max(1.0, tiles_of(result, costs))
-    narrow = tiles * LANES * SUBLANES * 4 / costs.bytes_per_cycle if is_last else 0.0
-    return costs.vector_kernel_cycles + vpu_cycles * max(1.0, tiles / usual) + narrow
+def softmax_around(
+    program: Program, kernel: Kernel, makers: Mapping[int, Kernel], lay: Callable[[int], TensorType], vpu_cycles: float,
+    costs: CostModel,
+) -> float:  # fmt: skip
+    """What a softmax takes whose scores have heads in lanes: part of it after the product that makes them, the rest
+    before the one that reads them. Each is a kernel of its own, with padding (`vpu_cycles` is without); the last one
+    makes them narrow, which takes a pass in 4 bytes."""
+    for one, is_last in ((kernel, False), *((makers.get(value), True) for value in kernel.inputs)):
+        if one is None or one.anchor is None or one.anchor.opcode != "dot_general":
+            continue
+        if tiles := tiles_of_heads(program, one.anchor, costs):
+            usual = max(1.0, tiles_of(lay(one.anchor.results[0]), costs))
+            narrow = tiles * LANES * SUBLANES * 4 / costs.bytes_per_cycle if is_last else 0.0
+            return costs.vector_kernel_cycles + vpu_cycles * max(1.0, tiles / usual) + narrow
+    return vpu_cycles

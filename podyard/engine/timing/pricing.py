@@ -8,7 +8,7 @@ import math
 
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType
 from podyard.engine.timing.ahead import Ahead
-from podyard.engine.timing.alone import kept_bytes, large_alone, without_room
+from podyard.engine.timing.alone import kept_bytes, kept_in_loop, large_alone, without_room
 from podyard.engine.timing.attention import attention_flops
 from podyard.engine.timing.convolutions import (
     depthwise_cycles,
@@ -17,7 +17,7 @@ from podyard.engine.timing.convolutions import (
     row_cycles,
     rows_read,
 )
-from podyard.engine.timing.graph import Fused, Kernel
+from podyard.engine.timing.graph import Fused, Kernel, sources
 from podyard.engine.timing.image_ends import ImageEnds
 from podyard.engine.timing.kernels import (
     INSTRUCTIONS,
@@ -45,12 +45,13 @@ from podyard.engine.timing.kernels import (
     with_sum_windows,
 )
 from podyard.engine.timing.layout import LANES, compact_layout, whole_rows
-from podyard.engine.timing.one_query import softmax_cycles, tiles_of_heads, vectors_price
+from podyard.engine.timing.one_query import softmax_around, vectors_price
 from podyard.engine.timing.ring_prices import ring_price
+from podyard.engine.timing.row_numbers import spread_rows
 from podyard.engine.timing.running_sums import NEAR_KERNELS, WINDOW_OF_POOLING, passes_of_window
 from podyard.engine.timing.swapped import REVERSED, reversed_price
 from podyard.engine.timing.touched import Touched
-from podyard.engine.timing.turned_updates import turned_gradients
+from podyard.engine.timing.turned_updates import turned_gradients, turned_shape
 from podyard.hardware.cost_model import SUBLANES, CostModel
 
 # What turning a tile takes in the compiler's cycles where both ends are on the chip.
@@ -110,27 +111,10 @@ class Pricer:
             self._crowded = frozenset(value for value, is_sent in out if is_sent)
             self._moved = frozenset(value for value, is_sent in out if not is_sent)
         if far is not None:
-            self._outside -= self._stays_near(body, far)
+            taken = {value for kernel in fused.kernels for value in self.touch(kernel).read}
+            self._outside -= set(map(self.resolve, kept_in_loop(body, far, taken, self._size, costs)))
         elif costs.prefetch_bytes:
             self._fetch_ahead(body)
-
-    def _stays_near(self, body: Body, far: frozenset[int]) -> set[int]:
-        """What a loop carries stays on the chip from turn to turn, the smallest first, as far as there is room; what a
-        turn takes or changes only a part of, where there is room for all of that which is not in HBM anyway."""
-        stacks = {value for kernel in self.fused.kernels for value in self.touch(kernel).read}
-        every = list(zip(body.parameters, body.results, strict=False))
-        pairs = [pair for pair in every if pair[0] not in stacks]
-        near: set[int] = set()
-        room = self.costs.prefetch_bytes
-        for own, new in sorted(pairs, key=lambda pair: self._size(pair[0])):
-            room -= self._size(own) * (1 if own == new else 2)
-            if room < 0:
-                break
-            near |= {self.resolve(own), self.resolve(new)}
-        taken = [value for index, pair in enumerate(every) if pair[0] in stacks and index not in far for value in pair]
-        if self.costs.results_stay and sum(map(self._size, taken)) / 2 <= room:
-            near.update(map(self.resolve, taken))
-        return near
 
     def _fetch_ahead(self, body: Body) -> None:
         """Arguments are fetched while earlier kernels run, as far as those leave time and there is room; a result that
@@ -269,8 +253,7 @@ class Pricer:
         return cycles
 
     def _turned_values(self, kernel: Kernel) -> list[int]:
-        turned = (one for one in kernel.operations if self._turned.intersection(one.results))
-        shape = next((self.program.types[one.results[0]].shape for one in turned), None)
+        shape = turned_shape(self.program, kernel, self._turned)
         values = (*kernel.inputs, *kernel.outputs) if shape is not None else ()
         return [value for value in values if value in self._outside and self.type_of(value).shape == shape]
 
@@ -333,27 +316,8 @@ class Pricer:
         if kernel.kind == "window" and kernel.anchor is not None:
             taps = math.prod(min(extent, WINDOW_OF_POOLING) for extent in kernel.anchor.ints("window"))
             total += taps * tiles_of(self.program.types[kernel.anchor.results[0]], self.costs)
-        spread = self.costs.row_spread_cycles and self.costs.row_spread_cycles * self._spread_rows(kernel)
-        return total * self.costs.vector_cycles_per_tile + spread
-
-    def _spread_rows(self, kernel: Kernel) -> int:
-        """Numbers of rows that lie in lanes in memory, and are spread over the lanes of their rows."""
-        inputs, rows = set(kernel.inputs), dict[int, int]()
-        makers = {value: one for one in kernel.operations for value in one.results}
-        for operation in kernel.operations:
-            if operation.opcode != "broadcast_in_dim" or kernel.kind == "matrix":
-                continue
-            source, made = (self.program.types[one] for one in (operation.operands[0], operation.results[0]))
-            lies = compact_layout(made, self.costs.tiling)
-            kept = [axis for place, axis in enumerate(operation.ints("dims")) if source.shape[place] > 1]
-            if lies.lane_axis in kept or lies.sublane_axis not in kept or made.size <= source.size:
-                continue
-            value = self.resolve(operation.operands[0])
-            while value not in inputs and value in makers and makers[value].operands:
-                value = self.resolve(max(makers[value].operands, key=lambda one: self.program.types[one].size))
-            if value in inputs and self.program.types[value].size == source.size:
-                rows[self.resolve(operation.operands[0])] = source.size
-        return sum(rows.values())
+        spread = spread_rows(self.program, kernel, self.resolve, self.costs) if self.costs.row_spread_cycles else 0
+        return total * self.costs.vector_cycles_per_tile + spread * self.costs.row_spread_cycles
 
     def read_bytes(self, values: list[int], kernel: Kernel | None = None) -> float:
         """What reading costs; of an array that a kernel only cuts slices from, the slices."""
@@ -525,41 +489,18 @@ class Pricer:
 
     def _sources(self, operand: int, kernel: Kernel) -> list[int]:
         """The kernel's inputs that an operand is computed from."""
-        inputs, found = set(kernel.inputs), dict[int, None]()
-        stack, seen = [self.resolve(operand)], set()
-        while stack:
-            value = stack.pop()
-            if value in seen:
-                continue
-            seen.add(value)
-            if value in inputs:
-                found[value] = None
-                continue
-            producer = self._producers.get(value)
-            if producer is not None:
-                stack += [self.resolve(source) for source in producer.operands]
-        return list(found)
+        return sources(self.resolve(operand), kernel, self._producers, self.resolve)
 
     def _without_matrix_unit(self, product: Product, kernel: Kernel, vpu: float, padding: float) -> KernelPrice:
         """A product with a vector: the compiler multiplies and adds on the vector unit."""
         if product.batch > 1 and self.costs.vectors_summed_cycles and kernel.anchor is not None:
             read = self._read_by_vector(kernel)
             price = vectors_price(self.program, kernel.anchor, product, padding, read, self.costs)
-            return dataclasses.replace(price, cycles=price.cycles + self._around_vectors(kernel, vpu))
+            around = softmax_around(self.program, kernel, self._makers, self._lay, vpu, self.costs)
+            return dataclasses.replace(price, cycles=price.cycles + around)
         tiles = product.batch * product.m * product.k * product.n * padding / (LANES * SUBLANES)
         summed = tiles * LANES * SUBLANES * 4 if product.k > 1 else 0.0
         return vector_price(
             self.read_bytes(kernel.inputs, kernel), self.written_bytes(kernel) + summed,
             vpu + tiles * self.costs.vector_cycles_per_tile, self.costs,
         )  # fmt: skip
-
-    def _around_vectors(self, kernel: Kernel, vpu: float) -> float:
-        """What a softmax takes whose scores have heads in lanes: part of it after the product that makes them, the rest
-        before the one that reads them."""
-        for one, is_last in ((kernel, False), *((self._makers.get(value), True) for value in kernel.inputs)):
-            if one is not None and one.anchor is not None and one.anchor.opcode == "dot_general":
-                tiles = tiles_of_heads(self.program, one.anchor, self.costs)
-                if tiles:
-                    result = self._lay(one.anchor.results[0])
-                    return softmax_cycles(result, tiles, vpu, is_last, self.costs)
-        return vpu

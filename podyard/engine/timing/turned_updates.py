@@ -1,13 +1,15 @@
 """Gradients that lie turned when they are made: what is updated with them is turned, too, and turned back.
 
-The gradient of weights is a product of two arrays of rows. Where one of them is made of nothing but arguments (the first
-layer of a network), some compilers make it with the other one first, as JAX writes it, and give all arrays that it
-is used for that layout."""
+The gradient of weights is a product of two arrays of rows. Where one of them is made of nothing but arguments (the
+first layer of a network), a compiler may make it with the other one first, as JAX writes it. All arrays that it is used
+for have that layout, then."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from podyard.engine.program.ir import Program
-from podyard.engine.timing.graph import ELEMENTWISE
+from podyard.engine.timing.graph import ELEMENTWISE, Kernel
 from podyard.engine.timing.layout import LANES, compact_layout
 from podyard.hardware.cost_model import Tiling
 
@@ -37,3 +39,9 @@ def turned_gradients(program: Program, tiling: Tiling) -> set[int]:
         if summed == (rows, rows) and source.operands[1] in made_of_arguments and fits:
             found.update(operation.results)
     return found
+
+
+def turned_shape(program: Program, kernel: Kernel, turned: Collection[int]) -> tuple[int, ...] | None:
+    """The shape of what a kernel updates with such a gradient, one of `turned`; None for other kernels."""
+    shapes = (program.types[value].shape for one in kernel.operations for value in one.results if value in turned)
+    return next(shapes, None)
