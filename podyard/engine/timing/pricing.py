@@ -348,11 +348,11 @@ class Pricer:
         )
         return max(summed, default=0.0)
 
-    def _written_by_vector(self, kernel: Kernel, narrow_share: float = 1.0, sums_share: float = 1.0) -> float:
+    def _written_by_vector(self, kernel: Kernel, narrow_share: float = 1.0) -> float:
         """From v4 on: results as they lie in memory, what stays on the chip at its share; and one pass in 4 bytes over
         what is summed up or narrowed, unless as many words are results anyway."""
         parts = self.touch(kernel).written
-        written, wide, narrow = 0.0, 0.0, self._summed_tiles(kernel) * sums_share
+        written, wide, narrow = 0.0, 0.0, self._summed_tiles(kernel) * narrow_share
         for value in kernel.outputs:
             type_ = self._lay(value)
             whole = tile_bytes(type_, self.costs)
@@ -443,9 +443,7 @@ class Pricer:
         written = self._written_by_vector(kernel, self.costs.near_narrow_share) if near else self.written_bytes(kernel)
         product = product_of(self.program, anchor, left_bytes, right_bytes, written * shares[2], passes, self.costs)
         if near:
-            # A pass over what is summed up is no result that leaves.
-            leaves = self._written_by_vector(kernel, self.costs.near_narrow_share, self.costs.near_narrow_share) > 0
-            share = 0.5 * bool(far_left or far_right) + 0.5 * leaves
+            share = 0.5 * bool(far_left or far_right) + 0.5 * (written > 0)
             product = dataclasses.replace(product, fixed_share=share, reads_far=True)
         vpu = self.vpu_cycles(kernel)
         if self.is_outside(self.resolve(anchor.operands[0])):

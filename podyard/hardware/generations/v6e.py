@@ -56,6 +56,7 @@ GENERATION = Generation(
         hbm_bytes_per_second=1476e9,
         narrow_result_factor=3.0,
         weight_load_rows=110,
+        each_tap_cycles=2.4,
         loads_used_rows=True,
         matrix_kernel_cycles=3970,
         matrix_window_cycles=376,
