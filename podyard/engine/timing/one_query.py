@@ -58,7 +58,7 @@ def softmax_around(
     costs: CostModel,
 ) -> float:  # fmt: skip
     """What a softmax takes whose scores have heads in lanes: part of it after the product that makes them, the rest
-    before the one that reads them. Each is a kernel of its own, with padding (`vpu_cycles` is without); the last one
+    before the one that reads them. Each is another kernel, with padding (`vpu_cycles` is without); the last one
     makes them narrow, which takes a pass in 4 bytes."""
     for one, is_last in ((kernel, False), *((makers.get(value), True) for value in kernel.inputs)):
         if one is None or one.anchor is None or one.anchor.opcode != "dot_general":
