@@ -62,9 +62,8 @@ def large_alone(
 def without_room(
     fused: Fused, is_near: Callable[[int], bool], size_of: Callable[[int], float], room: float
 ) -> Iterator[tuple[int, bool]]:
-    """Of what one collective sums up, and is small enough for the chip, that which finds no room there next to the
-    other values while it lives: all of it is held until the collective ends. What lives shortest has its place first.
-    """
+    """Values small enough for the chip that find no room there next to the others for all of their life, and whether a
+    collective sums them up: all that it sums up is held until it ends. What lives shortest has its place first."""
     near = {value: size_of(value) for kernel in fused.kernels for value in kernel.outputs if is_near(value)}
     spans: dict[int, tuple[int, int]] = {}
     ends = {sums: place for place, kernel in enumerate(fused.kernels) if (sums := _sums_with(kernel))}

@@ -95,7 +95,7 @@ def test_sums_of_one_collective_that_find_no_room_together_are_in_memory() -> No
     sums = [kernel(3 + place, "collective", "all_reduce", [place], [10 + place]) for place in range(3)]
     fused = Fused([*made, *sums], {}, {}, [])
     found = list(without_room(fused, lambda value: value < 10, lambda _value: 40.0, 100.0))
-    assert found == [0]  # what lives longest has no place
+    assert found == [(0, True)]  # what lives longest has no place, and is summed up
     assert not list(without_room(fused, lambda value: value < 10, lambda _value: 40.0, 120.0))
 
 
