@@ -104,6 +104,13 @@ class CostModel:
     vectors_summed_cycles: float = 0.0
     vectors_spread_cycles: float = 0.0
     vectors_multiplied_cycles: float = 0.0
+    # The gradient of its kernel: cycles for each tap of a tile where features lie in lanes (from v5e on of rows in
+    # pairs), and there for a tile of the image where examples do. Whether what comes from HBM is read before, and of a
+    # kernel's fixed cost, what this one has. (50 compiled gradients on v4 and later.)
+    own_tap_cycles: float = 0.0
+    own_lanes_cycles: float = 0.0
+    own_reads_before: bool = False
+    own_fixed_share: float = 1.0
     # The start of each window of a product that sums up its result, and of a sum of more than `large_sum_bytes` without
     # a product; 0 where that is hidden. (Scores with their maxima and sums of exponentials in ten compiled attentions.)
     kept_window_cycles: float = 0.0
@@ -121,6 +128,9 @@ class CostModel:
     # A number of each row that lies in lanes (a mean) and is spread over its row: cycles of a row. (42 compiled
     # kernels on the newest generation and v5e.)
     row_spread_cycles: float = 0.0
+    # What copies of images in another layout may take on the chip at one time: all of it, less what a kernel has for
+    # itself (16 and 32 MiB on v5e and v6e; ten compiled pairs of copies).
+    laid_room_bytes: float = 0.0
     # How many times as fast as bfloat16 the matrix units multiply integers of 8 bits and f8e5m2 (compiled products of
     # 512 to 4096 rows; int8 as published for v5e).
     narrow_rate: float = 1

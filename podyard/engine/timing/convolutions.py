@@ -14,18 +14,25 @@ from podyard.hardware.cost_model import SUBLANES, CostModel, Tiling
 # A convolution of each feature by itself runs on the vector unit: cycles of one core for each tap of a tile; dilated,
 # how much dearer the taps are that meet an input.
 _TAP_CYCLES, _DILATED_SHARE = 2.05, 1.5
-# The gradient of its kernel: the same where features lie in lanes (v2 and v3; v5e and later; v4), and
-# where examples do (v2 and v3; later ones).
-_OWN_TAP_CYCLES, _LANES_TAP_CYCLES = (1.65, 0.45, 0.85), (0.65, 0.2)
+# The gradient of its kernel where examples lie in lanes (v2 and v3; v4).
+_LANES_TAP_CYCLES = (0.65, 0.2)
 # How much larger an array may become by padding when groups come into sublanes.
 _MOST_PADDING = 2
+# The same where a row comes into lanes first.
+_MOST_ROW_PADDING = 2.5
 # bfloat16 numbers come in rows of pairs: 16 sublanes.
 _PACKED = 16
 # As many taps share a pass where features lie in lanes: of all, or of a row.
 _TAPS_IN_LANES = 2
 _TAPS_IN_ROW = 4
+# Of the gradient of a kernel of few features: how much longer its rows take that are turned (v4 last), and how many
+# features of a tile of weights take as long to load as a whole one.
+_FEW_ROWS, _LEAST_LOAD = (1.4, 2.0), 24
 # Rows that stream at least where they have to be turned on their way.
 _TURNED_ROWS = 64
+# Of a matrix unit of two tiles (v6e): how much longer than its passes a convolution takes, and what loading a tile of
+# weights (16 x 128) takes, next to what streams.
+_WIDE_STRETCH, _TILE_LOAD_ROWS = 1.06, 5
 
 
 def product_of(
@@ -50,6 +57,10 @@ def product_of(
         1, conv.batch * conv.positions, max(1, round(conv.taps * conv.in_features)), conv.out_features,
         left_bytes, right_bytes, result, passes, conv.mxu_cycles(costs),
     )  # fmt: skip
+
+
+def has_groups(anchor: HloOperation) -> bool:
+    return anchor.int("batch_group_count", 1) > 1 or anchor.int("feature_group_count", 1) > 1
 
 
 def has_small_groups(program: Program, anchor: HloOperation) -> bool:
@@ -143,9 +154,12 @@ def depthwise_cycles(program: Program, anchor: HloOperation, costs: CostModel) -
         taps = math.prod(result.shape[axis] for axis in out_dims[2:])
         pair = TensorType((left.shape[lhs_dims[1]], batch_groups), left.dtype)
         if padded_bytes(pair, 0, 1, costs.tiling) < padded_bytes(pair, 1, 0, costs.tiling):
-            return tiles_of(kernel, costs) * taps * _LANES_TAP_CYCLES[bool(costs.prefetch_bytes)]
-        own_cycles = _OWN_TAP_CYCLES[0 if not costs.prefetch_bytes else 2 if costs.near_write_share else 1]
-        return tiles_of(kernel, costs) * taps * own_cycles
+            per_tap = _LANES_TAP_CYCLES[bool(costs.prefetch_bytes)] * taps
+            return tiles_of(kernel, costs) * (costs.own_lanes_cycles or per_tap)
+        rows, packed = pair.shape[0], 1.0
+        if costs.own_lanes_cycles:
+            packed = (1 + -(-rows // _PACKED) * _PACKED / (-(-rows // SUBLANES) * SUBLANES)) / 2
+        return tiles_of(kernel, costs) * packed * taps * costs.own_tap_cycles
     return 0.0
 
 
@@ -268,7 +282,9 @@ def _cross(
     shape = type_.shape
     parts = (groups, shape[features] // groups)
     pair = TensorType(parts, type_.dtype)
-    if padded_bytes(pair, 1, 0, tiling) <= _MOST_PADDING * pair.size * pair.itemsize:
+    row = shape[lies.sublane_axis or 0]
+    is_short = -(-row // LANES) * LANES > _MOST_ROW_PADDING * row
+    if is_short or padded_bytes(pair, 1, 0, tiling) <= _MOST_PADDING * pair.size * pair.itemsize:
         return {}
     apart = TensorType((*shape[:features], *parts, *shape[features + 1 :]), type_.dtype)
     return {value: ((type_, (lies.sublane_axis or 0, features)), (apart, (features + 1, examples)))}
@@ -302,6 +318,7 @@ class Convolution:
     has_features_in_lanes: bool
     has_weights_in_order: bool
     keeps_weights: bool
+    is_strided: bool
 
     @classmethod
     def of(cls, program: Program, anchor: HloOperation, tiling: Tiling) -> Convolution:
@@ -316,11 +333,15 @@ class Convolution:
         out_features = result.shape[out_dims[1]] // groups
         window = math.prod(kernel.shape[axis] for axis in kernel_dims[2:])
 
+        # Of groups that do not fill a tile's rows (two, on v2 and v3) the axes have another order.
+        is_grouped = groups > 1 and tiling.sublanes(groups, result.itemsize) <= groups
+        in_order = kernel_dims[1] > kernel_dims[0] and (groups == 1 or is_grouped)
+
         def first_in_lanes(type_: TensorType, first: int, second: int, wins: bool) -> bool:
-            """Of two axes, whether the first is in lanes; of equals the one that `wins`, in groups the first."""
+            """Of two axes, whether the first is in lanes; of equals the one that `wins`."""
             pair = TensorType((first, second), type_.dtype)
             own, other = padded_bytes(pair, 0, 1, tiling), padded_bytes(pair, 1, 0, tiling)
-            return own < other or (own == other and (wins or groups > 1))
+            return own < other or (own == other and wins)
 
         # What lies otherwise is copied anyway: features come into lanes.
         lies = lhs_dims[1] > lhs_dims[0] or compact_layout(left, tiling).lane_axis not in lhs_dims[:2]
@@ -329,9 +350,12 @@ class Convolution:
             positions=math.prod(result.shape[axis] for axis in out_dims[2:]),
             taps=window / math.prod(anchor.ints("lhs_dilation") or (1,)),
             row=kernel.shape[kernel_dims[-1]] if len(kernel_dims) > 2 else 1,
-            has_features_in_lanes=first_in_lanes(left, in_features, batch, lies),
-            has_weights_in_order=first_in_lanes(kernel, out_features, in_features, kernel_dims[1] > kernel_dims[0]),
-            keeps_weights=first_in_lanes(result, out_features, batch, out_dims[1] > out_dims[0]),
+            has_features_in_lanes=first_in_lanes(left, in_features, batch, is_grouped if groups > 1 else lies),
+            has_weights_in_order=first_in_lanes(kernel, out_features, in_features, in_order),
+            keeps_weights=first_in_lanes(
+                result, out_features, batch, is_grouped if groups > 1 else out_dims[1] > out_dims[0]
+            ),
+            is_strided=any(step > 1 for step in anchor.ints("strides")),
         )  # fmt: skip
 
     def is_cut(self, tiling: Tiling) -> bool:
@@ -342,7 +366,9 @@ class Convolution:
 
     def mxu_cycles(self, costs: CostModel) -> float:
         per_position = self._with_weights(costs) if self.keeps_weights else self._with_inputs(costs)
-        return self.groups * self.positions * per_position / costs.mxu_count * costs.mxu_stretch
+        is_wide = costs.mxu_edge > LANES and (self.keeps_weights or self.groups > 1)
+        stretch = _WIDE_STRETCH if is_wide else costs.mxu_stretch
+        return self.groups * self.positions * per_position / costs.mxu_count * stretch
 
     def _with_weights(self, costs: CostModel) -> float:
         """Rows are examples. Every position of a dilated convolution meets other taps: weights change every time."""
@@ -355,8 +381,44 @@ class Convolution:
         elif self.has_features_in_lanes or self.taps < self.window:
             shared = _TAPS_IN_LANES if self.taps == self.window else 1
             load *= min(1.0, shared * self.in_features / edge)
-        own = max(rows, load / (self.positions if self.taps == self.window else 1))
-        return self._passes(costs) * math.ceil(self.out_features / edge) * own
+        times = self.positions if self.taps == self.window else 1
+        if edge > LANES and self.has_features_in_lanes:
+            columns = max(1.0, _tiles(self.out_features, edge))
+            if not self.has_weights_in_order:
+                return self._wide_passes(edge) * columns * max(rows, load / times)
+            loaded = -(-self.in_features // _PACKED) * -(-self.out_features // LANES) * _TILE_LOAD_ROWS
+            return self._wide_passes(edge) * columns * rows + self.taps * loaded / times
+        columns = math.ceil(self.out_features / edge)
+        if self._has_few_rows(costs):
+            if not self.has_weights_in_order:
+                return self._passes(costs) * columns * _FEW_ROWS[costs.near_write_share > 0] * rows
+            filled = min(1.0, self.in_features * min(LANES, self.out_features) / (_LEAST_LOAD * LANES))
+            loads = self.taps * math.ceil(self.in_features / edge) * filled * self._load_rows(costs) / times
+            return columns * max(self._passes(costs) * rows, loads)
+        return self._passes(costs) * columns * max(rows, load / times)
+
+    def _has_few_rows(self, costs: CostModel) -> bool:
+        """Whether it is the gradient of a kernel of few features, from v4 to v5p: weights of every tap are loaded for
+        few rows, also where taps share a pass."""
+        is_later = costs.mxu_edge == LANES and costs.prefetch_bytes > 0
+        is_few = self.batch < SUBLANES and self.window > self.positions and self.groups == 1
+        return is_later and is_few and self.has_features_in_lanes
+
+    def _wide_passes(self, edge: int) -> float:
+        """The same of a unit of two tiles: a tap takes half of its depth or all of it. Where features of at most one
+        tile lie in lanes, as many taps share a pass as there is room for, if each reads the row next to the last."""
+        each = _tiles(self.in_features, edge)
+        if self.taps < self.window:
+            return self.taps * -(-self.in_features // edge)
+        if self.is_strided or not self.has_weights_in_order or self.in_features > LANES:
+            return self.taps * each
+        own = 1 << (self.in_features - 1).bit_length()
+        shared = edge // max(_PACKED, own)
+        is_one = LANES // 2 < self.out_features <= LANES
+        if own == LANES and not is_one and self.in_features == LANES and self.window <= self.positions:
+            return float(self.window)
+        passes = math.ceil(self.window / shared)
+        return max(1.0, passes / 2) if is_one and own < LANES else passes
 
     def _passes(self, costs: CostModel) -> float:
         """How often a position goes through the unit. Taps share the depth of a tile where features lie in sublanes.
@@ -394,7 +456,7 @@ class Convolution:
             if self.in_features < SUBLANES:
                 packed = self.window / self.row * (-(-self.row * self.in_features // _PACKED) * _PACKED)
                 return math.ceil(lanes) * max(packed * load, math.ceil(packed / edge) * rows)
-            if self.groups == 1:
+            if self.groups == 1 or self.window > self.positions:
                 passes = self.window / self.row * _tiles(self.row * loaded, edge)
                 return lanes * max(self.window * loaded * load, passes * rows)
             return lanes * self.taps * max(loaded * load, rows)

@@ -71,8 +71,8 @@ class Kernel:
     turns: int | None = None
     # The array that it copies into another layout, for convolutions that read it.
     copies: int | None = None
-    # Whether it takes groups of features apart.
-    regroups: bool = False
+    # How many groups of features it takes apart.
+    regroups: int = 0
     # Whether what it moves is an argument, which can be fetched ahead.
     ahead: bool = False
     # The axes in lanes and in sublanes that it gives to what it moves.

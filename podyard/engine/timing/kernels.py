@@ -47,17 +47,20 @@ _LARGEST_SUM_WINDOW = 2**22
 _SINGLE_WINDOW_TILES = 128
 # Later windows hide their own start behind the traffic of the one before.
 _VECTOR_WINDOWS_SEEN = 8
-# Of what turning a tile takes, the share of one that is mostly padding and on the chip; and what taking features of
-# groups apart takes there.
+# Of what turning a tile takes, the share of one that is mostly padding and on the chip.
 _PADDING_SHARE = 0.2
 # Of the memory on the chip, what an array in another layout may take.
 _SHARE_OF_COPY = 0.6
-_REGROUP_SHARES = (0.6, 1.75, 0.75)  # v2 and v3; later ones of one core, of two
+# Of the same, what taking features of groups apart takes: of 2, 4 and 8 or more groups on v2 and v3; on later chips of
+# one core; of two. (60 compiled copies.)
+_REGROUP_SHARES = ((0.59, 0.64, 0.88), (1.75, 1.75, 1.75), (0.72, 0.82, 1.04))
 # Turning an array on v2 and v3: tiles of a window, read and written, and what its start takes; the second where what
 # lay in sublanes is in no tile after that. (140 copies around compiled convolutions.)
 _TURN_TILES, _TURN_WINDOW_CYCLES = 640, (470, 660)
 # Of chips of two cores, the share of a turn where one end stays on the chip (60 such copies on v4).
 _NEAR_TURN_SHARE = 0.69
+# Of chips of one core, what a turn takes whose source is on the chip, for each tile that it writes elsewhere.
+_NEAR_END_SHARE = 0.85
 # The share of a whole turn that it takes where the axis that comes into lanes does not fill them.
 _TURNED_FOR_GROUPS = 0.8
 # What turning an array on the chip takes, and how many more axes one shape has than the other where it takes more.
@@ -236,6 +239,25 @@ def _prefetch(left: float, right: float, costs: CostModel) -> tuple[bool, bool]:
     return left <= right, right < left
 
 
+def without_matrix_unit(
+    product: Product, read: float, written: float, vpu: float, padding: float, costs: CostModel
+) -> KernelPrice:
+    """A product with a vector: the compiler multiplies and adds on the vector unit."""
+    tiles = product.batch * product.m * product.k * product.n * padding / (LANES * SUBLANES)
+    summed = tiles * LANES * SUBLANES * 4 if product.k > 1 else 0.0
+    return vector_price(read, written + summed, vpu + tiles * costs.vector_cycles_per_tile, costs)
+
+
+def read_before(product: Product, costs: CostModel) -> float:
+    """Cycles of reading what the gradient of a kernel of each feature is made from, where that is not hidden. Where no
+    results stay on the chip, the larger array is fetched ahead, if it fits."""
+    if not costs.own_reads_before:
+        return 0.0
+    small, large = sorted((product.left_bytes, product.right_bytes))
+    is_ahead = not costs.results_stay and large <= costs.prefetch_bytes
+    return (small + large * (not is_ahead)) / costs.bytes_per_cycle
+
+
 def vector_price(read_bytes: float, written_bytes: float, vpu_cycles: float, costs: CostModel) -> KernelPrice:
     """A kernel without a matrix product: bytes, or arithmetic where there is a lot of it."""
     moved = read_bytes + written_bytes
@@ -315,15 +337,18 @@ def near_turn_price(source: TensorType, result: TensorType, costs: CostModel) ->
     return single_price(tiles * LANES * SUBLANES * 4, tiles, costs)
 
 
-def relayout_price(type_: TensorType, minor: tuple[int, ...], costs: CostModel) -> KernelPrice:
+def relayout_price(
+    type_: TensorType, minor: tuple[int, ...], costs: CostModel, is_far: bool = False, is_again: bool = False
+) -> KernelPrice:
     """Moves an array between its compact layout and one with `minor`: the axes in lanes and in sublanes. With the same
     axis in lanes that is traffic, else as many tiles as either has with its padding go through the transpose unit (on
     chips of one core both ends). On v2 and v3 both ends are moved twice, whatever lies in lanes. From v5e on, what lies
-    in the other layout stays on the chip if it fits: little is paid for its padding then."""
+    in the other layout stays on the chip if it fits, unless it `is_far`: little is paid for its padding then. What
+    `is_again` copied is on the chip in its own layout."""
     area = LANES * SUBLANES * max(type_.itemsize, 0.5)
     own, other = tile_bytes(type_, costs), laid_bytes(type_, minor)
     factor = costs.narrow_result_factor if type_.itemsize < 4 else 1.0
-    near = is_laid_near(type_, minor, costs)
+    near = is_laid_near(type_, minor, costs) and not is_far
     compact = compact_layout(type_, costs.tiling)
     if not costs.prefetch_bytes:
         if compact.lane_axis == minor[0]:
@@ -339,7 +364,9 @@ def relayout_price(type_: TensorType, minor: tuple[int, ...], costs: CostModel) 
     tiles = (own + other) / area / 2 * ends
     if near:
         tiles = (own + _PADDING_SHARE * max(0.0, other - own)) / area
-    elif ends == 1 and is_laid_on_chip(type_, minor, costs):
+    elif ends == 2 and is_again:
+        tiles = _NEAR_END_SHARE * other / area
+    elif ends == 1 and is_laid_on_chip(type_, minor, costs) and not is_far:
         tiles *= _NEAR_TURN_SHARE
     vpu = tiles * costs.transpose_cycles_per_tile
     return vector_price(factor * own, 0.0 if near else other, vpu, costs)
@@ -366,7 +393,8 @@ def is_laid_near(type_: TensorType, minor: tuple[int, ...], costs: CostModel) ->
 
 
 def is_laid_on_chip(type_: TensorType, minor: tuple[int, ...], costs: CostModel) -> bool:
-    return has_room_near(padded_bytes(type_, minor[0], minor[1], costs.tiling), costs)
+    nbytes = padded_bytes(type_, minor[0], minor[1], costs.tiling)
+    return costs.results_stay and nbytes <= costs.laid_room_bytes
 
 
 def is_kept_near(type_: TensorType, costs: CostModel) -> bool:
@@ -398,10 +426,11 @@ def for_groups_price(source: TensorType, result: TensorType, turned: bool, near:
     return vector_price(read, written, vpu, costs)
 
 
-def regroup_price(type_: TensorType, costs: CostModel) -> KernelPrice:
-    """Moves an array from groups in major axes to groups in sublanes."""
+def regroup_price(type_: TensorType, groups: int, costs: CostModel) -> KernelPrice:
+    """Moves an array from so many groups in major axes to groups in sublanes."""
     moved = tile_bytes(type_, costs)
-    share = _REGROUP_SHARES[costs.vector_cores if costs.results_stay else 0]
+    full = min(groups, SUBLANES).bit_length() - 2
+    share = _REGROUP_SHARES[costs.vector_cores if costs.results_stay else 0][max(0, full)]
     vpu = tiles_of(type_, costs) * costs.transpose_cycles_per_tile * share
     return vector_price(0.0 if costs.results_stay else moved, 0.0 if costs.results_stay else moved, vpu, costs)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 
 from podyard.engine.program.ir import HloOperation, Program, TensorType
@@ -38,6 +39,18 @@ def tiles_of_heads(program: Program, anchor: HloOperation, costs: CostModel) -> 
 
 
 def vectors_price(
+    program: Program, kernel: Kernel, product: Product, padding: float, read_bytes: float, vpu_cycles: float,
+    makers: Mapping[int, Kernel], lay: Callable[[int], TensorType], costs: CostModel,
+) -> KernelPrice:  # fmt: skip
+    """A kernel of so many products with a vector, and the softmax around it."""
+    if kernel.anchor is None:
+        return KernelPrice(0.0, "unpriced")
+    price = _products_price(program, kernel.anchor, product, padding, read_bytes, costs)
+    around = _softmax_around(program, kernel, makers, lay, vpu_cycles, costs)
+    return dataclasses.replace(price, cycles=price.cycles + around)
+
+
+def _products_price(
     program: Program, anchor: HloOperation, product: Product, padding: float, read_bytes: float, costs: CostModel
 ) -> KernelPrice:
     """Products of so many vectors: what each tile takes, and what is read of it. The matrix unit does those of scores
@@ -53,7 +66,7 @@ def vectors_price(
     return vector_price(0.0, 0.0, tiles * padding * each + read_bytes / padding / costs.bytes_per_cycle, costs)
 
 
-def softmax_around(
+def _softmax_around(
     program: Program, kernel: Kernel, makers: Mapping[int, Kernel], lay: Callable[[int], TensorType], vpu_cycles: float,
     costs: CostModel,
 ) -> float:  # fmt: skip

@@ -152,11 +152,15 @@ class Placement(Masks):
         conv = Convolution.of(self.program, operation, self.tiling)
         is_cut, types = conv.is_cut(self.tiling), self.program.types
         layouts: dict[int, tuple[int, ...]] = {}
-        for value, dims in zip(operation.operands, ("lhs_dims", "kernel_dims"), strict=False):
+        operands = list(zip(operation.operands, ("lhs_dims", "kernel_dims"), strict=False))
+        if groups is not None:
+            # What is smaller is copied first: what is larger can be fetched meanwhile.
+            operands.sort(key=lambda pair: types[pair[0]].size)
+        for value, dims in operands:
             minor = operation.ints(dims)[:2]
             if groups is not None and value in groups.turned:
                 self._relayout(value, minor, layouts, lane=groups.turned[value])
-                if value in groups.padded:
+                if value in groups.padded and not self._from_outside(value):
                     self._turn_whole(groups.padded[value])
             elif groups is not None and value in groups.crossed:
                 self._cross(groups.crossed[value], self.resolve(value))
@@ -175,7 +179,7 @@ class Placement(Masks):
             self._cross(groups.crossed[result])
         elif groups is not None and groups.apart is not None:
             copy = self._start("copy", None)
-            copy.moved, copy.regroups = groups.apart, True
+            copy.moved, copy.regroups = groups.apart, conv.groups
         elif groups is None and not is_cut:
             for value in self._leaving(result):
                 self._relayout(value, minor, layouts, leaves=True)

@@ -19,18 +19,19 @@ from podyard.engine.timing.convolutions import (
 )
 from podyard.engine.timing.graph import Fused, Kernel, sources
 from podyard.engine.timing.image_ends import ImageEnds
+from podyard.engine.timing.image_room import ImageRoom
 from podyard.engine.timing.kernels import (
     INSTRUCTIONS,
     NO_ARITHMETIC,
     PASSES,
     KernelPrice,
-    Product,
     for_groups_price,
     is_laid_near,
     is_made_of_three,
     laid_bytes,
     matrix_price,
     near_turn_price,
+    read_before,
     regroup_price,
     relayout_price,
     result_bytes,
@@ -43,12 +44,14 @@ from podyard.engine.timing.kernels import (
     vector_price,
     with_kept_sums,
     with_sum_windows,
+    without_matrix_unit,
 )
 from podyard.engine.timing.layout import LANES, compact_layout, whole_rows
-from podyard.engine.timing.one_query import softmax_around, vectors_price
+from podyard.engine.timing.one_query import vectors_price
 from podyard.engine.timing.ring_prices import ring_price
 from podyard.engine.timing.row_numbers import spread_rows
 from podyard.engine.timing.running_sums import NEAR_KERNELS, WINDOW_OF_POOLING, passes_of_window
+from podyard.engine.timing.single import is_single
 from podyard.engine.timing.swapped import REVERSED, reversed_price
 from podyard.engine.timing.touched import Touched
 from podyard.engine.timing.turned_updates import turned_gradients, turned_shape
@@ -56,10 +59,8 @@ from podyard.hardware.cost_model import SUBLANES, CostModel
 
 # What turning a tile takes in the compiler's cycles where both ends are on the chip.
 _NEAR_TURN_CYCLES = 0.4
-# Operations that make no instruction.
-_NAMING = frozenset({"reshape", "constant", "optimization_barrier"})
-# Of those without arithmetic, what is a kernel of one operation.
-_ALONE = frozenset({"broadcast_in_dim", "convert"})
+# How many times the time to fetch an array is needed for it to be turned on the chip for groups.
+_TIMES_TO_TURN = 1.5
 # Bytes of a tile of 4-byte words.
 _WIDE_TILE = LANES * SUBLANES * 4
 # Copying an array on the chip, for each tile (four compiled on v5e, of 256 KB to 2 MB).
@@ -102,6 +103,7 @@ class Pricer:
         self.read_far: set[int] = set()
         self._crowded: frozenset[int] = frozenset()
         self._moved: frozenset[int] = frozenset()
+        self._images = ImageRoom.of(fused, self.resolve, costs) if costs.results_stay else ImageRoom()
         # The argument that is fetched before the program starts.
         self.first: int | None = None
         room, stays = costs.prefetch_bytes, costs.results_stay
@@ -164,10 +166,16 @@ class Pricer:
                 self._moved_around.add((kernel.index, value))
             turned = kernel.moved if kernel.ahead and turns_near and turned_before else None
             turned_before |= kernel.ahead or (kernel.anchor is not None and kernel.anchor.text("step") == REVERSED)
-            if turned is not None and kernel.minor and not is_laid_near(turned, kernel.minor, self.costs):
+            for_groups = kernel.index in self._images.left
+            if (
+                turned is not None
+                and kernel.minor
+                and not (for_groups or is_laid_near(turned, kernel.minor, self.costs))
+            ):
                 turned = None
-            if turned is not None and tile_bytes(turned, self.costs) <= min(budget, room):
-                self._near_turns.add(kernel.index)
+            times, room = _TIMES_TO_TURN if for_groups else 1, self._images.left.get(kernel.index, room)
+            if turned is not None and times * tile_bytes(turned, self.costs) <= min(budget, times * room):
+                (self._images.again if kernel.index in self._images.far else self._near_turns).add(kernel.index)
                 budget -= tile_bytes(turned, self.costs)
             moved = 0.0
             if kernel.kind in ("collective", "opaque"):
@@ -270,7 +278,7 @@ class Pricer:
             if kernel.index in self._near_turns or self._is_turned_near(kernel):
                 return KernelPrice(_NEAR_TURN_CYCLES * tiles_of(moved, self.costs), "vpu")
             if kernel.regroups:
-                return regroup_price(moved, self.costs)
+                return regroup_price(moved, kernel.regroups, self.costs)
             if kernel.turned:
                 return (table_price if kernel.is_table else transpose_price)(moved, self.costs)
             if kernel.kind == "loop":
@@ -278,7 +286,8 @@ class Pricer:
                     return single_price(result_bytes(moved, self.costs), tiles_of(moved, self.costs), self.costs)
                 return vector_price(0.0, result_bytes(moved, self.costs), 0.0, self.costs)
             if kernel.minor:
-                return relayout_price(moved, kernel.minor, self.costs)
+                is_far, is_again = kernel.index in self._images.far, kernel.index in self._images.again
+                return relayout_price(moved, kernel.minor, self.costs, is_far, is_again)
             return vector_price(tile_bytes(moved, self.costs), result_bytes(moved, self.costs), 0.0, self.costs)
         if kernel.kind == "copy":
             return self._reshaped(kernel)
@@ -361,7 +370,7 @@ class Pricer:
             near = self._is_here(value, kernel)
             if value in kernel.layouts:
                 minor, plain = kernel.layouts[value], self.type_of(value)
-                near, laid = is_laid_near(plain, minor, self.costs), laid_bytes(plain, minor)
+                near, laid = self._images.is_near(kernel, value, plain, self.costs), laid_bytes(plain, minor)
                 own, tiles = laid, tiles * laid / whole
             written += own * (self.costs.near_write_share if near else 1.0)
             if type_.itemsize < 4:
@@ -387,7 +396,7 @@ class Pricer:
         else:
             read, written = self.read_bytes(kernel.inputs, kernel), self.written_bytes(kernel)
         summed = self._summed_tiles(kernel) * _WIDE_TILE
-        if self._is_single(kernel) and (summed or read + written) > self.costs.window_bytes / 2:
+        if is_single(kernel) and (summed or read + written) > self.costs.window_bytes / 2:
             size = max(self._summed_tiles(kernel), *(tiles_of(self.type_of(one), self.costs) for one in kernel.outputs))
             wide = all(self._is_here(one, kernel) and self.type_of(one).itemsize >= 4 for one in kernel.outputs)
             if not (wide and self.costs.near_read_share < 1) or kernel.reductions:
@@ -400,14 +409,6 @@ class Pricer:
         kernels = max(passes, NEAR_KERNELS) if passes > 1 and self.costs.results_stay else passes
         return dataclasses.replace(price, cycles=price.cycles + (kernels - 1) * self.costs.vector_kernel_cycles)
 
-    def _is_single(self, kernel: Kernel) -> bool:
-        """Whether a kernel is one element-wise operation, or one sum of an array as it lies; it is not fused then."""
-        done = [operation for operation in kernel.operations if operation.opcode not in _NAMING]
-        if kernel.kind == "reduce":
-            return not done and len(kernel.reductions) == 1 and bool(kernel.outputs)
-        one = len(done) == 1 and (done[0].opcode not in NO_ARITHMETIC or done[0].opcode in _ALONE)
-        return kernel.kind == "loop" and one and bool(kernel.outputs) and not kernel.updates
-
     def is_lone(self, kernel: Kernel) -> bool:
         """Whether a kernel is one sum of an array as it lies, or one pooling of images that no axis in a tile is pooled
         of: the array is fetched to the chip as a whole."""
@@ -415,7 +416,7 @@ class Pricer:
             lies = compact_layout(self.program.types[kernel.anchor.operands[0]], self.costs.tiling)
             window = kernel.anchor.ints("window")
             return all(axis is not None and window[axis] == 1 for axis in (lies.lane_axis, lies.sublane_axis))
-        return kernel.kind == "reduce" and self._is_single(kernel)
+        return kernel.kind == "reduce" and is_single(kernel)
 
     def passes(self, kernel: Kernel) -> float:
         """A running sum (a window as long as its axis) is done in several passes."""
@@ -449,10 +450,20 @@ class Pricer:
         if self.is_outside(self.resolve(anchor.operands[0])):
             vpu = max(vpu, row_cycles(self.program, anchor, self.costs))
         if work := depthwise_cycles(self.program, anchor, self.costs):
-            product, vpu = dataclasses.replace(product, passes=1, mxu_cycles=0.0), vpu + work
+            share = product.fixed_share
+            if anchor.int("batch_group_count", 1) > 1:
+                work += read_before(product, self.costs)
+                share *= self.costs.own_fixed_share
+            product, vpu = dataclasses.replace(product, passes=1, mxu_cycles=0.0, fixed_share=share), vpu + work
         if min(product.m, product.k, product.n) == 1 and product.mxu_cycles is None:
             padding = whole_rows((self.program.types[value] for value in anchor.operands[:2]), self.costs.tiling)
-            return self._without_matrix_unit(product, kernel, vpu, padding)
+            if product.batch > 1 and self.costs.vectors_summed_cycles:
+                read = self._read_by_vector(kernel)
+                return vectors_price(
+                    self.program, kernel, product, padding, read, vpu, self._makers, self._lay, self.costs
+                )
+            read, written = self.read_bytes(kernel.inputs, kernel), self.written_bytes(kernel)
+            return without_matrix_unit(product, read, written, vpu, padding, self.costs)
         if anchor.int("ring"):
             result = tile_bytes(self.type_of(self.resolve(anchor.results[0])), self.costs)
             return ring_price(product, anchor, result, self.costs)
@@ -465,7 +476,7 @@ class Pricer:
         if operand not in kernel.layouts:
             return self.read_bytes(sources, kernel)
         type_, minor = self.program.types[operand], kernel.layouts[operand]
-        return 0.0 if is_laid_near(type_, minor, self.costs) else laid_bytes(type_, minor)
+        return 0.0 if self._images.is_near(kernel, operand, type_, self.costs) else laid_bytes(type_, minor)
 
     def is_near(self, value: int) -> bool:
         """Whether a value stays on the chip between the kernel that makes it and those that read it."""
@@ -488,17 +499,3 @@ class Pricer:
     def _sources(self, operand: int, kernel: Kernel) -> list[int]:
         """The kernel's inputs that an operand is computed from."""
         return sources(self.resolve(operand), kernel, self._producers, self.resolve)
-
-    def _without_matrix_unit(self, product: Product, kernel: Kernel, vpu: float, padding: float) -> KernelPrice:
-        """A product with a vector: the compiler multiplies and adds on the vector unit."""
-        if product.batch > 1 and self.costs.vectors_summed_cycles and kernel.anchor is not None:
-            read = self._read_by_vector(kernel)
-            price = vectors_price(self.program, kernel.anchor, product, padding, read, self.costs)
-            around = softmax_around(self.program, kernel, self._makers, self._lay, vpu, self.costs)
-            return dataclasses.replace(price, cycles=price.cycles + around)
-        tiles = product.batch * product.m * product.k * product.n * padding / (LANES * SUBLANES)
-        summed = tiles * LANES * SUBLANES * 4 if product.k > 1 else 0.0
-        return vector_price(
-            self.read_bytes(kernel.inputs, kernel), self.written_bytes(kernel) + summed,
-            vpu + tiles * self.costs.vector_cycles_per_tile, self.costs,
-        )  # fmt: skip

@@ -62,6 +62,7 @@ GENERATION = Generation(
         exposed_share=0.84,
         mxu_stretch=0.976,
         window_bytes=9.3e6,
+        own_tap_cycles=1.65,
         prefetch_bytes=0,
         results_stay=False,
         near_kernel_cycles=math.inf,

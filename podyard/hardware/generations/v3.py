@@ -64,6 +64,7 @@ GENERATION = Generation(
         exposed_share=1.0,
         mxu_stretch=0.979,
         window_bytes=10.8e6,
+        own_tap_cycles=1.65,
         prefetch_bytes=0,
         results_stay=False,
         near_kernel_cycles=math.inf,

@@ -58,6 +58,31 @@ def test_a_copy_has_the_axis_in_lanes_that_it_is_for(
         # With other weights at every position whole tiles are loaded on v4.
         ("v4", (16, 56, 56, 384), (7, 7, 384, 80), 2, "input", 1_346_929),
         ("v4", (8, 40, 40, 64), (7, 7, 64, 32), 2, "input", 101_062),
+        # Two groups on v2 and v3, and gradients by what groups were given: no taps share a pass.
+        ("v3", (32, 36, 36, 128), (7, 7, 64, 128), 1, "", 2_602_608),
+        ("v3", (16, 28, 28, 128), (7, 7, 64, 128), 1, "kernel", 653_408),
+        ("v3", (16, 40, 40, 256), (3, 3, 64, 256), 1, "input", 857_491),
+        ("v4", (16, 40, 40, 256), (3, 3, 64, 256), 1, "input", 366_050),
+        # A unit of two tiles: a tap takes half of its depth, and taps of several rows share it.
+        ("v6e", (64, 14, 14, 384), (3, 3, 384, 192), 1, "", 57_863),
+        ("v6e", (24, 56, 56, 80), (3, 3, 80, 48), 1, "", 193_705),
+        ("v6e", (24, 72, 72, 64), (5, 5, 64, 32), 1, "", 689_724),
+        ("v6e", (8, 36, 36, 48), (7, 7, 48, 48), 1, "input", 77_176),
+        ("v6e", (96, 17, 17, 128), (5, 5, 128, 256), 1, "", 192_182),
+        # In groups: copies share the room on the chip, and one that finds none is made of what was fetched.
+        ("v6e", (32, 26, 26, 256), (3, 3, 8, 256), 1, "kernel", 320_742),
+        ("v6e", (40, 28, 28, 248), (3, 3, 8, 248), 1, "kernel", 515_137),
+        ("v5e", (48, 28, 28, 256), (3, 3, 8, 256), 1, "kernel", 804_961),
+        ("v5e", (32, 30, 30, 256), (3, 3, 8, 256), 1, "kernel", 1_028_244),
+        # Groups of four features that come from outside are filled up by nobody.
+        ("v5e", (64, 10, 10, 128), (1, 1, 4, 128), 1, "kernel", 20_847),
+        ("v6e", (64, 10, 10, 128), (1, 1, 4, 128), 1, "", 31_028),
+        # The gradient of a kernel of each feature by itself waits for what it reads on v5e and v5p.
+        ("v5e", (96, 36, 36, 128), (3, 3, 1, 128), 2, "kernel", 37_577),
+        ("v5p", (128, 20, 20, 256), (5, 5, 1, 256), 1, "kernel", 91_383),
+        # That of a kernel of few features loads weights for every tap.
+        ("v4", (32, 56, 56, 2), (1, 1, 2, 128), 1, "kernel", 44_120),
+        ("v5e", (128, 36, 36, 3), (3, 3, 3, 64), 1, "kernel", 21_075),
     ],
 )
 def test_a_convolution_has_the_cycles_that_were_compiled(
