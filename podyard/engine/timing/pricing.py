@@ -167,12 +167,8 @@ class Pricer:
             turned = kernel.moved if kernel.ahead and turns_near and turned_before else None
             turned_before |= kernel.ahead or (kernel.anchor is not None and kernel.anchor.text("step") == REVERSED)
             for_groups = kernel.index in self._images.left
-            if (
-                turned is not None
-                and kernel.minor
-                and not (for_groups or is_laid_near(turned, kernel.minor, self.costs))
-            ):
-                turned = None
+            if turned is not None and kernel.minor and not for_groups:
+                turned = turned if is_laid_near(turned, kernel.minor, self.costs) else None
             times, room = _TIMES_TO_TURN if for_groups else 1, self._images.left.get(kernel.index, room)
             if turned is not None and times * tile_bytes(turned, self.costs) <= min(budget, times * room):
                 (self._images.again if kernel.index in self._images.far else self._near_turns).add(kernel.index)
