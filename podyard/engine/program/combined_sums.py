@@ -6,8 +6,10 @@ from __future__ import annotations
 from podyard.engine.program.ir import Body, HloOperation, Program, outer_values
 
 SUMS = ("all_reduce", "reduce_scatter")
-# Arrays of a sum of several are less than this together.
-_TUPLE_BYTES = 128 * 2**20
+# Arrays of a sum of several have no more bytes together, and are no more (options of the compiler's, as it writes them
+# down: `xla_jf_crs_combiner_threshold_in_bytes` and `_count`).
+_TUPLE_BYTES = 120 * 2**20
+_TUPLE_ARRAYS = 256
 
 
 def number_sums(program: Program, body: Body, joined_bytes: float) -> None:
@@ -29,7 +31,8 @@ def number_sums(program: Program, body: Body, joined_bytes: float) -> None:
             own, most = sums[place], _most(program, sums[place], joined_bytes)
             more = own.int("bytes", program.types[own.operands[0]].nbytes)
             waits_for_it = behind >> place & 1 or waits[place] & members
-            if _kind(program, own) != kind or (members and (waits_for_it or nbytes + more >= most)):
+            is_full = nbytes + more > most or members.bit_count() == _TUPLE_ARRAYS
+            if _kind(program, own) != kind or (members and (waits_for_it or is_full)):
                 passed.append(place)
                 continue
             members, behind, nbytes = members | 1 << place, behind | waits[place], nbytes + more
@@ -51,7 +54,7 @@ def _kind(program: Program, operation: HloOperation) -> tuple[object, ...]:
 
 
 def _most(program: Program, operation: HloOperation, joined_bytes: float) -> float:
-    """Below how many bytes a sum joins others."""
+    """Up to how many bytes a sum joins others."""
     if operation.opcode != "reduce_scatter":
         return _TUPLE_BYTES
     axes = operation.attributes["axes"]

@@ -13,7 +13,7 @@ from jax import lax
 
 from podyard.engine.program.from_stablehlo import parse_stablehlo
 from podyard.engine.program.partition import partition
-from tests.unit.engine.meshes import BF16, F32, SplitMesh, sent_by
+from tests.unit.engine.meshes import BF16, F32, Spec, SplitMesh, sent_by
 
 _keep: Any = lax.with_sharding_constraint
 
@@ -96,3 +96,24 @@ def test_a_sum_of_three_dimensions_lies_as_it_is_read(on: str, features: int, ki
     weight = mesh.array((heads, 128, features), "model", None, "data")
     x = mesh.array((16, 128, heads, 128), "data", None, "model", None, dtype=BF16)
     assert sent(out_of, weight, x) == sorted(["all-gather", "all-reduce", kind])
+
+
+@pytest.mark.parametrize("on", ["v3-8", "v5litepod-8"])
+@pytest.mark.parametrize(
+    ("shapes", "collectives"),
+    [
+        ([(30_712, 1024), (8, 1024)], 1),
+        ([(30_720, 1024), (8, 1024)], 2),
+        ([(8, 128)] * 256, 1),
+        ([(8, 128)] * 300, 2),
+    ],
+    ids=["120 MiB", "more", "256 arrays", "300 arrays"],
+)
+def test_sums_are_joined_up_to_a_size_and_a_number(on: str, shapes: list[tuple[int, int]], collectives: int) -> None:
+    def fn(*arrays: Any) -> Any:
+        return tuple(lax.psum(jnp.sin(one), "data") for one in arrays)
+
+    mesh = SplitMesh({"data": 8})
+    each = jax.shard_map(fn, mesh=mesh.mesh, in_specs=Spec("data"), out_specs=Spec(), check_vma=False)
+    given = [mesh.array((8 * rows, lanes), "data", None) for rows, lanes in shapes]
+    assert [kind for kind, _ in sent_by(each, on, *given)] == ["all-reduce"] * collectives
