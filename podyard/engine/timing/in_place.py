@@ -46,6 +46,12 @@ def beside_their_old(body: Body, fused: Fused, pricer: Pricer) -> set[int]:
     return others
 
 
+def changed_in_place(kernel: Kernel, carried: Mapping[int, int], fused: Fused) -> set[int]:
+    """What a kernel of a turn writes over the values of `carried` that it reads, but for updates of parts."""
+    made = carried.keys() & set(kernel.outputs) - fused.in_place.keys()
+    return {value for value in made if carried[value] in kernel.inputs}
+
+
 def summed_over_arguments(fused: Fused, pricer: Pricer, instead: Mapping[int, tuple[int, ...]]) -> set[int]:
     """What is summed over devices in its place, where the sum has the place of a donated argument that the kernel of
     the first of these values is the last to read. `instead`: values that have the place of others."""

@@ -20,6 +20,7 @@ from podyard.engine.timing.in_place import (
     beside_their_old,
     carried_values,
     changed_in_loop,
+    changed_in_place,
     made_while_read,
     summed_over_arguments,
 )
@@ -77,12 +78,12 @@ class MemoryNeed:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PeakBytes:
-    """Bytes of temporaries at the peak, in HBM and in the chip's own memory; (name, bytes) of those in HBM."""
+    """Bytes of temporaries at the peak, in HBM and in the chip's own memory; (name, bytes) of those in HBM. Of the
+    bodies of a loop also what their kernels take, one after another, and kinds of collectives that run next to them."""
 
     nbytes: int = 0
     near_bytes: int = 0
     values: tuple[tuple[str, int], ...] = ()
-    # What the kernels take one after another, and kinds of collectives that run next to them.
     cycles: float = 0.0
     kinds: tuple[str, ...] = ()
 
@@ -225,9 +226,8 @@ def temporaries(
             steps.append(Step((given,), (value,), 0, False))
             made = [one for one in made if one != value]
             read = dict.fromkeys([*read, value])
-        handed_on = carried.keys() & outside & set(kernel.outputs) - fused.in_place.keys()
-        places = (size_of(pricer.type_of(value)) for value in handed_on if carried[value] in kernel.inputs)
-        doubled = sum(size for size in places if has_room_near(size, costs))
+        over_old = (size_of(pricer.type_of(value)) for value in outside & changed_in_place(kernel, carried, fused))
+        doubled = sum(size for size in over_old if has_room_near(size, costs))
         is_repeatable = kernel.kind in _REPEATABLE and results.isdisjoint(made)
         made += [~value for value in made if ~value in sizes]
         # An element-wise kernel can write a result of the program over what it reads.

@@ -37,7 +37,7 @@ def best_order(
     -1 without one; `is_whole`: of the program, not a body; `is_live`: results count from when they are made."""
     costs, devices = pricer.costs, pricer.program.mesh.devices
     is_hiding = any(step.run.latency for step in steps)
-    # On chips of one core from v4 on, what no loop waits for runs after the last one.
+    # On chips of one core from v5e on, what no loop waits for runs after the last one, if nothing is hidden.
     is_late = is_whole and last_loop >= 0 and costs.prefetch_bytes > 0 and devices > 1
     is_late &= costs.vector_cores == 1 and not is_hiding
     steps = late_constants(ending_late(steps, last_loop) if is_late else steps)
@@ -53,4 +53,4 @@ def best_order(
         orders = [scattering_last(order) for order in orders]
     orders = [together(order) for order in orders]
     order = min(orders, key=lambda one: MemorySchedule(one, sizes).peak)
-    return hiding_latency(order, memory, results, limit_bytes) if is_hiding else order
+    return hiding_latency(order, memory, results, limit_bytes)

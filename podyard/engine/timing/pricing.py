@@ -96,11 +96,13 @@ class Pricer:
         self._near_turns: set[int] = set()
         # Of large values that are moved around, the last kernel that had them on the chip.
         self._large: dict[int, int] = {}
+        # (kernel, value): what is turned to be updated, and comes from HBM.
         self._turned_far: set[tuple[int, int]] = set()
         is_turned = body is program.body and costs.turns_updates
         self._turned = turned_gradients(program, costs.tiling) if is_turned else set[int]()
         # Images that a convolution copies while it reads them: from HBM.
         self.read_far: set[int] = set()
+        # Values that find no room on the chip for all of their life: of one collective, and others, which come back.
         self._crowded: frozenset[int] = frozenset()
         self._moved: frozenset[int] = frozenset()
         self._images = ImageRoom.of(fused, self.resolve, costs) if costs.results_stay else ImageRoom()
@@ -268,7 +270,7 @@ class Pricer:
         if kernel.kind in ("window", "reduce", "loop") and moved is None:
             return self._vector(kernel)
         if moved is not None:
-            if any(map(self.is_near, kernel.outputs)):
+            if kernel.laid_out is not None and any(map(self.is_near, kernel.outputs)):
                 cycles = self.costs.vector_kernel_cycles + _NEAR_COPY_CYCLES * tiles_of(moved, self.costs)
                 return KernelPrice(cycles, "vpu")
             if kernel.index in self._near_turns or self._is_turned_near(kernel):

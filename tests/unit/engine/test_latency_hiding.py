@@ -68,6 +68,19 @@ def test_a_body_without_such_collectives_keeps_its_order() -> None:
     assert _ordered(LAYERS, 0.0) == " ".join(LAYERS)
 
 
+def test_a_value_that_is_made_twice_keeps_no_step_from_its_place() -> None:
+    steps = [
+        Step((0,), (1,), 0, False, run=Run(1.0)),
+        Step((1,), (2,), 0, False, run=Run(1.0)),
+        Step((0, 1), (1,), 0, False, run=Run(1.0)),
+        Step((5,), (3,), 0, False, run=_gather(1e3)),
+        Step((1, 2, 3), (4,), 0, False, run=Run(1.0)),
+    ]
+    made = [(step.reads, step.makes) for step in hiding_latency(steps, {}, (4,), ROOMY)]
+    # The gather comes first, and the others as they were.
+    assert made == [(step.reads, step.makes) for step in (steps[3], *steps[:3], steps[4])]
+
+
 def test_what_is_gathered_next_to_a_product_is_told() -> None:
     made = hiding_latency(
         [
