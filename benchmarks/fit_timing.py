@@ -13,8 +13,8 @@ modulo 10 is 3 or more; the others judge. Both are seeded. The search is as good
 compiler's recorded answers; what was looked at while their rules were made, and the others, which judge. `--record`
 compiles them again.
 
-`runs`: the two constants of timing/analysis.py that the compiler says nothing of, by least squares of the log ratio
-on the published ResNet-50 runs on v3.
+`runs`: RUN_SHARE of timing/analysis.py, of which the compiler says nothing, by least squares of the log ratio on the
+published ResNet-50 runs on v3; and what a host would add to each step by the same rows.
 """
 
 from __future__ import annotations
@@ -303,20 +303,18 @@ def show_touched(again: bool) -> None:
 
 
 def fit_runs() -> None:
-    """Prints both constants as fitted on all v3 runs and on parts of them, next to the stored ones; and what either
-    means for the runs on v2 and v4, which no row of the table is fitted on."""
+    """Prints RUN_SHARE as fitted on all v3 runs and on parts of them, next to the stored one, without a host
+    and with one that is fitted, too; and what either means for the runs on v2 and v4, which nothing is fitted on."""
     from tests.unit.engine.test_published_runs import RUNS
 
     parts = {run: _parts(run) for run in RUNS}
     runs = [run for run in RUNS if run.generation == "v3"]
     others = np.array([parts[run] for run in RUNS if run.generation != "v3"])
-    print(
-        f"{'fitted on':<28}{'runs':>5}{'RUN_SHARE':>12}{'HOST_LOOP ms':>13}{'rms of those':>14}{'mean of v2, v4':>16}"
-    )
+    print(f"{'fitted on':<28}{'runs':>5}{'RUN_SHARE':>12}{'host ms':>13}{'rms of those':>14}{'mean of v2, v4':>16}")
 
     def line(title: str, some: list[Any], constants: tuple[float, float] | None = None) -> None:
         chosen_parts = np.array([parts[run] for run in some])
-        share, dispatch = constants or least_squares(chosen_parts)
+        share, dispatch = constants or least_squares(chosen_parts, 0.0)
         rms = float(np.sqrt(np.mean(_log_ratio(chosen_parts, share, dispatch) ** 2)))
         mean = float(np.mean(np.abs(np.exp(_log_ratio(others, share, dispatch)) - 1)))
         print(f"{title:<28}{len(some):>5}{share:>12.4f}{dispatch * 1e3:>13.3f}{rms:>14.3f}{mean:>16.3f}")
@@ -326,7 +324,12 @@ def fit_runs() -> None:
         line(f"without {round_name}", [run for run in runs if not run.name.startswith(round_name)])
     for slice_name in dict.fromkeys(run.slice for run in runs):
         line(f"without {slice_name}", [run for run in runs if run.slice != slice_name])
-    line("(stored)", runs, (analysis.RUN_SHARE, analysis.HOST_LOOP_SECONDS))
+    for title, some in (
+        ("all, with a host", runs),
+        ("2018 and 2019, with a host", [r for r in runs if "v0.7" not in r.name]),
+    ):
+        line(title, some, least_squares(np.array([parts[run] for run in some])))
+    line("(stored)", runs, (analysis.RUN_SHARE, 0.0))
 
 
 def _parts(run: Any) -> tuple[float, float, float]:
@@ -345,14 +348,18 @@ def _log_ratio(parts: NDArray[np.float64], share: float, dispatch: float) -> NDA
     return np.log(modelled / parts[:, 2])
 
 
-def least_squares(parts: NDArray[np.float64], rounds: int = 30) -> tuple[float, float]:
-    """(share, dispatch seconds) with the least sum of log(modelled / published)^2, by Gauss and Newton."""
-    constants = np.array([1.0, 0.0])
+def least_squares(
+    parts: NDArray[np.float64], dispatch_seconds: float | None = None, rounds: int = 30
+) -> tuple[float, float]:
+    """(share, dispatch seconds) with the least sum of log(modelled / published)^2, by Gauss and Newton. Dispatch is
+    fitted, too, unless it is given."""
+    constants = np.array([1.0, dispatch_seconds or 0.0])
+    free = 2 if dispatch_seconds is None else 1
     for _ in range(rounds):
         modelled = constants[0] * parts[:, 0] + parts[:, 1] + constants[1]
-        slopes = np.stack([parts[:, 0], np.ones(len(parts))], axis=1) / modelled[:, None]
+        slopes = np.stack([parts[:, 0], np.ones(len(parts))], axis=1)[:, :free] / modelled[:, None]
         step, *_ = np.linalg.lstsq(slopes, np.log(parts[:, 2] / modelled), rcond=None)
-        constants = constants + step
+        constants[:free] += step
     return float(constants[0]), float(constants[1])
 
 

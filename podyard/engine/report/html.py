@@ -14,6 +14,7 @@ from podyard.engine.report.table import TextBlock, costs, energy, figures, opera
 _BOUND_TEXTS = {
     "mxu": "matrix units",
     "hbm": "HBM",
+    "on-chip": "the chip's own memory",
     "vpu": "vector unit",
     "overhead": "fixed costs",
     "ici": "interconnect",
@@ -25,10 +26,10 @@ _ACRONYMS = ("USD", "HBM", "MXU", "J")
 _STYLE = """
 :root { --ground: #f5f7f8; --card: #ffffff; --text: #16232b; --muted: #4f616c; --line: #d5dde2; --soft: #eaf0f2;
   --good: #17663a; --bad: #a3231f; --mxu: #0b7a82; --hbm: #c2571a; --vpu: #5b53b8; --ici: #b03a78; --over: #71808a;
-  --unpriced: #b0bac0; color-scheme: light dark; }
+  --chip: #8a6d1f; --unpriced: #b0bac0; color-scheme: light dark; }
 @media (prefers-color-scheme: dark) { :root { --ground: #10171b; --card: #182126; --text: #e6edf0; --muted: #a3b3bc;
   --line: #2f3d45; --soft: #202b31; --good: #7fdca2; --bad: #ff9d96; --mxu: #3f9d98; --hbm: #d9793f; --vpu: #8078d8;
-  --ici: #c9629b; --over: #7d8d97; --unpriced: #4d5d66; } }
+  --ici: #c9629b; --over: #7d8d97; --chip: #b39442; --unpriced: #4d5d66; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--ground); color: var(--text);
   font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }
@@ -59,6 +60,7 @@ svg text.in { fill: #ffffff; font-size: 12px; pointer-events: none; }
 circle { stroke: var(--card); stroke-width: 1; fill-opacity: 0.85; }
 .b-mxu { fill: var(--mxu); background: var(--mxu); } .b-hbm { fill: var(--hbm); background: var(--hbm); }
 .b-vpu { fill: var(--vpu); background: var(--vpu); } .b-ici { fill: var(--ici); background: var(--ici); }
+.b-on-chip { fill: var(--chip); background: var(--chip); }
 .b-overhead, .b-infeed { fill: var(--over); background: var(--over); }
 .b-unpriced { fill: var(--unpriced); background: var(--unpriced); }
 .m-arguments { fill: var(--mxu); background: var(--mxu); } .m-rest { fill: var(--hbm); background: var(--hbm); }

@@ -42,14 +42,14 @@ from podyard.hardware.cost_model import CostModel
 from podyard.hardware.generations import cost_model
 
 ESTIMATE_MODEL = "podyard"
-# What a step of a host loop costs besides its kernels (the host waits, starts it and feeds it), and how much of the
-# compiler's sum the kernels of a run take (each fetches its first window while the one before ends). From the published
-# ResNet-50 runs on TPU v3 (MLPerf training v0.5 to v0.7). The best fit of both (benchmarks/fit_timing.py) has a host
-# that takes less than nothing; of the pairs near it this one keeps the limit of each row, those of v2 and v4 too.
-HOST_LOOP_SECONDS = 1.4e-3
+# How much of the compiler's sum the kernels of a run take (each fetches its first window while the one before ends).
+# From the published ResNet-50 runs on TPU v3 (MLPerf training v0.5 to v0.7; benchmarks/fit_timing.py).
+RUN_SHARE = 0.99
 # What JAX takes to start a step that is compiled; it does not wait for its end. Unverified on hosts of TPUs.
 DISPATCH_SECONDS = 40e-6
-RUN_SHARE = 0.98
+# What a step of a host loop costs besides its kernels (the host waits, starts it and feeds it): what a fit of the runs
+# of 2018 and 2019 alone gives. With those of 2020 it is less than nothing: their loops ran on the devices.
+HOST_LOOP_SECONDS = 1.4e-3
 # From the memory of a host to all its chips. Unverified: about what one PCIe 3.0 x8 link per chip pair carries.
 HOST_FEED_BYTES_PER_SECOND = 8e9
 # Whole words are copied on the chip while other kernels run.
@@ -264,9 +264,9 @@ class _Analysis:
             line.doubts.append(in_groups(kernel.anchor.where))
         if kernel.is_cut and kernel.anchor is not None:
             line.doubts.append(cut_images(kernel.anchor.where))
-        moved = self._bytes(kernel, pricer)
+        moved = self._bytes(kernel, pricer, near=False)
         line.compiler_cycles += price.cycles * count
-        price = self._as_run(kernel, price, moved)
+        price = self._as_run(kernel, price, moved, self._bytes(kernel, pricer, near=True))
         flops = self._flops(kernel)
         line.flops += flops * count
         line.hbm_bytes += moved * count
@@ -289,37 +289,41 @@ class _Analysis:
         )
         line.clock += price.cycles * count
 
-    def _as_run(self, kernel: Kernel, price: KernelPrice, moved: float) -> KernelPrice:
+    def _as_run(self, kernel: Kernel, price: KernelPrice, moved: float, moved_near: float) -> KernelPrice:
         """What a kernel takes in a run. Where the compiler gives no cycles, its bytes. On v2 and v3 what the compiler
         says; from v4 on operands are fetched ahead and results written behind, so that a kernel takes as long as what
-        it keeps busy longest, the bus included."""
+        it keeps busy longest: a unit, HBM, or the chip's own memory at the compiler's rate."""
         bus = moved / (self.costs.hbm_bytes_per_second / self.costs.clock_hz)
         if price.bound == "unpriced":
             return dataclasses.replace(price, cycles=max(bus, price.mxu_cycles), hbm_cycles=bus)
         if not self.costs.prefetch_bytes:
             return dataclasses.replace(price, cycles=price.cycles * RUN_SHARE)
-        matrix = kernel.kind == "matrix"
+        matrix, near = kernel.kind == "matrix", moved_near / self.costs.bytes_per_cycle
         fixed = self.costs.matrix_kernel_cycles if matrix else self.costs.vector_kernel_cycles
-        busiest = max(price.mxu_cycles, price.vpu_cycles, bus)
-        bounds: dict[float, Bound] = {price.vpu_cycles: "vpu", price.mxu_cycles: "mxu", bus: "hbm"}
+        busiest = max(price.mxu_cycles, price.vpu_cycles, bus, near)
+        bounds: dict[float, Bound] = {near: "on-chip", price.vpu_cycles: "vpu", price.mxu_cycles: "mxu", bus: "hbm"}
         bound: Bound = "overhead" if busiest < fixed else bounds[busiest]
         return KernelPrice((busiest + fixed) * RUN_SHARE, bound, price.mxu_cycles, price.vpu_cycles, bus)
 
-    def _bytes(self, kernel: Kernel, pricer: Pricer) -> float:
-        """What really crosses the HBM bus: operands and results as they lie in memory, without what stays on chip."""
+    def _bytes(self, kernel: Kernel, pricer: Pricer, near: bool) -> float:
+        """What really crosses the HBM bus: operands and results as they lie in memory, without what stays on the chip.
+        With `near` what the chip's own memory moves instead, by the shares that the compiler charges."""
         touched, tiling = pricer.touch(kernel), self.costs.tiling
+        read_share, write_share = (self.costs.near_read_share, self.costs.near_write_share) if near else (1.0, 1.0)
         moved = 0.0
         for value in kernel.inputs:
-            if not pricer.is_near(value):
+            if pricer.is_near(value) == near:
                 part = touched.read.get(value)
-                moved += nbytes_in_memory(pricer.type_of(value), tiling) if part is None else part
+                whole = nbytes_in_memory(pricer.type_of(value), tiling) if part is None else part
+                moved += read_share * whole
         for value in kernel.outputs:
-            if not pricer.is_near(value):
+            if pricer.is_near(value) == near:
                 changed = touched.written.get(value)
-                moved += nbytes_in_memory(pricer.type_of(value), tiling) if changed is None else changed
-        whole = kernel.moved or kernel.laid_out
-        if whole is not None:
-            moved += (1 if kernel.kind == "loop" else 2) * nbytes_in_memory(whole, tiling)
+                whole = nbytes_in_memory(pricer.type_of(value), tiling) if changed is None else changed
+                moved += write_share * whole
+        laid = kernel.moved or kernel.laid_out
+        if laid is not None and not near:
+            moved += (1 if kernel.kind == "loop" else 2) * nbytes_in_memory(laid, tiling)
         return moved
 
     def _flops(self, kernel: Kernel) -> int:

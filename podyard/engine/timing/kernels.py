@@ -14,7 +14,7 @@ from podyard.engine.program.ir import TensorType
 from podyard.engine.timing.layout import LANES, compact_layout, nbytes_in_memory, padded_bytes
 from podyard.hardware.cost_model import SUBLANES, CostModel
 
-Bound = Literal["mxu", "hbm", "vpu", "overhead", "ici", "unpriced"]
+Bound = Literal["mxu", "hbm", "on-chip", "vpu", "overhead", "ici", "unpriced"]
 # Passes over the matrix unit that a precision takes: counted in compiled machine code.
 PASSES = {"DEFAULT": 1, "HIGH": 3, "HIGHEST": 6}
 # Operations that are no arithmetic: they name, move or repeat numbers.

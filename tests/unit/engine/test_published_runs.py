@@ -1,7 +1,7 @@
 """Modelled steps of ResNet-50 against all that Google's MLPerf logs say of it on TPU v2, v3 and v4.
 
-The v3 rows are fitted: they gave the two constants RUN_SHARE and HOST_LOOP_SECONDS (benchmarks/fit_timing.py), so that
-only v2 and v4 judge the model. They are runs of 2018 to 2022 whose hosts fed every step: they are asked for that.
+The v3 rows are fitted: they gave RUN_SHARE (benchmarks/fit_timing.py), so that only v2 and v4 judge the model. Hosts
+fed them (`host_loop`), but the loops ran on the devices, many steps at a time: a step takes what the devices take.
 """
 
 from __future__ import annotations
@@ -24,10 +24,8 @@ from podyard.hardware.topology import Topology
 
 _FILE = Path(__file__).parents[2] / "data" / "published_resnet50.json"
 _FITTED = "v3"
-_ROW_LIMIT = 0.2
-_MEAN_LIMIT = 0.1
-# What the model does not reach: said in its row, and an error as soon as it does.
-_MISSED = {"v0.7:Google/results/tpu-v4-512-TF/resnet": "modelled 36 % too fast, and nothing in its log says why"}
+_ROW_LIMIT = 0.19
+_MEAN_LIMIT = 0.07
 _IMAGES = 1_281_167
 _EPOCHS = 90
 
@@ -61,7 +59,7 @@ class PublishedRun:
     @property
     def error(self) -> float:
         """Modelled / published - 1."""
-        return estimate(self.slice, self.global_batch).modelled_seconds * 1e3 / self.milliseconds - 1
+        return estimate(self.slice, self.global_batch).device_seconds * 1e3 / self.milliseconds - 1
 
 
 def _published() -> list[PublishedRun]:
@@ -84,7 +82,7 @@ def slice_of(name: str) -> AcceleratorType:
 
 @functools.cache
 def estimate(name: str, global_batch: int) -> Estimate:
-    """A step of ResNet-50, normalized by device, on the slice `name`."""
+    """A step of ResNet-50 that a host feeds, normalized by device, on the slice `name`."""
     kind = slice_of(name)
     recipe = program_of("resnet-50", {"batchNormGroups": device_count(kind)})
     traced = jax.make_jaxpr(recipe.step)(*recipe.abstract_arguments(global_batch))
@@ -92,14 +90,11 @@ def estimate(name: str, global_batch: int) -> Estimate:
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)
-def test_a_published_run_is_within_20_per_cent(run: PublishedRun, request: pytest.FixtureRequest) -> None:
-    missed = next((why for where, why in _MISSED.items() if run.source.endswith(where)), None)
-    if missed is not None:
-        request.applymarker(pytest.mark.xfail(reason=missed, strict=True))
+def test_a_published_run_is_within_19_per_cent(run: PublishedRun) -> None:
     assert abs(run.error) <= _ROW_LIMIT
 
 
-def test_the_mean_error_is_within_10_per_cent() -> None:
+def test_the_mean_error_is_within_7_per_cent() -> None:
     for run in RUNS:
         part = "fitted" if run.generation == _FITTED else "judged"
         modelled = run.milliseconds * (1 + run.error)
@@ -108,13 +103,13 @@ def test_the_mean_error_is_within_10_per_cent() -> None:
     everything = [abs(run.error) for run in RUNS]
     judged = [abs(run.error) for run in RUNS if run.generation != _FITTED]
     print(f"mean of |error|: {statistics.mean(everything):.1%}, judged alone {statistics.mean(judged):.1%}")
-    assert statistics.mean(everything) <= _MEAN_LIMIT
+    assert max(statistics.mean(everything), statistics.mean(judged)) <= _MEAN_LIMIT
 
 
 def test_ninety_epochs_on_a_v2_pod_take_7_to_9_and_a_half_minutes() -> None:
     run = next(run for run in RUNS if run.slice == "v2-512")
     steps = _EPOCHS * _IMAGES / run.global_batch
-    minutes = steps * estimate(run.slice, run.global_batch).modelled_seconds / 60
+    minutes = steps * estimate(run.slice, run.global_batch).device_seconds / 60
     print(f"v2-512: {steps:.0f} steps, {minutes:.2f} minutes")
     assert 7 <= minutes <= 9.5
 

@@ -124,7 +124,15 @@ def test_the_headline_says_time_bound_and_memory() -> None:
 
 def test_the_time_of_a_step_is_told_by_what_it_waits_for() -> None:
     seconds = report(estimate(compute_seconds=8.25e-3)).bound_seconds
-    expected = {"mxu": 2e-3, "hbm": 6e-3, "vpu": 0, "overhead": 0.5e-3, "ici": 1.5e-3, "unpriced": 0.25e-3}
+    expected = {
+        "mxu": 2e-3,
+        "hbm": 6e-3,
+        "on-chip": 0,
+        "vpu": 0,
+        "overhead": 0.5e-3,
+        "ici": 1.5e-3,
+        "unpriced": 0.25e-3,
+    }
     assert dict(seconds) == pytest.approx(expected)
     assert set(seconds) == set(get_args(Bound))
 
