@@ -125,7 +125,9 @@ def _links(program: Program, kind: AcceleratorType, costs: CostModel) -> Links:
         return is_all and is_seen and [extent for extent in extents if extent > 1] == [2, 2]
 
     joined_bytes = costs.joined_sum_bytes if is_joined else 0
-    return Links(shape if is_all else (), costs.ring_rows, joined_bytes, is_square)
+    return Links(
+        shape if is_all else (), costs.ring_rows, joined_bytes, costs.joined_sum_bytes / _WORD_BYTES, is_square
+    )
 
 
 def _split_batch(program: Program, global_batch: int, devices: int) -> Program:

@@ -158,3 +158,49 @@ def test_scattered_sums_that_are_asked_for_are_each_for_themselves() -> None:
     parts = shard_map(fn, mesh=mesh.mesh, in_specs=(Spec(),) * 3, out_specs=(Spec("data"),) * 3, check_vma=False)
     arrays = [mesh.array((1024, 512), None, None)] * 3
     assert sent_by(parts, "v5litepod-8", *arrays) == [("reduce-scatter", 2 * MIB)] * 3
+
+
+def _gradient(on: str, axes: _Axes, equation: str, shape: tuple[int, ...], dim: int) -> list[tuple[str, int]]:
+    """The gradient of weights of which each device of `data` has a part, of products in bfloat16."""
+    mesh = SplitMesh(axes)
+    weights = mesh.array(shape, *("data" if place == dim else None for place in range(len(shape))))
+    x = mesh.array((16, 64, shape[dim]), "data", None, None)
+
+    def fn(weights: Any, x: Any) -> Any:
+        def loss(weights: Any) -> Any:
+            return jnp.mean(jnp.square(jnp.einsum(equation, x.astype(BF16), weights.astype(BF16)).astype(F32)))
+
+        return weights - 0.01 * jax.grad(loss)(weights)
+
+    kinds = ("all-reduce", "collective-permute", "reduce-scatter")
+    return [one for one in sent_by(fn, on, weights, x) if one[0] in kinds and one[1] > 4]
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind"),
+    [
+        # Parts of 48 and 64 rows are no longer than a head; those of 96 to 192 would lie in lanes, which are not whole.
+        ((192, 8, 64), "reduce-scatter"), ((256, 4, 64), "reduce-scatter"), ((384, 2, 64), "all-reduce"),
+        ((512, 8, 64), "all-reduce"), ((768, 4, 64), "all-reduce"), ((1024, 8, 64), "reduce-scatter"),
+        ((1280, 4, 64), "all-reduce"), ((512, 4, 128), "reduce-scatter"), ((1280, 8, 128), "reduce-scatter"),
+        ((512, 4, 96), "all-reduce"), ((640, 4, 96), "reduce-scatter"),
+    ],
+)  # fmt: skip
+def test_the_gradient_of_weights_by_heads_lies_as_it_is_compact(shape: tuple[int, ...], kind: str) -> None:
+    assert _kinds(_gradient("v5litepod-8", _MODEL, "btd,dhk->bthk", shape, 0)) == [kind]
+
+
+@pytest.mark.parametrize(
+    ("axes", "shape", "nbytes"),
+    [
+        (_MODEL, (5120, 1280), 5120 * 1280 * 2), (_MODEL, (8192, 1280), 8192 * 1344 * 2),
+        (_MODEL, (10240, 768), 10240 * 800 * 2), (_MODEL, (16384, 1280), 16384 * 1344 * 2),
+        # Pieces have an even number of tiles.
+        (_MODEL, (16000, 1280), 16000 * 1280 * 2),
+        ({"data": 8}, (8192, 1280), 8192 * 1280 * 2), ({"data": 8}, (5120, 1280), 5120 * 1344 * 2),
+    ],
+)  # fmt: skip
+def test_large_sums_are_scattered_in_equal_pieces(axes: _Axes, shape: tuple[int, ...], nbytes: int) -> None:
+    sent = _gradient("v5litepod-8", axes, "btd,vd->btv", shape, 1)
+    assert sent[-1] == ("reduce-scatter", nbytes)
+    assert len(sent) == 1 + (nbytes > shape[0] * shape[1] * 2)
