@@ -1,7 +1,7 @@
 """What the TPU compiler does to the collectives of a program that was split: found in compiled programs.
 
 Sums that are added up are summed over devices once. A sum over all devices of which a part is wanted is on each.
-Gathers of one array are one where their readers are near (openxla/xla, schedule_aware_collective_ops_cse.cc).
+Gathers of one array are one where their readers are near (`shared_gathers.py`).
 Values that only products in one pass read cross the links in bfloat16, as the products round them anyway. Sums over
 the same axes that do not wait for each other are one collective of several arrays: they get one `tuple` number.
 """
@@ -13,16 +13,12 @@ import math
 from collections.abc import Callable, Sequence
 
 from podyard.engine.program.combined_sums import SUMS, number_sums
-from podyard.engine.program.ir import Body, HloOperation, Program, TensorType, outer_values, walk
+from podyard.engine.program.ir import Body, HloOperation, Program, TensorType, walk
 from podyard.engine.program.loop_sums import sum_after_loops
 from podyard.engine.program.rings import into_rings
 from podyard.engine.program.shardings import Axes
+from podyard.engine.program.shared_gathers import share_gathers, values_read
 
-# How many operations apart the readers of a gathered array may be before it is gathered again: an option of the
-# compiler's. As counted here, those of 63 are shared in compiled programs, those of 64 are not.
-GATHER_REACH = 63
-# Minus infinity as the front-ends have it: a number, or the bits of float32 and bfloat16.
-_LEAST = (float("-inf"), 0xFF800000, 0xFF80)
 # A sum over all of at least so many devices, on a square or in three dimensions, is not scattered; another one is
 # where each part has whole tiles, of 8 rows and 128 lanes (of 4 bytes where these are split), or needs less than half
 # as much again to have them (compiled: a third is padded, 0.6 is not). Parts of rows of one dimension are gathered
@@ -33,7 +29,6 @@ _SUMMED_DEVICES, _SUMMED_BYTES = 64, 16 * 2**20
 _PRODUCTS = ("dot_general", "convolution")
 _MOVES = ("reshape", "transpose", "copy", "optimization_barrier")
 _SENT = ("all_gather", "all_reduce", "all_to_all", "collective_permute", "reduce_scatter")
-_SHARED = ("all_gather", "collective_permute")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -60,7 +55,7 @@ def improve(program: Program, links: Links) -> None:
         sum_after_loops(program, body)
         _sum_once(program, body)
     for body in bodies:
-        _share_gathers(program, body)
+        share_gathers(program, body)
     readers: dict[int, list[HloOperation]] = {}
     returned: set[int] = set()
     for body in bodies:
@@ -91,7 +86,7 @@ def _sum_once(program: Program, body: Body) -> None:
     """sum(a) + sum(b) over the same devices is sum(a + b), where nothing else reads the sums."""
     makers = {operation.results[0]: operation for operation in body.operations if operation.results}
     reads: dict[int, int] = {}
-    for value in [*body.results, *(value for operation in body.operations for value in _reads(operation))]:
+    for value in [*body.results, *(value for operation in body.operations for value in values_read(operation))]:
         reads[value] = reads.get(value, 0) + 1
     gone: set[int] = set()
     operations: list[HloOperation] = []
@@ -115,123 +110,6 @@ def _sum_once(program: Program, body: Body) -> None:
         operations.append(whole)
         makers[result], makers[part] = whole, operation
     body.operations = [operation for operation in operations if id(operation) not in gone]
-
-
-def _reads(operation: HloOperation) -> list[int]:
-    return [*operation.operands, *(value for inner in operation.bodies for value in outer_values(inner))]
-
-
-def _is_gone(program: Program, operation: HloOperation) -> bool:
-    """Whether the compiler has simplified an operation away: constraints, and dimensions of one that come or go."""
-    if operation.opcode in ("optimization_barrier", "shard", "unshard"):
-        return "placed" in operation.attributes
-    if operation.opcode not in ("broadcast_in_dim", "reduce", "reshape"):
-        return False
-    given, made = (program.types[value].shape for value in (operation.operands[0], operation.results[0]))
-    return [size for size in given if size > 1] == [size for size in made if size > 1]
-
-
-def _share_gathers(program: Program, body: Body) -> None:
-    if not any(operation.opcode in _SHARED for operation in body.operations):
-        return
-    users: dict[int, list[int]] = {}
-    for index, operation in enumerate(body.operations):
-        for value in dict.fromkeys(_reads(operation)):
-            users.setdefault(value, []).append(index)
-    heights = _heights(program, body, users)
-    constrained = {o.results[0] for o in body.operations if "placed" in o.attributes}
-    kept: dict[tuple[int, object], _Gathered] = {}
-    renamed: dict[int, int] = {}
-    operations: list[HloOperation] = []
-    for index, operation in enumerate(body.operations):
-        operation.operands = tuple(renamed.get(value, value) for value in operation.operands)
-        if operation.opcode in _SHARED and not {"given", "keeps"} & operation.attributes.keys():
-            key = (operation.operands[0], f"{operation.opcode} {operation.attributes}")
-            result = operation.results[0]
-            lowest = min([heights[index], *(heights[user] for user in users.get(result, ()))])
-            earlier = kept.get(key)
-            reach = GATHER_REACH if operation.opcode == "all_gather" else len(body.operations)
-            # Of a value that was constrained the compiler comes to the higher one first, wherever it stands.
-            highest_first = key[0] in constrained
-            if (
-                earlier is not None
-                and earlier.last_use <= heights[index] + reach
-                and (not highest_first or lowest <= earlier.height + reach)
-            ):
-                renamed[result] = earlier.value
-                earlier.last_use = min(earlier.last_use, lowest)
-                earlier.height = min(earlier.height, heights[index])
-                continue
-            kept.setdefault(key, _Gathered(result, heights[index], lowest))
-        for inner in operation.bodies:
-            _rename(inner, renamed)
-        operations.append(operation)
-    body.operations = operations
-    body.results = [renamed.get(value, value) for value in body.results]
-
-
-@dataclasses.dataclass(slots=True)
-class _Gathered:
-    """A value that is gathered already; how many operations come after it, and after its last reader."""
-
-    value: int
-    height: int
-    last_use: int
-
-
-def _heights(program: Program, body: Body, users: dict[int, list[int]]) -> list[int]:
-    """How many operations come after each at most. What is multiplied by one constant and then another is multiplied
-    once."""
-    makers = {operation.results[0]: operation for operation in body.operations if operation.results}
-    scaled = {id(one) for one in body.operations if one.opcode in ("multiply", "divide") and _constants(one, makers)}
-    heights = [0] * len(body.operations)
-    for index in range(len(body.operations) - 1, -1, -1):
-        operation = body.operations[index]
-        above = [
-            heights[user] - (id(operation) in scaled and id(body.operations[user]) in scaled)
-            for value in operation.results
-            for user in users.get(value, ())
-        ]
-        readers = {body.operations[user].opcode for value in operation.results for user in users.get(value, ())}
-        is_gone = (
-            operation.opcode == "broadcast_in_dim"
-            or _is_gone(program, operation)
-            or (
-                # Products read bfloat16 as it is, and nothing is less than minus infinity.
-                operation.opcode == "convert"
-                and readers == {"dot_general"}
-                and program.types[operation.operands[0]].dtype == "bf16"
-            )
-            or (operation.opcode == "maximum" and any(number in _LEAST for number in _constants(operation, makers)))
-        )
-        steps: int = not is_gone
-        if operation.opcode == "while":
-            given_on = [
-                v for v in operation.results if any(body.operations[u].opcode == "while" for u in users.get(v, ()))
-            ]
-            # What is read before a loop and behind it is gathered twice where the loop keeps several arrays for the one
-            # of its gradient; not where it keeps one and the rest is computed again (compiled: 7 and 8 programs).
-            steps = GATHER_REACH if len(given_on) > 1 else steps
-        heights[index] = max(above, default=-1) + steps
-    return heights
-
-
-def _constants(operation: HloOperation, makers: dict[int, HloOperation]) -> list[object]:
-    """The operands that are one number, repeated."""
-    found: list[object] = []
-    for value in operation.operands:
-        maker = makers.get(value)
-        while maker is not None and maker.opcode in ("broadcast_in_dim", "convert", "reshape"):
-            maker = makers.get(maker.operands[0])
-        if maker is not None and maker.opcode == "constant":
-            found.append(maker.attributes.get("value"))
-    return found
-
-
-def _rename(body: Body, renamed: dict[int, int]) -> None:
-    for operation in walk(body):
-        operation.operands = tuple(renamed.get(value, value) for value in operation.operands)
-    body.results = [renamed.get(value, value) for value in body.results]
 
 
 def _is_all(program: Program, axes: object) -> bool:

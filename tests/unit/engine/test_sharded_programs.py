@@ -20,7 +20,7 @@ pytestmark = pytest.mark.xdist_group("sharded programs")
 ROWS, TEXTS = load()
 # What is known to come out otherwise, and why; see docs/internals/sharding.md.
 OTHERWISE = {
-    "c_2d": "how often positions are gathered", "c_2dbf": "the same", "cmoe": "places of a maximum",
+    "cmoe": "places of a maximum",
     "c_sp": "gathers of this version of the compiler are over both axes", "sp_mlp": "the same",
     "fsdp4": "GSPMD splits a product along an idle axis", "lm_2d": "permutations of positions",
     "lm_2d_scan": "the same", "lm_2d_v5e": "how far apart readers share a gather",
