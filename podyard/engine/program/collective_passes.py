@@ -12,12 +12,12 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 
-from podyard.engine.program.combined_sums import SUMS, number_sums
+from podyard.engine.program.combined_sums import SUMS, number_sums, values_read
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType, walk
 from podyard.engine.program.loop_sums import sum_after_loops
 from podyard.engine.program.rings import into_rings
 from podyard.engine.program.shardings import Axes
-from podyard.engine.program.shared_gathers import share_gathers, values_read
+from podyard.engine.program.shared_gathers import share_gathers
 
 # A sum over all of at least so many devices, on a square or in three dimensions, is not scattered; another one is
 # where each part has whole tiles, of 8 rows and 128 lanes (of 4 bytes where these are split), or needs less than half

@@ -62,7 +62,8 @@ def _most(program: Program, operation: HloOperation, joined_bytes: float) -> flo
     return 0 if "given" in operation.attributes else joined_bytes * devices / (devices + 4)
 
 
-def _read(operation: HloOperation) -> list[int]:
+def values_read(operation: HloOperation) -> list[int]:
+    """Also what its bodies read from outside."""
     return [*operation.operands, *(value for inner in operation.bodies for value in outer_values(inner))]
 
 
@@ -79,7 +80,7 @@ def _by_results(body: Body) -> list[HloOperation]:
             order.setdefault(id(stack.pop()), step)
             continue
         opened.add(id(step))
-        given = (makers[value] for value in _read(step) if value in makers)
+        given = (makers[value] for value in values_read(step) if value in makers)
         stack += [one for one in given if id(one) not in opened]
     return [*order.values(), *(step for step in body.operations if id(step) not in order)]
 
@@ -91,7 +92,7 @@ def _waits(body: Body, sums: list[HloOperation]) -> list[int]:
     found = [0] * len(sums)
     for step in body.operations:
         bits = 0
-        for value in _read(step):
+        for value in values_read(step):
             bits |= before.get(value, 0)
         place = place_of.get(id(step))
         if place is not None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator
 
-from podyard.engine.program.combined_sums import SUMS
-from podyard.engine.program.ir import Body, HloOperation, Program, outer_values, walk
+from podyard.engine.program.combined_sums import SUMS, values_read
+from podyard.engine.program.ir import Body, HloOperation, Program, walk
 
 _SHARED = ("all_gather", "collective_permute")
 # How many operations apart the readers of a gathered array may be before it is gathered again: an option of the
@@ -53,10 +53,6 @@ def share_gathers(program: Program, body: Body) -> None:
             renamed[result] = earlier.value
             earlier.last_use = min(earlier.last_use, lowest)
     _keep_first(body, renamed)
-
-
-def values_read(operation: HloOperation) -> list[int]:
-    return [*operation.operands, *(value for inner in operation.bodies for value in outer_values(inner))]
 
 
 def _keep_first(body: Body, renamed: dict[int, int]) -> None:
