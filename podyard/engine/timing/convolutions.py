@@ -360,9 +360,11 @@ class Convolution:
 
     def is_cut(self, tiling: Tiling) -> bool:
         """Whether parts of the images are made more examples, because those alone do not fill a tile's rows."""
-        few = 1 if tiling.min_sublanes > 1 else SUBLANES - 1
         is_image = SUBLANES * self.window < self.positions and self.window > 1
-        return is_image and self.batch <= few and self.groups == 1 and self.keeps_weights
+        return is_image and self.has_few_examples(tiling) and self.groups == 1 and self.keeps_weights
+
+    def has_few_examples(self, tiling: Tiling) -> bool:
+        return self.batch <= (1 if tiling.min_sublanes > 1 else SUBLANES - 1)
 
     def mxu_cycles(self, costs: CostModel) -> float:
         per_position = self._with_weights(costs) if self.keeps_weights else self._with_inputs(costs)

@@ -24,6 +24,11 @@ _NEEDS_WHOLE = frozenset({
 })  # fmt: skip
 
 
+def is_uncertain(conv: Convolution, tiling: Tiling) -> bool:
+    """Few examples in steps: how images are cut is not modelled (patches of 4 images: 6 to 20 times the cycles)."""
+    return conv.is_strided and conv.window > 1 and conv.has_few_examples(tiling)
+
+
 def part_images(program: Program, tiling: Tiling) -> Program:
     """The program with such convolutions written out; the same object where there are none."""
     maker = _Parting(program, tiling)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from podyard.engine.program.ir import TensorType
+from podyard.engine.program.ir import Program, TensorType
 from podyard.engine.timing.layout import LANES, compact_layout, nbytes_in_memory, padded_bytes
 from podyard.hardware.cost_model import SUBLANES, CostModel
 
@@ -65,6 +65,9 @@ _NEAR_END_SHARE = 0.85
 _TURNED_FOR_GROUPS = 0.8
 # What turning an array on the chip takes, and how many more axes one shape has than the other where it takes more.
 _NEAR_TURN_CYCLES = 400
+# Images of so few features are converted by a kernel of their own before they are copied (24 compiled patch embeddings
+# of v5e and v6e); the copy takes this for each window.
+_FEW_FEATURES, _MOVED_WINDOW_CYCLES = 4, 100
 _AXES_IN_ONE = 2
 
 
@@ -281,6 +284,13 @@ def single_price(moved: float, tiles: float, costs: CostModel) -> KernelPrice:
     return KernelPrice(cycles, _bound(0.0, 0.0, traffic, cycles), hbm_cycles=traffic)
 
 
+def written_price(type_: TensorType, costs: CostModel) -> KernelPrice:
+    """A kernel that only writes an array."""
+    moved = result_bytes(type_, costs)
+    is_large = moved > costs.window_bytes / 2
+    return single_price(moved, tiles_of(type_, costs), costs) if is_large else vector_price(0.0, moved, 0.0, costs)
+
+
 def with_sum_windows(price: KernelPrice, tiles: float) -> KernelPrice:
     """The price of a sum of an array of so many tiles on the chip: there the start of each window is not hidden."""
     return dataclasses.replace(price, cycles=price.cycles + math.ceil(tiles / _SUM_TILES) * _SUM_WINDOW_CYCLES)
@@ -370,6 +380,28 @@ def relayout_price(
         tiles *= _NEAR_TURN_SHARE
     vpu = tiles * costs.transpose_cycles_per_tile
     return vector_price(factor * own, 0.0 if near else other, vpu, costs)
+
+
+def converted_images_price(
+    program: Program, copied: int | None, minor: tuple[int, ...], costs: CostModel
+) -> KernelPrice | None:
+    """Where images of few features are converted before they are copied with examples in lanes (v5e and v6e): a kernel
+    that converts them, and one that moves what is on the chip then, 8 rows of 128 numbers at a time. Else None."""
+    made = None if copied is None else program.producer(copied)
+    if copied is None or made is None or made.opcode != "convert":
+        return None
+    given, type_ = program.types[made.operands[0]], program.types[copied]
+    places = [extent for axis, extent in enumerate(type_.shape) if axis not in minor]
+    is_few = len(places) == 2 and type_.shape[minor[1]] <= _FEW_FEATURES
+    if not costs.results_stay or costs.near_write_share or given.itemsize <= type_.itemsize or not is_few:
+        return None
+    tiles, moved = tiles_of(given, costs), tile_bytes(given, costs) + result_bytes(type_, costs)
+    if moved > costs.window_bytes / 2:
+        converted = single_price(moved, tiles, costs)
+    else:
+        converted = vector_price(moved, 0.0, 0.0, costs)
+    windows = math.ceil(places[0] / SUBLANES) * math.ceil(places[1] / LANES)
+    return dataclasses.replace(converted, cycles=converted.cycles + windows * _MOVED_WINDOW_CYCLES)
 
 
 def table_price(type_: TensorType, costs: CostModel) -> KernelPrice:

@@ -11,6 +11,7 @@ import math
 
 from podyard.engine.program.ir import Body, HloOperation, TensorType
 from podyard.engine.timing.convolutions import Convolution, ConvolutionGroups
+from podyard.engine.timing.few_examples import is_uncertain
 from podyard.engine.timing.graph import (
     ALIASES,
     COLLECTIVES,
@@ -169,7 +170,8 @@ class Placement(Masks):
         if is_cut:
             self._cut(types[operation.operands[0]], operation.ints("lhs_dims")[1])
         kernel = self._start("matrix", operation)
-        kernel.layouts, kernel.is_cut = layouts, is_cut or bool(operation.int("parted"))
+        kernel.layouts, is_parted = layouts, bool(operation.int("parted"))
+        kernel.is_cut = is_cut or is_parted or is_uncertain(conv, self.tiling)
         if is_cut and operation.results[0] in self.body.results:
             self._cut(types[operation.results[0]], operation.ints("out_dims")[1])
         result, minor = operation.results[0], operation.ints("out_dims")[:2]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType
 from podyard.engine.timing.graph import JUST_AFTER, LEAVES, REORDERING, SMALL_SIZE, UNFUSED, Kernel, KernelKind
 from podyard.engine.timing.kernels import better_order
-from podyard.engine.timing.layout import compact_layout
+from podyard.engine.timing.layout import compact_layout, padded_bytes
 from podyard.hardware.cost_model import Tiling
 
 
@@ -88,12 +88,18 @@ class Places:
         good = good if lane is None else layout.lane_axis == lane
         if type_.size >= SMALL_SIZE and not good and own not in self.program.infed:
             lies = better_order(type_, minor) if lane is None else (lane, *(one for one in minor if one != lane))
+            if lane is None and (own, lies[::-1]) in self._copied and self._pads_no_more(type_, lies[::-1], lies):
+                lies = lies[::-1]
             if leaves or (own, lies) not in self._copied:
                 copy = self._start("copy", None)
                 copy.moved, copy.minor, copy.ahead = type_, lies, own in self.body.parameters
                 copy.copies = None if leaves else own
                 self._copied |= set() if leaves else {(own, lies)}
             layouts[value] = lies
+
+    def _pads_no_more(self, type_: TensorType, lies: tuple[int, ...], other: tuple[int, ...]) -> bool:
+        own, most = (padded_bytes(type_, lane, rows, self.tiling) for lane, rows in (lies, other))
+        return own <= most
 
     def _ready(self, value: int) -> float:
         """When a value is complete."""

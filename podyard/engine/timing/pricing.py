@@ -25,6 +25,7 @@ from podyard.engine.timing.kernels import (
     NO_ARITHMETIC,
     PASSES,
     KernelPrice,
+    converted_images_price,
     for_groups_price,
     is_laid_near,
     is_made_of_three,
@@ -45,6 +46,7 @@ from podyard.engine.timing.kernels import (
     with_kept_sums,
     with_sum_windows,
     without_matrix_unit,
+    written_price,
 )
 from podyard.engine.timing.layout import LANES, compact_layout, whole_rows
 from podyard.engine.timing.one_query import vectors_price
@@ -280,12 +282,11 @@ class Pricer:
             if kernel.turned:
                 return (table_price if kernel.is_table else transpose_price)(moved, self.costs)
             if kernel.kind == "loop":
-                if result_bytes(moved, self.costs) > self.costs.window_bytes / 2:
-                    return single_price(result_bytes(moved, self.costs), tiles_of(moved, self.costs), self.costs)
-                return vector_price(0.0, result_bytes(moved, self.costs), 0.0, self.costs)
+                return written_price(moved, self.costs)
             if kernel.minor:
                 is_far, is_again = kernel.index in self._images.far, kernel.index in self._images.again
-                return relayout_price(moved, kernel.minor, self.costs, is_far, is_again)
+                converted = converted_images_price(self.program, kernel.copies, kernel.minor, self.costs)
+                return converted or relayout_price(moved, kernel.minor, self.costs, is_far, is_again)
             return vector_price(tile_bytes(moved, self.costs), result_bytes(moved, self.costs), 0.0, self.costs)
         if kernel.kind == "copy":
             return self._reshaped(kernel)

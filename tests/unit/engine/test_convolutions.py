@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import jax
+import jax.numpy as jnp
 import pytest
+from jax import lax
 
 from benchmarks import programs_of_today
 from benchmarks.corpus.data import GENERATIONS
 from benchmarks.programs_of_today import cases, figures
+from podyard.engine.program.from_stablehlo import parse_stablehlo
+from podyard.engine.timing.analysis import estimate_program
+from podyard.hardware.accelerator_types import parse
 
 _NAMES = ("convolution-depthwise-wide", "convolution-one-channel", "mobilenet", "convnext", "resnet-")
 
@@ -37,3 +45,33 @@ def test_single_convolutions_of_drawn_shapes_are_near_the_compilers_cycles(gener
     assert reached.count >= 80 and reached.far_unflagged == 0
     assert reached.median is not None and reached.median <= median
     assert (reached.peaks or 0) >= peaks and reached.arguments == 1
+
+
+@pytest.mark.parametrize(
+    ("batch", "size", "cycles", "peak"),
+    [
+        (8, 192, 233_950, 52_102_656), (8, 224, 300_494, 67_159_552),
+        (16, 224, 353_416, 75_073_024), (32, 192, 361_776, 71_566_848),
+    ],
+)  # fmt: skip
+def test_images_of_few_features_are_converted_and_then_copied_once(
+    batch: int, size: int, cycles: int, peak: int
+) -> None:
+    """Patches of 16 x 16 and their gradient, 768 features, as vision transformers begin (v5e)."""
+    array: Any = jax.ShapeDtypeStruct
+    given = array((16, 16, 3, 768), jnp.float32), array((batch, size, size, 3), jnp.float32)
+
+    def step(patch: Any, images: Any) -> Any:
+        def loss(patch: Any) -> Any:
+            images_, patch_ = images.astype(jnp.bfloat16), patch.astype(jnp.bfloat16)
+            dims = ("NHWC", "HWIO", "NHWC")
+            made = lax.conv_general_dilated(images_, patch_, (16, 16), "VALID", dimension_numbers=dims)
+            return jnp.mean(jnp.square(jnp.tanh(made).astype(jnp.float32)))
+
+        value, gradient = jax.value_and_grad(loss)(patch)
+        return patch - 0.01 * gradient, value
+
+    lowered = jax.jit(step, donate_argnums=0).trace(*given).lower(lowering_platforms=("tpu",))
+    estimate = estimate_program(parse_stablehlo(lowered.as_text()), parse("v5litepod-1"))
+    assert estimate.cycles == pytest.approx(cycles, rel=0.1)
+    assert estimate.peak_hbm_bytes == pytest.approx(peak, rel=0.15)

@@ -59,3 +59,18 @@ def test_one_more_convolution_costs_no_more_parting() -> None:
     # In the compiled programs, 17,406 cycles each time.
     assert three - two == pytest.approx(17_406, rel=0.1)
     assert four - three == pytest.approx(three - two, rel=0.05)
+
+
+@pytest.mark.parametrize(("batch", "is_doubted"), [(4, True), (8, False)])
+def test_few_images_in_steps_are_a_doubt(batch: int, is_doubted: bool) -> None:
+    """Patches of 16 x 16 of 4 images took 6 to 20 times the model's cycles (v5e)."""
+
+    def patches(images: Any, kernel: Any) -> Any:
+        return jax.lax.conv_general_dilated(
+            images, kernel, (16, 16), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
+
+    array: Any = jax.ShapeDtypeStruct
+    given = array((batch, 192, 192, 3), jnp.bfloat16), array((16, 16, 3, 256), jnp.bfloat16)
+    text = jax.jit(patches).trace(*given).lower(lowering_platforms=("tpu",)).as_text()
+    assert bool(estimate_program(parse_stablehlo(text), parse("v5litepod-1")).doubts) == is_doubted
