@@ -12,8 +12,8 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 
-from podyard.engine.program.combined_sums import SUMS, number_sums, values_read
-from podyard.engine.program.ir import Body, HloOperation, Program, TensorType, walk
+from podyard.engine.program.combined_sums import SUMS, number_sums
+from podyard.engine.program.ir import Body, HloOperation, Program, TensorType, all_operands, walk
 from podyard.engine.program.loop_sums import sum_after_loops
 from podyard.engine.program.rings import into_rings
 from podyard.engine.program.shardings import Axes
@@ -86,7 +86,7 @@ def _sum_once(program: Program, body: Body) -> None:
     """sum(a) + sum(b) over the same devices is sum(a + b), where nothing else reads the sums."""
     makers = {operation.results[0]: operation for operation in body.operations if operation.results}
     reads: dict[int, int] = {}
-    for value in [*body.results, *(value for operation in body.operations for value in values_read(operation))]:
+    for value in [*body.results, *(value for operation in body.operations for value in all_operands(operation))]:
         reads[value] = reads.get(value, 0) + 1
     gone: set[int] = set()
     operations: list[HloOperation] = []

@@ -3,7 +3,7 @@ direction was read off compiled programs: from the last operation to the first. 
 
 from __future__ import annotations
 
-from podyard.engine.program.ir import Body, HloOperation, Program, outer_values
+from podyard.engine.program.ir import Body, HloOperation, Program, all_operands
 
 SUMS = ("all_reduce", "reduce_scatter")
 # Arrays of a sum of several have no more bytes together, and are no more (options of the compiler's, as it writes them
@@ -62,11 +62,6 @@ def _most(program: Program, operation: HloOperation, joined_bytes: float) -> flo
     return 0 if "given" in operation.attributes else joined_bytes * devices / (devices + 4)
 
 
-def values_read(operation: HloOperation) -> list[int]:
-    """Also what its bodies read from outside."""
-    return [*operation.operands, *(value for inner in operation.bodies for value in outer_values(inner))]
-
-
 def _by_results(body: Body) -> list[HloOperation]:
     """The operations in the order in which the results of the body need them, one result after the other. Of what one
     reads, the last comes first (compiled programs: the sum of exponentials comes before that of a gradient)."""
@@ -80,7 +75,7 @@ def _by_results(body: Body) -> list[HloOperation]:
             order.setdefault(id(stack.pop()), step)
             continue
         opened.add(id(step))
-        given = (makers[value] for value in values_read(step) if value in makers)
+        given = (makers[value] for value in all_operands(step) if value in makers)
         stack += [one for one in given if id(one) not in opened]
     return [*order.values(), *(step for step in body.operations if id(step) not in order)]
 
@@ -92,7 +87,7 @@ def _waits(body: Body, sums: list[HloOperation]) -> list[int]:
     found = [0] * len(sums)
     for step in body.operations:
         bits = 0
-        for value in values_read(step):
+        for value in all_operands(step):
             bits |= before.get(value, 0)
         place = place_of.get(id(step))
         if place is not None:

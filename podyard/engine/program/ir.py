@@ -174,6 +174,11 @@ def live_operations(body: Body) -> set[int]:
     return live
 
 
+def all_operands(operation: HloOperation) -> list[int]:
+    """Operands, and what its bodies read from outside."""
+    return [*operation.operands, *(value for inner in operation.bodies for value in outer_values(inner))]
+
+
 def outer_values(body: Body) -> list[int]:
     """Values that a body takes from outside."""
     own = set(body.parameters)

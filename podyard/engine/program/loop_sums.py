@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from podyard.engine.program.ir import Body, HloOperation, Program, TensorType, outer_values
+from podyard.engine.program.ir import Body, HloOperation, Program, TensorType, all_operands
 
 # Sums of the turns that are stacked are summed behind the loop up to so many bytes together: compiled stacks of 10,240
 # bytes are, of 10,752 are not (22 loops of 2 to 24 turns).
@@ -36,7 +36,7 @@ class _Loop:
         self.makers = {value: step for step in self.body.operations for value in step.results}
         self.reads = Counter(self.body.results)
         for step in self.body.operations:
-            self.reads.update([*step.operands, *(value for inner in step.bodies for value in outer_values(inner))])
+            self.reads.update(all_operands(step))
         asked = loop.bodies[:-1]
         self.asked = {value for inner in asked for step in inner.operations for value in step.operands}
         # A loop that computes values again, behind a barrier, makes the sums that it stacks in each turn.

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from podyard.engine.program.factors import Factor, Rule, Shape, rule_of
-from podyard.engine.program.ir import Body, HloOperation, Program, TensorType, outer_values
+from podyard.engine.program.ir import Body, HloOperation, Program, TensorType, all_operands
 from podyard.engine.program.shardings import MANUAL, PLACED, Axes, Mesh, Sharding
 
 _ROUNDS = 5
@@ -368,7 +368,7 @@ def _from_results(body: Body) -> list[HloOperation]:
             done.add(id(operation))
             ordered.append(operation)
             continue
-        read = [*operation.operands, *(one for inner in operation.bodies for one in outer_values(inner))]
+        read = all_operands(operation)
         stack.append((value, True))
         stack += [(one, False) for one in reversed(read) if one in makers]
     return [*ordered, *(operation for operation in body.operations if id(operation) not in done)]

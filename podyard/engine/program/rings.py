@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import Counter
 
 from podyard.engine.program.doubts import convolution_in_ring
-from podyard.engine.program.ir import Body, HloOperation, Program, matrix_flops, outer_values
+from podyard.engine.program.ir import Body, HloOperation, Program, all_operands, matrix_flops
 
 # Of 8, 16 and 32 devices there are rings, of 4 and 64 none.
 _DEVICES = range(8, 64)
@@ -20,7 +20,7 @@ def into_rings(program: Program, body: Body, rows: int) -> None:
     makers: dict[int, HloOperation] = {}
     readers: dict[int, HloOperation] = {}
     for operation in body.operations:
-        reads.update((*operation.operands, *(value for inner in operation.bodies for value in outer_values(inner))))
+        reads.update(all_operands(operation))
         makers.update(dict.fromkeys(operation.results, operation))
         readers.update(dict.fromkeys(operation.operands, operation))
 

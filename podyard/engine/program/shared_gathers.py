@@ -7,12 +7,16 @@ its kind if the last reader of that one is not much farther from the end of the 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable, Iterator
 
-from podyard.engine.program.combined_sums import SUMS, values_read
-from podyard.engine.program.ir import Body, HloOperation, Program, walk
+from podyard.engine.program.combined_sums import SUMS
+from podyard.engine.program.ir import Body, HloOperation, Program, all_operands, walk
 
 _SHARED = ("all_gather", "collective_permute")
+# What is never taken for another one that is equal: collectives, and what is chosen or kept in its place.
+_ONE_BY_ONE = (*_SHARED, *SUMS, "all_to_all", "optimization_barrier", "shard", "unshard")
+_COMMUTATIVE = ("add", "multiply", "maximum", "minimum")
 # How many operations apart the readers of a gathered array may be before it is gathered again: an option of the
 # compiler's (xla_tpu_spmd_threshold_for_allgather_cse).
 _REACH = 100
@@ -28,24 +32,26 @@ def share_gathers(program: Program, body: Body) -> None:
     """Changes `body` in place."""
     if not any(operation.opcode in _SHARED for operation in body.operations):
         return
-    users: dict[int, list[int]] = {}
-    for index, operation in enumerate(body.operations):
-        for value in dict.fromkeys(values_read(operation)):
-            users.setdefault(value, []).append(index)
     places = _places(body)
-    heights = _heights(program, body, users, places)
+
+    def place(index: int) -> int:
+        return min((places.get(value, len(places)) for value in body.operations[index].results), default=len(places))
+
+    makers = {value: operation for operation in body.operations for value in operation.results}
+    users = _users(program, body, makers, sorted(range(len(body.operations)), key=place))
+    heights = _heights(program, body, users, places, makers)
     shared = [
         index for index, operation in enumerate(body.operations)
         if operation.opcode in _SHARED and not {"given", "keeps"} & operation.attributes.keys()
     ]  # fmt: skip
     kept: dict[tuple[int, object], _Gathered] = {}
     renamed: dict[int, int] = {}
-    for index in sorted(shared, key=lambda index: places.get(body.operations[index].results[0], len(places))):
+    for index in sorted(shared, key=place):
         operation = body.operations[index]
         operand, result = renamed.get(operation.operands[0], operation.operands[0]), operation.results[0]
         key = (operand, f"{operation.opcode} {operation.attributes}")
         lowest = min([heights[index], *(heights[user] for user in users.get(result, ()))])
-        reach = _REACH if operation.opcode == "all_gather" else len(places) ** 2
+        reach = _REACH if operation.opcode == "all_gather" else math.inf
         earlier = kept.get(key)
         if earlier is None:
             kept[key] = _Gathered(result, lowest)
@@ -53,6 +59,50 @@ def share_gathers(program: Program, body: Body) -> None:
             renamed[result] = earlier.value
             earlier.last_use = min(earlier.last_use, lowest)
     _keep_first(body, renamed)
+
+
+def _users(program: Program, body: Body, makers: dict[int, HloOperation], order: Iterable[int]) -> dict[int, list[int]]:
+    """Which operations read a value, in `order`, once the program is simplified."""
+    twins = _twins(program, body)
+    users: dict[int, list[int]] = {}
+    for index in order:
+        operation = body.operations[index]
+        if not twins.keys() & set(operation.results):
+            narrow = _narrow_maximum(program, operation, makers)
+            read = all_operands(operation) if narrow is None else [narrow]
+            for value in dict.fromkeys(twins.get(one, one) for one in read):
+                users.setdefault(value, []).append(index)
+    return users
+
+
+def _twins(program: Program, body: Body) -> dict[int, int]:
+    """What is worked out a second time from the same values, and what it was the first time."""
+    first: dict[tuple[object, ...], int] = {}
+    twins: dict[int, int] = {}
+    for operation in body.operations:
+        if len(operation.results) != 1 or operation.bodies or operation.opcode in _ONE_BY_ONE:
+            continue
+        operands = [twins.get(value, value) for value in operation.operands]
+        if operation.opcode in _COMMUTATIVE:
+            operands.sort()
+        (result,) = operation.results
+        if not operands and program.types[result].size > 1:  # tables of numbers, which are long to compare
+            continue
+        key = operation.opcode, *operands, program.types[result], str(sorted(operation.attributes.items()))
+        if first.setdefault(key, result) != result:
+            twins[result] = first[key]
+    return twins
+
+
+def _narrow_maximum(program: Program, operation: HloOperation, makers: dict[int, HloOperation]) -> int | None:
+    """Of a maximum of converted numbers the narrow ones: they are compared, and the result is converted."""
+    if operation.opcode != "reduce" or operation.text("by") != "maximum":
+        return None
+    maker = makers.get(operation.operands[0])
+    if maker is None or maker.opcode != "convert":
+        return None
+    given, made = (program.types[value].itemsize for value in (maker.operands[0], maker.results[0]))
+    return maker.operands[0] if given < made else None
 
 
 def _keep_first(body: Body, renamed: dict[int, int]) -> None:
@@ -83,11 +133,12 @@ class _Gathered:
     last_use: int
 
 
-def _heights(program: Program, body: Body, users: dict[int, list[int]], places: dict[int, int]) -> list[int]:
+def _heights(
+    program: Program, body: Body, users: dict[int, list[int]], places: dict[int, int], makers: dict[int, HloOperation]
+) -> list[int]:
     """How far each operation is from the end, as the compiler counts: users are taken one after the other, and each is
     a step more than the one before, or than itself if that is higher. Each array that a loop gives is a user of it;
     what a loop is given is put together in one more step."""
-    makers = {operation.results[0]: operation for operation in body.operations if operation.results}
     scaled = {id(one) for one in body.operations if one.opcode in ("multiply", "divide") and _constants(one, makers)}
     gone = [_is_gone_later(program, operation, body, users, makers, scaled) for operation in body.operations]
     heights = [0] * len(body.operations)
@@ -100,7 +151,8 @@ def _heights(program: Program, body: Body, users: dict[int, list[int]], places: 
             if gone[user]:
                 yield from readers(operation.results[0])
             else:
-                yield heights[user] + (operation.opcode == "while")
+                is_put_before = operation.opcode == "while" or _is_place(operation, value)
+                yield heights[user] + is_put_before
         if value in results:
             yield 0
 
@@ -113,8 +165,14 @@ def _heights(program: Program, body: Body, users: dict[int, list[int]], places: 
         is_masked = operation.opcode == "gather" and any(
             body.operations[user].opcode in SUMS for user in users.get(operation.results[0], ())
         )
-        heights[index] = _above(each) + (_MASK_STEPS if is_masked else _MORE_STEPS.get(operation.opcode, 0))
+        more = _MASK_STEPS if is_masked else _MORE_STEPS.get(operation.opcode, 0)
+        heights[index] = _above(each) + more + (_narrow_maximum(program, operation, makers) is not None)
     return heights
+
+
+def _is_place(operation: HloOperation, value: int) -> bool:
+    """Whether a value says where a scatter puts its rows."""
+    return operation.opcode == "scatter" and value in operation.operands[len(operation.operands) // 2 :][:1]
 
 
 def _places(body: Body) -> dict[int, int]:
@@ -130,7 +188,7 @@ def _places(body: Body) -> dict[int, int]:
             continue
         begun.add(id(maker))
         kept = _kept_as_they_are(maker)
-        asked = [*(value for value in values_read(maker) if value not in kept), *kept]
+        asked = [*(value for value in all_operands(maker) if value not in kept), *kept]
         waiting += reversed(asked)
     return places
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 
-from podyard.engine.program.ir import Body, HloOperation, Program, TensorType, outer_values, walk
+from podyard.engine.program.ir import Body, HloOperation, Program, TensorType, all_operands, walk
 
 
 def scatter_into_sums(program: Program) -> Program:
@@ -21,7 +21,7 @@ def scatter_into_sums(program: Program) -> Program:
 def _simplify(program: Program, body: Body, types: list[TensorType]) -> Body:
     reads = Counter(body.results)
     for operation in body.operations:
-        reads.update((*operation.operands, *(value for inner in operation.bodies for value in outer_values(inner))))
+        reads.update(all_operands(operation))
     scatters: dict[int, HloOperation] = {}
     operations: list[HloOperation] = []
     is_changed = False

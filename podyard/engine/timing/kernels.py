@@ -284,11 +284,10 @@ def single_price(moved: float, tiles: float, costs: CostModel) -> KernelPrice:
     return KernelPrice(cycles, _bound(0.0, 0.0, traffic, cycles), hbm_cycles=traffic)
 
 
-def written_price(type_: TensorType, costs: CostModel) -> KernelPrice:
-    """A kernel that only writes an array."""
-    moved = result_bytes(type_, costs)
+def moving_price(moved: float, type_: TensorType, costs: CostModel) -> KernelPrice:
+    """A kernel that only writes or converts an array of `type_`, and moves so many bytes."""
     is_large = moved > costs.window_bytes / 2
-    return single_price(moved, tiles_of(type_, costs), costs) if is_large else vector_price(0.0, moved, 0.0, costs)
+    return single_price(moved, tiles_of(type_, costs), costs) if is_large else vector_price(moved, 0.0, 0.0, costs)
 
 
 def with_sum_windows(price: KernelPrice, tiles: float) -> KernelPrice:
@@ -395,11 +394,7 @@ def converted_images_price(
     is_few = len(places) == 2 and type_.shape[minor[1]] <= _FEW_FEATURES
     if not costs.results_stay or costs.near_write_share or given.itemsize <= type_.itemsize or not is_few:
         return None
-    tiles, moved = tiles_of(given, costs), tile_bytes(given, costs) + result_bytes(type_, costs)
-    if moved > costs.window_bytes / 2:
-        converted = single_price(moved, tiles, costs)
-    else:
-        converted = vector_price(moved, 0.0, 0.0, costs)
+    converted = moving_price(tile_bytes(given, costs) + result_bytes(type_, costs), given, costs)
     windows = math.ceil(places[0] / SUBLANES) * math.ceil(places[1] / LANES)
     return dataclasses.replace(converted, cycles=converted.cycles + windows * _MOVED_WINDOW_CYCLES)
 

@@ -31,6 +31,7 @@ from podyard.engine.timing.kernels import (
     is_made_of_three,
     laid_bytes,
     matrix_price,
+    moving_price,
     near_turn_price,
     read_before,
     regroup_price,
@@ -46,7 +47,6 @@ from podyard.engine.timing.kernels import (
     with_kept_sums,
     with_sum_windows,
     without_matrix_unit,
-    written_price,
 )
 from podyard.engine.timing.layout import LANES, compact_layout, whole_rows
 from podyard.engine.timing.one_query import vectors_price
@@ -282,7 +282,7 @@ class Pricer:
             if kernel.turned:
                 return (table_price if kernel.is_table else transpose_price)(moved, self.costs)
             if kernel.kind == "loop":
-                return written_price(moved, self.costs)
+                return moving_price(result_bytes(moved, self.costs), moved, self.costs)
             if kernel.minor:
                 is_far, is_again = kernel.index in self._images.far, kernel.index in self._images.again
                 converted = converted_images_price(self.program, kernel.copies, kernel.minor, self.costs)
