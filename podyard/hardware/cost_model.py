@@ -94,6 +94,8 @@ class CostModel:
     # Other generations have no gathers that do. v5p and v6e leave orders as they are, but for a few kernels; v4 was
     # seen to change that of a loop with a permutation, which the model does not.)
     hides_gathers: bool = False
+    # Whether images of few features are priced as converted first, then copied on the chip.
+    converts_images: bool = False
     # The same of a dilated convolution, whose weights change at every position; 0 where it takes as many.
     changed_load_rows: float = 0.0
     # A convolution of each feature by itself, features in lanes: cycles of one core for each tap of a tile.

@@ -65,10 +65,10 @@ _NEAR_END_SHARE = 0.85
 _TURNED_FOR_GROUPS = 0.8
 # What turning an array on the chip takes, and how many more axes one shape has than the other where it takes more.
 _NEAR_TURN_CYCLES = 400
-# Images of so few features are converted by a kernel of their own before they are copied (24 compiled patch embeddings
-# of v5e and v6e); the copy takes this for each window.
-_FEW_FEATURES, _MOVED_WINDOW_CYCLES = 4, 100
 _AXES_IN_ONE = 2
+# Images of so few features are converted by a kernel of their own before they are copied (26 compiled patch embeddings
+# of v5e); the copy takes this for each window.
+_FEW_FEATURES, _MOVED_WINDOW_CYCLES = 4, 100
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -384,7 +384,7 @@ def relayout_price(
 def converted_images_price(
     program: Program, copied: int | None, minor: tuple[int, ...], costs: CostModel
 ) -> KernelPrice | None:
-    """Where images of few features are converted before they are copied with examples in lanes (v5e and v6e): a kernel
+    """Where images of few features are converted before they are copied with examples in lanes: a kernel
     that converts them, and one that moves what is on the chip then, 8 rows of 128 numbers at a time. Else None."""
     made = None if copied is None else program.producer(copied)
     if copied is None or made is None or made.opcode != "convert":
@@ -392,7 +392,7 @@ def converted_images_price(
     given, type_ = program.types[made.operands[0]], program.types[copied]
     places = [extent for axis, extent in enumerate(type_.shape) if axis not in minor]
     is_few = len(places) == 2 and type_.shape[minor[1]] <= _FEW_FEATURES
-    if not costs.results_stay or costs.near_write_share or given.itemsize <= type_.itemsize or not is_few:
+    if not costs.converts_images or given.itemsize <= type_.itemsize or not is_few:
         return None
     converted = moving_price(tile_bytes(given, costs) + result_bytes(type_, costs), given, costs)
     windows = math.ceil(places[0] / SUBLANES) * math.ceil(places[1] / LANES)

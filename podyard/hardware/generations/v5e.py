@@ -76,6 +76,7 @@ GENERATION = Generation(
         laid_room_bytes=112 * 2**20,
         hbm_usable_bytes=round(15.75 * GIB),
         own_softmax=True,
+        converts_images=True,
         hides_gathers=True,
         result_table_bytes=512,
         narrow_rate=2,
