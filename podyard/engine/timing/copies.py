@@ -3,6 +3,7 @@ in memory (from v4 on)."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -16,6 +17,20 @@ from podyard.engine.timing.layout import compact_layout, nbytes_in_memory, padde
 from podyard.engine.timing.pricing import Pricer
 from podyard.engine.timing.schedule import Step
 from podyard.hardware.cost_model import CostModel
+
+# Net cycles that kernels must run after a value is made before a reader finds a copy of it on the chip. Read off six
+# schedules on v5p: reads after 3,300 cycles are from HBM and after 8,100 from copies; in between there are both.
+_COPIED_AFTER_CYCLES = 6000
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Fetched:
+    """Bytes on the chip during each step, and those that are counted twice. `left`: values that the program makes in
+    HBM, with the step from which on they are read on the chip alone: nothing of them is in HBM any more."""
+
+    loads: NDArray[np.float64]
+    twice: NDArray[np.float64]
+    left: Mapping[int, int]
 
 
 def _turned_for_rows(type_: TensorType, costs: CostModel) -> int:
@@ -136,48 +151,70 @@ def on_chip(
 
 
 def fetched(
-    steps: Sequence[Step], outside: Collection[int], loads: NDArray[np.float64], pricer: Pricer, *, is_product: bool
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Bytes on the chip during each step (`loads` without them) with the copies there of what lies in HBM, `outside`;
-    those that are counted twice. What a step reads is fetched while those before it run, as late as they leave the
+    steps: Sequence[Step], outside: Collection[int], made: Mapping[int, int], loads: NDArray[np.float64],
+    pricer: Pricer, *, is_product: bool,
+) -> Fetched:  # fmt: skip
+    """Copies on the chip of what lies in HBM: values from `outside` and those that are `made` there, with their bytes;
+    `loads` is without them. What a step reads is fetched while those before it run, as late as they leave the
     memory time for it, and stays until it is read for the last time; what it writes leaves while those after it run;
     both where there is room. What takes the place of an argument is written where that is. One argument is there when
     the program starts; of a single kernel only if it is a matrix product or nothing but a sum (`is_product`)."""
     twice = np.zeros(len(steps))
-    places = _Places(steps, outside, loads, pricer)
+    places = _Places(steps, outside, made, loads, pricer)
     if len(steps) == 1:
         first = places.sizes.get(pricer.first, 0) if is_product and pricer.first is not None else 0
-        return loads + (first if first <= places.room else 0), twice
+        return Fetched(loads + (first if first <= places.room else 0), twice, {})
     if pricer.first in places.sizes:
         places.hold(pricer.first, 0, 0)
         places.read_last[pricer.first] = 0
     body, donated = pricer.program.body, pricer.program.donated
     over = {value: pricer.resolve(body.results[index]) for value, index in donated.items()}
     for place, step in enumerate(steps):
-        for value in dict.fromkeys(step.reads if step.is_fetched else ()):
-            places.read(value, place)
+        for value in dict.fromkeys(step.reads):
+            if not step.is_fetched or not places.read(value, place):
+                places.left.pop(value, None)
         changed = {over[value]: value for value in step.reads if value in over}
         for value in dict.fromkeys(step.makes if step.is_fetched else ()):
             if value in changed:
                 twice[place] += places.sizes[value] * (places.read_last.get(changed[value]) == place)
-            else:
+            elif value in outside:
                 places.move(value, place, range(place + 1, len(steps)))
-    return places.loads, twice
+    return Fetched(places.loads, twice, places.left)
+
+
+def off_hbm(steps: Sequence[Step], left: Mapping[int, int]) -> list[Step]:
+    """The steps with what they read in HBM: values that have `left` are there until their copy is complete."""
+    last: dict[int, list[int]] = {}
+    for value, place in left.items():
+        last.setdefault(place - 1, []).append(value)
+    return [
+        dataclasses.replace(
+            step,
+            reads=(*(value for value in step.reads if place < left.get(value, len(steps))), *last.get(place, ())),
+        )
+        for place, step in enumerate(steps)
+    ]
 
 
 class _Places:
     """The chip's memory over time, and what the bus to HBM can still move during each step."""
 
     def __init__(
-        self, steps: Sequence[Step], outside: Collection[int], loads: NDArray[np.float64], pricer: Pricer
-    ) -> None:
-        self.room = pricer.costs.prefetch_bytes
+        self, steps: Sequence[Step], outside: Collection[int], made: Mapping[int, int], loads: NDArray[np.float64],
+        pricer: Pricer,
+    ) -> None:  # fmt: skip
+        costs = pricer.costs
+        self.room = costs.prefetch_bytes
         self.loads = loads.copy()
         self.read_last: dict[int, int] = {}
-        per_cycle = pricer.costs.hbm_bytes_per_second / pricer.costs.clock_hz
+        self.left: dict[int, int] = {}
+        per_cycle = costs.hbm_bytes_per_second / costs.clock_hz
         self._free = [step.run.cycles * per_cycle for step in steps]
-        self.sizes = {
-            value: nbytes_in_memory(pricer.type_of(value), pricer.costs.tiling)
+        # Net cycles until each step starts.
+        self._starts = np.cumsum([0.0, *(max(0.0, step.run.cycles - costs.vector_kernel_cycles) for step in steps)])
+        self._born = {value: place for place, step in enumerate(steps) for value in step.makes if value in made}
+        self.sizes = dict(made) | {
+            value: nbytes_in_memory(pricer.type_of(value), costs.tiling)
             for step in steps
             if step.is_fetched
             for value in (*step.reads, *step.makes)
@@ -191,10 +228,18 @@ class _Places:
         self.loads[first : last + 1] += self.sizes[value]
         return True
 
-    def read(self, value: int, place: int) -> None:
+    def read(self, value: int, place: int) -> bool:
+        """Whether a step finds a copy of a value on the chip."""
+        born = self._born.get(value)
+        if born is not None and self._starts[place] - self._starts[born + 1] < _COPIED_AFTER_CYCLES:
+            return False
         is_kept = value in self.read_last and self.hold(value, self.read_last[value] + 1, place)
-        if is_kept or self.move(value, place, range(place - 1, -1, -1)):
-            self.read_last[value] = place
+        if not is_kept and not self.move(value, place, range(place - 1, -1 if born is None else born, -1)):
+            return False
+        self.read_last[value] = place
+        if born is not None and not is_kept:
+            self.left[value] = place
+        return True
 
     def move(self, value: int, place: int, others: range) -> bool:
         """Whether a value can be moved while `others` run, the nearest first; if so, it is on the chip so long."""
