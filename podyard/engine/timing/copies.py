@@ -170,10 +170,11 @@ def fetched(
     body, donated = pricer.program.body, pricer.program.donated
     over = {value: pricer.resolve(body.results[index]) for value, index in donated.items()}
     for place, step in enumerate(steps):
+        changed = {over[value]: value for value in step.reads if over.get(value) in step.makes}
         for value in dict.fromkeys(step.reads):
-            if not step.is_fetched or not places.read(value, place):
+            is_far = not step.is_fetched or (step.writes_far and value in changed.values())
+            if is_far or not places.read(value, place):
                 places.left.pop(value, None)
-        changed = {over[value]: value for value in step.reads if value in over}
         for value in dict.fromkeys(step.makes if step.is_fetched else ()):
             if value in changed:
                 twice[place] += places.sizes[value] * (places.read_last.get(changed[value]) == place)

@@ -260,6 +260,7 @@ def temporaries(
                 is_lookup=kernel.anchor is not None and kernel.anchor.opcode == "gather",
                 doubled=doubled,
                 scatters=scatters_a_sum(kernel),
+                writes_far=kernel.kind == "matrix" and not costs.results_stay,
             )
         )
     kept = tuple(value for value in own_place if is_whole and value in sizes)

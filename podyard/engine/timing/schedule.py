@@ -55,6 +55,8 @@ class Step:
     doubled: int = 0
     # Whether it scatters a sum over devices, by itself or around a ring.
     scatters: bool = False
+    # Whether it writes its results to HBM, and so reads there what they take the place of.
+    writes_far: bool = False
 
 
 class MemorySchedule:
