@@ -88,6 +88,9 @@ class CostModel:
     # Of a product and the element-wise work next to it, the share of the shorter one that is not hidden. (24 compiled
     # products on the newest generation: one more exponential takes 0.75 cycles a tile, however long the product is.)
     unhidden_share: float = 0.0
+    # An instruction of what is done to the operands of a product, for each tile, where the matrix units wait for that.
+    # (15 compiled products on v4.)
+    before_product_cycles: float = 0.0
     # Whether loading a small weight tile takes as long as its rows, next to what is streamed, and not as a whole one.
     loads_used_rows: bool = False
     # Whether gathers and permutations run next to kernels, which are put in another order for it. (Compiled schedules.

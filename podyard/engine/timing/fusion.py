@@ -96,7 +96,7 @@ class _Fusion(Placement):
             ]
             flow = [value for value in flow if value not in self.reduced]
             crossing = [value for value in flow if self._crosses(value, inside)]
-            if not crossing or any(value in self._results or self._is_sent(value) for value in crossing):
+            if not crossing or any(value in self._results | self.cut or self._is_sent(value) for value in crossing):
                 continue
             producers = {value: operation for operation in kernel.operations for value in operation.results}
             roots = [
@@ -464,7 +464,7 @@ class _Fusion(Placement):
                 (*types[value].shape[:-1], -(-types[value].shape[-1] // LANES) * LANES), types[value].dtype
             )
             for value in self.across - self._results
-        }
+        } | {value: type_ for value, type_ in self.pieces.items() if value not in self._results}
         for kernel in self.kernels:
             for value in kernel.outputs:
                 type_ = self.program.types[value]

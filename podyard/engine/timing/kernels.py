@@ -99,6 +99,8 @@ class Product:
     # From v4 on: how much of a kernel's fixed cost its far ends cause (0 to 1).
     fixed_share: float = 1.0
     reads_far: bool = False
+    # What is done to its operands on the vector unit, where the matrix units wait for that.
+    before_cycles: float = 0.0
 
 
 def tile_bytes(type_: TensorType, costs: CostModel) -> float:
@@ -193,6 +195,7 @@ def _price_oriented(
     else:
         mxu = np.full_like(traffic, product.mxu_cycles * product.passes)
     unhidden = costs.unhidden_share * (product.mxu_cycles is None)
+    mxu = mxu + product.before_cycles
     compute = np.maximum(mxu, vpu_cycles) + unhidden * np.minimum(mxu, vpu_cycles)
     after = out_total / costs.bytes_per_cycle if _is_flushed(product, depth, costs) else 0.0
     streamed = np.maximum(traffic - edges - after, 0)

@@ -77,3 +77,14 @@ def _vector_bytes(size: int, itemsize: float, tiling: Tiling) -> int:
 
 def _round_up(value: int, multiple: int) -> int:
     return -(-value // multiple) * multiple
+
+
+def in_whole_tiles(type_: TensorType) -> TensorType:
+    """The type with its axes in an order in which the last two fill whole tiles, if there is one."""
+    shape = type_.shape
+    for lane in sorted(range(len(shape)), reverse=True):
+        rows = [axis for axis in range(len(shape)) if axis != lane and shape[axis] % SUBLANES == 0]
+        if shape[lane] % LANES == 0 and rows:
+            major = [extent for axis, extent in enumerate(shape) if axis not in (lane, rows[-1])]
+            return TensorType((*major, shape[rows[-1]], shape[lane]), type_.dtype)
+    return type_

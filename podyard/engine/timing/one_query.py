@@ -11,6 +11,8 @@ from podyard.engine.timing.kernels import KernelPrice, Product, tiles_of, vector
 from podyard.engine.timing.layout import LANES, compact_layout
 from podyard.hardware.cost_model import SUBLANES, CostModel
 
+_PASSES_OF_EXPONENTIALS, _PASSES_OF_SHARES = 2.0, 2.5
+
 
 def _larger(program: Program, anchor: HloOperation) -> tuple[TensorType, tuple[int, ...]]:
     """The larger operand, and its axes that are summed up."""
@@ -78,6 +80,12 @@ def _softmax_around(
             continue
         if tiles := tiles_of_heads(program, one.anchor, costs):
             usual = max(1.0, tiles_of(lay(one.anchor.results[0]), costs))
-            narrow = tiles * LANES * SUBLANES * 4 / costs.bytes_per_cycle if is_last else 0.0
-            return costs.vector_kernel_cycles + vpu_cycles * max(1.0, tiles / usual) + narrow
+            pass_ = tiles * LANES * SUBLANES * 4 / costs.bytes_per_cycle
+            work = vpu_cycles * max(1.0, tiles / usual)
+            if costs.near_write_share:
+                # What is on the chip costs as much as what is not: scores and exponentials in 4 bytes, or exponentials,
+                # shares in 2 and the pass that narrows them.
+                passes = _PASSES_OF_SHARES if is_last else _PASSES_OF_EXPONENTIALS
+                return costs.vector_kernel_cycles + max(work, passes * pass_)
+            return costs.vector_kernel_cycles + work + (pass_ if is_last else 0.0)
     return vpu_cycles

@@ -131,7 +131,8 @@ class Placement(Masks):
             self._repeat(operation)
         elif opcode in ELEMENTWISE:
             self._cut_out(operation)
-            self._elementwise(operation)
+            if opcode != "concatenate" or not self._join_pieces(operation):
+                self._elementwise(operation)
         else:
             self.unknown.append(operation)
             self._start("opaque", operation, in_flow=False)
@@ -260,6 +261,8 @@ class Placement(Masks):
             self._start("opaque", operation, in_flow=False)
             return
         if large and value in self.floating and value not in self.materialised and self._computes(value):
+            if self._join_pieces(operation):
+                return
             kernel = self._start("loop", None)
             self.order[kernel.index] = self.after[value] + JUST_AFTER
             self._materialise(value, kernel)
@@ -378,6 +381,10 @@ class Placement(Masks):
             return
         latest = max(homes, key=lambda index: self.order[index])
         kernel, now = self.kernels[latest], self.order[latest]
+        if kernel.kind == "matrix" and self._begins_pieces(operation):
+            self.cut.update(in_flow for in_flow in operands if in_flow in self.home)
+            self._float(operation, max([now, *waits]))
+            return
         in_flow = [value for value in operands if self.home.get(value) == latest]
         ends = kernel.kind == "window" and any(len(self.users.get(value, ())) > 1 for value in in_flow)
         # A value that a reduction of this very kernel feeds is complete only when the kernel is, or its rows whole.

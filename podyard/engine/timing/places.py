@@ -58,6 +58,11 @@ class Places:
         self.turned_around: set[int] = set()
         # Arrays that a copy of in another layout is made for convolutions, with the axes in its tiles.
         self._copied: set[tuple[int, tuple[int, ...]]] = set()
+        # Pieces of rows that are written by themselves, with their types in memory, and the last kernel that does.
+        self.pieces: dict[int, TensorType] = {}
+        self._last_pieces: Kernel | None = None
+        # What they are cut from: it is written as they read it.
+        self.cut: set[int] = set()
 
     def resolve(self, value: int) -> int:
         while value in self.aliases:
@@ -179,6 +184,8 @@ class Places:
             return True
         if home == reader.index or self.order[home] >= self.order[reader.index]:
             return False
+        if value in self.pieces:
+            return True
         if reader.anchor is not None and value in map(self.resolve, reader.anchor.operands) and reader.kind in UNFUSED:
             return True
         sources = [

@@ -21,8 +21,6 @@ from podyard.engine.timing.graph import Fused, Kernel, sources
 from podyard.engine.timing.image_ends import ImageEnds
 from podyard.engine.timing.image_room import ImageRoom
 from podyard.engine.timing.kernels import (
-    INSTRUCTIONS,
-    NO_ARITHMETIC,
     PASSES,
     KernelPrice,
     converted_images_price,
@@ -57,6 +55,7 @@ from podyard.engine.timing.single import is_single
 from podyard.engine.timing.swapped import REVERSED, reversed_price
 from podyard.engine.timing.touched import Touched
 from podyard.engine.timing.turned_updates import turned_gradients, turned_shape
+from podyard.engine.timing.vector_work import cycles_before, operations_before, vector_instructions
 from podyard.hardware.cost_model import SUBLANES, CostModel
 
 # What turning a tile takes in the compiler's cycles where both ends are on the chip.
@@ -224,6 +223,9 @@ class Pricer:
     def _size(self, value: int) -> float:
         return tile_bytes(self._lay(value), self.costs)
 
+    def _shape_of(self, value: int) -> TensorType:
+        return self._lay(self.resolve(value))
+
     def _lay(self, value: int) -> TensorType:
         """The type in memory as tiles see it: axes of one matter only where they come from outside, or go there."""
         type_ = self.type_of(value)
@@ -312,15 +314,9 @@ class Pricer:
         narrower = min(ends, key=lambda type_: type_.itemsize)
         return transpose_price(TensorType(ends[-1].shape, narrower.dtype), self.costs)
 
-    def vpu_cycles(self, kernel: Kernel) -> float:
-        """Arithmetic of the element-wise operations and reductions in the kernel."""
-        total = 0.0
-        for operation in kernel.operations:
-            if operation.opcode not in NO_ARITHMETIC:
-                tiles = tiles_of(self._lay(operation.results[0]), self.costs)
-                total += INSTRUCTIONS.get(operation.opcode, 1) * tiles
-        for operation in kernel.reductions:
-            total += tiles_of(self._lay(self.resolve(operation.operands[0])), self.costs)
+    def vpu_cycles(self, kernel: Kernel, skipped: frozenset[int] = frozenset()) -> float:
+        """Arithmetic of the element-wise operations and reductions in the kernel, but of those `skipped`."""
+        total = vector_instructions(kernel, self._shape_of, self.costs, skipped)
         if kernel.kind == "window" and kernel.anchor is not None:
             taps = math.prod(min(extent, WINDOW_OF_POOLING) for extent in kernel.anchor.ints("window"))
             total += taps * tiles_of(self.program.types[kernel.anchor.results[0]], self.costs)
@@ -445,7 +441,10 @@ class Pricer:
         if near:
             share = 0.5 * bool(far_left or far_right) + 0.5 * (written > 0)
             product = dataclasses.replace(product, fixed_share=share, reads_far=True)
-        vpu = self.vpu_cycles(kernel)
+        is_dot = anchor.opcode == "dot_general" and self.costs.before_product_cycles > 0
+        before = operations_before(kernel, self.resolve) if is_dot else []
+        vpu = self.vpu_cycles(kernel, frozenset(map(id, before)))
+        product = dataclasses.replace(product, before_cycles=cycles_before(before, self._shape_of, self.costs))
         if self.is_outside(self.resolve(anchor.operands[0])):
             vpu = max(vpu, row_cycles(self.program, anchor, self.costs))
         if work := depthwise_cycles(self.program, anchor, self.costs):

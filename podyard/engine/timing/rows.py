@@ -7,7 +7,7 @@ import math
 
 from podyard.engine.program.ir import HloOperation
 from podyard.engine.timing.graph import ELEMENTWISE, REORDERING, SMALL_SIZE, Kernel
-from podyard.engine.timing.places import Places
+from podyard.engine.timing.pieces import Pieces
 from podyard.engine.timing.touched import UPDATES
 
 # Longer rows do not fit whole into the windows of a kernel.
@@ -16,7 +16,7 @@ _LONGEST_ROW = 8192
 _LEAST = (-math.inf, 0xFF800000, 0xFF80)
 
 
-class Rows(Places):
+class Rows(Pieces):
     """Finds such reductions."""
 
     def _is_least(self, value: int) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from podyard.engine.program.ir import HloOperation, Program, TensorType
 from podyard.engine.timing.graph import Kernel
 from podyard.engine.timing.kernels import tile_bytes
-from podyard.engine.timing.layout import LANES, compact_layout, nbytes_in_memory, padded_bytes
+from podyard.engine.timing.layout import LANES, compact_layout, in_whole_tiles, nbytes_in_memory, padded_bytes
 from podyard.hardware.cost_model import CostModel, Tiling
 
 SLICING = frozenset({"slice", "dynamic_slice"})
@@ -96,6 +96,11 @@ def lies_across(type_: TensorType, sizes: tuple[int, ...], tiling: Tiling) -> bo
 def _part(program: Program, operation: HloOperation, costs: CostModel) -> float | None:
     """Bytes that are read of the first operand; None for all of it."""
     opcode = operation.opcode
+    if opcode == "slice":
+        source, part = program.types[operation.operands[0]], program.types[operation.results[0]]
+        # Both lie alike: as the part does if that fills all tiles of either.
+        is_filled = max(_laid_bytes(part, one, costs.tiling) - one.nbytes for one in (source, part)) <= 0
+        return tile_bytes(in_whole_tiles(part), costs) if is_filled else _laid_bytes(source, part, costs.tiling)
     if opcode in SLICING or (opcode == "gather" and is_one_slice(program, operation)):
         return tile_bytes(program.types[operation.results[0]], costs)
     if opcode in ("gather", "scatter") and operation.ints("sizes"):

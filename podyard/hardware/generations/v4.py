@@ -63,6 +63,7 @@ GENERATION = Generation(
         narrow_result_factor=2.83,
         weight_load_rows=54,
         changed_load_rows=128,
+        before_product_cycles=0.25,
         matrix_kernel_cycles=1180,
         matrix_window_cycles=272,
         exposed_share=1.0,

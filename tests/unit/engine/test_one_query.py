@@ -66,6 +66,15 @@ def test_a_token_from_caches_that_the_step_writes(
 
 
 @pytest.mark.parametrize(
+    ("batch", "seen", "heads", "cycles"), [(8, 512, 8, 90_056), (32, 256, 8, 163_212), (16, 512, 4, 142_428)]
+)
+def test_a_softmax_around_them_reads_and_writes_at_the_full_price_on_v4(
+    batch: int, seen: int, heads: int, cycles: int
+) -> None:
+    assert _cycles("v4-8", batch, seen, heads, 128, is_written=True) == pytest.approx(cycles, rel=0.1)
+
+
+@pytest.mark.parametrize(
     ("on", "batch", "seen", "heads", "cycles"),
     [
         ("v5litepod-1", 16, 640, 8, 221_950),
