@@ -10,6 +10,7 @@ from podyard.engine.program.from_stablehlo import parse_stablehlo
 from podyard.engine.program.ir import TensorType
 from podyard.engine.timing.analysis import estimate_program
 from podyard.engine.timing.kernels import relayout_price
+from podyard.engine.timing.packed_taps import packing_cycles
 from podyard.hardware.accelerator_types import parse
 from podyard.hardware.generations import cost_model
 
@@ -83,6 +84,8 @@ def test_a_copy_has_the_axis_in_lanes_that_it_is_for(
         # That of a kernel of few features loads weights for every tap.
         ("v4", (32, 56, 56, 2), (1, 1, 2, 128), 1, "kernel", 44_120),
         ("v5e", (128, 36, 36, 3), (3, 3, 3, 64), 1, "kernel", 21_075),
+        # Every place of an image is moved to the lanes of its tap where taps share a pass.
+        ("v6e", (32, 64, 64, 3), (8, 8, 3, 128), 2, "kernel", 32_305),
     ],
 )
 def test_a_convolution_has_the_cycles_that_were_compiled(
@@ -90,3 +93,27 @@ def test_a_convolution_has_the_cycles_that_were_compiled(
 ) -> None:
     program = parse_stablehlo(vision.convolution(image, kernel, stride, gradient).text())
     assert abs(estimate_program(program, parse(slice_for(generation, 1))).cycles / compiled - 1) <= _NEAR
+
+
+@pytest.mark.parametrize(
+    ("generation", "channels", "examples", "side", "compiled"),
+    [
+        # What the gradient of a kernel of patches takes more than its passes, of the images of so many examples.
+        ("v5e", 3, 8, 64, 4_807),
+        ("v5e", 3, 32, 64, 5_914),
+        ("v5e", 4, 32, 64, 3_148),
+        ("v5e", 6, 32, 64, 5_654),
+        ("v5e", 3, 32, 128, 24_515),
+        ("v5e", 3, 64, 64, 0),
+        ("v5e", 16, 32, 64, 0),
+        ("v6e", 3, 32, 64, 4_327),
+        ("v6e", 3, 32, 128, 17_184),
+        ("v6e", 8, 32, 64, 4_400),
+        ("v6e", 3, 64, 64, 0),
+    ],
+)
+def test_places_of_few_features_are_moved_to_the_lanes_of_their_taps(
+    generation: str, channels: int, examples: int, side: int, compiled: int
+) -> None:
+    packed = packing_cycles(channels, examples, 64, side * side, cost_model(generation))
+    assert abs(packed - compiled) <= _NEAR * compiled
