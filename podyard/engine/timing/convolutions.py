@@ -393,7 +393,9 @@ class Convolution:
             columns = max(1.0, _tiles(self.out_features, edge))
             if not self.has_weights_in_order:
                 return self._wide_passes(edge) * columns * max(rows, load / times)
-            loaded = -(-self.in_features // _PACKED) * -(-self.out_features // LANES) * _TILE_LOAD_ROWS
+            # Few rows: tiles of all columns but the first are loaded meanwhile.
+            tiles = 1 if self.batch < SUBLANES else -(-self.out_features // LANES)
+            loaded = -(-self.in_features // _PACKED) * tiles * _TILE_LOAD_ROWS
             return self._wide_passes(edge) * columns * rows + self.taps * loaded / times
         columns = math.ceil(self.out_features / edge)
         if self._has_few_rows(costs):
