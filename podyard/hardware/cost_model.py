@@ -125,6 +125,10 @@ class CostModel:
     vector_cores: int = 1
     # A tile of images that a convolution puts together of rows, or of its result; 0 where it was not seen.
     row_cycles_per_tile: float = 0.0
+    # Where taps of few features share a pass: moving a register of images to the lanes of its tap, and for each feature
+    # that it has; 0 where that is hidden, or was not seen.
+    packing_cycles: float = 0.0
+    packing_feature_cycles: float = 0.0
     # Turning an array around that a convolution has written, for each of its tiles (15 compiled on v3 and on v5e).
     reverse_cycles_per_tile: float = 20.0
     # Whether the gradient of a matrix that multiplies an argument lies turned, and all that is updated with it is

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType
 from podyard.engine.timing.kernels import Product, tiles_of
 from podyard.engine.timing.layout import LANES, compact_layout, padded_bytes
+from podyard.engine.timing.packed_taps import packing_cycles
 from podyard.hardware.cost_model import SUBLANES, CostModel, Tiling
 
 # A convolution of each feature by itself runs on the vector unit: cycles of one core for each tap of a tile; dilated,
@@ -53,9 +54,13 @@ def product_of(
         n = math.prod(right) // max(1, batch * k)
         return Product(max(batch, 1), max(m, 1), max(k, 1), max(n, 1), left_bytes, right_bytes, result, passes)
     conv = Convolution.of(program, anchor, costs.tiling)
+    packing = 0.0
+    if conv.keeps_weights and conv.has_features_in_lanes and conv.taps == conv.window and conv.groups == 1:
+        places = math.prod(left[axis] for axis in anchor.ints("lhs_dims")[2:])
+        packing = packing_cycles(conv.batch, conv.in_features, conv.window, places, costs)
     return Product(
         1, conv.batch * conv.positions, max(1, round(conv.taps * conv.in_features)), conv.out_features,
-        left_bytes, right_bytes, result, passes, conv.mxu_cycles(costs),
+        left_bytes, right_bytes, result, passes, conv.mxu_cycles(costs) + packing,
     )  # fmt: skip
 
 
@@ -388,7 +393,9 @@ class Convolution:
             columns = max(1.0, _tiles(self.out_features, edge))
             if not self.has_weights_in_order:
                 return self._wide_passes(edge) * columns * max(rows, load / times)
-            loaded = -(-self.in_features // _PACKED) * -(-self.out_features // LANES) * _TILE_LOAD_ROWS
+            # Few rows: tiles of all columns but the first are loaded meanwhile.
+            tiles = 1 if self.batch < SUBLANES else -(-self.out_features // LANES)
+            loaded = -(-self.in_features // _PACKED) * tiles * _TILE_LOAD_ROWS
             return self._wide_passes(edge) * columns * rows + self.taps * loaded / times
         columns = math.ceil(self.out_features / edge)
         if self._has_few_rows(costs):
@@ -481,15 +488,6 @@ class Convolution:
 def _tiles(extent: int, edge: int) -> float:
     """How many tiles of a matrix unit an extent takes; where its edge is two tiles of the memory, half of one, too."""
     return -(-extent // LANES) * LANES / edge
-
-
-def cut_images(type_: TensorType, feature_axis: int) -> TensorType:
-    """Tiles of an array whose examples are parts of images; few features do not lie in lanes."""
-    features = type_.shape[feature_axis]
-    rows = -(-type_.size // features)
-    if features < SUBLANES:
-        return TensorType((-(-rows // LANES) * SUBLANES, LANES), type_.dtype)
-    return TensorType((-(-rows // SUBLANES) * SUBLANES, -(-features // LANES) * LANES), type_.dtype)
 
 
 def _up(extent: int) -> int:

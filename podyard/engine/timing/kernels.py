@@ -67,8 +67,12 @@ _TURNED_FOR_GROUPS = 0.8
 _NEAR_TURN_CYCLES = 400
 _AXES_IN_ONE = 2
 # Images of so few features are converted by a kernel of their own before they are copied (26 compiled patch embeddings
-# of v5e); the copy takes this for each window.
+# of v5e, 9 of v6e); the copy takes this for each window.
 _FEW_FEATURES, _MOVED_WINDOW_CYCLES = 4, 100
+# What is converted comes as a whole if it is, in 4 bytes, at most a quarter of the room that a kernel has for itself:
+# that of the chip without what copies may take. (16 compiled conversions of 960 to 1536 tiles on v5e, 1152 to 3072 on
+# v6e.)
+_CHIP_BYTES, _PARTS_OF_ROOM = 2**27, 4
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -397,7 +401,10 @@ def converted_images_price(
     is_few = len(places) == 2 and type_.shape[minor[1]] <= _FEW_FEATURES
     if not costs.converts_images or given.itemsize <= type_.itemsize or not is_few:
         return None
-    converted = moving_price(tile_bytes(given, costs) + result_bytes(type_, costs), given, costs)
+    tiles = tiles_of(given, costs)
+    wide = tiles * LANES * SUBLANES * 4
+    moved, is_cut = tile_bytes(given, costs) + wide, wide > (_CHIP_BYTES - costs.laid_room_bytes) / _PARTS_OF_ROOM
+    converted = single_price(moved, tiles, costs) if is_cut else vector_price(moved, 0.0, 0.0, costs)
     windows = math.ceil(places[0] / SUBLANES) * math.ceil(places[1] / LANES)
     return dataclasses.replace(converted, cycles=converted.cycles + windows * _MOVED_WINDOW_CYCLES)
 

@@ -52,6 +52,7 @@ from podyard.engine.timing.ring_prices import ring_price
 from podyard.engine.timing.row_numbers import spread_rows
 from podyard.engine.timing.running_sums import NEAR_KERNELS, WINDOW_OF_POOLING, passes_of_window
 from podyard.engine.timing.single import is_single
+from podyard.engine.timing.summed import Summed
 from podyard.engine.timing.swapped import REVERSED, reversed_price
 from podyard.engine.timing.touched import Touched
 from podyard.engine.timing.turned_updates import turned_gradients, turned_shape
@@ -347,10 +348,7 @@ class Pricer:
         return max(written, self._summed_tiles(kernel) * _WIDE_TILE)
 
     def _summed_tiles(self, kernel: Kernel) -> float:
-        summed = (
-            tiles_of(self._lay(self.resolve(operation.operands[0])), self.costs) for operation in kernel.reductions
-        )
-        return max(summed, default=0.0)
+        return Summed(self.program, self.resolve, self._lay, self.is_outside, self.costs).tiles(kernel)
 
     def _written_by_vector(self, kernel: Kernel, narrow_share: float = 1.0) -> float:
         """From v4 on: results as they lie in memory, what stays on the chip at its share; and one pass in 4 bytes over

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from podyard.engine.program.ir import HloOperation, TensorType
-from podyard.engine.timing.convolutions import cut_images
 from podyard.engine.timing.graph import ELEMENTWISE, JUST_AFTER, REORDERING, SMALL_SIZE, Kernel
-from podyard.engine.timing.layout import compact_layout
+from podyard.engine.timing.layout import LANES, compact_layout
 from podyard.engine.timing.rows import Rows
 from podyard.engine.timing.touched import row_count
+from podyard.hardware.cost_model import SUBLANES
 
 # How often an array is copied until parts of its images are examples, and one that leaves the program, back.
 _COPIES_OF_CUT = 3
@@ -91,7 +91,7 @@ class Relayouts(Rows):
 
     def _cut(self, type_: TensorType, feature_axis: int) -> None:
         for _ in range(_COPIES_OF_CUT):
-            self._turn_whole(cut_images(type_, feature_axis))
+            self._turn_whole(_cut_images(type_, feature_axis))
 
     def _cross(self, copies: tuple[tuple[TensorType, tuple[int, int]], ...], own: int | None = None) -> None:
         for type_, minor in copies:
@@ -145,3 +145,12 @@ class Relayouts(Rows):
             for _ in range(kernels):
                 kernel = self._start("loop", None)
                 kernel.laid_out, kernel.repeats = TensorType((1,), "s32"), turns
+
+
+def _cut_images(type_: TensorType, feature_axis: int) -> TensorType:
+    """Tiles of an array whose examples are parts of images; few features do not lie in lanes."""
+    features = type_.shape[feature_axis]
+    rows = -(-type_.size // features)
+    if features < SUBLANES:
+        return TensorType((-(-rows // LANES) * SUBLANES, LANES), type_.dtype)
+    return TensorType((-(-rows // SUBLANES) * SUBLANES, -(-features // LANES) * LANES), type_.dtype)

@@ -89,6 +89,7 @@ GENERATION = Generation(
         own_softmax=True,
         keeps_costly=True,
         row_cycles_per_tile=3.0,
+        packing_cycles=1.06,
         result_table_bytes=32,
         narrow_rate=1.4,
         unhidden_share=0.33,

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import jax.numpy as jnp
 import pytest
 
 from benchmarks.corpus import vision
 from benchmarks.corpus.data import slice_for
+from benchmarks.corpus.layout import BF16, F32, ONE, train
 from podyard.engine.program.from_stablehlo import parse_stablehlo
 from podyard.engine.program.ir import TensorType
 from podyard.engine.timing.analysis import estimate_program
+from podyard.engine.timing.convolutions import Convolution
 from podyard.engine.timing.kernels import relayout_price
+from podyard.engine.timing.packed_taps import packing_cycles
 from podyard.hardware.accelerator_types import parse
 from podyard.hardware.generations import cost_model
 
@@ -83,6 +89,8 @@ def test_a_copy_has_the_axis_in_lanes_that_it_is_for(
         # That of a kernel of few features loads weights for every tap.
         ("v4", (32, 56, 56, 2), (1, 1, 2, 128), 1, "kernel", 44_120),
         ("v5e", (128, 36, 36, 3), (3, 3, 3, 64), 1, "kernel", 21_075),
+        # Every place of an image is moved to the lanes of its tap where taps share a pass.
+        ("v6e", (32, 64, 64, 3), (8, 8, 3, 128), 2, "kernel", 32_305),
     ],
 )
 def test_a_convolution_has_the_cycles_that_were_compiled(
@@ -90,3 +98,62 @@ def test_a_convolution_has_the_cycles_that_were_compiled(
 ) -> None:
     program = parse_stablehlo(vision.convolution(image, kernel, stride, gradient).text())
     assert abs(estimate_program(program, parse(slice_for(generation, 1))).cycles / compiled - 1) <= _NEAR
+
+
+@pytest.mark.parametrize(
+    ("generation", "channels", "examples", "side", "compiled"),
+    [
+        # What the gradient of a kernel of patches takes more than its passes, of the images of so many examples.
+        ("v5e", 3, 8, 64, 4_807),
+        ("v5e", 3, 32, 64, 5_914),
+        ("v5e", 4, 32, 64, 3_148),
+        ("v5e", 6, 32, 64, 5_654),
+        ("v5e", 3, 32, 128, 24_515),
+        ("v5e", 3, 64, 64, 0),
+        ("v5e", 16, 32, 64, 0),
+        ("v6e", 3, 32, 64, 4_327),
+        ("v6e", 3, 32, 128, 17_184),
+        ("v6e", 8, 32, 64, 4_400),
+        ("v6e", 3, 64, 64, 0),
+    ],
+)
+def test_places_of_few_features_are_moved_to_the_lanes_of_their_taps(
+    generation: str, channels: int, examples: int, side: int, compiled: int
+) -> None:
+    packed = packing_cycles(channels, examples, 64, side * side, cost_model(generation))
+    assert abs(packed - compiled) <= _NEAR * compiled
+
+
+@pytest.mark.parametrize(
+    ("generation", "examples", "side", "compiled"),
+    [
+        # Images are converted as a whole, or in windows, and copied on the chip.
+        ("v5e", 16, 128, 76_965),
+        ("v5e", 32, 128, 112_919),
+        ("v5e", 16, 192, 186_476),
+        ("v5e", 32, 192, 262_977),
+    ],
+)
+def test_a_step_of_patches_has_the_cycles_that_were_compiled(
+    generation: str, examples: int, side: int, compiled: int
+) -> None:
+    def loss(params: Any, x: Any) -> Any:
+        y = vision.conv(x.astype(BF16), params[0].astype(BF16), 16, padding="VALID")
+        return jnp.mean(jnp.square(jnp.tanh(y).astype(F32)))
+
+    given = (ONE.array((examples, side, side, 3)),)
+    program = parse_stablehlo(train(loss, [ONE.array((16, 16, 3, 256))], given, ONE, "sgd").text())
+    assert abs(estimate_program(program, parse(slice_for(generation, 1))).cycles / compiled - 1) <= _NEAR / 2
+
+
+@pytest.mark.parametrize(
+    ("image", "kernel", "compiled"),
+    [((64, 128, 128, 3), (8, 8, 3, 256), 5_376), ((64, 128, 128, 3), (16, 16, 3, 256), 4_256)],
+)
+def test_loads_of_more_columns_are_hidden_where_rows_are_few(
+    image: tuple[int, ...], kernel: tuple[int, ...], compiled: int
+) -> None:
+    """Cycles of the matrix unit in the gradient of a kernel of patches, without the kernel's fixed cost."""
+    program, costs = parse_stablehlo(vision.convolution(image, kernel, kernel[0], "kernel").text()), cost_model("v6e")
+    anchor = next(one for one in program.body.operations if one.opcode == "convolution")
+    assert abs(Convolution.of(program, anchor, costs.tiling).mxu_cycles(costs) / compiled - 1) <= _NEAR
