@@ -56,6 +56,11 @@ def cut_images(where: str) -> Doubt:
     return Doubt("operation", "convolution of few examples", reason)
 
 
+def turned_cache(where: str) -> Doubt:
+    reason = f"the cache at {where} has heads narrower than a tile: copies in each turn are not modelled"
+    return Doubt("operation", "cache of narrow heads", reason, about_memory=False)
+
+
 def in_groups(where: str) -> Doubt:
     reason = f"the convolution at {where} has groups of few features: copies and padding around it are a rough guess"
     return Doubt("operation", "convolution in groups", reason)

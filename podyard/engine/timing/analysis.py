@@ -10,7 +10,16 @@ import dataclasses
 
 from podyard.base.errors import invalid
 from podyard.engine.program.collective_passes import Links
-from podyard.engine.program.doubts import Doubt, bytes_only, cut_images, in_groups, merge, own_kernel, unknown_turns
+from podyard.engine.program.doubts import (
+    Doubt,
+    bytes_only,
+    cut_images,
+    in_groups,
+    merge,
+    own_kernel,
+    turned_cache,
+    unknown_turns,
+)
 from podyard.engine.program.ir import Body, HloOperation, Program, matrix_flops
 from podyard.engine.program.partition import partition
 from podyard.engine.program.shardings import Axes, Sharding, ShardingReader, mesh_of
@@ -34,6 +43,7 @@ from podyard.engine.timing.memory import (
     temporaries,
 )
 from podyard.engine.timing.narrow import converted_stacks
+from podyard.engine.timing.one_query import is_turned_cache
 from podyard.engine.timing.pricing import Pricer
 from podyard.engine.timing.regrouped import regroup
 from podyard.engine.timing.swapped import swap_operands
@@ -264,6 +274,8 @@ class _Analysis:
             line.doubts.append(own_kernel(kernel.anchor.where))
         if kernel.anchor is not None and has_small_groups(self.program, kernel.anchor):
             line.doubts.append(in_groups(kernel.anchor.where))
+        if count > 1 and kernel.anchor is not None and is_turned_cache(self.program, kernel.anchor, pricer.costs):
+            line.doubts.append(turned_cache(kernel.anchor.where))
         if kernel.is_cut and kernel.anchor is not None:
             line.doubts.append(cut_images(kernel.anchor.where))
         moved = self._bytes(kernel, pricer, near=False)

@@ -29,6 +29,19 @@ def sums_lanes(program: Program, anchor: HloOperation, costs: CostModel) -> bool
     return lane in summed or lane != len(type_.shape) - 1
 
 
+def is_turned_cache(program: Program, anchor: HloOperation, costs: CostModel) -> bool:
+    """Whether a product reads an updated cache of many narrow heads, one query for each: positions lie in lanes, and
+    in a loop the compiler brings rows of heads there and back in each turn, which the model has not."""
+    if anchor.opcode != "dot_general" or not anchor.ints("lhs_batching") or not costs.prefetch_bytes:
+        return False
+    value = max(anchor.operands[:2], key=lambda one: program.types[one].size)
+    maker, shape = program.producer(value), program.types[value].shape
+    is_cache = maker is not None and maker.opcode == "dynamic_update_slice"
+    lane = compact_layout(program.types[value], costs.tiling).lane_axis
+    is_one = program.types[anchor.results[0]].size * shape[-1] == program.types[value].size
+    return is_cache and is_one and lane is not None and lane < len(shape) - 2 and shape[-2] >= SUBLANES
+
+
 def tiles_of_heads(program: Program, anchor: HloOperation, costs: CostModel) -> float:
     """Tiles of the result where the lanes are summed up: the axis that was in sublanes is in lanes then. 0 where it
     lies as usual."""
