@@ -125,6 +125,9 @@ class CostModel:
     vector_cores: int = 1
     # A tile of images that a convolution puts together of rows, or of its result; 0 where it was not seen.
     row_cycles_per_tile: float = 0.0
+    # Tables from this size on are turned by SparseCores. (Compiled: on v5p of 41 MB by the core,
+    # of 64 MB by those; on v6e of 64 and 128 MB.)
+    sparse_core_table_bytes: float = math.inf
     # Where taps of few features share a pass: moving a register of images to the lanes of its tap, and for each feature
     # that it has; 0 where that is hidden, or was not seen.
     packing_cycles: float = 0.0

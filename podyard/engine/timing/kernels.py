@@ -65,6 +65,8 @@ _NEAR_END_SHARE = 0.85
 _TURNED_FOR_GROUPS = 0.8
 # What turning an array on the chip takes, and how many more axes one shape has than the other where it takes more.
 _NEAR_TURN_CYCLES = 400
+# Tables that an update has on the chip at one time: what is scattered, the table and the result. (17 compiled tables.)
+UPDATED_TABLES = 3
 _AXES_IN_ONE = 2
 # Images of so few features are converted by a kernel of their own before they are copied (26 compiled patch embeddings
 # of v5e, 9 of v6e); the copy takes this for each window.
@@ -409,13 +411,22 @@ def converted_images_price(
     return dataclasses.replace(converted, cycles=converted.cycles + windows * _MOVED_WINDOW_CYCLES)
 
 
-def table_price(type_: TensorType, costs: CostModel) -> KernelPrice:
-    """Moves a table so that its rows lie along the lanes, or back. In HBM both ends count, with their padding."""
+def table_price(type_: TensorType, is_back: bool, costs: CostModel) -> KernelPrice:
+    """Moves a table so that its rows lie along the lanes, or back. In HBM both ends count, with their padding. What
+    SparseCores move has no cycles from the compiler."""
     last = len(type_.shape) - 1
-    if has_room_near(padded_bytes(type_, last, last - 1, costs.tiling), costs):
+    if tile_bytes(type_, costs) >= costs.sparse_core_table_bytes:
+        return KernelPrice(0.0, "unpriced")
+    padded = padded_bytes(type_, last, last - 1, costs.tiling)
+    # On chips of one core nothing is moved while tiles are turned, and a table comes back from HBM but for small ones.
+    is_alone = costs.results_stay and not costs.near_write_share
+    if has_room_near(padded, costs) and not (is_alone and is_back and padded > costs.prefetch_bytes / UPDATED_TABLES):
         return transpose_price(type_, costs)
     area = LANES * SUBLANES * max(type_.itemsize, 0.5)
     moved = tile_bytes(type_, costs) + _tiles_with(type_, last, last - 1) * area
+    if is_alone:
+        price = transpose_price(type_, costs)
+        return dataclasses.replace(price, cycles=price.cycles + moved / costs.bytes_per_cycle)
     return vector_price(0.0, moved, moved / area / 2 * costs.transpose_cycles_per_tile, costs)
 
 

@@ -34,6 +34,7 @@ from podyard.engine.timing.pricing import Pricer
 from podyard.engine.timing.schedule import MadeAgain, MemorySchedule, Step
 from podyard.engine.timing.seen_through import find_seen_through, whole_sums
 from podyard.engine.timing.swapped import REVERSED
+from podyard.engine.timing.touched import beside_sparse_cores
 from podyard.hardware.cost_model import CostModel
 
 # How many buffers a verdict lists.
@@ -212,6 +213,7 @@ def temporaries(
         extra += besides(kernel, results if is_whole else (), arguments, pricer, near=False)
         extra -= _in_place_of_result(kernel, made, sizes, pricer)
         extra += sum(size for size in grouped if not has_room_near(size, costs))
+        extra += beside_sparse_cores(pricer.program, kernel, costs)
         near_extra = inside.near_bytes + besides(kernel, results if is_whole else (), arguments, pricer, near=True)
         near_extra += sum(size for size in grouped if has_room_near(size, costs))
         parts = _Inside(kernel, views, pricer)

@@ -54,7 +54,7 @@ from podyard.engine.timing.running_sums import NEAR_KERNELS, WINDOW_OF_POOLING, 
 from podyard.engine.timing.single import is_single
 from podyard.engine.timing.summed import Summed
 from podyard.engine.timing.swapped import REVERSED, reversed_price
-from podyard.engine.timing.touched import Touched
+from podyard.engine.timing.touched import Touched, with_padding
 from podyard.engine.timing.turned_updates import turned_gradients, turned_shape
 from podyard.engine.timing.vector_work import cycles_before, operations_before, vector_instructions
 from podyard.hardware.cost_model import SUBLANES, CostModel
@@ -282,8 +282,10 @@ class Pricer:
                 return KernelPrice(_NEAR_TURN_CYCLES * tiles_of(moved, self.costs), "vpu")
             if kernel.regroups:
                 return regroup_price(moved, kernel.regroups, self.costs)
+            if kernel.is_table:
+                return table_price(moved, kernel.turns is None, self.costs)
             if kernel.turned:
-                return (table_price if kernel.is_table else transpose_price)(moved, self.costs)
+                return transpose_price(moved, self.costs)
             if kernel.kind == "loop":
                 return moving_price(result_bytes(moved, self.costs), moved, self.costs)
             if kernel.minor:
@@ -388,6 +390,7 @@ class Pricer:
             read, written = self._read_by_vector(kernel), self._written_by_vector(kernel)
         else:
             read, written = self.read_bytes(kernel.inputs, kernel), self.written_bytes(kernel)
+        read, written = with_padding(self.program, kernel, (read, written), self._is_here, self.costs)
         summed = self._summed_tiles(kernel) * _WIDE_TILE
         if is_single(kernel) and (summed or read + written) > self.costs.window_bytes / 2:
             size = max(self._summed_tiles(kernel), *(tiles_of(self.type_of(one), self.costs) for one in kernel.outputs))

@@ -79,6 +79,7 @@ GENERATION = Generation(
         window_bytes=35e6,
         ring_rows=640,
         prefetch_bytes=50e6,
+        sparse_core_table_bytes=50e6,
         results_stay=False,
         near_kernel_cycles=math.inf,
         near_read_share=1,
