@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType
 from podyard.engine.timing.kernels import Product, tiles_of
 from podyard.engine.timing.layout import LANES, compact_layout, padded_bytes
-from podyard.engine.timing.packed_taps import packing_cycles
+from podyard.engine.timing.packed_taps import not_hidden, packing_cycles
 from podyard.hardware.cost_model import SUBLANES, CostModel, Tiling
 
 # A convolution of each feature by itself runs on the vector unit: cycles of one core for each tap of a tile; dilated,
@@ -54,13 +54,14 @@ def product_of(
         n = math.prod(right) // max(1, batch * k)
         return Product(max(batch, 1), max(m, 1), max(k, 1), max(n, 1), left_bytes, right_bytes, result, passes)
     conv = Convolution.of(program, anchor, costs.tiling)
-    packing = 0.0
+    packing, multiplied = 0.0, conv.mxu_cycles(costs)
     if conv.keeps_weights and conv.has_features_in_lanes and conv.taps == conv.window and conv.groups == 1:
         places = math.prod(left[axis] for axis in anchor.ints("lhs_dims")[2:])
         packing = packing_cycles(conv.batch, conv.in_features, conv.window, places, costs)
+        packing = not_hidden(packing, multiplied, conv.out_features)
     return Product(
         1, conv.batch * conv.positions, max(1, round(conv.taps * conv.in_features)), conv.out_features,
-        left_bytes, right_bytes, result, passes, conv.mxu_cycles(costs) + packing,
+        left_bytes, right_bytes, result, passes, multiplied + packing,
     )  # fmt: skip
 
 

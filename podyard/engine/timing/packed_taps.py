@@ -5,6 +5,10 @@ from __future__ import annotations
 from podyard.engine.timing.layout import LANES
 from podyard.hardware.cost_model import SUBLANES, CostModel
 
+# Columns that taps are packed for before others are multiplied: with 256 all of it counts, with 768 nothing. (20 compiled
+# patch embeddings on v5e.)
+_FIRST_COLUMNS = 256
+
 
 def packing_cycles(examples: int, features: int, window: int, places: int, costs: CostModel) -> float:
     """Where features lie in lanes and fill less than half of a tile, every place of an image is moved to the lanes of
@@ -16,3 +20,8 @@ def packing_cycles(examples: int, features: int, window: int, places: int, costs
     is_full = SUBLANES % examples == 0
     share = examples / SUBLANES if is_full else 1.0
     return places * share * (costs.packing_cycles + costs.packing_feature_cycles * features)
+
+
+def not_hidden(packing: float, multiplied: float, columns: int) -> float:
+    """Of `packing` cycles those that are not hidden while all but the first columns are multiplied, in `multiplied`."""
+    return max(0.0, packing - multiplied * max(0.0, 1 - _FIRST_COLUMNS / columns))
