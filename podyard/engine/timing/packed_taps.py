@@ -5,8 +5,8 @@ from __future__ import annotations
 from podyard.engine.timing.layout import LANES
 from podyard.hardware.cost_model import SUBLANES, CostModel
 
-# Columns that taps are packed for before others are multiplied: with 256 all of it counts, with 768 nothing. (20 compiled
-# patch embeddings on v5e.)
+# Columns that taps are packed for before others are multiplied: with 256 all of it counts, with 768 nothing. (Twenty
+# compiled patch embeddings on v5e.)
 _FIRST_COLUMNS = 256
 
 
