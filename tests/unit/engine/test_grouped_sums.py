@@ -78,7 +78,7 @@ def test_a_variance_that_is_called_twice_cuts_and_copies_its_array(
 ) -> None:
     made = _estimate(_chain(2, groups, _called), on, *_shapes(*shape, 2))
     assert made.cycles == pytest.approx(cycles, rel=0.12)
-    assert made.peak_hbm_bytes == pytest.approx(peak, rel=0.12)
+    assert made.peak_hbm_bytes == pytest.approx(peak, rel=0.15)
 
 
 @pytest.mark.parametrize(
