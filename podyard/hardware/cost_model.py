@@ -99,6 +99,8 @@ class CostModel:
     hides_gathers: bool = False
     # Whether images of few features are priced as converted first, then copied on the chip.
     converts_images: bool = False
+    # The same of images that are cut into patches; other windows were not seen to be.
+    converts_patches: bool = False
     # The same of a dilated convolution, whose weights change at every position; 0 where it takes as many.
     changed_load_rows: float = 0.0
     # A convolution of each feature by itself, features in lanes: cycles of one core for each tap of a tile.
@@ -146,3 +148,8 @@ class CostModel:
     # How many times as fast as bfloat16 the matrix units multiply integers of 8 bits and f8e5m2 (compiled products of
     # 512 to 4096 rows; int8 as published for v5e).
     narrow_rate: float = 1
+
+    @property
+    def keeps_for_nothing(self) -> bool:
+        """Whether results stay on the chip, and writing them there takes no time."""
+        return self.results_stay and not self.near_write_share

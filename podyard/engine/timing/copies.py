@@ -18,8 +18,8 @@ from podyard.engine.timing.pricing import Pricer
 from podyard.engine.timing.schedule import Step
 from podyard.hardware.cost_model import CostModel
 
-# Net cycles that kernels must run after a value is made before a reader finds a copy of it on the chip. Read off six
-# schedules on v5p: reads after 3,300 cycles are from HBM and after 8,100 from copies; in between there are both.
+# Net cycles that kernels must run after a value is made before a reader finds a copy of it on the chip. Read off a
+# schedule on v5p: reads after up to 3,300 cycles are from HBM, from 8,100 on from copies, in between from both.
 _COPIED_AFTER_CYCLES = 6000
 
 
@@ -172,7 +172,7 @@ def fetched(
     for place, step in enumerate(steps):
         changed = {over[value]: value for value in step.reads if over.get(value) in step.makes}
         for value in dict.fromkeys(step.reads):
-            is_far = not step.is_fetched or (step.writes_far and value in changed.values())
+            is_far = not step.is_fetched or (step.writes_far and over.get(value) in step.makes)
             if is_far or not places.read(value, place):
                 places.left.pop(value, None)
         for value in dict.fromkeys(step.makes if step.is_fetched else ()):

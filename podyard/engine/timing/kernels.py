@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from podyard.engine.program.ir import Program, TensorType
+from podyard.engine.program.ir import TensorType
 from podyard.engine.timing.layout import LANES, compact_layout, nbytes_in_memory, padded_bytes
 from podyard.hardware.cost_model import SUBLANES, CostModel
 
@@ -65,16 +65,10 @@ _NEAR_END_SHARE = 0.85
 _TURNED_FOR_GROUPS = 0.8
 # What turning an array on the chip takes, and how many more axes one shape has than the other where it takes more.
 _NEAR_TURN_CYCLES = 400
-# Tables that an update has on the chip at one time: what is scattered, the table and the result. (17 compiled tables.)
+# Tables that an update has on the chip at one time: what is scattered, the table and the result. (60,000 rows of 64
+# were compiled there on v5e and v6e, 80,000 in HBM.)
 UPDATED_TABLES = 3
 _AXES_IN_ONE = 2
-# Images of so few features are converted by a kernel of their own before they are copied (26 compiled patch embeddings
-# of v5e, 9 of v6e); the copy takes this for each window.
-_FEW_FEATURES, _MOVED_WINDOW_CYCLES = 4, 100
-# What is converted comes as a whole if it is, in 4 bytes, at most a quarter of the room that a kernel has for itself:
-# that of the chip without what copies may take. (16 compiled conversions of 960 to 1536 tiles on v5e, 1152 to 3072 on
-# v6e.)
-_CHIP_BYTES, _PARTS_OF_ROOM = 2**27, 4
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -334,7 +328,7 @@ def transpose_price(type_: TensorType, costs: CostModel) -> KernelPrice:
     its ends does."""
     moved = tile_bytes(type_, costs)
     vpu = tiles_of(type_, costs) * costs.transpose_cycles_per_tile
-    near = costs.results_stay and not costs.near_write_share and moved <= costs.prefetch_bytes / 2
+    near = costs.keeps_for_nothing and moved <= costs.prefetch_bytes / 2
     price = vector_price(moved, 0.0 if near else moved, vpu, costs)
     return dataclasses.replace(price, bound="vpu" if vpu > price.hbm_cycles else price.bound)
 
@@ -390,36 +384,15 @@ def relayout_price(
     return vector_price(factor * own, 0.0 if near else other, vpu, costs)
 
 
-def converted_images_price(
-    program: Program, copied: int | None, minor: tuple[int, ...], costs: CostModel
-) -> KernelPrice | None:
-    """Where images of few features are converted before they are copied with examples in lanes: a kernel
-    that converts them, and one that moves what is on the chip then, 8 rows of 128 numbers at a time. Else None."""
-    made = None if copied is None else program.producer(copied)
-    if copied is None or made is None or made.opcode != "convert":
-        return None
-    given, type_ = program.types[made.operands[0]], program.types[copied]
-    places = [extent for axis, extent in enumerate(type_.shape) if axis not in minor]
-    is_few = len(places) == 2 and type_.shape[minor[1]] <= _FEW_FEATURES
-    if not costs.converts_images or given.itemsize <= type_.itemsize or not is_few:
-        return None
-    tiles = tiles_of(given, costs)
-    wide = tiles * LANES * SUBLANES * 4
-    moved, is_cut = tile_bytes(given, costs) + wide, wide > (_CHIP_BYTES - costs.laid_room_bytes) / _PARTS_OF_ROOM
-    converted = single_price(moved, tiles, costs) if is_cut else vector_price(moved, 0.0, 0.0, costs)
-    windows = math.ceil(places[0] / SUBLANES) * math.ceil(places[1] / LANES)
-    return dataclasses.replace(converted, cycles=converted.cycles + windows * _MOVED_WINDOW_CYCLES)
-
-
 def table_price(type_: TensorType, is_back: bool, costs: CostModel) -> KernelPrice:
     """Moves a table so that its rows lie along the lanes, or back. In HBM both ends count, with their padding. What
     SparseCores move has no cycles from the compiler."""
     last = len(type_.shape) - 1
-    if tile_bytes(type_, costs) >= costs.sparse_core_table_bytes:
+    if is_turned_by_sparse_cores(type_, costs):
         return KernelPrice(0.0, "unpriced")
     padded = padded_bytes(type_, last, last - 1, costs.tiling)
     # On chips of one core nothing is moved while tiles are turned, and a table comes back from HBM but for small ones.
-    is_alone = costs.results_stay and not costs.near_write_share
+    is_alone = costs.keeps_for_nothing
     if has_room_near(padded, costs) and not (is_alone and is_back and padded > costs.prefetch_bytes / UPDATED_TABLES):
         return transpose_price(type_, costs)
     area = LANES * SUBLANES * max(type_.itemsize, 0.5)
@@ -428,6 +401,10 @@ def table_price(type_: TensorType, is_back: bool, costs: CostModel) -> KernelPri
         price = transpose_price(type_, costs)
         return dataclasses.replace(price, cycles=price.cycles + moved / costs.bytes_per_cycle)
     return vector_price(0.0, moved, moved / area / 2 * costs.transpose_cycles_per_tile, costs)
+
+
+def is_turned_by_sparse_cores(type_: TensorType, costs: CostModel) -> bool:
+    return tile_bytes(type_, costs) >= costs.sparse_core_table_bytes
 
 
 def laid_bytes(type_: TensorType, minor: tuple[int, ...]) -> float:

@@ -11,7 +11,7 @@ from podyard.engine.timing.kernels import KernelPrice, Product, tiles_of, vector
 from podyard.engine.timing.layout import LANES, compact_layout
 from podyard.hardware.cost_model import SUBLANES, CostModel
 
-# Passes over the scores of one query where what is on the chip costs the full price (six compiled kernels on v4).
+# Passes over the scores of one query where what is on the chip costs the full price (three compiled steps on v4).
 _PASSES_OF_EXPONENTIALS, _PASSES_OF_SHARES = 2.0, 2.5
 
 

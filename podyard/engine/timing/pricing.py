@@ -10,6 +10,7 @@ from podyard.engine.program.ir import Body, HloOperation, Program, TensorType
 from podyard.engine.timing.ahead import Ahead
 from podyard.engine.timing.alone import kept_bytes, kept_in_loop, large_alone, without_room
 from podyard.engine.timing.attention import attention_flops
+from podyard.engine.timing.converted_images import converted_images_price
 from podyard.engine.timing.convolutions import (
     depthwise_cycles,
     group_shares,
@@ -23,7 +24,6 @@ from podyard.engine.timing.image_room import ImageRoom
 from podyard.engine.timing.kernels import (
     PASSES,
     KernelPrice,
-    converted_images_price,
     for_groups_price,
     is_laid_near,
     is_made_of_three,
@@ -131,7 +131,7 @@ class Pricer:
         near_values = {value for kernel in self.fused.kernels for value in kernel.outputs if self._stays(value)}
         ahead = Ahead(self.fused, near_values, self._size, most)
         turned_before = False
-        turns_near = self.costs.results_stay and not self.costs.near_write_share
+        turns_near = self.costs.keeps_for_nothing
         uses = collections.Counter(value for kernel in self.fused.kernels for value in kernel.inputs)
         given = {self.resolve(value) for value in self.program.donated}
         given |= {value for value in self._read_at_once() if uses[value] == 1}
@@ -204,7 +204,7 @@ class Pricer:
     def _is_turned_near(self, kernel: Kernel) -> bool:
         """Whether a copy is of what was turned around before, and is on the chip, where that costs next to nothing."""
         made = self.program.producer(kernel.copies) if kernel.copies is not None else None
-        costs_nothing = self.costs.results_stay and not self.costs.near_write_share
+        costs_nothing = self.costs.keeps_for_nothing
         return costs_nothing and made is not None and made.text("step") == REVERSED and self.is_near(made.results[0])
 
     def _read_at_once(self) -> list[int]:
@@ -312,7 +312,7 @@ class Pricer:
             return for_groups_price(ends[0], ends[-1], step == "turned", all(map(self.is_near, moved)), self.costs)
         if moved and moved[0] in self._products and not is_made_of_three(ends[0], ends[-1]):
             return KernelPrice(0.0, "overhead")
-        if self.costs.results_stay and not self.costs.near_write_share and all(map(self.is_near, moved)):
+        if self.costs.keeps_for_nothing and all(map(self.is_near, moved)):
             return near_turn_price(ends[0], ends[-1], self.costs)
         narrower = min(ends, key=lambda type_: type_.itemsize)
         return transpose_price(TensorType(ends[-1].shape, narrower.dtype), self.costs)

@@ -35,9 +35,7 @@ class Summed:
         lies, dims = compact_layout(type_, tiling), operation.ints("dims")
         tiles = tiles_of(type_, self.costs)
         lane, row = lies.lane_axis, lies.sublane_axis
-        # Seen on chips of one core where what stays on the chip costs nothing to write.
-        is_seen = self.costs.results_stay and not self.costs.near_write_share
-        if lane is None or row is None or not is_seen or self.is_outside(value):
+        if lane is None or row is None or not self.costs.keeps_for_nothing or self.is_outside(value):
             return tiles
         is_whole = type_.shape == self.program.types[operation.operands[0]].shape
         if not is_whole or row not in dims or lane in dims or type_.shape[row] >= SUBLANES:

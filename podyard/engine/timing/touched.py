@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from podyard.engine.program.ir import HloOperation, Program, TensorType
 from podyard.engine.timing.graph import Kernel
-from podyard.engine.timing.kernels import UPDATED_TABLES, tile_bytes
+from podyard.engine.timing.kernels import UPDATED_TABLES, is_turned_by_sparse_cores, tile_bytes
 from podyard.engine.timing.layout import LANES, compact_layout, in_whole_tiles, nbytes_in_memory, padded_bytes
 from podyard.hardware.cost_model import CostModel, Tiling
 
@@ -131,8 +131,7 @@ def with_padding(
 def beside_sparse_cores(program: Program, kernel: Kernel, costs: CostModel) -> int:
     """Bytes of a result that SparseCores turn: it is not written over what it is made from."""
     _, results = updated_tables(program, kernel, costs.tiling)
-    types = [program.types[one] for one in results]
-    turned = [one for one in types if tile_bytes(one, costs) >= costs.sparse_core_table_bytes]
+    turned = [type_ for one in results if is_turned_by_sparse_cores(type_ := program.types[one], costs)]
     return sum(nbytes_in_memory(one, costs.tiling) + _padding(one, costs.tiling) for one in turned)
 
 

@@ -90,6 +90,7 @@ GENERATION = Generation(
         keeps_costly=True,
         row_cycles_per_tile=3.0,
         packing_cycles=1.06,
+        converts_patches=True,
         sparse_core_table_bytes=100e6,
         result_table_bytes=32,
         narrow_rate=1.4,

@@ -7,8 +7,11 @@ import functools
 import gzip
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import jax
 
 from podyard.engine.program.from_stablehlo import parse_stablehlo
 from podyard.engine.timing.analysis import estimate_program
@@ -52,6 +55,12 @@ class Compiled:
 
     def estimate(self) -> Estimate:
         return _estimate(self.text, self.slice.name)
+
+
+def estimate_of(function: Callable[..., Any], on: str, *shapes: Any, donated: tuple[int, ...] = ()) -> Estimate:
+    """A function lowered for TPUs, on a slice `on`; `donated`: the numbers of arguments that are given away."""
+    lowered = jax.jit(function, donate_argnums=donated).trace(*shapes).lower(lowering_platforms=("tpu",))
+    return _estimate(lowered.as_text(), on)
 
 
 @functools.cache

@@ -125,24 +125,29 @@ def test_places_of_few_features_are_moved_to_the_lanes_of_their_taps(
 
 
 @pytest.mark.parametrize(
-    ("generation", "examples", "side", "compiled"),
+    ("generation", "examples", "side", "features", "compiled"),
     [
         # Images are converted as a whole, or in windows, and copied on the chip.
-        ("v5e", 16, 128, 76_965),
-        ("v5e", 32, 128, 112_919),
-        ("v5e", 16, 192, 186_476),
-        ("v5e", 32, 192, 262_977),
+        ("v5e", 16, 128, 256, 76_965),
+        ("v5e", 32, 128, 256, 112_919),
+        ("v5e", 16, 192, 256, 186_476),
+        ("v5e", 32, 192, 256, 262_977),
+        ("v6e", 8, 128, 256, 39_328),
+        ("v6e", 64, 128, 256, 100_400),
+        ("v6e", 16, 192, 256, 126_536),
+        # With more columns the images are packed meanwhile.
+        ("v6e", 8, 224, 768, 133_031),
     ],
 )
 def test_a_step_of_patches_has_the_cycles_that_were_compiled(
-    generation: str, examples: int, side: int, compiled: int
+    generation: str, examples: int, side: int, features: int, compiled: int
 ) -> None:
     def loss(params: Any, x: Any) -> Any:
         y = vision.conv(x.astype(BF16), params[0].astype(BF16), 16, padding="VALID")
         return jnp.mean(jnp.square(jnp.tanh(y).astype(F32)))
 
     given = (ONE.array((examples, side, side, 3)),)
-    program = parse_stablehlo(train(loss, [ONE.array((16, 16, 3, 256))], given, ONE, "sgd").text())
+    program = parse_stablehlo(train(loss, [ONE.array((16, 16, 3, features))], given, ONE, "sgd").text())
     assert abs(estimate_program(program, parse(slice_for(generation, 1))).cycles / compiled - 1) <= _NEAR / 2
 
 

@@ -11,12 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from podyard.engine.program.from_stablehlo import parse_stablehlo
-from podyard.engine.timing.analysis import estimate_program
 from podyard.engine.timing.copies import Fetched, fetched, off_hbm
 from podyard.engine.timing.schedule import Run, Step
-from podyard.hardware.accelerator_types import parse
 from podyard.hardware.generations import cost_model
+from tests.unit.engine.compiled import estimate_of
 
 _SIZE = 8 << 20
 
@@ -62,6 +60,5 @@ def test_a_product_writes_over_its_arguments_in_memory() -> None:
         return w - 0.001 * m / (jnp.sqrt(v) + 1e-8), m, v, value
 
     state, batch = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((1024, 2048), (2048, 1024)))
-    lowered = jax.jit(step, donate_argnums=(0, 1, 2)).lower(state, state, state, batch)
-    estimate = estimate_program(parse_stablehlo(lowered.as_text()), parse("v5p-8"))
+    estimate = estimate_of(step, "v5p-8", state, state, state, batch, donated=(0, 1, 2))
     assert estimate.peak_hbm_bytes == pytest.approx(41_947_168, rel=0.05)

@@ -9,9 +9,7 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
-from podyard.engine.program.from_stablehlo import parse_stablehlo
-from podyard.engine.timing.analysis import estimate_program
-from podyard.hardware.accelerator_types import parse
+from tests.unit.engine.compiled import estimate_of
 
 _WIDTH = 1024
 
@@ -38,8 +36,7 @@ def _cycles(on: str, batch: int, seen: int, heads: int, head: int, is_written: b
 
     into, cache = half(_WIDTH, heads, head), half(batch, seen, heads, head)
     arrays = half(batch, _WIDTH), into, [into] * 2, half(heads, head, _WIDTH), cache, cache, struct((), jnp.int32)
-    traced = jax.jit(step, donate_argnums=(4, 5) if is_written else ()).trace(*arrays)
-    return estimate_program(parse_stablehlo(traced.lower(lowering_platforms=("tpu",)).as_text()), parse(on)).cycles
+    return estimate_of(step, on, *arrays, donated=(4, 5) if is_written else ()).cycles
 
 
 @pytest.mark.parametrize(
@@ -106,7 +103,6 @@ def test_caches_of_narrow_heads_in_a_loop_are_a_doubt(heads: int, head: int, say
 
     into, cache = half(4, _WIDTH, heads, head), half(4, 2, 2048, heads, head)
     arrays = half(2, _WIDTH), into, into, into, half(4, heads, head, _WIDTH), cache, cache
-    traced = jax.jit(step, donate_argnums=(5, 6)).trace(*arrays, jax.ShapeDtypeStruct((), jnp.int32))
-    program = parse_stablehlo(traced.lower(lowering_platforms=("tpu",)).as_text())
-    subjects = {doubt.subject for doubt in estimate_program(program, parse("v4-8")).doubts}
+    estimate = estimate_of(step, "v4-8", *arrays, jax.ShapeDtypeStruct((), jnp.int32), donated=(5, 6))
+    subjects = {doubt.subject for doubt in estimate.doubts}
     assert ("cache of narrow heads" in subjects) is says_so

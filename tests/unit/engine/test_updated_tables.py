@@ -8,10 +8,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from podyard.engine.program.from_stablehlo import parse_stablehlo
-from podyard.engine.timing.analysis import estimate_program
 from podyard.engine.timing.estimate import Estimate
-from podyard.hardware.accelerator_types import parse
+from tests.unit.engine.compiled import estimate_of
 
 
 def _step(on: str, rows: int, width: int) -> Estimate:
@@ -23,8 +21,7 @@ def _step(on: str, rows: int, width: int) -> Estimate:
         return table - 0.01 * gradient, value
 
     shapes = jax.ShapeDtypeStruct((rows, width), jnp.float32), jax.ShapeDtypeStruct((4096,), jnp.int32)
-    lowered = jax.jit(step, donate_argnums=0).trace(*shapes).lower(lowering_platforms=("tpu",))
-    return estimate_program(parse_stablehlo(lowered.as_text()), parse(on))
+    return estimate_of(step, on, *shapes, donated=(0,))
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,7 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
-from podyard.engine.program.from_stablehlo import parse_stablehlo
-from podyard.engine.timing.analysis import estimate_program
-from podyard.hardware.accelerator_types import parse
+from tests.unit.engine.compiled import estimate_of
 
 
 @pytest.mark.parametrize(
@@ -33,5 +31,4 @@ def test_matrix_units_of_v4_wait_for_what_is_done_to_operands(function: Callable
 
     struct: Any = jax.ShapeDtypeStruct
     arrays = struct((1536, 512), jnp.float32), struct((512, 10240), jnp.float32)
-    text = jax.jit(twice).trace(*arrays).lower(lowering_platforms=("tpu",)).as_text()
-    assert estimate_program(parse_stablehlo(text), parse("v4-8")).cycles == pytest.approx(cycles, rel=0.03)
+    assert estimate_of(twice, "v4-8", *arrays).cycles == pytest.approx(cycles, rel=0.03)
