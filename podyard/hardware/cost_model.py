@@ -54,6 +54,8 @@ class CostModel:
     exposed_share: float
     mxu_stretch: float
     window_bytes: float
+    # The chip's own memory less what a kernel has for itself, as libtpu sets it: 128 MiB on v4, where kernels have
+    # another memory; of 128 MiB, 112 on v5e and 96 on v6e; of 64 MiB, 48 on v5p.
     prefetch_bytes: float
     # Whether what is small enough stays on the chip between two kernels; a product that touches nothing else has this
     # fixed cost.
@@ -142,9 +144,6 @@ class CostModel:
     # A number of each row that lies in lanes (a mean) and is spread over its row: cycles of a row. (42 compiled
     # kernels on the newest generation and v5e.)
     row_spread_cycles: float = 0.0
-    # What copies of images in another layout may take on the chip at one time: all of it, less what a kernel has for
-    # itself (16 and 32 MiB on v5e and v6e; ten compiled pairs of copies).
-    laid_room_bytes: float = 0.0
     # How many times as fast as bfloat16 the matrix units multiply integers of 8 bits and f8e5m2 (compiled products of
     # 512 to 4096 rows; int8 as published for v5e).
     narrow_rate: float = 1

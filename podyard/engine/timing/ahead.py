@@ -19,7 +19,7 @@ class Ahead:
             for value in (*kernel.inputs, *kernel.outputs):
                 if value in near:
                     spans[value] = spans.get(value, (place, place))[0], place
-        self._room = np.full(len(fused.kernels), room)
+        self._room = np.full(len(fused.kernels), room, dtype=np.float64)
         for value, (first, last) in spans.items():
             self._room[first : last + 1] -= size_of(value)
         self._free: list[float] = []

@@ -35,7 +35,7 @@ def converted_images_price(
         return None
     tiles = tiles_of(given, costs)
     wide = tiles * LANES * SUBLANES * 4
-    moved, is_cut = tile_bytes(given, costs) + wide, wide > (_CHIP_BYTES - costs.laid_room_bytes) / _PARTS_OF_ROOM
+    moved, is_cut = tile_bytes(given, costs) + wide, wide > (_CHIP_BYTES - costs.prefetch_bytes) / _PARTS_OF_ROOM
     converted = single_price(moved, tiles, costs) if is_cut else vector_price(moved, 0.0, 0.0, costs)
     windows = math.ceil(places[0] / SUBLANES) * math.ceil(places[1] / LANES)
     return dataclasses.replace(converted, cycles=converted.cycles + windows * _MOVED_WINDOW_CYCLES)

@@ -37,7 +37,7 @@ class ImageRoom:
             elif kernel.anchor is not None and kernel.anchor.opcode == "convolution" and has_groups(kernel.anchor):
                 if last is not None and last.anchor is not None:
                     found._take(leaving, last, last.anchor.results[0], room, costs)
-                room, last, leaving = costs.laid_room_bytes, kernel, []
+                room, last, leaving = costs.prefetch_bytes, kernel, []
                 read = [(waiting.pop(resolve(value), []), value) for value in kernel.anchor.operands[:2]]
                 for copies, value in sorted(read, key=lambda pair: pair[0][0].index if pair[0] else 0):
                     room = found._take(copies, kernel, value, room, costs)

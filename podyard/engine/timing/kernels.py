@@ -419,7 +419,7 @@ def is_laid_near(type_: TensorType, minor: tuple[int, ...], costs: CostModel) ->
 
 def is_laid_on_chip(type_: TensorType, minor: tuple[int, ...], costs: CostModel) -> bool:
     nbytes = padded_bytes(type_, minor[0], minor[1], costs.tiling)
-    return costs.results_stay and nbytes <= costs.laid_room_bytes
+    return costs.results_stay and nbytes <= costs.prefetch_bytes
 
 
 def is_kept_near(type_: TensorType, costs: CostModel) -> bool:
