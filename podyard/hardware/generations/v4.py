@@ -91,6 +91,7 @@ GENERATION = Generation(
         result_table_bytes=512,
         narrow_rate=0.88,
         keeps_costly=True,
+        sums_last=True,
         vector_cores=2,
     ),
     chip_config="megacore",
