@@ -73,6 +73,7 @@ class Placement(Masks):
                 self.aliases[result] = operand
                 if opcode == "optimization_barrier":
                     self._barred.add(result)
+            self._cut_before(operation)
         elif opcode in LEAVES:
             self._float(operation, -1)
         elif operation.text("step"):

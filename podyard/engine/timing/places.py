@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType
+from podyard.engine.program.shardings import PLACED
 from podyard.engine.timing.graph import JUST_AFTER, LEAVES, REORDERING, SMALL_SIZE, UNFUSED, Kernel, KernelKind
 from podyard.engine.timing.kernels import better_order
 from podyard.engine.timing.layout import compact_layout, padded_bytes
@@ -148,6 +149,20 @@ class Places:
         for value in map(self.resolve, operation.operands) if operation.opcode == "concatenate" else ():
             made = self.floating.get(value)
             is_part = made is not None and made.opcode == "slice" and any(made.ints("starts"))
+            if is_part and value not in self.materialised and self.program.types[value].size >= SMALL_SIZE:
+                kernel = self._start("loop", None)
+                self.order[kernel.index] = self.after[value] + JUST_AFTER
+                self._materialise(value, kernel)
+
+    def _cut_before(self, barrier: HloOperation) -> None:
+        """What a turn of a loop cuts from stacks and hands to what is computed again (a checkpoint) is written first: no
+        kernel reaches across a barrier."""
+        is_real = barrier.opcode == "optimization_barrier" and PLACED not in barrier.attributes
+        for value in map(self.resolve, barrier.operands) if is_real else ():
+            made = self.floating.get(value)
+            while made is not None and made.opcode == "reshape":
+                made = self.floating.get(self.resolve(made.operands[0]))
+            is_part = made is not None and made.opcode == "dynamic_slice"
             if is_part and value not in self.materialised and self.program.types[value].size >= SMALL_SIZE:
                 kernel = self._start("loop", None)
                 self.order[kernel.index] = self.after[value] + JUST_AFTER
