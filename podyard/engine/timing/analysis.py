@@ -32,6 +32,7 @@ from podyard.engine.timing.exchanges import Exchanges
 from podyard.engine.timing.few_examples import part_images
 from podyard.engine.timing.fusion import fuse
 from podyard.engine.timing.graph import BYTES_ONLY, MATRIX, Fused, Kernel
+from podyard.engine.timing.headed import copied_back
 from podyard.engine.timing.in_place import beside_their_old, made_while_read
 from podyard.engine.timing.kernels import Bound, KernelPrice
 from podyard.engine.timing.layout import nbytes_in_memory
@@ -172,6 +173,8 @@ class _Analysis:
         for index in made_while_read(self.program, pricer):
             moved = Kernel(~body.results[index], "copy", None, laid_out=self.program.types[body.results[index]])
             self._add(moved, pricer, 1)
+        for type_ in copied_back(self.program, self.costs.tiling) if self.costs.copies_heads else ():
+            self._add(Kernel(-1, "copy", None, moved=type_, turned=True), pricer, 1)
         need = memory_need(self.program, body, fused, pricer, self._peak_inside, self.costs)
         return self._estimate_of(need, global_batch, host_loop)
 

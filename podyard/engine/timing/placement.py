@@ -148,6 +148,7 @@ class Placement(Masks):
         """A convolution reads with examples or features in lanes, and writes with both in the two minor axes; what
         enters or leaves the program in another layout is copied."""
         if operation.opcode != "convolution":
+            self._convert_before(operation)
             batched = self._batch_minor_tiles(operation)
             self._start("matrix", operation).layouts = batched
             return

@@ -62,6 +62,8 @@ class Places:
         # Pieces of rows that are written by themselves, with their types in memory, and the last kernel that does.
         self.pieces: dict[int, TensorType] = {}
         self._last_pieces: Kernel | None = None
+        # Arguments with heads as a middle axis.
+        self.headed: set[int] = set()
         # What they are cut from: it is written as they read it.
         self.cut: set[int] = set()
 
@@ -155,8 +157,8 @@ class Places:
                 self._materialise(value, kernel)
 
     def _cut_before(self, barrier: HloOperation) -> None:
-        """What a turn of a loop cuts from stacks and hands to what is computed again (a checkpoint) is written first: no
-        kernel reaches across a barrier."""
+        """What a turn of a loop cuts from stacks and hands to what is computed again (a checkpoint) is written first:
+        no kernel reaches across a barrier."""
         is_real = barrier.opcode == "optimization_barrier" and PLACED not in barrier.attributes
         for value in map(self.resolve, barrier.operands) if is_real else ():
             made = self.floating.get(value)
@@ -167,6 +169,14 @@ class Places:
                 kernel = self._start("loop", None)
                 self.order[kernel.index] = self.after[value] + JUST_AFTER
                 self._materialise(value, kernel)
+
+    def _convert_before(self, product: HloOperation) -> None:
+        """Weights with heads as a middle axis are converted by a kernel before the first product that reads them."""
+        for value in map(self.resolve, product.operands):
+            made = self.floating.get(value)
+            is_converted = made is not None and made.opcode == "convert" and value not in self.materialised
+            if made is not None and is_converted and self.resolve(made.operands[0]) in self.headed:
+                self._materialise(value, self._start("loop", None))
 
     def _large_leaves(self, value: int) -> bool:
         return any(self.program.types[leaf].size >= SMALL_SIZE for leaf in self._leaves(value, {}))

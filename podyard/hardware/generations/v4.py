@@ -70,7 +70,8 @@ GENERATION = Generation(
         mxu_stretch=1.062,
         window_bytes=14.3e6,
         ring_rows=640,
-        prefetch_bytes=128e6,
+        # All of the memory that is on the chip: compiled schedules fill it to the last byte.
+        prefetch_bytes=2.0**27,
         results_stay=True,
         near_kernel_cycles=500,
         near_read_share=1,
@@ -92,6 +93,7 @@ GENERATION = Generation(
         narrow_rate=0.88,
         keeps_costly=True,
         sums_last=True,
+        copies_heads=True,
         vector_cores=2,
     ),
     chip_config="megacore",
