@@ -224,7 +224,7 @@ class _Places:
         pricer: Pricer,
     ) -> None:  # fmt: skip
         costs = pricer.costs
-        self.room = costs.prefetch_bytes
+        self.room = costs.fetched_bytes or costs.prefetch_bytes
         self.loads = loads.copy()
         self.read_last: dict[int, int] = {}
         self.left: dict[int, int] = {}

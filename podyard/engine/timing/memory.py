@@ -297,7 +297,7 @@ def temporaries(
             far = {value: size for value, size in sizes.items() if value not in here and value not in sums}
             found = fetched(order, outside - laid_out, far, loads, pricer, is_product=is_product)
             loads, twice, order = found.loads, twice + found.twice, off_hbm(order, found.left)
-            added, loads = with_sums(order, sums, loads, costs.prefetch_bytes)
+            added, loads = with_sums(order, sums, loads, costs.fetched_bytes or costs.prefetch_bytes)
             here |= added
         near_bytes = round(max(loads + twice, default=0))
     sizes = {value: size for value, size in sizes.items() if value not in here}

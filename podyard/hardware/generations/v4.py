@@ -70,8 +70,9 @@ GENERATION = Generation(
         mxu_stretch=1.062,
         window_bytes=14.3e6,
         ring_rows=640,
-        # All of the memory that is on the chip: compiled schedules fill it to the last byte.
-        prefetch_bytes=2.0**27,
+        prefetch_bytes=128e6,
+        # All of the memory on the chip: compiled schedules fill it with what is fetched.
+        fetched_bytes=2**27,
         results_stay=True,
         near_kernel_cycles=500,
         near_read_share=1,
