@@ -147,6 +147,10 @@ class CostModel:
     # How many times as fast as bfloat16 the matrix units multiply integers of 8 bits and f8e5m2 (compiled products of
     # 512 to 4096 rows; int8 as published for v5e).
     narrow_rate: float = 1
+    # Whether weights with heads as a middle axis are converted before, and what is updated with them copied back.
+    copies_heads: bool = False
+    # Whether sums of one collective have the room on the chip that all others leave. (Compiled steps on v4.)
+    sums_last: bool = False
 
     @property
     def keeps_for_nothing(self) -> bool:

@@ -32,6 +32,7 @@ from podyard.engine.timing.exchanges import Exchanges
 from podyard.engine.timing.few_examples import part_images
 from podyard.engine.timing.fusion import fuse
 from podyard.engine.timing.graph import BYTES_ONLY, MATRIX, Fused, Kernel
+from podyard.engine.timing.headed import copied_back
 from podyard.engine.timing.in_place import beside_their_old, made_while_read
 from podyard.engine.timing.kernels import Bound, KernelPrice
 from podyard.engine.timing.layout import nbytes_in_memory
@@ -42,10 +43,10 @@ from podyard.engine.timing.memory import (
     memory_need,
     temporaries,
 )
-from podyard.engine.timing.narrow import converted_stacks
 from podyard.engine.timing.one_query import is_turned_cache
 from podyard.engine.timing.pricing import Pricer
 from podyard.engine.timing.regrouped import regroup
+from podyard.engine.timing.rounded import round_before_loops
 from podyard.engine.timing.swapped import swap_operands
 from podyard.hardware.accelerator_types import AcceleratorType
 from podyard.hardware.cost_model import CostModel
@@ -113,7 +114,9 @@ def estimate_program(
         program = _split_batch(program, global_batch, devices)
         fed = tuple(value for value in program.shardings if any(program.shardings[value].dims))
     costs = cost_model(kind.generation.name)
-    own = part_images(swap_operands(regroup(partition(program, _links(program, kind, costs)))), costs.tiling)
+    own = part_images(
+        swap_operands(regroup(round_before_loops(partition(program, _links(program, kind, costs))))), costs.tiling
+    )
     own.infed = frozenset(fed if host_loop else ())
     return _Analysis(own, kind, max(program.partitions, program.mesh.devices), fed).estimate(global_batch, host_loop)
 
@@ -170,6 +173,8 @@ class _Analysis:
         for index in made_while_read(self.program, pricer):
             moved = Kernel(~body.results[index], "copy", None, laid_out=self.program.types[body.results[index]])
             self._add(moved, pricer, 1)
+        for type_ in copied_back(self.program, self.costs.tiling) if self.costs.copies_heads else ():
+            self._add(Kernel(-1, "copy", None, moved=type_, turned=True), pricer, 1)
         need = memory_need(self.program, body, fused, pricer, self._peak_inside, self.costs)
         return self._estimate_of(need, global_batch, host_loop)
 
@@ -413,8 +418,6 @@ class _Analysis:
             far, near = max(far, held.nbytes), max(near, held.near_bytes)
             cycles, kinds = max(cycles, held.cycles), max(kinds, held.kinds, key=len)
         if kernel.anchor.opcode == "while":
-            stacks = converted_stacks(self.program, kernel.anchor)
-            far += sum(nbytes_in_memory(stack, self.costs.tiling) for stack in stacks)
             cycles *= trip_count(self.program, kernel.anchor) or 1
         return PeakBytes(far, near, (), cycles, kinds)
 

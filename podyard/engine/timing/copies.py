@@ -183,6 +183,25 @@ def fetched(
     return Fetched(places.loads, twice, places.left)
 
 
+def joined_sums(steps: Sequence[Step]) -> set[int]:
+    """What a sum over devices of several arrays makes."""
+    return {value for step in steps if step.is_joined for value in step.makes}
+
+
+def with_sums(
+    steps: Sequence[Step], sums: Mapping[int, int], loads: NDArray[np.float64], room: float
+) -> tuple[set[int], NDArray[np.float64]]:
+    """Which of these `sums` are on the chip, and the bytes there with them. They have what all others leave, copies of
+    arguments included, the smallest first; the others are written to HBM. (Compiled on v4.)"""
+    loads, here = loads.copy(), set[int]()
+    for value, size in sorted(sums.items(), key=lambda one: one[1]):
+        places = [place for place, step in enumerate(steps) if value in step.reads or value in step.makes]
+        if places and loads[places[0] : places[-1] + 1].max() + size <= room:
+            loads[places[0] : places[-1] + 1] += size
+            here.add(value)
+    return here, loads
+
+
 def off_hbm(steps: Sequence[Step], left: Mapping[int, int]) -> list[Step]:
     """The steps with what they read in HBM: values that have `left` are there until their copy is complete."""
     last: dict[int, list[int]] = {}

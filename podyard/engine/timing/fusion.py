@@ -25,6 +25,7 @@ from podyard.engine.timing.graph import (
     Fused,
     Kernel,
 )
+from podyard.engine.timing.headed import headed_weights
 from podyard.engine.timing.kernels import INSTRUCTIONS
 from podyard.engine.timing.layout import LANES, compact_layout
 from podyard.engine.timing.placement import Placement
@@ -45,6 +46,7 @@ class _Fusion(Placement):
     def __init__(self, program: Program, body: Body, costs: CostModel) -> None:
         super().__init__(program, body, costs.tiling)
         self._keeps_costly = costs.keeps_costly
+        self.headed |= headed_weights(program, body, costs.tiling) if costs.copies_heads else set()
         # See `_is_image`.
         self._writes_images = costs.results_stay and costs.vector_cores > 1
 

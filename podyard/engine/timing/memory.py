@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType
 from podyard.engine.timing.convolutions import image_axes, image_bytes
-from podyard.engine.timing.copies import besides, fetched, off_hbm, on_chip, scatters_a_sum
+from podyard.engine.timing.copies import besides, fetched, joined_sums, off_hbm, on_chip, scatters_a_sum, with_sums
 from podyard.engine.timing.estimate import BufferEstimate
 from podyard.engine.timing.graph import LEAVES, MATRIX, REORDERING, SMALL_SIZE, Fused, Kernel
 from podyard.engine.timing.image_copies import ImageCopies
@@ -282,6 +282,11 @@ def temporaries(
     here: Collection[int] = ()
     near_bytes = 0
     if costs.prefetch_bytes:
+        sums = (
+            {value: near.pop(value) for value in joined_sums(order) & near.keys()}
+            if is_whole and costs.sums_last
+            else {}
+        )
         here, loads, twice = on_chip(order, near, costs.prefetch_bytes, fused.in_place)
         if is_whole:
             anchors = [kernel.anchor for kernel in fused.kernels]
@@ -289,9 +294,11 @@ def temporaries(
             is_product |= len(anchors) == 1 and pricer.is_lone(fused.kernels[0])
             laid_out = {pricer.resolve(value) for kernel in fused.kernels for value in kernel.layouts} - arguments
             laid_out |= pricer.read_far
-            far = {value: size for value, size in sizes.items() if value not in here}
+            far = {value: size for value, size in sizes.items() if value not in here and value not in sums}
             found = fetched(order, outside - laid_out, far, loads, pricer, is_product=is_product)
             loads, twice, order = found.loads, twice + found.twice, off_hbm(order, found.left)
+            added, loads = with_sums(order, sums, loads, costs.prefetch_bytes)
+            here |= added
         near_bytes = round(max(loads + twice, default=0))
     sizes = {value: size for value, size in sizes.items() if value not in here}
     order = [*order, Step(kept, (), 0, False)]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable
 
-from podyard.engine.program.ir import HloOperation, Program, TensorType, walk
-from podyard.engine.timing.graph import ALIASES, MATRIX, REORDERING
+from podyard.engine.program.ir import HloOperation, Program, walk
+from podyard.engine.timing.graph import ALIASES, MATRIX
 
 # Results have as many bits as operands: nothing is computed, or only compared.
 _HANDING_ON = frozenset({
@@ -50,30 +50,3 @@ def _read_in_full(operation: HloOperation, narrow: set[int]) -> Iterable[int]:
     if operation.opcode in _HANDING_ON and narrow.issuperset(operation.results):
         return ()
     return operation.operands
-
-
-def converted_stacks(program: Program, loop: HloOperation) -> Iterator[TensorType]:
-    """What a loop reads slices of and rounds to bfloat16, it is given rounded: the whole stack is, before it starts."""
-    body, readers = loop.bodies[-1], dict[int, list[HloOperation]]()
-    for operation in body.operations:
-        for value in operation.operands:
-            readers.setdefault(value, []).append(operation)
-    for own, made in zip(body.parameters, body.results, strict=False):
-        type_ = program.types[own]
-        if own == made and type_.dtype == "f32" and _is_rounded(own, readers, program):
-            yield TensorType(type_.shape, "bf16")
-
-
-def _is_rounded(stack: int, readers: Mapping[int, Sequence[HloOperation]], program: Program) -> bool:
-    """Whether a value is only sliced, and its slices only moved to where they become bfloat16."""
-    values, place = [stack], 0
-    while place < len(values):
-        value = values[place]
-        place += 1
-        for reader in readers.get(value, ()):
-            if reader.opcode == "convert" and program.types[reader.results[0]].dtype == "bf16":
-                continue
-            if reader.opcode not in (("dynamic_slice",) if value == stack else (*ALIASES, *REORDERING)):
-                return False
-            values += [reader.results[reader.operands.index(value)] if reader.opcode in ALIASES else reader.results[0]]
-    return len(values) > 1

@@ -73,6 +73,7 @@ class Placement(Masks):
                 self.aliases[result] = operand
                 if opcode == "optimization_barrier":
                     self._barred.add(result)
+            self._cut_before(operation)
         elif opcode in LEAVES:
             self._float(operation, -1)
         elif operation.text("step"):
@@ -147,6 +148,7 @@ class Placement(Masks):
         """A convolution reads with examples or features in lanes, and writes with both in the two minor axes; what
         enters or leaves the program in another layout is copied."""
         if operation.opcode != "convolution":
+            self._convert_before(operation)
             batched = self._batch_minor_tiles(operation)
             self._start("matrix", operation).layouts = batched
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType
+from podyard.engine.program.shardings import PLACED
 from podyard.engine.timing.graph import JUST_AFTER, LEAVES, REORDERING, SMALL_SIZE, UNFUSED, Kernel, KernelKind
 from podyard.engine.timing.kernels import better_order
 from podyard.engine.timing.layout import compact_layout, padded_bytes
@@ -61,6 +62,8 @@ class Places:
         # Pieces of rows that are written by themselves, with their types in memory, and the last kernel that does.
         self.pieces: dict[int, TensorType] = {}
         self._last_pieces: Kernel | None = None
+        # Arguments with heads as a middle axis.
+        self.headed: set[int] = set()
         # What they are cut from: it is written as they read it.
         self.cut: set[int] = set()
 
@@ -152,6 +155,28 @@ class Places:
                 kernel = self._start("loop", None)
                 self.order[kernel.index] = self.after[value] + JUST_AFTER
                 self._materialise(value, kernel)
+
+    def _cut_before(self, barrier: HloOperation) -> None:
+        """What a turn of a loop cuts from stacks and hands to what is computed again (a checkpoint) is written first:
+        no kernel reaches across a barrier."""
+        is_real = barrier.opcode == "optimization_barrier" and PLACED not in barrier.attributes
+        for value in map(self.resolve, barrier.operands) if is_real else ():
+            made = self.floating.get(value)
+            while made is not None and made.opcode == "reshape":
+                made = self.floating.get(self.resolve(made.operands[0]))
+            is_part = made is not None and made.opcode == "dynamic_slice"
+            if is_part and value not in self.materialised and self.program.types[value].size >= SMALL_SIZE:
+                kernel = self._start("loop", None)
+                self.order[kernel.index] = self.after[value] + JUST_AFTER
+                self._materialise(value, kernel)
+
+    def _convert_before(self, product: HloOperation) -> None:
+        """Weights with heads as a middle axis are converted by a kernel before the first product that reads them."""
+        for value in map(self.resolve, product.operands):
+            made = self.floating.get(value)
+            is_converted = made is not None and made.opcode == "convert" and value not in self.materialised
+            if made is not None and is_converted and self.resolve(made.operands[0]) in self.headed:
+                self._materialise(value, self._start("loop", None))
 
     def _large_leaves(self, value: int) -> bool:
         return any(self.program.types[leaf].size >= SMALL_SIZE for leaf in self._leaves(value, {}))

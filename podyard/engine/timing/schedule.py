@@ -57,6 +57,8 @@ class Step:
     scatters: bool = False
     # Whether it writes its results to HBM, and so reads there what they take the place of.
     writes_far: bool = False
+    # Whether it is a sum over devices of several arrays.
+    is_joined: bool = False
 
 
 class MemorySchedule:
@@ -204,7 +206,9 @@ def _join(steps: Sequence[Step]) -> Step:
     makes = dict.fromkeys(value for step in steps for value in step.makes)
     near = sum(step.near_extra for step in steps)
     run = Run(sum(step.run.cycles for step in steps))
-    return Step(tuple(reads), tuple(makes), sum(step.extra for step in steps), False, near_extra=near, run=run)
+    return Step(
+        tuple(reads), tuple(makes), sum(step.extra for step in steps), False, near_extra=near, run=run, is_joined=True
+    )
 
 
 def ending_late(steps: Sequence[Step], last_loop: int) -> list[Step]:

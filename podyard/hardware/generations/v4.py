@@ -90,6 +90,8 @@ GENERATION = Generation(
         result_table_bytes=512,
         narrow_rate=0.88,
         keeps_costly=True,
+        sums_last=True,
+        copies_heads=True,
         vector_cores=2,
     ),
     chip_config="megacore",
