@@ -39,6 +39,40 @@ class Pieces(Places):
                     stack += user.results
         return False
 
+    def _is_gate(self, operation: HloOperation) -> bool:
+        """Whether a slice is one of several that a row is cut into, and nothing reads the row but these: it is a
+        product's result as the matrix units give it, or was cut from a stack. The parts are read in another kernel
+        than the product's, and what was cut from a stack is written before. (A gated recurrent unit, whose gates are
+        cut before they are added up: compiled steps on five generations.)"""
+        if operation.opcode != "slice":
+            return False
+        source = self._row_of(self.resolve(operation.operands[0]))
+        made = self.program.producer(source)
+        users = self.users.get(self.resolve(operation.operands[0]), [])
+        is_cut = len(users) > 1 and all(user.opcode == "slice" for user in users)
+        if made is None or not is_cut or self.program.types[source].size < SMALL_SIZE:
+            return False
+        return made.opcode == "dynamic_slice" if source in self.floating else made.opcode == "dot_general"
+
+    def _row_of(self, value: int) -> int:
+        """What a value is another shape of."""
+        while value in self.floating and self.floating[value].opcode == "reshape":
+            value = self.resolve(self.floating[value].operands[0])
+        return value
+
+    def _cut_gate(self, operation: HloOperation) -> None:
+        value = self.resolve(operation.operands[0])
+        if value in self.floating:
+            if value not in self.materialised:
+                kernel = self._start("loop", None)
+                self.order[kernel.index] = self.after[value] + JUST_AFTER
+                self._materialise(value, kernel)
+            self._float(operation, self._ready(value))
+            return
+        if value not in self._gates:
+            self._gates[value] = self._start("loop", None).index
+        self.home |= dict.fromkeys(operation.results, self._gates[value])
+
     def _join_pieces(self, operation: HloOperation) -> bool:
         """Writes the computed pieces that a concatenation or a padding puts into one row; whether there are any."""
         operands = self._operands(operation)

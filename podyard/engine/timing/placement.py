@@ -130,6 +130,8 @@ class Placement(Masks):
             self.aliases[operation.results[0]] = operation.operands[1]
         elif opcode == "broadcast_in_dim" and self._is_repeated(operation):
             self._repeat(operation)
+        elif self._is_gate(operation):
+            self._cut_gate(operation)
         elif opcode in ELEMENTWISE:
             self._cut_out(operation)
             if opcode != "concatenate" or not self._join_pieces(operation):

@@ -62,6 +62,8 @@ class Places:
         # Pieces of rows that are written by themselves, with their types in memory, and the last kernel that does.
         self.pieces: dict[int, TensorType] = {}
         self._last_pieces: Kernel | None = None
+        # Kernels that read what several gates are cut from, by that value.
+        self._gates: dict[int, int] = {}
         # Arguments with heads as a middle axis.
         self.headed: set[int] = set()
         # What they are cut from: it is written as they read it.
