@@ -145,6 +145,9 @@ class CostModel:
     # What copies of images in another layout may take on the chip at one time: all of it, less what a kernel has for
     # itself (16 and 32 MiB on v5e and v6e; ten compiled pairs of copies).
     laid_room_bytes: float = 0.0
+    # What no kernel touches for so many cycles leaves the chip for HBM, and is fetched again. (155 values of two
+    # compiled steps on the newest generation: all up to 690,787 cycles stay, none from 719,483 on, of any size.)
+    stays_cycles: float = math.inf
     # How many times as fast as bfloat16 the matrix units multiply integers of 8 bits and f8e5m2 (compiled products of
     # 512 to 4096 rows; int8 as published for v5e).
     narrow_rate: float = 1
