@@ -144,6 +144,9 @@ class CostModel:
     # A number of each row that lies in lanes (a mean) and is spread over its row: cycles of a row. (42 compiled
     # kernels on the newest generation and v5e.)
     row_spread_cycles: float = 0.0
+    # What no kernel touches for so many cycles leaves the chip for HBM, and is fetched again. (155 values of two
+    # compiled steps on the newest generation: all up to 690,787 cycles stay, none from 719,483 on, of any size.)
+    stays_cycles: float = math.inf
     # How many times as fast as bfloat16 the matrix units multiply integers of 8 bits and f8e5m2 (compiled products of
     # 512 to 4096 rows; int8 as published for v5e).
     narrow_rate: float = 1

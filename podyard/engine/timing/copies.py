@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 import numpy as np
 from numpy.typing import NDArray
@@ -150,6 +151,30 @@ def on_chip(
     return here, loads, twice
 
 
+def leaving(steps: Sequence[Step], near: AbstractSet[int], limit_cycles: float) -> tuple[list[Step], dict[int, int]]:
+    """The steps, and one more for each value in `near` that is not touched for longer than `limit_cycles`: it writes a
+    copy to HBM, which later steps read. The copies, with the values that they are of."""
+    starts = np.cumsum([0.0, *(step.run.cycles for step in steps)])
+    touched: dict[int, int] = {}
+    copy_of: dict[int, int] = {}
+    written: dict[int, list[Step]] = {}
+    after: list[tuple[int, ...]] = []
+    number = max((value for step in steps for value in (*step.reads, *step.makes)), default=0) + 1
+    for place, step in enumerate(steps):
+        for value in near & ({*step.reads, *step.makes} - copy_of.keys()):
+            last = touched.get(value, place)
+            if last < place and starts[place] - starts[last + 1] > limit_cycles:
+                copy_of[value] = number
+                written.setdefault(last, []).append(Step((value,), (number,), 0, False))
+                number += 1
+            touched[value] = place
+        after.append(tuple(copy_of.get(value, value) for value in step.reads))
+    ordered: list[Step] = []
+    for place, step in enumerate(steps):
+        ordered += [dataclasses.replace(step, reads=after[place]), *written.get(place, ())]
+    return ordered, {copy: value for value, copy in copy_of.items()}
+
+
 def fetched(
     steps: Sequence[Step], outside: Collection[int], made: Mapping[int, int], loads: NDArray[np.float64],
     pricer: Pricer, *, is_product: bool,
@@ -232,6 +257,9 @@ class _Places:
         self._free = [step.run.cycles * per_cycle for step in steps]
         # Net cycles until each step starts.
         self._starts = np.cumsum([0.0, *(max(0.0, step.run.cycles - costs.vector_kernel_cycles) for step in steps)])
+        self._cycles = np.cumsum([0.0, *(step.run.cycles for step in steps)])
+        self._stays = costs.stays_cycles
+        self._first = pricer.first
         self._born = {value: place for place, step in enumerate(steps) for value in step.makes if value in made}
         self.sizes = dict(made) | {
             value: nbytes_in_memory(pricer.type_of(value), costs.tiling)
@@ -248,12 +276,18 @@ class _Places:
         self.loads[first : last + 1] += self.sizes[value]
         return True
 
+    def _runs(self, first: int, last: int) -> float:
+        """Cycles of the steps from one to the one before another."""
+        return float(self._cycles[last] - self._cycles[first]) if first < last else 0.0
+
     def read(self, value: int, place: int) -> bool:
         """Whether a step finds a copy of a value on the chip."""
         born = self._born.get(value)
         if born is not None and self._starts[place] - self._starts[born + 1] < _COPIED_AFTER_CYCLES:
             return False
-        is_kept = value in self.read_last and self.hold(value, self.read_last[value] + 1, place)
+        last = self.read_last.get(value)
+        is_late = last is None or (value != self._first and self._runs(last + 1, place) > self._stays)
+        is_kept = last is not None and not is_late and self.hold(value, last + 1, place)
         if not is_kept and not self.move(value, place, range(place - 1, -1 if born is None else born, -1)):
             return False
         self.read_last[value] = place

@@ -12,7 +12,16 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType
 from podyard.engine.timing.convolutions import image_axes, image_bytes
-from podyard.engine.timing.copies import besides, fetched, joined_sums, off_hbm, on_chip, scatters_a_sum, with_sums
+from podyard.engine.timing.copies import (
+    besides,
+    fetched,
+    joined_sums,
+    leaving,
+    off_hbm,
+    on_chip,
+    scatters_a_sum,
+    with_sums,
+)
 from podyard.engine.timing.estimate import BufferEstimate
 from podyard.engine.timing.graph import LEAVES, MATRIX, REORDERING, SMALL_SIZE, Fused, Kernel
 from podyard.engine.timing.image_copies import ImageCopies
@@ -281,6 +290,11 @@ def temporaries(
     }
     here: Collection[int] = ()
     near_bytes = 0
+    if is_whole and costs.stays_cycles < math.inf:
+        changed = {*fused.in_place, *fused.in_place.values()}
+        order, copies_of = leaving(order, near.keys() - changed, costs.stays_cycles)
+        sizes |= {copy: sizes[value] for copy, value in copies_of.items()}
+        types |= {copy: types[value] for copy, value in copies_of.items()}
     if costs.prefetch_bytes:
         sums = (
             {value: near.pop(value) for value in joined_sums(order) & near.keys()}

@@ -66,6 +66,7 @@ GENERATION = Generation(
         ring_rows=1152,
         joined_sum_bytes=30.83e6,
         prefetch_bytes=96 * 2**20,
+        stays_cycles=705e3,
         results_stay=True,
         near_kernel_cycles=800,
         near_read_share=0.28,
