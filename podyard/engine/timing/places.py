@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType
 from podyard.engine.program.shardings import PLACED
-from podyard.engine.timing.graph import JUST_AFTER, LEAVES, REORDERING, SMALL_SIZE, UNFUSED, Kernel, KernelKind
+from podyard.engine.timing.graph import (
+    JUST_AFTER,
+    LEAVES,
+    MATRIX,
+    REORDERING,
+    SMALL_SIZE,
+    UNFUSED,
+    Kernel,
+    KernelKind,
+)
 from podyard.engine.timing.kernels import better_order
 from podyard.engine.timing.layout import compact_layout, padded_bytes
 from podyard.hardware.cost_model import Tiling
@@ -162,12 +171,15 @@ class Places:
         """What a turn of a loop cuts from stacks and hands to what is computed again (a checkpoint) is written first:
         no kernel reaches across a barrier."""
         is_real = barrier.opcode == "optimization_barrier" and PLACED not in barrier.attributes
-        for value in map(self.resolve, barrier.operands) if is_real else ():
+        for given, behind in zip(barrier.operands, barrier.results, strict=False) if is_real else ():
+            value = self.resolve(given)
             made = self.floating.get(value)
             while made is not None and made.opcode == "reshape":
                 made = self.floating.get(self.resolve(made.operands[0]))
-            is_part = made is not None and made.opcode == "dynamic_slice"
-            if is_part and value not in self.materialised and self.program.types[value].size >= SMALL_SIZE:
+            is_part = made is not None and made.opcode == "dynamic_slice" and value not in self.materialised
+            # What else reads it (a norm) would be worked out with it in the model, in wider numbers.
+            is_part &= all(user.opcode in (*MATRIX, "reshape") for user in self.users.get(behind, ()))
+            if is_part and self.program.types[value].size >= SMALL_SIZE:
                 kernel = self._start("loop", None)
                 self.order[kernel.index] = self.after[value] + JUST_AFTER
                 self._materialise(value, kernel)
