@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from podyard.engine.program.ir import HloOperation, TensorType
-from podyard.engine.timing.graph import ELEMENTWISE, JUST_AFTER, SMALL_SIZE, Kernel
+from podyard.engine.timing.graph import ELEMENTWISE, JUST_AFTER, REORDERING, SMALL_SIZE, Kernel
 from podyard.engine.timing.layout import LANES, compact_layout, in_whole_tiles, nbytes_in_memory
 from podyard.engine.timing.places import Places
 
 _PUTS_TOGETHER = frozenset({"concatenate", "pad"})
+_FEWEST_GATES = 3
 # What becomes of pieces that were filled up, until the whole is converted.
 _ADDED_UP = frozenset({"add", "maximum", "reshape"})
 
@@ -40,38 +41,31 @@ class Pieces(Places):
         return False
 
     def _is_gate(self, operation: HloOperation) -> bool:
-        """Whether a slice is one of several that a row is cut into, and nothing reads the row but these: it is a
-        product's result as the matrix units give it, or was cut from a stack. The parts are read in another kernel
-        than the product's, and what was cut from a stack is written before. (A gated recurrent unit, whose gates are
-        cut before they are added up: compiled steps on five generations.)"""
-        if operation.opcode != "slice":
+        """Whether a slice is one of several that a row is cut into, and nothing else reads the row: a product's result
+        as the matrix units give it, or what was cut from a stack. (A gated recurrent unit, whose gates are cut before
+        they are added up: ten compiled programs on five generations.)"""
+        row = self.resolve(operation.operands[0]) if operation.opcode == "slice" else None
+        users = self.users.get(row, []) if row is not None else []
+        if row is None or len(users) < _FEWEST_GATES or any(user.opcode != "slice" for user in users):
             return False
-        source = self._row_of(self.resolve(operation.operands[0]))
-        made = self.program.producer(source)
-        users = self.users.get(self.resolve(operation.operands[0]), [])
-        is_cut = len(users) > 1 and all(user.opcode == "slice" for user in users)
-        if made is None or not is_cut or self.program.types[source].size < SMALL_SIZE:
+        worked_on = (user for part in users for user in self.users.get(part.results[0], ()))
+        if any(user.opcode not in ELEMENTWISE or user.opcode in REORDERING for user in worked_on):
             return False
-        return made.opcode == "dynamic_slice" if source in self.floating else made.opcode == "dot_general"
-
-    def _row_of(self, value: int) -> int:
-        """What a value is another shape of."""
-        while value in self.floating and self.floating[value].opcode == "reshape":
-            value = self.resolve(self.floating[value].operands[0])
-        return value
+        made = self.program.producer(row)
+        is_product = row not in self.floating and made is not None and made.opcode == "dot_general"
+        return (is_product or self._is_from_stack(row)) and self.program.types[row].size >= SMALL_SIZE
 
     def _cut_gate(self, operation: HloOperation) -> None:
-        value = self.resolve(operation.operands[0])
-        if value in self.floating:
-            if value not in self.materialised:
-                kernel = self._start("loop", None)
-                self.order[kernel.index] = self.after[value] + JUST_AFTER
-                self._materialise(value, kernel)
-            self._float(operation, self._ready(value))
+        """One kernel after the product's works out the gates; what is cut from a stack for them is written first."""
+        row = self.resolve(operation.operands[0])
+        if row in self.floating:
+            if row not in self.materialised:
+                self._write_cut(row)
+            self._float(operation, self._ready(row))
             return
-        if value not in self._gates:
-            self._gates[value] = self._start("loop", None).index
-        self.home |= dict.fromkeys(operation.results, self._gates[value])
+        if row not in self._gates:
+            self._gates[row] = self._start("loop", None).index
+        self.home |= dict.fromkeys(operation.results, self._gates[row])
 
     def _join_pieces(self, operation: HloOperation) -> bool:
         """Writes the computed pieces that a concatenation or a padding puts into one row; whether there are any."""

@@ -157,15 +157,26 @@ class Places:
         self.materialised.add(value)
         kernel.outputs.append(value)
 
+    def _write_cut(self, value: int) -> None:
+        """Starts a kernel that writes a part of an array as soon as that is there."""
+        kernel = self._start("loop", None)
+        self.order[kernel.index] = self.after[value] + JUST_AFTER
+        self._materialise(value, kernel)
+
+    def _is_from_stack(self, value: int) -> bool:
+        """Whether a value is a slice at a place that is known when the program runs, or another shape of one."""
+        made = self.floating.get(value)
+        while made is not None and made.opcode == "reshape":
+            made = self.floating.get(self.resolve(made.operands[0]))
+        return made is not None and made.opcode == "dynamic_slice"
+
     def _cut_out(self, operation: HloOperation) -> None:
         """What is joined is read where it lies if it is the beginning of an array; another part is cut out before."""
         for value in map(self.resolve, operation.operands) if operation.opcode == "concatenate" else ():
             made = self.floating.get(value)
             is_part = made is not None and made.opcode == "slice" and any(made.ints("starts"))
             if is_part and value not in self.materialised and self.program.types[value].size >= SMALL_SIZE:
-                kernel = self._start("loop", None)
-                self.order[kernel.index] = self.after[value] + JUST_AFTER
-                self._materialise(value, kernel)
+                self._write_cut(value)
 
     def _cut_before(self, barrier: HloOperation) -> None:
         """What a turn of a loop cuts from stacks and hands to what is computed again (a checkpoint) is written first:
@@ -173,16 +184,11 @@ class Places:
         is_real = barrier.opcode == "optimization_barrier" and PLACED not in barrier.attributes
         for given, behind in zip(barrier.operands, barrier.results, strict=False) if is_real else ():
             value = self.resolve(given)
-            made = self.floating.get(value)
-            while made is not None and made.opcode == "reshape":
-                made = self.floating.get(self.resolve(made.operands[0]))
-            is_part = made is not None and made.opcode == "dynamic_slice" and value not in self.materialised
+            is_part = self._is_from_stack(value) and value not in self.materialised
             # What else reads it (a norm) would be worked out with it in the model, in wider numbers.
             is_part &= all(user.opcode in (*MATRIX, "reshape") for user in self.users.get(behind, ()))
             if is_part and self.program.types[value].size >= SMALL_SIZE:
-                kernel = self._start("loop", None)
-                self.order[kernel.index] = self.after[value] + JUST_AFTER
-                self._materialise(value, kernel)
+                self._write_cut(value)
 
     def _convert_before(self, product: HloOperation) -> None:
         """Weights with heads as a middle axis are converted by a kernel before the first product that reads them."""

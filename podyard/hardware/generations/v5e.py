@@ -54,6 +54,7 @@ GENERATION = Generation(
         mxu_stretch=1.004,
         window_bytes=15.8e6,
         ring_rows=640,
+        stays_cycles=2.1e6,
         prefetch_bytes=112 * 2**20,
         results_stay=True,
         near_kernel_cycles=200,
