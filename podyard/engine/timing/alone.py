@@ -19,8 +19,8 @@ def kept_bytes(program: Program, kernel: Kernel) -> int:
 def kept_in_loop(
     body: Body, far: Collection[int], stacks: Collection[int], size_of: Callable[[int], float], costs: CostModel
 ) -> Iterator[int]:
-    """What a loop carries stays on the chip from turn to turn, the smallest first, as far as there is room; what a turn
-    takes or changes only a part of (`stacks`), where there is room for all of that which is not in HBM anyway."""
+    """What a loop carries stays on the chip from turn to turn, the smallest first, as far as there is room; then, where
+    results stay, what a turn takes or changes only a part of (`stacks`) and is not in HBM (`far`) anyway."""
     every = list(zip(body.parameters, body.results, strict=False))
     room = costs.prefetch_bytes
     for own, new in sorted((pair for pair in every if pair[0] not in stacks), key=lambda pair: size_of(pair[0])):
@@ -28,9 +28,12 @@ def kept_in_loop(
         if room < 0:
             break
         yield from (own, new)
-    taken = [value for index, pair in enumerate(every) if pair[0] in stacks and index not in far for value in pair]
-    if costs.results_stay and sum(map(size_of, taken)) / 2 <= room:
-        yield from taken
+    taken = [pair for index, pair in enumerate(every) if pair[0] in stacks and index not in far]
+    for pair in sorted(taken, key=lambda pair: size_of(pair[0])) if costs.results_stay else ():
+        room -= sum(map(size_of, pair)) / 2
+        if room < 0:
+            break
+        yield from pair
 
 
 def large_alone(
