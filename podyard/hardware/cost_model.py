@@ -54,8 +54,8 @@ class CostModel:
     exposed_share: float
     mxu_stretch: float
     window_bytes: float
-    # The chip's own memory less what a kernel has for itself: of 128 MiB, 112 on v5e and 96 on v6e; of 64 MiB, 48 on
-    # v5p. All 128 MiB on v4, where kernels have another memory.
+    # The chip's own memory less what a kernel has for itself: of 128 MiB 96 on v6e, of 64 MiB 48 on v5p; on v4, where
+    # kernels have another memory, and on v5e less than 128 and 112 MiB, see docs/internals/engine-corpus.md.
     prefetch_bytes: float
     # Whether what is small enough stays on the chip between two kernels; a product that touches nothing else has this
     # fixed cost.
@@ -145,8 +145,7 @@ class CostModel:
     # kernels on the newest generation and v5e.)
     row_spread_cycles: float = 0.0
     # What no kernel touches for so many cycles leaves the chip for HBM, and is fetched again. (155 values of two
-    # compiled steps on the newest generation: all up to 690,787 cycles stay, none from 719,483 on, of any size; one on
-    # v5e: up to 2.08 million, none from 2.15 million on.)
+    # compiled steps on the newest generation: all up to 690,787 cycles stay, none from 719,483 on, of any size.)
     stays_cycles: float = math.inf
     # How many times as fast as bfloat16 the matrix units multiply integers of 8 bits and f8e5m2 (compiled products of
     # 512 to 4096 rows; int8 as published for v5e).

@@ -22,14 +22,12 @@ from podyard.engine.program.attributes import jax_precision
 from podyard.engine.program.branches import chosen_branches
 from podyard.engine.program.doubts import Doubt
 from podyard.engine.program.ir import DTYPE_BYTES, Body, HloOperation, Program, TensorType, mark_call, values_read
-from podyard.engine.program.lowered import call_sites, lower_equation, renumber, whole_program
+from podyard.engine.program.lowered import behind_barrier, call_sites, lower_equation, renumber, whole_program
 from podyard.engine.program.placements import Placements, place_of
 from podyard.engine.program.shardings import PLACED, Sharding
 
 _DTYPES = {"bool": "pred", "bfloat16": "bf16", "float16": "f16", "float32": "f32", "complex64": "c64"}
-_DTYPES |= {f"int{bits}": f"s{bits}" for bits in (4, 8, 16, 32, 64)} | {
-    f"uint{bits}": f"u{bits}" for bits in (4, 8, 16, 32, 64)
-}
+_DTYPES |= {f"{name}int{bits}": f"{name or 's'}{bits}" for name in ("", "u") for bits in (4, 8, 16, 32, 64)}
 _DTYPES |= {f"float8_{form}": f"f8{form}" for form in ("e4m3fn", "e5m2", "e4m3b11fnuz")}
 # A random key is a vector of words; JAX hides that behind a separate type, whose name says how it is made.
 _KEY_WORDS = {"key<fry>": 2, "key<rbg>": 4, "key<urbg>": 4}
@@ -53,15 +51,13 @@ _RENAMED = {
     "select_n": "select", "clamp": "clamp", "convert_element_type": "convert",
     "bitcast_convert_type": "bitcast_convert",
     "squeeze": "reshape", "rev": "reverse", "copy": "get_tuple_element", "real": "real", "imag": "imag",
-    "population_count": "popcnt",
-    "nextafter": "next_after", "reduce_precision": "reduce_precision", "concatenate": "concatenate",
-    "dynamic_slice": "dynamic_slice", "dynamic_update_slice": "dynamic_update_slice",
+    "population_count": "popcnt", "nextafter": "next_after", "reduce_precision": "reduce_precision",
+    "dynamic_slice": "dynamic_slice", "dynamic_update_slice": "dynamic_update_slice", "concatenate": "concatenate",
     "empty2": "constant", "axis_index": "partition_id",
     "sort": "sort", "top_k": "top_k", "cholesky": "cholesky", "triangular_solve": "triangular_solve", "fft": "fft",
     "clz": "count_leading_zeros", "optimization_barrier": "optimization_barrier",
-    "sharding_constraint": "optimization_barrier",
-    "reshard": "optimization_barrier", "pvary": "optimization_barrier", "preduced": "optimization_barrier",
-    "reduced_vary_cast_p": "optimization_barrier", "vary_unreduced_cast_p": "optimization_barrier",
+    **dict.fromkeys(("sharding_constraint", "reshard", "pvary", "preduced"), "optimization_barrier"),
+    **dict.fromkeys(("reduced_vary_cast_p", "vary_unreduced_cast_p"), "optimization_barrier"),
 }  # fmt: skip
 # Element-wise operations of several operands.
 _SPREADING = frozenset({
@@ -248,7 +244,12 @@ class _JaxprReader:
     ) -> None:
         """The body in place of the call."""
         jaxpr, consts = (body.jaxpr, body.consts) if isinstance(body, ClosedJaxpr) else (body, ())
-        inner = dict(zip(jaxpr.invars, operands, strict=True))
+        barred = dict.fromkeys(value for value, one in zip(operands, behind_barrier(eqn), strict=False) if one)
+        renamed = dict(zip(barred, range(len(self.types), len(self.types) + len(barred)), strict=True))
+        self.types += [self.types[value] for value in barred]
+        if renamed:
+            operations.append(HloOperation("optimization_barrier", tuple(renamed), tuple(renamed.values()), {}))
+        inner = dict(zip(jaxpr.invars, (renamed.get(value, value) for value in operands), strict=True))
         for variable, value in zip(jaxpr.constvars, consts, strict=False):
             inner[variable] = self._constant(value, variable.aval, operations)
         called = self._operations(jaxpr, inner)

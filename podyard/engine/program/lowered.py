@@ -31,6 +31,15 @@ def lower_equation(eqn: JaxprEqn) -> Program | None:
     return _kept[key]
 
 
+def behind_barrier(eqn: JaxprEqn) -> tuple[bool, ...]:
+    """Which operands of a call JAX hides behind an optimization barrier: those of a checkpoint on the way back, so that
+    nothing is shared with the way there. Empty for other calls."""
+    hidden = eqn.params.get("prevent_cse", False)
+    if not eqn.params.get("differentiated", False) or not hidden:
+        return ()
+    return tuple(hidden) if isinstance(hidden, tuple) else (True,) * len(eqn.invars)
+
+
 def _lower(eqn: JaxprEqn, avals: tuple[Any, ...]) -> Program | None:
     primitive: Any = eqn.primitive
 

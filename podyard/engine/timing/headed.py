@@ -16,6 +16,7 @@ from podyard.hardware.cost_model import Tiling
 
 # What an operand of a product is made from its weights by.
 _PASSED = frozenset({*ALIASES, "convert", "all_gather"})
+# Axes of such weights: features, heads and the size of a head.
 _AXES = 3
 
 

@@ -8,6 +8,7 @@ from podyard.engine.timing.layout import LANES, compact_layout, in_whole_tiles, 
 from podyard.engine.timing.places import Places
 
 _PUTS_TOGETHER = frozenset({"concatenate", "pad"})
+# Parts of a row that are gates: two are halves, as of rotary positions.
 _FEWEST_GATES = 3
 # What becomes of pieces that were filled up, until the whole is converted.
 _ADDED_UP = frozenset({"add", "maximum", "reshape"})
