@@ -54,8 +54,8 @@ class CostModel:
     exposed_share: float
     mxu_stretch: float
     window_bytes: float
-    # The chip's own memory less what a kernel has for itself: of 128 MiB 96 on v6e, of 64 MiB 48 on v5p; on v4, where
-    # kernels have another memory, and on v5e less than 128 and 112 MiB, see docs/internals/engine-corpus.md.
+    # Room on the chip for copies and for what stays. v6e has 96 of 128 MiB and v5p 48 of 64; the rest is for kernels.
+    # On v4 and v5e it was fitted, a little below 128 and 112 MiB (docs/internals/engine-corpus.md has what was tried).
     prefetch_bytes: float
     # Whether what is small enough stays on the chip between two kernels; a product that touches nothing else has this
     # fixed cost.

@@ -21,19 +21,17 @@ def kept_in_loop(
 ) -> Iterator[int]:
     """What a loop carries stays on the chip from turn to turn, the smallest first, as far as there is room; then, where
     results stay, what a turn takes or changes only a part of (`stacks`) and is not in HBM (`far`) anyway."""
-    every = list(zip(body.parameters, body.results, strict=False))
     room = costs.prefetch_bytes
-    for own, new in sorted((pair for pair in every if pair[0] not in stacks), key=lambda pair: size_of(pair[0])):
-        room -= size_of(own) * (1 if own == new else 2)
+    stay = [
+        (own, new)
+        for index, (own, new) in enumerate(zip(body.parameters, body.results, strict=False))
+        if own not in stacks or (costs.results_stay and index not in far)
+    ]
+    for own, new in sorted(stay, key=lambda pair: (pair[0] in stacks, size_of(pair[0]))):
+        room -= size_of(own) * (1 if own == new or own in stacks else 2)
         if room < 0:
             break
         yield from (own, new)
-    taken = [pair for index, pair in enumerate(every) if pair[0] in stacks and index not in far]
-    for pair in sorted(taken, key=lambda pair: size_of(pair[0])) if costs.results_stay else ():
-        room -= sum(map(size_of, pair)) / 2
-        if room < 0:
-            break
-        yield from pair
 
 
 def large_alone(

@@ -296,11 +296,9 @@ def temporaries(
         sizes |= {copy: sizes[value] for copy, value in copies_of.items()}
         types |= {copy: types[value] for copy, value in copies_of.items()}
     if costs.prefetch_bytes:
-        sums = (
-            {value: near.pop(value) for value in joined_sums(order) & near.keys()}
-            if is_whole and costs.sums_last
-            else {}
-        )
+        last = joined_sums(order) & near.keys() if is_whole and costs.sums_last else set[int]()
+        sums = {value: near[value] for value in last}
+        near = {value: size for value, size in near.items() if value not in sums}
         here, loads, twice = on_chip(order, near, costs.prefetch_bytes, fused.in_place)
         if is_whole:
             anchors = [kernel.anchor for kernel in fused.kernels]

@@ -1,4 +1,5 @@
-"""Rows that are cut and put together again, as by a rotary embedding: the pieces are in memory in between."""
+"""Rows that are cut: into pieces that are put together again, as by a rotary embedding, and into gates. Pieces are in
+memory in between, and the kernel after the product's works out the gates."""
 
 from __future__ import annotations
 

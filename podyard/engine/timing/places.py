@@ -194,8 +194,9 @@ class Places:
         """Weights with heads as a middle axis are converted by a kernel before the first product that reads them."""
         for value in map(self.resolve, product.operands):
             made = self.floating.get(value)
-            is_converted = made is not None and made.opcode == "convert" and value not in self.materialised
-            if made is not None and is_converted and self.resolve(made.operands[0]) in self.headed:
+            if made is None or made.opcode != "convert" or value in self.materialised:
+                continue
+            if self.resolve(made.operands[0]) in self.headed:
                 self._materialise(value, self._start("loop", None))
 
     def _large_leaves(self, value: int) -> bool:
