@@ -97,7 +97,8 @@ def _bytes_beside(kernel: Kernel, pricer: Pricer, on_chip: bool) -> int:
             return 0 if on_chip else sum(sizes)
         copied = [one for one in (*operands, *results) if pricer.is_outside(one)]
         return on_chip * (own + sum(nbytes_in_memory(pricer.type_of(one), pricer.costs.tiling) for one in copied))
-    return sizes[0] if on_chip and sizes[0] <= room and not pricer.is_near(operands[0]) else 0
+    is_here = pricer.is_near(operands[0]) or operands[0] == pricer.first
+    return sizes[0] if on_chip and sizes[0] <= room and not is_here else 0
 
 
 def _bytes_sent(
@@ -118,15 +119,15 @@ def _bytes_sent(
 
 
 def on_chip(
-    steps: Sequence[Step], near: Mapping[int, int], room: float, over: Mapping[int, int]
+    steps: Sequence[Step], near: Mapping[int, int], room: float, over: Mapping[int, int], taken: NDArray[np.float64]
 ) -> tuple[set[int], NDArray[np.float64], NDArray[np.float64]]:
     """Which of the values in `near` stay on the chip from when they are made until they are read for the last time, the
     bytes there during each step, and those that the compiler counts twice, as it makes a value in the place of another
     (`over`). Those that live shortest have their place first; what finds none is written to HBM, and is on the chip
-    only while a kernel works on it."""
+    only while a kernel works on it. `taken`: bytes that are not to be had during each step; they are in the result."""
     own = np.array([min(step.near_extra, room) for step in steps], dtype=np.float64)
     waits = np.array([step.is_lookup for step in steps], dtype=bool)
-    loads = np.where(waits, 0.0, own)
+    loads = np.where(waits, 0.0, own) + taken
     twice = np.zeros(len(steps))
     spans: dict[int, tuple[int, int]] = {}
     changed: list[tuple[int, int, int]] = []
@@ -177,21 +178,15 @@ def leaving(steps: Sequence[Step], near: AbstractSet[int], limit_cycles: float) 
 
 def fetched(
     steps: Sequence[Step], outside: Collection[int], made: Mapping[int, int], loads: NDArray[np.float64],
-    pricer: Pricer, *, is_product: bool,
+    pricer: Pricer,
 ) -> Fetched:  # fmt: skip
     """Copies on the chip of what lies in HBM: values from `outside` and those that are `made` there, with their bytes;
     `loads` is without them. What a step reads is fetched while those before it run, as late as they leave the
     memory time for it, and stays until it is read for the last time; what it writes leaves while those after it run;
     both where there is room. What takes the place of an argument is written where that is. One argument is there when
-    the program starts; of a single kernel only if it is a matrix product or nothing but a sum (`is_product`)."""
+    the program starts, and in `loads`."""
     twice = np.zeros(len(steps))
     places = _Places(steps, outside, made, loads, pricer)
-    if len(steps) == 1:
-        first = places.sizes.get(pricer.first, 0) if is_product and pricer.first is not None else 0
-        return Fetched(loads + (first if first <= places.room else 0), twice, {})
-    if pricer.first in places.sizes:
-        places.hold(pricer.first, 0, 0)
-        places.read_last[pricer.first] = 0
     body, donated = pricer.program.body, pricer.program.donated
     over = {value: pricer.resolve(body.results[index]) for value, index in donated.items()}
     for place, step in enumerate(steps):
@@ -282,11 +277,13 @@ class _Places:
 
     def read(self, value: int, place: int) -> bool:
         """Whether a step finds a copy of a value on the chip."""
+        if value == self._first:
+            return True
         born = self._born.get(value)
         if born is not None and self._starts[place] - self._starts[born + 1] < _COPIED_AFTER_CYCLES:
             return False
         last = self.read_last.get(value)
-        is_late = last is None or (value != self._first and self._runs(last + 1, place) > self._stays)
+        is_late = last is None or self._runs(last + 1, place) > self._stays
         is_kept = last is not None and not is_late and self.hold(value, last + 1, place)
         if not is_kept and not self.move(value, place, range(place - 1, -1 if born is None else born, -1)):
             return False

@@ -46,6 +46,12 @@ def beside_their_old(body: Body, fused: Fused, pricer: Pricer) -> set[int]:
     return others
 
 
+def sent_on(fused: Fused) -> set[int]:
+    """What permutations between devices make."""
+    kernels = (kernel for kernel in fused.kernels if kernel.anchor is not None)
+    return {value for one in kernels if one.anchor.opcode == "collective_permute" for value in one.outputs}
+
+
 def changed_in_place(kernel: Kernel, carried: Mapping[int, int], fused: Fused) -> set[int]:
     """What a kernel of a turn writes over the values of `carried` that it reads, but for updates of parts."""
     made = carried.keys() & set(kernel.outputs) - fused.in_place.keys()

@@ -10,6 +10,8 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
+import numpy as np
+
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType
 from podyard.engine.timing.convolutions import image_axes, image_bytes
 from podyard.engine.timing.copies import (
@@ -23,7 +25,8 @@ from podyard.engine.timing.copies import (
     with_sums,
 )
 from podyard.engine.timing.estimate import BufferEstimate
-from podyard.engine.timing.graph import LEAVES, MATRIX, REORDERING, SMALL_SIZE, Fused, Kernel
+from podyard.engine.timing.first_argument import most_bytes, steps_with_first
+from podyard.engine.timing.graph import LEAVES, REORDERING, SMALL_SIZE, Fused, Kernel
 from podyard.engine.timing.image_copies import ImageCopies
 from podyard.engine.timing.in_place import (
     beside_their_old,
@@ -31,6 +34,7 @@ from podyard.engine.timing.in_place import (
     changed_in_loop,
     changed_in_place,
     made_while_read,
+    sent_on,
     summed_over_arguments,
 )
 from podyard.engine.timing.kernels import better_order, has_room_near, is_kept_near, is_laid_on_chip
@@ -280,7 +284,9 @@ def temporaries(
     limit = _SHORT_OF_MEMORY * costs.hbm_usable_bytes
     order = best_order(steps, sizes, memory, results, last_loop, limit, pricer, is_whole=is_whole, is_live=is_live)
     if apart:
-        order = [*order, Step(tuple(value for value in apart if value in sizes), (), 0, False)]
+        # A permutation runs next to the kernels of the turn, from its start on.
+        sent = tuple(value for value in apart & sent_on(fused) if value in sizes)
+        order = [Step((), sent, 0, False), *order, Step(tuple(value for value in apart if value in sizes), (), 0, False)]
     on_the_chip = turned_near | copies.near | worked_out - results
     near = {
         value: size
@@ -299,15 +305,18 @@ def temporaries(
         last = joined_sums(order) & near.keys() if is_whole and costs.sums_last else set[int]()
         sums = {value: near[value] for value in last}
         near = {value: size for value, size in near.items() if value not in sums}
-        here, loads, twice = on_chip(order, near, costs.prefetch_bytes, fused.in_place)
+        taken = np.zeros(len(order))
+        if is_whole and pricer.first is not None:
+            nbytes, at_most = memory[pricer.first], most_bytes(order, sizes)
+            is_full = sum(memory[value] for value in outside) + at_most > costs.prefetch_bytes
+            per_cycle = costs.hbm_bytes_per_second / costs.clock_hz
+            taken += nbytes * steps_with_first(order, pricer.first, nbytes, per_cycle, is_full=is_full)
+        here, loads, twice = on_chip(order, near, costs.prefetch_bytes, fused.in_place, taken)
         if is_whole:
-            anchors = [kernel.anchor for kernel in fused.kernels]
-            is_product = len(anchors) == 1 and anchors[0] is not None and anchors[0].opcode in MATRIX
-            is_product |= len(anchors) == 1 and pricer.is_lone(fused.kernels[0])
             laid_out = {pricer.resolve(value) for kernel in fused.kernels for value in kernel.layouts} - arguments
             laid_out |= pricer.read_far
             far = {value: size for value, size in sizes.items() if value not in here and value not in sums}
-            found = fetched(order, outside - laid_out, far, loads, pricer, is_product=is_product)
+            found = fetched(order, outside - laid_out, far, loads, pricer)
             loads, twice, order = found.loads, twice + found.twice, off_hbm(order, found.left)
             added, loads = with_sums(order, sums, loads, costs.prefetch_bytes)
             here |= added

@@ -18,6 +18,7 @@ from podyard.engine.timing.convolutions import (
     row_cycles,
     rows_read,
 )
+from podyard.engine.timing.first_argument import first_arguments
 from podyard.engine.timing.graph import Fused, Kernel, sources
 from podyard.engine.timing.image_ends import ImageEnds
 from podyard.engine.timing.image_room import ImageRoom
@@ -134,16 +135,13 @@ class Pricer:
         turns_near = self.costs.keeps_for_nothing
         uses = collections.Counter(value for kernel in self.fused.kernels for value in kernel.inputs)
         given = {self.resolve(value) for value in self.program.donated}
-        given |= {value for value in self._read_at_once() if uses[value] == 1}
         ends = ImageEnds.of(self.program, self.fused, self._sources, self.costs)
         given |= {value for value in ends.copied if uses[value] == 1}
         self.read_far |= ends.far
         self._moved_around |= ends.near
-        whole = [one for one in body.parameters if one in uses and one not in given and 0 < self._size(one) <= most]
-        anchors = [one.anchor for one in self.fused.kernels if one.kind == "matrix" and one.anchor is not None]
-        images = {self.resolve(anchor.operands[0]) for anchor in anchors}
-        ordered = sorted(whole, key=lambda one: (self._size(one), uses[one], one in images), reverse=True)
-        self.first = next((one for one in ordered if ahead.start(one, self._size(one))), None)
+        ordered = first_arguments(body, self.fused, given, self._size, self.type_of, self.resolve)
+        fits = (one for one in ordered if 0 < self._size(one) <= most)
+        self.first = next((one for one in fits if ahead.start(one, self._size(one))), None)
         for place, kernel in enumerate(self.fused.kernels):
             room = most - sum(self._size(value) for value in (*kernel.inputs, *kernel.outputs) if self._stays(value))
             places: list[float] = []
@@ -206,13 +204,6 @@ class Pricer:
         made = self.program.producer(kernel.copies) if kernel.copies is not None else None
         costs_nothing = self.costs.keeps_for_nothing
         return costs_nothing and made is not None and made.text("step") == REVERSED and self.is_near(made.results[0])
-
-    def _read_at_once(self) -> list[int]:
-        """What the first kernel reads window by window: having it on the chip at the start gains nothing."""
-        first = next((kernel for kernel in self.fused.kernels if kernel.inputs and not self.is_scalar(kernel)), None)
-        is_read_so = first is not None and first.kind in ("loop", "reduce", "window") and not self.is_lone(first)
-        is_read_so |= first is not None and first.anchor is not None and first.anchor.text("step") == REVERSED
-        return first.inputs if first is not None and is_read_so else []
 
     def moved_meanwhile(self, kernel: Kernel) -> float:
         """Bytes that the memory can move in the cycles of a kernel."""
