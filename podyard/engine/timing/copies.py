@@ -97,7 +97,7 @@ def _bytes_beside(kernel: Kernel, pricer: Pricer, on_chip: bool) -> int:
             return 0 if on_chip else sum(sizes)
         copied = [one for one in (*operands, *results) if pricer.is_outside(one)]
         return on_chip * (own + sum(nbytes_in_memory(pricer.type_of(one), pricer.costs.tiling) for one in copied))
-    is_here = pricer.is_near(operands[0]) or operands[0] == pricer.first
+    is_here = pricer.is_near(operands[0]) or operands[0] == pricer.first or operands[0] in pricer.turned
     return sizes[0] if on_chip and sizes[0] <= room and not is_here else 0
 
 

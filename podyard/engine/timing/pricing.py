@@ -97,6 +97,8 @@ class Pricer:
         # (kernel, value): arguments that are fetched before a kernel starts, results that leave after it has ended.
         self._moved_around: set[tuple[int, int]] = set()
         self._near_turns: set[int] = set()
+        # Arrays that lookups and scatters read a copy of in another layout.
+        self.turned = {kernel.turns for kernel in fused.kernels if kernel.turns is not None}
         # Of large values that are moved around, the last kernel that had them on the chip.
         self._large: dict[int, int] = {}
         # (kernel, value): what is turned to be updated, and comes from HBM.
@@ -150,6 +152,8 @@ class Pricer:
                 size = self.read_bytes([value], kernel)
                 if value == self.first:
                     self._moved_around.add((kernel.index, value))
+                elif value in self.turned and kernel.kind == "opaque":
+                    continue  # it reads the copy
                 elif value in arguments - self.read_far and size > 0 and ahead.fetch(size, place):
                     self._moved_around.add((kernel.index, value))
                     places.append(size)
