@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType
 from podyard.engine.timing.kernels import Product, tiles_of
 from podyard.engine.timing.layout import LANES, compact_layout, padded_bytes
-from podyard.engine.timing.packed_taps import not_hidden, packing_cycles
+from podyard.engine.timing.packed_taps import large_image_cycles, not_hidden, packing_cycles
 from podyard.hardware.cost_model import SUBLANES, CostModel, Tiling
 
 # A convolution of each feature by itself runs on the vector unit: cycles of one core for each tap of a tile; dilated,
@@ -55,8 +55,11 @@ def product_of(
         return Product(max(batch, 1), max(m, 1), max(k, 1), max(n, 1), left_bytes, right_bytes, result, passes)
     conv = Convolution.of(program, anchor, costs.tiling)
     packing, multiplied = 0.0, conv.mxu_cycles(costs)
+    places = math.prod(left[axis] for axis in anchor.ints("lhs_dims")[2:])
+    if conv.groups == 1 and conv.window > conv.positions:
+        sizes = conv.in_features, conv.batch, conv.out_features, conv.window
+        multiplied += large_image_cycles(*sizes, places, multiplied, costs)
     if conv.keeps_weights and conv.has_features_in_lanes and conv.taps == conv.window and conv.groups == 1:
-        places = math.prod(left[axis] for axis in anchor.ints("lhs_dims")[2:])
         packing = packing_cycles(conv.batch, conv.in_features, conv.window, places, costs)
         packing = not_hidden(packing, multiplied, conv.out_features)
     return Product(
@@ -480,8 +483,7 @@ class Convolution:
         return lanes * self.taps * tiles * max(loaded * load, rows)
 
     def _loaded_rows(self, edge: int) -> int:
-        """Rows of inputs that a unit of two tiles loads for a tap, tile by tile; two at once where both fill it. With
-        features in lanes either way, whichever is less (nine compiled convolutions of 32 to 64 features on v6e)."""
+        """Rows of inputs that a unit of two tiles loads for a tap, tile by tile; two at once where both fill it."""
         if self.has_features_in_lanes:
             return min(_up(self.batch) * -(-self.in_features // LANES), _up(self.in_features) * -(-self.batch // edge))
         return _up(self.in_features) * -(-self.batch // (LANES if self.in_features % edge else edge))

@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podyard.engine.program.ir import TensorType
-from podyard.engine.timing.graph import OPAQUE, Kernel
+from podyard.engine.timing.graph import OPAQUE, Fused, Kernel
 from podyard.engine.timing.kernels import better_order, is_kept_near, is_laid_on_chip
 from podyard.engine.timing.laid_out import laid_out_bytes
 from podyard.engine.timing.layout import compact_layout, nbytes_in_memory, padded_bytes
 from podyard.engine.timing.pricing import Pricer
 from podyard.engine.timing.schedule import Step
+from podyard.engine.timing.touched import fills_itself
 from podyard.hardware.cost_model import CostModel
 
 # Net cycles that kernels must run after a value is made before a reader finds a copy of it on the chip. Read off a
@@ -73,13 +74,12 @@ def _in_own_tiles(kernel: Kernel, pricer: Pricer, on_chip: bool) -> Iterator[int
 
 def _bytes_beside(kernel: Kernel, pricer: Pricer, on_chip: bool) -> int:
     """Bytes of copies of operands that a kernel works on: numbers to sort have a second place in memory, those of a
-    running sum along the lanes one, too, and two on the chip. What is sorted there is sorted in place; on the chip is
-    a table that fits, while its rows are looked up."""
+    running sum along the lanes one, too, and two on the chip. What is sorted there is sorted in place."""
     anchor, room = kernel.anchor, pricer.costs.prefetch_bytes
     if anchor is not None and anchor.opcode == "attention":
         turned = (_turned_for_rows(pricer.type_of(one), pricer.costs) for one in (*kernel.inputs, *kernel.outputs))
         return 0 if on_chip else sum(turned)
-    if anchor is None or anchor.opcode not in ("sort", "gather", "reduce_window"):
+    if anchor is None or anchor.opcode not in ("sort", "reduce_window"):
         return 0
     operands, results = ([*map(pricer.resolve, values)] for values in (anchor.operands, anchor.results))
     sizes = [nbytes_in_memory(pricer.type_of(one), pricer.costs.tiling) for one in operands]
@@ -90,15 +90,12 @@ def _bytes_beside(kernel: Kernel, pricer: Pricer, on_chip: bool) -> int:
         # Two at any time there: of the numbers, their turned copy, the turned sums and the sums.
         copies = 2 - sum(map(pricer.is_near, (operands[0], results[0]))) if on_chip else 1
         return copies * sizes[0] if is_running and on_chip == is_here else 0
-    if anchor.opcode == "sort":
-        places = TensorType(pricer.type_of(operands[0]).shape, "s32")
-        own = nbytes_in_memory(places, pricer.costs.tiling) if len(operands) == 1 else 0
-        if sum(sizes) + own > room:
-            return 0 if on_chip else sum(sizes)
-        copied = [one for one in (*operands, *results) if pricer.is_outside(one)]
-        return on_chip * (own + sum(nbytes_in_memory(pricer.type_of(one), pricer.costs.tiling) for one in copied))
-    is_here = pricer.is_near(operands[0]) or operands[0] == pricer.first or operands[0] in pricer.turned
-    return sizes[0] if on_chip and sizes[0] <= room and not is_here else 0
+    places = TensorType(pricer.type_of(operands[0]).shape, "s32")
+    own = nbytes_in_memory(places, pricer.costs.tiling) if len(operands) == 1 else 0
+    if sum(sizes) + own > room:
+        return 0 if on_chip else sum(sizes)
+    copied = [one for one in (*operands, *results) if pricer.is_outside(one)]
+    return on_chip * (own + sum(nbytes_in_memory(pricer.type_of(one), pricer.costs.tiling) for one in copied))
 
 
 def _bytes_sent(
@@ -119,15 +116,18 @@ def _bytes_sent(
 
 
 def on_chip(
-    steps: Sequence[Step], near: Mapping[int, int], room: float, over: Mapping[int, int], taken: NDArray[np.float64]
+    steps: Sequence[Step],
+    near: Mapping[int, int],
+    room: float,
+    over: Mapping[int, int],
+    taken: NDArray[np.float64] | float = 0.0,
 ) -> tuple[set[int], NDArray[np.float64], NDArray[np.float64]]:
     """Which of the values in `near` stay on the chip from when they are made until they are read for the last time, the
     bytes there during each step, and those that the compiler counts twice, as it makes a value in the place of another
     (`over`). Those that live shortest have their place first; what finds none is written to HBM, and is on the chip
     only while a kernel works on it. `taken`: bytes that are not to be had during each step; they are in the result."""
     own = np.array([min(step.near_extra, room) for step in steps], dtype=np.float64)
-    waits = np.array([step.is_lookup for step in steps], dtype=bool)
-    loads = np.where(waits, 0.0, own) + taken
+    loads = own + taken
     twice = np.zeros(len(steps))
     spans: dict[int, tuple[int, int]] = {}
     changed: list[tuple[int, int, int]] = []
@@ -142,7 +142,6 @@ def on_chip(
         if loads[first : last + 1].max() + near[value] <= room:
             loads[first : last + 1] += near[value]
             here.add(value)
-    loads += np.where(waits & (loads + own <= room), own, 0.0)
     for place, value, target in changed:
         if target in here:
             here.add(value)
@@ -249,7 +248,7 @@ class _Places:
         self.read_last: dict[int, int] = {}
         self.left: dict[int, int] = {}
         per_cycle = costs.hbm_bytes_per_second / costs.clock_hz
-        self._free = [step.run.cycles * per_cycle for step in steps]
+        self._free = [max(step.run.cycles * per_cycle, step.moves) for step in steps]
         # Net cycles until each step starts.
         self._starts = np.cumsum([0.0, *(max(0.0, step.run.cycles - costs.vector_kernel_cycles) for step in steps)])
         self._cycles = np.cumsum([0.0, *(step.run.cycles for step in steps)])
@@ -306,6 +305,20 @@ class _Places:
         for other, moved in taken:
             self._free[other] -= moved
         return True
+
+
+def bytes_moved(kernel: Kernel, fused: Fused, pricer: Pricer) -> int:
+    """Bytes that a scatter, which has no cycles, moves: updates and their places, and the zeros that it writes itself,
+    but not what it changes in place. (Of lookups too little was seen.)"""
+    anchor = kernel.anchor
+    if anchor is None or anchor.opcode != "scatter":
+        return 0
+    fills = fills_itself(pricer.program, anchor)
+    made = (
+        one for one in kernel.outputs if one not in fused.in_place or (fills and fused.in_place[one] in fused.filled)
+    )
+    values = {*map(pricer.resolve, anchor.operands[1:]), *made}
+    return sum(nbytes_in_memory(pricer.type_of(value), pricer.costs.tiling) for value in values)
 
 
 def scatters_a_sum(kernel: Kernel) -> bool:

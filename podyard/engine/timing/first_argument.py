@@ -45,7 +45,11 @@ def first_arguments(
             seen.add(value)
             for user in users.get(value, ()):
                 operands = [resolve(one) for one in user.operands]
-                if user.opcode in ALIASES or user.opcode in MATRIX or (user.opcode == "gather" and value not in operands[1:]):
+                if (
+                    user.opcode in ALIASES
+                    or user.opcode in MATRIX
+                    or (user.opcode == "gather" and value not in operands[1:])
+                ):
                     continue
                 others = operands[max(1, len(operands) // 2) :] if user.opcode == "reduce" else operands[1:]
                 if user.opcode not in _SEEN_THROUGH or value in others:
@@ -75,9 +79,9 @@ def steps_with_first(
     steps: Sequence[Step], value: int, nbytes: float, per_cycle: float, *, is_full: bool
 ) -> NDArray[np.bool_]:
     """During which steps the first argument is on the chip, as the compiler's record of the peak has it: until it is
-    read for the last time. If the chip's memory would not hold all that the program has (`is_full`), it is fetched again
-    at the end, for the program's next run, while the last steps leave the bus time for it (`per_cycle` bytes each
-    cycle)."""
+    read for the last time. If the chip's memory would not hold all that the program has (`is_full`), it is fetched
+    again at the end, for the program's next run, while the last steps leave the bus time for it (`per_cycle` bytes
+    each cycle)."""
     here = np.zeros(len(steps), dtype=bool)
     last = max((place for place, step in enumerate(steps) if value in step.reads), default=len(steps) - 1)
     here[: last + 1] = True

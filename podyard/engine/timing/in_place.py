@@ -48,8 +48,9 @@ def beside_their_old(body: Body, fused: Fused, pricer: Pricer) -> set[int]:
 
 def sent_on(fused: Fused) -> set[int]:
     """What permutations between devices make."""
-    kernels = (kernel for kernel in fused.kernels if kernel.anchor is not None)
-    return {value for one in kernels if one.anchor.opcode == "collective_permute" for value in one.outputs}
+    anchors = (kernel.anchor for kernel in fused.kernels)
+    sent = (one for one in anchors if one is not None and one.opcode == "collective_permute")
+    return {value for one in sent for value in one.results}
 
 
 def changed_in_place(kernel: Kernel, carried: Mapping[int, int], fused: Fused) -> set[int]:

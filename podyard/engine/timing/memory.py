@@ -16,6 +16,7 @@ from podyard.engine.program.ir import Body, HloOperation, Program, TensorType
 from podyard.engine.timing.convolutions import image_axes, image_bytes
 from podyard.engine.timing.copies import (
     besides,
+    bytes_moved,
     fetched,
     joined_sums,
     leaving,
@@ -41,7 +42,7 @@ from podyard.engine.timing.kernels import better_order, has_room_near, is_kept_n
 from podyard.engine.timing.laid_out import copied_bytes
 from podyard.engine.timing.latency_hiding import run_of
 from podyard.engine.timing.layout import compact_layout, nbytes_in_memory, padded_bytes
-from podyard.engine.timing.narrow import narrow_values
+from podyard.engine.timing.narrow import is_looked_up_narrow, narrow_values
 from podyard.engine.timing.orders import best_order
 from podyard.engine.timing.pricing import Pricer
 from podyard.engine.timing.schedule import MadeAgain, MemorySchedule, Step
@@ -209,8 +210,10 @@ def temporaries(
         for value in (one for one in turned.intersection(kernel.inputs) if _reads_turned(one, kernel, pricer)):
             read = dict.fromkeys([*(other for other in read if other != value), ~value])
         if kernel.turns is not None and kernel.moved is not None:
-            types[~kernel.turns] = kernel.moved
-            sizes[~kernel.turns], is_here = _turned(kernel.moved, kernel.minor, pricer)
+            types[~kernel.turns] = _narrow(
+                kernel.moved, is_looked_up_narrow(kernel.turns, body, pricer.program, pricer.resolve)
+            )
+            sizes[~kernel.turns], is_here = _turned(types[~kernel.turns], kernel.minor, pricer)
             turned_near |= {~kernel.turns} if is_here else set()
             made.append(~kernel.turns)
             turned.add(kernel.turns)
@@ -272,7 +275,7 @@ def temporaries(
                 number,
                 near_extra,
                 run_of(kernel, inside.cycles, inside.kinds, pricer),
-                is_lookup=kernel.anchor is not None and kernel.anchor.opcode == "gather",
+                moves=bytes_moved(kernel, fused, pricer),
                 doubled=doubled,
                 scatters=scatters_a_sum(kernel),
                 writes_far=kernel.kind == "matrix" and not costs.results_stay,
@@ -286,7 +289,11 @@ def temporaries(
     if apart:
         # A permutation runs next to the kernels of the turn, from its start on.
         sent = tuple(value for value in apart & sent_on(fused) if value in sizes)
-        order = [Step((), sent, 0, False), *order, Step(tuple(value for value in apart if value in sizes), (), 0, False)]
+        order = [
+            Step((), sent, 0, False),
+            *order,
+            Step(tuple(value for value in apart if value in sizes), (), 0, False),
+        ]
     on_the_chip = turned_near | copies.near | worked_out - results
     near = {
         value: size

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from podyard.engine.program.ir import HloOperation, Program, walk
+from podyard.engine.program.ir import Body, HloOperation, Program, walk
 from podyard.engine.timing.graph import ALIASES, MATRIX
 
 # Results have as many bits as operands: nothing is computed, or only compared.
@@ -50,3 +50,15 @@ def _read_in_full(operation: HloOperation, narrow: set[int]) -> Iterable[int]:
     if operation.opcode in _HANDING_ON and narrow.issuperset(operation.results):
         return ()
     return operation.operands
+
+
+def is_looked_up_narrow(table: int, body: Body, program: Program, resolve: Callable[[int], int]) -> bool:
+    """Whether nothing but lookups read a table, and all that they find is converted to 2 bytes: its copy is, too."""
+
+    def readers(value: int) -> list[HloOperation]:
+        return [one for one in body.operations if value in map(resolve, one.operands)]
+
+    lookups = readers(table)
+    found = [one for lookup in lookups for one in readers(lookup.results[0])]
+    to_two_bytes = all(one.opcode == "convert" and program.types[one.results[0]].itemsize == 2 for one in found)
+    return to_two_bytes and all(one.opcode == "gather" for one in lookups)

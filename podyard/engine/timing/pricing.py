@@ -142,6 +142,8 @@ class Pricer:
         self.read_far |= ends.far
         self._moved_around |= ends.near
         ordered = first_arguments(body, self.fused, given, self._size, self.type_of, self.resolve)
+        alone = self.fused.kernels[0] if len(self.fused.kernels) == 1 else None
+        ordered += alone.inputs if alone is not None and self.is_lone(alone) else []
         fits = (one for one in ordered if 0 < self._size(one) <= most)
         self.first = next((one for one in fits if ahead.start(one, self._size(one))), None)
         for place, kernel in enumerate(self.fused.kernels):

@@ -49,8 +49,8 @@ class Step:
     run: Run = Run()
     # What is gathered while it runs, a product.
     gathered: tuple[int, ...] = ()
-    # Whether it looks rows up: its table (`near_extra`) is on the chip only where all others leave room.
-    is_lookup: bool = False
+    # Of a scatter, to which the compiler gives no cycles: the bytes that it moves.
+    moves: int = 0
     # Bytes of what a loop carries that it changes in its place on the chip.
     doubled: int = 0
     # Whether it scatters a sum over devices, by itself or around a ring.

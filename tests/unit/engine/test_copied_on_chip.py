@@ -30,7 +30,7 @@ def _steps(count: int) -> list[Step]:
 def _fetched(steps: list[Step]) -> Fetched:
     program = SimpleNamespace(body=SimpleNamespace(results=()), donated={})
     pricer: Any = SimpleNamespace(costs=cost_model("v5p"), first=None, program=program)
-    return fetched(steps, (), {1: _SIZE}, np.zeros(len(steps)), pricer, is_product=False)
+    return fetched(steps, (), {1: _SIZE}, np.zeros(len(steps)), pricer)
 
 
 def test_what_is_read_late_has_left_memory_for_the_chip() -> None:

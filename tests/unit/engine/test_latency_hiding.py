@@ -172,18 +172,6 @@ def test_what_goes_around_in_a_loop_is_copied_before_it_and_in_each_turn(
     assert made.cycles == pytest.approx(cycles, rel=0.15)
 
 
-def test_a_table_that_is_looked_up_leaves_the_chip_to_what_lives_longer() -> None:
-    steps = [
-        Step((), (1,), 0, False),
-        Step((), (2,), 0, False, near_extra=80, is_lookup=True),
-        Step((1, 2), (3,), 0, False),
-    ]
-    here, loads, _ = on_chip(steps, {1: 50}, 100, {})
-    assert (here, list(loads)) == ({1}, [50, 50, 50])
-    here, loads, _ = on_chip(steps, {1: 10}, 100, {})
-    assert (here, list(loads)) == ({1}, [10, 90, 10])
-
-
 def test_what_a_product_runs_next_to_and_what_a_loop_changes_in_place_are_there_twice() -> None:
     steps = [
         Step((), (1,), 0, False),
