@@ -136,8 +136,8 @@ class CostModel:
     # that it has; 0 where that is hidden, or was not seen.
     packing_cycles: float = 0.0
     packing_feature_cycles: float = 0.0
-    # The gradient of a kernel over large images of few examples, for 256 features of those: a place of an image, and one
-    # of what comes back; 0 where it was not seen. (Eight compiled on v4.)
+    # The gradient of a kernel over large images of few examples, for 256 features of those: a place of an image, and
+    # one of what comes back; 0 where it was not seen. (Eight compiled on v4.)
     large_image_cycles: float = 0.0
     large_window_cycles: float = 0.0
     # Turning an array around that a convolution has written, for each of its tiles (15 compiled on v3 and on v5e).

@@ -17,7 +17,6 @@ from podyard.engine.timing.laid_out import laid_out_bytes
 from podyard.engine.timing.layout import compact_layout, nbytes_in_memory, padded_bytes
 from podyard.engine.timing.pricing import Pricer
 from podyard.engine.timing.schedule import Step
-from podyard.engine.timing.touched import fills_itself
 from podyard.hardware.cost_model import CostModel
 
 # Net cycles that kernels must run after a value is made before a reader finds a copy of it on the chip. Read off a
@@ -188,12 +187,15 @@ def fetched(
     places = _Places(steps, outside, made, loads, pricer)
     body, donated = pricer.program.body, pricer.program.donated
     over = {value: pricer.resolve(body.results[index]) for value, index in donated.items()}
+    # What rows were looked up in is not fetched as a whole later (compiled steps with a table on v5e).
+    looked_up: set[int] = set()
     for place, step in enumerate(steps):
         changed = {over[value]: value for value in step.reads if over.get(value) in step.makes}
         for value in dict.fromkeys(step.reads):
-            is_far = not step.is_fetched or (step.writes_far and over.get(value) in step.makes)
+            is_far = not step.is_fetched or (step.writes_far and over.get(value) in step.makes) or value in looked_up
             if is_far or not places.read(value, place):
                 places.left.pop(value, None)
+            looked_up |= {value} if step.is_lookup else set()
         for value in dict.fromkeys(step.makes if step.is_fetched else ()):
             if value in changed:
                 twice[place] += places.sizes[value] * (places.read_last.get(changed[value]) == place)
@@ -308,15 +310,12 @@ class _Places:
 
 
 def bytes_moved(kernel: Kernel, fused: Fused, pricer: Pricer) -> int:
-    """Bytes that a scatter, which has no cycles, moves: updates and their places, and the zeros that it writes itself,
-    but not what it changes in place. (Of lookups too little was seen.)"""
+    """Bytes that a scatter, which has no cycles, moves: updates and their places, and the zeros that it starts from,
+    but not what else it changes in place. (Of lookups too little was seen.)"""
     anchor = kernel.anchor
     if anchor is None or anchor.opcode != "scatter":
         return 0
-    fills = fills_itself(pricer.program, anchor)
-    made = (
-        one for one in kernel.outputs if one not in fused.in_place or (fills and fused.in_place[one] in fused.filled)
-    )
+    made = (one for one in kernel.outputs if fused.in_place.get(one) in fused.filled or one not in fused.in_place)
     values = {*map(pricer.resolve, anchor.operands[1:]), *made}
     return sum(nbytes_in_memory(pricer.type_of(value), pricer.costs.tiling) for value in values)
 

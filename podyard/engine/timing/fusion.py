@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType, live_operations
+from podyard.engine.timing.apart import smallest_first
 from podyard.engine.timing.attention import with_attention
 from podyard.engine.timing.gates import Uses, gates_last
 from podyard.engine.timing.graph import (
@@ -75,6 +76,7 @@ class _Fusion(Placement):
         self._delay_masks()
         ordered = sorted(self.kernels, key=lambda kernel: self.order[kernel.index])
         kernels = [kernel for kernel in ordered if kernel.outputs or kernel.anchor or kernel.moved or kernel.laid_out]
+        kernels = smallest_first(kernels, self.program.types)
         return Fused(kernels, self._stored_types(), self.aliases, self.unknown, self.in_place, self.filled)
 
     def _note_users(self, operations: list[HloOperation]) -> None:

@@ -275,6 +275,7 @@ def temporaries(
                 number,
                 near_extra,
                 run_of(kernel, inside.cycles, inside.kinds, pricer),
+                is_lookup=kernel.anchor is not None and kernel.anchor.opcode == "gather",
                 moves=bytes_moved(kernel, fused, pricer),
                 doubled=doubled,
                 scatters=scatters_a_sum(kernel),

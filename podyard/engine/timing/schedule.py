@@ -49,6 +49,8 @@ class Step:
     run: Run = Run()
     # What is gathered while it runs, a product.
     gathered: tuple[int, ...] = ()
+    # Whether it looks rows up.
+    is_lookup: bool = False
     # Of a scatter, to which the compiler gives no cycles: the bytes that it moves.
     moves: int = 0
     # Bytes of what a loop carries that it changes in its place on the chip.

@@ -36,7 +36,7 @@ def test_the_first_weights_of_a_network_are_turned_to_be_updated(
 ) -> None:
     text = perceptron(widths, batch, optimizer, layout).text()
     estimate = estimate_program(parse_stablehlo(text), parse("v6e-1" if layout is ONE else "v6e-8"))
-    assert estimate.cycles == pytest.approx(cycles, rel=0.1)
+    assert estimate.cycles == pytest.approx(cycles, rel=0.15)
 
 
 def _scaled(x: Any, *numbers: Any) -> Any:
