@@ -128,7 +128,7 @@ class Pricer:
     def _fetch_ahead(self, body: Body) -> None:
         """Arguments are fetched while earlier kernels run, as far as those leave time and there is room; a result that
         takes the place of one that is there leaves in the same way. One argument is fetched before the program starts:
-        the largest that fits and is not given away."""
+        the first of `first_arguments` that fits."""
         arguments = {self.resolve(value) for value in body.parameters}
         most, budget = self.costs.prefetch_bytes, 0.0
         near_values = {value for kernel in self.fused.kernels for value in kernel.outputs if self._stays(value)}
