@@ -20,23 +20,23 @@ _FSDP = Layout((("data", 8),), ("fsdp",))
 
 
 @pytest.mark.parametrize(
-    ("layout", "widths", "batch", "optimizer", "cycles"),
+    ("layout", "widths", "batch", "optimizer", "cycles", "within"),
     [
-        (ONE, (768, 512, 1024), 1024, "adam", 89_082),
-        (ONE, (1024, 4096, 2048, 256), 2048, "momentum", 506_189),
-        (_DATA, (1024, 1024, 1024, 1024), 2048, "sgd", 91_293),
-        (_BOTH, (1024, 4096, 2048, 256), 2048, "adam", 179_615),
+        (ONE, (768, 512, 1024), 1024, "adam", 89_082, 0.1),
+        (ONE, (1024, 4096, 2048, 256), 2048, "momentum", 506_189, 0.1),
+        (_DATA, (1024, 1024, 1024, 1024), 2048, "sgd", 91_293, 0.1),
+        (_BOTH, (1024, 4096, 2048, 256), 2048, "adam", 179_615, 0.1),
         # Turned, these weights have no whole tiles: 784 numbers, and 80 on each of eight devices.
-        (ONE, (784, 512, 256, 128), 1024, "momentum", 55_453),
-        (_FSDP, (640, 2560, 640), 4096, "sgd", 77_548),
+        (ONE, (784, 512, 256, 128), 1024, "momentum", 55_453, 0.15),
+        (_FSDP, (640, 2560, 640), 4096, "sgd", 77_548, 0.1),
     ],
 )
 def test_the_first_weights_of_a_network_are_turned_to_be_updated(
-    layout: Layout, widths: tuple[int, ...], batch: int, optimizer: str, cycles: int
+    layout: Layout, widths: tuple[int, ...], batch: int, optimizer: str, cycles: int, within: float
 ) -> None:
     text = perceptron(widths, batch, optimizer, layout).text()
     estimate = estimate_program(parse_stablehlo(text), parse("v6e-1" if layout is ONE else "v6e-8"))
-    assert estimate.cycles == pytest.approx(cycles, rel=0.15)
+    assert estimate.cycles == pytest.approx(cycles, rel=within)
 
 
 def _scaled(x: Any, *numbers: Any) -> Any:
