@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +11,8 @@ from podyard.engine.program.ir import Body, HloOperation, TensorType
 from podyard.engine.timing.graph import ALIASES, MATRIX, Fused
 from podyard.engine.timing.schedule import Step
 
-# Operations that give what they read another shape or place, or less of it: what reads their results counts.
-_SEEN_THROUGH = frozenset({"reshape", "transpose", "broadcast_in_dim", "dynamic_slice", "reduce"})
+# Operations that read an array as it is. But for lookups, what reads their results in the same kernel counts, too.
+_READ_AS_THEY_ARE = frozenset({"gather", "reshape", "transpose", "broadcast_in_dim", "dynamic_slice", "reduce"})
 # It leaves the chip in between only if it is there for less than this share of the program (openxla).
 _SHARE_TO_LEAVE = 0.6
 
@@ -28,38 +28,29 @@ def first_arguments(
     """Arguments that can be fetched before the program starts, the best first: those that matrix products, lookups and
     sums read as they are, the largest first, then what is read for the largest results, then for the last time
     earliest. `passed_over`: arguments that cannot. The rule is that of openxla
-    (`memory_space_assignment`, candidates of cross-program prefetches); it is met in 50 compiled programs."""
+    (`memory_space_assignment`, candidates of cross-program prefetches); 50 compiled programs follow it."""
     users: dict[int, list[HloOperation]] = {}
     for operation in body.operations:
         for value in operation.operands:
             users.setdefault(resolve(value), []).append(operation)
-    made_by = {value: kernel for kernel in fused.kernels for value in kernel.outputs}
     copied = {value for kernel in fused.kernels for value in (kernel.turns, kernel.copies) if value is not None}
+    copied |= {value for kernel in fused.kernels if kernel.kind == "copy" for value in kernel.outputs}
+    in_memory = {value for kernel in fused.kernels for value in kernel.outputs} - copied
 
     def is_read_as_it_is(argument: int) -> bool:
-        stack, seen = [argument], set[int]()
-        while stack:
-            value = stack.pop()
-            if value in seen:
-                continue
-            seen.add(value)
+        values = [argument]
+        for value in values:  # it grows meanwhile
+            if value in copied:
+                return False
             for user in users.get(value, ()):
-                operands = [resolve(one) for one in user.operands]
-                if (
-                    user.opcode in ALIASES
-                    or user.opcode in MATRIX
-                    or (user.opcode == "gather" and value not in operands[1:])
-                ):
+                if user.opcode in MATRIX or user.opcode in ALIASES:
                     continue
-                others = operands[max(1, len(operands) // 2) :] if user.opcode == "reduce" else operands[1:]
-                if user.opcode not in _SEEN_THROUGH or value in others:
+                # The first operands are arrays, the others places or what a sum starts from.
+                arrays = max(1, len(user.operands) // 2) if user.opcode == "reduce" else 1
+                if user.opcode not in _READ_AS_THEY_ARE or value in map(resolve, user.operands[arrays:]):
                     return False
-                for result in map(resolve, user.results):
-                    kernel = made_by.get(result)
-                    if kernel is None:
-                        stack.append(result)
-                    elif kernel.kind == "copy":
-                        return False
+                passed_on = user.results if user.opcode != "gather" else ()
+                values += [one for one in map(resolve, passed_on) if one not in in_memory]
         return True
 
     read: dict[int, tuple[int, int]] = {}
@@ -67,11 +58,8 @@ def first_arguments(
         made = sum(types(value).size for value in kernel.outputs)
         for value in kernel.inputs:
             read[value] = read.get(value, (0, 0))[0] + made, place
-    found = [
-        value
-        for value in map(resolve, body.parameters)
-        if value in read and value not in passed_over and value not in copied and is_read_as_it_is(value)
-    ]
+    arguments = (value for value in map(resolve, body.parameters) if value in read and value not in passed_over)
+    found = filter(is_read_as_it_is, arguments)
     return sorted(found, key=lambda value: (-size_of(value), -read[value][0], read[value][1]))
 
 
@@ -94,17 +82,3 @@ def steps_with_first(
     if is_full and left <= 0 and share < _SHARE_TO_LEAVE:
         here[again:] = True
     return here
-
-
-def most_bytes(steps: Sequence[Step], sizes: Mapping[int, float]) -> float:
-    """The most bytes that these values have at one time, each from when it is made until it is read last."""
-    spans: dict[int, tuple[int, int]] = {}
-    for place, step in enumerate(steps):
-        for value in (*step.reads, *step.makes):
-            if value in sizes:
-                spans[value] = spans.get(value, (place, place))[0], place
-    change = np.zeros(len(steps) + 1)
-    for value, (first, last) in spans.items():
-        change[first] += sizes[value]
-        change[last + 1] -= sizes[value]
-    return float(np.cumsum(change).max())

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType
 from podyard.engine.timing.convolutions import image_axes, image_bytes
@@ -26,7 +27,7 @@ from podyard.engine.timing.copies import (
     with_sums,
 )
 from podyard.engine.timing.estimate import BufferEstimate
-from podyard.engine.timing.first_argument import most_bytes, steps_with_first
+from podyard.engine.timing.first_argument import steps_with_first
 from podyard.engine.timing.graph import LEAVES, REORDERING, SMALL_SIZE, Fused, Kernel
 from podyard.engine.timing.image_copies import ImageCopies
 from podyard.engine.timing.in_place import (
@@ -313,12 +314,13 @@ def temporaries(
         last = joined_sums(order) & near.keys() if is_whole and costs.sums_last else set[int]()
         sums = {value: near[value] for value in last}
         near = {value: size for value, size in near.items() if value not in sums}
-        taken = np.zeros(len(order))
+        taken: NDArray[np.float64] | float = 0.0
         if is_whole and pricer.first is not None:
-            nbytes, at_most = memory[pricer.first], most_bytes(order, sizes)
+            nbytes, at_most = memory[pricer.first], MemorySchedule(order, sizes).peak
             is_full = sum(memory[value] for value in outside) + at_most > costs.prefetch_bytes
             per_cycle = costs.hbm_bytes_per_second / costs.clock_hz
-            taken += nbytes * steps_with_first(order, pricer.first, nbytes, per_cycle, is_full=is_full)
+            here_first = steps_with_first(order, pricer.first, nbytes, per_cycle, is_full=is_full)
+            taken = np.where(here_first, float(nbytes), 0.0)
         here, loads, twice = on_chip(order, near, costs.prefetch_bytes, fused.in_place, taken)
         if is_whole:
             laid_out = {pricer.resolve(value) for kernel in fused.kernels for value in kernel.layouts} - arguments

@@ -141,11 +141,12 @@ class Pricer:
         given |= {value for value in ends.copied if uses[value] == 1}
         self.read_far |= ends.far
         self._moved_around |= ends.near
-        ordered = first_arguments(body, self.fused, given, self._size, self.type_of, self.resolve)
-        alone = self.fused.kernels[0] if len(self.fused.kernels) == 1 else None
-        ordered += alone.inputs if alone is not None and self.is_lone(alone) else []
-        fits = (one for one in ordered if 0 < self._size(one) <= most)
-        self.first = next((one for one in fits if ahead.start(one, self._size(one))), None)
+        if body is self.program.body:
+            ordered = first_arguments(body, self.fused, given, self._size, self.type_of, self.resolve)
+            alone = self.fused.kernels[0] if len(self.fused.kernels) == 1 else None
+            ordered += alone.inputs if alone is not None and self.is_lone(alone) else []
+            fits = (one for one in ordered if 0 < self._size(one) <= most)
+            self.first = next((one for one in fits if ahead.start(one, self._size(one))), None)
         for place, kernel in enumerate(self.fused.kernels):
             room = most - sum(self._size(value) for value in (*kernel.inputs, *kernel.outputs) if self._stays(value))
             places: list[float] = []

@@ -15,9 +15,9 @@ from benchmarks.corpus.vision import convolution
 from podyard.engine.program.from_stablehlo import parse_stablehlo
 from podyard.engine.timing.analysis import estimate_program
 from podyard.engine.timing.estimate import Estimate
-from podyard.engine.timing.first_argument import most_bytes, steps_with_first
+from podyard.engine.timing.first_argument import steps_with_first
 from podyard.engine.timing.latency_hiding import Run
-from podyard.engine.timing.schedule import Step
+from podyard.engine.timing.schedule import MemorySchedule, Step
 from podyard.hardware.accelerator_types import parse
 
 _ON = {"v4": "v4-8", "v5e": "v5litepod-1", "v5p": "v5p-8", "v6e": "v6e-1"}
@@ -81,7 +81,7 @@ def test_it_comes_back_at_the_end_only_where_the_chip_is_full() -> None:
     # It would be away for less than two fifths of the time.
     here = steps_with_first(steps, 1, 190.0, 1.0, is_full=True)
     assert here.tolist() == [True, True, False, False, False, False]
-    assert most_bytes(steps, {9: 4, 8: 2, 7: 1}) == 6
+    assert MemorySchedule(steps, {9: 4, 8: 2, 7: 1}).peak == 6
     assert np.count_nonzero(here) == 2
 
 
