@@ -35,8 +35,8 @@ kills: $(VENV)/.test ## A job that survives 100 kills at random moments: 10 to 1
 decision-hashes: $(VENV)/.test ## Compare the decisions of 41 simulated runs with the recorded ones: 2 minutes
 	$(BIN)/python -m tests.simulation.decision_hashes --check
 
-long: $(VENV)/.test ## The tests that repeat what they do, as often as the documents say: 200 seeds, 200 uploads, 20 kills of the leader
-	PODYARD_TEST_LONG=1 $(PYTEST) -n 2 --dist loadgroup tests/simulation/test_seeds.py tests/distributed/test_control_planes.py tests/distributed/test_storage.py
+long: $(VENV)/.test ## Tests that `make test` leaves out, and repetitions as often as the documents say: 200 seeds, 200 uploads, 20 kills of the leader
+	PODYARD_TEST_LONG=1 $(PYTEST) -n 2 --dist loadgroup -m "long or repeats"
 
 drawn-programs: $(VENV)/.test ## Read 1,050 drawn programs as functions and as StableHLO: both must come to the same: 1 minute
 	PODYARD_DRAWN_PROGRAMS=1050 $(PYTEST) -q -n 2 tests/unit/engine/test_both_ways.py

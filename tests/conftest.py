@@ -19,7 +19,7 @@ from podyard.base.rng import Streams
 from podyard.db import platform_clock
 from podyard.db.unit_of_work import Database
 from podyard.testing.server import write_empty_database
-from tests import postgresql
+from tests import parts, postgresql
 from tests.stack import Stack
 from tests.waiting import set_slowness, slowness
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tests.builders import Play
     from tests.yard import Yard
 
-pytest_plugins = ["tests.retry"]
+pytest_plugins = ["tests.retry", "tests.selection"]
 
 settings.register_profile("podyard", derandomize=True, deadline=None)
 settings.load_profile("podyard")
@@ -49,10 +49,11 @@ def pytest_configure(config: pytest.Config) -> None:
     starts_workers = config.getoption("numprocesses", None) is not None and not hasattr(config, "workerinput")
     if starts_workers and config.option.markexpr != "not slow":
         _measure_slowness()
+        parts.choose(slowness())
 
 
 def pytest_report_header() -> str:
-    return f"slowness of this machine: {slowness():.2f}"
+    return f"slowness of this machine: {slowness():.2f}{parts.header()}"
 
 
 def _measure_slowness() -> None:

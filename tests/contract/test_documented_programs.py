@@ -38,9 +38,13 @@ _LAST_WORDS = {
     "ring": "gradients ",
     "rnn_scan": "trained ",
 }
+_LONG = ("profiled_training", "rnn_scan")
 
 
-@pytest.mark.parametrize("program", _LAST_WORDS)
+@pytest.mark.parametrize(
+    "program",
+    [pytest.param(name, marks=pytest.mark.long) if name in _LONG else name for name in _LAST_WORDS],
+)
 def test_a_program_prints_the_bits_of_eight_plain_devices(program: str) -> None:
     file = str(FOLDER / f"{program}.py")
     plain, on_tpu = _run([sys.executable, file], PLAIN), _on_tpu("v3-8 --numerics f32", file)

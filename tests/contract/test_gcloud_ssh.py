@@ -123,6 +123,7 @@ def test_an_ordinary_user_reaches_all_workers_after_a_set_up(user: tuple[str, Pa
     assert stack.violations() == []
 
 
+@pytest.mark.long
 def test_without_boxes_an_ordinary_user_is_told_exactly_what_hosts_share(user: tuple[str, Path]) -> None:
     """One probe for each word of the sentence, and some for what even these hosts do not reach."""
     name, home = user

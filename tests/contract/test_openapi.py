@@ -26,9 +26,10 @@ from podyard.db.unit_of_work import Database
 from podyard.domain.fleet_file import instant_fleet
 from podyard.settings import from_environment
 from tests.contract.world import DOCUMENT, OPERATIONS, World, open_copy
+from tests.long_runs import times
 from tests.yard import START
 
-EXAMPLES = int(os.environ.get("PODYARD_FUZZ_EXAMPLES", "12"))  # of each operation
+EXAMPLES = int(os.environ.get("PODYARD_FUZZ_EXAMPLES", times(6, 12)))  # of each operation
 TURN_EVERY = 10  # requests, after which the loop turns once
 SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
 CHECKS = [

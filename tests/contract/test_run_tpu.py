@@ -94,7 +94,7 @@ def test_what_a_program_can_ask_its_devices() -> None:
     ]
 
 
-@pytest.mark.parametrize("way", ["", "initialize", "27391"])
+@pytest.mark.parametrize("way", ["", pytest.param("initialize", marks=pytest.mark.long), "27391"])
 def test_four_hosts_are_joined_with_and_without_initialize_and_at_an_own_port(way: str) -> None:
     done = _run("--tpu v3-32", str(PROGRAMS / "data_parallel.py"), "3", *([way] if way else []))
     assert done.returncode == 0, done.stderr

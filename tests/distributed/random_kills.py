@@ -40,7 +40,7 @@ from tests.stack import Stack, open_stack, until
 ZONE, NODE, ACCELERATOR = "europe-west4-a", "disturbed", "v3-32"
 REPLICAS = 4
 STEPS_PER_KILL, EVERY = 24, 20
-STEPS_LEAST = 600  # with fewer the job may be over before the last of a few kills
+STEPS_LEAST = 400  # with fewer the job may be over before the last of a few kills
 ENVIRONMENT = {"PODYARD_AGENT_LEASE_SECONDS": "2", "PODYARD_REPLICA_LEASE_SECONDS": "2"}
 KINDS = ("replica", "two replicas", "agent", "machine")
 _SHARE_OF_STEPS = 0.6  # that are done at the last kill; what is reported is half a second old

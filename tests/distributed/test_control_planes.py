@@ -29,7 +29,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("stack")]
 
 ZONE = "us-central1-f"
 SKEW_SECONDS = 300
-LEADERS_KILLED = times(5, 20)
+LEADERS_KILLED = times(3, 20)
+STEPS = times(1000, 2000)  # of the job meanwhile
 TAKE_OVER_SECONDS_MAX = 10.0  # the lease has 3 s
 SHARED = ("contents", "logs", "objects")
 COPIED = ("token", "yard.id", "secrets.key")
@@ -142,9 +143,10 @@ def _supervisor_stopped(machine: Stack) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
+@pytest.mark.repeats
 def test_the_leader_is_killed_again_and_again(yard: Planes) -> None:
     yard.first.create_node("killed", "v2-8", ZONE)
-    path = yard.first.submit("long", ZONE, node="killed", steps=2000, checkpointEverySteps=100)
+    path = yard.first.submit("long", ZONE, node="killed", steps=STEPS, checkpointEverySteps=100)
     led: list[bool] = []
     slowest = 0.0
     for number in range(LEADERS_KILLED):
@@ -163,7 +165,7 @@ def test_the_leader_is_killed_again_and_again(yard: Planes) -> None:
     assert 0 < sum(led) < LEADERS_KILLED  # both machines have led
     job = yard.ahead.wait_job(path)
     assert (job["state"], job["failures"], job["preemptions"]) == ("SUCCEEDED", 0, 0), job
-    assert [point["step"] for point in yard.first.metrics(path)] == list(range(1, 2001))
+    assert [point["step"] for point in yard.first.metrics(path)] == list(range(1, STEPS + 1))
     yard.first.delete_node("killed", ZONE)
     usage = yard.first.call("GET", "/podyard/v1/projects/demo/usage")
     assert check_bill(usage, yard.ahead.call("GET", "/podyard/v1/projects/demo/events")["events"]) is None

@@ -12,7 +12,7 @@ import pytest
 from tests.stack import Stack, kill, open_stack, until
 
 ZONE = "europe-west4-a"
-STEPS, EVERY = 1000, 50
+STEPS, EVERY = 700, 50
 LEASES = {"PODYARD_AGENT_LEASE_SECONDS": "2", "PODYARD_REPLICA_LEASE_SECONDS": "2"}
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("stack")]
 

@@ -6,14 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.distributed.jax_slices import CLIENTS, Slices
+from tests.distributed.jax_slices import Slices
 from tests.gcloud import dials_port_22
 from tests.stack import open_stack
+
+# With gcloud, the same slices are asked for the same; `podyard tpu ssh` itself is in test_hosts.py.
+_AS_GCLOUD = [pytest.mark.long] if dials_port_22() else []
 
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("stack")
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", [pytest.param("podyard", marks=_AS_GCLOUD), "gcloud"])
 def test_two_slices_at_once_each_have_their_own_sum_and_a_killed_gang_starts_again(tmp_path: Path, client: str) -> None:
     if client == "gcloud" and not dials_port_22():
         pytest.skip("gcloud is not installed, or hosts cannot listen on port 22 here")

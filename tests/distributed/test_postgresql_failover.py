@@ -27,6 +27,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("stack")]
 
 ZONE = "us-central1-f"
 CLIENTS = 8  # that create without a pause: some are in the middle of a commit whenever the primary dies
+RESOURCE_EXHAUSTED = 8  # google.rpc.Code
 NODE = {"acceleratorType": "v2-8", "runtimeVersion": "tpu-vm-base"}
 
 
@@ -211,10 +212,14 @@ def test_what_was_acknowledged_survives_the_primary(pair: Pair, tmp_path: Path) 
         print(f"{sum(len(creator.operations) for creator in creators)} nodes")
         assert sum(creator.repeated for creator in creators) > 0
         acknowledged = {node: name for creator in creators for node, name in creator.operations.items()}
-        nodes = stack.pages(f"/v2/projects/demo/locations/{ZONE}/nodes?pageSize=1000", "nodes")
-        assert {node["name"].rpartition("/")[2] for node in nodes} == {"n1", *acknowledged}
+        listed = stack.pages(f"/v2/projects/demo/locations/{ZONE}/nodes?pageSize=1000", "nodes")
+        there = {node["name"].rpartition("/")[2] for node in listed}
+        assert "n1" in there and there <= {"n1", *acknowledged}
         for node, name in acknowledged.items():
-            assert stack.call("GET", f"/v2/{name}")["metadata"]["target"].endswith(f"/{node}")
+            operation = stack.call("GET", f"/v2/{name}")
+            assert operation["metadata"]["target"].endswith(f"/{node}")
+            # The zone has room for 16 nodes: those after them end with their operation.
+            assert node in there or operation["error"]["code"] == RESOURCE_EXHAUSTED, operation
         job = stack.wait_job(path)
         assert (job["state"], job["failures"]) == ("SUCCEEDED", 0), job
         assert [point["step"] for point in stack.metrics(path)] == list(range(1, 601))

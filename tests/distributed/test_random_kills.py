@@ -1,4 +1,4 @@
-"""kill -9 six times, at random moments, of random processes: one job takes it all, and ends in the same bits."""
+"""kill -9 four times, at random moments, of random processes: one job takes it all, and ends in the same bits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.distributed.random_kills import ENVIRONMENT, KINDS, Attempt, check, lost_steps, run, schedule, table
 from tests.stack import open_stack
 
-KILLS, SEED = 6, 8  # `make kills` has a hundred
+KILLS, SEED = 4, 57  # each kind once, one of them early; `make kills` has a hundred
 
 
 @pytest.mark.slow

@@ -25,7 +25,7 @@ from tests.gcloud import Terminal
 from tests.long_runs import times
 from tests.stack import PODYARD, Stack, kill, open_stack, until
 
-UPLOADS = times(100, 200)
+UPLOADS = times(60, 200)
 KIB_256 = 256 << 10
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("stack")]
 
@@ -97,6 +97,7 @@ def _in_parts(http: httpx.Client, name: str, data: bytes) -> httpx.Response:
     return response
 
 
+@pytest.mark.repeats
 def test_each_upload_is_whole_or_absent_when_processes_are_killed(stack: Stack) -> None:
     """The storage process is killed five times, the API twice, in the middle of the uploads."""
     with _http(stack) as http:

@@ -42,7 +42,7 @@ def test_four_processes_and_one_process_give_the_same_bits_over_half_the_demo(st
     assert hashes[0] == hashes[1]
 
 
-@pytest.mark.parametrize("seed", [1, 2])  # 0: tests/unit/engine/test_executor.py
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])  # 0: tests/unit/engine/test_executor.py
 def test_the_recipe_learns_with_any_seed(stack: Stack, seed: int) -> None:
     path = stack.submit(f"seed-{seed}", SINGLE, node="single", seed=seed)
     job = stack.wait_job(path)

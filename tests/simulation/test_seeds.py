@@ -1,4 +1,4 @@
-"""A hundred seeds of three days each, with over five thousand faults, break no invariant. A long run has 200."""
+"""48 seeds of three days each, with over two thousand faults, break no invariant. A long run has 200."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from podyard.simulation.run import simulate
 from podyard.simulation.scenario import Scenario
 from tests.long_runs import times
 
-SEEDS, CHUNKS = times(100, 200), 8
+SEEDS, CHUNKS = times(48, 200), 8
 NODES, DAYS = 4, 3.0
 FAULTS_PER_CHUNK = 50 * SEEDS // CHUNKS  # at least so many in each
 
 
 @pytest.mark.slow
+@pytest.mark.repeats
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_no_seed_breaks_an_invariant(chunk: int) -> None:
     faults = events = 0
@@ -37,8 +38,9 @@ def test_one_seed_runs_with_every_kind_of_event() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.repeats
 def test_days_of_two_hundred_nodes() -> None:
-    days = times(8, 30)
+    days = times(5, 30)
     result = simulate(Scenario(seed=1, days=days, nodes=200))
     assert not result.is_failure, (result.stopped_by, result.violations)
     assert result.events >= 20_000 * days // 30

@@ -121,7 +121,7 @@ class Session:
                 self._save(trainer, training.record, training.last)
         return ended
 
-    def _save(self, trainer: Trainer, record: RunRecord, last: Mapping[str, float]) -> None:
+    def _save(self, trainer: Trainer, record: RunRecord, last: Mapping[str, float], *, is_last: bool = False) -> None:
         state, settings = trainer.train_state, self._spec.training
         told = {LOSS: 0.0, ACCURACY: 0.0, **last, **record.measured, "epoch": trainer.epoch, "step": state.step}
         pattern = settings.checkpoint_name
@@ -135,6 +135,9 @@ class Session:
             raise failed_precondition(text) from error
         saved = checkpoint.save(self._store, self._run, self._layouts, state, record, name)
         self._metrics.checkpoint(state.step, saved.name, saved.sha256, record.is_best(state.step))
+        if is_last:
+            # No later save would take away what stays now because nobody has heard of newer ones.
+            self._metrics.report_now()
         gone = checkpoint.prune(
             self._store, state.step, settings.keep_checkpoints, record.best.step, self._metrics.resumable_step()
         )
@@ -143,7 +146,7 @@ class Session:
 
     def _report_end(self, training: _Training, data: Input, measured: Mapping[str, float]) -> None:
         trainer = training.trainer
-        self._save(trainer, training.record, training.last)
+        self._save(trainer, training.record, training.last, is_last=True)
         digest = checkpoint.params_sha256(checkpoint.params_of(self._layouts, trainer.train_state))
         self._metrics.log(f"paramsSha256 {digest}")
         self._log_measured(measured, data)

@@ -48,9 +48,14 @@ def spec_of(**changes: Any) -> ReplicaSpec:
 
 
 class Recorder:
-    """A metrics sink that remembers; after `stop_after` steps it says stop, after `yield_after` it says yield."""
+    """A metrics sink that remembers; after `stop_after` steps it says stop, after `yield_after` it says yield.
 
-    def __init__(self, stop_after: int | None = None, yield_after: int | None = None) -> None:
+    `hears_late`: what is known outside is what was there at the last `report_now`.
+    """
+
+    def __init__(
+        self, stop_after: int | None = None, yield_after: int | None = None, *, hears_late: bool = False
+    ) -> None:
         self.steps: list[tuple[int, float, float, float, float]] = []
         self.evaluations: dict[int, dict[str, float]] = {}
         self.checkpoints: list[tuple[int, str, str]] = []
@@ -60,6 +65,7 @@ class Recorder:
         self.result: dict[str, float | str] | None = None
         self._stop_after = stop_after
         self._yield_after = yield_after
+        self._resumable_step = 0 if hears_late else sys.maxsize
 
     def step(self, step: int, loss: float, accuracy: float, wall_seconds: float, modelled_seconds: float) -> None:
         self.steps.append((step, loss, accuracy, wall_seconds, modelled_seconds))
@@ -72,7 +78,10 @@ class Recorder:
         self.best += [step] if is_best else []
 
     def resumable_step(self) -> int:
-        return sys.maxsize
+        return self._resumable_step
+
+    def report_now(self) -> None:
+        self._resumable_step = max([self._resumable_step, *(step for step, *_ in self.checkpoints)])
 
     def on_prune(self, steps: Sequence[int]) -> None:
         self.gone += steps

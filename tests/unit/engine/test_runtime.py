@@ -193,6 +193,13 @@ def test_checkpoints_are_named_as_asked_and_old_ones_go_but_not_the_best(tmp_pat
         run(tiny(checkpoint_every_steps=2, training={"checkpoint_name": "{val_recall}"}), tmp_path / "other")
 
 
+def test_at_the_end_old_checkpoints_go_even_if_the_platform_hears_late(tmp_path: Path) -> None:
+    spec = tiny(checkpoint_every_steps=3, steps=18, training={"keep_checkpoints": 2})
+    recorder, _ = run(spec, tmp_path, hears_late=True)
+    assert recorder.gone == [3, 6, 9, 12]
+    assert {path.stem for path in tmp_path.glob("checkpoint-*.json")} == {"checkpoint-00000015", "checkpoint-00000018"}
+
+
 def test_what_a_run_left_that_was_given_up_is_taken_away(tmp_path: Path) -> None:
     run(tiny(checkpoint_every_steps=2), tmp_path)
     again, _ = run(tiny(checkpoint_every_steps=2, steps=8), tmp_path, resume=4)

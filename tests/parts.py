@@ -1,0 +1,51 @@
+"""What `.ci/run` leaves out on a slow machine.
+
+A machine that takes more than SLOWNESS_OF_ALL times as long as the reference cannot run everything in the time that
+`.ci/run` has. With `PODYARD_TEST_PARTS=auto` it runs the slow tests of one of PARTS parts of the files, and of the next
+part with the next commit. Quick tests run always. The header of the run says which part it was.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+
+ASKED_VARIABLE = "PODYARD_TEST_PARTS"
+PART_VARIABLE = "PODYARD_TEST_PART"  # for the workers of a run: `1/3`
+SLOWNESS_OF_ALL = 2.0  # up to here everything fits in 90 minutes (docs/internals/tests.md)
+PARTS = 3
+
+
+def choose(slowness: float) -> None:
+    """Sets the part for this process and those that it starts."""
+    os.environ.pop(PART_VARIABLE, None)
+    if os.environ.get(ASKED_VARIABLE) == "auto" and slowness > SLOWNESS_OF_ALL:
+        os.environ[PART_VARIABLE] = f"{_commit_number() % PARTS + 1}/{PARTS}"
+
+
+def chosen() -> tuple[int, int] | None:
+    """(part from 0, number of parts), or None where everything runs."""
+    text = os.environ.get(PART_VARIABLE)
+    if text is None:
+        return None
+    part, count = text.split("/")
+    return int(part) - 1, int(count)
+
+
+def left_out(slow_files: Iterable[str], part: int, count: int) -> set[str]:
+    """The files of the other parts: files are dealt in turn, by their names."""
+    return {file for index, file in enumerate(sorted(set(slow_files))) if index % count != part}
+
+
+def header() -> str:
+    found = chosen()
+    return "" if found is None else f"; part {found[0] + 1} of {found[1]} of the files with slow tests"
+
+
+def _commit_number() -> int:
+    """How many commits there are: consecutive ones run consecutive parts. 0 where git cannot tell."""
+    command = ["git", "rev-list", "--count", "HEAD"]
+    done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True)
+    return int(done.stdout) if done.returncode == 0 else 0

@@ -1,0 +1,79 @@
+"""Which tests a slow machine runs: a part of the files with slow tests with each commit, and in turn all of them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import parts
+from tests.waiting import patient
+
+ROOT = Path(__file__).resolve().parents[2]
+NAMES = "abcd"
+FILE = """
+import pytest
+
+@pytest.mark.slow
+def test_slow_{name}(): pass
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_long_{name}(): pass
+
+def test_quick_{name}(): pass
+"""
+WITHOUT = "-p no:schemathesis -p no:hypothesispytest -p no:podyard -p no:anyio"
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    before = os.environ.get(parts.PART_VARIABLE)
+    yield
+    os.environ.pop(parts.PART_VARIABLE, None)
+    if before is not None:
+        os.environ[parts.PART_VARIABLE] = before
+
+
+@pytest.mark.parametrize(
+    ("slowness", "asked", "is_whole"), [(2.0, "auto", True), (2.1, "auto", False), (8.0, "", True)]
+)
+def test_a_part_is_run_only_where_it_is_asked_for_and_the_machine_is_slow(
+    slowness: float, asked: str, is_whole: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(parts.ASKED_VARIABLE, asked)
+    parts.choose(slowness)
+    assert (parts.chosen() is None) == is_whole
+    assert (parts.header() == "") == is_whole
+
+
+def test_every_file_is_in_one_part() -> None:
+    files = [f"tests/test_{number}.py" for number in range(20)]
+    kept = [set(files) - parts.left_out(files, part, parts.PARTS) for part in range(parts.PARTS)]
+    assert set.union(*kept) == set(files) and sum(map(len, kept)) == len(files)
+    assert max(map(len, kept)) - min(map(len, kept)) <= 1
+
+
+@pytest.mark.slow
+def test_consecutive_parts_run_all_tests_but_the_long_ones(tmp_path: Path) -> None:
+    for name in NAMES:
+        (tmp_path / f"test_{name}.py").write_text(FILE.format(name=name))
+    ran = [_passed(tmp_path, {parts.PART_VARIABLE: f"{part}/3"}) for part in (1, 2, 3)]
+    quick, slow = {f"test_quick_{name}" for name in NAMES}, {f"test_slow_{name}" for name in NAMES}
+    assert ran[0] == quick | {"test_slow_a", "test_slow_d"}
+    assert set.union(*ran) == quick | slow and all(quick <= one for one in ran)
+    assert _passed(tmp_path, {}) == quick | slow
+    assert _passed(tmp_path, {"PODYARD_TEST_LONG": "1"}) == quick | slow | {f"test_long_{name}" for name in NAMES}
+
+
+def _passed(folder: Path, changes: dict[str, str]) -> set[str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "PODYARD_TEST_"))}
+    env = kept | {"PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": f"-p tests.selection {WITHOUT}"} | changes
+    command = [sys.executable, "-m", "pytest", "-v", "-n", "0"]
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=patient(60))
+    assert done.returncode == 0, done.stdout + done.stderr
+    return {line.split("::")[1].split()[0] for line in done.stdout.splitlines() if "PASSED" in line}
