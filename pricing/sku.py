@@ -154,7 +154,14 @@ class RateCard:
 
     def rows_of(self, region: str, usage: str) -> Iterator[Sku]:
         """What is sold there in this way, in the order of the SKU ids."""
-        return (sku for _, sku in sorted(self.skus.items()) if (sku.region, sku.usage) == (region, usage))
+        return iter(self._rows.get((region, usage), ()))
+
+    @functools.cached_property
+    def _rows(self) -> Mapping[tuple[str, str], Sequence[Sku]]:
+        found: dict[tuple[str, str], list[Sku]] = {}
+        for _, sku in sorted(self.skus.items()):
+            found.setdefault((sku.region, sku.usage), []).append(sku)
+        return found
 
     @functools.cached_property
     def _index(self) -> Mapping[tuple[str, str, str], Sku]:

@@ -1,8 +1,8 @@
 """What `.ci/run` leaves out on a slow machine.
 
 A machine that takes more than SLOWNESS_OF_ALL times as long as the reference cannot run everything in the time that
-`.ci/run` has. With `PODYARD_TEST_PARTS=auto` it runs the slow tests of one of PARTS parts of the files, and of the next
-part with the next commit. Quick tests run always. The header of the run says which part it was.
+`.ci/run` has. With `PODYARD_TEST_PARTS=auto` it runs one of PARTS parts of the files, and the next part with the next
+commit. The tests of `make fast` run always. The header of the run says which part it was.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ def chosen() -> tuple[int, int] | None:
     return int(part) - 1, int(count)
 
 
-def left_out(slow_files: Iterable[str], part: int, count: int) -> set[str]:
+def left_out(files: Iterable[str], part: int, count: int) -> set[str]:
     """The files of the other parts: files are dealt in turn, by their names."""
-    return {file for index, file in enumerate(sorted(set(slow_files))) if index % count != part}
+    return {file for index, file in enumerate(sorted(set(files))) if index % count != part}
 
 
 def header() -> str:
     found = chosen()
-    return "" if found is None else f"; part {found[0] + 1} of {found[1]} of the files with slow tests"
+    return "" if found is None else f"; part {found[0] + 1} of {found[1]} of the files"
 
 
 def _commit_number() -> int:

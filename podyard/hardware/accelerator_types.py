@@ -119,7 +119,11 @@ def _by_shape() -> Mapping[tuple[str, Shape], AcceleratorType]:
 
 def all_types(generation: Generation | str | None = None) -> tuple[AcceleratorType, ...]:
     """Every named type, of one generation or of all, ascending by chips."""
-    name = generation.name if isinstance(generation, Generation) else generation
+    return _types_of(generation.name if isinstance(generation, Generation) else generation)
+
+
+@functools.cache
+def _types_of(name: str | None) -> tuple[AcceleratorType, ...]:
     kinds = [kind for kind in _by_name().values() if name is None or kind.generation.name == name]
     order = list(GENERATIONS)
     return tuple(sorted(kinds, key=lambda kind: (order.index(kind.generation.name), kind.chip_count)))

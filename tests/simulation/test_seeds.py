@@ -40,7 +40,7 @@ def test_one_seed_runs_with_every_kind_of_event() -> None:
 @pytest.mark.slow
 @pytest.mark.repeats
 def test_days_of_two_hundred_nodes() -> None:
-    days = times(5, 30)
+    days = times(3, 30)
     result = simulate(Scenario(seed=1, days=days, nodes=200))
     assert not result.is_failure, (result.stopped_by, result.violations)
     assert result.events >= 20_000 * days // 30

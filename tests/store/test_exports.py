@@ -17,7 +17,7 @@ from sqlalchemy import select
 
 from podyard.base.clock import ManualClock
 from podyard.base.errors import Code, PodyardError
-from podyard.control.billing import accounts, commitments, exports, listings
+from podyard.control.billing import accounts, catalogue, commitments, exports, listings
 from podyard.control.billing.exports import ExportRequest
 from podyard.control.compute import nodes
 from podyard.db.tables import outbox
@@ -320,15 +320,14 @@ def _offers() -> Iterator[BilledResource]:
 
 
 def test_every_offer_has_the_sku_of_the_catalogue_at_its_price() -> None:
-    by_text = listings.by_text_of(CARD)
-    by_id = {sku.sku_id: sku for sku in by_text.values()}
+    by_id = {sku.sku_id: sku for service in catalogue.SERVICES for sku in catalogue.skus_of(CARD, service)}
     compared = 0
     for node in _offers():
         try:
             sku, quantity = CARD.sku_for(node.type, region_of(node.zone), node.usage_class)
         except PodyardError:
             continue
-        listed = listings.listing_of(by_text, node, sku.sku_id)
+        listed = listings.listing_of(CARD, node, sku.sku_id)
         found = by_id[listed.sku_id]
         chips = parse(node.type).chip_count
         unit_chips = chips if found.description.partition("TPU slice")[1] else 1 if "TpuV" in found.description else 4

@@ -1,4 +1,4 @@
-"""Which tests a slow machine runs: a part of the files with slow tests with each commit, and in turn all of them."""
+"""Which tests a slow machine runs: those of `make fast` and a part of the others, and in turn all of them."""
 
 from __future__ import annotations
 
@@ -61,13 +61,21 @@ def test_every_file_is_in_one_part() -> None:
 @pytest.mark.slow
 def test_consecutive_parts_run_all_tests_but_the_long_ones(tmp_path: Path) -> None:
     for name in NAMES:
-        (tmp_path / f"test_{name}.py").write_text(FILE.format(name=name))
+        for folder in ("unit", "store"):
+            (tmp_path / "tests" / folder).mkdir(parents=True, exist_ok=True)
+            file = tmp_path / "tests" / folder / f"test_{folder}_{name}.py"
+            file.write_text(FILE.format(name=f"{folder}_{name}"))
     ran = [_passed(tmp_path, {parts.PART_VARIABLE: f"{part}/3"}) for part in (1, 2, 3)]
-    quick, slow = {f"test_quick_{name}" for name in NAMES}, {f"test_slow_{name}" for name in NAMES}
-    assert ran[0] == quick | {"test_slow_a", "test_slow_d"}
-    assert set.union(*ran) == quick | slow and all(quick <= one for one in ran)
-    assert _passed(tmp_path, {}) == quick | slow
-    assert _passed(tmp_path, {"PODYARD_TEST_LONG": "1"}) == quick | slow | {f"test_long_{name}" for name in NAMES}
+    fast = {f"test_quick_unit_{name}" for name in NAMES}
+    usual = {
+        f"test_{kind}_{folder}_{name}" for kind in ("slow", "quick") for folder in ("unit", "store") for name in NAMES
+    }
+    first = {"store_a", "store_d", "unit_c"}  # of store_a to store_d, unit_a to unit_d
+    assert ran[0] == fast | {f"test_slow_{name}" for name in first} | {"test_quick_store_a", "test_quick_store_d"}
+    assert set.union(*ran) == usual and all(fast <= one for one in ran)
+    assert _passed(tmp_path, {}) == usual
+    long = {f"test_long_{folder}_{name}" for folder in ("unit", "store") for name in NAMES}
+    assert _passed(tmp_path, {"PODYARD_TEST_LONG": "1"}) == usual | long
 
 
 def _passed(folder: Path, changes: dict[str, str]) -> set[str]:

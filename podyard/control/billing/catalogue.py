@@ -23,7 +23,7 @@ from podyard.base.errors import Code, PodyardError
 from podyard.domain.node import UsageClass
 from podyard.domain.usage import PriceUnit
 from podyard.hardware.accelerator_types import all_types, parse
-from podyard.hardware.generation import Listing
+from podyard.hardware.generation import Generation, Listing
 from podyard.hardware.generations import GENERATIONS
 from podyard.pricing.sku import COMMITMENT_YEARS, DISK, HOST, OBJECT, OPERATION, RateCard, Sku, commitment_usage
 
@@ -109,6 +109,13 @@ def skus_of(card: RateCard, service: ListedService) -> tuple[ListedSku, ...]:
     return tuple(sku for sku in _all(card) if sku.service is service)
 
 
+def tpus_of(card: RateCard, generation: Generation, region: str, usage: str) -> tuple[ListedSku, ...]:
+    """What is sold of one generation's chips in a region, in one way to buy."""
+    if generation.listing is None or all(sku.generation != generation.name for sku in card.rows_of(region, usage)):
+        return ()
+    return tuple(_tpus(card, generation.name, generation.listing, region, usage))
+
+
 def service_of(service_id: str) -> ListedService:
     """Raises NOT_FOUND, naming the services there are."""
     found = next((service for service in SERVICES if service.service_id == service_id), None)
@@ -122,11 +129,9 @@ def _all(card: RateCard) -> Iterator[ListedSku]:
     regions = sorted({sku.region for sku in card.skus.values()})
     for usage in _USAGES:
         for region in regions:
-            rows = list(card.rows_of(region, usage))
             for generation in GENERATIONS.values():
-                if generation.listing is not None and any(sku.generation == generation.name for sku in rows):
-                    yield from _tpus(card, generation.name, generation.listing, region, usage)
-            for sku in rows:
+                yield from tpus_of(card, generation, region, usage)
+            for sku in card.rows_of(region, usage):
                 # A whole host VM is sold by its parts there.
                 if sku.generation in _OTHERS and sku.unit is not PriceUnit.VM_HOUR:
                     yield _OTHERS[sku.generation](sku)
@@ -135,12 +140,9 @@ def _all(card: RateCard) -> Iterator[ListedSku]:
 def _tpus(card: RateCard, generation: str, listing: Listing, region: str, usage: str) -> Iterator[ListedSku]:
     """The SKUs of one generation: one for its devices and one for its pods, where a single price per unit is right for
     all their types. Where it is not, each type has a separate SKU, whose text matches no other price."""
+    types = dict(_types(card, generation, region, usage))
     for pods in (False, True):
-        rows = {
-            name: row
-            for name, row in _types(card, generation, region, usage)
-            if listing.is_pod(parse(name).chip_count) == pods
-        }
+        rows = {name: row for name, row in types.items() if listing.is_pod(parse(name).chip_count) == pods}
         if not rows:
             continue
         shared = list(dict.fromkeys(_per_unit(name, *row, listing.chips) for name, row in rows.items()))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 
 from podyard.control.billing import catalogue
-from podyard.control.billing.catalogue import ListedSku
 from podyard.db import cost_dimensions
 from podyard.db.unit_of_work import UnitOfWork
+from podyard.domain.node import UsageClass
 from podyard.domain.usage import BilledKind, BilledResource, node_key_of
 from podyard.hardware.accelerator_types import parse
 from podyard.pricing.bill import resource_of
@@ -20,7 +20,6 @@ def facts_of(
 ) -> dict[str, ResourceFacts]:
     """Of the nodes that are wanted, by key."""
     exported = {key: more for project in projects for key, more in cost_dimensions.exported_nodes(uow, project).items()}
-    by_text = by_text_of(card)
     listed: dict[tuple[str, str, str, BilledKind], Listed] = {}  # many nodes are of one kind
     found = {}
     for key in sorted(wanted & nodes.keys()):
@@ -28,13 +27,13 @@ def facts_of(
         kind = (node.type, node.zone, str(node.usage_class), node.kind)
         if kind not in listed:
             sku = resource_of(card, node).sku
-            listed[kind] = listing_of(by_text, node, "" if sku is None else sku.sku_id)
+            listed[kind] = listing_of(card, node, "" if sku is None else sku.sku_id)
         number, reservation = (0, None) if more is None else (more.number, more.reservation)
         found[key] = ResourceFacts(node, number, reservation, listed[kind])
     return found
 
 
-def listing_of(by_text: Mapping[tuple[str, str], ListedSku], node: BilledResource, sku_id: str) -> Listed:
+def listing_of(card: RateCard, node: BilledResource, sku_id: str) -> Listed:
     """The SKU of Google's catalogue that sells such a node; where it lists none, our own."""
     if node.kind is not BilledKind.NODE:
         of_bucket = node.kind in (BilledKind.BUCKET, BilledKind.OPERATION)
@@ -43,7 +42,11 @@ def listing_of(by_text: Mapping[tuple[str, str], ListedSku], node: BilledResourc
         return Listed(service.service_id, service.display_name, sku_id, text)
     kind = parse(node.type)
     generation, chips = kind.generation, kind.chip_count
-    region = node.region
+    usage = UsageClass.ON_DEMAND if node.usage_class is UsageClass.RESERVED else node.usage_class
+    sold = catalogue.tpus_of(card, generation, node.region, str(usage))
+    by_words = {
+        sku.description.removeprefix(_SOLD_AS.get(str(usage), "")).partition(" running in ")[0]: sku for sku in sold
+    }
     name = generation.name
     words = [f"Tpu-{name}", f"Tpu-{name} Pod"]
     wanted = [
@@ -52,7 +55,7 @@ def listing_of(by_text: Mapping[tuple[str, str], ListedSku], node: BilledResourc
         f"TpuV{name.removeprefix('v')}",
     ]
     for text in wanted:
-        found = by_text.get((_SOLD_AS.get(str(node.usage_class), "") + text, region))
+        found = by_words.get(text)
         if found is not None:
             return Listed(found.service.service_id, found.service.display_name, found.sku_id, found.description)
     return Listed(catalogue.CLOUD_TPU.service_id, catalogue.CLOUD_TPU.display_name, sku_id, node.type)
@@ -66,13 +69,3 @@ _WORDS = {
 }
 # How the descriptions of the catalogue begin.
 _SOLD_AS = {"spot": "Spot Preemptible ", "preemptible": "Preemptible "}
-
-
-def by_text_of(card: RateCard) -> Mapping[tuple[str, str], ListedSku]:
-    """The catalogue's SKUs by the first words of their description and their region; commitments are not among them."""
-    return {
-        (sku.description.partition(" running in ")[0], sku.region): sku
-        for service in catalogue.SERVICES
-        for sku in catalogue.skus_of(card, service)
-        if not sku.usage_type.startswith("Commit")
-    }
