@@ -1,12 +1,13 @@
 """What `.ci/run` leaves out on a slow machine.
 
-A machine that takes more than SLOWNESS_OF_ALL times as long as the reference cannot run everything in the time that
-`.ci/run` has. With `PODYARD_TEST_PARTS=auto` it runs one of PARTS parts of the files, and the next part with the next
-commit. The tests of `make fast` run always. The header of the run says which part it was.
+A machine that takes much longer than the reference cannot run everything in the time that `.ci/run` has. With
+`PODYARD_TEST_PARTS=auto` it runs one part of the files; the number of commits says which. The tests of `make fast` run
+always. The header of the run names the part.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 from collections.abc import Iterable
@@ -14,15 +15,17 @@ from pathlib import Path
 
 ASKED_VARIABLE = "PODYARD_TEST_PARTS"
 PART_VARIABLE = "PODYARD_TEST_PART"  # for the workers of a run: `1/3`
-SLOWNESS_OF_ALL = 2.0  # up to here everything fits in 90 minutes (docs/internals/tests.md)
-PARTS = 3
+# (slowness, parts up to it): what fits in the 90 minutes of `.ci/run` with its set-up and the clients, of which
+# everything takes some 50 for each unit of slowness (docs/internals/tests.md).
+PARTS_BY_SLOWNESS = ((1.6, 1), (3.0, 3), (math.inf, 6))
 
 
 def choose(slowness: float) -> None:
     """Sets the part for this process and those that it starts."""
     os.environ.pop(PART_VARIABLE, None)
-    if os.environ.get(ASKED_VARIABLE) == "auto" and slowness > SLOWNESS_OF_ALL:
-        os.environ[PART_VARIABLE] = f"{_commit_number() % PARTS + 1}/{PARTS}"
+    count = next(count for limit, count in PARTS_BY_SLOWNESS if slowness <= limit)
+    if os.environ.get(ASKED_VARIABLE) == "auto" and count > 1:
+        os.environ[PART_VARIABLE] = f"{_commit_number() % count + 1}/{count}"
 
 
 def chosen() -> tuple[int, int] | None:
