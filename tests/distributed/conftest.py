@@ -7,7 +7,7 @@ import pytest
 from podyard.base.boxes import why_not
 from tests.conftest import require
 
-_WITHOUT = pytest.param("off", marks=pytest.mark.long) if why_not("on") is None else "off"
+_WITHOUT = pytest.param("off", marks=pytest.mark.long) if not why_not("on") else "off"
 
 
 @pytest.fixture(scope="module", params=["on", _WITHOUT])
