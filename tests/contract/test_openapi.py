@@ -199,6 +199,7 @@ def test_what_a_program_printed_is_kept_with_a_mark_for_what_cannot_be(worlds: A
 
 
 @pytest.mark.slow
+@pytest.mark.repeats
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_whatever_is_sent_gets_an_answer_that_the_document_names(name: str, worlds: Any) -> None:
     verb, path = OPERATIONS[name]
