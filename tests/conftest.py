@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,8 +18,8 @@ from podyard.db import platform_clock
 from podyard.db.unit_of_work import Database
 from podyard.testing.server import write_empty_database
 from tests import parts, postgresql
-from tests.stack import Stack
-from tests.waiting import set_slowness, slowness
+from tests.stack import measure_slowness
+from tests.waiting import slowness
 
 if TYPE_CHECKING:
     from tests.builders import Play
@@ -48,23 +46,11 @@ def pytest_configure(config: pytest.Config) -> None:
     """The process that starts the workers measures how slow the machine is."""
     starts_workers = config.getoption("numprocesses", None) is not None and not hasattr(config, "workerinput")
     if starts_workers and config.option.markexpr != "not slow":
-        _measure_slowness()
-        parts.choose(slowness())
+        measure_slowness()
 
 
 def pytest_report_header() -> str:
     return f"slowness of this machine: {slowness():.2f}{parts.header()}"
-
-
-def _measure_slowness() -> None:
-    with tempfile.TemporaryDirectory(prefix="podyard-slowness-") as folder:
-        stack = Stack(Path(folder) / "data")
-        began = time.monotonic()
-        stack.up()
-        seconds = time.monotonic() - began
-        stack.down()
-        stack.http.close()
-    set_slowness(seconds)
 
 
 def require(found: str | None, what: str) -> str:

@@ -1,8 +1,11 @@
 """What `.ci/run` leaves out on a slow machine.
 
-A machine that takes much longer than the reference cannot run everything in the time that `.ci/run` has. With
-`PODYARD_TEST_PARTS=auto` it runs one part of the files; the number of commits says which. The tests of `make fast` run
-always. The header of the run names the part.
+    python -m tests.parts
+
+A machine that takes much longer than the reference cannot run everything in the time that `.ci/run` has. It runs one
+part of the files; the number of commits says which. The command measures the machine, and prints the part for
+PODYARD_TEST_PART (`1/3`), or nothing where everything is to run. The tests of `make fast` run always. The header of the
+run names the part.
 """
 
 from __future__ import annotations
@@ -10,28 +13,29 @@ from __future__ import annotations
 import math
 import os
 import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-ASKED_VARIABLE = "PODYARD_TEST_PARTS"
-PART_VARIABLE = "PODYARD_TEST_PART"  # for the workers of a run: `1/3`
-# (slowness, parts up to it): what fits in the 90 minutes of `.ci/run` with its set-up and the clients, of which
-# everything takes some 50 for each unit of slowness (docs/internals/tests.md).
-PARTS_BY_SLOWNESS = ((1.6, 1), (3.0, 3), (math.inf, 6))
+from tests.stack import measure_slowness
+from tests.waiting import slowness
+
+PART_VARIABLE = "PODYARD_TEST_PART"
+# (slowness, parts up to it): what fits in the 90 minutes of `.ci/run`, of which everything takes some 55 for each unit
+# of slowness (docs/internals/tests.md).
+PARTS_BY_SLOWNESS = ((1.5, 1), (3.0, 3), (math.inf, 6))
 
 
-def choose(slowness: float) -> None:
-    """Sets the part for this process and those that it starts."""
-    os.environ.pop(PART_VARIABLE, None)
-    count = next(count for limit, count in PARTS_BY_SLOWNESS if slowness <= limit)
-    if os.environ.get(ASKED_VARIABLE) == "auto" and count > 1:
-        os.environ[PART_VARIABLE] = f"{_commit_number() % count + 1}/{count}"
+def part_of(commits: int, slow: float) -> str:
+    """The part that a machine runs which takes `slow` times as long as the reference; empty: everything."""
+    count = next(count for limit, count in PARTS_BY_SLOWNESS if slow <= limit)
+    return "" if count == 1 else f"{commits % count + 1}/{count}"
 
 
 def chosen() -> tuple[int, int] | None:
     """(part from 0, number of parts), or None where everything runs."""
     text = os.environ.get(PART_VARIABLE)
-    if text is None:
+    if not text:
         return None
     part, count = text.split("/")
     return int(part) - 1, int(count)
@@ -52,3 +56,9 @@ def _commit_number() -> int:
     command = ["git", "rev-list", "--count", "HEAD"]
     done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True)
     return int(done.stdout) if done.returncode == 0 else 0
+
+
+if __name__ == "__main__":
+    measure_slowness()
+    print(part_of(_commit_number(), slowness()))
+    print(f"slowness of this machine: {slowness():.2f}", file=sys.stderr)

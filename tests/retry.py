@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.parts import ASKED_VARIABLE
+from tests.parts import PART_VARIABLE
 
 CACHE = Path(".pytest_cache/v")
 EXIT_STATUS = "podyard/exit-status"  # how the last run ended; null while one runs
@@ -51,7 +51,7 @@ def main() -> int:
         return 1
     print("retry: these failed, and run once more, one at a time:", *failed, sep="\n  ", flush=True)
     last_failed.unlink()
-    env = {name: value for name, value in os.environ.items() if name != ASKED_VARIABLE}  # each runs, whatever its part
+    env = {name: value for name, value in os.environ.items() if name != PART_VARIABLE}  # each runs, whatever its part
     if subprocess.run([sys.executable, "-m", "pytest", "-n", "0", *failed], env=env).returncode != 0:
         return 1
     for name in failed:

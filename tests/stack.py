@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +24,7 @@ from podyard.control.access import identity
 from podyard.control.checks import fsck
 from podyard.db.unit_of_work import Database
 from podyard.pricing.current_card import default_rate_card
-from tests.waiting import patient, until
+from tests.waiting import patient, set_slowness, until
 
 PODYARD = [sys.executable, "-c", "from podyard.main import cli; cli()"]
 READY_SECONDS_MAX = 60.0
@@ -296,3 +297,15 @@ def open_stack(
         left = until(lambda: True if not stack.processes() else None, 10, "the last process")
         assert left
     assert stack.violations() == []
+
+
+def measure_slowness() -> None:
+    """Sets the slowness of this process and of those that it starts, by the time that one `podyard up` takes."""
+    with tempfile.TemporaryDirectory(prefix="podyard-slowness-") as folder:
+        stack = Stack(Path(folder) / "data")
+        began = time.monotonic()
+        stack.up()
+        seconds = time.monotonic() - began
+        stack.down()
+        stack.http.close()
+    set_slowness(seconds)

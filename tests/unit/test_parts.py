@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,25 +29,19 @@ def test_quick_{name}(): pass
 WITHOUT = "-p no:schemathesis -p no:hypothesispytest -p no:podyard -p no:anyio"
 
 
-@pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
-    before = os.environ.get(parts.PART_VARIABLE)
-    yield
-    os.environ.pop(parts.PART_VARIABLE, None)
-    if before is not None:
-        os.environ[parts.PART_VARIABLE] = before
-
-
 @pytest.mark.parametrize(
-    ("slowness", "asked", "count"), [(1.6, "auto", 1), (1.7, "auto", 3), (3.1, "auto", 6), (8.0, "", 1)]
+    ("slow", "ran"), [(1.5, [""] * 4), (1.6, ["2/3", "3/3", "1/3", "2/3"]), (3.1, ["5/6", "6/6", "1/6", "2/6"])]
 )
-def test_a_part_is_run_only_where_it_is_asked_for_and_the_machine_is_slow(
-    slowness: float, asked: str, count: int, monkeypatch: pytest.MonkeyPatch
+def test_consecutive_commits_run_consecutive_parts_on_a_slow_machine(slow: float, ran: list[str]) -> None:
+    assert [parts.part_of(commits, slow) for commits in range(1000, 1004)] == ran
+
+
+@pytest.mark.parametrize(("text", "found", "told"), [("", None, ""), ("2/3", (1, 3), "; part 2 of 3 of the files")])
+def test_the_header_names_the_part(
+    text: str, found: tuple[int, int] | None, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(parts.ASKED_VARIABLE, asked)
-    parts.choose(slowness)
-    assert parts.chosen() is None if count == 1 else parts.chosen()[1] == count
-    assert (f" of {count} of the files" in parts.header()) == (count > 1)
+    monkeypatch.setenv(parts.PART_VARIABLE, text)
+    assert (parts.chosen(), parts.header()) == (found, told)
 
 
 def test_every_file_is_in_one_part() -> None:
