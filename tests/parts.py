@@ -21,9 +21,9 @@ from tests.stack import measure_slowness
 from tests.waiting import slowness
 
 PART_VARIABLE = "PODYARD_TEST_PART"
-# (slowness, parts up to it): what fits in the 90 minutes of `.ci/run`, of which everything takes some 55 for each unit
+# (slowness, parts up to it): what fits in the 90 minutes of `.ci/run`, of which everything takes some 70 for each unit
 # of slowness (docs/internals/tests.md).
-PARTS_BY_SLOWNESS = ((1.5, 1), (3.0, 3), (math.inf, 6))
+PARTS_BY_SLOWNESS = ((1.2, 1), (2.4, 3), (math.inf, 6))
 
 
 def part_of(commits: int, slow: float) -> str:
