@@ -8,7 +8,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
@@ -108,7 +108,7 @@ class RateCard:
 
         Reserved nodes are priced as on demand: what a reservation saves comes from its commitment, not from here.
         """
-        return self.row_for(accelerator_type, region, _row_usage(usage))
+        return self.row_for(accelerator_type, region, row_usage(usage))
 
     def row_for(self, accelerator_type: str, region: str, sold_as: str) -> tuple[Sku, int]:
         """The same by what the card calls a way to buy, commitments included."""
@@ -128,7 +128,7 @@ class RateCard:
 
     def host_sku(self, region: str, usage: UsageClass | str) -> Sku:
         """The SKU of a node's host VM; raises NOT_FOUND when nothing prices it."""
-        sold_as = _row_usage(usage)
+        sold_as = row_usage(usage)
         found = self.skus.get(f"{HOST_VM}/{region}/{sold_as}")
         if found is None:
             raise PodyardError(Code.NOT_FOUND, f"no {sold_as} price of a host VM in {region}: {HOST_VM} has none there")
@@ -152,9 +152,9 @@ class RateCard:
         found = self._index.get((sku.accelerator_type or sku.generation, sku.region, commitment_usage(years)))
         return found if found is not None and found.unit is sku.unit else None
 
-    def rows_of(self, region: str, usage: str) -> Iterator[Sku]:
+    def rows_of(self, region: str, usage: str) -> Sequence[Sku]:
         """What is sold there in this way, in the order of the SKU ids."""
-        return iter(self._rows.get((region, usage), ()))
+        return self._rows.get((region, usage), ())
 
     @functools.cached_property
     def _rows(self) -> Mapping[tuple[str, str], Sequence[Sku]]:
@@ -186,7 +186,8 @@ class RateCard:
 _COMMITMENT = "commitment-"
 
 
-def _row_usage(usage: UsageClass | str) -> str:
+def row_usage(usage: UsageClass | str) -> str:
+    """What a rate card calls a way to buy; reserved nodes are priced as on demand."""
     return str(UsageClass.ON_DEMAND if usage == UsageClass.RESERVED else UsageClass(usage))
 
 

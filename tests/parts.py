@@ -3,7 +3,7 @@
     python -m tests.parts
 
 A machine that takes much longer than the reference cannot run everything in the time that `.ci/run` has. It runs one
-part of the files; the number of commits says which. The command measures the machine, and prints the part for
+part of the files; the hash of the commit says which. The command measures the machine, and prints the part for
 PODYARD_TEST_PART (`1/3`), or nothing where everything is to run. The tests of `make fast` run always. The header of the
 run names the part.
 """
@@ -26,10 +26,10 @@ PART_VARIABLE = "PODYARD_TEST_PART"
 PARTS_BY_SLOWNESS = ((1.2, 1), (2.4, 3), (math.inf, 6))
 
 
-def part_of(commits: int, slow: float) -> str:
+def part_of(commit: str, slow: float) -> str:
     """The part that a machine runs which takes `slow` times as long as the reference; empty: everything."""
     count = next(count for limit, count in PARTS_BY_SLOWNESS if slow <= limit)
-    return "" if count == 1 else f"{commits % count + 1}/{count}"
+    return "" if count == 1 else f"{int(commit, 16) % count + 1}/{count}"
 
 
 def chosen() -> tuple[int, int] | None:
@@ -51,14 +51,13 @@ def header() -> str:
     return "" if found is None else f"; part {found[0] + 1} of {found[1]} of the files"
 
 
-def _commit_number() -> int:
-    """How many commits there are: consecutive ones run consecutive parts. 0 where git cannot tell."""
-    command = ["git", "rev-list", "--count", "HEAD"]
-    done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True)
-    return int(done.stdout) if done.returncode == 0 else 0
+def _commit() -> str:
+    """Its hash; 0 where git cannot tell."""
+    done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True)
+    return done.stdout if done.returncode == 0 else "0"
 
 
 if __name__ == "__main__":
     measure_slowness()
-    print(part_of(_commit_number(), slowness()))
+    print(part_of(_commit(), slowness()))
     print(f"slowness of this machine: {slowness():.2f}", file=sys.stderr)

@@ -212,6 +212,9 @@ def test_what_was_acknowledged_survives_the_primary(pair: Pair, tmp_path: Path) 
         print(f"{sum(len(creator.operations) for creator in creators)} nodes")
         assert sum(creator.repeated for creator in creators) > 0
         acknowledged = {node: name for creator in creators for node, name in creator.operations.items()}
+        job = stack.wait_job(path)
+        assert (job["state"], job["failures"]) == ("SUCCEEDED", 0), job
+        assert [point["step"] for point in stack.metrics(path)] == list(range(1, 601))
         listed = stack.pages(f"/v2/projects/demo/locations/{ZONE}/nodes?pageSize=1000", "nodes")
         there = {node["name"].rpartition("/")[2] for node in listed}
         assert "n1" in there and there <= {"n1", *acknowledged}
@@ -220,9 +223,6 @@ def test_what_was_acknowledged_survives_the_primary(pair: Pair, tmp_path: Path) 
             assert operation["metadata"]["target"].endswith(f"/{node}")
             # The zone has room for 16 nodes: those after them end with their operation.
             assert node in there or operation["error"]["code"] == RESOURCE_EXHAUSTED, operation
-        job = stack.wait_job(path)
-        assert (job["state"], job["failures"]) == ("SUCCEEDED", 0), job
-        assert [point["step"] for point in stack.metrics(path)] == list(range(1, 601))
         with psycopg.connect(pair.url(pair.ports[1], "stack")) as connection:
             row = connection.execute(
                 "SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE datname = 'stack' AND NOT ssl"

@@ -1,18 +1,14 @@
-"""Which tests a slow machine runs: those of `make fast` and a part of the others, and in turn all of them."""
+"""Which tests a slow machine runs: those of `make fast` and a part of the others."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests import parts
-from tests.waiting import patient
+from tests.nested_pytest import run_module
 
-ROOT = Path(__file__).resolve().parents[2]
 NAMES = "abcd"
 FILE = """
 import pytest
@@ -26,14 +22,12 @@ def test_long_{name}(): pass
 
 def test_quick_{name}(): pass
 """
-WITHOUT = "-p no:schemathesis -p no:hypothesispytest -p no:podyard -p no:anyio"
 
 
-@pytest.mark.parametrize(
-    ("slow", "ran"), [(1.2, [""] * 4), (1.3, ["2/3", "3/3", "1/3", "2/3"]), (2.5, ["5/6", "6/6", "1/6", "2/6"])]
-)
-def test_consecutive_commits_run_consecutive_parts_on_a_slow_machine(slow: float, ran: list[str]) -> None:
-    assert [parts.part_of(commits, slow) for commits in range(1000, 1004)] == ran
+@pytest.mark.parametrize(("slow", "count"), [(1.2, 1), (1.3, 3), (2.5, 6)])
+def test_the_slower_the_machine_the_smaller_the_part_and_commits_share_them_all(slow: float, count: int) -> None:
+    ran = {parts.part_of(f"{commit:040x}\n", slow) for commit in range(50)}
+    assert ran == ({""} if count == 1 else {f"{part}/{count}" for part in range(1, count + 1)})
 
 
 @pytest.mark.parametrize(("text", "found", "told"), [("", None, ""), ("2/3", (1, 3), "; part 2 of 3 of the files")])
@@ -52,7 +46,7 @@ def test_every_file_is_in_one_part() -> None:
 
 
 @pytest.mark.slow
-def test_consecutive_parts_run_all_tests_but_the_long_ones(tmp_path: Path) -> None:
+def test_all_parts_together_run_all_tests_but_the_long_ones(tmp_path: Path) -> None:
     for name in NAMES:
         for folder in ("unit", "store"):
             (tmp_path / "tests" / folder).mkdir(parents=True, exist_ok=True)
@@ -72,9 +66,6 @@ def test_consecutive_parts_run_all_tests_but_the_long_ones(tmp_path: Path) -> No
 
 
 def _passed(folder: Path, changes: dict[str, str]) -> set[str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "PODYARD_TEST_"))}
-    env = kept | {"PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": f"-p tests.selection {WITHOUT}"} | changes
-    command = [sys.executable, "-m", "pytest", "-v", "-n", "0"]
-    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=patient(60))
+    done = run_module(folder, "tests.selection", "pytest", "-v", "-n", "0", changes=changes)
     assert done.returncode == 0, done.stdout + done.stderr
     return {line.split("::")[1].split()[0] for line in done.stdout.splitlines() if "PASSED" in line}

@@ -111,6 +111,7 @@ def skus_of(card: RateCard, service: ListedService) -> tuple[ListedSku, ...]:
 
 def tpus_of(card: RateCard, generation: Generation, region: str, usage: str) -> tuple[ListedSku, ...]:
     """What is sold of one generation's chips in a region, in one way to buy."""
+    # Asking for the price of each type would say at length why there is none.
     if generation.listing is None or all(sku.generation != generation.name for sku in card.rows_of(region, usage)):
         return ()
     return tuple(_tpus(card, generation.name, generation.listing, region, usage))

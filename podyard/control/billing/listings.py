@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence, Set
 from podyard.control.billing import catalogue
 from podyard.db import cost_dimensions
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.node import UsageClass
 from podyard.domain.usage import BilledKind, BilledResource, node_key_of
 from podyard.hardware.accelerator_types import parse
 from podyard.pricing.bill import resource_of
 from podyard.pricing.export import Listed, ResourceFacts
-from podyard.pricing.sku import RateCard
+from podyard.pricing.sku import RateCard, row_usage
 
 
 def facts_of(
@@ -42,11 +41,9 @@ def listing_of(card: RateCard, node: BilledResource, sku_id: str) -> Listed:
         return Listed(service.service_id, service.display_name, sku_id, text)
     kind = parse(node.type)
     generation, chips = kind.generation, kind.chip_count
-    usage = UsageClass.ON_DEMAND if node.usage_class is UsageClass.RESERVED else node.usage_class
-    sold = catalogue.tpus_of(card, generation, node.region, str(usage))
-    by_words = {
-        sku.description.removeprefix(_SOLD_AS.get(str(usage), "")).partition(" running in ")[0]: sku for sku in sold
-    }
+    usage = row_usage(node.usage_class)
+    sold = catalogue.tpus_of(card, generation, node.region, usage)
+    by_words = {sku.description.removeprefix(_SOLD_AS.get(usage, "")).partition(" running in ")[0]: sku for sku in sold}
     name = generation.name
     words = [f"Tpu-{name}", f"Tpu-{name} Pod"]
     wanted = [
