@@ -2,10 +2,10 @@
 
     python -m tests.parts
 
-A machine that takes much longer than the reference cannot run everything in the time that `.ci/run` has. It runs one
-part of the files; the hash of the commit says which. The command measures the machine, and prints the part for
-PODYARD_TEST_PART (`1/3`), or nothing where everything is to run. The tests of `make fast` run always. The header of the
-run names the part.
+A machine that takes much longer than the reference cannot run everything in the time that `.ci/run`
+has. It runs one part of the files; the hash of the commit says which. The command measures the
+machine, and prints the part for PODYARD_TEST_PART (`1/3`), or nothing where everything is to run.
+The tests of `make fast` run always. The header of the run names the part.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from tests.stack import measure_slowness
 from tests.waiting import slowness
 
 PART_VARIABLE = "PODYARD_TEST_PART"
-# (slowness, parts up to it): what fits in the 90 minutes of `.ci/run`, of which everything takes some 70 for each unit
-# of slowness (docs/internals/tests.md).
+# (slowness, parts up to it): what fits in the 90 minutes of `.ci/run`, of which everything takes
+# some 70 for each unit of slowness (docs/internals/tests.md).
 PARTS_BY_SLOWNESS = ((1.2, 1), (2.4, 3), (math.inf, 6))
 
 
 def part_of(commit: str, slow: float) -> str:
-    """The part that a machine runs which takes `slow` times as long as the reference; empty: everything."""
+    """The part that a machine runs which takes `slow` times as long as the reference; empty:
+    everything."""
     count = next(count for limit, count in PARTS_BY_SLOWNESS if slow <= limit)
     return "" if count == 1 else f"{int(commit, 16) % count + 1}/{count}"
 
@@ -53,7 +54,9 @@ def header() -> str:
 
 def _commit() -> str:
     """Its hash; 0 where git cannot tell."""
-    done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True)
+    done = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True
+    )
     return done.stdout if done.returncode == 0 else "0"
 
 

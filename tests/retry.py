@@ -1,8 +1,8 @@
 """`python -m tests.retry`: run the tests that have just failed once more, alone.
 
-For `.ci/run` on a machine that stands still at times: a test that fails twice fails the run; one that passes the second
-time is printed as `FLAKY name`, and is to be mended. Anything but failed tests (no tests, an internal error, a usage
-error) is not tried again.
+For `.ci/run` on a machine that stands still at times: a test that fails twice fails the run; one
+that passes the second time is printed as `FLAKY name`, and is to be mended. Anything but failed
+tests (no tests, an internal error, a usage error) is not tried again.
 """
 
 from __future__ import annotations
@@ -42,17 +42,28 @@ def main() -> int:
     last_failed = CACHE / "cache/lastfailed"
     entries = _read(last_failed)
     # pytest-xdist appends the test's group to its id: `test_x@stack`.
-    failed = sorted(re.sub(r"@[^\]@]+$", "", name) for name in entries) if isinstance(entries, dict) else []
+    failed = (
+        sorted(re.sub(r"@[^\]@]+$", "", name) for name in entries)
+        if isinstance(entries, dict)
+        else []
+    )
     if status != int(pytest.ExitCode.TESTS_FAILED) or not failed:
-        print(f"retry: the test run ended with status {status}, not with failed tests: nothing is tried again")
+        print(
+            f"retry: the test run ended with status {status}, not with failed tests: nothing "
+            "is tried again"
+        )
         return 1
     if len(failed) > FAILED_MAX:
         print(f"retry: {len(failed)} tests failed, at most {FAILED_MAX} are tried again")
         return 1
     print("retry: these failed, and run once more, one at a time:", *failed, sep="\n  ", flush=True)
     last_failed.unlink()
-    env = {name: value for name, value in os.environ.items() if name != PART_VARIABLE}  # each runs, whatever its part
-    if subprocess.run([sys.executable, "-m", "pytest", "-n", "0", *failed], env=env).returncode != 0:
+    # each runs, whatever its part
+    env = {name: value for name, value in os.environ.items() if name != PART_VARIABLE}
+    if (
+        subprocess.run([sys.executable, "-m", "pytest", "-n", "0", *failed], env=env).returncode
+        != 0
+    ):
         return 1
     for name in failed:
         print(f"FLAKY {name}")

@@ -1,4 +1,5 @@
-"""A plugin for pytest: leaves out what is for `make long` alone, and tests of other parts (tests/parts.py)."""
+"""A plugin for pytest: leaves out what is for `make long` alone, and tests of other parts
+(tests/parts.py)."""
 
 from __future__ import annotations
 
@@ -12,7 +13,11 @@ FAST_FOLDERS = ("tests/unit/", "tests/property/")
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     kept, gone = [], []
     part = parts.chosen()
-    others = set() if part is None else parts.left_out((_file(item) for item in items if _is_dealt(item)), *part)
+    others = (
+        set()
+        if part is None
+        else parts.left_out((_file(item) for item in items if _is_dealt(item)), *part)
+    )
     for item in items:
         is_long = _is(item, "long") and not long_runs.IS_LONG
         is_of_others = _is_dealt(item) and _file(item) in others

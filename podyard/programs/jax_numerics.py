@@ -1,8 +1,9 @@
 """The matrix unit's numerics, put into a module before XLA compiles it.
 
-A TPU multiplies bfloat16 numbers and adds them up in float32. A product of float32 operands at default precision rounds
-them first; `high` and `highest` split each into two or three bfloat16 parts and add three or six products, the
-smallest first. Source: jax.lax.Precision, and podyard.engine.numerics.transform, whose results these are bit by bit.
+A TPU multiplies bfloat16 numbers and adds them up in float32. A product of float32 operands at
+default precision rounds them first; `high` and `highest` split each into two or three bfloat16
+parts and add three or six products, the smallest first. Source: jax.lax.Precision, and
+podyard.engine.numerics.transform, whose results these are bit by bit.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ _BFLOAT16_MAX = float.fromhex("0x1.fep127")
 def round_operands(module: Any) -> None:
     """Rewrites the products of `module` in place.
 
-    Products with an algorithm of their own, of integers, of float64 and of complex numbers stay as they are, and so
-    does a product of bfloat16 operands, which is what the unit computes anyway.
+    Products with an algorithm of their own, of integers, of float64 and of complex numbers stay as
+    they are, and so does a product of bfloat16 operands, which is what the unit computes anyway.
     """
     found = [op for op in _operations(module.operation) if op.name in _PRODUCTS]
     with module.context, ir.Location.unknown():
@@ -47,7 +48,9 @@ def _parts_of(op: Any) -> int:
     if "precision_config" not in op.attributes:
         return 1
     asked = [str(one) for one in op.attributes["precision_config"]]
-    return max((parts for word, parts in _PARTS.items() for one in asked if f" {word}>" in one), default=1)
+    return max(
+        (parts for word, parts in _PARTS.items() for one in asked if f" {word}>" in one), default=1
+    )
 
 
 def _element(value: Any) -> Any:
@@ -61,7 +64,9 @@ class _Builder:
         self._at = ir.InsertionPoint(op)
 
     def make(self, name: str, result: Any, *operands: Any, **attributes: Any) -> Any:
-        created = ir.Operation.create(f"stablehlo.{name}", [result], list(operands), attributes, ip=self._at)
+        created = ir.Operation.create(
+            f"stablehlo.{name}", [result], list(operands), attributes, ip=self._at
+        )
         return created.results[0]
 
     def constant(self, like: Any, value: float) -> Any:
@@ -71,22 +76,29 @@ class _Builder:
         return self.make("constant", scalar, value=attribute)
 
     def round(self, value: Any) -> Any:
-        exponent, mantissa = (ir.IntegerAttr.get(ir.IntegerType.get_signless(32), bits) for bits in _BFLOAT16_BITS)
-        return self.make("reduce_precision", value.type, value, exponent_bits=exponent, mantissa_bits=mantissa)
+        exponent, mantissa = (
+            ir.IntegerAttr.get(ir.IntegerType.get_signless(32), bits) for bits in _BFLOAT16_BITS
+        )
+        return self.make(
+            "reduce_precision", value.type, value, exponent_bits=exponent, mantissa_bits=mantissa
+        )
 
     def as_float32(self, value: Any) -> Any:
         wanted = ir.RankedTensorType.get(ir.RankedTensorType(value.type).shape, ir.F32Type.get())
         return value if value.type == wanted else self.make("convert", wanted, value)
 
     def split(self, value: Any, parts: int) -> tuple[Any, list[Any]]:
-        """The leading part, and all parts with infinities and NaN as 0: those take part in one product only."""
+        """The leading part, and all parts with infinities and NaN as 0: those take part in one
+        product only."""
         if parts == 1:
             return self.round(value), []
         shape = ir.RankedTensorType(value.type).shape
         truth = ir.RankedTensorType.get(shape, ir.IntegerType.get_signless(1))
         is_finite = self.make("is_finite", truth, value)
         nowhere = ir.DenseI64ArrayAttr.get([])
-        zeros = self.make("broadcast_in_dim", value.type, self.constant(value, 0.0), broadcast_dimensions=nowhere)
+        zeros = self.make(
+            "broadcast_in_dim", value.type, self.constant(value, 0.0), broadcast_dimensions=nowhere
+        )
         rest = self.make("select", value.type, is_finite, value, zeros)
         found = []
         for _ in range(parts):
@@ -106,7 +118,9 @@ def _rewrite(op: Any, parts: int) -> None:
     attributes = {name: op.attributes[name] for name in _names(op) if name != "precision_config"}
     total = None
     for one, other in operands:
-        product = ir.Operation.create(op.name, [op.results[0].type], [one, other], attributes, ip=ir.InsertionPoint(op))
+        product = ir.Operation.create(
+            op.name, [op.results[0].type], [one, other], attributes, ip=ir.InsertionPoint(op)
+        )
         value = product.results[0]
         total = value if total is None else build.make("add", value.type, total, value)
     op.results[0].replace_all_uses_with(total)

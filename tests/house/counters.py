@@ -1,4 +1,5 @@
-"""What the figures of the house count, as pure functions of sources. Each says what counts and what does not."""
+"""What the figures of the house count, as pure functions of sources. Each says what counts and what
+does not."""
 
 from __future__ import annotations
 
@@ -20,34 +21,40 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Forms that are also the imperative (set, split, cut, put, read, run, ...) are verbs here, and left out.
+# Forms that are also the imperative (set, split, cut, put, read, run, ...) are verbs here, and left
+# out.
 _IRREGULAR = _words(
     """begun born bought broken brought built caught chosen done drawn fallen fed felt forgotten found frozen given gone
     grown heard held hidden kept known laid led left lent lost made meant met overdrawn paid rewritten said seen sent
     shown sold spent sworn taken taught thawed thought thrown told torn understood unknown unsent withdrawn woken won
-    worn written"""
+    worn written"""  # noqa: E501
 )
-_NO_PARTICIPLES = _words("""bed embed exceed feed hundred indeed need proceed red seed shed speed succeed weed""")
+_NO_PARTICIPLES = _words(
+    """bed embed exceed feed hundred indeed need proceed red seed shed speed succeed weed"""
+)
 # Words that name nothing: a participle that is followed by these alone is still bare.
 _NAMES_NOTHING = _words(
     """after again all alike again as at away back before behind between both by each first for from here in into last
     next not now of off on once only out over per since so then there through to under until up with within without
-    """
+    """  # noqa: E501
 )
 
 
 def string_subscripts(tree: ast.AST) -> int:
-    """Subscripts with a literal string, `x["name"]`, read or written, wherever they stand. `x[name]`, `x[0]`,
-    `x.get("name")` and `x["a", "b"]` do not count."""
+    """Subscripts with a literal string, `x["name"]`, read or written, wherever they stand.
+    `x[name]`, `x[0]`, `x.get("name")` and `x["a", "b"]` do not count."""
     return sum(
-        isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str)
+        isinstance(node, ast.Subscript)
+        and isinstance(node.slice, ast.Constant)
+        and isinstance(node.slice.value, str)
         for node in ast.walk(tree)
     )
 
 
 def any_mappings(tree: ast.AST) -> int:
-    """Types of a mapping whose values are Any: `Mapping[str, Any]`, `dict[str, Any]`, in annotations and aliases.
-    `Sequence[Any]` and `dict[str, str]` do not count; `list[dict[str, Any]]` counts once."""
+    """Types of a mapping whose values are Any: `Mapping[str, Any]`, `dict[str, Any]`, in
+    annotations and aliases. `Sequence[Any]` and `dict[str, str]` do not count; `list[dict[str,
+    Any]]` counts once."""
     return sum(
         isinstance(node, ast.Subscript)
         and isinstance(node.value, ast.Name)
@@ -60,14 +67,15 @@ def any_mappings(tree: ast.AST) -> int:
 
 
 def imports_sql(tree: ast.AST) -> bool:
-    """Whether it imports sqlalchemy or a module of tables (podyard.db.tables*), at the top or in a function."""
+    """Whether it imports sqlalchemy or a module of tables (podyard.db.tables*), at the top or in a
+    function."""
     names = {name for imported in _imports(tree) for name in imported}
     return any(name.partition(".")[0] == "sqlalchemy" or name.startswith(_TABLES) for name in names)
 
 
 def wire_literals(tree: ast.AST) -> int:
-    """Literal strings that are one camelCase word or `@type`: the spelling of Google's JSON. Words inside a longer text
-    do not count."""
+    """Literal strings that are one camelCase word or `@type`: the spelling of Google's JSON. Words
+    inside a longer text do not count."""
     return sum(
         isinstance(node, ast.Constant)
         and isinstance(node.value, str)
@@ -77,13 +85,15 @@ def wire_literals(tree: ast.AST) -> int:
 
 
 def bare_participles(tree: ast.AST) -> list[str]:
-    """Functions and methods that are named by a past participle and no noun: the first word of the name is a participle
-    (ends in -ed, or is irregular), and no word follows, or only words that name nothing (`held_by`). `expired_tokens`
-    and `is_closed` do not count, nor do verbs that look the same in both forms (`set`, `split`, `read`)."""
+    """Functions and methods that are named by a past participle and no noun: the first word of the
+    name is a participle (ends in -ed, or is irregular), and no word follows, or only words that
+    name nothing (`held_by`). `expired_tokens` and `is_closed` do not count, nor do verbs that look
+    the same in both forms (`set`, `split`, `read`)."""
     return [
         node.name
         for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and is_bare_participle(node.name)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and is_bare_participle(node.name)
     ]
 
 
@@ -94,7 +104,8 @@ def is_bare_participle(name: str) -> bool:
 
 
 def shared_class_names(trees: Mapping[str, ast.AST]) -> dict[str, list[str]]:
-    """Names of classes that two or more files define, with those files; private names and classes inside others count.
+    """Names of classes that two or more files define, with those files; private names and classes
+    inside others count.
     A name that is imported or re-exported does not."""
     found: dict[str, set[str]] = {}
     for path, tree in trees.items():
@@ -105,22 +116,25 @@ def shared_class_names(trees: Mapping[str, ast.AST]) -> dict[str, list[str]]:
 
 
 def import_cycles(trees: Mapping[str, ast.AST]) -> list[list[str]]:
-    """Sets of modules that import each other in a circle, imports inside functions included (strongly connected
-    components of more than one module). That a package is imported with its modules does not count."""
+    """Sets of modules that import each other in a circle, imports inside functions included
+    (strongly connected components of more than one module). That a package is imported with its
+    modules does not count."""
     modules = {module_name(path): tree for path, tree in trees.items()}
     graph = {name: sorted(_known_imports(tree, modules) - {name}) for name, tree in modules.items()}
     return [sorted(group) for group in _components(graph) if len(group) > 1]
 
 
 def module_name(path: str) -> str:
-    """`podyard/control/jobs.py` -> podyard.control.jobs; the linked folders are below podyard, too."""
+    """`podyard/control/jobs.py` -> podyard.control.jobs; the linked folders are below podyard,
+    too."""
     parts = PurePosixPath(path).with_suffix("").parts
     parts = ("podyard", *parts) if parts[0] in _LINKED else parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def names_generation(text: str, generation: str = "v6e") -> bool:
-    """Whether a text has the name of a generation as a separate word, or at the head of one (`v6e-16`)."""
+    """Whether a text has the name of a generation as a separate word, or at the head of one
+    (`v6e-16`)."""
     return re.search(rf"(?<![A-Za-z0-9]){generation}(?![A-Za-z0-9])", text) is not None
 
 

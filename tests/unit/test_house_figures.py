@@ -94,8 +94,10 @@ def test_bare_participles(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "expired_tokens", "is_closed", "find_node", "set", "set_rate", "split", "run", "need", "seed", "succeed",
-        "feed", "__len__", "started_at_zone", "node", "limit", "list_nodes", "read", "red", "shed", "proceed",
+        "expired_tokens", "is_closed", "find_node", "set", "set_rate", "split", "run", "need",
+        "seed", "succeed",
+        "feed", "__len__", "started_at_zone", "node", "limit", "list_nodes", "read", "red", "shed",
+        "proceed",
     ],
 )  # fmt: skip
 def test_names_that_are_no_bare_participles(name: str) -> None:
@@ -103,7 +105,10 @@ def test_names_that_are_no_bare_participles(name: str) -> None:
 
 
 def test_participles_are_counted_where_they_are_defined() -> None:
-    source = "def held(): ...\nasync def told(): ...\nclass A:\n    def shown(self): ...\nheld()\ndrawn = lambda: 1\n"
+    source = (
+        "def held(): ...\nasync def told(): ...\nclass A:\n    def shown(self): "
+        "...\nheld()\ndrawn = lambda: 1\n"
+    )
     assert sorted(counters.bare_participles(ast.parse(source))) == ["held", "shown", "told"]
 
 
@@ -124,7 +129,9 @@ def test_import_cycles_see_imports_in_functions() -> None:
         "pricing/cards.py": ast.parse("from podyard.pricing.sku import Sku"),
         "pricing/sku.py": ast.parse("def f():\n    from podyard.pricing import cards"),
         "pricing/__init__.py": ast.parse(""),
-        "podyard/control/jobs.py": ast.parse("from podyard.pricing import sku\nimport podyard.base.clock"),
+        "podyard/control/jobs.py": ast.parse(
+            "from podyard.pricing import sku\nimport podyard.base.clock"
+        ),
         "podyard/base/clock.py": ast.parse("import time"),
     }
     assert counters.import_cycles(trees) == [["podyard.pricing.cards", "podyard.pricing.sku"]]
@@ -133,7 +140,10 @@ def test_import_cycles_see_imports_in_functions() -> None:
 
 
 def test_a_circle_of_three_is_one_cycle() -> None:
-    trees = {f"podyard/{a}.py": ast.parse(f"from podyard import {b}") for a, b in ("ab", "bc", "ca", "da")}
+    trees = {
+        f"podyard/{a}.py": ast.parse(f"from podyard import {b}")
+        for a, b in ("ab", "bc", "ca", "da")
+    }
     assert counters.import_cycles(trees) == [["podyard.a", "podyard.b", "podyard.c"]]
 
 
@@ -142,7 +152,9 @@ def test_names_of_modules() -> None:
     assert counters.module_name("podyard/control/__init__.py") == "podyard.control"
 
 
-@pytest.mark.parametrize(("text", "counts"), [('"v6e"', True), ("v6e-16", True), ("v6ex av6e", False), ("v5e", False)])
+@pytest.mark.parametrize(
+    ("text", "counts"), [('"v6e"', True), ("v6e-16", True), ("v6ex av6e", False), ("v5e", False)]
+)
 def test_files_that_know_a_generation(text: str, counts: bool) -> None:
     assert counters.names_generation(text) is counts
 
@@ -168,7 +180,10 @@ def test_figures_of_a_small_product(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")
 
-    write("podyard/control/jobs.py", 'from sqlalchemy import text\n\n\ndef held(row):\n    return row["startFrom"]\n')
+    write(
+        "podyard/control/jobs.py",
+        'from sqlalchemy import text\n\n\ndef held(row):\n    return row["startFrom"]\n',
+    )
     write("podyard/control/jobs_room/more.py", 'GENERATION = "v6e"\n')
     write("podyard/db/jobs.py", "import sqlalchemy\n")
     write("pricing/rate_cards/a.yaml", "v6e: 1\n")
@@ -186,12 +201,25 @@ def test_figures_of_a_small_product(tmp_path: Path) -> None:
     ]
     lines = figures.table(list(found.values())).splitlines()
     assert len(lines) == len(found) + 1
-    assert lines[1].split() == ["string", "subscripts", "in", "control", "1", "1,346", "under", "100"]
+    assert lines[1].split() == [
+        "string",
+        "subscripts",
+        "in",
+        "control",
+        "1",
+        "1,346",
+        "under",
+        "100",
+    ]
 
 
 @pytest.mark.slow
 def test_the_figures_of_this_tree_are_counted_from_its_files() -> None:
     product = figures.load()
     assert len(product.trees) > 400
-    assert not [path for path in product.texts if path.startswith(("podyard/api/", "podyard/web/", "tests/"))]
+    assert not [
+        path
+        for path in product.texts
+        if path.startswith(("podyard/api/", "podyard/web/", "tests/"))
+    ]
     assert len(figures.figures(product)) == 11

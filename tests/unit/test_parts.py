@@ -25,12 +25,16 @@ def test_quick_{name}(): pass
 
 
 @pytest.mark.parametrize(("slow", "count"), [(1.2, 1), (1.3, 3), (2.5, 6)])
-def test_the_slower_the_machine_the_smaller_the_part_and_commits_share_them_all(slow: float, count: int) -> None:
+def test_the_slower_the_machine_the_smaller_the_part_and_commits_share_them_all(
+    slow: float, count: int
+) -> None:
     ran = {parts.part_of(f"{commit:040x}\n", slow) for commit in range(50)}
     assert ran == ({""} if count == 1 else {f"{part}/{count}" for part in range(1, count + 1)})
 
 
-@pytest.mark.parametrize(("text", "found", "told"), [("", None, ""), ("2/3", (1, 3), "; part 2 of 3 of the files")])
+@pytest.mark.parametrize(
+    ("text", "found", "told"), [("", None, ""), ("2/3", (1, 3), "; part 2 of 3 of the files")]
+)
 def test_the_header_names_the_part(
     text: str, found: tuple[int, int] | None, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -55,10 +59,16 @@ def test_all_parts_together_run_all_tests_but_the_long_ones(tmp_path: Path) -> N
     ran = [_passed(tmp_path, {parts.PART_VARIABLE: f"{part}/3"}) for part in (1, 2, 3)]
     fast = {f"test_quick_unit_{name}" for name in NAMES}
     usual = {
-        f"test_{kind}_{folder}_{name}" for kind in ("slow", "quick") for folder in ("unit", "store") for name in NAMES
+        f"test_{kind}_{folder}_{name}"
+        for kind in ("slow", "quick")
+        for folder in ("unit", "store")
+        for name in NAMES
     }
     first = {"store_a", "store_d", "unit_c"}  # of store_a to store_d, unit_a to unit_d
-    assert ran[0] == fast | {f"test_slow_{name}" for name in first} | {"test_quick_store_a", "test_quick_store_d"}
+    assert ran[0] == fast | {f"test_slow_{name}" for name in first} | {
+        "test_quick_store_a",
+        "test_quick_store_d",
+    }
     assert set.union(*ran) == usual and all(fast <= one for one in ran)
     assert _passed(tmp_path, {}) == usual
     long = {f"test_long_{folder}_{name}" for folder in ("unit", "store") for name in NAMES}

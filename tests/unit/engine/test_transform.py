@@ -23,8 +23,8 @@ def rounded(x: Any) -> Any:
 
 
 def matrix_operands_rounded(fn: Callable[..., Any], *args: Any) -> list[bool]:
-    """For every dot and convolution of the transformed program, nested ones included: are both operands fresh from a
-    reduce_precision to bfloat16?"""
+    """For every dot and convolution of the transformed program, nested ones included: are both
+    operands fresh from a reduce_precision to bfloat16?"""
     found: list[bool] = []
 
     def walk(jaxpr: Any) -> None:
@@ -62,7 +62,9 @@ def test_convolution_and_its_gradients_are_rounded() -> None:
     kernel = RNG.standard_normal((3, 3, 3, 4)).astype(np.float32)
 
     def conv(x: Any, k: Any) -> Any:
-        return lax.conv_general_dilated(x, k, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        return lax.conv_general_dilated(
+            x, k, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
 
     got = mxu_jit(conv)(image, kernel)
     assert np.allclose(got, conv(rounded(image), rounded(kernel)), atol=1e-5)
@@ -187,11 +189,15 @@ def test_a_shard_map_computes_with_rounded_operands_and_its_axis() -> None:
         in_specs=(columns, rows),
         out_specs=jax.sharding.PartitionSpec(),
     )
-    assert np.array_equal(mxu_jit(mapped)(X, W), jax.jit(lambda x, w: rounded(x) @ rounded(w))(X, W))
+    assert np.array_equal(
+        mxu_jit(mapped)(X, W), jax.jit(lambda x, w: rounded(x) @ rounded(w))(X, W)
+    )
     gradient = jax.grad(lambda x, w: jnp.sum(jnp.sin(mapped(x, w))), argnums=(0, 1))
     assert matrix_operands_rounded(gradient, X, W) == [True] * 3
     assert np.array_equal(
-        shard_map(mxu_numerics(lambda x, w: x @ w), mesh=mesh, in_specs=(rows, rows), out_specs=rows)(X, W),
+        shard_map(
+            mxu_numerics(lambda x, w: x @ w), mesh=mesh, in_specs=(rows, rows), out_specs=rows
+        )(X, W),
         mxu_jit(lambda x, w: x @ w)(X, W),
     )
 
@@ -204,7 +210,10 @@ def test_ragged_products_have_rounded_operands() -> None:
     def ragged(x: Any, w: Any) -> Any:
         return lax.ragged_dot(x, w, sizes)
 
-    assert np.array_equal(mxu_jit(ragged)(X, experts), jax.jit(lambda x, w: ragged(rounded(x), rounded(w)))(X, experts))
+    assert np.array_equal(
+        mxu_jit(ragged)(X, experts),
+        jax.jit(lambda x, w: ragged(rounded(x), rounded(w)))(X, experts),
+    )
     assert not np.array_equal(mxu_jit(ragged)(X, experts), jax.jit(ragged)(X, experts))
     gradient = mxu_jit(jax.grad(lambda x, w: jnp.sum(ragged(x, w)), argnums=1))(X, experts)
     by_hand = rounded(X[:2]).sum(0)[:, None] + np.zeros((8, 8))
@@ -246,7 +255,9 @@ def test_random_keys_and_whole_numbers_are_arguments_too() -> None:
         return x @ W + jax.random.uniform(jax.random.fold_in(key, seed), x.shape)
 
     key = jax.random.key(3)
-    expected = jax.jit(lambda x: rounded(x) @ rounded(W) + jax.random.uniform(jax.random.fold_in(key, 5), x.shape))(X)
+    expected = jax.jit(
+        lambda x: rounded(x) @ rounded(W) + jax.random.uniform(jax.random.fold_in(key, 5), x.shape)
+    )(X)
     for seed in (5, np.int32(5), jnp.uint32(5)):
         assert np.array_equal(mxu_jit(noisy)(X, key, seed), expected)
         assert np.allclose(mxu_numerics(noisy)(X, key, seed), expected, atol=1e-5)
@@ -274,7 +285,9 @@ def test_arguments_of_jit_are_passed_on() -> None:
     for result in (
         by_name(X, times=2, activation="tanh", scale=np.float32(2)),
         by_name(X, 2, activation="tanh", scale=2.0),
-        mxu_jit(fn, static_argnums=1, static_argnames="activation")(X, 2, activation="tanh", scale=jnp.float32(2)),
+        mxu_jit(fn, static_argnums=1, static_argnames="activation")(
+            X, 2, activation="tanh", scale=jnp.float32(2)
+        ),
     ):
         assert np.array_equal(result, expected)
     given = jnp.asarray(X)
@@ -284,13 +297,28 @@ def test_arguments_of_jit_are_passed_on() -> None:
 
 # Ties of the rounding, both zeros, subnormals, what rounds to infinity, infinities and NaN.
 SPECIAL = np.array(
-    [1 + 2**-8, 1 + 3 * 2**-8, -0.0, 0.0, 1e-40, -3e-39, 3.4e38, -3.3961776e38, np.inf, -np.inf, np.nan, 1 / 3],
+    [
+        1 + 2**-8,
+        1 + 3 * 2**-8,
+        -0.0,
+        0.0,
+        1e-40,
+        -3e-39,
+        3.4e38,
+        -3.3961776e38,
+        np.inf,
+        -np.inf,
+        np.nan,
+        1 / 3,
+    ],
     np.float32,
 )
 
 
 @pytest.mark.parametrize(("m", "k", "n"), [(1, 1, 1), (7, 300, 5), (64, 96, 48), (128, 1600, 64)])
-def test_reference_mode_has_the_bits_of_ml_dtypes_rounding_and_a_float32_dot(m: int, k: int, n: int) -> None:
+def test_reference_mode_has_the_bits_of_ml_dtypes_rounding_and_a_float32_dot(
+    m: int, k: int, n: int
+) -> None:
     x, w = (RNG.standard_normal(shape).astype(np.float32) for shape in ((m, k), (k, n)))
     if m == 7:
         x[:, : SPECIAL.size] = SPECIAL
@@ -304,10 +332,15 @@ def test_reference_mode_has_the_bits_of_ml_dtypes_rounding_and_a_float32_dot(m: 
 
 
 def test_rounding_is_that_of_ml_dtypes_for_special_values() -> None:
-    got = np.asarray(mxu_jit(lambda x: lax.dot(x, np.ones((1, 1), np.float32)))(SPECIAL[:, None]))[:, 0]
+    got = np.asarray(mxu_jit(lambda x: lax.dot(x, np.ones((1, 1), np.float32)))(SPECIAL[:, None]))[
+        :, 0
+    ]
     expected = SPECIAL.astype(ml_dtypes.bfloat16).astype(np.float32)
     normal = ~(np.abs(expected) < 2.0**-126) | (expected == 0)
-    assert np.array_equal(got[normal], expected[normal], equal_nan=True) and normal.sum() == SPECIAL.size - 2
+    assert (
+        np.array_equal(got[normal], expected[normal], equal_nan=True)
+        and normal.sum() == SPECIAL.size - 2
+    )
 
 
 @pytest.mark.slow
