@@ -210,7 +210,7 @@ def machine_json(cost: MachineCost) -> MachineAnswer:
     return answer
 
 
-def to_api_job(job: Job, progress: JobProgress) -> JobAnswer:
+def to_api_job(job: Job, progress: JobProgress) -> JobAnswer:  # noqa: C901, PLR0912
     spec = job.spec
     answer: JobAnswer = {
         "name": job.name,

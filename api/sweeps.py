@@ -184,7 +184,7 @@ def _with(base: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
     return {**base, **own, "arguments": {**(base.get("arguments") or {}), **arguments}}
 
 
-def _answer(
+def _answer(  # noqa: PLR0913
     uow: UnitOfWork,
     caller: Principal,
     project: str,

@@ -112,7 +112,7 @@ class Worker:
     def __init__(self, folder: Path, ways: list[str]) -> None:
         import torch
         import torch.distributed as dist
-        from mpi4py import MPI
+        from mpi4py import MPI  # type: ignore[import-not-found]
 
         self.comm = MPI.COMM_WORLD
         self.rank, self.count = self.comm.rank, self.comm.size

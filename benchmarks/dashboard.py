@@ -143,10 +143,11 @@ def _node(
     usage = USAGES[index // len(KINDS) % len(USAGES)]
     key, name = f"node-key-{index:08d}", f"n-{index:06d}"
     start = now.nanos - DAYS * 86_400 * NANOS_PER_SECOND * (count - index) // count - 7_777_777
+    deleting = start + (index % 997 + 60) * 100_000_000_123
     states = [
         ("READY", start),
-        ("DELETING", start + (index % 997 + 60) * 100_000_000_123),
-        ("DELETED", None),
+        ("DELETING", deleting),
+        ("DELETED", deleting + 5_000_000_000),
     ]
     events = [
         {
@@ -162,9 +163,7 @@ def _node(
             "usage_class": usage,
             "state": state,
             "billable": state == "READY",
-            "at": PlatformTime(
-                min(now.nanos, at if at is not None else states[1][1] + 5_000_000_000)
-            ),
+            "at": PlatformTime(min(now.nanos, at)),
         }
         for seq, (state, at) in enumerate(states[:1] if ready else states)
     ]
@@ -301,20 +300,20 @@ def _seconds_at_rest(port: int) -> float:
 def processor_seconds(port: int) -> float:
     """What the process that listens there has taken so far."""
     listening = (one for one in psutil.net_connections("tcp") if one.status == psutil.CONN_LISTEN)
-    pid = next(one.pid for one in listening if one.laddr.port == port and one.pid)
+    pid = next(one.pid for one in listening if one.laddr and one.laddr.port == port and one.pid)
     return sum(psutil.Process(pid).cpu_times()[:2])
 
 
 def _load(driver: webdriver.Chrome, url: str, size: str) -> tuple[float, float, float]:
     driver.get(url)
-    assert driver.execute_script(STATUS) == 200, driver.page_source[:300]  # type: ignore[no-untyped-call]
+    assert driver.execute_script(STATUS) == 200, driver.page_source[:300]
     paint = None
     for _ in range(100):
-        paint = driver.execute_script(PAINTS)  # type: ignore[no-untyped-call]
+        paint = driver.execute_script(PAINTS)
         if paint is not None:
             break
         time.sleep(0.02)
-    whole, length = driver.execute_script(WHOLE), driver.execute_script(size)  # type: ignore[no-untyped-call]
+    whole, length = driver.execute_script(WHOLE), driver.execute_script(size)
     return float(paint or WHOLE_SECONDS_MAX * 1000), float(whole), float(length)
 
 

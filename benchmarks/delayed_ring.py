@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
+import functools
 import heapq
 import itertools
 import os
@@ -159,8 +160,8 @@ class _Rank:
             vector = np.empty(size // 4, np.float32)
             tensor = self.torch.from_numpy(vector)
             ways: dict[str, Callable[[], Any]] = {
-                "tcp": lambda held=vector: self._by_tcp(held),
-                "gloo": lambda held=tensor: self.dist.all_reduce(held),
+                "tcp": functools.partial(self._by_tcp, vector),
+                "gloo": functools.partial(self.dist.all_reduce, tensor),
             }  # fmt: skip
             times: dict[str, list[float]] = {way: [] for way in ways}
             for index in range(rounds + 1):

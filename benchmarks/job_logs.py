@@ -11,7 +11,7 @@ Podyard runs, and everything shares the machine's CPUs. Bounds: none lost, 1 s, 
 from __future__ import annotations
 
 import argparse
-import statistics
+import math
 import subprocess
 import sys
 import tempfile
@@ -176,7 +176,7 @@ def _until(ask: Any) -> None:
 
 
 def _at(ordered: list[float], share: float) -> float:
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else statistics.nan
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else math.nan
 
 
 if __name__ == "__main__":

@@ -28,8 +28,8 @@ _WARM_UP_STEPS = 10
 def main() -> None:
     folder, name, batch = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     try:
-        import keras
-        import tensorflow
+        import keras  # type: ignore[import-not-found]
+        import tensorflow  # type: ignore[import-untyped]
     except ImportError as error:
         say({"missing": f"{sys.executable}: {error}"})
         return

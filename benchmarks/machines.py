@@ -29,7 +29,8 @@ import httpx
 from podyard.cli.supervisor import STEADY_SECONDS
 from tests import postgresql
 from tests.distributed.whole_yard import WholeYard, open_whole_yard
-from tests.stack import Stack, kill, open_stack, until
+from tests.stack import Stack, kill, open_stack
+from tests.waiting import until
 
 ZONE = "us-central2-b"
 KIND = "v4-8"

@@ -11,6 +11,7 @@ long as plain, with rewrites and without.
 from __future__ import annotations
 
 import argparse
+import functools
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -62,7 +63,7 @@ def steps(batch: int, count: int) -> None:
         states[name], loss = compiled[name](states[name], images, labels)
         return loss
 
-    medians = alternate({name: lambda name=name: one_step(name) for name in makers}, count)
+    medians = alternate({name: functools.partial(one_step, name) for name in makers}, count)
     plain = medians["jax.jit"]
     for name, median in medians.items():
         verdict = (
@@ -102,7 +103,7 @@ def products(batch: int, count: int) -> None:
         runs: dict[str, Callable[[], Any]] = {}
         for name, cast in casts.items():
             run = jax.jit(lambda x, w, function=function, cast=cast: function(cast(x), cast(w)))
-            runs[name] = lambda run=run, left=left, right=right: run(left, right)
+            runs[name] = functools.partial(run, left, right)
         medians = alternate(runs, count)
         for name, median in medians.items():
             print(

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.synchronize import Event
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from benchmarks import console, lists
 from benchmarks.dashboard import fill_folder, processor_seconds, serving
@@ -93,7 +93,7 @@ def _ask(port: int, token: str, seconds: float) -> Answers:
 
 
 @contextmanager
-def _open_pages(port: int, token: str, count: int) -> Iterator[object]:
+def _open_pages(port: int, token: str, count: int) -> Iterator[Any]:
     stop, refused = multiprocessing.Event(), multiprocessing.Value("i", 0)
     readers = multiprocessing.Process(
         target=_read, args=(port, token, _paths(count), stop, refused)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import functools
 import signal
 import socket
 import subprocess
@@ -69,7 +70,7 @@ def _compare(folder: Path, options: argparse.Namespace) -> None:
             "GET, FastAPI and ORM": (orm, lambda: _request("GET", "/nodes/first", token)),
         }
         for port, path in ((ours, f"{nodes}?nodeId=first"), (orm, "/nodes?node_id=first")):
-            asyncio.run(_load(port, lambda path=path: _request("POST", path, token, NODE), 1, 0.0))
+            asyncio.run(_load(port, functools.partial(_request, "POST", path, token, NODE), 1, 0.0))
         best = dict.fromkeys(cases, (0.0, 0.0, 0.0))
         for _ in range(options.rounds):
             for name, (port, request) in cases.items():

@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 
-def mxu(
+def mxu(  # noqa: PLR0913
     m: int = 4, k: int = 4, n: int = 4, *, cycle: int = 0, rows: int = 4, cols: int = 4,
     dataflow: Dataflow = "ws", seed: int = 0, decimals: bool = False,
 ) -> Picture:  # fmt: skip

@@ -183,7 +183,7 @@ class _RecordReader:
         elif line != ["form", _FORM]:
             raise ValueError(f"unknown records: {str(line)[:80]}")
 
-    def _use(
+    def _use(  # noqa: PLR0913
         self,
         resource_id: str,
         sku_id: str,
@@ -213,7 +213,7 @@ class _RecordReader:
                 )
             )
 
-    def _resource(
+    def _resource(  # noqa: PLR0913
         self,
         resource_id: str,
         key: str,

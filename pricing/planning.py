@@ -44,7 +44,7 @@ Integers = npt.NDArray[np.int64]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Run:
+class TrainingRun:
     """What is to be done, on one accelerator type bought in one way. `preemptions_per_day` only
     counts for what can be taken back. `restart_seconds`: between READY and the first step."""
 
@@ -89,7 +89,7 @@ class PlannedRuns:
     end), seconds that are billed, seconds of work that was lost, and how often the node was taken
     back."""
 
-    run: Run
+    run: TrainingRun
     finish: Floats
     billed: Integers
     lost: Floats
@@ -129,7 +129,7 @@ class Draws:
         return self._nodes[index]
 
 
-def check(run: Run) -> None:
+def check(run: TrainingRun) -> None:
     """Raises INVALID_ARGUMENT that names the figure which is none."""
     for name, value, least in (
         ("steps", run.steps, 1),
@@ -148,7 +148,7 @@ def check(run: Run) -> None:
         )
 
 
-def play(run: Run, draws: Draws, start: PlatformTime) -> PlannedRuns:
+def play(run: TrainingRun, draws: Draws, start: PlatformTime) -> PlannedRuns:
     """All runs of the draws; one only where chance has no part. `start`: when the first node is
     asked for."""
     check(run)
@@ -158,7 +158,7 @@ def play(run: Run, draws: Draws, start: PlatformTime) -> PlannedRuns:
     return PlannedRuns(run, finish, billed, lost, times)
 
 
-def lives(run: Run, draws: Draws, index: int, start: PlatformTime) -> list[Life]:
+def lives(run: TrainingRun, draws: Draws, index: int, start: PlatformTime) -> list[Life]:
     """The nodes of one of the runs that `play` plays, in their order."""
     return _play(run, draws, np.array([index]), start)[4]
 
@@ -185,7 +185,7 @@ def cost(
 
 
 def _play(
-    run: Run, draws: Draws, chosen: npt.NDArray[np.intp], start: PlatformTime
+    run: TrainingRun, draws: Draws, chosen: npt.NDArray[np.intp], start: PlatformTime
 ) -> tuple[Floats, Integers, Floats, Integers, list[Life]]:
     """The chosen runs, node after node, all of them at once; the nodes too where it is one run
     only.
@@ -228,7 +228,7 @@ def _play(
     return finish, billed, lost, times, found
 
 
-def _kept_steps(run: Run, done: Floats, worked_seconds: Floats) -> Floats:
+def _kept_steps(run: TrainingRun, done: Floats, worked_seconds: Floats) -> Floats:
     """Steps that a checkpoint holds, after so long a time of work since it went on from `done`."""
     steps = done + np.floor(np.maximum(worked_seconds, 0.0) / run.step_seconds)
     saved = np.floor(steps / run.checkpoint_every_steps) * run.checkpoint_every_steps
@@ -237,7 +237,11 @@ def _kept_steps(run: Run, done: Floats, worked_seconds: Floats) -> Floats:
 
 
 def _billed_seconds(
-    run: Run, start: PlatformTime, ready: Floats, end: Floats, preempted: npt.NDArray[np.bool_]
+    run: TrainingRun,
+    start: PlatformTime,
+    ready: Floats,
+    end: Floats,
+    preempted: npt.NDArray[np.bool_],
 ) -> Integers:
     """As the meter counts them: whole seconds that the time as READY touches, none where the first
     minute is free.

@@ -96,8 +96,8 @@ def _create_database(server: str, name: str, template: str = "template1") -> str
     import psycopg
 
     with psycopg.connect(f"{server}/postgres", autocommit=True) as connection:
-        connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')  # type: ignore[arg-type]
-        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')  # type: ignore[arg-type]
+        connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
     return f"{server}/{name}"
 
 
@@ -147,7 +147,7 @@ class _Tables:
         import psycopg
 
         with psycopg.connect(url, autocommit=True) as connection:
-            found = connection.execute(statement)  # type: ignore[arg-type]
+            found = connection.execute(statement)
             return found.fetchone() if found.description else None
 
 

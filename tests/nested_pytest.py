@@ -21,9 +21,8 @@ def run_module(
     """`python -m ARGUMENTS` in the folder; each pytest that it starts has our `plugin`, and nothing
     of this run."""
     own = ("PYTEST_", "PODYARD_TEST_")
-    env = {name: value for name, value in os.environ.items() if not name.startswith(own)} | (
-        changes or {}
-    )
+    env = {name: value for name, value in os.environ.items() if not name.startswith(own)}
+    env |= dict(changes or {})
     env |= {"PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": f"-p {plugin} {WITHOUT}"}
     return subprocess.run(
         [sys.executable, "-m", *arguments],

@@ -11,7 +11,8 @@ FAST_FOLDERS = ("tests/unit/", "tests/property/")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    kept, gone = [], []
+    kept: list[pytest.Item] = []
+    gone: list[pytest.Item] = []
     part = parts.chosen()
     others = (
         set()

@@ -101,7 +101,8 @@ class Stack:
             found: dict[str, Any] = response.json()
             return found
 
-        return until(ask, 30, f"{method} {path}")
+        answer: dict[str, Any] = until(ask, 30, f"{method} {path}")
+        return answer
 
     def create_node(self, node: str, kind: str, zone: str, **fields: Any) -> dict[str, Any]:
         path = f"/v2/projects/demo/locations/{zone}/nodes"
@@ -132,7 +133,8 @@ class Stack:
             found = self.call("GET", path)
             return found if found["state"] in final else None
 
-        return until(ask, seconds, path)
+        job: dict[str, Any] = until(ask, seconds, path)
+        return job
 
     def wait_steps(self, path: str, steps: int, seconds: float = 90) -> dict[str, Any]:
         def ask() -> dict[str, Any] | None:
@@ -140,7 +142,8 @@ class Stack:
             assert found["state"] not in ("FAILED", "CANCELLED"), found
             return found if found["stepsDone"] >= steps else None
 
-        return until(ask, seconds, f"step {steps} of {path}")
+        job: dict[str, Any] = until(ask, seconds, f"step {steps} of {path}")
+        return job
 
     def params_sha256(self, path: str) -> str:
         return [

@@ -54,8 +54,8 @@ def check_month(
         assert sum(_amounts(name.partition(" ")[0], data)) == stated, name
     _check_corrections(database, card, document)
     for line in document.lines:
-        asked = {"principal": PLATFORM, "project": project, "month": month, "line": line.id}
-        found = database.read(partial(bill_lines.explain, card=card, **asked))
+        explain = partial(bill_lines.explain, card=card, principal=PLATFORM, project=project)
+        found = database.read(partial(explain, month=month, line=line.id))
         assert found.amount.parts == int(line.parts), line.id
         assert sum(part.seconds for part in found.parts) == line.seconds, line.id
         assert sum(part.unit_seconds for part in found.parts) == line.unit_seconds, line.id
@@ -117,8 +117,8 @@ def _check_account(database: Database, card: RateCard, project: str, found: Snap
         for month, parts in zip(months_until, by_use.total.after, strict=True):
             _check_use(found, documents, month, parts)
         invoiced = dataclasses.replace(question, by=explorer.BY_INVOICE)
-        asked = {"card": card, "principal": PLATFORM, "found": found, "asked": invoiced}
-        booked = explore.book(database.read(partial(explorer_invoices.ask_invoiced, **asked)))
+        ask = partial(explorer_invoices.ask_invoiced, card=card, principal=PLATFORM, found=found)
+        booked = explore.book(database.read(partial(ask, asked=invoiced)))
         for index, (month, document) in enumerate(documents.items()):
             stated = 0 if document is None else minor_of(document.total, document.decimals)
             assert sum(one.net[index] for one in booked) == stated, (group, month)

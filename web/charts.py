@@ -401,7 +401,7 @@ def _describe_lines(lines: Sequence[ChartLine], x_name: str, y_name: str) -> str
     return f"{y_name}. " + "; ".join(texts)
 
 
-def svg(
+def svg(  # noqa: PLR0913
     title: str,
     description: str,
     width: float,

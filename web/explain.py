@@ -38,7 +38,7 @@ router = APIRouter(prefix="/console/{project}", route_class=ConsoleRoute)
 
 
 @router.get("/mxu")
-def show(
+def show(  # noqa: PLR0913
     request: Request, project: str, m: int = 4, k: int = 4, n: int = 4, rows: int = 4,
     cols: int = 4,
     dataflow: Dataflow = "ws", seed: int = 0, numbers: Literal["whole", "decimal"] = "whole",

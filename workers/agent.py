@@ -70,7 +70,7 @@ _SHARED_MEMORY = Path("/dev/shm")
 class Agent:
     """One agent. `replica_command` is followed by the replica's id."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         agent_id: str,
         api: JsonClient,
@@ -263,7 +263,7 @@ class Agent:
         self._state.on_started(wanted.replica, group.pid)
 
 
-def run_agent(
+def run_agent(  # noqa: PLR0913
     *,
     agent_id: str,
     url: str,

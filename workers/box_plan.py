@@ -208,7 +208,7 @@ def id_maps(number: int) -> dict[str, str]:
     return {"root": f"0 {first} {IDS}", "user": swapped}
 
 
-def plan(
+def plan(  # noqa: PLR0913
     facts: NodeFacts,
     index: int,
     folder: Path,

@@ -108,7 +108,7 @@ class HostApi(Protocol):
 class Host:
     """One life of a host."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         host_id: str,
         generation: int,

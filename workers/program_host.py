@@ -57,7 +57,7 @@ class ProgramHost:
     working folder, below the home folder. `tail`: the last lines that a script has written to
     stderr. `is_measured`: what it prints may be metrics."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         folder: Path,
         host: JobHost,

@@ -18,7 +18,7 @@ class Registration:
     """`cores`, `memory_bytes`: 0 is all that the machine has. `is_dialled`: the API checks that it
     reaches the address, as others will."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         replicas_max: int,
         hosts_max: int,

@@ -56,7 +56,7 @@ class Reporter:
     """The engine's MetricsSink over HTTP. `stop` is called once, with a reason, when the server
     says so."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         api: ReplicaApi,
         replica_id: str,

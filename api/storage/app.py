@@ -177,7 +177,7 @@ async def _upload(request: Request, method: str, parts: list[str]) -> Response:
     raise _refuse_unknown(request)
 
 
-async def _call(request: Request, method: str, parts: list[str]) -> Response:
+async def _call(request: Request, method: str, parts: list[str]) -> Response:  # noqa: C901
     """Below /storage/v1/. A client that does not escape the slashes of a name has more parts."""
     match method, parts:
         case "GET", ["b"]:

@@ -132,7 +132,7 @@ def to_api_maintenance_info(
     return shown if maintenance is None else {**shown, "upcomingMaintenance": maintenance}
 
 
-def _nodes(
+def _nodes(  # noqa: PLR0913
     version: str,
     spec: Mapping[str, Any],
     path: str,

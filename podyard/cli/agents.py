@@ -151,7 +151,7 @@ def token(
 @click.option(
     "--detach", is_flag=True, help="Run in the background. Stop it with `podyard down --data DIR`."
 )
-def join(
+def join(  # noqa: PLR0913
     url: str | None,
     join_token: str | None,
     name: str | None,
@@ -208,7 +208,7 @@ def join(
     return run(settings, identity, path)
 
 
-def _join(
+def _join(  # noqa: PLR0913
     url: str,
     join_token: str,
     folder: Path,

@@ -74,7 +74,7 @@ _PORT = click.IntRange(0, 65535)
     type=_PORT,
     help="Local port of storage (default: the same as there); 0: a free one.",
 )
-def connect(
+def connect(  # noqa: PLR0913
     url: str | None,
     data: str | None,
     token: str | None,

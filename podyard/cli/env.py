@@ -132,7 +132,7 @@ def env(
 @click.option("--report", type=FILE, help="Write the report to FILE as JSON.")
 @click.option("--trace", type=FILE, help="Write a Perfetto trace of the main step to FILE.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
-def run_command(
+def run_command(  # noqa: PLR0913
     data: str | None,
     pass_google: bool,
     accelerator_type: str | None,

@@ -112,7 +112,7 @@ Analysis = Callable[[str], Report]
     metavar="FILE",
     help="Write a Perfetto trace to FILE.",
 )
-def estimate(
+def estimate(  # noqa: PLR0913
     program: str | None,
     function: str | None,
     shapes: tuple[str, ...],

@@ -74,7 +74,7 @@ def _shapes(text: str) -> list[Any]:
         if not all(map(str.isdecimal, sizes)):
             raise invalid(f"--shapes {match[0].strip()!r}: sizes are whole numbers")
         try:
-            found.append(jax.ShapeDtypeStruct(tuple(map(int, sizes)), _dtype(match[1])))  # type: ignore[no-untyped-call]
+            found.append(jax.ShapeDtypeStruct(tuple(map(int, sizes)), _dtype(match[1])))
         except TypeError:
             raise invalid(
                 f"--shapes: unknown element type {match[1]!r}: use one of {', '.join(DTYPE_BYTES)}"

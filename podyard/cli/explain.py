@@ -68,7 +68,7 @@ def _output(command: Callable[..., None]) -> Callable[..., None]:
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Random seed of the operands.")
 @_output
-def mxu(
+def mxu(  # noqa: PLR0913
     m: int,
     k: int,
     n: int,

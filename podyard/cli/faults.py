@@ -71,7 +71,7 @@ def fault() -> None:
 )
 @data_option
 @output_option
-def add(
+def add(  # noqa: PLR0913
     effect: str | None,
     probability: float | None,
     count: int | None,

@@ -37,7 +37,7 @@ STACKS_SECONDS_MAX, STACKS_QUIET_SECONDS = 10.0, 1.5  # replicas report twice a 
     help="Start with the last lines.",
 )
 @click.option("--follow", "-f", is_flag=True, help="Follow the log until the job ends.")
-def logs(
+def logs(  # noqa: PLR0913
     job_id: str,
     data: str | None,
     project: str | None,

@@ -31,7 +31,7 @@ from podyard.hardware.accelerator_types import AcceleratorType, all_types
 from podyard.hardware.generations import GENERATIONS
 from podyard.pricing import planning
 from podyard.pricing.current_card import default_rate_card
-from podyard.pricing.planning import Draws, PlannedRuns, Run
+from podyard.pricing.planning import Draws, PlannedRuns, TrainingRun
 from podyard.pricing.sku import RateCard
 from podyard.settings import fleet_name, from_environment
 
@@ -199,7 +199,7 @@ class PlanRow:
     show_default=True,
     help="Output format.",
 )
-def plan(
+def plan(  # noqa: PLR0913
     program: str,
     steps: int,
     deadline: float | None,
@@ -233,9 +233,9 @@ def plan(
     start = PlatformTime(OsClock().now().nanos // NANOS_PER_SECOND * NANOS_PER_SECOND)
     card, draws = default_rate_card(), Draws(seed, samples)
 
-    def run_of(kind: AcceleratorType, step_seconds: float, usage: UsageClass) -> Run:
+    def run_of(kind: AcceleratorType, step_seconds: float, usage: UsageClass) -> TrainingRun:
         create = fleet.timings.creation_seconds(kind.host_count)
-        return Run(
+        return TrainingRun(
             steps,
             step_seconds,
             checkpoint_every_steps,
@@ -290,7 +290,7 @@ def predict(
         PlatformTime(OsClock().now().nanos // NANOS_PER_SECOND * NANOS_PER_SECOND),
     )
     create = fleet.timings.creation_seconds(kind.host_count)
-    run = Run(steps, step_seconds, CHECKPOINT_STEPS_USUAL, usage, PREEMPTIONS_USUAL, create)
+    run = TrainingRun(steps, step_seconds, CHECKPOINT_STEPS_USUAL, usage, PREEMPTIONS_USUAL, create)
     draws = Draws(0)
     return _row(
         kind,

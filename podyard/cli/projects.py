@@ -68,7 +68,7 @@ def project() -> None:
     help="Domain of invited emails.",
 )
 @output_option
-def create_projects(
+def create_projects(  # noqa: PLR0913
     names: tuple[str, ...],
     data: str | None,
     labels: str | None,

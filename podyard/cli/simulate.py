@@ -71,7 +71,7 @@ Simulate = Callable[[SimulationRequest], SimulationOutcome]
 )
 @output_option
 @click.pass_obj
-def simulate(
+def simulate(  # noqa: PLR0913
     tools: Mapping[str, Any] | None,
     scenario: Path | None,
     seed: int | None,

@@ -110,7 +110,7 @@ FILE = click.Path(dir_okay=False, path_type=Path)
     is_flag=True,
     help="Run in the background and return once Podyard is ready. Stop it with `podyard down`.",
 )
-def up(
+def up(  # noqa: PLR0913
     data: str | None,
     port: int | None,
     grpc_port: int | None,

@@ -59,7 +59,7 @@ def sweep() -> None:
 @field_options
 @variable_options
 @output_option
-def submit(
+def submit(  # noqa: PLR0913
     sweep_id: str,
     data: str | None,
     project: str | None,

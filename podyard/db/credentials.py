@@ -50,7 +50,7 @@ def is_stored(uow: UnitOfWork, token_hash: str) -> bool:
     return uow.first(_BEARER, {"token_hash": token_hash}) is not None
 
 
-def store_unlisted(
+def store_unlisted(  # noqa: PLR0913
     uow: UnitOfWork,
     token_hash: str,
     email: str,

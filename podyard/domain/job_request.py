@@ -148,7 +148,7 @@ def _spec_of_training(request: JobRequest) -> JobSpec:
     )
 
 
-def _spec(
+def _spec(  # noqa: PLR0913
     request: JobRequest,
     recipe: str,
     arguments: Mapping[str, Any],

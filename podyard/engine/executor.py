@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 
-def run_replica(
+def run_replica(  # noqa: PLR0913
     spec: ReplicaSpec,
     rendezvous: Rendezvous,
     metrics: MetricsSink,

@@ -120,7 +120,7 @@ class Guard:
         self._body_bytes_max = body_bytes_max  # None: routes have limits for theirs
         self._cache: dict[str, tuple[float, Principal]] = {}
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: C901
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)

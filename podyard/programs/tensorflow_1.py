@@ -46,9 +46,9 @@ def lend(tensorflow: Any, system: TpuSystem) -> bool:
 
 def apply(estimators: Any) -> None:
     """Of TensorFlow's module that has TPUEstimator, once it is imported: it finds its TPU here."""
-    from podyard.programs.tensorflow_program import system_here
+    from podyard.programs.tensorflow_system import current
 
-    system = system_here()
+    system = current()
     if system is None:
         return
     make, configure = estimators.TPUEstimator.__init__, estimators.tpu_config.RunConfig.__init__
@@ -225,13 +225,13 @@ class TPUDistributionStrategy:
 
 
 def _session_class(v1: Any) -> Any:
-    class Session(v1.Session):  # type: ignore[misc]
+    class LocalSession(v1.Session):  # type: ignore[misc]
         """A session of this process, also where the TPU's address is given."""
 
         def __init__(self, target: str = "", graph: Any = None, config: Any = None) -> None:
             super().__init__("" if target.startswith("grpc:") else target, graph, config)
 
-    return Session
+    return LocalSession
 
 
 def _uneven(name: str, size: int, cores: int) -> str:

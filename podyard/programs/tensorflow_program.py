@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from podyard.programs import slice as slices
-from podyard.programs import tensorflow_1
+from podyard.programs import tensorflow_1, tensorflow_system
 from podyard.programs.records import Recorder
 from podyard.programs.say import say
 from podyard.programs.slice import Slice
@@ -33,9 +33,6 @@ _OF_TENSORFLOW_1 = re.compile(
     r"ConfigProto|set_random_seed|to_float|estimator|logging)'"
     r"|No module named 'tensorflow\.(contrib|estimator|examples)"
 )
-
-
-_here: list[TpuSystem] = []
 
 
 def apply(tensorflow: Any) -> None:
@@ -64,14 +61,9 @@ def apply(tensorflow: Any) -> None:
     config.experimental.list_logical_devices = config.list_logical_devices
     config.experimental.list_physical_devices = config.list_physical_devices
     tensorflow.device = system.device(tensorflow.device)
-    _here.append(system)
+    tensorflow_system.set_current(system)
     if not tensorflow_1.lend(tensorflow, system):
         sys.excepthook = _hint_behind(sys.excepthook)
-
-
-def system_here() -> TpuSystem | None:
-    """None where no TPU is asked for."""
-    return _here[0] if _here else None
 
 
 def _hint_behind(inner: Any) -> Any:

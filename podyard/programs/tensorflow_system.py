@@ -4,20 +4,29 @@ of it."""
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from podyard.programs import slice as slices
 from podyard.programs.free_memory import free_bytes
 from podyard.programs.say import say
 from podyard.programs.slice import Slice, TpuDevice, devices_of
 
-if TYPE_CHECKING:
-    pass
-
 MODE_VARIABLE = "PODYARD_TF_REPLICAS"  # mirrored or fused
 MIRRORED_MAX = 8  # replicas that are mirrored if nothing else is said
 REPLICA_BYTES = 128 * 2**20  # below this for each replica, a small model is in doubt
 _PORT = 8470
+
+
+_current: list[TpuSystem] = []
+
+
+def current() -> TpuSystem | None:
+    """Return the TPU system of this process, or None if no TPU is asked for."""
+    return _current[0] if _current else None
+
+
+def set_current(system: TpuSystem) -> None:
+    _current.append(system)
 
 
 class TpuSystem:

@@ -67,7 +67,7 @@ def _create(world: World, name: str, args: Mapping[str, Any]) -> None:
             world.told.strange.append(("I11", name, text))
 
 
-def _create_once(
+def _create_once(  # noqa: PLR0913
     uow: UnitOfWork,
     fleet: Fleet,
     principal: Principal,

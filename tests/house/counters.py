@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
 # The folders of the product: what a user installs. Their links below podyard/ are not followed.
@@ -14,6 +15,11 @@ CONTROL = "podyard/control/"
 _LINKED = ("api", "scheduler", "workers", "pricing", "web", "migrations")
 _TABLES = "podyard.db.tables"
 _MAPPINGS = ("Mapping", "MutableMapping", "dict", "Dict", "defaultdict")
+_FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
+_NAMED = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+_TIC = re.compile(r"(What|Whether|Which|How|Where|Who)\b")
+_RESULTS = ("found", "made", "given", "kept", "held", "asked")
+_NOQA = re.compile(r"#\s*noqa:\s*([A-Z0-9, ]+)")
 _CAMEL = re.compile(r"[a-z][a-z0-9]*([A-Z][A-Za-z0-9]*)+")
 
 
@@ -40,6 +46,14 @@ _NAMES_NOTHING = _words(
 )
 
 
+def nodes_of(tree: ast.AST) -> Sequence[ast.AST]:
+    """Return all nodes of a tree. A tree keeps them: a dozen counters walk through each one."""
+    nodes: list[ast.AST] | None = tree.__dict__.get("_nodes")
+    if nodes is None:
+        nodes = tree.__dict__["_nodes"] = list(ast.walk(tree))
+    return nodes
+
+
 def string_subscripts(tree: ast.AST) -> int:
     """Subscripts with a literal string, `x["name"]`, read or written, wherever they stand.
     `x[name]`, `x[0]`, `x.get("name")` and `x["a", "b"]` do not count."""
@@ -47,7 +61,7 @@ def string_subscripts(tree: ast.AST) -> int:
         isinstance(node, ast.Subscript)
         and isinstance(node.slice, ast.Constant)
         and isinstance(node.slice.value, str)
-        for node in ast.walk(tree)
+        for node in nodes_of(tree)
     )
 
 
@@ -62,7 +76,7 @@ def any_mappings(tree: ast.AST) -> int:
         and isinstance(node.slice, ast.Tuple)
         and isinstance(node.slice.elts[-1], ast.Name)
         and node.slice.elts[-1].id == "Any"
-        for node in ast.walk(tree)
+        for node in nodes_of(tree)
     )
 
 
@@ -80,7 +94,7 @@ def wire_literals(tree: ast.AST) -> int:
         isinstance(node, ast.Constant)
         and isinstance(node.value, str)
         and (node.value == "@type" or _CAMEL.fullmatch(node.value) is not None)
-        for node in ast.walk(tree)
+        for node in nodes_of(tree)
     )
 
 
@@ -91,7 +105,7 @@ def bare_participles(tree: ast.AST) -> list[str]:
     the same in both forms (`set`, `split`, `read`)."""
     return [
         node.name
-        for node in ast.walk(tree)
+        for node in nodes_of(tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and is_bare_participle(node.name)
     ]
@@ -103,13 +117,68 @@ def is_bare_participle(name: str) -> bool:
     return (regular or first in _IRREGULAR) and all(word in _NAMES_NOTHING for word in rest)
 
 
+def long_functions(tree: ast.AST, lines_max: int) -> dict[str, int]:
+    """Return the functions of more lines, with their lines: from the line of `def` to the last one.
+    A method has the name of its class before it; a function inside another one counts in both."""
+    if not any(_lines(node) > lines_max for node in nodes_of(tree) if isinstance(node, _FUNCTION)):
+        return {}
+    return {
+        name: _lines(node) for name, node in _named_functions(tree, "") if _lines(node) > lines_max
+    }
+
+
+def _lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    return (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def _named_functions(
+    tree: ast.AST, prefix: str
+) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield f"{prefix}{node.name}", node
+        inner = f"{prefix}{node.name}." if isinstance(node, _NAMED) else prefix
+        yield from _named_functions(node, inner)
+
+
+def docstring_tics(tree: ast.AST) -> int:
+    """Count the docstrings that begin with What, Whether, Which, How, Where or Who: neither an
+    imperative nor a noun phrase."""
+    return sum(
+        (text := ast.get_docstring(node, clean=True)) is not None and _TIC.match(text) is not None
+        for node in nodes_of(tree)
+        if isinstance(node, ast.Module | _NAMED)
+    )
+
+
+def participle_results(tree: ast.AST) -> int:
+    """Count the assignments to a variable called found, made, given, kept, held or asked: it says
+    how a value came to be, not what it is."""
+    return sum(
+        isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in _RESULTS
+        for node in nodes_of(tree)
+    )
+
+
+def large_folders(paths: Iterable[str], files_max: int) -> dict[str, int]:
+    """Return the folders with more files; files in the folders below them do not count."""
+    counts = Counter(str(PurePosixPath(path).parent) for path in paths)
+    return {folder: count for folder, count in sorted(counts.items()) if count > files_max}
+
+
+def exemptions(text: str, codes: Collection[str]) -> Counter[str]:
+    """Count the comments `noqa` of a source by code."""
+    named = (re.findall(r"[A-Z]+[0-9]+", match[1]) for match in _NOQA.finditer(text))
+    return Counter(code for found in named for code in found if code in codes)
+
+
 def shared_class_names(trees: Mapping[str, ast.AST]) -> dict[str, list[str]]:
     """Names of classes that two or more files define, with those files; private names and classes
     inside others count.
     A name that is imported or re-exported does not."""
     found: dict[str, set[str]] = {}
     for path, tree in trees.items():
-        for node in ast.walk(tree):
+        for node in nodes_of(tree):
             if isinstance(node, ast.ClassDef):
                 found.setdefault(node.name, set()).add(path)
     return {name: sorted(paths) for name, paths in sorted(found.items()) if len(paths) > 1}
@@ -148,7 +217,7 @@ def spells_field(text: str, field: str) -> bool:
 
 def _imports(tree: ast.AST) -> Iterator[tuple[str, ...]]:
     """The names that each import may mean: of `from a import b`, a.b and a."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name,) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:

@@ -84,7 +84,7 @@ class _Draw:
 
     def resource(self, name: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         kind = self.chance.choice(["tpu", "tpu", "tpu", "vm", "disk"])
-        row = {"id": name, "kind": kind, "sku": self.chance.choice(SKUS_OF[kind])}
+        row: dict[str, Any] = {"id": name, "kind": kind, "sku": self.chance.choice(SKUS_OF[kind])}
         row["quantity"] = self.chance.choice(QUANTITIES)
         if kind == "tpu":
             row["scheduling"] = self.chance.choice(["ON_DEMAND", "SPOT", "PREEMPTIBLE"])

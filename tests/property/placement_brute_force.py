@@ -138,7 +138,7 @@ def lowest_cost(
     kind: AcceleratorType,
 ) -> int | None:
     """Of the takeable slices (chips, cost) that a place needs, each counted once."""
-    costs = []
+    costs: list[int] = []
     for of, mask, items in zip(pods, free, takeable, strict=True):
         allowed = functools.reduce(operator.or_, (chips for chips, _ in items), mask)
         if joins_cubes(of, kind):

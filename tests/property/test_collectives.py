@@ -262,7 +262,7 @@ def poison_windows(gang: Members, ranks: Sequence[int], turns: Sequence[int]) ->
     dtype=st.sampled_from(FLOATS), reduction=st.sampled_from(list(Reduction)), seed=seeds,
     data=st.data(),
 )  # fmt: skip
-def test_shared_memory_reads_nothing_that_nobody_wrote(
+def test_shared_memory_reads_nothing_that_nobody_wrote(  # noqa: PLR0913
     ranks: int, length: int, slack: int, size: int, short: bool, dtype: np.dtype[Any],
     reduction: Reduction,
     seed: int, data: st.DataObject,

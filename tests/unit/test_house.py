@@ -16,7 +16,6 @@ from podyard import ROOT_FOLDERS
 from tests.house.counters import shared_class_names
 
 ROOT = Path(__file__).parents[2]
-LINES_MAX = 500
 ADR_LINES_MAX = 40
 FIXED_FOLDERS = ("api", "scheduler", "workers", "pricing", "web", "migrations")
 ROW_WRITERS = {"insert", "insert_all", "update", "values"}
@@ -31,10 +30,6 @@ _CLOCK_READ = re.compile(
 _MACHINE_PATH = re.compile(
     "|".join(("/" + "work/", "/" + "farm/", "/" + "root/", "/" + "opt/pypi"))
 )
-
-
-def too_long(text: str) -> bool:
-    return len(text.splitlines()) > LINES_MAX
 
 
 def writes_state(text: str) -> bool:
@@ -107,14 +102,6 @@ def _product() -> Iterator[tuple[str, str]]:
     for name in _tracked():
         if name.endswith(".py") and not name.startswith(("tests/", "benchmarks/", "examples/")):
             yield name, (ROOT / name).read_text(encoding="utf-8")
-
-
-def test_no_file_is_longer_than_a_person_can_hold() -> None:
-    assert too_long("x\n" * (LINES_MAX + 1))
-    assert not too_long("x\n" * LINES_MAX)
-    files = [name for name in _tracked() if name.endswith(".py")]
-    assert len(files) > 100
-    assert [name for name in files if too_long((ROOT / name).read_text(encoding="utf-8"))] == []
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from podyard.base.money import Amount
 from podyard.domain.node import UsageClass
 from podyard.pricing import planning
 from podyard.pricing.current_card import default_rate_card
-from podyard.pricing.planning import Draws, Life, Run
+from podyard.pricing.planning import Draws, Life, TrainingRun
 
 START = PlatformTime.from_rfc3339("2026-03-01T00:00:00Z")
-RUN = Run(
+RUN = TrainingRun(
     steps=100_000, step_seconds=0.3, checkpoint_every_steps=500, usage=UsageClass.SPOT,
     preemptions_per_day=24.0,
     create_seconds=95.0, restart_seconds=60.0,

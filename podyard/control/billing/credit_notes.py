@@ -187,7 +187,7 @@ def _unused_payment(account: Account, found: Purchase, end: int) -> int:
     return minor + (invoicing.tax_on(minor, account.policy.tax) if found.stated else 0)
 
 
-def _issue(
+def _issue(  # noqa: PLR0913
     uow: UnitOfWork,
     principal: Principal,
     account: Account,

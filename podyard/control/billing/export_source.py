@@ -62,7 +62,7 @@ def _find_issued(uow: UnitOfWork, project: str, month: str) -> IssuedInvoice | N
         return None
 
 
-def _source(
+def _source(  # noqa: PLR0913
     uow: UnitOfWork,
     card: RateCard,
     account: Account,

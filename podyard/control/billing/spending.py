@@ -269,7 +269,7 @@ def keep_refusal(uow: UnitOfWork, refused: Refused) -> None:
     keep_in_log(uow, found.budget, found.period, REFUSED, detail, uow.now, found.cost, text)
 
 
-def keep_in_log(
+def keep_in_log(  # noqa: PLR0913
     uow: UnitOfWork,
     budget: Budget,
     period: Period,

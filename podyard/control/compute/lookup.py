@@ -63,7 +63,7 @@ def job(
     return _look_up(uow, principal, permission, job_name, job_rows.find, project, zone, job_id)
 
 
-def _look_up(
+def _look_up(  # noqa: PLR0913
     uow: UnitOfWork,
     principal: Principal,
     permission: str,

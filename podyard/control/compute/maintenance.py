@@ -81,7 +81,7 @@ def simulate(
     return operations.get(uow, principal, project, zone, operation_id)
 
 
-def schedule(
+def schedule(  # noqa: PLR0913
     uow: UnitOfWork,
     fleet: Fleet,
     principal: Principal,

@@ -75,7 +75,7 @@ def create(
     return operation
 
 
-def create_all(
+def create_all(  # noqa: PLR0913
     uow: UnitOfWork,
     fleet: Fleet,
     principal: Principal,

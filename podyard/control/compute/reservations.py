@@ -38,7 +38,7 @@ from podyard.domain.reservation import (
 SIZE_MAX = 1_000_000  # units; no fleet is larger, and it keeps the column's numbers small
 
 
-def create(
+def create(  # noqa: PLR0913
     uow: UnitOfWork,
     fleet: Fleet,
     principal: Principal,

@@ -55,7 +55,7 @@ CHECKPOINTS = "checkpoints/"  # before the names of their files among what a job
 CHECKPOINTS_NAMED_MAX = 10  # in an error that says which ones there are
 
 
-def create(
+def create(  # noqa: PLR0913
     uow: UnitOfWork,
     fleet: Fleet,
     principal: Principal,
@@ -306,7 +306,7 @@ def artifacts(
     return made
 
 
-def artifact(
+def artifact(  # noqa: PLR0913
     uow: UnitOfWork,
     principal: Principal,
     project: str,
@@ -343,7 +343,7 @@ def agents_of(uow: UnitOfWork, attempts: Sequence[Attempt]) -> dict[str, list[st
     return found
 
 
-def logs(
+def logs(  # noqa: PLR0913
     uow: UnitOfWork,
     principal: Principal,
     project: str,

@@ -70,7 +70,7 @@ class _Back:
     since: PlatformTime | None
 
 
-def read(
+def read(  # noqa: PLR0913
     uow: UnitOfWork,
     principal: Principal,
     project: str,
@@ -189,7 +189,7 @@ def _back_from(
     return LogRange(LinePage(found, place, more=place != log_reader.end(uow, key)), first, earlier)
 
 
-def _back(
+def _back(  # noqa: PLR0913
     uow: UnitOfWork,
     files: LogFiles,
     key: str,

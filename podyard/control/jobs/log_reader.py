@@ -198,7 +198,7 @@ def failure_of(
     return (rank, lines[starts[0] :] if starts else lines[-LAST_LINES:]) if lines else None
 
 
-def last_before(
+def last_before(  # noqa: PLR0913
     uow: UnitOfWork,
     files: LogFiles,
     job_key: str,

@@ -54,7 +54,7 @@ def with_places(
     return dataclasses.replace(request, fallbacks=(*found, *again))
 
 
-def make_first(
+def make_first(  # noqa: PLR0913
     uow: UnitOfWork, fleet: Fleet, caller: Principal, project: str, zone: str, name: str,
     spec: NodeSpec,
     request: JobRequest, job_key: str,

@@ -23,7 +23,7 @@ from podyard.domain.principal import Principal
 from podyard.domain.sweep import PARALLEL_MAX, sweep_name
 
 
-def create(
+def create(  # noqa: PLR0913
     uow: UnitOfWork,
     fleet: Fleet,
     principal: Principal,

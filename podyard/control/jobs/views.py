@@ -81,7 +81,7 @@ def curve_of_job(
     )
 
 
-def history_of_job(
+def history_of_job(  # noqa: PLR0913
     uow: UnitOfWork,
     principal: Principal,
     project: str,

@@ -98,7 +98,7 @@ def fail(
     )
 
 
-def _end(
+def _end(  # noqa: PLR0913
     uow: UnitOfWork,
     operation_id: str | None,
     event: str,

@@ -43,7 +43,7 @@ def find(
     return stored
 
 
-def put(
+def put(  # noqa: PLR0913
     uow: UnitOfWork,
     principal: Principal,
     bucket: str,
@@ -159,7 +159,7 @@ class ObjectPage:
     following: str | None
 
 
-def list_objects(
+def list_objects(  # noqa: PLR0913
     uow: UnitOfWork,
     principal: Principal,
     bucket: str,

@@ -22,7 +22,7 @@ from podyard.domain.stored import (
 DIGEST_MISMATCH = "DIGEST_MISMATCH"
 
 
-def begin(
+def begin(  # noqa: PLR0913
     uow: UnitOfWork,
     principal: Principal,
     bucket: str,

@@ -96,10 +96,10 @@ class Members:
         self._spins = SPINS if len(files) <= cpus else SPINS // 10
         self.adders = min(len(files), adders or cpus)
         first, adding = self._files[0], self._files[: self.adders]
-        self._all = _Gate(
+        self._all = _Barrier(
             *first.word(_GATES_AT[0]), [file.word(_PROGRESS_AT)[0] for file in self._files]
         )
-        self._adding = _Gate(
+        self._adding = _Barrier(
             *first.word(_GATES_AT[1]), [file.word(_ADDED_AT)[0] for file in adding]
         )
 
@@ -170,7 +170,7 @@ class Members:
             file.close()
         self._files = []
 
-    def _come(self, gate: _Gate) -> None:
+    def _come(self, gate: _Barrier) -> None:
         """The last one to come opens the gate. Two may both find that they are the last, never
         none: each says that it has come before it looks at the others. In the same way nobody who
         sleeps is overlooked."""
@@ -191,7 +191,7 @@ class Members:
         self._fence.acquire()
         self._fence.release()
 
-    def _wait(self, gate: _Gate, yields: int = YIELDS) -> None:
+    def _wait(self, gate: _Barrier, yields: int = YIELDS) -> None:
         gate.goal = goal = (gate.goal + 1) % _UINT32
         word = gate.word  # at most `goal`: the next one takes this process to come
         for _ in range(self._spins):
@@ -207,7 +207,7 @@ class Members:
         finally:
             self._asleep[self.place][0] = 0
 
-    def _sleep(self, gate: _Gate, goal: int) -> None:
+    def _sleep(self, gate: _Barrier, goal: int) -> None:
         self._keep_order()
         for _ in range(self._slices):
             # Before the word is read: who has come and then left has come.
@@ -239,7 +239,7 @@ class Members:
 
 
 @dataclasses.dataclass(slots=True)
-class _Gate:
+class _Barrier:
     """A word that the last of several processes sets to `goal`; `numbers` are how far each of them
     has come."""
 

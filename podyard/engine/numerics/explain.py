@@ -100,7 +100,7 @@ class Trace:
         return f"[{m}, {k}] x [{k}, {n}] on a {self.rows} x {self.cols} array, {kind}"
 
 
-def explain(
+def explain(  # noqa: PLR0913
     m: int,
     k: int,
     n: int,

@@ -355,7 +355,7 @@ class _Module(Outside):
                 break
         return names
 
-    def _tail(self, parts: _Parts, scope: Scope) -> None:
+    def _tail(self, parts: _Parts, scope: Scope) -> None:  # noqa: C901, PLR0912, PLR0915
         """Everything behind the name: operands, attributes, bodies, types, in any order that the
         dialects print."""
         arguments: dict[str, tuple[int, ...]] = {}

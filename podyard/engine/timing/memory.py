@@ -166,7 +166,7 @@ def memory_need(
     )
 
 
-def temporaries(
+def temporaries(  # noqa: C901, PLR0912, PLR0915
     body: Body,
     fused: Fused,
     pricer: Pricer,

@@ -66,7 +66,7 @@ def tiles_of_heads(program: Program, anchor: HloOperation, costs: CostModel) -> 
     return result.size / heads * -(-heads // LANES) / SUBLANES
 
 
-def vectors_price(
+def vectors_price(  # noqa: PLR0913
     program: Program, kernel: Kernel, product: Product, padding: float, read_bytes: float,
     vpu_cycles: float,
     makers: Mapping[int, Kernel], lay: Callable[[int], TensorType], costs: CostModel,

@@ -22,7 +22,7 @@ from podyard.engine.timing.schedule import (
 )
 
 
-def best_order(
+def best_order(  # noqa: PLR0913
     steps: Sequence[Step],
     sizes: Mapping[int, int],
     memory: Mapping[int, int],

@@ -82,7 +82,7 @@ class Placement(Masks):
         self.first_of.update(zip(operation.results, first, strict=True))
         return True
 
-    def _place(self, operation: HloOperation) -> None:
+    def _place(self, operation: HloOperation) -> None:  # noqa: C901, PLR0912, PLR0915
         opcode = operation.opcode
         if opcode in ALIASES and operation.operands:
             for result, operand in zip(operation.results, operation.operands, strict=False):

@@ -143,7 +143,7 @@ class Pricer:
         elif costs.prefetch_bytes:
             self._fetch_ahead(body)
 
-    def _fetch_ahead(self, body: Body) -> None:
+    def _fetch_ahead(self, body: Body) -> None:  # noqa: PLR0915
         """Arguments are fetched while earlier kernels run, as far as those leave time and there is
         room; a result that takes the place of one that is there leaves in the same way. One
         argument is fetched before the program starts: the first of `first_arguments` that fits."""

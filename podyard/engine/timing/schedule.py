@@ -291,7 +291,7 @@ def ending_with_numbers(steps: Sequence[Step], arrays: Iterable[int]) -> list[St
     return [*reversed(first), *reversed(late)]
 
 
-def freeing_first(steps: Sequence[Step], sizes: Mapping[int, int]) -> list[Step]:
+def freeing_first(steps: Sequence[Step], sizes: Mapping[int, int]) -> list[Step]:  # noqa: C901
     """The same steps; one that frees more than it makes runs as soon as it can (list scheduling by
     memory)."""
     maker = {value: place for place, step in enumerate(steps) for value in step.makes}

@@ -56,7 +56,7 @@ class Trainer:
     are computed one after the other. `learning_rate_scale` is for batches of another size than the
     model's rate is for."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         model: Trainable,
         layouts: Layouts,

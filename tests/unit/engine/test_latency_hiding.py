@@ -173,7 +173,7 @@ def test_fully_sharded_perceptrons_gather_as_early_as_compiled(
         (16, 1, 2, 2048, 128, 213_189, 990_720, 262_144),
     ],
 )
-def test_what_goes_around_in_a_loop_is_copied_before_it_and_in_each_turn(
+def test_what_goes_around_in_a_loop_is_copied_before_it_and_in_each_turn(  # noqa: PLR0913
     devices: int, batch: int, heads: int, tokens: int, head: int, cycles: int, peak: int, far: int
 ) -> None:
     made = _estimate(

@@ -15,7 +15,7 @@ from tests.unit.engine.compiled import estimate_of
 _WIDTH = 1024
 
 
-def _attended(
+def _attended(  # noqa: PLR0913
     x: Any, queries: Any, makers: Any, out: Any, keys: Any, values: Any, at: Any, is_written: bool
 ) -> Any:
     q, k, v = (jnp.einsum("bw,whd->bhd", x, weights) for weights in (queries, *makers))
@@ -113,7 +113,7 @@ def test_caches_of_narrow_heads_in_a_loop_are_a_doubt(heads: int, head: int, say
     def half(*shape: int) -> Any:
         return jax.ShapeDtypeStruct(shape, jnp.bfloat16)
 
-    def step(
+    def step(  # noqa: PLR0913
         x: Any,
         queries: Any,
         keys_of: Any,

@@ -201,7 +201,7 @@ def all_gather(
     return result if output is None else output.copy_(result)
 
 
-def reduce_scatter(
+def reduce_scatter(  # noqa: PLR0913
     reduce_type: str,
     input: Any,
     scale: float,
