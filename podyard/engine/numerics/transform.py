@@ -30,6 +30,7 @@ from jax.extend.core import Literal as JaxprLiteral
 
 from podyard.base.errors import Code, PodyardError, failed_precondition, invalid
 from podyard.engine.numerics.rewrites import convolve, rewrite
+from podyard.engine.program.attributes import jax_precision
 
 Precision = Literal["default", "high", "highest"]
 Mode = Literal["reference", "fast"]
@@ -272,7 +273,11 @@ def _matrix_product(
     types = {left.dtype, right.dtype}
     if _FLOAT32 not in types or not types <= {_FLOAT32, _BFLOAT16}:
         return primitive.bind(*operands, **params)
-    parts = max(rules.parts, _own_parts(primitive.name, params.get("precision")))
+    algorithm = _is_algorithm(params.get("precision"))
+    if not algorithm and _has_vector(primitive.name, left, right, params):
+        return primitive.bind(*operands, **params)
+    own_parts = _own_parts(params)
+    parts = own_parts if algorithm else max(rules.parts, own_parts)
     # Each pass below multiplies bfloat16 numbers: XLA must not split them again.
     params |= {"precision": None, "preferred_element_type": out_aval.dtype}
     held_as = (
@@ -294,6 +299,16 @@ def _matrix_product(
     return functools.reduce(jnp.add, products)
 
 
+def _has_vector(name: str, left: Any, right: Any, params: dict[str, Any]) -> bool:
+    """Return whether an operand of a dot has one row or column only. XLA makes products and a sum
+    of such a dot, which the vector unit computes in float32 (jax-ml/jax#16349)."""
+    if name != "dot_general":
+        return False
+    (contracted, _), (batched, _) = params["dimension_numbers"]
+    shared = math.prod(left.shape[axis] for axis in (*contracted, *batched))
+    return shared in (left.size, right.size)
+
+
 def _gains_by_bfloat16(name: str, left: Any, right: Any, params: dict[str, Any]) -> bool:
     """Measured on XLA:CPU with avx512_bf16, relative to plain float32. Large dots: 0.55 - 0.75 of
     the time with
@@ -310,17 +325,20 @@ def _gains_by_bfloat16(name: str, left: Any, right: Any, params: dict[str, Any])
     )
 
 
-def _own_parts(name: str, precision: Any) -> int:
-    """The parts that an operation asks for itself."""
-    if precision is None:
+def _is_algorithm(precision: Any) -> bool:
+    """Return whether a product names a dot algorithm, which is then computed as it says."""
+    presets = (lax.DotAlgorithm, lax.DotAlgorithmPreset)
+    return isinstance(precision, presets) and precision != lax.DotAlgorithmPreset.DEFAULT
+
+
+def _own_parts(params: dict[str, Any]) -> int:
+    """Return the parts that an operation asks for itself."""
+    precision = params.get("precision")
+    if precision is None or precision == lax.DotAlgorithmPreset.DEFAULT:
         return 1
+    if _is_algorithm(precision):
+        return _PARTS[jax_precision(params).lower()]
     asked = precision if isinstance(precision, tuple) else (precision,)
-    if not all(isinstance(one, lax.Precision) for one in asked):
-        raise PodyardError(
-            Code.UNIMPLEMENTED,
-            "the matrix unit's numerics know the precisions default, high and highest, not "
-            f"{precision} of '{name}'",
-        )
     return max(_LAX_PARTS[one] for one in asked)
 
 
