@@ -26,13 +26,15 @@ from podyard.db.unit_of_work import Database
 from podyard.pricing.current_card import default_rate_card
 from tests.waiting import patient, set_slowness, until
 
-PODYARD = [sys.executable, "-c", "from podyard.main import cli; cli()"]
+# As the console script starts it, whose path does not begin with the current folder.
+PODYARD = [sys.executable, "-P", "-c", "from podyard.main import cli; cli()"]
 READY_SECONDS_MAX = 60.0
 
 
 class Stack:
     """`ports`: of HTTP and gRPC, 0 for any free one. Whatever the first start got is what every
-    later one asks for, as with a user's fixed ports: an `up` after a kill must get them back."""
+    later one asks for, as with a user's fixed ports: an `up` after a kill must get them back.
+    `folder`: where commands are typed."""
 
     def __init__(
         self,
@@ -40,8 +42,10 @@ class Stack:
         env: dict[str, str] | None = None,
         fleet: str | None = "instant",
         ports: tuple[int, int] = (0, 0),
+        folder: Path | None = None,
     ) -> None:
         self.data = data
+        self.folder = folder
         self.fleet = fleet
         self.env = env or {}
         self.ports = ports
@@ -82,7 +86,7 @@ class Stack:
         } | self.env
         return subprocess.run(
             [*PODYARD, *words], env=env, capture_output=True, text=True, timeout=patient(seconds),
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL, cwd=self.folder,
         )  # fmt: skip
 
     @property
@@ -330,9 +334,11 @@ def open_stack(
     env: dict[str, str] | None = None,
     fleet: str | None = "instant",
     ports: tuple[int, int] = (0, 0),
+    folder: Path | None = None,
 ) -> Iterator[Stack]:
-    """A running stack, and nothing left of it afterwards. `fleet` None: `up` is not told any."""
-    stack = Stack(data, env, fleet, ports)
+    """A running stack, and nothing left of it afterwards. `fleet` None: `up` is not told any.
+    `folder`: where commands are typed."""
+    stack = Stack(data, env, fleet, ports, folder)
     try:
         stack.up()
         yield stack

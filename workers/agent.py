@@ -15,7 +15,6 @@ import logging
 import os
 import signal
 import stat
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
@@ -23,6 +22,7 @@ from types import FrameType
 from podyard.base import agent_identity, pokes
 from podyard.base.clock import RealClock
 from podyard.base.errors import Code, PodyardError
+from podyard.base.interpreter import python_command
 from podyard.engine.collectives.left_over import remove_left_over
 from podyard.http.trust import CA_VARIABLE
 from podyard.programs import environments
@@ -301,7 +301,7 @@ def run_agent(  # noqa: PLR0913
             JsonClient(url, token),
             folder,
             registration,
-            replica_command or (sys.executable, "-m", "podyard.workers.replica"),
+            replica_command or python_command("-m", "podyard.workers.replica"),
             {
                 **_replica_env(url, data, is_joined=not isinstance(token, str)),
                 "PODYARD_WINDOWS": str(windows),

@@ -6,11 +6,11 @@ from __future__ import annotations
 import logging
 import os
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from podyard.base.clock import RealClock
+from podyard.base.interpreter import python_command
 
 logger = logging.getLogger(__name__)
 
@@ -38,13 +38,8 @@ class CeleryChild:
         self._clock = clock
         # Who has no database would take background work from those who can do it.
         queues = [f"agent.{agent_id}", *(["background"] if "PODYARD_DATABASE_URL" in env else [])]
-        self.argv = [
-            sys.executable,
-            "-m",
-            "podyard.workers.celery_worker",
-            f"{agent_id}@podyard",
-            ",".join(queues),
-        ]
+        worker = ("podyard.workers.celery_worker", f"{agent_id}@podyard", ",".join(queues))
+        self.argv = python_command("-m", *worker)
         self._read_end, self._write_end = os.pipe()
         self._process: subprocess.Popen[bytes] | None = None
         self._started = 0.0

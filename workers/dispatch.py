@@ -6,7 +6,6 @@ from __future__ import annotations
 import logging
 import queue
 import subprocess
-import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from podyard.base import pokes
 from podyard.base.errors import Code, PodyardError
+from podyard.base.interpreter import python_command
 from podyard.db.outbox import BACKGROUND
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class _Here:
         while True:
             message = self._waiting.get()
             self._told.discard(message)
-            command = [sys.executable, "-m", "podyard.workers.background", *message]
+            command = python_command("-m", "podyard.workers.background", *message)
             try:
                 with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
                     process.wait()

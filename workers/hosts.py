@@ -11,12 +11,12 @@ import hashlib
 import logging
 import os
 import shutil
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from podyard.base.clock import RealClock
+from podyard.base.interpreter import python_command
 from podyard.workers import box, box_space, process_group, scripts
 from podyard.workers.process_group import Group
 
@@ -155,7 +155,7 @@ class HostServerChild:
         box_space.end(self._folder.parent)
 
     def _start(self, now: float) -> None:
-        argv = (sys.executable, "-m", "podyard.workers.host_server", self._name, str(self._folder))
+        argv = python_command("-m", "podyard.workers.host_server", self._name, str(self._folder))
         try:
             self._group = process_group.start(
                 self._folder, self._name, self._fence, argv, self._env

@@ -24,6 +24,7 @@ from podyard.base.clock import NANOS_PER_SECOND, OsClock, PlatformTime, RealCloc
 from podyard.base.durations import duration_for_people
 from podyard.base.errors import Code, PodyardError
 from podyard.base.files import read_json
+from podyard.base.interpreter import python_command
 from podyard.base.money import Amount, money_text, nanos_from_decimal_text
 from podyard.cli import fsck
 from podyard.cli.client import Client, Target, read_token
@@ -114,7 +115,7 @@ class _DemoRun:
         # points to.
         env = {name: value for name, value in os.environ.items() if not name.startswith("PODYARD_")}
         self._process = subprocess.Popen(
-            [sys.executable, "-c", "from podyard.main import cli; cli()", *arguments],
+            python_command("-c", "from podyard.main import cli; cli()", *arguments),
             env=env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

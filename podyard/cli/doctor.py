@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import http.client
+import importlib.util
 import shutil
 import socket
 from collections.abc import Iterator
@@ -40,6 +41,16 @@ CLOCK_SECONDS_WARNED = 30.0
 WAIT_SECONDS_WARNED = 60.0  # of a message or a timer: they take a second
 OPERATION_SECONDS_WARNED = 900.0  # of platform time: the slowest of the default fleet take minutes
 CERTIFICATE_DAYS_WARNED = 14
+
+
+# (modules, what they give) by extra.
+EXTRAS = {
+    "engine": (("jax", "safetensors", "flatbuffers"), "recipe jobs, estimates of functions"),
+    "demo": (("jax", "safetensors", "sklearn"), "podyard demo, the recipe digits-cnn"),
+    "postgres": (("psycopg",), "PostgreSQL as the database"),
+    "pdf": (("reportlab",), "invoices as PDF"),
+    "xla-tpu": (("jax", "libtpu"), "estimates by the real TPU compiler"),
+}
 
 
 class Level(StrEnum):
@@ -99,6 +110,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
     yield from _broker(settings)
     yield from _certificate(settings)
     yield from _boxes(settings, AGENT in roles)
+    yield from _extras()
 
 
 def _processes(settings: Settings) -> Iterator[Finding]:
@@ -156,6 +168,15 @@ def _api(url: str, is_here: bool) -> Iterator[Finding]:
         yield Finding(
             "api", Level.BAD, f"{url} is not ready: {text}"[:300], "see the other areas below"
         )
+
+
+def _extras() -> Iterator[Finding]:
+    """Tell what each extra gives, and which are installed."""
+    for extra, (modules, gives) in EXTRAS.items():
+        is_here = all(importlib.util.find_spec(module) is not None for module in modules)
+        todo = "" if is_here else f"pip install 'podyard[{extra}]' if you need it"
+        state = "installed" if is_here else "not installed"
+        yield Finding(f"extra {extra}", Level.OK, f"{state}: {gives}", todo)
 
 
 def _disk(settings: Settings) -> Iterator[Finding]:

@@ -15,13 +15,13 @@ import pwd
 import selectors
 import shlex
 import socket
-import sys
 from pathlib import Path
 
 import click
 
 from podyard.base.errors import Code, PodyardError
 from podyard.base.files import write_atomically
+from podyard.base.interpreter import python_command
 from podyard.cli.client import Client
 from podyard.cli.options import client_of, data_option, settings_of, target_options
 from podyard.cli.output import say
@@ -142,16 +142,8 @@ def config_text(settings: Settings) -> str:
         lines += [f"Host {_LOOPBACK_PATTERNS}", f"  Port {SSH_PORT_WITHOUT_ROOT}"]
     else:
         program = "import podyard.main; podyard.main.cli()"
-        command = [
-            sys.executable,
-            "-c",
-            program,
-            "ssh",
-            "connect",
-            "--data",
-            str(settings.data),
-            "%h",
-        ]
+        words = ("ssh", "connect", "--data", str(settings.data), "%h")
+        command = python_command("-c", program, *words)
         lines += [f"Host {_NOWHERE_PATTERNS}", f"  ProxyCommand {shlex.join(command)}"]
     return "\n".join(lines) + "\n"
 

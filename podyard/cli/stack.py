@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +19,7 @@ from podyard.base.clock import LAG_SECONDS_SHOWN, OsClock, RealClock
 from podyard.base.durations import duration_for_people
 from podyard.base.errors import Code, PodyardError
 from podyard.base.files import read_json
+from podyard.base.interpreter import python_command
 from podyard.cli import processes
 from podyard.cli.client import LOCATION_DEFAULT, PROJECT_DEFAULT, Client, Target, read_token
 from podyard.cli.door_options import with_door
@@ -389,7 +389,7 @@ def _watched_start(
     arguments: list[str], data: Path, title: str, environment: Mapping[str, str], said: IO[bytes]
 ) -> dict[str, Any] | int:
     process = subprocess.Popen(
-        [sys.executable, "-c", "from podyard.main import cli; cli()", *arguments],
+        python_command("-c", "from podyard.main import cli; cli()", *arguments),
         env={**os.environ, **environment},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

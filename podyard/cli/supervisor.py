@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
-import importlib.util
 import os
 import select
 import shutil
@@ -25,6 +24,7 @@ from typing import IO, Any
 from podyard.base import boxes
 from podyard.base.clock import OsClock, RealClock
 from podyard.base.errors import Code, PodyardError
+from podyard.base.interpreter import python_command
 from podyard.cli import broker, modes, processes
 from podyard.cli.child import Child
 from podyard.settings import (
@@ -257,15 +257,9 @@ class Supervisor:
         listener.set_inheritable(True)
         return listener
 
-    def _grpc_port(self) -> int | None:
-        """The port on which the API serves gRPC; None where gRPC is not installed. Of a free one it
-        is only known
-        that it is free now: gRPC takes no socket that is open already."""
-        if (
-            importlib.util.find_spec("grpc") is None
-            or importlib.util.find_spec("google.longrunning") is None
-        ):
-            return None
+    def _grpc_port(self) -> int:
+        """Return the port on which the API serves gRPC. Of a free one it is only known that it is
+        free now: gRPC takes no socket that is open already."""
         wanted = self.settings.grpc_port
         if wanted is None:
             wanted = GRPC_PORT if self.settings.port == HTTP_PORT else 0
@@ -523,7 +517,7 @@ def door_line(public_url: str | None) -> str | None:
 
 
 def python_process(process: str) -> list[str]:
-    return [sys.executable, "-m", "podyard.main", process]
+    return python_command("-m", "podyard.main", process)
 
 
 def _in_url(address: str) -> str:

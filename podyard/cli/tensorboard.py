@@ -6,7 +6,6 @@ import contextlib
 import importlib.util
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import click
 
 from podyard.base.errors import Code, PodyardError, failed_precondition
+from podyard.base.interpreter import python_command
 from podyard.cli.client import Client
 from podyard.cli.job_logs import job_path
 from podyard.cli.names import complete_job
@@ -100,7 +100,7 @@ def _command() -> list[str]:
     if program is not None:
         return [program]
     if importlib.util.find_spec("tensorboard") is not None:
-        return [sys.executable, "-m", "tensorboard.main"]
+        return python_command("-m", "tensorboard.main")
     raise failed_precondition(
         "TensorBoard is not installed: pip install tensorboard, or use --download-only --logdir DIR"
     )

@@ -84,6 +84,11 @@ class AgentRecord:
         return self.state is AgentState.READY
 
     @property
+    def has_engine(self) -> bool:
+        """Return whether its machine has JAX, which recipes need (`this_machine.kernels`)."""
+        return "jaxlib absent" not in self.kernels
+
+    @property
     def company(self) -> str:
         """Agents of one company may run one gang: their kernels give the same bits, and they reach
         each other."""

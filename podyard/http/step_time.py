@@ -7,7 +7,6 @@ import dataclasses
 import json
 import re
 import subprocess
-import sys
 import threading
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -16,6 +15,7 @@ from typing import Any
 from starlette.requests import Request
 
 from podyard.base.errors import Code, PodyardError, failed_precondition, invalid
+from podyard.base.interpreter import python_command
 from podyard.control.compute import nodes
 from podyard.domain.job import JobRequest
 from podyard.domain.node import NodeSpec
@@ -170,7 +170,7 @@ def _ask(question: str) -> float:
 
 def _answer_of(question: str) -> Any:
     """What the process says. Raises UNAVAILABLE and FAILED_PRECONDITION."""
-    command = [sys.executable, "-m", "podyard.engine.step_time"]
+    command = python_command("-m", "podyard.engine.step_time")
     if not _ESTIMATING.acquire(timeout=ESTIMATE_SECONDS_MAX):
         raise PodyardError(
             Code.UNAVAILABLE, "too many steps are being estimated: try again, or set stepSeconds"

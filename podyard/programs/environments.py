@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from podyard.base.clock import RealClock
+from podyard.base.interpreter import python_command
 from podyard.hardware.software import LOCKED_PYTHON, SOFTWARE, Software
 from podyard.programs import SITE_HOOK
 
@@ -94,7 +95,7 @@ def make(
         wanted = _wants(software)
         tell(f"{software.title}: making an environment")
         try:
-            _run((sys.executable, "-m", "venv", str(path)), lambda _line: None, check)
+            _run(tuple(python_command("-m", "venv", str(path))), lambda _line: None, check)
             python = str(path / "bin" / "python")
             options = (
                 "--disable-pip-version-check",

@@ -24,6 +24,7 @@ from podyard import engine
 from podyard.base.clock import OsClock
 from podyard.base.errors import PodyardError
 from podyard.base.files import list_inside, read_inside, read_json, write_atomically
+from podyard.base.interpreter import python_command
 from podyard.engine.report.summary import Report, bytes_text
 from podyard.hardware.accelerator_types import AcceleratorType, parse
 from podyard.programs.records import MODULE_BYTES_MAX, MODULES_MAX, NOT_LOWERED, SUFFIX
@@ -201,15 +202,8 @@ def command(
     run: Path, verdicts: Path, kind: AcceleratorType, compiler: str = "podyard"
 ) -> list[str]:
     """What starts the process."""
-    return [
-        sys.executable,
-        "-m",
-        "podyard.programs.estimator",
-        str(run),
-        str(verdicts),
-        kind.name,
-        compiler,
-    ]
+    arguments = (str(run), str(verdicts), kind.name, compiler)
+    return python_command("-m", "podyard.programs.estimator", *arguments)
 
 
 def main(arguments: list[str]) -> None:

@@ -259,6 +259,17 @@ def test_machines_whose_kernels_differ_are_not_mixed(yard: Yard) -> None:
     assert place(yard, "j", BIG) == ["amd", "amd", "amd", "amd-2"]
 
 
+def test_a_recipe_needs_a_machine_with_jax_and_a_program_does_not(yard: Yard) -> None:
+    yard.create("n")
+    bare = {"kernels": "x86_64-v3, jaxlib absent, numpy 2.3.0"}
+    Joined(yard, "bare", machine_changes=bare).register()
+    recipe = {"recipe": "digits-cnn", "node": "n", "steps": 10}
+    text = yard.refused(400, "FAILED_PRECONDITION", "POST", f"{yard.jobs()}?jobId=refused", recipe)
+    assert "pip install 'podyard[engine]'" in text
+    Joined(yard, "full", machine_changes={"place": "p2"}).register()
+    assert place(yard, "j") == ["full"]
+
+
 def test_a_drained_machine_gets_nothing_new_and_keeps_what_runs(yard: Yard) -> None:
     yard.create("n")
     yard.create("m")

@@ -26,6 +26,8 @@ _CLOCK_READ = re.compile(
     r"\b(datetime\.(now|utcnow|today)|date\.today|time\.(time|time_ns|monotonic|sleep|"
     r"perf_counter))\("
 )
+# Python with -m or -c looks for modules in the current folder first, unless -P or -I says not to.
+_UNSAFE_CHILD = re.compile(r"sys\.executable,\s*[\"']-[mc]")
 # Built from parts, so that this file does not hold what it looks for.
 _MACHINE_PATH = re.compile(
     "|".join(("/" + "work/", "/" + "farm/", "/" + "root/", "/" + "opt/pypi"))
@@ -81,6 +83,10 @@ def commits(text: str) -> bool:
 
 def reads_clock(text: str) -> bool:
     return _CLOCK_READ.search(text) is not None
+
+
+def starts_unsafe_child(text: str) -> bool:
+    return _UNSAFE_CHILD.search(text) is not None
 
 
 def names_machine(text: str) -> bool:
@@ -143,6 +149,13 @@ def test_the_clock_is_read_in_one_file() -> None:
     assert reads_clock("time.sleep(1)")
     assert not reads_clock("clock.sleep(1)")
     assert {name for name, text in _product() if reads_clock(text)} == {"podyard/base/clock.py"}
+
+
+def test_no_process_of_ours_imports_from_the_current_folder() -> None:
+    assert starts_unsafe_child('[sys.executable, "-m", "podyard.main"]')
+    assert starts_unsafe_child('(\n    sys.executable,\n    "-c",\n)')
+    assert not starts_unsafe_child('python_command("-m", "podyard.main")')
+    assert {name for name, text in _product() if starts_unsafe_child(text)} == set()
 
 
 def test_no_file_names_a_path_of_some_machine() -> None:

@@ -133,7 +133,7 @@ def create(  # noqa: PLR0913
         fallbacks_used=used,
     )
     if not spec.is_modelled:
-        _check_room(uow, allowed_sizes(spec, kind)[-1].process_count, on_hosts=spec.run is not None)
+        _check_room(uow, spec, allowed_sizes(spec, kind)[-1].process_count)
     create_record(uow, job, reason="submitted")
     if more:
         job_slices.put(uow, job_key, [one.node_key for one in more])
@@ -421,12 +421,20 @@ def _ready_node(
     return node
 
 
-def _check_room(uow: UnitOfWork, needed: int, *, on_hosts: bool) -> None:
-    """Refuses a gang that could never be placed, with the numbers. `on_hosts`: each replica needs a
-    host, too."""
+def _check_room(uow: UnitOfWork, spec: JobSpec, needed: int) -> None:
+    """Reject a gang that could never be placed, with the numbers. A replica of a program needs a
+    host, too; one of a recipe needs JAX on its machine."""
+    on_hosts = spec.run is not None
     living = [agent for agent in agents.list_living(uow) if agent.takes_work]
+    if not on_hosts and living and not any(agent.has_engine for agent in living):
+        raise failed_precondition(
+            "a recipe job needs JAX on the machine of an agent: pip install 'podyard[engine]' "
+            "there and restart Podyard, or submit a program with --run"
+        )
     most = {
-        one.agent_id: min(one.replicas_max, one.hosts_max if on_hosts else needed) for one in living
+        one.agent_id: min(one.replicas_max, one.hosts_max if on_hosts else needed)
+        for one in living
+        if on_hosts or one.has_engine
     }
     room = room_of(most, {agent.agent_id: agent.company for agent in living})
     if needed > room:

@@ -19,7 +19,6 @@ import signal
 import socket
 import stat
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,6 +27,7 @@ from typing import Any
 
 from podyard.base.clock import OsClock
 from podyard.base.errors import Code, PodyardError, failed_precondition, invalid
+from podyard.base.interpreter import python_command
 from podyard.engine.exact.hlo import ExactCollective, ExactOp
 from podyard.engine.exact.worker import pack, unpack
 from podyard.hardware import accelerator_types
@@ -43,7 +43,7 @@ _WATCH_SECONDS = 0.5
 _EXIT_SECONDS = 5.0
 _LAST_WORDS_BYTES = 2000
 _ENDED = "ended"
-_WORKER = (sys.executable, "-m", "podyard.engine.exact.worker")
+_WORKER = tuple(python_command("-m", "podyard.engine.exact.worker"))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

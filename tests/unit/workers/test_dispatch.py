@@ -26,7 +26,7 @@ class _Process:
     may_end: threading.Semaphore
 
     def __init__(self, command: list[str], **_: Any) -> None:
-        self.started.append(command[3:])
+        self.started.append(command[4:])
         self.begun.release()
 
     def __enter__(self) -> _Process:
