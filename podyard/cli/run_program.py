@@ -34,7 +34,14 @@ from podyard.cli.program_environment import ProgramOptions, environments_of
 from podyard.domain.fleet import region_of
 from podyard.domain.node import UsageClass
 from podyard.engine.report import trace
-from podyard.engine.report.summary import REASONS_SHOWN, HourlyPrice, Report, bytes_text, time_text
+from podyard.engine.report.summary import (
+    EXACT_SENTENCE,
+    REASONS_SHOWN,
+    HourlyPrice,
+    Report,
+    bytes_text,
+    time_text,
+)
 from podyard.hardware.accelerator_types import AcceleratorType
 from podyard.pricing.current_card import default_rate_card
 from podyard.programs import estimator
@@ -203,7 +210,8 @@ def lines(summary: ProgramSummary, options: ProgramOptions) -> list[str]:
     if step is None:
         return [f"podyard: no estimate for {kind.name}: the program compiled nothing for the TPU"]
     hosts = f"{kind.host_count} host{'s' * (kind.host_count > 1)}"
-    judge = "the TPU compiler" if options.compiler == "xla-tpu" else "Podyard"
+    by_compiler = f"the TPU compiler ({EXACT_SENTENCE})"
+    judge = by_compiler if options.compiler == "xla-tpu" else "Podyard"
     head = (
         f"podyard: {kind.name} ({kind.device_count} {kind.generation.device_kind} "
         f"{device}s, {hosts}), "

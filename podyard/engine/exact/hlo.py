@@ -10,20 +10,21 @@ derived from the loop's counter: start, step, limit, comparison.
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from podyard.base.errors import Code, PodyardError
+from podyard.engine.exact.hlo_text import (
+    OPERAND,
+    ROOT,
+    Computation,
+    Instruction,
+    only_names,
+    parse,
+    unreadable,
+)
 
-_COMMENT = re.compile(r"/\*index=\d+\*/")
-_HEADER = re.compile(r"(ENTRY )?%?([\w.\-]+) \(.*\{$")
-_INSTRUCTION = re.compile(r"\s+(ROOT )?%?([\w.\-]+) = (.*?) ([a-z][\w\-]*)\(")
-_OPERAND = re.compile(r"%([\w.\-]+)")
-_ATTRIBUTE = re.compile(r", (\w+)=(\{[^{}]*\}|%?[\w.\-]+)")
-_BACKEND_CONFIG = ", backend_config="
 _GROUPS = re.compile(
     r"replica_groups=(\{\{[\d,]*|\[\d+,\d+\]|mesh\[([^\]]*)\](?:,? device_ids=\S+)? \{([^}]*)\})"
 )
@@ -33,19 +34,6 @@ _PARTITIONS = re.compile(r"^HloModule .*num_partitions=(\d+)")
 _ARRAY = re.compile(r"\b(pred|[a-z]+?(\d+)\w*)\[([\d,]*)\]")
 _STRATEGY = re.compile(r"colors:(\d+) phases:(\d+) cores:(\{[^}]*\}(?:,\{[^}]*\})*)")
 
-# They name values; nothing runs.
-_NAMES_ONLY = frozenset(
-    {
-        "parameter",
-        "constant",
-        "tuple",
-        "get-tuple-element",
-        "bitcast",
-        "after-all",
-        "partition-id",
-        "replica-id",
-    }
-)
 _COLLECTIVES = frozenset(
     {
         "all-gather",
@@ -58,9 +46,6 @@ _COLLECTIVES = frozenset(
 )
 _SAME_NUMBER = frozenset({"copy", "bitcast", "reshape", "convert"})
 _INTEGER = re.compile(r"[su]\d+\[\]")
-_ROOT = "(root)"
-# What the compiler writes for an operation that it found no way to cost.
-_NO_ESTIMATE = 2**63 - 1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -116,38 +101,9 @@ class HloSummary:
         return sum((op.cycles or 0) * op.count for op in self.ops)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Instruction:
-    name: str
-    shape: str
-    opcode: str
-    inside: str  # what stands between the parentheses
-    attributes: Mapping[str, str]
-    config: Mapping[str, Any]
-    where: str
-    rest: str = ""  # what stands behind the parentheses
-
-    @property
-    def operands(self) -> list[str]:
-        return _OPERAND.findall(self.inside)
-
-    @property
-    def cycles(self) -> int | None:
-        text = self.config.get("window_config", {}).get("estimated_cycles")
-        return None if text is None or int(text) == _NO_ESTIMATE else int(text)
-
-
-class _Computation(dict[str, _Instruction]):
-    """Instructions by name, in the order of the schedule, and under `_ROOT` again the one that
-    gives the result."""
-
-    def schedule(self) -> Iterator[_Instruction]:
-        return (instruction for name, instruction in self.items() if name != _ROOT)
-
-
 def summarise(text: str) -> HloSummary:
     """Raises PodyardError INTERNAL when `text` is not HLO as known here."""
-    computations, entry = _parse(text)
+    computations, entry = parse(text)
     partitions = _PARTITIONS.match(text)
     walk = _Walk(computations, 1 if partitions is None else int(partitions[1]))
     walk.run(computations[entry], 1, {})
@@ -155,62 +111,6 @@ def summarise(text: str) -> HloSummary:
     return HloSummary(
         tuple(walk.ops), collectives, loops, tuple(walk.conditionals), walk.fetched_bytes
     )
-
-
-def _parse(text: str) -> tuple[dict[str, _Computation], str]:
-    computations: dict[str, _Computation] = {}
-    current: _Computation | None = None
-    entry = ""
-    for raw in text.splitlines():
-        line = _COMMENT.sub("", raw) if "/*" in raw else raw
-        if line.startswith(" "):
-            match = _INSTRUCTION.match(line)
-            if match is None or current is None:
-                continue
-            instruction = _instruction(match, line)
-            current[instruction.name] = instruction
-            if match[1]:
-                current[_ROOT] = instruction
-        elif (match := _HEADER.match(line)) is not None and not line.startswith("HloModule"):
-            current = computations.setdefault(match[2], _Computation())
-            entry = match[2] if match[1] else entry
-    if not entry:
-        raise _unreadable("it has no entry computation")
-    return computations, entry
-
-
-def _instruction(match: re.Match[str], line: str) -> _Instruction:
-    start, depth = match.end(), 1
-    end = start
-    while depth:
-        if end == len(line):
-            raise _unreadable(f"a parenthesis of {match[2]} is not closed")
-        depth += {"(": 1, ")": -1}.get(line[end], 0)
-        end += 1
-    rest, config = line[end:], {}
-    at = rest.find(_BACKEND_CONFIG + "{")
-    if at >= 0:
-        try:
-            config = json.JSONDecoder().raw_decode(rest, at + len(_BACKEND_CONFIG))[0]
-        except ValueError as error:
-            raise _unreadable(f"the backend_config of {match[2]} is not JSON") from error
-        rest = rest[:at]
-    named = re.search(r'op_name="([^"]*)"', rest)
-    attributes = dict(_ATTRIBUTE.findall(rest.split(", metadata=")[0]))
-    return _Instruction(
-        match[2],
-        match[3],
-        match[4],
-        line[start : end - 1],
-        attributes,
-        config,
-        "" if named is None else named[1],
-        rest,
-    )
-
-
-def _unreadable(why: str) -> PodyardError:
-    return PodyardError(Code.INTERNAL, f"cannot read the compiler's HLO text: {why}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -226,7 +126,7 @@ class _Walk:
     """Follows the schedule from the entry. `known` are elements of a loop's state that are
     constants throughout."""
 
-    def __init__(self, computations: Mapping[str, _Computation], partitions: int) -> None:
+    def __init__(self, computations: Mapping[str, Computation], partitions: int) -> None:
         self._computations = computations
         self._partitions = partitions
         self._channels: set[tuple[str, str, float]] = set()
@@ -236,7 +136,7 @@ class _Walk:
         self.unknown_trip_loops: list[str] = []
         self.conditionals: list[str] = []
 
-    def run(self, computation: _Computation, count: int, known: Mapping[int, int]) -> None:
+    def run(self, computation: Computation, count: int, known: Mapping[int, int]) -> None:
         for instruction in computation.schedule():
             if instruction.opcode == "while":
                 self._loop(computation, instruction, count, known)
@@ -244,10 +144,10 @@ class _Walk:
                 self._branches(instruction, count)
             elif instruction.opcode == "call":
                 self.run(self._callee(instruction, "to_apply"), count, {})
-            elif instruction.opcode not in _NAMES_ONLY:
+            elif not only_names(instruction):
                 self._execute(instruction, count)
 
-    def _execute(self, instruction: _Instruction, count: int) -> None:
+    def _execute(self, instruction: Instruction, count: int) -> None:
         self.ops.append(
             ExactOp(
                 instruction.name,
@@ -264,7 +164,7 @@ class _Walk:
         self._note_collectives(instruction, count, {}, False)
 
     def _note_collectives(
-        self, instruction: _Instruction, count: int, around: Mapping[str, Any], is_fused: bool
+        self, instruction: Instruction, count: int, around: Mapping[str, Any], is_fused: bool
     ) -> None:
         """A collective may be fused, also piece by piece into several kernels: pieces of one have
         the same channel.
@@ -283,7 +183,7 @@ class _Walk:
                 else:
                     self._note_collectives(inner, count, config, True)
 
-    def _is_first_piece(self, instruction: _Instruction, kind: str) -> bool:
+    def _is_first_piece(self, instruction: Instruction, kind: str) -> bool:
         channel = _CHANNEL.search(instruction.rest)
         piece = (
             None
@@ -296,7 +196,7 @@ class _Walk:
         return is_first
 
     def _note_collective(
-        self, instruction: _Instruction, kind: str, count: int, config: Mapping[str, Any]
+        self, instruction: Instruction, kind: str, count: int, config: Mapping[str, Any]
     ) -> None:
         debug = str(config.get("debug", "")).strip()
         match = _STRATEGY.search(debug)
@@ -330,11 +230,11 @@ class _Walk:
             )
         )
 
-    def _branches(self, instruction: _Instruction, count: int) -> None:
+    def _branches(self, instruction: Instruction, count: int) -> None:
         names = [
             instruction.attributes.get(key, "") for key in ("true_computation", "false_computation")
         ]
-        names += _OPERAND.findall(instruction.attributes.get("branch_computations", ""))
+        names += OPERAND.findall(instruction.attributes.get("branch_computations", ""))
         walks = []
         for name in filter(None, names):
             walk = _Walk(self._computations, self._partitions)
@@ -348,7 +248,7 @@ class _Walk:
         self.conditionals += longest.conditionals
 
     def _loop(
-        self, around: _Computation, loop: _Instruction, count: int, known: Mapping[int, int]
+        self, around: Computation, loop: Instruction, count: int, known: Mapping[int, int]
     ) -> None:
         body, condition = self._callee(loop, "body"), self._callee(loop, "condition")
         start = self._constants_of_state(around, loop, known)
@@ -362,16 +262,16 @@ class _Walk:
 
     def _trip_count(
         self,
-        loop: _Instruction,
-        body: _Computation,
-        condition: _Computation,
+        loop: Instruction,
+        body: Computation,
+        condition: Computation,
         start: Mapping[int, int],
         stays: Mapping[int, int],
     ) -> int | None:
         given = loop.config.get("known_trip_count", {}).get("n")
         if given is not None:
             return int(given)
-        test = condition[_ROOT]
+        test = condition[ROOT]
         if test.opcode == "fusion":
             condition, test = _inline(condition, test, self._callee(test, "calls"))
         if test.opcode != "compare":
@@ -390,7 +290,7 @@ class _Walk:
         return _steps(start[left.element] + left.offset, after.offset, right.offset, direction)
 
     def _constants_of_state(
-        self, around: _Computation, loop: _Instruction, known: Mapping[int, int]
+        self, around: Computation, loop: Instruction, known: Mapping[int, int]
     ) -> dict[int, int]:
         """The elements of the loop's first state that are constants."""
         state = around[loop.operands[0]]
@@ -403,7 +303,7 @@ class _Walk:
         }
 
     def _number(
-        self, computation: _Computation, name: str, known: Mapping[int, int]
+        self, computation: Computation, name: str, known: Mapping[int, int]
     ) -> _Number | None:
         """The scalar integer `name`, as far as constants, sums and the loop's state give it."""
         instruction = computation.get(name)
@@ -444,17 +344,17 @@ class _Walk:
             right.element if left.element is None else left.element, left.offset + right.offset
         )
 
-    def _callee(self, instruction: _Instruction, attribute: str) -> _Computation:
+    def _callee(self, instruction: Instruction, attribute: str) -> Computation:
         return self._computation(instruction.attributes.get(attribute, "").lstrip("%"))
 
-    def _computation(self, name: str) -> _Computation:
+    def _computation(self, name: str) -> Computation:
         computation = self._computations.get(name)
-        if computation is None or _ROOT not in computation:
-            raise _unreadable(f"there is no computation {name!r}")
+        if computation is None or ROOT not in computation:
+            raise unreadable(f"there is no computation {name!r}")
         return computation
 
 
-def _collective_kind(instruction: _Instruction) -> str:
+def _collective_kind(instruction: Instruction) -> str:
     return instruction.opcode if instruction.opcode.removesuffix("-start") in _COLLECTIVES else ""
 
 
@@ -503,14 +403,14 @@ def _steps(start: int, step: int, limit: int, direction: str) -> int | None:
     return trips if rest == 0 and trips >= 0 else None
 
 
-def _state_operand(body: _Computation, element: int) -> str:
+def _state_operand(body: Computation, element: int) -> str:
     """The name of what the body leaves as element `element` of the state; empty where its root is
     not a tuple."""
-    root = body[_ROOT]
+    root = body[ROOT]
     return root.operands[element] if root.opcode == "tuple" and element < len(root.operands) else ""
 
 
-def _is_unchanged(body: _Computation, element: int) -> bool:
+def _is_unchanged(body: Computation, element: int) -> bool:
     left = body.get(_state_operand(body, element))
     return (
         left is not None
@@ -521,18 +421,18 @@ def _is_unchanged(body: _Computation, element: int) -> bool:
 
 
 def _inline(
-    outer: _Computation, call: _Instruction, callee: _Computation
-) -> tuple[_Computation, _Instruction]:
+    outer: Computation, call: Instruction, callee: Computation
+) -> tuple[Computation, Instruction]:
     """`callee` with the operands of `call` in place of its parameters, and its root."""
     prefix = call.name + ".."
-    inlined = _Computation(outer)
+    inlined = Computation(outer)
     for instruction in callee.schedule():
         if instruction.opcode == "parameter":
             bound = outer[call.operands[int(instruction.inside)]]
             inlined[prefix + instruction.name] = bound
         else:
-            renamed = _OPERAND.sub(lambda match: f"%{prefix}{match[1]}", instruction.inside)
+            renamed = OPERAND.sub(lambda match: f"%{prefix}{match[1]}", instruction.inside)
             inlined[prefix + instruction.name] = dataclasses.replace(
                 instruction, name=prefix + instruction.name, inside=renamed
             )
-    return inlined, inlined[prefix + callee[_ROOT].name]
+    return inlined, inlined[prefix + callee[ROOT].name]

@@ -15,6 +15,8 @@ from podyard.engine.timing.estimate import Estimate, OpEstimate
 from podyard.engine.timing.kernels import Bound
 from podyard.hardware.accelerator_types import parse
 
+# Next to each time of the real compiler.
+EXACT_SENTENCE = "the compiler's own sum, not silicon"
 GIB = 2**30
 BOUNDS: tuple[Bound, ...] = get_args(Bound)
 COST_DIGITS = 6

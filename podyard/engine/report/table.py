@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from podyard.engine.report.summary import (
+    EXACT_SENTENCE,
     Report,
     bound_text,
     bytes_text,
@@ -63,7 +64,7 @@ def figures(report: Report) -> list[tuple[str, str]]:
                 f"{estimate.devices} {device}{_s(estimate.devices)} in use"
             ),
         ),
-        ("compiler", estimate.compiler),
+        ("compiler", _compiler(estimate)),
     ]
     if estimate.doubts:
         found += _lines("lower bound because", estimate.reasons)
@@ -226,6 +227,10 @@ def short(text: str) -> str:
     """One line of at most _NAME_WIDTH characters; control characters become blanks."""
     clean = "".join(char if char.isprintable() else " " for char in text)
     return clean if len(clean) <= _NAME_WIDTH else f"{clean[: _NAME_WIDTH - 3]}..."
+
+
+def _compiler(estimate: Estimate) -> str:
+    return estimate.compiler if estimate.compiler == "podyard" else f"xla-tpu: {EXACT_SENTENCE}"
 
 
 def _s(count: int) -> str:

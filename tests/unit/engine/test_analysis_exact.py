@@ -60,13 +60,13 @@ def _verdict(**changes: Any) -> ExactVerdict:
         group_size=8, nbytes=64, strategy="UniDirectionNDRingStrategy", colors=4, phases=2,
     )  # fmt: skip
     ops = (
-        ExactOp("fusion.1", "fusion", "f32[8]", 1000, 3, "dot.5"),
+        ExactOp("fusion.1", "fusion", "f32[8]", 10000, 3, "dot.5"),
         ExactOp("all-reduce.1", "all-reduce", _GRADIENTS, None, 1, "sum"),
     )
     given: dict[str, Any] = {
         "accelerator_type": "v3-8", "partitions": 8, "compiler_version": "fake",
         "out_of_memory_text": "",
-        "cycles": 3000, "ops": ops, "collectives": (collective,), "argument_bytes": 400,
+        "cycles": 30000, "ops": ops, "collectives": (collective,), "argument_bytes": 400,
         "output_bytes": 300,
         "temporary_bytes": 200, "alias_bytes": 100, "peak_bytes": 750,
     }  # fmt: skip
@@ -110,7 +110,7 @@ def test_cycles_memory_operations_and_collectives_are_the_compilers(asked: _Aske
     found = _exact()
     assert (found.compiler, found.cycles, found.fits, found.memory_text) == (
         "xla-tpu",
-        3000.0,
+        30000.0,
         True,
         "",
     )
@@ -119,8 +119,8 @@ def test_cycles_memory_operations_and_collectives_are_the_compilers(asked: _Aske
     assert [
         (op.name, op.cycles, op.count, op.start_cycles, op.bound, op.where) for op in found.ops
     ] == [
-        ("fusion.1", 3000.0, 3, 0.0, "unpriced", "dot.5"),
-        ("all-reduce.1", 0.0, 1, 3000.0, "ici", "sum"),
+        ("fusion.1", 30000.0, 3, 0.0, "unpriced", "dot.5"),
+        ("all-reduce.1", 0.0, 1, 30000.0, "ici", "sum"),
     ]
     (collective,) = found.collectives
     assert collective.startswith(
@@ -129,13 +129,49 @@ def test_cycles_memory_operations_and_collectives_are_the_compilers(asked: _Aske
     assert collective.endswith("Strategy, 4 colours x 2 phases, {4 2},{4 2}")
 
 
+def test_a_sum_below_the_time_of_the_memory_is_raised_to_it(asked: _Asked) -> None:
+    asked.verdict = _verdict(cycles=300)
+    found = _exact()
+    assert found.traffic_seconds > 300 / found.clock_hz
+    assert (found.compute_seconds, found.cycles) == (found.traffic_seconds, 300.0)
+    assert found.modelled_seconds >= found.traffic_seconds
+    assert any("less than HBM needs to move" in reason for reason in found.reasons)
+
+
+@pytest.mark.parametrize(
+    ("op", "is_named"),
+    [
+        (ExactOp("sort.2", "sort", "f32[512,4096]{1,0:T(8,128)}", None, 1, "sort"), True),
+        (ExactOp("custom-call", "custom-call", "(f32[8], s32[8])", None, 1, "top_k"), True),
+        (ExactOp("gather_fusion", "fusion", "f32[8192,128]{1,0}", None, 1, "gather"), True),
+        (ExactOp("fusion.9", "fusion", "s32[]", None, 1, "scalar"), False),
+        (ExactOp("fusion.9", "fusion", "f32[8192,128]", 100, 1, "known"), False),
+        (ExactOp("copy-start", "copy-start", "(f32[8192,128], u32[])", None, 1, ""), False),
+        (ExactOp("reshape.1", "reshape", "f32[8192,128]", None, 1, ""), False),
+    ],
+)
+def test_work_without_cycles_is_a_doubt(asked: _Asked, op: ExactOp, is_named: bool) -> None:
+    asked.verdict = _verdict(ops=(*_verdict().ops, op))
+    found = _exact()
+    named = [reason for reason in found.reasons if "gives no cycles to" in reason]
+    assert bool(named) is is_named
+    assert found.confidence == ("lower bound" if is_named else "modelled")
+    if is_named:
+        assert op.name in named[0] and op.where in named[0]
+
+
+def test_fits_of_the_model_do_not_count_as_the_compilers(asked: _Asked) -> None:
+    found = _exact()
+    assert found.fitted_share == pytest.approx(found.overhead_seconds / found.modelled_seconds)
+
+
 def test_nothing_of_the_model_stays_that_would_mislead(asked: _Asked) -> None:
     modelled = analysis.analyze(
         _step, _weights(), _batch(1024), accelerator_type="v3-8", global_batch=1024
     )
     found = _exact()
     assert modelled.largest_buffers and not found.largest_buffers
-    assert found.compute_seconds == pytest.approx(3000 / found.clock_hz)
+    assert found.compute_seconds == pytest.approx(30000 / found.clock_hz)
     assert found.modelled_seconds == pytest.approx(
         found.compute_seconds + found.collective_seconds + found.overhead_seconds
     )
@@ -209,7 +245,7 @@ def test_asking_again_compiles_once_and_the_model_is_kept_apart(asked: _Asked) -
 
 def test_text_goes_to_the_compiler_as_it_is(asked: _Asked) -> None:
     text = client.lower_for_tpu(_step, _weights(), _batch(64))
-    assert analysis.analyze_stablehlo(text, "v2-8", compiler="xla-tpu").cycles == 3000.0
+    assert analysis.analyze_stablehlo(text, "v2-8", compiler="xla-tpu").cycles == 30000.0
     assert asked.questions == [(text, "v2-8", 1)]
 
 
