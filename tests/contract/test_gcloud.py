@@ -15,6 +15,7 @@ from tests.waiting import patient
 
 ZONE = "us-central1-f"
 pytestmark = [
+    pytest.mark.real,
     pytest.mark.slow,
     pytest.mark.xdist_group("contract"),
     # Not a package that the project can install: it runs where the machine has it.
@@ -41,6 +42,7 @@ def _gcloud(environment: dict[str, str], *arguments: str) -> Any:
     return _run(environment, "compute", "tpus", "tpu-vm", *arguments)
 
 
+@pytest.mark.smoke
 def test_a_node_lives_its_life(environment: dict[str, str]) -> None:
     version = ("--accelerator-type", "v2-8", "--version", "tpu-vm-base", "--preemptible", "--labels", "a=b")
     _gcloud(environment, "create", "gc", *version)

@@ -193,6 +193,7 @@ def _project_number(stack: Stack) -> str:
     return str(found["demo"])
 
 
+@pytest.mark.smoke
 def test_commands_run_on_workers_and_give_their_exit_code(stack: Stack, pod: str, boxes: str) -> None:
     done = _tpu(stack, "exec", pod, "--worker", "all", "--", "echo worker $TPU_WORKER_ID")
     assert (done.returncode, done.stdout) == (0, "worker 0\nworker 1\nworker 2\nworker 3\n"), done.stderr
@@ -215,6 +216,7 @@ def test_files_go_to_workers_and_come_back(stack: Stack, pod: str, tmp_path: Pat
     assert back.read_bytes() == there.read_bytes()
 
 
+@pytest.mark.smoke
 def test_openssh_logs_in_by_the_printed_configuration(stack: Stack, pod: str, tmp_path: Path) -> None:
     require(shutil.which("ssh"), "the ssh client")
     done = _tpu(stack, "ssh-config", pod)
