@@ -3,7 +3,7 @@
 For `.ci/run` on a machine that stands still at times: a file that fails twice fails the run; one
 that passes the second time is printed as `FLAKY file`, and goes into tests/flaky.txt with its
 cause. Anything but failed tests (no tests, an internal error, a usage error) is not tried again,
-nor is a file that stands in that list.
+nor is a file that is listed there.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def main() -> int:
     known = flaky.known()
     for file in failed:
         if file in known:
-            print(f"retry: {file} stands in tests/flaky.txt ({known[file]}): mend it; nothing is tried again")
+            print(f"retry: {file} is listed in tests/flaky.txt ({known[file]}): mend it; nothing is tried again")
             return 1
     if len(failed) > FILES_MAX:
         print(f"retry: {len(failed)} files failed, at most {FILES_MAX} are tried again")

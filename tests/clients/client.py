@@ -30,7 +30,7 @@ class Client:
         python = ENVIRONMENTS / environment / "bin" / "python"
         # The stamp is written last: an environment that is half made is none.
         made = (python.parents[1] / ".made").is_file()
-        self._python = require(str(python) if made else None, f"the environment {environment} of `make test-clients`")
+        self._python = require(str(python) if made else None, f"the environment {environment} of `make real`")
         self._program = program
         self._stack = stack
         self._outside = outside

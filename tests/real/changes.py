@@ -1,4 +1,4 @@
-"""How far each file of tests is from what has changed since it last ran, by git and the imports."""
+"""Changes since each file of tests last ran, by git, and the imports that lead to them."""
 
 from __future__ import annotations
 

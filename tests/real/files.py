@@ -1,4 +1,4 @@
-"""What is known of a file of tests before it runs, and afterwards."""
+"""A file of tests before it runs, and its result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long files will take, and which of them run together next."""
+"""Forecasts of the time that files take, and the choice of those that run together next."""
 
 from __future__ import annotations
 

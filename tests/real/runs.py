@@ -1,4 +1,4 @@
-"""Runs of pytest on files of the real tier, up to a time at which they are ended."""
+"""Runs of pytest on files of the real tier, with a limit of time."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class CollectionError(Exception):
 def collect(paths: Sequence[str]) -> list[RealFile]:
     """Return the files below the paths that have tests of the real tier."""
     with _reports() as reports:
-        command = [*PYTEST, "--collect-only", "-q", "--reports", str(reports), *(paths or EVERYTHING)]
+        command = [*PYTEST, "--collect-only", "-qq", "--reports", str(reports), *(paths or EVERYTHING)]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         if done.returncode != 0:
             raise CollectionError(done.stdout + done.stderr)

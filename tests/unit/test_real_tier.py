@@ -1,5 +1,4 @@
-"""The run of the real tier: which files come first, what fits, what fails, and what the last line
-says."""
+"""The run of the real tier: its order, its limits of time, second runs and the last line."""
 
 from __future__ import annotations
 
@@ -158,7 +157,7 @@ def test_a_run_that_is_cut_off_leaves_files_that_are_not_whole() -> None:
     assert (a.is_whole, a.has_passed, a.seconds) == (False, False, 2.0)
 
 
-class Yard:
+class Rehearsal:
     """Files that take their seconds and fail as often as `fails` says; the clock goes on with
     them."""
 
@@ -193,13 +192,13 @@ class Yard:
 
 
 def test_a_file_that_fails_once_is_flaky_one_that_fails_twice_or_is_known_fails() -> None:
-    yard = Yard({A.name: 1, B.name: 2, C.name: 1})
+    rehearsal = Rehearsal({A.name: 1, B.name: 2, C.name: 1})
     free = _file("store/test_d", "")
-    assert yard.session.run_all([A, B, C, free]) == []
-    assert yard.runs == [[A.name, B.name, C.name, free.name], [A.name], [B.name]]
-    assert (yard.session.flaky, yard.session.failed) == ([A.name], [B.name, C.name])
-    assert yard.saved.keys() == {A.name, free.name}
-    assert closing_lines(yard.session, ["tests/unit/test_x.py"], 4, [], 3.2) == [
+    assert rehearsal.session.run_all([A, B, C, free]) == []
+    assert rehearsal.runs == [[A.name, B.name, C.name, free.name], [A.name], [B.name]]
+    assert (rehearsal.session.flaky, rehearsal.session.failed) == ([A.name], [B.name, C.name])
+    assert rehearsal.saved.keys() == {A.name, free.name}
+    assert closing_lines(rehearsal.session, ["tests/unit/test_x.py"], 4, [], 3.2) == [
         f"FAILED {B.name}",
         f"FAILED {C.name}",
         "FLAKY tests/unit/test_x.py: enter it in tests/flaky.txt with its cause",
@@ -211,22 +210,22 @@ def test_a_file_that_fails_once_is_flaky_one_that_fails_twice_or_is_known_fails(
 
 def test_nothing_starts_that_is_forecast_to_end_after_the_soft_limit() -> None:
     began = ManualClock(START).monotonic_seconds()
-    yard = Yard(limits=Limits(began + 50, began + 100))
-    left_out = yard.session.run_all([A, B, C, CLIENT])
+    rehearsal = Rehearsal(limits=Limits(began + 50, began + 100))
+    left_out = rehearsal.session.run_all([A, B, C, CLIENT])
     assert left_out == [C, CLIENT]
-    assert yard.runs == [[A.name, B.name]]
-    last = closing_lines(yard.session, [], 4, left_out, 1)[-1]
+    assert rehearsal.runs == [[A.name, B.name]]
+    last = closing_lines(rehearsal.session, [], 4, left_out, 1)[-1]
     assert last == "real: 2 of 4 files ran in 1 min; left out: distributed/test_c.py, clients/test_sky.py"
 
 
 def test_what_runs_at_the_hard_limit_is_left_out_and_fails_only_by_a_test_that_has_failed() -> None:
     began = ManualClock(START).monotonic_seconds()
-    yard = Yard({B.name: 3}, Limits(began + 60, began + 30))
-    assert yard.session.run_all([A, B]) == [A]
-    assert yard.runs == [[A.name, B.name]], "no time is left for a second run"
-    assert yard.session.failed == [B.name]
-    assert closing_lines(yard.session, [], 2, [A], 1)[-2:] == [
+    rehearsal = Rehearsal({B.name: 3}, Limits(began + 60, began + 30))
+    assert rehearsal.session.run_all([A, B]) == [A]
+    assert rehearsal.runs == [[A.name, B.name]], "no time is left for a second run"
+    assert rehearsal.session.failed == [B.name]
+    assert closing_lines(rehearsal.session, [], 2, [A], 1)[-2:] == [
         "0 passed, 1 failed",
         "real: 1 of 2 files ran in 1 min; left out: distributed/test_a.py",
     ]
-    assert yard.saved == {}
+    assert rehearsal.saved == {}

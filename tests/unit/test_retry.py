@@ -60,7 +60,7 @@ def test_a_file_that_is_known_to_be_flaky_fails_at_once(tmp_path: Path) -> None:
     (tmp_path / "listed.py").write_text(text)
     done = run_module(tmp_path, PLUGINS, "listed")
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "test_it.py stands in tests/flaky.txt (it looks for" in done.stdout
+    assert "test_it.py is listed in tests/flaky.txt (it looks for" in done.stdout
 
 
 def test_the_list_of_flaky_files_names_causes_and_files_that_exist() -> None:
