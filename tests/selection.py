@@ -14,7 +14,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--tier", choices=tiers, help="run the tests of one tier alone (tests/tiers.py)")
 
 
-@pytest.hookimpl(tryfirst=True)  # pytest-xdist adds the groups to the ids of what is left
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     tier = config.getoption("--tier")
     selected: list[pytest.Item] = []

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from podyard.base.clock import ManualClock, RealTime
-from tests.nested_pytest import run_module
-from tests.real import record
+from tests.nested_pytest import ROOT, run_module
+from tests.real import changes, environments, record, runs
 from tests.real.files import FileResult, RealFile, read_collected, read_results
 from tests.real.forecast import BATCH_SECONDS, START_SECONDS, batch_seconds, next_batch, pace, seconds_of
 from tests.real.imports import distances, read_graph
@@ -155,6 +156,65 @@ def test_a_run_that_is_cut_off_leaves_files_that_are_not_whole() -> None:
     report = {"file": A.name, "test": "a", "when": "teardown", "outcome": "passed", "seconds": 2.0}
     (a,) = read_results([A], [json.dumps(report)])
     assert (a.is_whole, a.has_passed, a.seconds) == (False, False, 2.0)
+
+
+@pytest.mark.slow
+def test_a_run_is_ended_when_its_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "test_it.py").write_text("import time\ndef test_it(): time.sleep(3600)")
+    plugins = "-p tests.reports -p tests.selection -p no:podyard -p no:schemathesis"
+    monkeypatch.setenv("PYTEST_ADDOPTS", plugins)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setattr(runs, "ROOT", tmp_path)
+    run = runs.run([RealFile("test_it.py", 1)], 2.0)
+    assert (run.is_ended, run.results[0].is_whole, run.results[0].failed) == (True, False, 0)
+
+
+def _git(folder: Path, *words: str) -> str:
+    identity = ("-c", "user.name=a", "-c", "user.email=a@example.com")
+    command = ["git", *identity, *words]
+    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout
+
+
+def _commit(folder: Path, texts: Mapping[str, str]) -> str:
+    for name, text in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    _git(folder, "add", "-A")
+    _git(folder, "commit", "-q", "-m", "change")
+    return _git(folder, "rev-parse", "HEAD").strip()
+
+
+@pytest.mark.slow
+def test_changes_are_those_since_a_file_last_ran_or_else_of_the_last_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changes, "ROOT", tmp_path)
+    _git(tmp_path, "init", "-q")
+    a, b, c = (RealFile(f"tests/real/test_{name}.py", 1) for name in "abc")
+    first = _commit(tmp_path, {
+        a.name: "import podyard.main", b.name: "PROGRAM = 'losses.py'", c.name: "import json",
+        "podyard/main.py": "", "tests/programs/losses.py": "",
+    })  # fmt: skip
+    assert changes.imports_to_changes([a, b], {}) == {}, "there is no commit before the first"
+    second = _commit(tmp_path, {"podyard/main.py": "x = 1", "tests/programs/losses.py": "x = 1"})
+    third = _commit(tmp_path, {"tests/real/conftest.py": "", c.name: "import re"})
+    assert third == changes.head()
+    assert changes.imports_to_changes([a, b, c], {}) == {a.name: 1, b.name: 1, c.name: 0}
+    record = {
+        file.name: Entry(commit, START, 1) for file, commit in zip([a, b, c], [first, second, third], strict=True)
+    }
+    (tmp_path / "podyard" / "main.py").write_text("x = 2")
+    assert changes.imports_to_changes([a, b, c], record) == {a.name: 1, b.name: 1}
+    _git(tmp_path, "checkout", "-q", "podyard")
+    gone = {a.name: Entry("0" * 40, START, 1)}
+    assert changes.imports_to_changes([a], gone) == {a.name: 1}, "as without a record"
+
+
+def test_a_client_needs_the_environments_that_its_file_names() -> None:
+    prices = environments.with_environments(RealFile("tests/clients/test_prices.py", 4))
+    assert prices.environments == ("gpuhunt", "sky")
+    assert environments.targets([prices]) == [".venv-clients/gpuhunt/.made", ".venv-clients/sky/.made"]
+    assert environments.with_environments(A) == A
 
 
 class Rehearsal:
