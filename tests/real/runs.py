@@ -89,6 +89,7 @@ def _finish(command: Sequence[str], seconds_max: float | None) -> int | None:
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
+        print("real: the time is over: what runs is ended", flush=True)
         process.send_signal(signal.SIGINT)
         try:
             process.wait(END_SECONDS_MAX)
