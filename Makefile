@@ -13,7 +13,7 @@ CLIENTS := $(if $(PYTHON_OF_focus),focus jax011) flax gpuhunt jax09 ray sky stor
 .DEFAULT_GOAL := help
 # The test run starts hundreds of Python processes: without byte code, each compiles Podyard again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo test real client-names fast long mutants decision-hashes drawn-programs house-figures compiler-check money-histories kills kills-supervisor jax-slices soak soak-programs gcloud-leaks lint format serve clean
+.PHONY: help demo test real client-names fast long mutants decision-hashes drawn-programs house-figures compiler-check money-histories kills kills-supervisor jax-slices soak soak-programs gcloud-leaks lint types format serve clean
 
 help: ## Print this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F '\t' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -23,7 +23,7 @@ demo: ## Train on two emulated slices of TPU, and print the result and the bill
 	@$(MAKE) --no-print-directory $(VENV)/.demo
 	@$(BIN)/podyard demo
 
-test: $(VENV)/.test lint ## Before each change lands: lint, types, and all tests but those of `make real`: 15 minutes
+test: $(VENV)/.test lint types ## Before each change lands: lint, types, and all tests but those of `make real`: 15 minutes
 	$(PYTEST) --tier test -n 2 --dist loadgroup
 
 FILES :=
@@ -59,8 +59,9 @@ SEED :=
 compiler-check: $(VENV)/.test ## Compile a tenth of the recorded programs of today again (extra xla-tpu; SEED draws it): 5 minutes
 	$(BIN)/python -m benchmarks.corpus.check $(if $(SEED),--seed $(SEED))
 
-house-figures: $(VENV)/.test ## Print the figures of the code that a refactoring goes by (docs/internals/inside.md)
-	$(BIN)/python -m tests.house.figures
+RECORD :=
+house-figures: $(VENV)/.test ## Print the house figures with their limits; RECORD=1 lowers the limits to today's figures
+	$(BIN)/python -m tests.house.figures $(if $(RECORD),--record)
 
 KILLS := 20
 kills-supervisor: $(VENV)/.test ## A job that survives KILLS (20) kills of the supervisor on the default ports: 5 to 10 minutes
@@ -90,6 +91,9 @@ lint: $(VENV)/.test ## Style, types, layers, dead code
 	$(BIN)/python -m tests.typecheck
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m tests.dead_code
+
+types: $(VENV)/.test ## Types of tests and benchmarks; make lint checks those of the product
+	$(BIN)/python -m tests.typecheck -p tests -p benchmarks
 
 format: $(VENV)/.test ## Put the style right
 	$(BIN)/ruff check --fix $(PACKAGES)

@@ -32,7 +32,8 @@ from podyard.domain.user_program import UserProgram, command_text, program_envir
 router = APIRouter(prefix="/podyard/v1", route_class=deps.Route)
 
 METRICS_PER_EVALUATION_MAX = 64  # a model is judged by a handful
-REPORT_ITEMS_MAX = 5000  # of one kind in one report: ten thousand steps a second are beyond any replica
+# of one kind in one report: ten thousand steps a second are beyond any replica
+REPORT_ITEMS_MAX = 5000
 FOLDERS_PER_SYNC_MAX = 256  # of hosts that are not running: removing them is not urgent
 
 
@@ -78,7 +79,9 @@ class JoinMessage(_AgentMessage):
 
 class PointMessage(_AgentMessage):
     step: Count
-    metrics: dict[Annotated[str, Field(max_length=64)], Finite] = Field(max_length=METRICS_PER_EVALUATION_MAX)
+    metrics: dict[Annotated[str, Field(max_length=64)], Finite] = Field(
+        max_length=METRICS_PER_EVALUATION_MAX
+    )
     wall_seconds: Finite = Field(ge=0)
     modelled_seconds: Finite = Field(ge=0)
 
@@ -92,11 +95,14 @@ class CheckpointMessage(_AgentMessage):
 
 class EvaluationMessage(_AgentMessage):
     step: Count
-    metrics: dict[Annotated[str, Field(max_length=64)], Finite] = Field(max_length=METRICS_PER_EVALUATION_MAX)
+    metrics: dict[Annotated[str, Field(max_length=64)], Finite] = Field(
+        max_length=METRICS_PER_EVALUATION_MAX
+    )
 
 
 class LinesMessage(_AgentMessage):
-    """Lines as one text (`podyard/domain/log.py`). `seq`, `at`: of the first one; `millis`: until the last one."""
+    """Lines as one text (`podyard/domain/log.py`). `seq`, `at`: of the first one; `millis`: until
+    the last one."""
 
     seq: Count
     lines: int = Field(ge=1, le=CHUNK_LINES_MAX)
@@ -154,9 +160,9 @@ class Joined(TypedDict):
 
 
 class Reported(TypedDict):
-    """`checkpointsFail`: a fault keeps checkpoints from being written. `pinnedStep`: from it on, checkpoints stay.
-    `nextLine`: the number of the line of the log that is expected next. `stacksAsked`: when its stacks were last asked
-    for, in nanoseconds; 0: never."""
+    """`checkpointsFail`: a fault keeps checkpoints from being written. `pinnedStep`: from it on,
+    checkpoints stay. `nextLine`: the number of the line of the log that is expected next.
+    `stacksAsked`: when its stacks were last asked for, in nanoseconds; 0: never."""
 
     desired: str
     checkpointsFail: bool
@@ -187,8 +193,9 @@ class FileOfReplica(TypedDict):
 
 
 class RunOfReplica(TypedDict):
-    """A user's program: what the shell runs, and with what. `environment`: in addition to the host's. `workers`: of a
-    program on several slices, where it reaches the hosts of all of them, by rank: [from boxes, from the machine]."""
+    """A user's program: what the shell runs, and with what. `environment`: in addition to the
+    host's. `workers`: of a program on several slices, where it reaches the hosts of all of them, by
+    rank: [from boxes, from the machine]."""
 
     command: str
     setup: str
@@ -227,17 +234,28 @@ def sync(request: Request, agent: str, body: Annotated[deps.MendedBody, SyncMess
     caller = deps.principal(request)
     agents.require_agent(caller, agent)
     message = deps.parse(SyncMessage, body)
-    seen = [reports.ReplicaReport(r.replica, r.fence, r.state, r.reason, r.released) for r in message.replicas]
+    seen = [
+        reports.ReplicaReport(r.replica, r.fence, r.state, r.reason, r.released)
+        for r in message.replicas
+    ]
 
     def body_of_unit(uow: UnitOfWork) -> tuple[Any, Any, Any, bool]:
         live = reports.sync(uow, caller, agent, message.fence, seen)
         listening = listens(request, agent) and host_connections.has_listeners(uow)
-        return live, hosts.list_wanted(uow, agent), hosts.list_removed(uow, message.host_folders), listening
+        return (
+            live,
+            hosts.list_wanted(uow, agent),
+            hosts.list_removed(uow, message.host_folders),
+            listening,
+        )
 
     live, wanted, gone, listening = deps.write(request, body_of_unit)
     return {
         "leaseSeconds": deps.platform(request).database.leases.agent_seconds,
-        "replicas": [{"replica": r.replica_id, "fence": r.fence, "desired": r.desired, "token": r.token} for r in live],
+        "replicas": [
+            {"replica": r.replica_id, "fence": r.fence, "desired": r.desired, "token": r.token}
+            for r in live
+        ],
         "hosts": [to_api_wanted(host) for host in wanted],
         "goneHosts": gone,
         "listeners": listening,
@@ -249,7 +267,9 @@ def join(request: Request, replica: str, body: Annotated[deps.Body, JoinMessage]
     caller = deps.principal(request)
     reports.require_replica(caller, replica)
     message = deps.parse(JoinMessage, body)
-    peers = deps.write(request, lambda uow: reports.join(uow, caller, replica, message.fence, message.address))
+    peers = deps.write(
+        request, lambda uow: reports.join(uow, caller, replica, message.fence, message.address)
+    )
     if peers is None:
         return {"ready": False, "peers": []}
     return {
@@ -267,7 +287,9 @@ def join(request: Request, replica: str, body: Annotated[deps.Body, JoinMessage]
 
 
 @router.post("/replicas/{replica}:report")
-def report(request: Request, replica: str, body: Annotated[deps.MendedBody, ReportMessage]) -> Reported:
+def report(
+    request: Request, replica: str, body: Annotated[deps.MendedBody, ReportMessage]
+) -> Reported:
     caller = deps.principal(request)
     reports.require_replica(caller, replica)
     message = deps.parse(ReportMessage, body)
@@ -336,7 +358,9 @@ def to_api_specification(assigned: reports.Assignment, lease_seconds: float) -> 
 
 
 def _unseal_secrets(run: UserProgram) -> UserProgram:
-    return dataclasses.replace(run, secrets={name: unseal(value) for name, value in run.secrets.items()})
+    return dataclasses.replace(
+        run, secrets={name: unseal(value) for name, value in run.secrets.items()}
+    )
 
 
 def _run(assigned: reports.Assignment, run: UserProgram) -> RunOfReplica:
@@ -345,9 +369,17 @@ def _run(assigned: reports.Assignment, run: UserProgram) -> RunOfReplica:
     return {
         "command": command_text(run),
         "setup": run.setup,
-        "environment": program_environment(_unseal_secrets(run), assigned.job.job_id, assigned.attempt.attempt),
+        "environment": program_environment(
+            _unseal_secrets(run), assigned.job.job_id, assigned.attempt.attempt
+        ),
         "files": [
-            {"digest": f.digest, "bytes": f.bytes, "name": f.name, "target": f.target, "folder": f.folder}
+            {
+                "digest": f.digest,
+                "bytes": f.bytes,
+                "name": f.name,
+                "target": f.target,
+                "folder": f.folder,
+            }
             for f in run.files
         ],
         "packages": run.packages,
@@ -359,7 +391,11 @@ def _run(assigned: reports.Assignment, run: UserProgram) -> RunOfReplica:
             "software": host.software,
             "problem": host.problem,
         },
-        "workers": [pair for one in assigned.slices for pair in zip(one.internal_ips, addresses_of(one), strict=True)],
+        "workers": [
+            pair
+            for one in assigned.slices
+            for pair in zip(one.internal_ips, addresses_of(one), strict=True)
+        ],
     }
 
 
@@ -375,7 +411,9 @@ def _written_lines(message: ReportMessage) -> WrittenLines | None:
         raise invalid(str(error), "log.at") from None
 
 
-def _progress(message: ReportMessage, written: WrittenLines | None, now: PlatformTime) -> reports.Progress:
+def _progress(
+    message: ReportMessage, written: WrittenLines | None, now: PlatformTime
+) -> reports.Progress:
     number = message.fence  # of the attempt
     resumed = message.summary.get("resumedStep")
     return reports.Progress(
@@ -384,11 +422,18 @@ def _progress(message: ReportMessage, written: WrittenLines | None, now: Platfor
         error=message.error,
         is_permanent=message.permanent,
         points=[MetricPoint(attempt=number, **point.model_dump()) for point in message.metrics],
-        evaluations=[EvaluationRecord(one.step, number, one.metrics) for one in message.evaluations],
-        checkpoints=[CheckpointRecord(attempt=number, at=now, **saved.model_dump()) for saved in message.checkpoints],
+        evaluations=[
+            EvaluationRecord(one.step, number, one.metrics) for one in message.evaluations
+        ],
+        checkpoints=[
+            CheckpointRecord(attempt=number, at=now, **saved.model_dump())
+            for saved in message.checkpoints
+        ],
         pruned=message.pruned,
         written=written,
         summary=message.summary,
         resumed_step=resumed if isinstance(resumed, int) else None,
-        used=None if message.used is None else (message.used.cpu_microseconds, message.used.memory_kib_seconds),
+        used=None
+        if message.used is None
+        else (message.used.cpu_microseconds, message.used.memory_kib_seconds),
     )

@@ -48,8 +48,9 @@ logger = logging.getLogger(__name__)
 
 
 def prepare(settings: Settings, database: Database) -> None:
-    """What has to stand before anybody can call: the clock's row, the first project, the tokens of owner and agent, and
-    prices of the past as they were. Raises FAILED_PRECONDITION for a rate card that has changed them."""
+    """What has to stand before anybody can call: the clock's row, the first project, the tokens of
+    owner and agent, and prices of the past as they were. Raises FAILED_PRECONDITION for a rate card
+    that has changed them."""
     yard_folders.check(settings, database)
     owner_token = _token_file(settings.token_path)
     agent_token = _token_file(settings.agent_token_path) if AGENT in settings.roles else None
@@ -70,7 +71,8 @@ def create_app(
     clock: RealClock,
     more: Callable[[], Iterable[APIRouter]] = tuple,
 ) -> Starlette:
-    """`more` gives the routers of the siblings that the composition root adds (the console's pages)."""
+    """`more` gives the routers of the siblings that the composition root adds (the console's
+    pages)."""
 
     def make_pages() -> Answering:
         from podyard.api import own_routers
@@ -87,13 +89,17 @@ def create_app(
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
         own.load_in_background()
-        async with front.running(app, settings.bind_address, settings.grpc_port), gcloud_proxy.running(app):
+        async with (
+            front.running(app, settings.bind_address, settings.grpc_port),
+            gcloud_proxy.running(app),
+        ):
             app.state.audit.start()
             yield
         app.state.audit.close()
         database.close()
 
-    # Routes are tried in their order: v2 first, since it is asked most, and the catalogue before v1, below which it is.
+    # Routes are tried in their order: v2 first, since it is asked most, and the catalogue before
+    # v1, below which it is.
     v2, *others = tpu_routes()
     routes = [v2, Before(google.CATALOGUE_PATH, own), *others, Mount("", own)]
     app = Starlette(routes=routes, lifespan=lifespan)
@@ -112,7 +118,8 @@ def create_app(
     app.state.tunnels = Tunnels(authenticate)
     # Behind the guard: the middleware that is added last is asked first.
     app.state.faults = Rules(database, clock)
-    # Inside of the faults: compression holds the beginning of an answer back, and a fault may send nothing else.
+    # Inside of the faults: compression holds the beginning of an answer back, and a fault may send
+    # nothing else.
     app.add_middleware(Encoding)
     app.add_middleware(Faults, rules=app.state.faults, called=called_method)
     app.add_middleware(Guard, authenticate=authenticate, clock=clock)
@@ -137,7 +144,8 @@ def _note_use(database: Database, token_id: str) -> None:
 
 
 def _token_file(path: Path) -> str:
-    """The token in the file, made at first start; readable by its owner only. Raises FAILED_PRECONDITION for a file
+    """The token in the file, made at first start; readable by its owner only. Raises
+    FAILED_PRECONDITION for a file
     that holds none."""
     try:
         token = path.read_bytes().strip()
@@ -145,7 +153,10 @@ def _token_file(path: Path) -> str:
         return _new_token(path)
     if not token or not token.isascii() or len(token.split()) != 1:
         how = "empty" if not token else "damaged"
-        text = f"the token file {path} is {how}: restore it, or delete it, and the next start makes a new token"
+        text = (
+            f"the token file {path} is {how}: restore it, or delete it, and the next start "
+            "makes a new token"
+        )
         raise PodyardError(Code.FAILED_PRECONDITION, text)
     return token.decode("ascii")
 

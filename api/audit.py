@@ -15,7 +15,8 @@ router = APIRouter(prefix="/podyard/v1", route_class=deps.Route)
 
 
 class AuditLineAnswer(TypedDict):
-    """`actor`: the caller's email; empty where no credential was accepted. `byDoor`: from another machine. `status`:
+    """`actor`: the caller's email; empty where no credential was accepted. `byDoor`: from another
+    machine. `status`:
     the HTTP status of the answer. `requestId`: also in the answer's header X-Request-Id."""
 
     time: Timestamp
@@ -37,7 +38,11 @@ class AuditLines(TypedDict):
     "/audit",
     openapi_extra=deps.asks(
         {"name": "actor", "description": "Only what this email did.", "schema": {"type": "string"}},
-        {"name": "refused", "description": "true: only what was refused.", "schema": {"type": "boolean"}},
+        {
+            "name": "refused",
+            "description": "true: only what was refused.",
+            "schema": {"type": "boolean"},
+        },
         *deps.PAGING,
     ),
 )
@@ -50,7 +55,9 @@ def list_lines(request: Request) -> AuditLines:
     actor = query.get("actor") or None
     found = deps.read(
         request,
-        lambda uow: audit.lines(uow, caller, actor=actor, refused=refused, before=before, most=size + 1),
+        lambda uow: audit.lines(
+            uow, caller, actor=actor, refused=refused, before=before, most=size + 1
+        ),
     )
     answer: AuditLines = {
         "lines": [

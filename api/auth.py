@@ -32,7 +32,8 @@ class ApiKeyMessage(KeyMessage):
 
 
 async def _form(request: Request) -> dict[str, str]:
-    """The form's fields; what is given twice counts as not given (RFC 6749, section 3.2 forbids it)."""
+    """The form's fields; what is given twice counts as not given (RFC 6749, section 3.2 forbids
+    it)."""
     found = parse_qs((await request.body()).decode("utf-8", errors="replace"))
     return {name: values[0] for name, values in found.items() if len(values) == 1}
 
@@ -80,14 +81,24 @@ class Keys(TypedDict):
 
 def _object(*names: str, **numbers: str) -> dict[str, Any]:
     """The schema of an object with these texts, all required."""
-    properties = {name: {"type": "string"} for name in names} | {name: {"type": kind} for name, kind in numbers.items()}
+    properties = {name: {"type": "string"} for name in names} | {
+        name: {"type": kind} for name, kind in numbers.items()
+    }
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
 # OAuth's own forms (RFC 6749, sections 5.1 and 5.2; RFC 7523, section 2.1).
-_TOKEN_ASKED = {"content": {"application/x-www-form-urlencoded": {"schema": _object("grant_type", "assertion")}}}
+_TOKEN_ASKED = {
+    "content": {"application/x-www-form-urlencoded": {"schema": _object("grant_type", "assertion")}}
+}
 _TOKEN_ANSWERS: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"application/json": {"schema": _object("access_token", "token_type", expires_in="integer")}}},
+    200: {
+        "content": {
+            "application/json": {
+                "schema": _object("access_token", "token_type", expires_in="integer")
+            }
+        }
+    },
     400: {"content": {"application/json": {"schema": _object("error", "error_description")}}},
 }
 
@@ -95,12 +106,16 @@ _TOKEN_ANSWERS: dict[int | str, dict[str, Any]] = {
 @router.get("/podyard/v1/whoami")
 def whoami(request: Request) -> WhoAmI:
     caller = deps.principal(request)
-    return {"email": caller.email, "roles": {project: sorted(names) for project, names in caller.roles.items()}}
+    return {
+        "email": caller.email,
+        "roles": {project: sorted(names) for project, names in caller.roles.items()},
+    }
 
 
 @router.post(jwt.TOKEN_PATH, openapi_extra={"requestBody": _TOKEN_ASKED}, responses=_TOKEN_ANSWERS)
 def token(request: Request, form: Form) -> JSONResponse:
-    """Trades an assertion that a service account signed for an access token (RFC 7523). Answers in OAuth's form."""
+    """Trades an assertion that a service account signed for an access token (RFC 7523). Answers in
+    OAuth's form."""
     try:
         issued = _access_token(request, form)
     except keys.OAuthError as error:
@@ -111,7 +126,9 @@ def token(request: Request, form: Form) -> JSONResponse:
 
 
 @router.post(ACCOUNT_KEYS, responses=deps.errors(429))
-def create_key(request: Request, project: str, email: str, body: Annotated[deps.Body, KeyMessage]) -> KeyFile:
+def create_key(
+    request: Request, project: str, email: str, body: Annotated[deps.Body, KeyMessage]
+) -> KeyFile:
     """The key file. Its private key is nowhere else: it is shown this once."""
     caller = deps.principal(request)
     caller.require("podyard.keys.create", project, f"projects/{project}/serviceAccounts/{email}")
@@ -119,7 +136,10 @@ def create_key(request: Request, project: str, email: str, body: Annotated[deps.
     pair = keys.make_pair()
     token_uri = f"{str(request.base_url).rstrip('/')}{jwt.TOKEN_PATH}"
     key = deps.write(
-        request, lambda uow: keys.create_key(uow, caller, project, email, message.roles, pair.public, token_uri)
+        request,
+        lambda uow: keys.create_key(
+            uow, caller, project, email, message.roles, pair.public, token_uri
+        ),
     )
     return cast(KeyFile, keys.key_file(key, pair.private))
 
@@ -140,7 +160,9 @@ def delete_key(request: Request, project: str, email: str, key: str) -> deps.Emp
 
 
 @router.post(API_KEYS, responses=deps.errors(429))
-def create_api_key(request: Request, project: str, body: Annotated[deps.Body, ApiKeyMessage]) -> NewKey:
+def create_api_key(
+    request: Request, project: str, body: Annotated[deps.Body, ApiKeyMessage]
+) -> NewKey:
     caller = deps.principal(request)
     caller.require("podyard.keys.create", project, f"projects/{project}/keys")
     message = deps.parse(ApiKeyMessage, body)
@@ -169,7 +191,9 @@ def _access_token(request: Request, form: dict[str, str]) -> str:
     if grant is None:
         raise keys.OAuthError("invalid_request", "Required parameter is missing: grant_type")
     if grant != JWT_BEARER:
-        raise keys.OAuthError("unsupported_grant_type", f"Invalid grant_type: only {JWT_BEARER} is supported")
+        raise keys.OAuthError(
+            "unsupported_grant_type", f"Invalid grant_type: only {JWT_BEARER} is supported"
+        )
     assertion = form.get("assertion")
     if assertion is None:
         raise keys.OAuthError("invalid_request", "Required parameter is missing: assertion")

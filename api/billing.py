@@ -25,7 +25,11 @@ router = APIRouter(prefix="/podyard/v1/projects/{project}", route_class=deps.Rou
 
 AMOUNT_DECIMALS = 12  # as the worked cases print exact amounts
 EVENTS_PAGE_DEFAULT = 1000
-NODE: deps.Query = {"name": "node", "description": "Full name of the one node.", "schema": {"type": "string"}}
+NODE: deps.Query = {
+    "name": "node",
+    "description": "Full name of the one node.",
+    "schema": {"type": "string"},
+}
 USAGE: deps.Query = {
     "name": "usage",
     "description": f"How the node is bought; {UsageClass.ON_DEMAND} when it is left out.",
@@ -56,9 +60,10 @@ class LabelsAnswer(TypedDict):
 
 
 class NodeUsageAnswer(TypedDict):
-    """Amounts and prices are decimal numbers as strings. `heldBecause`: why there is no price; `waivedBecause`: why
-    seconds are free. `labels`: those that its use counts under, by time. `host`: one of the node's host VMs, where they
-    are charged apart; `amount` is with all of them."""
+    """Amounts and prices are decimal numbers as strings. `heldBecause`: why there is no price;
+    `waivedBecause`: why seconds are free. `labels`: those that its use counts under, by time.
+    `host`: one of the node's host VMs, where they are charged apart; `amount` is with all of
+    them."""
 
     node: str
     key: str
@@ -81,9 +86,10 @@ class NodeUsageAnswer(TypedDict):
 
 
 class StorageUsageAnswer(TypedDict):
-    """A disk or bucket, or the operations of one class on a bucket (`kind`), where the rate card charges them. `type`:
-    of the disk, the bucket's storage class, or the class of the operations with that; `gibSeconds`: up to the last
-    whole day of what is less than a GiB of a bucket; `operations`: those of the past minutes may be missing."""
+    """A disk or bucket, or the operations of one class on a bucket (`kind`), where the rate card
+    charges them. `type`: of the disk, the bucket's storage class, or the class of the operations
+    with that; `gibSeconds`: up to the last whole day of what is less than a GiB of a bucket;
+    `operations`: those of the past minutes may be missing."""
 
     resource: str
     key: str
@@ -112,8 +118,8 @@ class Usage(TypedDict):
 
 
 class UsageEventAnswer(TypedDict):
-    """A change of state; the first one of a resource is from no state. `labels`: those of a node from then on, where
-    they are new. `createdBy`: of the first event of a node or job."""
+    """A change of state; the first one of a resource is from no state. `labels`: those of a node
+    from then on, where they are new. `createdBy`: of the first event of a node or job."""
 
     seq: int
     id: str
@@ -136,7 +142,8 @@ class EventList(deps.NextPage):
 
 
 class PriceAnswer(TypedDict):
-    """Of one node for one hour. `quantity` of the SKU's `unit`; `verified`: whether the price's source was checked."""
+    """Of one node for one hour. `quantity` of the SKU's `unit`; `verified`: whether the price's
+    source was checked."""
 
     sku: str
     unit: str
@@ -151,7 +158,9 @@ class PriceAnswer(TypedDict):
 @router.get("/usage", openapi_extra=deps.asks(NODE))
 def usage(request: Request, project: str) -> Usage:
     caller, node = deps.principal(request), request.query_params.get("node")
-    found = deps.read(request, lambda uow: usages.usage(uow, default_rate_card(), caller, project, node))
+    found = deps.read(
+        request, lambda uow: usages.usage(uow, default_rate_card(), caller, project, node)
+    )
     return {
         "asOf": found.as_of.rfc3339(),
         "currency": "USD",
@@ -169,15 +178,23 @@ def events(request: Request, project: str) -> EventList:
     newest = deps.flag(request, "newest")
     seq = deps.page_after_number(request) or (deps.NUMBER_MAX if newest else 0)
     limit = deps.page_size(request) if "pageSize" in request.query_params else EVENTS_PAGE_DEFAULT
-    found, told = deps.read(request, lambda uow: usages.events(uow, caller, project, seq, limit, newest=newest))
+    found, told = deps.read(
+        request, lambda uow: usages.events(uow, caller, project, seq, limit, newest=newest)
+    )
     token = deps.page_token(str(found[-1].seq)) if len(found) == limit else None
-    return {"events": [_event(change, told.get(change.event_id)) for change in found], **deps.next_page(token)}
+    return {
+        "events": [_event(change, told.get(change.event_id)) for change in found],
+        **deps.next_page(token),
+    }
 
 
 @router.get("/locations/{zone}/prices/{accelerator_type}", openapi_extra=deps.asks(USAGE))
 def price(request: Request, project: str, zone: str, accelerator_type: str) -> PriceAnswer:
-    """The price per hour of one node of this type here and now. NOT_FOUND says why there is none."""
-    deps.principal(request).require("tpu.acceleratortypes.get", project, f"projects/{project}/locations/{zone}")
+    """The price per hour of one node of this type here and now. NOT_FOUND says why there is
+    none."""
+    deps.principal(request).require(
+        "tpu.acceleratortypes.get", project, f"projects/{project}/locations/{zone}"
+    )
     text = request.query_params.get("usage", str(UsageClass.ON_DEMAND))
     if text not in tuple(UsageClass):
         raise invalid(f"unknown usage {text!r}: use {', '.join(UsageClass)}", "usage")
@@ -196,7 +213,10 @@ def price(request: Request, project: str, zone: str, accelerator_type: str) -> P
 
 
 def _host(node: usages.NodeUsage) -> HostUsageAnswer:
-    answer: HostUsageAnswer = {"seconds": node.host_seconds, "amount": node.host_amount.text(AMOUNT_DECIMALS)}
+    answer: HostUsageAnswer = {
+        "seconds": node.host_seconds,
+        "amount": node.host_amount.text(AMOUNT_DECIMALS),
+    }
     if node.host_sku_id is not None:
         answer["sku"] = node.host_sku_id
     if node.host_price_nanos_per_hour is not None:
@@ -223,7 +243,9 @@ def _event(change: StateChange, told: tuple[Mapping[str, str], str] | None) -> U
     }
     if told is not None:
         answer["labels"] = dict(told[0])
-    creator = change.actor if (change.machine, change.event) == (JOB.name, "create") else told and told[1]
+    creator = (
+        change.actor if (change.machine, change.event) == (JOB.name, "create") else told and told[1]
+    )
     if creator:
         answer["createdBy"] = creator
     return answer
@@ -255,7 +277,10 @@ def _storage_usage(one: usages.StorageUsage) -> StorageUsageAnswer:
 
 def _label_periods(labels: Sequence[LabelPeriod]) -> list[LabelsAnswer]:
     return [
-        {"startTime": PlatformTime(period.from_second * NANOS_PER_SECOND).rfc3339(), "labels": dict(period.labels)}
+        {
+            "startTime": PlatformTime(period.from_second * NANOS_PER_SECOND).rfc3339(),
+            "labels": dict(period.labels),
+        }
         for period in labels
     ]
 

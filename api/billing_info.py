@@ -25,8 +25,8 @@ class BillingInfoMessage(deps.Asked):
 
 
 class BillingInfo(TypedDict):
-    """`paidBy`: the project whose billing account pays for this one, as projects/ID; `since`: from when on, if it has
-    not always been so."""
+    """`paidBy`: the project whose billing account pays for this one, as projects/ID; `since`: from
+    when on, if it has not always been so."""
 
     project: str
     paidBy: str
@@ -41,8 +41,11 @@ def get_billing_info(request: Request, project: str) -> BillingInfo:
 
 
 @router.put("/billingInfo")
-def put_billing_info(request: Request, project: str, body: Annotated[deps.Body, BillingInfoMessage]) -> BillingInfo:
-    """Lets the billing account of another project pay for this one from the next second on, or its own one again."""
+def put_billing_info(
+    request: Request, project: str, body: Annotated[deps.Body, BillingInfoMessage]
+) -> BillingInfo:
+    """Lets the billing account of another project pay for this one from the next second on, or its
+    own one again."""
     caller = deps.principal(request)
     deps.read(request, lambda uow: links.require_to_change(uow, caller, project))
     named = deps.parse(BillingInfoMessage, body).paid_by

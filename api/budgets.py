@@ -53,7 +53,8 @@ class WhatIfMessage(deps.Asked):
 
 
 class BudgetAnswer(TypedDict):
-    """Amounts are US dollars. `reachedAt`: when the amount is used up in this period if all goes on as it is.
+    """Amounts are US dollars. `reachedAt`: when the amount is used up in this period if all goes on
+    as it is.
     `secret` signs what is sent to `notify:` addresses; only who sets the budget sees it."""
 
     name: str
@@ -114,8 +115,9 @@ class AttemptCostAnswer(ShareAnswer):
 
 
 class JobCostAnswer(ShareAnswer):
-    """All attempts together. `estimate` is what the job's steps cost by the timing model; `variance` what they cost
-    beyond it. `saved`: on demand without the lost work, less what was paid."""
+    """All attempts together. `estimate` is what the job's steps cost by the timing model;
+    `variance` what they cost beyond it. `saved`: on demand without the lost work, less what was
+    paid."""
 
     name: str
     node: str
@@ -143,8 +145,9 @@ class NodeCostAnswer(ShareAnswer):
 
 
 class CostsAnswer(TypedDict):
-    """Amounts are US dollars, net of what commitments cover. The nodes, the commitments' own charges and `storage` (of
-    disks and buckets) make up the total; the jobs and the idle time of a node its amount."""
+    """Amounts are US dollars, net of what commitments cover. The nodes, the commitments' own
+    charges and `storage` (of disks and buckets) make up the total; the jobs and the idle time of a
+    node its amount."""
 
     asOf: Timestamp
     month: NotRequired[str]
@@ -170,12 +173,17 @@ class WhatIfAnswer(TypedDict):
 
 
 @router.put("/budgets/{budget}")
-def set_budget(request: Request, project: str, budget: str, body: Annotated[deps.Body, BudgetMessage]) -> BudgetAnswer:
-    """Sets a budget; another one of its name is replaced. It acts at once on what its period has cost so far."""
+def set_budget(
+    request: Request, project: str, budget: str, body: Annotated[deps.Body, BudgetMessage]
+) -> BudgetAnswer:
+    """Sets a budget; another one of its name is replaced. It acts at once on what its period has
+    cost so far."""
     caller, fleet = deps.principal(request), deps.platform(request).fleet
     caller.require("podyard.billing.edit", project, f"projects/{project}/budgets/{budget}")
     wanted = budgets.BudgetRequest(**deps.parse(BudgetMessage, body).model_dump())
-    found, new = deps.write(request, lambda uow: budgets.set_budget(uow, fleet, caller, project, budget, wanted))
+    found, new = deps.write(
+        request, lambda uow: budgets.set_budget(uow, fleet, caller, project, budget, wanted)
+    )
     answer = _budget(found)
     if new:
         answer["secret"] = unseal(found.secret)
@@ -206,7 +214,11 @@ def delete_budget(request: Request, project: str, budget: str) -> deps.Empty:
 @router.get("/budgetEvents", openapi_extra=deps.asks(*deps.PAGING))
 def budget_events(request: Request, project: str) -> BudgetEventList:
     """What budgets have done, in order."""
-    caller, after, limit = deps.principal(request), deps.page_after_number(request), deps.page_size(request)
+    caller, after, limit = (
+        deps.principal(request),
+        deps.page_after_number(request),
+        deps.page_size(request),
+    )
     found = deps.read(request, lambda uow: budgets.events(uow, caller, project, after, limit))
     token = deps.page_token(str(found[-1][0].seq)) if len(found) == limit else None
     return {"events": [_event(*one) for one in found], **deps.next_page(token)}
@@ -216,7 +228,9 @@ def budget_events(request: Request, project: str) -> BudgetEventList:
 def get_costs(request: Request, project: str) -> CostsAnswer:
     """What jobs and nodes have cost up to now."""
     caller, month = deps.principal(request), request.query_params.get("month")
-    found = deps.read(request, lambda uow: costs.costs(uow, default_rate_card(), caller, project, month))
+    found = deps.read(
+        request, lambda uow: costs.costs(uow, default_rate_card(), caller, project, month)
+    )
     answer: CostsAnswer = {
         "asOf": found.as_of.rfc3339(),
         "jobs": [_job(job) for job in found.jobs],
@@ -240,9 +254,11 @@ def get_costs(request: Request, project: str) -> CostsAnswer:
 
 
 @router.post("/costs:whatIf")
-def what_if(request: Request, project: str, body: Annotated[deps.Body, WhatIfMessage]) -> WhatIfAnswer:
-    """The cost of the seconds that were used in a month, had the nodes been of another type, region or usage class, or
-    had there been a commitment."""
+def what_if(
+    request: Request, project: str, body: Annotated[deps.Body, WhatIfMessage]
+) -> WhatIfAnswer:
+    """The cost of the seconds that were used in a month, had the nodes been of another type, region
+    or usage class, or had there been a commitment."""
     caller = deps.principal(request)
     caller.require("podyard.billing.view", project, f"projects/{project}/costs")
     message = deps.parse(WhatIfMessage, body)
@@ -256,7 +272,8 @@ def what_if(request: Request, project: str, body: Annotated[deps.Body, WhatIfMes
         message.commitment_quantity,
     )
     found = deps.read(
-        request, lambda uow: costs.what_if(uow, default_rate_card(), caller, project, message.month, change)
+        request,
+        lambda uow: costs.what_if(uow, default_rate_card(), caller, project, message.month, change),
     )
     return {
         "month": found.month,
@@ -302,7 +319,12 @@ def _event(entry: BudgetLogEntry, told: Sequence[WebhookRequest]) -> BudgetEvent
         "amount": entry.amount.text(9),
         "text": entry.text,
         "webhooks": [
-            {"url": hook.url, "tries": hook.tries, "outcome": hook.outcome, "done": hook.next_try is None}
+            {
+                "url": hook.url,
+                "tries": hook.tries,
+                "outcome": hook.outcome,
+                "done": hook.next_try is None,
+            }
             for hook in told
         ],
     }
@@ -313,7 +335,9 @@ def _share(share: Share) -> ShareAnswer:
 
 
 def _dollars(exact: Fraction) -> str:
-    return minor_text(round_half_up(exact.numerator * 10**EXACT_DECIMALS, exact.denominator), EXACT_DECIMALS)
+    return minor_text(
+        round_half_up(exact.numerator * 10**EXACT_DECIMALS, exact.denominator), EXACT_DECIMALS
+    )
 
 
 def _job(job: costs.JobCost) -> JobCostAnswer:

@@ -1,7 +1,8 @@
-"""Google's Cloud Billing catalogue over the rate card: `GET /v1/services` and `GET /v1/services/{id}/skus`.
+"""Google's Cloud Billing catalogue over the rate card: `GET /v1/services` and `GET
+/v1/services/{id}/skus`.
 
-Fields and rules are those of Google's discovery document cloudbilling v1. As there, it is the same for every caller:
-prices are no project's own.
+Fields and rules are those of Google's discovery document cloudbilling v1. As there, it is the same
+for every caller: prices are no project's own.
 """
 
 from __future__ import annotations
@@ -23,7 +24,14 @@ from podyard.api.tpu.call import SHARED_PARAMETERS
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.errors import invalid
 from podyard.base.money import NANOS_PER_UNIT
-from podyard.control.billing.catalogue import SERVICES, ListedService, ListedSku, Timeline, service_of, skus_of
+from podyard.control.billing.catalogue import (
+    SERVICES,
+    ListedService,
+    ListedSku,
+    Timeline,
+    service_of,
+    skus_of,
+)
 from podyard.http import google
 from podyard.pricing.current_card import default_rate_card
 
@@ -48,7 +56,11 @@ TIMES: tuple[deps.Query, ...] = (
     },
     {
         "name": "endTime",
-        "description": "Prices before this time, which has been, in the calendar month of startTime in Los Angeles.",
+        "description": (
+            "Prices before this time, which has been, in the calendar month of "
+            "startTime in "
+            "Los Angeles."
+        ),
         "schema": {"type": "string", "format": "date-time"},
     },
 )
@@ -59,8 +71,8 @@ _OF_SKUS = _PAGING | {"currencyCode", "currency_code", *_TIMES, *_TIMES.values()
 
 
 class _Route(deps.Route):
-    """Takes what is asked by another verb too, and refuses it: else the routes of Cloud TPU's v1, which has all else
-    below /v1, would say that it is not there."""
+    """Takes what is asked by another verb too, and refuses it: else the routes of Cloud TPU's v1,
+    which has all else below /v1, would say that it is not there."""
 
     @override
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
@@ -149,7 +161,8 @@ class SkuList(TypedDict):
 
 @router.get("", openapi_extra=deps.asks(*deps.PAGING))
 def services(request: Request) -> ServiceList:
-    """The services that sell what the rate card has, as Google's Cloud Billing catalogue lists them."""
+    """The services that sell what the rate card has, as Google's Cloud Billing catalogue lists
+    them."""
     _check_parameters(request, _PAGING)
     page, token = _page(request, SERVICES, [service.service_id for service in SERVICES])
     return {"services": [_to_service(service) for service in page], "nextPageToken": token}
@@ -165,7 +178,10 @@ def skus(request: Request, service: str) -> SkuList:
     between = _range(request, now)
     priced = [(sku, prices) for sku in _skus(found) if (prices := _prices(sku, between, now))]
     page, token = _page(request, priced, [sku.sku_id for sku, _ in priced])
-    return {"skus": [_to_sku(sku, prices, currency) for sku, prices in page], "nextPageToken": token}
+    return {
+        "skus": [_to_sku(sku, prices, currency) for sku, prices in page],
+        "nextPageToken": token,
+    }
 
 
 @functools.cache
@@ -173,8 +189,11 @@ def _skus(service: ListedService) -> tuple[ListedSku, ...]:
     return skus_of(default_rate_card(), service)
 
 
-def _prices(sku: ListedSku, between: tuple[PlatformTime, PlatformTime] | None, now: PlatformTime) -> Timeline:
-    """The prices of a range; without one, the one price in force now, from a moment within `LATEST_SECONDS`."""
+def _prices(
+    sku: ListedSku, between: tuple[PlatformTime, PlatformTime] | None, now: PlatformTime
+) -> Timeline:
+    """The prices of a range; without one, the one price in force now, from a moment within
+    `LATEST_SECONDS`."""
     if between is not None:
         return sku.prices_between(*between)
     moment = PlatformTime(now.nanos - now.nanos % (LATEST_SECONDS * NANOS_PER_SECOND))
@@ -236,24 +255,35 @@ def _currency(request: Request) -> str:
     own = default_rate_card().currency
     asked = _either_parameter(request, "currencyCode", "currency_code") or own
     if asked != own:
-        raise invalid(f"currencyCode {asked[:10]!r}: this catalogue has only prices in {own}", "currencyCode")
+        raise invalid(
+            f"currencyCode {asked[:10]!r}: this catalogue has only prices in {own}", "currencyCode"
+        )
     return own
 
 
 def _range(request: Request, now: PlatformTime) -> tuple[PlatformTime, PlatformTime] | None:
-    """(start, end) of the request; None when it names neither. Raises INVALID_ARGUMENT for what Google refuses."""
+    """(start, end) of the request; None when it names neither. Raises INVALID_ARGUMENT for what
+    Google refuses."""
     texts = {name: _either_parameter(request, name, other) for name, other in _TIMES.items()}
     start, end = (deps.moment(text or None, name) for name, text in texts.items())
     if start is None and end is None:
         return None
     if start is None or end is None:
-        raise invalid("startTime and endTime must be set together", "startTime" if end else "endTime")
+        raise invalid(
+            "startTime and endTime must be set together", "startTime" if end else "endTime"
+        )
     if start >= end:
-        raise invalid(f"startTime {start.rfc3339()} must be before endTime {end.rfc3339()}", "startTime")
+        raise invalid(
+            f"startTime {start.rfc3339()} must be before endTime {end.rfc3339()}", "startTime"
+        )
     if end > now:
-        raise invalid(f"endTime {end.rfc3339()} is in the future: the time is now {now.rfc3339()}", "endTime")
+        raise invalid(
+            f"endTime {end.rfc3339()} is in the future: the time is now {now.rfc3339()}", "endTime"
+        )
     if _month(start) != _month(end.plus_nanos(-1)):
-        raise invalid(f"startTime and endTime must be within one calendar month of {MONTHS_OF.key}", "endTime")
+        raise invalid(
+            f"startTime and endTime must be within one calendar month of {MONTHS_OF.key}", "endTime"
+        )
     return start, end
 
 
@@ -269,19 +299,32 @@ def _either_parameter(request: Request, name: str, other: str) -> str:
 def _check_parameters(request: Request, known: frozenset[str] | set[str]) -> None:
     for name in request.query_params:
         if name not in known and name not in SHARED_PARAMETERS:
-            text = f"Cannot bind query parameter. Field '{name}' could not be found in request message."
+            text = (
+                f"Cannot bind query parameter. Field '{name}' could not be found in "
+                "request message."
+            )
             raise invalid(f'Invalid JSON payload received. Unknown name "{name}": {text}', name)
 
 
 def _page(request: Request, items: Sequence[T], ids: Sequence[str]) -> tuple[Sequence[T], str]:
-    """One page, and the token of the next: always there, empty behind the last page, because readers index it."""
+    """One page, and the token of the next: always there, empty behind the last page, because
+    readers index it."""
     size = min(deps.number(request, "pageSize", 0, "page_size") or PAGE_SIZE_MAX, PAGE_SIZE_MAX)
     params = request.query_params
     others = _PAGING | SHARED_PARAMETERS
-    listing = [request.url.path, *(f"{name}={value}" for name, value in sorted(params.items()) if name not in others)]
-    after = deps.read_page_token_of(request, listing, params.get("pageToken") or params.get("page_token"))
+    listing = [
+        request.url.path,
+        *(f"{name}={value}" for name, value in sorted(params.items()) if name not in others),
+    ]
+    after = deps.read_page_token_of(
+        request, listing, params.get("pageToken") or params.get("page_token")
+    )
     if after is not None and after not in ids:
-        raise invalid("pageToken points to a price that is gone; list again from the start", "pageToken")
+        raise invalid(
+            "pageToken points to a price that is gone; list again from the start", "pageToken"
+        )
     start = 0 if after is None else ids.index(after) + 1
     more = start + size < len(items)
-    return items[start : start + size], deps.page_token_of(request, listing, ids[start + size - 1]) if more else ""
+    return items[start : start + size], deps.page_token_of(
+        request, listing, ids[start + size - 1]
+    ) if more else ""

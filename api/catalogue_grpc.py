@@ -1,7 +1,9 @@
-"""`google.cloud.billing.v1.CloudCatalog` on the gRPC front: gpuhunt and google-cloud-billing ask for prices by it.
+"""`google.cloud.billing.v1.CloudCatalog` on the gRPC front: gpuhunt and google-cloud-billing ask
+for prices by it.
 
-Its messages are made from the table below: names, numbers and types of fields as google-cloud-billing 1.21.0 has them.
-An RPC becomes the HTTP request that google.api.http says, like those of Cloud TPU.
+Its messages are made from the table below: names, numbers and types of fields as
+google-cloud-billing 1.21.0 has them. An RPC becomes the HTTP request that google.api.http says,
+like those of Cloud TPU.
 """
 
 from __future__ import annotations
@@ -25,40 +27,50 @@ _PACKAGE = "google.cloud.billing.v1"
 _F = descriptor_pb2.FieldDescriptorProto
 _SCALARS = {"string": _F.TYPE_STRING, "int32": _F.TYPE_INT32, "double": _F.TYPE_DOUBLE}
 _SHARED = {"timestamp": ".google.protobuf.Timestamp", "Money": ".google.type.Money"}
-# Message -> its fields in the order of their numbers, from 1 on, as `name type`; * is a list. Messages stand before
-# those that have them, and a type with a point is within another.
+# Message -> its fields in the order of their numbers, from 1 on, as `name type`; * is a list.
+# Messages stand before those that have them, and a type with a point is within another.
 _MESSAGES: Mapping[str, tuple[str, ...]] = {
-    "Service": ("name string", "service_id string", "display_name string", "business_entity_name string"),
-    "Category": ("service_display_name string", "resource_family string", "resource_group string", "usage_type string"),
+    "Service": ("name string", "service_id string", "display_name string",
+        "business_entity_name string"),
+    "Category": ("service_display_name string", "resource_family string", "resource_group string",
+        "usage_type string"),
     "TierRate": ("start_usage_amount double", "unit_price Money"),
     "PricingExpression": (
-        "usage_unit string", "display_quantity double", "tiered_rates TierRate*", "usage_unit_description string",
+        "usage_unit string", "display_quantity double", "tiered_rates TierRate*",
+        "usage_unit_description string",
         "base_unit string", "base_unit_description string", "base_unit_conversion_factor double",
     ),
-    "AggregationInfo": ("aggregation_level int32", "aggregation_interval int32", "aggregation_count int32"),
+    "AggregationInfo": ("aggregation_level int32", "aggregation_interval int32",
+        "aggregation_count int32"),
     "PricingInfo": (
         "effective_time timestamp", "summary string", "pricing_expression PricingExpression",
         "aggregation_info AggregationInfo", "currency_conversion_rate double",
     ),
     "GeoTaxonomy": ("type Type", "regions string*"),
     "Sku": (
-        "name string", "sku_id string", "description string", "category Category", "service_regions string*",
+        "name string", "sku_id string", "description string", "category Category",
+        "service_regions string*",
         "pricing_info PricingInfo*", "service_provider_name string", "geo_taxonomy GeoTaxonomy",
     ),
     "ListServicesRequest": ("page_size int32", "page_token string"),
     "ListServicesResponse": ("services Service*", "next_page_token string"),
     "ListSkusRequest": (
-        "parent string", "start_time timestamp", "end_time timestamp", "currency_code string", "page_size int32",
+        "parent string", "start_time timestamp", "end_time timestamp", "currency_code string",
+        "page_size int32",
         "page_token string",
     ),
     "ListSkusResponse": ("skus Sku*", "next_page_token string"),
 }  # fmt: skip
-_ENUMS: Mapping[str, tuple[str, ...]] = {"Type": ("TYPE_UNSPECIFIED", "GLOBAL", "REGIONAL", "MULTI_REGIONAL")}
+_ENUMS: Mapping[str, tuple[str, ...]] = {
+    "Type": ("TYPE_UNSPECIFIED", "GLOBAL", "REGIONAL", "MULTI_REGIONAL")
+}
 
 
 def path_of(rpc: str, fields: dict[str, Any]) -> str:
     """The path of the HTTP request; takes the field that it says out of `fields`."""
-    return "/v1/services" if rpc == "ListServices" else f"/v1/{quote(fields.pop('parent', ''))}/skus"
+    return (
+        "/v1/services" if rpc == "ListServices" else f"/v1/{quote(fields.pop('parent', ''))}/skus"
+    )
 
 
 @functools.cache

@@ -32,8 +32,9 @@ class RateMessage(BaseModel):
 
 
 class ClockAnswer(TypedDict):
-    """`rate`: platform seconds per real second of a virtual clock; `targetTime`: where an advance takes it.
-    `lagSeconds`: how far a local clock is behind UTC, because Podyard was down or the machine slept."""
+    """`rate`: platform seconds per real second of a virtual clock; `targetTime`: where an advance
+    takes it. `lagSeconds`: how far a local clock is behind UTC, because Podyard was down or the
+    machine slept."""
 
     platformTime: Timestamp
     mode: str
@@ -68,13 +69,16 @@ def show(request: Request) -> ClockAnswer:
 
 @router.post("/clock:advance")
 def advance(request: Request, body: Annotated[deps.Body, AdvanceMessage]) -> AdvanceOperation:
-    """Sets the target of a virtual clock. The loop walks there, and fires each timer at its due time on the way."""
+    """Sets the target of a virtual clock. The loop walks there, and fires each timer at its due
+    time on the way."""
     caller = deps.principal(request)
     caller.require("podyard.clock.set", "*", "clock")
     message = deps.parse(AdvanceMessage, body)
     nanos = None if message.duration is None else _nanos(message.duration)
     to = deps.moment(message.time, "time")
-    return _operation(deps.write(request, lambda uow: control.advance(uow, caller, by_nanos=nanos, to=to)))
+    return _operation(
+        deps.write(request, lambda uow: control.advance(uow, caller, by_nanos=nanos, to=to))
+    )
 
 
 @router.post("/clock:setRate")
@@ -83,7 +87,11 @@ def set_rate(request: Request, body: Annotated[deps.Body, RateMessage]) -> Clock
     caller = deps.principal(request)
     caller.require("podyard.clock.set", "*", "clock")
     rate = float(deps.parse(RateMessage, body).rate)
-    return _clock_answer(*deps.write(request, lambda uow: (control.set_rate(uow, caller, rate), uow.now, uow.real_now)))
+    return _clock_answer(
+        *deps.write(
+            request, lambda uow: (control.set_rate(uow, caller, rate), uow.now, uow.real_now)
+        )
+    )
 
 
 @router.get("/clock/operations/{operation}")
@@ -100,7 +108,11 @@ def _nanos(text: str) -> int:
 
 
 def _clock_answer(state: PlatformClock, now: PlatformTime, real: RealTime) -> ClockAnswer:
-    answer: ClockAnswer = {"platformTime": now.rfc3339(), "mode": str(state.mode), "running": state.running}
+    answer: ClockAnswer = {
+        "platformTime": now.rfc3339(),
+        "mode": str(state.mode),
+        "running": state.running,
+    }
     lag_seconds = state.lag_seconds(real)
     if lag_seconds is not None:
         answer["lagSeconds"] = round(lag_seconds, 3)

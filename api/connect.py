@@ -1,4 +1,5 @@
-"""`podyard connect`: what a machine without Podyard reaches through the door, and the tunnels that lead there."""
+"""`podyard connect`: what a machine without Podyard reaches through the door, and the tunnels that
+lead there."""
 
 from __future__ import annotations
 
@@ -36,8 +37,8 @@ class ReachableHosts(TypedDict):
 
 
 class ConnectionAnswer(TypedDict):
-    """`ports`: of this Podyard's own machine; none for what it does not serve. `gcloudRoots`: the certificate that
-    gcloud trusts there, PEM. `hosts`: those that the caller may use."""
+    """`ports`: of this Podyard's own machine; none for what it does not serve. `gcloudRoots`: the
+    certificate that gcloud trusts there, PEM. `hosts`: those that the caller may use."""
 
     version: str
     ports: dict[str, int]
@@ -63,13 +64,25 @@ def describe_connection(request: Request) -> ConnectionAnswer:
     "/connection:open",
     responses={101: {"description": "A tunnel."}, **deps.errors(404, 429)},
     openapi_extra=deps.asks(
-        {"name": "target", "description": f"One of {', '.join(TARGETS)}.", "schema": {"type": "string"}},
-        {"name": "address", "description": "The host's external address.", "schema": {"type": "string"}},
+        {
+            "name": "target",
+            "description": f"One of {', '.join(TARGETS)}.",
+            "schema": {"type": "string"},
+        },
+        {
+            "name": "address",
+            "description": "The host's external address.",
+            "schema": {"type": "string"},
+        },
     ),
 )
 async def open_connection(request: Request) -> Response:
-    """Turns the connection into a tunnel (101) to one part of this Podyard, or to a host of a node."""
-    target, address = request.query_params.get("target", ""), request.query_params.get("address", "")
+    """Turns the connection into a tunnel (101) to one part of this Podyard, or to a host of a
+    node."""
+    target, address = (
+        request.query_params.get("target", ""),
+        request.query_params.get("address", ""),
+    )
     if target not in TARGETS:
         raise invalid(f"target {target!r} must be one of {', '.join(TARGETS)}", "target")
     if (target == "host") != bool(address):
@@ -86,7 +99,9 @@ async def open_connection(request: Request) -> Response:
             raise PodyardError(Code.FAILED_PRECONDITION, f"this Podyard does not serve {target}")
         place = (deps.platform(request).settings.bind_address, port)
     tunnels: Tunnels = request.app.state.tunnels
-    return await tunnels.open(deps.principal(request).email, request.scope["state"]["token"], *place)
+    return await tunnels.open(
+        deps.principal(request).email, request.scope["state"]["token"], *place
+    )
 
 
 def _ports(request: Request) -> dict[str, int]:
@@ -115,11 +130,16 @@ async def _running_host(request: Request, address: str) -> tuple[str, int]:
                 if host.state is HostState.VIRTUAL and host.problem:
                     raise PodyardError(Code.UNAVAILABLE, f"host {address}: {host.problem}")
                 await asyncio.sleep(_LOOK_SECONDS)
-                found = await in_thread(lambda: deps.read(request, lambda uow: hosts.find(uow, host_id)))
+                found = await in_thread(
+                    lambda: deps.read(request, lambda uow: hosts.find(uow, host_id))
+                )
                 if found is None:
                     raise PodyardError(Code.NOT_FOUND, f"host {address} has gone")
                 host = found
     except TimeoutError:
-        text = f"host {address} does not run after {HOST_SECONDS_MAX:.0f} s: {host.problem or host.state}"
+        text = (
+            f"host {address} does not run after {HOST_SECONDS_MAX:.0f} s: "
+            f"{host.problem or host.state}"
+        )
         raise PodyardError(Code.UNAVAILABLE, text) from None
     return host.bind_address or "127.0.0.1", host.port_map["ssh"]

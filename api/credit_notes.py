@@ -30,8 +30,8 @@ class CreditNoteMessage(deps.Asked):
 
 
 class CreditNoteAnswer(TypedDict):
-    """A note on the invoice of `month`, or one that ends a commitment (at `endTime`) or a credit (with the month before
-    `endMonth`). `amount` is what it takes off what is owed."""
+    """A note on the invoice of `month`, or one that ends a commitment (at `endTime`) or a credit
+    (with the month before `endMonth`). `amount` is what it takes off what is owed."""
 
     creditNote: str
     month: NotRequired[str]
@@ -60,17 +60,23 @@ def list_notes(request: Request, project: str) -> CreditNoteList:
 
 
 @router.post("")
-def create_note(request: Request, project: str, body: Annotated[deps.Body, CreditNoteMessage]) -> CreditNoteAnswer:
-    """Takes `amount` of the invoice of `month` (or of one of its lines) back, or ends a commitment or a credit. No
-    invoice changes."""
+def create_note(
+    request: Request, project: str, body: Annotated[deps.Body, CreditNoteMessage]
+) -> CreditNoteAnswer:
+    """Takes `amount` of the invoice of `month` (or of one of its lines) back, or ends a commitment
+    or a credit. No invoice changes."""
     caller = deps.principal(request)
     caller.require("podyard.billing.edit", project, f"projects/{project}/creditNotes")
     message = deps.parse(CreditNoteMessage, body)
-    subjects = [name for name in ("month", "commitment", "credit") if getattr(message, name) is not None]
+    subjects = [
+        name for name in ("month", "commitment", "credit") if getattr(message, name) is not None
+    ]
     if len(subjects) != 1:
         raise invalid("specify one of month, commitment and credit", "month")
     if (message.amount is None) == (subjects == ["month"]):
-        raise invalid("amount is required with month, and not allowed with commitment or credit", "amount")
+        raise invalid(
+            "amount is required with month, and not allowed with commitment or credit", "amount"
+        )
     if message.line and subjects != ["month"]:
         raise invalid("line is only allowed with month", "line")
 
@@ -79,7 +85,9 @@ def create_note(request: Request, project: str, body: Annotated[deps.Body, Credi
             asked = (message.month, message.amount, message.line, message.reason)
             return credit_notes.credit_invoice(uow, caller, project, *asked)
         if message.commitment is not None:
-            return credit_notes.end_commitment(uow, caller, project, message.commitment, message.reason)
+            return credit_notes.end_commitment(
+                uow, caller, project, message.commitment, message.reason
+            )
         return credit_notes.end_credit(uow, caller, project, str(message.credit), message.reason)
 
     return _answer(deps.write(request, write))

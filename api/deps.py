@@ -28,14 +28,16 @@ from podyard.base.errors import BadRequest, Code, FieldViolation, PodyardError, 
 from podyard.http.context import Platform, platform, principal, read, write
 
 __all__ = [
-    "Platform", "foreign_token", "page_token", "page_token_of", "platform", "principal", "read", "read_page_token_of",
+    "Platform", "foreign_token", "page_token", "page_token_of", "platform", "principal", "read",
+    "read_page_token_of",
     "write",
 ]  # fmt: skip
 
 T = TypeVar("T")
 Message = TypeVar("Message", bound=BaseModel)
 
-NUMBER_MAX = 2**31 - 1  # of the query's numbers: the databases' integers hold it, and nothing is counted so far
+# of the query's numbers: the databases' integers hold it, and nothing is counted so far
+NUMBER_MAX = 2**31 - 1
 OWN_PATHS = "/podyard/v1/"
 _PAGING_SNAKE = {"pageSize": "page_size", "pageToken": "page_token"}  # both spellings are read
 _CREDENTIALS = ("key", "access_token", "oauth_token")  # of the query: every path takes them
@@ -43,12 +45,14 @@ _NUMBER = re.compile(r"[0-9]{1,19}")
 
 
 class Route(APIRoute):
-    """A route of our own REST. The OpenAPI document is made from what stands at its function: `body: Annotated[Body,
-    Message]`, the type of the answer, `openapi_extra=asks(...)` and `responses=errors(...)`.
+    """A route of our own REST. The OpenAPI document is made from what stands at its function:
+    `body: Annotated[Body, Message]`, the type of the answer, `openapi_extra=asks(...)` and
+    `responses=errors(...)`.
 
-    The type of the answer is for the document and mypy only: an answer goes out as it was made, and is not checked
-    against its type at run time. A query parameter that `asks` does not name is refused below /podyard/v1: one that is
-    misspelt would else be a wider answer. Google's paths have Google's own rules.
+    The type of the answer is for the document and mypy only: an answer goes out as it was made, and
+    is not checked against its type at run time. A query parameter that `asks` does not name is
+    refused below /podyard/v1: one that is misspelt would else be a wider answer. Google's paths
+    have Google's own rules.
     """
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
@@ -63,7 +67,11 @@ class Route(APIRoute):
         if not self.path.startswith(OWN_PATHS):
             return handle
         asked = [query["name"] for query in (self.openapi_extra or {}).get("parameters", ())]
-        known = {*asked, *_CREDENTIALS, *(snake for name, snake in _PAGING_SNAKE.items() if name in asked)}
+        known = {
+            *asked,
+            *_CREDENTIALS,
+            *(snake for name, snake in _PAGING_SNAKE.items() if name in asked),
+        }
 
         async def check(request: Request) -> Response:
             if unknown := next((name for name in request.query_params if name not in known), None):
@@ -110,7 +118,11 @@ PAGING: tuple[Query, ...] = (
         "description": "The most that one page may hold.",
         "schema": {"type": "integer", "minimum": 0},
     },
-    {"name": "pageToken", "description": "The nextPageToken of the page before.", "schema": {"type": "string"}},
+    {
+        "name": "pageToken",
+        "description": "The nextPageToken of the page before.",
+        "schema": {"type": "string"},
+    },
 )
 
 
@@ -120,7 +132,8 @@ def asks(*queries: Query) -> dict[str, Any]:
 
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """`responses` of a route with these error statuses, in addition to those of every route (openapi.py)."""
+    """`responses` of a route with these error statuses, in addition to those of every route
+    (openapi.py)."""
     return {status: {} for status in statuses}
 
 
@@ -132,7 +145,8 @@ async def _mended_json(request: Request) -> Any:
     return parse_json(await request.body(), mend=True)
 
 
-# The JSON of the body; its message type is in the annotation, and `parse` reads it after the permission check.
+# The JSON of the body; its message type is in the annotation, and `parse` reads it after the
+# permission check.
 Body = Annotated[Any, Depends(_json)]
 # What programs have printed, that nobody can send again in a better form.
 MendedBody = Annotated[Any, Depends(_mended_json)]
@@ -183,7 +197,9 @@ def page_size(request: Request) -> int:
 
 def page_after(request: Request) -> str | None:
     """What the page token stands for: the name that the page before ended with."""
-    return read_page_token(request.query_params.get("pageToken") or request.query_params.get("page_token"))
+    return read_page_token(
+        request.query_params.get("pageToken") or request.query_params.get("page_token")
+    )
 
 
 def page_after_number(request: Request) -> int:
@@ -206,12 +222,16 @@ def next_page(token: str | None) -> NextPage:
     return {} if token is None else {"nextPageToken": token}
 
 
-def page_of(request: Request, items: Sequence[T], name: Callable[[T], str]) -> tuple[list[T], str | None]:
+def page_of(
+    request: Request, items: Sequence[T], name: Callable[[T], str]
+) -> tuple[list[T], str | None]:
     """One page of `items` (in a stable order) and the token of the next."""
     after = page_after(request)
     names = [name(item) for item in items]
     if after is not None and after not in names:
-        raise invalid("pageToken points to a resource that is gone; list again from the start", "pageToken")
+        raise invalid(
+            "pageToken points to a resource that is gone; list again from the start", "pageToken"
+        )
     start = 0 if after is None else names.index(after) + 1
     size = page_size(request)
     page = list(items[start : start + size])

@@ -28,13 +28,19 @@ _DAY = {"type": "string", "format": "date"}
 QUERIES: tuple[deps.Query, ...] = (
     {
         "name": "groupBy",
-        "description": f"One of {', '.join(d for d in DIMENSIONS if d != 'label')}, or label:KEY: the labels and the "
+        "description": f"One of {', '.join(d for d in DIMENSIONS if d != 'label')}, or "
+        "label:KEY: the "
+        "labels and the "
         "creator that nodes had when they were used. By type when it is left out.",
         "schema": {"type": "string"},
     },
     {
         "name": "where",
-        "description": "Only what is of this value of a dimension, such as label:team=research; may be repeated.",
+        "description": (
+            "Only what is of this value of a dimension, such as "
+            "label:team=research; may "
+            "be repeated."
+        ),
         "schema": {"type": "array", "items": {"type": "string"}},
     },
     {"name": "from", "description": "The first day, in the account's time zone.", "schema": _DAY},
@@ -46,7 +52,9 @@ QUERIES: tuple[deps.Query, ...] = (
     },
     {
         "name": "by",
-        "description": "use: US dollars before tax, by the time of use. invoice: the currency of the account with tax "
+        "description": "use: US dollars before tax, by the time of use. invoice: the "
+        "currency of the "
+        "account with tax "
         "and corrections, by the month of the invoice.",
         "schema": {"type": "string", "enum": [BY_USE, BY_INVOICE]},
     },
@@ -121,7 +129,9 @@ def _by_use(uow: UnitOfWork, found: Snapshot, asked: Question) -> ExploredAnswer
     bars = explore.in_units(list(zip(answer.total.before, net, strict=True)), exact)
     return {
         **_head(found, asked, accounts.USD),
-        "rows": [{"group": row.name, **_sums(sums)} for row, sums in zip(answer.rows, rows, strict=True)],
+        "rows": [
+            {"group": row.name, **_sums(sums)} for row, sums in zip(answer.rows, rows, strict=True)
+        ],
         "bars": [
             {
                 "name": explore.label(start, asked.bucket, found.account.time_zone),
@@ -135,7 +145,9 @@ def _by_use(uow: UnitOfWork, found: Snapshot, asked: Question) -> ExploredAnswer
     }
 
 
-def _by_invoice(found: Snapshot, asked: Question, months: Sequence[explore.Invoiced]) -> ExploredAnswer:
+def _by_invoice(
+    found: Snapshot, asked: Question, months: Sequence[explore.Invoiced]
+) -> ExploredAnswer:
     booked, decimals = explore.book(months), found.account.decimals
     rows = [(sum(row.gross), sum(row.credits), sum(row.net)) for row in booked]
     bars = [
@@ -148,7 +160,10 @@ def _by_invoice(found: Snapshot, asked: Question, months: Sequence[explore.Invoi
     ]
     return {
         **_head(found, asked, found.account.currency),
-        "rows": [{"group": row.name, **_sums(sums, decimals)} for row, sums in zip(booked, rows, strict=True)],
+        "rows": [
+            {"group": row.name, **_sums(sums, decimals)}
+            for row, sums in zip(booked, rows, strict=True)
+        ],
         "bars": [
             {
                 "name": one.month,

@@ -1,4 +1,5 @@
-"""Podyard's own REST for exports of what was billed: of one month at once, or in the background as an operation."""
+"""Podyard's own REST for exports of what was billed: of one month at once, or in the background as
+an operation."""
 
 from __future__ import annotations
 
@@ -56,7 +57,9 @@ class ExportMessage(deps.Asked):
         """Raises INVALID_ARGUMENT when it does not say which months."""
         first = self.month if self.month is not None else self.from_month
         last = self.month if self.month is not None else self.until_month
-        both = self.month is not None and (self.from_month is not None or self.until_month is not None)
+        both = self.month is not None and (
+            self.from_month is not None or self.until_month is not None
+        )
         if first is None or last is None or both:
             raise invalid("specify either month, or fromMonth and untilMonth", "month")
         return exports.ExportRequest(self.format, first, last, self.granularity, self.by_job)
@@ -106,10 +109,14 @@ class ExportList(TypedDict):
     exports: list[ExportAnswer]
 
 
-@router.get("/invoices/{month}:export", openapi_extra=deps.asks(FORMAT, GRANULARITY, BY_JOB), responses=_FILE)
+@router.get(
+    "/invoices/{month}:export",
+    openapi_extra=deps.asks(FORMAT, GRANULARITY, BY_JOB),
+    responses=_FILE,
+)
 def export_month(request: Request, project: str, month: str) -> Response:
-    """What the invoice of a month is made of, issued or so far. One with very many rows has to be made in the
-    background."""
+    """What the invoice of a month is made of, issued or so far. One with very many rows has to be
+    made in the background."""
     caller, query = deps.principal(request), request.query_params
     caller.require("podyard.billing.view", project, f"projects/{project}/invoices/{month}")
     by_job = query.get("byJob", "false")
@@ -117,8 +124,12 @@ def export_month(request: Request, project: str, month: str) -> Response:
         raise invalid(f"byJob must be true or false, got {by_job[:20]!r}", "byJob")
     if "format" not in query:
         raise invalid(f"format is required: use {', '.join(exports.FORMATS)}", "format")
-    wanted = exports.ExportRequest(query["format"], month, month, query.get("granularity", "day"), by_job == "true")
-    source = deps.read(request, lambda uow: exports.one_month(uow, default_rate_card(), caller, project, wanted))
+    wanted = exports.ExportRequest(
+        query["format"], month, month, query.get("granularity", "day"), by_job == "true"
+    )
+    source = deps.read(
+        request, lambda uow: exports.one_month(uow, default_rate_card(), caller, project, wanted)
+    )
     return _file(exports.small_file(source, wanted), wanted.format, f"{project}-{month}")
 
 
@@ -131,7 +142,9 @@ def list_exports(request: Request, project: str) -> ExportList:
 
 
 @router.post("/exports", responses=deps.errors(429))
-def create(request: Request, project: str, body: Annotated[deps.Body, ExportMessage]) -> ExportAnswer:
+def create(
+    request: Request, project: str, body: Annotated[deps.Body, ExportMessage]
+) -> ExportAnswer:
     """Begins an export of one month or several. Months that are open are exported as of now."""
     caller = deps.principal(request)
     caller.require("podyard.billing.view", project, f"projects/{project}/exports")
@@ -141,8 +154,12 @@ def create(request: Request, project: str, body: Annotated[deps.Body, ExportMess
 
 @router.get("/exports/{export}:download", responses=_FILE)
 def download(request: Request, project: str, export: str) -> Response:
-    """The file of an export that is done; with a Range header, a part of it. The ETag is its SHA-256."""
-    caller, objects = deps.principal(request), ObjectFiles(deps.platform(request).settings.objects_path)
+    """The file of an export that is done; with a Range header, a part of it. The ETag is its
+    SHA-256."""
+    caller, objects = (
+        deps.principal(request),
+        ObjectFiles(deps.platform(request).settings.objects_path),
+    )
     found = deps.read(request, lambda uow: exports.result(uow, caller, project, export))
     headers = {**_headers(found.format, _stem(found)), "ETag": f'"{found.sha256}"'}
     media_type = exports.format_of(found.format).media_type
@@ -162,7 +179,9 @@ def get(request: Request, project: str, export: str) -> ExportAnswer:
 
 
 def _file(data: bytes, name: str, stem: str) -> Response:
-    return Response(data, media_type=exports.format_of(name).media_type, headers=_headers(name, stem))
+    return Response(
+        data, media_type=exports.format_of(name).media_type, headers=_headers(name, stem)
+    )
 
 
 def _headers(name: str, stem: str) -> dict[str, str]:
@@ -209,5 +228,9 @@ def _answer(export: Export) -> ExportAnswer:
         }
     elif export.error_code is not None:
         code = Code(export.error_code)
-        answer["error"] = {"code": int(code), "message": export.error_message or "", "status": code.name}
+        answer["error"] = {
+            "code": int(code),
+            "message": export.error_message or "",
+            "status": code.name,
+        }
     return answer

@@ -1,4 +1,5 @@
-"""Podyard's own REST for fault rules. A rule is written as in a scenario file, and shown as it may be written again."""
+"""Podyard's own REST for fault rules. A rule is written as in a scenario file, and shown as it may
+be written again."""
 
 from __future__ import annotations
 
@@ -6,7 +7,16 @@ from collections.abc import Iterator
 from typing import Annotated, Any, Literal, NotRequired
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr, create_model
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+    create_model,
+)
 from typing_extensions import TypedDict
 
 from podyard.api import deps
@@ -39,7 +49,8 @@ def _parameters() -> Iterator[tuple[str, Parameter]]:
 
 
 def _type_of(name: str) -> Any:
-    """What a parameter may be in any of the effects that take it; `parse_rule` knows what it may be in each."""
+    """What a parameter may be in any of the effects that take it; `parse_rule` knows what it may be
+    in each."""
     same = [parameter for key, parameter in _parameters() if key == name]
     first = same[0]
     if first.kind is Kind.FLAG:
@@ -57,16 +68,22 @@ def _optional(kind: Any, text: str) -> Any:
     return (kind | None, Field(default=None, description=text))
 
 
-# Both messages say in the API's document what `parse_rule` takes; they are made of the table that it goes by.
+# Both messages say in the API's document what `parse_rule` takes; they are made of the table that
+# it goes by.
 _KEYS: dict[str, Any] = {
-    key: (_Pattern, Field(default="*", description="A pattern: `*`, `?`, `[...]`.")) for key in MATCH_KEYS
+    key: (_Pattern, Field(default="*", description="A pattern: `*`, `?`, `[...]`."))
+    for key in MATCH_KEYS
 }
 MatchMessage = create_model("MatchMessage", __config__=_STRICT, **_KEYS)
 _FIELDS: dict[str, Any] = {
     "effect": (Literal[tuple(EFFECTS)], ...),
     "match": _optional(MatchMessage, "What it acts on; nothing: on all that the effect can see."),
-    "probability": _optional(Annotated[StrictInt | StrictFloat, Field(ge=0, le=1)], "Of each stroke; 1."),
-    "count": _optional(Annotated[StrictInt, Field(ge=1, le=COUNT_MAX)], "How often at most; without it: no limit."),
+    "probability": _optional(
+        Annotated[StrictInt | StrictFloat, Field(ge=0, le=1)], "Of each stroke; 1."
+    ),
+    "count": _optional(
+        Annotated[StrictInt, Field(ge=1, le=COUNT_MAX)], "How often at most; without it: no limit."
+    ),
     "from": _optional(_Seconds, "A time, or a length of time from now."),
     "until": _optional(_Seconds, "The same; without it: until the rule is removed."),
     "every": _optional(

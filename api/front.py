@@ -1,7 +1,9 @@
-"""The life of the gRPC front. Its port is open from the beginning; gRPC itself starts with the first connection.
+"""The life of the gRPC front. Its port is open from the beginning; gRPC itself starts with the
+first connection.
 
-The library takes a fifth of the API's memory and half a second of its start, and no socket that is open already. So
-the front listens on loopback, on a port that nobody is told of, and each connection is passed on to it.
+The library takes a fifth of the API's memory and half a second of its start, and no socket that is
+open already. So the front listens on loopback, on a port that nobody is told of, and each
+connection is passed on to it.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ STOP_SECONDS = 2.0  # open calls are cut after this: they can be repeated
 
 @contextlib.asynccontextmanager
 async def running(app: Any, address: str, port: int | None) -> AsyncIterator[None]:
-    """Serves gRPC meanwhile; `port` None: not at all. `app.state.front` says "ok", "off" or what failed."""
+    """Serves gRPC meanwhile; `port` None: not at all. `app.state.front` says "ok", "off" or what
+    failed."""
     app.state.front = "off"
     if port is None:
         yield
@@ -35,7 +38,9 @@ async def running(app: Any, address: str, port: int | None) -> AsyncIterator[Non
     front = _Front(app)
     loop = asyncio.get_running_loop()
     try:
-        server = await loop.create_server(lambda: WaitingEnd(front.connect), sock=_listen(address, port))
+        server = await loop.create_server(
+            lambda: WaitingEnd(front.connect), sock=_listen(address, port)
+        )
     except OSError as error:
         # HTTP goes on without it; `/readyz` says so, and `podyard up` refuses.
         logger.error("no gRPC on %s:%s: %s", address, port, error)
@@ -73,7 +78,9 @@ class _Front:
 
     async def connect(self, client: WaitingEnd) -> None:
         """Gives the connection its other end; closes it where gRPC does not start."""
-        if self._starting is None or (self._starting.done() and self._starting.exception() is not None):
+        if self._starting is None or (
+            self._starting.done() and self._starting.exception() is not None
+        ):
             self._starting = asyncio.create_task(self._start())
         try:
             _, port = await asyncio.shield(self._starting)

@@ -1,8 +1,10 @@
-"""The proxy that gcloud uses with the exports of `podyard env`: nothing that gcloud asks leaves the machine.
+"""The proxy that gcloud uses with the exports of `podyard env`: nothing that gcloud asks leaves the
+machine.
 
-gcloud sends every request through the proxy in its settings, including those to Podyard. Requests to Podyard, and to
-the hosts that it stands for, are answered by the application; all others are refused with 501 and recorded. Nothing is
-ever passed on. It listens on loopback and adds no credential: a caller may do what its own token allows.
+gcloud sends every request through the proxy in its settings, including those to Podyard. Requests
+to Podyard, and to the hosts that it stands for, are answered by the application; all others are
+refused with 501 and recorded. Nothing is ever passed on. It listens on loopback and adds no
+credential: a caller may do what its own token allows.
 """
 
 from __future__ import annotations
@@ -74,7 +76,9 @@ class GcloudProxy:
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
 
-    async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str) -> None:
+    async def _requests(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str
+    ) -> None:
         """`host`: whom the client has connected to through us, if it has."""
         connection = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
         while True:
@@ -93,7 +97,9 @@ class GcloudProxy:
             url = urlsplit(target)
             if not host and self._storage_port is not None and self._asks_storage(url):
                 there, headers = (ADDRESS, self._storage_port), list(request.headers)
-                if not await pass_on(connection, request, there, _path(url), headers, reader, writer):
+                if not await pass_on(
+                    connection, request, there, _path(url), headers, reader, writer
+                ):
                     return
                 continue
             body = await _body(connection, reader)
@@ -101,7 +107,9 @@ class GcloudProxy:
             path = _path(url)
             headers = [(name, value) for name, value in request.headers if name not in _HOP_BY_HOP]
             own = "" if host else url.netloc
-            status, answered, answer = await self._answer(asked, own, request.method.decode(), path, headers, body)
+            status, answered, answer = await self._answer(
+                asked, own, request.method.decode(), path, headers, body
+            )
             bodyless = request.method == b"HEAD" or status in (204, 304)
             length = [] if bodyless else [(b"content-length", str(len(answer)).encode())]
             event = h11.Response(status_code=status, headers=[*answered, *length])
@@ -115,13 +123,20 @@ class GcloudProxy:
             connection.start_next_cycle()
 
     def _asks_storage(self, url: SplitResult) -> bool:
-        """By the port, or, where `podyard connect` has another one, by the path: only storage has these."""
+        """By the port, or, where `podyard connect` has another one, by the path: only storage has
+        these."""
         if url.hostname not in LOOPBACK_HOSTS:
             return False
         return url.port == self._storage_port or url.path.startswith(_STORAGE_PATHS)
 
     async def _answer(
-        self, host: str, own: str, method: str, target: str, headers: list[tuple[bytes, bytes]], body: bytes
+        self,
+        host: str,
+        own: str,
+        method: str,
+        target: str,
+        headers: list[tuple[bytes, bytes]],
+        body: bytes,
     ) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
         """`own`: Podyard's own address, if it was asked in the clear."""
         path = target.partition("?")[0]
@@ -130,13 +145,21 @@ class GcloudProxy:
             name = own.encode() if is_own else ADDRESS.encode()
             kept = [(b"host", name), *((name, value) for name, value in headers if name != b"host")]
             return await _asgi(self._app, method, target, kept, body)
-        await to_thread.run_sync(lambda: self._database.run(lambda uow: unserved.record(uow, host, method, path)))
-        agent = next((value.decode("latin-1") for name, value in headers if name == b"user-agent"), "")
-        status, refusal = google.refusal(f"{method} {'http' if own else 'https'}://{host}{path}", agent)
+        await to_thread.run_sync(
+            lambda: self._database.run(lambda uow: unserved.record(uow, host, method, path))
+        )
+        agent = next(
+            (value.decode("latin-1") for name, value in headers if name == b"user-agent"), ""
+        )
+        status, refusal = google.refusal(
+            f"{method} {'http' if own else 'https'}://{host}{path}", agent
+        )
         return status, [(b"content-type", b"application/json")], json.dumps(refusal).encode()
 
 
-_HOP_BY_HOP = frozenset({b"connection", b"proxy-connection", b"keep-alive", b"transfer-encoding", b"te", b"upgrade"})
+_HOP_BY_HOP = frozenset(
+    {b"connection", b"proxy-connection", b"keep-alive", b"transfer-encoding", b"te", b"upgrade"}
+)
 
 
 def _path(url: SplitResult) -> str:
@@ -145,7 +168,8 @@ def _path(url: SplitResult) -> str:
 
 @contextlib.asynccontextmanager
 async def running(app: Any) -> AsyncIterator[None]:
-    """Serves meanwhile, on the port of the last time if it is free: exports outlive this process."""
+    """Serves meanwhile, on the port of the last time if it is free: exports outlive this
+    process."""
     settings = app.state.platform.settings
     proxy = GcloudProxy(app)
     server = None
@@ -220,5 +244,9 @@ async def _asgi(
             pieces.append(message.get("body", b""))
 
     await app(scope, receive, send)
-    kept = [(name, value) for name, value in answer["headers"] if name not in (b"content-length", *_HOP_BY_HOP)]
+    kept = [
+        (name, value)
+        for name, value in answer["headers"]
+        if name not in (b"content-length", *_HOP_BY_HOP)
+    ]
     return int(answer["status"]), kept, b"".join(pieces)

@@ -1,4 +1,5 @@
-"""What the host server of an agent calls; and the hosts of a node, as their users see and materialise them."""
+"""What the host server of an agent calls; and the hosts of a node, as their users see and
+materialise them."""
 
 from __future__ import annotations
 
@@ -66,7 +67,9 @@ class HostSeen(_HostMessage):
 class HostSyncMessage(_HostMessage):
     hosts: list[HostSeen] = Field(default_factory=list, max_length=HOSTS_PER_SYNC_MAX)
     known: dict[str, str] = Field(default_factory=dict)
-    taken: dict[str, Annotated[str, Field(max_length=256)]] | None = Field(default=None, max_length=TAKEN_PER_SYNC_MAX)
+    taken: dict[str, Annotated[str, Field(max_length=256)]] | None = Field(
+        default=None, max_length=TAKEN_PER_SYNC_MAX
+    )
 
 
 class ConnectMessage(_HostMessage):
@@ -122,7 +125,8 @@ class NetworkPeerAnswer(TypedDict):
 
 
 class SwitchAnswer(TypedDict):
-    """A slice that has hosts of other agents, too. `node`: one of its nodes here; `key`: hexadecimal."""
+    """A slice that has hosts of other agents, too. `node`: one of its nodes here; `key`:
+    hexadecimal."""
 
     node: str
     key: str
@@ -178,8 +182,11 @@ class Hosts(TypedDict):
 
 
 @router.post("/agents/{agent}:syncHosts")
-def sync_hosts(request: Request, agent: str, body: Annotated[deps.MendedBody, HostSyncMessage]) -> HostsSynced:
-    """Takes the host server's report and answers with the hosts to run; `nodes` are the facts that it lacks."""
+def sync_hosts(
+    request: Request, agent: str, body: Annotated[deps.MendedBody, HostSyncMessage]
+) -> HostsSynced:
+    """Takes the host server's report and answers with the hosts to run; `nodes` are the facts that
+    it lacks."""
     caller = deps.principal(request)
     require_agent(caller, agent)
     message = deps.parse(HostSyncMessage, body)
@@ -190,16 +197,27 @@ def sync_hosts(request: Request, agent: str, body: Annotated[deps.MendedBody, Ho
         if message.taken is not None:
             host_connections.note_taken(uow, message.taken)
         listening = host_connections.listeners(uow) if listens(request, agent) else (0, [])
-        return wanted, news, listening, slice_networks.of_agent(uow, agent, {host.node_key for host in wanted})
+        return (
+            wanted,
+            news,
+            listening,
+            slice_networks.of_agent(uow, agent, {host.node_key for host in wanted}),
+        )
 
     wanted, news, (base, listening), networks = deps.write(request, body_of_unit)
     return {
         "leaseSeconds": deps.platform(request).database.leases.replica_seconds,
         "hosts": [{**to_api_wanted(host), "keySeed": host.key_seed.hex()} for host in wanted],
-        "nodes": {key: {"digest": digest, "facts": facts.to_json()} for key, (digest, facts) in news.items()},
+        "nodes": {
+            key: {"digest": digest, "facts": facts.to_json()}
+            for key, (digest, facts) in news.items()
+        },
         "listeners": {
             "base": base,
-            "nodes": [{"node": item.node_key, "first": item.first, "count": item.count} for item in listening],
+            "nodes": [
+                {"node": item.node_key, "first": item.first, "count": item.count}
+                for item in listening
+            ],
         },
         "switches": [_to_api_switch(network) for network in networks],
     }
@@ -207,18 +225,24 @@ def sync_hosts(request: Request, agent: str, body: Annotated[deps.MendedBody, Ho
 
 def _to_api_switch(network: SliceNetwork) -> SwitchAnswer:
     peers: list[NetworkPeerAnswer] = [
-        {"agent": peer.agent_id, "address": peer.address, "port": peer.port} for peer in network.peers
+        {"agent": peer.agent_id, "address": peer.address, "port": peer.port}
+        for peer in network.peers
     ]
     return {"node": network.node_key, "key": network.key.hex(), "peers": peers}
 
 
 @router.post("/agents/{agent}:connectHost", responses=deps.errors(429))
-def connect_host(request: Request, agent: str, body: Annotated[deps.Body, ConnectMessage]) -> HostConnection:
-    """Materialises a host after the first connection to its ssh listener, and returns its address."""
+def connect_host(
+    request: Request, agent: str, body: Annotated[deps.Body, ConnectMessage]
+) -> HostConnection:
+    """Materialises a host after the first connection to its ssh listener, and returns its
+    address."""
     caller = deps.principal(request)
     require_agent(caller, agent)
     message = deps.parse(ConnectMessage, body)
-    host = deps.write(request, lambda uow: host_connections.connect(uow, caller, agent, message.host))
+    host = deps.write(
+        request, lambda uow: host_connections.connect(uow, caller, agent, message.host)
+    )
     return {
         "state": host.state,
         "agent": host.agent_id or "",
@@ -229,7 +253,9 @@ def connect_host(request: Request, agent: str, body: Annotated[deps.Body, Connec
 
 
 @router.post("/agents/{agent}:hostToken")
-def host_token(request: Request, agent: str, body: Annotated[deps.Body, HostTokenMessage]) -> HostToken:
+def host_token(
+    request: Request, agent: str, body: Annotated[deps.Body, HostTokenMessage]
+) -> HostToken:
     """An access token of the host's service account, for its metadata server."""
     caller = deps.principal(request)
     require_agent(caller, agent)
@@ -242,14 +268,22 @@ def host_token(request: Request, agent: str, body: Annotated[deps.Body, HostToke
 def list_hosts(request: Request, project: str, zone: str, node: str) -> Hosts:
     """Each host's state, addresses and environment. Asking materialises nothing."""
     caller = deps.principal(request)
-    facts, found = deps.read(request, lambda uow: hosts.list_hosts(uow, caller, project, zone, node))
+    facts, found = deps.read(
+        request, lambda uow: hosts.list_hosts(uow, caller, project, zone, node)
+    )
     url = str(request.base_url).rstrip("/")
     return {"hosts": [to_api_host(host, facts, url) for host in found]}
 
 
-@router.post("/projects/{project}/locations/{zone}/nodes/{node}:materialise", responses=deps.errors(429))
+@router.post(
+    "/projects/{project}/locations/{zone}/nodes/{node}:materialise", responses=deps.errors(429)
+)
 def materialise(
-    request: Request, project: str, zone: str, node: str, body: Annotated[deps.Body, MaterialiseMessage]
+    request: Request,
+    project: str,
+    zone: str,
+    node: str,
+    body: Annotated[deps.Body, MaterialiseMessage],
 ) -> Hosts:
     caller = deps.principal(request)
     caller.require(hosts.USE, project, f"projects/{project}/locations/{zone}/nodes/{node}")
@@ -265,7 +299,8 @@ def materialise(
 
 
 def listens(request: Request, agent: str) -> bool:
-    """Whether ssh listeners are this agent's business: those of the machine that the platform itself runs on are."""
+    """Whether ssh listeners are this agent's business: those of the machine that the platform
+    itself runs on are."""
     return agent == deps.platform(request).settings.agent_id
 
 
@@ -293,7 +328,9 @@ def from_api_host(seen: HostSeen) -> hosts.HostReport:
         problem=seen.problem,
         isolation=seen.isolation,
         software=seen.software,
-        programs=None if seen.programs is None else tuple(RanModule(**one.model_dump()) for one in seen.programs),
+        programs=None
+        if seen.programs is None
+        else tuple(RanModule(**one.model_dump()) for one in seen.programs),
     )
 
 
@@ -321,5 +358,7 @@ def to_api_host(host: HostRecord, facts: NodeFacts, url: str) -> HostAnswer:
         "metadataAddress": metadata_address or "",
         "sshHostKey": host.ssh_host_key,
         "scripts": dict(host.scripts),
-        "environment": worker_environment(facts, host.host_index, metadata_address=metadata_address, url=url),
+        "environment": worker_environment(
+            facts, host.host_index, metadata_address=metadata_address, url=url
+        ),
     }

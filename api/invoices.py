@@ -1,4 +1,5 @@
-"""Podyard's own REST for what is owed: the billing account, invoices, commitments, credits and the ledger."""
+"""Podyard's own REST for what is owed: the billing account, invoices, commitments, credits and the
+ledger."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ router = APIRouter(prefix="/podyard/v1/projects/{project}", route_class=deps.Rou
 LEDGER_PAGE_MAX = 1000
 MONTH: deps.Query = {
     "name": "month",
-    "description": "An open month such as 2026-03; the one that platform time is in when it is left out.",
+    "description": (
+        "An open month such as 2026-03; the one that platform time is in when it is left out."
+    ),
     "schema": {"type": "string"},
 }
 
@@ -70,8 +73,8 @@ class CreditMessage(deps.Asked):
 
 
 class AccountAnswer(TypedDict):
-    """`nextMonth` is the first that is not closed; `heldBecause`: why the loop could not close it. Rates are of the
-    currency per US dollar. `projects`: those that the account pays for now."""
+    """`nextMonth` is the first that is not closed; `heldBecause`: why the loop could not close it.
+    Rates are of the currency per US dollar. `projects`: those that the account pays for now."""
 
     project: str
     timeZone: str
@@ -103,8 +106,8 @@ class InvoiceList(TypedDict):
 
 
 class InvoiceAnswer(TypedDict):
-    """`state` is ISSUED, DRAFT (a preview of an open month) or EMPTY: then there is nothing to invoice. `held`: what of
-    a draft has no price, and why."""
+    """`state` is ISSUED, DRAFT (a preview of an open month) or EMPTY: then there is nothing to
+    invoice. `held`: what of a draft has no price, and why."""
 
     month: str
     state: str
@@ -127,8 +130,8 @@ class RatedAnswer(TypedDict):
 
 
 class LineAnswer(deps.NextPage):
-    """A line of an invoice. `unitSeconds` times `unitPrice`, divided by the seconds of the unit (3600 of an hour,
-    2,628,000 of a month), is `amount`, exactly."""
+    """A line of an invoice. `unitSeconds` times `unitPrice`, divided by the seconds of the unit
+    (3600 of an hour, 2,628,000 of a month), is `amount`, exactly."""
 
     month: str
     state: str
@@ -143,7 +146,8 @@ class LineAnswer(deps.NextPage):
 
 
 class CommitmentAnswer(TypedDict):
-    """`quantity` units of the SKU from start to end. `upfront`: what was paid at once, in US dollars."""
+    """`quantity` units of the SKU from start to end. `upfront`: what was paid at once, in US
+    dollars."""
 
     commitment: str
     sku: str
@@ -176,7 +180,8 @@ class CreditList(TypedDict):
 
 
 class Entry(TypedDict):
-    """Positive amounts are debits. `parts` is the exact amount, in parts of a nano (1 / 2,628,000)."""
+    """Positive amounts are debits. `parts` is the exact amount, in parts of a nano (1 /
+    2,628,000)."""
 
     account: str
     currency: str
@@ -204,7 +209,9 @@ def get_account(request: Request, project: str) -> AccountAnswer:
 
 
 @router.patch("/billingAccount")
-def patch_account(request: Request, project: str, body: Annotated[deps.Body, AccountMessage]) -> AccountAnswer:
+def patch_account(
+    request: Request, project: str, body: Annotated[deps.Body, AccountMessage]
+) -> AccountAnswer:
     """Sets what is given. Zone, currency and tax can be set until the first invoice is issued."""
     caller = deps.principal(request)
     caller.require("podyard.billing.edit", project, f"projects/{project}/billingAccount")
@@ -225,17 +232,28 @@ def list_invoices(request: Request, project: str) -> InvoiceList:
 def preview(request: Request, project: str) -> InvoiceAnswer:
     """What the invoice of an open month is so far: computed as the invoice will be."""
     caller, month = deps.principal(request), request.query_params.get("month")
-    found = deps.read(request, lambda uow: invoices.preview(uow, default_rate_card(), caller, project, month))
+    found = deps.read(
+        request, lambda uow: invoices.preview(uow, default_rate_card(), caller, project, month)
+    )
     if found.document is None:
         return {"month": found.month, "state": "EMPTY"}
-    return {"month": found.month, "state": "DRAFT", "invoice": to_json(found.document), "held": list(found.held)}
+    return {
+        "month": found.month,
+        "state": "DRAFT",
+        "invoice": to_json(found.document),
+        "held": list(found.held),
+    }
 
 
 @router.get("/invoices/{month}:explain", openapi_extra=deps.asks(LINE, *deps.PAGING))
 def explain(request: Request, project: str, month: str) -> LineAnswer:
     """What a line is made of: the seconds of each resource, and their prices."""
     caller, line = deps.principal(request), request.query_params.get("line", "")
-    first, size, card = deps.page_after_number(request), deps.page_size(request), default_rate_card()
+    first, size, card = (
+        deps.page_after_number(request),
+        deps.page_size(request),
+        default_rate_card(),
+    )
     found = several_units.read_snapshot(
         deps.platform(request).database,
         lambda uow: bill_lines.explain(uow, card, caller, project, month, line),
@@ -252,7 +270,9 @@ def explain(request: Request, project: str, month: str) -> LineAnswer:
         "unitSeconds": found.unit_seconds,
         "seconds": found.seconds,
         "amount": found.amount.text(EXACT_DECIMALS),
-        "records": [_to_record(part, found.names.get(part.resource_id, part.resource_id)) for part in shown],
+        "records": [
+            _to_record(part, found.names.get(part.resource_id, part.resource_id)) for part in shown
+        ],
         **deps.next_page(deps.page_token(str(first + size)) if is_more else None),
     }
 
@@ -260,17 +280,24 @@ def explain(request: Request, project: str, month: str) -> LineAnswer:
 @router.get("/invoices/{month}")
 def get_invoice(request: Request, project: str, month: str) -> InvoiceAnswer:
     caller = deps.principal(request)
-    return _invoice_answer(deps.read(request, lambda uow: invoices.get(uow, caller, project, month)))
+    return _invoice_answer(
+        deps.read(request, lambda uow: invoices.get(uow, caller, project, month))
+    )
 
 
 @router.post("/invoices/{month}:close")
-def close(request: Request, project: str, month: str, body: Annotated[deps.Body, CloseMessage]) -> InvoiceAnswer:
-    """Issues the invoice of a month that is over. One that is issued already is answered as it stands."""
+def close(
+    request: Request, project: str, month: str, body: Annotated[deps.Body, CloseMessage]
+) -> InvoiceAnswer:
+    """Issues the invoice of a month that is over. One that is issued already is answered as it
+    stands."""
     caller = deps.principal(request)
     caller.require("podyard.billing.edit", project, f"projects/{project}/invoices/{month}")
     hold = deps.parse(CloseMessage, body).hold_suspense
     database = deps.platform(request).database
-    issued = several_units.close(database, default_rate_card(), caller, project, month, hold_suspense=hold)
+    issued = several_units.close(
+        database, default_rate_card(), caller, project, month, hold_suspense=hold
+    )
     return {"month": month, "state": "EMPTY"} if issued is None else _invoice_answer(issued)
 
 
@@ -282,14 +309,22 @@ def list_commitments(request: Request, project: str) -> CommitmentList:
 
 
 @router.post("/commitments")
-def buy(request: Request, project: str, body: Annotated[deps.Body, CommitmentMessage]) -> CommitmentAnswer:
-    """Buys units of a SKU, or nodes of a type in a location's region, for 1 or 3 years from now on. `validateOnly`
+def buy(
+    request: Request, project: str, body: Annotated[deps.Body, CommitmentMessage]
+) -> CommitmentAnswer:
+    """Buys units of a SKU, or nodes of a type in a location's region, for 1 or 3 years from now on.
+    `validateOnly`
     says what would be bought."""
     caller = deps.principal(request)
     caller.require("podyard.billing.edit", project, f"projects/{project}/commitments")
     message = deps.parse(CommitmentMessage, body)
     wanted = commitments.CommitmentRequest(
-        message.quantity, message.years, message.upfront, message.accelerator_type, message.location, message.sku
+        message.quantity,
+        message.years,
+        message.upfront,
+        message.accelerator_type,
+        message.location,
+        message.sku,
     )
     found = deps.write(
         request,
@@ -307,13 +342,17 @@ def list_credits(request: Request, project: str) -> CreditList:
 
 
 @router.post("/credits")
-def add_credit(request: Request, project: str, body: Annotated[deps.Body, CreditMessage]) -> CreditAnswer:
+def add_credit(
+    request: Request, project: str, body: Annotated[deps.Body, CreditMessage]
+) -> CreditAnswer:
     """An amount in US dollars for the invoices of these months, both included."""
     caller = deps.principal(request)
     caller.require("podyard.billing.edit", project, f"projects/{project}/credits")
     message = deps.parse(CreditMessage, body)
     what = (message.amount, message.from_month, message.until_month, message.reason)
-    return _credit(deps.write(request, lambda uow: commitments.add_credit(uow, caller, project, *what)))
+    return _credit(
+        deps.write(request, lambda uow: commitments.add_credit(uow, caller, project, *what))
+    )
 
 
 @router.get("/ledger", openapi_extra=deps.asks(*deps.PAGING))
@@ -321,7 +360,9 @@ def ledger(request: Request, project: str) -> TransactionList:
     """What was booked, in order. The entries of a transaction sum to zero in each currency."""
     caller, after = deps.principal(request), deps.page_after_number(request)
     limit = min(deps.page_size(request), LEDGER_PAGE_MAX)
-    found = deps.read(request, lambda uow: invoices.transactions(uow, caller, project, after, limit))
+    found = deps.read(
+        request, lambda uow: invoices.transactions(uow, caller, project, after, limit)
+    )
     token = deps.page_token(str(found[-1].seq)) if len(found) == limit else None
     rows: list[TransactionAnswer] = [
         {

@@ -99,7 +99,8 @@ class RunAnswer(TypedDict):
 
 
 class Metrics(TypedDict):
-    """The newest figures: step, loss, accuracy, those of the last evaluation, and what the job says of itself."""
+    """The newest figures: step, loss, accuracy, those of the last evaluation, and what the job says
+    of itself."""
 
     latest: dict[str, float | str]
 
@@ -124,7 +125,8 @@ class JobError(TypedDict):
 
 
 class FailureAnswer(TypedDict):
-    """What the worker wrote last that has ended the last failed attempt: its traceback, or the end of its stderr."""
+    """What the worker wrote last that has ended the last failed attempt: its traceback, or the end
+    of its stderr."""
 
     attempt: int
     worker: int
@@ -132,7 +134,8 @@ class FailureAnswer(TypedDict):
 
 
 class MachineAnswer(TypedDict):
-    """What the job's processes took of one's own machines, in whole CPU seconds and GiB-seconds for each attempt.
+    """What the job's processes took of one's own machines, in whole CPU seconds and GiB-seconds for
+    each attempt.
     `cost` is missing when an attempt started before the card's first price."""
 
     cpuSeconds: int
@@ -141,13 +144,15 @@ class MachineAnswer(TypedDict):
 
 
 class JobAnswer(JobSteps):
-    """A job. It has a recipe, a program, or what it runs; times, error and start are there once they are known.
+    """A job. It has a recipe, a program, or what it runs; times, error and start are there once
+    they are known.
 
-    `wallSeconds`: real seconds of all attempts, up to now. `stepsPerSecond` and `remainingSeconds` (real seconds at
-    that speed): while the job is RUNNING and has done a step. `cost`: US dollars so far of the job's seconds on its
-    nodes, before commitments and credits, for callers with podyard.billing.view; `costEstimated`: it still grows.
-    `numNodes`, `nodes`: of a job on several slices; `node` is the first one. `machine`: with a machine card only.
-    `estimate`: in the answer to a request with validateOnly.
+    `wallSeconds`: real seconds of all attempts, up to now. `stepsPerSecond` and `remainingSeconds`
+    (real seconds at that speed): while the job is RUNNING and has done a step. `cost`: US dollars
+    so far of the job's seconds on its nodes, before commitments and credits, for callers with
+    podyard.billing.view; `costEstimated`: it still grows. `numNodes`, `nodes`: of a job on several
+    slices; `node` is the first one. `machine`: with a machine card only. `estimate`: in the answer
+    to a request with validateOnly.
     """
 
     name: str
@@ -205,7 +210,7 @@ def machine_json(cost: MachineCost) -> MachineAnswer:
     return answer
 
 
-def to_api_job(job: Job, progress: JobProgress) -> JobAnswer:
+def to_api_job(job: Job, progress: JobProgress) -> JobAnswer:  # noqa: C901, PLR0912
     spec = job.spec
     answer: JobAnswer = {
         "name": job.name,
@@ -326,5 +331,7 @@ def to_api_task(spec: JobSpec, global_batch: int) -> JobTask:
         "seed": spec.seed,
         "checkpointEverySteps": spec.checkpoint_every_steps,
         "training": cast(Training, spec.training.as_json()),
-        "startFrom": None if start is None else {"objectsPrefix": objects_prefix(start.job_key), "step": start.step},
+        "startFrom": None
+        if start is None
+        else {"objectsPrefix": objects_prefix(start.job_key), "step": start.step},
     }

@@ -27,12 +27,14 @@ _WORK = (
     "startFrom",
     "stablehlo",
 )  # another one of these is another job, with settings that are its own
-_TIMED_BY = ("arguments", "globalBatch", "node", "acceleratorType", "execution", *_WORK)  # other steps, other times
+# other steps, other times
+_TIMED_BY = ("arguments", "globalBatch", "node", "acceleratorType", "execution", *_WORK)
 _NEW_NODE = ("acceleratorType", "runtimeVersion", "schedulingConfig")
 
 
 def source_of(body: Any, project: str) -> tuple[str, str] | None:
-    """(zone, id) of the job that a body is to be filled from; the zone "-" is any. Raises INVALID_ARGUMENT."""
+    """(zone, id) of the job that a body is to be filled from; the zone "-" is any. Raises
+    INVALID_ARGUMENT."""
     if not isinstance(body, dict) or CLONE not in body:
         return None
     name = body[CLONE]
@@ -40,13 +42,17 @@ def source_of(body: Any, project: str) -> tuple[str, str] | None:
     if len(parts) == 1 and parts[0]:
         return "-", parts[0]
     if len(parts) != 6 or name != job_name(project, parts[3], parts[5]):
-        raise invalid(f"{CLONE} must be the id of a job, or a name such as {job_name(project, 'ZONE', 'JOB')}", CLONE)
+        raise invalid(
+            f"{CLONE} must be the id of a job, "
+            f"or a name such as {job_name(project, 'ZONE', 'JOB')}",
+            CLONE,
+        )
     return parts[3], parts[5]
 
 
 def fill_from(body: Mapping[str, Any], job: Job, node: NodeSpec) -> dict[str, Any]:
-    """`body` with what `job` was asked to do wherever the body does not say otherwise. `node`: what the job's node was
-    asked to be; one that was made for the job is made again."""
+    """`body` with what `job` was asked to do wherever the body does not say otherwise. `node`: what
+    the job's node was asked to be; one that was made for the job is made again."""
     changes = {name: value for name, value in body.items() if name != CLONE}
     found = _terms(job) if changes.keys() & set(_WORK) else _terms(job) | _work(job)
     if changes.keys() & {"node", *_WORK}:
@@ -74,18 +80,29 @@ def _work(job: Job) -> dict[str, Any]:
         return {"run": found}
     found = {"mode": spec.mode, "globalBatch": spec.global_batch}
     if spec.start_from is not None:
-        return {"mode": spec.mode, "startFrom": {"job": spec.start_from.job_id, "step": spec.start_from.step}}
-    found |= job_body((field, field.value_of(spec)) for field in JOB_FIELDS if field.path in _TRAINS_ONLY)
+        return {
+            "mode": spec.mode,
+            "startFrom": {"job": spec.start_from.job_id, "step": spec.start_from.step},
+        }
+    found |= job_body(
+        (field, field.value_of(spec)) for field in JOB_FIELDS if field.path in _TRAINS_ONLY
+    )
     found["program" if is_program(spec.recipe) else "recipe"] = spec.recipe
     elastic = spec.elastic
     if elastic is not None:
         rate = elastic.learning_rate
-        found["elastic"] = {"minReplicas": elastic.min_replicas, "batch": elastic.batch, "learningRate": rate}
+        found["elastic"] = {
+            "minReplicas": elastic.min_replicas,
+            "batch": elastic.batch,
+            "learningRate": rate,
+        }
     return {**found, "arguments": dict(spec.arguments), "training": spec.training.as_json()}
 
 
 def _run(run: UserProgram) -> dict[str, Any]:
-    found: dict[str, Any] = {name: getattr(run, name) for name in ("command", "entry", "module", "setup", "output")}
+    found: dict[str, Any] = {
+        name: getattr(run, name) for name in ("command", "entry", "module", "setup", "output")
+    }
     found |= {"args": list(run.args), "env": dict(run.env)}
     found["secrets"] = {name: unseal(value) for name, value in run.secrets.items()}
     found["files"] = {mount.target: mount.uri for mount in run.mounts}
@@ -101,4 +118,8 @@ def _terms(job: Job) -> dict[str, Any]:
 def _new_node(spec: NodeSpec) -> dict[str, Any]:
     usage = spec.usage_class
     scheduling = {} if usage is UsageClass.ON_DEMAND else {"schedulingConfig": {str(usage): True}}
-    return {"acceleratorType": spec.accelerator_type, "runtimeVersion": spec.runtime_version, **scheduling}
+    return {
+        "acceleratorType": spec.accelerator_type,
+        "runtimeVersion": spec.runtime_version,
+        **scheduling,
+    }

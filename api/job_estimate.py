@@ -23,13 +23,17 @@ from podyard.pricing.current_card import default_rate_card
 
 PRICE_DECIMALS = 9
 _OF_THE_SLICE = "Time on the real slice by the timing model, without start, input and checkpoints."
-_AT_ITS_PACE = " Emulated chips compute at this machine's pace, and a job is charged for the time that passes."
-_OF_A_PROGRAM = "Steps of a user's program are not known here: `podyard run --tpu TYPE --dry-run` estimates it."
+_AT_ITS_PACE = (
+    " Emulated chips compute at this machine's pace, and a job is charged for the time that passes."
+)
+_OF_A_PROGRAM = (
+    "Steps of a user's program are not known here: `podyard run --tpu TYPE --dry-run` estimates it."
+)
 
 
 class EstimateAnswer(TypedDict):
-    """`seconds`: of all steps. `pricePerHour`, `cost`: US dollars at list price; missing where a type has no price.
-    `note`: what the figures are, or why there are none."""
+    """`seconds`: of all steps. `pricePerHour`, `cost`: US dollars at list price; missing where a
+    type has no price. `note`: what the figures are, or why there are none."""
 
     stepSeconds: NotRequired[float]
     seconds: NotRequired[float]
@@ -52,7 +56,12 @@ def estimate(
         return {"note": _OF_A_PROGRAM}
     try:
         timed = step_time.with_step_time(
-            request, project, zone, dataclasses.replace(asked, execution="simulated"), node, stablehlo
+            request,
+            project,
+            zone,
+            dataclasses.replace(asked, execution="simulated"),
+            node,
+            stablehlo,
         )
     except PodyardError as error:
         return {"note": error.message}
@@ -63,7 +72,9 @@ def estimate(
     answer: EstimateAnswer = {"stepSeconds": timed.step_seconds, "seconds": seconds, "note": note}
     spec, now = _node(request, project, zone, node)
     try:
-        price = default_rate_card().price(spec.accelerator_type, region_of(zone), spec.usage_class, now)
+        price = default_rate_card().price(
+            spec.accelerator_type, region_of(zone), spec.usage_class, now
+        )
     except PodyardError as error:
         return {**answer, "note": f"{note} {error.message}"}
     per_hour = price.total_nanos_per_hour
@@ -72,10 +83,14 @@ def estimate(
     return answer
 
 
-def _node(request: Request, project: str, zone: str, node: str | NodeSpec) -> tuple[NodeSpec, PlatformTime]:
+def _node(
+    request: Request, project: str, zone: str, node: str | NodeSpec
+) -> tuple[NodeSpec, PlatformTime]:
     caller = deps.principal(request)
 
     def body(uow: UnitOfWork) -> tuple[NodeSpec, PlatformTime]:
-        return node if isinstance(node, NodeSpec) else nodes.get(uow, caller, project, zone, node).spec, uow.now
+        return node if isinstance(node, NodeSpec) else nodes.get(
+            uow, caller, project, zone, node
+        ).spec, uow.now
 
     return deps.read(request, body)

@@ -12,7 +12,11 @@ from podyard.base.errors import invalid
 from podyard.base.training_settings import USUAL_TRAINING, Best, EarlyStopping, TrainingSettings
 from podyard.domain.fleet import Fleet
 from podyard.domain.job import Elastic, Fallback, JobRequest
-from podyard.domain.job_fields import DEFAULT_MAX_FAILURES, DEFAULT_MAX_PREEMPTIONS, PRIORITY_DEFAULT
+from podyard.domain.job_fields import (
+    DEFAULT_MAX_FAILURES,
+    DEFAULT_MAX_PREEMPTIONS,
+    PRIORITY_DEFAULT,
+)
 from podyard.domain.node import NodeSpec
 from podyard.domain.recipes import check_program, manifest_of
 from podyard.domain.training import usual_rate, usual_way
@@ -81,8 +85,9 @@ class RunMessage(_JobMessage):
 
 
 class JobMessage(_JobMessage):
-    """What a client submits. Output-only fields of a Job are refused: they would promise what is not in its hand.
-    `clone_of`: a job, by its id or its name, that says what the body does not say (`job_clone`)."""
+    """What a client submits. Output-only fields of a Job are refused: they would promise what is
+    not in its hand. `clone_of`: a job, by its id or its name, that says what the body does not say
+    (`job_clone`)."""
 
     recipe: StrictStr | None = None
     program: StrictStr | None = None
@@ -150,7 +155,9 @@ def from_api_job(message: JobMessage) -> JobRequest:
         run=None if message.run is None else _run(message.run),
         keep_node=message.keep_node,
         autostop_seconds=message.autostop_seconds,
-        fallbacks=tuple(Fallback(one.location, one.accelerator_type, one.usage) for one in message.fallbacks),
+        fallbacks=tuple(
+            Fallback(one.location, one.accelerator_type, one.usage) for one in message.fallbacks
+        ),
         num_nodes=message.num_nodes,
     )
 
@@ -185,14 +192,18 @@ def _training(message: TrainingMessage) -> TrainingSettings:
     values = message.model_dump(exclude={"early_stopping", "best"})
     if stopping is not None:
         way = stopping.mode or usual_way(stopping.metric)
-        values["early_stopping"] = EarlyStopping(stopping.metric, way, stopping.patience, stopping.min_delta)
+        values["early_stopping"] = EarlyStopping(
+            stopping.metric, way, stopping.patience, stopping.min_delta
+        )
     if best is not None:
         values["best"] = Best(best.metric, best.mode or usual_way(best.metric))
     return TrainingSettings(**values)
 
 
 def _elastic(message: ElasticMessage) -> Elastic:
-    return Elastic(message.min_replicas, message.batch, message.learning_rate or usual_rate(message.batch))
+    return Elastic(
+        message.min_replicas, message.batch, message.learning_rate or usual_rate(message.batch)
+    )
 
 
 def from_api_target(message: JobMessage, fleet: Fleet, project: str, zone: str) -> str | NodeSpec:
@@ -200,7 +211,10 @@ def from_api_target(message: JobMessage, fleet: Fleet, project: str, zone: str) 
     wants_new = message.accelerator_type or message.runtime_version or message.scheduling_config
     if message.node is not None:
         if wants_new:
-            raise invalid("node cannot be combined with acceleratorType, runtimeVersion or schedulingConfig", "node")
+            raise invalid(
+                "node cannot be combined with acceleratorType, runtimeVersion or schedulingConfig",
+                "node",
+            )
         prefix = f"projects/{project}/locations/{zone}/nodes/"
         if "/" in message.node and not message.node.startswith(prefix):
             raise invalid(f"node must be an id, or a name that begins with {prefix}", "node")
@@ -213,6 +227,8 @@ def from_api_target(message: JobMessage, fleet: Fleet, project: str, zone: str) 
         "runtimeVersion": message.runtime_version or usual,
     }
     if message.scheduling_config is not None:
-        node["schedulingConfig"] = reader.read("v2", "SchedulingConfig", message.scheduling_config, "schedulingConfig")
+        node["schedulingConfig"] = reader.read(
+            "v2", "SchedulingConfig", message.scheduling_config, "schedulingConfig"
+        )
     fleet.zone(zone)
     return convert.from_api_node("v2", node, lambda name: fleet.type_named(zone, name))

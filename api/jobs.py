@@ -27,7 +27,9 @@ from podyard.http import job_sources, log_text, step_time
 from podyard.http.objects import ObjectFiles
 from podyard.pricing.current_card import default_rate_card
 
-router = APIRouter(prefix="/podyard/v1/projects/{project}/locations/{zone}/jobs", route_class=deps.Route)
+router = APIRouter(
+    prefix="/podyard/v1/projects/{project}/locations/{zone}/jobs", route_class=deps.Route
+)
 
 METRICS_PAGE_DEFAULT = 1000
 METRICS_PAGE_MAX = 10_000
@@ -51,7 +53,11 @@ LINES: tuple[deps.Query, ...] = (
         "description": "Number of the one attempt.",
         "schema": {"type": "integer", "minimum": 0},
     },
-    {"name": "search", "description": "Text that a line has, in any case.", "schema": {"type": "string"}},
+    {
+        "name": "search",
+        "description": "Text that a line has, in any case.",
+        "schema": {"type": "string"},
+    },
     {
         "name": "stream",
         "description": "The one stream.",
@@ -60,7 +66,11 @@ LINES: tuple[deps.Query, ...] = (
 )
 FROM: deps.Query = {
     "name": "from",
-    "description": "Where the page begins: after `pageToken`, before it, at `time`, at the first error, or at the end.",
+    "description": (
+        "Where the page begins: after `pageToken`, before it, at `time`, at the "
+        "first error, "
+        "or at the end."
+    ),
     "schema": {"type": "string", "enum": [str(start) for start in LogStart]},
 }
 TIME: deps.Query = {
@@ -100,8 +110,8 @@ class JobList(deps.NextPage):
 
 
 class MetricPointAnswer(TypedDict):
-    """Measurements of a training step. `metrics`: all of them by name; loss and accuracy are null if the job measures
-    none."""
+    """Measurements of a training step. `metrics`: all of them by name; loss and accuracy are null
+    if the job measures none."""
 
     step: int
     attempt: int
@@ -117,8 +127,8 @@ class PointList(deps.NextPage):
 
 
 class LogLineAnswer(TypedDict):
-    """`stream`: stdout, stderr, platform (what Podyard says) or stacks (those that were asked for). `slice`: of the
-    worker, where the job has several."""
+    """`stream`: stdout, stderr, platform (what Podyard says) or stacks (those that were asked for).
+    `slice`: of the worker, where the job has several."""
 
     time: Timestamp
     worker: int
@@ -175,7 +185,8 @@ class Artifacts(TypedDict):
 
 
 class AttemptAnswer(TypedDict):
-    """One life of the job's gang. It has an outcome, a reason and an end once it is over. `agents`: by rank, the
+    """One life of the job's gang. It has an outcome, a reason and an end once it is over. `agents`:
+    by rank, the
     agents that run its replicas."""
 
     attempt: int
@@ -195,12 +206,16 @@ class Attempts(TypedDict):
 
 
 @router.post("", openapi_extra=deps.asks(JOB_ID), responses=deps.errors(429, 501))
-def create(request: Request, project: str, zone: str, body: Annotated[deps.Body, JobMessage]) -> JobAnswer:
+def create(
+    request: Request, project: str, zone: str, body: Annotated[deps.Body, JobMessage]
+) -> JobAnswer:
     caller, fleet = deps.principal(request), deps.platform(request).fleet
     caller.require("podyard.jobs.create", project, f"projects/{project}/locations/{zone}/jobs")
     source = job_clone.source_of(body, project)
     if source is not None:
-        body = job_clone.fill_from(body, *deps.read(request, lambda uow: jobs.to_clone(uow, caller, project, *source)))
+        body = job_clone.fill_from(
+            body, *deps.read(request, lambda uow: jobs.to_clone(uow, caller, project, *source))
+        )
     message = deps.parse(JobMessage, body)
     asked, node = from_api_job(message), from_api_target(message, fleet, project, zone)
     asked = job_sources.look(request, asked)
@@ -208,19 +223,29 @@ def create(request: Request, project: str, zone: str, body: Annotated[deps.Body,
     job_id = request.query_params.get("jobId")
     answer = deps.write(
         request,
-        lambda uow: _answer(uow, caller, jobs.create(uow, fleet, caller, project, zone, job_id, asked, node)),
+        lambda uow: _answer(
+            uow, caller, jobs.create(uow, fleet, caller, project, zone, job_id, asked, node)
+        ),
         rehearse=message.validate_only,
     )
     if message.validate_only:
         place = (request, project, zone)
-        answer["estimate"] = job_estimate.estimate(*place, asked, node, message.stablehlo, answer["steps"])
+        answer["estimate"] = job_estimate.estimate(
+            *place, asked, node, message.stablehlo, answer["steps"]
+        )
     return answer
 
 
 @router.post(
     ":upload",
     openapi_extra=deps.asks(SOURCE)
-    | {"requestBody": {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}},
+    | {
+        "requestBody": {
+            "content": {
+                "application/octet-stream": {"schema": {"type": "string", "format": "binary"}}
+            }
+        }
+    },
     responses=deps.errors(413, 429),
 )
 async def upload(request: Request, project: str, zone: str) -> Uploaded:  # noqa: ARG001
@@ -237,7 +262,10 @@ def list_jobs(request: Request, project: str, zone: str) -> JobList:
         found = jobs.list_jobs(uow, caller, project, None if zone == "-" else zone)
         page, token = deps.page_of(request, found, lambda job: job.name)
         progress = job_progress.of_all(uow, default_rate_card(), caller, project, page)
-        return {"jobs": [to_api_job(job, progress[job.job_key]) for job in page], **deps.next_page(token)}
+        return {
+            "jobs": [to_api_job(job, progress[job.job_key]) for job in page],
+            **deps.next_page(token),
+        }
 
     return deps.read(request, body)
 
@@ -245,24 +273,31 @@ def list_jobs(request: Request, project: str, zone: str) -> JobList:
 @router.post("/{job}:cancel")
 def cancel(request: Request, project: str, zone: str, job: str) -> JobAnswer:
     caller = deps.principal(request)
-    return deps.write(request, lambda uow: _answer(uow, caller, jobs.cancel(uow, caller, project, zone, job)))
+    return deps.write(
+        request, lambda uow: _answer(uow, caller, jobs.cancel(uow, caller, project, zone, job))
+    )
 
 
 @router.post("/{job}:resize")
-def resize(request: Request, project: str, zone: str, job: str, body: Annotated[deps.Body, ResizeMessage]) -> JobAnswer:
+def resize(
+    request: Request, project: str, zone: str, job: str, body: Annotated[deps.Body, ResizeMessage]
+) -> JobAnswer:
     """Sets how many processes an elastic job runs with at most."""
     caller = deps.principal(request)
     caller.require("podyard.jobs.resize", project, job_name(project, zone, job))
     asked = deps.parse(ResizeMessage, body).replicas
     replicas = None if asked == "max" else asked
-    return deps.write(request, lambda uow: _answer(uow, caller, jobs.resize(uow, caller, project, zone, job, replicas)))
+    return deps.write(
+        request,
+        lambda uow: _answer(uow, caller, jobs.resize(uow, caller, project, zone, job, replicas)),
+    )
 
 
 @router.post("/{job}:stacks")
 def stacks(request: Request, project: str, zone: str, job: str) -> StacksAnswer:
-    """Asks every process of a running job what it is doing. The stacks come as lines of the log, after the token: those
-    of a user's Python on stderr, those of recipes in the stream stacks, and what is known of other processes in the
-    stream platform."""
+    """Asks every process of a running job what it is doing. The stacks come as lines of the log,
+    after the token: those of a user's Python on stderr, those of recipes in the stream stacks, and
+    what is known of other processes in the stream platform."""
     caller = deps.principal(request)
     place = deps.write(request, lambda uow: jobs.ask_stacks(uow, caller, project, zone, job))
     return {"nextPageToken": deps.page_token(place)}
@@ -273,7 +308,9 @@ def metrics(request: Request, project: str, zone: str, job: str) -> PointList:
     caller = deps.principal(request)
     size = min(deps.number(request, "pageSize", 0) or METRICS_PAGE_DEFAULT, METRICS_PAGE_MAX)
     after = deps.page_after_number(request)
-    found = deps.read(request, lambda uow: jobs.metrics(uow, caller, project, zone, job, after, size + 1))
+    found = deps.read(
+        request, lambda uow: jobs.metrics(uow, caller, project, zone, job, after, size + 1)
+    )
     page = found[:size]
     token = deps.page_token(str(page[-1].step)) if len(found) > size else None
     points: list[MetricPointAnswer] = [
@@ -293,10 +330,12 @@ def metrics(request: Request, project: str, zone: str, job: str) -> PointList:
 
 @router.get("/{job}:logs", openapi_extra=deps.asks(*LINES, FROM, TIME, *deps.PAGING))
 def logs(request: Request, project: str, zone: str, job: str) -> LineList:
-    """One page of lines after `pageToken`. A client that follows asks again with the token until the job has ended.
+    """One page of lines after `pageToken`. A client that follows asks again with the token until
+    the job has ended.
 
-    `from` opens the log elsewhere: `time` (with `time`), `error` (a few lines before the first one), `end`, or `before`
-    with the token of a page. `previousPageToken` with `from=before` is the page before this one."""
+    `from` opens the log elsewhere: `time` (with `time`), `error` (a few lines before the first
+    one), `end`, or `before` with the token of a page. `previousPageToken` with `from=before` is the
+    page before this one."""
     caller, chosen = deps.principal(request), _filter_of(request)
     place = deps.page_after(request) or ""
     if not log_reader.is_place(place):
@@ -311,7 +350,11 @@ def logs(request: Request, project: str, zone: str, job: str) -> LineList:
     of_job, found = deps.read(request, body)
     page = found.page
     entries: list[LogLineAnswer] = [_line(of_job, line) for line in page.lines]
-    answer: LineList = {"lines": entries, "more": page.more, "nextPageToken": deps.page_token(page.place)}
+    answer: LineList = {
+        "lines": entries,
+        "more": page.more,
+        "nextPageToken": deps.page_token(page.place),
+    }
     if found.earlier:
         answer["previousPageToken"] = deps.page_token(found.first)
     return answer
@@ -346,7 +389,9 @@ def _range_of(request: Request, place: str) -> AskedRange:
         raise invalid(f"unknown from {start[:40]!r}: use {', '.join(LogStart)}", "from")
     at = deps.moment(request.query_params.get("time"), "time")
     if (at is None) == (start == LogStart.TIME):
-        raise invalid("from=time requires time, such as 2026-03-01T09:00:00Z; nothing else takes it", "time")
+        raise invalid(
+            "from=time requires time, such as 2026-03-01T09:00:00Z; nothing else takes it", "time"
+        )
     return AskedRange(LogStart(start), place, at)
 
 
@@ -355,7 +400,9 @@ def _filter_of(request: Request) -> LineFilter:
     stream = given.get("stream")
     if stream is not None and stream not in STREAMS:
         raise invalid(f"unknown stream {stream[:40]!r}: use {', '.join(STREAMS)}", "stream")
-    worker, attempt = (deps.number(request, name, 0) if name in given else None for name in ("worker", "attempt"))
+    worker, attempt = (
+        deps.number(request, name, 0) if name in given else None for name in ("worker", "attempt")
+    )
     return LineFilter(worker, attempt, given.get("search", ""), stream)
 
 
@@ -378,10 +425,16 @@ def evaluations(request: Request, project: str, zone: str, job: str) -> Evaluati
 
 @router.get("/{job}:artifacts", openapi_extra=deps.asks(CHECKPOINTS))
 def artifacts(request: Request, project: str, zone: str, job: str) -> Artifacts:
-    caller, objects = deps.principal(request), ObjectFiles(deps.platform(request).settings.objects_path)
+    caller, objects = (
+        deps.principal(request),
+        ObjectFiles(deps.platform(request).settings.objects_path),
+    )
     every = request.query_params.get("checkpoints") == "true"
     found = deps.read(
-        request, lambda uow: jobs.artifacts(uow, caller, project, zone, job, objects, with_checkpoints=every)
+        request,
+        lambda uow: jobs.artifacts(
+            uow, caller, project, zone, job, objects, with_checkpoints=every
+        ),
     )
     return {"artifacts": [{"name": name, "bytes": size} for name, size in found.items()]}
 
@@ -392,10 +445,15 @@ def artifacts(request: Request, project: str, zone: str, job: str) -> Artifacts:
     responses={200: {"content": {"application/octet-stream": {"schema": {}}}}},
 )
 def artifact(request: Request, project: str, zone: str, job: str) -> Response:
-    caller, objects = deps.principal(request), ObjectFiles(deps.platform(request).settings.objects_path)
+    caller, objects = (
+        deps.principal(request),
+        ObjectFiles(deps.platform(request).settings.objects_path),
+    )
     contents = Contents(deps.platform(request).settings.contents_path)
     name = request.query_params.get("name") or ""
-    data = deps.read(request, lambda uow: jobs.artifact(uow, caller, project, zone, job, objects, contents, name))
+    data = deps.read(
+        request, lambda uow: jobs.artifact(uow, caller, project, zone, job, objects, contents, name)
+    )
     return Response(data, media_type="application/octet-stream")
 
 
@@ -418,7 +476,9 @@ def get(request: Request, project: str, zone: str, job: str) -> JobAnswer:
 
     def body(uow: UnitOfWork) -> JobAnswer:
         answer = _answer(uow, caller, jobs.get(uow, caller, project, zone, job))
-        failure = jobs.failure(uow, caller, project, zone, job, files) if answer["failures"] else None
+        failure = (
+            jobs.failure(uow, caller, project, zone, job, files) if answer["failures"] else None
+        )
         return answer if failure is None else _with_failure(answer, failure)
 
     return deps.read(request, body)
@@ -427,7 +487,11 @@ def get(request: Request, project: str, zone: str, job: str) -> JobAnswer:
 def _with_failure(answer: JobAnswer, failure: JobFailure) -> JobAnswer:
     """What has gone wrong stands first, where `podyard job describe` shows it."""
     first = {name: answer[name] for name in ("name", "state", "stateReason")}
-    lines: FailureAnswer = {"attempt": failure.attempt, "worker": failure.worker, "lines": failure.lines}
+    lines: FailureAnswer = {
+        "attempt": failure.attempt,
+        "worker": failure.worker,
+        "lines": failure.lines,
+    }
     return cast(JobAnswer, {**first, "failure": lines, **answer})
 
 
@@ -448,7 +512,9 @@ def to_api_checkpoint(saved: CheckpointRecord) -> Checkpoint:
     return answer
 
 
-def to_api_attempt(attempt: AttemptRecord, hosts: int, batch: int, agents: list[str]) -> AttemptAnswer:
+def to_api_attempt(
+    attempt: AttemptRecord, hosts: int, batch: int, agents: list[str]
+) -> AttemptAnswer:
     answer: AttemptAnswer = {
         "attempt": attempt.attempt,
         "state": attempt.state,

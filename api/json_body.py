@@ -10,8 +10,9 @@ from podyard.base.errors import invalid
 
 
 def parse_json(data: bytes, *, mend: bool = False) -> Any:
-    """The JSON of a request's body (RFC 8259); an empty body is an empty object. Every number is finite, and every text
-    can be stored; `mend` puts U+FFFD in the place of what cannot, instead of refusing it."""
+    """The JSON of a request's body (RFC 8259); an empty body is an empty object. Every number is
+    finite, and every text can be stored; `mend` puts U+FFFD in the place of what cannot, instead of
+    refusing it."""
     if not data.strip():
         return {}
     try:
@@ -31,9 +32,14 @@ def _finite(text: str) -> float:
 
 
 def _storable(value: Any, mend: bool) -> Any:
-    """`value` without NUL, which PostgreSQL cannot store, and halves of surrogate pairs, which UTF-8 cannot write."""
+    """`value` without NUL, which PostgreSQL cannot store, and halves of surrogate pairs, which
+    UTF-8 cannot write."""
     if isinstance(value, str):
-        mended = value.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\0", "\ufffd")
+        mended = (
+            value.encode("utf-16", "surrogatepass")
+            .decode("utf-16", "replace")
+            .replace("\0", "\ufffd")
+        )
         if mended != value and not mend:
             raise ValueError("a string contains NUL or an unpaired surrogate")
         return mended

@@ -56,7 +56,8 @@ class ProbeMessage(_Message):
 
 
 class MachineMessage(_Message):
-    """What an agent declares. `now`: its clock. `place` tells its machine and folder from all others."""
+    """What an agent declares. `now`: its clock. `place` tells its machine and folder from all
+    others."""
 
     release: Text
     host_name: Text
@@ -92,8 +93,8 @@ class RemoveMessage(_Message):
 
 
 class JoinTokenAnswer(TypedDict):
-    """`url`: how other machines reach this platform. `token` has the fingerprint of its authority after a dot, where
-    there is one."""
+    """`url`: how other machines reach this platform. `token` has the fingerprint of its authority
+    after a dot, where there is one."""
 
     url: str
     token: str
@@ -101,7 +102,8 @@ class JoinTokenAnswer(TypedDict):
 
 
 class JoinedYard(TypedDict):
-    """`token` is shown only here. `brokerUrl`: empty where the platform's broker is its own machine's."""
+    """`token` is shown only here. `brokerUrl`: empty where the platform's broker is its own
+    machine's."""
 
     agent: str
     token: str
@@ -123,7 +125,8 @@ class Rotated(TypedDict):
 
 
 class AgentAnswer(TypedDict):
-    """`clockOffsetSeconds`: how far its clock is ahead of the API's. `problem`: what was last refused to it."""
+    """`clockOffsetSeconds`: how far its clock is ahead of the API's. `problem`: what was last
+    refused to it."""
 
     agent: str
     state: str
@@ -153,7 +156,9 @@ class Agents(TypedDict):
 
 
 @router.post("/agents:createJoinToken", responses=deps.errors(429))
-def create_join_token(request: Request, body: Annotated[deps.Body, JoinTokenMessage]) -> JoinTokenAnswer:
+def create_join_token(
+    request: Request, body: Annotated[deps.Body, JoinTokenMessage]
+) -> JoinTokenAnswer:
     """Make a one-time token with which another machine's agent joins."""
     caller = deps.principal(request)
     caller.require("podyard.agents.join", "*", "agents")
@@ -177,12 +182,18 @@ def join(request: Request, body: Annotated[deps.Body, JoinYardMessage]) -> Joine
         # Before anything is dialled: who has no token must not make us knock at addresses.
         platform.database.read(lambda uow: agents.check_join_token(uow, message.token))
         if message.name == platform.settings.agent_id:
-            raise invalid(f"name {message.name!r} is that of the platform's own agent: choose another", "name")
+            raise invalid(
+                f"name {message.name!r} is that of the platform's own agent: choose another", "name"
+            )
         asked = _read_registration(request, message)
         _probe(message)
-        agent, token = platform.database.run(lambda uow: agents.join(uow, message.token, message.name, asked))
+        agent, token = platform.database.run(
+            lambda uow: agents.join(uow, message.token, message.name, asked)
+        )
     except PodyardError as error:
-        logger.warning("agent %s at %s may not join: %s", message.name, message.bind_address, error.message)
+        logger.warning(
+            "agent %s at %s may not join: %s", message.name, message.bind_address, error.message
+        )
         raise
     logger.info("agent %s has joined from %s", agent.agent_id, agent.bind_address)
     leases = platform.database.leases
@@ -197,8 +208,11 @@ def join(request: Request, body: Annotated[deps.Body, JoinYardMessage]) -> Joine
 
 
 @router.post("/agents/{agent}:register")
-def register(request: Request, agent: str, body: Annotated[deps.Body, RegisterMessage]) -> Registered:
-    """A process takes the agent's name: it says what its machine has, and gets the fence of its calls."""
+def register(
+    request: Request, agent: str, body: Annotated[deps.Body, RegisterMessage]
+) -> Registered:
+    """A process takes the agent's name: it says what its machine has, and gets the fence of its
+    calls."""
     caller = deps.principal(request)
     agents.require_agent(caller, agent)
     message = deps.parse(RegisterMessage, body)
@@ -300,10 +314,14 @@ def _read_registration(request: Request, message: RegisterMessage) -> agents.Ask
     """What the agent declares, if this platform takes such an agent."""
     machine = message.machine
     if machine is None:
-        return agents.AskedRegistration(message.replicas_max, message.hosts_max, message.bind_address, message.pid)
+        return agents.AskedRegistration(
+            message.replicas_max, message.hosts_max, message.bind_address, message.pid
+        )
     check_release(machine.release, __version__)
     check_address(message.bind_address)
-    declared = Declared(**{**machine.model_dump(), "runtimes": tuple(machine.runtimes), "now": _now(machine.now)})
+    declared = Declared(
+        **{**machine.model_dump(), "runtimes": tuple(machine.runtimes), "now": _now(machine.now)}
+    )
     check_declared(declared, message.replicas_max)
     return agents.AskedRegistration(
         replicas_max=message.replicas_max,
@@ -323,7 +341,9 @@ def _probe(message: RegisterMessage) -> None:
             raise unreachable(message.bind_address, why)
 
 
-def _note_refusal(request: Request, agent: str, message: RegisterMessage, error: PodyardError) -> None:
+def _note_refusal(
+    request: Request, agent: str, message: RegisterMessage, error: PodyardError
+) -> None:
     logger.warning("agent %s at %s is refused: %s", agent, message.bind_address, error.message)
     text = f"refused to a process at {message.bind_address}: {error.message}"
     deps.write(request, lambda uow: agents.note_problem(uow, agent, text))

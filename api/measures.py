@@ -1,4 +1,5 @@
-"""`GET /metrics`: Prometheus' text format, for a caller's projects, and for those who watch the platform all of it."""
+"""`GET /metrics`: Prometheus' text format, for a caller's projects, and for those who watch the
+platform all of it."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ PERMISSION = "podyard.metrics.get"
 
 @router.get("/metrics", responses={200: {"content": {PROMETHEUS: {"schema": {"type": "string"}}}}})
 def metrics(request: Request) -> Response:
-    """Prometheus text: nodes and jobs of the projects that the caller may see; for viewers and monitors the state of
+    """Prometheus text: nodes and jobs of the projects that the caller may see; for viewers and
+    monitors the state of
     the platform, too."""
     caller, platform = deps.principal(request), deps.platform(request)
     sees_platform = any(caller.may(PERMISSION, project) for project in caller.roles)
@@ -38,7 +40,10 @@ def metrics(request: Request) -> Response:
         for project in projects:
             for state, count in sorted(jobs.state_counts(uow, project).items()):
                 lines.append(f'podyard_jobs{{project="{project}",state="{state}"}} {count}')
-        lines += ["# TYPE podyard_platform_time_seconds gauge", f"podyard_platform_time_seconds {uow.now.nanos / 1e9}"]
+        lines += [
+            "# TYPE podyard_platform_time_seconds gauge",
+            f"podyard_platform_time_seconds {uow.now.nanos / 1e9}",
+        ]
         return lines, measures.read(uow) if sees_platform else None
 
     lines, found = deps.read(request, body)
@@ -47,7 +52,10 @@ def metrics(request: Request) -> Response:
         lines += _of_platform(found) + counts.lines()
         data = platform.settings.data
         lines += _gauge("disk_free_bytes", shutil.disk_usage(data).free if data.exists() else 0)
-        lines += ["# TYPE podyard_build_info gauge", f'podyard_build_info{{version="{__version__}"}} 1']
+        lines += [
+            "# TYPE podyard_build_info gauge",
+            f'podyard_build_info{{version="{__version__}"}} 1',
+        ]
     return Response("\n".join(lines) + "\n", media_type=PROMETHEUS)
 
 
@@ -76,5 +84,7 @@ def _gauge(name: str, value: float) -> list[str]:
 
 
 def _by_state(name: str, counts: Mapping[str, int]) -> list[str]:
-    lines = [f'podyard_{name}{{state="{state}"}} {count}' for state, count in sorted(counts.items())]
+    lines = [
+        f'podyard_{name}{{state="{state}"}} {count}' for state, count in sorted(counts.items())
+    ]
     return [f"# TYPE podyard_{name} gauge", *lines]

@@ -1,7 +1,9 @@
-"""Routes that are loaded later: our own REST while Google's wire answers already, and the console once it is used.
+"""Routes that are loaded later: our own REST while Google's wire answers already, and the console
+once it is used.
 
-FastAPI, the modules of our own REST, and the console are half of what the API imports. A thread imports the REST once
-the server listens; requests that come earlier wait for it. What it has no route for is the console's.
+FastAPI, the modules of our own REST, and the console are half of what the API imports. A thread
+imports the REST once the server listens; requests that come earlier wait for it. What it has no
+route for is the console's.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ class Answering:
 
 
 class LaterApp:
-    """Answers everything that it is asked, 404 and 405 included. `make` imports and builds it, at the first use."""
+    """Answers everything that it is asked, 404 and 405 included. `make` imports and builds it, at
+    the first use."""
 
     def __init__(self, make: Callable[[], Answering]) -> None:
         self._make = make
@@ -60,7 +63,8 @@ class LaterApp:
 
 
 class Before(Mount):
-    """Passes paths that begin with `prefix` to `app`, as they are, before another route takes them."""
+    """Passes paths that begin with `prefix` to `app`, as they are, before another route takes
+    them."""
 
     routes: Sequence[BaseRoute] = ()  # type: ignore[assignment]  # those of `app` are listed where it is mounted
 
@@ -70,4 +74,6 @@ class Before(Mount):
 
     @override
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        return super().matches(scope) if scope["path"].startswith(self._prefix) else (Match.NONE, {})
+        return (
+            super().matches(scope) if scope["path"].startswith(self._prefix) else (Match.NONE, {})
+        )

@@ -1,4 +1,5 @@
-"""Everything that is not Google's Cloud TPU API: Podyard's own REST, Google's other APIs, and the console."""
+"""Everything that is not Google's Cloud TPU API: Podyard's own REST, Google's other APIs, and the
+console."""
 
 from __future__ import annotations
 
@@ -93,7 +94,9 @@ def make_pages(routers: Iterable[APIRouter]) -> Answering:
 
 
 def _app(routers: Iterable[APIRouter]) -> FastAPI:
-    app = FastAPI(title="Podyard", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
+    app = FastAPI(
+        title="Podyard", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False
+    )
     for router in routers:
         app.include_router(router)
     return app

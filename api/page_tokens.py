@@ -14,7 +14,8 @@ from starlette.requests import Request
 from podyard.base.errors import PodyardError, invalid
 from podyard.http.context import platform
 
-PAGE_SIZE_DEFAULT = 500  # Ray, SkyPilot and Terraform read one page only: it must hold what they may have
+# Ray, SkyPilot and Terraform read one page only: it must hold what they may have
+PAGE_SIZE_DEFAULT = 500
 PAGE_SIZE_MAX = 1000
 PAGE_SIGNATURE_CHARACTERS = 16  # 64 bits: guessing one takes longer than any list is worth
 
@@ -37,7 +38,8 @@ def foreign_token() -> PodyardError:
 
 
 def page_token_of(request: Request, listed: Sequence[str], after: str) -> str:
-    """A token that continues only the list that it was made for: `listed` says which one, and how it was asked for."""
+    """A token that continues only the list that it was made for: `listed` says which one, and how
+    it was asked for."""
     return page_token(f"{_signature(request, listed, after)}{after}")
 
 

@@ -27,7 +27,8 @@ _NODE: dict[int | str, dict[str, Any]] = {
 
 
 class ProjectQuotaMessage(deps.Asked):
-    """`chips`: how many the project may hold at once, in all zones; none: only the fleet's quotas."""
+    """`chips`: how many the project may hold at once, in all zones; none: only the fleet's
+    quotas."""
 
     chips: Annotated[StrictInt, Field(ge=0, le=deps.NUMBER_MAX)] | None = None
 
@@ -90,12 +91,14 @@ def healthz() -> Health:
 
 @router.get("/readyz")
 def readyz(request: Request) -> Readiness:
-    """The database answers, a control loop leads (nodes get placed and time runs), gRPC is served if it is enabled."""
+    """The database answers, a control loop leads (nodes get placed and time runs), gRPC is served
+    if it is enabled."""
     database = deps.platform(request).database
 
     if not database.read(lambda uow: leases.is_held(uow, leases.LOOP_LEADER)):
         raise PodyardError(
-            Code.UNAVAILABLE, "the control loop is not running: nodes are not placed and platform time stands still"
+            Code.UNAVAILABLE,
+            "the control loop is not running: nodes are not placed and platform time stands still",
         )
     grpc: str = request.app.state.front
     if grpc not in ("ok", "off"):
@@ -107,7 +110,10 @@ def readyz(request: Request) -> Readiness:
 def list_projects(request: Request) -> Projects:
     caller = deps.principal(request)
     return {
-        "projects": [_project(found) for found in deps.read(request, lambda uow: identity.list_projects(uow, caller))]
+        "projects": [
+            _project(found)
+            for found in deps.read(request, lambda uow: identity.list_projects(uow, caller))
+        ]
     }
 
 
@@ -122,12 +128,16 @@ def create_project(request: Request, body: Annotated[deps.Body, ProjectMessage])
 
 
 @router.patch("/podyard/v1/projects/{project}", responses=deps.errors(404))
-def update_project(request: Request, project: str, body: Annotated[deps.Body, ProjectUpdateMessage]) -> ProjectAnswer:
+def update_project(
+    request: Request, project: str, body: Annotated[deps.Body, ProjectUpdateMessage]
+) -> ProjectAnswer:
     """Sets the project's quota. What it holds beyond it stays."""
     caller = deps.principal(request)
     caller.require("podyard.projects.create", "*", f"projects/{project}")
     chips = deps.parse(ProjectUpdateMessage, body).quota.chips
-    return _project(deps.write(request, lambda uow: identity.update_project(uow, caller, project, chips)))
+    return _project(
+        deps.write(request, lambda uow: identity.update_project(uow, caller, project, chips))
+    )
 
 
 @router.post(
@@ -144,11 +154,19 @@ def preempt(request: Request, project: str, zone: str, node: str) -> dict[str, A
     return deps.write(request, body)
 
 
-@router.post("/podyard/v1/projects/{project}/locations/{zone}/nodes/{node}:scheduleMaintenance", responses=_NODE)
+@router.post(
+    "/podyard/v1/projects/{project}/locations/{zone}/nodes/{node}:scheduleMaintenance",
+    responses=_NODE,
+)
 def schedule_maintenance(
-    request: Request, project: str, zone: str, node: str, body: Annotated[deps.Body, MaintenanceMessage]
+    request: Request,
+    project: str,
+    zone: str,
+    node: str,
+    body: Annotated[deps.Body, MaintenanceMessage],
 ) -> dict[str, Any]:
-    """Plans a maintenance, as Google does on its own: it begins with its window, or when the user performs it."""
+    """Plans a maintenance, as Google does on its own: it begins with its window, or when the user
+    performs it."""
     caller, fleet = deps.principal(request), deps.platform(request).fleet
     caller.require("podyard.nodes.scheduleMaintenance", project, node_name(project, zone, node))
     message = deps.parse(MaintenanceMessage, body)

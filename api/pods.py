@@ -18,8 +18,8 @@ router = APIRouter(prefix="/podyard/v1/projects/{project}/pods", route_class=dep
 
 
 class PodAnswer(TypedDict):
-    """`fragmentation`: 0 where the free chips can be given as the largest slice that so many chips could be, 1 where
-    none of them can be given. `largestFreeType`: what would fit now."""
+    """`fragmentation`: 0 where the free chips can be given as the largest slice that so many chips
+    could be, 1 where none of them can be given. `largestFreeType`: what would fit now."""
 
     pod: str
     location: str
@@ -34,7 +34,8 @@ class PodAnswer(TypedDict):
 
 
 class SliceAnswer(TypedDict):
-    """`chips`: hexadecimal bit set; chip (x, y, z) is bit x + X * (y + Y * z). `node`: only of the caller's project."""
+    """`chips`: hexadecimal bit set; chip (x, y, z) is bit x + X * (y + Y * z). `node`: only of the
+    caller's project."""
 
     chips: str
     acceleratorType: str
@@ -54,7 +55,8 @@ class Pods(TypedDict):
 
 
 class MoveAnswer(TypedDict):
-    """A slice goes from its chips, the first of which is `origin`, to `toChips`, the first of which is `toOrigin`."""
+    """A slice goes from its chips, the first of which is `origin`, to `toChips`, the first of which
+    is `toOrigin`."""
 
     acceleratorType: str
     origin: list[int]
@@ -81,9 +83,15 @@ TYPE: deps.Query = {
 
 @router.get("")
 def list_pods(request: Request, project: str) -> Pods:
-    """How full the pods are. Whose nodes hold the chips is not said: other projects share the fleet."""
+    """How full the pods are. Whose nodes hold the chips is not said: other projects share the
+    fleet."""
     caller, fleet = deps.principal(request), deps.platform(request).fleet
-    return {"pods": [_pod(item) for item in deps.read(request, lambda u: control.all_pods(u, fleet, caller, project))]}
+    return {
+        "pods": [
+            _pod(item)
+            for item in deps.read(request, lambda u: control.all_pods(u, fleet, caller, project))
+        ]
+    }
 
 
 @router.get("/{pod}:defragment", openapi_extra=deps.asks(TYPE))
@@ -95,7 +103,9 @@ def defragment(request: Request, project: str, pod: str) -> DefragmentAdvice:
     if not name:
         raise invalid("acceleratorType is required", "acceleratorType")
     wanted = parse(name)
-    found = deps.read(request, lambda uow: control.defragment(uow, fleet, caller, project, pod, wanted))
+    found = deps.read(
+        request, lambda uow: control.defragment(uow, fleet, caller, project, pod, wanted)
+    )
     return {
         "acceleratorType": wanted.name,
         "possible": found is not None,
@@ -107,7 +117,11 @@ def defragment(request: Request, project: str, pod: str) -> DefragmentAdvice:
 def get(request: Request, project: str, pod: str) -> OnePod:
     caller, fleet = deps.principal(request), deps.platform(request).fleet
     found = deps.read(request, lambda uow: control.get(uow, fleet, caller, project, pod))
-    return {**_pod(found), "slices": [_slice(item) for item in found.slices], "brokenChips": f"{found.broken:x}"}
+    return {
+        **_pod(found),
+        "slices": [_slice(item) for item in found.slices],
+        "brokenChips": f"{found.broken:x}",
+    }
 
 
 def _pod(found: control.PodView) -> PodAnswer:

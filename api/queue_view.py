@@ -1,4 +1,5 @@
-"""Podyard's own REST for the queue: what waits for chips or for a node, where it stands, why, and when it starts."""
+"""Podyard's own REST for the queue: what waits for chips or for a node, where it stands, why, and
+when it starts."""
 
 from __future__ import annotations
 
@@ -12,12 +13,14 @@ from podyard.api.deps import Timestamp
 from podyard.control.compute import queue_view
 from podyard.control.compute.queue_view import Waiting
 
-router = APIRouter(prefix="/podyard/v1/projects/{project}/locations/{zone}/queue", route_class=deps.Route)
+router = APIRouter(
+    prefix="/podyard/v1/projects/{project}/locations/{zone}/queue", route_class=deps.Route
+)
 
 
 class WaitingAnswer(TypedDict):
-    """`kind` is node, queuedResource or job. `position` counts from 1 and counts those of other projects, too.
-    `predictedStart` is there when it can be told."""
+    """`kind` is node, queuedResource or job. `position` counts from 1 and counts those of other
+    projects, too. `predictedStart` is there when it can be told."""
 
     name: str
     kind: str

@@ -1,8 +1,8 @@
-"""The files of replicas whose machine does not have the platform's folders: their job's objects, the data sets and the
-programs, by digest.
+"""The files of replicas whose machine does not have the platform's folders: their job's objects,
+the data sets and the programs, by digest.
 
-An object comes in pieces, each of which fits the limit of a request's body and may be sent again. It gets its name when
-all of it is there, has its digest and is on the disk.
+An object comes in pieces, each of which fits the limit of a request's body and may be sent again.
+It gets its name when all of it is there, has its digest and is on the disk.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from podyard.engine.training.store import UNFINISHED_PREFIX, FileStore
 
 router = APIRouter(prefix="/podyard/v1", route_class=deps.Route)
 
-OBJECT_BYTES_MAX = 16 << 30  # a checkpoint is held in memory by who writes it: no machine that trains here has more
+# a checkpoint is held in memory by who writes it: no machine that trains here has more
+OBJECT_BYTES_MAX = 16 << 30
 DISK_LEFT_BYTES_MIN = 64 << 20  # what is left to the database and the logs
 LISTED_MAX = 100_000  # files of one data set, or of one job
 EVENTS = "events/"  # the only objects that grow: TensorBoard's
@@ -37,14 +38,23 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 _OBJECTS, _SOURCE, _DATA, _PROGRAMS = "objects", "source", "data", "programs"
 
 
-def _query(name: str, description: str, kind: str = "string", *, required: bool = True) -> deps.Query:
-    return {"name": name, "description": description, "schema": {"type": kind}, "required": required}
+def _query(
+    name: str, description: str, kind: str = "string", *, required: bool = True
+) -> deps.Query:
+    return {
+        "name": name,
+        "description": description,
+        "schema": {"type": kind},
+        "required": required,
+    }
 
 
 _NAME = _query("name", "Name below the folder.")
 _OF: deps.Query = {
     "name": "of",
-    "description": "Which folder: the job's objects (default), those of the job that it starts from, its data set, or "
+    "description": "Which folder: the job's objects (default), those of the job that it "
+    "starts from, its "
+    "data set, or "
     "the programs.",
     "schema": {"type": "string", "enum": [_OBJECTS, _SOURCE, _DATA, _PROGRAMS]},
 }
@@ -52,7 +62,11 @@ _PREFIX = _query("prefix", "What the names begin with.", required=False)
 _OFFSET = _query("offset", "Where in the object the body begins.", "integer")
 _BYTES = _query("bytes", "Size of the whole object.", "integer")
 _SHA256 = _query("digest", "SHA-256 of the whole object, hexadecimal.")
-_BODY = {"requestBody": {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}}
+_BODY = {
+    "requestBody": {
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+    }
+}
 
 
 async def _raw(request: Request) -> bytes:
@@ -82,7 +96,9 @@ class Written(TypedDict):
     bytes: int
 
 
-@router.get("/replicas/{replica}:objects", openapi_extra=deps.asks(_OF, _PREFIX), responses=deps.errors(404))
+@router.get(
+    "/replicas/{replica}:objects", openapi_extra=deps.asks(_OF, _PREFIX), responses=deps.errors(404)
+)
 def list_objects(request: Request, replica: str) -> Objects:
     """The files that a replica may read."""
     folder, prefix = _folder(request, replica), request.query_params.get("prefix") or ""
@@ -90,12 +106,19 @@ def list_objects(request: Request, replica: str) -> Objects:
     return {"objects": found}
 
 
-@router.get("/replicas/{replica}:objectDigest", openapi_extra=deps.asks(_OF, _NAME), responses=deps.errors(404))
+@router.get(
+    "/replicas/{replica}:objectDigest",
+    openapi_extra=deps.asks(_OF, _NAME),
+    responses=deps.errors(404),
+)
 def object_digest(request: Request, replica: str) -> ObjectDigest:
     """Size and digest of a file."""
     path = _path(_folder(request, replica), request.query_params.get("name") or "")
     status = path.stat()
-    return {"bytes": status.st_size, "digest": _digest_of(str(path), status.st_size, status.st_mtime_ns)}
+    return {
+        "bytes": status.st_size,
+        "digest": _digest_of(str(path), status.st_size, status.st_mtime_ns),
+    }
 
 
 @router.get(
@@ -123,7 +146,10 @@ def write_object(request: Request, replica: str, piece: Piece) -> Written:
     if not _DIGEST.fullmatch(digest):
         raise invalid("digest must be a SHA-256 of 64 hexadecimal digits", "digest")
     if size > OBJECT_BYTES_MAX or offset + len(piece) > size:
-        raise invalid(f"an object has at most {OBJECT_BYTES_MAX} bytes, and its pieces lie within its size", "bytes")
+        raise invalid(
+            f"an object has at most {OBJECT_BYTES_MAX} bytes, and its pieces lie within its size",
+            "bytes",
+        )
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     name = hashlib.sha256(f"{replica}/{path.name}/{digest}".encode()).hexdigest()[:32]
     unfinished = path.with_name(f"{UNFINISHED_PREFIX}{name}")
@@ -133,13 +159,19 @@ def write_object(request: Request, replica: str, piece: Piece) -> Written:
         return {"bytes": there}
     if not hmac.compare_digest(_hash(unfinished), digest):
         unfinished.unlink(missing_ok=True)
-        raise PodyardError(Code.DATA_LOSS, f"object {path.name} does not have the digest {digest}: send it again")
+        raise PodyardError(
+            Code.DATA_LOSS, f"object {path.name} does not have the digest {digest}: send it again"
+        )
     unfinished.replace(path)
     sync_folder(path.parent)
     return {"bytes": there}
 
 
-@router.post("/replicas/{replica}:append", openapi_extra=deps.asks(_NAME, _OFFSET) | _BODY, responses=deps.errors(429))
+@router.post(
+    "/replicas/{replica}:append",
+    openapi_extra=deps.asks(_NAME, _OFFSET) | _BODY,
+    responses=deps.errors(429),
+)
 def append(request: Request, replica: str, piece: Piece) -> Written:
     """More of an event file of the replica's job, from `offset` on."""
     store, name = FileStore(_own_objects(request, replica)), request.query_params.get("name") or ""
@@ -187,10 +219,17 @@ def _files(folder: Path, prefix: str) -> Iterator[ObjectAnswer]:
     inside = folder.resolve()
     for count, path in enumerate(folder.rglob("*")):
         if count >= LISTED_MAX:
-            raise failed_precondition(f"{folder.name} has more than {LISTED_MAX} files: pack them into fewer")
+            raise failed_precondition(
+                f"{folder.name} has more than {LISTED_MAX} files: pack them into fewer"
+            )
         name = path.relative_to(folder).as_posix()
         is_hidden = any(part.startswith((".", "__pycache__")) for part in name.split("/"))
-        if name.startswith(prefix) and not is_hidden and path.is_file() and path.resolve().is_relative_to(inside):
+        if (
+            name.startswith(prefix)
+            and not is_hidden
+            and path.is_file()
+            and path.resolve().is_relative_to(inside)
+        ):
             yield {"name": name, "bytes": path.stat().st_size}
 
 
@@ -230,7 +269,9 @@ def _write_at(path: Path, offset: int, piece: bytes, *, is_synced: bool = True) 
 def _check_disk(folder: Path, size: int) -> None:
     disk = os.statvfs(folder)
     if disk.f_bavail * disk.f_frsize < DISK_LEFT_BYTES_MIN + size:
-        raise PodyardError(Code.RESOURCE_EXHAUSTED, "the platform's disk is full: no more objects can be written")
+        raise PodyardError(
+            Code.RESOURCE_EXHAUSTED, "the platform's disk is full: no more objects can be written"
+        )
 
 
 def _hash(path: Path) -> str:

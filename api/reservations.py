@@ -1,4 +1,5 @@
-"""Podyard's own REST for reservations: Google's API only lists them; here the owner of the platform makes them."""
+"""Podyard's own REST for reservations: Google's API only lists them; here the owner of the platform
+makes them."""
 
 from __future__ import annotations
 
@@ -14,7 +15,9 @@ from podyard.base.errors import invalid
 from podyard.control.compute import reservations
 from podyard.domain.reservation import ReservationUse
 
-router = APIRouter(prefix="/podyard/v1/projects/{project}/locations/{zone}/reservations", route_class=deps.Route)
+router = APIRouter(
+    prefix="/podyard/v1/projects/{project}/locations/{zone}/reservations", route_class=deps.Route
+)
 
 
 class ReservationMessage(deps.Asked):
@@ -61,10 +64,14 @@ def create(
     if not reservation_id:
         raise invalid("reservationId is required", "reservationId")
     message = deps.parse(ReservationMessage, body)
-    starts, ends = deps.moment(message.start_time, "startTime"), deps.moment(message.end_time, "endTime")
+    starts, ends = (
+        deps.moment(message.start_time, "startTime"),
+        deps.moment(message.end_time, "endTime"),
+    )
     what = (message.generation, message.size, message.capacity_units, starts, ends)
     found = deps.write(
-        request, lambda uow: reservations.create(uow, fleet, caller, project, zone, reservation_id, *what)
+        request,
+        lambda uow: reservations.create(uow, fleet, caller, project, zone, reservation_id, *what),
     )
     return _reservation_answer(found)
 
@@ -73,7 +80,9 @@ def create(
 def list_reservations(request: Request, project: str, zone: str) -> ReservationList:
     caller, fleet = deps.principal(request), deps.platform(request).fleet
     place = None if zone == "-" else zone
-    found = deps.read(request, lambda uow: reservations.list_reservations(uow, fleet, caller, project, place))
+    found = deps.read(
+        request, lambda uow: reservations.list_reservations(uow, fleet, caller, project, place)
+    )
     page, token = deps.page_of(request, found, lambda item: item.reservation.name)
     return {"reservations": [_reservation_answer(item) for item in page], **deps.next_page(token)}
 

@@ -23,8 +23,9 @@ from podyard.http.read_limits import LimitedProtocol, ReadLimits
 from podyard.http.splice import End
 from podyard.http.tunnels import SWITCHING, TAKE_OVER
 
-# httplib2 sends a body on a connection that it kept, and finds out too late that the other end has closed it. Clients
-# pause between two requests for as long as they wait before a retry (googleapiclient: 64 s) or look after an operation.
+# httplib2 sends a body on a connection that it kept, and finds out too late that the other end has
+# closed it. Clients pause between two requests for as long as they wait before a retry
+# (googleapiclient: 64 s) or look after an operation.
 KEEP_ALIVE_SECONDS = 300
 GRACEFUL_SECONDS = 2  # open streams are cut at the end: their readers come back
 REQUEST_TIMEOUT = 408
@@ -35,7 +36,8 @@ LAST_SECONDS_MAX = 5.0
 HANDSHAKE_SECONDS_MAX = 10.0  # of TLS at the door: two round trips, and a slow phone
 STORAGE_LIMITS = ReadLimits(body_seconds=86_400.0)
 _LAST_LOOK_SECONDS = 0.05
-TICK_SECONDS = 0.5  # between two heartbeats, and two settings of the header Date; a signal ends the wait
+# between two heartbeats, and two settings of the header Date; a signal ends the wait
+TICK_SECONDS = 0.5
 
 
 def config(app: Any, host: str, port: int, limits: ReadLimits | None = None) -> uvicorn.Config:
@@ -57,8 +59,8 @@ def config(app: Any, host: str, port: int, limits: ReadLimits | None = None) -> 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DoorListener:
-    """The port that other machines reach: its listening socket, what answers there, and its TLS (None: a proxy in front
-    of it has that). `look` renews the certificate; it reads files."""
+    """The port that other machines reach: its listening socket, what answers there, and its TLS
+    (None: a proxy in front of it has that). `look` renews the certificate; it reads files."""
 
     listener: socket.socket
     app: Any
@@ -69,7 +71,9 @@ class DoorListener:
 class Server(uvicorn.Server):
     """Beats with the event loop: a loop that hangs answers nobody, and says nothing more."""
 
-    def __init__(self, config: uvicorn.Config, beat: Callable[[], None], door: DoorListener | None = None) -> None:
+    def __init__(
+        self, config: uvicorn.Config, beat: Callable[[], None], door: DoorListener | None = None
+    ) -> None:
         super().__init__(config)
         self._beat = beat
         self._door = door
@@ -119,7 +123,8 @@ class Server(uvicorn.Server):
 
 
 class QuietServer(Server):
-    """Ends when it has had no connection for a while. The supervisor holds its socket, where later ones wait."""
+    """Ends when it has had no connection for a while. The supervisor holds its socket, where later
+    ones wait."""
 
     _quiet_since: float | None = None
 
@@ -159,7 +164,9 @@ def serve(
     door: DoorListener | None = None,
 ) -> None:
     """Runs until SIGTERM or SIGINT. `sockets`: listening ones, used instead of host and port."""
-    Server(config(app, host, port), beat, door).run(sockets=None if sockets is None else list(sockets))
+    Server(config(app, host, port), beat, door).run(
+        sockets=None if sockets is None else list(sockets)
+    )
 
 
 def _protocol(limits: ReadLimits) -> type[asyncio.Protocol]:
@@ -175,13 +182,17 @@ class _AnsweringProtocol(LimitedProtocol):
     @override
     def answer_late(self, what: str) -> None:
         message = f"the request's {what} did not arrive in time"
-        content = json.dumps(envelope(PodyardError(Code.DEADLINE_EXCEEDED, message), REQUEST_TIMEOUT)).encode()
+        content = json.dumps(
+            envelope(PodyardError(Code.DEADLINE_EXCEEDED, message), REQUEST_TIMEOUT)
+        ).encode()
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", str(len(content)).encode()),
             (b"connection", b"close"),
         ]
-        response = h11.Response(status_code=REQUEST_TIMEOUT, headers=headers, reason=b"Request Timeout")
+        response = h11.Response(
+            status_code=REQUEST_TIMEOUT, headers=headers, reason=b"Request Timeout"
+        )
         # Answered already, as a refused upload is: nothing more may be said.
         with contextlib.suppress(h11.LocalProtocolError):
             for event in (response, h11.Data(data=content), h11.EndOfMessage()):

@@ -1,7 +1,8 @@
-"""Sign-in by a link: `podyard open` makes one for the caller's own browser, and an invitation is one as well.
+"""Sign-in by a link: `podyard open` makes one for the caller's own browser, and an invitation is
+one as well.
 
-A link that another site or a mail program leads to shows a button first. So nothing that only looks at links uses one
-up, and no other site signs anybody in.
+A link that another site or a mail program leads to shows a button first. So nothing that only looks
+at links uses one up, and no other site signs anybody in.
 """
 
 from __future__ import annotations
@@ -30,10 +31,12 @@ _PAGE = """<!doctype html>
 <title>Sign in - Podyard</title><link rel="stylesheet" href="/static/podyard.css"></head>
 <body><main><form class="card narrow" method="post" action="{path}">
 <h1>Sign in to Podyard</h1>{message}</form></main></body></html>
-"""
+"""  # noqa: E501
 _BUTTON = """<p>This link signs this browser in. It works once.</p>
 <input type="hidden" name="code" value="{code}"><button class="primary">Sign in</button>"""
-_REFUSAL = """<p class="error" role="alert">{text}</p><p><a href="/login">Sign in with a token</a></p>"""
+_REFUSAL = (
+    """<p class="error" role="alert">{text}</p><p><a href="/login">Sign in with a token</a></p>"""
+)
 
 
 class SignInLink(TypedDict):
@@ -70,11 +73,15 @@ async def submit(request: Request) -> Response:
 
 def _sign_in(request: Request, code: str) -> Response:
     try:
-        token = deps.platform(request).database.run(lambda uow: sign_in.redeem(uow, code[:CODE_CHARACTERS_MAX]))
+        token = deps.platform(request).database.run(
+            lambda uow: sign_in.redeem(uow, code[:CODE_CHARACTERS_MAX])
+        )
     except PodyardError as error:
         return _page(_REFUSAL.format(text=escape(error.message)), error.code.http_status)
     return start_session(request, RedirectResponse("/console", status_code=303), token)
 
 
 def _page(message: str, status: int = 200) -> Response:
-    return HTMLResponse(_PAGE.format(path=PATH, message=message), status, headers={"Cache-Control": "no-store"})
+    return HTMLResponse(
+        _PAGE.format(path=PATH, message=message), status, headers={"Cache-Control": "no-store"}
+    )

@@ -25,7 +25,9 @@ from podyard.domain.training import WAYS, usual_way
 from podyard.http import job_sources, step_time
 from podyard.pricing.current_card import default_rate_card
 
-router = APIRouter(prefix="/podyard/v1/projects/{project}/locations/{zone}/sweeps", route_class=deps.Route)
+router = APIRouter(
+    prefix="/podyard/v1/projects/{project}/locations/{zone}/sweeps", route_class=deps.Route
+)
 
 METRIC_USUAL = "loss"
 SWEEP_ID: deps.Query = {
@@ -36,13 +38,16 @@ SWEEP_ID: deps.Query = {
 }
 METRIC: deps.Query = {
     "name": "metric",
-    "description": "Metric by which the best job is found, such as accuracy or val_loss:min (default: loss).",
+    "description": (
+        "Metric by which the best job is found, such as accuracy or val_loss:min (default: loss)."
+    ),
     "schema": {"type": "string"},
 }
 
 
 class SweepMessage(JobMessage):
-    """A job, and the values that differ: lists of which every combination is tried, and rows of a table. Names are
+    """A job, and the values that differ: lists of which every combination is tried, and rows of a
+    table. Names are
     those of arguments, or seed, steps and globalBatch."""
 
     values: dict[str, list[Any]] = Field(default_factory=dict)
@@ -61,8 +66,8 @@ class SweepJob(TypedDict):
 
 
 class SweepAnswer(TypedDict):
-    """`best`: the job with the best newest value of `metric`; missing while there is none. `cost`: of all jobs so far,
-    for callers with podyard.billing.view."""
+    """`best`: the job with the best newest value of `metric`; missing while there is none. `cost`:
+    of all jobs so far, for callers with podyard.billing.view."""
 
     name: str
     jobs: list[SweepJob]
@@ -83,23 +88,36 @@ class SweepList(deps.NextPage):
 
 
 @router.post("", openapi_extra=deps.asks(SWEEP_ID), responses=deps.errors(429, 501))
-def create(request: Request, project: str, zone: str, body: Annotated[deps.Body, SweepMessage]) -> SweepAnswer:
+def create(
+    request: Request, project: str, zone: str, body: Annotated[deps.Body, SweepMessage]
+) -> SweepAnswer:
     """Submits a job for each row of values, all of them or none."""
     caller, fleet = deps.principal(request), deps.platform(request).fleet
     caller.require("podyard.jobs.create", project, f"projects/{project}/locations/{zone}/sweeps")
     message = deps.parse(SweepMessage, body)
     if message.clone_of is not None:
         raise invalid("a sweep cannot be a clone: give the settings of its jobs", "cloneOf")
-    base = {name: value for name, value in body.items() if name not in ("values", "rows", "parallel")}
-    messages = [deps.parse(JobMessage, _with(base, row)) for row in rows_of(message.values, message.rows)]
+    base = {
+        name: value for name, value in body.items() if name not in ("values", "rows", "parallel")
+    }
+    messages = [
+        deps.parse(JobMessage, _with(base, row)) for row in rows_of(message.values, message.rows)
+    ]
     asked = [job_sources.look(request, from_api_job(one)) for one in messages]
     node = from_api_target(message, fleet, project, zone)
-    asked = [step_time.with_step_time(request, project, zone, one, node, message.stablehlo) for one in asked]
+    asked = [
+        step_time.with_step_time(request, project, zone, one, node, message.stablehlo)
+        for one in asked
+    ]
     sweep_id = request.query_params.get("sweepId") or ""
 
     def body_of_unit(uow: UnitOfWork) -> SweepAnswer:
-        made = sweeps.create(uow, fleet, caller, project, zone, sweep_id, asked, node, message.parallel)
-        return _answer(uow, caller, project, zone, sweep_id, made, METRIC_USUAL, usual_way(METRIC_USUAL))
+        made = sweeps.create(
+            uow, fleet, caller, project, zone, sweep_id, asked, node, message.parallel
+        )
+        return _answer(
+            uow, caller, project, zone, sweep_id, made, METRIC_USUAL, usual_way(METRIC_USUAL)
+        )
 
     return deps.write(request, body_of_unit, rehearse=message.validate_only)
 
@@ -107,7 +125,9 @@ def create(request: Request, project: str, zone: str, body: Annotated[deps.Body,
 @router.get("", openapi_extra=deps.asks(*deps.PAGING))
 def list_sweeps(request: Request, project: str, zone: str) -> SweepList:
     caller = deps.principal(request)
-    found = deps.read(request, lambda uow: sweeps.list_sweeps(uow, caller, project, None if zone == "-" else zone))
+    found = deps.read(
+        request, lambda uow: sweeps.list_sweeps(uow, caller, project, None if zone == "-" else zone)
+    )
     listed: list[SweepSummary] = [
         {"name": sweep_name(project, where, sweep_id), "jobs": count, "ended": ended}
         for where, sweep_id, count, ended in found
@@ -123,7 +143,9 @@ def cancel(request: Request, project: str, zone: str, sweep: str) -> SweepAnswer
 
     def body(uow: UnitOfWork) -> SweepAnswer:
         left = sweeps.cancel(uow, caller, project, zone, sweep)
-        return _answer(uow, caller, project, zone, sweep, left, METRIC_USUAL, usual_way(METRIC_USUAL))
+        return _answer(
+            uow, caller, project, zone, sweep, left, METRIC_USUAL, usual_way(METRIC_USUAL)
+        )
 
     return deps.write(request, body)
 
@@ -145,10 +167,14 @@ def get(request: Request, project: str, zone: str, sweep: str) -> SweepAnswer:
 
 
 def _with(base: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
-    """The body of one job. A user's program gets its values as arguments, and a command as variables."""
+    """The body of one job. A user's program gets its values as arguments, and a command as
+    variables."""
     run = base.get("run")
     if isinstance(run, dict):
-        texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in row.items()}
+        texts = {
+            name: value if isinstance(value, str) else json.dumps(value)
+            for name, value in row.items()
+        }
         if run.get("command"):
             return {**base, "run": {**run, "env": {**(run.get("env") or {}), **texts}}}
         given = [f"--{name}={text}" for name, text in texts.items()]
@@ -158,7 +184,7 @@ def _with(base: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
     return {**base, **own, "arguments": {**(base.get("arguments") or {}), **arguments}}
 
 
-def _answer(
+def _answer(  # noqa: PLR0913
     uow: UnitOfWork,
     caller: Principal,
     project: str,

@@ -51,7 +51,8 @@ class AcceptMessage(deps.Asked):
 
 
 class TokenAnswer(TypedDict):
-    """Without `project` it is good for every one (the local owner's); without `expireTime` it does not expire.
+    """Without `project` it is good for every one (the local owner's); without `expireTime` it does
+    not expire.
 
     `lastUseTime` may be ten minutes older than the last use.
     """
@@ -107,7 +108,8 @@ class Invitations(TypedDict):
 @router.post("/podyard/v1/tokens", responses=deps.errors(404, 429))
 def create_token(request: Request, body: Annotated[deps.Body, TokenMessage]) -> NewToken:
     caller = deps.principal(request)
-    # The body names the project. A caller who may not create tokens in any project is refused before it is read.
+    # The body names the project. A caller who may not create tokens in any project is refused
+    # before it is read.
     if not any(caller.may("podyard.tokens.create", project) for project in caller.roles):
         caller.require("podyard.tokens.create", "*", "tokens")
     message = deps.parse(TokenMessage, body)
@@ -118,7 +120,8 @@ def create_token(request: Request, body: Annotated[deps.Body, TokenMessage]) -> 
 
 @router.post("/podyard/v1/tokens:renew", responses=deps.errors(429))
 def renew_token(request: Request, body: Annotated[deps.Body, RenewMessage]) -> SecretToken:
-    """Create a token with the caller's email and project. The caller's own token works until it expires."""
+    """Create a token with the caller's email and project. The caller's own token works until it
+    expires."""
     caller = deps.principal(request)
     seconds = _seconds(deps.parse(RenewMessage, body).ttl)
     made, secret = deps.write(request, lambda uow: tokens.renew(uow, caller, seconds))
@@ -127,7 +130,8 @@ def renew_token(request: Request, body: Annotated[deps.Body, RenewMessage]) -> S
 
 @router.get("/podyard/v1/tokens", openapi_extra=deps.asks(_PROJECT))
 def list_tokens(request: Request) -> Tokens:
-    """Owners see the tokens of their projects, others their own. Nothing here shows a token's secret."""
+    """Owners see the tokens of their projects, others their own. Nothing here shows a token's
+    secret."""
     caller, now = deps.principal(request), deps.platform(request).clock.now()
     project = request.query_params.get("project")
     found = deps.read(request, lambda uow: tokens.list_tokens(uow, caller, project))
@@ -148,11 +152,15 @@ def revoke_token(request: Request, token: str) -> TokenAnswer:
 
 
 @router.post(INVITATIONS, responses=deps.errors(429))
-def create_invitation(request: Request, project: str, body: Annotated[deps.Body, InvitationMessage]) -> NewInvitation:
+def create_invitation(
+    request: Request, project: str, body: Annotated[deps.Body, InvitationMessage]
+) -> NewInvitation:
     caller = deps.principal(request)
     caller.require("podyard.invitations.create", project, f"projects/{project}/invitations")
     message = deps.parse(InvitationMessage, body)
-    made, code = deps.write(request, lambda uow: invitations.create(uow, caller, message.email, project, message.roles))
+    made, code = deps.write(
+        request, lambda uow: invitations.create(uow, caller, message.email, project, message.roles)
+    )
     return {**_invitation(made, made.created), "code": code}
 
 
@@ -174,7 +182,9 @@ def revoke_invitation(request: Request, project: str, invitation: str) -> deps.E
 def accept_invitation(request: Request, body: Annotated[deps.Body, AcceptMessage]) -> SecretToken:
     """Accept an invitation by its code and return a token. No other credential is needed."""
     message = deps.parse(AcceptMessage, body)
-    made, secret = deps.platform(request).database.run(lambda uow: invitations.accept(uow, message.code))
+    made, secret = deps.platform(request).database.run(
+        lambda uow: invitations.accept(uow, message.code)
+    )
     return {**_token(made, made.created), "token": secret}
 
 

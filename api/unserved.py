@@ -1,7 +1,7 @@
 """Calls of Google's APIs that Podyard does not serve: 501 in Google's envelope, and a list of them.
 
-`/google/HOST/PATH` is what a client asked of `https://HOST/PATH`: gcloud's endpoint overrides and the proxies of
-`podyard up` and `podyard run` lead there.
+`/google/HOST/PATH` is what a client asked of `https://HOST/PATH`: gcloud's endpoint overrides and
+the proxies of `podyard up` and `podyard run` lead there.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class UnservedCalls(TypedDict):
 
 @router.get("/podyard/v1/unservedCalls")
 def list_calls(request: Request) -> UnservedCalls:
-    """The calls of Google's APIs that were refused because Podyard does not serve them, the newest first."""
+    """The calls of Google's APIs that were refused because Podyard does not serve them, the newest
+    first."""
     caller = deps.principal(request)
     found = deps.read(request, lambda uow: unserved.list_calls(uow, caller))
     return {

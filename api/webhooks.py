@@ -26,7 +26,8 @@ class EndpointMessage(deps.Asked):
 
 
 class DeliveryAnswer(TypedDict):
-    """One request. `outcome`: what was answered last, or what went wrong; `nextTry`: it is sent again then."""
+    """One request. `outcome`: what was answered last, or what went wrong; `nextTry`: it is sent
+    again then."""
 
     delivery: str
     event: str
@@ -39,7 +40,8 @@ class DeliveryAnswer(TypedDict):
 
 
 class EndpointAnswer(TypedDict):
-    """`secret` signs what is sent; only who creates the webhook sees it. `waiting`: requests that are sent again."""
+    """`secret` signs what is sent; only who creates the webhook sees it. `waiting`: requests that
+    are sent again."""
 
     name: str
     url: str
@@ -73,7 +75,9 @@ def set_webhook(
     wanted = deps.parse(EndpointMessage, body)
     found, new = deps.write(
         request,
-        lambda uow: webhook_endpoints.set_endpoint(uow, caller, project, webhook, wanted.url, wanted.events),
+        lambda uow: webhook_endpoints.set_endpoint(
+            uow, caller, project, webhook, wanted.url, wanted.events
+        ),
     )
     answer = _endpoint(found)
     if new:
@@ -91,7 +95,9 @@ def list_webhooks(request: Request, project: str) -> EndpointList:
 @router.get("/{webhook}")
 def get_webhook(request: Request, project: str, webhook: str) -> EndpointAnswer:
     caller = deps.principal(request)
-    return _state(deps.read(request, lambda uow: webhook_endpoints.get(uow, caller, project, webhook)))
+    return _state(
+        deps.read(request, lambda uow: webhook_endpoints.get(uow, caller, project, webhook))
+    )
 
 
 @router.delete("/{webhook}")
@@ -106,14 +112,20 @@ def delete_webhook(request: Request, project: str, webhook: str) -> deps.Empty:
 def test_webhook(request: Request, project: str, webhook: str) -> TestAnswer:
     """Sends an event `test`; the deliveries say how it went."""
     caller = deps.principal(request)
-    return {"delivery": deps.write(request, lambda uow: webhook_endpoints.send_test(uow, caller, project, webhook))}
+    return {
+        "delivery": deps.write(
+            request, lambda uow: webhook_endpoints.send_test(uow, caller, project, webhook)
+        )
+    }
 
 
 @router.get("/{webhook}/deliveries")
 def list_deliveries(request: Request, project: str, webhook: str) -> DeliveryList:
     """The newest 100 of the past seven days, the newest first."""
     caller = deps.principal(request)
-    found = deps.read(request, lambda uow: webhook_endpoints.deliveries(uow, caller, project, webhook))
+    found = deps.read(
+        request, lambda uow: webhook_endpoints.deliveries(uow, caller, project, webhook)
+    )
     return {"deliveries": [_delivery(one) for one in found]}
 
 

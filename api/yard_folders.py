@@ -1,7 +1,8 @@
 """Whether this machine has the data folders of the yard that its database holds.
 
-Several API processes on one database server serve the same contents, logs and objects, from folders that they share,
-and know the same tokens. A file `yard.id` in each of these folders, and the yard's row, have the same text.
+Several API processes on one database server serve the same contents, logs and objects, from folders
+that they share, and know the same tokens. A file `yard.id` in each of these folders, and the yard's
+row, have the same text.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from podyard.db.unit_of_work import Database
 from podyard.settings import Settings
 
 ID_FILE = "yard.id"
-COPIED = ("token", "secrets.key", "tls")  # what another machine needs in its own data folder, with the file itself
+# what another machine needs in its own data folder, with the file itself
+COPIED = ("token", "secrets.key", "tls")
 
 
 def check(settings: Settings, database: Database) -> None:
-    """Marks the folders of a yard at its first start. Raises FAILED_PRECONDITION for folders of another yard, or none,
-    before anything is written."""
+    """Marks the folders of a yard at its first start. Raises FAILED_PRECONDITION for folders of
+    another yard, or none, before anything is written."""
     found = database.read(yard.folders_id)
     if found is None:
         made = secret_token(16)
@@ -36,7 +38,8 @@ def check(settings: Settings, database: Database) -> None:
 def shared_folders(settings: Settings) -> dict[str, Path]:
     """Folders that all API processes of a yard share, by their names in the data folder."""
     return {
-        path.relative_to(settings.data).parts[0]: settings.data / path.relative_to(settings.data).parts[0]
+        path.relative_to(settings.data).parts[0]: settings.data
+        / path.relative_to(settings.data).parts[0]
         for path in (settings.contents_path, settings.logs_path, settings.objects_path)
     }
 
@@ -53,13 +56,16 @@ def _require(settings: Settings, text: str) -> None:
     if _read(data) != text:
         copied = ", ".join((ID_FILE, *COPIED))
         raise failed_precondition(
-            f"the database belongs to a Podyard with another data folder than {data}: copy {copied} from there, and "
-            "share its folders contents, logs and objects; or if that folder is lost, run `podyard admin adopt-folders`"
+            f"the database belongs to a Podyard with another data folder than {data}: copy "
+            f"{copied} from there, and "
+            "share its folders contents, logs and objects; or if that folder is lost, run "
+            "`podyard admin adopt-folders`"
         )
     for name, folder in shared_folders(settings).items():
         if _read(folder) != text:
             raise failed_precondition(
-                f"{folder} is not the folder {name} that the other machines of this yard use: mount it there, or link "
+                f"{folder} is not the folder {name} that the other machines of this yard use: "
+                "mount it there, or link "
                 "to it; or if it is lost, run `podyard admin adopt-folders`"
             )
 

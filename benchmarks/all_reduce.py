@@ -1,16 +1,19 @@
-"""All-reduce between processes of one machine, torch's gloo and Open MPI, in one run and in the same processes.
+"""All-reduce between processes of one machine, torch's gloo and Open MPI, in one run and in the
+same processes.
 
     pip install 'podyard[benchmark]'
     python -m benchmarks.all_reduce [--ranks 2 4 8] [--bytes 4096 ... 268435456] [--rounds 5]
 
-Every round times each way once, one after another, on vectors that are filled again and compared with the exact sum
-after each call; what is printed is the median (and the least) of the slowest rank's times. Ways: `window` (the vectors
-are in shared memory already), `jax` (from a JAX array: one copy in, the result taken without a copy), `tcp` (ring over
-loopback), `gloo`, `mpi`. `add` is one addition of two vectors in place on one core: what memory can do for two ranks.
+Every round times each way once, one after another, on vectors that are filled again and compared
+with the exact sum after each call; what is printed is the median (and the least) of the slowest
+rank's times. Ways: `window` (the vectors are in shared memory already), `jax` (from a JAX array:
+one copy in, the result taken without a copy), `tcp` (ring over loopback), `gloo`, `mpi`. `add` is
+one addition of two vectors in place on one core: what memory can do for two ranks.
 
-Bounds, from 1 MiB up: gloo and mpi at least 5 times as long as window; window at most 1.25 times add for 2 ranks;
-256 KiB in at most 100 microseconds for 2 ranks; gloo at least 1.5 times as long as tcp for 2 ranks, at least as long
-for 8.
+Bounds, from 1 MiB up: gloo and mpi at least 5 times as long as window; window at most 1.25 times
+add for 2 ranks;
+256 KiB in at most 100 microseconds for 2 ranks; gloo at least 1.5 times as long as tcp for 2 ranks,
+at least as long for 8.
 """
 
 from __future__ import annotations
@@ -45,7 +48,9 @@ _KEY, _RUN = b"benchmark-of-all-reduce-key-----", b"r" * 32
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4, 8])
     parser.add_argument("--bytes", type=int, nargs="+", default=list(SIZES))
     parser.add_argument("--rounds", type=int, default=5)
@@ -66,13 +71,24 @@ def launch(count: int, given: argparse.Namespace) -> None:
     mpirun = Path(sys.executable).with_name("mpirun")
     mpirun = mpirun if mpirun.exists() else Path("mpirun")
     # Shared memory is called so since Open MPI 5.
-    is_old = "Open MPI) 4." in subprocess.run([mpirun, "--version"], capture_output=True, text=True, check=True).stdout
-    options = ["--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,vader" if is_old else "self,sm"]
+    is_old = (
+        "Open MPI) 4."
+        in subprocess.run([mpirun, "--version"], capture_output=True, text=True, check=True).stdout
+    )
+    options = [
+        "--oversubscribe",
+        "--bind-to",
+        "none",
+        "--mca",
+        "btl",
+        "self,vader" if is_old else "self,sm",
+    ]
     if count > len(os.sched_getaffinity(0)):
         options += ["--mca", "mpi_yield_when_idle", "1"]
     command = [
         str(mpirun), *options, "-n", str(count), sys.executable, "-m",
-        "benchmarks.all_reduce", "--folder", str(folder), "--rounds", str(given.rounds), "--ways", *given.ways,
+        "benchmarks.all_reduce", "--folder", str(folder), "--rounds", str(given.rounds), "--ways",
+        *given.ways,
         "--bytes", *map(str, given.bytes),
     ]  # fmt: skip
     environment = {
@@ -80,7 +96,9 @@ def launch(count: int, given: argparse.Namespace) -> None:
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     }  # fmt: skip
     print(
-        f"\n{count} ranks on {len(os.sched_getaffinity(0))} CPUs; mpirun {' '.join(options)}; 1 thread each", flush=True
+        f"\n{count} ranks on {len(os.sched_getaffinity(0))} CPUs; mpirun {' '.join(options)}; "
+        "1 thread each",
+        flush=True,
     )
     try:
         subprocess.run(command, env=environment, check=True)
@@ -94,13 +112,15 @@ class Worker:
     def __init__(self, folder: Path, ways: list[str]) -> None:
         import torch
         import torch.distributed as dist
-        from mpi4py import MPI
+        from mpi4py import MPI  # type: ignore[import-not-found]
 
         self.comm = MPI.COMM_WORLD
         self.rank, self.count = self.comm.rank, self.comm.size
         self.folder, self.ways = folder, ways
         self.torch, self.dist, self.mpi = torch, dist, MPI
-        dist.init_process_group("gloo", init_method=f"file://{folder}/gloo", rank=self.rank, world_size=self.count)
+        dist.init_process_group(
+            "gloo", init_method=f"file://{folder}/gloo", rank=self.rank, world_size=self.count
+        )
         listener = Listener("127.0.0.1:0")
         addresses = dict(enumerate(self.comm.allgather(listener.address)))
         member = Membership(_KEY, 1, _RUN)
@@ -111,7 +131,10 @@ class Worker:
             import jax
 
             library = MPI.Get_library_version().split(",")[0]
-            print(f"torch {torch.__version__} gloo, {library}, jax {jax.__version__}, numpy {np.__version__}")
+            print(
+                f"torch {torch.__version__} gloo, {library}, jax {jax.__version__}, numpy "
+                f"{np.__version__}"
+            )
 
     def run(self, sizes: list[int], rounds: int) -> None:
         for size in sizes:
@@ -143,7 +166,9 @@ class Worker:
             self.tell(size, times)
         members.leave()
 
-    def timed(self, vector: Callable[[], Any], call: Callable[[], Any], expected: Any) -> list[float]:
+    def timed(
+        self, vector: Callable[[], Any], call: Callable[[], Any], expected: Any
+    ) -> list[float]:
         """Seconds of the slowest rank of each call."""
         spent: list[float] = []
         count = _CALLS_MOST
@@ -159,7 +184,9 @@ class Worker:
             count = min(count, max(2, round(_CALLS_SECONDS / spent[0])))
         return spent
 
-    def call_of(self, way: str, total: SharedSum, private: Any) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    def call_of(
+        self, way: str, total: SharedSum, private: Any
+    ) -> tuple[Callable[[], Any], Callable[[], Any]]:
         """(what gives the array to fill before each call, the call, which returns the result)."""
         if way == "window":
             return lambda: total.vector(self.rank), total.all_reduce
@@ -202,7 +229,12 @@ class Worker:
         cells = [f"{way} {middle[way] * 1e6:>9.1f} ({least[way] * 1e6:>9.1f})" for way in middle]
         ratios = {
             f"{peer}/{ours}": middle[peer] / middle[ours]
-            for ours, peer in (("window", "gloo"), ("window", "mpi"), ("tcp", "gloo"), ("jax", "gloo"))
+            for ours, peer in (
+                ("window", "gloo"),
+                ("window", "mpi"),
+                ("tcp", "gloo"),
+                ("jax", "gloo"),
+            )
             if ours in middle and peer in middle
         }
         if "add" in middle and "window" in middle:
@@ -213,7 +245,12 @@ class Worker:
         log = os.environ.get("PODYARD_BENCHMARK_LOG")
         if log:
             with Path(log).open("a", encoding="utf-8") as lines:
-                lines.write(json.dumps({"ranks": self.count, "bytes": size, "median": middle, "least": least}) + "\n")
+                lines.write(
+                    json.dumps(
+                        {"ranks": self.count, "bytes": size, "median": middle, "least": least}
+                    )
+                    + "\n"
+                )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
-"""A month of 10,000 nodes with 1,000,000 changes of state: metered, rated, covered, invoiced, by the pure bill alone.
+"""A month of 10,000 nodes with 1,000,000 changes of state: metered, rated, covered, invoiced, by
+the pure bill alone.
 
     python -m benchmarks.billing [--nodes 10000] [--events 100] [--commitments 3] [--jobs]
 
-Events are made while the bill is computed, as rows that are read would be; making them is measured by itself first and
-is part of the total. Expected before the first run: 15 seconds in all on one core, 1 GB at the peak.
+Events are made while the bill is computed, as rows that are read would be; making them is measured
+by itself first and is part of the total. Expected before the first run: 15 seconds in all on one
+core, 1 GB at the peak.
 """
 
 from __future__ import annotations
@@ -43,7 +45,11 @@ def main() -> None:
     terms = make_terms(resources, options.commitments, with_jobs=options.jobs)
     began = time.perf_counter()
     bill = compute(
-        make_events(resources, options.events), resources, terms, START.plus_seconds(MONTH_SECONDS), grouped=True
+        make_events(resources, options.events),
+        resources,
+        terms,
+        START.plus_seconds(MONTH_SECONDS),
+        grouped=True,
     )
     took = time.perf_counter() - began
     print(f"{'make them and bill':<28} {took:6.1f} s   {peak_megabytes():.0f} MB at the peak")
@@ -56,7 +62,9 @@ def make_skus() -> list[Sku]:
         name = f"tpu-{index}/region/on-demand"
         versions = [
             make_version(name, "2015-01-01T00:00:00Z", f"{index + 1}.20", "benchmark"),
-            make_version(name, f"2026-03-{index + 2:02d}T12:00:00Z", f"{index + 1}.35", "benchmark"),
+            make_version(
+                name, f"2026-03-{index + 2:02d}T12:00:00Z", f"{index + 1}.35", "benchmark"
+            ),
         ]
         skus.append(make_sku(name, PriceUnit.CHIP_HOUR, versions))
     return skus
@@ -79,7 +87,9 @@ def make_events(resources: dict[str, Resource], count: int) -> Iterator[UsageEve
         at = START.nanos + int(chance.random() * gap)
         for seq in range(count):
             at += int((0.5 + chance.random() / 2) * gap)
-            yield UsageEvent(f"{name}#{seq}", name, seq, STATES[seq % len(STATES)], PlatformTime(at))
+            yield UsageEvent(
+                f"{name}#{seq}", name, seq, STATES[seq % len(STATES)], PlatformTime(at)
+            )
 
 
 def make_terms(resources: dict[str, Resource], commitments: int, *, with_jobs: bool) -> Terms:
@@ -98,7 +108,12 @@ def make_terms(resources: dict[str, Resource], commitments: int, *, with_jobs: b
         for index in range(commitments)
     ]
     jobs = [
-        JobSpan(f"job-{day}", name, START.plus_seconds(day * 86_400), START.plus_seconds(day * 86_400 + 70_000))
+        JobSpan(
+            f"job-{day}",
+            name,
+            START.plus_seconds(day * 86_400),
+            START.plus_seconds(day * 86_400 + 70_000),
+        )
         for name in resources
         for day in range(30)
     ]
@@ -118,8 +133,14 @@ def peak_megabytes() -> float:
 
 def describe(bill: Bill) -> None:
     lines = sum(len(invoice.lines) for invoice in bill.invoices)
-    print(f"{len(bill.records)} records, {len(bill.charges)} charges, {len(bill.invoices)} invoices of {lines} lines")
-    print(f"{sum(bill.seconds.values())} s, ${bill.total.text(2)}; the budget is used up at {bill.budget_stops[0]}")
+    print(
+        f"{len(bill.records)} records, {len(bill.charges)} charges, {len(bill.invoices)} invoices "
+        f"of {lines} lines"
+    )
+    print(
+        f"{sum(bill.seconds.values())} s, ${bill.total.text(2)}; the budget is used up at "
+        f"{bill.budget_stops[0]}"
+    )
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
-"""A class that creates its nodes at the same moment: how long that takes each student, and who sees what.
+"""A class that creates its nodes at the same moment: how long that takes each student, and who sees
+what.
 
     python -m benchmarks.classroom [--students 20] [--nodes 3]
 
-Every student has a project and a token of it, as `podyard project create 'student-{01..20}' --invite` makes them, and
-creates nodes one after the other, all students at the same moment. The time of one creation is from the request until
-its operation says READY. `processor`: what the API and the loop took for one node of each student; the last of them
-waits for no more than that, on a machine that does nothing else. Then each student lists all projects.
+Every student has a project and a token of it, as `podyard project create 'student-{01..20}'
+--invite` makes them, and creates nodes one after the other, all students at the same moment. The
+time of one creation is from the request until its operation says READY. `processor`: what the API
+and the loop took for one node of each student; the last of them waits for no more than that, on a
+machine that does nothing else. Then each student lists all projects.
 Bound: 2 s of processor time for one node of each, and one project for each student.
 Expected before the first run: 30 ms of processor time for a creation, p95 1 s.
 """
@@ -34,11 +36,18 @@ STUDENT_ROLES = ["tpu.admin"]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--students", type=int, default=20)
-    parser.add_argument("--nodes", type=int, default=3, help="that each student creates, one after the other")
+    parser.add_argument(
+        "--nodes", type=int, default=3, help="that each student creates, one after the other"
+    )
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="podyard-class-") as folder, open_stack(Path(folder) / "data") as stack:
+    with (
+        tempfile.TemporaryDirectory(prefix="podyard-class-") as folder,
+        open_stack(Path(folder) / "data") as stack,
+    ):
         projects = [f"student-{number:02}" for number in range(1, given.students + 1)]
         tokens = {project: _student(stack, project) for project in projects}
         before = _processor_seconds(stack)
@@ -47,9 +56,18 @@ def main() -> None:
         seen = [_projects_seen(stack.url, token) for token in tokens.values()]
     p50, p95 = (seconds[len(seconds) * share // 100] for share in (50, 95))
     wave = took / given.nodes
-    print(f"{len(seconds)} nodes by {given.students} students at once: p50 {p50:.2f} s, p95 {p95:.2f} s")
-    print(f"processor: {wave:.2f} s for {given.students} nodes{'  LATE' if wave > CREATED_SECONDS_MAX else ''}")
-    print(f"each sees {sorted(set(map(len, seen)))} project, its own: {seen == [[project] for project in projects]}")
+    print(
+        f"{len(seconds)} nodes by {given.students} students at once: p50 {p50:.2f} s, "
+        f"p95 {p95:.2f} s"
+    )
+    print(
+        f"processor: {wave:.2f} s for {given.students} "
+        f"nodes{'  LATE' if wave > CREATED_SECONDS_MAX else ''}"
+    )
+    print(
+        f"each sees {sorted(set(map(len, seen)))} project, its own: "
+        f"{seen == [[project] for project in projects]}"
+    )
 
 
 def _student(stack: Stack, project: str) -> str:
@@ -69,7 +87,9 @@ def _create_all(url: str, tokens: dict[str, str], nodes: int) -> Sequence[float]
     together = threading.Barrier(len(tokens))
 
     def student(project: str, token: str) -> None:
-        with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=60) as client:
+        with httpx.Client(
+            base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=60
+        ) as client:
             together.wait()
             for number in range(nodes):
                 begun = time.perf_counter()
@@ -98,9 +118,15 @@ def _create(client: httpx.Client, place: str, name: str) -> None:
 
 def _projects_seen(url: str, token: str) -> list[str]:
     """By the API, and by the menu of the console: both must say the same."""
-    with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=60) as client:
-        listed = [one["projectId"] for one in client.get(PROJECTS).raise_for_status().json()["projects"]]
-    with httpx.Client(base_url=url, cookies={"podyard_session": token}, follow_redirects=True, timeout=60) as browser:
+    with httpx.Client(
+        base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=60
+    ) as client:
+        listed = [
+            one["projectId"] for one in client.get(PROJECTS).raise_for_status().json()["projects"]
+        ]
+    with httpx.Client(
+        base_url=url, cookies={"podyard_session": token}, follow_redirects=True, timeout=60
+    ) as browser:
         page = browser.get("/console").raise_for_status().text
     assert set(re.findall(r'href="/console/(student-\d+)/', page)) == set(listed), page[:2000]
     return listed

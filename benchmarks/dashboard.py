@@ -1,14 +1,17 @@
-"""First paint of the ten billing pages in Chromium, in a cold and in a warm process, with 0, 1 and many nodes.
+"""First paint of the ten billing pages in Chromium, in a cold and in a warm process, with 0, 1 and
+many nodes.
 
     python -m benchmarks.dashboard [--nodes 0 1 50000] [--ready 1000] [--rounds 1]
 
-Cold: the API process was started for this one page, which is asked for as soon as it answers. Warm: the same page
-again. `paint` is the first contentful paint by the browser's own clock; `whole` is when the last byte had come, both in
-ms from the click. `cpu` is the processor time of the API process for the page a third time, when the bills that it
-makes ahead are made: what other work on the machine does not change. At last another client asks the API for a node
-that is not there: how long that takes, at rest and while a bill is made. Bound: paint within 400 ms, a page within
+Cold: the API process was started for this one page, which is asked for as soon as it answers. Warm:
+the same page again. `paint` is the first contentful paint by the browser's own clock; `whole` is
+when the last byte had come, both in ms from the click. `cpu` is the processor time of the API
+process for the page a third time, when the bills that it makes ahead are made: what other work on
+the machine does not change. At last another client asks the API for a node that is not there: how
+long that takes, at rest and while a bill is made. Bound: paint within 400 ms, a page within
 60 kB.
-Expected before the first run: paint 250 ms in the cold process whatever there is to be metered, whole 4 s.
+Expected before the first run: paint 250 ms in the cold process whatever there is to be metered,
+whole 4 s.
 """
 
 from __future__ import annotations
@@ -45,7 +48,18 @@ from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.settings import from_environment
 from tests.browser.conftest import CHROMIUM_FLAGS, NAMES
 
-PAGES = ("", "/explorer", "/runs", "/idle", "/spot", "/commitments", "/invoices", "/prices", "/budgets", "/what-if")
+PAGES = (
+    "",
+    "/explorer",
+    "/runs",
+    "/idle",
+    "/spot",
+    "/commitments",
+    "/invoices",
+    "/prices",
+    "/budgets",
+    "/what-if",
+)
 KINDS = (("v2-8", "us-central1-b"), ("v5litepod-4", "us-central1-a"), ("v4-8", "us-central2-b"))
 USAGES = ("on-demand", "spot")
 DAYS = 40  # over which the nodes lived
@@ -57,27 +71,38 @@ REST_SHARE_MAX = 0.05
 REST_SECONDS_MAX = 60.0
 PAINT_MILLISECONDS_MAX = 400
 BYTES_MAX = 60_000
-PAINTS = "return performance.getEntriesByType('paint').find((p) => p.name === 'first-contentful-paint')?.startTime"
+PAINTS = (
+    "return performance.getEntriesByType('paint').find((p) => p.name === "
+    "'first-contentful-paint')?.startTime"
+)
 WHOLE = "return performance.getEntriesByType('navigation')[0].responseEnd"
 STATUS = "return performance.getEntriesByType('navigation')[0].responseStatus"
 SIZE = "return performance.getEntriesByType('navigation')[0].decodedBodySize"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--nodes", type=int, nargs="+", default=[0, 1, 50_000])
     parser.add_argument("--ready", type=int, default=1_000, help="how many of them are READY now")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--pages", nargs="+", default=PAGES)
     given = parser.parse_args()
-    print(f"{'nodes':>6} {'page':<13}{'paint cold':>11}{'warm':>7}{'whole cold':>12}{'warm':>7}{'cpu':>6}{'kB':>6}")
+    print(
+        f"{'nodes':>6} {'page':<13}{'paint cold':>11}{'warm':>7}"
+        f"{'whole cold':>12}{'warm':>7}{'cpu':>6}{'kB':>6}"
+    )
     for count in given.nodes:
         with tempfile.TemporaryDirectory(prefix="podyard-dashboard-") as folder:
             data = Path(folder)
             fill(data, count, min(count, given.ready))
             with chromium() as driver:
                 for page in given.pages:
-                    found = [measure(driver, data, f"/console/demo/billing{page}") for _ in range(given.rounds)]
+                    found = [
+                        measure(driver, data, f"/console/demo/billing{page}")
+                        for _ in range(given.rounds)
+                    ]
                     print(line_of(count, f"{page or '/':<13}", found, BYTES_MAX), flush=True)
             print(f"{count:>6} {latency(data)}", flush=True)
 
@@ -111,12 +136,19 @@ def fill_folder(data: Path, write: Callable[[UnitOfWork], None]) -> None:
     database.close()
 
 
-def _node(index: int, count: int, now: PlatformTime, *, ready: bool) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def _node(
+    index: int, count: int, now: PlatformTime, *, ready: bool
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     kind, zone = KINDS[index % len(KINDS)]
     usage = USAGES[index // len(KINDS) % len(USAGES)]
     key, name = f"node-key-{index:08d}", f"n-{index:06d}"
     start = now.nanos - DAYS * 86_400 * NANOS_PER_SECOND * (count - index) // count - 7_777_777
-    states = [("READY", start), ("DELETING", start + (index % 997 + 60) * 100_000_000_123), ("DELETED", None)]
+    deleting = start + (index % 997 + 60) * 100_000_000_123
+    states = [
+        ("READY", start),
+        ("DELETING", deleting),
+        ("DELETED", deleting + 5_000_000_000),
+    ]
     events = [
         {
             "event_id": f"{key}-{seq}",
@@ -131,7 +163,7 @@ def _node(index: int, count: int, now: PlatformTime, *, ready: bool) -> tuple[di
             "usage_class": usage,
             "state": state,
             "billable": state == "READY",
-            "at": PlatformTime(min(now.nanos, at if at is not None else states[1][1] + 5_000_000_000)),
+            "at": PlatformTime(min(now.nanos, at)),
         }
         for seq, (state, at) in enumerate(states[:1] if ready else states)
     ]
@@ -159,7 +191,8 @@ def _node(index: int, count: int, now: PlatformTime, *, ready: bool) -> tuple[di
 
 
 class PageTimes(NamedTuple):
-    """Milliseconds: of the first paint and the last byte, cold and warm, and of the server's processor, warm."""
+    """Milliseconds: of the first paint and the last byte, cold and warm, and of the server's
+    processor, warm."""
 
     paint_cold: float
     paint_warm: float
@@ -178,7 +211,9 @@ def _found(*names: str) -> str:
 
 @contextmanager
 def chromium() -> Iterator[webdriver.Chrome]:
-    with tempfile.TemporaryDirectory(prefix="podyard-chromium-", ignore_cleanup_errors=True) as profile:
+    with tempfile.TemporaryDirectory(
+        prefix="podyard-chromium-", ignore_cleanup_errors=True
+    ) as profile:
         options = Options()
         options.binary_location = _found(*NAMES)
         for flag in (*CHROMIUM_FLAGS, f"--user-data-dir={profile}"):
@@ -196,8 +231,15 @@ def chromium() -> Iterator[webdriver.Chrome]:
 def serving(data: Path) -> Iterator[int]:
     """A new API process; gives its port once it answers."""
     port = _free_port()
-    environ = {**os.environ, "PODYARD_DATA": str(data), "PODYARD_CLOCK": "system", "PODYARD_PORT": str(port)}
-    process = subprocess.Popen([sys.executable, "-m", "podyard.main", "api"], env=environ, stderr=subprocess.DEVNULL)
+    environ = {
+        **os.environ,
+        "PODYARD_DATA": str(data),
+        "PODYARD_CLOCK": "system",
+        "PODYARD_PORT": str(port),
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-m", "podyard.main", "api"], env=environ, stderr=subprocess.DEVNULL
+    )
     try:
         deadline = time.monotonic() + READY_SECONDS_MAX
         while not _answers(port):
@@ -220,10 +262,13 @@ def _answers(port: int) -> bool:
 
 def line_of(count: int, name: str, found: Sequence[PageTimes], most_bytes: int) -> str:
     """The medians of what `measure` has found of a page, and which bound is not kept."""
-    cold, warm, whole, again, cpu, size = (statistics.median(column) for column in zip(*found, strict=True))
+    cold, warm, whole, again, cpu, size = (
+        statistics.median(column) for column in zip(*found, strict=True)
+    )
     late = "  LATE" if max(cold, warm) > PAINT_MILLISECONDS_MAX else ""
     late += "  LARGE" if size > most_bytes else ""
-    return f"{count:>6} {name}{cold:>11.0f}{warm:>7.0f}{whole:>12.0f}{again:>7.0f}{cpu:>6.0f}{size / 1000:>6.1f}{late}"
+    paint = f"{cold:>11.0f}{warm:>7.0f}{whole:>12.0f}{again:>7.0f}"
+    return f"{count:>6} {name}{paint}{cpu:>6.0f}{size / 1000:>6.1f}{late}"
 
 
 def measure(driver: webdriver.Chrome, data: Path, path: str, size: str = SIZE) -> PageTimes:
@@ -244,7 +289,9 @@ def measure(driver: webdriver.Chrome, data: Path, path: str, size: str = SIZE) -
 def _seconds_at_rest(port: int) -> float:
     """As `processor_seconds`, once the process has nothing more to do."""
     deadline, before = time.monotonic() + REST_SECONDS_MAX, 0.0
-    while (found := processor_seconds(port)) - before > REST_SHARE_MAX * REST_SECONDS and time.monotonic() < deadline:
+    while (
+        found := processor_seconds(port)
+    ) - before > REST_SHARE_MAX * REST_SECONDS and time.monotonic() < deadline:
         before = found
         time.sleep(REST_SECONDS)
     return found
@@ -253,25 +300,26 @@ def _seconds_at_rest(port: int) -> float:
 def processor_seconds(port: int) -> float:
     """What the process that listens there has taken so far."""
     listening = (one for one in psutil.net_connections("tcp") if one.status == psutil.CONN_LISTEN)
-    pid = next(one.pid for one in listening if one.laddr.port == port and one.pid)
+    pid = next(one.pid for one in listening if one.laddr and one.laddr.port == port and one.pid)
     return sum(psutil.Process(pid).cpu_times()[:2])
 
 
 def _load(driver: webdriver.Chrome, url: str, size: str) -> tuple[float, float, float]:
     driver.get(url)
-    assert driver.execute_script(STATUS) == 200, driver.page_source[:300]  # type: ignore[no-untyped-call]
+    assert driver.execute_script(STATUS) == 200, driver.page_source[:300]
     paint = None
     for _ in range(100):
-        paint = driver.execute_script(PAINTS)  # type: ignore[no-untyped-call]
+        paint = driver.execute_script(PAINTS)
         if paint is not None:
             break
         time.sleep(0.02)
-    whole, length = driver.execute_script(WHOLE), driver.execute_script(size)  # type: ignore[no-untyped-call]
+    whole, length = driver.execute_script(WHOLE), driver.execute_script(size)
     return float(paint or WHOLE_SECONDS_MAX * 1000), float(whole), float(length)
 
 
 def latency(data: Path) -> str:
-    """What another client notices: a small request, in the first seconds of a process and when it is at rest."""
+    """What another client notices: a small request, in the first seconds of a process and when it
+    is at rest."""
     token = (data / "token").read_text(encoding="ascii").strip()
     with serving(data) as port:
         first = _asked(port, token, 4.0)
@@ -284,7 +332,8 @@ def latency(data: Path) -> str:
         asking.join()
     names = ("bills are made ahead", "a page waits", "at rest")
     rows = (
-        f"{name}: median {statistics.median(found):.1f}, 95 % {sorted(found)[len(found) * 95 // 100]:.1f}"
+        f"{name}: median {statistics.median(found):.1f}, 95 % "
+        f"{sorted(found)[len(found) * 95 // 100]:.1f}"
         for name, found in zip(names, (first, page, rest), strict=True)
     )
     return "an API request takes, in ms, while " + "; ".join(rows)
@@ -307,7 +356,9 @@ def _asked(port: int, token: str, seconds: float) -> list[float]:
 
 def _page(port: int, token: str) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WHOLE_SECONDS_MAX)
-    connection.request("GET", "/console/demo/billing", headers={"Cookie": f"podyard_session={token}"})
+    connection.request(
+        "GET", "/console/demo/billing", headers={"Cookie": f"podyard_session={token}"}
+    )
     connection.getresponse().read()
     connection.close()
 

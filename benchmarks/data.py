@@ -15,7 +15,8 @@ SHAPES = {
 
 
 def random_images(folder: Path, recipe: str, train: int, test: int) -> dict[str, object]:
-    """Writes a folder of random bytes and labels for `recipe`; returns the arguments that name it. A recipe that is
+    """Writes a folder of random bytes and labels for `recipe`; returns the arguments that name it.
+    A recipe that is
     not in SHAPES brings its own data."""
     if recipe not in SHAPES:
         return {}

@@ -1,11 +1,13 @@
-"""All-reduce over TCP between machines that are far apart: our ring and torch's gloo through one relay, in one run.
+"""All-reduce over TCP between machines that are far apart: our ring and torch's gloo through one
+relay, in one run.
 
-    python -m benchmarks.delayed_ring [--ranks 4] [--delay-ms 10] [--bytes 4096 ... 16777216] [--rounds 5]
+    python -m benchmarks.delayed_ring [--ranks 4] [--delay-ms 10] [--bytes 4096 ... 16777216]
+    [--rounds 5]
 
-As root on Linux. Each rank has a network namespace, whose only way out is a TUN device. The relay (this process) takes
-every packet and hands it on after the delay, to both libraries alike. Each round times each of them once, and compares
-the sums; what is printed is the median of the slowest rank's times. `floor`: 2 (ranks - 1) hops of the delay, which no
-ring can beat.
+As root on Linux. Each rank has a network namespace, whose only way out is a TUN device. The relay
+(this process) takes every packet and hands it on after the delay, to both libraries alike. Each
+round times each of them once, and compares the sums; what is printed is the median of the slowest
+rank's times. `floor`: 2 (ranks - 1) hops of the delay, which no ring can beat.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
+import functools
 import heapq
 import itertools
 import os
@@ -41,7 +44,9 @@ _TUNSETIFF, _IFF_TUN, _IFF_NO_PI = 0x400454CA, 0x1, 0x1000
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--delay-ms", type=float, default=10.0)
     parser.add_argument("--bytes", type=int, nargs="+", default=list(SIZES))
@@ -55,21 +60,38 @@ def main() -> None:
 
 
 def _relay(count: int, delay: float) -> None:
-    """Makes the namespaces, starts the ranks in them, and passes packets on until they have ended."""
+    """Makes the namespaces, starts the ranks in them, and passes packets on until they have
+    ended."""
     words = [sys.executable, "-m", "benchmarks.delayed_ring", *sys.argv[1:]]
     ranks: list[subprocess.Popen[bytes]] = []
     try:
         tuns = [_make_tun(number) for number in range(count)]
         for number in range(count):
-            inside = ["ip", "netns", "exec", _name(number), *words, "--ranks", str(count), "--rank", str(number)]
-            environment = {**os.environ, "GLOO_SOCKET_IFNAME": _name(number), "OMP_NUM_THREADS": "1"}
+            inside = [
+                "ip",
+                "netns",
+                "exec",
+                _name(number),
+                *words,
+                "--ranks",
+                str(count),
+                "--rank",
+                str(number),
+            ]
+            environment = {
+                **os.environ,
+                "GLOO_SOCKET_IFNAME": _name(number),
+                "OMP_NUM_THREADS": "1",
+            }
             ranks.append(subprocess.Popen(inside, env=environment))
         _pass_packets(tuns, delay, lambda: any(rank.poll() is None for rank in ranks))
     finally:
         for rank in ranks:
             rank.kill()
         for number in range(count):
-            subprocess.run(["ip", "netns", "del", _name(number)], check=False, stderr=subprocess.DEVNULL)
+            subprocess.run(
+                ["ip", "netns", "del", _name(number)], check=False, stderr=subprocess.DEVNULL
+            )
     if any(rank.returncode for rank in ranks):
         sys.exit("a rank has failed")
 
@@ -102,8 +124,11 @@ def _pass_packets(tuns: Sequence[int], delay: float, is_needed: Callable[[], boo
             with contextlib.suppress(OSError):  # nothing is left, or the device is not up yet
                 for _ in range(64):
                     packet = os.read(tun, _MTU + 64)
-                    if packet[0] >> 4 == 4 and 1 <= packet[19] <= len(tuns):  # IPv4, to one of the ranks
-                        heapq.heappush(late, (time.monotonic() + delay, next(number), packet[19] - 1, packet))
+                    # IPv4, to one of the ranks
+                    if packet[0] >> 4 == 4 and 1 <= packet[19] <= len(tuns):
+                        heapq.heappush(
+                            late, (time.monotonic() + delay, next(number), packet[19] - 1, packet)
+                        )
         while late and late[0][0] <= time.monotonic():
             _, _, to, packet = heapq.heappop(late)
             with contextlib.suppress(OSError):  # a lost packet, as on any network
@@ -121,7 +146,9 @@ class _Rank:
         listener = Listener(f"{_NET}.{rank + 1}:{_PORT}")
         dist.barrier()  # all listen
         addresses = {other: f"{_NET}.{other + 1}:{_PORT}" for other in range(count)}
-        self.tcp = TcpTransport.open_ring(Membership(_KEY, 1, _RUN), listener, addresses, frozenset([rank]))
+        self.tcp = TcpTransport.open_ring(
+            Membership(_KEY, 1, _RUN), listener, addresses, frozenset([rank])
+        )
         self.schedule = ring_all_reduce(count)
         self.sequence = 0
         if rank == 0:
@@ -133,7 +160,8 @@ class _Rank:
             vector = np.empty(size // 4, np.float32)
             tensor = self.torch.from_numpy(vector)
             ways: dict[str, Callable[[], Any]] = {
-                "tcp": lambda held=vector: self._by_tcp(held), "gloo": lambda held=tensor: self.dist.all_reduce(held),
+                "tcp": functools.partial(self._by_tcp, vector),
+                "gloo": functools.partial(self.dist.all_reduce, tensor),
             }  # fmt: skip
             times: dict[str, list[float]] = {way: [] for way in ways}
             for index in range(rounds + 1):
@@ -143,8 +171,12 @@ class _Rank:
                         times[way].append(seconds)
             if self.rank == 0:
                 middle = {way: statistics.median(spent) for way, spent in times.items()}
-                told = "  ".join(f"{way} {seconds * 1000:9.1f} ms" for way, seconds in middle.items())
-                ratio = f"floor {floor * 1000:.1f} ms  gloo/tcp {middle['gloo'] / middle['tcp']:.2f}"
+                told = "  ".join(
+                    f"{way} {seconds * 1000:9.1f} ms" for way, seconds in middle.items()
+                )
+                ratio = (
+                    f"floor {floor * 1000:.1f} ms  gloo/tcp {middle['gloo'] / middle['tcp']:.2f}"
+                )
                 print(f"{size:>10} bytes  {told}  {ratio}", flush=True)
         self.dist.barrier()
         self.tcp.close()

@@ -1,11 +1,14 @@
-"""Seconds to the first step of a job, in a fresh process, with an empty and with a warm compilation cache.
+"""Seconds to the first step of a job, in a fresh process, with an empty and with a warm compilation
+cache.
 
-    python -m benchmarks.first_step [--recipes digits-cnn mlp mnist-cnn fashion-cnn cifar10-cnn] [--rounds 3]
+    python -m benchmarks.first_step [--recipes digits-cnn mlp mnist-cnn fashion-cnn cifar10-cnn]
+    [--rounds 3]
 
-One replica process for a v2-8. Counted is from the end of the imports (printed, too) to the end of the first step:
-reading the data, tracing and compiling or loading from the cache, the estimate, the rendezvous, the step. Data is
-random and small, 4096 images, but for the digits, which are the digits. Cold is a run with an empty folder, warm is the
-median of those after it; every run must have the same loss in its first step.
+One replica process for a v2-8. Counted is from the end of the imports (printed, too) to the end of
+the first step: reading the data, tracing and compiling or loading from the cache, the estimate, the
+rendezvous, the step. Data is random and small, 4096 images, but for the digits, which are the
+digits. Cold is a run with an empty folder, warm is the median of those after it; every run must
+have the same loss in its first step.
 """
 
 from __future__ import annotations
@@ -27,7 +30,9 @@ _TRAIN, _TEST = 4096, 256
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--recipes", nargs="+", default=list(BATCHES), choices=BATCHES)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument(_CHILD, nargs=2, metavar=("RECIPE", "FOLDER"), help=argparse.SUPPRESS)
@@ -50,18 +55,23 @@ def measure(recipe: str, rounds: int) -> None:
     imports = statistics.median(one["imports"] for one in runs)
     cold, warm = runs[0]["first"], statistics.median(one["first"] for one in runs[1:])
     print(
-        f"{recipe:<12} {BATCHES[recipe]:>5} {imports:>8.2f} {cold:>8.2f} {warm:>8.2f} {warm / cold:>10.2f}", flush=True
+        f"{recipe:<12} {BATCHES[recipe]:>5} {imports:>8.2f} {cold:>8.2f} {warm:>8.2f} "
+        f"{warm / cold:>10.2f}",
+        flush=True,
     )
 
 
 def run(recipe: str, folder: str) -> dict[str, float]:
     command = [sys.executable, "-m", "benchmarks.first_step", _CHILD, recipe, folder]
-    said: dict[str, float] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    said: dict[str, float] = json.loads(
+        subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
+    )
     return said
 
 
 def serve(recipe: str, folder: Path) -> None:
-    """One replica, to the end of its first step; what is left of its life is not counted and not lived."""
+    """One replica, to the end of its first step; what is left of its life is not counted and not
+    lived."""
     begin = time.perf_counter()
     from podyard.engine.training import xla
 
@@ -79,7 +89,9 @@ def serve(recipe: str, folder: Path) -> None:
     class First(Recorder):
         def step(self, _step: int, loss: float, *_rest: Any) -> None:
             first = time.perf_counter() - imported
-            print(json.dumps({"imports": imported - begin, "first": first, "loss": loss}), flush=True)
+            print(
+                json.dumps({"imports": imported - begin, "first": first, "loss": loss}), flush=True
+            )
             os._exit(0)
 
     spec = spec_of(

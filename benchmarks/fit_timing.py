@@ -1,20 +1,23 @@
 """The fits behind the timing model's constants, done again.
 
-    python -m benchmarks.fit_timing kernels --generation v3 --cache cycles.jsonl [--programs 60] [--seconds 60]
+    python -m benchmarks.fit_timing kernels --generation v3 --cache cycles.jsonl [--programs 60]
+    [--seconds 60]
     python -m benchmarks.fit_timing runs
     python -m benchmarks.fit_timing touched [--record]
 
-`kernels`: the constants of timing/costs.py. Random matrix products and element-wise programs are compiled by the TPU
-compiler (pip install 'podyard[xla-tpu]'; once, what it said is kept in --cache), and a random search from the data
-sheet's numbers minimises the median + half the mean of |log(modelled / compiled)| over those whose name's SHA-256
-modulo 10 is 3 or more; the others judge. Both are seeded. The search is as good as the seconds it gets.
+`kernels`: the constants of timing/costs.py. Random matrix products and element-wise programs are
+compiled by the TPU compiler (pip install 'podyard[xla-tpu]'; once, what it said is kept in
+--cache), and a random search from the data sheet's numbers minimises the median + half the mean of
+|log(modelled / compiled)| over those whose name's SHA-256 modulo 10 is 3 or more; the others judge.
+Both are seeded. The search is as good as the seconds it gets.
 
-`touched`: lookups, updates, stacks of loops, sorting and running sums (benchmarks/touched_programs.py) against the
-compiler's recorded answers; what was looked at while their rules were made, and the others, which judge. `--record`
-compiles them again.
+`touched`: lookups, updates, stacks of loops, sorting and running sums
+(benchmarks/touched_programs.py) against the compiler's recorded answers; what was looked at while
+their rules were made, and the others, which judge. `--record` compiles them again.
 
-`runs`: RUN_SHARE of timing/analysis.py, of which the compiler says nothing, by least squares of the log ratio on the
-published ResNet-50 runs on v3; and what a host would add to each step by the same rows.
+`runs`: RUN_SHARE of timing/analysis.py, of which the compiler says nothing, by least squares of the
+log ratio on the published ResNet-50 runs on v3; and what a host would add to each step by the same
+rows.
 """
 
 from __future__ import annotations
@@ -53,7 +56,17 @@ DTYPES = ("bfloat16", "float32")
 _PRODUCT_MAX, _PRODUCT_MIN, _OPERANDS_MAX = 2**37, 2**15, 2**28
 _ARRAY_MIN, _ARRAY_MAX = 2**8, 2**26
 _LONGEST_AXIS = 40_000
-_ELEMENTWISE = ("plain", "exp", "sum_last", "sum_first", "sum_all", "max_last", "two_results", "convert", "broadcast")
+_ELEMENTWISE = (
+    "plain",
+    "exp",
+    "sum_last",
+    "sum_first",
+    "sum_all",
+    "max_last",
+    "two_results",
+    "convert",
+    "broadcast",
+)
 # What the search starts from where the data sheet says nothing, the same for every generation.
 _NEUTRAL = {
     "narrow_result_factor": 2.0,
@@ -83,12 +96,15 @@ class Case:
 
     @property
     def judges(self) -> bool:
-        return int(hashlib.sha256(self.name.encode()).hexdigest(), 16) % 10 < _CASES_IN_TEN_THAT_JUDGE
+        return (
+            int(hashlib.sha256(self.name.encode()).hexdigest(), 16) % 10 < _CASES_IN_TEN_THAT_JUDGE
+        )
 
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """A case with what the compiler says it takes; `floor_cycles`: no step is faster than its bytes on the bus."""
+    """A case with what the compiler says it takes; `floor_cycles`: no step is faster than its bytes
+    on the bus."""
 
     case: Case
     program: Program
@@ -100,7 +116,9 @@ class Measured:
         """|log(modelled / compiled)|, both at least what the bus takes."""
         pricer = Pricer(self.program, self.program.body, self.fused, costs)
         modelled = sum(pricer.price(kernel).cycles for kernel in self.fused.kernels)
-        return abs(math.log(max(modelled, self.floor_cycles, 1.0) / max(self.cycles, self.floor_cycles)))
+        return abs(
+            math.log(max(modelled, self.floor_cycles, 1.0) / max(self.cycles, self.floor_cycles))
+        )
 
 
 def extent(random: Random, least: int, most: int) -> int:
@@ -118,7 +136,11 @@ def matrix_products(random: Random) -> Iterator[Case]:
     while True:
         dtype = random.choice(DTYPES)
         m, k, n = (extent(random, least, _LONGEST_AXIS) for least in (8, 16, 8))
-        if not _PRODUCT_MIN < m * k * n < _PRODUCT_MAX or m * k + k * n + m * n >= _OPERANDS_MAX or min(m, k, n) < 2:
+        if (
+            not _PRODUCT_MIN < m * k * n < _PRODUCT_MAX
+            or m * k + k * n + m * n >= _OPERANDS_MAX
+            or min(m, k, n) < 2
+        ):
             continue
 
         def text(shapes: tuple[tuple[int, int], ...] = ((m, k), (k, n)), dtype: str = dtype) -> str:
@@ -129,15 +151,28 @@ def matrix_products(random: Random) -> Iterator[Case]:
 
 def elementwise_programs(random: Random) -> Iterator[Case]:
     while True:
-        dtype, what, operands = random.choice(DTYPES), random.choice(_ELEMENTWISE), random.choice((1, 2, 2, 3, 4))
+        dtype, what, operands = (
+            random.choice(DTYPES),
+            random.choice(_ELEMENTWISE),
+            random.choice((1, 2, 2, 3, 4)),
+        )
         axes = random.choice((1, 2, 2, 3, 4))
-        shape = tuple(extent(random, 4 if axes < 3 else 1, 20_000 if axes < 3 else 512) for _ in range(axes))
+        shape = tuple(
+            extent(random, 4 if axes < 3 else 1, 20_000 if axes < 3 else 512) for _ in range(axes)
+        )
         if not _ARRAY_MIN < math.prod(shape) < _ARRAY_MAX:
             continue
 
-        def text(what: str = what, operands: int = operands, shape: tuple[int, ...] = shape, dtype: str = dtype) -> str:
+        def text(
+            what: str = what,
+            operands: int = operands,
+            shape: tuple[int, ...] = shape,
+            dtype: str = dtype,
+        ) -> str:
             shapes = (shape,) * operands + ((shape[-1:],) if what == "broadcast" else ())
-            return client.lower_for_tpu(lambda *values: _elementwise(what, values), *_arrays(shapes, dtype))
+            return client.lower_for_tpu(
+                lambda *values: _elementwise(what, values), *_arrays(shapes, dtype)
+            )
 
         yield Case(f"{what} {operands} {dtype} {'x'.join(map(str, shape))}", "elementwise", text)
 
@@ -157,7 +192,9 @@ def _elementwise(what: str, values: tuple[Any, ...]) -> Any:
         "sum_all": lambda: result.sum(),
         "max_last": lambda: result.max(-1),
         "two_results": lambda: (result + 1, result * 3),
-        "convert": lambda: result.astype(jnp.float32 if result.dtype == jnp.bfloat16 else jnp.bfloat16),
+        "convert": lambda: result.astype(
+            jnp.float32 if result.dtype == jnp.bfloat16 else jnp.bfloat16
+        ),
         "broadcast": lambda: result + values[-1],
     }
     return made[what]()
@@ -183,7 +220,8 @@ def chosen(programs: int, seed: int) -> list[Case]:
 
 
 def compiled(cases: list[Case], generation: str, cache: Path) -> list[Measured]:
-    """Every case with the compiler's cycles; those that `cache` does not have are compiled and added to it.
+    """Every case with the compiler's cycles; those that `cache` does not have are compiled and
+    added to it.
 
     Raises PodyardError FAILED_PRECONDITION where one is missing and the compiler is not installed.
     """
@@ -200,7 +238,12 @@ def compiled(cases: list[Case], generation: str, cache: Path) -> list[Measured]:
             verdict = client.compile_exact(text, slice_type)
             known[generation, case.name] = float(verdict.cycles)
             with cache.open("a", encoding="utf-8") as lines:
-                lines.write(json.dumps({"generation": generation, "case": case.name, "cycles": verdict.cycles}) + "\n")
+                lines.write(
+                    json.dumps(
+                        {"generation": generation, "case": case.name, "cycles": verdict.cycles}
+                    )
+                    + "\n"
+                )
         cycles = known[generation, case.name]
         if cycles:
             program = parse_stablehlo(text)
@@ -210,11 +253,16 @@ def compiled(cases: list[Case], generation: str, cache: Path) -> list[Measured]:
 
 
 def _floor_cycles(program: Program, costs: CostModel) -> float:
-    """From v4 on the compiler's cycles leave out what is fetched ahead; on v2 and v3 they are all there is."""
+    """From v4 on the compiler's cycles leave out what is fetched ahead; on v2 and v3 they are all
+    there is."""
     if not costs.prefetch_bytes:
         return 0.0
     values = (*program.body.parameters, *program.body.results)
-    return sum(program.types[value].nbytes for value in values) * costs.clock_hz / costs.hbm_bytes_per_second
+    return (
+        sum(program.types[value].nbytes for value in values)
+        * costs.clock_hz
+        / costs.hbm_bytes_per_second
+    )
 
 
 def start(stored: CostModel) -> CostModel:
@@ -239,8 +287,11 @@ def loss(measured: list[Measured], costs: CostModel) -> float:
     return statistics.median(errors) + 0.5 * statistics.mean(errors)
 
 
-def search(measured: list[Measured], first: CostModel, seconds: float, random: Random) -> tuple[CostModel, int]:
-    """(the best constants found, how many were tried): steps from the best so far, in one to three constants."""
+def search(
+    measured: list[Measured], first: CostModel, seconds: float, random: Random
+) -> tuple[CostModel, int]:
+    """(the best constants found, how many were tried): steps from the best so far, in one to three
+    constants."""
     names = fitted_names(first)
     best, best_loss, tried = first, loss(measured, first), 1
     end = time.perf_counter() + seconds
@@ -272,14 +323,23 @@ def fit_kernels(generation: str, programs: int, seconds: float, seed: int, cache
     print(f"{'constant':<24}{'start':>14}{'fitted':>14}{'stored':>14}{'fitted/stored':>15}")
     for name in fitted_names(stored):
         values = [getattr(costs, name) for costs in (first, best, stored)]
-        print(f"{name:<24}" + "".join(f"{value:>14.5g}" for value in values) + f"{values[1] / values[2]:>15.2f}")
-    print(f"\n{'|log ratio|':<34}{'programs':>9}{'start':>16}{'fitted':>16}{'stored':>16}   (median, mean)")
+        print(
+            f"{name:<24}"
+            + "".join(f"{value:>14.5g}" for value in values)
+            + f"{values[1] / values[2]:>15.2f}"
+        )
+    print(
+        f"\n{'|log ratio|':<34}{'programs':>9}{'start':>16}{'fitted':>16}{'stored':>16}   "
+        "(median, mean)"
+    )
     for kind in ("matrix", "elementwise"):
         for judges in (False, True):
             part = [one for one in measured if one.case.kind == kind and one.case.judges == judges]
             if part:
                 columns = "".join(f"{_told(part, costs):>16}" for costs in (first, best, stored))
-                print(f"{kind + (', judging' if judges else ', fitting'):<34}{len(part):>9}{columns}")
+                print(
+                    f"{kind + (', judging' if judges else ', fitting'):<34}{len(part):>9}{columns}"
+                )
 
 
 def _told(measured: list[Measured], costs: CostModel) -> str:
@@ -288,36 +348,58 @@ def _told(measured: list[Measured], costs: CostModel) -> str:
 
 
 def show_touched(again: bool) -> None:
-    """Prints by family and generation how far cycles are off: the median of |log ratio|, and the share within 20 %."""
+    """Prints by family and generation how far cycles are off: the median of |log ratio|, and the
+    share within 20 %."""
     if again:
         touched_programs.store(list(touched_programs.record()))
-    print(f"{'family':<18}{'type':<6}{'looked at':>22}{'judging':>22}   (programs, median, within 20 %)")
+    print(
+        f"{'family':<18}{'type':<6}{'looked at':>22}{'judging':>22}   (programs, median, "
+        "within 20 %)"
+    )
     found = touched_programs.errors()
-    for family, generation in dict.fromkeys((family, generation) for family, generation, _, _ in found):
+    for family, generation in dict.fromkeys(
+        (family, generation) for family, generation, _, _ in found
+    ):
         line = f"{family:<18}{generation:<6}"
         for judges in (False, True):
-            part = [error for *key, judging, error in found if (*key, judging) == (family, generation, judges)]
+            part = [
+                error
+                for *key, judging, error in found
+                if (*key, judging) == (family, generation, judges)
+            ]
             near = sum(error <= math.log(1.2) for error in part)
-            line += f"{len(part):>6}, {statistics.median(part):.3f}, {near / len(part):>5.0%}" if part else f"{'-':>22}"
+            line += (
+                f"{len(part):>6}, {statistics.median(part):.3f}, {near / len(part):>5.0%}"
+                if part
+                else f"{'-':>22}"
+            )
         print(line)
 
 
 def fit_runs() -> None:
-    """Prints RUN_SHARE as fitted on all v3 runs and on parts of them, next to the stored one, without a host
-    and with one that is fitted, too; and what either means for the runs on v2 and v4, which nothing is fitted on."""
+    """Prints RUN_SHARE as fitted on all v3 runs and on parts of them, next to the stored one,
+    without a host
+    and with one that is fitted, too; and what either means for the runs on v2 and v4, which nothing
+    is fitted on."""
     from tests.unit.engine.test_published_runs import RUNS
 
     parts = {run: _parts(run) for run in RUNS}
     runs = [run for run in RUNS if run.generation == "v3"]
     others = np.array([parts[run] for run in RUNS if run.generation != "v3"])
-    print(f"{'fitted on':<28}{'runs':>5}{'RUN_SHARE':>12}{'host ms':>13}{'rms of those':>14}{'mean of v2, v4':>16}")
+    print(
+        f"{'fitted on':<28}{'runs':>5}{'RUN_SHARE':>12}"
+        f"{'host ms':>13}{'rms of those':>14}{'mean of v2, v4':>16}"
+    )
 
     def line(title: str, some: list[Any], constants: tuple[float, float] | None = None) -> None:
         chosen_parts = np.array([parts[run] for run in some])
         share, dispatch = constants or least_squares(chosen_parts, 0.0)
         rms = float(np.sqrt(np.mean(_log_ratio(chosen_parts, share, dispatch) ** 2)))
         mean = float(np.mean(np.abs(np.exp(_log_ratio(others, share, dispatch)) - 1)))
-        print(f"{title:<28}{len(some):>5}{share:>12.4f}{dispatch * 1e3:>13.3f}{rms:>14.3f}{mean:>16.3f}")
+        print(
+            f"{title:<28}{len(some):>5}{share:>12.4f}"
+            f"{dispatch * 1e3:>13.3f}{rms:>14.3f}{mean:>16.3f}"
+        )
 
     line("all runs on v3", runs)
     for round_name in sorted({run.name.partition(":")[0] for run in runs}):
@@ -337,7 +419,9 @@ def _parts(run: Any) -> tuple[float, float, float]:
     from tests.unit.engine.test_published_runs import estimate
 
     modelled = estimate(run.slice, run.global_batch)
-    scaled = [op.cycles for op in modelled.ops if op.kind != "collective" and op.bound != "unpriced"]
+    scaled = [
+        op.cycles for op in modelled.ops if op.kind != "collective" and op.bound != "unpriced"
+    ]
     kernels = sum(scaled) / modelled.clock_hz
     rest = modelled.compute_seconds - kernels + modelled.collective_seconds
     return kernels / analysis.RUN_SHARE, rest, run.milliseconds / 1e3
@@ -351,8 +435,8 @@ def _log_ratio(parts: NDArray[np.float64], share: float, dispatch: float) -> NDA
 def least_squares(
     parts: NDArray[np.float64], dispatch_seconds: float | None = None, rounds: int = 30
 ) -> tuple[float, float]:
-    """(share, dispatch seconds) with the least sum of log(modelled / published)^2, by Gauss and Newton. Dispatch is
-    fitted, too, unless it is given."""
+    """(share, dispatch seconds) with the least sum of log(modelled / published)^2, by Gauss and
+    Newton. Dispatch is fitted, too, unless it is given."""
     constants = np.array([1.0, dispatch_seconds or 0.0])
     free = 2 if dispatch_seconds is None else 1
     for _ in range(rounds):
@@ -367,11 +451,15 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     commands = parser.add_subparsers(dest="command", required=True)
     kernels = commands.add_parser("kernels")
-    kernels.add_argument("--generation", default="v3", choices=("v2", "v3", "v4", "v5e", "v5p", "v6e"))
+    kernels.add_argument(
+        "--generation", default="v3", choices=("v2", "v3", "v4", "v5e", "v5p", "v6e")
+    )
     kernels.add_argument("--programs", type=int, default=60, help="of each kind")
     kernels.add_argument("--seconds", type=float, default=60.0, help="for the search")
     kernels.add_argument("--seed", type=int, default=1)
-    kernels.add_argument("--cache", type=Path, required=True, help="what the compiler said, a line per program")
+    kernels.add_argument(
+        "--cache", type=Path, required=True, help="what the compiler said, a line per program"
+    )
     commands.add_parser("runs")
     touched = commands.add_parser("touched")
     touched.add_argument("--record", action="store_true", help="compile all of them again")

@@ -1,16 +1,17 @@
-"""What a flood of log lines costs: a job on four hosts, each of which writes 5,000 lines a second for ten seconds.
+"""What a flood of log lines costs: a job on four hosts, each of which writes 5,000 lines a second
+for ten seconds.
 
     python -m benchmarks.job_logs [--lines 5000] [--seconds 10]
 
-Prints how many lines a follower got, how long after it was printed each became visible, and what another client waits
-for a small GET meanwhile, against the same while nothing is written. A whole Podyard runs, and everything shares the
-machine's CPUs. Bounds: none lost, 1 s, 3 times.
+Prints how many lines a follower got, how long after it was printed each became visible, and what
+another client waits for a small GET meanwhile, against the same while nothing is written. A whole
+Podyard runs, and everything shares the machine's CPUs. Bounds: none lost, 1 s, 3 times.
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
+import math
 import subprocess
 import sys
 import tempfile
@@ -39,7 +40,7 @@ for number in range(LINES * SECONDS):
     if number % 50 == 49:
         sys.stdout.flush()
         time.sleep(max(0.0, begin + number / LINES - time.time()))
-"""
+"""  # noqa: E501
 
 
 def main() -> None:
@@ -49,17 +50,33 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder, "data")
-        up = [*PODYARD, "up", "--data", str(data), "--fleet", "instant", "--port", "0", "--grpc-port", "0", "--detach"]
+        up = [
+            *PODYARD,
+            "up",
+            "--data",
+            str(data),
+            "--fleet",
+            "instant",
+            "--port",
+            "0",
+            "--grpc-port",
+            "0",
+            "--detach",
+        ]
         subprocess.run(up, check=True, stdout=subprocess.DEVNULL)
         try:
             _measure(data, options.lines, options.seconds)
         finally:
-            subprocess.run([*PODYARD, "down", "--data", str(data)], check=True, stdout=subprocess.DEVNULL)
+            subprocess.run(
+                [*PODYARD, "down", "--data", str(data)], check=True, stdout=subprocess.DEVNULL
+            )
 
 
 def _measure(data: Path, lines: int, seconds: int) -> None:
     url, token = read_json(data / "podyard.json")["url"], (data / "token").read_text().strip()
-    with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, verify=False, timeout=60) as client:
+    with httpx.Client(
+        base_url=url, headers={"Authorization": f"Bearer {token}"}, verify=False, timeout=60
+    ) as client:
         nodes, jobs = (f"/{root}/projects/demo/locations/{ZONE}" for root in ("v2", "podyard/v1"))
         asked = {"acceleratorType": "v2-32", "runtimeVersion": "tpu-vm-base"}
         client.post(f"{nodes}/nodes?nodeId=n", json=asked).raise_for_status()
@@ -79,13 +96,23 @@ def _measure(data: Path, lines: int, seconds: int) -> None:
         follower.join()
     expected = lines * seconds
     whole = all(follower.numbers[rank] == expected for rank in range(WORKERS))
-    print(f"{follower.state}: {sum(follower.numbers.values()):,} of {WORKERS * expected:,} lines, in order: {whole}")
+    print(
+        f"{follower.state}: {sum(follower.numbers.values()):,} of {WORKERS * expected:,} lines, "
+        f"in order: {whole}"
+    )
     late = sorted(follower.late)
-    print(f"visible after {_at(late, 0.5):.2f} s (median), {_at(late, 0.99):.2f} s (99 %), {late[-1]:.2f} s (last)")
-    print(f"GET node: p50 {_at(sorted(idle), 0.5) * 1e3:.1f} ms idle, {_at(sorted(busy), 0.5) * 1e3:.1f} ms busy")
+    print(
+        f"visible after {_at(late, 0.5):.2f} s (median), {_at(late, 0.99):.2f} s (99 %), "
+        f"{late[-1]:.2f} s (last)"
+    )
+    print(
+        f"GET node: p50 {_at(sorted(idle), 0.5) * 1e3:.1f} ms idle, "
+        f"{_at(sorted(busy), 0.5) * 1e3:.1f} ms busy"
+    )
     quiet, loud = _at(sorted(idle), 0.99), _at(sorted(busy), 0.99)
     print(
-        f"of it p99 {quiet * 1e3:.1f} ms idle, {loud * 1e3:.1f} ms busy: {loud / quiet:.1f} times ({len(busy)} asked)"
+        f"of it p99 {quiet * 1e3:.1f} ms idle, {loud * 1e3:.1f} ms busy: {loud / quiet:.1f} times "
+        f"({len(busy)} asked)"
     )
 
 
@@ -107,7 +134,9 @@ class _Follower(threading.Thread):
         while not self.is_over:
             ended = self._state() in ("SUCCEEDED", "FAILED")
             while True:
-                page = self._client.get(f"{self._path}:logs?pageSize=5000&stream=stdout&pageToken={place}").json()
+                page = self._client.get(
+                    f"{self._path}:logs?pageSize=5000&stream=stdout&pageToken={place}"
+                ).json()
                 place = page["nextPageToken"]
                 self._take(page["lines"], time.time())
                 if not page["more"]:
@@ -147,7 +176,7 @@ def _until(ask: Any) -> None:
 
 
 def _at(ordered: list[float], share: float) -> float:
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else statistics.nan
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else math.nan
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
-"""The reference models in tf.keras, trained by `model.fit` on numpy arrays: the child process of benchmarks.training.
+"""The reference models in tf.keras, trained by `model.fit` on numpy arrays: the child process of
+benchmarks.training.
 
     PYTHON benchmarks/keras_fit.py FOLDER MODEL BATCH
 
-FOLDER/data.npz holds images (bytes) and labels, FOLDER/params.npz what the other side starts from, by its names. The
-first line out says what this is, {"missing": ...} where TensorFlow cannot be imported; then, for each line of seconds
-in, images per second over an epoch of about as long. It runs under any Python that has TensorFlow, without Podyard.
+FOLDER/data.npz holds images (bytes) and labels, FOLDER/params.npz what the other side starts from,
+by its names. The first line out says what this is, {"missing": ...} where TensorFlow cannot be
+imported; then, for each line of seconds in, images per second over an epoch of about as long. It
+runs under any Python that has TensorFlow, without Podyard.
 """
 
 from __future__ import annotations
@@ -26,8 +28,8 @@ _WARM_UP_STEPS = 10
 def main() -> None:
     folder, name, batch = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     try:
-        import keras
-        import tensorflow
+        import keras  # type: ignore[import-not-found]
+        import tensorflow  # type: ignore[import-untyped]
     except ImportError as error:
         say({"missing": f"{sys.executable}: {error}"})
         return
@@ -43,13 +45,20 @@ def main() -> None:
     threading = tensorflow.config.threading
     say(
         {
-            "versions": f"tensorflow {tensorflow.__version__}, keras {keras.__version__}, numpy {np.__version__}",
+            "versions": (
+                f"tensorflow {tensorflow.__version__}, keras {keras.__version__}, numpy "
+                f"{np.__version__}"
+            ),
             "threads": [
                 threading.get_intra_op_parallelism_threads(),
                 threading.get_inter_op_parallelism_threads(),
             ],
             "parameters": model.count_params(),
-            "loss": float(model.evaluate(images[first], labels[first], batch_size=EXAMPLES_CHECKED, verbose=0)[0]),
+            "loss": float(
+                model.evaluate(
+                    images[first], labels[first], batch_size=EXAMPLES_CHECKED, verbose=0
+                )[0]
+            ),
         }
     )
     spent = fit(keras, model, images, labels, batch, _WARM_UP_STEPS)
@@ -73,7 +82,9 @@ def fit(keras: Any, model: Any, images: Any, labels: Any, batch: int, steps: int
             self.seconds = time.perf_counter() - self.begin
 
     clock, count = Clock(), steps * batch
-    model.fit(images[:count], labels[:count], batch_size=batch, epochs=1, verbose=0, callbacks=[clock])
+    model.fit(
+        images[:count], labels[:count], batch_size=batch, epochs=1, verbose=0, callbacks=[clock]
+    )
     return clock.seconds / steps
 
 

@@ -2,8 +2,9 @@
 
     python -m benchmarks.lists [--nodes 50000] [--jobs 10000] [--rounds 5]
 
-Processor time is that of the whole process, of the request and of the server, the median of the rounds. The page's size
-is that of the document as it is sent, compressed; style sheet and script come once, and are named at the end.
+Processor time is that of the whole process, of the request and of the server, the median of the
+rounds. The page's size is that of the document as it is sent, compressed; style sheet and script
+come once, and are named at the end.
 Bound: 200 ms for an answer, 80 kB for a page with its style sheet and script.
 Expected before the first run: 30 ms by an index, 100 ms where every row is looked at.
 """
@@ -32,21 +33,30 @@ from podyard.web import pages
 from tests.builders import node_record
 from tests.yard import Yard, open_yard
 
-KINDS = (("v2-8", "2x2", "us-central1-f"), ("v3-8", "2x2", "europe-west4-a"), ("v4-8", "2x2x1", "us-central2-b"))
+KINDS = (
+    ("v2-8", "2x2", "us-central1-f"),
+    ("v3-8", "2x2", "europe-west4-a"),
+    ("v4-8", "2x2x1", "us-central2-b"),
+)
 STATES = (NodeState.READY, NodeState.READY, NodeState.STOPPED, NodeState.CREATING)
 ROWS_AT_ONCE = 5_000
 ANSWER_MILLISECONDS_MAX = 200
 BYTES_MAX = 80_000
 ADDRESSES = (
-    "nodes", "nodes?state=STOPPED", "nodes?zone=europe-west4-a&type=v3-8", "nodes?q=n-0499", "nodes?q=no-such-name",
-    "nodes?label=team%3Dt3", "nodes?idle=1", "nodes?sort=-price", "nodes?sort=created", "nodes?sort=-hosts",
-    "nodes?after=n-049000~k-0049000", "jobs", "jobs?state=RUNNING", "jobs?q=j-0099", "jobs?sort=-time",
+    "nodes", "nodes?state=STOPPED", "nodes?zone=europe-west4-a&type=v3-8", "nodes?q=n-0499",
+    "nodes?q=no-such-name",
+    "nodes?label=team%3Dt3", "nodes?idle=1", "nodes?sort=-price", "nodes?sort=created",
+    "nodes?sort=-hosts",
+    "nodes?after=n-049000~k-0049000", "jobs", "jobs?state=RUNNING", "jobs?q=j-0099",
+    "jobs?sort=-time",
     "jobs?label=team%3Dt3",
 )  # fmt: skip
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--nodes", type=int, default=50_000)
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=5)
@@ -56,7 +66,9 @@ def main() -> None:
         open_yard(Path(folder), routers=(pages.router,)) as yard,
     ):
         yard.database.run(lambda uow: fill(uow, given.nodes, given.jobs))
-        assets = sum(sent_bytes(yard.call("GET", f"/static/podyard.{kind}")) for kind in ("css", "js"))
+        assets = sum(
+            sent_bytes(yard.call("GET", f"/static/podyard.{kind}")) for kind in ("css", "js")
+        )
         print(f"{'address':<45}{'ms':>6}{'kB':>7}")
         for address in ADDRESSES:
             milliseconds, size = measure(yard, address, given.rounds)
@@ -74,7 +86,8 @@ def measure(yard: Yard, address: str, rounds: int) -> tuple[float, int]:
         answer = yard.call("GET", f"/console/demo/{address}")
         found.append((time.process_time() - began) * 1000)
         assert answer.status_code == 200, answer.text
-    return statistics.median(found[1:]), sent_bytes(answer)  # the first one compiles templates and statements
+    # the first one compiles templates and statements
+    return statistics.median(found[1:]), sent_bytes(answer)
 
 
 def sent_bytes(answer: httpx.Response) -> int:
@@ -139,7 +152,8 @@ def _job(index: int, now: PlatformTime) -> dict[str, Any]:
         job_id=f"j-{index:06d}",
         state=(JobState.RUNNING, JobState.SUCCEEDED, JobState.FAILED)[index % 3],
         spec=JobSpec(
-            recipe="digits-cnn", arguments={}, steps=100, global_batch=8, seed=1, checkpoint_every_steps=10,
+            recipe="digits-cnn", arguments={}, steps=100, global_batch=8, seed=1,
+            checkpoint_every_steps=10,
             labels={"team": f"t{index % 7}"},
         ),
         node_key=f"k-{index:07d}",

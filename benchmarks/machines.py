@@ -2,15 +2,17 @@
 
     python -m benchmarks.machines [--rounds 5] [--nodes 1000]
 
-A yard with PostgreSQL, Redis, two APIs and two loops, and machines in network namespaces that join over TLS (root,
-Linux). A machine joins, the only one, and a job is submitted as soon as it is accepted: until the process of its
-replica is there, from the start of `podyard agent join`. Then jobs are submitted while that machine is idle: until the
-process of the replica is there, and until its first step is reported. Redis is killed, and a job submitted, which
-begins without it, since agents ask by themselves: what waits are messages. Redis is started: until all of them are
-sent. Another stack with many nodes, on SQLite: API and loop are killed together, until the list of nodes is answered
-and `/readyz` is green. Median and worst, in seconds.
+A yard with PostgreSQL, Redis, two APIs and two loops, and machines in network namespaces that join
+over TLS (root, Linux). A machine joins, the only one, and a job is submitted as soon as it is
+accepted: until the process of its replica is there, from the start of `podyard agent join`. Then
+jobs are submitted while that machine is idle: until the process of the replica is there, and until
+its first step is reported. Redis is killed, and a job submitted, which begins without it, since
+agents ask by themselves: what waits are messages. Redis is started: until all of them are sent.
+Another stack with many nodes, on SQLite: API and loop are killed together, until the list of nodes
+is answered and `/readyz` is green. Median and worst, in seconds.
 Bounds: join 5 s, replica 1 s, Redis 5 s, restart 2 s.
-Expected before the first run: join 3 s (two interpreters, Celery), replica 0.5 s, Redis 2 s, restart 1.5 s.
+Expected before the first run: join 3 s (two interpreters, Celery), replica 0.5 s, Redis 2 s,
+restart 1.5 s.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ import httpx
 from podyard.cli.supervisor import STEADY_SECONDS
 from tests import postgresql
 from tests.distributed.whole_yard import WholeYard, open_whole_yard
-from tests.stack import Stack, kill, open_stack, until
+from tests.stack import Stack, kill, open_stack
+from tests.waiting import until
 
 ZONE = "us-central2-b"
 KIND = "v4-8"
@@ -37,7 +40,9 @@ SECONDS_MAX = 60.0
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--nodes", type=int, default=1_000)
     given = parser.parse_args()
@@ -53,8 +58,15 @@ def main() -> None:
         started, stepped = zip(*_submissions(yard, given.rounds), strict=True)
         _show("from a submission to its replica, warm, on that machine", started, 1.0)
         _show("from a submission to its first step", stepped)
-        _show("from the return of Redis until all messages are sent", list(_returns_of_redis(yard, given.rounds)), 5.0)
-    with tempfile.TemporaryDirectory(prefix="podyard-restart-") as folder, open_stack(Path(folder)) as stack:
+        _show(
+            "from the return of Redis until all messages are sent",
+            list(_returns_of_redis(yard, given.rounds)),
+            5.0,
+        )
+    with (
+        tempfile.TemporaryDirectory(prefix="podyard-restart-") as folder,
+        open_stack(Path(folder)) as stack,
+    ):
         _create(stack, given.nodes)
         answered, ready = zip(*_restarts(stack, given.rounds), strict=True)
         _show(f"{given.nodes:,} nodes, API and loop killed: the list of nodes", answered, 2.0)
@@ -64,7 +76,9 @@ def main() -> None:
 def _show(what: str, seconds: Sequence[float], most: float | None = None) -> None:
     bound = "" if most is None else f"  (at most {most:g})"
     late = "  LATE" if most is not None and max(seconds) > most else ""
-    print(f"{what:<58}{statistics.median(seconds):>6.2f}{max(seconds):>6.2f}{bound}{late}", flush=True)
+    print(
+        f"{what:<58}{statistics.median(seconds):>6.2f}{max(seconds):>6.2f}{bound}{late}", flush=True
+    )
 
 
 def _seconds_until(what: Callable[[], object], began: float) -> float:
@@ -91,7 +105,9 @@ def _joins(yard: WholeYard, rounds: int) -> Iterator[float]:
 def _submit_once_there_is_room(yard: WholeYard, name: str, began: float) -> str:
     path = f"/podyard/v1/projects/demo/locations/{NODE_ZONE}/jobs"
     body = {"recipe": "digits-cnn", "steps": 5, "node": "n"}
-    _seconds_until(lambda: yard.first.http.post(f"{path}?jobId={name}", json=body).status_code == 200, began)
+    _seconds_until(
+        lambda: yard.first.http.post(f"{path}?jobId={name}", json=body).status_code == 200, began
+    )
     return f"{path}/{name}"
 
 

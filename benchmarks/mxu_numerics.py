@@ -1,14 +1,17 @@
-"""A CIFAR-10 training step with the matrix unit's numerics, compared with plain `jax.jit`, alternating in one run.
+"""A CIFAR-10 training step with the matrix unit's numerics, compared with plain `jax.jit`,
+alternating in one run.
 
     python -m benchmarks.mxu_numerics [--batch 32 128] [--steps 25]
 
-Also one dot and one convolution of the step with operands as float32, as rounded float32 and as bfloat16: what decides
-how `engine.mxu_jit` multiplies. Bound: a step takes at most 1.05 times as long as plain, with rewrites and without.
+Also one dot and one convolution of the step with operands as float32, as rounded float32 and as
+bfloat16: what decides how `engine.mxu_jit` multiplies. Bound: a step takes at most 1.05 times as
+long as plain, with rewrites and without.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -60,11 +63,20 @@ def steps(batch: int, count: int) -> None:
         states[name], loss = compiled[name](states[name], images, labels)
         return loss
 
-    medians = alternate({name: lambda name=name: one_step(name) for name in makers}, count)
+    medians = alternate({name: functools.partial(one_step, name) for name in makers}, count)
     plain = medians["jax.jit"]
     for name, median in medians.items():
-        verdict = "" if name == "jax.jit" else "ok" if median <= RATIO_BOUND * plain else "above the bound"
-        print(f"step, batch {batch:<4} {name:<22} {median * 1e3:9.2f} ms   {median / plain:.3f} {verdict}")
+        verdict = (
+            ""
+            if name == "jax.jit"
+            else "ok"
+            if median <= RATIO_BOUND * plain
+            else "above the bound"
+        )
+        print(
+            f"step, batch {batch:<4} {name:<22} {median * 1e3:9.2f} ms   "
+            f"{median / plain:.3f} {verdict}"
+        )
 
 
 def products(batch: int, count: int) -> None:
@@ -76,18 +88,28 @@ def products(batch: int, count: int) -> None:
         "bfloat16": lambda x: lax.reduce_precision(x, 8, 7).astype(jnp.bfloat16),
     }
     functions: dict[str, tuple[Callable[[Any, Any], Any], tuple[int, ...], tuple[int, ...]]] = {
-        "dot": (lambda x, w: lax.dot(x, w, preferred_element_type=jnp.float32), (batch, 2304), SHAPES["dense1"]),
+        "dot": (
+            lambda x, w: lax.dot(x, w, preferred_element_type=jnp.float32),
+            (batch, 2304),
+            SHAPES["dense1"],
+        ),
         "conv": (lambda x, w: convolve(x, w, "VALID"), (batch, 32, 32, 32), SHAPES["conv2"]),
     }
     for kind, (function, left_shape, right_shape) in functions.items():
-        left, right = (jnp.asarray(rng.standard_normal(shape), jnp.float32) for shape in (left_shape, right_shape))
+        left, right = (
+            jnp.asarray(rng.standard_normal(shape), jnp.float32)
+            for shape in (left_shape, right_shape)
+        )
         runs: dict[str, Callable[[], Any]] = {}
         for name, cast in casts.items():
             run = jax.jit(lambda x, w, function=function, cast=cast: function(cast(x), cast(w)))
-            runs[name] = lambda run=run, left=left, right=right: run(left, right)
+            runs[name] = functools.partial(run, left, right)
         medians = alternate(runs, count)
         for name, median in medians.items():
-            print(f"{kind}, batch {batch:<4} {name:<22} {median * 1e3:9.2f} ms   {median / medians['float32']:.3f}")
+            print(
+                f"{kind}, batch {batch:<4} {name:<22} {median * 1e3:9.2f} ms   "
+                f"{median / medians['float32']:.3f}"
+            )
 
 
 def alternate(runs: Mapping[str, Callable[[], Any]], count: int) -> dict[str, float]:
@@ -110,18 +132,30 @@ def initial_state() -> dict[str, Any]:
         params[name] = jnp.asarray(rng.standard_normal(shape) * scale, jnp.float32)
         params[f"{name}/bias"] = jnp.zeros(shape[-1])
     zeros = jax.tree.map(jnp.zeros_like, params)
-    return {"step": jnp.zeros((), jnp.int32), "params": params, "first": zeros, "second": jax.tree.map(jnp.copy, zeros)}
+    return {
+        "step": jnp.zeros((), jnp.int32),
+        "params": params,
+        "first": zeros,
+        "second": jax.tree.map(jnp.copy, zeros),
+    }
 
 
 def train_step(state: dict[str, Any], images: Any, labels: Any) -> tuple[dict[str, Any], Any]:
-    """One step of Adam. images [n, 32, 32, 3], labels [n] -> the next state and the mean loss in nats."""
+    """One step of Adam. images [n, 32, 32, 3], labels [n] -> the next state and the mean loss in
+    nats."""
     step = state["step"] + 1
     key = jax.random.fold_in(jax.random.key(0), step)
     loss, slope = jax.value_and_grad(mean_loss)(state["params"], images, labels, key)
-    first = jax.tree.map(lambda m, g: DECAY_FIRST * m + (1 - DECAY_FIRST) * g, state["first"], slope)
-    second = jax.tree.map(lambda v, g: DECAY_SECOND * v + (1 - DECAY_SECOND) * g * g, state["second"], slope)
+    first = jax.tree.map(
+        lambda m, g: DECAY_FIRST * m + (1 - DECAY_FIRST) * g, state["first"], slope
+    )
+    second = jax.tree.map(
+        lambda v, g: DECAY_SECOND * v + (1 - DECAY_SECOND) * g * g, state["second"], slope
+    )
     rate = LEARNING_RATE * jnp.sqrt(1 - DECAY_SECOND**step) / (1 - DECAY_FIRST**step)
-    params = jax.tree.map(lambda p, m, v: p - rate * m / (jnp.sqrt(v) + EPSILON), state["params"], first, second)
+    params = jax.tree.map(
+        lambda p, m, v: p - rate * m / (jnp.sqrt(v) + EPSILON), state["params"], first, second
+    )
     return {"step": step, "params": params, "first": first, "second": second}, loss
 
 
@@ -140,7 +174,12 @@ def mean_loss(params: Mapping[str, Any], images: Any, labels: Any, key: Any) -> 
 
 def convolve(x: Any, kernel: Any, padding: str) -> Any:
     return lax.conv_general_dilated(
-        x, kernel, (1, 1), padding, dimension_numbers=("NHWC", "HWIO", "NHWC"), preferred_element_type=jnp.float32
+        x,
+        kernel,
+        (1, 1),
+        padding,
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        preferred_element_type=jnp.float32,
     )
 
 

@@ -2,11 +2,13 @@
 
     python -m benchmarks.open_pages [--nodes 350] [--pages 50] [--seconds 15]
 
-Live pages are held open in another process: of ten, two are the overview, two the list of nodes, one the list of jobs,
-and five pages of one node each, all different. Meanwhile one client asks the API for a node, again and again: at rest,
-with the pages open, and at rest again. `busy` is the processor time of the API process for each second.
+Live pages are held open in another process: of ten, two are the overview, two the list of nodes,
+one the list of jobs, and five pages of one node each, all different. Meanwhile one client asks the
+API for a node, again and again: at rest, with the pages open, and at rest again. `busy` is the
+processor time of the API process for each second.
 Bound: the 99th percentile with open pages is below three times the one at rest.
-Expected before the first run: a rendering takes 20 ms, so 25 pages of nodes half a core, and p99 five times as long.
+Expected before the first run: a rendering takes 20 ms, so 25 pages of nodes half a core, and p99
+five times as long.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.synchronize import Event
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from benchmarks import console, lists
 from benchmarks.dashboard import fill_folder, processor_seconds, serving
@@ -43,7 +45,9 @@ class Answers(NamedTuple):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--nodes", type=int, default=350)
     parser.add_argument("--pages", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=15.0)
@@ -60,8 +64,14 @@ def main() -> None:
                 during = _ask(port, token, given.seconds)
                 count = refused.value
             after = _ask(port, token, given.seconds)
-    for name, found in (("at rest", before), (f"{given.pages} pages, {count} refused", during), ("at rest", after)):
-        print(f"{name:<24} p50 {found.p50:6.1f} ms   p99 {found.p99:6.1f} ms   busy {found.busy:.2f}")
+    for name, found in (
+        ("at rest", before),
+        (f"{given.pages} pages, {count} refused", during),
+        ("at rest", after),
+    ):
+        print(
+            f"{name:<24} p50 {found.p50:6.1f} ms   p99 {found.p99:6.1f} ms   busy {found.busy:.2f}"
+        )
     times = during.p99 / statistics.mean((before.p99, after.p99))
     print(f"p99 is {times:.1f} times that at rest{'  LATE' if times >= TIMES_MAX else ''}")
 
@@ -83,9 +93,11 @@ def _ask(port: int, token: str, seconds: float) -> Answers:
 
 
 @contextmanager
-def _open_pages(port: int, token: str, count: int) -> Iterator[object]:
+def _open_pages(port: int, token: str, count: int) -> Iterator[Any]:
     stop, refused = multiprocessing.Event(), multiprocessing.Value("i", 0)
-    readers = multiprocessing.Process(target=_read, args=(port, token, _paths(count), stop, refused))
+    readers = multiprocessing.Process(
+        target=_read, args=(port, token, _paths(count), stop, refused)
+    )
     readers.start()
     try:
         yield refused
@@ -96,14 +108,24 @@ def _open_pages(port: int, token: str, count: int) -> Iterator[object]:
 
 def _paths(count: int) -> Sequence[str]:
     kinds = ("overview/live", "nodes/live", "jobs/live", "nodes/live", "overview/live")
-    nodes = (f"nodes/{lists.KINDS[index % len(lists.KINDS)][2]}/n-{index:06d}/live" for index in range(count))
-    return [f"/console/demo/{kinds[index // 2 % 5] if index % 2 else next(nodes)}" for index in range(count)]
+    nodes = (
+        f"nodes/{lists.KINDS[index % len(lists.KINDS)][2]}/n-{index:06d}/live"
+        for index in range(count)
+    )
+    return [
+        f"/console/demo/{kinds[index // 2 % 5] if index % 2 else next(nodes)}"
+        for index in range(count)
+    ]
 
 
 def _read(port: int, token: str, paths: Sequence[str], stop: Event, refused: object) -> None:
     async def read(path: str) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: podyard_session={token}\r\n\r\n".encode())
+        writer.write(
+            (
+                f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: podyard_session={token}\r\n\r\n"
+            ).encode()
+        )
         if b" 200 " not in await reader.readline():
             refused.value += 1  # type: ignore[attr-defined]
         while await reader.read(65_536):

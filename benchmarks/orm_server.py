@@ -1,4 +1,5 @@
-"""What many would write: FastAPI, a SQLAlchemy ORM session per request, models and a response model, on SQLite with
+"""What many would write: FastAPI, a SQLAlchemy ORM session per request, models and a response
+model, on SQLite with
 full durability. A peer of `benchmarks.wire`."""
 
 from __future__ import annotations
@@ -80,7 +81,9 @@ def _create(node_id: str, node: Node, db: Session = Depends(_session)) -> Operat
             state=node.state,
         )
     )
-    operation = OperationRow(operation_id=os.urandom(12).hex(), node_id=node_id, verb="create", done=False)
+    operation = OperationRow(
+        operation_id=os.urandom(12).hex(), node_id=node_id, verb="create", done=False
+    )
     db.add(operation)
     db.commit()
     return Operation(name=operation.operation_id, done=operation.done)
@@ -90,4 +93,6 @@ def _get(node_id: str, db: Session = Depends(_session)) -> Node:
     row = db.get(NodeRow, node_id)
     if row is None:
         raise HTTPException(404)
-    return Node(acceleratorType=row.accelerator_type, runtimeVersion=row.runtime_version, state=row.state)
+    return Node(
+        acceleratorType=row.accelerator_type, runtimeVersion=row.runtime_version, state=row.state
+    )

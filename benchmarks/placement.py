@@ -1,17 +1,21 @@
-"""Placement in a pod of 4096 chips (v4, 16x16x16), on one core: decisions a second, and utilisation when the first
-request is refused.
+"""Placement in a pod of 4096 chips (v4, 16x16x16), on one core: decisions a second, and utilisation
+when the first request is refused.
 
     python -m benchmarks.placement [--decisions 40000] [--rounds 3] [--seeds 100]
 
-- Stream: legal shapes of v4, equally likely; after a refusal one slice departs, so the pod stays near the point of
-  refusal. Once all shapes that an empty pod holds, once those of at most 512 chips (more slices, and more of them below
-  a cube). A decision is a search with the taking of the chips, or the refusal and the giving back of others.
-  Bounds: torus 20,000 decisions/s and 99 % of the decisions within 0.2 ms, optical switches 100,000/s. `find_box` is
-  the front that starts from bit sets each time; `PodSpace` is kept up to date.
-- Utilisation: legal shapes of at most 512 chips, equally likely, nothing departs; mean of the seeds. In a torus the
-  shapes that do not even fit an empty pod are left out. Bound: optical switches 90 %.
+- Stream: legal shapes of v4, equally likely; after a refusal one slice departs, so the pod stays
+  near the point of refusal. Once all shapes that an empty pod holds, once those of at most 512
+  chips (more slices, and more of them below a cube). A decision is a search with the taking of the
+  chips, or the refusal and the giving back of others.
+  Bounds: torus 20,000 decisions/s and 99 % of the decisions within 0.2 ms, optical switches
+  100,000/s. `find_box` is the front that starts from bit sets each time; `PodSpace` is kept up to
+  date.
+- Utilisation: legal shapes of at most 512 chips, equally likely, nothing departs; mean of the
+  seeds. In a torus the shapes that do not even fit an empty pod are left out. Bound: optical
+  switches 90 %.
 
-Rates are the best round's; times are of the processor (others may use the machine), the 99th percentile too.
+Rates are the best round's; times are of the processor (others may use the machine), the 99th
+percentile too.
 """
 
 from __future__ import annotations
@@ -48,14 +52,19 @@ def main() -> None:
     print(f"{'':<28} shapes  chips  decisions/s   p50 us   p99 us  placed   used")
     for name, pod in PODS.items():
         for chips_max in (pod.chip_count, SMALL_CHIPS_MAX):
-            fitting = [k for k in kinds if k.chip_count <= chips_max and pod.can_hold(k.topology.shape)]
+            fitting = [
+                k for k in kinds if k.chip_count <= chips_max and pod.can_hold(k.topology.shape)
+            ]
             for way, run in (("PodSpace", _kept), ("find_box", _from_masks)):
-                found = [run(pod, fitting, options.decisions, seed=1) for _ in range(options.rounds)]
+                found = [
+                    run(pod, fitting, options.decisions, seed=1) for _ in range(options.rounds)
+                ]
                 rate = max(item[0] for item in found)
                 p50, p99 = (min(_percentile(item[1], part) for item in found) for part in (50, 99))
                 placed, used = found[0][2] / options.decisions, found[0][3]
                 print(
-                    f"{name + ', ' + way:<28} {len(fitting):6} {chips_max:6} {rate:12.0f} {p50:8.1f} {p99:8.1f}"
+                    f"{name + ', ' + way:<28} {len(fitting):6} {chips_max:6} {rate:12.0f} "
+                    f"{p50:8.1f} {p99:8.1f}"
                     f" {placed:7.0%} {used:6.1%}"
                 )
     small = [kind for kind in kinds if kind.chip_count <= SMALL_CHIPS_MAX]
@@ -65,10 +74,15 @@ def main() -> None:
         ways: tuple[tuple[str, Find], ...] = (("best", PodSpace.find), ("first fit", _first_fit))
         for way, find in ways:
             used_at = [_used_at_refusal(pod, fitting, seed, find) for seed in range(options.seeds)]
-            print(f"{name}, {way}: {len(fitting)} shapes   {statistics.mean(used_at):.1%}   {min(used_at):.1%}")
+            print(
+                f"{name}, {way}: {len(fitting)} shapes   {statistics.mean(used_at):.1%}   "
+                f"{min(used_at):.1%}"
+            )
 
 
-def _kept(pod: Pod, kinds: list[AcceleratorType], decisions: int, seed: int) -> tuple[float, list[int], int, float]:
+def _kept(
+    pod: Pod, kinds: list[AcceleratorType], decisions: int, seed: int
+) -> tuple[float, list[int], int, float]:
     """(decisions a second, nanoseconds of each, how many were placed, mean utilisation)."""
     chance = random.Random(seed)
     space = PodSpace(pod, full_mask(pod.shape))

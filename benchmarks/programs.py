@@ -1,9 +1,11 @@
-"""What the hook costs a program: the same calls on plain CPU devices and under `podyard run --tpu v3-8`, by turns.
+"""What the hook costs a program: the same calls on plain CPU devices and under `podyard run --tpu
+v3-8`, by turns.
 
 Ratios are of neighbours in time. On a machine with other work, those of processor seconds say more.
 
 python -m benchmarks.programs [--rounds 5]
-python -m benchmarks.programs --tensorflow PYTHON [--rounds 5]    Keras' fit, plain, mirrored and fused
+python -m benchmarks.programs --tensorflow PYTHON [--rounds 5]    Keras' fit, plain, mirrored and
+fused
     [--batch 256]    examples of a step, over all replicas
 """
 
@@ -74,7 +76,7 @@ model.fit(images, labels, batch_size=batch, verbose=0)
 started, worked = time.perf_counter(), time.process_time()
 model.fit(images, labels, batch_size=batch, epochs=8, verbose=0)
 print(json.dumps({"wall": time.perf_counter() - started, "processor": time.process_time() - worked}))
-"""
+"""  # noqa: E501
 
 
 def measure_keras(python: str, rounds: int, batch: int) -> None:
@@ -95,12 +97,21 @@ def measure_keras(python: str, rounds: int, batch: int) -> None:
                 ratios.setdefault((mode, name), []).append(seconds / plain[name])
     for (mode, name), values in ratios.items():
         middle, low, high = statistics.median(values), min(values), max(values)
-        print(f"fit, {mode}, {name} seconds: {middle:.2f}x of plain Keras ({low:.2f} to {high:.2f}, {rounds} rounds)")
+        print(
+            f"fit, {mode}, {name} seconds: {middle:.2f}x of plain Keras ({low:.2f} to {high:.2f}, "
+            f"{rounds} rounds)"
+        )
 
 
 def measure(command: list[str], changes: dict[str, str]) -> dict[str, Any]:
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(("PODYARD_", "JAX_"))}
-    done = subprocess.run(command, env=environ | changes, capture_output=True, text=True, check=True)
+    environ = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PODYARD_", "JAX_"))
+    }
+    done = subprocess.run(
+        command, env=environ | changes, capture_output=True, text=True, check=True
+    )
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
@@ -129,14 +140,28 @@ def main() -> None:
     if options.tensorflow:
         measure_keras(options.tensorflow, rounds, options.batch)
         return
-    under = [*PODYARD, "run", "--tpu", "v3-8", "--numerics", "f32", "--", sys.executable, "-c", PROGRAM]
+    under = [
+        *PODYARD,
+        "run",
+        "--tpu",
+        "v3-8",
+        "--numerics",
+        "f32",
+        "--",
+        sys.executable,
+        "-c",
+        PROGRAM,
+    ]
     plain, hooked = [], []
     for _ in range(rounds):
         plain.append(measure([sys.executable, "-c", PROGRAM], PLAIN))
         hooked.append(measure(under, {}))
     for name in plain[0]:
         for place, kind in enumerate(("seconds", "processor")):
-            pairs = [(one[name][place], other[name][place]) for one, other in zip(plain, hooked, strict=True)]
+            pairs = [
+                (one[name][place], other[name][place])
+                for one, other in zip(plain, hooked, strict=True)
+            ]
             before, after = (statistics.median(one) for one in zip(*pairs, strict=True))
             ratios = sorted(after / before for before, after in pairs)
             ratio = f"{statistics.median(ratios):.2f}x ({ratios[0]:.2f} to {ratios[-1]:.2f})"
@@ -145,7 +170,9 @@ def main() -> None:
     hook = {"PYTHONPATH": str(SITE_HOOK), "PODYARD_TPU": "v3-8"}
     starts = [(start_seconds({}), start_seconds(hook)) for _ in range(20)]
     for place, kind in enumerate(("seconds", "processor")):
-        before, after = (statistics.median(one[place] for one in found) for found in zip(*starts, strict=True))
+        before, after = (
+            statistics.median(one[place] for one in found) for found in zip(*starts, strict=True)
+        )
         times = f"{before * 1e3:10.1f} ms, {after * 1e3:10.1f} ms"
         print(f"{'a Python without JAX':34} {kind:9} {times}: {(after - before) * 1e3:+.1f} ms")
 

@@ -1,7 +1,9 @@
-"""Judges the model against the TPU compiler on programs of today: `python -m benchmarks.programs_of_today`.
+"""Judges the model against the TPU compiler on programs of today: `python -m
+benchmarks.programs_of_today`.
 
-`--only PART` and `--generation NAME` choose programs; `--each` prints every program. A third of the programs is kept
-out of every fit and printed apart. The record: `python -m benchmarks.corpus.record`.
+`--only PART` and `--generation NAME` choose programs; `--each` prints every program. A third of the
+programs is kept out of every fit and printed apart. The record: `python -m
+benchmarks.corpus.record`.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ Sent = Counter[tuple[str, int]]
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A recorded program, and the model's estimate of it; None where the model refuses, with its words."""
+    """A recorded program, and the model's estimate of it; None where the model refuses, with its
+    words."""
 
     row: Recorded
     estimate: Estimate | None
@@ -47,7 +50,8 @@ class Case:
 
     @property
     def error(self) -> float | None:
-        """How far the device time is off, as a factor above one less one: half and double are alike."""
+        """How far the device time is off, as a factor above one less one: half and double are
+        alike."""
         ratio = self.ratio
         return None if ratio is None else max(ratio, 1 / ratio) - 1 if ratio else float("inf")
 
@@ -61,8 +65,12 @@ class Case:
 
     @property
     def is_peak_near(self) -> bool:
-        """Of `peak_memory_in_bytes`, in which the compiler counts the chip's own memory, too, from v4 on."""
-        return self.estimate is not None and abs(self.estimate.peak_hbm_bytes / self.row.peak_bytes - 1) <= PEAK_NEAR
+        """Of `peak_memory_in_bytes`, in which the compiler counts the chip's own memory, too, from
+        v4 on."""
+        return (
+            self.estimate is not None
+            and abs(self.estimate.peak_hbm_bytes / self.row.peak_bytes - 1) <= PEAK_NEAR
+        )
 
     @property
     def is_hbm_near(self) -> bool:
@@ -90,7 +98,10 @@ class Case:
     @property
     def is_decided(self) -> bool:
         """Whether the compiler's need is far enough from what a device has."""
-        return self.estimate is None or abs(self.row.needed_bytes / self.estimate.usable_hbm_bytes - 1) > UNDECIDED
+        return (
+            self.estimate is None
+            or abs(self.row.needed_bytes / self.estimate.usable_hbm_bytes - 1) > UNDECIDED
+        )
 
     @property
     def is_verdict_equal(self) -> bool:
@@ -105,9 +116,11 @@ def _program(text: str) -> Program:
     return parse_stablehlo(text)
 
 
-def cases(generation: str, only: Sequence[str] = ("",), limits: bool = False, singles: bool = False) -> list[Case]:
-    """The recorded programs of a generation, or with `limits` those around the limit of memory, with `singles` single
-    convolutions."""
+def cases(
+    generation: str, only: Sequence[str] = ("",), limits: bool = False, singles: bool = False
+) -> list[Case]:
+    """The recorded programs of a generation, or with `limits` those around the limit of memory,
+    with `singles` single convolutions."""
     texts, made = _texts(), []
     for row in load_rows().values():
         if (row.is_limit, row.is_single) != (limits, singles) or row.generation != generation:
@@ -141,14 +154,17 @@ class Figures:
             return "-" if value is None else f"{value:.0%}"
 
         return (
-            f"{self.count:4d} {share(self.median):>7} {share(self.near):>9} {self.far_unflagged:12d} "
-            f"{share(self.arguments):>10} {share(self.peaks):>7} {share(self.hbm):>7} {share(self.collectives):>8} of "
+            f"{self.count:4d} {share(self.median):>7} {share(self.near):>9} "
+            f"{self.far_unflagged:12d} "
+            f"{share(self.arguments):>10} {share(self.peaks):>7} {share(self.hbm):>7} "
+            f"{share(self.collectives):>8} of "
             f"{self.sharded:<3d} {share(self.verdicts):>8}"
         )
 
 
 HEAD = (
-    f"{'':16} {'n':>4} {'median':>7} {'in 20 %':>9} {'>2x unsaid':>12} {'arguments':>10} {'peak':>7} {'HBM':>7} "
+    f"{'':16} {'n':>4} {'median':>7} {'in 20 %':>9} {'>2x unsaid':>12} {'arguments':>10} "
+    f"{'peak':>7} {'HBM':>7} "
     f"{'collectives':>15} {'verdict':>8}"
 )
 
@@ -170,8 +186,12 @@ def figures(chosen: Iterable[Case]) -> Figures:
         arguments=share(fit, lambda case: case.is_argument_exact),
         peaks=share(fit, lambda case: case.is_peak_near),
         hbm=share(fit, lambda case: case.is_hbm_near),
-        collectives=share(sharded, lambda case: case.modelled_collectives == case.compiled_collectives),
-        verdicts=share([case for case in every if case.is_decided], lambda case: case.is_verdict_equal),
+        collectives=share(
+            sharded, lambda case: case.modelled_collectives == case.compiled_collectives
+        ),
+        verdicts=share(
+            [case for case in every if case.is_decided], lambda case: case.is_verdict_equal
+        ),
         sharded=len(sharded),
     )
 
@@ -185,15 +205,25 @@ def case_line(case: Case) -> str:
     sent = "" if case.modelled_collectives == case.compiled_collectives else " collectives differ"
     arguments = "" if case.is_argument_exact or not row.fits else " arguments differ"
     time = "does not fit" if ratio is None else f"time x{ratio:.2f}"
-    return f"  {row.program:42} {row.accelerator_type:12} {time:>12} peak x{peak:.2f}{arguments}{sent}{said}"
+    return (
+        f"  {row.program:42} {row.accelerator_type:12} {time:>12} peak "
+        f"x{peak:.2f}{arguments}{sent}{said}"
+    )
 
 
 def _kernels(case: Case) -> str:
     """The longest kernels, the compiler's next to the model's: cycles of all runs, runs, name."""
-    left = [f"{cycles * count:>12} {count:>6} {name}" for name, cycles, count in case.row.kernels[:WORST]]
+    left = [
+        f"{cycles * count:>12} {count:>6} {name}"
+        for name, cycles, count in case.row.kernels[:WORST]
+    ]
     ops = case.estimate.ops if case.estimate is not None else ()
-    longest = sorted((op for op in ops if op.kind != "collective"), key=lambda op: -op.cycles)[:WORST]
-    right = [f"{op.cycles:>12.0f} {op.count:>6} {op.name} {op.bound} {op.where[-50:]}" for op in longest]
+    longest = sorted((op for op in ops if op.kind != "collective"), key=lambda op: -op.cycles)[
+        :WORST
+    ]
+    right = [
+        f"{op.cycles:>12.0f} {op.count:>6} {op.name} {op.bound} {op.where[-50:]}" for op in longest
+    ]
     pairs = itertools.zip_longest(left, right, fillvalue="")
     return "\n".join(f"    {compiled:52}{modelled}" for compiled, modelled in pairs)
 
@@ -201,23 +231,41 @@ def _kernels(case: Case) -> str:
 def verdict_line(generation: str, around: list[Case]) -> str:
     decided = [case for case in around if case.is_decided]
     equal = sum(case.is_verdict_equal for case in decided)
-    return f"{generation}: {len(around)} sharded programs around the limit, {equal} of {len(decided)} verdicts equal"
+    return (
+        f"{generation}: {len(around)} sharded programs around the limit, {equal} of "
+        f"{len(decided)} verdicts equal"
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", nargs="*", default=[""], help="parts of the names of programs to judge")
-    parser.add_argument("--generation", nargs="*", default=list(GENERATIONS), help="generations to judge")
-    parser.add_argument("--each", action="store_true", help="print every program, not the worst only")
-    parser.add_argument("--kernels", action="store_true", help="print the longest kernels of each, as run")
+    parser.add_argument(
+        "--only", nargs="*", default=[""], help="parts of the names of programs to judge"
+    )
+    parser.add_argument(
+        "--generation", nargs="*", default=list(GENERATIONS), help="generations to judge"
+    )
+    parser.add_argument(
+        "--each", action="store_true", help="print every program, not the worst only"
+    )
+    parser.add_argument(
+        "--kernels", action="store_true", help="print the longest kernels of each, as run"
+    )
     parser.add_argument("--singles", action="store_true", help="judge single convolutions instead")
     given = parser.parse_args()
     for generation in given.generation:
         found = cases(generation, given.only, singles=given.singles)
         print(HEAD)
         for part, kept_out in (("fitted", False), ("kept out", True)):
-            print(f"{generation + ' ' + part:16} {figures(c for c in found if c.row.is_kept_out == kept_out).text()}")
-        found.sort(key=lambda case: -(case.error if case.error is not None else 1e9 if case.estimate is None else 0))
+            print(
+                f"{generation + ' ' + part:16} "
+                f"{figures(c for c in found if c.row.is_kept_out == kept_out).text()}"
+            )
+        found.sort(
+            key=lambda case: (
+                -(case.error if case.error is not None else 1e9 if case.estimate is None else 0)
+            )
+        )
         for case in found if given.each else found[:WORST]:
             print(case_line(case))
             if given.kernels:

@@ -1,9 +1,10 @@
-"""Records what the TPU compiler says of programs whose need of memory lies around what a device has.
+"""Records what the TPU compiler says of programs whose need of memory lies around what a device
+has.
 
-`python -m benchmarks.record_memory_verdicts [--only FAMILY] [--on TYPE] [--limit SECONDS]` needs libtpu. Every family
-of programs has one size; it is chosen so that the compiler's own total comes to lie at drawn shares of the memory, on
-both sides of the limit. One line a program: family, size, type of slice, StableHLO, whether it fits, the compiler's
-bytes or its text.
+`python -m benchmarks.record_memory_verdicts [--only FAMILY] [--on TYPE] [--limit SECONDS]` needs
+libtpu. Every family of programs has one size; it is chosen so that the compiler's own total comes
+to lie at drawn shares of the memory, on both sides of the limit. One line a program: family, size,
+type of slice, StableHLO, whether it fits, the compiler's bytes or its text.
 """
 
 from __future__ import annotations
@@ -74,7 +75,15 @@ def _narrow_products(size: int) -> Made:
         return jax.nn.relu(x @ first) @ second + x
 
     half = jnp.bfloat16
-    return run, (_array(size, 2048, dtype=half), _array(2048, 16384, dtype=half), _array(16384, 2048, dtype=half)), True
+    return (
+        run,
+        (
+            _array(size, 2048, dtype=half),
+            _array(2048, 16384, dtype=half),
+            _array(16384, 2048, dtype=half),
+        ),
+        True,
+    )
 
 
 def _chain(size: int) -> Made:
@@ -99,7 +108,9 @@ def _softmax(size: int) -> Made:
     def run(x: Any, w: Any, labels: Any) -> Any:
         def loss(w: Any) -> Any:
             logits = x @ w
-            return -jnp.mean(jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], axis=-1))
+            return -jnp.mean(
+                jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], axis=-1)
+            )
 
         return jax.value_and_grad(loss)(w)
 
@@ -169,7 +180,11 @@ def _layers(scan: bool, remat: bool) -> Callable[[int], Made]:
                     x = one(x, (weights[0][index], weights[1][index]))
             return jnp.mean(x**2)
 
-        return jax.grad(loss), ((_array(8, 1024, 4096), _array(8, 4096, 1024)), _array(size, 1024)), False
+        return (
+            jax.grad(loss),
+            ((_array(8, 1024, 4096), _array(8, 4096, 1024)), _array(size, 1024)),
+            False,
+        )
 
     return made
 
@@ -190,7 +205,9 @@ def _loop(size: int) -> Made:
 
 def _convolutions(size: int) -> Made:
     def conv(x: Any, kernel: Any) -> Any:
-        return lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        return lax.conv_general_dilated(
+            x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
 
     def loss(kernels: Any, x: Any) -> Any:
         for kernel in kernels:
@@ -203,8 +220,12 @@ def _convolutions(size: int) -> Made:
 
 def _pooled(size: int) -> Made:
     def loss(kernel: Any, x: Any) -> Any:
-        y = lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
-        y = lax.reduce_window(jax.nn.relu(y), -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+        y = lax.conv_general_dilated(
+            x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
+        y = lax.reduce_window(
+            jax.nn.relu(y), -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID"
+        )
         return jnp.mean(y**2)
 
     return jax.grad(loss), (_array(3, 3, 16, 128), _array(size, 64, 64, 16)), False
@@ -242,7 +263,9 @@ def _sorted(size: int) -> Made:
 def _norms(size: int) -> Made:
     def loss(scales: Any, x: Any) -> Any:
         for scale in scales:
-            x = jax.nn.gelu((x - x.mean(-1, keepdims=True)) * lax.rsqrt(x.var(-1, keepdims=True) + 1e-6) * scale)
+            x = jax.nn.gelu(
+                (x - x.mean(-1, keepdims=True)) * lax.rsqrt(x.var(-1, keepdims=True) + 1e-6) * scale
+            )
         return (x**2).mean()
 
     return jax.grad(loss), ([_array(1024)] * 3, _array(size, 1024)), False
@@ -262,7 +285,11 @@ def _dropout(size: int) -> Made:
         kept = jax.random.bernoulli(key, 0.8, hidden.shape)
         return jnp.mean(jnp.where(kept, hidden / 0.8, 0.0) ** 2)
 
-    return jax.grad(loss), (_array(1024, 8192), _array(size, 1024), _array(2, dtype=jnp.uint32)), False
+    return (
+        jax.grad(loss),
+        (_array(1024, 8192), _array(size, 1024), _array(2, dtype=jnp.uint32)),
+        False,
+    )
 
 
 _LM: dict[str, Any] = {"width": 512, "heads": 8, "sequence": 512, "vocabulary": 8192}
@@ -274,10 +301,14 @@ FAMILIES: dict[str, Callable[[int], Made]] = {
     "digits-cnn": _recipe("digits-cnn"),
     "resnet-50": _recipe("resnet-50", imageSize=128),
     "lm-2-layers": _recipe("transformer-lm", layers=2, **_LM),
-    "lm-4-layers-float32": _recipe("transformer-lm", layers=4, dtype="float32", donated=True, **_LM),
+    "lm-4-layers-float32": _recipe(
+        "transformer-lm", layers=4, dtype="float32", donated=True, **_LM
+    ),
     "lm-6-layers-scan": _recipe("transformer-lm", layers=6, scan=True, **_LM),
     "lm-6-layers-scan-remat": _recipe("transformer-lm", layers=6, scan=True, remat=True, **_LM),
-    "lm-3-layers-remat": _recipe("transformer-lm", layers=3, scan=False, remat=True, donated=True, **_LM),
+    "lm-3-layers-remat": _recipe(
+        "transformer-lm", layers=3, scan=False, remat=True, donated=True, **_LM
+    ),
     "products": _products,
     "narrow-products": _narrow_products,
     "chain": _chain,
@@ -323,7 +354,12 @@ def row_of(family: str, size: int, accelerator_type: str, limit_seconds: float) 
     text = text_of(family, size)
     start = time.monotonic()
     verdict = client.compile_exact(text, accelerator_type, timeout_seconds=limit_seconds)
-    total = verdict.argument_bytes + verdict.output_bytes + verdict.temporary_bytes - verdict.alias_bytes
+    total = (
+        verdict.argument_bytes
+        + verdict.output_bytes
+        + verdict.temporary_bytes
+        - verdict.alias_bytes
+    )
     return {
         "family": family,
         "size": size,
@@ -358,14 +394,18 @@ def _scaled(size: int, factor: float) -> int:
 
 
 def rows_of(family: str, accelerator_type: str, limit_seconds: float) -> Iterator[dict[str, Any]]:
-    """Programs of the family on both sides of the limit: the model's guess first, then corrected by what the compiler
-    found, a few times at most."""
+    """Programs of the family on both sides of the limit: the model's guess first, then corrected by
+    what the compiler found, a few times at most."""
     usable = cost_model(parse(accelerator_type).generation.name).hbm_usable_bytes
     numbers = Streams(SEED).stream(f"benchmark.memory.{family}.{accelerator_type}")
     size, total = 0, 0
     for low, high in (LOW, HIGH):
         share = numbers.uniform(low, high)
-        size = size_for(family, accelerator_type, share) if not size else _scaled(size, share * usable / total)
+        size = (
+            size_for(family, accelerator_type, share)
+            if not size
+            else _scaled(size, share * usable / total)
+        )
         for _ in range(_CORRECTIONS):
             row = row_of(family, size, accelerator_type, limit_seconds)
             yield row
@@ -378,7 +418,8 @@ def rows_of(family: str, accelerator_type: str, limit_seconds: float) -> Iterato
 
 
 def pack(path: Path) -> None:
-    """Rewrites the record as one piece, each program once as it was recorded last, in the order of families: equal
+    """Rewrites the record as one piece, each program once as it was recorded last, in the order of
+    families: equal
     texts then stand near each other."""
     with gzip.open(path, "rt", encoding="utf-8") as file:
         rows = [json.loads(line) for line in file]
@@ -392,9 +433,15 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--only", nargs="*", default=list(FAMILIES), help="families to record")
     arguments.add_argument("--output", type=Path, default=OUTPUT)
-    arguments.add_argument("--types", type=int, default=TYPES_A_FAMILY, help="types of slices a family")
-    arguments.add_argument("--on", nargs="*", choices=TYPES, help="these types of slices instead of drawn ones")
-    arguments.add_argument("--limit", type=float, default=_LIMIT_SECONDS, help="seconds that one compilation may take")
+    arguments.add_argument(
+        "--types", type=int, default=TYPES_A_FAMILY, help="types of slices a family"
+    )
+    arguments.add_argument(
+        "--on", nargs="*", choices=TYPES, help="these types of slices instead of drawn ones"
+    )
+    arguments.add_argument(
+        "--limit", type=float, default=_LIMIT_SECONDS, help="seconds that one compilation may take"
+    )
     given = arguments.parse_args()
     for turn in range(len(given.on) if given.on else given.types):
         for family in given.only:
@@ -405,7 +452,10 @@ def main() -> None:
                     with gzip.open(given.output, "at", encoding="utf-8") as file:
                         file.write(json.dumps(row) + "\n")
                     total = row["total_bytes"] or 0
-                    told = f"{row['size']} {'fits' if row['fits'] else 'does not fit'}, {total / 2**30:.2f}G"
+                    told = (
+                        f"{row['size']} {'fits' if row['fits'] else 'does not fit'}, "
+                        f"{total / 2**30:.2f}G"
+                    )
                     print(f"{family} on {accelerator_type}: {told}, {row['seconds']} s", flush=True)
             except PodyardError as error:
                 print(f"{family} on {accelerator_type}: {error.message[:200]}", flush=True)

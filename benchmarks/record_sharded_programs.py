@@ -1,8 +1,10 @@
-"""Compiles the sharded programs of `tests/data/sharded_programs.json.xz` again with the TPU compiler (extra `xla-tpu`).
+"""Compiles the sharded programs of `tests/data/sharded_programs.json.xz` again with the TPU
+compiler (extra `xla-tpu`).
 
     python -m benchmarks.record_sharded_programs [--only NAME ...]
 
-The programs are their StableHLO text, kept next to the answers: another is added by its text. Nothing here is fitted.
+The programs are their StableHLO text, kept next to the answers: another is added by its text.
+Nothing here is fitted.
 """
 
 from __future__ import annotations
@@ -36,12 +38,17 @@ class Compiled:
 def load() -> tuple[dict[str, Compiled], dict[str, str]]:
     """The compiler's answers by program, and the texts by hash."""
     data = json.loads(lzma.decompress(PATH.read_bytes()))
-    rows = [Compiled(**{**row, "collectives": tuple(map(tuple, row["collectives"]))}) for row in data["rows"]]
+    rows = [
+        Compiled(**{**row, "collectives": tuple(map(tuple, row["collectives"]))})
+        for row in data["rows"]
+    ]
     return {row.program: row for row in rows}, data["texts"]
 
 
 def record(row: Compiled, text: str) -> Compiled:
-    verdict = client.compile_exact(text, row.accelerator_type, parse(row.accelerator_type).device_count)
+    verdict = client.compile_exact(
+        text, row.accelerator_type, parse(row.accelerator_type).device_count
+    )
     sent = Counter[tuple[str, int, int]]()
     for one in verdict.collectives:
         sent[one.kind.removesuffix("-start"), one.group_size, one.nbytes] += one.count
@@ -63,7 +70,11 @@ def main() -> None:
     for name, row in rows.items():
         if not only or name in only:
             rows[name] = record(row, texts[row.text_hash])
-            print(name, "as before" if rows[name].collectives == row.collectives else "otherwise", flush=True)
+            print(
+                name,
+                "as before" if rows[name].collectives == row.collectives else "otherwise",
+                flush=True,
+            )
     data = {"rows": [dataclasses.asdict(row) for row in rows.values()], "texts": texts}
     PATH.write_bytes(lzma.compress(json.dumps(data, sort_keys=True).encode(), preset=9))
 

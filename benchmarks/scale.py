@@ -1,11 +1,14 @@
-"""What one more node, agent, job and hint costs the control plane, by the use cases and the real loop on one database.
+"""What one more node, agent, job and hint costs the control plane, by the use cases and the real
+loop on one database.
 
-    python -m benchmarks.scale [--nodes 500 1000 2000 4000] [--agents 50 100 200 400] [--jobs 50 100 200 400]
+    python -m benchmarks.scale [--nodes 500 1000 2000 4000] [--agents 50 100 200 400] [--jobs 50 100
+    200 400]
 
-Each series is measured at several sizes on SQLite and PostgreSQL; what is printed is a straight line through the
-medians: milliseconds at no size, and milliseconds more for a thousand. Hints go through a private Redis.
-Expected before the first run: 5 ms of a placement more for 1,000 nodes, 1 ms of a sync whatever the number of agents,
-1 ms of a report whatever the number of jobs, 1,500 hints a second.
+Each series is measured at several sizes on SQLite and PostgreSQL; what is printed is a straight
+line through the medians: milliseconds at no size, and milliseconds more for a thousand. Hints go
+through a private Redis.
+Expected before the first run: 5 ms of a placement more for 1,000 nodes, 1 ms of a sync whatever the
+number of agents, 1 ms of a report whatever the number of jobs, 1,500 hints a second.
 """
 
 from __future__ import annotations
@@ -73,7 +76,10 @@ class Series:
         for name, found in self.milliseconds.items():
             base, slope = _line(found)
             points = "  ".join(f"{size}: {value:.2f}" for size, value in found.items())
-            print(f"  {name:<44} {base:8.2f} ms + {slope * 1000:8.2f} ms per 1,000 {self.unit}   ({points})")
+            print(
+                f"  {name:<44} {base:8.2f} ms + {slope * 1000:8.2f} ms per 1,000 {self.unit} "
+                f"  ({points})"
+            )
 
 
 def _line(found: dict[int, float]) -> tuple[float, float]:
@@ -84,7 +90,9 @@ def _line(found: dict[int, float]) -> tuple[float, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--nodes", type=int, nargs="+", default=[500, 1000, 2000, 4000])
     parser.add_argument("--agents", type=int, nargs="+", default=[50, 100, 200, 400])
     parser.add_argument("--jobs", type=int, nargs="+", default=[50, 100, 200, 400])
@@ -96,7 +104,11 @@ def main() -> None:
             for index, (series, sizes) in enumerate(
                 ((_nodes, given.nodes), (_agents, given.agents), (_jobs, given.jobs))
             ):
-                url = f"sqlite:///{folder}/{index}.db" if name == "SQLite" else _new_database(server, f"s{index}")
+                url = (
+                    f"sqlite:///{folder}/{index}.db"
+                    if name == "SQLite"
+                    else _new_database(server, f"s{index}")
+                )
                 print(f"{name}, {series.__name__.removeprefix('_')}")
                 clock = ManualClock(START)
                 with contextlib.closing(Database(url, clock, Streams(0))) as database:
@@ -110,7 +122,8 @@ def _new_database(server: str, name: str) -> str:
     from sqlalchemy import create_engine
 
     engine = create_engine(
-        f"{server.replace('postgresql:', 'postgresql+psycopg:')}/postgres", isolation_level="AUTOCOMMIT"
+        f"{server.replace('postgresql:', 'postgresql+psycopg:')}/postgres",
+        isolation_level="AUTOCOMMIT",
     )
     with engine.connect() as connection:
         connection.execute(text(f"CREATE DATABASE {name}"))
@@ -131,7 +144,10 @@ class Yard:
     def bytes(self) -> int:
         query = "SELECT pg_database_size(current_database()) AS bytes"
         if self.is_sqlite:
-            query = "SELECT page_count * page_size AS bytes FROM pragma_page_count(), pragma_page_size()"
+            query = (
+                "SELECT page_count * page_size AS bytes FROM pragma_page_count(), "
+                "pragma_page_size()"
+            )
         return int(self.database.read(lambda uow: uow.all(text(query)))[0]["bytes"])
 
 
@@ -161,9 +177,19 @@ def _create(play: Play, names: Sequence[object] | range, *, turn: bool = True) -
         wave = names[start : start + WAVE]
         for first in range(0, len(wave), TOGETHER):
 
-            def body(uow: UnitOfWork, some: Sequence[object] = wave[first : first + TOGETHER]) -> None:
+            def body(
+                uow: UnitOfWork, some: Sequence[object] = wave[first : first + TOGETHER]
+            ) -> None:
                 for name in some:
-                    nodes.create(uow, play.fleet, PLATFORM, PROJECT, ZONE, f"n{name}", node_spec("v5litepod-1"))
+                    nodes.create(
+                        uow,
+                        play.fleet,
+                        PLATFORM,
+                        PROJECT,
+                        ZONE,
+                        f"n{name}",
+                        node_spec("v5litepod-1"),
+                    )
 
             play.database.run(body)
         if turn:
@@ -216,7 +242,11 @@ def _jobs(yard: Yard, sizes: Sequence[int]) -> Series:
                 play.say(replica)
         live = play.live()
         assert len(live) == size, (len(live), size)
-        found.take("a report of a replica", size, functools.partial(_report, play, live[0], itertools.count(1)))
+        found.take(
+            "a report of a replica",
+            size,
+            functools.partial(_report, play, live[0], itertools.count(1)),
+        )
         found.take("a sync of the agent of all replicas", size, lambda: play.sync([]))
         found.take("a round that reconciles", size, functools.partial(_round, play))
     for size in sizes:
@@ -242,7 +272,11 @@ def _report(play: Play, replica: Replica, steps: Iterator[int]) -> None:
 
 def _submit(play: Play, name: int) -> None:
     asked = JobRequest(recipe="digits-cnn", steps=10)
-    play.database.run(lambda uow: jobs.create(uow, play.fleet, PLATFORM, PROJECT, ZONE, f"j{name}", asked, f"n{name}"))
+    play.database.run(
+        lambda uow: jobs.create(
+            uow, play.fleet, PLATFORM, PROJECT, ZONE, f"j{name}", asked, f"n{name}"
+        )
+    )
 
 
 @contextlib.contextmanager
@@ -253,7 +287,8 @@ def _redis() -> Iterator[str]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     process = subprocess.Popen(
-        [server, "--port", str(port), "--save", "", "--bind", "127.0.0.1"], stdout=subprocess.DEVNULL
+        [server, "--port", str(port), "--save", "", "--bind", "127.0.0.1"],
+        stdout=subprocess.DEVNULL,
     )
     try:
         client = redis.Redis(port=port)
@@ -272,7 +307,9 @@ def _hints(url: str) -> float:
     """From rows of the outbox to messages in the broker, by the rounds of a loop."""
     with tempfile.TemporaryDirectory() as folder:
         clock = ManualClock(START)
-        with contextlib.closing(Database(f"sqlite:///{Path(folder) / 'podyard.db'}", clock)) as database:
+        with contextlib.closing(
+            Database(f"sqlite:///{Path(folder) / 'podyard.db'}", clock)
+        ) as database:
             migrations.upgrade(database)
             play = Yard(database, clock).play(200)
             play.loop.send_message = Dispatcher(url)

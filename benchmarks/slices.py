@@ -1,7 +1,8 @@
-"""Slices per second: from the row of a request to the row of a READY node, one durable unit of work each.
+"""Slices per second: from the row of a request to the row of a READY node, one durable unit of work
+each.
 
-SQLite on a file with synchronous=FULL, group commit; no HTTP. The requests are there before the clock starts; the loop
-then reads the fleet, decides, and applies each placing in a separate unit.
+SQLite on a file with synchronous=FULL, group commit; no HTTP. The requests are there before the
+clock starts; the loop then reads the fleet, decides, and applies each placing in a separate unit.
 
     python -m benchmarks.slices [--nodes 3000] [--type v4-8]
 """
@@ -33,7 +34,9 @@ REQUESTS_TOGETHER = 64
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--nodes", type=int, default=3000)
     parser.add_argument("--type", default="v4-8")
     options = parser.parse_args()
@@ -69,7 +72,9 @@ def main() -> None:
 
 
 def _placed(uow: UnitOfWork) -> int:
-    query = select(func.count()).select_from(nodes_table.join(slices, slices.c.node_key == nodes_table.c.node_key))
+    query = select(func.count()).select_from(
+        nodes_table.join(slices, slices.c.node_key == nodes_table.c.node_key)
+    )
     return int(uow.execute(query.where(nodes_table.c.state == "READY")).scalar_one())
 
 

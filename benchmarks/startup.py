@@ -1,14 +1,16 @@
-"""From start to the first good answer, compared with moto_server, in one run; and what the idle stack takes: its memory
-and its share of a core.
+"""From start to the first good answer, compared with moto_server, in one run; and what the idle
+stack takes: its memory and its share of a core.
 
     python -m benchmarks.startup [--rounds 5]
 
-Podyard: `podyard up` on an existing data folder until the first authorised `nodes.list`, and until `/readyz` is green.
-moto_server: until the first answer of an emulated service, which is when it is of use: EC2 DescribeInstances (the list
-of machines, as nodes.list is) and, the lightest there is, SQS ListQueues.
-Expected before the first run: 0.7 to 1.0 times (an interpreter, FastAPI and SQLAlchemy against Flask and botocore).
-Measured: 0.5 against the list of machines, 1.7 against the list of queues, which loads a fraction of moto. What is left
-is the import of FastAPI (0.22 s) and SQLAlchemy (0.12 s); the stack's other processes start after the API answers.
+Podyard: `podyard up` on an existing data folder until the first authorised `nodes.list`, and until
+`/readyz` is green. moto_server: until the first answer of an emulated service, which is when it is
+of use: EC2 DescribeInstances (the list of machines, as nodes.list is) and, the lightest there is,
+SQS ListQueues.
+Expected before the first run: 0.7 to 1.0 times (an interpreter, FastAPI and SQLAlchemy against
+Flask and botocore). Measured: 0.5 against the list of machines, 1.7 against the list of queues,
+which loads a fraction of moto. What is left is the import of FastAPI (0.22 s) and SQLAlchemy (0.12
+s); the stack's other processes start after the API answers.
 """
 
 from __future__ import annotations
@@ -61,7 +63,10 @@ def main() -> None:
     rows = [("podyard nodes.list", ours), ("podyard /readyz", ready)]
     rows += [(f"moto_server {service}", values) for service, values in theirs.items()]
     for name, values in rows:
-        print(f"{name:<20} median {statistics.median(values):.3f} s  min {min(values):.3f}  max {max(values):.3f}")
+        print(
+            f"{name:<20} median {statistics.median(values):.3f} s  min {min(values):.3f}  max "
+            f"{max(values):.3f}"
+        )
     for service, values in theirs.items():
         ratios = [a / b for a, b in zip(ours, values, strict=True)]
         spread = f"min {min(ratios):.2f}  max {max(ratios):.2f}"
@@ -77,11 +82,13 @@ class _Idle:
 
 
 def podyard(data: Path, idle_seconds: float = 0.0) -> tuple[float, float, _Idle]:
-    """(seconds to the first nodes.list, seconds to a green /readyz, what all processes take when they are idle)."""
+    """(seconds to the first nodes.list, seconds to a green /readyz, what all processes take when
+    they are idle)."""
     port = _free_port()
     start = time.perf_counter()
     process = subprocess.Popen(
-        [*PODYARD, "up", "--data", str(data), "--port", str(port), "--fleet", "instant"], stdout=subprocess.DEVNULL
+        [*PODYARD, "up", "--data", str(data), "--port", str(port), "--fleet", "instant"],
+        stdout=subprocess.DEVNULL,
     )
     try:
         listed = _until(lambda: _nodes_list(port, data)) - start
@@ -96,7 +103,9 @@ def moto(service: str) -> float:
     port = _free_port()
     start = time.perf_counter()
     process = subprocess.Popen(
-        [*MOTO, "-p", str(port), "-H", "127.0.0.1"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [*MOTO, "-p", str(port), "-H", "127.0.0.1"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     scope = f"Credential=a/20200101/us-east-1/{service}/aws4_request"
     authorization = f"AWS4-HMAC-SHA256 {scope}, SignedHeaders=host, Signature=x"
@@ -114,7 +123,9 @@ def _nodes_list(port: int, data: Path) -> bool:
     if not path.exists():
         return False
     headers = {"Authorization": f"Bearer {path.read_text().strip()}"}
-    return _status(port, "GET", "/v2/projects/demo/locations/us-central1-f/nodes", headers, "") == 200
+    return (
+        _status(port, "GET", "/v2/projects/demo/locations/us-central1-f/nodes", headers, "") == 200
+    )
 
 
 def _status(port: int, method: str, path: str, headers: dict[str, str], body: str) -> int:
@@ -138,8 +149,8 @@ def _until(good: Callable[[], bool]) -> float:
 
 
 def _idle(pid: int, seconds: float) -> _Idle:
-    """All processes of the stack once its Celery worker is up. Memory that they share counts for each. Nothing is
-    measured in no time."""
+    """All processes of the stack once its Celery worker is up. Memory that they share counts for
+    each. Nothing is measured in no time."""
     if not seconds:
         return _Idle(0.0, 0.0)
     time.sleep(4)

@@ -2,10 +2,11 @@
 
     python -m benchmarks.storage [--megabytes 64] [--rounds 5]
 
-The plain server writes a body to a file and serves it with FileResponse: no checksums, nothing durable, no database.
-Both are separate processes; one is asked at a time, in turns, by one client over a plain socket, and the best round of
-each counts, of time and of the server's processor time. The client shares the CPUs with them. It needs the environment
-of `make .venv-clients/storage/.made`, where aiohttp is. Bound: 0.5 of the plain server's rate, both ways.
+The plain server writes a body to a file and serves it with FileResponse: no checksums, nothing
+durable, no database. Both are separate processes; one is asked at a time, in turns, by one client
+over a plain socket, and the best round of each counts, of time and of the server's processor time.
+The client shares the CPUs with them. It needs the environment of `make
+.venv-clients/storage/.made`, where aiohttp is. Bound: 0.5 of the plain server's rate, both ways.
 """
 
 from __future__ import annotations
@@ -81,9 +82,15 @@ def _compare(folder: Path, data: bytes, rounds: int) -> None:
                 busy[name] = min(busy[name], _processor_seconds(process) - used)
                 assert received == (len(data) if name.startswith("down") else received)
     for name, seconds in best.items():
-        print(f"{name:12} {len(data) / seconds / 1e6:8.0f} MB/s, {busy[name] * 1000:4.0f} ms of processor time")
+        print(
+            f"{name:12} {len(data) / seconds / 1e6:8.0f} MB/s, {busy[name] * 1000:4.0f} ms of "
+            "processor time"
+        )
     for name in ("up", "down"):
-        print(f"{name}: {best[f'{name}, plain'] / best[name]:.2f} of the plain server's rate (bound 0.5)")
+        print(
+            f"{name}: {best[f'{name}, plain'] / best[name]:.2f} of the plain server's "
+            "rate (bound 0.5)"
+        )
 
 
 def _processor_seconds(process: psutil.Process) -> float:
@@ -93,7 +100,10 @@ def _processor_seconds(process: psutil.Process) -> float:
 
 def _request(port: int, method: str, path: str, body: bytes, token: str) -> int:
     """How many bytes the body of the answer has."""
-    head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n"
+    head = (
+        f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer "
+        f"{token}\r\nConnection: close\r\n"
+    )
     with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode())
         connection.sendall(body)

@@ -1,5 +1,5 @@
-"""Programs in random shapes that read or write a part of an array, order it or run over it, and what the TPU compiler
-(libtpu) said of them: `python -m benchmarks.fit_timing touched`."""
+"""Programs in random shapes that read or write a part of an array, order it or run over it, and
+what the TPU compiler (libtpu) said of them: `python -m benchmarks.fit_timing touched`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ class TouchedProgram:
     @property
     def judges(self) -> bool:
         """Whether nothing was fitted on it."""
-        return int(hashlib.sha256(self.name.encode()).hexdigest(), 16) % 10 < _CASES_IN_TEN_THAT_JUDGE
+        return (
+            int(hashlib.sha256(self.name.encode()).hexdigest(), 16) % 10 < _CASES_IN_TEN_THAT_JUDGE
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -65,29 +67,38 @@ def programs(seed: int = 17) -> list[TouchedProgram]:
         while len(found) < goal:
             sizes, function, shapes, donated = make(random)
             name = f"{family} {sizes}"
-            found.setdefault(name, TouchedProgram(name, family, _lowering(function, shapes, donated)))
+            found.setdefault(
+                name, TouchedProgram(name, family, _lowering(function, shapes, donated))
+            )
     return list(found.values())
 
 
-def _lowering(function: Callable[..., Any], shapes: tuple[Any, ...], donated: tuple[int, ...]) -> Callable[[], str]:
+def _lowering(
+    function: Callable[..., Any], shapes: tuple[Any, ...], donated: tuple[int, ...]
+) -> Callable[[], str]:
     def text() -> str:
         import jax
         import jax.numpy as jnp
 
-        arrays: list[Any] = [jax.ShapeDtypeStruct(shape, jnp.dtype(dtype)) for shape, dtype in shapes]
+        arrays: list[Any] = [
+            jax.ShapeDtypeStruct(shape, jnp.dtype(dtype)) for shape, dtype in shapes
+        ]
         return client.lower_for_tpu(jax.jit(function, donate_argnums=donated), *arrays)
 
     return text
 
 
 def record() -> Iterator[TouchedAnswer]:
-    """Compiles all of them for every generation. Raises PodyardError FAILED_PRECONDITION without the compiler."""
+    """Compiles all of them for every generation. Raises PodyardError FAILED_PRECONDITION without
+    the compiler."""
     for program in programs():
         text = program.text()
         for generation in GENERATIONS:
             verdict = client.compile_exact(text, all_types(generation)[0])
             version, accessed = verdict.compiler_version, round(verdict.bytes_accessed)
-            yield TouchedAnswer(program.name, generation, text_hash(text), verdict.cycles, accessed, version)
+            yield TouchedAnswer(
+                program.name, generation, text_hash(text), verdict.cycles, accessed, version
+            )
 
 
 def store(answers: list[TouchedAnswer]) -> None:
@@ -96,18 +107,27 @@ def store(answers: list[TouchedAnswer]) -> None:
 
 
 def answers() -> list[TouchedAnswer]:
-    return [TouchedAnswer(**json.loads(line)) for line in gzip.decompress(FILE.read_bytes()).decode().splitlines()]
+    return [
+        TouchedAnswer(**json.loads(line))
+        for line in gzip.decompress(FILE.read_bytes()).decode().splitlines()
+    ]
 
 
 def errors() -> list[tuple[str, str, bool, float]]:
-    """(family, generation, whether it judges, |log(modelled / compiled)| of the cycles) of every recorded answer whose
-    program still has the text that was compiled; what the compiler gives no cycles is left out."""
+    """(family, generation, whether it judges, |log(modelled / compiled)| of the cycles) of every
+    recorded answer whose program still has the text that was compiled; what the compiler gives no
+    cycles is left out."""
     by_name = {program.name: program for program in programs()}
-    read = {name: (text_hash(text := program.text()), parse_stablehlo(text)) for name, program in by_name.items()}
+    read = {
+        name: (text_hash(text := program.text()), parse_stablehlo(text))
+        for name, program in by_name.items()
+    }
     found = []
     for answer in answers():
         program, (own_hash, parsed) = by_name[answer.program], read[answer.program]
-        assert own_hash == answer.text_hash, f"{answer.program} is lowered otherwise than when it was compiled"
+        assert own_hash == answer.text_hash, (
+            f"{answer.program} is lowered otherwise than when it was compiled"
+        )
         modelled = estimate_program(parsed, all_types(answer.generation)[0]).cycles
         if answer.cycles > _LEAST_CYCLES:
             error = abs(math.log(max(modelled, 1.0) / answer.cycles))
@@ -128,7 +148,12 @@ _Drawn = tuple[str, Callable[..., Any], tuple[tuple[tuple[int, ...], str], ...],
 def _lookup(random: Random) -> _Drawn:
     rows, width, table = _size(random, 1, 16384), _size(random, 64, 4096), _size(random, 512, 65536)
     dtype = random.choice(("float32", "bfloat16"))
-    return f"{rows} of {table} x {width} {dtype}", lambda t, i: t[i], (((table, width), dtype), ((rows,), "int32")), ()
+    return (
+        f"{rows} of {table} x {width} {dtype}",
+        lambda t, i: t[i],
+        (((table, width), dtype), ((rows,), "int32")),
+        (),
+    )
 
 
 def _update(random: Random) -> _Drawn:
@@ -141,7 +166,12 @@ def _update(random: Random) -> _Drawn:
         return lax.dynamic_update_slice(cache, part * 2, (0, place, 0))
 
     shapes = (((batch, length, width), dtype), ((batch, 1, width), dtype), ((), "int32"))
-    return f"{batch} x {length} x {width} {dtype} {'donated' if donated else 'kept'}", function, shapes, donated
+    return (
+        f"{batch} x {length} x {width} {dtype} {'donated' if donated else 'kept'}",
+        function,
+        shapes,
+        donated,
+    )
 
 
 def _scatter(random: Random) -> _Drawn:
@@ -157,7 +187,12 @@ def _scatter(random: Random) -> _Drawn:
 
     new = (((rows, width), "float32"), ((rows,), "int32"))
     old = (((table, width), "float32"), ((rows,), "int32"), ((rows, width), "float32"))
-    return f"{rows} into {table} x {width}{' of zeros' if zeros else ''}", function, new if zeros else old, (0,)[zeros:]
+    return (
+        f"{rows} into {table} x {width}{' of zeros' if zeros else ''}",
+        function,
+        new if zeros else old,
+        (0,)[zeros:],
+    )
 
 
 def _stacks(random: Random) -> _Drawn:
@@ -173,7 +208,12 @@ def _stacks(random: Random) -> _Drawn:
 
         return lax.scan(turn, state, weights)
 
-    return f"{turns} x {rows} x {width}", function, (((turns, width, width), "float32"), ((rows, width), "float32")), ()
+    return (
+        f"{turns} x {rows} x {width}",
+        function,
+        (((turns, width, width), "float32"), ((rows, width), "float32")),
+        (),
+    )
 
 
 def _ordered(random: Random) -> _Drawn:
@@ -222,6 +262,7 @@ def _associative(random: Random) -> _Drawn:
 
 
 _FAMILIES = {
-    "lookup": _lookup, "update": _update, "scatter": _scatter, "stacks": _stacks, "sort": _ordered, "top_k": _largest,
+    "lookup": _lookup, "update": _update, "scatter": _scatter, "stacks": _stacks, "sort": _ordered,
+    "top_k": _largest,
     "running sum": _running, "associative scan": _associative,
 }  # fmt: skip

@@ -1,16 +1,19 @@
-"""Images per second in training the reference models, compared with plain `jax.jit` of the model as written, and with
-`model.fit` of the same model in tf.keras.
+"""Images per second in training the reference models, compared with plain `jax.jit` of the model as
+written, and with `model.fit` of the same model in tf.keras.
 
-    python -m benchmarks.training [--models mnist-cnn cifar10-cnn fashion-cnn] [--rounds 5] [--seconds 3]
+    python -m benchmarks.training [--models mnist-cnn cifar10-cnn fashion-cnn] [--rounds 5]
+    [--seconds 3]
         [--keras-python PYTHON]
 
-Ways, alternating: `jax.jit`, a whole step of the global batch in a separate process, with XLA's own threads;
-`keras fit`, an epoch on numpy arrays in a separate process, with TensorFlow's own threads and settings, after an
-epoch to warm up, under --keras-python (this one, if it is not given), left out where that has no TensorFlow; `8 cores`,
-the training runtime as a v2-8 runs it (8 shards, sums, one update, batches read ahead); `1 core`, the runtime with one
-core's batch, cut into parts as well. Images are random bytes, the same for all; augmentation is off. Keras' model must
-have as many parameters as ours, and the same loss from the same ones. Bounds: 8 cores against jax.jit at least 2.4
-(MNIST, CIFAR, batch 128) and 2.6 (Fashion, batch 1000).
+Ways, alternating: `jax.jit`, a whole step of the global batch in a separate process, with XLA's own
+threads;
+`keras fit`, an epoch on numpy arrays in a separate process, with TensorFlow's own threads and
+settings, after an epoch to warm up, under --keras-python (this one, if it is not given), left out
+where that has no TensorFlow; `8 cores`, the training runtime as a v2-8 runs it (8 shards, sums, one
+update, batches read ahead); `1 core`, the runtime with one core's batch, cut into parts as well.
+Images are random bytes, the same for all; augmentation is off. Keras' model must have as many
+parameters as ours, and the same loss from the same ones. Bounds: 8 cores against jax.jit at least
+2.4 (MNIST, CIFAR, batch 128) and 2.6 (Fashion, batch 1000).
 """
 
 from __future__ import annotations
@@ -58,11 +61,17 @@ _LOSS_TOLERANCE = 1e-4  # relative: float32 on both sides, in another order
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", nargs="+", default=["mnist-cnn", "cifar10-cnn", "fashion-cnn"], choices=BATCHES)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--models", nargs="+", default=["mnist-cnn", "cifar10-cnn", "fashion-cnn"], choices=BATCHES
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3.0, help="of each way in each round")
-    parser.add_argument("--keras-python", default=sys.executable, help="an interpreter that has TensorFlow")
+    parser.add_argument(
+        "--keras-python", default=sys.executable, help="an interpreter that has TensorFlow"
+    )
     parser.add_argument(_PLAIN, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.plain:
@@ -70,7 +79,10 @@ def main() -> None:
         return
     threads = xla.thread_count(1)
     load = " ".join(f"{value:.1f}" for value in os.getloadavg())
-    print(f"jax {jax.__version__}, numpy {np.__version__}, {xla.available_cpu_count()} CPUs, load average {load}")
+    print(
+        f"jax {jax.__version__}, numpy {np.__version__}, {xla.available_cpu_count()} CPUs, load "
+        f"average {load}"
+    )
     print(f"runtime: {threads} threads, a program each")
     for name in given.models:
         measure(name, given.rounds, given.seconds, threads, given.keras_python)
@@ -83,8 +95,15 @@ def measure(name: str, rounds: int, seconds: float, threads: int, keras_python: 
     data = Input(examples, examples, [Normalise(1 / 255.0)])
     xla.configure(None)
     with contextlib.ExitStack() as stack:
-        own = {f"{cores} core{'s' * (cores > 1)}": runtime(model, data, batch, cores, threads) for cores in (8, 1)}
-        ways = {"jax.jit": stack.enter_context(Child([sys.executable, "-m", "benchmarks.training", _PLAIN, name])).rate}
+        own = {
+            f"{cores} core{'s' * (cores > 1)}": runtime(model, data, batch, cores, threads)
+            for cores in (8, 1)
+        }
+        ways = {
+            "jax.jit": stack.enter_context(
+                Child([sys.executable, "-m", "benchmarks.training", _PLAIN, name])
+            ).rate
+        }
         keras = keras_of(stack, keras_python, name, model, images, labels)
         if keras is not None:
             ways["keras fit"] = keras.rate
@@ -96,7 +115,10 @@ def measure(name: str, rounds: int, seconds: float, threads: int, keras_python: 
                 rates[way].append(rate(seconds))
     middle = {way: statistics.median(spent) for way, spent in rates.items()}
     for way, rate_of_way in middle.items():
-        print(f"{name}, batch {batch}: {way:<9} {rate_of_way:>9.0f} images/s (best {max(rates[way]):.0f})")
+        print(
+            f"{name}, batch {batch}: {way:<9} {rate_of_way:>9.0f} images/s (best "
+            f"{max(rates[way]):.0f})"
+        )
     ratio, spread = middle["8 cores"] / middle["jax.jit"], middle["8 cores"] / middle["1 core"]
     bound = BOUNDS.get(name)
     told = "" if bound is None else f" (bound {bound}: {'ok' if ratio >= bound else 'MISSED'})"
@@ -106,12 +128,18 @@ def measure(name: str, rounds: int, seconds: float, threads: int, keras_python: 
 
 
 class Child:
-    """A process that measures whenever a line says for how many seconds, with all the threads that it likes."""
+    """A process that measures whenever a line says for how many seconds, with all the threads that
+    it likes."""
 
     def __init__(self, command: list[str]) -> None:
         environment = {name: value for name, value in os.environ.items() if name != "NPROC"}
         self._process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+            command,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
         )
 
     def __enter__(self) -> Child:
@@ -130,7 +158,9 @@ class Child:
         return float(self.hear())
 
 
-def keras_of(stack: contextlib.ExitStack, python: str, name: str, model: Any, images: Any, labels: Any) -> Child | None:
+def keras_of(
+    stack: contextlib.ExitStack, python: str, name: str, model: Any, images: Any, labels: Any
+) -> Child | None:
     """The same model in tf.keras, in a process; None where there is none, and a line says why."""
     if name not in KERAS_MODELS:
         return None
@@ -139,13 +169,21 @@ def keras_of(stack: contextlib.ExitStack, python: str, name: str, model: Any, im
     np.savez(folder / "data.npz", images=images, labels=labels)
     np.savez(folder / "params.npz", **params)
     script = str(Path(__file__).with_name("keras_fit.py"))
-    child = stack.enter_context(Child([python, "-I", script, str(folder), name, str(BATCHES[name])]))
+    child = stack.enter_context(
+        Child([python, "-I", script, str(folder), name, str(BATCHES[name])])
+    )
     said = child.hear()
     if "missing" in said:
-        print(f"keras fit is left out ({said['missing']}): pip install 'podyard[benchmark]', or --keras-python PYTHON")
+        print(
+            f"keras fit is left out ({said['missing']}): pip install 'podyard[benchmark]', or "
+            "--keras-python PYTHON"
+        )
         return None
     first = slice(EXAMPLES_CHECKED)
-    batch = {"image": images[first].astype(np.float32) * np.float32(1 / 255.0), "label": labels[first]}
+    batch = {
+        "image": images[first].astype(np.float32) * np.float32(1 / 255.0),
+        "label": labels[first],
+    }
     loss = float(model.evaluate(params, {}, batch)["loss"])
     count = sum(value.size for value in params.values())
     if said["parameters"] != count or abs(said["loss"] - loss) > _LOSS_TOLERANCE * abs(loss):

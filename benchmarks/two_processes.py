@@ -1,12 +1,15 @@
-"""Two replica processes of one slice compared with one process on both CPUs: images per second, in one run.
+"""Two replica processes of one slice compared with one process on both CPUs: images per second, in
+one run.
 
-    python -m benchmarks.two_processes [--models mnist-cnn cifar10-cnn fashion-cnn] [--rounds 3] [--steps 60]
+    python -m benchmarks.two_processes [--models mnist-cnn cifar10-cnn fashion-cnn] [--rounds 3]
+    [--steps 60]
 
-The slice is a v4-16: 16 cores on two hosts. `1 process` holds both hosts, `2 processes` hold one each and sum in shared
-memory, or over TCP with --tcp; both run the programs of shards on as many threads as a job's processes do. They take
-turns, each time in new processes on a warm compilation cache; a rate is the global batch by the median time of a step,
-without the first ones. Both must report the same losses and end in the same parameters, in every round. Bound: two at
-least 0.95 times one.
+The slice is a v4-16: 16 cores on two hosts. `1 process` holds both hosts, `2 processes` hold one
+each and sum in shared memory, or over TCP with --tcp; both run the programs of shards on as many
+threads as a job's processes do. They take turns, each time in new processes on a warm compilation
+cache; a rate is the global batch by the median time of a step, without the first ones. Both must
+report the same losses and end in the same parameters, in every round. Bound: two at least 0.95
+times one.
 """
 
 from __future__ import annotations
@@ -32,8 +35,12 @@ _TRAIN, _TEST = 4096, 256
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", nargs="+", default=["mnist-cnn", "cifar10-cnn", "fashion-cnn"], choices=BATCHES)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--models", nargs="+", default=["mnist-cnn", "cifar10-cnn", "fashion-cnn"], choices=BATCHES
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--tcp", action="store_true")
@@ -43,7 +50,8 @@ def main() -> None:
     for name in given.models:
         load = " ".join(f"{value:.1f}" for value in os.getloadavg())
         print(
-            f"{xla.available_cpu_count()} CPUs, load average {load}; {xla.thread_count(1)} threads in 1 process, "
+            f"{xla.available_cpu_count()} CPUs, load average {load}; {xla.thread_count(1)} "
+            "threads in 1 process, "
             f"{xla.thread_count(2)} in each of 2"
         )
         measure(name, given.rounds, given.steps, given.tcp)
@@ -69,20 +77,31 @@ def measure(name: str, rounds: int, steps: int, over_tcp: bool) -> None:
             ends = []
             for way, groups in WAYS.items():
                 machines = [] if over_tcp else ["here"] * len(groups)
-                told = run_gang(spec, groups, folder / f"store-{index}-{len(groups)}", machines=machines)
+                told = run_gang(
+                    spec, groups, folder / f"store-{index}-{len(groups)}", machines=machines
+                )
                 seconds, end = judged(told)
                 ends.append(end)
                 how = next(line for line in told[0]["lines"] if "summed" in line)
                 if index:  # the first round fills the cache
                     rates[way].append(spec.global_batch / seconds)
             if ends[0] != ends[1]:
-                raise AssertionError(f"{name}, round {index}: one process and two end in other bits")
+                raise AssertionError(
+                    f"{name}, round {index}: one process and two end in other bits"
+                )
     middle = {way: statistics.median(values) for way, values in rates.items()}
     for way, value in middle.items():
-        print(f"{name}, batch {spec.global_batch}: {way:<12} {value:>9.0f} images/s (best {max(rates[way]):.0f})")
+        print(
+            f"{name}, batch {spec.global_batch}: {way:<12} {value:>9.0f} images/s (best "
+            f"{max(rates[way]):.0f})"
+        )
     ratios = [two / one for one, two in zip(*rates.values(), strict=True)]
     spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
-    print(f"{name}: 2 processes / 1 process {statistics.median(ratios):.2f} ({spread}), same bits; {how}", flush=True)
+    print(
+        f"{name}: 2 processes / 1 process {statistics.median(ratios):.2f} ({spread}), "
+        f"same bits; {how}",
+        flush=True,
+    )
 
 
 def judged(told: Sequence[dict[str, Any]]) -> tuple[float, tuple[str, list[float]]]:

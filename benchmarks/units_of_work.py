@@ -1,4 +1,5 @@
-"""Units of work on SQLite with full durability: grouped by the writer thread, compared with single commits, in one run.
+"""Units of work on SQLite with full durability: grouped by the writer thread, compared with single
+commits, in one run.
 
     python -m benchmarks.units_of_work [--seconds 2]
 
@@ -36,7 +37,8 @@ def main() -> None:
 
 
 def raw_commits(path: Path, seconds: float) -> float:
-    """One connection, one insert per BEGIN IMMEDIATE and COMMIT: what a unit costs without a group."""
+    """One connection, one insert per BEGIN IMMEDIATE and COMMIT: what a unit costs without a
+    group."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")

@@ -1,14 +1,16 @@
-"""Cost per request of the wire, of a constant route in the same process, and of the usual way to write such a
+"""Cost per request of the wire, of a constant route in the same process, and of the usual way to
+write such a
 server, in one run.
 
     python -m benchmarks.wire [--seconds 1.0] [--rounds 3] [--connections 16]
 
-- GET: a node, against a route of the same application that answers a constant (same guard, same token). Bound: 0.55.
-- POST: creating a node with its operation and event, durable (synchronous=FULL), against a FastAPI endpoint with a
-  SQLAlchemy ORM session per request on SQLite with the same durability. Bound: 4.
+- GET: a node, against a route of the same application that answers a constant (same guard, same
+  token). Bound: 0.55.
+- POST: creating a node with its operation and event, durable (synchronous=FULL), against a FastAPI
+  endpoint with a SQLAlchemy ORM session per request on SQLite with the same durability. Bound: 4.
 
-Each server is a separate process with uvicorn; one is asked at a time, in turns, and the best round of each counts.
-The client shares the CPUs with them.
+Each server is a separate process with uvicorn; one is asked at a time, in turns, and the best round
+of each counts. The client shares the CPUs with them.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import functools
 import signal
 import socket
 import subprocess
@@ -40,7 +43,9 @@ def main() -> None:
     parser.add_argument("--socket", type=int)
     options = parser.parse_args()
     if options.serve:
-        (_serve_podyard if options.serve == "podyard" else _serve_orm)(Path(options.data), options.socket)
+        (_serve_podyard if options.serve == "podyard" else _serve_orm)(
+            Path(options.data), options.socket
+        )
         return
     with tempfile.TemporaryDirectory() as folder:
         _compare(Path(folder), options)
@@ -54,12 +59,18 @@ def _compare(folder: Path, options: argparse.Namespace) -> None:
         cases: dict[str, tuple[int, Callable[[], bytes]]] = {
             "constant route": (ours, lambda: _request("GET", "/constant", token)),
             "GET node": (ours, lambda: _request("GET", f"{nodes}/first", token)),
-            "POST node": (ours, lambda: _request("POST", f"{nodes}?nodeId=n{next(number)}", token, NODE)),
-            "POST, FastAPI and ORM": (orm, lambda: _request("POST", f"/nodes?node_id=n{next(number)}", token, NODE)),
+            "POST node": (
+                ours,
+                lambda: _request("POST", f"{nodes}?nodeId=n{next(number)}", token, NODE),
+            ),
+            "POST, FastAPI and ORM": (
+                orm,
+                lambda: _request("POST", f"/nodes?node_id=n{next(number)}", token, NODE),
+            ),
             "GET, FastAPI and ORM": (orm, lambda: _request("GET", "/nodes/first", token)),
         }
         for port, path in ((ours, f"{nodes}?nodeId=first"), (orm, "/nodes?node_id=first")):
-            asyncio.run(_load(port, lambda path=path: _request("POST", path, token, NODE), 1, 0.0))
+            asyncio.run(_load(port, functools.partial(_request, "POST", path, token, NODE), 1, 0.0))
         best = dict.fromkeys(cases, (0.0, 0.0, 0.0))
         for _ in range(options.rounds):
             for name, (port, request) in cases.items():
@@ -69,9 +80,15 @@ def _compare(folder: Path, options: argparse.Namespace) -> None:
     for name, (rate, p50, p99) in best.items():
         print(f"{name:<24} {rate:10.0f} {p50:8.2f} {p99:8.2f}")
     rates = {name: found[0] for name, found in best.items()}
-    print(f"GET node / constant route     {rates['GET node'] / rates['constant route']:.2f}   (bound 0.55)")
+    print(
+        f"GET node / constant route     {rates['GET node'] / rates['constant route']:.2f}   "
+        "(bound 0.55)"
+    )
     print(f"GET node / GET ORM            {rates['GET node'] / rates['GET, FastAPI and ORM']:.2f}")
-    print(f"POST node / POST ORM          {rates['POST node'] / rates['POST, FastAPI and ORM']:.2f}   (bound 4)")
+    print(
+        "POST node / POST ORM          "
+        f"{rates['POST node'] / rates['POST, FastAPI and ORM']:.2f}   (bound 4)"
+    )
 
 
 def _request(verb: str, path: str, token: str, body: bytes = b"") -> bytes:
@@ -84,7 +101,8 @@ def _request(verb: str, path: str, token: str, body: bytes = b"") -> bytes:
 async def _load(
     port: int, request: Callable[[], bytes], connections: int, seconds: float
 ) -> tuple[float, float, float]:
-    """(requests a second, median and 99th percentile of the answers' milliseconds); every answer must be 200."""
+    """(requests a second, median and 99th percentile of the answers' milliseconds); every answer
+    must be 200."""
     took: list[float] = []
     until = time.perf_counter() + seconds
 
@@ -119,7 +137,9 @@ def _server(kind: str, data: Path) -> Iterator[int]:
     listener.listen(512)
     port: int = listener.getsockname()[1]
     command = [sys.executable, "-m", "benchmarks.wire", "--serve", kind, "--data", str(data)]
-    process = subprocess.Popen([*command, "--socket", str(listener.fileno())], pass_fds=(listener.fileno(),))
+    process = subprocess.Popen(
+        [*command, "--socket", str(listener.fileno())], pass_fds=(listener.fileno(),)
+    )
     try:
         deadline = time.perf_counter() + READY_SECONDS_MAX
         while not (data / "ready").exists():

@@ -1,8 +1,9 @@
 """Revisions of the schema, both ways, on SQLite and PostgreSQL.
 
-`upgrade` is called at every start and must be quick when there is nothing to do: it reads the revision with one query
-and imports Alembic only when tables have to change. An empty database gets the newest tables at once, without it: they
-are those that the revisions come to, but for defaults that a revision left in the database for rows of its time.
+`upgrade` is called at every start and must be quick when there is nothing to do: it reads the
+revision with one query and imports Alembic only when tables have to change. An empty database gets
+the newest tables at once, without it: they are those that the revisions come to, but for defaults
+that a revision left in the database for rows of its time.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from podyard.db.unit_of_work import Database, transaction
 _NUMBERS = (*range(1, 33), 34, 35, *range(38, 48))
 KNOWN = tuple(f"{number:04}" for number in _NUMBERS)
 HEAD = KNOWN[-1]
-LOCK = text("SELECT pg_advisory_xact_lock(8700)")  # two starting servers take turns; the number is only a name
+# two starting servers take turns; the number is only a name
+LOCK = text("SELECT pg_advisory_xact_lock(8700)")
 # As Alembic makes it.
 _VERSION = Table("alembic_version", MetaData(), Column("version_num", String(32), primary_key=True))
 _VERSION.primary_key.name = "alembic_version_pkc"
@@ -42,7 +44,8 @@ def _revision(connection: Connection) -> str | None:
 
 
 def upgrade(database: Database) -> None:
-    """Brings the schema to `HEAD`. Raises FAILED_PRECONDITION for a database made by a newer Podyard."""
+    """Brings the schema to `HEAD`. Raises FAILED_PRECONDITION for a database made by a newer
+    Podyard."""
     if _at_head(database.engine):
         return
     if database.is_sqlite:
@@ -55,21 +58,24 @@ def upgrade(database: Database) -> None:
 
 
 def to_head(engine: Engine) -> None:
-    """Brings the schema to `HEAD`: an empty database gets its tables, another goes through the revisions that it
+    """Brings the schema to `HEAD`: an empty database gets its tables, another goes through the
+    revisions that it
     lacks."""
     with _transaction(engine) as connection:
         if _revision(connection) is None:
             if connection.dialect.name == "postgresql":
                 _add_conditions()
             metadata.create_all(connection, checkfirst=False)
-            _VERSION.create(connection, checkfirst=True)  # it stays where all revisions were taken back
+            # it stays where all revisions were taken back
+            _VERSION.create(connection, checkfirst=True)
             connection.execute(insert(_VERSION).values(version_num=HEAD))
             return
     migrate(engine, HEAD)
 
 
 def _add_conditions() -> None:
-    """The tables name the condition of an index for SQLite alone: to name it for PostgreSQL loads 2 MB in each
+    """The tables name the condition of an index for SQLite alone: to name it for PostgreSQL loads 2
+    MB in each
     process, for whichever database."""
     for table in metadata.tables.values():
         for index in table.indexes:
@@ -79,7 +85,8 @@ def _add_conditions() -> None:
 
 @contextlib.contextmanager
 def _transaction(engine: Engine) -> Iterator[Connection]:
-    """All tables or none. On PostgreSQL one server at a time; on SQLite the callers hold a lock, or the file is new."""
+    """All tables or none. On PostgreSQL one server at a time; on SQLite the callers hold a lock, or
+    the file is new."""
     if engine.dialect.name == "sqlite":
         with engine.connect() as connection:
             driver = connection.connection.driver_connection
@@ -111,7 +118,8 @@ def _at_head(engine: Engine) -> bool:
     if revision is not None and revision not in KNOWN:
         raise PodyardError(
             Code.FAILED_PRECONDITION,
-            f"the database stands at revision {revision}, which this Podyard does not know: it was made by a newer "
+            f"the database stands at revision {revision}, which this Podyard does not know: it "
+            "was made by a newer "
             "one. Install that version, or use another --data folder",
         )
     return revision == HEAD

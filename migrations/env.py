@@ -1,4 +1,5 @@
-"""Alembic's entry: runs the revisions on the connection that `podyard.migrations.migrate` hands over."""
+"""Alembic's entry: runs the revisions on the connection that `podyard.migrations.migrate` hands
+over."""
 
 from alembic import context
 from sqlalchemy import text

@@ -17,8 +17,9 @@ ROOT_FOLDERS = ("api", "scheduler", "workers", "pricing", "web", "migrations")
 
 
 class RootFolderFinder:
-    """Import the packages of `ROOT_FOLDERS` from a checkout's root, so that every module has the path that git knows:
-    `api/app.py`, not `podyard/api/app.py`. Source: docs/decisions/0001-import-root-and-symlinks.md."""
+    """Import the packages of `ROOT_FOLDERS` from a checkout's root, so that every module has the
+    path that git knows: `api/app.py`, not `podyard/api/app.py`. Source:
+    docs/decisions/0001-import-root-and-symlinks.md."""
 
     __slots__ = ("_names", "_root")
 
@@ -29,15 +30,18 @@ class RootFolderFinder:
     def find_spec(
         self, fullname: str, _path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The package in its root folder; None for every other module. Submodules follow from its `__path__`."""
-        return PathFinder.find_spec(fullname, self._root, target) if fullname in self._names else None
+        """The package in its root folder; None for every other module. Submodules follow from its
+        `__path__`."""
+        return (
+            PathFinder.find_spec(fullname, self._root, target) if fullname in self._names else None
+        )
 
 
 def is_checkout(root: Path) -> bool:
     """Whether `root` holds Podyard's own sources: a checkout or an unpacked sdist.
 
-    Folders that happen to be called `api` or `web` prove nothing, nor does another project's `pyproject.toml`: some
-    wheels leave theirs in site-packages.
+    Folders that happen to be called `api` or `web` prove nothing, nor does another project's
+    `pyproject.toml`: some wheels leave theirs in site-packages.
     """
     try:
         text = (root / "pyproject.toml").read_text(encoding="utf-8", errors="replace")
@@ -52,5 +56,6 @@ if is_checkout(Path(__file__).parents[1]):
 
 
 def load_ipython_extension(ipython: Any) -> None:
-    """`%load_ext podyard`. Loaded by name, as the command line loads its commands: no layer imports it."""
+    """`%load_ext podyard`. Loaded by name, as the command line loads its commands: no layer imports
+    it."""
     importlib.import_module(f"{__name__}.cli.notebook").load(ipython)

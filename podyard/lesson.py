@@ -1,6 +1,8 @@
-"""Pictures of a TPU for notebooks, such as `lesson.chips("v2", "v3")`. The console shows the same ones.
+"""Pictures of a TPU for notebooks, such as `lesson.chips("v2", "v3")`. The console shows the same
+ones.
 
-Each function returns an object that a notebook draws (`_repr_html_`). None needs IPython, JAX or a running Podyard.
+Each function returns an object that a notebook draws (`_repr_html_`). None needs IPython, JAX or a
+running Podyard.
 """
 
 from __future__ import annotations
@@ -20,10 +22,21 @@ from podyard.engine.numerics.explain import decimal_operands
 from podyard.engine.numerics.explain import explain as trace_of
 from podyard.engine.timing.systolic import Dataflow
 
-__all__ = ["Picture", "all_reduce", "chips", "device", "digits", "edge_tpu", "first_tpu", "mxu", "product", "sources"]
+__all__ = [
+    "Picture",
+    "all_reduce",
+    "chips",
+    "device",
+    "digits",
+    "edge_tpu",
+    "first_tpu",
+    "mxu",
+    "product",
+    "sources",
+]
 
 
-def mxu(
+def mxu(  # noqa: PLR0913
     m: int = 4, k: int = 4, n: int = 4, *, cycle: int = 0, rows: int = 4, cols: int = 4,
     dataflow: Dataflow = "ws", seed: int = 0, decimals: bool = False,
 ) -> Picture:  # fmt: skip
@@ -31,7 +44,9 @@ def mxu(
 
     Raises PodyardError INVALID_ARGUMENT for sizes that cannot be shown.
     """
-    trace = trace_of(m, k, n, rows, cols, dataflow, seed, decimal_operands(m, k, n, seed) if decimals else None)
+    trace = trace_of(
+        m, k, n, rows, cols, dataflow, seed, decimal_operands(m, k, n, seed) if decimals else None
+    )
     return Picture(trace.title, mxu_html.figure(trace, cycle), (mxu_html.PACKAGE,))
 
 
@@ -40,7 +55,8 @@ def product(m: int = 4, k: int = 4, n: int = 4, *, seed: int = 0) -> Picture:
     return products(*decimal_operands(m, k, n, seed))
 
 
-def all_reduce(accelerator_type: str | None = None, nbytes: int = reduce.DEFAULT_BYTES, *, step: int = 0,
+def all_reduce(accelerator_type: str | None = None, nbytes: int = reduce.DEFAULT_BYTES, *,
+    step: int = 0,
                ranks: int | None = None) -> Picture:  # fmt: skip
     """An all-reduce over the chips of a slice, or a ring of `ranks`, at `step`.
 

@@ -1,7 +1,7 @@
 """The composition root: the console script, and the processes that `podyard up` starts.
 
-`python -m podyard.main api|loop|agent|storage` runs one process with the settings of its environment. Imports are
-local, so that no process pays for another's libraries.
+`python -m podyard.main api|loop|agent|storage` runs one process with the settings of its
+environment. Imports are local, so that no process pays for another's libraries.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ if TYPE_CHECKING:
 EXIT_SETUP = 2  # usage and set-up: what the user can mend before anything runs
 AGENT_TOKEN_SECONDS_MAX = 60.0  # the first start makes the schema first
 AGENT_TOKEN_POLL_SECONDS = 0.05
-# Of API and loop, between two looks for garbage. A bill makes hundreds of thousands that stay: with Python's own 700 a
-# third of its time goes into looking through them.
+# Of API and loop, between two looks for garbage. A bill makes hundreds of thousands that stay: with
+# Python's own 700 a third of its time goes into looking through them.
 GARBAGE_AFTER_OBJECTS = 10_000
 # The listening sockets that the supervisor holds over restarts.
 HTTP_SOCKET_VARIABLE, STORAGE_SOCKET_VARIABLE = "PODYARD_HTTP_SOCKET", "PODYARD_STORAGE_SOCKET"
 DOOR_SOCKET_VARIABLE = "PODYARD_DOOR_SOCKET"
-# Set where the broker is that of this `podyard up`: all messages come from its loop, and its agent is the only one.
+# Set where the broker is that of this `podyard up`: all messages come from its loop, and its agent
+# is the only one.
 OWN_BROKER_VARIABLE = "PODYARD_OWN_BROKER"
 
 
@@ -56,7 +57,8 @@ def _simulate(request: SimulationRequest) -> SimulationOutcome:
 
 def api(heartbeat: Heartbeat) -> None:
     """REST, Google's wire and the console."""
-    # What is imported now stays for good: looking through it for garbage costs a tenth of the start.
+    # What is imported now stays for good: looking through it for garbage costs a tenth of the
+    # start.
     gc.disable()
     from podyard import migrations, settings
     from podyard.api.app import create_app, prepare
@@ -90,7 +92,9 @@ def api(heartbeat: Heartbeat) -> None:
     door = None
     if (listener := os.environ.get(DOOR_SOCKET_VARIABLE)) is not None:
         context, look = (None, lambda: None) if tls is None else (tls.context, tls.look)
-        door = DoorListener(socket.socket(fileno=int(listener)), Door(app, found, clock), context, look)
+        door = DoorListener(
+            socket.socket(fileno=int(listener)), Door(app, found, clock), context, look
+        )
     serve(app, found.bind_address, found.port, heartbeat.beat, sockets, door)
 
 
@@ -107,14 +111,18 @@ def _check_bind(found: Settings) -> None:
     from podyard.cli.door_options import is_loopback
 
     if not is_loopback(found.bind_address):
-        text = f"PODYARD_BIND_ADDRESS is {found.bind_address!r}: only `podyard up` opens a port to other machines"
+        text = (
+            f"PODYARD_BIND_ADDRESS is {found.bind_address!r}: only `podyard up` "
+            "opens a port to "
+            "other machines"
+        )
         raise PodyardError(Code.FAILED_PRECONDITION, text)
 
 
 @contextlib.contextmanager
 def _one_line(found: Settings) -> Iterator[None]:
-    """A database file that cannot be used is refused in one line. A database server may come back: that is another
-    process's failure, and the supervisor tries again."""
+    """A database file that cannot be used is refused in one line. A database server may come back:
+    that is another process's failure, and the supervisor tries again."""
     from podyard.db import condition
 
     if found.database_path is None:
@@ -139,9 +147,13 @@ def storage(heartbeat: Heartbeat) -> None:
     configure()
     found = settings.from_environment()
     clock = OsClock()
-    with contextlib.closing(Database(found.database_url, clock, leases=found.leases, server_time=True)) as database:
+    with contextlib.closing(
+        Database(found.database_url, clock, leases=found.leases, server_time=True)
+    ) as database:
         app = create_storage_app(found, database, _fleet(found), clock)
-        serve_storage(app, socket.socket(fileno=int(os.environ[STORAGE_SOCKET_VARIABLE])), heartbeat.beat)
+        serve_storage(
+            app, socket.socket(fileno=int(os.environ[STORAGE_SOCKET_VARIABLE])), heartbeat.beat
+        )
 
 
 def loop(heartbeat: Heartbeat) -> None:
@@ -157,8 +169,18 @@ def loop(heartbeat: Heartbeat) -> None:
     configure()
     found = settings.from_environment()
     sealing.use(found.secrets_key_path, make=False)
-    poked = pokes.path_of_agent(found.data, found.agent_id) if OWN_BROKER_VARIABLE in os.environ else None
-    main(found, _fleet(found), Dispatcher(found.broker_url or "memory://", poked), OsClock(), heartbeat)
+    poked = (
+        pokes.path_of_agent(found.data, found.agent_id)
+        if OWN_BROKER_VARIABLE in os.environ
+        else None
+    )
+    main(
+        found,
+        _fleet(found),
+        Dispatcher(found.broker_url or "memory://", poked),
+        OsClock(),
+        heartbeat,
+    )
 
 
 def agent(heartbeat: Heartbeat) -> None:
@@ -214,7 +236,9 @@ def _agent_token(path: Path, clock: RealClock) -> str:
     deadline = clock.monotonic_seconds() + AGENT_TOKEN_SECONDS_MAX
     while not path.exists() or not path.read_text(encoding="ascii").strip():
         if clock.monotonic_seconds() > deadline:
-            raise PodyardError(Code.UNAVAILABLE, f"the API has not started: it has not created {path}")
+            raise PodyardError(
+                Code.UNAVAILABLE, f"the API has not started: it has not created {path}"
+            )
         clock.sleep(AGENT_TOKEN_POLL_SECONDS)
     return path.read_text(encoding="ascii").strip()
 

@@ -1,4 +1,5 @@
-"""Settings, from the environment. Flags of the command line set the same variables for the processes they start."""
+"""Settings, from the environment. Flags of the command line set the same variables for the
+processes they start."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from pathlib import Path
 from podyard.base.boxes import BOXES_AUTO, BOXES_OFF, BOXES_ON
 from podyard.base.errors import invalid
 
-API, LOOP, AGENT, STORAGE, BROKER = ROLES = ("api", "loop", "agent", "storage", "broker")  # of processes of a machine
+# of processes of a machine
+API, LOOP, AGENT, STORAGE, BROKER = ROLES = ("api", "loop", "agent", "storage", "broker")
 GRPC_PORT = 8701
 STORAGE_PORT = 8703  # 8702 is that of gcloud's proxy
 PUBLIC_PORT = 8743  # of the door: what other machines reach
@@ -31,26 +33,32 @@ RUNTIMES = (RUNTIMES_AUTO, RUNTIMES_INSTALLED, RUNTIMES_OFF)
 BOX_NETWORKS = (BOX_NETWORK_NONE, BOX_NETWORK_PUBLIC, BOX_NETWORK_ANY)
 LEASE_SECONDS_LEAST = 0.5  # what a busy machine may take between two words of a living process
 LEASE_SECONDS_MOST = 600.0
-HEARTBEAT_SECONDS = 60.0  # far beyond the longest round of any process; a shorter limit would kill the merely busy
+# far beyond the longest round of any process; a shorter limit would kill the merely busy
+HEARTBEAT_SECONDS = 60.0
 HEARTBEAT_SECONDS_LEAST, HEARTBEAT_SECONDS_MOST = 1.0, 3600.0
 KEEP_DAYS_MAX = 36_500  # a hundred years
 AUDIT_DAYS = 90  # as long as most questions about what happened are asked
 SWITCH = ("0", "1")  # values of variables that are off or on
 _PROXY = "PODYARD_BEHIND_PROXY"
-UMASK = 0o077  # of every process of the platform: its files hold tokens, keys and the work of its users
+# of every process of the platform: its files hold tokens, keys and the work of its users
+UMASK = 0o077
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Leases:
-    """How long an agent or a replica may be silent before it counts as dead, in seconds of the machine's time."""
+    """How long an agent or a replica may be silent before it counts as dead, in seconds of the
+    machine's time."""
 
-    agent_seconds: float = 10.0  # an agent syncs each second: ten missed ones are a dead agent or machine
-    replica_seconds: float = 15.0  # a replica reports twice a second, and must outlive a restart of the API
+    # an agent syncs each second: ten missed ones are a dead agent or machine
+    agent_seconds: float = 10.0
+    # a replica reports twice a second, and must outlive a restart of the API
+    replica_seconds: float = 15.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Keep:
-    """How many days of platform time something is kept; 0: for ever. What bills are made of always is."""
+    """How many days of platform time something is kept; 0: for ever. What bills are made of always
+    is."""
 
     operations_days: int = 30  # after their end: a client that waits for one asks within minutes
     logs_days: int = 0  # lines of a job, after its end: they are a user's work
@@ -63,11 +71,13 @@ class Settings:
     data: Path
     database_url: str
     broker_url: str | None = None
-    roles: tuple[str, ...] = ROLES  # what `podyard up` runs here; the rest runs elsewhere on the same database
+    # what `podyard up` runs here; the rest runs elsewhere on the same database
+    roles: tuple[str, ...] = ROLES
     fleet: str = DEFAULT_FLEET  # one of FLEET_NAMES, or the absolute path of a fleet file
     clock_mode: str = "local"
     bind_address: str = "127.0.0.1"
-    advertise_address: str | None = None  # of the platform's own agent, for agents of other machines
+    # of the platform's own agent, for agents of other machines
+    advertise_address: str | None = None
     port: int = HTTP_PORT
     grpc_port: int | None = None  # None: no gRPC is served
     storage_port: int | None = None  # of Cloud Storage's APIs; None: the usual one, or a free one
@@ -80,9 +90,11 @@ class Settings:
     machine_card_path: Path | None = None  # None: what jobs take of this machine is not priced
     # A child of `podyard up` that has sent no heartbeat for so long is killed and started again.
     heartbeat_seconds: float = HEARTBEAT_SECONDS
-    webhook_addresses: str = WEBHOOK_ADDRESSES_ANY  # `public`: none of this machine's and its neighbours' addresses
+    # `public`: none of this machine's and its neighbours' addresses
+    webhook_addresses: str = WEBHOOK_ADDRESSES_ANY
     boxes: str = BOXES_AUTO  # whether each host runs in a box
-    box_network: str = BOX_NETWORK_NONE  # what programs in boxes reach outside: `any` is all but this machine itself
+    # what programs in boxes reach outside: `any` is all but this machine itself
+    box_network: str = BOX_NETWORK_NONE
     audit_days: int = AUDIT_DAYS  # how long lines of the audit log are kept
     # The door: the only port that other machines reach. None: there is none.
     public_address: str | None = None
@@ -93,8 +105,10 @@ class Settings:
     tls_key: Path | None = None
     behind_proxy: bool = False  # or a proxy in front of the door ends TLS
     datasets: Path | None = None  # None: a folder of the data folder
-    programs: Path | None = None  # recipes of the platform's owner; None: a folder of the data folder
-    runtimes: str = RUNTIMES_AUTO  # environments of runtime versions: made when a host needs one, only used, or neither
+    # recipes of the platform's owner; None: a folder of the data folder
+    programs: Path | None = None
+    # environments of runtime versions: made when a host needs one, only used, or neither
+    runtimes: str = RUNTIMES_AUTO
 
     @property
     def database_path(self) -> Path | None:
@@ -117,7 +131,8 @@ class Settings:
 
     @property
     def fleet_record_path(self) -> Path:
-        """Where `podyard up` writes which fleet it emulates, for what is run on the folder later."""
+        """Where `podyard up` writes which fleet it emulates, for what is run on the folder
+        later."""
         return self.data / "fleet"
 
     @property
@@ -149,12 +164,14 @@ class Settings:
 
     @property
     def fingerprint_path(self) -> Path:
-        """Where the API writes the fingerprint by which clients trust the door; empty where they need none."""
+        """Where the API writes the fingerprint by which clients trust the door; empty where they
+        need none."""
         return self.tls_path / "fingerprint"
 
     @property
     def templates_path(self) -> Path:
-        """Templates of the console, compiled. They can be deleted: the next pages compile theirs again."""
+        """Templates of the console, compiled. They can be deleted: the next pages compile theirs
+        again."""
         return self.data / "cache" / "templates"
 
     @property
@@ -203,12 +220,17 @@ class Settings:
         if self.broker_url is not None:
             values["PODYARD_BROKER_URL"] = self.broker_url
         if self.public_address is not None:
-            values |= {"PODYARD_PUBLIC_ADDRESS": self.public_address, "PODYARD_PUBLIC_PORT": str(self.public_port)}
+            values |= {
+                "PODYARD_PUBLIC_ADDRESS": self.public_address,
+                "PODYARD_PUBLIC_PORT": str(self.public_port),
+            }
         if self.public_url is not None:
             values["PODYARD_PUBLIC_URL"] = self.public_url
         if self.tls_cert is not None and self.tls_key is not None:
             values |= {"PODYARD_TLS_CERT": str(self.tls_cert), "PODYARD_TLS_KEY": str(self.tls_key)}
-        values |= {name: "1" for name, on in (("PODYARD_TLS", self.tls), (_PROXY, self.behind_proxy)) if on}
+        values |= {
+            name: "1" for name, on in (("PODYARD_TLS", self.tls), (_PROXY, self.behind_proxy)) if on
+        }
         if self.rate_card_path is not None:
             values["PODYARD_RATE_CARD"] = str(self.rate_card_path)
         if self.machine_card_path is not None:
@@ -223,7 +245,9 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
     clock_mode = env.get("PODYARD_CLOCK") or "local"
     grpc_port, storage_port = env.get("PODYARD_GRPC_PORT"), env.get("PODYARD_STORAGE_PORT")
     if clock_mode not in CLOCK_MODES:
-        raise invalid(f"PODYARD_CLOCK is {clock_mode!r}: it must be one of {', '.join(CLOCK_MODES)}")
+        raise invalid(
+            f"PODYARD_CLOCK is {clock_mode!r}: it must be one of {', '.join(CLOCK_MODES)}"
+        )
     usual = Leases()
     return Settings(
         data=data,
@@ -236,22 +260,34 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
         advertise_address=env.get("PODYARD_ADVERTISE") or None,
         port=_number(env, "PODYARD_PORT", HTTP_PORT, 0, 65535),
         grpc_port=_number(env, "PODYARD_GRPC_PORT", GRPC_PORT, 0, 65535) if grpc_port else None,
-        storage_port=_number(env, "PODYARD_STORAGE_PORT", STORAGE_PORT, 0, 65535) if storage_port else None,
+        storage_port=_number(env, "PODYARD_STORAGE_PORT", STORAGE_PORT, 0, 65535)
+        if storage_port
+        else None,
         agent_id=env.get("PODYARD_AGENT") or AGENT_ID,
         replicas_max=_number(env, "PODYARD_REPLICAS_MAX", REPLICAS_MAX, 0, 10_000),
         hosts_max=_number(env, "PODYARD_HOSTS_MAX", HOSTS_MAX, 0, 10_000),
-        datasets=Path(text).expanduser().absolute() if (text := env.get("PODYARD_DATASETS")) else None,
-        programs=Path(text).expanduser().absolute() if (text := env.get("PODYARD_PROGRAMS")) else None,
+        datasets=Path(text).expanduser().absolute()
+        if (text := env.get("PODYARD_DATASETS"))
+        else None,
+        programs=Path(text).expanduser().absolute()
+        if (text := env.get("PODYARD_PROGRAMS"))
+        else None,
         leases=Leases(
             agent_seconds=_lease(env, "PODYARD_AGENT_LEASE_SECONDS", usual.agent_seconds),
             replica_seconds=_lease(env, "PODYARD_REPLICA_LEASE_SECONDS", usual.replica_seconds),
         ),
         keep=Keep(
-            operations_days=_number(env, "PODYARD_KEEP_OPERATIONS_DAYS", Keep().operations_days, 0, KEEP_DAYS_MAX),
+            operations_days=_number(
+                env, "PODYARD_KEEP_OPERATIONS_DAYS", Keep().operations_days, 0, KEEP_DAYS_MAX
+            ),
             logs_days=_number(env, "PODYARD_KEEP_LOGS_DAYS", Keep().logs_days, 0, KEEP_DAYS_MAX),
         ),
         heartbeat_seconds=_seconds(
-            env, "PODYARD_HEARTBEAT_SECONDS", HEARTBEAT_SECONDS, HEARTBEAT_SECONDS_LEAST, HEARTBEAT_SECONDS_MOST
+            env,
+            "PODYARD_HEARTBEAT_SECONDS",
+            HEARTBEAT_SECONDS,
+            HEARTBEAT_SECONDS_LEAST,
+            HEARTBEAT_SECONDS_MOST,
         ),
         rate_card_path=rate_card_path(env),
         machine_card_path=machine_card_path(env),
@@ -271,14 +307,16 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
 
 
 def fleet_name(text: str | None) -> str:
-    """A fleet that comes with Podyard by its name, a file by its absolute path; without a text the default fleet."""
+    """A fleet that comes with Podyard by its name, a file by its absolute path; without a text the
+    default fleet."""
     if not text or text in FLEET_NAMES:
         return text or DEFAULT_FLEET
     return str(Path(text).expanduser().absolute())
 
 
 def roles_of(text: str | None) -> tuple[str, ...]:
-    """`api,loop` as roles; all of them without a text. Raises INVALID_ARGUMENT for a word that names none."""
+    """`api,loop` as roles; all of them without a text. Raises INVALID_ARGUMENT for a word that
+    names none."""
     wanted = [word.strip() for word in text.split(",")] if text else list(ROLES)
     for word in wanted:
         if word not in ROLES:
@@ -287,7 +325,8 @@ def roles_of(text: str | None) -> tuple[str, ...]:
 
 
 def rate_card_path(environ: Mapping[str, str] | None = None) -> Path | None:
-    """The rate card of one's own that the environment names; None: the one that comes with Podyard."""
+    """The rate card of one's own that the environment names; None: the one that comes with
+    Podyard."""
     return _path(environ, "PODYARD_RATE_CARD")
 
 
@@ -302,8 +341,11 @@ def _path(environ: Mapping[str, str] | None, name: str) -> Path | None:
 
 
 def webhook_addresses(environ: Mapping[str, str] | None = None) -> str:
-    """Whether webhooks may go to `any` address, or to `public` ones only. Raises INVALID_ARGUMENT for anything else."""
-    return one_of(os.environ if environ is None else environ, "PODYARD_WEBHOOK_ADDRESSES", WEBHOOK_ADDRESSES)
+    """Whether webhooks may go to `any` address, or to `public` ones only. Raises INVALID_ARGUMENT
+    for anything else."""
+    return one_of(
+        os.environ if environ is None else environ, "PODYARD_WEBHOOK_ADDRESSES", WEBHOOK_ADDRESSES
+    )
 
 
 def one_of(env: Mapping[str, str], name: str, allowed: Sequence[str]) -> str:
@@ -339,5 +381,7 @@ def _seconds(env: Mapping[str, str], name: str, default: float, least: float, mo
         seconds = float("nan")
     # NaN compares false with everything, so it is refused here.
     if not least <= seconds <= most:
-        raise invalid(f"{name} is {text!r}: it must be a number of seconds from {least:g} to {most:g}")
+        raise invalid(
+            f"{name} is {text!r}: it must be a number of seconds from {least:g} to {most:g}"
+        )
     return seconds

@@ -1,4 +1,5 @@
-"""What used seconds cost: rule R6 of the billing reference. Amounts are exact integers (podyard.base.money)."""
+"""What used seconds cost: rule R6 of the billing reference. Amounts are exact integers
+(podyard.base.money)."""
 
 from __future__ import annotations
 
@@ -29,5 +30,7 @@ def cost_by_sku(records: Iterable[UsageRecord]) -> Mapping[str, Amount]:
     """Exact cost per SKU, by SKU id; a SKU that was not used is left out."""
     costs: dict[str, int] = {}
     for record in records:
-        costs[record.sku_id] = costs.get(record.sku_id, 0) + parts_per_second(record) * record.seconds
+        costs[record.sku_id] = (
+            costs.get(record.sku_id, 0) + parts_per_second(record) * record.seconds
+        )
     return {sku_id: Amount(costs[sku_id]) for sku_id in sorted(costs)}

@@ -1,7 +1,8 @@
 """Whose seconds they were: rule R12 of the billing reference.
 
-A second of a resource belongs to the first job that touches it, else it is idle. So the parts of all jobs and the idle
-part sum to what the resource costs, exactly, whatever prices, months and commitments did meanwhile.
+A second of a resource belongs to the first job that touches it, else it is idle. So the parts of
+all jobs and the idle part sum to what the resource costs, exactly, whatever prices, months and
+commitments did meanwhile.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class Owned:
 def attribute(
     charges: Iterable[UsageRecord], spans: Iterable[JobSpan], as_of: PlatformTime
 ) -> Mapping[str, Mapping[str, Share]]:
-    """Shares by resource, then by job (idle last, where there is any). A span without an end lasts until `as_of`.
+    """Shares by resource, then by job (idle last, where there is any). A span without an end lasts
+    until `as_of`.
 
     Raises INVALID_ARGUMENT for a span that ends before it starts.
     """
@@ -67,8 +69,8 @@ def attribute(
 
 
 def ownership(spans: Sequence[JobSpan], as_of: PlatformTime) -> list[Owned]:
-    """Disjoint ascending ranges of one resource's seconds, each with the job that touched them first (the earliest
-    start; of two that start together, the lower id)."""
+    """Disjoint ascending ranges of one resource's seconds, each with the job that touched them
+    first (the earliest start; of two that start together, the lower id)."""
     found: list[Owned] = []
     taken_until = None
     for span in sorted(spans, key=lambda s: (s.start.nanos, s.job_id)):
@@ -76,7 +78,8 @@ def ownership(spans: Sequence[JobSpan], as_of: PlatformTime) -> list[Owned]:
         if end < span.start:
             raise invalid(f"job {span.job_id} ends on {span.resource_id} before it starts", "jobs")
         touched = Interval(span.start, end).touched_seconds()
-        # Spans come by their start, so whatever an earlier one has beyond this start lies in one piece.
+        # Spans come by their start, so whatever an earlier one has beyond this start lies in one
+        # piece.
         start = touched.start if taken_until is None else max(touched.start, taken_until)
         if start < touched.stop:
             found.append(Owned(range(start, touched.stop), span.job_id))

@@ -1,7 +1,9 @@
-"""The bill, as one pure function of events, prices, terms and a moment (rule R14 of the billing reference).
+"""The bill, as one pure function of events, prices, terms and a moment (rule R14 of the billing
+reference).
 
-The invoice, its preview, what-if, replay and a virtual clock all call `compute`: the same inputs give the same bytes.
-It meters resource by resource, so that only what a resource used stays in memory, not its events.
+The invoice, its preview, what-if, replay and a virtual clock all call `compute`: the same inputs
+give the same bytes. It meters resource by resource, so that only what a resource used stays in
+memory, not its events.
 """
 
 from __future__ import annotations
@@ -17,7 +19,14 @@ from podyard.base.money import Amount
 from podyard.domain import months
 from podyard.domain.invoice import Adjustment, BillingPolicy, Commitment, Credit, Invoice, JobSpan
 from podyard.domain.node import UsageClass
-from podyard.domain.usage import BilledKind, BilledResource, Suspense, UsageEvent, UsageRecord, node_key_of
+from podyard.domain.usage import (
+    BilledKind,
+    BilledResource,
+    Suspense,
+    UsageEvent,
+    UsageRecord,
+    node_key_of,
+)
 from podyard.hardware.accelerator_types import parse
 from podyard.pricing import attribution, budgets, commitments, invoicing
 from podyard.pricing.amounts import cost_by_sku, total
@@ -41,11 +50,12 @@ from podyard.pricing.sku import RateCard, Sku
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Resource:
-    """What is billed: `quantity` units of a SKU while its states are those of the policy. `sku` None: nothing prices
+    """What is billed: `quantity` units of a SKU while its states are those of the policy. `sku`
+    None: nothing prices
     it, and all its seconds are held because of `held_because`.
 
-    `node`: the resource whose events and jobs are this one's, too. `since`: its seconds before that are free. `paid`:
-    only these POSIX seconds are billed here; None: all are.
+    `node`: the resource whose events and jobs are this one's, too. `since`: its seconds before that
+    are free. `paid`: only these POSIX seconds are billed here; None: all are.
     """
 
     resource_id: str
@@ -68,9 +78,9 @@ class Resource:
 class Terms:
     """What an account has agreed to, and what was issued to it before.
 
-    `jobs` None: nothing is attributed. `issued`: the totals of issued invoices by month, without the corrections that
-    were booked in them; `adjusted`: what was already corrected of a month; both in minor units. `open_month`: where
-    corrections are booked.
+    `jobs` None: nothing is attributed. `issued`: the totals of issued invoices by month, without
+    the corrections that were booked in them; `adjusted`: what was already corrected of a month;
+    both in minor units. `open_month`: where corrections are booked.
     """
 
     policy: BillingPolicy = dataclasses.field(default_factory=BillingPolicy)
@@ -87,9 +97,10 @@ class Terms:
 class Bill:
     """Everything that follows from the inputs of `compute`.
 
-    `records` are used seconds at their prices; `charges` what is paid for: records less what commitments cover, and
-    the commitments' own (resource and SKU `commitment:ID`). `open_since` names resources that were in use at `as_of`,
-    so that their last seconds are estimates. `invoices` are the months as rated now, before `adjustments`.
+    `records` are used seconds at their prices; `charges` what is paid for: records less what
+    commitments cover, and the commitments' own (resource and SKU `commitment:ID`). `open_since`
+    names resources that were in use at `as_of`, so that their last seconds are estimates.
+    `invoices` are the months as rated now, before `adjustments`.
     """
 
     as_of: PlatformTime
@@ -136,9 +147,10 @@ def compute(
 ) -> Bill:
     """The bill of all use up to `as_of`.
 
-    `events` come in order of arrival. `grouped`: they come resource by resource instead, each id once, as a table with
-    unique keys gives them; then only one resource's events are in memory at a time. Raises INVALID_ARGUMENT for an
-    event of an unknown resource, an unknown time zone, and what `attribution` and `invoicing` refuse.
+    `events` come in order of arrival. `grouped`: they come resource by resource instead, each id
+    once, as a table with unique keys gives them; then only one resource's events are in memory at a
+    time. Raises INVALID_ARGUMENT for an event of an unknown resource, an unknown time zone, and
+    what `attribution` and `invoicing` refuse.
     """
     months.check_zone(terms.policy.time_zone)
     used = _use(events, resources, as_of, grouped)
@@ -168,7 +180,12 @@ def compute(
     )
 
 
-def _use(events: Iterable[UsageEvent], resources: Mapping[str, Resource], as_of: PlatformTime, grouped: bool) -> _Used:
+def _use(
+    events: Iterable[UsageEvent],
+    resources: Mapping[str, Resource],
+    as_of: PlatformTime,
+    grouped: bool,
+) -> _Used:
     """Seconds, records and what is held, of all resources in order of their ids."""
     names = sorted(resources)
     of_source: dict[str, list[Resource]] = {}
@@ -180,7 +197,9 @@ def _use(events: Iterable[UsageEvent], resources: Mapping[str, Resource], as_of:
         used.quarantined += admitted.quarantined
         for source, history in admitted.by_resource.items():
             if source not in of_source:
-                raise invalid(f"event {history[0].event_id} names the unknown resource {source}", "events")
+                raise invalid(
+                    f"event {history[0].event_id} names the unknown resource {source}", "events"
+                )
             for resource in of_source[source]:
                 resource_id = resource.resource_id
                 if resource_id in by_resource:
@@ -213,7 +232,8 @@ def use_of(resource: Resource, history: Sequence[UsageEvent], as_of: PlatformTim
 
 
 def use_until(resource: Resource, before: Use, now: PlatformTime) -> Use:
-    """The use of a resource that was in use when it was metered before, and has had no event since (R1, R10)."""
+    """The use of a resource that was in use when it was metered before, and has had no event since
+    (R1, R10)."""
     metered = before.metered
     assert metered.open_since is not None
     touched = Interval(metered.open_since, now).touched_seconds()
@@ -228,7 +248,9 @@ def _meter(resource: Resource, history: Sequence[UsageEvent], as_of: PlatformTim
     if since is not None and resource.policy.sized:
         # It is as if it had come to be then: the odd bytes of a day are those from then on.
         history = [dataclasses.replace(event, at=max(event.at, since)) for event in history]
-    return _price(resource, meter_resource(resource.resource_id, history, resource.policy, as_of), as_of)
+    return _price(
+        resource, meter_resource(resource.resource_id, history, resource.policy, as_of), as_of
+    )
 
 
 def _price(resource: Resource, metered: Metered, as_of: PlatformTime) -> Use:
@@ -247,13 +269,18 @@ def is_rest_of_day(resource: Resource, record: UsageRecord) -> bool:
     return resource.policy.sized and record.start_second % DAY_SECONDS == DAY_SECONDS - 1
 
 
-def node_resource(key: str, sku: Sku | None, quantity: int, usage: UsageClass, held_because: str = "") -> Resource:
+def node_resource(
+    key: str, sku: Sku | None, quantity: int, usage: UsageClass, held_because: str = ""
+) -> Resource:
     """A node of a usage class. `sku` None: it has no price, as `held_because` says."""
     return Resource(key, BilledKind.NODE, sku, quantity, node_policy(usage), held_because)
 
 
-def charged_resources(card: RateCard, resources: Iterable[BilledResource]) -> dict[str, BilledResource]:
-    """What is billed of these, by key: nodes; their host VMs, disks, buckets and operations where the card charges
+def charged_resources(
+    card: RateCard, resources: Iterable[BilledResource]
+) -> dict[str, BilledResource]:
+    """What is billed of these, by key: nodes; their host VMs, disks, buckets and operations where
+    the card charges
     them."""
     found: dict[str, BilledResource] = {}
     for one in resources:
@@ -270,14 +297,19 @@ def resources_of(card: RateCard, billed: Mapping[str, BilledResource]) -> dict[s
 
 
 def extend_to_hosts(resources: Mapping[str, Resource], spans: Iterable[JobSpan]) -> list[JobSpan]:
-    """The spans of jobs on resources, and on what belongs to these: a job on a node has its hosts, too (R12)."""
+    """The spans of jobs on resources, and on what belongs to these: a job on a node has its hosts,
+    too (R12)."""
     more: dict[str, list[str]] = {}
     for key, resource in resources.items():
         if resource.node:
             more.setdefault(resource.node, []).append(key)
     found = list(spans)
     if more:
-        found += [dataclasses.replace(s, resource_id=key) for s in found for key in more.get(s.resource_id, ())]
+        found += [
+            dataclasses.replace(s, resource_id=key)
+            for s in found
+            for key in more.get(s.resource_id, ())
+        ]
     return found
 
 
@@ -301,7 +333,9 @@ def resource_of(card: RateCard, billed: BilledResource) -> Resource:
     # A VM for each host of a node: billed in the same states, with a minimum for each run (R2).
     policy = MeterPolicy(minimum_run_seconds=VM_MINIMUM_SECONDS)
     hosts = parse(billed.type).host_count
-    return Resource(billed.key, billed.kind, sku, hosts, policy, why, node_key_of(billed.key), since)
+    return Resource(
+        billed.key, billed.kind, sku, hosts, policy, why, node_key_of(billed.key), since
+    )
 
 
 def _sku_of(card: RateCard, billed: BilledResource) -> Sku:

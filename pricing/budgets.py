@@ -1,6 +1,7 @@
 """When a budget is used up, and what a month will come to: rule R13 of the billing reference.
 
-Spending is the exact cost: net of what commitments cover, with the commitments' own charges, before credits.
+Spending is the exact cost: net of what commitments cover, with the commitments' own charges, before
+credits.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class Stretch:
 
 
 def stretches(charges: Iterable[UsageRecord]) -> Iterator[Stretch]:
-    """Spending over time, in stretches of equal rate that follow one another; gaps have the rate 0."""
+    """Spending over time, in stretches of equal rate that follow one another; gaps have the rate
+    0."""
     changes: dict[int, int] = {}
     for charge in charges:
         rate = parts_per_second(charge)
@@ -44,7 +46,8 @@ def stretches(charges: Iterable[UsageRecord]) -> Iterator[Stretch]:
 
 
 def stop_at(charges: Iterable[UsageRecord], amount: Amount) -> PlatformTime | None:
-    """The end of the first second in which all that was spent until then is at least `amount`; None: never."""
+    """The end of the first second in which all that was spent until then is at least `amount`;
+    None: never."""
     spent = 0
     for stretch in stretches(charges):
         missing = amount.parts - spent
@@ -58,8 +61,9 @@ def stop_at(charges: Iterable[UsageRecord], amount: Amount) -> PlatformTime | No
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a month comes to, exact; `spent` is the part of it that is certain or estimated already. `based_on`: seconds
-    of use that the rest is worked out from; 0: nothing is left, or there has been no use."""
+    """What a month comes to, exact; `spent` is the part of it that is certain or estimated already.
+    `based_on`: seconds of use that the rest is worked out from; 0: nothing is left, or there has
+    been no use."""
 
     spent: Amount
     low: Amount
@@ -68,17 +72,20 @@ class Forecast:
     based_on: int = 0
 
 
-def forecast(charges: Iterable[UsageRecord], month: str, zone: str, as_of: PlatformTime) -> Forecast:
+def forecast(
+    charges: Iterable[UsageRecord], month: str, zone: str, as_of: PlatformTime
+) -> Forecast:
     """What the month will have cost at its end.
 
-    Method: what is spent, and for each second that is left the rate of the last seven days: of their mean (expected),
-    of the quietest of them (low), and of the busiest of them, or of this moment if that is busier (high). Before the
-    first charge there are no days: a history of less than seven days counts from its start, and its last day, which
-    may be shorter, like any other. Rates are rounded down to whole parts of a nano; a month that is over has no
-    range. What was paid upfront is spent, and nobody expects it again.
+    Method: what is spent, and for each second that is left the rate of the last seven days: of
+    their mean (expected), of the quietest of them (low), and of the busiest of them, or of this
+    moment if that is busier (high). Before the first charge there are no days: a history of less
+    than seven days counts from its start, and its last day, which may be shorter, like any other.
+    Rates are rounded down to whole parts of a nano; a month that is over has no range. What was
+    paid upfront is spent, and nobody expects it again.
 
-    Operations are counted, and have no rate: an upload of one minute does not go on. They are expected day by day, so
-    that those of a history of less than a day are one day's.
+    Operations are counted, and have no rate: an upload of one minute does not go on. They are
+    expected day by day, so that those of a history of less than a day are one day's.
     """
     charges = list(charges)
     lasting = [charge for charge in charges if not is_payment(charge.sku_id)]
@@ -90,11 +97,16 @@ def forecast(charges: Iterable[UsageRecord], month: str, zone: str, as_of: Platf
     spent = _spending([*found, *counted, *paid], seconds.start, min(now, seconds.stop))
     left = seconds.stop - max(now, seconds.start)
     begun = min((stretch.start for stretch in (*found, *counted)), default=now)
-    ends = [now - day * DAY_SECONDS for day in range(FORECAST_DAYS) if now - day * DAY_SECONDS > begun]
+    ends = [
+        now - day * DAY_SECONDS for day in range(FORECAST_DAYS) if now - day * DAY_SECONDS > begun
+    ]
     if left <= 0 or not ends:
         return Forecast(Amount(spent), Amount(spent), Amount(spent), Amount(spent))
     starts = [max(end - DAY_SECONDS, begun) for end in ends]
-    days = [_spending(found, start, end) // (end - start) for start, end in zip(starts, ends, strict=True)]
+    days = [
+        _spending(found, start, end) // (end - start)
+        for start, end in zip(starts, ends, strict=True)
+    ]
     mean = _spending(found, starts[-1], now) // (now - starts[-1])
     present = _spending(found, now - 1, now)
     rates = (min(days), mean, max(*days, present))
@@ -103,9 +115,11 @@ def forecast(charges: Iterable[UsageRecord], month: str, zone: str, as_of: Platf
     return Forecast(Amount(spent), low, expected, high, now - starts[-1])
 
 
-def _counted_rates(found: Sequence[Stretch], starts: Sequence[int], ends: Sequence[int]) -> tuple[int, int, int]:
-    """(low, expected, high) parts a second: of the least, the mean and the most of these days, each taken as a whole
-    one. Of one day that is not over nobody knows whether there will be another."""
+def _counted_rates(
+    found: Sequence[Stretch], starts: Sequence[int], ends: Sequence[int]
+) -> tuple[int, int, int]:
+    """(low, expected, high) parts a second: of the least, the mean and the most of these days, each
+    taken as a whole one. Of one day that is not over nobody knows whether there will be another."""
     days = [_spending(found, start, end) for start, end in zip(starts, ends, strict=True)]
     low = 0 if len(days) == 1 and ends[0] - starts[0] < DAY_SECONDS else min(days)
     return low // DAY_SECONDS, sum(days) // (len(days) * DAY_SECONDS), max(days) // DAY_SECONDS

@@ -1,4 +1,5 @@
-"""A case of `replay`: read from JSON, and checked. Every error is INVALID_ARGUMENT and starts with the field's path."""
+"""A case of `replay`: read from JSON, and checked. Every error is INVALID_ARGUMENT and starts with
+the field's path."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from podyard.pricing.meter import MeterPolicy
 from podyard.pricing.sku import Sku, make_sku
 
 EVENTS_MAX = 100_000  # of one case: about a node for each second of a day
-QUANTITY_MAX = 1_000_000_000  # chips or GiB of one resource; no sum of them is shown with more digits than one can read
+# chips or GiB of one resource; no sum of them is shown with more digits than one can read
+QUANTITY_MAX = 1_000_000_000
 SEQ_MAX = 1 << 63  # as databases count
 SECONDS_MAX = 366 * 86_400  # of a free or minimum time: what is longer is a mistake
 DECIMALS_MAX = 9  # of a currency: prices have no more
@@ -36,14 +38,16 @@ _POLICY = (
 _KINDS = ("tpu", "vm", "disk")
 _SCHEDULING = ("ON_DEMAND", "PREEMPTIBLE", "SPOT", "RESERVED")
 _UNITS = {unit.replace("gib", "GiB"): unit for unit in PriceUnit}
-_DECIMAL = re.compile(r"-?\d{1,15}(\.\d{1,12})?")  # up to a quadrillion: no price, rate or bill has more digits
+# up to a quadrillion: no price, rate or bill has more digits
+_DECIMAL = re.compile(r"-?\d{1,15}(\.\d{1,12})?")
 _CURRENCY = re.compile(r"[A-Z]{3}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Case:
-    """`price_texts`: each price version's price as the case writes it. `rates`: the months that have an exchange rate,
-    None if one rate is for all. `has_issued`: the case says what was issued, were it nothing."""
+    """`price_texts`: each price version's price as the case writes it. `rates`: the months that
+    have an exchange rate, None if one rate is for all. `has_issued`: the case says what was issued,
+    were it nothing."""
 
     resources: Mapping[str, Resource]
     events: list[UsageEvent]
@@ -157,10 +161,15 @@ def _rate_card(value: Any, texts: dict[str, str]) -> dict[str, Sku]:
         if unit is None:
             _refuse(f"{path}.unit", f"{row['unit']!r} is not one of {', '.join(_UNITS)}")
         if units.setdefault(sku_id, unit) != unit:
-            _refuse(f"{path}.unit", f"{row['unit']!r} is another unit than that of an earlier price of {sku_id}")
+            _refuse(
+                f"{path}.unit",
+                f"{row['unit']!r} is another unit than that of an earlier price of {sku_id}",
+            )
         version = _version(sku_id, row, "effective_from", path)
         if version.version_id in texts:
-            _refuse(f"{path}.effective_from", f"{sku_id} has another price from {row['effective_from']}")
+            _refuse(
+                f"{path}.effective_from", f"{sku_id} has another price from {row['effective_from']}"
+            )
         texts[version.version_id] = row["usd"]
         versions.setdefault(sku_id, []).append(version)
     return {sku_id: make_sku(sku_id, units[sku_id], found) for sku_id, found in versions.items()}
@@ -178,7 +187,9 @@ def _resources(value: Any, skus: Mapping[str, Sku], meters: _Meters) -> dict[str
         if resource_id.startswith(OWN):
             _refuse(f"{path}.id", f"names that start with {OWN!r} are for commitments")
         kind = _one_of(row, "kind", path, _KINDS)
-        scheduling = _one_of(row, "scheduling", path, _SCHEDULING) if "scheduling" in row else "ON_DEMAND"
+        scheduling = (
+            _one_of(row, "scheduling", path, _SCHEDULING) if "scheduling" in row else "ON_DEMAND"
+        )
         found[resource_id] = Resource(
             resource_id=resource_id,
             kind=kind,
@@ -199,13 +210,17 @@ def _events(value: Any, resources: Mapping[str, Resource]) -> list[UsageEvent]:
         if not isinstance(seq, int) or isinstance(seq, bool) or not -SEQ_MAX <= seq < SEQ_MAX:
             _refuse(f"{path}.seq", f"{_quote(seq)} is not an integer of 64 bits")
         state = _text(row, "state", path)
-        found.append(UsageEvent(_text(row, "id", path), resource_id, seq, state, _time(row, "t", path)))
+        found.append(
+            UsageEvent(_text(row, "id", path), resource_id, seq, state, _time(row, "t", path))
+        )
     return found
 
 
 def _commitments(value: Any, skus: Mapping[str, Sku], texts: dict[str, str]) -> list[Commitment]:
     found: dict[str, Commitment] = {}
-    for path, row in _rows(value, "commitments", ("id", "covers", "quantity", "usd", "from", "until")):
+    for path, row in _rows(
+        value, "commitments", ("id", "covers", "quantity", "usd", "from", "until")
+    ):
         commitment_id = _new_id(row, path, found)
         covered = _sku(row, "covers", path, skus)
         version = _version(OWN + commitment_id, row, "from", path)
@@ -214,7 +229,9 @@ def _commitments(value: Any, skus: Mapping[str, Sku], texts: dict[str, str]) -> 
         if end < start:
             _refuse(f"{path}.until", f"{row['until']} is before {row['from']}")
         quantity = _integer(row, "quantity", path, QUANTITY_MAX)
-        found[commitment_id] = Commitment(commitment_id, covered.sku_id, covered.unit, quantity, version, start, end)
+        found[commitment_id] = Commitment(
+            commitment_id, covered.sku_id, covered.unit, quantity, version, start, end
+        )
     return list(found.values())
 
 
@@ -263,7 +280,9 @@ def _read_issued(value: Any, policy: BillingPolicy) -> dict[str, int]:
 # What a value must be. `path` is where its row stands.
 
 
-def _object(value: Any, path: str, keys: tuple[str, ...], optional: tuple[str, ...] = ()) -> Mapping[str, Any]:
+def _object(
+    value: Any, path: str, keys: tuple[str, ...], optional: tuple[str, ...] = ()
+) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         _refuse(path or "case", f"{_quote(value)} is not an object")
     for key in value:
@@ -330,7 +349,9 @@ def _integer(row: Mapping[str, Any], key: str, path: str, most: int) -> int:
 def _decimal(row: Mapping[str, Any], key: str, path: str, *, signed: bool = False) -> Fraction:
     value = row[key]
     if not isinstance(value, str) or _DECIMAL.fullmatch(value) is None:
-        _refuse(_join(path, key), f'{_quote(value)} is not a decimal number as text, such as "4.50"')
+        _refuse(
+            _join(path, key), f'{_quote(value)} is not a decimal number as text, such as "4.50"'
+        )
     if value.startswith("-") and not signed:
         _refuse(_join(path, key), f"{value} is negative")
     return Fraction(value)

@@ -1,16 +1,18 @@
 """Commitments: what is paid for in advance, and what it covers (rule R11 of the billing reference).
 
-A commitment is charged every second of its term up to `as_of`, used or not. In each of those seconds it covers up to
-its quantity of the SKU's units, over all resources; commitments of one SKU add up. They cover one after the other, by
-(start, id), and each of them resources in order of their ids: so each resource's part is the same however the bill is
-computed, and it is known which commitment has paid for it. The total depends on neither.
+A commitment is charged every second of its term up to `as_of`, used or not. In each of those
+seconds it covers up to its quantity of the SKU's units, over all resources; commitments of one SKU
+add up. They cover one after the other, by (start, id), and each of them resources in order of their
+ids: so each resource's part is the same however the bill is computed, and it is known which
+commitment has paid for it. The total depends on neither.
 What is waived has no record, so it is never covered.
 
-One that is paid upfront is charged once, in the first second of its term, for all units and seconds of it; its other
-seconds have the price 0.
+One that is paid upfront is charged once, in the first second of its term, for all units and seconds
+of it; its other seconds have the price 0.
 
-Covering is a sweep over the moments at which something changes, never over seconds. The resources in use stand in
-order, those before a boundary are covered, and a change moves the boundary by as many resources as it concerns.
+Covering is a sweep over the moments at which something changes, never over seconds. The resources
+in use stand in order, those before a boundary are covered, and a change moves the boundary by as
+many resources as it concerns.
 """
 
 from __future__ import annotations
@@ -43,15 +45,20 @@ def term(commitment: Commitment, as_of: PlatformTime) -> range:
 
 
 def own_charges(commitments: Iterable[Commitment], as_of: PlatformTime) -> list[UsageRecord]:
-    """What the commitments themselves cost, by (start, id); payments upfront before all else of their commitments."""
+    """What the commitments themselves cost, by (start, id); payments upfront before all else of
+    their commitments."""
     charges = []
     for one in in_order(commitments):
         own, part = OWN + one.commitment_id, term(one, as_of)
         if part and one.upfront is not None:
             everything = one.quantity * (one.end_second - one.start_second)
-            charges.append(UsageRecord(own, own + PAYMENT, one.unit, part.start, 1, everything, one.upfront))
+            charges.append(
+                UsageRecord(own, own + PAYMENT, one.unit, part.start, 1, everything, one.upfront)
+            )
         if part:
-            charges.append(UsageRecord(own, own, one.unit, part.start, len(part), one.quantity, one.price))
+            charges.append(
+                UsageRecord(own, own, one.unit, part.start, len(part), one.quantity, one.price)
+            )
     return charges
 
 
@@ -60,8 +67,11 @@ def is_payment(sku_id: str) -> bool:
     return sku_id.startswith(OWN) and sku_id.endswith(PAYMENT)
 
 
-def cover(records: Sequence[UsageRecord], commitments: Iterable[Commitment], as_of: PlatformTime) -> list[UsageRecord]:
-    """The records with covered units taken off their quantity, and with whose they are, split where that changes.
+def cover(
+    records: Sequence[UsageRecord], commitments: Iterable[Commitment], as_of: PlatformTime
+) -> list[UsageRecord]:
+    """The records with covered units taken off their quantity, and with whose they are, split where
+    that changes.
 
     A piece that is covered whole stays, with quantity 0: its seconds were used.
     """
@@ -74,8 +84,11 @@ def cover(records: Sequence[UsageRecord], commitments: Iterable[Commitment], as_
             places[record.sku_id].append(index)
     pieces: dict[int, list[UsageRecord]] = {}
     for sku_id, found in of_sku.items():
-        # Padding of one run may lie over the next one, so a resource can have two records of one second.
-        order = sorted(places[sku_id], key=lambda i: (records[i].resource_id, records[i].start_second, i))
+        # Padding of one run may lie over the next one, so a resource can have two records of one
+        # second.
+        order = sorted(
+            places[sku_id], key=lambda i: (records[i].resource_id, records[i].start_second, i)
+        )
         rest = [(index, records[index]) for index in order]
         for commitment in found:
             rest = list(_cover_by(commitment, term(commitment, as_of), rest))
@@ -84,17 +97,24 @@ def cover(records: Sequence[UsageRecord], commitments: Iterable[Commitment], as_
     return [piece for index, record in enumerate(records) for piece in pieces.get(index, (record,))]
 
 
-_Ranked = tuple[int, UsageRecord]  # the place of a record in the bill, and the record or a piece of it
+# the place of a record in the bill, and the record or a piece of it
+_Ranked = tuple[int, UsageRecord]
 
 
-def _cover_by(commitment: Commitment, seconds: range, ranked: Sequence[_Ranked]) -> Iterator[_Ranked]:
+def _cover_by(
+    commitment: Commitment, seconds: range, ranked: Sequence[_Ranked]
+) -> Iterator[_Ranked]:
     """What one commitment covers of records in the order of covering."""
 
     def open_to_it(record: UsageRecord) -> bool:
         stop = record.start_second + record.seconds
         return record.quantity > 0 and record.start_second < seconds.stop and seconds.start < stop
 
-    pieces = iter(_Sweep([record for _, record in ranked if open_to_it(record)]).run(seconds, commitment.quantity))
+    pieces = iter(
+        _Sweep([record for _, record in ranked if open_to_it(record)]).run(
+            seconds, commitment.quantity
+        )
+    )
     for place, record in ranked:
         covered = next(pieces) if open_to_it(record) else ()
         for part in _split(record, covered, commitment.commitment_id) if covered else (record,):
@@ -102,14 +122,17 @@ def _cover_by(commitment: Commitment, seconds: range, ranked: Sequence[_Ranked])
 
 
 class _Piece(NamedTuple):
-    """`units` of a record are covered in `[start, stop)`; what no piece speaks of is not covered."""
+    """`units` of a record are covered in `[start, stop)`; what no piece speaks of is not
+    covered."""
 
     start: int
     stop: int
     units: int
 
 
-def _split(record: UsageRecord, pieces: Sequence[_Piece], commitment_id: str) -> Iterable[UsageRecord]:
+def _split(
+    record: UsageRecord, pieces: Sequence[_Piece], commitment_id: str
+) -> Iterable[UsageRecord]:
     at, end = record.start_second, record.start_second + record.seconds
     for piece in (*pieces, _Piece(end, end, 0)):
         for start, stop, units in ((at, piece.start, 0), piece):
@@ -129,7 +152,8 @@ def _split(record: UsageRecord, pieces: Sequence[_Piece], commitment_id: str) ->
 
 
 class _Sweep:
-    """What one commitment covers over time. A record's rank is its place in the order of covering."""
+    """What one commitment covers over time. A record's rank is its place in the order of
+    covering."""
 
     def __init__(self, ranked: Sequence[UsageRecord]) -> None:
         self._ranked = ranked
@@ -137,14 +161,17 @@ class _Sweep:
         self._units = [0] * len(ranked)  # that are covered now
         self._since = [0] * len(ranked)  # when that began
         self._pieces: list[list[_Piece]] = [[] for _ in ranked]
-        self._active: list[int] = []  # ranks in use, ascending; those before `_boundary` are covered whole
+        # ranks in use, ascending; those before `_boundary` are covered whole
+        self._active: list[int] = []
         self._boundary = 0
         self._before = 0  # units in use before the boundary
         self._capacity = 0
 
     def run(self, seconds: range, units: int) -> list[list[_Piece]]:
         """Covered pieces of each record, in order of time, by so many units in these seconds."""
-        for second, changes in itertools.groupby(self._changes(seconds, units), key=lambda change: change[0]):
+        for second, changes in itertools.groupby(
+            self._changes(seconds, units), key=lambda change: change[0]
+        ):
             # Who is covered in part now may stand elsewhere afterwards.
             moved = self._active[self._boundary : self._boundary + 1]
             moved += self._apply(changes)
@@ -154,10 +181,14 @@ class _Sweep:
         return self._pieces
 
     def _changes(self, seconds: range, units: int) -> list[tuple[int, int, int]]:
-        """(second, rank that comes or goes, change of capacity), in order of time; rank -1: capacity only."""
+        """(second, rank that comes or goes, change of capacity), in order of time; rank -1:
+        capacity only."""
         found = [(seconds.start, -1, units), (seconds.stop, -1, -units)] if seconds else []
         for rank, record in enumerate(self._ranked):
-            found += [(record.start_second, rank, 0), (record.start_second + record.seconds, rank, 0)]
+            found += [
+                (record.start_second, rank, 0),
+                (record.start_second + record.seconds, rank, 0),
+            ]
         return sorted(found)
 
     def _apply(self, changes: Iterable[tuple[int, int, int]]) -> list[int]:
@@ -178,14 +209,18 @@ class _Sweep:
         return moved
 
     def _move_boundary(self, moved: list[int]) -> None:
-        """Puts it where capacity ends, and adds to `moved` every rank whose cover may have changed."""
+        """Puts it where capacity ends, and adds to `moved` every rank whose cover may have
+        changed."""
         active, quantity = self._active, self._quantity
         moved += active[self._boundary : self._boundary + 1]
         while self._boundary and self._before > self._capacity:
             self._boundary -= 1
             self._before -= quantity[active[self._boundary]]
             moved.append(active[self._boundary])
-        while self._boundary < len(active) and self._before + quantity[active[self._boundary]] <= self._capacity:
+        while (
+            self._boundary < len(active)
+            and self._before + quantity[active[self._boundary]] <= self._capacity
+        ):
             self._before += quantity[active[self._boundary]]
             self._boundary += 1
             moved += active[self._boundary : self._boundary + 1]

@@ -1,8 +1,10 @@
-"""Corrections, itemised: what of which resource, on which line, an issued month has too much or too little.
+"""Corrections, itemised: what of which resource, on which line, an issued month has too much or too
+little.
 
-What a correction amounts to is the difference of two totals, rounded once (R9). Its items say what that comes from:
-all use of the month as it is rated now, less what was issued, less the items of earlier corrections. What the items,
-converted at the month's rate, miss of the amount is tax, credits and rounding.
+What a correction amounts to is the difference of two totals, rounded once (R9). Its items say what
+that comes from: all use of the month as it is rated now, less what was issued, less the items of
+earlier corrections. What the items, converted at the month's rate, miss of the amount is tax,
+credits and rounding.
 """
 
 from __future__ import annotations
@@ -42,13 +44,19 @@ def sums_by_line(charges: Iterable[UsageRecord]) -> dict[LineKey, LineSum]:
         if found is None:
             found = sums[key] = LineSum(charge.unit)
         found.add(charge.seconds, charge.unit_seconds, charge.seconds * parts_per_second(charge))
-    return {(resource_id, line_id(sku_id, nanos)): one for (resource_id, sku_id, nanos), one in sums.items()}
+    return {
+        (resource_id, line_id(sku_id, nanos)): one
+        for (resource_id, sku_id, nanos), one in sums.items()
+    }
 
 
 def items(
-    now: Mapping[LineKey, LineSum], issued: Mapping[LineKey, LineSum], earlier: Iterable[CorrectedUse]
+    now: Mapping[LineKey, LineSum],
+    issued: Mapping[LineKey, LineSum],
+    earlier: Iterable[CorrectedUse],
 ) -> tuple[CorrectedUse, ...]:
-    """What is new since the invoice and earlier corrections, by resource and line; nothing where nothing changed."""
+    """What is new since the invoice and earlier corrections, by resource and line; nothing where
+    nothing changed."""
     changes: dict[LineKey, LineSum] = {}
     for sign, sums in ((1, now), (-1, issued)):
         for key, one in sums.items():

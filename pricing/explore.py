@@ -1,8 +1,10 @@
-"""Charges by time and by what they were for: what the console's explorer draws, tabulates and writes as CSV.
+"""Charges by time and by what they were for: what the console's explorer draws, tabulates and
+writes as CSV.
 
-Times are cut where the account's calendar does (its hours, days, months; a day has 23 or 25 hours where the clocks
-change), costs are exact, and every second of every charge in the window is in exactly one cell. So the cells, the rows
-and the bars add up to the bill of the window, whatever it is grouped by.
+Times are cut where the account's calendar does (its hours, days, months; a day has 23 or 25 hours
+where the clocks change), costs are exact, and every second of every charge in the window is in
+exactly one cell. So the cells, the rows and the bars add up to the bill of the window, whatever it
+is grouped by.
 """
 
 from __future__ import annotations
@@ -36,13 +38,17 @@ class CostBucket(StrEnum):
 
 
 # How many bars there may be: a page of 60 kB with ten series has room for no more.
-BUCKETS_MAX: Mapping[CostBucket, int] = {CostBucket.HOUR: 100, CostBucket.DAY: 100, CostBucket.MONTH: 60}
+BUCKETS_MAX: Mapping[CostBucket, int] = {
+    CostBucket.HOUR: 100,
+    CostBucket.DAY: 100,
+    CostBucket.MONTH: 60,
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cells:
-    """Parts by group, one number for each span of time; the sums of each group, and of each span. Nothing of it is ever
-    changed."""
+    """Parts by group, one number for each span of time; the sums of each group, and of each span.
+    Nothing of it is ever changed."""
 
     groups: Mapping[str, Sequence[int]]
     totals: Mapping[str, int]
@@ -60,8 +66,8 @@ class Cells:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
-    """One group, by spans of time, in parts: `before` commitments (at the prices of use) and `after` them. Credits pay
-    the `paid` share of the latter. `gross` and `net` are their sums."""
+    """One group, by spans of time, in parts: `before` commitments (at the prices of use) and
+    `after` them. Credits pay the `paid` share of the latter. `gross` and `net` are their sums."""
 
     name: str
     before: Sequence[int]
@@ -88,7 +94,8 @@ def _net(after: Sequence[int], paid: Sequence[Fraction]) -> Sequence[Exact]:
 
 
 def edges(bucket: CostBucket, first: date, last: date, zone: str) -> list[int]:
-    """The POSIX seconds between which the spans of time lie, from the start of one local day to the end of another.
+    """The POSIX seconds between which the spans of time lie, from the start of one local day to the
+    end of another.
 
     Raises INVALID_ARGUMENT for days in the wrong order, and for more than `BUCKETS_MAX` spans.
     """
@@ -96,7 +103,10 @@ def edges(bucket: CostBucket, first: date, last: date, zone: str) -> list[int]:
         raise invalid(f"{last} is before {first}", "to")
     start, stop = day_start(first, zone), day_start(last + timedelta(days=1), zone)
     if (stop - start) // _SHORTEST[bucket] > BUCKETS_MAX[bucket]:
-        raise invalid(f"at most {BUCKETS_MAX[bucket]} bars: choose a shorter time, or a longer {bucket}", "bucket")
+        raise invalid(
+            f"at most {BUCKETS_MAX[bucket]} bars: choose a shorter time, or a longer {bucket}",
+            "bucket",
+        )
     days = [day_start(first + timedelta(days=n), zone) for n in range((last - first).days + 2)]
     if bucket is CostBucket.MONTH:
         inner = [part.stop for _, part in months.split(range(start, stop), zone)]
@@ -115,9 +125,11 @@ _SHORTEST: Mapping[CostBucket, int] = {
 
 
 def day_start(day: date, zone: str) -> int:
-    """The first POSIX second of a local day, by the rule of `months`: the earlier of two midnights, and where there is
-    none the moment at which clocks were put forward."""
-    midnight = datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(months.check_zone(zone)), fold=0)
+    """The first POSIX second of a local day, by the rule of `months`: the earlier of two midnights,
+    and where there is none the moment at which clocks were put forward."""
+    midnight = datetime(
+        day.year, day.month, day.day, tzinfo=ZoneInfo(months.check_zone(zone)), fold=0
+    )
     return (midnight.astimezone(UTC) - _EPOCH) // timedelta(seconds=1)
 
 
@@ -169,7 +181,8 @@ def owners(spans: Iterable[JobSpan], as_of: PlatformTime) -> Mapping[str, Sequen
 
 
 def by_job(charge: UsageRecord, mine: Sequence[Owned]) -> Iterator[tuple[str, UsageRecord]]:
-    """The parts of a charge, each with the job that its resource's seconds belong to, or `idle` (R12)."""
+    """The parts of a charge, each with the job that its resource's seconds belong to, or `idle`
+    (R12)."""
     at, stop = charge.start_second, charge.start_second + charge.seconds
     index = bisect.bisect_right(mine, at, key=lambda o: o.seconds.stop)
     for one in itertools.islice(mine, index, None):
@@ -186,8 +199,8 @@ def by_job(charge: UsageRecord, mine: Sequence[Owned]) -> Iterator[tuple[str, Us
 
 
 def paid_by_credits(invoices: Iterable[Invoice]) -> Mapping[str, Fraction]:
-    """By month, which share of its charges the account's credits pay. They are of the month and of no resource, so each
-    charge has the same share of them."""
+    """By month, which share of its charges the account's credits pay. They are of the month and of
+    no resource, so each charge has the same share of them."""
     found = {}
     for invoice in invoices:
         charged = sum(line.amount.parts for line in invoice.lines)
@@ -198,9 +211,15 @@ def paid_by_credits(invoices: Iterable[Invoice]) -> Mapping[str, Fraction]:
 
 
 def rows(
-    gross: Cells, net: Cells, spans: Sequence[int], paid: Mapping[str, Fraction], zone: str, names: Iterable[str]
+    gross: Cells,
+    net: Cells,
+    spans: Sequence[int],
+    paid: Mapping[str, Fraction],
+    zone: str,
+    names: Iterable[str],
 ) -> list[Row]:
-    """The groups of these names, the dearest first. `net`: after commitments; `paid`: the share that credits pay."""
+    """The groups of these names, the dearest first. `net`: after commitments; `paid`: the share
+    that credits pay."""
     shares = _shares(spans, paid, zone)
     nothing = [0] * len(gross.sums)
     found = []
@@ -217,23 +236,33 @@ def in_order(found: Iterable[Row]) -> list[Row]:
 
 
 def _shares(spans: Sequence[int], paid: Mapping[str, Fraction], zone: str) -> Sequence[Fraction]:
-    return [paid.get(months.month_of(second, zone), Fraction(0)) for second in spans[:-1]] if paid else []
+    return (
+        [paid.get(months.month_of(second, zone), Fraction(0)) for second in spans[:-1]]
+        if paid
+        else []
+    )
 
 
-def whole(gross: Cells, net: Cells, spans: Sequence[int], paid: Mapping[str, Fraction], zone: str) -> Row:
+def whole(
+    gross: Cells, net: Cells, spans: Sequence[int], paid: Mapping[str, Fraction], zone: str
+) -> Row:
     """The sum of all groups."""
     shares = _shares(spans, paid, zone)
     return Row("", gross.sums, net.sums, shares, sum(gross.sums), sum(_net(net.sums, shares)))
 
 
 def fold(found: Sequence[Row], total: Row, most: int, others: str) -> list[Row]:
-    """The first `most` rows and one that is what they miss of the total, if there are any others."""
+    """The first `most` rows and one that is what they miss of the total, if there are any
+    others."""
     if len(found) <= most + 1:
         return list(found)
     first = found[:most]
     before = _without(total.before, [row.before for row in first])
     after = _without(total.after, [row.after for row in first])
-    gross, net = total.gross - sum(row.gross for row in first), total.net - sum(row.net for row in first)
+    gross, net = (
+        total.gross - sum(row.gross for row in first),
+        total.net - sum(row.net for row in first),
+    )
     return [*first, Row(f"{others} ({len(found) - most:,})", before, after, total.paid, gross, net)]
 
 
@@ -242,10 +271,11 @@ def _without(sums: Sequence[int], lists: Sequence[Sequence[int]]) -> list[int]:
 
 
 def apportion(values: Sequence[Exact], unit: int, total: int | None = None) -> list[int]:
-    """Whole numbers of `unit` parts that sum to `total`: by default the exact sum, rounded halves away from zero.
+    """Whole numbers of `unit` parts that sum to `total`: by default the exact sum, rounded halves
+    away from zero.
 
-    Method of the largest remainder: each value rounded down, and the units that are missing go to those that lost most;
-    of equals to the first.
+    Method of the largest remainder: each value rounded down, and the units that are missing go to
+    those that lost most; of equals to the first.
     """
     if not values:
         return []
@@ -260,7 +290,8 @@ def apportion(values: Sequence[Exact], unit: int, total: int | None = None) -> l
 
 
 def in_units(values: Sequence[tuple[Exact, Exact]], unit: int) -> list[tuple[int, int, int]]:
-    """(gross, credits, net) of each pair of gross and net, in whole units: the columns add up, and each row to its
+    """(gross, credits, net) of each pair of gross and net, in whole units: the columns add up, and
+    each row to its
     net."""
     net = apportion([after for _, after in values], unit)
     paid = [after - before for before, after in values]
@@ -277,11 +308,12 @@ def round_half(value: Exact, unit: int) -> int:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Invoiced:
-    """What one month's invoice charges, in parts of its currency, a minor unit of which has `unit` parts.
+    """What one month's invoice charges, in parts of its currency, a minor unit of which has `unit`
+    parts.
 
-    `groups`: what each group costs before and after credits, exactly; `subtotal`: their sum as the invoice states it,
-    in minor units (None: only some of its charges are asked for). `others`: what belongs to no group, in minor units:
-    tax, and corrections of earlier months."""
+    `groups`: what each group costs before and after credits, exactly; `subtotal`: their sum as the
+    invoice states it, in minor units (None: only some of its charges are asked for). `others`: what
+    belongs to no group, in minor units: tax, and corrections of earlier months."""
 
     month: str
     unit: int
@@ -301,25 +333,34 @@ class Booked:
 
 
 def book(found: Sequence[Invoiced]) -> list[Booked]:
-    """The groups, the dearest first, and then what belongs to none. Each month's nets add up to its invoice's total: an
-    invoice is rounded by itself, so months are shown by themselves, too."""
+    """The groups, the dearest first, and then what belongs to none. Each month's nets add up to its
+    invoice's total: an invoice is rounded by itself, so months are shown by themselves, too."""
     groups = list(dict.fromkeys(name for month in found for name in month.groups))
     others = list(dict.fromkeys(name for month in found for name, _ in month.others))
     nets: dict[str, list[int]] = {name: [0] * len(found) for name in (*groups, *others)}
     credits = {name: [0] * len(found) for name in nets}
     for index, month in enumerate(found):
         net = apportion([after for _, after in month.groups.values()], month.unit, month.subtotal)
-        credited = apportion([after - before for before, after in month.groups.values()], month.unit)
+        credited = apportion(
+            [after - before for before, after in month.groups.values()], month.unit
+        )
         for name, minor, less in zip(month.groups, net, credited, strict=True):
             nets[name][index] += minor
             credits[name][index] += less
         for name, minor in month.others:
             nets[name][index] += minor
     made = [
-        Booked(name, [a - b for a, b in zip(nets[name], credits[name], strict=True)], credits[name], nets[name])
+        Booked(
+            name,
+            [a - b for a, b in zip(nets[name], credits[name], strict=True)],
+            credits[name],
+            nets[name],
+        )
         for name in nets
     ]
     ordered = sorted(
-        sorted(made[: len(groups)], key=lambda one: one.name), key=lambda one: sum(one.gross), reverse=True
+        sorted(made[: len(groups)], key=lambda one: one.name),
+        key=lambda one: sum(one.gross),
+        reverse=True,
     )
     return [*ordered, *made[len(groups) :]]

@@ -1,11 +1,13 @@
-"""The rows of an export: what an invoice is made of, by resource, SKU, price version and day or hour.
+"""The rows of an export: what an invoice is made of, by resource, SKU, price version and day or
+hour.
 
-Amounts are exact until they are shown: each row is converted with the month's one rate and shown with 12 decimals. A
-last row, the rounding error, is what all others miss of the invoice's total, so that the sum of an export's amounts is
-the total, exactly. It also holds what the invoice rounds to whole minor units.
+Amounts are exact until they are shown: each row is converted with the month's one rate and shown
+with 12 decimals. A last row, the rounding error, is what all others miss of the invoice's total, so
+that the sum of an export's amounts is the total, exactly. It also holds what the invoice rounds to
+whole minor units.
 
-Rows come one resource after the other, each in order of time, then commitments, credits, tax, corrections and the
-rounding error. Only one resource's rows are in memory at a time.
+Rows come one resource after the other, each in order of time, then commitments, credits, tax,
+corrections and the rounding error. Only one resource's rows are in memory at a time.
 """
 
 from __future__ import annotations
@@ -64,7 +66,8 @@ class Listed:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ResourceFacts:
-    """What an export says of a resource: what it was with the labels that it had, and the SKU that sells it."""
+    """What an export says of a resource: what it was with the labels that it had, and the SKU that
+    sells it."""
 
     node: BilledResource
     number: int
@@ -85,7 +88,9 @@ class ResourceFacts:
 
     @property
     def availability_zone(self) -> str | None:
-        return None if self.node.kind in (BilledKind.BUCKET, BilledKind.OPERATION) else self.node.zone
+        return (
+            None if self.node.kind in (BilledKind.BUCKET, BilledKind.OPERATION) else self.node.zone
+        )
 
     @property
     def type(self) -> str:
@@ -98,7 +103,8 @@ class ResourceFacts:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Committed:
-    """A commitment as it is billed (`upfront`: at no price), and the price at which it was bought."""
+    """A commitment as it is billed (`upfront`: at no price), and the price at which it was
+    bought."""
 
     billed: Commitment
     bought_nanos: int
@@ -108,9 +114,9 @@ class Committed:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Statement:
-    """What the invoice says, which an export has to sum to. `project`: whose account it is of; `tax`, `adjustments` and
-    `total` are in the minor unit; `credits` are exact parts of a US dollar and never positive; `lines` are exact, too,
-    by id."""
+    """What the invoice says, which an export has to sum to. `project`: whose account it is of;
+    `tax`, `adjustments` and `total` are in the minor unit; `credits` are exact parts of a US dollar
+    and never positive; `lines` are exact, too, by id."""
 
     number: str
     project: str
@@ -131,8 +137,8 @@ class Statement:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ExportSource:
-    """One month to export. `charges` are those of its bill, resource by resource; `owners` None: nobody asked whose the
-    seconds were. `exported_at` is platform time."""
+    """One month to export. `charges` are those of its bill, resource by resource; `owners` None:
+    nobody asked whose the seconds were. `exported_at` is platform time."""
 
     statement: Statement
     charges: Sequence[UsageRecord]
@@ -144,12 +150,14 @@ class ExportSource:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ExportRow:
-    """One row. `start` and `stop` are POSIX seconds: the part of its day or hour that is in the month.
+    """One row. `start` and `stop` are POSIX seconds: the part of its day or hour that is in the
+    month.
 
-    `unit_seconds`: seconds times units, of which `covered` (by commitment) are paid for already. A commitment's row has
-    what was charged in `unit_seconds` and what nobody used of it in `unused`. `parts`: the exact net cost in US
-    dollars, where there is one; `shown`: the amount in 1e-12 of the account's currency. `corrects`: the month that a
-    correction is of, and `corrects_line` the line of its invoice that an item of the correction is of.
+    `unit_seconds`: seconds times units, of which `covered` (by commitment) are paid for already. A
+    commitment's row has what was charged in `unit_seconds` and what nobody used of it in `unused`.
+    `parts`: the exact net cost in US dollars, where there is one; `shown`: the amount in 1e-12 of
+    the account's currency. `corrects`: the month that a correction is of, and `corrects_line` the
+    line of its invoice that an item of the correction is of.
     """
 
     kind: RowKind
@@ -186,11 +194,14 @@ def project_of(said: Statement, row: ExportRow) -> str:
 
 def in_currency(parts: int, exchange: Fraction) -> int:
     """An exact amount in US dollars as 1e-12 of the account's currency, rounded once."""
-    return round_half_up(parts * 10**DECIMALS * exchange.numerator, _PARTS_PER_UNIT * exchange.denominator)
+    return round_half_up(
+        parts * 10**DECIMALS * exchange.numerator, _PARTS_PER_UNIT * exchange.denominator
+    )
 
 
 def rows(source: ExportSource, granularity: str) -> Iterator[ExportRow]:
-    """All rows of a month; `granularity` is `day` or `hour`. The amounts sum to the invoice's total."""
+    """All rows of a month; `granularity` is `day` or `hour`. The amounts sum to the invoice's
+    total."""
     return _Rows(source, granularity).run()
 
 
@@ -231,13 +242,16 @@ class _Rows:
         yield self._whole(RowKind.ROUNDING, self._left, "Rounding error")
 
     def _check_lines(self) -> None:
-        """Raises DATA_LOSS where the rows are not those of the invoice: no amount may differ from one surface to the
-        other."""
+        """Raises DATA_LOSS where the rows are not those of the invoice: no amount may differ from
+        one surface to the other."""
         for key, parts in self._lines.items():
             stated = self._statement.lines.get(key, 0)
             if parts != stated:
                 difference = Amount(parts - stated).text(DECIMALS)
-                text = f"{key}: the rows of {self._statement.month} differ from the invoice by {difference} USD"
+                text = (
+                    f"{key}: the rows of {self._statement.month} differ from the invoice by "
+                    f"{difference} USD"
+                )
                 raise PodyardError(Code.DATA_LOSS, f"{text}; no export is made")
 
     def _usage(self) -> Iterator[ExportRow]:
@@ -273,7 +287,14 @@ class _Rows:
         job: str,
     ) -> None:
         price = charge.price
-        key = (place, charge.sku_id, price.effective_from, price.version_id, tuple(sorted(labels.items())), job)
+        key = (
+            place,
+            charge.sku_id,
+            price.effective_from,
+            price.version_id,
+            tuple(sorted(labels.items())),
+            job,
+        )
         found = sums.get(key)
         if found is None:
             found = sums[key] = _GroupSum(charge, labels)
@@ -312,7 +333,8 @@ class _Rows:
             if not charge.resource_id.startswith(OWN):
                 continue
             commitment = charge.resource_id.removeprefix(OWN)
-            paid = is_payment(charge.sku_id)  # of it nothing is used or left over: the seconds of the term are charged
+            # of it nothing is used or left over: the seconds of the term are charged
+            paid = is_payment(charge.sku_id)
             for place, part in self._slices.split(charge.seconds_used):
                 seconds = self._slices.seconds(place)
                 unit_seconds = len(part) * charge.quantity
@@ -344,8 +366,8 @@ class _Rows:
             yield from self._correction(found)
 
     def _correction(self, found: Adjustment) -> Iterator[ExportRow]:
-        """A row for each item, and one for what they miss of the amount. An item has no single day; its labels are the
-        last ones of the month that is corrected."""
+        """A row for each item, and one for what they miss of the amount. An item has no single day;
+        its labels are the last ones of the month that is corrected."""
         month, left = found.corrects_month, self._minor(found.minor)
         zone = self._statement.time_zone
         for item in found.items:
@@ -357,7 +379,9 @@ class _Rows:
                 row,
                 parts=item.amount.parts,
                 resource=facts,
-                labels={} if facts is None else labels_at(facts.node, months.seconds_of(month, zone).stop - 1),
+                labels={}
+                if facts is None
+                else labels_at(facts.node, months.seconds_of(month, zone).stop - 1),
                 seconds=item.seconds,
                 unit_seconds=item.unit_seconds,
                 unit=item.unit,
@@ -370,7 +394,9 @@ class _Rows:
 
     def _whole(self, kind: RowKind, amount: int, text: str) -> ExportRow:
         """A row of the whole month."""
-        return ExportRow(kind, self._statement.seconds.start, self._statement.seconds.stop, amount, text)
+        return ExportRow(
+            kind, self._statement.seconds.start, self._statement.seconds.stop, amount, text
+        )
 
     def _minor(self, minor: int) -> int:
         return minor * int(10 ** (DECIMALS - self._statement.decimals))

@@ -1,8 +1,10 @@
-"""Rows of an export in the schema of Google's detailed usage cost export to BigQuery, one JSON object a line.
+"""Rows of an export in the schema of Google's detailed usage cost export to BigQuery, one JSON
+object a line.
 
-Fields: cloud.google.com/billing/docs/how-to/export-data-bigquery-tables/detailed-usage. As there, `cost` is before
-credits, and what a commitment covers or a credit takes off stands in `credits`: the sum of all costs and credits is the
-invoice's total. Credits of the invoice are a row without use of their own.
+Fields: cloud.google.com/billing/docs/how-to/export-data-bigquery-tables/detailed-usage. As there,
+`cost` is before credits, and what a commitment covers or a credit takes off stands in `credits`:
+the sum of all costs and credits is the invoice's total. Credits of the invoice are a row without
+use of their own.
 """
 
 from __future__ import annotations
@@ -13,7 +15,15 @@ from typing import Any
 
 from podyard.base.money import Amount, round_half_up
 from podyard.domain.usage import GIB, BilledKind, PriceUnit
-from podyard.pricing.export import DECIMALS, ExportRow, ExportSource, ResourceFacts, RowKind, in_currency, project_of
+from podyard.pricing.export import (
+    DECIMALS,
+    ExportRow,
+    ExportSource,
+    ResourceFacts,
+    RowKind,
+    in_currency,
+    project_of,
+)
 from podyard.pricing.export_table import Exported, Number, json_lines, moment, number
 
 _COST_TYPES: Mapping[RowKind, str] = {
@@ -91,12 +101,18 @@ def _pairs(labels: Mapping[str, str]) -> list[dict[str, str]]:
 def _service(row: ExportRow) -> Fields:
     if row.resource is not None:
         return {"id": row.resource.listed.service_id, "description": row.resource.listed.service}
-    return {"id": None, "description": "Invoice" if row.kind is not RowKind.COMMITMENT else "Commitments"}
+    return {
+        "id": None,
+        "description": "Invoice" if row.kind is not RowKind.COMMITMENT else "Commitments",
+    }
 
 
 def _sku(row: ExportRow) -> Fields:
     own = row.sku_id or str(row.kind)
-    return {"id": own if row.resource is None else row.resource.listed.sku_id, "description": row.text}
+    return {
+        "id": own if row.resource is None else row.resource.listed.sku_id,
+        "description": row.text,
+    }
 
 
 def _location(source: ExportSource, row: ExportRow) -> Fields:
@@ -134,7 +150,9 @@ def _money(source: ExportSource, row: ExportRow) -> tuple[Number, list[Fields]]:
         return number(row.shown), []
     credits, sum_of_credits = [], 0
     for commitment, units in row.covered:
-        amount = -in_currency(Amount.of_hourly(row.price.nanos, units).parts, source.statement.exchange)
+        amount = -in_currency(
+            Amount.of_hourly(row.price.nanos, units).parts, source.statement.exchange
+        )
         sum_of_credits += amount
         credits.append(
             {

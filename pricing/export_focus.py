@@ -1,8 +1,10 @@
-"""Rows of an export as FOCUS 1.2 (focus.finops.org, "FinOps Open Cost and Usage Specification"), all 57 columns.
+"""Rows of an export as FOCUS 1.2 (focus.finops.org, "FinOps Open Cost and Usage Specification"),
+all 57 columns.
 
-Usage that a commitment covers is a separate row, billed at 0, with the amortised price of the commitment as its
-effective cost; so are unused units; the fee is a purchase. List and contracted cost are the exact product of the unit
-price and the quantity in the same row. There are no negotiated prices, so contracted is list.
+Usage that a commitment covers is a separate row, billed at 0, with the amortised price of the
+commitment as its effective cost; so are unused units; the fee is a purchase. List and contracted
+cost are the exact product of the unit price and the quantity in the same row. There are no
+negotiated prices, so contracted is list.
 """
 
 from __future__ import annotations
@@ -30,17 +32,69 @@ from podyard.pricing.export import (
 from podyard.pricing.export_table import Cell, Exported, Number, csv_lines, moment, number
 
 COLUMNS = (
-    *("AvailabilityZone", "BilledCost", "BillingAccountId", "BillingAccountName", "BillingAccountType"),
+    *(
+        "AvailabilityZone",
+        "BilledCost",
+        "BillingAccountId",
+        "BillingAccountName",
+        "BillingAccountType",
+    ),
     *("BillingCurrency", "BillingPeriodEnd", "BillingPeriodStart", "CapacityReservationId"),
-    *("CapacityReservationStatus", "ChargeCategory", "ChargeClass", "ChargeDescription", "ChargeFrequency"),
+    *(
+        "CapacityReservationStatus",
+        "ChargeCategory",
+        "ChargeClass",
+        "ChargeDescription",
+        "ChargeFrequency",
+    ),
     *("ChargePeriodEnd", "ChargePeriodStart", "CommitmentDiscountCategory", "CommitmentDiscountId"),
-    *("CommitmentDiscountName", "CommitmentDiscountQuantity", "CommitmentDiscountStatus", "CommitmentDiscountType"),
-    *("CommitmentDiscountUnit", "ConsumedQuantity", "ConsumedUnit", "ContractedCost", "ContractedUnitPrice"),
-    *("EffectiveCost", "InvoiceId", "InvoiceIssuerName", "ListCost", "ListUnitPrice", "PricingCategory"),
+    *(
+        "CommitmentDiscountName",
+        "CommitmentDiscountQuantity",
+        "CommitmentDiscountStatus",
+        "CommitmentDiscountType",
+    ),
+    *(
+        "CommitmentDiscountUnit",
+        "ConsumedQuantity",
+        "ConsumedUnit",
+        "ContractedCost",
+        "ContractedUnitPrice",
+    ),
+    *(
+        "EffectiveCost",
+        "InvoiceId",
+        "InvoiceIssuerName",
+        "ListCost",
+        "ListUnitPrice",
+        "PricingCategory",
+    ),
     *("PricingCurrency", "PricingCurrencyContractedUnitPrice", "PricingCurrencyEffectiveCost"),
-    *("PricingCurrencyListUnitPrice", "PricingQuantity", "PricingUnit", "ProviderName", "PublisherName"),
-    *("RegionId", "RegionName", "ResourceId", "ResourceName", "ResourceType", "ServiceCategory", "ServiceName"),
-    *("ServiceSubcategory", "SkuId", "SkuMeter", "SkuPriceDetails", "SkuPriceId", "SubAccountId", "SubAccountName"),
+    *(
+        "PricingCurrencyListUnitPrice",
+        "PricingQuantity",
+        "PricingUnit",
+        "ProviderName",
+        "PublisherName",
+    ),
+    *(
+        "RegionId",
+        "RegionName",
+        "ResourceId",
+        "ResourceName",
+        "ResourceType",
+        "ServiceCategory",
+        "ServiceName",
+    ),
+    *(
+        "ServiceSubcategory",
+        "SkuId",
+        "SkuMeter",
+        "SkuPriceDetails",
+        "SkuPriceId",
+        "SubAccountId",
+        "SubAccountName",
+    ),
     *("SubAccountType", "Tags"),
 )
 EXACT_DECIMALS_MAX = 60  # a price of 9 times a rate of 29 and a quantity of 12 decimals ends before
@@ -62,7 +116,11 @@ _UNITS: Mapping[PriceUnit, str] = {
     PriceUnit.GIB_MONTH: "GiB-Months",
     PriceUnit.OPERATION: "Operations",
 }
-_METERS = {PriceUnit.VM_HOUR: "VM time", PriceUnit.GIB_MONTH: "Storage volume", PriceUnit.OPERATION: "Operations"}
+_METERS = {
+    PriceUnit.VM_HOUR: "VM time",
+    PriceUnit.GIB_MONTH: "Storage volume",
+    PriceUnit.OPERATION: "Operations",
+}
 # What a resource is, with FOCUS's category and subcategory of its service.
 _KINDS: Mapping[BilledKind, tuple[str, str, str]] = {
     BilledKind.NODE: ("TPU node", "Compute", "Other (Compute)"),
@@ -81,8 +139,8 @@ def as_focus(months: Iterable[Exported]) -> Iterator[bytes]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Charge:
-    """The money of one line: quantity of the unit, its price in nanos of a US dollar (None: it has neither), and costs
-    in 1e-12 of the billing currency."""
+    """The money of one line: quantity of the unit, its price in nanos of a US dollar (None: it has
+    neither), and costs in 1e-12 of the billing currency."""
 
     billed: int
     effective: int
@@ -101,7 +159,9 @@ def entries(source: ExportSource, row: ExportRow) -> Iterator[Fields]:
         for commitment, units in row.covered:
             found = source.commitments[commitment]
             charge = _Charge(0, _amortise(said, found, units), units, row.price.nanos)
-            covered = _usage_row(row, charge, "Committed") | _discount(found, row.unit, units, "Used")
+            covered = _usage_row(row, charge, "Committed") | _discount(
+                found, row.unit, units, "Used"
+            )
             yield _line(said, row, charge) | covered
     elif row.kind is RowKind.COMMITMENT and row.price is not None:
         found = source.commitments[row.commitment]
@@ -233,17 +293,28 @@ def _where(row: ExportRow, resource: ResourceFacts) -> Fields:
         "Tags": _tags(row),
     }
     if resource.reservation is not None:
-        found |= {"CapacityReservationId": resource.reservation, "CapacityReservationStatus": "Used"}
+        found |= {
+            "CapacityReservationId": resource.reservation,
+            "CapacityReservationStatus": "Used",
+        }
     return found
 
 
 def _tags(row: ExportRow) -> str:
     creator = "" if row.resource is None else row.resource.node.created_by
-    own = {name: text for name, text in (("podyard/created-by", creator), ("podyard/job", row.job)) if text}
-    return json.dumps({**dict(sorted(row.labels.items())), **own}, separators=(",", ":"), ensure_ascii=False)
+    own = {
+        name: text
+        for name, text in (("podyard/created-by", creator), ("podyard/job", row.job))
+        if text
+    }
+    return json.dumps(
+        {**dict(sorted(row.labels.items())), **own}, separators=(",", ":"), ensure_ascii=False
+    )
 
 
-def _purchase_row(row: ExportRow, found: Committed, category: str, units: int, status: str | None = None) -> Fields:
+def _purchase_row(
+    row: ExportRow, found: Committed, category: str, units: int, status: str | None = None
+) -> Fields:
     assert row.price is not None
     return {
         "ChargeFrequency": "One-Time" if is_payment(row.sku_id) else "Recurring",

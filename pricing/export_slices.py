@@ -1,7 +1,8 @@
 """The days or hours of a month in a time zone, as half-open ranges of POSIX seconds without gaps.
 
-A day starts where the zone's clocks first show its date, as months do (months.py), and hours are counted from there:
-so the 23 or 25 hours of a day on which clocks are moved are whole ones in every zone that moves them by an hour.
+A day starts where the zone's clocks first show its date, as months do (months.py), and hours are
+counted from there: so the 23 or 25 hours of a day on which clocks are moved are whole ones in every
+zone that moves them by an hour.
 """
 
 from __future__ import annotations
@@ -20,15 +21,23 @@ _DAY = timedelta(days=1)
 
 
 class Slices:
-    """The slices of the POSIX seconds of one month. Raises INVALID_ARGUMENT for an unknown granularity."""
+    """The slices of the POSIX seconds of one month. Raises INVALID_ARGUMENT for an unknown
+    granularity."""
 
     def __init__(self, month: range, zone: str, granularity: str) -> None:
         if granularity not in GRANULARITIES:
-            raise invalid(f"unknown granularity {granularity[:20]!r}: use {', '.join(GRANULARITIES)}", "granularity")
+            raise invalid(
+                f"unknown granularity {granularity[:20]!r}: use {', '.join(GRANULARITIES)}",
+                "granularity",
+            )
         edges = _days(month, ZoneInfo(zone))
         if granularity == "hour":
             ends = [*edges[1:], month.stop]
-            edges = [hour for day, end in zip(edges, ends, strict=True) for hour in range(day, end, SECONDS_PER_HOUR)]
+            edges = [
+                hour
+                for day, end in zip(edges, ends, strict=True)
+                for hour in range(day, end, SECONDS_PER_HOUR)
+            ]
         self._edges = [*edges, month.stop]
 
     def __len__(self) -> int:

@@ -1,6 +1,8 @@
-"""Rows of an export as CSV (RFC 4180) and as JSON; and how cells and JSON values are written, for all formats.
+"""Rows of an export as CSV (RFC 4180) and as JSON; and how cells and JSON values are written, for
+all formats.
 
-A text that begins like a formula is marked as text in CSV, since spreadsheets would run it; numbers of ours are not.
+A text that begins like a formula is marked as text in CSV, since spreadsheets would run it; numbers
+of ours are not.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 class Number(str):
-    """A decimal number that was written here: no spreadsheet takes it for a formula, and JSON has it as a number."""
+    """A decimal number that was written here: no spreadsheet takes it for a formula, and JSON has
+    it as a number."""
 
     __slots__ = ()
 
@@ -52,7 +55,9 @@ def cell(value: Cell) -> str:
 
 def csv_lines(header: Sequence[str], lines: Iterable[Sequence[Cell]]) -> Iterator[bytes]:
     """A CSV file: UTF-8, a header, CRLF at the end of each line."""
-    for several in _together(itertools.chain([list(header)], ([cell(value) for value in line] for line in lines))):
+    for several in _together(
+        itertools.chain([list(header)], ([cell(value) for value in line] for line in lines))
+    ):
         text = io.StringIO()
         csv.writer(text, lineterminator="\r\n").writerows(several)
         yield text.getvalue().encode()
@@ -63,7 +68,11 @@ def json_text(value: Any) -> str:
     if isinstance(value, Number):
         return str(value)
     if isinstance(value, Mapping):
-        return "{" + ",".join(f"{json_text(key)}:{json_text(item)}" for key, item in value.items()) + "}"
+        return (
+            "{"
+            + ",".join(f"{json_text(key)}:{json_text(item)}" for key, item in value.items())
+            + "}"
+        )
     if isinstance(value, list | tuple):
         return "[" + ",".join(json_text(item) for item in value) + "]"
     return json.dumps(value, ensure_ascii=False)
@@ -87,8 +96,27 @@ def labels_text(labels: Mapping[str, str]) -> str:
 
 COLUMNS = (
     *("invoice", "month", "kind", "start", "end", "project"),
-    *("resource", "resource_key", "location", "region", "accelerator_type", "usage", "labels", "created_by", "job"),
-    *("service", "sku", "sku_id", "description", "unit", "unit_price_usd", "price_version", "price_verified"),
+    *(
+        "resource",
+        "resource_key",
+        "location",
+        "region",
+        "accelerator_type",
+        "usage",
+        "labels",
+        "created_by",
+        "job",
+    ),
+    *(
+        "service",
+        "sku",
+        "sku_id",
+        "description",
+        "unit",
+        "unit_price_usd",
+        "price_version",
+        "price_verified",
+    ),
     *("seconds", "unit_seconds", "covered_unit_seconds", "unused_unit_seconds", "estimated"),
     *("commitment", "credit", "corrects_month", "corrects_line", "cost_usd", "amount", "currency"),
 )
@@ -115,7 +143,12 @@ def record(source: ExportSource, row: ExportRow) -> dict[str, Cell]:
         found["unused_unit_seconds"] = row.unused
     if row.parts is not None:
         found["cost_usd"] = Number(Amount(row.parts).text(DECIMALS))
-    named = {"sku": row.sku_id, "job": row.job, "credit": row.credit, "corrects_month": row.corrects}
+    named = {
+        "sku": row.sku_id,
+        "job": row.job,
+        "credit": row.credit,
+        "corrects_month": row.corrects,
+    }
     named["corrects_line"] = row.corrects_line
     return found | {name: text for name, text in named.items() if text}
 
@@ -141,7 +174,11 @@ def _of_resource(row: ExportRow) -> dict[str, Cell]:
 def _of_price(row: ExportRow) -> dict[str, Cell]:
     if row.unit is None:
         return {}
-    used: dict[str, Cell] = {"unit": str(row.unit), "seconds": row.seconds, "unit_seconds": row.unit_seconds}
+    used: dict[str, Cell] = {
+        "unit": str(row.unit),
+        "seconds": row.seconds,
+        "unit_seconds": row.unit_seconds,
+    }
     if row.price is None:
         return used
     return used | {
@@ -158,7 +195,8 @@ def as_csv(months: Iterable[Exported]) -> Iterator[bytes]:
 
 
 def as_json(months: Iterable[Exported]) -> Iterator[bytes]:
-    """`{"months": [{"month": ..., "total": ..., "rows": [...]}]}`; amounts are decimal text, as in the API."""
+    """`{"months": [{"month": ..., "total": ..., "rows": [...]}]}`; amounts are decimal text, as in
+    the API."""
     before = '{"months":['
     for source, rows in months:
         said = source.statement

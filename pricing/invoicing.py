@@ -1,9 +1,9 @@
 """From charges to invoices: rules R7 to R9 of the billing reference, and the credits of R11.
 
-An invoice has a line per SKU and unit price: a price that comes back goes on its old line. Sums are exact, in US
-dollars, until they are shown: each line, each credit and the subtotal are converted with the month's one rate and
-rounded once, halves away from zero. What the rounded lines and credits miss of the subtotal is `rounding_error`. Tax is
-on the rounded subtotal.
+An invoice has a line per SKU and unit price: a price that comes back goes on its old line. Sums are
+exact, in US dollars, until they are shown: each line, each credit and the subtotal are converted
+with the month's one rate and rounded once, halves away from zero. What the rounded lines and
+credits miss of the subtotal is `rounding_error`. Tax is on the rounded subtotal.
 """
 
 from __future__ import annotations
@@ -15,7 +15,14 @@ from fractions import Fraction
 from podyard.base.errors import invalid
 from podyard.base.money import NANOS_PER_UNIT, PARTS_PER_NANO, Amount, round_half_up
 from podyard.domain import months
-from podyard.domain.invoice import Adjustment, BillingPolicy, Credit, CreditLine, Invoice, InvoiceLine
+from podyard.domain.invoice import (
+    Adjustment,
+    BillingPolicy,
+    Credit,
+    CreditLine,
+    Invoice,
+    InvoiceLine,
+)
 from podyard.domain.usage import PriceUnit, PriceVersion, UsageRecord
 from podyard.pricing.amounts import parts_per_second
 
@@ -23,9 +30,12 @@ PARTS_PER_UNIT = PARTS_PER_NANO * NANOS_PER_UNIT
 
 
 def minor(amount: Amount, policy: BillingPolicy, month: str) -> int:
-    """An exact amount in US dollars as the minor unit of the invoice's currency: converted, then rounded once."""
+    """An exact amount in US dollars as the minor unit of the invoice's currency: converted, then
+    rounded once."""
     rate = policy.exchange_of(month)
-    return round_half_up(amount.parts * 10**policy.decimals * rate.numerator, PARTS_PER_UNIT * rate.denominator)
+    return round_half_up(
+        amount.parts * 10**policy.decimals * rate.numerator, PARTS_PER_UNIT * rate.denominator
+    )
 
 
 def invoices(
@@ -35,7 +45,10 @@ def invoices(
     by_month: dict[str, list[_Sum]] = {}
     for (month, _, _), found in sorted(_sums(charges, policy.time_zone).items()):
         by_month.setdefault(month, []).append(found)
-    balances = [(credit, credit.amount) for credit in sorted(credits, key=lambda c: (c.until_month, c.credit_id))]
+    balances = [
+        (credit, credit.amount)
+        for credit in sorted(credits, key=lambda c: (c.until_month, c.credit_id))
+    ]
     made = []
     for month, sums in by_month.items():
         net = Amount(sum(found.parts for found in sums))
@@ -106,8 +119,8 @@ def _line(found: _Sum, policy: BillingPolicy, month: str) -> InvoiceLine:
 def use_credits(
     balances: Sequence[tuple[Credit, Amount]], month: str, net: Amount
 ) -> tuple[list[tuple[Credit, Amount]], list[tuple[Credit, Amount]]]:
-    """What each credit that is valid in the month pays of `net`, in the order given and never more than there is; and
-    all balances afterwards."""
+    """What each credit that is valid in the month pays of `net`, in the order given and never more
+    than there is; and all balances afterwards."""
     taken, left = [], []
     for credit, balance in balances:
         valid = credit.from_month <= month <= credit.until_month
@@ -121,9 +134,14 @@ def use_credits(
 
 
 def _invoice(
-    month: str, lines: Sequence[InvoiceLine], taken: Sequence[tuple[Credit, Amount]], policy: BillingPolicy
+    month: str,
+    lines: Sequence[InvoiceLine],
+    taken: Sequence[tuple[Credit, Amount]],
+    policy: BillingPolicy,
 ) -> Invoice:
-    credit_lines = [CreditLine(c.credit_id, -used, minor(-used, policy, month)) for c, used in taken]
+    credit_lines = [
+        CreditLine(c.credit_id, -used, minor(-used, policy, month)) for c, used in taken
+    ]
     rows: list[InvoiceLine | CreditLine] = [*lines, *credit_lines]
     exact = Amount(sum(row.amount.parts for row in rows))
     subtotal = minor(exact, policy, month)
@@ -149,13 +167,17 @@ def tax_on(subtotal: int, tax: Fraction) -> int:
 
 
 def adjustments(
-    found: Sequence[Invoice], issued: Mapping[str, int], adjusted: Mapping[str, int], open_month: str | None
+    found: Sequence[Invoice],
+    issued: Mapping[str, int],
+    adjusted: Mapping[str, int],
+    open_month: str | None,
 ) -> tuple[Adjustment, ...]:
-    """Corrections of issued months (R9), by month: total as rated now, less what was issued, less what earlier
-    adjustments have corrected. A month that is not used any more is corrected to zero; a difference of 0 is none.
+    """Corrections of issued months (R9), by month: total as rated now, less what was issued, less
+    what earlier adjustments have corrected. A month that is not used any more is corrected to zero;
+    a difference of 0 is none.
 
-    `issued`, `adjusted`: minor units by month. Raises INVALID_ARGUMENT when there is something to book and no open
-    month to book it in.
+    `issued`, `adjusted`: minor units by month. Raises INVALID_ARGUMENT when there is something to
+    book and no open month to book it in.
     """
     totals = {invoice.month: invoice.total for invoice in found}
     made = []
@@ -164,7 +186,10 @@ def adjustments(
         if difference == 0:
             continue
         if open_month is None or open_month in issued:
-            raise invalid(f"{month} has to be corrected, but no month is open for the correction", "open_month")
+            raise invalid(
+                f"{month} has to be corrected, but no month is open for the correction",
+                "open_month",
+            )
         made.append(Adjustment(month, open_month, difference))
     return tuple(made)
 
@@ -172,7 +197,8 @@ def adjustments(
 def with_adjustments(
     invoice: Invoice | None, found: Sequence[Adjustment], month: str, policy: BillingPolicy
 ) -> Invoice:
-    """The invoice of the open month with the corrections that are booked in it; None: the month has nothing else."""
+    """The invoice of the open month with the corrections that are booked in it; None: the month has
+    nothing else."""
     base = invoice if invoice is not None else _invoice(month, (), (), policy)
     booked = tuple(a for a in found if a.booked_in_month == month)
     total = base.subtotal + base.tax + sum(a.minor for a in booked)

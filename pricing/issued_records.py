@@ -1,8 +1,10 @@
-"""The rated records of an issued invoice, as bytes that are kept with it: who used what, when, and at which price.
+"""The rated records of an issued invoice, as bytes that are kept with it: who used what, when, and
+at which price.
 
-JSON lines, compressed, in chunks. What many records share (a price, labels, a listed SKU) is written once, before its
-first use, and known by its number from then on; the records of a resource are columns, with times as differences. So a
-month of 10,000 nodes is a few MB, and is written and read in about a second.
+JSON lines, compressed, in chunks. What many records share (a price, labels, a listed SKU) is
+written once, before its first use, and known by its number from then on; the records of a resource
+are columns, with times as differences. So a month of 10,000 nodes is a few MB, and is written and
+read in about a second.
 """
 
 from __future__ import annotations
@@ -16,7 +18,14 @@ from typing import Any
 
 from podyard.base.clock import PlatformTime
 from podyard.domain.node import UsageClass
-from podyard.domain.usage import BilledKind, BilledResource, LabelPeriod, PriceUnit, PriceVersion, UsageRecord
+from podyard.domain.usage import (
+    BilledKind,
+    BilledResource,
+    LabelPeriod,
+    PriceUnit,
+    PriceVersion,
+    UsageRecord,
+)
 from podyard.pricing.export import Listed, ResourceFacts
 
 CHUNK_BYTES = 1 << 20  # of compressed text in one row: any database takes that
@@ -26,7 +35,8 @@ _FORM = 1
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class IssuedRecords:
-    """What an invoice charged: records within its month, in the order of its bill, and what their nodes were then."""
+    """What an invoice charged: records within its month, in the order of its bill, and what their
+    nodes were then."""
 
     charges: Sequence[UsageRecord]
     resources: Mapping[str, ResourceFacts]
@@ -36,7 +46,9 @@ def encode(found: IssuedRecords) -> Iterator[bytes]:
     """The chunks, in order."""
     packer, waiting = zlib.compressobj(_LEVEL), b""
     for line in _RecordWriter(found.resources).lines(found.charges):
-        waiting += packer.compress(json.dumps(line, separators=(",", ":"), ensure_ascii=False).encode() + b"\n")
+        waiting += packer.compress(
+            json.dumps(line, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+        )
         while len(waiting) >= CHUNK_BYTES:
             yield waiting[:CHUNK_BYTES]
             waiting = waiting[CHUNK_BYTES:]
@@ -69,7 +81,8 @@ class _RecordWriter:
     def __init__(self, resources: Mapping[str, ResourceFacts]) -> None:
         self._resources = resources
         self._numbers: dict[Any, int] = {}
-        self._new: list[list[Any]] = []  # what is used for the first time in the line that comes next
+        # what is used for the first time in the line that comes next
+        self._new: list[list[Any]] = []
         self._told: set[str] = set()
 
     def lines(self, charges: Iterable[UsageRecord]) -> Iterator[list[Any]]:
@@ -100,11 +113,22 @@ class _RecordWriter:
         node, listed = facts.node, facts.listed
         line = [
             "resource",
-            *(resource_id, node.key, node.name, node.zone, node.type, node.usage_class, node.created_by),
+            *(
+                resource_id,
+                node.key,
+                node.name,
+                node.zone,
+                node.type,
+                node.usage_class,
+                node.created_by,
+            ),
             *(node.bills_hosts, node.kind),
             [[second, self._labels(labels)] for second, labels in node.labels],
             *(facts.number, facts.reservation),
-            self._number(listed, ["listed", listed.service_id, listed.service, listed.sku_id, listed.description]),
+            self._number(
+                listed,
+                ["listed", listed.service_id, listed.service, listed.sku_id, listed.description],
+            ),
         ]
         yield from self._after_new(line)
 
@@ -149,7 +173,9 @@ class _RecordReader:
             self._resource(*found)
         elif kind == "price":
             version_id, effective_from, nanos, source, verified = found
-            self._shared.append(PriceVersion(version_id, PlatformTime(effective_from), nanos, source, verified))
+            self._shared.append(
+                PriceVersion(version_id, PlatformTime(effective_from), nanos, source, verified)
+            )
         elif kind == "labels":
             self._shared.append(found[0])
         elif kind == "listed":
@@ -157,7 +183,7 @@ class _RecordReader:
         elif line != ["form", _FORM]:
             raise ValueError(f"unknown records: {str(line)[:80]}")
 
-    def _use(
+    def _use(  # noqa: PLR0913
         self,
         resource_id: str,
         sku_id: str,
@@ -187,7 +213,7 @@ class _RecordReader:
                 )
             )
 
-    def _resource(
+    def _resource(  # noqa: PLR0913
         self,
         resource_id: str,
         key: str,
@@ -205,7 +231,15 @@ class _RecordReader:
     ) -> None:
         labels = tuple(LabelPeriod(second, self._shared[place]) for second, place in periods)
         node = BilledResource(
-            key, name, zone, of_type, UsageClass(usage_class), created_by, labels, bills_hosts, _kind(kind)
+            key,
+            name,
+            zone,
+            of_type,
+            UsageClass(usage_class),
+            created_by,
+            labels,
+            bills_hosts,
+            _kind(kind),
         )
         self.resources[resource_id] = ResourceFacts(node, number, reservation, self._shared[listed])
 

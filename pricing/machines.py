@@ -1,7 +1,8 @@
-"""What jobs take of one's own machines, at the prices of a card of one's own: a second bill next to Google's.
+"""What jobs take of one's own machines, at the prices of a card of one's own: a second bill next to
+Google's.
 
-Each attempt is counted in whole CPU seconds and whole GiB-seconds, rounded up, at the prices in force when it started:
-so every amount is an exact number of parts (R6).
+Each attempt is counted in whole CPU seconds and whole GiB-seconds, rounded up, at the prices in
+force when it started: so every amount is an exact number of parts (R6).
 """
 
 from __future__ import annotations
@@ -38,11 +39,16 @@ def cost_of(card: MachineCard, attempts: Iterable[AttemptUse]) -> MachineCost:
     cpu_seconds = gib_seconds = 0
     amount: Amount | None = Amount()
     for used in attempts:
-        cpu, gib = -(-used.cpu_micros // MICROS_PER_SECOND), -(-used.memory_kib_seconds // KIB_PER_GIB)
+        cpu, gib = (
+            -(-used.cpu_micros // MICROS_PER_SECOND),
+            -(-used.memory_kib_seconds // KIB_PER_GIB),
+        )
         cpu_seconds, gib_seconds = cpu_seconds + cpu, gib_seconds + gib
         prices = card.cpu.version_at(used.started), card.memory.version_at(used.started)
         if amount is None or prices[0] is None or prices[1] is None:
             amount = None
         else:
-            amount += Amount.of_hourly(prices[0].nanos, cpu) + Amount.of_hourly(prices[1].nanos, gib)
+            amount += Amount.of_hourly(prices[0].nanos, cpu) + Amount.of_hourly(
+                prices[1].nanos, gib
+            )
     return MachineCost(cpu_seconds, gib_seconds, amount)

@@ -1,17 +1,22 @@
-"""From events to billed seconds: rules R1 to R5 and R10 of the billing reference, as one pure function.
+"""From events to billed seconds: rules R1 to R5 and R10 of the billing reference, as one pure
+function.
 
-R1  Billed seconds are the distinct whole UTC seconds in which the resource was billable at any instant.
-R2  Billable are the policy's states only (READY for TPU). TPU has no minimum; a VM has one per run, once it has ended.
-R3  A first READY period that ends in PREEMPTED before `preempt_free_seconds` is free, for preemptible and spot. A
+R1  Billed seconds are the distinct whole UTC seconds in which the resource was billable at any
+instant.
+R2  Billable are the policy's states only (READY for TPU). TPU has no minimum; a VM has one per run,
+once it has ended. R3  A first READY period that ends in PREEMPTED before `preempt_free_seconds` is
+free, for preemptible and spot. A
     period of no length does not count as one.
-R4  Order is by `seq`; a time before its predecessor's is clamped to it; a repeated state changes nothing; the same id
+R4  Order is by `seq`; a time before its predecessor's is clamped to it; a repeated state changes
+nothing; the same id
     with the same body is a duplicate, with another body it is quarantined and the first one wins.
 R10 A resource still in use is billed up to `as_of`, and what that gives is marked as estimated.
 
-What is billed by its size (disks, buckets) has whole GiB in each second: those of the largest size that it had in it.
-What is left over is added up, byte by second, for each UTC day, and charged in the day's last second in which the
-resource was there, rounded up to a whole GiB-second. Nothing of it depends on when it is computed: what a day leaves
-over is charged once the day, or the resource, is over.
+What is billed by its size (disks, buckets) has whole GiB in each second: those of the largest size
+that it had in it. What is left over is added up, byte by second, for each UTC day, and charged in
+the day's last second in which the resource was there, rounded up to a whole GiB-second. Nothing of
+it depends on when it is computed: what a day leaves over is charged once the day, or the resource,
+is over.
 
 Operations are charged in the second of their event, from the moment on that follows it.
 """
@@ -30,13 +35,14 @@ from podyard.domain.usage import EXISTS, GIB, UsageEvent
 
 VM_MINIMUM_SECONDS = 60  # of each run of a VM (R2)
 DAY_SECONDS = 86_400
-PREEMPT_FREE_SECONDS = 60  # cloud.google.com/tpu/docs/preemptible; counted from READY (the reference's reading)
+# cloud.google.com/tpu/docs/preemptible; counted from READY (the reference's reading)
+PREEMPT_FREE_SECONDS = 60
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MeterPolicy:
-    """`preempt_free_seconds` 0: never free (on demand, reserved). `minimum_run_seconds` 0: no minimum. `sized`: the
-    bytes of the events are billed. `counted`: their operations are."""
+    """`preempt_free_seconds` 0: never free (on demand, reserved). `minimum_run_seconds` 0: no
+    minimum. `sized`: the bytes of the events are billed. `counted`: their operations are."""
 
     billable_states: frozenset[str] = BILLABLE_NODE_STATES
     preempt_free_seconds: int = 0
@@ -60,9 +66,9 @@ Part = tuple[range, int]  # POSIX seconds, and how many units the resource has i
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sizes:
-    """GiB, or operations, by the second. `settled`: before the last size; `last`: of the last one, up to `as_of`.
-    `open`: that size, if the resource is still there: from which second on, its bytes, and the byte-seconds that its
-    day has left over before."""
+    """GiB, or operations, by the second. `settled`: before the last size; `last`: of the last one,
+    up to `as_of`. `open`: that size, if the resource is still there: from which second on, its
+    bytes, and the byte-seconds that its day has left over before."""
 
     settled: tuple[Part, ...]
     last: tuple[Part, ...] = ()
@@ -79,7 +85,11 @@ class Sizes:
 
     def within(self, spans: Sequence[range]) -> Sizes:
         def cut(parts: Sequence[Part]) -> tuple[Part, ...]:
-            both = ((range(max(a.start, b.start), min(a.stop, b.stop)), units) for a, units in parts for b in spans)
+            both = (
+                (range(max(a.start, b.start), min(a.stop, b.stop)), units)
+                for a, units in parts
+                for b in spans
+            )
             return tuple((part, units) for part, units in both if part)
 
         return dataclasses.replace(self, settled=cut(self.settled), last=cut(self.last))
@@ -89,11 +99,12 @@ class Sizes:
 class Metered:
     """What one resource used up to `as_of`.
 
-    `ranges` are disjoint, ascending ranges of billed POSIX seconds. `padding` are seconds that a minimum adds, priced
-    as if they followed the run. `waived_seconds` were used and are free (R3): they are touched by a
+    `ranges` are disjoint, ascending ranges of billed POSIX seconds. `padding` are seconds that a
+    minimum adds, priced as if they followed the run. `waived_seconds` were used and are free (R3):
+    they are touched by a
     period of `waived_nanos`. `open_since`: the resource is billable
-    since then and still was at `as_of`, so everything of that period is an estimate. `sizes`: of what is billed by its
-    size, or by operations.
+    since then and still was at `as_of`, so everything of that period is an estimate. `sizes`: of
+    what is billed by its size, or by operations.
     """
 
     resource_id: str
@@ -122,19 +133,25 @@ class Metered:
         first = start.nanos // NANOS_PER_SECOND
 
         def cut(parts: Sequence[range]) -> tuple[range, ...]:
-            return tuple(range(max(part.start, first), part.stop) for part in parts if part.stop > first)
+            return tuple(
+                range(max(part.start, first), part.stop) for part in parts if part.stop > first
+            )
 
         sizes = None if self.sizes is None else self.sizes.within([range(first, sys.maxsize)])
-        return dataclasses.replace(self, ranges=cut(self.ranges), padding=cut(self.padding), sizes=sizes)
+        return dataclasses.replace(
+            self, ranges=cut(self.ranges), padding=cut(self.padding), sizes=sizes
+        )
 
     def within(self, spans: Sequence[range], as_of: PlatformTime) -> Metered:
-        """The same as of the same moment, without the seconds that are not in these spans, which ascend."""
+        """The same as of the same moment, without the seconds that are not in these spans, which
+        ascend."""
 
         def cut(parts: Sequence[range]) -> tuple[range, ...]:
             both = (range(max(a.start, b.start), min(a.stop, b.stop)) for a in parts for b in spans)
             return tuple(part for part in both if part)
 
-        is_over = spans[-1].stop * NANOS_PER_SECOND <= as_of.nanos  # what was used before that is certain
+        # what was used before that is certain
+        is_over = spans[-1].stop * NANOS_PER_SECOND <= as_of.nanos
         return dataclasses.replace(
             self,
             ranges=cut(self.ranges),
@@ -150,14 +167,16 @@ class Metered:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Admitted:
-    """Events per resource in order of `seq`, with clamped times; and the ids of events in conflict."""
+    """Events per resource in order of `seq`, with clamped times; and the ids of events in
+    conflict."""
 
     by_resource: Mapping[str, Sequence[UsageEvent]]
     quarantined: tuple[str, ...]
 
 
 def admit(events: Iterable[UsageEvent]) -> Admitted:
-    """R4. `events` come in order of arrival, which only matters between events in conflict: the first one wins."""
+    """R4. `events` come in order of arrival, which only matters between events in conflict: the
+    first one wins."""
     by_id: dict[str, UsageEvent] = {}
     by_place: dict[tuple[str, int], UsageEvent] = {}
     quarantined: dict[str, None] = {}  # in order of arrival
@@ -175,7 +194,8 @@ def admit(events: Iterable[UsageEvent]) -> Admitted:
 
 
 def clamp(events: Sequence[UsageEvent]) -> Sequence[UsageEvent]:
-    """R4, for the events of one resource in order of `seq`: there is only something to do where times run backwards."""
+    """R4, for the events of one resource in order of `seq`: there is only something to do where
+    times run backwards."""
     if all(a.at.nanos <= b.at.nanos for a, b in itertools.pairwise(events)):
         return events
     clamped: list[UsageEvent] = []
@@ -190,20 +210,25 @@ def clamp(events: Sequence[UsageEvent]) -> Sequence[UsageEvent]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Period:
-    """A longest run of billable states, `[start, end)`; `ended_by` is the state after it, None while it is open."""
+    """A longest run of billable states, `[start, end)`; `ended_by` is the state after it, None
+    while it is open."""
 
     interval: Interval
     ended_by: str | None
 
 
-def meter_resource(resource_id: str, events: Sequence[UsageEvent], policy: MeterPolicy, as_of: PlatformTime) -> Metered:
+def meter_resource(
+    resource_id: str, events: Sequence[UsageEvent], policy: MeterPolicy, as_of: PlatformTime
+) -> Metered:
     """Billed seconds of one resource up to `as_of`; `events` as `admit` orders them."""
     if policy.counted:
         parts = tuple(_operations(events, as_of))
         return Metered(resource_id, tuple(seconds for seconds, _ in parts), sizes=Sizes(parts))
     charged = _periods(events, policy, as_of)
     waived = nanos = 0
-    first = next((period for period in charged if period.interval.start != period.interval.end), None)
+    first = next(
+        (period for period in charged if period.interval.start != period.interval.end), None
+    )
     if first is not None and _is_free(first, policy):
         waived = len(first.interval.touched_seconds())
         nanos = first.interval.end.nanos_since(first.interval.start)
@@ -220,7 +245,9 @@ def meter_resource(resource_id: str, events: Sequence[UsageEvent], policy: Meter
     )
 
 
-def _periods(events: Sequence[UsageEvent], policy: MeterPolicy, as_of: PlatformTime) -> list[_Period]:
+def _periods(
+    events: Sequence[UsageEvent], policy: MeterPolicy, as_of: PlatformTime
+) -> list[_Period]:
     periods: list[_Period] = []
     start: PlatformTime | None = None
     for event in events:
@@ -239,12 +266,15 @@ def _periods(events: Sequence[UsageEvent], policy: MeterPolicy, as_of: PlatformT
 
 def _is_free(first: _Period, policy: MeterPolicy) -> bool:
     length_nanos = first.interval.end.nanos_since(first.interval.start)
-    return first.ended_by == "PREEMPTED" and length_nanos < policy.preempt_free_seconds * NANOS_PER_SECOND
+    return (
+        first.ended_by == "PREEMPTED"
+        and length_nanos < policy.preempt_free_seconds * NANOS_PER_SECOND
+    )
 
 
 def _padding(periods: Sequence[_Period], policy: MeterPolicy) -> list[range]:
-    """Seconds up to the minimum of each run that has ended. A second that two runs touch is the first one's, so that
-    each run has at least the minimum."""
+    """Seconds up to the minimum of each run that has ended. A second that two runs touch is the
+    first one's, so that each run has at least the minimum."""
     padding = []
     before = range(0)
     for period in periods:
@@ -261,13 +291,18 @@ def _padding(periods: Sequence[_Period], policy: MeterPolicy) -> list[range]:
 def _operations(events: Sequence[UsageEvent], as_of: PlatformTime) -> Iterator[Part]:
     """Operations by the second."""
     until = -(-as_of.nanos // NANOS_PER_SECOND)
-    known = (event for event in events if event.operations and event.at.nanos < until * NANOS_PER_SECOND)
-    for second, found in itertools.groupby(known, key=lambda event: event.at.nanos // NANOS_PER_SECOND):
+    known = (
+        event for event in events if event.operations and event.at.nanos < until * NANOS_PER_SECOND
+    )
+    for second, found in itertools.groupby(
+        known, key=lambda event: event.at.nanos // NANOS_PER_SECOND
+    ):
         yield range(second, second + 1), sum(event.operations for event in found)
 
 
 def _sizes(events: Sequence[UsageEvent], policy: MeterPolicy, as_of: PlatformTime) -> Sizes:
-    """GiB by the second: those of the largest size that the resource had in it, and what each UTC day has left over."""
+    """GiB by the second: those of the largest size that the resource had in it, and what each UTC
+    day has left over."""
     known = [event for event in events if event.at.nanos <= as_of.nanos]
     runs: list[Part] = []
     for event, after in itertools.pairwise(known):
@@ -285,7 +320,8 @@ def _sizes(events: Sequence[UsageEvent], policy: MeterPolicy, as_of: PlatformTim
 
 
 def _begin_run(runs: list[Part], start: int, size: int) -> int:
-    """The first second of a size. It may touch the last second of the one before: the larger one has that."""
+    """The first second of a size. It may touch the last second of the one before: the larger one
+    has that."""
     if not runs or runs[-1][0].stop <= start:
         return start
     before, other = runs[-1]
@@ -298,8 +334,9 @@ def _begin_run(runs: list[Part], start: int, size: int) -> int:
 
 
 def _in_gib(runs: Sequence[Part], rest: int, until: int) -> tuple[list[Part], int]:
-    """Runs of bytes as parts of whole GiB; `rest`: byte-seconds that the first run's day has left over before. A day
-    that is not over at second `until`, or is in use by the next run, keeps its rest, which is returned."""
+    """Runs of bytes as parts of whole GiB; `rest`: byte-seconds that the first run's day has left
+    over before. A day that is not over at second `until`, or is in use by the next run, keeps its
+    rest, which is returned."""
     parts: list[Part] = []
     for place, (seconds, size) in enumerate(runs):
         whole, odd = divmod(size, GIB)

@@ -1,9 +1,11 @@
-"""What a training run would take and cost on nodes that can be taken back: many runs drawn by chance, billed for real.
+"""What a training run would take and cost on nodes that can be taken back: many runs drawn by
+chance, billed for real.
 
-The rules are the platform's. A node is READY after the fleet's `create_seconds`; a preemptible one ends 24 hours after
-it was asked for; spot and preemptible ones are taken back as a Poisson process, whose rate is given. What was done
-since the last checkpoint is lost. The next node is asked for at once. Billed are the seconds that READY nodes touch,
-and a node's first minute is free when it is taken back in it.
+The rules are the platform's. A node is READY after the fleet's `create_seconds`; a preemptible one
+ends 24 hours after it was asked for; spot and preemptible ones are taken back as a Poisson process,
+whose rate is given. What was done since the last checkpoint is lost. The next node is asked for at
+once. Billed are the seconds that READY nodes touch, and a node's first minute is free when it is
+taken back in it.
 
 All rows of a plan share their draws: two rows differ by what they are, not by luck.
 """
@@ -29,7 +31,8 @@ from podyard.pricing import bill
 from podyard.pricing.amounts import total
 from podyard.pricing.sku import Sku
 
-SAMPLES = 4000  # the error of a P95 is then a third of a per cent of the runs: less than the model's own
+# the error of a P95 is then a third of a per cent of the runs: less than the model's own
+SAMPLES = 4000
 NODES_MAX = 1000  # of one run after another: a run that needs more is not one that anybody plans
 RESTART_SECONDS = 60.0  # ours: to start the processes, compile, and read a checkpoint
 PREEMPTIONS_PER_DAY_MAX = 86_400.0
@@ -41,9 +44,9 @@ Integers = npt.NDArray[np.int64]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Run:
-    """What is to be done, on one accelerator type bought in one way. `preemptions_per_day` only counts for what can be
-    taken back. `restart_seconds`: between READY and the first step."""
+class TrainingRun:
+    """What is to be done, on one accelerator type bought in one way. `preemptions_per_day` only
+    counts for what can be taken back. `restart_seconds`: between READY and the first step."""
 
     steps: int
     step_seconds: float
@@ -72,7 +75,8 @@ class Run:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Life:
-    """A node of a run: seconds after the run's beginning, and the state that ends it being READY."""
+    """A node of a run: seconds after the run's beginning, and the state that ends it being
+    READY."""
 
     ready: float
     end: float
@@ -81,10 +85,11 @@ class Life:
 
 @dataclasses.dataclass(frozen=True)
 class PlannedRuns:
-    """Many runs of one kind, one number each: seconds until the end (infinite for one that does not end), seconds that
-    are billed, seconds of work that was lost, and how often the node was taken back."""
+    """Many runs of one kind, one number each: seconds until the end (infinite for one that does not
+    end), seconds that are billed, seconds of work that was lost, and how often the node was taken
+    back."""
 
-    run: Run
+    run: TrainingRun
     finish: Floats
     billed: Integers
     lost: Floats
@@ -95,7 +100,8 @@ class PlannedRuns:
         return float(self._in_order[_rank(len(self.finish), part)])
 
     def billed_index(self, part: float) -> int:
-        """Index of the run that is the quantile of billed seconds, hence of cost at any price that does not change."""
+        """Index of the run that is the quantile of billed seconds, hence of cost at any price that
+        does not change."""
         return int(self._by_billed[_rank(len(self.billed), part)])
 
     @functools.cached_property
@@ -108,7 +114,8 @@ class PlannedRuns:
 
 
 class Draws:
-    """Waiting times until preemptions, as multiples of their mean: one for each run and each of its nodes."""
+    """Waiting times until preemptions, as multiples of their mean: one for each run and each of its
+    nodes."""
 
     def __init__(self, seed: int, count: int = SAMPLES) -> None:
         self.count = count
@@ -122,7 +129,7 @@ class Draws:
         return self._nodes[index]
 
 
-def check(run: Run) -> None:
+def check(run: TrainingRun) -> None:
     """Raises INVALID_ARGUMENT that names the figure which is none."""
     for name, value, least in (
         ("steps", run.steps, 1),
@@ -135,11 +142,15 @@ def check(run: Run) -> None:
         if not least <= value < math.inf:
             raise invalid(f"{name} is {value:g}: it must be at least {least:g}", name)
     if run.preemptions_per_day > PREEMPTIONS_PER_DAY_MAX:
-        raise invalid(f"preemptions_per_day is above {PREEMPTIONS_PER_DAY_MAX:g}: no step would be done", "rate")
+        raise invalid(
+            f"preemptions_per_day is above {PREEMPTIONS_PER_DAY_MAX:g}: no step would be done",
+            "rate",
+        )
 
 
-def play(run: Run, draws: Draws, start: PlatformTime) -> PlannedRuns:
-    """All runs of the draws; one only where chance has no part. `start`: when the first node is asked for."""
+def play(run: TrainingRun, draws: Draws, start: PlatformTime) -> PlannedRuns:
+    """All runs of the draws; one only where chance has no part. `start`: when the first node is
+    asked for."""
     check(run)
     count = 1 if run.is_certain else draws.count
     everyone = np.arange(count)
@@ -147,13 +158,16 @@ def play(run: Run, draws: Draws, start: PlatformTime) -> PlannedRuns:
     return PlannedRuns(run, finish, billed, lost, times)
 
 
-def lives(run: Run, draws: Draws, index: int, start: PlatformTime) -> list[Life]:
+def lives(run: TrainingRun, draws: Draws, index: int, start: PlatformTime) -> list[Life]:
     """The nodes of one of the runs that `play` plays, in their order."""
     return _play(run, draws, np.array([index]), start)[4]
 
 
-def cost(nodes: Sequence[Life], usage: UsageClass, sku: Sku, quantity: int, start: PlatformTime) -> tuple[Amount, int]:
-    """What the nodes of a run cost, and the seconds that are billed: by the meter and the rating of the bill itself."""
+def cost(
+    nodes: Sequence[Life], usage: UsageClass, sku: Sku, quantity: int, start: PlatformTime
+) -> tuple[Amount, int]:
+    """What the nodes of a run cost, and the seconds that are billed: by the meter and the rating of
+    the bill itself."""
     amount, seconds = Amount(), 0
     for number, life in enumerate(nodes):
         name = f"plan-{number}"
@@ -171,9 +185,10 @@ def cost(nodes: Sequence[Life], usage: UsageClass, sku: Sku, quantity: int, star
 
 
 def _play(
-    run: Run, draws: Draws, chosen: npt.NDArray[np.intp], start: PlatformTime
+    run: TrainingRun, draws: Draws, chosen: npt.NDArray[np.intp], start: PlatformTime
 ) -> tuple[Floats, Integers, Floats, Integers, list[Life]]:
-    """The chosen runs, node after node, all of them at once; the nodes too where it is one run only.
+    """The chosen runs, node after node, all of them at once; the nodes too where it is one run
+    only.
 
     A node that works to the end of the run is DELETING then.
     """
@@ -185,7 +200,9 @@ def _play(
     found: list[Life] = []
     for node in range(NODES_MAX):
         ready = clock + run.create_seconds
-        taken = ready + draws.of_node(node)[chosen] / run.rate if run.rate else np.full(count, np.inf)
+        taken = (
+            ready + draws.of_node(node)[chosen] / run.rate if run.rate else np.full(count, np.inf)
+        )
         ends = clock + run.life_seconds
         work = ready + run.restart_seconds
         finished = work + (run.steps - done) * run.step_seconds
@@ -195,7 +212,9 @@ def _play(
         preempted = ~over & (taken <= ends)
         billed += np.where(going, _billed_seconds(run, start, ready, end, preempted), 0)
         kept = _kept_steps(run, done, end - work)
-        lost += np.where(going & ~over, np.maximum(0.0, end - work - (kept - done) * run.step_seconds), 0.0)
+        lost += np.where(
+            going & ~over, np.maximum(0.0, end - work - (kept - done) * run.step_seconds), 0.0
+        )
         times += going & ~over
         finish = np.where(going & over, finished, finish)
         if count == 1:
@@ -209,7 +228,7 @@ def _play(
     return finish, billed, lost, times, found
 
 
-def _kept_steps(run: Run, done: Floats, worked_seconds: Floats) -> Floats:
+def _kept_steps(run: TrainingRun, done: Floats, worked_seconds: Floats) -> Floats:
     """Steps that a checkpoint holds, after so long a time of work since it went on from `done`."""
     steps = done + np.floor(np.maximum(worked_seconds, 0.0) / run.step_seconds)
     saved = np.floor(steps / run.checkpoint_every_steps) * run.checkpoint_every_steps
@@ -218,16 +237,26 @@ def _kept_steps(run: Run, done: Floats, worked_seconds: Floats) -> Floats:
 
 
 def _billed_seconds(
-    run: Run, start: PlatformTime, ready: Floats, end: Floats, preempted: npt.NDArray[np.bool_]
+    run: TrainingRun,
+    start: PlatformTime,
+    ready: Floats,
+    end: Floats,
+    preempted: npt.NDArray[np.bool_],
 ) -> Integers:
-    """As the meter counts them: whole seconds that the time as READY touches, none where the first minute is free.
+    """As the meter counts them: whole seconds that the time as READY touches, none where the first
+    minute is free.
 
-    The meter itself bills the runs that are shown; this orders them, and a test holds the two together.
+    The meter itself bills the runs that are shown; this orders them, and a test holds the two
+    together.
     """
-    begin_nanos = start.nanos % NANOS_PER_SECOND + np.rint(ready * NANOS_PER_SECOND).astype(np.int64)
+    begin_nanos = start.nanos % NANOS_PER_SECOND + np.rint(ready * NANOS_PER_SECOND).astype(
+        np.int64
+    )
     end_nanos = start.nanos % NANOS_PER_SECOND + np.rint(end * NANOS_PER_SECOND).astype(np.int64)
     touched = -(-end_nanos // NANOS_PER_SECOND) - begin_nanos // NANOS_PER_SECOND
-    free_nanos = bill.node_resource("", None, 1, run.usage).policy.preempt_free_seconds * NANOS_PER_SECOND
+    free_nanos = (
+        bill.node_resource("", None, 1, run.usage).policy.preempt_free_seconds * NANOS_PER_SECOND
+    )
     free = preempted & (end_nanos - begin_nanos < free_nanos)
     billed: Integers = np.where(free | (end_nanos <= begin_nanos), 0, touched)
     return billed

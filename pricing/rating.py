@@ -1,6 +1,7 @@
 """From billed seconds to seconds at a price: rule R5 of the billing reference.
 
-Usage is priced by the time of use: seconds are split where a price version starts. Only `bill.py` calls this module.
+Usage is priced by the time of use: seconds are split where a price version starts. Only `bill.py`
+calls this module.
 """
 
 from __future__ import annotations
@@ -25,15 +26,19 @@ class Rated:
 
 
 def rate(metered: Metered, sku: Sku, quantity: int) -> Rated:
-    """The seconds of one resource at the prices in force while they were used. `quantity`: how many units it is, unless
-    it is billed by its size."""
+    """The seconds of one resource at the prices in force while they were used. `quantity`: how many
+    units it is, unless it is billed by its size."""
     records: list[UsageRecord] = []
     suspense: list[Suspense] = []
-    open_second = None if metered.open_since is None else metered.open_since.nanos // NANOS_PER_SECOND
+    open_second = (
+        None if metered.open_since is None else metered.open_since.nanos // NANOS_PER_SECOND
+    )
     cuts = _price_starts(sku)
-    versions: dict[int, PriceVersion | None] = {}  # by the number of cuts before a part, so that each is looked up once
+    # by the number of cuts before a part, so that each is looked up once
+    versions: dict[int, PriceVersion | None] = {}
     if open_second is not None:
-        # What was used before the open period is certain, also where the two touch: so records never mix the two.
+        # What was used before the open period is certain, also where the two touch: so records
+        # never mix the two.
         cuts = sorted({*cuts, open_second})
     for seconds, units in metered.parts(quantity):
         for part in _split(seconds, cuts):

@@ -1,7 +1,9 @@
-"""Bills of cases from text: one JSON object a line, in the format of the worked cases, through the code that bills.
+"""Bills of cases from text: one JSON object a line, in the format of the worked cases, through the
+code that bills.
 
-A case has its policy, rate card, resources and events in order of arrival, and may have credits, commitments, jobs, a
-budget, and what was issued before. What is wrong with a case is an error of that case only, and names the field.
+A case has its policy, rate card, resources and events in order of arrival, and may have credits,
+commitments, jobs, a budget, and what was issued before. What is wrong with a case is an error of
+that case only, and names the field.
 """
 
 from __future__ import annotations
@@ -18,12 +20,14 @@ from podyard.pricing.bill import Bill, compute
 from podyard.pricing.case import Case, read_case
 from podyard.pricing.invoicing import PARTS_PER_UNIT
 
-LINE_BYTES_MAX = 32 << 20  # a case of EVENTS_MAX events with long names; more is another kind of file
+# a case of EVENTS_MAX events with long names; more is another kind of file
+LINE_BYTES_MAX = 32 << 20
 DECIMALS = 12  # of exact amounts that are shown as decimals
 
 
 def replay_line(line: bytes) -> tuple[dict[str, Any], bool]:
-    """The answer to one line, and whether it is a result (else an error). Never raises for what a line says."""
+    """The answer to one line, and whether it is a result (else an error). Never raises for what a
+    line says."""
     case_id: str | None = None
     try:
         data = decode(line)
@@ -36,7 +40,8 @@ def replay_line(line: bytes) -> tuple[dict[str, Any], bool]:
 
 
 def decode(line: bytes) -> Any:
-    """The JSON of a line; raises INVALID_ARGUMENT for what is not JSON in UTF-8, or names a key twice."""
+    """The JSON of a line; raises INVALID_ARGUMENT for what is not JSON in UTF-8, or names a key
+    twice."""
     if len(line) > LINE_BYTES_MAX:
         raise invalid(f"the line is longer than {LINE_BYTES_MAX} bytes")
     try:
@@ -51,7 +56,9 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
-        raise invalid(f"the key {next(name for name in names if names.count(name) > 1)!r} is there twice")
+        raise invalid(
+            f"the key {next(name for name in names if names.count(name) > 1)!r} is there twice"
+        )
     return found
 
 
@@ -60,20 +67,25 @@ def _no_number(text: str) -> Any:
 
 
 def bill_of(case: Case) -> Bill:
-    """The case's bill; raises FAILED_PRECONDITION for seconds without a price, or a month without exchange rate."""
+    """The case's bill; raises FAILED_PRECONDITION for seconds without a price, or a month without
+    exchange rate."""
     found = compute(case.events, case.resources, case.terms, case.as_of)
     for held in found.suspense[:1]:
         raise failed_precondition(
-            f"no price for {held.seconds} s of {held.resource_id} from {_moment(held.start_second)}: {held.reason}"
+            f"no price for {held.seconds} s of {held.resource_id} from "
+            f"{_moment(held.start_second)}: {held.reason}"
         )
-    missing = [i.month for i in found.invoices if case.rates is not None and i.month not in case.rates]
+    missing = [
+        i.month for i in found.invoices if case.rates is not None and i.month not in case.rates
+    ]
     if missing:
         raise failed_precondition(f"policy.fx: no rate for {missing[0]}")
     return found
 
 
 def result_of(case: Case) -> dict[str, Any]:
-    """The case's bill in the text forms of the worked cases; a key that is optional is there when its cause is."""
+    """The case's bill in the text forms of the worked cases; a key that is optional is there when
+    its cause is."""
     found = bill_of(case)
     result: dict[str, Any] = {
         "seconds": dict(found.seconds),
@@ -130,7 +142,11 @@ def _invoice(invoice: Invoice, price_texts: Mapping[str, str]) -> dict[str, Any]
             for line in invoice.lines
         ],
         "credits": [
-            {"credit": line.credit_id, "exact_usd": exact_text(line.amount), "amount": format_minor(line.shown)}
+            {
+                "credit": line.credit_id,
+                "exact_usd": exact_text(line.amount),
+                "amount": format_minor(line.shown),
+            }
             for line in invoice.credits
         ],
         "rounding_error": format_minor(invoice.rounding_error),

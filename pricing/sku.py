@@ -1,6 +1,8 @@
-"""SKUs, price versions, and the rate card that holds them. How a card is read and checked: cards.py.
+"""SKUs, price versions, and the rate card that holds them. How a card is read and checked:
+cards.py.
 
-A price that is missing is a PodyardError that says what there is; it is never zero and never a sentinel.
+A price that is missing is a PodyardError that says what there is; it is never zero and never a
+sentinel.
 """
 
 from __future__ import annotations
@@ -23,19 +25,24 @@ OBJECT = "object"  # SKUs `object-CLASS/LOCATION/USAGE`
 OPERATION = "operation"  # SKUs `operation-class-a-CLASS/LOCATION/USAGE`, and class-b
 # Generations of what may be listed only, and is charged from a date on.
 STORED = {DISK: BilledKind.DISK, OBJECT: BilledKind.BUCKET, OPERATION: BilledKind.OPERATION}
-# Names of before locations told regions and multi-regions apart (cloud.google.com/storage/docs/storage-classes).
+# Names of before locations told regions and multi-regions apart
+# (cloud.google.com/storage/docs/storage-classes).
 STORAGE_CLASSES = {"multi_regional": "standard", "regional": "standard"}
-HOST = "host"  # SKUs `host-SERIES-PART/REGION/USAGE`, one for the vCPUs and one for the memory of a host
-HOST_SERIES = "n1"  # the machines of hosts (PyPI apache-libcloud 3.9.1 has their prices apart from TPUs)
+# SKUs `host-SERIES-PART/REGION/USAGE`, one for the vCPUs and one for the memory of a host
+HOST = "host"
+# the machines of hosts (PyPI apache-libcloud 3.9.1 has their prices apart from TPUs)
+HOST_SERIES = "n1"
 HOST_PARTS: Mapping[str, PriceUnit] = {"vcpu": PriceUnit.VCPU_HOUR, "ram": PriceUnit.GIB_HOUR}
-HOST_VM = f"{HOST}-n1-standard-2"  # SKUs `HOST_VM/REGION/USAGE`: the machine of Google's first steps with TPU Nodes
+# SKUs `HOST_VM/REGION/USAGE`: the machine of Google's first steps with TPU Nodes
+HOST_VM = f"{HOST}-n1-standard-2"
 HOST_VCPUS, HOST_GIB = 2, Fraction(15, 2)
 COMMITMENT_YEARS = (1, 3)  # the terms that Google sells (cloud.google.com/tpu/pricing)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sku:
-    """What is sold: `versions` ascend by effective time. `accelerator_type` None: sold per unit of the generation."""
+    """What is sold: `versions` ascend by effective time. `accelerator_type` None: sold per unit of
+    the generation."""
 
     sku_id: str
     generation: str
@@ -73,8 +80,9 @@ class Price:
 class RateCard:
     """All SKUs of one currency. Look-ups answer the type's own row first, then the price per chip.
 
-    `hosts_from`: from then on the host VMs of TPU Nodes are charged, by SKUs that begin then; None: never. So
-    `disks_from` of disks, `objects_from` of what buckets hold, and `operations_from` of operations on them.
+    `hosts_from`: from then on the host VMs of TPU Nodes are charged, by SKUs that begin then; None:
+    never. So `disks_from` of disks, `objects_from` of what buckets hold, and `operations_from` of
+    operations on them.
     """
 
     currency: str
@@ -100,13 +108,18 @@ class RateCard:
         return any(start is not None for start in starts)
 
     def charges(self, sku: Sku) -> bool:
-        """Whether anything is charged by the SKU: those of disks, objects and operations may be listed only."""
+        """Whether anything is charged by the SKU: those of disks, objects and operations may be
+        listed only."""
         return sku.generation not in STORED or self.charge_start(STORED[sku.generation]) is not None
 
-    def sku_for(self, accelerator_type: str, region: str, usage: UsageClass | str) -> tuple[Sku, int]:
-        """The SKU of a node and how many of its units the node is; raises NOT_FOUND when nothing prices it.
+    def sku_for(
+        self, accelerator_type: str, region: str, usage: UsageClass | str
+    ) -> tuple[Sku, int]:
+        """The SKU of a node and how many of its units the node is; raises NOT_FOUND when nothing
+        prices it.
 
-        Reserved nodes are priced as on demand: what a reservation saves comes from its commitment, not from here.
+        Reserved nodes are priced as on demand: what a reservation saves comes from its commitment,
+        not from here.
         """
         return self.row_for(accelerator_type, region, row_usage(usage))
 
@@ -120,9 +133,13 @@ class RateCard:
         per_chip = self._index.get((generation.name, region, sold_as))
         if per_chip is not None:
             return per_chip, chips
-        raise PodyardError(Code.NOT_FOUND, self._why_no_price(accelerator_type, generation.name, region, sold_as))
+        raise PodyardError(
+            Code.NOT_FOUND, self._why_no_price(accelerator_type, generation.name, region, sold_as)
+        )
 
-    def price(self, accelerator_type: str, region: str, usage: UsageClass | str, at: PlatformTime) -> Price:
+    def price(
+        self, accelerator_type: str, region: str, usage: UsageClass | str, at: PlatformTime
+    ) -> Price:
         """The price of a node at a time; raises NOT_FOUND when there is none."""
         return _price_of(*self.sku_for(accelerator_type, region, usage), at)
 
@@ -131,7 +148,10 @@ class RateCard:
         sold_as = row_usage(usage)
         found = self.skus.get(f"{HOST_VM}/{region}/{sold_as}")
         if found is None:
-            raise PodyardError(Code.NOT_FOUND, f"no {sold_as} price of a host VM in {region}: {HOST_VM} has none there")
+            raise PodyardError(
+                Code.NOT_FOUND,
+                f"no {sold_as} price of a host VM in {region}: {HOST_VM} has none there",
+            )
         return found
 
     def storage_sku(self, kind: BilledKind, of_type: str, region: str) -> Sku:
@@ -141,15 +161,20 @@ class RateCard:
         item = f"{word}-{stem}{dash}{STORAGE_CLASSES.get(name, name)}"
         found = self.skus.get(f"{item}/{region}/{UsageClass.ON_DEMAND}")
         if found is None:
-            regions = sorted(sku.region for sku in self.skus.values() if sku.sku_id.startswith(f"{item}/"))
+            regions = sorted(
+                sku.region for sku in self.skus.values() if sku.sku_id.startswith(f"{item}/")
+            )
             where = f"it is priced in {', '.join(regions)}" if regions else "it is priced nowhere"
             raise PodyardError(Code.NOT_FOUND, f"no price of {item} in {region}: {where}")
         return found
 
     def commitment_of(self, sku: Sku, years: int) -> Sku | None:
-        """The SKU of a commitment to units of this one, if it is sold. Its price per hour is the same whether it is
+        """The SKU of a commitment to units of this one, if it is sold. Its price per hour is the
+        same whether it is
         paid upfront or by the month."""
-        found = self._index.get((sku.accelerator_type or sku.generation, sku.region, commitment_usage(years)))
+        found = self._index.get(
+            (sku.accelerator_type or sku.generation, sku.region, commitment_usage(years))
+        )
         return found if found is not None and found.unit is sku.unit else None
 
     def rows_of(self, region: str, usage: str) -> Sequence[Sku]:
@@ -174,11 +199,17 @@ class RateCard:
     def _why_no_price(self, accelerator_type: str, generation: str, region: str, usage: str) -> str:
         names = (accelerator_type, generation)
         commitment = usage.startswith(_COMMITMENT)
-        keys = [key for key in self._index if key[0] in names and key[2].startswith(_COMMITMENT) is commitment]
+        keys = [
+            key
+            for key in self._index
+            if key[0] in names and key[2].startswith(_COMMITMENT) is commitment
+        ]
         usages = sorted(u for _, r, u in keys if r == region)
         regions = sorted({r for _, r, u in keys if u == usage})
         what = "prices for" if not commitment else "commitments:"
-        has = f"there it has {what} {', '.join(usages)}" if usages else "it has no price there at all"
+        has = (
+            f"there it has {what} {', '.join(usages)}" if usages else "it has no price there at all"
+        )
         where = f"; {usage} is priced in {', '.join(regions)}" if regions else ""
         return f"no {usage} price of {accelerator_type} in {region}: {has}{where}"
 
@@ -200,7 +231,9 @@ def _price_of(sku: Sku, quantity: int, at: PlatformTime) -> Price:
     version = sku.version_at(at)
     if version is None:
         first = sku.versions[0].effective_from.rfc3339()
-        raise PodyardError(Code.NOT_FOUND, f"no price of {sku.sku_id} at {at.rfc3339()}: the first is from {first}")
+        raise PodyardError(
+            Code.NOT_FOUND, f"no price of {sku.sku_id} at {at.rfc3339()}: the first is from {first}"
+        )
     return Price(
         sku_id=sku.sku_id,
         unit=sku.unit,
@@ -223,22 +256,29 @@ def make_sku(
     region: str = "",
     usage: str = "",
 ) -> Sku:
-    """A SKU with its versions in order; raises FAILED_PRECONDITION for none, or for two from one second."""
+    """A SKU with its versions in order; raises FAILED_PRECONDITION for none, or for two from one
+    second."""
     ordered = tuple(sorted(versions, key=lambda v: v.effective_from))
     moments = [version.effective_from for version in ordered]
     if not ordered or len(set(moments)) != len(moments):
-        raise failed_precondition(f"rate card, {sku_id}: needs prices, and no two from the same second")
+        raise failed_precondition(
+            f"rate card, {sku_id}: needs prices, and no two from the same second"
+        )
     return Sku(sku_id, generation, accelerator_type, region, usage, unit, ordered)
 
 
-def make_version(sku_id: str, effective_from: str, amount: str, source: str, verified: bool = True) -> PriceVersion:
-    """A price version from texts; raises FAILED_PRECONDITION for a negative price, more than nine decimals, or a time
-    that is not a whole second."""
+def make_version(
+    sku_id: str, effective_from: str, amount: str, source: str, verified: bool = True
+) -> PriceVersion:
+    """A price version from texts; raises FAILED_PRECONDITION for a negative price, more than nine
+    decimals, or a time that is not a whole second."""
     try:
         moment = PlatformTime.from_rfc3339(effective_from)
         nanos = nanos_from_decimal_text(amount)
     except (ValueError, ArithmeticError) as error:
         raise failed_precondition(f"rate card, {sku_id}: {error}") from error
     if moment.nanos % NANOS_PER_SECOND or nanos < 0:
-        raise failed_precondition(f"rate card, {sku_id}: a price is not negative and starts at a whole second")
+        raise failed_precondition(
+            f"rate card, {sku_id}: a price is not negative and starts at a whole second"
+        )
     return PriceVersion(f"{sku_id}@{moment.rfc3339()}", moment, nanos, source, verified)

@@ -2,8 +2,8 @@
 
 `settle`, for an attempt that has not begun to end; the first rule that fits:
 1. An agent that left in order took a replica along: the attempt ends as PREEMPTED.
-2. A replica found its job or its data wrong, failed, or is gone without a word: the attempt ends as FAILED. The line of
-   that replica in the log says so.
+2. A replica found its job or its data wrong, failed, or is gone without a word: the attempt ends as
+  FAILED. The line of that replica in the log says so.
 3. All have succeeded: the attempt ends as SUCCEEDED.
 4. The others have yielded: the attempt ends as what it was asked to yield for.
 5. All run: so does the attempt.
@@ -12,8 +12,8 @@ An attempt that ends is over when the last process is gone.
 `job_end`, for the job of an attempt that is over; the first rule that fits:
 6. A job that was cancelled is CANCELLED.
 7. A job whose attempt has succeeded has SUCCEEDED.
-8. A job fails if its time limit is over, no other attempt would do better, or its failures or preemptions are more than
-   it may have.
+8. A job fails if its time limit is over, no other attempt would do better, or its failures or
+  preemptions are more than it may have.
 9. Otherwise it goes on with another attempt; `retry_delay_seconds` after one that has failed.
 """
 
@@ -39,8 +39,8 @@ _YIELDED_TO = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Settlement:
-    """`runs`: all replicas have been seen to run. `outcome`, `reason`: it ends now. `blamed`: whose failure ends it.
-    `is_over`: no process is left."""
+    """`runs`: all replicas have been seen to run. `outcome`, `reason`: it ends now. `blamed`: whose
+    failure ends it. `is_over`: no process is left."""
 
     runs: bool = False
     outcome: AttemptOutcome | None = None
@@ -60,18 +60,25 @@ def _verdict(attempt: Attempt, gang: Sequence[Replica]) -> Settlement:
         return Settlement()  # nothing computes: its steps pass by the clock
     said = {replica.outcome for replica in gang}
     if (released := _first(gang, ReplicaOutcome.RELEASED)) is not None:
-        return Settlement(outcome=AttemptOutcome.PREEMPTED, reason=f"replica {released.rank}: {released.reason}")
+        return Settlement(
+            outcome=AttemptOutcome.PREEMPTED, reason=f"replica {released.rank}: {released.reason}"
+        )
     blamed = _first(gang, ReplicaOutcome.REFUSED) or next(filter(_is_lost, gang), None)
     if blamed is not None:
         text = f"replica {blamed.rank}: {blamed.reason}"
         return Settlement(outcome=AttemptOutcome.FAILED, reason=text, blamed=blamed)
     if said == {ReplicaOutcome.SUCCEEDED}:
-        # The first ones may have finished before the last one was heard of: then nobody has seen all of them run.
+        # The first ones may have finished before the last one was heard of: then nobody has seen
+        # all of them run.
         starts = attempt.state is AttemptState.STARTING
-        return Settlement(runs=starts, outcome=AttemptOutcome.SUCCEEDED, reason="all replicas finished")
+        return Settlement(
+            runs=starts, outcome=AttemptOutcome.SUCCEEDED, reason="all replicas finished"
+        )
     if said <= {ReplicaOutcome.SUCCEEDED, ReplicaOutcome.YIELDED}:
         outcome = attempt.yield_outcome or AttemptOutcome.RESIZED
-        return Settlement(outcome=outcome, reason=f"all replicas have yielded {_YIELDED_TO[outcome]}")
+        return Settlement(
+            outcome=outcome, reason=f"all replicas have yielded {_YIELDED_TO[outcome]}"
+        )
     all_run = all(replica.state is ReplicaState.RUNNING for replica in gang)
     return Settlement(runs=all_run and attempt.state is AttemptState.STARTING)
 
@@ -81,11 +88,16 @@ def _first(gang: Sequence[Replica], outcome: ReplicaOutcome) -> Replica | None:
 
 
 def _is_lost(replica: Replica) -> bool:
-    return replica.outcome is ReplicaOutcome.FAILED or (not replica.is_live and replica.outcome is None)
+    return replica.outcome is ReplicaOutcome.FAILED or (
+        not replica.is_live and replica.outcome is None
+    )
 
 
-def job_end(job: Job, attempt: Attempt, gang: Sequence[Replica]) -> tuple[str, Code | None, str] | None:
-    """Event, code of the error and message; None: the job goes on. `job`: with this attempt counted."""
+def job_end(
+    job: Job, attempt: Attempt, gang: Sequence[Replica]
+) -> tuple[str, Code | None, str] | None:
+    """Event, code of the error and message; None: the job goes on. `job`: with this attempt
+    counted."""
     spec, mode = job.spec, job.spec.mode
     if job.state is JobState.CANCELLING:
         return "cancelled", None, "cancelled by the user"
@@ -93,10 +105,18 @@ def job_end(job: Job, attempt: Attempt, gang: Sequence[Replica]) -> tuple[str, C
         early = job.stop_reason if job.steps_done < spec.steps else None
         if spec.run is not None:
             return "succeed", None, "the program ended with exit code 0 on all workers"
-        return "succeed", None, str(early or ("all steps done" if mode == "train" else f"{mode} is done"))
+        return (
+            "succeed",
+            None,
+            str(early or ("all steps done" if mode == "train" else f"{mode} is done")),
+        )
     if attempt.outcome is AttemptOutcome.TIMED_OUT:
         limit = duration_for_people(spec.time_limit_seconds)
-        return "fail", Code.DEADLINE_EXCEEDED, f"the job's attempts have taken its time limit of {limit}"
+        return (
+            "fail",
+            Code.DEADLINE_EXCEEDED,
+            f"the job's attempts have taken its time limit of {limit}",
+        )
     refused = _first(gang, ReplicaOutcome.REFUSED)
     if attempt.outcome is AttemptOutcome.FAILED and refused is not None:
         return "fail", *_refusal(refused.reason)
@@ -105,7 +125,11 @@ def job_end(job: Job, attempt: Attempt, gang: Sequence[Replica]) -> tuple[str, C
         text = f"{failed} failed (maxFailures {spec.max_failures}); the last: {attempt.reason}"
         return "fail", Code.ABORTED, text
     if job.preemptions > spec.max_preemptions:
-        return "fail", Code.ABORTED, f"preempted {job.preemptions} times (maxPreemptions {spec.max_preemptions})"
+        return (
+            "fail",
+            Code.ABORTED,
+            f"preempted {job.preemptions} times (maxPreemptions {spec.max_preemptions})",
+        )
     return None
 
 
@@ -113,7 +137,9 @@ def retry_delay_seconds(job: Job, attempt: Attempt) -> int:
     """How long a job waits after an attempt, which is counted."""
     if attempt.outcome is not AttemptOutcome.FAILED:
         return 0
-    return min(RETRY_SECONDS_MAX, job.spec.retry_delay_seconds << min(job.failures - 1, _DOUBLINGS_MAX))
+    return min(
+        RETRY_SECONDS_MAX, job.spec.retry_delay_seconds << min(job.failures - 1, _DOUBLINGS_MAX)
+    )
 
 
 def _refusal(reason: str) -> tuple[Code, str]:

@@ -1,24 +1,30 @@
 """Which gangs start, shrink, grow and make room for others. Snapshots in, plans out.
 
 `decide_starts`, for the jobs that wait:
-1. They take turns: the higher priority first, then a job that has begun, then the older one; jobs of a sweep by number.
-2. A job whose last attempt still stops goes on waiting. If it stops to change its size, it is a contender for places.
-3. A job waits for all of its nodes to be READY, and starts on none that is about to be taken back. After a failed
-   attempt it rests as long as it is told to, and meanwhile leaves its nodes to others.
-4. A node has one gang. While another job's gang is on it, a job waits; a gang of lower priority is asked to save and to
-   leave, if there will be room for the least gang of the job. Of the jobs that wait for a node, the first one starts.
-5. Jobs that get as far are contenders for places on agents. A gang starts with as many replicas as have room, less what
-   others who come first need (`places.count_for`): all of its replicas or none, on agents that `spread` chooses.
-6. Where even its least gang has no room, elastic gangs that come later shrink for it (`places.who_shrinks`). They have
-   run for a while, and no gang is being asked to leave: what the others are about to leave may be enough.
+1. They take turns: the higher priority first, then a job that has begun, then the older one; jobs
+  of a sweep by number.
+2. A job whose last attempt still stops goes on waiting. If it stops to change its size, it is a
+  contender for places.
+3. A job waits for all of its nodes to be READY, and starts on none that is about to be taken back.
+  After a failed attempt it rests as long as it is told to, and meanwhile leaves its nodes to
+  others.
+4. A node has one gang. While another job's gang is on it, a job waits; a gang of lower priority is
+  asked to save and to leave, if there will be room for the least gang of the job. Of the jobs that
+  wait for a node, the first one starts.
+5. Jobs that get as far are contenders for places on agents. A gang starts with as many replicas as
+  have room, less what others who come first need (`places.count_for`): all of its replicas or none,
+  on agents that `spread` chooses.
+6. Where even its least gang has no room, elastic gangs that come later shrink for it
+  (`places.who_shrinks`). They have run for a while, and no gang is being asked to leave: what the
+  others are about to leave may be enough.
 7. What does not start says why.
 A job of `execution: simulated` needs no places: from rule 4 on it starts.
 
 `decide_sizes`, for the gangs that run:
 8. A gang that was asked to leave and has not within YIELD_SECONDS_MAX ends.
-9. Elastic gangs that have run for RESIZE_PAUSE_SECONDS are looked at, the oldest first. One that has more hosts than
-   its job is set to, or could have more than it has, is asked to leave; its job goes on with the other size. What
-   others who come first need to start is not theirs to grow into.
+9. Elastic gangs that have run for RESIZE_PAUSE_SECONDS are looked at, the oldest first. One that
+  has more hosts than its job is set to, or could have more than it has, is asked to leave; its job
+  goes on with the other size. What others who come first need to start is not theirs to grow into.
 10. One gang at a time: two could not both have the same room.
 """
 
@@ -35,8 +41,10 @@ from podyard.domain.node import NodeState
 from podyard.scheduler.places import Contender, Holder, count_for, left_for_others, who_shrinks
 from podyard.scheduler.spread import choose, company_of, room_of
 
-YIELD_SECONDS_MAX = 60.0  # a step and a checkpoint of any model that trains here; past it the gang hangs
-RESIZE_PAUSE_SECONDS = 10.0  # what a start costs is worked off by then, so an agent that comes and goes stops no job
+# a step and a checkpoint of any model that trains here; past it the gang hangs
+YIELD_SECONDS_MAX = 60.0
+# what a start costs is worked off by then, so an agent that comes and goes stops no job
+RESIZE_PAUSE_SECONDS = 10.0
 
 
 def decide_starts(snapshot: JobSnapshot, now: RealTime) -> JobPlan:
@@ -46,11 +54,15 @@ def decide_starts(snapshot: JobSnapshot, now: RealTime) -> JobPlan:
 
 def decide_sizes(snapshot: JobSnapshot, now: RealTime) -> JobPlan:
     yielding = _yielding(snapshot)
-    text = f"the gang has not yielded within {YIELD_SECONDS_MAX:g} s: it goes on from its last checkpoint"
+    text = (
+        f"the gang has not yielded within {YIELD_SECONDS_MAX:g} s: it goes on from its "
+        "last checkpoint"
+    )
     ends = tuple(
         LeaveGang(attempt, attempt.yield_outcome or AttemptOutcome.RESIZED, text)
         for attempt in yielding
-        if attempt.yield_real is not None and now > attempt.yield_real.plus_seconds(YIELD_SECONDS_MAX)
+        if attempt.yield_real is not None
+        and now > attempt.yield_real.plus_seconds(YIELD_SECONDS_MAX)
     )
     if yielding:
         return JobPlan(ends=ends)
@@ -76,7 +88,8 @@ def turn(job: Job) -> tuple[int, bool, int, int, str]:
 
 
 class _Cycle:
-    """The course of `decide_starts`: what is free, held and asked for changes with each decision."""
+    """The course of `decide_starts`: what is free, held and asked for changes with each
+    decision."""
 
     def __init__(self, snapshot: JobSnapshot, now: RealTime) -> None:
         self._snapshot = snapshot
@@ -114,11 +127,17 @@ class _Cycle:
             count = count_for(mine, contenders, free)
             if count is None:
                 self._make_room(mine, free)
-                self._reasons.append((job, _shortage(mine.counts[-1], free, self._free, self._snapshot)))
+                self._reasons.append(
+                    (job, _shortage(mine.counts[-1], free, self._free, self._snapshot))
+                )
                 continue
-            self._start(job, next(size for size in _sizes(job) if size.process_count == count), free)
+            self._start(
+                job, next(size for size in _sizes(job) if size.process_count == count), free
+            )
             contenders.remove(mine)
-        return JobPlan(starts=tuple(self._starts), yields=tuple(self._yields), reasons=tuple(self._reasons))
+        return JobPlan(
+            starts=tuple(self._starts), yields=tuple(self._yields), reasons=tuple(self._reasons)
+        )
 
     def _turn_reason(self, active: ActiveJob) -> str | None:
         """Why a job has to wait for others on its nodes: rule 4."""
@@ -154,8 +173,13 @@ class _Cycle:
                     attempt,
                     Holder(_contender(active.job), _own_places(self._snapshot, active)),
                 )
-        chosen = who_shrinks(mine, [item for _, item in holders.values()], free, self._held, self._snapshot.shares)
-        text = f"the gang goes on with fewer: {mine.counts[-1]} places are needed by a job that comes before it"
+        chosen = who_shrinks(
+            mine, [item for _, item in holders.values()], free, self._held, self._snapshot.shares
+        )
+        text = (
+            f"the gang goes on with fewer: {mine.counts[-1]} places are needed by a job that "
+            "comes before it"
+        )
         for attempt, holder in holders.values():
             if holder in chosen:
                 self._ask(attempt, AttemptOutcome.RESIZED, text)
@@ -178,8 +202,15 @@ class _Cycle:
         whole = whole_gang(job.spec, job.kind)
         if size == whole:
             return ""
-        batch = "" if size.global_batch == whole.global_batch else f" with a batch of {size.global_batch}"
-        on = f"attempt {job.attempt + 1} runs on {size.host_count} of {whole.host_count} hosts{batch}"
+        batch = (
+            ""
+            if size.global_batch == whole.global_batch
+            else f" with a batch of {size.global_batch}"
+        )
+        on = (
+            f"attempt {job.attempt + 1} runs on {size.host_count} of {whole.host_count} "
+            f"hosts{batch}"
+        )
         if size == _sizes(job)[0]:
             return f"{on}, as the job is set to"
         if whole.process_count > free:
@@ -195,7 +226,11 @@ def _waiting(snapshot: JobSnapshot) -> list[ActiveJob]:
 
 def _yielding(snapshot: JobSnapshot) -> list[Attempt]:
     """Attempts that were asked to leave and have not ended."""
-    found = [item.attempt for item in snapshot.jobs if item.attempt is not None and item.attempt.yield_real is not None]
+    found = [
+        item.attempt
+        for item in snapshot.jobs
+        if item.attempt is not None and item.attempt.yield_real is not None
+    ]
     return sorted(found, key=lambda attempt: attempt.attempt_id)
 
 
@@ -205,7 +240,9 @@ def _settled_gangs(snapshot: JobSnapshot, now: RealTime) -> list[tuple[ActiveJob
     found = [
         (active, active.attempt)
         for active in snapshot.jobs
-        if active.attempt is not None and _runs(active.job, active.attempt) and active.attempt.started_real < before
+        if active.attempt is not None
+        and _runs(active.job, active.attempt)
+        and active.attempt.started_real < before
     ]
     return sorted(found, key=lambda item: (item[1].started_real, item[1].attempt_id))
 
@@ -233,12 +270,16 @@ def _rest_reason(active: ActiveJob) -> str | None:
     """Why no attempt starts yet, whatever else waits: rule 3."""
     for one in active.slices:
         if one.state is not NodeState.READY:
-            return f"node {one.node_id} is {one.state}" + (f": {one.wait_reason}" if one.wait_reason else "")
+            return f"node {one.node_id} is {one.state}" + (
+                f": {one.wait_reason}" if one.wait_reason else ""
+            )
     for one in active.slices:
         if one.reclaim is not None:
             return f"node {one.node_id} is taken back at {one.reclaim.rfc3339()}"
     if active.retry_at is not None:
-        return f"attempt {active.job.attempt} failed: the next begins at {active.retry_at.rfc3339()}"
+        return (
+            f"attempt {active.job.attempt} failed: the next begins at {active.retry_at.rfc3339()}"
+        )
     return None
 
 
@@ -250,9 +291,11 @@ def _by_node(snapshot: JobSnapshot) -> dict[str, list[ActiveJob]]:
     return found
 
 
-def _on_nodes(by_node: Mapping[str, Sequence[ActiveJob]], active: ActiveJob) -> tuple[ActiveJob | None, Job | None]:
-    """(the other job whose gang is on its nodes, of several the one of the highest priority; another one whose turn
-    there comes first), as far as there are any."""
+def _on_nodes(
+    by_node: Mapping[str, Sequence[ActiveJob]], active: ActiveJob
+) -> tuple[ActiveJob | None, Job | None]:
+    """(the other job whose gang is on its nodes, of several the one of the highest priority;
+    another one whose turn there comes first), as far as there are any."""
     job = active.job
     found = {other.job.job_key: other for one in active.slices for other in by_node[one.node_key]}
     others = [found[key] for key in sorted(found) if key != job.job_key]
@@ -263,7 +306,8 @@ def _on_nodes(by_node: Mapping[str, Sequence[ActiveJob]], active: ActiveJob) -> 
 
 
 def _own_places(snapshot: JobSnapshot, active: ActiveJob, *, again: bool = False) -> int:
-    """Those on agents that live. `again`: that it would have after it has left, which not all agents give twice."""
+    """Those on agents that live. `again`: that it would have after it has left, which not all
+    agents give twice."""
     mine = (agent for agent in active.places if agent in snapshot.free)
     return sum(active.places[agent] for agent in mine if not (again and agent in snapshot.draining))
 
@@ -276,7 +320,9 @@ def _resize(snapshot: JobSnapshot, active: ActiveJob, attempt: Attempt) -> Leave
     sizes, (hosts, _) = _sizes(job), job.size_of(attempt)
     most = sizes[0].host_count
     company = company_of(active.places, snapshot.companies)
-    free = {agent: n for agent, n in snapshot.free.items() if snapshot.companies.get(agent) == company}
+    free = {
+        agent: n for agent, n in snapshot.free.items() if snapshot.companies.get(agent) == company
+    }
     room = room_of(free, snapshot.companies) + _own_places(snapshot, active, again=hosts < most)
     if hosts < most:
         room -= left_for_others(_contender(job), _contenders(snapshot), room)
@@ -305,7 +351,9 @@ def _shortage(count: int, room: int, free: Mapping[str, int], snapshot: JobSnaps
     text = f"{count} replicas are needed at once and the live agents have room for {room}"
     more = []
     if (total := sum(max(0, places) for places in free.values())) > room:
-        more.append(f"{total} in all, on machines whose kernels differ or that do not reach each other")
+        more.append(
+            f"{total} in all, on machines whose kernels differ or that do not reach each other"
+        )
     if snapshot.draining:
         more.append(f"{', '.join(sorted(snapshot.draining))} being drained")
     return f"{text} ({'; '.join(more)})" if more else text

@@ -1,8 +1,10 @@
-"""Who gets the agents' places for processes when several jobs want them, and which elastic gangs give some back.
+"""Who gets the agents' places for processes when several jobs want them, and which elastic gangs
+give some back.
 
-A job of higher priority may take places of its project's jobs of lower priority, and an older job those of younger
-ones of the same priority. Between projects age alone decides, and only while the older job's project holds fewer places
-for its share: a priority compares jobs of one project. No gang gives so much that it could not go on.
+A job of higher priority may take places of its project's jobs of lower priority, and an older job
+those of younger ones of the same priority. Between projects age alone decides, and only while the
+older job's project holds fewer places for its share: a priority compares jobs of one project. No
+gang gives so much that it could not go on.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from podyard.base.clock import PlatformTime
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Contender:
-    """A job that wants places or has some. `counts`: the numbers of processes it may run with, the most first.
+    """A job that wants places or has some. `counts`: the numbers of processes it may run with, the
+    most first.
     `begun`: it has run before, and waits to go on."""
 
     job_key: str
@@ -46,8 +49,9 @@ def comes_before(one: Contender, other: Contender) -> bool:
 
 
 def left_for_others(job: Contender, waiting: Sequence[Contender], free: int) -> int:
-    """Places that a job leaves free beyond its own least: those that others who come before it need to start, and all
-    that a gang had which has begun, if this job has not: it shrank for it by no more than it had to."""
+    """Places that a job leaves free beyond its own least: those that others who come before it need
+    to start, and all that a gang had which has begun, if this job has not: it shrank for it by no
+    more than it had to."""
     left = 0
     for other in waiting:
         if other.job_key == job.job_key or other.counts[-1] > free:
@@ -67,15 +71,22 @@ def count_for(job: Contender, waiting: Sequence[Contender], free: int) -> int | 
 
 
 def who_shrinks(
-    job: Contender, holders: Sequence[Holder], free: int, held: Mapping[str, int], shares: Mapping[str, float]
+    job: Contender,
+    holders: Sequence[Holder],
+    free: int,
+    held: Mapping[str, int],
+    shares: Mapping[str, float],
 ) -> list[Holder]:
-    """The gangs that together give back what a waiting job is short of, with as few places as can be: one gang if one
+    """The gangs that together give back what a waiting job is short of, with as few places as can
+    be: one gang if one
     is enough, else those that come last. Empty when they cannot, or need not.
 
     `held`: places by project; `shares`: its weight, 1 where it is not named.
     """
     missing = job.counts[-1] - free
-    able = [item for item in holders if item.gives() and _may_take(job, item, missing, held, shares)]
+    able = [
+        item for item in holders if item.gives() and _may_take(job, item, missing, held, shares)
+    ]
     enough = [item for item in able if item.gives()[-1] >= missing]
     if missing <= 0:
         return []
@@ -100,7 +111,11 @@ def _last(holder: Holder) -> tuple[int, int, str]:
 
 
 def _may_take(
-    job: Contender, holder: Holder, missing: int, held: Mapping[str, int], shares: Mapping[str, float]
+    job: Contender,
+    holder: Holder,
+    missing: int,
+    held: Mapping[str, int],
+    shares: Mapping[str, float],
 ) -> bool:
     if not comes_before(job, holder.job):
         return False

@@ -1,4 +1,5 @@
-"""When each waiting node group will start, as far as known: the real cycle, run at each known end of a slice."""
+"""When each waiting node group will start, as far as known: the real cycle, run at each known end
+of a slice."""
 
 from __future__ import annotations
 
@@ -15,19 +16,25 @@ from podyard.scheduler.preemption import may_preempt, may_take
 from podyard.scheduler.queue import NodeGroup, Pool, Queue, key_of, node_groups, pool_of
 from podyard.scheduler.room import Room, slice_of
 
-PREDICTIONS_MAX = 100  # groups of a pool that are looked at, the first ones of the queue: a page of a listing
-ENDS_MAX = 100  # moments that are played forward in a pool, a cycle each: half a second in a pod of 1000 slices
+# groups of a pool that are looked at, the first ones of the queue: a page of a listing
+PREDICTIONS_MAX = 100
+# moments that are played forward in a pool, a cycle each: half a second in a pod of 1000 slices
+ENDS_MAX = 100
 
 
 def predict(
-    snapshot: FleetSnapshot, now: PlatformTime, pools: Collection[Pool] | None = None, ends_max: int = ENDS_MAX
+    snapshot: FleetSnapshot,
+    now: PlatformTime,
+    pools: Collection[Pool] | None = None,
+    ends_max: int = ENDS_MAX,
 ) -> dict[str, PlatformTime | None]:
-    """Key of each waiting group -> when it starts if nothing else is asked for and no node ends before it must; None:
-    nobody can tell, because slices without a known end are in the way, because a reservation has no room, or because
-    the group stands too far back for the limits above.
+    """Key of each waiting group -> when it starts if nothing else is asked for and no node ends
+    before it must; None: nobody can tell, because slices without a known end are in the way,
+    because a reservation has no room, or because the group stands too far back for the limits
+    above.
 
-    Plain nodes do not wait, so they are not predicted. A group over several pools has None. `pools`: only these.
-    `ends_max`: moments that are played forward.
+    Plain nodes do not wait, so they are not predicted. A group over several pools has None.
+    `pools`: only these. `ends_max`: moments that are played forward.
     """
     found: dict[str, PlatformTime | None] = {}
     by_pool: dict[Pool, list[NodeGroup]] = {}
@@ -62,11 +69,15 @@ def _of_pool(
             break
         plan = Cycle(state, at, explain=False).plan()
         placed = {place.node_key for place in plan.places}
-        starting = {key_of(group) for group in node_groups(state.waiting) if group[0].node_key in placed}
+        starting = {
+            key_of(group) for group in node_groups(state.waiting) if group[0].node_key in placed
+        }
         found |= dict.fromkeys(starting & queued, at)
         state = after(state, plan, at)
         if at == now:  # plain nodes that find no room do not stay
-            state = dataclasses.replace(state, waiting=[request for request in state.waiting if request.queued])
+            state = dataclasses.replace(
+                state, waiting=[request for request in state.waiting if request.queued]
+            )
         at = _next(state, at)
         if at is not None:
             left = [item for item in state.slices if item.free_from is None or item.free_from > at]
@@ -75,11 +86,16 @@ def _of_pool(
 
 
 def _nothing_changes(state: FleetSnapshot, pods: Collection[str], now: PlatformTime) -> bool:
-    """A full pool whose slices have no known end, and nothing that waits may take any: no cycle has to be played."""
+    """A full pool whose slices have no known end, and nothing that waits may take any: no cycle has
+    to be played."""
     if any(item.free_from for item in state.slices):
         return False
     # What matters to `may_take`: of a hundred requests that wait, most are alike.
-    alike = {(one.usage_class, one.project, one.job_priority): one for one in state.waiting if may_preempt(one)}
+    alike = {
+        (one.usage_class, one.project, one.job_priority): one
+        for one in state.waiting
+        if may_preempt(one)
+    }
     if any(may_take(request, item, now) for request in alike.values() for item in state.slices):
         return False
     room = Room(state, now)
@@ -88,8 +104,13 @@ def _nothing_changes(state: FleetSnapshot, pods: Collection[str], now: PlatformT
 
 
 def after(snapshot: FleetSnapshot, plan: Plan, now: PlatformTime) -> FleetSnapshot:
-    """The snapshot once the plan has been applied at `now`: what is placed holds chips, victims are under notice."""
-    groups = {request.node_key: (request, group) for group in node_groups(snapshot.waiting) for request in group}
+    """The snapshot once the plan has been applied at `now`: what is placed holds chips, victims are
+    under notice."""
+    groups = {
+        request.node_key: (request, group)
+        for group in node_groups(snapshot.waiting)
+        for request in group
+    }
     placed = {place.node_key for place in plan.places}
     new: list[SliceRecord] = []
     taken: dict[str | None, int] = {}
@@ -99,7 +120,10 @@ def after(snapshot: FleetSnapshot, plan: Plan, now: PlatformTime) -> FleetSnapsh
         taken[place.reservation_key] = taken.get(place.reservation_key, 0) + place.chips.bit_count()
     going = {action.node_key for action in plan.actions if isinstance(action, Preempt)}
     notice = now.plus_seconds(snapshot.fleet.timings.preemption_notice_seconds)
-    stay = [dataclasses.replace(s, reclaim=notice) if s.node_key in going else s for s in snapshot.slices]
+    stay = [
+        dataclasses.replace(s, reclaim=notice) if s.node_key in going else s
+        for s in snapshot.slices
+    ]
     return dataclasses.replace(
         snapshot,
         slices=[*stay, *new],
@@ -114,5 +138,9 @@ def after(snapshot: FleetSnapshot, plan: Plan, now: PlatformTime) -> FleetSnapsh
 def _next(state: FleetSnapshot, at: PlatformTime) -> PlatformTime | None:
     """The next moment at which something can change; `at` itself when something is over by now."""
     moments = [item.free_from for item in state.slices if item.free_from is not None]
-    moments += [request.not_before for request in state.waiting if request.not_before and request.not_before > at]
+    moments += [
+        request.not_before
+        for request in state.waiting
+        if request.not_before and request.not_before > at
+    ]
     return max(at, min(moments)) if moments else None

@@ -13,12 +13,14 @@ from podyard.scheduler.placement import ChipBox, Takeable, cheapest_box
 from podyard.scheduler.queue import NodeGroup, pods_for
 
 # Chip-seconds that losing a slice costs its user, who starts again and compiles again. An hour
-# of one chip is more than what slices usually differ by in lost work, so fewer victims win over a little less work.
+# of one chip is more than what slices usually differ by in lost work, so fewer victims win over a
+# little less work.
 VICTIM_CHIP_SECONDS = 3600
 
 
 def cost(item: SliceRecord) -> int:
-    """Chip-seconds that are lost when the slice is taken: the work since its last checkpoint, and a new start."""
+    """Chip-seconds that are lost when the slice is taken: the work since its last checkpoint, and a
+    new start."""
     return round(item.lost_work_seconds * item.chips.bit_count()) + VICTIM_CHIP_SECONDS
 
 
@@ -30,15 +32,20 @@ def may_preempt(request: PlacementRequest) -> bool:
 def case_of(group: NodeGroup) -> tuple[object, ...]:
     """What `cheapest` knows of a group, apart from the chips: equal groups get equal answers."""
     first = group[0]
-    kinds = tuple((item.accelerator_type.name, item.accelerator_type.topology.text, item.zone) for item in group)
+    kinds = tuple(
+        (item.accelerator_type.name, item.accelerator_type.topology.text, item.zone)
+        for item in group
+    )
     mine = None if first.job_priority is None else (first.project, first.job_priority)
     return (kinds, first.usage_class in INTERRUPTIBLE, mine)
 
 
 def may_take(request: PlacementRequest, item: SliceRecord, now: PlatformTime) -> bool:
-    """Reserved and on-demand requests may take preemptible and spot slices of anybody. A job may take the nodes that
-    the platform made for jobs of lower priority in the same project. Nothing else: a priority is how a project ranks
-    its own work, so it takes nothing from others, and no on-demand node is taken from anybody who asked for it.
+    """Reserved and on-demand requests may take preemptible and spot slices of anybody. A job may
+    take the nodes that
+    the platform made for jobs of lower priority in the same project. Nothing else: a priority is
+    how a project ranks its own work, so it takes nothing from others, and no on-demand node is
+    taken from anybody who asked for it.
 
     A slice that is leaving anyway is not taken again.
     """
@@ -55,19 +62,31 @@ def may_take(request: PlacementRequest, item: SliceRecord, now: PlatformTime) ->
 
 
 def cheapest(
-    fleet: Fleet, group: NodeGroup, free: Masks, allowed: Masks, slices: Sequence[SliceRecord], now: PlatformTime
+    fleet: Fleet,
+    group: NodeGroup,
+    free: Masks,
+    allowed: Masks,
+    slices: Sequence[SliceRecord],
+    now: PlatformTime,
 ) -> tuple[list[ChipBox], list[SliceRecord]] | None:
-    """Boxes for the whole group and the slices that must go for them, the cheapest for each request in turn; None when
-    there are none. A victim of one request is free for the next ones of the group. `allowed`: chips that are neither
-    broken nor held for others."""
+    """Boxes for the whole group and the slices that must go for them, the cheapest for each request
+    in turn; None when there are none. A victim of one request is free for the next ones of the
+    group. `allowed`: chips that are neither broken nor held for others."""
     left, victims, gone, boxes = dict(free), list[SliceRecord](), set[str](), list[ChipBox]()
     for request in group:
         pods = pods_for(fleet, request)
         able = [
-            [s for s in slices if s.pod_id == pod.pod_id and s.slice_id not in gone and may_take(request, s, now)]
+            [
+                s
+                for s in slices
+                if s.pod_id == pod.pod_id and s.slice_id not in gone and may_take(request, s, now)
+            ]
             for pod in pods
         ]
-        takeable = [[Takeable(item.chips & allowed[item.pod_id], cost(item)) for item in row] for row in able]
+        takeable = [
+            [Takeable(item.chips & allowed[item.pod_id], cost(item)) for item in row]
+            for row in able
+        ]
         masks = [left[pod.pod_id] for pod in pods]
         found = cheapest_box(pods, masks, takeable, request.accelerator_type)
         if found is None:
@@ -84,5 +103,6 @@ def cheapest(
 
 
 def victims_text(victims: Sequence[SliceRecord]) -> str:
-    """`2 slices taken back for it`: not whose, since they may be of a project that the reader must not know of."""
+    """`2 slices taken back for it`: not whose, since they may be of a project that the reader must
+    not know of."""
     return f"{len(victims)} slice{'' if len(victims) == 1 else 's'} taken back for it"

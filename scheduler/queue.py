@@ -13,7 +13,8 @@ NodeGroup = tuple[PlacementRequest, ...]
 Pool = tuple[str, str]  # (zone, generation): the pods whose chips are each other's substitutes
 WEIGHT_DEFAULT = 1.0  # of a project that the fleet file does not name
 
-# What is paid for without being interruptible goes first; a reservation is capacity that is paid for already.
+# What is paid for without being interruptible goes first; a reservation is capacity that is paid
+# for already.
 CLASS_RANK: Mapping[UsageClass, int] = {
     UsageClass.RESERVED: 0,
     UsageClass.ON_DEMAND: 1,
@@ -23,32 +24,37 @@ CLASS_RANK: Mapping[UsageClass, int] = {
 
 
 class Queue:
-    """The criteria, each one only where those before it are equal; the last one is unique, so the order is total.
+    """The criteria, each one only where those before it are equal; the last one is unique, so the
+    order is total.
 
     1. usage class: reserved, on-demand, then preemptible and spot
     2. higher priority
-    3. fair share: the project that holds the fewest chips of the pool for its weight; what this cycle has placed counts
-       at once, so that two projects that wait with many requests take turns
+    3. fair share: the project that holds the fewest chips of the pool for its weight; what this
+      cycle has placed counts at once, so that two projects that wait with many requests take turns
     4. earlier creation
     5. key of the queued resource, job or node
 
-    The third criterion moves while the cycle runs, so the order is drawn one group at a time (`in_order`). Chips only
-    become more in a cycle, and only those of the lane that was drawn from: a heap of lanes stays right.
+    The third criterion moves while the cycle runs, so the order is drawn one group at a time
+    (`in_order`). Chips only become more in a cycle, and only those of the lane that was drawn from:
+    a heap of lanes stays right.
     """
 
     def __init__(self, snapshot: FleetSnapshot) -> None:
         self._weights = snapshot.shares
         self._chips = chips_held(snapshot)
-        # A lane is what one project wants of one pool with one priority: within it the share cannot decide.
+        # A lane is what one project wants of one pool with one priority: within it the share cannot
+        # decide.
         self._levels: dict[tuple[int, int], dict[tuple[str, Pool], deque[NodeGroup]]] = {}
-        for group in sorted(node_groups(snapshot.waiting), key=lambda group: (group[0].created, key_of(group))):
+        for group in sorted(
+            node_groups(snapshot.waiting), key=lambda group: (group[0].created, key_of(group))
+        ):
             lanes = self._levels.setdefault(level_of(group), {})
             lanes.setdefault((group[0].project, pool_of(group[0])), deque()).append(group)
 
     @property
     def is_fixed(self) -> bool:
-        """Whether nothing that a cycle places changes the order within a pool: no two projects of one level want the
-        same one."""
+        """Whether nothing that a cycle places changes the order within a pool: no two projects of
+        one level want the same one."""
         lanes = [(level, pool) for level, of_level in self._levels.items() for _, pool in of_level]
         return len(lanes) == len(set(lanes))
 
@@ -69,7 +75,9 @@ class Queue:
             lane = (request.project, pool_of(request))
             self._chips[lane] = self._chips.get(lane, 0) + request.accelerator_type.chip_count
 
-    def _standing(self, lane: tuple[str, Pool], waiting: deque[NodeGroup]) -> tuple[float, int, str, tuple[str, Pool]]:
+    def _standing(
+        self, lane: tuple[str, Pool], waiting: deque[NodeGroup]
+    ) -> tuple[float, int, str, tuple[str, Pool]]:
         share = self._chips.get(lane, 0) / self._weights.get(lane[0], WEIGHT_DEFAULT)
         return (share, waiting[0][0].created.nanos, key_of(waiting[0]), lane)
 

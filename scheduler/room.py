@@ -18,9 +18,9 @@ from podyard.scheduler.queue import NodeGroup
 
 
 class Room:
-    """`placed` are the slices that were there before the cycle, in the order of their ids: rows come in any order, and
-    no decision may hang on it. `slices` are these and the ones that the cycle has placed. Reservations alone keep the
-    order of the snapshot, the oldest first."""
+    """`placed` are the slices that were there before the cycle, in the order of their ids: rows
+    come in any order, and no decision may hang on it. `slices` are these and the ones that the
+    cycle has placed. Reservations alone keep the order of the snapshot, the oldest first."""
 
     def __init__(self, snapshot: FleetSnapshot, now: PlatformTime) -> None:
         self._snapshot = snapshot
@@ -30,7 +30,8 @@ class Room:
             for pod in snapshot.fleet.pods()
         }
         self._free = dict(self._whole)
-        # A slice in a pod that the fleet file no longer has keeps its chips, but they are nobody's to give.
+        # A slice in a pod that the fleet file no longer has keeps its chips, but they are nobody's
+        # to give.
         known = [item for item in snapshot.slices if item.pod_id in self._whole]
         self.placed = sorted(known, key=lambda item: item.slice_id)
         self.slices_under_notice = [item for item in self.placed if item.reclaim is not None]
@@ -43,7 +44,9 @@ class Room:
     def slices(self) -> list[SliceRecord]:
         return [*self.placed, *self.new]
 
-    def usable_chips(self, holds: Iterable[Hold] = (), until: PlatformTime | None = None) -> dict[str, int]:
+    def usable_chips(
+        self, holds: Iterable[Hold] = (), until: PlatformTime | None = None
+    ) -> dict[str, int]:
         """The chips that are not broken and that no hold bars what ends at `until` from."""
         allowed = dict(self._whole)
         for hold in holds:
@@ -66,14 +69,20 @@ class Room:
     def give_notice(self, victims: Sequence[SliceRecord], at: PlatformTime) -> None:
         going = {item.slice_id for item in victims}
         self.placed = [
-            dataclasses.replace(item, reclaim=at) if item.slice_id in going else item for item in self.placed
+            dataclasses.replace(item, reclaim=at) if item.slice_id in going else item
+            for item in self.placed
         ]
         self.slices_under_notice = [item for item in self.placed if item.reclaim is not None]
 
     def take(
-        self, group: NodeGroup, boxes: Sequence[ChipBox], rights: Sequence[str | None], until: PlatformTime | None
+        self,
+        group: NodeGroup,
+        boxes: Sequence[ChipBox],
+        rights: Sequence[str | None],
+        until: PlatformTime | None,
     ) -> None:
-        """Takes the chips of the boxes, and their room in reservations. `until`: when they come back for certain."""
+        """Takes the chips of the boxes, and their room in reservations. `until`: when they come
+        back for certain."""
         for request, box, right in zip(group, boxes, rights, strict=True):
             self._free[box.pod_id] &= ~box.chips
             if right is not None:
@@ -81,7 +90,8 @@ class Room:
             self.new.append(slice_of(request, box, self._now, until))
 
     def reservations_for(self, group: NodeGroup) -> list[str | None] | PlacementRequest:
-        """For each request the reservation that it is placed under (None: it needs none), or the request without."""
+        """For each request the reservation that it is placed under (None: it needs none), or the
+        request without."""
         left, found = dict(self._reserved), list[str | None]()
         for request in group:
             right = None
@@ -94,7 +104,8 @@ class Room:
         return found
 
     def _reservation(self, request: PlacementRequest, left: dict[str, int]) -> str | None:
-        """The first reservation that the request may use, and that has room for it and lasts long enough."""
+        """The first reservation that the request may use, and that has room for it and lasts long
+        enough."""
         needed = request.accelerator_type
         until = self._now.plus_seconds(request.min_duration_seconds or 0.0)
         for item in self._snapshot.reservations:

@@ -1,11 +1,14 @@
 """Which of the free places a slice takes: the one that leaves the most room for large slices.
 
-Blocks are the unit (podyard.hardware.torus.Blocks): cubes of 4x4x4 chips, in two dimensions hosts of 2x2.
+Blocks are the unit (podyard.hardware.torus.Blocks): cubes of 4x4x4 chips, in two dimensions hosts
+of 2x2.
 
-- A slice of whole blocks in a torus: the box with the fewest free blocks next to it, so that it fills gaps and keeps to
-  what is taken, and the free blocks stay together. Counted per box, one AND and one bit count on a set of blocks.
-- A slice smaller than a block: the block with the fewest free chips that holds it (best fit), so that whole blocks stay
-  whole; in it, the place after which the largest of the small shapes still fit most often.
+- A slice of whole blocks in a torus: the box with the fewest free blocks next to it, so that it
+  fills gaps and keeps to what is taken, and the free blocks stay together. Counted per box, one AND
+  and one bit count on a set of blocks.
+- A slice smaller than a block: the block with the fewest free chips that holds it (best fit), so
+  that whole blocks stay whole; in it, the place after which the largest of the small shapes still
+  fit most often.
 
 docs/internals/scheduler.md has the figures of the rules that were tried.
 """
@@ -32,13 +35,14 @@ from podyard.hardware.torus import (
 # Chips relative to the block, origin relative to the block, rotation.
 PlaceInside = tuple[int, Coordinate, Shape]
 
-# What a place inside a block should leave room for, the most wanted first: the shapes below a cube, largest first.
+# What a place inside a block should leave room for, the most wanted first: the shapes below a cube,
+# largest first.
 _SMALL_SHAPES: tuple[Shape, ...] = ((2, 4, 4), (2, 2, 4), (2, 2, 2))
 
 
 def best_origin(grid: Shape, whole: int, shape: Shape) -> tuple[int, int] | None:
-    """(free blocks next to the box, its origin) of the best box of `shape` blocks among the free blocks `whole`; None
-    when none is free. The first of equals: lowest origin."""
+    """(free blocks next to the box, its origin) of the best box of `shape` blocks among the free
+    blocks `whole`; None when none is free. The first of equals: lowest origin."""
     origins = free_origins(grid, whole, shape) & starts(grid, shape)
     if not origins:
         return None
@@ -61,8 +65,11 @@ def best_origin(grid: Shape, whole: int, shape: Shape) -> tuple[int, int] | None
 
 @functools.lru_cache(maxsize=4096)
 def starts(grid: Shape, shape: Shape) -> int:
-    """One origin for each box: along a dimension that the box spans, all starts are the same box."""
-    once = tuple(1 if length == extent else extent for extent, length in zip(grid, shape, strict=True))
+    """One origin for each box: along a dimension that the box spans, all starts are the same
+    box."""
+    once = tuple(
+        1 if length == extent else extent for extent, length in zip(grid, shape, strict=True)
+    )
     return box_mask(grid, (0,) * len(grid), once)
 
 
@@ -76,7 +83,11 @@ def _besides(grid: Shape, shape: Shape) -> tuple[int, ...]:
         for dimension, (extent, length) in enumerate(zip(grid, shape, strict=True)):
             face = (*shape[:dimension], 1, *shape[dimension + 1 :])
             for step in (-1, length):
-                start = (*origin[:dimension], (origin[dimension] + step) % extent, *origin[dimension + 1 :])
+                start = (
+                    *origin[:dimension],
+                    (origin[dimension] + step) % extent,
+                    *origin[dimension + 1 :],
+                )
                 around |= box_mask(grid, start, face)
         found.append(around & ~box_mask(grid, origin, shape))
     return tuple(found)
@@ -84,8 +95,8 @@ def _besides(grid: Shape, shape: Shape) -> tuple[int, ...]:
 
 @functools.lru_cache(maxsize=4096)
 def orientations(shape: Shape, pod: Shape) -> tuple[Shape, ...]:
-    """Rotations of `shape` that fit the pod and keep hosts whole: the plane of a host is that of the first two
-    dimensions, so both are even; a single chip is a whole host."""
+    """Rotations of `shape` that fit the pod and keep hosts whole: the plane of a host is that of
+    the first two dimensions, so both are even; a single chip is a whole host."""
     return tuple(
         turned
         for turned in rotations(shape)
@@ -95,8 +106,8 @@ def orientations(shape: Shape, pod: Shape) -> tuple[Shape, ...]:
 
 
 def places_inside(pod: Shape, pattern: int, shape: Shape) -> list[PlaceInside]:
-    """Where a slice smaller than a block can stand in a block with the free chips `pattern`: at multiples of its
-    lengths."""
+    """Where a slice smaller than a block can stand in a block with the free chips `pattern`: at
+    multiples of its lengths."""
     return [place for place in _places(pod, shape) if place[0] & pattern == place[0]]
 
 
@@ -104,10 +115,16 @@ def places_inside(pod: Shape, pattern: int, shape: Shape) -> list[PlaceInside]:
 def _places(pod: Shape, shape: Shape) -> tuple[PlaceInside, ...]:
     blocks = blocks_of(pod)
     found = []
-    for turned in orientations(shape, tuple(min(e, extent) for e, extent in zip(blocks.edge, pod, strict=True))):
-        for step in coordinates(tuple(e // length for e, length in zip(blocks.edge, turned, strict=True))):
+    for turned in orientations(
+        shape, tuple(min(e, extent) for e, extent in zip(blocks.edge, pod, strict=True))
+    ):
+        for step in coordinates(
+            tuple(e // length for e, length in zip(blocks.edge, turned, strict=True))
+        ):
             origin = tuple(s * length for s, length in zip(step, turned, strict=True))
-            if all(o + length <= extent for o, length, extent in zip(origin, turned, pod, strict=True)):
+            if all(
+                o + length <= extent for o, length, extent in zip(origin, turned, pod, strict=True)
+            ):
                 chips = box_mask(pod, (0,) * len(pod), turned) << index_of(pod, origin)
                 found.append((chips, origin, turned))
     return tuple(found)

@@ -1,9 +1,9 @@
 """Which agents get the processes of one gang, or the hosts of one node.
 
-1. All of them are of one company: their kernels give the same bits, and each reaches the others. Of several companies
-   with room, the one with the most room is taken.
-2. As few agents as can be: within a machine they share memory. One agent that has room for all is the one with the
-   most room; else the agents with the most room are filled, one after the other.
+1. All of them are of one company: their kernels give the same bits, and each reaches the others. Of
+  several companies with room, the one with the most room is taken.
+2. As few agents as can be: within a machine they share memory. One agent that has room for all is
+  the one with the most room; else the agents with the most room are filled, one after the other.
 3. Neighbours stay together: the processes of an agent follow each other.
 """
 
@@ -22,7 +22,9 @@ def choose(count: int, free: Mapping[str, int], companies: Mapping[str, str]) ->
     rooms = _rooms(free, companies)
     company = max(sorted(rooms), key=lambda name: rooms[name])
     assert rooms[company] >= count, (count, free)
-    mine = sorted(agent for agent in free if companies.get(agent, "") == company and free[agent] > 0)
+    mine = sorted(
+        agent for agent in free if companies.get(agent, "") == company and free[agent] > 0
+    )
     chosen: list[str] = []
     for agent in sorted(mine, key=lambda name: -free[name]):
         chosen += [agent] * min(free[agent], count - len(chosen))

@@ -1,4 +1,5 @@
-"""Slices of whole cubes in a pod with optical switches: any free cubes form one, so only their number counts.
+"""Slices of whole cubes in a pod with optical switches: any free cubes form one, so only their
+number counts.
 
 Slices below a cube never leave it, in either kind of pod (podyard.scheduler.scoring).
 """
@@ -26,14 +27,17 @@ def lowest_cubes(whole: int, count: int) -> int | None:
     return whole & ((1 << low) - 1)
 
 
-def cheapest_cubes(usable: int, holders: Sequence[tuple[int, int]], count: int) -> tuple[int, int] | None:
-    """`count` of the `usable` cubes, and who must go for them, as a bit set of positions in `holders`; None when there
-    are too few cubes.
+def cheapest_cubes(
+    usable: int, holders: Sequence[tuple[int, int]], count: int
+) -> tuple[int, int] | None:
+    """`count` of the `usable` cubes, and who must go for them, as a bit set of positions in
+    `holders`; None when there are too few cubes.
 
-    A holder is (the cubes that it is in, what its going costs); a cube is free when all of its holders are gone.
-    Exact when each holder is in one cube. Else greedy: again and again those go that together free cubes at the lowest
-    cost for each cube, and in the end each, dearest first, stays after all when the cubes suffice without its going.
-    Exact would be a knapsack with shared parts. A round frees a cube, so there are at most as many as cubes.
+    A holder is (the cubes that it is in, what its going costs); a cube is free when all of its
+    holders are gone. Exact when each holder is in one cube. Else greedy: again and again those go
+    that together free cubes at the lowest cost for each cube, and in the end each, dearest first,
+    stays after all when the cubes suffice without its going. Exact would be a knapsack with shared
+    parts. A round frees a cube, so there are at most as many as cubes.
     """
     if usable.bit_count() < count:
         return None
@@ -60,6 +64,9 @@ def _free(owners: dict[int, int], gone: int) -> list[int]:
 def _price(
     holders: Sequence[tuple[int, int]], owners: dict[int, int], gone: int, group: int, missing: int
 ) -> tuple[Fraction, int]:
-    """What one cube costs when `group` goes too, counting only cubes that are still missing; then the lowest group."""
+    """What one cube costs when `group` goes too, counting only cubes that are still missing; then
+    the lowest group."""
     gained = sum(1 for owned in owners.values() if owned & ~gone and not owned & ~(gone | group))
-    return Fraction(sum(holders[position][1] for position in chips_of(group)), min(gained, missing)), group
+    return Fraction(
+        sum(holders[position][1] for position in chips_of(group)), min(gained, missing)
+    ), group

@@ -1,6 +1,8 @@
-"""Builders of records with usual values, and a platform of use cases on a database: what tests of the store share.
+"""Builders of records with usual values, and a platform of use cases on a database: what tests of
+the store share.
 
-`tests/yard.py` is the same over HTTP, in one process; `tests/stack.py` is all of it, in real processes.
+`tests/yard.py` is the same over HTTP, in one process; `tests/stack.py` is all of it, in real
+processes.
 """
 
 from __future__ import annotations
@@ -52,7 +54,13 @@ timings: {create_seconds: 10, restart_seconds: 5, maintenance_seconds: 60}
 
 
 def node_record(
-    node_id: str = "n", kind: str = "v2-8", topology: str = "2x2", *, project: str = "p", zone: str, **changes: Any
+    node_id: str = "n",
+    kind: str = "v2-8",
+    topology: str = "2x2",
+    *,
+    project: str = "p",
+    zone: str,
+    **changes: Any,
 ) -> NodeRecord:
     """A node that has just been asked for."""
     spec = NodeSpec(kind, topology, "x", UsageClass.ON_DEMAND)
@@ -83,12 +91,24 @@ def node_record(
 
 
 def node_spec(kind: str = "v2-8", **changes: Any) -> NodeSpec:
-    topology = {"v2-8": "2x2", "v2-32": "4x4", "v4-8": "2x2x1", "v5litepod-1": "1x1", "v5litepod-8": "2x4"}[kind]
-    fields = {"runtime_version": "tpu-ubuntu2204-base", "usage_class": UsageClass.ON_DEMAND, **changes}
+    topology = {
+        "v2-8": "2x2",
+        "v2-32": "4x4",
+        "v4-8": "2x2x1",
+        "v5litepod-1": "1x1",
+        "v5litepod-8": "2x4",
+    }[kind]
+    fields = {
+        "runtime_version": "tpu-ubuntu2204-base",
+        "usage_class": UsageClass.ON_DEMAND,
+        **changes,
+    }
     return NodeSpec(accelerator_type=kind, topology=topology, **fields)
 
 
-def request(node_id: str = "n", count: int = 1, kind: str = "v2-8", **changes: Any) -> QueuedResourceSpec:
+def request(
+    node_id: str = "n", count: int = 1, kind: str = "v2-8", **changes: Any
+) -> QueuedResourceSpec:
     """A queued resource of one node, or of a multislice with `count` slices."""
     spec = node_spec(kind)
     names = [node_id] if count == 1 else [f"{node_id}-{index}" for index in range(count)]
@@ -133,13 +153,15 @@ def written(lines: Sequence[tuple[int, RealTime, str]]) -> WrittenLines | None:
         return None
     (first, begin, _), (_, end, _) = lines[0], lines[-1]
     millis = end.nanos_since(begin) // 10**6
-    text = "".join(line_text("stdout", at.nanos_since(begin) // 10**6, line) for _, at, line in lines)
+    text = "".join(
+        line_text("stdout", at.nanos_since(begin) // 10**6, line) for _, at, line in lines
+    )
     return WrittenLines(first, len(lines), begin, millis, text)
 
 
 class Play:
-    """The real loop on a database, a clock that is moved by hand, use cases by their names; once it is registered, the
-    agent `local`, whose replicas say what they are told to say."""
+    """The real loop on a database, a clock that is moved by hand, use cases by their names; once it
+    is registered, the agent `local`, whose replicas say what they are told to say."""
 
     def __init__(self, database: Database, clock: ManualClock, fleet: str | Fleet = FLEET) -> None:
         self.database = database
@@ -153,14 +175,19 @@ class Play:
 
     def run(self, use_case: Callable[..., T], *arguments: Any, **options: Any) -> T:
         """A use case that begins with (uow, fleet, principal, project, zone)."""
-        return self.database.run(lambda u: use_case(u, self.fleet, PLATFORM, PROJECT, ZONE, *arguments, **options))
+        return self.database.run(
+            lambda u: use_case(u, self.fleet, PLATFORM, PROJECT, ZONE, *arguments, **options)
+        )
 
     def ask(self, use_case: Callable[..., T], *arguments: Any, **options: Any) -> T:
         """A use case that needs no fleet."""
-        return self.database.run(lambda u: use_case(u, PLATFORM, PROJECT, ZONE, *arguments, **options))
+        return self.database.run(
+            lambda u: use_case(u, PLATFORM, PROJECT, ZONE, *arguments, **options)
+        )
 
     def turn(self, seconds: float = 0.0) -> None:
-        """Time passes, the agent lives, and the loop turns until it has nothing more to do at that moment."""
+        """Time passes, the agent lives, and the loop turns until it has nothing more to do at that
+        moment."""
         self.wait(seconds)
         for _ in range(6):
             self.loop.round()
@@ -195,18 +222,33 @@ class Play:
         return {node.node_id: node.state for node in found}
 
     def history(self, machine: str) -> list[str]:
-        query = select(state_changes).where(state_changes.c.machine == machine).order_by(state_changes.c.seq)
+        query = (
+            select(state_changes)
+            .where(state_changes.c.machine == machine)
+            .order_by(state_changes.c.seq)
+        )
         return [row["to_state"] for row in self.database.read(lambda uow: uow.all(query))]
 
     def late_event(self, state: str, at: str, name: str = "") -> None:
-        """Usage that becomes known after it happened: the next event of the node `name` (of the one that has the last
-        event), with whatever time, in a separate unit."""
+        """Usage that becomes known after it happened: the next event of the node `name` (of the one
+        that has the last event), with whatever time, in a separate unit."""
 
         def body(uow: UnitOfWork) -> None:
             rows = uow.all(select(usage_events).order_by(usage_events.c.seq))
-            last = [row for row in rows if row["resource_name"].endswith(f"/{name}" if name else "")][-1]
-            changed = {"event_id": f"late-{last['seq']}", "resource_seq": last["resource_seq"] + 1, "state": state}
-            row = {**last, **changed, "at": PlatformTime.from_rfc3339(at), "billable": state == "READY"}
+            last = [
+                row for row in rows if row["resource_name"].endswith(f"/{name}" if name else "")
+            ][-1]
+            changed = {
+                "event_id": f"late-{last['seq']}",
+                "resource_seq": last["resource_seq"] + 1,
+                "state": state,
+            }
+            row = {
+                **last,
+                **changed,
+                "at": PlatformTime.from_rfc3339(at),
+                "billable": state == "READY",
+            }
             del row["seq"]
             uow.execute(insert(usage_events).values(**row))
 
@@ -221,7 +263,10 @@ class Play:
         caller = dataclasses.replace(AGENT, agent_id=agent_id)
         fence = self.database.run(
             lambda uow: agents.register(
-                uow, caller, agent_id, agents.AskedRegistration(replicas_max, hosts_max, "127.0.0.1", 1)
+                uow,
+                caller,
+                agent_id,
+                agents.AskedRegistration(replicas_max, hosts_max, "127.0.0.1", 1),
             )
         )
         self.fence = fence if agent_id == AGENT.agent_id else self.fence
@@ -240,7 +285,9 @@ class Play:
         """What a replica reports; returns what it is told."""
         said = progress(self.database, replica, state, **fields)
         caller = Principal("replica", {}, attempt_id=replica.attempt_id)
-        return self.database.run(lambda uow: reports.report(uow, caller, replica.replica_id, said, self.files)).desired
+        return self.database.run(
+            lambda uow: reports.report(uow, caller, replica.replica_id, said, self.files)
+        ).desired
 
 
 def play_of_gang(database: Database, clock: ManualClock, logs: Path) -> Play:
@@ -248,7 +295,12 @@ def play_of_gang(database: Database, clock: ManualClock, logs: Path) -> Play:
     play = Play(database, clock)
     play.files = LogFiles(logs)
     play.register()
-    play.run(jobs.create, "j", JobRequest(recipe="digits-cnn", steps=10, max_failures=0), node_spec("v2-32"))
+    play.run(
+        jobs.create,
+        "j",
+        JobRequest(recipe="digits-cnn", steps=10, max_failures=0),
+        node_spec("v2-32"),
+    )
     play.turn()
     play.turn(10)
     assert len(play.live()) == 4

@@ -1,4 +1,5 @@
-"""What all tests share: binaries that may be missing, hypothesis without chance, a database of either kind."""
+"""What all tests share: binaries that may be missing, hypothesis without chance, a database of
+either kind."""
 
 from __future__ import annotations
 
@@ -34,17 +35,22 @@ START = RealTime.from_rfc3339("2026-03-01T00:00:00Z")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Tests of whole stacks take turns: two at a time leave each other no time. A pytest in which pytest-xdist cannot
-    group them is refused."""
+    """Tests of whole stacks take turns: two at a time leave each other no time. A pytest in which
+    pytest-xdist cannot group them is refused."""
     if getattr(session.config.option, "loadgroup", False):
         for item in session.items:
             if item.get_closest_marker("xdist_group") is not None and "@" not in item.nodeid:
-                raise pytest.UsageError(f"{item.nodeid} has lost its group: pytest and pytest-xdist do not fit")
+                raise pytest.UsageError(
+                    f"{item.nodeid} has lost its group: pytest and pytest-xdist do not fit"
+                )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The process that starts the workers measures how slow the machine is, if that which started it has not."""
-    starts_workers = config.getoption("numprocesses", None) is not None and not hasattr(config, "workerinput")
+    """Measure how slow the machine is, in the process that starts the workers, unless `make real`
+    has measured it."""
+    starts_workers = config.getoption("numprocesses", None) is not None and not hasattr(
+        config, "workerinput"
+    )
     if starts_workers and config.option.markexpr != "not slow" and not is_measured():
         measure_slowness()
 
@@ -54,7 +60,8 @@ def pytest_report_header() -> str:
 
 
 def require(found: str | None, what: str) -> str:
-    """`found`, else a skip with its reason; a failure where everything must run (PODYARD_TEST_REQUIRE=all)."""
+    """`found`, else a skip with its reason; a failure where everything must run
+    (PODYARD_TEST_REQUIRE=all)."""
     if found is not None:
         return found
     if os.environ.get("PODYARD_TEST_REQUIRE") == "all":
@@ -78,7 +85,9 @@ def clock() -> ManualClock:
 def postgresql_schema(postgresql_url: str) -> str:
     """The name of a database at the newest revision, without rows, from which others are copied."""
     name = "schema"
-    with contextlib.closing(Database(_create_database(postgresql_url, name), OsClock())) as database:
+    with contextlib.closing(
+        Database(_create_database(postgresql_url, name), OsClock())
+    ) as database:
         migrations.upgrade(database)
     return name
 
@@ -88,17 +97,18 @@ def _create_database(server: str, name: str, template: str = "template1") -> str
     import psycopg
 
     with psycopg.connect(f"{server}/postgres", autocommit=True) as connection:
-        connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')  # type: ignore[arg-type]
-        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')  # type: ignore[arg-type]
+        connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
     return f"{server}/{name}"
 
 
 class _Tables:
-    """A database with the schema and without rows, again and again. Deleting the rows of the test before takes a tenth
-    of the time that a copy takes; where a test has changed the schema, or has left a lock, the next one gets a copy."""
+    """A database with the schema and without rows, again and again. Deleting the rows of the test
+    before takes a tenth of the time that a copy takes; where a test has changed the schema, or has
+    left a lock, the next one gets a copy."""
 
     _SCHEMA = """SELECT (SELECT count(*) FROM pg_class), (SELECT count(*) FROM pg_constraint),
-        (SELECT count(*) FROM pg_attribute WHERE NOT attisdropped), (SELECT max(version_num) FROM alembic_version)"""
+        (SELECT count(*) FROM pg_attribute WHERE NOT attisdropped), (SELECT max(version_num) FROM alembic_version)"""  # noqa: E501
     _EMPTY = """DO $$ DECLARE it text; BEGIN
         SET LOCAL lock_timeout = '1s';
         SET LOCAL session_replication_role = replica;  -- in any order of the tables
@@ -108,7 +118,7 @@ class _Tables:
         FOR it IN SELECT sequencename FROM pg_sequences WHERE schemaname = 'public' AND last_value IS NOT NULL LOOP
             EXECUTE format('ALTER SEQUENCE %I RESTART', it);
         END LOOP;
-        END $$"""
+        END $$"""  # noqa: E501
 
     def __init__(self, server: str, schema: str) -> None:
         self._server = server
@@ -138,7 +148,7 @@ class _Tables:
         import psycopg
 
         with psycopg.connect(url, autocommit=True) as connection:
-            found = connection.execute(statement)  # type: ignore[arg-type]
+            found = connection.execute(statement)
             return found.fetchone() if found.description else None
 
 

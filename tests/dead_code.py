@@ -1,9 +1,11 @@
-"""Finds what nothing in the product reaches: functions, classes, methods, constants and fields of dataclasses.
+"""Finds what nothing in the product reaches: functions, classes, methods, constants and fields of
+dataclasses.
 
-`make lint` runs it over the packages that are shipped. Tests, benchmarks and examples are not asked: what only they
-need belongs to them. It follows names from the modules' own statements, and knows by structure what frameworks call:
-functions with a decorator that registers them, overrides of methods of other libraries' classes, fields of models.
-What it cannot see is in KEPT, each with its reason; a test fails on an entry that is no longer needed.
+`make lint` runs it over the packages that are shipped. Tests, benchmarks and examples are not
+asked: what only they need belongs to them. It follows names from the modules' own statements, and
+knows by structure what frameworks call: functions with a decorator that registers them, overrides
+of methods of other libraries' classes, fields of models. What it cannot see is in KEPT, each with
+its reason; a test fails on an entry that is no longer needed.
 """
 
 from __future__ import annotations
@@ -19,39 +21,81 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = "podyard"
-FOLDERS = ("api", "scheduler", "workers", "pricing", "web", "migrations")  # the package's folders at the root
+# the package's folders at the root
+FOLDERS = ("api", "scheduler", "workers", "pricing", "web", "migrations")
 # Decorators that register nothing with anybody.
 PLAIN = frozenset(
     [
-        *("abstractmethod", "asynccontextmanager", "cache", "cached_property", "classmethod", "contextmanager"),
-        *("dataclass", "final", "lru_cache", "override", "overload", "property", "runtime_checkable", "staticmethod"),
+        *(
+            "abstractmethod",
+            "asynccontextmanager",
+            "cache",
+            "cached_property",
+            "classmethod",
+            "contextmanager",
+        ),
+        *(
+            "dataclass",
+            "final",
+            "lru_cache",
+            "override",
+            "overload",
+            "property",
+            "runtime_checkable",
+            "staticmethod",
+        ),
         *("total_ordering", "wraps"),
     ]
 )
 # Of other libraries' classes, those that call none of their subclasses' methods by name.
 PASSIVE = frozenset(
-    ["ABC", "Enum", "Exception", "Generic", "IntEnum", "NamedTuple", "Protocol", "StrEnum", "TypedDict", "ValueError"]
+    [
+        "ABC",
+        "Enum",
+        "Exception",
+        "Generic",
+        "IntEnum",
+        "NamedTuple",
+        "Protocol",
+        "StrEnum",
+        "TypedDict",
+        "ValueError",
+    ]
 )
 # What is reached by name, as a pattern of `module:name`, and by whom.
 KEPT: Mapping[str, str] = {
     "podyard.testing.plugin:pytest_*": "pytest calls its hooks by name",
     "podyard.programs.jax_dry_run:DryExecutable.*": "JAX calls what stands for an executable",
     "podyard.programs.torch_xla*:*": "users' programs call torch_xla's names",
-    "podyard.programs.site_hook.sitecustomize:_Finder.find_distributions": "importlib.metadata asks for versions",
+    "podyard.programs.site_hook.sitecustomize:_Finder.find_distributions": (
+        "importlib.metadata asks for versions"
+    ),
     "podyard.engine.lesson.picture:Picture._repr_html_": "notebooks call it",
     "podyard.lesson:*": "docs/howto/lesson.md: notebooks call them",
     "podyard:load_ipython_extension": "IPython calls it for %load_ext podyard",
     "podyard.migrations.versions.*:*": "alembic calls the revisions",
     "podyard.engine.numerics.mxu:mxu_matmul": "docs/concepts/systolic-array.md: the specification",
-    "podyard.engine.numerics.tiled:*_matmul": "docs/concepts/systolic-array.md: faster, and compared with it",
+    "podyard.engine.numerics.tiled:*_matmul": (
+        "docs/concepts/systolic-array.md: faster, and compared with it"
+    ),
     "podyard.engine.timing.tpu_v1*:*": "docs/internals/tpu_v1.md: a separate model",
-    "podyard.engine.timing.energy:efficiencies": "docs/internals/tpu_v1.md: compared with what is published",
-    "podyard.engine.timing.energy:PeakEfficiency.*": "docs/internals/tpu_v1.md: compared with what is published",
-    "podyard.engine.collectives.schedule:*_*": "all collectives that the transports can run; jobs use the all-reduce",
+    "podyard.engine.timing.energy:efficiencies": (
+        "docs/internals/tpu_v1.md: compared with what is published"
+    ),
+    "podyard.engine.timing.energy:PeakEfficiency.*": (
+        "docs/internals/tpu_v1.md: compared with what is published"
+    ),
+    "podyard.engine.collectives.schedule:*_*": (
+        "all collectives that the transports can run; jobs use the all-reduce"
+    ),
     "podyard.hardware.generations.*:GENERATION": "podyard.hardware.generations loads each module",
     "podyard.http.splice:End.*_writing": "asyncio calls them where a connection takes no more",
-    "podyard.domain.webhook:ChangeMessage.*": "control/platform/webhooks.py writes every field as JSON",
-    "podyard.domain.fleet:Fleet.is_unpriced": "what a fleet file says of itself, held against the rate card",
+    "podyard.domain.webhook:ChangeMessage.*": (
+        "control/platform/webhooks.py writes every field as JSON"
+    ),
+    "podyard.domain.fleet:Fleet.is_unpriced": (
+        "what a fleet file says of itself, held against the rate card"
+    ),
 }
 _IMPORT = re.compile(r"^\s*from (podyard[\w.]*) import ([\w, ]+)", re.MULTILINE)
 _DOTTED = re.compile(r"\b(podyard(?:\.\w+)+)\.(\w+)")
@@ -82,7 +126,8 @@ class Code:
         pages: Iterable[str] = (),
         package: str = PACKAGE,
     ) -> None:
-        """`sources`: module name -> (path, text). `templates`: texts whose words are uses of members. `pages`: what
+        """`sources`: module name -> (path, text). `templates`: texts whose words are uses of
+        members. `pages`: what
         they tell users to import is used."""
         self.definitions: dict[tuple[str, str], Definition] = {}
         self.registered: set[tuple[str, str]] = set()
@@ -126,7 +171,9 @@ class Code:
                         if isinstance(member, _FUNCTIONS) and _is_registered(member):
                             self.registered.add(inner)
         else:
-            for node in ast.walk(statement) if isinstance(statement, ast.If | ast.Try) else (statement,):
+            for node in (
+                ast.walk(statement) if isinstance(statement, ast.If | ast.Try) else (statement,)
+            ):
                 for name in _assigned(node):
                     add(name, statement)
 
@@ -138,22 +185,30 @@ class Code:
             yield from self.homes(home, original)
 
     def _has_foreign_base(self, key: tuple[str, str]) -> bool:
-        """Whether a class of another library, at whatever distance, may call the members of this one."""
+        """Whether a class of another library, at whatever distance, may call the members of this
+        one."""
         for base in self.classes[key].bases:
             base = base.value if isinstance(base, ast.Subscript) else base
             ours = list(self.homes(key[0], base.id)) if isinstance(base, ast.Name) else []
             if isinstance(base, ast.Attribute) and isinstance(base.value, ast.Name):
                 homes = self.imports[key[0]].get(base.value.id, ())
-                ours = [home for m, n in homes for home in self.homes(f"{m}.{n}".rstrip("."), base.attr)]
+                ours = [
+                    home for m, n in homes for home in self.homes(f"{m}.{n}".rstrip("."), base.attr)
+                ]
             ours = [home for home in ours if home in self.classes]
-            if any(map(self._has_foreign_base, ours)) or (not ours and _last_name(base) not in PASSIVE):
+            if any(map(self._has_foreign_base, ours)) or (
+                not ours and _last_name(base) not in PASSIVE
+            ):
                 return True
         return False
 
     def dead(self, kept: Iterable[str] = ()) -> list[Definition]:
-        """What is not reached, without the members of classes that are not. `kept`: patterns of `module:name`."""
+        """What is not reached, without the members of classes that are not. `kept`: patterns of
+        `module:name`."""
         pattern = re.compile("|".join(map(fnmatch.translate, kept)) or "$.")
-        kept_keys = {key for key in self.definitions if pattern.match(":".join(key)) or _is_special(key[1])}
+        kept_keys = {
+            key for key in self.definitions if pattern.match(":".join(key)) or _is_special(key[1])
+        }
         live: set[tuple[str, str] | None] = {None, *self.registered, *kept_keys}
         while True:
             names = {name for owner in live for name in self.members.get(owner, ())}
@@ -168,7 +223,9 @@ class Code:
                 break
             live = reached
         left = {key: definition for key, definition in self.definitions.items() if key not in live}
-        return sorted(d for (m, n), d in left.items() if "." not in n or (m, n.partition(".")[0]) not in left)
+        return sorted(
+            d for (m, n), d in left.items() if "." not in n or (m, n.partition(".")[0]) not in left
+        )
 
 
 class _Uses(ast.NodeVisitor):
@@ -186,7 +243,11 @@ class _Uses(ast.NodeVisitor):
         before = self.owner
         qualified = name if before is None else f"{before[1]}.{name}"
         # What is nested in a function belongs to the function.
-        self.owner = (self.module, qualified) if (self.module, qualified) in self.code.definitions else before
+        self.owner = (
+            (self.module, qualified)
+            if (self.module, qualified) in self.code.definitions
+            else before
+        )
         for field, value in ast.iter_fields(node):
             for child in value if isinstance(value, list) else [value]:
                 if isinstance(child, ast.AST):
@@ -224,7 +285,11 @@ class _Uses(ast.NodeVisitor):
             self.visit(pattern)
 
     def visit_Call(self, node: ast.Call) -> None:
-        if isinstance(node.func, ast.Name) and node.func.id in ("isinstance", "issubclass") and len(node.args) == 2:
+        if (
+            isinstance(node.func, ast.Name)
+            and node.func.id in ("isinstance", "issubclass")
+            and len(node.args) == 2
+        ):
             self.visit(node.args[0])
             self._visit_type(node.args[1])
         else:
@@ -253,7 +318,8 @@ class _Uses(ast.NodeVisitor):
         self.is_type = before
 
     def visit_Constant(self, node: ast.Constant) -> None:
-        """Names in texts: `getattr`, tables of lazy imports, columns that are fields, quoted annotations."""
+        """Names in texts: `getattr`, tables of lazy imports, columns that are fields, quoted
+        annotations."""
         if isinstance(node.value, str) and len(node.value) < 200:
             if node.value.startswith(f"{self.code.package}."):
                 # `podyard.cli.` begins the name of a module that is chosen at run time.
@@ -272,7 +338,9 @@ class _Uses(ast.NodeVisitor):
 
     def _use(self, module: str, name: str) -> None:
         for key in self.code.homes(module, name):
-            if key != self.owner and not (self.is_type and _is_dataclass(self.code.classes.get(key))):
+            if key != self.owner and not (
+                self.is_type and _is_dataclass(self.code.classes.get(key))
+            ):
                 self.code.globals[self.owner].add(key)
 
 
@@ -298,17 +366,29 @@ def _is_registered(node: ast.stmt) -> bool:
 def _member_names(owner: ast.ClassDef, member: ast.stmt) -> Iterator[str]:
     if isinstance(member, _FUNCTIONS):
         yield member.name
-    elif isinstance(member, ast.AnnAssign) and isinstance(member.target, ast.Name) and _is_dataclass(owner):
+    elif (
+        isinstance(member, ast.AnnAssign)
+        and isinstance(member.target, ast.Name)
+        and _is_dataclass(owner)
+    ):
         yield member.target.id
 
 
 def _is_dataclass(node: ast.ClassDef | None) -> bool:
     decorators = [] if node is None else node.decorator_list
-    return any(_last_name(d.func if isinstance(d, ast.Call) else d) == "dataclass" for d in decorators)
+    return any(
+        _last_name(d.func if isinstance(d, ast.Call) else d) == "dataclass" for d in decorators
+    )
 
 
 def _assigned(node: ast.AST) -> Iterator[str]:
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    targets = (
+        node.targets
+        if isinstance(node, ast.Assign)
+        else [node.target]
+        if isinstance(node, ast.AnnAssign)
+        else []
+    )
     for target in targets:
         for inner in target.elts if isinstance(target, ast.Tuple) else [target]:
             if isinstance(inner, ast.Name):
@@ -318,7 +398,13 @@ def _assigned(node: ast.AST) -> Iterator[str]:
 def _last_name(node: ast.expr) -> str:
     if isinstance(node, ast.Subscript):
         return _last_name(node.value)
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    return (
+        node.attr
+        if isinstance(node, ast.Attribute)
+        else node.id
+        if isinstance(node, ast.Name)
+        else ""
+    )
 
 
 def _is_special(name: str) -> bool:
@@ -327,7 +413,8 @@ def _is_special(name: str) -> bool:
 
 
 def product(planted: Mapping[str, str] | None = None) -> Code:
-    """The packages that are shipped, and their templates; and the texts of modules that a test adds."""
+    """The packages that are shipped, and their templates; and the texts of modules that a test
+    adds."""
     sources = {module: (module, text) for module, text in (planted or {}).items()}
     for folder in (PACKAGE, *FOLDERS):
         for path in sorted((ROOT / folder).rglob("*.py")):
@@ -335,8 +422,13 @@ def product(planted: Mapping[str, str] | None = None) -> Code:
             parts = parts if parts[0] == PACKAGE else (PACKAGE, *parts)
             module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
             sources[module] = (str(path.relative_to(ROOT)), path.read_text(encoding="utf-8"))
-    templates = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "web/templates").iterdir())]
-    pages = [path.read_text(encoding="utf-8") for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))]
+    templates = [
+        path.read_text(encoding="utf-8") for path in sorted((ROOT / "web/templates").iterdir())
+    ]
+    pages = [
+        path.read_text(encoding="utf-8")
+        for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+    ]
     return Code(sources, templates, pages)
 
 

@@ -1,4 +1,5 @@
-"""`gcloud compute tpus tpu-vm ssh` and `scp` as a user types them in a terminal after `eval "$(podyard env)"`."""
+"""`gcloud compute tpus tpu-vm ssh` and `scp` as a user types them in a terminal after `eval
+"$(podyard env)"`."""
 
 from __future__ import annotations
 
@@ -20,12 +21,15 @@ _COMMAND_SECONDS_MAX = 240.0  # a framework that is imported on several hosts at
 
 
 def dials_port_22() -> bool:
-    """Whether gcloud reaches hosts here without `podyard ssh setup`, which would change the tester's ~/.ssh/config."""
+    """Whether gcloud reaches hosts here without `podyard ssh setup`, which would change the
+    tester's ~/.ssh/config."""
     has_programs = all(shutil.which(program) for program in ("gcloud", "ssh", "ss"))
     return sys.platform == "linux" and has_programs and not needs_setup()
 
 
-def create_node(stack: Stack, node: str, kind: str, zone: str, version: str = "tpu-vm-base", **more: Any) -> None:
+def create_node(
+    stack: Stack, node: str, kind: str, zone: str, version: str = "tpu-vm-base", **more: Any
+) -> None:
     """A node with external addresses, as `gcloud ... create` makes it, whose hosts listen for ssh.
 
     They listen a moment after READY; a user takes longer to type the next command.
@@ -35,7 +39,9 @@ def create_node(stack: Stack, node: str, kind: str, zone: str, version: str = "t
     addresses = {endpoint["accessConfig"]["externalIp"] for endpoint in endpoints}
 
     def ask() -> bool | None:
-        listening = subprocess.run(["ss", "-Hltn"], capture_output=True, text=True, check=True).stdout
+        listening = subprocess.run(
+            ["ss", "-Hltn"], capture_output=True, text=True, check=True
+        ).stdout
         return all(f"{address}:" in listening for address in addresses) or None
 
     until(ask, 20, "the listeners")
@@ -50,7 +56,8 @@ class Terminal:
         self._environment = {**kept, "HOME": str(home)}
 
     def start(self, command: str) -> subprocess.Popen[str]:
-        """Starts a command in a separate session: `end` also ends the ssh clients that gcloud has started."""
+        """Starts a command in a separate session: `end` also ends the ssh clients that gcloud has
+        started."""
         return subprocess.Popen(
             ["sh", "-c", f"{self._exports}\n{command}"],
             env=self._environment,
@@ -71,7 +78,8 @@ class Terminal:
 
 
 def end(process: subprocess.Popen[str]) -> tuple[str, str]:
-    """Ends a command of a terminal and all that it has started; what it has printed, on both of its outputs."""
+    """Ends a command of a terminal and all that it has started; what it has printed, on both of its
+    outputs."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     return process.communicate()

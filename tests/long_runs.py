@@ -1,6 +1,8 @@
-"""How often a test repeats what it does: a few times in `make test`, in `make long` as often as docs/internals says.
+"""How often a test repeats what it does: a few times in `make test`, in `make long` as often as
+docs/internals says.
 
-What a repetition finds that the first ones do not is rare: it is looked for by hand, not in each test run.
+What a repetition finds that the first ones do not is rare: it is looked for by hand, not in each
+test run.
 """
 
 from __future__ import annotations

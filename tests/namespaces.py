@@ -20,12 +20,20 @@ class Neighbour:
     gateway: str
     address: str
 
-    def run(self, command: Sequence[str], env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, command: Sequence[str], env: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            self.inside(command), env=self._environment(env), capture_output=True, text=True, timeout=patient(120)
+            self.inside(command),
+            env=self._environment(env),
+            capture_output=True,
+            text=True,
+            timeout=patient(120),
         )
 
-    def start(self, command: Sequence[str], env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+    def start(
+        self, command: Sequence[str], env: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[str]:
         return subprocess.Popen(
             self.inside(command),
             env=self._environment(env),
@@ -39,13 +47,18 @@ class Neighbour:
         return ["ip", "netns", "exec", self.name, *command]
 
     def _environment(self, env: Mapping[str, str] | None) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PODYARD_", "CLOUDSDK_"))}
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("PODYARD_", "CLOUDSDK_"))
+        }
         return {**kept, **(env or {})}
 
 
 @contextlib.contextmanager
 def neighbour() -> Iterator[Neighbour]:
-    """A namespace with loopback, one link and no route elsewhere. It is removed at the end, also after a failure."""
+    """A namespace with loopback, one link and no route elsewhere. It is removed at the end, also
+    after a failure."""
     mark = secrets.token_hex(4)
     name, link = f"pdy-{mark}", f"pd{mark}"
     second, third = secrets.randbelow(64) + 64, secrets.randbelow(250)

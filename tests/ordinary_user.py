@@ -23,7 +23,8 @@ def make_user() -> Iterator[tuple[str, Path]]:
     """An ordinary user of this machine with a separate home: (name, home)."""
     if os.geteuid() != 0 or shutil.which("useradd") is None or shutil.which("runuser") is None:
         pytest.skip("only root can make another user")
-    # Not in pytest's folder: that is closed to other users again whenever another run of pytest begins.
+    # Not in pytest's folder: that is closed to other users again whenever another run of pytest
+    # begins.
     with tempfile.TemporaryDirectory(prefix="podyard-user-", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o711)
         name, home = f"podyard-{os.getpid()}", Path(folder) / "home"
@@ -36,18 +37,28 @@ def make_user() -> Iterator[tuple[str, Path]]:
 
 
 class UserStack(Stack):
-    """A stack that an ordinary user runs, from a virtual environment in the user's home. `data` lies in that home."""
+    """A stack that an ordinary user runs, from a virtual environment in the user's home. `data`
+    lies in that home."""
 
     def __init__(self, data: Path, name: str, env: dict[str, str] | None = None) -> None:
         super().__init__(data, env)
         self._name = name
         self.python = str(self.home / "venv" / "bin" / "python")
         base = next((path for path in _pythons() if self.run(path, "-c", "").returncode == 0), None)
-        if base is None or self.run(base, "-m", "venv", "--without-pip", str(self.home / "venv")).returncode != 0:
+        if (
+            base is None
+            or self.run(base, "-m", "venv", "--without-pip", str(self.home / "venv")).returncode
+            != 0
+        ):
             pytest.skip("no Python that an ordinary user may run")
         packages = next(self.home.glob("venv/lib/python3*/site-packages"))
-        (packages / "podyard-test.pth").write_text("".join(f"{path}\n" for path in sys.path if path))
-        if self.run(self.python, "-c", "import podyard.main, asyncssh, pydantic_core").returncode != 0:
+        (packages / "podyard-test.pth").write_text(
+            "".join(f"{path}\n" for path in sys.path if path)
+        )
+        if (
+            self.run(self.python, "-c", "import podyard.main, asyncssh, pydantic_core").returncode
+            != 0
+        ):
             pytest.skip("an ordinary user may not read the packages of this Python")
 
     @property
@@ -58,7 +69,12 @@ class UserStack(Stack):
         """Any command, as the user."""
         kept = {key: os.environ[key] for key in ("PATH", "LANG") if key in os.environ}
         home = str(self.home)
-        whole = {**kept, "HOME": home, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **self.env}
+        whole = {
+            **kept,
+            "HOME": home,
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            **self.env,
+        }
         argv = ["runuser", "-u", self._name, "--", *words]
         return subprocess.run(
             argv, env=whole, cwd=home, capture_output=True, text=True, timeout=patient(seconds),

@@ -26,8 +26,11 @@ def binaries() -> str | None:
 @contextlib.contextmanager
 def serve(programs: str) -> Iterator[str]:
     """The URL of a private server on a free port. `programs`: the folder of `binaries`."""
-    # Not in pytest's folder: that is closed to other users again whenever another run of pytest begins.
-    with tempfile.TemporaryDirectory(prefix="podyard-postgresql-", ignore_cleanup_errors=True) as folder:
+    # Not in pytest's folder: that is closed to other users again whenever another run of pytest
+    # begins.
+    with tempfile.TemporaryDirectory(
+        prefix="podyard-postgresql-", ignore_cleanup_errors=True
+    ) as folder:
         as_user: list[str] = []
         if os.geteuid() == 0:  # PostgreSQL refuses to run as root
             as_user = ["runuser", "-u", "postgres", "--"]
@@ -36,9 +39,27 @@ def serve(programs: str) -> Iterator[str]:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         data = f"{folder}/data"
-        init = [*as_user, f"{programs}/initdb", "-D", data, "-A", "trust", "-U", "podyard", "--no-sync"]
+        init = [
+            *as_user,
+            f"{programs}/initdb",
+            "-D",
+            data,
+            "-A",
+            "trust",
+            "-U",
+            "podyard",
+            "--no-sync",
+        ]
         subprocess.run(init, check=True, capture_output=True, cwd=folder)
-        serve = [f"{programs}/postgres", "-D", data, "-p", str(port), "-c", "listen_addresses=127.0.0.1"]
+        serve = [
+            f"{programs}/postgres",
+            "-D",
+            data,
+            "-p",
+            str(port),
+            "-c",
+            "listen_addresses=127.0.0.1",
+        ]
         server = subprocess.Popen(
             [*as_user, *serve, "-k", folder, "-c", "fsync=off", "-c", "autovacuum=off"],
             stdout=subprocess.DEVNULL,

@@ -13,7 +13,9 @@ import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--reports", type=Path, help="write the tests, or with a run their reports, to this file")
+    parser.addoption(
+        "--reports", type=Path, help="write the tests, or with a run their reports, to this file"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -30,11 +32,19 @@ class _Writer:
         if session.config.option.collectonly:
             for item in session.items:
                 marker = item.get_closest_marker("xdist_group")
-                self._write(file=item.location[0], group="" if marker is None else str(marker.args[0]))
+                self._write(
+                    file=item.location[0], group="" if marker is None else str(marker.args[0])
+                )
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         file, outcome = report.nodeid.split("::")[0], report.outcome
-        self._write(file=file, test=report.nodeid, when=report.when, outcome=outcome, seconds=report.duration)
+        self._write(
+            file=file,
+            test=report.nodeid,
+            when=report.when,
+            outcome=outcome,
+            seconds=report.duration,
+        )
 
     def _write(self, **fields: object) -> None:
         with self._path.open("a", encoding="utf-8") as file:

@@ -43,19 +43,35 @@ def main() -> int:
     entries = _read(CACHE / "cache/lastfailed")
     failed = sorted({name.split("::")[0] for name in entries}) if isinstance(entries, dict) else []
     if status != int(pytest.ExitCode.TESTS_FAILED) or not failed:
-        print(f"retry: the test run ended with status {status}, not with failed tests: nothing is tried again")
+        print(
+            f"retry: the test run ended with status {status}, not with failed tests: nothing "
+            "is tried again"
+        )
         return 1
     known = flaky.known()
     for file in failed:
         if file in known:
-            print(f"retry: {file} is listed in tests/flaky.txt ({known[file]}): mend it; nothing is tried again")
+            print(
+                f"retry: {file} is listed in tests/flaky.txt ({known[file]}): nothing is repeated"
+            )
             return 1
     if len(failed) > FILES_MAX:
         print(f"retry: {len(failed)} files failed, at most {FILES_MAX} are tried again")
         return 1
     print("retry: these failed, and run once more, one at a time:", *failed, sep="\n  ", flush=True)
     for file in failed:
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--tier", Tier.TEST.value, "-n", "0", file]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-p",
+            "no:cacheprovider",
+            "--tier",
+            Tier.TEST.value,
+            "-n",
+            "0",
+            file,
+        ]
         if subprocess.run(command).returncode != 0:
             return 1
     for file in failed:

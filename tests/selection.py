@@ -11,7 +11,9 @@ from tests.tiers import Tier, tier_of
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     tiers = [tier.value for tier in Tier]
-    parser.addoption("--tier", choices=tiers, help="run the tests of one tier alone (tests/tiers.py)")
+    parser.addoption(
+        "--tier", choices=tiers, help="run the tests of one tier alone (tests/tiers.py)"
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -31,8 +31,8 @@ READY_SECONDS_MAX = 60.0
 
 
 class Stack:
-    """`ports`: of HTTP and gRPC, 0 for any free one. Whatever the first start got is what every later one asks for, as
-    with a user's fixed ports: an `up` after a kill must get them back."""
+    """`ports`: of HTTP and gRPC, 0 for any free one. Whatever the first start got is what every
+    later one asks for, as with a user's fixed ports: an `up` after a kill must get them back."""
 
     def __init__(
         self,
@@ -55,7 +55,9 @@ class Stack:
         self.url, self.ports = state["url"], (state["ports"]["http"], state["ports"].get("grpc", 0))
         self.http.close()
         headers = {"Authorization": f"Bearer {self.token}"}
-        self.http = httpx.Client(base_url=self.url, headers=headers, timeout=patient(30), trust_env=False, verify=False)
+        self.http = httpx.Client(
+            base_url=self.url, headers=headers, timeout=patient(30), trust_env=False, verify=False
+        )
 
     def state(self) -> dict[str, Any]:
         """What the supervisor has written once it was ready."""
@@ -75,7 +77,9 @@ class Stack:
 
     def command(self, *words: str, seconds: float = 120) -> subprocess.CompletedProcess[str]:
         """The command line, as it is given."""
-        env = {name: value for name, value in os.environ.items() if not name.startswith("PODYARD_")} | self.env
+        env = {
+            name: value for name, value in os.environ.items() if not name.startswith("PODYARD_")
+        } | self.env
         return subprocess.run(
             [*PODYARD, *words], env=env, capture_output=True, text=True, timeout=patient(seconds),
             stdin=subprocess.DEVNULL,
@@ -97,14 +101,17 @@ class Stack:
             found: dict[str, Any] = response.json()
             return found
 
-        return until(ask, 30, f"{method} {path}")
+        answer: dict[str, Any] = until(ask, 30, f"{method} {path}")
+        return answer
 
     def create_node(self, node: str, kind: str, zone: str, **fields: Any) -> dict[str, Any]:
         path = f"/v2/projects/demo/locations/{zone}/nodes"
         operation = self.call("POST", f"{path}?nodeId={node}", {
             "acceleratorType": kind, "runtimeVersion": "tpu-ubuntu2204-base", **fields,
         })  # fmt: skip
-        done = until(lambda: _done(self.call("GET", f"/v2/{operation['name']}")), 30, "the operation")
+        done = until(
+            lambda: _done(self.call("GET", f"/v2/{operation['name']}")), 30, "the operation"
+        )
         assert "error" not in done, done
         return self.call("GET", f"{path}/{node}")
 
@@ -126,7 +133,8 @@ class Stack:
             found = self.call("GET", path)
             return found if found["state"] in final else None
 
-        return until(ask, seconds, path)
+        job: dict[str, Any] = until(ask, seconds, path)
+        return job
 
     def wait_steps(self, path: str, steps: int, seconds: float = 90) -> dict[str, Any]:
         def ask() -> dict[str, Any] | None:
@@ -134,10 +142,13 @@ class Stack:
             assert found["state"] not in ("FAILED", "CANCELLED"), found
             return found if found["stepsDone"] >= steps else None
 
-        return until(ask, seconds, f"step {steps} of {path}")
+        job: dict[str, Any] = until(ask, seconds, f"step {steps} of {path}")
+        return job
 
     def params_sha256(self, path: str) -> str:
-        return [line.split()[1] for line in self.log_lines(path) if line.startswith("paramsSha256")][-1]
+        return [
+            line.split()[1] for line in self.log_lines(path) if line.startswith("paramsSha256")
+        ][-1]
 
     def log_lines(self, path: str) -> list[str]:
         """All lines of a job's log, of all attempts."""
@@ -170,23 +181,37 @@ class Stack:
         return int(json.loads((self.data / "processes.json").read_text())[name]["pid"])
 
     def supervisor_pid(self) -> int:
-        return int(json.loads((self.data / "podyard.json").read_text())["pids"]["supervisor"]["pid"])
+        return int(
+            json.loads((self.data / "podyard.json").read_text())["pids"]["supervisor"]["pid"]
+        )
 
     def kill(self, name: str) -> None:
-        """SIGKILL for a process of the stack, the supervisor included; `status` then knows every one that is left."""
+        """SIGKILL for a process of the stack, the supervisor included; `status` then knows every
+        one that is left."""
         kill(self.supervisor_pid() if name == "supervisor" else self.pid(name))
         until(
-            lambda: True if self.status_knows_all() else None, 10, f"a status that knows all after the kill of {name}"
+            lambda: True if self.status_knows_all() else None,
+            10,
+            f"a status that knows all after the kill of {name}",
         )
 
     def kill_while_starting(self, seconds: float) -> None:
-        """SIGKILL for an `up` so long after it was started, wherever it is then; `status` knows what it has left."""
-        env = {name: value for name, value in os.environ.items() if not name.startswith("PODYARD_")} | self.env
+        """SIGKILL for an `up` so long after it was started, wherever it is then; `status` knows
+        what it has left."""
+        env = {
+            name: value for name, value in os.environ.items() if not name.startswith("PODYARD_")
+        } | self.env
         command = [*PODYARD, "up", "--data", str(self.data), *self.up_options()]
-        with subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        with subprocess.Popen(
+            command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as process:
             time.sleep(seconds)
             process.kill()
-        until(lambda: True if self.status_knows_all() else None, 10, "a status that knows all after a start cut short")
+        until(
+            lambda: True if self.status_knows_all() else None,
+            10,
+            "a status that knows all after a start cut short",
+        )
 
     def status_knows_all(self) -> bool:
         """Whether `podyard status` shows exactly the processes that the machine has."""
@@ -204,14 +229,20 @@ class Stack:
         for process in self.processes():
             command = _command(process)
             for name in ("api", "loop", "agent"):
-                if f"podyard.main {name}" in command and _environment(process).get("PODYARD_AGENT", "local") == "local":
+                if (
+                    f"podyard.main {name}" in command
+                    and _environment(process).get("PODYARD_AGENT", "local") == "local"
+                ):
                     found.add((name, process.pid))
             if "cli()" in command and " up " in command and "--detach" not in command:
                 found.add(("supervisor", process.pid))
         for process in psutil.process_iter():
             # Redis overwrites its environment and command line.
             with contextlib.suppress(psutil.Error):
-                if process.cwd() == str(self.data.resolve() / "broker") and process.status() != psutil.STATUS_ZOMBIE:
+                if (
+                    process.cwd() == str(self.data.resolve() / "broker")
+                    and process.status() != psutil.STATUS_ZOMBIE
+                ):
                     found.add(("broker", process.pid))
         return found
 
@@ -224,13 +255,16 @@ class Stack:
         return [str(violation.as_json()) for violation in found]
 
     def processes(self) -> list[psutil.Process]:
-        """Every living process that belongs to this data folder, by its environment or command line."""
+        """Every living process that belongs to this data folder, by its environment or command
+        line."""
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
                 if process.status() == psutil.STATUS_ZOMBIE:
                     continue
-                text = " ".join(process.cmdline()) + " ".join(f"{k}={v}" for k, v in process.environ().items())
+                text = " ".join(process.cmdline()) + " ".join(
+                    f"{k}={v}" for k, v in process.environ().items()
+                )
                 if str(self.data) in text and process.pid != os.getpid():
                     found.append(process)
         return found
@@ -242,7 +276,8 @@ class Stack:
         return [p for p in self.processes() if "podyard.main agent" in _command(p)]
 
     def start_agent(self, agent_id: str, replicas_max: int) -> subprocess.Popen[bytes]:
-        """Another machine, as far as the platform can tell: a second agent, next to the one of `up`."""
+        """Another machine, as far as the platform can tell: a second agent, next to the one of
+        `up`."""
         token_path = self.data / f"agent-{agent_id}.token"
         if not token_path.exists():
             token = secret_token(24)
@@ -250,11 +285,18 @@ class Stack:
             database.run(lambda uow: identity.keep_agent_token(uow, token, agent_id))
             database.close()
             token_path.write_text(token)
-        settings = {"DATA": str(self.data), "URL": self.url, "AGENT": agent_id, "REPLICAS_MAX": str(replicas_max)}
+        settings = {
+            "DATA": str(self.data),
+            "URL": self.url,
+            "AGENT": agent_id,
+            "REPLICAS_MAX": str(replicas_max),
+        }
         env = os.environ | self.env | {f"PODYARD_{name}": value for name, value in settings.items()}
         command = [sys.executable, "-m", "podyard.main", "agent"]
         with (self.data / f"{agent_id}.log").open("ab") as log:
-            return subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            return subprocess.Popen(
+                command, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
 
     def celery(self) -> list[psutil.Process]:
         return [p for p in self.processes() if "podyard.workers.celery_worker" in _command(p)]
@@ -284,7 +326,10 @@ def kill(pid: int) -> None:
 
 @contextlib.contextmanager
 def open_stack(
-    data: Path, env: dict[str, str] | None = None, fleet: str | None = "instant", ports: tuple[int, int] = (0, 0)
+    data: Path,
+    env: dict[str, str] | None = None,
+    fleet: str | None = "instant",
+    ports: tuple[int, int] = (0, 0),
 ) -> Iterator[Stack]:
     """A running stack, and nothing left of it afterwards. `fleet` None: `up` is not told any."""
     stack = Stack(data, env, fleet, ports)
@@ -300,7 +345,8 @@ def open_stack(
 
 
 def measure_slowness() -> None:
-    """Sets the slowness of this process and of those that it starts, by the time that one `podyard up` takes."""
+    """Sets the slowness of this process and of those that it starts, by the time that one `podyard
+    up` takes."""
     with tempfile.TemporaryDirectory(prefix="podyard-slowness-") as folder:
         stack = Stack(Path(folder) / "data")
         began = time.monotonic()

@@ -1,4 +1,5 @@
-"""What each surface says of one month's money, to be compared: a difference between two of them is a fault."""
+"""What each surface says of one month's money, to be compared: a difference between two of them is
+a fault."""
 
 from __future__ import annotations
 
@@ -12,7 +13,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 
-from podyard.control.billing import bill_lines, explorer, explorer_invoices, exports, invoice_records, invoices, usages
+from podyard.control.billing import (
+    bill_lines,
+    explorer,
+    explorer_invoices,
+    exports,
+    invoice_records,
+    invoices,
+    usages,
+)
 from podyard.control.billing.exports import ExportRequest
 from podyard.control.billing.invoice_document import InvoiceDocument, from_json, minor_of
 from podyard.control.billing.snapshots import Snapshot, snapshot
@@ -35,8 +44,8 @@ from podyard.pricing.sku import RateCard
 def check_month(
     database: Database, card: RateCard, project: str, month: str, *, by_hour: bool = True
 ) -> InvoiceDocument | None:
-    """Fails unless the documents of all formats, explanations and lines of the month agree; its invoice, or None when
-    there is nothing to invoice. `by_hour`: exports by the hour, too."""
+    """Fails unless the documents of all formats, explanations and lines of the month agree; its
+    invoice, or None when there is nothing to invoice. `by_hour`: exports by the hour, too."""
     document = database.read(lambda uow: _document(uow, card, project, month))
     if document is None:
         return None
@@ -45,8 +54,8 @@ def check_month(
         assert sum(_amounts(name.partition(" ")[0], data)) == stated, name
     _check_corrections(database, card, document)
     for line in document.lines:
-        asked = {"principal": PLATFORM, "project": project, "month": month, "line": line.id}
-        found = database.read(partial(bill_lines.explain, card=card, **asked))
+        explain = partial(bill_lines.explain, card=card, principal=PLATFORM, project=project)
+        found = database.read(partial(explain, month=month, line=line.id))
         assert found.amount.parts == int(line.parts), line.id
         assert sum(part.seconds for part in found.parts) == line.seconds, line.id
         assert sum(part.unit_seconds for part in found.parts) == line.unit_seconds, line.id
@@ -54,13 +63,15 @@ def check_month(
         # What a pocket calculator gives: quantity times unit price.
         exact = Fraction(line.unit_seconds, per_unit) * Fraction(line.unit_price)
         assert exact == Fraction(int(line.parts), 2_628_000 * 10**9), line.id
-        assert abs(Fraction(line.quantity) - Fraction(line.unit_seconds, per_unit)) < Fraction(1, 10**11)
+        assert abs(Fraction(line.quantity) - Fraction(line.unit_seconds, per_unit)) < Fraction(
+            1, 10**11
+        )
     return document
 
 
 def check_uses(database: Database, card: RateCard, projects: Sequence[str]) -> None:
-    """Fails unless usage, the explorer by use and by invoice, and all months' documents agree, for the account of each
-    of these projects; what all projects use is what all accounts pay for."""
+    """Fails unless usage, the explorer by use and by invoice, and all months' documents agree, for
+    the account of each of these projects; what all projects use is what all accounts pay for."""
     used, paid = Counter[str](), Counter[str]()
     for project in projects:
         used[project] = database.read(partial(_used, card=card, project=project))
@@ -84,12 +95,15 @@ def _check_account(database: Database, card: RateCard, project: str, found: Snap
     while months_until[-1] < found.month:
         months_until.append(months.following(months_until[-1]))
     documents = {
-        month: database.read(partial(_document, card=card, project=project, month=month)) for month in months_until
+        month: database.read(partial(_document, card=card, project=project, month=month))
+        for month in months_until
     }
     year, month_number = map(int, found.month.split("-"))
     last = calendar.monthrange(year, month_number)[1]
     fields = {"from": f"{months_until[0]}-01", "to": f"{found.month}-{last}", "bucket": "month"}
-    own = total(charge for charge in found.charges if charge.resource_id.startswith(commitments.OWN))
+    own = total(
+        charge for charge in found.charges if charge.resource_id.startswith(commitments.OWN)
+    )
     for group in ("type", "label:team", "user", "node", "sku", "project"):
         question = explorer.to_question(found.account, found.as_of, {**fields, "group": group}, [])
         by_use = database.read(partial(explorer.ask, found=found, asked=question))
@@ -97,20 +111,24 @@ def _check_account(database: Database, card: RateCard, project: str, found: Snap
             f"{group}: {by_use.total.gross}, {found.total_use.parts}, {own.parts}"
         )
         for measure in ("gross", "net"):
-            assert sum(getattr(row, measure) for row in by_use.rows) == getattr(by_use.total, measure), group
+            assert sum(getattr(row, measure) for row in by_use.rows) == getattr(
+                by_use.total, measure
+            ), group
         for month, parts in zip(months_until, by_use.total.after, strict=True):
             _check_use(found, documents, month, parts)
         invoiced = dataclasses.replace(question, by=explorer.BY_INVOICE)
-        asked = {"card": card, "principal": PLATFORM, "found": found, "asked": invoiced}
-        booked = explore.book(database.read(partial(explorer_invoices.ask_invoiced, **asked)))
+        ask = partial(explorer_invoices.ask_invoiced, card=card, principal=PLATFORM, found=found)
+        booked = explore.book(database.read(partial(ask, asked=invoiced)))
         for index, (month, document) in enumerate(documents.items()):
             stated = 0 if document is None else minor_of(document.total, document.decimals)
             assert sum(one.net[index] for one in booked) == stated, (group, month)
 
 
-def _check_use(found: Snapshot, documents: Mapping[str, InvoiceDocument | None], month: str, parts: int) -> None:
-    """The charges of a month are its lines and the items of its corrections. What is too little to be corrected, or is
-    paid by credits, is on no invoice."""
+def _check_use(
+    found: Snapshot, documents: Mapping[str, InvoiceDocument | None], month: str, parts: int
+) -> None:
+    """The charges of a month are its lines and the items of its corrections. What is too little to
+    be corrected, or is paid by credits, is on no invoice."""
     document = documents[month]
     stated = 0 if document is None else sum(int(line.parts) for line in document.lines)
     issued = month < found.account.next_month
@@ -120,7 +138,12 @@ def _check_use(found: Snapshot, documents: Mapping[str, InvoiceDocument | None],
             stated += sum(int(item.parts) for one in corrections for item in one.items)
     if parts != stated and issued and not found.terms.credits:
         rate, share = found.account.policy.exchange_of(month), 1 + found.account.policy.tax
-        missed = Fraction(abs(parts - stated), PARTS_PER_UNIT) * rate * share * 10**found.account.decimals
+        missed = (
+            Fraction(abs(parts - stated), PARTS_PER_UNIT)
+            * rate
+            * share
+            * 10**found.account.decimals
+        )
         assert missed <= 2, (month, parts, stated)
     elif not issued:
         assert parts == stated, month
@@ -134,7 +157,9 @@ def _per_unit(unit: str) -> int:
 def check_books(database: Database, fleet: Fleet, card: RateCard) -> None:
     """Fails unless fsck finds nothing."""
     found = database.read(lambda uow: fsck.check(uow, fleet, card))
-    assert found == [], "; ".join(f"{one.invariant} {one.resource}: {one.detail}" for one in found[:5])
+    assert found == [], "; ".join(
+        f"{one.invariant} {one.resource}: {one.detail}" for one in found[:5]
+    )
 
 
 def _document(uow: UnitOfWork, card: RateCard, project: str, month: str) -> InvoiceDocument | None:
@@ -147,11 +172,15 @@ def _document(uow: UnitOfWork, card: RateCard, project: str, month: str) -> Invo
 
 
 def _check_corrections(database: Database, card: RateCard, document: InvoiceDocument) -> None:
-    """The rows of a correction sum to it; each item is its quantity at the price of its line. In the month
-    that is closed next, an issued month's records and all items of its corrections are what it is rated as now."""
+    """The rows of a correction sum to it; each item is its quantity at the price of its line. In
+    the month
+    that is closed next, an issued month's records and all items of its corrections are what it is
+    rated as now."""
     for one in document.adjustments:
         for item in one.items:
-            exact = Fraction(item.unit_seconds, _per_unit(item.unit)) * Fraction(item.line.rpartition("@")[2])
+            exact = Fraction(item.unit_seconds, _per_unit(item.unit)) * Fraction(
+                item.line.rpartition("@")[2]
+            )
             assert exact == Fraction(int(item.parts), PARTS_PER_UNIT), item
     if not document.adjustments:
         return
@@ -160,7 +189,11 @@ def _check_corrections(database: Database, card: RateCard, document: InvoiceDocu
         document.project,
     )
     for one in document.adjustments:
-        rows = [row for row in json.loads(data)["months"][0]["rows"] if row.get("corrects_month") == one.corrects_month]
+        rows = [
+            row
+            for row in json.loads(data)["months"][0]["rows"]
+            if row.get("corrects_month") == one.corrects_month
+        ]
         assert sum(Fraction(row["amount"]) for row in rows) == Fraction(one.amount), name
         assert len([row for row in rows if "corrects_line" in row]) == len(one.items)
     account = database.read(lambda uow: account_rows.find(uow, project))
@@ -169,7 +202,10 @@ def _check_corrections(database: Database, card: RateCard, document: InvoiceDocu
         return
     found = several_units.read_snapshot(database, partial(_paid, card=card, project=project))
     documents = [
-        *(from_json(row.document) for row in database.read(lambda uow: invoice_rows.of_project(uow, project))),
+        *(
+            from_json(row.document)
+            for row in database.read(lambda uow: invoice_rows.of_project(uow, project))
+        ),
         document,
     ]
     for month in (one.corrects_month for one in document.adjustments):
@@ -187,9 +223,16 @@ def _check_corrections(database: Database, card: RateCard, document: InvoiceDocu
             for item in one.items
         ]
         for item in items:
-            for what, number in (("s", item.seconds), ("u", item.unit_seconds), ("$", int(item.parts))):
+            for what, number in (
+                ("s", item.seconds),
+                ("u", item.unit_seconds),
+                ("$", int(item.parts)),
+            ):
                 rest[item.resource, item.line, what] -= number
-        assert not any(rest.values()), (month, {key: number for key, number in rest.items() if number})
+        assert not any(rest.values()), (
+            month,
+            {key: number for key, number in rest.items() if number},
+        )
 
 
 def _sums(charges: Iterable[UsageRecord]) -> Counter[tuple[str, str, str]]:
@@ -217,7 +260,13 @@ def exported(
         for granularity in ("day", "hour") if by_hour and name == "csv" else ("day",):
             request = ExportRequest(name, month, month, granularity)
             source = database.read(
-                partial(exports.one_month, card=card, principal=PLATFORM, project=project, request=request)
+                partial(
+                    exports.one_month,
+                    card=card,
+                    principal=PLATFORM,
+                    project=project,
+                    request=request,
+                )
             )
             yield f"{name} by {granularity}", exports.small_file(source, request)
 
@@ -226,7 +275,8 @@ def _amounts(name: str, data: bytes) -> Iterator[Fraction]:
     if name in ("csv", "focus"):
         column = "amount" if name == "csv" else "BilledCost"
         yield from (
-            Fraction(row[column]) for row in csv.DictReader(io.StringIO(data.decode(), newline=""), strict=True)
+            Fraction(row[column])
+            for row in csv.DictReader(io.StringIO(data.decode(), newline=""), strict=True)
         )
     elif name == "json":
         for month in json.loads(data)["months"]:

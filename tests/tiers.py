@@ -31,11 +31,16 @@ SQL_DIFFERS: Mapping[str, tuple[str, ...]] = {
     "podyard/db/retention.py": ("tests/store/test_retention.py",),
     "podyard/db/server_time.py": ("tests/store/test_server_time.py",),
     "podyard/db/unit_of_work.py": ("tests/store/test_units_of_work.py",),
-    "podyard/db/unserved.py": ("tests/store/test_idempotency.py",),  # by the statement that driver.py makes
+    "podyard/db/unserved.py": (
+        "tests/store/test_idempotency.py",
+    ),  # by the statement that driver.py makes
     "podyard/db/usage_events.py": ("tests/store/test_billing_closing.py",),
     "podyard/db/yard.py": ("tests/store/test_units_of_work.py",),
     "migrations/__init__.py": ("tests/store/test_tables_of_control.py",),
-    "migrations/env.py": ("tests/store/test_tables_of_control.py", "tests/store/test_older_data.py"),
+    "migrations/env.py": (
+        "tests/store/test_tables_of_control.py",
+        "tests/store/test_older_data.py",
+    ),
 }
 _ON_BOTH = frozenset(file for files in SQL_DIFFERS.values() for file in files)
 

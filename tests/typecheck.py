@@ -1,7 +1,8 @@
-"""`python -m tests.typecheck [ARGUMENT ...]`: run mypy with these arguments, and name each file as git does.
+"""`python -m tests.typecheck [ARGUMENT ...]`: run mypy with these arguments, and name each file as
+git does.
 
-mypy finds a module by its folder, so it reads the six root folders through the links in `podyard/`. Its messages would
-name `podyard/api/app.py`, a path that `git blame` does not know.
+mypy finds a module by its folder, so it reads the six root folders through the links in `podyard/`.
+Its messages would name `podyard/api/app.py`, a path that `git blame` does not know.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from mypy import api
 
 from podyard import ROOT_FOLDERS
 
-_PATH_THROUGH_LINK = re.compile(rf"^podyard[/\\](?=(?:{'|'.join(ROOT_FOLDERS)})[/\\])", re.MULTILINE)
+_PATH_THROUGH_LINK = re.compile(
+    rf"^podyard[/\\](?=(?:{'|'.join(ROOT_FOLDERS)})[/\\])", re.MULTILINE
+)
 
 
 def main(arguments: Sequence[str]) -> int:

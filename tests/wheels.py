@@ -8,15 +8,20 @@ from pathlib import Path
 
 
 def write_wheels(folder: Path, pins: Iterable[str]) -> dict[str, str]:
-    """A wheel for each `name==version` in `folder`; returns the settings with which pip finds them, and no others."""
+    """A wheel for each `name==version` in `folder`; returns the settings with which pip finds them,
+    and no others."""
     folder.mkdir(parents=True, exist_ok=True)
     for pin in pins:
         name, version = pin.split("==")
         module = name.replace("-", "_")
         files = {
             f"{module}/__init__.py": f"__version__ = {version!r}\n",
-            f"{module}-{version}.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
-            f"{module}-{version}.dist-info/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+            f"{module}-{version}.dist-info/METADATA": (
+                f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+            ),
+            f"{module}-{version}.dist-info/WHEEL": (
+                "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+            ),
         }
         record = f"{module}-{version}.dist-info/RECORD"
         files[record] = "".join(f"{path},,\n" for path in (*files, record))

@@ -1,5 +1,5 @@
-"""A Podyard in one process for tests: the real app behind a real server, a loop that turns when it is told to, and a
-machine clock that stands still until it is moved."""
+"""A Podyard in one process for tests: the real app behind a real server, a loop that turns when it
+is told to, and a machine clock that stands still until it is moved."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ ANSWER_SECONDS_MAX = 30.0  # to one request; the server itself says after as lon
 
 
 class Yard:
-    def __init__(self, url: str, database: Database, loop: Loop, clock: ManualClock, data: Path) -> None:
+    def __init__(
+        self, url: str, database: Database, loop: Loop, clock: ManualClock, data: Path
+    ) -> None:
         self.url = url
         self.database = database
         self.loop = loop
@@ -35,9 +37,12 @@ class Yard:
         self.data = data
         self.token = (data / "token").read_text().strip()
         headers = {"Authorization": f"Bearer {self.token}"}
-        self.http = httpx.Client(base_url=url, headers=headers, verify=False, timeout=patient(ANSWER_SECONDS_MAX))
+        self.http = httpx.Client(
+            base_url=url, headers=headers, verify=False, timeout=patient(ANSWER_SECONDS_MAX)
+        )
         self.sent: list[tuple[str, str, list[str]]] = []
-        self.bare = httpx.Client(base_url=url, verify=False, timeout=patient(ANSWER_SECONDS_MAX))  # without a token
+        # without a token
+        self.bare = httpx.Client(base_url=url, verify=False, timeout=patient(ANSWER_SECONDS_MAX))
         self.others: list[httpx.Client] = []
 
     def close(self) -> None:
@@ -53,16 +58,22 @@ class Yard:
         found: dict[str, Any] = response.json()
         return found
 
-    def refused(self, status: int, name: str, method: str, path: str, body: Any = None, **options: Any) -> str:
-        """The message of an error that has exactly this HTTP status and google.rpc name, in the one envelope."""
+    def refused(
+        self, status: int, name: str, method: str, path: str, body: Any = None, **options: Any
+    ) -> str:
+        """The message of an error that has exactly this HTTP status and google.rpc name, in the one
+        envelope."""
         response = self.call(method, path, body, **options)
         error = response.json()["error"]
-        assert (response.status_code, error["code"], error["status"]) == (status, status, name), response.text
+        assert (response.status_code, error["code"], error["status"]) == (status, status, name), (
+            response.text
+        )
         assert error["message"]
         return str(error["message"])
 
     def step(self, seconds: float = 0.0) -> None:
-        """Lets the machine's time pass in steps that a living loop would take, then turns the loop once."""
+        """Lets the machine's time pass in steps that a living loop would take, then turns the loop
+        once."""
         while seconds > 0:
             part = min(seconds, 0.5)
             self.clock.advance(part)
@@ -76,7 +87,9 @@ class Yard:
     def jobs(self, zone: str = ZONE) -> str:
         return f"/podyard/v1/projects/demo/locations/{zone}/jobs"
 
-    def create(self, node: str, kind: str = "v2-8", zone: str = ZONE, **fields: Any) -> dict[str, Any]:
+    def create(
+        self, node: str, kind: str = "v2-8", zone: str = ZONE, **fields: Any
+    ) -> dict[str, Any]:
         """Creates a node, turns the loop, and returns the finished operation."""
         body = {"acceleratorType": kind, "runtimeVersion": "tpu-vm-base", **fields}
         operation = self.ok("POST", f"{self.nodes(zone)}?nodeId={node}", body)
@@ -89,7 +102,10 @@ class Yard:
 
 @contextlib.contextmanager
 def open_yard(
-    data: Path, fleet: Fleet | None = None, clock_mode: str = "local", routers: tuple[APIRouter, ...] = ()
+    data: Path,
+    fleet: Fleet | None = None,
+    clock_mode: str = "local",
+    routers: tuple[APIRouter, ...] = (),
 ) -> Iterator[Yard]:
     """`routers`: those of the siblings of the API, such as the console's."""
     settings = from_environment({"PODYARD_DATA": str(data), "PODYARD_CLOCK": clock_mode})
@@ -101,7 +117,10 @@ def open_yard(
     emulated = fleet or instant_fleet()
     sent: list[tuple[str, str, list[str]]] = []
     loop = Loop(database, emulated, lambda q, t, a: sent.append((q, t, list(a))), clock, "test")
-    with contextlib.closing(database), serving(create_app(settings, database, emulated, clock, lambda: routers)) as url:
+    with (
+        contextlib.closing(database),
+        serving(create_app(settings, database, emulated, clock, lambda: routers)) as url,
+    ):
         yard = Yard(url, database, loop, clock, data)
         yard.sent = sent
         loop.round()

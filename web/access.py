@@ -15,7 +15,14 @@ from podyard.domain.credential import Invitation, Token
 from podyard.domain.principal import PLATFORM_OWNER, ROLE_PERMISSIONS
 from podyard.http import context
 from podyard.web.commands import Command
-from podyard.web.render import ConsoleRoute, form_of, page, project_url, see_other, see_other_with_notice
+from podyard.web.render import (
+    ConsoleRoute,
+    form_of,
+    page,
+    project_url,
+    see_other,
+    see_other_with_notice,
+)
 
 ROLES = [role for role in ROLE_PERMISSIONS if role != PLATFORM_OWNER]
 
@@ -50,14 +57,18 @@ def _act(request: Request, project: str, action: str, fields: Mapping[str, str])
             )  # fmt: skip
             return _page(request, project, {}, secret=secret, secret_of=f"Token of {email}")
         if action == "invite":
-            _, code = context.write(request, lambda uow: invitations.create(uow, caller, email, project, [role]))
+            _, code = context.write(
+                request, lambda uow: invitations.create(uow, caller, email, project, [role])
+            )
             said = f"PODYARD_URL={base_url(request)} podyard auth accept {code}"
             return _page(request, project, {}, secret=said, secret_of=f"{email} runs this once")
         if action == "revoke-token":
             context.write(request, lambda uow: tokens.revoke(uow, caller, fields.get("id", "")))
             return see_other_with_notice(url, "The token is revoked.")
         if action == "revoke-invitation":
-            context.write(request, lambda uow: invitations.revoke(uow, caller, project, fields.get("id", "")))
+            context.write(
+                request, lambda uow: invitations.revoke(uow, caller, project, fields.get("id", ""))
+            )
             return see_other_with_notice(url, "The invitation is revoked.")
         raise invalid(f"unknown action {action!r}", "action")
     except PodyardError as error:

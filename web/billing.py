@@ -42,7 +42,9 @@ from podyard.web.billing_common import (
 from podyard.web.billing_stream import stream
 from podyard.web.render import ConsoleRoute, page, project_url
 
-router = APIRouter(prefix="/console/{project}/billing", route_class=ConsoleRoute, lifespan=billing_ahead.running)
+router = APIRouter(
+    prefix="/console/{project}/billing", route_class=ConsoleRoute, lifespan=billing_ahead.running
+)
 HELD_SHOWN_MAX = 20  # nodes without a price, each with its reason
 
 
@@ -115,7 +117,11 @@ def _node(node: NodeMonth, project: str) -> dict[str, Any]:
 def _page_of(facts: BilledResource) -> str:
     if facts.kind in (BilledKind.BUCKET, BilledKind.OPERATION):
         return project_url(facts.project, "settings", "storage")
-    return "" if facts.kind is BilledKind.DISK else project_url(facts.project, "nodes", facts.zone, facts.short_name)
+    return (
+        ""
+        if facts.kind is BilledKind.DISK
+        else project_url(facts.project, "nodes", facts.zone, facts.short_name)
+    )
 
 
 def _held_nodes(found: Snapshot) -> list[dict[str, Any]]:
@@ -127,7 +133,8 @@ def _held_nodes(found: Snapshot) -> list[dict[str, Any]]:
         reasons.setdefault(one.resource_id, one.reason)
     names = {key: name_of(found.facts[key], found.project) for key in seconds}
     return [
-        {"name": names[key], "seconds": seconds[key], "reason": reasons[key]} for key in list(seconds)[:HELD_SHOWN_MAX]
+        {"name": names[key], "seconds": seconds[key], "reason": reasons[key]}
+        for key in list(seconds)[:HELD_SHOWN_MAX]
     ]
 
 
@@ -145,11 +152,15 @@ def _outlook(found: Snapshot, month: MonthToDate) -> Any:
         *(charts.ChartPoint(x, height(parts)) for x, parts in zip(ends, sums, strict=True)),
     ]
     forecast = month.forecast
-    low, expected, high = (height(one.parts) for one in (forecast.low, forecast.expected, forecast.high))
+    low, expected, high = (
+        height(one.parts) for one in (forecast.low, forecast.expected, forecast.high)
+    )
     end = max(len(month.days), round(len(found.month_seconds()) / 86_400))
     outlook = charts.Outlook(end, low, expected, high)
     name = "Cost so far and what is expected"
-    return charts.line_to_range(name, points, outlook, x_name="day", y_name="US dollars", shown=short)
+    return charts.line_to_range(
+        name, points, outlook, x_name="day", y_name="US dollars", shown=short
+    )
 
 
 def _days(month: MonthToDate) -> list[dict[str, str]]:

@@ -1,6 +1,6 @@
-"""Bills made ahead: a thread of the API process makes those of the largest projects, which the first page would have to
-wait for. It goes by small steps and breathes between them while requests are answered, so that they hardly notice it;
-once a page waits for that bill, it goes on without."""
+"""Bills made ahead: a thread of the API process makes those of the largest projects, which the
+first page would have to wait for. It goes by small steps and breathes between them while requests
+are answered, so that they hardly notice it; once a page waits for that bill, it goes on without."""
 
 from __future__ import annotations
 
@@ -25,11 +25,14 @@ from podyard.web.render import templates
 
 PROJECTS_AHEAD = 2  # each takes memory that may never be asked for: half of what is kept at most
 EVENTS_LEAST = 2_000  # a bill of fewer is made within the first page's own time
-SECONDS_MAX = 120.0  # of real time, for all of them: 1,000,000 events take some 30 s with the breaths
+# of real time, for all of them: 1,000,000 events take some 30 s with the breaths
+SECONDS_MAX = 120.0
 START_SECONDS = 0.5  # the process answers what has waited for it first
 BREATH_SECONDS = 0.004  # as long as a step takes: the thread has half of one core
-BREATHS_MAX = 12  # after so many it goes on, whatever is asked: a yard that is always busy gets its bills, too
-END_SECONDS_MAX = 2.0  # until the thread is left alone at the end of the process: it sees it within a step
+# after so many it goes on, whatever is asked: a yard that is always busy gets its bills, too
+BREATHS_MAX = 12
+# until the thread is left alone at the end of the process: it sees it within a step
+END_SECONDS_MAX = 2.0
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +51,9 @@ async def running(app: FastAPI) -> AsyncIterator[None]:
     def is_busy() -> bool:
         return threads.borrowed_tokens > 0
 
-    thread = threading.Thread(target=_work, args=(platform, ended, is_busy), name="podyard-bills", daemon=True)
+    thread = threading.Thread(
+        target=_work, args=(platform, ended, is_busy), name="podyard-bills", daemon=True
+    )
     thread.start()
     try:
         yield
@@ -82,13 +87,16 @@ def _work(platform: Platform, ended: threading.Event, is_busy: Callable[[], bool
 
 
 def make_all(platform: Platform, pace: kept_bills.Pace) -> None:
-    """What the first billing page needs: the rate card, its templates, and the largest projects' bills."""
+    """What the first billing page needs: the rate card, its templates, and the largest projects'
+    bills."""
     card = default_rate_card()
     for name in templates().list_templates(filter_func=lambda name: name.startswith("billing_")):
         templates().get_template(name)
         pace(False)
     database = platform.database
-    projects = database.read(lambda uow: usage_events.largest_projects(uow, PROJECTS_AHEAD, EVENTS_LEAST))
+    projects = database.read(
+        lambda uow: usage_events.largest_projects(uow, PROJECTS_AHEAD, EVENTS_LEAST)
+    )
 
     def bill(uow: UnitOfWork, project: str) -> None:
         kept_bills.current(uow, card, project, pace)

@@ -52,13 +52,15 @@ TABS = (
     ("what-if", "What if", "What if"),
 )
 _SIZES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
-_FORMULA = re.compile(r"[=+@\t\r]|-(?![0-9.]*\Z)")  # how a text begins that a spreadsheet runs; a number is none
+# how a text begins that a spreadsheet runs; a number is none
+_FORMULA = re.compile(r"[=+@\t\r]|-(?![0-9.]*\Z)")
 MONTHS_SHOWN_MAX = 36  # to choose from; any other can be named in the address
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Pages:
-    """Which part of the rows a page shows, and the addresses of its neighbours; None: there is none."""
+    """Which part of the rows a page shows, and the addresses of its neighbours; None: there is
+    none."""
 
     first: int
     last: int
@@ -69,12 +71,16 @@ class Pages:
 
 def read(request: Request, project: str, body: Callable[[UnitOfWork, Snapshot], T]) -> T:
     caller = context.principal(request)
-    return read_again(request, lambda uow: body(uow, snapshot(uow, default_rate_card(), caller, project)))
+    return read_again(
+        request, lambda uow: body(uow, snapshot(uow, default_rate_card(), caller, project))
+    )
 
 
 def read_again(request: Request, body: Callable[[UnitOfWork], T]) -> T:
     """As `context.read`, for what takes a snapshot."""
-    return read_snapshot(context.platform(request).database, body, actor=context.principal(request).email)
+    return read_snapshot(
+        context.platform(request).database, body, actor=context.principal(request).email
+    )
 
 
 def cents(parts: Exact) -> str:
@@ -121,8 +127,11 @@ def speed(clock: PlatformClock) -> float:
     return 1.0 if clock.running or clock.mode is ClockMode.SYSTEM else 0.0
 
 
-def make_once(found: Snapshot, key: tuple[object, ...], make: Callable[[], T]) -> tuple[PlatformTime, T]:
-    """What looks at every charge, and of which moment it is: of a large project it is made once a minute."""
+def make_once(
+    found: Snapshot, key: tuple[object, ...], make: Callable[[], T]
+) -> tuple[PlatformTime, T]:
+    """What looks at every charge, and of which moment it is: of a large project it is made once a
+    minute."""
     moment: object = found.moment
     if len(found.charges) > FORECAST_EXACT_CHARGES:
         moment = found.as_of.nanos // NANOS_PER_SECOND // FORECAST_SECONDS
@@ -137,13 +146,16 @@ def month_of(request: Request, found: Snapshot) -> str:
 def months_of(found: Snapshot) -> list[str]:
     """The months of the account up to now, the newest first."""
     until = months.following(found.month)
-    return list(reversed(list(found.account.closed_months(until))))[:MONTHS_SHOWN_MAX] or [found.month]
+    return list(reversed(list(found.account.closed_months(until))))[:MONTHS_SHOWN_MAX] or [
+        found.month
+    ]
 
 
 def pages(
     request: Request, rows: Sequence[T], most: int = ROWS_SHOWN, query: str = "page"
 ) -> tuple[Sequence[T], Pages]:
-    """The rows of the page that `?page=` names (or another `query`); a page that is not there is the last one."""
+    """The rows of the page that `?page=` names (or another `query`); a page that is not there is
+    the last one."""
     text = request.query_params.get(query, "1")
     last = max(1, -(-len(rows) // most))
     number = min(max(int(text), 1), last) if text.isdecimal() and len(text) < 9 else 1
@@ -153,7 +165,9 @@ def pages(
     def at(page: int) -> str | None:
         return with_query(request, **{query: str(page)}) if 1 <= page <= last else None
 
-    return shown, Pages(start + 1 if shown else 0, start + len(shown), len(rows), at(number - 1), at(number + 1))
+    return shown, Pages(
+        start + 1 if shown else 0, start + len(shown), len(rows), at(number - 1), at(number + 1)
+    )
 
 
 def with_query(request: Request, **changes: str) -> str:
@@ -163,19 +177,30 @@ def with_query(request: Request, **changes: str) -> str:
 
 
 def frame(project: str, tab: str, title: str = "", waiting: str = "") -> dict[str, Any]:
-    """What every billing page's template needs. `title`: another one than the tab's; `waiting`: what is said until the
-    figures come."""
+    """What every billing page's template needs. `title`: another one than the tab's; `waiting`:
+    what is said until the figures come."""
     base = project_url(project, "billing")
     tabs = [(f"{base}/{key}" if key else base, text, key == tab) for key, text, _ in TABS]
     title = title or next(title for key, _, title in TABS if key == tab)
-    return {"section": "billing", "project": project, "tabs": tabs, "title": title, "waiting": waiting, "mark": MARK}
+    return {
+        "section": "billing",
+        "project": project,
+        "tabs": tabs,
+        "title": title,
+        "waiting": waiting,
+        "mark": MARK,
+    }
 
 
 def budget_bar(found: BudgetState) -> dict[str, Any]:
     """A budget as a bar."""
     budget = found.budget
     # Of a budget of 0 the first billed second is all.
-    share = found.spent.parts / budget.amount.parts if budget.amount.parts else float(found.spent.parts > 0)
+    share = (
+        found.spent.parts / budget.amount.parts
+        if budget.amount.parts
+        else float(found.spent.parts > 0)
+    )
     beyond = found.spent.parts - budget.amount.parts
     return {
         "name": budget.name,
@@ -185,7 +210,8 @@ def budget_bar(found: BudgetState) -> dict[str, Any]:
         "amount": cents(budget.amount.parts),
         "share": formats.percent(share),
         "value": min(1.0, share),
-        "most": max(1.0, share),  # a bar that is longer than the budget: the rest of it is what is beyond
+        # a bar that is longer than the budget: the rest of it is what is beyond
+        "most": max(1.0, share),
         "is_used_up": share >= 1,
         "beyond": cents(beyond) if beyond > 0 else "",
         "thresholds": ", ".join(formats.percent(float(text)) for text in budget.thresholds),
@@ -198,5 +224,8 @@ def csv_file(name: str, rows: Iterable[Sequence[str]]) -> Response:
     writer = csv.writer(text, lineterminator="\r\n")
     for row in rows:
         writer.writerow([f"'{cell}" if _FORMULA.match(cell) else cell for cell in row])
-    headers = {"Content-Disposition": f'attachment; filename="{name}.csv"', "Cache-Control": "no-store"}
+    headers = {
+        "Content-Disposition": f'attachment; filename="{name}.csv"',
+        "Cache-Control": "no-store",
+    }
     return Response(text.getvalue(), media_type="text/csv; charset=utf-8", headers=headers)

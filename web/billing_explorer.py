@@ -83,7 +83,10 @@ def show(request: Request, project: str) -> Response:
         measure=measure,
         measures=MEASURES,
         buckets=list(CostBucket),
-        dimensions=[*(d for d in DIMENSIONS if d != "label"), *(f"label:{key}" for key in label_keys)],
+        dimensions=[
+            *(d for d in DIMENSIONS if d != "label"),
+            *(f"label:{key}" for key in label_keys),
+        ],
         view=view,
         rows=rows,
         links={line.name: _narrow_url(request, asked, line.name) for line in rows if line.is_group},
@@ -95,12 +98,16 @@ def show(request: Request, project: str) -> Response:
     )
 
 
-def _answer(uow: UnitOfWork, caller: Principal, found: Snapshot, asked: Question, measure: str) -> View:
+def _answer(
+    uow: UnitOfWork, caller: Principal, found: Snapshot, asked: Question, measure: str
+) -> View:
     if asked.by == BY_USE:
         return by_use(found, asked, explorer.ask(uow, found, asked), measure)
     card = default_rate_card()
     key = ("invoiced", asked)
-    as_of, booked = make_once(found, key, lambda: explorer_invoices.ask_invoiced(uow, card, caller, found, asked))
+    as_of, booked = make_once(
+        found, key, lambda: explorer_invoices.ask_invoiced(uow, card, caller, found, asked)
+    )
     return by_invoice(found.account, as_of, booked, measure)
 
 
@@ -110,22 +117,33 @@ def _chart(asked: Question, view: View, measure: str) -> Any:
     unit = f"{view.currency if view.currency != 'USD' else 'US dollars'} a {by}"
     name = f"{MEASURES[measure]} cost by {by} and {asked.group}"
     hover = [_hover(view, index) for index in range(len(labels))]
-    return charts.stacked_series(name, labels, view.series, unit=unit, shown=view.short, hover=hover)
+    return charts.stacked_series(
+        name, labels, view.series, unit=unit, shown=view.short, hover=hover
+    )
 
 
 def _hover(view: View, index: int) -> str:
-    """The bar's own figure, as in the table of bars, and below it what it is made of, which adds up to it."""
+    """The bar's own figure, as in the table of bars, and below it what it is made of, which adds up
+    to it."""
     text, _, minor = view.bars[index]
     parts = [(name, values[index]) for name, values in view.series if values[index]]
-    minors = explore.apportion([Fraction(value) * 10**view.decimals for _, value in parts], 1, minor)
+    minors = explore.apportion(
+        [Fraction(value) * 10**view.decimals for _, value in parts], 1, minor
+    )
     lines = [f"{name}: {view.money(share)}" for (name, _), share in zip(parts, minors, strict=True)]
     return "\n".join([f"{text}: {view.money(minor)}", *(lines if len(lines) > 1 else [])])
 
 
 def _csv(asked: Question, view: View) -> list[Sequence[str]]:
     head = [asked.group, *(f"{name} {view.currency}" for name in ("gross", "credits", "net"))]
-    rows = [[line.name, *(view.plain(minor) for minor in (line.gross, line.credits, line.net))] for line in view.lines]
-    total = ["Total", *(view.plain(minor) for minor in (view.total.gross, view.total.credits, view.total.net))]
+    rows = [
+        [line.name, *(view.plain(minor) for minor in (line.gross, line.credits, line.net))]
+        for line in view.lines
+    ]
+    total = [
+        "Total",
+        *(view.plain(minor) for minor in (view.total.gross, view.total.credits, view.total.net)),
+    ]
     if view.total.exact is None:
         return [head, *rows, total]
     exact = [exactly(line.exact or 0) for line in (*view.lines, view.total)]
@@ -145,8 +163,8 @@ def _narrow_url(request: Request, asked: Question, value: str) -> str:
 
 
 def _question(account: Account, as_of: PlatformTime, request: Request) -> Question:
-    """What the address asks, where the form sends fields that nobody filled in; it adds one filter by its fields `dim`
-    and `value`."""
+    """What the address asks, where the form sends fields that nobody filled in; it adds one filter
+    by its fields `dim` and `value`."""
     fields = request.query_params
     where = fields.getlist("where")
     if fields.get("dim") and fields.get("value"):

@@ -1,4 +1,5 @@
-"""What changes the terms of billing: budgets, commitments and credits. The pages that show them have the forms."""
+"""What changes the terms of billing: budgets, commitments and credits. The pages that show them
+have the forms."""
 
 from __future__ import annotations
 
@@ -16,7 +17,14 @@ from podyard.db.unit_of_work import UnitOfWork
 from podyard.http import context
 from podyard.pricing.current_card import default_rate_card
 from podyard.web import forms
-from podyard.web.render import ConsoleRoute, error_page, form_of, project_url, see_other_with_notice, title_of
+from podyard.web.render import (
+    ConsoleRoute,
+    error_page,
+    form_of,
+    project_url,
+    see_other_with_notice,
+    title_of,
+)
 
 router = APIRouter(prefix="/console/{project}/billing", route_class=ConsoleRoute)
 
@@ -28,7 +36,8 @@ async def act(request: Request, project: str, kind: str, action: str) -> Respons
 
 
 def _act(request: Request, project: str, action: str, fields: Mapping[str, str]) -> Response:
-    """A refusal is a separate page: the figures above the form may take seconds, and the browser keeps the form."""
+    """A refusal is a separate page: the figures above the form may take seconds, and the browser
+    keeps the form."""
     given = {name: value.strip() for name, value in fields.items()}
     try:
         if action == "budgets/set":
@@ -54,7 +63,11 @@ def _set_budget(request: Request, project: str, given: Mapping[str, str]) -> str
 
     def body(uow: UnitOfWork) -> bool:
         # The form has no webhooks, whose secret is shown once: those that were set by command stay.
-        held = (one.budget.actions for one in budgets.list_budgets(uow, caller, project) if one.budget.name == name)
+        held = (
+            one.budget.actions
+            for one in budgets.list_budgets(uow, caller, project)
+            if one.budget.name == name
+        )
         kept = [action for action in next(held, ()) if action.startswith(NOTIFY)]
         asked = BudgetRequest(
             amount=given.get("amount", ""),
@@ -85,7 +98,14 @@ def _buy(request: Request, project: str, given: Mapping[str, str]) -> str:
 
 def _add_credit(request: Request, project: str, given: Mapping[str, str]) -> str:
     caller = context.principal(request)
-    amount, first, last = given.get("amount", ""), given.get("from_month") or None, given.get("until_month", "")
+    amount, first, last = (
+        given.get("amount", ""),
+        given.get("from_month") or None,
+        given.get("until_month", ""),
+    )
     reason = given.get("reason", "")
-    context.write(request, lambda uow: commitments.add_credit(uow, caller, project, amount, first, last, reason))
+    context.write(
+        request,
+        lambda uow: commitments.add_credit(uow, caller, project, amount, first, last, reason),
+    )
     return f"A credit of ${amount} is added."

@@ -1,4 +1,5 @@
-"""Invoices, the open one as a draft, and each line down to the seconds and events that it is made of."""
+"""Invoices, the open one as a draft, and each line down to the seconds and events that it is made
+of."""
 
 from __future__ import annotations
 
@@ -14,7 +15,13 @@ from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.money import amount_text, minor_text, price_text, quantity_text
 from podyard.control.billing import accounts, bill_lines, credit_notes, invoices
 from podyard.control.billing.bill_lines import Explained
-from podyard.control.billing.invoice_document import DocumentItem, DocumentLine, InvoiceDocument, from_json, quantity_of
+from podyard.control.billing.invoice_document import (
+    DocumentItem,
+    DocumentLine,
+    InvoiceDocument,
+    from_json,
+    quantity_of,
+)
 from podyard.control.billing.invoices import Computed
 from podyard.control.billing.snapshots import Snapshot
 from podyard.db.unit_of_work import UnitOfWork
@@ -65,7 +72,12 @@ def show_all(request: Request, project: str) -> Response:
 def _summary(invoice: IssuedInvoice, project: str, zone: str) -> dict[str, Any]:
     total = amount_text(minor_text(invoice.total, invoice.decimals), invoice.currency)
     issued = local_moment(invoice.issued_at, zone)
-    return {"invoice": invoice, "url": _url(project, invoice.month), "shown": total, "issued": issued}
+    return {
+        "invoice": invoice,
+        "url": _url(project, invoice.month),
+        "shown": total,
+        "issued": issued,
+    }
 
 
 def _url(project: str, month: str) -> str:
@@ -95,10 +107,16 @@ def show(request: Request, project: str, month: str) -> Response:
         account, card = found.account, default_rate_card()
         if accounts.check_month(month) < account.next_month:
             issued = invoices.get(uow, caller, project, month)
-            notes = [note for note in credit_notes.list_notes(uow, caller, project) if note.subject_id == month]
+            notes = [
+                note
+                for note in credit_notes.list_notes(uow, caller, project)
+                if note.subject_id == month
+            ]
             return _Shown(from_json(issued.document), issued, (), notes)
         _, draft = make_once(
-            found, ("draft", month), lambda: _draft(invoices.preview(uow, card, caller, project, month))
+            found,
+            ("draft", month),
+            lambda: _draft(invoices.preview(uow, card, caller, project, month)),
         )
         return _Shown(draft[0], None, draft[1], ())
 
@@ -147,13 +165,20 @@ def _line(project: str, month: str, line: DocumentLine | DocumentItem) -> dict[s
     quantity = quantity_text(line.quantity, PriceUnit(line.unit).noun)
     included = line.hosts_included if isinstance(line, DocumentLine) else None
     hosts = hosts_text(included, line.quantity, PriceUnit(line.unit))
-    return {**line._asdict(), "url": f"{_url(project, month)}/line?{query}", "shown_quantity": quantity, "hosts": hosts}
+    return {
+        **line._asdict(),
+        "url": f"{_url(project, month)}/line?{query}",
+        "shown_quantity": quantity,
+        "hosts": hosts,
+    }
 
 
 def _items(project: str, document: InvoiceDocument) -> dict[str, list[dict[str, Any]]]:
     """What each correction is made of: the first items of it, by corrected month."""
     return {
-        found.corrects_month: [_line(project, found.corrects_month, item) for item in found.items[:ITEMS_SHOWN_MAX]]
+        found.corrects_month: [
+            _line(project, found.corrects_month, item) for item in found.items[:ITEMS_SHOWN_MAX]
+        ]
         for found in document.adjustments
     }
 
@@ -162,13 +187,17 @@ def _has_line(uow: UnitOfWork, request: Request, project: str, month: str) -> in
     """A line of an issued invoice is in its document, one of a draft at least sold."""
     line = request.query_params.get("id", "")
     if accounts.check_month(month) < accounts.of(uow, project).next_month:
-        lines = from_json(invoices.get(uow, context.principal(request), project, month).document).lines
+        lines = from_json(
+            invoices.get(uow, context.principal(request), project, month).document
+        ).lines
         known = any(one.id == line for one in lines)
     else:
         sku_id, _, _ = line.rpartition("@")
         found = default_rate_card().skus.get(sku_id)
         versions = found.versions if found else ()
-        known = sku_id.startswith(OWN) or any(line_id(sku_id, one.nanos) == line for one in versions)
+        known = sku_id.startswith(OWN) or any(
+            line_id(sku_id, one.nanos) == line for one in versions
+        )
     if not known:
         raise bill_lines.no_line(month, line)
     return 200
@@ -177,14 +206,20 @@ def _has_line(uow: UnitOfWork, request: Request, project: str, month: str) -> in
 @router.get("/{month}/line")
 @stream("invoices", "Explain a line", _has_line)
 def line(request: Request, project: str, month: str) -> Response:
-    """ "Explain this line": price versions, resources, seconds and the events that they follow from."""
+    """The page of a line: price versions, resources, seconds and the events behind them."""
     caller, line_name = context.principal(request), request.query_params.get("id", "")
 
     def body(uow: UnitOfWork) -> tuple[Explained, Any, Any, list[UsageEvent], str]:
         found = bill_lines.explain(uow, default_rate_card(), caller, project, month, line_name)
         shown, numbers = pages(request, found.parts, PARTS_SHOWN)
         keys = list(dict.fromkeys(part.resource_id for part in shown))
-        return found, shown, numbers, bill_lines.events_of(uow, project, keys), accounts.of(uow, project).time_zone
+        return (
+            found,
+            shown,
+            numbers,
+            bill_lines.events_of(uow, project, keys),
+            accounts.of(uow, project).time_zone,
+        )
 
     found, shown, numbers, events, zone = read_again(request, body)
     return page(

@@ -1,8 +1,9 @@
-"""Billing pages whose figures take time: the frame is sent and painted at once, with a line that says what is done, and
-the figures follow in the same answer. It is one HTML document, which needs no script.
+"""Billing pages whose figures take time: the frame is sent and painted at once, with a line that
+says what is done, and the figures follow in the same answer. It is one HTML document, which needs
+no script.
 
-Who may not see the page, or asks for what is not there, is told so with its status before the frame is sent. What goes
-wrong later stands in the place of the figures.
+Who may not see the page, or asks for what is not there, is told so with its status before the frame
+is sent. What goes wrong later stands in the place of the figures.
 """
 
 from __future__ import annotations
@@ -31,8 +32,10 @@ from podyard.web.billing_common import MARK, frame
 from podyard.web.formats import count
 from podyard.web.render import NOT_KEPT, page_text, title_of
 
-FRAME_SECONDS = 0.08  # a page that is not whole by then shows its frame: what comes sooner seems to come at once
-# Pages made at the same time; others wait, with their frames painted. They leave threads for what answers at once.
+# a page that is not whole by then shows its frame: what comes sooner seems to come at once
+FRAME_SECONDS = 0.08
+# Pages made at the same time; others wait, with their frames painted. They leave threads for what
+# answers at once.
 PAGES_AT_ONCE = 12
 
 logger = logging.getLogger(__name__)
@@ -74,8 +77,9 @@ def stream(
 ) -> Callable[[Show], Callable[..., Awaitable[Response]]]:
     """A route that makes a whole page and may take its time for it.
 
-    `title`: another than the tab's, with `{month}` of the path. `check` looks at the address alone, quickly: it returns
-    the page's status, or raises what the page would. An answer that is not a page (`?format=`) comes when it is whole.
+    `title`: another than the tab's, with `{month}` of the path. `check` looks at the address alone,
+    quickly: it returns the page's status, or raises what the page would. An answer that is not a
+    page (`?format=`) comes when it is whole.
     """
 
     def decorate(show: Show) -> Callable[..., Awaitable[Response]]:
@@ -89,10 +93,15 @@ def stream(
             billing_turns.begin()
             making.add_done_callback(_over)
             month = more.get("month", "")
-            frame_now = functools.partial(_frame, request, project, month, tab, title.format(month=month), check)
+            frame_now = functools.partial(
+                _frame, request, project, month, tab, title.format(month=month), check
+            )
             found = await to_thread.run_sync(frame_now)
             return StreamingResponse(
-                _parts(request, found, making), found.status, media_type="text/html; charset=utf-8", headers=NOT_KEPT
+                _parts(request, found, making),
+                found.status,
+                media_type="text/html; charset=utf-8",
+                headers=NOT_KEPT,
             )
 
         return answer
@@ -101,7 +110,8 @@ def stream(
 
 
 def _page(request: Request, work: Callable[[], Response]) -> asyncio.Future[Response]:
-    """The page, being made. Who asks for the same address with the same token meanwhile gets the same page."""
+    """The page, being made. Who asks for the same address with the same token meanwhile gets the
+    same page."""
     making = _making.get(None)
     if making is None:  # each event loop has its own
         making = _PagesInProgress(CapacityLimiter(PAGES_AT_ONCE), {})
@@ -122,9 +132,13 @@ def _over(making: asyncio.Future[Response]) -> None:
         making.exception()
 
 
-def _frame(request: Request, project: str, month: str, tab: str, title: str, check: Check) -> _Frame:
+def _frame(
+    request: Request, project: str, month: str, tab: str, title: str, check: Check
+) -> _Frame:
     def body(uow: UnitOfWork) -> tuple[int, int]:
-        context.principal(request).require("podyard.billing.view", project, f"projects/{project}/costs")
+        context.principal(request).require(
+            "podyard.billing.view", project, f"projects/{project}/costs"
+        )
         identity.project_row(uow, project)
         return check(uow, request, project, month), cost_dimensions.node_count(uow, project)
 
@@ -135,7 +149,9 @@ def _frame(request: Request, project: str, month: str, tab: str, title: str, che
     return _Frame(status, before, after)
 
 
-async def _parts(request: Request, found: _Frame, making: asyncio.Future[Response]) -> AsyncIterator[str]:
+async def _parts(
+    request: Request, found: _Frame, making: asyncio.Future[Response]
+) -> AsyncIterator[str]:
     yield found.before
     try:
         # A reader who goes does not stop what others may be waiting for.
@@ -145,7 +161,10 @@ async def _parts(request: Request, found: _Frame, making: asyncio.Future[Respons
         yield _error_box(title_of(error.code), error.message) + found.after
     except Exception as error:
         logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
-        yield _error_box("That did not work", "Internal error; the server's log says more") + found.after
+        yield (
+            _error_box("That did not work", "Internal error; the server's log says more")
+            + found.after
+        )
 
 
 def _error_box(title: str, text: str) -> str:

@@ -1,4 +1,5 @@
-"""What the account has agreed to: commitments and what they bring, rate cards, and budgets with what they have done."""
+"""What the account has agreed to: commitments and what they bring, rate cards, and budgets with
+what they have done."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ from podyard.web.commands import Command
 from podyard.web.formats import moment, percent
 from podyard.web.render import ConsoleRoute, page
 
-LOG_SHOWN_MAX = 1_000  # the events of budgets that pages are made of: the oldest first, as they are kept
+# the events of budgets that pages are made of: the oldest first, as they are kept
+LOG_SHOWN_MAX = 1_000
 PRICES_SHOWN = 40
 _FILTERS = ("generation", "region", "usage")
 
@@ -61,10 +63,13 @@ def show_commitments(request: Request, project: str) -> Response:
 
 
 def _purchase(one: Purchase, card: RateCard, found: Snapshot) -> dict[str, Any]:
-    """`break_even`: the share of the term in which it must be used to cost no more than on demand."""
+    """`break_even`: the share of the term in which it must be used to cost no more than on
+    demand."""
     had = one.commitment
     sku = card.skus.get(had.sku_id)
-    dear = None if sku is None else sku.version_at(PlatformTime(had.start_second * NANOS_PER_SECOND))
+    dear = (
+        None if sku is None else sku.version_at(PlatformTime(had.start_second * NANOS_PER_SECOND))
+    )
     now = found.as_of.nanos // NANOS_PER_SECOND
     return {
         "id": had.commitment_id,
@@ -77,7 +82,9 @@ def _purchase(one: Purchase, card: RateCard, found: Snapshot) -> dict[str, Any]:
         "start": _day(had.start_second),
         "end": _day(had.end_of_charges),
         "over": now >= had.end_of_charges,
-        "break_even": "–" if dear is None or not dear.nanos else percent(had.price.nanos / dear.nanos),
+        "break_even": "–"
+        if dear is None or not dear.nanos
+        else percent(had.price.nanos / dear.nanos),
     }
 
 
@@ -99,11 +106,17 @@ def _coverage(one: Covered) -> dict[str, str]:
 @router.get("/prices")
 def show_prices(request: Request, project: str) -> Response:
     """The rate card of this process, narrowed by `?generation=`, `?region=` and `?usage=`."""
-    context.principal(request).require("tpu.acceleratortypes.get", project, f"projects/{project}/prices")
+    context.principal(request).require(
+        "tpu.acceleratortypes.get", project, f"projects/{project}/prices"
+    )
     card, fields = default_rate_card(), request.query_params
     now = context.read(request, lambda uow: uow.now)
     skus = [card.skus[key] for key in sorted(card.skus)]
-    wanted = [sku for sku in skus if all(fields.get(name) in (None, "", getattr(sku, name)) for name in _FILTERS)]
+    wanted = [
+        sku
+        for sku in skus
+        if all(fields.get(name) in (None, "", getattr(sku, name)) for name in _FILTERS)
+    ]
     shown, numbers = pages(request, wanted, PRICES_SHOWN)
     return page(
         request,
@@ -130,8 +143,16 @@ def _sku(sku: Sku, now: PlatformTime) -> dict[str, Any]:
         "id": sku.sku_id,
         "unit": str(sku.unit).replace("_", " ").replace("gib", "GiB").replace("vcpu", "vCPU"),
         **_version(standing),
-        "announced": [_version(one) for one in sku.versions if one.effective_from > max(standing.effective_from, now)],
-        "history": [_version(one) for one in reversed(sku.versions) if one.effective_from < standing.effective_from],
+        "announced": [
+            _version(one)
+            for one in sku.versions
+            if one.effective_from > max(standing.effective_from, now)
+        ],
+        "history": [
+            _version(one)
+            for one in reversed(sku.versions)
+            if one.effective_from < standing.effective_from
+        ],
     }
 
 
@@ -149,13 +170,18 @@ def _version(one: PriceVersion) -> dict[str, Any]:
 def show_budgets(request: Request, project: str) -> Response:
     caller = context.principal(request)
 
-    def body(uow: UnitOfWork, found: Snapshot) -> tuple[Snapshot, list[BudgetState], Sequence[budgets.Event]]:
+    def body(
+        uow: UnitOfWork, found: Snapshot
+    ) -> tuple[Snapshot, list[BudgetState], Sequence[budgets.Event]]:
         log = budgets.events(uow, caller, project, 0, LOG_SHOWN_MAX)
         return found, dashboard.budgets_of(uow, found), list(reversed(log))
 
     found, rows, log = read(request, project, body)
     shown, numbers = pages(request, log)
-    text = f"podyard budget set monthly --project={project} --amount=1000 --threshold=0.5 --threshold=1"
+    text = (
+        f"podyard budget set monthly --project={project} --amount=1000 --threshold=0.5 "
+        "--threshold=1"
+    )
     return page(
         request,
         "billing_budgets.html",

@@ -1,5 +1,6 @@
-"""Threads take turns in an interpreter. While one of them works out a bill, turns are shorter than usual, so that
-requests are answered meanwhile; shorter turns cost some throughput, so they end with the work."""
+"""Threads take turns in an interpreter. While one of them works out a bill, turns are shorter than
+usual, so that requests are answered meanwhile; shorter turns cost some throughput, so they end with
+the work."""
 
 from __future__ import annotations
 

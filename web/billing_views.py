@@ -1,5 +1,5 @@
-"""What the explorer shows, by date of use or by invoice month: rows, bars and their sum in whole minor units, so that
-they add up."""
+"""What the explorer shows, by date of use or by invoice month: rows, bars and their sum in whole
+minor units, so that they add up."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ OTHERS = "others"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BillLineView:
-    """A row of the table in minor units that add up, and what it is exactly, where that is asked. `is_group`: it is one
-    of those that were asked for, and not tax or a correction."""
+    """A row of the table in minor units that add up, and what it is exactly, where that is asked.
+    `is_group`: it is one of those that were asked for, and not tax or a correction."""
 
     name: str
     gross: int
@@ -36,7 +36,8 @@ class BillLineView:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class View:
-    """`bars`: label, length and height in minor units; `series`: what is drawn, in units of the currency."""
+    """`bars`: label, length and height in minor units; `series`: what is drawn, in units of the
+    currency."""
 
     currency: str
     decimals: int
@@ -47,8 +48,14 @@ class View:
 
     @property
     def total(self) -> BillLineView:
-        exact = None if any(line.exact is None for line in self.lines) else sum(line.exact or 0 for line in self.lines)
-        gross, credits, net = (sum(getattr(line, name) for line in self.lines) for name in ("gross", "credits", "net"))
+        exact = (
+            None
+            if any(line.exact is None for line in self.lines)
+            else sum(line.exact or 0 for line in self.lines)
+        )
+        gross, credits, net = (
+            sum(getattr(line, name) for line in self.lines) for name in ("gross", "credits", "net")
+        )
         return BillLineView("Total", gross, credits, net, exact)
 
     @property
@@ -71,16 +78,24 @@ class View:
 def table(rows: Sequence[Row]) -> list[BillLineView]:
     """Every row in cents, so that the columns add up to their totals, and each row to its net."""
     cents = explore.in_units([(row.gross, row.net) for row in rows], CENT)
-    return [BillLineView(row.name, *minors, row.net) for row, minors in zip(rows, cents, strict=True)]
+    return [
+        BillLineView(row.name, *minors, row.net) for row, minors in zip(rows, cents, strict=True)
+    ]
 
 
 def by_use(found: Snapshot, asked: Question, answer: Explored, measure: str) -> View:
     """Charges by the time of their seconds, in US dollars before tax."""
     lines = table(answer.rows)
-    labels = [explore.label(second, asked.bucket, found.account.time_zone) for second in answer.spans[:-1]]
-    lengths = [_length(b - a, asked.bucket) for a, b in zip(answer.spans, answer.spans[1:], strict=False)]
+    labels = [
+        explore.label(second, asked.bucket, found.account.time_zone) for second in answer.spans[:-1]
+    ]
+    lengths = [
+        _length(b - a, asked.bucket) for a, b in zip(answer.spans, answer.spans[1:], strict=False)
+    ]
     drawn = explore.fold(answer.rows, answer.total, SERIES_MAX, OTHERS)
-    heights = apportion(answer.total.by_span(measure), CENT, sum(getattr(line, measure) for line in lines))
+    heights = apportion(
+        answer.total.by_span(measure), CENT, sum(getattr(line, measure) for line in lines)
+    )
     return View(
         currency=USD,
         decimals=2,
@@ -91,14 +106,22 @@ def by_use(found: Snapshot, asked: Question, answer: Explored, measure: str) -> 
     )
 
 
-def by_invoice(account: Account, as_of: PlatformTime, found: Sequence[Invoiced], measure: str) -> View:
-    """Charges by the invoice that carries them, in its currency, with tax and corrections: a bar is an invoice."""
+def by_invoice(
+    account: Account, as_of: PlatformTime, found: Sequence[Invoiced], measure: str
+) -> View:
+    """Charges by the invoice that carries them, in its currency, with tax and corrections: a bar is
+    an invoice."""
     rows = explore.book(found)
     groups = {name for month in found for name in month.groups}
     lines = [
-        BillLineView(row.name, sum(row.gross), sum(row.credits), sum(row.net), None, row.name in groups) for row in rows
+        BillLineView(
+            row.name, sum(row.gross), sum(row.credits), sum(row.net), None, row.name in groups
+        )
+        for row in rows
     ]
-    sums = [sum(column) for column in zip(*(_measure(row, measure) for row in rows), strict=True)] or [0] * len(found)
+    sums = [
+        sum(column) for column in zip(*(_measure(row, measure) for row in rows), strict=True)
+    ] or [0] * len(found)
     unit = 10**account.decimals
     return View(
         currency=account.currency,
@@ -106,7 +129,9 @@ def by_invoice(account: Account, as_of: PlatformTime, found: Sequence[Invoiced],
         as_of=as_of,
         lines=lines,
         bars=[(month.month, "", minor) for month, minor in zip(found, sums, strict=True)],
-        series=[(name, [minor / unit for minor in minors]) for name, minors in _fold(rows, measure)],
+        series=[
+            (name, [minor / unit for minor in minors]) for name, minors in _fold(rows, measure)
+        ],
     )
 
 
@@ -120,7 +145,9 @@ def _fold(rows: Sequence[Booked], measure: str) -> list[tuple[str, Sequence[int]
     named = [(row.name, _measure(row, measure)) for row in rows]
     if len(named) <= SERIES_MAX + 1:
         return named
-    rest = [sum(column) for column in zip(*(minors for _, minors in named[SERIES_MAX:]), strict=True)]
+    rest = [
+        sum(column) for column in zip(*(minors for _, minors in named[SERIES_MAX:]), strict=True)
+    ]
     return [*named[:SERIES_MAX], (f"{OTHERS} ({len(named) - SERIES_MAX:,})", rest)]
 
 

@@ -27,7 +27,17 @@ from podyard.pricing.current_card import default_rate_card
 from podyard.pricing.explore import CostBucket
 from podyard.pricing.sku import COMMITMENT_YEARS
 from podyard.web import charts
-from podyard.web.billing_common import Pages, cents, frame, hourly, make_once, month_of, months_of, pages, read
+from podyard.web.billing_common import (
+    Pages,
+    cents,
+    frame,
+    hourly,
+    make_once,
+    month_of,
+    months_of,
+    pages,
+    read,
+)
 from podyard.web.billing_stream import stream
 from podyard.web.formats import count, percent
 from podyard.web.render import ConsoleRoute, page, project_url
@@ -36,7 +46,8 @@ RUNS_SHOWN = 20  # each with its attempts
 HINTS_SHOWN_MAX = 5  # the dearest
 PREEMPTIONS_SHOWN = 50
 
-_Shown = tuple[Sequence[Efficiency], Pages, Mapping[str, int]]  # the nodes of one page, with their starting seconds
+# the nodes of one page, with their starting seconds
+_Shown = tuple[Sequence[Efficiency], Pages, Mapping[str, int]]
 
 router = APIRouter(route_class=ConsoleRoute)
 
@@ -46,7 +57,9 @@ router = APIRouter(route_class=ConsoleRoute)
 def runs(request: Request, project: str) -> Response:
     found, month, worked = _costs(request, project, Needed.JOBS)
     jobs, numbers = pages(request, list(reversed(worked.jobs)), RUNS_SHOWN)
-    shared = (node.idle.amount.parts for node in worked.nodes if node.idle.seconds < node.share.seconds)
+    shared = (
+        node.idle.amount.parts for node in worked.nodes if node.idle.seconds < node.share.seconds
+    )
     idle = Amount(sum(shared))
     return page(
         request,
@@ -111,9 +124,13 @@ def _dollars(exact: Fraction | None) -> str:
 @router.get("/idle")
 @stream("idle")
 def idle(request: Request, project: str) -> Response:
-    def body(uow: UnitOfWork, found: Snapshot) -> tuple[Snapshot, str, tuple[PlatformTime, list[Efficiency]], _Shown]:
+    def body(
+        uow: UnitOfWork, found: Snapshot
+    ) -> tuple[Snapshot, str, tuple[PlatformTime, list[Efficiency]], _Shown]:
         month = month_of(request, found)
-        as_of, rows = make_once(found, ("idle", month), lambda: dashboard.efficiency(uow, found, month))
+        as_of, rows = make_once(
+            found, ("idle", month), lambda: dashboard.efficiency(uow, found, month)
+        )
         shown, numbers = pages(request, rows)
         starting = dashboard.starting_seconds(uow, found, [row.key for row in shown], month)
         return found, month, (as_of, rows), (shown, numbers, starting)
@@ -122,7 +139,9 @@ def idle(request: Request, project: str) -> Response:
     busy, unused = sum(row.busy for row in rows), sum(row.idle for row in rows)
     now = seconds_until(as_of)
     hints = [
-        row for row in rows if row.idle_since is not None and row.rate and now - row.idle_since >= IDLE_HINT_SECONDS
+        row
+        for row in rows
+        if row.idle_since is not None and row.rate and now - row.idle_since >= IDLE_HINT_SECONDS
     ]
     return page(
         request,
@@ -170,7 +189,9 @@ def spot(request: Request, project: str) -> Response:
     found, month, worked = _costs(request, project, Needed.SPOT)
     taken = context.read(request, lambda uow: dashboard.preemptions(uow, found, month))
     jobs = [job for job in worked.jobs if job.saving is not None]
-    idle = sorted((node for node in worked.nodes if node.idle_saved), key=lambda node: -node.idle_saved)
+    idle = sorted(
+        (node for node in worked.nodes if node.idle_saved), key=lambda node: -node.idle_saved
+    )
     shown, numbers = pages(request, jobs)
     others, of_nodes = pages(request, idle, query="nodes")
     return page(
@@ -185,7 +206,10 @@ def spot(request: Request, project: str) -> Response:
         nodes=[_idle_saved(node) for node in others],
         of_nodes=of_nodes,
         saved=_dollars(
-            sum((job.saving or Fraction(0) for job in jobs), sum((node.idle_saved for node in idle), Fraction(0)))
+            sum(
+                (job.saving or Fraction(0) for job in jobs),
+                sum((node.idle_saved for node in idle), Fraction(0)),
+            )
         ),
         lost=_dollars(sum((job.lost_cost for job in jobs), Fraction(0))),
         chart=_timeline(found, month, taken),
@@ -221,7 +245,9 @@ def _timeline(found: Snapshot, month: str, taken: Sequence[tuple[PlatformTime, s
         charts.Bar(day[5:], [("preemptions", float(days.count(day)))])
         for day in (explore.label(second, CostBucket.DAY, zone) for second in _days(found, month))
     ]
-    return charts.stacked_bars("Preemptions by day", bars, unit="preemptions a day", are_counts=True)
+    return charts.stacked_bars(
+        "Preemptions by day", bars, unit="preemptions a day", are_counts=True
+    )
 
 
 def _days(found: Snapshot, month: str) -> list[int]:
@@ -245,7 +271,9 @@ def _askable(_uow: UnitOfWork, request: Request, _project: str, _month: str) -> 
 def what_if(request: Request, project: str) -> Response:
     caller, fields = context.principal(request), request.query_params
 
-    def body(uow: UnitOfWork, found: Snapshot) -> tuple[Snapshot, str, WhatIf | None, PlatformTime, str]:
+    def body(
+        uow: UnitOfWork, found: Snapshot
+    ) -> tuple[Snapshot, str, WhatIf | None, PlatformTime, str]:
         try:
             month = month_of(request, found)
             if not any(fields.get(name) for name in ("type", "region", "usage", "years")):
@@ -253,7 +281,9 @@ def what_if(request: Request, project: str) -> Response:
             change = _change(fields)
             card = default_rate_card()
             key = ("what-if", month, change)
-            as_of, answer = make_once(found, key, lambda: costs.what_if(uow, card, caller, project, month, change))
+            as_of, answer = make_once(
+                found, key, lambda: costs.what_if(uow, card, caller, project, month, change)
+            )
             return found, month, answer, as_of, ""
         except PodyardError as error:
             return found, found.month, None, found.as_of, error.message
@@ -276,7 +306,9 @@ def what_if(request: Request, project: str) -> Response:
         years=COMMITMENT_YEARS,
         answer=answer,
         shown=None if answer is None else _comparison(answer),
-        held=[] if answer is None else [(name.rsplit("/", 1)[-1], why) for name, why in answer.held[:HINTS_SHOWN_MAX]],
+        held=[]
+        if answer is None
+        else [(name.rsplit("/", 1)[-1], why) for name, why in answer.held[:HINTS_SHOWN_MAX]],
     )
 
 

@@ -25,13 +25,17 @@ def stockouts(waiting: Sequence[Waiting], now: PlatformTime, project: str) -> li
     for (zone, kind), items in list(groups.items())[:ALERTS_MAX]:
         kind_wanted = kind.partition(",")[0]
         url = f"{project_url(project, 'create')}?{urlencode({'type': kind_wanted})}"
-        text = f"{len(items)} {'waits' if len(items) == 1 else 'wait'}. {_start(items, now)}{items[0].reason}"
+        text = (
+            f"{len(items)} {'waits' if len(items) == 1 else 'wait'}. "
+            f"{_start(items, now)}{items[0].reason}"
+        )
         found.append((f"No room for {kind} in {zone}", text, url))
     return found
 
 
 def misfits(waiting: Sequence[Waiting], modules: Sequence[NodeModule], project: str) -> list[Alert]:
-    """Requests that no pod could ever hold, and programs that need more memory than their slice has."""
+    """Requests that no pod could ever hold, and programs that need more memory than their slice
+    has."""
     shapes = [item for item in waiting if item.obstacle is Obstacle.DOES_NOT_FIT]
     found = [
         (
@@ -59,4 +63,6 @@ def _zone(item: Waiting) -> str:
 def _start(items: Sequence[Waiting], now: PlatformTime) -> str:
     starts = [item.predicted_start.seconds_since(now) for item in items if item.predicted_start]
     which = "It" if len(items) == 1 else "The first"
-    return f"{which} starts in {duration_for_people(max(0, round(min(starts))))}. " if starts else ""
+    return (
+        f"{which} starts in {duration_for_people(max(0, round(min(starts))))}. " if starts else ""
+    )

@@ -1,5 +1,5 @@
-"""Charts as SVG text, drawn here: no script, one colour scheme with the page (classes, no style attributes), and each
-with a title and a description for those who do not see it.
+"""Charts as SVG text, drawn here: no script, one colour scheme with the page (classes, no style
+attributes), and each with a title and a description for those who do not see it.
 
 The functions are pure: numbers in, SVG out. Texts that come from users are escaped here.
 """
@@ -79,7 +79,8 @@ def line_chart(
 ) -> Markup:
     """Lines over a common x. None or one point is drawn as what it is: an empty frame, a dot."""
     finite = [
-        ChartLine(line.name, [p for p in line.points if math.isfinite(p.x) and math.isfinite(p.y)]) for line in lines
+        ChartLine(line.name, [p for p in line.points if math.isfinite(p.x) and math.isfinite(p.y)])
+        for line in lines
     ]
     points = [point for line in finite for point in line.points]
     top = nice_top(max((p.y for p in points), default=0.0)) if y_top is None else y_top
@@ -94,17 +95,29 @@ def line_chart(
         if first <= mark.x <= last:
             x = _n(_across(mark.x, first, last))
             place = f'x1="{x}" x2="{x}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"'
-            body.append(f'<line class="mark {mark.kind}" {place}><title>{escape(mark.text)}</title></line>')
+            body.append(
+                f'<line class="mark {mark.kind}" {place}><title>{escape(mark.text)}</title></line>'
+            )
     for index, line in enumerate(finite):
         placed = [(_across(p.x, first, last), _up(p.y - bottom, top - bottom)) for p in line.points]
         if len(placed) == 1:
-            body.append(f'<circle class="dot s{index + 1}" cx="{_n(placed[0][0])}" cy="{_n(placed[0][1])}" r="4"/>')
+            body.append(
+                f'<circle class="dot s{index + 1}" cx="{_n(placed[0][0])}" '
+                f'cy="{_n(placed[0][1])}" r="4"/>'
+            )
         elif placed:
             path = " ".join(f"{_n(x)},{_n(y)}" for x, y in placed)
             body.append(f'<polyline class="line s{index + 1}" points="{path}"/>')
     if points:
         low, high = min(p.x for p in points), max(p.x for p in points)
-        body.append(_text(_across(low, first, last), HEIGHT - 10, number(low), "start" if low < high else "middle"))
+        body.append(
+            _text(
+                _across(low, first, last),
+                HEIGHT - 10,
+                number(low),
+                "start" if low < high else "middle",
+            )
+        )
         if high > low:
             body.append(_text(_across(high, first, last), HEIGHT - 10, number(high), "end"))
     body.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, x_name, "middle"))
@@ -116,13 +129,22 @@ def sparkline(title: str, points: Sequence[ChartPoint]) -> Markup:
     finite = [p for p in points if math.isfinite(p.x) and math.isfinite(p.y)]
     body = []
     if len(finite) > 1:
-        (left, right), (low, high) = ((min(v), max(v)) for v in ([p.x for p in finite], [p.y for p in finite]))
+        (left, right), (low, high) = (
+            (min(v), max(v)) for v in ([p.x for p in finite], [p.y for p in finite])
+        )
         wide, tall = (right - left) or 1.0, (high - low) or 1.0
         inside = SPARK_HEIGHT - 4
-        places = ((_n((p.x - left) / wide * SPARK_WIDTH), _n(2 + (high - p.y) / tall * inside)) for p in finite)
-        body.append(f'<polyline class="line s1" points="{" ".join(f"{x},{y}" for x, y in places)}"/>')
+        places = (
+            (_n((p.x - left) / wide * SPARK_WIDTH), _n(2 + (high - p.y) / tall * inside))
+            for p in finite
+        )
+        body.append(
+            f'<polyline class="line s1" points="{" ".join(f"{x},{y}" for x, y in places)}"/>'
+        )
     lines = [ChartLine("curve", finite)]
-    return svg(title, _describe_lines(lines, "step", title), SPARK_WIDTH, SPARK_HEIGHT, body, "spark")
+    return svg(
+        title, _describe_lines(lines, "step", title), SPARK_WIDTH, SPARK_HEIGHT, body, "spark"
+    )
 
 
 def small_bars(title: str, values: Sequence[float]) -> Markup:
@@ -135,13 +157,26 @@ def small_bars(title: str, values: Sequence[float]) -> Markup:
         for index, value in enumerate(values)
         if value > 0
     ]
-    return svg(title, f"{len(values)} bars, the highest {number(top)}", SPARK_WIDTH, SPARK_HEIGHT, body, "spark")
+    return svg(
+        title,
+        f"{len(values)} bars, the highest {number(top)}",
+        SPARK_WIDTH,
+        SPARK_HEIGHT,
+        body,
+        "spark",
+    )
 
 
 def stacked_bars(
-    title: str, bars: Sequence[Bar], *, unit: str, shown: Callable[[float], str] = number, are_counts: bool = False
+    title: str,
+    bars: Sequence[Bar],
+    *,
+    unit: str,
+    shown: Callable[[float], str] = number,
+    are_counts: bool = False,
 ) -> Markup:
-    """Bars of parts; the same name has the same colour in every bar. The parts keep the order of `names`.
+    """Bars of parts; the same name has the same colour in every bar. The parts keep the order of
+    `names`.
     `are_counts`: the axis has whole numbers only."""
     names = series_names(bars)
     top = nice_top(max((bar.height for bar in bars), default=0.0))
@@ -158,14 +193,21 @@ def stacked_bars(
                 continue
             y, bottom = _up(base + value, top), _up(base, top)
             body.append(
-                f'<rect class="bar s{_rank(names, name) + 1}" x="{_n(middle - width / 2)}" y="{_n(y)}" '
+                f'<rect class="bar s{_rank(names, name) + 1}" x="{_n(middle - width / 2)}" '
+                f'y="{_n(y)}" '
                 f'width="{_n(width)}" height="{_n(bottom - y)}"><title>'
                 f"{escape(bar.label)}, {escape(name)}: {escape(shown(value))}</title></rect>"
             )
             base += value
     labels = [bar.label for bar in bars]
     body += _labels(labels, step)
-    return svg(title, _describe_bars(labels, [bar.height for bar in bars], unit, shown), WIDTH, HEIGHT, body)
+    return svg(
+        title,
+        _describe_bars(labels, [bar.height for bar in bars], unit, shown),
+        WIDTH,
+        HEIGHT,
+        body,
+    )
 
 
 def stacked_series(
@@ -177,9 +219,9 @@ def stacked_series(
     shown: Callable[[float], str],
     hover: Sequence[str] = (),
 ) -> Markup:
-    """Stacked bars of many values: one path for each series (at most 10, the colours that the style sheet has), so that
-    a hundred bars stay small. What is negative hangs below the line of zero. `hover`: what each bar's column says under
-    a pointer."""
+    """Stacked bars of many values: one path for each series (at most 10, the colours that the style
+    sheet has), so that a hundred bars stay small. What is negative hangs below the line of zero.
+    `hover`: what each bar's column says under a pointer."""
     ups = [sum(max(0.0, values[i]) for _, values in series) for i in range(len(labels))]
     downs = [sum(min(0.0, values[i]) for _, values in series) for i in range(len(labels))]
     top, bottom = (
@@ -206,7 +248,10 @@ def stacked_series(
         if path:
             body.append(f'<path class="bar s{index + 1}" d="{"".join(path)}"/>')
     for i, text in enumerate(hover):
-        column = f'x="{_n(LEFT + step * i)}" y="{TOP}" width="{_n(step)}" height="{HEIGHT - TOP - BOTTOM}"'
+        column = (
+            f'x="{_n(LEFT + step * i)}" y="{TOP}" width="{_n(step)}" '
+            f'height="{HEIGHT - TOP - BOTTOM}"'
+        )
         body.append(f'<rect class="hover" {column}><title>{escape(text)}</title></rect>')
     body += _labels(labels, step)
     return svg(
@@ -220,7 +265,9 @@ def stacked_series(
 
 def _labels(labels: Sequence[str], step: float) -> list[str]:
     """As many as have room, from the first on."""
-    every = max(1, math.ceil((max((len(text) for text in labels), default=1) + 1) * LABEL_CHARACTERS / step))
+    every = max(
+        1, math.ceil((max((len(text) for text in labels), default=1) + 1) * LABEL_CHARACTERS / step)
+    )
     return [
         _text(LEFT + step * (index + 0.5), HEIGHT - 10, text, "middle")
         for index, text in enumerate(labels)
@@ -228,11 +275,16 @@ def _labels(labels: Sequence[str], step: float) -> list[str]:
     ]
 
 
-def _describe_bars(labels: Sequence[str], heights: Sequence[float], unit: str, shown: Callable[[float], str]) -> str:
+def _describe_bars(
+    labels: Sequence[str], heights: Sequence[float], unit: str, shown: Callable[[float], str]
+) -> str:
     if not labels:
         return "nothing yet"
     high = max(range(len(labels)), key=lambda i: heights[i])
-    return f"{count(len(labels), 'bar')} of {unit}; the highest is {labels[high]} with {shown(heights[high])}"
+    return (
+        f"{count(len(labels), 'bar')} of {unit}; the highest is {labels[high]} with "
+        f"{shown(heights[high])}"
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -268,18 +320,26 @@ def line_to_range(
         end = points[-1]
         ends = " ".join((at(end.x, end.y), at(last, outlook.high), at(last, outlook.low)))
         body.append(f'<polygon class="range" points="{ends}"/>')
-        body.append(f'<polyline class="line dashed s1" points="{at(end.x, end.y)} {at(last, outlook.expected)}"/>')
-        body.append(f'<polyline class="line s1" points="{" ".join(at(p.x, p.y) for p in points)}"/>')
+        body.append(
+            f'<polyline class="line dashed s1" points="{at(end.x, end.y)} '
+            f'{at(last, outlook.expected)}"/>'
+        )
+        body.append(
+            f'<polyline class="line s1" points="{" ".join(at(p.x, p.y) for p in points)}"/>'
+        )
         body.append(_text(_across(first, first, last), HEIGHT - 10, number(first), "start"))
     body.append(_text(_across(last, first, last), HEIGHT - 10, number(last), "end"))
     body.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, x_name, "middle"))
     expected = f"{shown(outlook.expected)} expected at {x_name} {number(last)}"
     text = f"{_describe_lines([ChartLine('so far', points)], x_name, y_name)}; {expected}, "
-    return svg(title, text + f"from {shown(outlook.low)} to {shown(outlook.high)}", WIDTH, HEIGHT, body)
+    return svg(
+        title, text + f"from {shown(outlook.low)} to {shown(outlook.high)}", WIDTH, HEIGHT, body
+    )
 
 
 def series_names(bars: Sequence[Bar]) -> list[str]:
-    """The series by size, the largest first: at most `SERIES_MAX`, the last of which then stands for all others."""
+    """The series by size, the largest first: at most `SERIES_MAX`, the last of which then stands
+    for all others."""
     totals: dict[str, float] = {}
     for bar in bars:
         for name, value in bar.parts:
@@ -305,13 +365,17 @@ def _grid(top: float, shown: Callable[[float], str], bottom: float = 0.0) -> str
     for index in range(GRID_LINES + 1):
         value = bottom + (top - bottom) * index / GRID_LINES
         y = _up(value - bottom, top - bottom)
-        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{_n(y)}" y2="{_n(y)}"/>')
+        parts.append(
+            f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{_n(y)}" y2="{_n(y)}"/>'
+        )
         parts.append(_text(LEFT - 8, y + 4, shown(value), "end"))
     return "".join(parts)
 
 
 def _text(x: float, y: float, text: str, anchor: str) -> str:
-    return f'<text class="axis" x="{_n(x)}" y="{_n(y)}" text-anchor="{anchor}">{escape(text)}</text>'
+    return (
+        f'<text class="axis" x="{_n(x)}" y="{_n(y)}" text-anchor="{anchor}">{escape(text)}</text>'
+    )
 
 
 def _n(value: float) -> str:
@@ -337,7 +401,7 @@ def _describe_lines(lines: Sequence[ChartLine], x_name: str, y_name: str) -> str
     return f"{y_name}. " + "; ".join(texts)
 
 
-def svg(
+def svg(  # noqa: PLR0913
     title: str,
     description: str,
     width: float,
@@ -347,8 +411,10 @@ def svg(
     scale: float = 1.0,
     role: str = "img",
 ) -> Markup:
-    """A picture with its title and description; `kind` is its class. `role`: "group" where it has links."""
-    # Ids must differ between the charts of one page and must not differ between two renderings of the same chart.
+    """A picture with its title and description; `kind` is its class. `role`: "group" where it has
+    links."""
+    # Ids must differ between the charts of one page and must not differ between two renderings of
+    # the same chart.
     key = hashlib.sha256(title.encode()).hexdigest()[:8]
     return Markup(
         f'<svg class="{kind}" role="{role}" viewBox="0 0 {_n(width)} {_n(height)}" '

@@ -37,13 +37,23 @@ def create_node(project: str, zone: str, node_id: str, spec: NodeSpec) -> list[C
 
 def list_nodes(project: str, zone: str) -> list[Command]:
     """What a new client tries first."""
-    every = PYTHON_CLIENT + f'for node in client.list_nodes(parent="projects/{project}/locations/-"):\n'
-    found = _SKYPILOT + f"print(TPU.filter({json.dumps(project)}, {json.dumps(zone)}, {{}}, None))\n"
-    return [Command("Python", every + "    print(node.name, node.state.name)\n"), Command("SkyPilot", found)]
+    every = (
+        PYTHON_CLIENT + f'for node in client.list_nodes(parent="projects/{project}/locations/-"):\n'
+    )
+    found = (
+        _SKYPILOT + f"print(TPU.filter({json.dumps(project)}, {json.dumps(zone)}, {{}}, None))\n"
+    )
+    return [
+        Command("Python", every + "    print(node.name, node.state.name)\n"),
+        Command("SkyPilot", found),
+    ]
 
 
 def _python(project: str, zone: str, node_id: str, spec: NodeSpec) -> str:
-    fields = [("accelerator_type", spec.accelerator_type), ("runtime_version", spec.runtime_version)]
+    fields = [
+        ("accelerator_type", spec.accelerator_type),
+        ("runtime_version", spec.runtime_version),
+    ]
     if spec.description:
         fields.append(("description", spec.description))
     lines = [f"    {name}={json.dumps(value, ensure_ascii=False)}," for name, value in fields]
@@ -64,21 +74,31 @@ def _terraform(project: str, zone: str, node_id: str, spec: NodeSpec) -> str:
         fields.append(("description", spec.description))
     lines = [f"  {name} = {_hcl(value)}" for name, value in fields]
     if spec.labels:
-        lines += ["  labels = {", *(f"    {name} = {_hcl(value)}" for name, value in spec.labels.items()), "  }"]
+        lines += [
+            "  labels = {",
+            *(f"    {name} = {_hcl(value)}" for name, value in spec.labels.items()),
+            "  }",
+        ]
     if spec.usage_class is not UsageClass.ON_DEMAND:
         lines += ["  scheduling_config {", f"    {spec.usage_class} = true", "  }"]
     provider = f'provider "google-beta" {{\n  project = {_hcl(project)}\n}}\n'
-    return f'# eval "$(podyard env)" first\n{provider}\nresource "google_tpu_v2_vm" "node" {{\n' + "\n".join(
-        ["  provider = google-beta", *lines, "}\n"]
+    return (
+        f'# eval "$(podyard env)" first\n{provider}\nresource "google_tpu_v2_vm" "node" {{\n'
+        + "\n".join(["  provider = google-beta", *lines, "}\n"])
     )
 
 
 def _skypilot(project: str, zone: str, node_id: str, spec: NodeSpec) -> str:
-    node: dict[str, object] = {"acceleratorType": spec.accelerator_type, "runtimeVersion": spec.runtime_version}
+    node: dict[str, object] = {
+        "acceleratorType": spec.accelerator_type,
+        "runtimeVersion": spec.runtime_version,
+    }
     if spec.usage_class is not UsageClass.ON_DEMAND:
         node["schedulingConfig"] = {str(spec.usage_class): True}
     where = ", ".join(json.dumps(word) for word in (node_id, project, zone))
-    call = f"TPU.create_instances({where}, node, {{}}, count=1, total_count=1, include_head_node=True)"
+    call = (
+        f"TPU.create_instances({where}, node, {{}}, count=1, total_count=1, include_head_node=True)"
+    )
     return f"{_SKYPILOT}node = {node!r}\n{call}\n"
 
 

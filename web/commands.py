@@ -22,7 +22,11 @@ class Command:
 
 def create_node(project: str, zone: str, node_id: str, spec: NodeSpec) -> list[Command]:
     node_id = node_id or "NODE"
-    flags = [("--project", project), ("--zone", zone), ("--accelerator-type", spec.accelerator_type)]
+    flags = [
+        ("--project", project),
+        ("--zone", zone),
+        ("--accelerator-type", spec.accelerator_type),
+    ]
     flags.append(("--version", spec.runtime_version))
     switches = [] if spec.usage_class is UsageClass.ON_DEMAND else [f"--{spec.usage_class}"]
     if spec.description:
@@ -44,7 +48,8 @@ def create_node(project: str, zone: str, node_id: str, spec: NodeSpec) -> list[C
         Command("podyard", line(["podyard", "tpu", "create", node_id], flags, switches)),
         Command(
             "gcloud",
-            f"{EXPORTS}\n" + line(["gcloud", "compute", "tpus", "tpu-vm", "create", node_id], flags, switches),
+            f"{EXPORTS}\n"
+            + line(["gcloud", "compute", "tpus", "tpu-vm", "create", node_id], flags, switches),
         ),
         Command("curl", post(path, {"nodeId": node_id}, body)),
     ]
@@ -55,7 +60,9 @@ def node_commands(project: str, zone: str, node_id: str) -> list[Command]:
     return [
         Command("podyard", line(["podyard", "tpu", "describe", node_id], place, [])),
         Command(
-            "gcloud", f"{EXPORTS}\n" + line(["gcloud", "compute", "tpus", "tpu-vm", "describe", node_id], place, [])
+            "gcloud",
+            f"{EXPORTS}\n"
+            + line(["gcloud", "compute", "tpus", "tpu-vm", "describe", node_id], place, []),
         ),
         Command("curl", _get(f"/v2/projects/{project}/locations/{zone}/nodes/{node_id}")),
     ]
@@ -99,4 +106,7 @@ def post(path: str, query: Mapping[str, str], body: Mapping[str, Any]) -> str:
 
 
 def _get(path: str) -> str:
-    return f'curl "$PODYARD_URL"{shlex.quote(quote(path))} \\\n  -H "Authorization: Bearer $PODYARD_TOKEN"'
+    return (
+        f'curl "$PODYARD_URL"{shlex.quote(quote(path))} \\\n  -H "Authorization: Bearer '
+        '$PODYARD_TOKEN"'
+    )

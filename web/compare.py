@@ -1,4 +1,5 @@
-"""Runs next to each other: what they were asked to do, what came of it, and their curves over each other."""
+"""Runs next to each other: what they were asked to do, what came of it, and their curves over each
+other."""
 
 from __future__ import annotations
 
@@ -74,7 +75,9 @@ def _values(uow: UnitOfWork, request: Request, project: str) -> dict[str, Any]:
     caller = context.principal(request)
     identity.project_row(uow, project)
     runs = _runs(uow, request, project)
-    newest = job_list.list_page(uow, caller, project, ListQuery("created", descending=True)).rows[:CHOICES_MAX]
+    newest = job_list.list_page(uow, caller, project, ListQuery("created", descending=True)).rows[
+        :CHOICES_MAX
+    ]
     picked = [(run.job.zone, run.job.job_id) for run in runs]
     others = [job for job in newest if (job.zone, job.job_id) not in picked]
     url = project_url(project, "compare")
@@ -82,7 +85,8 @@ def _values(uow: UnitOfWork, request: Request, project: str) -> dict[str, Any]:
     return {
         "project": project,
         "runs": runs,
-        "choices": [(job, True) for job in (run.job for run in runs)] + [(job, False) for job in others],
+        "choices": [(job, True) for job in (run.job for run in runs)]
+        + [(job, False) for job in others],
         "results": _results(uow, request, project, runs),
         "different": [row for row in settings if row.differs],
         "same": [row for row in settings if not row.differs],
@@ -119,7 +123,9 @@ def _settings(found: Sequence[Job]) -> list[CompareRow]:
         CompareRow("Zone", [job.zone for job in found]),
     ]
     names = dict.fromkeys(name for job in found for name in job.spec.arguments)
-    rows += [CompareRow(name, [str(job.spec.arguments.get(name, "")) for job in found]) for name in names]
+    rows += [
+        CompareRow(name, [str(job.spec.arguments.get(name, "")) for job in found]) for name in names
+    ]
     for field in JOB_FIELDS:
         if field.form is not None and field.form.label and field.form.trains is not False:
             values = [field.value_of(job.spec) for job in found]
@@ -128,26 +134,41 @@ def _settings(found: Sequence[Job]) -> list[CompareRow]:
                 rows.append(CompareRow(field.form.label, texts))
     programs = [job.spec.run for job in found]
     if any(programs):
-        rows.append(CompareRow("Program arguments", [" ".join(run.args) if run else "" for run in programs]))
+        rows.append(
+            CompareRow("Program arguments", [" ".join(run.args) if run else "" for run in programs])
+        )
     return rows
 
 
-def _results(uow: UnitOfWork, request: Request, project: str, runs: Sequence[ComparedRun]) -> list[CompareRow]:
+def _results(
+    uow: UnitOfWork, request: Request, project: str, runs: Sequence[ComparedRun]
+) -> list[CompareRow]:
     caller, found = context.principal(request), [run.job for run in runs]
     progress = job_progress.of_all(uow, default_rate_card(), caller, project, found)
     measured = []
     for job in found:
         newest = jobs.evaluations(uow, caller, project, job.zone, job.job_id)[-1:]
         evaluated = {name: value for one in newest for name, value in one.metrics.items()}
-        told = {name: value for name, value in job.latest.items() if isinstance(value, (int, float))}
-        measured.append({name: value for name, value in (evaluated | told).items() if name != "step"})
+        told = {
+            name: value for name, value in job.latest.items() if isinstance(value, (int, float))
+        }
+        measured.append(
+            {name: value for name, value in (evaluated | told).items() if name != "step"}
+        )
     names = dict.fromkeys(name for one in measured for name in one)
     return [
         CompareRow("State", [job.state for job in found]),
         CompareRow("Steps", [f"{job.steps_done:,}" for job in found]),
-        *(CompareRow(n, [formats.number(one[n]) if n in one else "" for one in measured]) for n in names),
-        CompareRow("Wall time", [duration_for_people(progress[job.job_key].wall_seconds) for job in found]),
-        CompareRow("Device time (modelled)", [duration_for_people(job.modelled_seconds) for job in found]),
+        *(
+            CompareRow(n, [formats.number(one[n]) if n in one else "" for one in measured])
+            for n in names
+        ),
+        CompareRow(
+            "Wall time", [duration_for_people(progress[job.job_key].wall_seconds) for job in found]
+        ),
+        CompareRow(
+            "Device time (modelled)", [duration_for_people(job.modelled_seconds) for job in found]
+        ),
         CompareRow("Cost", [_cost(progress[job.job_key]) for job in found]),
         CompareRow("Attempts", [str(job.attempt) for job in found]),
         CompareRow("Preemptions", [str(job.preemptions) for job in found]),

@@ -71,23 +71,34 @@ def _shell_commands(url: str, project: str, zone: str) -> list[Command]:
 def _client_commands(project: str, zone: str) -> list[Command]:
     place = [("--project", project), ("--zone", zone)]
     words = ["gcloud", "compute", "tpus", "tpu-vm", "list"]
-    return [Command("gcloud", f"{EXPORTS}\n{line(words, place, [])}"), *client_commands.list_nodes(project, zone)]
+    return [
+        Command("gcloud", f"{EXPORTS}\n{line(words, place, [])}"),
+        *client_commands.list_nodes(project, zone),
+    ]
 
 
 def _host_commands(project: str, node: Node) -> list[Command]:
-    """`podyard tpu ssh-config` knows addresses, ports and keys, also of hosts that have not started."""
+    """`podyard tpu ssh-config` knows addresses, ports and keys, also of hosts that have not
+    started."""
     place = [("--project", project), ("--zone", node.zone)]
     first = host_name(node.node_id, 0)
     config = line(["podyard", "tpu", "ssh-config", node.node_id], place, []) + " >> ~/.ssh/config"
-    gcloud = line(["gcloud", "compute", "tpus", "tpu-vm", "ssh", node.node_id], place, ["--worker=0"])
+    gcloud = line(
+        ["gcloud", "compute", "tpus", "tpu-vm", "ssh", node.node_id], place, ["--worker=0"]
+    )
     found = [
         Command("ssh", line(["podyard", "tpu", "ssh", node.node_id], place, ["--worker=0"])),
         Command("gcloud", f"{EXPORTS}\n{gcloud}"),
         Command("Your own ssh", f"# Once for each node\n{config}\nssh {shlex.quote(first)}"),
-        Command("VS Code", f"# Once for each node\n{config}\ncode --remote ssh-remote+{shlex.quote(first)}"),
+        Command(
+            "VS Code",
+            f"# Once for each node\n{config}\ncode --remote ssh-remote+{shlex.quote(first)}",
+        ),
     ]
     if len(node.hosts) > 1:
-        every = line(["podyard", "tpu", "exec", node.node_id], place, ["--worker=all", "-- hostname"])
+        every = line(
+            ["podyard", "tpu", "exec", node.node_id], place, ["--worker=all", "-- hostname"]
+        )
         found.append(Command("All workers", every))
     return found
 

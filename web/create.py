@@ -1,4 +1,5 @@
-"""The page that a new node begins on: how many chips of what, which zones have them now, and what that costs."""
+"""The page that a new node begins on: how many chips of what, which zones have them now, and what
+that costs."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ router = APIRouter(prefix="/console/{project}/create", route_class=ConsoleRoute)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CreateQuery:
-    """What the address asks for. `kind` None: `chips` of any generation. `zone`: whose commands are shown; empty: of
+    """What the address asks for. `kind` None: `chips` of any generation. `zone`: whose commands are
+    shown; empty: of
     the best."""
 
     kind: AcceleratorType | None
@@ -49,7 +51,8 @@ class CreateQuery:
     zone: str
 
     def query(self, **changes: str) -> str:
-        """The address that asks for the same with some changes; an empty value takes a field out."""
+        """The address that asks for the same with some changes; an empty value takes a field
+        out."""
         own = {
             "type": self.kind.name if self.kind else "",
             "chips": "" if self.kind else str(self.chips),
@@ -74,7 +77,8 @@ class Cost:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ZoneRow:
-    """A zone and a type. `seconds`: until a node is READY, as far as known. `note`: in one sentence, why not now."""
+    """A zone and a type. `seconds`: until a node is READY, as far as known. `note`: in one
+    sentence, why not now."""
 
     room: ZoneRoom
     costs: Mapping[str, Cost]
@@ -90,7 +94,10 @@ class ZoneRow:
         if self.step is None or self.step.error:
             return ""
         least = "at least " if self.step.is_lower_bound else ""
-        needed, usable = formats.data_size(self.step.needed_bytes), formats.data_size(self.step.usable_bytes)
+        needed, usable = (
+            formats.data_size(self.step.needed_bytes),
+            formats.data_size(self.step.usable_bytes),
+        )
         return f"{least}{needed} of {usable} per {self.room.kind.generation.device_word}"
 
     @property
@@ -112,12 +119,22 @@ def show(request: Request, project: str) -> Response:
     steps, doubt = program_steps(request, project, wanted.program, [kind.name for kind in kinds])
     larger = _larger(fleet, wanted) if misfit_of(wanted, steps) else []
     more, _ = program_steps(request, project, wanted.program, [kind.name for kind in larger])
-    fitting = [kind for kind in larger if (step := more.get(kind.name)) is not None and step.fits and not step.error]
+    fitting = [
+        kind
+        for kind in larger
+        if (step := more.get(kind.name)) is not None and step.fits and not step.error
+    ]
     caller = context.principal(request)
 
     def body(uow: UnitOfWork) -> dict[str, Any]:
         values = _values(
-            RoomView(uow, fleet, caller, project), fleet, project, wanted, kinds, {**more, **steps}, fitting
+            RoomView(uow, fleet, caller, project),
+            fleet,
+            project,
+            wanted,
+            kinds,
+            {**more, **steps},
+            fitting,
         )
         return {**values, "jobs": own_jobs(uow, caller, project)}
 
@@ -136,8 +153,12 @@ def show(request: Request, project: str) -> Response:
 
 
 def read_query(fleet: Fleet, fields: Mapping[str, str]) -> CreateQuery:
-    """What the address asks for. Raises INVALID_ARGUMENT, and names the nearest types of one that does not exist."""
-    name, chips = fields.get("type", "").strip(), forms.whole_if_given(fields, "chips", "Number of chips")
+    """What the address asks for. Raises INVALID_ARGUMENT, and names the nearest types of one that
+    does not exist."""
+    name, chips = (
+        fields.get("type", "").strip(),
+        forms.whole_if_given(fields, "chips", "Number of chips"),
+    )
     kind = None
     if name or chips is None:
         kind = accelerator_types.parse(name or forms.DEFAULT_TYPE)
@@ -157,7 +178,11 @@ def kinds_of(fleet: Fleet, wanted: CreateQuery) -> list[AcceleratorType]:
     """The type that was named, or of each generation the smallest that has the chips."""
     if wanted.kind is not None:
         return [wanted.kind]
-    return [kind for one in _generations(fleet) if (kind := _smallest(fleet, one, wanted.chips)) is not None]
+    return [
+        kind
+        for one in _generations(fleet)
+        if (kind := _smallest(fleet, one, wanted.chips)) is not None
+    ]
 
 
 def _values(
@@ -170,7 +195,9 @@ def _values(
     fitting: Sequence[AcceleratorType],
 ) -> dict[str, Any]:
     rows = [
-        _row(room, fleet, project, wanted, steps, view.now) for kind in kinds for room in view.rooms(kind, wanted.usage)
+        _row(room, fleet, project, wanted, steps, view.now)
+        for kind in kinds
+        for room in view.rooms(kind, wanted.usage)
     ]
     rows.sort(key=lambda row: row.order)
     chosen = next((row for row in rows if row.room.zone == wanted.zone), rows[0] if rows else None)
@@ -182,7 +209,9 @@ def _values(
         "project": project,
         "wanted": wanted,
         "url": project_url(project, "create"),
-        "generations": [(one, _type_of_size(fleet, one, wanted.chips)) for one in _generations(fleet)],
+        "generations": [
+            (one, _type_of_size(fleet, one, wanted.chips)) for one in _generations(fleet)
+        ],
         "sizes": _sizes(fleet, wanted),
         "usages": USAGES,
         "rows": rows,
@@ -211,14 +240,17 @@ def _row(
     elif starts is not None:
         seconds = max(0.0, starts.seconds_since(now)) + creation
     place = {"zone": room.zone, "accelerator_type": kind.name, "usage": str(room.usage_class)}
-    costs = {str(usage): Cost(*forms.price_of(kind.name, room.zone, str(usage), now)) for usage in USAGES}
+    costs = {
+        str(usage): Cost(*forms.price_of(kind.name, room.zone, str(usage), now)) for usage in USAGES
+    }
     note = room.room.reason
     if not room.quota.allows(kind):
         note = _quota_note(room)
     # Where there is no room a plain creation fails, and a queued resource waits.
     form = ("nodes", "new") if room.is_free else ("queue", "resources", "new")
     create_url = f"{project_url(project, *form)}?{urlencode(place)}"
-    commands_url = f"{project_url(project, 'create')}{wanted.query(type=kind.name, chips='', zone=room.zone)}#commands"
+    query = wanted.query(type=kind.name, chips="", zone=room.zone)
+    commands_url = f"{project_url(project, 'create')}{query}#commands"
     return ZoneRow(room, costs, seconds, steps.get(kind.name), note, create_url, commands_url)
 
 
@@ -227,13 +259,15 @@ def _quota_note(room: ZoneRoom) -> str:
     if left.limit is not None and quota_units(kind) > left.left:
         region, needed = region_of(room.zone), quota_units(kind)
         return (
-            f"The quota in {region} has {left.left} of {left.limit} {left.unit} left, and {kind.name} takes {needed}."
+            f"The quota in {region} has {left.left} of {left.limit} {left.unit} left, and "
+            f"{kind.name} takes {needed}."
         )
     return f"The project may hold {left.chips} more chips, and {kind.name} has {kind.chip_count}."
 
 
 def misfit_of(wanted: CreateQuery, steps: Mapping[str, StepEstimate]) -> StepEstimate | None:
-    """The step of a program that needs more memory than the type has that was named; None where it fits."""
+    """The step of a program that needs more memory than the type has that was named; None where it
+    fits."""
     step = steps.get(wanted.kind.name) if wanted.kind else None
     return None if step is None or step.error or step.fits else step
 
@@ -242,7 +276,9 @@ def _larger(fleet: Fleet, wanted: CreateQuery) -> list[AcceleratorType]:
     """Types with more memory: the next sizes, and as many chips of other generations."""
     if wanted.kind is None:
         return []
-    sizes = [kind for kind in _types_of(fleet, wanted.kind.generation) if kind.chip_count > wanted.chips]
+    sizes = [
+        kind for kind in _types_of(fleet, wanted.kind.generation) if kind.chip_count > wanted.chips
+    ]
     others = kinds_of(fleet, dataclasses.replace(wanted, kind=None))
     return [*sizes[:LARGER_MAX], *(kind for kind in others if kind is not wanted.kind)]
 
@@ -253,8 +289,12 @@ def _others(fleet: Fleet, wanted: CreateQuery) -> list[tuple[AcceleratorType, Us
         return []
     found = [(wanted.kind, usage) for usage in USAGES if usage is not wanted.usage]
     alike = kinds_of(fleet, dataclasses.replace(wanted, kind=None))
-    smaller = [kind for kind in _types_of(fleet, wanted.kind.generation) if kind.chip_count < wanted.chips]
-    return found + [(kind, wanted.usage) for kind in (*alike, *reversed(smaller)) if kind is not wanted.kind]
+    smaller = [
+        kind for kind in _types_of(fleet, wanted.kind.generation) if kind.chip_count < wanted.chips
+    ]
+    return found + [
+        (kind, wanted.usage) for kind in (*alike, *reversed(smaller)) if kind is not wanted.kind
+    ]
 
 
 def _alternatives(
@@ -280,7 +320,9 @@ def _alternatives(
 def _commands(project: str, row: ZoneRow) -> list[commands.Command]:
     kind, usage = row.room.kind, str(row.room.usage_class)
     version = kind.generation.runtime_version_default
-    spec = forms.node_spec({"accelerator_type": kind.name, "usage": usage, "runtime_version": version})
+    spec = forms.node_spec(
+        {"accelerator_type": kind.name, "usage": usage, "runtime_version": version}
+    )
     return commands.create_node(project, row.room.zone, "", spec) + client_commands.create_node(
         project, row.room.zone, "NODE", spec
     )
@@ -310,10 +352,16 @@ def _type_of_size(fleet: Fleet, generation: Generation, chips: int) -> Accelerat
     return _smallest(fleet, generation, chips) or (offered[-1] if offered else None)
 
 
-def _sizes(fleet: Fleet, wanted: CreateQuery) -> tuple[list[AcceleratorType | int], list[AcceleratorType | int]]:
-    """Sizes to choose from: the usual ones, and the others. Numbers of chips where no generation is chosen."""
+def _sizes(
+    fleet: Fleet, wanted: CreateQuery
+) -> tuple[list[AcceleratorType | int], list[AcceleratorType | int]]:
+    """Sizes to choose from: the usual ones, and the others. Numbers of chips where no generation is
+    chosen."""
     if wanted.kind is None:
-        most = max((kind.chip_count for one in _generations(fleet) for kind in _types_of(fleet, one)), default=1)
+        most = max(
+            (kind.chip_count for one in _generations(fleet) for kind in _types_of(fleet, one)),
+            default=1,
+        )
         counts = [2**power for power in range(most.bit_length()) if 2**power <= most]
         return [*counts], [] if wanted.chips in counts else [wanted.chips]
     generation = wanted.kind.generation

@@ -1,4 +1,5 @@
-"""Whose step time the "Create" page shows: a recipe, a job that was submitted before, or a module in a bucket."""
+"""Whose step time the "Create" page shows: a recipe, a job that was submitted before, or a module
+in a bucket."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ GS = "gs://"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TimedProgram:
-    """`name`: a recipe, ZONE/JOB, or gs://BUCKET/NAME of a StableHLO module; empty: none is chosen."""
+    """`name`: a recipe, ZONE/JOB, or gs://BUCKET/NAME of a StableHLO module; empty: none is
+    chosen."""
 
     name: str = ""
     batch: int | None = None
@@ -98,4 +100,6 @@ def _module_text(request: Request, uri: str) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise invalid(f"{uri} is not StableHLO text: write it with jax.jit(f).lower(...).as_text()", "module") from None
+        raise invalid(
+            f"{uri} is not StableHLO text: write it with jax.jit(f).lower(...).as_text()", "module"
+        ) from None

@@ -1,4 +1,5 @@
-"""The documents of `docs/`, in the console: they are of the version that runs, and need no network."""
+"""The documents of `docs/`, in the console: they are of the version that runs, and need no
+network."""
 
 from __future__ import annotations
 
@@ -48,23 +49,39 @@ def show(request: Request, project: str, path: str) -> Response:
     if path in known:
         document = known[path]
         body = _render(document, project_url(project, "docs"))
-        return page(request, "docs.html", section="docs", title=document.title, body=body, listed=[], doc_path=path)
+        return page(
+            request,
+            "docs.html",
+            section="docs",
+            title=document.title,
+            body=body,
+            listed=[],
+            doc_path=path,
+        )
     folder = path.rstrip("/") + "/"
     listed = [found for found in known.values() if found.path.startswith(folder)]
     if not listed:
         raise not_found(f"docs/{path}")
-    return page(request, "docs.html", section="docs", title=folder, body="", listed=listed, doc_path=folder)
+    return page(
+        request, "docs.html", section="docs", title=folder, body="", listed=listed, doc_path=folder
+    )
 
 
 @cache
 def documents() -> Mapping[str, Document]:
     """By path: in a checkout the folder at its root, in an installation what the wheel brought."""
     root = Path(podyard.__file__).parents[1]
-    folder = root / "docs" if podyard.is_checkout(root) else Path(str(importlib.resources.files("podyard"))) / "docs"
+    folder = (
+        root / "docs"
+        if podyard.is_checkout(root)
+        else Path(str(importlib.resources.files("podyard"))) / "docs"
+    )
     found = {}
     for file in sorted(folder.rglob("*.md")):
         path, text = file.relative_to(folder).as_posix(), file.read_text(encoding="utf-8")
-        title = next((line.lstrip("# ").strip() for line in text.splitlines() if line.startswith("# ")), path)
+        title = next(
+            (line.lstrip("# ").strip() for line in text.splitlines() if line.startswith("# ")), path
+        )
         found[path] = Document(path, title.replace("`", ""), text, text.lower())
     return found
 
@@ -77,11 +94,16 @@ def _render(document: Document, url: str) -> Markup:
         if token.type == "heading_open":
             token.attrSet("id", _SLUG.sub("-", tokens[at + 1].content.lower()).strip("-"))
         elif token.type == "inline":
-            token.children = [_lead(child, document, url) for child in token.children or [] if child.type != "image"]
+            token.children = [
+                _lead(child, document, url)
+                for child in token.children or []
+                if child.type != "image"
+            ]
         elif token.type == "table_open":
             token.attrSet("tabindex", "0")
     found = parser.renderer.render(tokens, parser.options, {})
-    # What is wider than the page is scrolled by keyboard, too. In text a tag is written in entities.
+    # What is wider than the page is scrolled by keyboard, too. In text a tag is written in
+    # entities.
     return Markup(found.replace("<pre>", '<pre tabindex="0">'))
 
 
@@ -97,5 +119,6 @@ def _lead(token: Token, document: Document, url: str) -> Token:
         fragment = f"#{target.fragment}" if target.fragment else ""
         token.attrSet("href", f"{url}/{quote(path)}{fragment}")
     else:
-        token.attrs = {"title": f"{target.path} is in the source tree"}  # no link: the console does not have it
+        # no link: the console does not have it
+        token.attrs = {"title": f"{target.path} is in the source tree"}
     return token

@@ -1,7 +1,8 @@
-"""What explains the hardware: a matrix product cycle by cycle, an all-reduce step by step. The pages show nothing that
-belongs to the project.
+"""What explains the hardware: a matrix product cycle by cycle, an all-reduce step by step. The
+pages show nothing that belongs to the project.
 
-The engine is imported by the first page that needs it: numpy is a tenth of the API's memory and of its start.
+The engine is imported by the first page that needs it: numpy is a tenth of the API's memory and of
+its start.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from podyard.http import context
 from podyard.web.lesson_steps import LESSON_PAGES, STEPS, step_of
 from podyard.web.render import ConsoleRoute, page, project_url
 
-ASSET_SECONDS = 60  # how long a browser may use script and style without asking; an upgrade shows after that
+# how long a browser may use script and style without asking; an upgrade shows after that
+ASSET_SECONDS = 60
 
 OPERANDS_MAX = 4096  # decimals that are drawn before the size of the product is checked
 
@@ -36,12 +38,14 @@ router = APIRouter(prefix="/console/{project}", route_class=ConsoleRoute)
 
 
 @router.get("/mxu")
-def show(
-    request: Request, project: str, m: int = 4, k: int = 4, n: int = 4, rows: int = 4, cols: int = 4,
-    dataflow: Dataflow = "ws", seed: int = 0, numbers: Literal["whole", "decimal"] = "whole", at: int = 0,
+def show(  # noqa: PLR0913
+    request: Request, project: str, m: int = 4, k: int = 4, n: int = 4, rows: int = 4,
+    cols: int = 4,
+    dataflow: Dataflow = "ws", seed: int = 0, numbers: Literal["whole", "decimal"] = "whole",
+    at: int = 0,
 ) -> Response:  # fmt: skip
-    """The figure of one product at cycle `at`, and the form for another; what cannot be shown has its reason above the
-    form."""
+    """The figure of one product at cycle `at`, and the form for another; what cannot be shown has
+    its reason above the form."""
     from podyard.engine.lesson.digits import products
     from podyard.engine.numerics import explain_html
     from podyard.engine.numerics.explain import DATAFLOW_NAMES, SIDE_MAX, decimal_operands, explain
@@ -53,24 +57,40 @@ def show(
         is_drawn = numbers == "decimal" and min(m, k, n) > 0 and m * k + k * n <= OPERANDS_MAX
         operands = decimal_operands(m, k, n, seed) if is_drawn else None
         trace = explain(m, k, n, rows, cols, dataflow, seed, operands)
-        values = {"title": trace.title, "figure": Markup(explain_html.figure(trace, at, _frames_url(request)))}
+        values = {
+            "title": trace.title,
+            "figure": Markup(explain_html.figure(trace, at, _frames_url(request))),
+        }
         values["products"] = None if operands is None else draw(products(*operands))
     except PodyardError as error:
         failure = error
     sizes = [
-        ("m", "m: rows of x", m, None), ("k", "k: depth", k, None), ("n", "n: columns of w", n, None),
-        ("rows", "Rows of the array", rows, SIDE_MAX), ("cols", "Columns of the array", cols, SIDE_MAX),
+        ("m", "m: rows of x", m, None), ("k", "k: depth", k, None),
+        ("n", "n: columns of w", n, None),
+        ("rows", "Rows of the array", rows, SIDE_MAX),
+        ("cols", "Columns of the array", cols, SIDE_MAX),
         ("seed", "Seed of the operands", seed, None),
     ]  # fmt: skip
-    values |= {"sizes": sizes, "dataflow": dataflow, "dataflows": DATAFLOW_NAMES, "numbers": numbers}
+    values |= {
+        "sizes": sizes,
+        "dataflow": dataflow,
+        "dataflows": DATAFLOW_NAMES,
+        "numbers": numbers,
+    }
     return explain_page(request, project, "mxu", "explain_mxu.html", failure, **values)
 
 
 @router.get("/all-reduce")
 def show_all_reduce(
-    request: Request, project: str, ranks: str = "", accelerator_type: str = "", nbytes: int | None = None, at: int = 0
+    request: Request,
+    project: str,
+    ranks: str = "",
+    accelerator_type: str = "",
+    nbytes: int | None = None,
+    at: int = 0,
 ) -> Response:
-    """The figure of one all-reduce at step `at`, and the form for another. An empty field asks for nothing."""
+    """The figure of one all-reduce at step `at`, and the form for another. An empty field asks for
+    nothing."""
     from podyard.engine.collectives import explain as reduce
     from podyard.engine.collectives import explain_html as reduce_html
 
@@ -80,7 +100,10 @@ def show_all_reduce(
     nbytes = reduce.DEFAULT_BYTES if nbytes is None else nbytes
     try:
         trace = reduce.explain(_number(ranks, reduce.RANKS_MAX), accelerator_type or None, nbytes)
-        values = {"title": trace.title, "figure": Markup(reduce_html.figure(trace, at, _frames_url(request)))}
+        values = {
+            "title": trace.title,
+            "figure": Markup(reduce_html.figure(trace, at, _frames_url(request))),
+        }
     except PodyardError as error:
         failure = error
     values |= {
@@ -92,7 +115,9 @@ def show_all_reduce(
         "chips_max": reduce.CHIPS_MAX,
         "groups": _drawn_types(reduce.CHIPS_MAX),
     }
-    return explain_page(request, project, "all-reduce", "explain_all_reduce.html", failure, **values)
+    return explain_page(
+        request, project, "all-reduce", "explain_all_reduce.html", failure, **values
+    )
 
 
 @router.get("/mxu/{name}")
@@ -118,9 +143,11 @@ def asset_response(request: Request, project: str, package: str, name: str) -> R
 
 
 def explain_page(
-    request: Request, project: str, section: str, template: str, failure: PodyardError | None = None, **values: Any
+    request: Request, project: str, section: str, template: str,
+    failure: PodyardError | None = None, **values: Any
 ) -> Response:  # fmt: skip
-    """A page of the lesson, with the way to the others and, where the reader came from a step, to the next step."""
+    """A page of the lesson, with the way to the others and, where the reader came from a step, to
+    the next step."""
     return page(
         request,
         template,
@@ -149,7 +176,8 @@ def _frames_url(request: Request) -> Callable[[int], str]:
 
 
 def _drawn_types(chips_max: int) -> list[tuple[str, list[AcceleratorType]]]:
-    """Slices that are drawn chip by chip, by generation; larger ones have a table only and are typed by name."""
+    """Slices that are drawn chip by chip, by generation; larger ones have a table only and are
+    typed by name."""
     kinds = [kind for kind in all_types() if kind.chip_count <= chips_max]
     return [
         (f"TPU {name}: {GENERATIONS[name].dimensions}-D torus", list(group))
@@ -161,10 +189,13 @@ def _number(text: str, most: int) -> int | None:
     try:
         return int(text) if text else None
     except ValueError:
-        raise invalid(f"ranks must be a number from 1 to {most}, got {text[:40]!r}", "ranks") from None
+        raise invalid(
+            f"ranks must be a number from 1 to {most}, got {text[:40]!r}", "ranks"
+        ) from None
 
 
 def check_project(request: Request, project: str) -> None:
-    """What every page of a project asks, so that the address tells nobody which projects there are."""
+    """What every page of a project asks, so that the address tells nobody which projects there
+    are."""
     context.principal(request).require("podyard.projects.get", project, f"projects/{project}")
     context.read(request, lambda uow: identity.project_row(uow, project))

@@ -1,4 +1,5 @@
-"""How numbers, money and times read on a page. Each is exact to what it shows: no float noise, no thin zeros."""
+"""How numbers, money and times read on a page. Each is exact to what it shows: no float noise, no
+thin zeros."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ def exact_usd(amount: Amount) -> str:
 
 
 def number(value: float, digits: int = 4) -> str:
-    """`value` with at most `digits` significant digits: `0.1` for 0.1 + 1e-17, `12,345` for 12345.2."""
+    """`value` with at most `digits` significant digits: `0.1` for 0.1 + 1e-17, `12,345` for
+    12345.2."""
     if not math.isfinite(value):
         return "not a number" if math.isnan(value) else "infinite"
     if value == 0:
@@ -66,14 +68,19 @@ def local_time(value: PlatformTime | RealTime | None) -> str:
     """As `moment`; the script shows it by the reader's clock."""
     if value is None:
         return moment(value)
-    return Markup('<time data-utc datetime="{}">{}</time>').format(value.rfc3339()[:19] + "Z", moment(value))
+    return Markup('<time data-utc datetime="{}">{}</time>').format(
+        value.rfc3339()[:19] + "Z", moment(value)
+    )
 
 
 def ago(value: PlatformTime, now: PlatformTime) -> Markup:
     """How long before `now`: `18 d 18 h`. The moment itself stands on hover."""
     minutes = max(0, int(now.seconds_since(value)) // 60)
-    age = duration_for_people(minutes * 60) if minutes else "<1 min"  # not another text each second on a live page
-    return Markup('<time datetime="{}" title="{}">{}</time>').format(value.rfc3339()[:19] + "Z", moment(value), age)
+    # not another text each second on a live page
+    age = duration_for_people(minutes * 60) if minutes else "<1 min"
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(
+        value.rfc3339()[:19] + "Z", moment(value), age
+    )
 
 
 def percent(value: float) -> str:
@@ -101,7 +108,8 @@ def count(value: int, noun: str) -> str:
 
 def step_time(seconds: float | None) -> str:
     """Of a step: `4.21 ms`."""
-    from podyard.engine.report.summary import time_text  # late: pages without such times need no engine
+    # late: pages without such times need no engine
+    from podyard.engine.report.summary import time_text
 
     return "" if seconds is None else time_text(seconds)
 

@@ -31,7 +31,8 @@ class TypeGroup:
 
 @dataclasses.dataclass(frozen=True)
 class NodeChoice:
-    """The four choices that make a node, each valid with those before it, and what may be chosen for each."""
+    """The four choices that make a node, each valid with those before it, and what may be chosen
+    for each."""
 
     zone: str
     accelerator_type: str
@@ -47,8 +48,9 @@ class NodeChoice:
 
 
 def choose(fleet: Fleet, fields: Mapping[str, str], now: PlatformTime) -> NodeChoice:
-    """Reads zone, type, usage class and runtime version. A choice that the zone before it does not offer gives way to
-    the first one that it does; what is wrong only when it is created (quota, capacity) is left to the use case."""
+    """Reads zone, type, usage class and runtime version. A choice that the zone before it does not
+    offer gives way to the first one that it does; what is wrong only when it is created (quota,
+    capacity) is left to the use case."""
     zones = list(fleet.zones)
     usual = DEFAULT_ZONE if DEFAULT_ZONE in zones else zones[0]
     zone = fields.get("zone") if fields.get("zone") in zones else usual
@@ -66,13 +68,19 @@ def choose(fleet: Fleet, fields: Mapping[str, str], now: PlatformTime) -> NodeCh
     version = fields.get("runtime_version", "")
     version = version if version in versions else kind.generation.runtime_version_default
     found, why = price_of(name, zone, usage, now)
-    return NodeChoice(zone, name, usage, version, zones, _groups(types), usages, versions, found, why, kind)
+    return NodeChoice(
+        zone, name, usage, version, zones, _groups(types), usages, versions, found, why, kind
+    )
 
 
-def price_of(accelerator_type: str, zone: str, usage: str, now: PlatformTime) -> tuple[Price | None, str]:
+def price_of(
+    accelerator_type: str, zone: str, usage: str, now: PlatformTime
+) -> tuple[Price | None, str]:
     """(the price, "") or (None, why there is none)."""
     try:
-        return default_rate_card().price(accelerator_type, region_of(zone), UsageClass(usage), now), ""
+        return default_rate_card().price(
+            accelerator_type, region_of(zone), UsageClass(usage), now
+        ), ""
     except PodyardError as error:
         return None, error.message
 
@@ -85,7 +93,8 @@ def labels(fields: Mapping[str, str]) -> dict[str, str]:
 
 
 def node_spec(fields: Mapping[str, str]) -> NodeSpec:
-    """The node that the posted fields ask for, with no choice mended: what is wrong is said, not guessed."""
+    """The node that the posted fields ask for, with no choice mended: what is wrong is said, not
+    guessed."""
     kind = accelerator_types.parse(fields.get("accelerator_type", ""))
     usage = fields.get("usage") or str(UsageClass.ON_DEMAND)
     if usage not in tuple(UsageClass):

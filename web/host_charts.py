@@ -30,7 +30,8 @@ def charts_of(steps: Steps, now_seconds: float) -> list[UseChart]:
     now = int(now_seconds) // STEP_SECONDS * STEP_SECONDS
     oldest = now - STEP_SECONDS * STEPS_MAX
     known = {
-        index: [step for step in found if step.begin >= oldest and step.seconds > 0] for index, found in steps.items()
+        index: [step for step in found if step.begin >= oldest and step.seconds > 0]
+        for index, found in steps.items()
     }
     known = {index: found for index, found in known.items() if found}
     if not known:
@@ -38,7 +39,13 @@ def charts_of(steps: Steps, now_seconds: float) -> list[UseChart]:
     busy = _best_of(known, lambda step: _PERCENT * step.busy_share)
     return [
         _chart("cpu", "CPU", "cores in use", _lines_of(known, lambda step: step.cores), now),
-        _chart("memory", "Memory", "GiB in use", _lines_of(known, lambda step: step.memory_bytes / _GIB), now),
+        _chart(
+            "memory",
+            "Memory",
+            "GiB in use",
+            _lines_of(known, lambda step: step.memory_bytes / _GIB),
+            now,
+        ),
         _chart("busy", "Chips", "% of the time busy", [("chips of the slice", busy)], now),
     ]
 
@@ -47,7 +54,11 @@ def newest_of(steps: Steps, now_seconds: float) -> dict[int, UseStep]:
     """The last whole step of each host that is in use now."""
     found = {}
     for index, known in steps.items():
-        lasting = [step for step in known if step.seconds > 0 and step.begin >= now_seconds - 2 * STEP_SECONDS]
+        lasting = [
+            step
+            for step in known
+            if step.seconds > 0 and step.begin >= now_seconds - 2 * STEP_SECONDS
+        ]
         if lasting:
             found[index] = lasting[0]
     return found
@@ -55,7 +66,10 @@ def newest_of(steps: Steps, now_seconds: float) -> dict[int, UseStep]:
 
 def _lines_of(steps: Steps, value: Callable[[UseStep], float]) -> list[tuple[str, Values]]:
     """A line for each host, or of many hosts the highest, the mean and the lowest."""
-    lines = {f"host {index}": {step.begin: value(step) for step in found} for index, found in steps.items()}
+    lines = {
+        f"host {index}": {step.begin: value(step) for step in found}
+        for index, found in steps.items()
+    }
     if len(lines) <= SERIES_MAX:
         return list(lines.items())
     begins = sorted({begin for line in lines.values() for begin in line})

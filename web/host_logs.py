@@ -1,4 +1,5 @@
-"""The last lines of what scripts of a node's hosts have written, where the hosts are on this machine."""
+"""The last lines of what scripts of a node's hosts have written, where the hosts are on this
+machine."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ def last_lines(data: Path, node_key: str, host_count: int) -> list[HostLog]:
     """`data`: Podyard's folder. By host, then by time."""
     found = []
     for host in range(min(host_count, HOSTS_MAX)):
-        for path in sorted(data.glob(f"agents/*/hosts/{host_name(node_key, host)}/processes/*.log")):
+        for path in sorted(
+            data.glob(f"agents/*/hosts/{host_name(node_key, host)}/processes/*.log")
+        ):
             if lines := _tail(path):
                 found.append(HostLog(host, path.stem, lines))
     return found

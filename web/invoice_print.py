@@ -1,4 +1,5 @@
-"""An invoice to print: a separate page for paper, and the same as PDF. Both are made of one `Sheet`.
+"""An invoice to print: a separate page for paper, and the same as PDF. Both are made of one
+`Sheet`.
 
 The same invoice is the same bytes: a PDF's own date is the invoice's `asOf`, never a clock.
 """
@@ -14,7 +15,13 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from podyard.base.errors import Code, PodyardError
-from podyard.base.money import amount_text, money_text, nanos_from_decimal_text, price_text, quantity_text
+from podyard.base.money import (
+    amount_text,
+    money_text,
+    nanos_from_decimal_text,
+    price_text,
+    quantity_text,
+)
 from podyard.control.billing import accounts, invoices
 from podyard.control.billing.invoice_document import DocumentLine, InvoiceDocument, from_json
 from podyard.db.unit_of_work import UnitOfWork
@@ -36,13 +43,29 @@ _STYLE_OF_TABLE = (
     ("LINEBELOW", (0, 0), (-1, -1), 0.25, "#999999"),
 )
 _ONES = (
-    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"),
+    *(
+        "zero",
+        "one",
+        "two",
+        "three",
+        "four",
+        "five",
+        "six",
+        "seven",
+        "eight",
+        "nine",
+        "ten",
+        "eleven",
+        "twelve",
+    ),
     *("thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"),
 )
 _TENS = ("", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
 _THOUSANDS = ("", " thousand", " million", " billion", " trillion", " quadrillion", " quintillion")
 
-router = APIRouter(prefix="/console/{project}/invoices/{month}", route_class=ConsoleRoute, include_in_schema=False)
+router = APIRouter(
+    prefix="/console/{project}/invoices/{month}", route_class=ConsoleRoute, include_in_schema=False
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -70,9 +93,11 @@ class Sheet:
 
 @router.get("/print")
 def print_page(request: Request, project: str, month: str) -> Response:
-    """The invoice as a page without a frame. `?style=inline`: with its style in it, for a file; a browser that is here
-    does not take such a style."""
-    html = str(fragment("invoice_print.html", sheet=_sheet(request, project, month), language=LANGUAGE))
+    """The invoice as a page without a frame. `?style=inline`: with its style in it, for a file; a
+    browser that is here does not take such a style."""
+    html = str(
+        fragment("invoice_print.html", sheet=_sheet(request, project, month), language=LANGUAGE)
+    )
     if request.query_params.get("style") == "inline":
         html = html.replace(_LINK, f"<style>\n{fragment('invoice_print.css')}\n</style>")
     return Response(html, media_type="text/html", headers={"Cache-Control": "no-store"})
@@ -88,7 +113,10 @@ def style(project: str, month: str) -> Response:
 @router.get("/pdf")
 def pdf(request: Request, project: str, month: str) -> Response:
     data = pdf_of(_sheet(request, project, month))
-    headers = {"Content-Disposition": f'attachment; filename="{project}-{month}.pdf"', "Cache-Control": "no-store"}
+    headers = {
+        "Content-Disposition": f'attachment; filename="{project}-{month}.pdf"',
+        "Cache-Control": "no-store",
+    }
     return Response(data, media_type="application/pdf", headers=headers)
 
 
@@ -101,11 +129,15 @@ def _sheet(request: Request, project: str, month: str) -> Sheet:
 def document_of(
     uow: UnitOfWork, caller: Principal, project: str, month: str
 ) -> tuple[InvoiceDocument, IssuedInvoice | None]:
-    """The invoice's document and, once it is issued, what was. Raises NOT_FOUND where there is nothing to invoice."""
+    """The invoice's document and, once it is issued, what was. Raises NOT_FOUND where there is
+    nothing to invoice."""
     try:
         issued = invoices.get(uow, caller, project, month)
     except PodyardError as error:
-        if error.code is not Code.NOT_FOUND or month < accounts.get(uow, caller, project).next_month:
+        if (
+            error.code is not Code.NOT_FOUND
+            or month < accounts.get(uow, caller, project).next_month
+        ):
             raise
         found = invoices.preview(uow, default_rate_card(), caller, project, month)
         if found.document is None:
@@ -127,7 +159,11 @@ def sheet_of(document: InvoiceDocument, issued: IssuedInvoice | None) -> Sheet:
     return Sheet(
         title=f"{kind} {document.number}",
         facts=[*facts(document, issued), ("Document", proof)],
-        tables=[lines, Table("Sum", ("Item", "Amount"), _sums(document), 1), *_corrections(document)],
+        tables=[
+            lines,
+            Table("Sum", ("Item", "Amount"), _sums(document), 1),
+            *_corrections(document),
+        ],
         total=amount_text(document.total, document.currency),
         words=f"{in_words(document.total)} {document.currency}",
         notes=_notes(document, issued is None),
@@ -187,10 +223,17 @@ def _notes(document: InvoiceDocument, is_draft: bool) -> list[str]:
     if is_draft and any(line.estimated for line in document.lines):
         notes.append("* An estimate: some of it was still in use.")
     if not all(line.verified for line in document.lines):
-        notes.append("† The price is unverified: nobody has checked it against a document of its seller.")
+        notes.append(
+            "† The price is unverified: nobody has checked it against a document of its seller."
+        )
     if document.lines:
-        notes.append("Lines are rounded to be shown; the rounding error is what they miss of the exact sum.")
-    notes += [f"Not in it: {held.seconds} s of {held.name}, which have no price yet" for held in document.held]
+        notes.append(
+            "Lines are rounded to be shown; the rounding error is what they miss of the exact sum."
+        )
+    notes += [
+        f"Not in it: {held.seconds} s of {held.name}, which have no price yet"
+        for held in document.held
+    ]
     return notes
 
 
@@ -217,32 +260,50 @@ def _whole(value: int) -> str:
 
 def _hundreds(value: int) -> str:
     hundreds, rest = divmod(value, 100)
-    small = _ONES[rest] if rest < 20 else _TENS[rest // 10] + (f"-{_ONES[rest % 10]}" if rest % 10 else "")
+    small = (
+        _ONES[rest]
+        if rest < 20
+        else _TENS[rest // 10] + (f"-{_ONES[rest % 10]}" if rest % 10 else "")
+    )
     if not hundreds:
         return small
     return f"{_ONES[hundreds]} hundred" + (f" and {small}" if rest else "")
 
 
 def pdf_of(sheet: Sheet) -> bytes:
-    """A4, with a title, a language and text that can be read. Raises FAILED_PRECONDITION without the PDF library."""
+    """A4, with a title, a language and text that can be read. Raises FAILED_PRECONDITION without
+    the PDF library."""
     try:
         from reportlab.lib.pagesizes import A4
         from reportlab.lib.styles import getSampleStyleSheet
         from reportlab.platypus import Paragraph, SimpleDocTemplate, Spacer
     except ImportError:
-        raise PodyardError(Code.FAILED_PRECONDITION, "PDF needs an extra: pip install 'podyard[pdf]'") from None
+        raise PodyardError(
+            Code.FAILED_PRECONDITION, "PDF needs an extra: pip install 'podyard[pdf]'"
+        ) from None
     from xml.sax.saxutils import escape
 
     styles, data = getSampleStyleSheet(), io.BytesIO()
     story: list[Any] = [Paragraph(escape(sheet.title), styles["Title"])]
-    story += [Paragraph(f"<b>{escape(name)}:</b> {escape(text)}", styles["Normal"]) for name, text in sheet.facts]
+    story += [
+        Paragraph(f"<b>{escape(name)}:</b> {escape(text)}", styles["Normal"])
+        for name, text in sheet.facts
+    ]
     for table in sheet.tables:
         story += [Paragraph(escape(table.caption), styles["Heading2"]), _pdf_table(table)]
     story += [Spacer(1, 12), Paragraph(f"<b>Total: {escape(sheet.total)}</b>", styles["Heading3"])]
     story += [Paragraph(escape(text), styles["Normal"]) for text in (sheet.words, *sheet.notes)]
-    margins = dict.fromkeys(("leftMargin", "rightMargin", "topMargin", "bottomMargin"), MARGIN_POINTS)
+    margins = dict.fromkeys(
+        ("leftMargin", "rightMargin", "topMargin", "bottomMargin"), MARGIN_POINTS
+    )
     template = SimpleDocTemplate(
-        data, pagesize=A4, title=sheet.title, author="Podyard", lang=LANGUAGE, invariant=1, **margins
+        data,
+        pagesize=A4,
+        title=sheet.title,
+        author="Podyard",
+        lang=LANGUAGE,
+        invariant=1,
+        **margins,
     )
     date = "".join(character for character in sheet.as_of[:19] if character.isdigit())
 

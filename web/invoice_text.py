@@ -1,4 +1,5 @@
-"""How an invoice reads for people: its times in the zone of its account, who issues it and when it is due.
+"""How an invoice reads for people: its times in the zone of its account, who issues it and when it
+is due.
 
 The document itself has none of this: its times are UTC, its amounts plain decimal text.
 """
@@ -21,7 +22,10 @@ PAYMENT_TERM_DAYS = 30  # from the day of issue until an invoice is due
 def facts(document: InvoiceDocument, issued: IssuedInvoice | None) -> list[tuple[str, str]]:
     """What stands above the lines; `issued` None: it is a draft."""
     zone = document.time_zone
-    first, stop = (_local(PlatformTime.from_rfc3339(at), zone) for at in (document.period_start, document.period_end))
+    first, stop = (
+        _local(PlatformTime.from_rfc3339(at), zone)
+        for at in (document.period_start, document.period_end)
+    )
     found = [
         ("Number", document.number),
         ("Issuer", ISSUER),
@@ -34,10 +38,18 @@ def facts(document: InvoiceDocument, issued: IssuedInvoice | None) -> list[tuple
         day = _local(issued.issued_at, zone)
         found.append(("Issued", local_moment(issued.issued_at, zone)))
         found.append(
-            ("Due", f"{_day(day + timedelta(days=PAYMENT_TERM_DAYS))}, {PAYMENT_TERM_DAYS} days after its issue")
+            (
+                "Due",
+                (
+                    f"{_day(day + timedelta(days=PAYMENT_TERM_DAYS))}, {PAYMENT_TERM_DAYS} days "
+                    "after its issue"
+                ),
+            )
         )
     if document.currency != "USD":
-        found.append(("Exchange rate", rate_text(document.exchange_rate, document.currency, document.month)))
+        found.append(
+            ("Exchange rate", rate_text(document.exchange_rate, document.currency, document.month))
+        )
     return found
 
 

@@ -1,4 +1,5 @@
-"""A job as the form that submits it again with changes, and as the request that submits it again as it was."""
+"""A job as the form that submits it again with changes, and as the request that submits it again as
+it was."""
 
 from __future__ import annotations
 
@@ -38,7 +39,10 @@ def form_fields(job: Job, node: NodeSpec) -> dict[str, str]:
         fields["start_from"] = f"{spec.start_from.job_id}@{spec.start_from.step}"
     recipe = RECIPES[spec.recipe]
     for field, _ in (
-        pair for section in INPUTS if section is not Section.SOURCE for pair in inputs(section, spec.mode)
+        pair
+        for section in INPUTS
+        if section is not Section.SOURCE
+        for pair in inputs(section, spec.mode)
     ):
         value = field.value_of(spec)
         if value not in (None, {}, field.usual_of(recipe)):
@@ -49,24 +53,34 @@ def form_fields(job: Job, node: NodeSpec) -> dict[str, str]:
 def _program_fields(job: Job, run: UserProgram) -> dict[str, str]:
     given = {name: getattr(run, name) for name in ("command", "entry", "module", "setup")}
     given |= {"source": run.source.uri if run.source else "", "output": own_output(job, run)}
-    given |= {"args": shlex.join(run.args), "env": "\n".join(f"{name}={value}" for name, value in run.env.items())}
+    given |= {
+        "args": shlex.join(run.args),
+        "env": "\n".join(f"{name}={value}" for name, value in run.env.items()),
+    }
     return {name: value for name, value in given.items() if value}
 
 
 def own_output(job: Job, run: UserProgram) -> str:
-    """Where the program was told to write; "" for the folder that every job gets, since the copy gets another one."""
+    """Where the program was told to write; "" for the folder that every job gets, since the copy
+    gets another one."""
     return "" if run.output.endswith(default_output(job.zone, job.job_id)) else run.output
 
 
 def request_of(job: Job) -> JobRequest:
     """What the job was asked to do."""
     spec = job.spec
-    terms: Mapping[str, Any] = {field.name: getattr(spec, field.name) for field in dataclasses.fields(JobTerms)}
-    terms = {**terms, "fallbacks": spec.fallbacks[:-1]}  # the last one is the node that was asked for
+    terms: Mapping[str, Any] = {
+        field.name: getattr(spec, field.name) for field in dataclasses.fields(JobTerms)
+    }
+    # the last one is the node that was asked for
+    terms = {**terms, "fallbacks": spec.fallbacks[:-1]}
     if spec.run is not None:
         secrets = {name: unseal(value) for name, value in spec.run.secrets.items()}
-        source = spec.run.source and ProgramFile(uri=spec.run.source.uri)  # looked at again: it may have changed
-        run = dataclasses.replace(spec.run, output=own_output(job, spec.run), secrets=secrets, source=source)
+        # looked at again: it may have changed
+        source = spec.run.source and ProgramFile(uri=spec.run.source.uri)
+        run = dataclasses.replace(
+            spec.run, output=own_output(job, spec.run), secrets=secrets, source=source
+        )
         return JobRequest(**{**terms, "run": run})
     if spec.start_from is not None:
         return JobRequest(**terms, start_from=(spec.start_from.job_id, spec.start_from.step))

@@ -1,4 +1,5 @@
-"""The curves of jobs: which are drawn over each other, as SVG, as numbers, and what is new in them."""
+"""The curves of jobs: which are drawn over each other, as SVG, as numbers, and what is new in
+them."""
 
 from __future__ import annotations
 
@@ -23,12 +24,15 @@ FIGURES_MAX = 12  # of one page
 LINES_MAX = 10  # of one figure: as many colours as the style sheet has
 POINTS_DRAWN_MAX = 400  # of a line: more than the chart is wide in pixels on a phone
 POINTS_SENT_MAX = 1000  # of a line, for who zooms into it
-POINTS_AT_ONCE = 16  # of a line in one second of a stream; the page has all of them when it is opened again
+# of a line in one second of a stream; the page has all of them when it is opened again
+POINTS_AT_ONCE = 16
 DIGITS_SENT = 5  # significant ones: finer than a pixel at any zoom that these points allow
 USUAL_CURVES = ("loss", "accuracy")  # of recipes
 EVALUATION = " (evaluation)"
 # What is measured on other data has the same name behind one of these.
-_PART = re.compile(r"(?:train|training|val|valid|validation|eval|evaluation|test)[_/. -]", re.IGNORECASE)
+_PART = re.compile(
+    r"(?:train|training|val|valid|validation|eval|evaluation|test)[_/. -]", re.IGNORECASE
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -59,9 +63,14 @@ def measure_of(name: str) -> str:
 
 
 def names_of(job: Job, points: Iterable[MetricPoint]) -> list[str]:
-    """What the job measures: what recipes measure first. Without any points, a recipe shows where they will be."""
+    """What the job measures: what recipes measure first. Without any points, a recipe shows where
+    they will be."""
     has_usual = not (job.spec.run or job.spec.is_modelled or is_program(job.spec.recipe))
-    return list(dict.fromkeys([*(USUAL_CURVES if has_usual else ()), *(name for p in points for name in p.metrics)]))
+    return list(
+        dict.fromkeys(
+            [*(USUAL_CURVES if has_usual else ()), *(name for p in points for name in p.metrics)]
+        )
+    )
 
 
 def figures_of(
@@ -78,7 +87,9 @@ def figures_of(
         found = [ChartPoint(step, values[step]) for step in sorted(values)]
         lines.setdefault(measure_of(name), []).append(ChartLine(name, found))
     for name in dict.fromkeys(name for one in evaluations for name in one.metrics):
-        found = [ChartPoint(one.step, one.metrics[name]) for one in evaluations if name in one.metrics]
+        found = [
+            ChartPoint(one.step, one.metrics[name]) for one in evaluations if name in one.metrics
+        ]
         # A single figure at the end is a dot next to a curve, and no chart by itself.
         if measure_of(name) in lines or len(found) > 1:
             told = name if name != measure_of(name) else name + EVALUATION
@@ -87,7 +98,9 @@ def figures_of(
 
 
 def line_of(name: str, points: Iterable[MetricPoint]) -> ChartLine:
-    return ChartLine(name, [ChartPoint(p.step, p.metrics[name]) for p in points if name in p.metrics])
+    return ChartLine(
+        name, [ChartPoint(p.step, p.metrics[name]) for p in points if name in p.metrics]
+    )
 
 
 def marks_of(attempts: Sequence[Attempt], reached: Mapping[int, int]) -> list[ChartMark]:
@@ -108,27 +121,39 @@ def thin(points: Sequence[T], most: int) -> Sequence[T]:
     return [*points[::stride], *(points[-1:] if points and (len(points) - 1) % stride else ())]
 
 
-def numbers_of(figures: Iterable[Figure], marks: Sequence[ChartMark] | None = None) -> dict[str, Any]:
+def numbers_of(
+    figures: Iterable[Figure], marks: Sequence[ChartMark] | None = None
+) -> dict[str, Any]:
     """As charts.js reads them."""
-    lines = {one.key: {line.name: _pairs(line.points, POINTS_SENT_MAX) for line in one.lines} for one in figures}
+    lines = {
+        one.key: {line.name: _pairs(line.points, POINTS_SENT_MAX) for line in one.lines}
+        for one in figures
+    }
     told = {} if marks is None else {"marks": [[mark.x, mark.kind, mark.text] for mark in marks]}
     return {"figures": lines, **told}
 
 
 def _pairs(points: Sequence[ChartPoint], most: int) -> list[list[float]]:
-    return [[p.x, float(f"{p.y:.{DIGITS_SENT}g}")] for p in thin(points, most) if abs(p.y) < float("inf")]
+    return [
+        [p.x, float(f"{p.y:.{DIGITS_SENT}g}")]
+        for p in thin(points, most)
+        if abs(p.y) < float("inf")
+    ]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PointFeed:
-    """The points of a job's committed history that are new. The cursor is the attempt and the step of the last one:
+    """The points of a job's committed history that are new. The cursor is the attempt and the step
+    of the last one:
     what a later attempt does again comes again, and replaces what was there."""
 
     points: Sequence[MetricPoint]
     name: str = "points"
 
     def since(self, cursor: str) -> tuple[Any, str]:
-        fresh = [point for point in self.points if (point.attempt, point.step) > _read_cursor(cursor)]
+        fresh = [
+            point for point in self.points if (point.attempt, point.step) > _read_cursor(cursor)
+        ]
         if not fresh:
             return None, cursor
         figures: dict[str, dict[str, list[list[float]]]] = {}
@@ -160,11 +185,20 @@ class CurveFeed:
 
     def since(self, cursor: str) -> tuple[Any, str]:
         present = self.digest()
-        return (None, cursor) if present == cursor else (numbers_of(self._whole(), self.marks), present)
+        return (
+            (None, cursor)
+            if present == cursor
+            else (numbers_of(self._whole(), self.marks), present)
+        )
 
     def _whole(self) -> list[Figure]:
-        return [Figure(one.key, [x for x in one.lines if x.name not in self.growing]) for one in self.figures]
+        return [
+            Figure(one.key, [x for x in one.lines if x.name not in self.growing])
+            for one in self.figures
+        ]
 
     def digest(self) -> str:
-        counts = [(one.key, line.name, len(line.points)) for one in self._whole() for line in one.lines]
+        counts = [
+            (one.key, line.name, len(line.points)) for one in self._whole() for line in one.lines
+        ]
         return hashlib.sha256(repr((counts, self.marks)).encode()).hexdigest()[:12]

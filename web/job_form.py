@@ -9,17 +9,27 @@ from typing import Any
 from podyard.base.errors import invalid
 from podyard.base.training_settings import TrainingSettings
 from podyard.domain.job import Elastic, JobRequest
-from podyard.domain.job_fields import JOB_FIELDS, FieldKind, FormInput, JobField, Section, inputs, job_body
+from podyard.domain.job_fields import (
+    JOB_FIELDS,
+    FieldKind,
+    FormInput,
+    JobField,
+    Section,
+    inputs,
+    job_body,
+)
 from podyard.domain.node import NodeSpec, UsageClass
 from podyard.domain.recipes import RECIPES, FolderArgument, RecipeManifest, manifest_of
 from podyard.domain.training import usual_rate
 from podyard.web import commands, forms
 
-INPUTS = (Section.SOURCE, Section.MAIN, Section.MORE)  # the sections of the form that are drawn from the table
+# the sections of the form that are drawn from the table
+INPUTS = (Section.SOURCE, Section.MAIN, Section.MORE)
 
 
 def job_request(fields: Mapping[str, str]) -> JobRequest:
-    """The job that the fields ask for; an empty field is left to the recipe, or to the job that it starts from."""
+    """The job that the fields ask for; an empty field is left to the recipe, or to the job that it
+    starts from."""
     mode = fields.get("mode") or "train"
     given: dict[str, Any] = {"mode": mode}
     training: dict[str, Any] = {}
@@ -65,7 +75,8 @@ def _arguments(recipe: RecipeManifest, fields: Mapping[str, str]) -> dict[str, A
 def submit_commands(
     project: str, zone: str, job_id: str, asked: JobRequest, node: str | NodeSpec
 ) -> list[commands.Command]:
-    """What differs from the recipe's defaults is said; the rest the server fills in as the form did."""
+    """What differs from the recipe's defaults is said; the rest the server fills in as the form
+    did."""
     flags = [("--project", project), ("--zone", zone)]
     body: dict[str, Any] = {}
     switches = []
@@ -73,14 +84,21 @@ def submit_commands(
         flags.append(("--node", node))
         body["node"] = node
     else:
-        flags += [("--accelerator-type", node.accelerator_type), ("--version", node.runtime_version)]
+        flags += [
+            ("--accelerator-type", node.accelerator_type),
+            ("--version", node.runtime_version),
+        ]
         body |= {"acceleratorType": node.accelerator_type, "runtimeVersion": node.runtime_version}
         if node.usage_class is not UsageClass.ON_DEMAND:
             switches.append(f"--{node.usage_class}")
             body["schedulingConfig"] = commands.scheduling(node.usage_class)
     recipe = None if asked.recipe is None else RECIPES[asked.recipe]
     in_form = ((field, field.value_of(asked)) for field in JOB_FIELDS if field.form)
-    settings = [(field, value) for field, value in in_form if value not in (None, {}, field.usual_of(recipe))]
+    settings = [
+        (field, value)
+        for field, value in in_form
+        if value not in (None, {}, field.usual_of(recipe))
+    ]
     flags += [(field.option, field.as_text(value)) for field, value in settings]
     body |= job_body(settings)
     known = {} if recipe is None else recipe.arguments
@@ -91,6 +109,8 @@ def submit_commands(
     path = f"/podyard/v1/projects/{project}/locations/{zone}/jobs"
     names = [job_id] if job_id else []
     return [
-        commands.Command("podyard", commands.line(["podyard", "job", "submit", *names], flags, switches)),
+        commands.Command(
+            "podyard", commands.line(["podyard", "job", "submit", *names], flags, switches)
+        ),
         commands.Command("curl", commands.post(path, {"jobId": job_id} if job_id else {}, body)),
     ]

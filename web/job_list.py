@@ -63,7 +63,9 @@ async def act(request: Request, project: str) -> Response:
     text = "They stop as soon as their processes have ended. What they have saved stays."
     verbs = {"cancel": Bulk("Cancel", "job", text, "cancelled", cancel)}
     url = project_url(project, "jobs")
-    return await context.in_thread(lambda: act_on_selected(request, project, url, fields, picked, verbs))
+    return await context.in_thread(
+        lambda: act_on_selected(request, project, url, fields, picked, verbs)
+    )
 
 
 def _values(uow: UnitOfWork, request: Request, project: str) -> dict[str, Any]:

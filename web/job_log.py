@@ -1,4 +1,5 @@
-"""A job's log, range by range: it opens at a time, at the first error or at its end, and goes on in both directions."""
+"""A job's log, range by range: it opens at a time, at the first error or at its end, and goes on in
+both directions."""
 
 from __future__ import annotations
 
@@ -30,13 +31,17 @@ def show(request: Request, project: str, zone: str, job_id: str) -> Response:
     given, error = request.query_params, None
     chosen = _filter(given.get("replica", ""), given.get("search", ""))
     try:
-        asked = _asked(given.get("from", LogStart.END), given.get("place", ""), given.get("time", ""))
+        asked = _asked(
+            given.get("from", LogStart.END), given.get("place", ""), given.get("time", "")
+        )
     except PodyardError as refused:
         asked, error = AskedRange(LogStart.END), refused
     caller, files = context.principal(request), log_text.files_of(request)
 
     def body(uow: UnitOfWork) -> LogRange:
-        return log_ranges.read(uow, caller, project, zone, job_id, files, chosen, asked, LINES_A_PAGE)
+        return log_ranges.read(
+            uow, caller, project, zone, job_id, files, chosen, asked, LINES_A_PAGE
+        )
 
     found = context.read(request, body)
     url = project_url(project, "jobs", zone, job_id)
@@ -65,7 +70,9 @@ def show(request: Request, project: str, zone: str, job_id: str) -> Response:
 def _filter(worker: str, search: str) -> LineFilter:
     """Values that cannot be read show all: they come from the address."""
     is_rank = worker.isascii() and worker.isdecimal() and len(worker) <= RANK_DIGITS_MAX
-    return LineFilter(worker=int(worker) if is_rank else None, search=search.strip()[:SEARCH_CHARACTERS_MAX])
+    return LineFilter(
+        worker=int(worker) if is_rank else None, search=search.strip()[:SEARCH_CHARACTERS_MAX]
+    )
 
 
 def _asked(start: str, place: str, time: str) -> AskedRange:
@@ -78,7 +85,9 @@ def _asked(start: str, place: str, time: str) -> AskedRange:
     try:
         return AskedRange(LogStart.TIME, at=PlatformTime.from_rfc3339(f"{text}Z"))
     except ValueError:
-        raise invalid(f"{time[:40]!r} is not a time such as 2026-03-01 09:00:00 (UTC)", "time") from None
+        raise invalid(
+            f"{time[:40]!r} is not a time such as 2026-03-01 09:00:00 (UTC)", "time"
+        ) from None
 
 
 def _links(chosen: LineFilter, found: LogRange) -> dict[str, str]:

@@ -1,4 +1,5 @@
-"""One job's page: what it does, how far it is, what it costs, its curves and logs, and what one can do with it."""
+"""One job's page: what it does, how far it is, what it costs, its curves and logs, and what one can
+do with it."""
 
 from __future__ import annotations
 
@@ -30,7 +31,15 @@ from podyard.web import commands, forms, job_copy, job_curves, live
 from podyard.web.charts import ChartMark
 from podyard.web.job_advice import advise, phase_of, phases_of
 from podyard.web.job_timeline import signs, timeline
-from podyard.web.render import NOT_KEPT, ConsoleRoute, form_of, fragment, page, project_url, see_other
+from podyard.web.render import (
+    NOT_KEPT,
+    ConsoleRoute,
+    form_of,
+    fragment,
+    page,
+    project_url,
+    see_other,
+)
 
 LOG_LINES_SHOWN = 100  # of the page; more come as the job writes them
 SEARCH_CHARACTERS_MAX = 200
@@ -83,7 +92,9 @@ class LogFeed:
         fresh = log_reader.lines_after(self.lines, cursor)
         if not fresh:
             return None, cursor
-        return {"html": fragment("job_lines.html", job=self.job, lines=fresh)}, log_reader.place_after(self.lines)
+        return {
+            "html": fragment("job_lines.html", job=self.job, lines=fresh)
+        }, log_reader.place_after(self.lines)
 
 
 @router.get("/{zone}/{job_id}")
@@ -91,7 +102,9 @@ def show(request: Request, project: str, zone: str, job_id: str) -> Response:
     return _job_page(request, project, zone, job_id)
 
 
-def _job_page(request: Request, project: str, zone: str, job_id: str, error: PodyardError | None = None) -> Response:
+def _job_page(
+    request: Request, project: str, zone: str, job_id: str, error: PodyardError | None = None
+) -> Response:
     values = context.read(request, lambda uow: _job_values(uow, request, project, zone, job_id))
     status, text = (200, None) if error is None else (error.code.http_status, error.message)
     return page(
@@ -146,7 +159,9 @@ async def act(request: Request, project: str, zone: str, job_id: str, verb: str)
     return await context.in_thread(lambda: _act(request, project, zone, job_id, verb, fields))
 
 
-def _act(request: Request, project: str, zone: str, job_id: str, verb: str, fields: Mapping[str, str]) -> Response:
+def _act(
+    request: Request, project: str, zone: str, job_id: str, verb: str, fields: Mapping[str, str]
+) -> Response:
     caller = context.principal(request)
     shown = (project, zone, job_id)
     try:
@@ -154,7 +169,9 @@ def _act(request: Request, project: str, zone: str, job_id: str, verb: str, fiel
             context.write(request, lambda uow: jobs.cancel(uow, caller, project, zone, job_id))
         elif verb == "resize":
             count = forms.whole_if_given(fields, "replicas", "Processes")
-            context.write(request, lambda uow: jobs.resize(uow, caller, project, zone, job_id, count))
+            context.write(
+                request, lambda uow: jobs.resize(uow, caller, project, zone, job_id, count)
+            )
         elif verb == "again":
             shown = (project, zone, _submit_again(request, project, zone, job_id).job_id)
         else:
@@ -170,7 +187,9 @@ def _submit_again(request: Request, project: str, zone: str, job_id: str) -> Job
     node = spec if job.wants_own_node else job.node_id
     asked = job_sources.look(request, job_copy.request_of(job))
     asked = step_time.with_step_time(request, project, zone, asked, node)
-    return context.write(request, lambda uow: jobs.create(uow, fleet, caller, project, zone, None, asked, node))
+    return context.write(
+        request, lambda uow: jobs.create(uow, fleet, caller, project, zone, None, asked, node)
+    )
 
 
 def _rank(text: str) -> int | None:
@@ -179,36 +198,56 @@ def _rank(text: str) -> int | None:
 
 
 def _live_url(values: Mapping[str, Any]) -> str | None:
-    """With the cursors of what the page shows. None: the job has ended, so that nothing on its page will change."""
+    """With the cursors of what the page shows. None: the job has ended, so that nothing on its page
+    will change."""
     if values["over"]:
         return None
     figures = job_curves.CurveFeed(values["figures"], values["marks"], values["curve_names"])
-    seen = {"log": log_reader.place_after(values["lines"]), "points": job_curves.cursor_after(values["points"])}
-    return f"{values['job_url']}/live?{urlencode({**values['log'].query, **seen, figures.name: figures.digest()})}"
+    seen = {
+        "log": log_reader.place_after(values["lines"]),
+        "points": job_curves.cursor_after(values["points"]),
+    }
+    return (
+        f"{values['job_url']}/live?"
+        f"{urlencode({**values['log'].query, **seen, figures.name: figures.digest()})}"
+    )
 
 
-def figures_of(uow: UnitOfWork, request: Request, job: Job) -> tuple[list[job_curves.Figure], list[ChartMark]]:
+def figures_of(
+    uow: UnitOfWork, request: Request, job: Job
+) -> tuple[list[job_curves.Figure], list[ChartMark]]:
     """A job's curves, as fine as they are sent, and the marks in them."""
     caller, place = context.principal(request), (job.project, job.zone, job.job_id)
     history = views.curve_of_job(uow, caller, *place, job_curves.POINTS_SENT_MAX)
     tried = [attempt for attempt, _, _ in jobs.attempts(uow, caller, *place)]
     written, _ = _event_curves(uow, request, job)
-    found = job_curves.figures_of(job, history.points, jobs.evaluations(uow, caller, *place), written)
+    found = job_curves.figures_of(
+        job, history.points, jobs.evaluations(uow, caller, *place), written
+    )
     return found, job_curves.marks_of(tried, history.reached)
 
 
-def _event_curves(uow: UnitOfWork, request: Request, job: Job) -> tuple[dict[str, dict[int, float]], int]:
+def _event_curves(
+    uow: UnitOfWork, request: Request, job: Job
+) -> tuple[dict[str, dict[int, float]], int]:
     contents = Contents(context.platform(request).settings.contents_path)
     return job_curve_files.event_curves(uow, context.principal(request), job, contents)
 
 
-def _job_values(uow: UnitOfWork, request: Request, project: str, zone: str, job_id: str) -> dict[str, Any]:
+def _job_values(
+    uow: UnitOfWork, request: Request, project: str, zone: str, job_id: str
+) -> dict[str, Any]:
     """Everything that a job's page shows, from one snapshot."""
     caller, log = context.principal(request), _Log.of(request)
     place = (uow, caller, project, zone, job_id)
     job, node = jobs.to_clone(*place)
-    files, objects = log_text.files_of(request), ObjectFiles(context.platform(request).settings.objects_path)
-    history = views.history_of_job(*place, files, log.line_filter, job_curves.POINTS_DRAWN_MAX, LOG_LINES_SHOWN)
+    files, objects = (
+        log_text.files_of(request),
+        ObjectFiles(context.platform(request).settings.objects_path),
+    )
+    history = views.history_of_job(
+        *place, files, log.line_filter, job_curves.POINTS_DRAWN_MAX, LOG_LINES_SHOWN
+    )
     sized = jobs.attempts(*place)
     tried = [attempt for attempt, _, _ in sized]
     written, too_large = _event_curves(uow, request, job)
@@ -239,7 +278,8 @@ def _job_values(uow: UnitOfWork, request: Request, project: str, zone: str, job_
         "artifact_url": f"{_api_url(project, zone, job_id)}:artifact",
         **_evaluations(evaluations),
         "lines": history.last_lines,
-        "lines_skipped": max(0, history.log_lines - len(history.last_lines)) if not log.search else 0,
+        "lines_skipped": max(0,
+            history.log_lines - len(history.last_lines)) if not log.search else 0,
         "failure": failure,
         "replicas": history.replica_ranks,
         "log": log,
@@ -247,10 +287,13 @@ def _job_values(uow: UnitOfWork, request: Request, project: str, zone: str, job_
         "node_links": _node_links(uow, request, job),
         "job_url": project_url(project, "jobs", zone, job_id),
         "jobs_url": project_url(project, "jobs", zone),
-        "compare_url": f"{project_url(project, 'compare')}?{urlencode({'job': f'{zone}/{job_id}'})}",
+        "compare_url": (
+            f"{project_url(project, 'compare')}?{urlencode({'job': f'{zone}/{job_id}'})}"
+        ),
         "clone_url": _clone_url(job, node) if job_copy.has_form(job) else None,
         "may_submit": caller.may("podyard.jobs.create", project),
-        "may_cancel": JOB.allows(job.state, "cancel") and caller.may("podyard.jobs.cancel", project),
+        "may_cancel": JOB.allows(job.state, "cancel") and caller.may("podyard.jobs.cancel",
+            project),
         "sizes": [size.process_count for size in allowed_sizes(job.spec, job.kind)]
         if job.spec.elastic and not over and caller.may("podyard.jobs.resize", project) else [],
         "commands": commands.job_commands(project, zone, job_id),
@@ -268,15 +311,25 @@ def _clone_url(job: Job, node: Any) -> str:
 
 def _node_links(uow: UnitOfWork, request: Request, job: Job) -> list[tuple[str, str | None]]:
     """(id, address) of the job's nodes; None: the node is gone."""
-    context.principal(request).require("tpu.nodes.list", job.project, f"projects/{job.project}/locations/-")
+    context.principal(request).require(
+        "tpu.nodes.list", job.project, f"projects/{job.project}/locations/-"
+    )
     return [
-        (node.node_id, project_url(job.project, "nodes", job.zone_of_node, node.node_id) if node.live_name else None)
+        (
+            node.node_id,
+            project_url(job.project, "nodes", job.zone_of_node, node.node_id)
+            if node.live_name
+            else None,
+        )
         for node in jobs.nodes_of(uow, job)
     ]
 
 
-def _checkpoints(found: Sequence[CheckpointRecord], job: Job, project: str, zone: str) -> dict[str, Any]:
-    """Other modes start from a checkpoint; what was simulated has no parameters to take away or to start from."""
+def _checkpoints(
+    found: Sequence[CheckpointRecord], job: Job, project: str, zone: str
+) -> dict[str, Any]:
+    """Other modes start from a checkpoint; what was simulated has no parameters to take away or to
+    start from."""
     start = {} if job.spec.is_modelled else {
         saved.step: f"{project_url(project, 'jobs', 'new')}?"
         + urlencode({"mode": "evaluate", "start_from": f"{job.job_id}@{saved.step}", "zone": zone})
@@ -289,14 +342,21 @@ def _evaluations(measured: Sequence[EvaluationRecord]) -> dict[str, Any]:
     """The newest evaluations first, and the names of all that they measure."""
     newest = measured[::-1][:EVALUATIONS_SHOWN_MAX]
     names = sorted({name for one in newest for name in one.metrics})
-    return {"evaluations": newest, "measured": names, "evaluations_left_out": len(measured) - len(newest)}
+    return {
+        "evaluations": newest,
+        "measured": names,
+        "evaluations_left_out": len(measured) - len(newest),
+    }
 
 
 def _attempts(
     sized: Sequence[tuple[Attempt, int, int]], reached: Mapping[int, int]
 ) -> list[tuple[Attempt, int, int, int]]:
-    """Each attempt with its hosts, the steps it did and those of them that were lost: done again by a later attempt."""
-    committed = {number: last for number, _, last in committed_ranges([attempt for attempt, _, _ in sized])}
+    """Each attempt with its hosts, the steps it did and those of them that were lost: done again by
+    a later attempt."""
+    committed = {
+        number: last for number, _, last in committed_ranges([attempt for attempt, _, _ in sized])
+    }
     found = []
     for attempt, hosts, _ in sized:
         last_step = reached.get(attempt.attempt, attempt.resume_step)

@@ -1,4 +1,5 @@
-"""Where a job of the console's forms runs: on a node that is READY, or on one that is made for it."""
+"""Where a job of the console's forms runs: on a node that is READY, or on one that is made for
+it."""
 
 from __future__ import annotations
 
@@ -23,8 +24,9 @@ NEW_NODE = ""  # the form's choice of a node that is made for the job
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class JobPlace:
-    """`places`: the first READY nodes, by `zone/id`, and the chosen one; `more`: there are others. `place`: the chosen
-    one, and `node` what it is, or None for a new one. `fields`: those of the form, with the choices made."""
+    """`places`: the first READY nodes, by `zone/id`, and the chosen one; `more`: there are others.
+    `place`: the chosen one, and `node` what it is, or None for a new one. `fields`: those of the
+    form, with the choices made."""
 
     places: Mapping[str, NodeSpec]
     more: bool
@@ -51,17 +53,30 @@ def place_of(request: Request, project: str, fields: Mapping[str, str]) -> JobPl
     node = places.get(place)
     price, no_price = choice.price, choice.no_price
     if node is not None:
-        price, no_price = forms.price_of(node.accelerator_type, place.partition("/")[0], str(node.usage_class), now)
+        price, no_price = forms.price_of(
+            node.accelerator_type, place.partition("/")[0], str(node.usage_class), now
+        )
     chosen = {
         "zone": choice.zone,
         "accelerator_type": choice.accelerator_type,
         "usage": choice.usage,
         "runtime_version": choice.runtime_version,
     }
-    return JobPlace(places, more, place if node else NEW_NODE, node, choice, price, no_price, {**fields, **chosen})
+    return JobPlace(
+        places,
+        more,
+        place if node else NEW_NODE,
+        node,
+        choice,
+        price,
+        no_price,
+        {**fields, **chosen},
+    )
 
 
-def _chosen_node(uow: UnitOfWork, caller: Principal, project: str, place: str) -> dict[str, NodeSpec]:
+def _chosen_node(
+    uow: UnitOfWork, caller: Principal, project: str, place: str
+) -> dict[str, NodeSpec]:
     """The node that the form names, if it is READY: it may not be among the first ones."""
     zone, _, node_id = place.partition("/")
     try:
@@ -74,7 +89,8 @@ def _chosen_node(uow: UnitOfWork, caller: Principal, project: str, place: str) -
 
 
 def node_of(fields: Mapping[str, str]) -> tuple[str, str | NodeSpec]:
-    """(zone, the node's id or the node to make): a node that exists is named `zone/id` in the form."""
+    """(zone, the node's id or the node to make): a node that exists is named `zone/id` in the
+    form."""
     place = fields.get("node", NEW_NODE)
     if place == NEW_NODE:
         return fields.get("zone", ""), forms.node_spec({**fields, "labels": "", "description": ""})

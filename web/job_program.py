@@ -1,4 +1,5 @@
-"""The page that submits a user's own program: a file that is dropped, a gs:// object, or a command."""
+"""The page that submits a user's own program: a file that is dropped, a gs:// object, or a
+command."""
 
 from __future__ import annotations
 
@@ -46,9 +47,13 @@ def _submit(request: Request, project: str, fields: Mapping[str, str]) -> Respon
     caller, fleet = context.principal(request), context.platform(request).fleet
     try:
         zone, node = node_of(fields)
-        asked = job_sources.look(request, JobRequest(run=_run(fields), num_nodes=_num_nodes(fields, node)))
+        asked = job_sources.look(
+            request, JobRequest(run=_run(fields), num_nodes=_num_nodes(fields, node))
+        )
         job_id = fields.get("job_id", "").strip() or None
-        job = context.write(request, lambda uow: jobs.create(uow, fleet, caller, project, zone, job_id, asked, node))
+        job = context.write(
+            request, lambda uow: jobs.create(uow, fleet, caller, project, zone, job_id, asked, node)
+        )
     except PodyardError as error:
         return _form_page(request, project, fields, error)
     return see_other(project_url(project, "jobs", job.zone, job.job_id))
@@ -56,7 +61,9 @@ def _submit(request: Request, project: str, fields: Mapping[str, str]) -> Respon
 
 def _num_nodes(fields: Mapping[str, str], node: str | NodeSpec) -> int:
     """How many slices are made; a node that exists is one."""
-    count = forms.whole_if_given(fields, "num_nodes", "Slices") if isinstance(node, NodeSpec) else None
+    count = (
+        forms.whole_if_given(fields, "num_nodes", "Slices") if isinstance(node, NodeSpec) else None
+    )
     if count is not None and not 1 <= count <= NUM_NODES_MAX:
         raise invalid(f"Slices is {count}: it must be from 1 to {NUM_NODES_MAX}", "num_nodes")
     return count or 1
@@ -86,7 +93,9 @@ def _run(fields: Mapping[str, str]) -> UserProgram:
     )
 
 
-def _form_page(request: Request, project: str, fields: Mapping[str, str], error: PodyardError | None) -> Response:
+def _form_page(
+    request: Request, project: str, fields: Mapping[str, str], error: PodyardError | None
+) -> Response:
     caller = context.principal(request)
     caller.require("podyard.jobs.create", project, f"projects/{project}/locations/-/jobs")
     place = place_of(request, project, fields)
@@ -124,15 +133,24 @@ def _form_page(request: Request, project: str, fields: Mapping[str, str], error:
     )
 
 
-def _commands(project: str, job_id: str, run: UserProgram, place: JobPlace, count: int) -> list[commands.Command]:
+def _commands(
+    project: str, job_id: str, run: UserProgram, place: JobPlace, count: int
+) -> list[commands.Command]:
     zone, node = node_of({**place.fields, "node": place.place})
     flags = [("--project", project), ("--zone", zone)]
     if isinstance(node, NodeSpec):
-        flags += [("--accelerator-type", node.accelerator_type), ("--version", node.runtime_version)]
+        flags += [
+            ("--accelerator-type", node.accelerator_type),
+            ("--version", node.runtime_version),
+        ]
         flags += [("--num-nodes", str(count))] if count > 1 else []
     else:
         flags.append(("--node", node))
-    given = {"--run": run.source.uri if run.source else "", "--entry": run.entry, "--module": run.module}
+    given = {
+        "--run": run.source.uri if run.source else "",
+        "--entry": run.entry,
+        "--module": run.module,
+    }
     given |= {"--command": run.command, "--setup": run.setup, "--output-dir": run.output}
     flags += [(name, value) for name, value in given.items() if value]
     flags += [("--env", f"{name}={value}") for name, value in run.env.items()]

@@ -15,7 +15,8 @@ from podyard.web.charts import svg
 
 WIDTH, HEIGHT = 1100, 64
 TOP, BAR = 22, 18
-GROWTH = 2.0  # the end of the axis of a job that runs: it moves seldom, so that its stream stays small
+# the end of the axis of a job that runs: it moves seldom, so that its stream stays small
+GROWTH = 2.0
 SECONDS_LEAST = 10.0
 BAR_LEAST = 2.0  # an attempt of a moment can be seen, too
 CHECKPOINTS_MAX = 100  # the newest
@@ -33,7 +34,10 @@ _SIGN_TEXTS = (("bad", "failed, preempted or timed out"), ("resized", "resized")
 
 
 def timeline(
-    job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[CheckpointRecord], now: PlatformTime
+    job: Job,
+    attempts: Sequence[Attempt],
+    checkpoints: Sequence[CheckpointRecord],
+    now: PlatformTime,
 ) -> Markup:
     """`checkpoints`: the newest first."""
     elapsed = (job.ended or now).seconds_since(job.created)
@@ -49,7 +53,9 @@ def timeline(
     for saved in checkpoints[:CHECKPOINTS_MAX]:
         x = f"{across(saved.at):.1f}"
         text = escape(f"Checkpoint at step {saved.step:,}")
-        body.append(f'<path class="saved" d="M{x} {TOP + BAR + 2}l4 7h-8z"><title>{text}</title></path>')
+        body.append(
+            f'<path class="saved" d="M{x} {TOP + BAR + 2}l4 7h-8z"><title>{text}</title></path>'
+        )
     body.append(f'<text class="axis" x="0" y="{HEIGHT - 2}">submitted</text>')
     end = f"{duration_for_people(elapsed if job.ended else span)} later"
     body.append(f'<text class="axis" x="{WIDTH}" y="{HEIGHT - 2}" text-anchor="end">{end}</text>')
@@ -64,7 +70,9 @@ def timeline(
     )
 
 
-def signs(attempts: Sequence[Attempt], checkpoints: Sequence[CheckpointRecord]) -> list[tuple[str, str]]:
+def signs(
+    attempts: Sequence[Attempt], checkpoints: Sequence[CheckpointRecord]
+) -> list[tuple[str, str]]:
     """(sign, what it says) of those that the timeline has."""
     kinds = {_KIND.get(one.outcome) for one in attempts if one.outcome}
     found = [(_SIGNS[kind], text) for kind, text in _SIGN_TEXTS if kind in kinds]
@@ -80,15 +88,30 @@ def _axis_end(elapsed: float) -> float:
 
 def _bar(attempt: Attempt, left: float, width: float) -> str:
     kind = _KIND.get(attempt.outcome, "quiet") if attempt.outcome else "busy"
-    text = f"Attempt {attempt.attempt}, {attempt.outcome or attempt.state}, from step {attempt.resume_step:,}"
+    text = (
+        f"Attempt {attempt.attempt}, {attempt.outcome or attempt.state}, from step "
+        f"{attempt.resume_step:,}"
+    )
     reason = f": {attempt.reason}" if attempt.reason else ""
-    bar = f'<rect class="{kind}" x="{left:.1f}" y="{TOP}" width="{width:.1f}" height="{BAR}" rx="3">'
-    name = f'<text x="{left + 6:.1f}" y="{TOP + 13}">attempt {attempt.attempt}</text>' if width >= TEXT_LEAST else ""
+    bar = (
+        f'<rect class="{kind}" x="{left:.1f}" y="{TOP}" width="{width:.1f}" height="{BAR}" rx="3">'
+    )
+    name = (
+        f'<text x="{left + 6:.1f}" y="{TOP + 13}">attempt {attempt.attempt}</text>'
+        if width >= TEXT_LEAST
+        else ""
+    )
     ended = _SIGNS.get(kind, "")
-    sign = f'<text class="sign {kind}" x="{left + width:.1f}" y="{TOP - 6}" text-anchor="middle">{ended}</text>'
+    sign = (
+        f'<text class="sign {kind}" x="{left + width:.1f}" y="{TOP - 6}" '
+        f'text-anchor="middle">{ended}</text>'
+    )
     return f"{bar}\n<title>{escape(text + reason)}</title></rect>\n{name}{sign if ended else ''}"
 
 
 def _describe(attempts: Sequence[Attempt]) -> str:
-    tries = [f"attempt {one.attempt} {(one.outcome or one.state).lower().replace('_', ' ')}" for one in attempts]
+    tries = [
+        f"attempt {one.attempt} {(one.outcome or one.state).lower().replace('_', ' ')}"
+        for one in attempts
+    ]
     return ", ".join(tries) or "no attempt yet"

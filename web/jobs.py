@@ -38,20 +38,31 @@ def _submit(request: Request, project: str, fields: Mapping[str, str]) -> Respon
         zone, node = node_of(fields)
         job_id = fields.get("job_id", "").strip() or None
         asked = step_time.with_step_time(request, project, zone, asked, node)
-        job = context.write(request, lambda uow: jobs.create(uow, fleet, caller, project, zone, job_id, asked, node))
+        job = context.write(
+            request, lambda uow: jobs.create(uow, fleet, caller, project, zone, job_id, asked, node)
+        )
     except PodyardError as error:
         return _form_page(request, project, fields, error)
     return see_other(project_url(project, "jobs", job.zone, job.job_id))
 
 
-def _form_page(request: Request, project: str, fields: Mapping[str, str], error: PodyardError | None) -> Response:
-    context.principal(request).require("podyard.jobs.create", project, f"projects/{project}/locations/-/jobs")
+def _form_page(
+    request: Request, project: str, fields: Mapping[str, str], error: PodyardError | None
+) -> Response:
+    context.principal(request).require(
+        "podyard.jobs.create", project, f"projects/{project}/locations/-/jobs"
+    )
     found = place_of(request, project, fields)
-    recipe, mode = RECIPES.get(fields.get("recipe", "")) or next(iter(RECIPES.values())), fields.get("mode") or "train"
+    recipe, mode = (
+        RECIPES.get(fields.get("recipe", "")) or next(iter(RECIPES.values())),
+        fields.get("mode") or "train",
+    )
     shown = {**found.fields, "recipe": recipe.name, "node": found.place}
     try:
         asked, (zone, target) = job_form.job_request(shown), node_of(shown)
-        lines = job_form.submit_commands(project, zone, fields.get("job_id", "").strip(), asked, target)
+        lines = job_form.submit_commands(
+            project, zone, fields.get("job_id", "").strip(), asked, target
+        )
         doubt = None
     except PodyardError as wrong:
         doubt, lines = wrong, []

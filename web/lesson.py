@@ -1,5 +1,5 @@
-"""Inside a TPU: the lesson and its pages. What they show is the engine's (`podyard.engine.lesson`), the same as in a
-notebook. Every choice is a link or a form by GET.
+"""Inside a TPU: the lesson and its pages. What they show is the engine's (`podyard.engine.lesson`),
+the same as in a notebook. Every choice is a link or a form by GET.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from podyard.hardware.generations import GENERATIONS
 from podyard.web.explain import asset_response, check_project, draw, explain_page
 from podyard.web.render import ConsoleRoute, project_url
 
-# A fraction that binary has not, a familiar one, the first whole number that bfloat16 skips, and a very large one.
+# A fraction that binary has not, a familiar one, the first whole number that bfloat16 skips, and a
+# very large one.
 NUMBER_EXAMPLES = ("0.1", "3.14159265", "257", "1.9999", "16777217", "3.4e38")
 EDGE_MAX = 1_000_000  # millions of products, MB, kB: far beyond what such a chip is given
 
@@ -38,14 +39,25 @@ def asset(request: Request, project: str, name: Literal["lesson.css"]) -> Respon
 def show_generations(request: Request, project: str, a: str = "v2", b: str = "v3") -> Response:
     """Two chips to one scale, and all figures of both with their sources."""
     check_project(request, project)
-    values: dict[str, Any] = {"a": a, "b": b, "names": tuple(GENERATIONS), "picture": None, "sources": ()}
+    values: dict[str, Any] = {
+        "a": a,
+        "b": b,
+        "names": tuple(GENERATIONS),
+        "picture": None,
+        "sources": (),
+    }
     failure = None
     try:
         names = dict.fromkeys((a, b))
-        values |= {"picture": draw(chips.chips(a, b)), "sources": [draw(chips.sources(name)) for name in names]}
+        values |= {
+            "picture": draw(chips.chips(a, b)),
+            "sources": [draw(chips.sources(name)) for name in names],
+        }
     except PodyardError as error:
         failure = error
-    return explain_page(request, project, "generations", "explain_generations.html", failure, **values)
+    return explain_page(
+        request, project, "generations", "explain_generations.html", failure, **values
+    )
 
 
 @router.get("/digits")
@@ -68,7 +80,9 @@ def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise invalid(f"the number must be a decimal such as 0.1, got {text[:40]!r}", "value") from None
+        raise invalid(
+            f"the number must be a decimal such as 0.1, got {text[:40]!r}", "value"
+        ) from None
 
 
 @router.get("/device")
@@ -86,9 +100,15 @@ def show_device(request: Request, project: str, type: str = "v3-8") -> Response:
 
 @router.get("/tpu-v1")
 def show_first_tpu(
-    request: Request, project: str, bandwidth: float = 4.0, macs: int = 300, weights: int = 4, activations: int = 150
+    request: Request,
+    project: str,
+    bandwidth: float = 4.0,
+    macs: int = 300,
+    weights: int = 4,
+    activations: int = 150,
 ) -> Response:
-    """The first TPU with other memory, and the Edge TPU. `macs` in millions, `weights` in MB, `activations` in kB."""
+    """The first TPU with other memory, and the Edge TPU. `macs` in millions, `weights` in MB,
+    `activations` in kB."""
     from podyard.engine.lesson.first_tpu import BANDWIDTH_FACTORS, edge_tpu, first_tpu
 
     check_project(request, project)
@@ -96,11 +116,19 @@ def show_first_tpu(
         ("macs", "Million products", macs), ("weights", "MB of weights", weights),
         ("activations", "kB in and out", activations),
     ]  # fmt: skip
-    values: dict[str, Any] = {"bandwidth": bandwidth, "factors": BANDWIDTH_FACTORS, "picture": None, "edge": None}
+    values: dict[str, Any] = {
+        "bandwidth": bandwidth,
+        "factors": BANDWIDTH_FACTORS,
+        "picture": None,
+        "edge": None,
+    }
     failure = None
     try:
         if max(macs, weights, activations) > EDGE_MAX:
-            raise invalid(f"the sizes of a model are at most {EDGE_MAX:,}, got {max(macs, weights, activations):,}")
+            raise invalid(
+                f"the sizes of a model are at most {EDGE_MAX:,}, got "
+                f"{max(macs, weights, activations):,}"
+            )
         values["picture"] = draw(first_tpu(bandwidth))
         values["edge"] = draw(edge_tpu(macs * 10**6, weights * 10**6, activations * 10**3))
     except PodyardError as error:

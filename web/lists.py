@@ -1,5 +1,5 @@
-"""Lists: filter, order, columns and page are all in the address, so that a list can be shared by its address. The
-database does the work (`db/lists.py`)."""
+"""Lists: filter, order, columns and page are all in the address, so that a list can be shared by
+its address. The database does the work (`db/lists.py`)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ class ListColumn:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Option:
-    """One of the values of a filter, and how many rows there are of it, whatever the other filters say."""
+    """One of the values of a filter, and how many rows there are of it, whatever the other filters
+    say."""
 
     value: str
     label: str
@@ -46,13 +47,17 @@ class Option:
 class ListView:
     """What an address asks of a list, and the addresses that lead on from it."""
 
-    def __init__(self, request: Request, url: str, columns: Sequence[ListColumn], usual_sort: str) -> None:
+    def __init__(
+        self, request: Request, url: str, columns: Sequence[ListColumn], usual_sort: str
+    ) -> None:
         self.url = url
         self.all_columns = columns
         self._given = request.query_params
         self._usual_sort = usual_sort
         chosen = set(self._given.getlist("cols"))
-        self.columns = [c for c in columns if (c.key in chosen if chosen else c.usual) or c is columns[0]]
+        self.columns = [
+            c for c in columns if (c.key in chosen if chosen else c.usual) or c is columns[0]
+        ]
         self.filters = {name: self._value(name) for name in _FILTERS}
         self.sort = self._value("sort") or usual_sort
         self.before: Mark | None = None
@@ -109,10 +114,14 @@ class ListView:
                 counts[read(facet)] += facet.rows
             if self.filters[name]:
                 counts.setdefault(self.filters[name], 0)
-            self.choices = {**self.choices, name: [Option(v, f"{v} ({counts[v]:,})") for v in sorted(counts)]}
+            self.choices = {
+                **self.choices,
+                name: [Option(v, f"{v} ({counts[v]:,})") for v in sorted(counts)],
+            }
 
     def take(self, found: tuple[RowPage[T], Iterable[Facet]]) -> Sequence[T]:
-        """What was found: its rows, after the pages next to them and the filters' choices are set."""
+        """What was found: its rows, after the pages next to them and the filters' choices are
+        set."""
         rows, facets = found
         self.before, self.after = rows.before, rows.after
         self.offer(facets)
@@ -131,7 +140,9 @@ class ListView:
         return self._url(sort="" if sort == self._usual_sort else sort)
 
     def page_url(self, mark: Mark, *, backwards: bool) -> str:
-        return self._url(sort=self.kept_sort, **{"before" if backwards else "after": f"{mark.value}~{mark.key}"})
+        return self._url(
+            sort=self.kept_sort, **{"before" if backwards else "after": f"{mark.value}~{mark.key}"}
+        )
 
     @property
     def first_url(self) -> str:
@@ -147,7 +158,9 @@ class ListView:
     def _value(self, name: str) -> str:
         text = self._given.get(name, "").strip()
         if len(text) > TEXT_CHARACTERS_MAX:
-            raise invalid(f"{name} has {len(text)} characters: use {TEXT_CHARACTERS_MAX} at most", name)
+            raise invalid(
+                f"{name} has {len(text)} characters: use {TEXT_CHARACTERS_MAX} at most", name
+            )
         return text
 
     def _mark(self, name: str) -> Mark | None:
@@ -163,7 +176,8 @@ _FACETS: Mapping[str, Callable[[Facet], str]] = {
 
 
 async def selection_of(request: Request) -> tuple[Mapping[str, str], list[tuple[str, str]]]:
-    """The fields of a list's form, and (zone, id) of each row that is selected, after the CSRF check."""
+    """The fields of a list's form, and (zone, id) of each row that is selected, after the CSRF
+    check."""
     try:
         form: FormData = await request.form(max_files=0, max_fields=FORM_FIELDS_MAX)
     except HTTPException as error:
@@ -174,9 +188,11 @@ async def selection_of(request: Request) -> tuple[Mapping[str, str], list[tuple[
     return fields, [(zone, name) for zone, _, name in picked]
 
 
-def attempt_all(items: Sequence[tuple[str, str]], act: Callable[[str, str], object]) -> list[tuple[str, str]]:
-    """Does it to each, by (zone, id), and returns (id, why not) of those that are refused: one that cannot be stopped
-    stops no other."""
+def attempt_all(
+    items: Sequence[tuple[str, str]], act: Callable[[str, str], object]
+) -> list[tuple[str, str]]:
+    """Does it to each, by (zone, id), and returns (id, why not) of those that are refused: one that
+    cannot be stopped stops no other."""
     refused = []
     for zone, name in items:
         try:

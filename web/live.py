@@ -1,11 +1,12 @@
 """Live parts of pages by server-sent events.
 
-A stream looks once a second at the parts of its page, as the HTML that the page itself was made of, and sends the
-lines that have changed: without it the page is the same, only still. What grows (a curve, a log) is a feed, of which
-only what is new since a cursor is sent; the browser keeps the cursors, and names them when it comes back. Streams that
-show the same thing to callers with the same permissions share one rendering per second. The number of streams is
-bounded, and a stream ends when what it shows is over, or after `STREAM_SECONDS_MAX`; the browser then comes back by
-itself while it is shown.
+A stream looks once a second at the parts of its page, as the HTML that the page itself was made of,
+and sends the lines that have changed: without it the page is the same, only still. What grows (a
+curve, a log) is a feed, of which only what is new since a cursor is sent; the browser keeps the
+cursors, and names them when it comes back. Streams that show the same thing to callers with the
+same permissions share one rendering per second. The number of streams is bounded, and a stream ends
+when what it shows is over, or after `STREAM_SECONDS_MAX`; the browser then comes back by itself
+while it is shown.
 """
 
 from __future__ import annotations
@@ -35,12 +36,16 @@ from podyard.domain.principal import PERMISSIONS
 from podyard.http import context
 
 POLL_SECONDS = 1.0
-STREAMS_MAX = 100  # of one API process: each is a task that waits, and holds the last state of its page
-RENDERINGS_AT_ONCE = 1  # Python runs one thread at a time: a second one would take its turns from requests, too
-RENDERING_SHARE_MAX = 0.2  # of a processor, for the renderings of all streams: many pages are rendered less often
+# of one API process: each is a task that waits, and holds the last state of its page
+STREAMS_MAX = 100
+# Python runs one thread at a time: a second one would take its turns from requests, too
+RENDERINGS_AT_ONCE = 1
+# of a processor, for the renderings of all streams: many pages are rendered less often
+RENDERING_SHARE_MAX = 0.2
 RETRY_AFTER_SECONDS = 15  # for a page whose stream is refused
 STREAM_SECONDS_MAX = 900.0  # a token that was revoked meanwhile shows nothing longer than this
-QUIET_POLLS_MAX = 15  # a comment line after this many polls without news: a peer that is gone is noticed
+# a comment line after this many polls without news: a peer that is gone is noticed
+QUIET_POLLS_MAX = 15
 
 _Span = tuple[int, int, int, int]  # first and end of the lines before, first and end of those after
 
@@ -53,13 +58,15 @@ LAST_EVENT_HEADER = "last-event-id"  # what a browser that comes back has seen
 
 
 class Feed(Protocol):
-    """What a page shows and only grows. Its name is that of its events, and of its cursor in the stream's address."""
+    """What a page shows and only grows. Its name is that of its events, and of its cursor in the
+    stream's address."""
 
     @property
     def name(self) -> str: ...
 
     def since(self, cursor: str) -> tuple[Any, str]:
-        """What is new after a cursor (None: nothing), and the next cursor. The cursor may be anything: it comes from
+        """What is new after a cursor (None: nothing), and the next cursor. The cursor may be
+        anything: it comes from
         the address."""
         ...
 
@@ -82,16 +89,19 @@ class _Rendering:
 
 
 class LiveStreams:
-    """The streams that an application holds open, and the renderings that they share. Used on the event loop only.
+    """The streams that an application holds open, and the renderings that they share. Used on the
+    event loop only.
 
-    What the streams show is rendered as often as they ask, as long as this takes `RENDERING_SHARE_MAX` of a processor.
-    Beyond that each rendering is good for as long as it takes to come round.
+    What the streams show is rendered as often as they ask, as long as this takes
+    `RENDERING_SHARE_MAX` of a processor. Beyond that each rendering is good for as long as it takes
+    to come round.
     """
 
     def __init__(self, most: int = STREAMS_MAX) -> None:
         self._most = most
         self._renderings: dict[Hashable, _Rendering] = {}
-        self._costs: dict[Hashable, float] = {}  # processor seconds of the newest rendering of what is shown
+        # processor seconds of the newest rendering of what is shown
+        self._costs: dict[Hashable, float] = {}
         self._readers: Counter[Hashable] = Counter()
         self._limiter: CapacityLimiter | None = None
         self.open = 0
@@ -116,13 +126,17 @@ class LiveStreams:
         """How many seconds a rendering is good for, of which every so many are asked for."""
         return max(every, sum(self._costs.values()) / RENDERING_SHARE_MAX)
 
-    async def parts(self, key: Hashable, render: Callable[[], Parts], every: float = POLL_SECONDS) -> Parts:
-        """What `render` returns or raises. Callers with one `key` share what is being rendered, and what was rendered
-        less than `interval(every)` ago."""
+    async def parts(
+        self, key: Hashable, render: Callable[[], Parts], every: float = POLL_SECONDS
+    ) -> Parts:
+        """What `render` returns or raises. Callers with one `key` share what is being rendered, and
+        what was rendered less than `interval(every)` ago."""
         now = asyncio.get_running_loop().time()
         rendering = self._renderings.get(key)
         if rendering is None or _is_stale(rendering, now):
-            self._renderings = {known: one for known, one in self._renderings.items() if not _is_stale(one, now)}
+            self._renderings = {
+                known: one for known, one in self._renderings.items() if not _is_stale(one, now)
+            }
             self._limiter = self._limiter or CapacityLimiter(RENDERINGS_AT_ONCE)
             making = asyncio.ensure_future(self._measured(key, render, self._limiter))
             making.add_done_callback(_retrieve)
@@ -130,7 +144,9 @@ class LiveStreams:
         # A reader who goes does not stop what others wait for.
         return await asyncio.shield(rendering.parts)
 
-    async def _measured(self, key: Hashable, render: Callable[[], Parts], limiter: CapacityLimiter) -> Parts:
+    async def _measured(
+        self, key: Hashable, render: Callable[[], Parts], limiter: CapacityLimiter
+    ) -> Parts:
         def measure() -> tuple[Parts, float]:
             begun = time.thread_time()
             return render(), time.thread_time() - begun
@@ -190,15 +206,19 @@ async def stream(
     variant: str = "",
     every: float = POLL_SECONDS,
 ) -> Response:
-    """The event stream of a page. `parts` reads and renders, every so many seconds; what it raises ends the stream.
+    """The event stream of a page. `parts` reads and renders, every so many seconds; what it raises
+    ends the stream.
 
-    `parts` may depend on the path, on `variant`, and on what the caller may do in `project`, and on nothing else.
+    `parts` may depend on the path, on `variant`, and on what the caller may do in `project`, and on
+    nothing else.
     """
     streams = _streams_of(request)
     if streams.full:  # before anything is read or rendered: being refused costs nothing
         text = f"{STREAMS_MAX} live pages are open. Reload the page to see its present state.\n"
         return PlainTextResponse(
-            text, Code.UNAVAILABLE.http_status, {"Retry-After": str(RETRY_AFTER_SECONDS), "Cache-Control": "no-store"}
+            text,
+            Code.UNAVAILABLE.http_status,
+            {"Retry-After": str(RETRY_AFTER_SECONDS), "Cache-Control": "no-store"},
         )
     caller = context.principal(request)
     allowed = frozenset(permission for permission in PERMISSIONS if caller.may(permission, project))
@@ -209,7 +229,8 @@ async def stream(
         return await streams.parts(key, lambda: context.read(request, parts), every)
 
     try:
-        await ask()  # what is not there, or not allowed, is said with its status before the stream begins
+        # what is not there, or not allowed, is said with its status before the stream begins
+        await ask()
     except BaseException:
         place.give_back()
         raise
@@ -264,13 +285,14 @@ def _event(name: str, data: Any) -> str:
 
 @functools.lru_cache(CHANGES_KEPT_MAX)
 def _part_event(key: str, old: str | None, new: str) -> str:
-    """The same for all streams that show the same: the event loop does it once, and requests wait for it once."""
+    """The same for all streams that show the same: the event loop does it once, and requests wait
+    for it once."""
     return _event("part", {"id": key, **change_of(old, new)})
 
 
 def change_of(old: str | None, new: str) -> dict[str, Any]:
-    """How to get from one version of a part to the next: `lines` to replace, the last first, each as (first, how many,
-    the new ones), or the whole `html` where that is not longer."""
+    """How to get from one version of a part to the next: `lines` to replace, the last first, each
+    as (first, how many, the new ones), or the whole `html` where that is not longer."""
     if old is None:
         return {"html": new}
     before, after = old.split("\n"), new.split("\n")
@@ -282,13 +304,17 @@ def change_of(old: str | None, new: str) -> dict[str, Any]:
     return {"lines": lines} if length < len(new) else {"html": new}
 
 
-def _changed_spans(before: Sequence[str], after: Sequence[str], head: int, tail: int) -> list[_Span]:
+def _changed_spans(
+    before: Sequence[str], after: Sequence[str], head: int, tail: int
+) -> list[_Span]:
     """Of two texts that have their first `head` and their last `tail` lines in common."""
     old, new = before[head : len(before) - tail], after[head : len(after) - tail]
     if max(len(old), len(new)) > MATCHED_LINES_MAX:
         return [(head, head + len(old), head, head + len(new))]
     matches = difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
-    return [(head + a, head + b, head + c, head + d) for kind, a, b, c, d in matches if kind != "equal"]
+    return [
+        (head + a, head + b, head + c, head + d) for kind, a, b, c, d in matches if kind != "equal"
+    ]
 
 
 def _common(before: Sequence[str], after: Sequence[str]) -> int:

@@ -52,10 +52,16 @@ def _act(request: Request, project: str, action: str, fields: Mapping[str, str])
     caller.require("podyard.agents.list", "*", "agents")
     try:
         if action == "token":
-            _, secret = context.write(request, lambda uow: agents.create_join_token(uow, caller, None))
+            _, secret = context.write(
+                request, lambda uow: agents.create_join_token(uow, caller, None)
+            )
             # Shown once, on the page that answers: no URL and no log has it.
             settings = context.platform(request).settings
-            return _page(request, project, command=join_command.command(settings, str(request.base_url), secret))
+            return _page(
+                request,
+                project,
+                command=join_command.command(settings, str(request.base_url), secret),
+            )
         if action not in _ACTIONS:
             raise invalid(f"there is no {action} here")
         name = fields.get("agent", "")
@@ -72,7 +78,9 @@ _ACTIONS: Mapping[str, Callable[[UnitOfWork, Principal, str], object]] = {
 }
 
 
-def _page(request: Request, project: str, *, command: str = "", error: PodyardError | None = None) -> Response:
+def _page(
+    request: Request, project: str, *, command: str = "", error: PodyardError | None = None
+) -> Response:
     caller = context.principal(request)
     caller.require("podyard.agents.list", "*", "agents")
     platform = context.platform(request)
@@ -118,5 +126,8 @@ def _commands(names: list[str]) -> list[Command]:
     return [
         Command("list", f"podyard agent list\npodyard agent describe {name}"),
         Command("join", "podyard agent token"),
-        Command("maintain", f"podyard agent drain {name}\npodyard agent resume {name}\npodyard agent remove {name}"),
+        Command(
+            "maintain",
+            f"podyard agent drain {name}\npodyard agent resume {name}\npodyard agent remove {name}",
+        ),
     ]

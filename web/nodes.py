@@ -29,13 +29,22 @@ from podyard.pricing.sku import Price
 from podyard.web import client_commands, commands, forms, host_charts, host_logs, live
 from podyard.web.lists import ListColumn, ListView, selection_of
 from podyard.web.operator import NODE_FAULTS
-from podyard.web.render import ConsoleRoute, error_page, form_of, fragment, page, project_url, see_other
+from podyard.web.render import (
+    ConsoleRoute,
+    error_page,
+    form_of,
+    fragment,
+    page,
+    project_url,
+    see_other,
+)
 from podyard.web.selection import Bulk, act_on_selected
 from podyard.web.torus import Part, pod_picture
 
 JOBS_SHOWN_MAX = 20
 HOSTS_SHOWN_MAX = 64
-NODE_PARTS = ("node_head", "node_cost", "node_use", "node_rest")  # templates that change each at their own pace
+# templates that change each at their own pace
+NODE_PARTS = ("node_head", "node_cost", "node_use", "node_rest")
 HOST_WORDS = {"VIRTUAL": "Not started"}  # the API's word says nothing to those who meet it first
 
 COLUMNS = (
@@ -60,7 +69,8 @@ router = APIRouter(prefix="/console/{project}/nodes", route_class=ConsoleRoute)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NodeRow:
-    """A node with what it costs. `usage` None: the caller may not see the bill, or nothing was metered yet."""
+    """A node with what it costs. `usage` None: the caller may not see the bill, or nothing was
+    metered yet."""
 
     node: Node | NodeRecord
     kind: AcceleratorType
@@ -73,13 +83,17 @@ class NodeRow:
 @router.get("")
 def show_list(request: Request, project: str) -> Response:
     values = context.read(request, lambda uow: _list_values(uow, request, project))
-    return page(request, "nodes.html", section="nodes", wide=True, live=values["view"].live, **values)
+    return page(
+        request, "nodes.html", section="nodes", wide=True, live=values["view"].live, **values
+    )
 
 
 @router.get("/live")
 async def show_list_live(request: Request, project: str) -> Response:
     def parts(uow: UnitOfWork) -> live.Parts:
-        return live.Parts({"nodes": fragment("nodes_part.html", **_list_values(uow, request, project))})
+        return live.Parts(
+            {"nodes": fragment("nodes_part.html", **_list_values(uow, request, project))}
+        )
 
     return await live.stream(request, project, parts, variant=str(request.query_params))
 
@@ -91,13 +105,20 @@ async def act_on_list(request: Request, project: str) -> Response:
 
     def act_by(verb: str) -> Callable[[str, str], object]:
         def body(zone: str, node_id: str) -> None:
-            context.write(request, lambda uow: _VERBS[verb](uow, fleet, caller, project, zone, node_id))
+            context.write(
+                request, lambda uow: _VERBS[verb](uow, fleet, caller, project, zone, node_id)
+            )
 
         return body
 
-    verbs = {verb: Bulk(verb.capitalize(), "node", text, done, act_by(verb)) for verb, (text, done) in _BULK.items()}
+    verbs = {
+        verb: Bulk(verb.capitalize(), "node", text, done, act_by(verb))
+        for verb, (text, done) in _BULK.items()
+    }
     url = project_url(project, "nodes")
-    return await context.in_thread(lambda: act_on_selected(request, project, url, fields, picked, verbs))
+    return await context.in_thread(
+        lambda: act_on_selected(request, project, url, fields, picked, verbs)
+    )
 
 
 @router.get("/new")
@@ -116,13 +137,17 @@ def _create(request: Request, project: str, fields: Mapping[str, str]) -> Respon
     zone, node_id = fields.get("zone", ""), fields.get("node_id", "").strip()
     try:
         spec = forms.node_spec(fields)
-        context.write(request, lambda uow: nodes.create(uow, fleet, caller, project, zone, node_id, spec))
+        context.write(
+            request, lambda uow: nodes.create(uow, fleet, caller, project, zone, node_id, spec)
+        )
     except PodyardError as error:
         return _create_page(request, project, fields, error)
     return see_other(project_url(project, "nodes", zone, node_id))
 
 
-def _create_page(request: Request, project: str, fields: Mapping[str, str], error: PodyardError | None) -> Response:
+def _create_page(
+    request: Request, project: str, fields: Mapping[str, str], error: PodyardError | None
+) -> Response:
     caller, fleet = context.principal(request), context.platform(request).fleet
     caller.require("tpu.nodes.create", project, f"projects/{project}/locations/-")
 
@@ -161,7 +186,9 @@ def show(request: Request, project: str, zone: str, node_id: str) -> Response:
         return {**values, "environment": _environment(uow, request, values["row"].node)}
 
     url = project_url(project, "nodes", zone, node_id)
-    return page(request, "node.html", section="nodes", **context.read(request, body), live=f"{url}/live")
+    return page(
+        request, "node.html", section="nodes", **context.read(request, body), live=f"{url}/live"
+    )
 
 
 def _environment(uow: UnitOfWork, request: Request, node: Node) -> dict[str, Any] | None:
@@ -170,16 +197,27 @@ def _environment(uow: UnitOfWork, request: Request, node: Node) -> dict[str, Any
         return None
     given = request.query_params.get("worker", "")
     if given and not (given.isdecimal() and int(given) < len(node.hosts)):
-        raise invalid(f"worker {given!r} does not exist: this node has workers 0 to {len(node.hosts) - 1}", "worker")
+        raise invalid(
+            f"worker {given!r} does not exist: this node has workers 0 to {len(node.hosts) - 1}",
+            "worker",
+        )
     worker = int(given or 0)
-    facts, _ = hosts.list_hosts(uow, context.principal(request), node.project, node.zone, node.node_id)
+    facts, _ = hosts.list_hosts(
+        uow, context.principal(request), node.project, node.zone, node.node_id
+    )
     variables, attribute = worker_environment(facts, worker), tpu_env(facts, worker)
     return {
         "worker": worker,
         "chosen": bool(given),
         "texts": [
-            ("Variables", "\n".join(f"{name}={value}" for name, value in sorted(variables.items()))),
-            ("Metadata attribute tpu-env", "\n".join(f"{name}: '{value}'" for name, value in attribute.items())),
+            (
+                "Variables",
+                "\n".join(f"{name}={value}" for name, value in sorted(variables.items())),
+            ),
+            (
+                "Metadata attribute tpu-env",
+                "\n".join(f"{name}: '{value}'" for name, value in attribute.items()),
+            ),
         ],
     }
 
@@ -192,7 +230,9 @@ async def show_live(request: Request, project: str, zone: str, node_id: str) -> 
         except PodyardError as error:
             if error.code is not Code.NOT_FOUND:
                 raise
-            gone = fragment("gone.html", text=f"Node {node_id} is gone.", url=project_url(project, "nodes"))
+            gone = fragment(
+                "gone.html", text=f"Node {node_id} is gone.", url=project_url(project, "nodes")
+            )
             return live.Parts({**dict.fromkeys(NODE_PARTS, ""), NODE_PARTS[0]: gone}, over=True)
         return live.Parts({part: fragment(f"{part}.html", **values) for part in NODE_PARTS})
 
@@ -224,10 +264,14 @@ def _act(request: Request, project: str, zone: str, node_id: str, verb: str) -> 
 
 
 _VERBS = {"stop": nodes.stop, "start": nodes.start, "delete": nodes.delete}
-# What can be done to the selected nodes of the list: what it means, and what is said once it is under way.
+# What can be done to the selected nodes of the list: what it means, and what is said once it is
+# under way.
 _BULK = {
     "stop": (
-        "Their slices are given back, and they are no longer billed. Jobs on them lose their attempt.",
+        (
+            "Their slices are given back, and they are no longer billed. Jobs on them lose "
+            "their attempt."
+        ),
         "stopping",
     ),
     "start": ("They get slices again if there is room, and are billed from READY on.", "starting"),
@@ -238,14 +282,26 @@ _BULK = {
 }
 
 
-def _refusal(request: Request, project: str, zone: str, node_id: str, error: PodyardError) -> Response:
+def _refusal(
+    request: Request, project: str, zone: str, node_id: str, error: PodyardError
+) -> Response:
     """The node's page with the reason on top; without a node, the reason alone."""
     try:
-        values = context.read(request, lambda uow: _node_values(uow, request, project, zone, node_id))
+        values = context.read(
+            request, lambda uow: _node_values(uow, request, project, zone, node_id)
+        )
     except PodyardError:
         return error_page(request, error.code.http_status, "That did not work", error.message)
     status, shown = error.code.http_status, {**values, "environment": None}
-    return page(request, "node.html", status=status, section="nodes", **shown, error=error.message, live=None)
+    return page(
+        request,
+        "node.html",
+        status=status,
+        section="nodes",
+        **shown,
+        error=error.message,
+        live=None,
+    )
 
 
 def _list_values(uow: UnitOfWork, request: Request, project: str) -> dict[str, Any]:
@@ -265,17 +321,25 @@ def _list_values(uow: UnitOfWork, request: Request, project: str) -> dict[str, A
         "view": view,
         "rows": rows,
         "now": uow.now,
-        "verbs": [(verb, verb.capitalize()) for verb in _BULK if caller.may(f"tpu.nodes.{verb}", project)],
+        "verbs": [
+            (verb, verb.capitalize()) for verb in _BULK if caller.may(f"tpu.nodes.{verb}", project)
+        ],
     }
 
 
 def _row(node: Node | NodeRecord, usage: usages.NodeUsage | None, now: PlatformTime) -> NodeRow:
-    price, why = forms.price_of(node.spec.accelerator_type, node.zone, str(node.spec.usage_class), now)
+    price, why = forms.price_of(
+        node.spec.accelerator_type, node.zone, str(node.spec.usage_class), now
+    )
     kind = kind_of(node.spec.accelerator_type, node.spec.topology)
-    return NodeRow(node, kind, price, why, usage, project_url(node.project, "nodes", node.zone, node.node_id))
+    return NodeRow(
+        node, kind, price, why, usage, project_url(node.project, "nodes", node.zone, node.node_id)
+    )
 
 
-def _node_values(uow: UnitOfWork, request: Request, project: str, zone: str, node_id: str) -> dict[str, Any]:
+def _node_values(
+    uow: UnitOfWork, request: Request, project: str, zone: str, node_id: str
+) -> dict[str, Any]:
     """Everything that a node's page shows, from one snapshot."""
     caller, fleet = context.principal(request), context.platform(request).fleet
     node = nodes.get(uow, caller, project, zone, node_id)
@@ -286,8 +350,12 @@ def _node_values(uow: UnitOfWork, request: Request, project: str, zone: str, nod
     row = _row(node, usage, uow.now)
     on_it = views.jobs_on_node(uow, caller, project, zone, node.node_key, JOBS_SHOWN_MAX)
     count = len(node.hosts)
-    first = {job.job_key: node.slice_index * count if job.spec.num_nodes > 1 else 0 for job in on_it}
-    use = context.platform(request).host_use.of_jobs({key: range(at, at + count) for key, at in first.items()})
+    first = {
+        job.job_key: node.slice_index * count if job.spec.num_nodes > 1 else 0 for job in on_it
+    }
+    use = context.platform(request).host_use.of_jobs(
+        {key: range(at, at + count) for key, at in first.items()}
+    )
     seconds = context.platform(request).clock.now().nanos / NANOS_PER_SECOND
     return {
         "project": project,
@@ -301,7 +369,9 @@ def _node_values(uow: UnitOfWork, request: Request, project: str, zone: str, nod
         "software": sorted({host.software for host in node.hosts if host.software}),
         "history": views.node_history(uow, caller, project, zone, node_id),
         "programs": hosts.programs(uow, node.node_key),
-        "host_logs": host_logs.last_lines(context.platform(request).settings.data, node.node_key, len(node.hosts)),
+        "host_logs": host_logs.last_lines(
+            context.platform(request).settings.data, node.node_key, len(node.hosts)
+        ),
         "jobs": on_it,
         "picture": _picture(uow, fleet, node),
         "actions": _actions(row, caller, project),
@@ -324,14 +394,16 @@ def _picture(uow: UnitOfWork, fleet: Fleet, node: Node) -> Mapping[str, Any] | N
         "pod": pod,
         "chips": own.chips.bit_count(),
         "svg": pod_picture(
-            pod.pod_id, pod.shape, [Part("held", "", held & ~own.chips), Part("own", node.node_id, own.chips)]
+            pod.pod_id,
+            pod.shape,
+            [Part("held", "", held & ~own.chips), Part("own", node.node_id, own.chips)],
         ),
     }
 
 
 def _actions(row: NodeRow, caller: Principal, project: str) -> list[tuple[str, str, bool]]:
-    """(verb, label, whether it destroys) of what the node's state and the caller's roles allow; the use case decides
-    once more."""
+    """(verb, label, whether it destroys) of what the node's state and the caller's roles allow; the
+    use case decides once more."""
     node = row.node
     refused = set()
     if not row.kind.is_single_host:
@@ -341,7 +413,11 @@ def _actions(row: NodeRow, caller: Principal, project: str) -> list[tuple[str, s
     found = []
     for verb in ("start", "stop", "preempt", "delete"):
         permission = "podyard.nodes.preempt" if verb == "preempt" else f"tpu.nodes.{verb}"
-        if verb not in refused and NODE.allows(node.state, verb) and caller.may(permission, project):
+        if (
+            verb not in refused
+            and NODE.allows(node.state, verb)
+            and caller.may(permission, project)
+        ):
             found.append((verb, verb.capitalize(), verb in ("delete", "preempt")))
     return found
 

@@ -22,7 +22,8 @@ from podyard.web.commands import Command
 from podyard.web.render import ConsoleRoute, form_of, page, project_url, see_other
 
 PRESETS = ("1h", "1d", "30d")
-# Buttons on a node's page: what they say, and the rule's effect and parameters. All are over by themselves.
+# Buttons on a node's page: what they say, and the rule's effect and parameters. All are over by
+# themselves.
 NODE_FAULTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "notice": ("Preempt with 30 s of notice", {"effect": "preempt", "notice": 30}),
     "host": ("A host is down for 10 min", {"effect": "host", "seconds": 600}),
@@ -58,7 +59,11 @@ def _act(request: Request, project: str, action: str, fields: Mapping[str, str])
         return _page(request, project, fields, error)
     # Users who came from a node's page go back to it.
     back, pages = fields.get("back", ""), project_url(project, "nodes")
-    return see_other(back if action == "node" and back.startswith(f"{pages}/") else project_url(project, "operator"))
+    return see_other(
+        back
+        if action == "node" and back.startswith(f"{pages}/")
+        else project_url(project, "operator")
+    )
 
 
 Body = Callable[[UnitOfWork], object]
@@ -77,7 +82,9 @@ def _rate(caller: Principal, fields: Mapping[str, str]) -> Body:
     try:
         rate = float(text)
     except ValueError:
-        raise invalid(f"{text!r} is not a number of platform seconds per real second", "rate") from None
+        raise invalid(
+            f"{text!r} is not a number of platform seconds per real second", "rate"
+        ) from None
     return lambda uow: clock.set_rate(uow, caller, rate)
 
 
@@ -95,7 +102,13 @@ def _add(caller: Principal, fields: Mapping[str, str]) -> Body:
         text = given.get(f"{effect}.{key}")
         if text is not None:
             numeric = parameter.kind in (Kind.NUMBER, Kind.WHOLE)
-            rule[key] = text == "true" if parameter.kind is Kind.FLAG else _number(text, key) if numeric else text
+            rule[key] = (
+                text == "true"
+                if parameter.kind is Kind.FLAG
+                else _number(text, key)
+                if numeric
+                else text
+            )
     return lambda uow: faults.create(uow, caller, rule)
 
 
@@ -103,7 +116,9 @@ def _strike(caller: Principal, fields: Mapping[str, str]) -> Body:
     """One of `NODE_FAULTS`, once, to the node `resource`."""
     known = NODE_FAULTS.get(fields.get("fault", ""))
     if known is None:
-        raise invalid(f"{fields.get('fault', '')!r} is not one of {', '.join(NODE_FAULTS)}", "fault")
+        raise invalid(
+            f"{fields.get('fault', '')!r} is not one of {', '.join(NODE_FAULTS)}", "fault"
+        )
     once = {} if "until" in known[1] else {"count": 1}
     rule = {**known[1], **once, "match": {"resource": fields.get("resource", "")}}
     return lambda uow: faults.create(uow, caller, rule)
@@ -129,7 +144,9 @@ def _number(text: str, field: str) -> int | float:
         raise invalid(f"{text!r} is not a number", field) from None
 
 
-def _page(request: Request, project: str, fields: Mapping[str, str], error: PodyardError | None) -> Response:
+def _page(
+    request: Request, project: str, fields: Mapping[str, str], error: PodyardError | None
+) -> Response:
     caller = context.principal(request)
     caller.require("podyard.clock.set", "*", "clock")
 
@@ -160,6 +177,13 @@ def _page(request: Request, project: str, fields: Mapping[str, str], error: Pody
 
 
 _COMMANDS = [
-    Command("clock", "podyard clock show\npodyard clock advance 30d\npodyard clock set-rate 3600\npodyard clock pause"),
-    Command("faults", "podyard fault effects\npodyard fault add preempt --zone 'us-*' --count 3 -p notice=30s"),
+    Command(
+        "clock",
+        "podyard clock show\npodyard clock advance 30d\npodyard clock set-rate "
+        "3600\npodyard clock pause",
+    ),
+    Command(
+        "faults",
+        "podyard fault effects\npodyard fault add preempt --zone 'us-*' --count 3 -p notice=30s",
+    ),
 ]

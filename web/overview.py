@@ -1,4 +1,5 @@
-"""A project at a glance: what needs attention, what runs, what waits, what it costs, and what has just happened."""
+"""A project at a glance: what needs attention, what runs, what waits, what it costs, and what has
+just happened."""
 
 from __future__ import annotations
 
@@ -38,9 +39,11 @@ EVENTS_SHOWN_MAX = 12
 JOBS_READ_MAX = 200  # of those that have not ended
 SPARK_POINTS = 40
 POLL_SECONDS = 3.0  # an overview changes slowly, and reads more than other pages
-SPEND_NODES_MAX = 2_000  # of a larger project the bill may take seconds when it is first read: the stream brings it
+# of a larger project the bill may take seconds when it is first read: the stream brings it
+SPEND_NODES_MAX = 2_000
 OVERVIEW_PARTS = (
-    "overview_alerts", "overview_figures", "overview_jobs", "overview_waiting", "overview_chips", "overview_events",
+    "overview_alerts", "overview_figures", "overview_jobs", "overview_waiting", "overview_chips",
+    "overview_events",
 )  # fmt: skip
 
 router = APIRouter(prefix="/console/{project}/overview", route_class=ConsoleRoute)
@@ -49,10 +52,19 @@ router = APIRouter(prefix="/console/{project}/overview", route_class=ConsoleRout
 @router.get("")
 def show(request: Request, project: str) -> Response:
     def body(uow: UnitOfWork) -> dict[str, Any]:
-        return _values(uow, request, project, not cost_dimensions.has_more_nodes(uow, project, SPEND_NODES_MAX))
+        return _values(
+            uow, request, project, not cost_dimensions.has_more_nodes(uow, project, SPEND_NODES_MAX)
+        )
 
     url = project_url(project, "overview", "live")
-    return page(request, "overview.html", section="overview", wide=True, live=url, **context.read(request, body))
+    return page(
+        request,
+        "overview.html",
+        section="overview",
+        wide=True,
+        live=url,
+        **context.read(request, body),
+    )
 
 
 @router.get("/live")
@@ -79,7 +91,9 @@ def _values(uow: UnitOfWork, request: Request, project: str, with_spend: bool) -
         "now": uow.now,
         "running": [(job, _sparkline(uow, request, job)) for job in running[:JOBS_SHOWN_MAX]],
         "running_count": len(running),
-        "progress": job_progress.of_all(uow, default_rate_card(), caller, project, running[:JOBS_SHOWN_MAX]),
+        "progress": job_progress.of_all(
+            uow, default_rate_card(), caller, project, running[:JOBS_SHOWN_MAX]
+        ),
         "waiting": [(item, _waiting_url(item, project)) for item in waiting[:WAITING_SHOWN_MAX]],
         "waiting_count": len(waiting),
         "pods": [one for one in use if one.held],
@@ -116,12 +130,14 @@ def _sparkline(uow: UnitOfWork, request: Request, job: Job) -> Markup | None:
     names = job_curves.names_of(job, points)
     if not names or not points:
         return None
-    return charts.sparkline(f"{names[0]} of {job.job_id}", job_curves.line_of(names[0], points).points)
+    return charts.sparkline(
+        f"{names[0]} of {job.job_id}", job_curves.line_of(names[0], points).points
+    )
 
 
 def _spend(uow: UnitOfWork, request: Request, project: str) -> dict[str, Any] | None:
-    """None for who may not see the bill, while it is made for the first time (a later message brings it), and while
-    another reader is ahead of this one."""
+    """None for who may not see the bill, while it is made for the first time (a later message
+    brings it), and while another reader is ahead of this one."""
     caller = context.principal(request)
     if not caller.may("podyard.billing.view", project) or is_first_made(uow, project):
         return None
@@ -135,7 +151,9 @@ def _spend(uow: UnitOfWork, request: Request, project: str) -> dict[str, Any] | 
             "spent": cents(month.spent.parts),
             "by_day": charts.small_bars(f"Cost of each day of {month.month}", costs),
             "expected": cents(month.forecast.expected.parts),
-            "based_on": duration_for_people(month.forecast.based_on) if month.forecast.based_on else "",
+            "based_on": duration_for_people(month.forecast.based_on)
+            if month.forecast.based_on
+            else "",
             "rate": hourly(month.rate),
             "budgets": [budget_bar(one) for one in month.budgets],
             "held": len({one.resource_id for one in found.suspense}),
@@ -156,12 +174,28 @@ def _alerts(
     for budget in spend["budgets"] if spend else ():
         if budget["is_used_up"]:
             text = f"{budget['spent']} of {budget['amount']} spent"
-            found.append((f"Budget {budget['name']} is used up", text, project_url(project, "billing", "budgets")))
+            found.append(
+                (
+                    f"Budget {budget['name']} is used up",
+                    text,
+                    project_url(project, "billing", "budgets"),
+                )
+            )
     if spend and spend["held"]:
-        found.append(("Usage without a price is held", f"nodes: {spend['held']}", project_url(project, "billing")))
+        found.append(
+            (
+                "Usage without a price is held",
+                f"nodes: {spend['held']}",
+                project_url(project, "billing"),
+            )
+        )
     found += stockouts(waiting, now, project) + misfits(waiting, modules, project)
     found += [
-        (f"Broken chips in {one.pod_id}", f"{one.broken:,} of {one.chips:,}", project_url(project, "pods", one.pod_id))
+        (
+            f"Broken chips in {one.pod_id}",
+            f"{one.broken:,} of {one.chips:,}",
+            project_url(project, "pods", one.pod_id),
+        )
         for one in use
         if one.broken
     ]
@@ -171,7 +205,11 @@ def _alerts(
 def _waiting_url(item: Waiting, project: str) -> str:
     parts = item.name.split("/")
     section = {"node": "nodes", "job": "jobs"}.get(item.kind)
-    return project_url(project, section, parts[3], parts[-1]) if section else project_url(project, "queue")
+    return (
+        project_url(project, section, parts[3], parts[-1])
+        if section
+        else project_url(project, "queue")
+    )
 
 
 def _event_url(change: StateChange) -> str:

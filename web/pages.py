@@ -1,4 +1,5 @@
-"""The console's router: sign-in, the way to a project, static files, and the pages of the sections."""
+"""The console's router: sign-in, the way to a project, static files, and the pages of the
+sections."""
 
 from __future__ import annotations
 
@@ -54,9 +55,18 @@ from podyard.web.render import (
     see_other,
 )
 
-STATIC_FILES = ("podyard.css", "jobs.css", "create.css", "podyard.js", "charts.js", "job.js", "pod.js")
+STATIC_FILES = (
+    "podyard.css",
+    "jobs.css",
+    "create.css",
+    "podyard.js",
+    "charts.js",
+    "job.js",
+    "pod.js",
+)
 STATIC_TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
-STATIC_SECONDS = 60  # how long a browser may use a style sheet without asking; an upgrade shows after that
+# how long a browser may use a style sheet without asking; an upgrade shows after that
+STATIC_SECONDS = 60
 TOKEN_CHARACTERS_MAX = 512
 
 router = APIRouter(route_class=ConsoleRoute, include_in_schema=False)
@@ -108,7 +118,11 @@ def console(request: Request) -> Response:
     caller = context.principal(request)
     projects = context.read(request, lambda uow: identity.list_projects(uow, caller))
     if not projects:
-        text = f"{caller.email} has no role in any project. Its owner gives one with: podyard auth token create"
+        text = (
+            f"{caller.email} has no role in any project. Its owner gives one with: "
+            "podyard auth "
+            "token create"
+        )
         return error_page(request, 403, "No project yet", text)
     return see_other(project_url(projects[0].project, "overview"))
 
@@ -121,7 +135,18 @@ def project_root(project: str) -> Response:
 SECTION_ROUTERS = (
     *(overview, connect, compare, create, nodes, job_list, job_program, jobs, job_log, job_page),
     *(queue, queued_resources, reservations, billing, billing_forms, pods, machines, operator),
-    *(access, project_settings, webhooks, storage, storage_objects, explain, lesson, invoice_print, docs, search),
+    *(
+        access,
+        project_settings,
+        webhooks,
+        storage,
+        storage_objects,
+        explain,
+        lesson,
+        invoice_print,
+        docs,
+        search,
+    ),
 )
 for section in SECTION_ROUTERS:
     router.include_router(section.router)
@@ -133,21 +158,32 @@ def nothing_here(request: Request, rest: str) -> Response:
 
 
 def _check_token(request: Request, token: str) -> None:
-    if not token or len(token) > TOKEN_CHARACTERS_MAX or not token.isascii() or not token.isprintable():
+    if (
+        not token
+        or len(token) > TOKEN_CHARACTERS_MAX
+        or not token.isascii()
+        or not token.isprintable()
+    ):
         raise PodyardError(Code.UNAUTHENTICATED, "That is not a token. `podyard env` prints yours.")
     try:
-        caller = context.platform(request).database.read(lambda uow: identity.authenticate(uow, token))
+        caller = context.platform(request).database.read(
+            lambda uow: identity.authenticate(uow, token)
+        )
     except PodyardError as error:
         if error.code is not Code.UNAUTHENTICATED:
             raise
         text = "This token is not known here, or it has been revoked. `podyard env` prints yours."
         raise PodyardError(error.code, text) from None
     if caller.agent_id is not None or caller.attempt_id is not None:
-        raise PodyardError(Code.PERMISSION_DENIED, "This token belongs to an agent or a job, not to a person.")
+        raise PodyardError(
+            Code.PERMISSION_DENIED, "This token belongs to an agent or a job, not to a person."
+        )
 
 
 def _static(name: str, kind: str) -> Response:
-    return Response(_file(name), media_type=kind, headers={"Cache-Control": f"max-age={STATIC_SECONDS}"})
+    return Response(
+        _file(name), media_type=kind, headers={"Cache-Control": f"max-age={STATIC_SECONDS}"}
+    )
 
 
 @cache

@@ -24,7 +24,8 @@ from podyard.web.render import ConsoleRoute, page, project_url
 from podyard.web.torus import Part, colour_of, pod_picture
 
 SLICES_SHOWN_MAX = 100  # in the table next to the map
-SLICES_TOLD_APART_MAX = 64  # in the list of pods; with more, letters and colours say nothing, and cost 100 kB a pod
+# in the list of pods; with more, letters and colours say nothing, and cost 100 kB a pod
+SLICES_TOLD_APART_MAX = 64
 MINUTES_AGO_MAX = 24 * 60  # released slices are kept for longer (podyard.loop.retention)
 MINUTES_STEP = 5
 
@@ -43,8 +44,8 @@ def show_all(request: Request, project: str) -> Response:
 
 @router.get("/{pod_id}")
 def show(request: Request, project: str, pod_id: str) -> Response:
-    """One pod: its map, the slices on it, with `?ago=` as they were so many minutes ago, and, with `?type=`, what would
-    have to move for a slice of that type."""
+    """One pod: its map, the slices on it, with `?ago=` as they were so many minutes ago, and, with
+    `?type=`, what would have to move for a slice of that type."""
     caller, fleet = context.principal(request), context.platform(request).fleet
     ago = _minutes(request.query_params.get("ago", ""))
 
@@ -58,7 +59,9 @@ def show(request: Request, project: str, pod_id: str) -> Response:
         try:
             wanted = parse(asked)
             kind = wanted
-            moves = context.read(request, lambda uow: pods.defragment(uow, fleet, caller, project, pod_id, kind))
+            moves = context.read(
+                request, lambda uow: pods.defragment(uow, fleet, caller, project, pod_id, kind)
+            )
         except PodyardError as refused:
             error, wanted = refused.message, None
     return page(
@@ -75,7 +78,10 @@ def show(request: Request, project: str, pod_id: str) -> Response:
         ago_step=MINUTES_STEP,
         at=at,
         running=running,
-        slices=[_slice(index, item, project, running) for index, item in enumerate(view.slices[:SLICES_SHOWN_MAX])],
+        slices=[
+            _slice(index, item, project, running)
+            for index, item in enumerate(view.slices[:SLICES_SHOWN_MAX])
+        ],
         left_out=max(0, len(view.slices) - SLICES_SHOWN_MAX),
         types=_types(view),
         asked=asked,
@@ -88,12 +94,19 @@ def show(request: Request, project: str, pod_id: str) -> Response:
 
 def _minutes(text: str) -> int:
     """What cannot be read is now: the address may have been written by hand."""
-    return min(int(text), MINUTES_AGO_MAX) if text.isascii() and text.isdigit() and len(text) < 6 else 0
+    return (
+        min(int(text), MINUTES_AGO_MAX)
+        if text.isascii() and text.isdigit() and len(text) < 6
+        else 0
+    )
 
 
-def parts_of(view: pods.PodView, project: str = "", running: Mapping[str, str] | None = None) -> list[Part]:
-    """The caller's slices each in a colour and with a letter, the others in one, broken chips crossed. With `project`
-    they lead to their nodes, and say which job runs there (`running`, by the node's name)."""
+def parts_of(
+    view: pods.PodView, project: str = "", running: Mapping[str, str] | None = None
+) -> list[Part]:
+    """The caller's slices each in a colour and with a letter, the others in one, broken chips
+    crossed. With `project` they lead to their nodes, and say which job runs there (`running`, by
+    the node's name)."""
     others, found = 0, []
     for index, item in enumerate(view.slices):
         if item.node:
@@ -111,7 +124,11 @@ def parts_of(view: pods.PodView, project: str = "", running: Mapping[str, str] |
         else:
             others |= item.chips
     other, broken = ("Another project's", "Broken: never placed on") if project else ("", "")
-    return [Part("other", "", others, title=other), *found, Part("broken", "", view.broken, title=broken)]
+    return [
+        Part("other", "", others, title=other),
+        *found,
+        Part("broken", "", view.broken, title=broken),
+    ]
 
 
 def _parts_together(view: pods.PodView) -> list[Part]:
@@ -120,7 +137,11 @@ def _parts_together(view: pods.PodView) -> list[Part]:
     for item in view.slices:
         own |= item.chips if item.node else 0
     others = view.held & ~own
-    return [Part("other", "", others), Part("own", "this project", own), Part("broken", "", view.broken)]
+    return [
+        Part("other", "", others),
+        Part("own", "this project", own),
+        Part("broken", "", view.broken),
+    ]
 
 
 def _tooltip(item: pods.SliceView, name: str, job: str) -> str:
@@ -141,10 +162,18 @@ def _row(view: pods.PodView, project: str) -> dict[str, Any]:
     parts = parts_of(view) if len(view.slices) <= SLICES_TOLD_APART_MAX else _parts_together(view)
     picture = pod_picture(view.pod.pod_id, view.pod.shape, parts) if busy else None
     url = project_url(project, "pods", view.pod.pod_id)
-    return {"view": view, "pod": view.pod, "shape": shape_text(view.pod.shape), "picture": picture, "url": url}
+    return {
+        "view": view,
+        "pod": view.pod,
+        "shape": shape_text(view.pod.shape),
+        "picture": picture,
+        "url": url,
+    }
 
 
-def _slice(index: int, item: pods.SliceView, project: str, running: Mapping[str, str]) -> dict[str, Any]:
+def _slice(
+    index: int, item: pods.SliceView, project: str, running: Mapping[str, str]
+) -> dict[str, Any]:
     job = running.get(item.node, "")
     return {
         "letter": letters_of(index) if item.node else "",
@@ -157,11 +186,15 @@ def _slice(index: int, item: pods.SliceView, project: str, running: Mapping[str,
 
 
 def _types(view: pods.PodView) -> Sequence[AcceleratorType]:
-    return [kind for kind in all_types(view.pod.generation) if view.pod.can_hold(kind.topology.shape)]
+    return [
+        kind for kind in all_types(view.pod.generation) if view.pod.can_hold(kind.topology.shape)
+    ]
 
 
 def _commands(project: str, pod_id: str, asked: str) -> list[Command]:
     found = [Command("podyard", f"podyard pods show {pod_id} --project {project}")]
     if asked:
-        found.append(Command("podyard, what would move", f"podyard pods defragment {pod_id} {asked}"))
+        found.append(
+            Command("podyard, what would move", f"podyard pods defragment {pod_id} {asked}")
+        )
     return found

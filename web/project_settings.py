@@ -1,4 +1,5 @@
-"""A project's quota, and the keys that programs sign in with: API keys and keys of service accounts."""
+"""A project's quota, and the keys that programs sign in with: API keys and keys of service
+accounts."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ from podyard.web.commands import Command
 from podyard.web.render import ConsoleRoute, form_of, page, project_url, see_other_with_notice
 
 KINDS = ("key", "api-key")  # of the command line
-CHIPS_DIGITS_MAX = 9  # of a quota: more chips than all fleets have, and the database's integers hold it
+# of a quota: more chips than all fleets have, and the database's integers hold it
+CHIPS_DIGITS_MAX = 9
 
 router = APIRouter(prefix="/console/{project}/settings", route_class=ConsoleRoute)
 
@@ -41,7 +43,9 @@ async def set_quota(request: Request, project: str) -> Response:
             context.write(request, lambda uow: identity.update_project(uow, caller, project, chips))
         except PodyardError as error:
             return _project_page(request, project, fields, error)
-        return see_other_with_notice(project_url(project, "settings", "project"), "The quota is set.")
+        return see_other_with_notice(
+            project_url(project, "settings", "project"), "The quota is set."
+        )
 
     return await context.in_thread(act)
 
@@ -61,7 +65,9 @@ def _chips(text: str) -> int | None:
     if not text:
         return None
     if not text.isascii() or not text.isdecimal() or len(text) > CHIPS_DIGITS_MAX:
-        raise invalid(f"quota {text[:40]!r} is not a number of chips; leave it empty for no quota", "chips")
+        raise invalid(
+            f"quota {text[:40]!r} is not a number of chips; leave it empty for no quota", "chips"
+        )
     return int(text)
 
 
@@ -89,7 +95,9 @@ def _project_page(
         may_change=caller.may("podyard.projects.create", "*"),
         url=project_url(project, "settings", "project"),
         error=error.message if error else None,
-        commands=[Command("podyard", f"podyard project update {project} --quota chips={limit or 'none'}")],
+        commands=[
+            Command("podyard", f"podyard project update {project} --quota chips={limit or 'none'}")
+        ],
     )
 
 
@@ -98,23 +106,37 @@ def _act(request: Request, project: str, action: str, fields: Mapping[str, str])
     roles = [fields["role"]] if fields.get("role") else []
     try:
         if action == "api-key":
-            made, secret = context.write(request, lambda uow: keys.create_api_key(uow, caller, project, email, roles))
-            return _keys_page(request, project, {}, secret=secret, secret_of=f"API key {made.key_id} of {email}")
+            made, secret = context.write(
+                request, lambda uow: keys.create_api_key(uow, caller, project, email, roles)
+            )
+            return _keys_page(
+                request, project, {}, secret=secret, secret_of=f"API key {made.key_id} of {email}"
+            )
         if action == "service-account-key":
             email = f"{fields.get('name', '').strip()}@{project}.iam.{identity.SERVICE_ACCOUNTS}"
             pair, token_uri = keys.make_pair(), f"{base_url(request)}{jwt.TOKEN_PATH}"
             key = context.write(
-                request, lambda uow: keys.create_key(uow, caller, project, email, roles, pair.public, token_uri)
+                request,
+                lambda uow: keys.create_key(
+                    uow, caller, project, email, roles, pair.public, token_uri
+                ),
             )
             text = json.dumps(keys.key_file(key, pair.private), indent=2)
             return _keys_page(request, project, {}, secret=text, secret_of=f"Key file of {email}")
         if action == "delete-api-key":
-            context.write(request, lambda uow: keys.delete_api_key(uow, caller, project, fields.get("id", "")))
+            context.write(
+                request, lambda uow: keys.delete_api_key(uow, caller, project, fields.get("id", ""))
+            )
         elif action == "delete-service-account-key":
-            context.write(request, lambda uow: keys.delete_key(uow, caller, project, "-", fields.get("id", "")))
+            context.write(
+                request,
+                lambda uow: keys.delete_key(uow, caller, project, "-", fields.get("id", "")),
+            )
         else:
             raise invalid(f"unknown action {action!r}", "action")
-        return see_other_with_notice(project_url(project, "settings", "keys"), "The key is deleted.")
+        return see_other_with_notice(
+            project_url(project, "settings", "keys"), "The key is deleted."
+        )
     except PodyardError as error:
         return _keys_page(request, project, fields, error=error)
 
@@ -154,5 +176,10 @@ def _keys_page(
         may_delete=caller.may("podyard.keys.delete", project),
         url=project_url(project, "settings", "keys"),
         error=error.message if error else None,
-        commands=[Command("podyard", "\n".join(f"podyard auth {kind} list --project {project}" for kind in KINDS))],
+        commands=[
+            Command(
+                "podyard",
+                "\n".join(f"podyard auth {kind} list --project {project}" for kind in KINDS),
+            )
+        ],
     )

@@ -37,10 +37,19 @@ def show(request: Request, project: str) -> Response:
     def body(uow: UnitOfWork) -> tuple[RowPage[queue_view.Waiting], list[Facet]]:
         return queue_lists.waiting_page(uow, fleet, caller, project, view.query)
 
-    rows = [{"item": item, **_place(item, project)} for item in view.take(context.read(request, body))]
+    rows = [
+        {"item": item, **_place(item, project)} for item in view.take(context.read(request, body))
+    ]
     commands = [Command("podyard", f"podyard queue list --project {project}")]
     return page(
-        request, "queue.html", section="queue", wide=True, project=project, view=view, rows=rows, commands=commands
+        request,
+        "queue.html",
+        section="queue",
+        wide=True,
+        project=project,
+        view=view,
+        rows=rows,
+        commands=commands,
     )
 
 

@@ -14,7 +14,12 @@ from podyard.control.access import identity
 from podyard.control.compute import queue_lists, queued_resources
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.node import NodeSpec, UsageClass
-from podyard.domain.queued_resource import QUEUED_RESOURCE, NodeRequest, QueuedResource, QueuedResourceSpec
+from podyard.domain.queued_resource import (
+    QUEUED_RESOURCE,
+    NodeRequest,
+    QueuedResource,
+    QueuedResourceSpec,
+)
 from podyard.http import context
 from podyard.web import forms
 from podyard.web.commands import Command, line
@@ -73,10 +78,17 @@ def _create(request: Request, project: str, fields: Mapping[str, str]) -> Respon
     zone, name = fields.get("zone", ""), fields.get("name", "").strip()
 
     def body(uow: UnitOfWork) -> None:
-        queued_resources.create(uow, fleet, caller, project, zone, name, _spec(project, zone, name, fields))
+        queued_resources.create(
+            uow, fleet, caller, project, zone, name, _spec(project, zone, name, fields)
+        )
 
-    url, notice = project_url(project, "queue", "resources"), f"Queued resource {name} is requested."
-    return change(request, body, url, notice, lambda error: _form_page(request, project, fields, error))
+    url, notice = (
+        project_url(project, "queue", "resources"),
+        f"Queued resource {name} is requested.",
+    )
+    return change(
+        request, body, url, notice, lambda error: _form_page(request, project, fields, error)
+    )
 
 
 def _act(request: Request, project: str, zone: str, name: str, verb: str) -> Response:
@@ -98,7 +110,9 @@ def _act(request: Request, project: str, zone: str, name: str, verb: str) -> Res
 def _list_page(request: Request, project: str, error: PodyardError | None) -> Response:
     caller, url = context.principal(request), project_url(project, "queue", "resources")
     view = ListView(request, url, COLUMNS, "name")
-    found = view.take(context.read(request, lambda uow: queue_lists.queued_page(uow, caller, project, view.query)))
+    found = view.take(
+        context.read(request, lambda uow: queue_lists.queued_page(uow, caller, project, view.query))
+    )
     return page(
         request,
         "queued_resources.html",
@@ -123,7 +137,9 @@ def _verbs(found: QueuedResource, may: Any, project: str) -> list[str]:
     ]
 
 
-def _form_page(request: Request, project: str, fields: Mapping[str, str], error: PodyardError | None) -> Response:
+def _form_page(
+    request: Request, project: str, fields: Mapping[str, str], error: PodyardError | None
+) -> Response:
     caller, fleet = context.principal(request), context.platform(request).fleet
     caller.require("tpu.queuedresources.create", project, f"projects/{project}/locations/-")
 
@@ -134,7 +150,11 @@ def _form_page(request: Request, project: str, fields: Mapping[str, str], error:
     choice = forms.choose(fleet, fields, context.read(request, now))
     name = fields.get("name", "").strip()
     words = ["podyard", "qr", "create", name or "NAME"]
-    flags = [("--project", project), ("--zone", choice.zone), ("--accelerator-type", choice.accelerator_type)]
+    flags = [
+        ("--project", project),
+        ("--zone", choice.zone),
+        ("--accelerator-type", choice.accelerator_type),
+    ]
     flags.append(("--runtime-version", choice.runtime_version))
     count = fields.get("count", "").strip() or "1"
     flags.append(("--node-id", name or "NAME") if count == "1" else ("--node-count", count))
@@ -148,20 +168,27 @@ def _form_page(request: Request, project: str, fields: Mapping[str, str], error:
         fields=fields,
         error=error.message if error else None,
         form_url=project_url(project, "queue", "resources", "new"),
-        commands=[Command("podyard", line(words, flags, _SWITCHES.get(UsageClass(choice.usage), [])))],
+        commands=[
+            Command("podyard", line(words, flags, _SWITCHES.get(UsageClass(choice.usage), [])))
+        ],
     )
 
 
 def _spec(project: str, zone: str, name: str, fields: Mapping[str, str]) -> QueuedResourceSpec:
-    """What the form asks for, as record and as the message that Google's clients would have sent."""
+    """What the form asks for, as record and as the message that Google's clients would have
+    sent."""
     node = forms.node_spec(fields)
     count = forms.whole(fields, "count", "Number of slices", 1)
     reservation = fields.get("reservation", "").strip()
     if reservation and node.usage_class is not UsageClass.RESERVED:
         raise invalid("a reservation is for usage class reserved", "reservation")
-    reservation_name = f"projects/{project}/locations/{zone}/reservations/{reservation}" if reservation else ""
+    reservation_name = (
+        f"projects/{project}/locations/{zone}/reservations/{reservation}" if reservation else ""
+    )
     message: dict[str, Any] = {
-        "tpu": {"nodeSpec": [_node_message(f"projects/{project}/locations/{zone}", name, count, node)]},
+        "tpu": {
+            "nodeSpec": [_node_message(f"projects/{project}/locations/{zone}", name, count, node)]
+        },
         **_TIERS[node.usage_class],
     }
     if reservation_name:
@@ -180,7 +207,10 @@ def _spec(project: str, zone: str, name: str, fields: Mapping[str, str]) -> Queu
 
 
 def _node_message(parent: str, name: str, count: int, node: NodeSpec) -> dict[str, Any]:
-    wire: dict[str, Any] = {"acceleratorType": node.accelerator_type, "runtimeVersion": node.runtime_version}
+    wire: dict[str, Any] = {
+        "acceleratorType": node.accelerator_type,
+        "runtimeVersion": node.runtime_version,
+    }
     if node.labels:
         wire["labels"] = dict(node.labels)
     several = {"multisliceParams": {"nodeCount": count, "nodeIdPrefix": name}}

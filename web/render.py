@@ -1,4 +1,5 @@
-"""From what a route found to a page: the templates, their formats, and how a failure looks in the console."""
+"""From what a route found to a page: the templates, their formats, and how a failure looks in the
+console."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ FORM_FIELDS_MAX = 100
 COMPRESSED = ("text/html", "text/css", "text/javascript", "application/json")
 GZIP_BYTES_MIN = 1024  # below, an answer fits in one packet either way
 GZIP_LEVEL = 4  # a page of 70 kB in a millisecond
-NOTICE_COOKIE = "podyard_notice"  # what the next page says once: it needs no script, and stands in no address
+# what the next page says once: it needs no script, and stands in no address
+NOTICE_COOKIE = "podyard_notice"
 NOTICE_SECONDS = 30  # a notice of an answer that never came is forgotten
 NOTICE_CHARACTERS_MAX = 400
 SECTIONS = (
@@ -81,7 +83,8 @@ class _CompiledTemplates(FileSystemBytecodeCache):
 
     @override
     def load_bytecode(self, bucket: Bucket) -> None:
-        with contextlib.suppress(Exception):  # what reading a damaged pickle may raise is listed nowhere
+        # what reading a damaged pickle may raise is listed nowhere
+        with contextlib.suppress(Exception):
             super().load_bytecode(bucket)
 
     @override
@@ -91,7 +94,8 @@ class _CompiledTemplates(FileSystemBytecodeCache):
 
 
 def keep_compiled(folder: Path) -> None:
-    """Compiled templates are kept there over restarts: compiling takes a third of a page's first answer."""
+    """Compiled templates are kept there over restarts: compiling takes a third of a page's first
+    answer."""
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         templates().bytecode_cache = _CompiledTemplates(str(folder))
@@ -106,7 +110,8 @@ NOT_KEPT = {"Cache-Control": "no-store"}
 
 
 def page_text(request: Request, template: str, **values: Any) -> str:
-    """A page of the console. What the frame needs (who, which project, CSRF token) is looked up here."""
+    """A page of the console. What the frame needs (who, which project, CSRF token) is looked up
+    here."""
     return fragment(template, **{**_frame(request), **values})
 
 
@@ -118,10 +123,15 @@ def page(request: Request, template: str, *, status: int = 200, **values: Any) -
 
 
 def compress(request: Request, response: Response) -> Response:
-    """A list of 100 rows is a tenth of its size then. That a page holds a token and what an address says gives nothing
-    away: no other site can ask for it with the session, whose cookie is SameSite=Strict."""
+    """A list of 100 rows is a tenth of its size then. That a page holds a token and what an address
+    says gives nothing away: no other site can ask for it with the session, whose cookie is
+    SameSite=Strict."""
     body, kind = getattr(response, "body", b""), response.headers.get("content-type", "")
-    if kind.startswith(COMPRESSED) and len(body) >= GZIP_BYTES_MIN and "content-encoding" not in response.headers:
+    if (
+        kind.startswith(COMPRESSED)
+        and len(body) >= GZIP_BYTES_MIN
+        and "content-encoding" not in response.headers
+    ):
         response.headers["Vary"] = "Accept-Encoding"
         if "gzip" in request.headers.get("accept-encoding", ""):
             response.body = gzip.compress(body, GZIP_LEVEL)
@@ -137,7 +147,14 @@ def error_page(request: Request, status: int, title: str, text: str) -> Response
 def see_other_with_notice(url: str, text: str) -> Response:
     """As `see_other`; the page that follows says `text` once."""
     response = see_other(url)
-    response.set_cookie(NOTICE_COOKIE, quote(text), max_age=NOTICE_SECONDS, httponly=True, samesite="strict", path="/")
+    response.set_cookie(
+        NOTICE_COOKIE,
+        quote(text),
+        max_age=NOTICE_SECONDS,
+        httponly=True,
+        samesite="strict",
+        path="/",
+    )
     return response
 
 
@@ -148,7 +165,8 @@ def change(
     notice: str,
     refused: Callable[[PodyardError], Response],
 ) -> Response:
-    """Makes a change: the page at `url` says what was done; `refused` is the page that says why not."""
+    """Makes a change: the page at `url` says what was done; `refused` is the page that says why
+    not."""
     try:
         context.write(request, body)
     except PodyardError as error:
@@ -166,7 +184,8 @@ def project_url(project: str, *parts: str) -> str:
 
 
 async def form_of(request: Request) -> Mapping[str, str]:
-    """The fields of a posted form, after the CSRF check: no route that changes anything reads its form otherwise."""
+    """The fields of a posted form, after the CSRF check: no route that changes anything reads its
+    form otherwise."""
     try:
         form = await request.form(max_files=0, max_fields=FORM_FIELDS_MAX)
     except HTTPException as error:
@@ -176,7 +195,9 @@ async def form_of(request: Request) -> Mapping[str, str]:
     return fields
 
 
-async def form_with_file(request: Request, name: str) -> tuple[Mapping[str, str], UploadFile | None]:
+async def form_with_file(
+    request: Request, name: str
+) -> tuple[Mapping[str, str], UploadFile | None]:
     """As `form_of`, of a form that may bring one file; None: none was chosen."""
     try:
         form = await request.form(max_files=1, max_fields=FORM_FIELDS_MAX)
@@ -198,11 +219,20 @@ class ConsoleRoute(APIRoute):
             try:
                 return compress(request, await handler(request))
             except PodyardError as error:
-                return error_page(request, error.code.http_status, title_of(error.code), error.message)
+                return error_page(
+                    request, error.code.http_status, title_of(error.code), error.message
+                )
             except RequestValidationError:
-                return error_page(request, 400, "That does not fit", "The address has a value that is not understood.")
+                return error_page(
+                    request,
+                    400,
+                    "That does not fit",
+                    "The address has a value that is not understood.",
+                )
             except HTTPException as error:
-                return error_page(request, error.status_code, "That did not work", str(error.detail))
+                return error_page(
+                    request, error.status_code, "That did not work", str(error.detail)
+                )
 
         return handle
 
@@ -268,5 +298,9 @@ def _connect_url(request: Request, project: str | None) -> str:
     if project is None:
         return ""
     asked = request.path_params
-    node = f"?node={quote(asked['zone'])}/{quote(asked['node_id'])}" if asked.keys() >= {"zone", "node_id"} else ""
+    node = (
+        f"?node={quote(asked['zone'])}/{quote(asked['node_id'])}"
+        if asked.keys() >= {"zone", "node_id"}
+        else ""
+    )
     return project_url(project, "connect") + node

@@ -53,7 +53,9 @@ async def delete(request: Request, project: str, zone: str, name: str) -> Respon
     def body(uow: UnitOfWork) -> None:
         reservations.delete(uow, caller, project, zone, name)
 
-    return await context.in_thread(lambda: _change(request, project, body, {}, f"Reservation {name} is deleted."))
+    return await context.in_thread(
+        lambda: _change(request, project, body, {}, f"Reservation {name} is deleted.")
+    )
 
 
 def _create(request: Request, project: str, fields: Mapping[str, str]) -> Response:
@@ -65,13 +67,19 @@ def _create(request: Request, project: str, fields: Mapping[str, str]) -> Respon
         size = forms.whole(fields, "size", "Size", 0)
         ends = _end(fields.get("duration", "").strip(), uow.now)
         units = fields.get("units", "") or CapacityUnits.CHIPS
-        reservations.create(uow, fleet, caller, project, zone, name, generation, size, units, ends=ends)
+        reservations.create(
+            uow, fleet, caller, project, zone, name, generation, size, units, ends=ends
+        )
 
     return _change(request, project, body, fields, f"Reservation {name} is created.")
 
 
 def _change(
-    request: Request, project: str, body: Callable[[UnitOfWork], None], fields: Mapping[str, str], notice: str
+    request: Request,
+    project: str,
+    body: Callable[[UnitOfWork], None],
+    fields: Mapping[str, str],
+    notice: str,
 ) -> Response:
     url = project_url(project, "queue", "reservations")
     return change(request, body, url, notice, lambda error: _page(request, project, fields, error))
@@ -84,10 +92,16 @@ def _end(text: str, now: PlatformTime) -> PlatformTime | None:
         raise invalid(str(error), "duration") from None
 
 
-def _page(request: Request, project: str, fields: Mapping[str, str], error: PodyardError | None) -> Response:
+def _page(
+    request: Request, project: str, fields: Mapping[str, str], error: PodyardError | None
+) -> Response:
     caller, fleet = context.principal(request), context.platform(request).fleet
     view = ListView(request, project_url(project, "queue", "reservations"), COLUMNS, "name")
-    rows = view.take(context.read(request, lambda uow: queue_lists.reservation_page(uow, caller, project, view.query)))
+    rows = view.take(
+        context.read(
+            request, lambda uow: queue_lists.reservation_page(uow, caller, project, view.query)
+        )
+    )
     zones = [
         zone.name
         for zone in fleet.zones.values()

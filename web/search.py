@@ -24,7 +24,8 @@ from podyard.web.render import NOT_KEPT, ConsoleRoute, fragment, page, project_u
 HITS_MAX = 8  # of one kind: what fits on a screen without scrolling
 TITLE_WEIGHT = 1_000  # a word in a title counts more than any number of times in the text
 
-# (path below the project, what it is called, other words for it, the permission that it needs on the platform)
+# (path below the project, what it is called, other words for it, the permission that it needs on
+# the platform)
 _PAGES = (
     ("overview", "Overview", "start today alerts", ""),
     ("nodes", "Nodes", "tpu vm list", ""),
@@ -34,7 +35,12 @@ _PAGES = (
     ("jobs", "Jobs", "training runs list", ""),
     ("jobs/new", "Submit a job", "new train recipe", ""),
     ("jobs/program", "Run a program", "script command upload", ""),
-    ("connect", "Connect", "gcloud shell exports env python skypilot terraform ssh vscode token", ""),
+    (
+        "connect",
+        "Connect",
+        "gcloud shell exports env python skypilot terraform ssh vscode token",
+        "",
+    ),
     ("queue", "Queue", "waiting requests positions", ""),
     ("queue/resources", "Queued resources", "queued-resource list", ""),
     ("queue/resources/new", "Create a queued resource", "new queued-resource", ""),
@@ -79,7 +85,9 @@ def show(request: Request, project: str, q: str = "", part: str = "") -> Respons
     """`part`: only the hits, for the dialog that asks while one types."""
     text = q.strip()
     if len(text) > TEXT_CHARACTERS_MAX:
-        raise invalid(f"the search has {len(text)} characters: use {TEXT_CHARACTERS_MAX} at most", "q")
+        raise invalid(
+            f"the search has {len(text)} characters: use {TEXT_CHARACTERS_MAX} at most", "q"
+        )
     caller = context.principal(request)
     groups = context.read(request, lambda uow: find_all(uow, caller, project, text))
     if part:
@@ -87,16 +95,32 @@ def show(request: Request, project: str, q: str = "", part: str = "") -> Respons
     return page(request, "search.html", section="search", project=project, groups=groups, q=text)
 
 
-def find_all(uow: UnitOfWork, caller: Principal, project: str, text: str) -> list[tuple[str, Sequence[Hit]]]:
+def find_all(
+    uow: UnitOfWork, caller: Principal, project: str, text: str
+) -> list[tuple[str, Sequence[Hit]]]:
     """(kind, hits) of each kind that has any. Pages alone where there is no text."""
     identity.project_row(uow, project)
     found: list[tuple[str, Sequence[Hit]]] = []
     if text and caller.may("tpu.nodes.list", project):
-        nodes = node_list.list_page(uow, caller, project, ListQuery("name", text=text)).rows[:HITS_MAX]
-        found.append(("Nodes", [_resource(project, "nodes", node.zone, node.node_id, node) for node in nodes]))
+        nodes = node_list.list_page(uow, caller, project, ListQuery("name", text=text)).rows[
+            :HITS_MAX
+        ]
+        found.append(
+            (
+                "Nodes",
+                [_resource(project, "nodes", node.zone, node.node_id, node) for node in nodes],
+            )
+        )
     if text and caller.may("podyard.jobs.list", project):
-        jobs = job_list.list_page(uow, caller, project, ListQuery("created", text=text, descending=True)).rows
-        found.append(("Jobs", [_resource(project, "jobs", job.zone, job.job_id, job) for job in jobs[:HITS_MAX]]))
+        jobs = job_list.list_page(
+            uow, caller, project, ListQuery("created", text=text, descending=True)
+        ).rows
+        found.append(
+            (
+                "Jobs",
+                [_resource(project, "jobs", job.zone, job.job_id, job) for job in jobs[:HITS_MAX]],
+            )
+        )
     found.append(("Pages", _pages(caller, project, text.lower().split())))
     if text:
         found.append(("Documentation", _documents(project, text.lower().split())))
@@ -104,7 +128,11 @@ def find_all(uow: UnitOfWork, caller: Principal, project: str, text: str) -> lis
 
 
 def _resource(project: str, section: str, zone: str, name: str, item: Any) -> Hit:
-    return Hit(project_url(project, section, zone, name), name, f"{item.state} · {item.accelerator_type} · {zone}")
+    return Hit(
+        project_url(project, section, zone, name),
+        name,
+        f"{item.state} · {item.accelerator_type} · {zone}",
+    )
 
 
 def _pages(caller: Principal, project: str, words: Sequence[str]) -> list[Hit]:
@@ -118,8 +146,13 @@ def _pages(caller: Principal, project: str, words: Sequence[str]) -> list[Hit]:
 
 def _documents(project: str, words: Sequence[str]) -> list[Hit]:
     weighed = [(_weigh(document, words), document) for document in documents().values()]
-    best = sorted((one for one in weighed if one[0]), key=lambda one: (-one[0], one[1].path))[:HITS_MAX]
-    return [Hit(project_url(project, "docs") + f"/{found.path}", found.title, found.path) for _, found in best]
+    best = sorted((one for one in weighed if one[0]), key=lambda one: (-one[0], one[1].path))[
+        :HITS_MAX
+    ]
+    return [
+        Hit(project_url(project, "docs") + f"/{found.path}", found.title, found.path)
+        for _, found in best
+    ]
 
 
 def _weigh(document: Document, words: Sequence[str]) -> int:

@@ -1,4 +1,5 @@
-"""What is done to the selected rows of a list: asked once more, done to each, and what was refused is said."""
+"""What is done to the selected rows of a list: asked once more, done to each, and what was refused
+is said."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from podyard.web.render import page, see_other_with_notice
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Bulk:
-    """`noun` in the singular; `text` says what follows from it; `done` follows the count in the notice."""
+    """`noun` in the singular; `text` says what follows from it; `done` follows the count in the
+    notice."""
 
     label: str
     noun: str
@@ -51,5 +53,13 @@ def act_on_selected(
         return page(request, "selection.html", picked=picked, refused=[], **shown)
     refused = attempt_all(picked, bulk.act)
     if refused:
-        return page(request, "selection.html", status=409, picked=[], refused=refused, tried=len(picked), **shown)
+        return page(
+            request,
+            "selection.html",
+            status=409,
+            picked=[],
+            refused=refused,
+            tried=len(picked),
+            **shown,
+        )
     return see_other_with_notice(list_url, f"{count(len(picked), bulk.noun)} {bulk.done}.")

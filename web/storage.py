@@ -11,7 +11,13 @@ from podyard.base.errors import PodyardError
 from podyard.control.access import identity
 from podyard.control.storage import buckets
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.stored import DEFAULT_LOCATION, DEFAULT_STORAGE_CLASS, STORAGE_CLASSES, Bucket, Preconditions
+from podyard.domain.stored import (
+    DEFAULT_LOCATION,
+    DEFAULT_STORAGE_CLASS,
+    STORAGE_CLASSES,
+    Bucket,
+    Preconditions,
+)
 from podyard.http import context
 from podyard.web import forms
 from podyard.web.commands import EXPORTS, Command
@@ -39,7 +45,9 @@ async def delete(request: Request, project: str, name: str) -> Response:
     def body(uow: UnitOfWork) -> None:
         buckets.delete(uow, caller, name, Preconditions())
 
-    return await context.in_thread(lambda: _change(request, project, body, {}, f"Bucket {name} is deleted."))
+    return await context.in_thread(
+        lambda: _change(request, project, body, {}, f"Bucket {name} is deleted.")
+    )
 
 
 def _create(request: Request, project: str, fields: Mapping[str, str]) -> Response:
@@ -48,19 +56,27 @@ def _create(request: Request, project: str, fields: Mapping[str, str]) -> Respon
     kind = fields.get("storage_class", "") or DEFAULT_STORAGE_CLASS
 
     def body(uow: UnitOfWork) -> None:
-        buckets.create(uow, caller, project, name, place, kind, forms.pairs(fields.get("labels", "")))
+        buckets.create(
+            uow, caller, project, name, place, kind, forms.pairs(fields.get("labels", ""))
+        )
 
     return _change(request, project, body, fields, f"Bucket {name} is created.")
 
 
 def _change(
-    request: Request, project: str, body: Callable[[UnitOfWork], None], fields: Mapping[str, str], notice: str
+    request: Request,
+    project: str,
+    body: Callable[[UnitOfWork], None],
+    fields: Mapping[str, str],
+    notice: str,
 ) -> Response:
     url = project_url(project, "settings", "storage")
     return change(request, body, url, notice, lambda error: _page(request, project, fields, error))
 
 
-def _page(request: Request, project: str, fields: Mapping[str, str], error: PodyardError | None) -> Response:
+def _page(
+    request: Request, project: str, fields: Mapping[str, str], error: PodyardError | None
+) -> Response:
     caller = context.principal(request)
 
     def body(uow: UnitOfWork) -> list[Bucket]:
@@ -82,5 +98,7 @@ def _page(request: Request, project: str, fields: Mapping[str, str], error: Pody
         may_delete=caller.may("storage.buckets.delete", project),
         url=project_url(project, "settings", "storage"),
         error=error.message if error else None,
-        commands=[Command("gcloud", f"{EXPORTS}\ngcloud storage ls\ngcloud storage cp FILE gs://BUCKET/")],
+        commands=[
+            Command("gcloud", f"{EXPORTS}\ngcloud storage ls\ngcloud storage cp FILE gs://BUCKET/")
+        ],
     )

@@ -20,7 +20,8 @@ from podyard.http.incoming import pieces_of, receive
 from podyard.web.commands import EXPORTS, Command
 from podyard.web.render import ConsoleRoute, change, form_of, form_with_file, page, project_url
 
-UPLOAD_BYTES_MAX = 512 << 20  # as the source of a job; what is larger goes with `podyard storage cp`, in parts
+# as the source of a job; what is larger goes with `podyard storage cp`, in parts
+UPLOAD_BYTES_MAX = 512 << 20
 
 router = APIRouter(prefix="/console/{project}/settings/storage/{bucket}", route_class=ConsoleRoute)
 
@@ -38,9 +39,15 @@ def download(request: Request, project: str, bucket: str) -> Response:
         _bucket(uow, request, project, bucket)
         return objects.find(uow, caller, bucket, name).digest
 
-    path = Contents(context.platform(request).settings.contents_path).path(context.read(request, body))
+    path = Contents(context.platform(request).settings.contents_path).path(
+        context.read(request, body)
+    )
     # Never shown as a page of this origin: what an object holds is its writer's.
-    headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(name.rpartition('/')[2], safe='')}"}
+    headers = {
+        "Content-Disposition": (
+            f"attachment; filename*=UTF-8''{quote(name.rpartition('/')[2], safe='')}"
+        )
+    }
     return FileResponse(path, media_type="application/octet-stream", headers=headers)
 
 
@@ -48,13 +55,18 @@ def download(request: Request, project: str, bucket: str) -> Response:
 async def upload(request: Request, project: str, bucket: str) -> Response:
     fields, file = await form_with_file(request, "file")
     caller = context.principal(request)
-    name = fields.get("name", "").strip() or f"{fields.get('prefix', '')}{'' if file is None else file.filename or ''}"
+    name = (
+        fields.get("name", "").strip()
+        or f"{fields.get('prefix', '')}{'' if file is None else file.filename or ''}"
+    )
     try:
         if file is None:
             raise invalid("choose a file", "file")
         caller.require("storage.objects.create", project, f"buckets/{bucket}")
         contents = Contents(context.platform(request).settings.contents_path)
-        await to_thread.run_sync(lambda: context.read(request, lambda uow: _bucket(uow, request, project, bucket)))
+        await to_thread.run_sync(
+            lambda: context.read(request, lambda uow: _bucket(uow, request, project, bucket))
+        )
         content = await receive(contents, pieces_of(file), UPLOAD_BYTES_MAX)
     except PodyardError as error:
         refused = error
@@ -63,7 +75,9 @@ async def upload(request: Request, project: str, bucket: str) -> Response:
     def body(uow: UnitOfWork) -> None:
         objects.put(uow, caller, bucket, name, content)
 
-    return await context.in_thread(lambda: _change(request, project, bucket, fields, body, f"{name} is uploaded."))
+    return await context.in_thread(
+        lambda: _change(request, project, bucket, fields, body, f"{name} is uploaded.")
+    )
 
 
 @router.post("/remove")
@@ -75,7 +89,9 @@ async def remove(request: Request, project: str, bucket: str) -> Response:
         _bucket(uow, request, project, bucket)
         objects.delete(uow, caller, bucket, name, Preconditions())
 
-    return await context.in_thread(lambda: _change(request, project, bucket, fields, body, f"{name} is deleted."))
+    return await context.in_thread(
+        lambda: _change(request, project, bucket, fields, body, f"{name} is deleted.")
+    )
 
 
 def _change(
@@ -87,7 +103,9 @@ def _change(
     notice: str,
 ) -> Response:
     url = _address(project, bucket, prefix=fields.get("prefix", ""))
-    return change(request, body, url, notice, lambda error: _page(request, project, bucket, fields, error))
+    return change(
+        request, body, url, notice, lambda error: _page(request, project, bucket, fields, error)
+    )
 
 
 def _bucket(uow: UnitOfWork, request: Request, project: str, bucket: str) -> Bucket:
@@ -99,13 +117,23 @@ def _bucket(uow: UnitOfWork, request: Request, project: str, bucket: str) -> Buc
 
 
 def _page(
-    request: Request, project: str, bucket: str, asked: Mapping[str, str], error: PodyardError | None
+    request: Request,
+    project: str,
+    bucket: str,
+    asked: Mapping[str, str],
+    error: PodyardError | None,
 ) -> Response:
-    caller, prefix, start = context.principal(request), asked.get("prefix", ""), asked.get("start", "")
+    caller, prefix, start = (
+        context.principal(request),
+        asked.get("prefix", ""),
+        asked.get("start", ""),
+    )
 
     def body(uow: UnitOfWork) -> objects.ObjectPage:
         _bucket(uow, request, project, bucket)
-        return objects.list_objects(uow, caller, bucket, ROWS_A_PAGE, prefix=prefix, delimiter="/", start=start)
+        return objects.list_objects(
+            uow, caller, bucket, ROWS_A_PAGE, prefix=prefix, delimiter="/", start=start
+        )
 
     found = context.read(request, body)
     parts = prefix.split("/")[:-1]
@@ -119,10 +147,19 @@ def _page(
         project=project,
         bucket=bucket,
         prefix=prefix,
-        above=[(part, _address(project, bucket, prefix=at)) for part, at in zip(parts, above, strict=True)],
-        folders=[(name[len(prefix) :], _address(project, bucket, prefix=name)) for name in found.prefixes],
-        rows=[(one, one.name[len(prefix) :], _download(project, bucket, one.name)) for one in found.objects],
-        following=found.following and _address(project, bucket, prefix=prefix, start=found.following),
+        above=[
+            (part, _address(project, bucket, prefix=at))
+            for part, at in zip(parts, above, strict=True)
+        ],
+        folders=[
+            (name[len(prefix) :], _address(project, bucket, prefix=name)) for name in found.prefixes
+        ],
+        rows=[
+            (one, one.name[len(prefix) :], _download(project, bucket, one.name))
+            for one in found.objects
+        ],
+        following=found.following
+        and _address(project, bucket, prefix=prefix, start=found.following),
         may_write=caller.may("storage.objects.create", project),
         may_delete=caller.may("storage.objects.delete", project),
         url=_address(project, bucket),
@@ -130,7 +167,8 @@ def _page(
         commands=[
             Command(
                 "podyard",
-                f"podyard storage ls -l gs://{bucket}/{prefix}\npodyard storage cp FILE gs://{bucket}/{prefix}",
+                f"podyard storage ls -l gs://{bucket}/{prefix}\npodyard storage cp FILE "
+                f"gs://{bucket}/{prefix}",
             ),
             Command("gcloud", f"{EXPORTS}\ngcloud storage cp FILE gs://{bucket}/{prefix}"),
         ],
@@ -143,4 +181,7 @@ def _address(project: str, bucket: str, **asked: str) -> str:
 
 
 def _download(project: str, bucket: str, name: str) -> str:
-    return f"{project_url(project, 'settings', 'storage', bucket, 'download')}?{urlencode({'name': name})}"
+    return (
+        f"{project_url(project, 'settings', 'storage', bucket, 'download')}?"
+        f"{urlencode({'name': name})}"
+    )

@@ -1,8 +1,8 @@
-"""The picture of a pod: each chip a square, the slices in colours, and the links inside them. Pure: bit sets in, SVG
-out.
+"""The picture of a pod: each chip a square, the slices in colours, and the links inside them. Pure:
+bit sets in, SVG out.
 
-Neighbours that are shown alike are one bar; a grid over all of it makes chips of bars, so that the largest pod stays
-small on the page.
+Neighbours that are shown alike are one bar; a grid over all of it makes chips of bars, so that the
+largest pod stays small on the page.
 """
 
 from __future__ import annotations
@@ -24,14 +24,17 @@ STUB = 5  # of a link that leads round to the other side
 LAYERS_WIDTH_MAX = 1120  # pixels that the layers of one row have on a page of 1,280
 WIDTH = 448.0  # pixels that a small pod is drawn up to; a larger one has its natural size
 CHIPS_DRAWN_MAX = 8960  # a v5p pod; beyond, only the numbers next to the picture are shown
-COLOURS = 5  # that can be told apart, also from grey; with more slices they come round again, and the letters differ
+# that can be told apart, also from grey; with more slices they come round again, and the letters
+# differ
+COLOURS = 5
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Part:
-    """Chips that are shown alike. `kind`: own, held, other, broken, or s1 to s5; `label`: letters on the first chip;
-    `url` and `title`: where a click leads, and what a pointer over it says; `wraps`: its links lead round to the other
-    side of the slice, wherever it lies. None: no links are drawn."""
+    """Chips that are shown alike. `kind`: own, held, other, broken, or s1 to s5; `label`: letters
+    on the first chip; `url` and `title`: where a click leads, and what a pointer over it says;
+    `wraps`: its links lead round to the other side of the slice, wherever it lies. None: no links
+    are drawn."""
 
     kind: str
     name: str
@@ -47,7 +50,8 @@ def colour_of(index: int) -> str:
 
 
 def pod_picture(pod_id: str, shape: Shape, parts: Sequence[Part]) -> Markup:
-    """A pod as a grid of chips; a third dimension is drawn as layers side by side, each with the lines of its cubes."""
+    """A pod as a grid of chips; a third dimension is drawn as layers side by side, each with the
+    lines of its cubes."""
     columns, rows, layers = (*shape, 1)[:3]
     size_x, size_y = columns * CELL, rows * CELL
     per_row = max(1, min(layers, (LAYERS_WIDTH_MAX + LAYER_GAP) // (size_x + LAYER_GAP)))
@@ -71,13 +75,26 @@ def pod_picture(pod_id: str, shape: Shape, parts: Sequence[Part]) -> Markup:
         body += [_letter(shape, part, per_row) for part in parts if part.label and part.chips]
     scale = max(1.0, min(2.0, WIDTH / width))
     role = "group" if any(part.url for part in parts) else "img"
-    return svg(f"Pod {pod_id}", _description(parts, total), width, height, body, kind="pod", scale=scale, role=role)
+    return svg(
+        f"Pod {pod_id}",
+        _description(parts, total),
+        width,
+        height,
+        body,
+        kind="pod",
+        scale=scale,
+        role=role,
+    )
 
 
 def _description(parts: Sequence[Part], total: int) -> str:
     held = sum(part.chips.bit_count() for part in parts if part.kind != "broken")
     broken = sum(part.chips.bit_count() for part in parts if part.kind == "broken")
-    names = [f"{count(part.chips.bit_count(), 'chip')} by {part.name}" for part in parts if part.name and part.chips]
+    names = [
+        f"{count(part.chips.bit_count(), 'chip')} by {part.name}"
+        for part in parts
+        if part.name and part.chips
+    ]
     text = f"{held:,} of {count(total, 'chip')} {'is' if held == 1 else 'are'} held" + (
         f", {', '.join(names)}" if names else ""
     )
@@ -92,11 +109,17 @@ def _draw_part(shape: Shape, part: Part, per_row: int) -> str:
     if part.kind == "broken":
         for chip in chips_of(part.chips):
             x, y = _cell(shape, chip, per_row)
-            path.append(f"M{x + 3} {y + 3}l{CELL - 6} {CELL - 6}m0-{CELL - 6}l-{CELL - 6} {CELL - 6}")
+            path.append(
+                f"M{x + 3} {y + 3}l{CELL - 6} {CELL - 6}m0-{CELL - 6}l-{CELL - 6} {CELL - 6}"
+            )
     drawn = f'<path class="chip-{part.kind}" d="{"".join(path)}"/>'
     title = f"<title>{escape(part.title)}</title>" if part.title else ""
     # The table next to the picture has the same links for the keyboard.
-    return f'<a href="{escape(part.url)}" tabindex="-1">{title}{drawn}</a>' if part.url else f"<g>{title}{drawn}</g>"
+    return (
+        f'<a href="{escape(part.url)}" tabindex="-1">{title}{drawn}</a>'
+        if part.url
+        else f"<g>{title}{drawn}</g>"
+    )
 
 
 def _runs(shape: Shape, chips: int, dimension: int) -> Iterator[tuple[int, int]]:
@@ -113,7 +136,8 @@ def _runs(shape: Shape, chips: int, dimension: int) -> Iterator[tuple[int, int]]
 
 
 def _links(shape: Shape, part: Part, per_row: int) -> str:
-    """Lines between neighbours of a layer. One that goes on beyond its last chip leads to the other side."""
+    """Lines between neighbours of a layer. One that goes on beyond its last chip leads to the other
+    side."""
     if part.wraps is None:
         return ""
     path = []
@@ -124,21 +148,30 @@ def _links(shape: Shape, part: Part, per_row: int) -> str:
             end = first + (length - 1) * stride
             before = after = part.wraps and length > 1
             if length < extent:  # a slice that reaches over the end of the pod
-                before = before or (at == 0 and bool(part.chips >> first + (extent - 1) * stride & 1))
-                after = after or (at + length == extent and bool(part.chips >> end - (extent - 1) * stride & 1))
+                before = before or (
+                    at == 0 and bool(part.chips >> first + (extent - 1) * stride & 1)
+                )
+                after = after or (
+                    at + length == extent and bool(part.chips >> end - (extent - 1) * stride & 1)
+                )
             if length == 1 and not before and not after:
                 continue
             x, y = (edge + CELL // 2 for edge in _cell(shape, first, per_row))
             stub = CELL // 2 + STUB if before else 0
             x, y = (x - stub, y) if dimension == 0 else (x, y - stub)
-            path.append(f"M{x} {y}{stroke}{stub + (length - 1) * CELL + (CELL // 2 + STUB if after else 0)}")
+            path.append(
+                f"M{x} {y}{stroke}{stub + (length - 1) * CELL + (CELL // 2 + STUB if after else 0)}"
+            )
     return f'<path class="link" d="{"".join(path)}" pointer-events="none"/>' if path else ""
 
 
 def _grid(pod_id: str) -> str:
     lines = f'<path class="grid" d="M0 1h{CELL}M1 0v{CELL}"/>'
     size = f'width="{CELL}" height="{CELL}"'
-    return f'<defs><pattern id="grid-{escape(pod_id)}" {size} patternUnits="userSpaceOnUse">{lines}</pattern></defs>'
+    return (
+        f'<defs><pattern id="grid-{escape(pod_id)}" {size} '
+        f'patternUnits="userSpaceOnUse">{lines}</pattern></defs>'
+    )
 
 
 def _cubes(shape: Shape, per_row: int) -> str:
@@ -149,8 +182,14 @@ def _cubes(shape: Shape, per_row: int) -> str:
     path = []
     for layer in range(layers):
         x, y = _cell(shape, layer * columns * rows, per_row)
-        path += [f"M{x + at * CELL} {y}v{rows * CELL}" for at in range(CUBE_EDGE_CHIPS, columns, CUBE_EDGE_CHIPS)]
-        path += [f"M{x} {y + at * CELL}h{columns * CELL}" for at in range(CUBE_EDGE_CHIPS, rows, CUBE_EDGE_CHIPS)]
+        path += [
+            f"M{x + at * CELL} {y}v{rows * CELL}"
+            for at in range(CUBE_EDGE_CHIPS, columns, CUBE_EDGE_CHIPS)
+        ]
+        path += [
+            f"M{x} {y + at * CELL}h{columns * CELL}"
+            for at in range(CUBE_EDGE_CHIPS, rows, CUBE_EDGE_CHIPS)
+        ]
     return f'<path class="cube" d="{"".join(path)}" pointer-events="none"/>' if path else ""
 
 
@@ -166,13 +205,21 @@ def _letter(shape: Shape, part: Part, per_row: int) -> str:
     left, right = min(x for x, _ in cells), max(x for x, _ in cells) + CELL
     top, bottom = min(y for _, y in cells), max(y for _, y in cells) + CELL
     is_box = len(cells) * CELL * CELL == (right - left) * (bottom - top)
-    x, y = ((left + right) / 2, (top + bottom) / 2) if is_box else (cells[0][0] + CELL / 2, cells[0][1] + CELL / 2)
+    x, y = (
+        ((left + right) / 2, (top + bottom) / 2)
+        if is_box
+        else (cells[0][0] + CELL / 2, cells[0][1] + CELL / 2)
+    )
     size = "large" if is_box and min(right - left, bottom - top) >= 4 * CELL else "small"
     place = f'x="{x:g}" y="{y + (8 if size == "large" else 3.5):g}"'
-    return f'<text class="chip-name {size}" {place} pointer-events="none">{escape(part.label)}</text>'
+    return (
+        f'<text class="chip-name {size}" {place} pointer-events="none">{escape(part.label)}</text>'
+    )
 
 
 def _cell(shape: Shape, chip: int, per_row: int) -> tuple[int, int]:
     x, y, z = (*coordinate_of(shape, chip), 0)[:3]
     size_x, size_y = shape[0] * CELL, shape[1] * CELL
-    return x * CELL + z % per_row * (size_x + LAYER_GAP), y * CELL + z // per_row * (size_y + LAYER_GAP)
+    return x * CELL + z % per_row * (size_x + LAYER_GAP), y * CELL + z // per_row * (
+        size_y + LAYER_GAP
+    )

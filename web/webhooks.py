@@ -42,13 +42,20 @@ def _act(request: Request, project: str, action: str, fields: Mapping[str, str])
         if action == "set":
             address, events = fields.get("url", "").strip(), _events(fields)
             found, new = context.write(
-                request, lambda uow: webhook_endpoints.set_endpoint(uow, caller, project, name, address, events)
+                request,
+                lambda uow: webhook_endpoints.set_endpoint(
+                    uow, caller, project, name, address, events
+                ),
             )
             if new:
-                return _page(request, project, {}, secret=unseal(found.secret), secret_of=f"Secret of {name}")
+                return _page(
+                    request, project, {}, secret=unseal(found.secret), secret_of=f"Secret of {name}"
+                )
             return see_other_with_notice(url, f"{name} is changed.")
         if action == "test":
-            context.write(request, lambda uow: webhook_endpoints.send_test(uow, caller, project, name))
+            context.write(
+                request, lambda uow: webhook_endpoints.send_test(uow, caller, project, name)
+            )
             return see_other_with_notice(f"{url}?name={name}", "A test event is on its way.")
         if action == "delete":
             context.write(request, lambda uow: webhook_endpoints.remove(uow, caller, project, name))
@@ -80,7 +87,10 @@ def _page(
 
     endpoints, deliveries = context.read(request, body)
     chosen = _events(fields) if fields else USUAL_EVENTS
-    flags = [("--url", fields.get("url", "") or "https://example.com/hook"), *(("--event", event) for event in chosen)]
+    flags = [
+        ("--url", fields.get("url", "") or "https://example.com/hook"),
+        *(("--event", event) for event in chosen),
+    ]
     words = ["podyard", "webhook", "set", fields.get("name", "") or "NAME"]
     return page(
         request,

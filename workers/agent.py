@@ -1,7 +1,9 @@
 """The agent of a machine: pulls over HTTP which replicas and hosts to run here, and runs them.
 
-It syncs each second, at once when it is poked (a Celery message), and at once when a replica exits. The API may
-be away: replicas go on, and the agent asks again. A restarted agent adopts the replicas that it finds.
+It syncs each second, at once when it is poked (a Celery message), and at once when a replica exits.
+The API may
+be away: replicas go on, and the agent asks again. A restarted agent adopts the replicas that it
+finds.
 """
 
 from __future__ import annotations
@@ -26,7 +28,16 @@ from podyard.http.trust import CA_VARIABLE
 from podyard.programs import environments
 from podyard.settings import BOX_NETWORKS, BOXES, RUNTIMES, Leases, one_of
 from podyard.workers import box, celery_child, job_processes, process_group
-from podyard.workers.agent_state import Forget, Instruction, Known, KnownReplicas, ReplicaPhase, Start, Stop, Wanted
+from podyard.workers.agent_state import (
+    Forget,
+    Instruction,
+    Known,
+    KnownReplicas,
+    ReplicaPhase,
+    Start,
+    Stop,
+    Wanted,
+)
 from podyard.workers.agent_token import AgentToken
 from podyard.workers.celery_child import CeleryChild
 from podyard.workers.hosts import HostServerChild
@@ -37,15 +48,20 @@ from podyard.workers.registration import Registration
 logger = logging.getLogger(__name__)
 
 SYNC_SECONDS = 1.0  # what a lost poke costs; the usual lease is ten times as long
-UNPOKED_SYNC_SECONDS = 0.4  # on another machine without a broker: a job there starts within a second
-IDLE_SYNC_SECONDS = 3.3  # while nothing runs here, and a Celery worker takes pokes; a third of the usual lease
-SYNCS_PER_LEASE = 3.0  # at least, however short the lease is: two lost ones must not cost the replicas
+# on another machine without a broker: a job there starts within a second
+UNPOKED_SYNC_SECONDS = 0.4
+# while nothing runs here, and a Celery worker takes pokes; a third of the usual lease
+IDLE_SYNC_SECONDS = 3.3
+# at least, however short the lease is: two lost ones must not cost the replicas
+SYNCS_PER_LEASE = 3.0
 WATCH_SECONDS = 0.05  # how soon the end of a process is seen
-IDLE_SECONDS = 0.5  # between two looks while there is no process; well inside the shortest limit for heartbeats
+# between two looks while there is no process; well inside the shortest limit for heartbeats
+IDLE_SECONDS = 0.5
 REPLICA_GRACE_SECONDS = 10.0  # from SIGTERM to SIGKILL; a user's program has most of it for saving
 LOCK_SECONDS_MAX = 10.0  # a predecessor that is being stopped is gone by then
 REMOVED_TEXT = (
-    "the platform does not know this agent any more: it was removed (`podyard agent remove`). To join again, end it, "
+    "the platform does not know this agent any more: it was removed (`podyard agent remove`). To "
+    "join again, end it, "
     "delete agent.json in its data folder, and use a new token (`podyard agent token`)"
 )
 _SHARED_MEMORY = Path("/dev/shm")
@@ -54,7 +70,7 @@ _SHARED_MEMORY = Path("/dev/shm")
 class Agent:
     """One agent. `replica_command` is followed by the replica's id."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         agent_id: str,
         api: JsonClient,
@@ -95,7 +111,9 @@ class Agent:
                 self._end_program(record.replica)
                 self._state.on_found_dead(record.replica, record.fence)
             else:
-                started = process_group.ProcessRecord(record.replica, record.fence, group.pid, group.started)
+                started = process_group.ProcessRecord(
+                    record.replica, record.fence, group.pid, group.started
+                )
                 process_group.write_record(self._folder, started)
                 self._groups[record.replica] = group
                 self._state.on_adopted(record.replica, record.fence, group.pid)
@@ -116,10 +134,14 @@ class Agent:
             }
             answer = self._api.call("POST", f"{path}:sync", body)
             longest = float(answer["leaseSeconds"]) / SYNCS_PER_LEASE
-            self.sync_seconds, self.idle_sync_seconds = min(SYNC_SECONDS, longest), min(IDLE_SYNC_SECONDS, longest)
+            self.sync_seconds, self.idle_sync_seconds = (
+                min(SYNC_SECONDS, longest),
+                min(IDLE_SYNC_SECONDS, longest),
+            )
         except PodyardError as error:
             if error.code is Code.ABORTED:
-                self._fence = None  # another process took this agent's name meanwhile; the newest one has it
+                # another process took this agent's name meanwhile; the newest one has it
+                self._fence = None
             is_removed = error.code is Code.UNAUTHENTICATED and self.has_joined
             text = REMOVED_TEXT if is_removed else error.message
             if text != self._refused:  # what is refused for good is said once, and tried again
@@ -158,7 +180,8 @@ class Agent:
                 if self._clock.monotonic_seconds() >= self._kill_at.get(name, float("inf")):
                     process_group.signal_kill(group)
                 continue
-            # The leader is gone: whatever it left in its group goes too, before the chips are given back.
+            # The leader is gone: whatever it left in its group goes too, before the chips are given
+            # back.
             if not group.is_gone():
                 process_group.signal_kill(group)
                 continue
@@ -179,12 +202,17 @@ class Agent:
         return not self._groups and (self._hosts is None or self._hosts.is_idle())
 
     def shut_down(self) -> None:
-        """Stops every replica and host, waits for the last process, and says so. Nothing is started from here on."""
+        """Stops every replica and host, waits for the last process, and says so. Nothing is started
+        from here on."""
         self._leaving = True
         if self._hosts is not None:
             self._hosts.begin_stop()
         self._follow(self._state.on_shutdown(), process_group.STOP_GRACE_SECONDS)
-        deadline = self._clock.monotonic_seconds() + process_group.STOP_GRACE_SECONDS + process_group.KILL_SECONDS_MAX
+        deadline = (
+            self._clock.monotonic_seconds()
+            + process_group.STOP_GRACE_SECONDS
+            + process_group.KILL_SECONDS_MAX
+        )
         while self._groups and self._clock.monotonic_seconds() < deadline:
             self.watch()
             self._clock.sleep(WATCH_SECONDS)
@@ -196,10 +224,14 @@ class Agent:
         """Ends what a replica has left of a user's program on one of our hosts."""
         hosts = self._folder.parent / "hosts"
         if any(hosts.glob(f"*/{job_processes.FOLDER}/{replica}.json")):
-            for left in job_processes.of_replica(hosts, replica, box.program_cgroups(self._folder.parent)):
+            for left in job_processes.of_replica(
+                hosts, replica, box.program_cgroups(self._folder.parent)
+            ):
                 left.end(self._clock)
 
-    def _follow(self, instructions: Sequence[Instruction], grace_seconds: float = REPLICA_GRACE_SECONDS) -> None:
+    def _follow(
+        self, instructions: Sequence[Instruction], grace_seconds: float = REPLICA_GRACE_SECONDS
+    ) -> None:
         for instruction in instructions:
             if isinstance(instruction, Start):
                 self._start(instruction)
@@ -207,7 +239,9 @@ class Agent:
                 group = self._groups.get(instruction.replica)
                 if group is not None:
                     process_group.signal_stop(group)
-                    self._kill_at[instruction.replica] = self._clock.monotonic_seconds() + grace_seconds
+                    self._kill_at[instruction.replica] = (
+                        self._clock.monotonic_seconds() + grace_seconds
+                    )
             elif isinstance(instruction, Forget):
                 process_group.remove_record(self._folder, instruction.replica)
 
@@ -229,7 +263,7 @@ class Agent:
         self._state.on_started(wanted.replica, group.pid)
 
 
-def run_agent(
+def run_agent(  # noqa: PLR0913
     *,
     agent_id: str,
     url: str,
@@ -243,7 +277,8 @@ def run_agent(
     replica_command: Sequence[str] | None = None,
     beat: Callable[[], None] = lambda: None,
 ) -> None:
-    """Runs until SIGTERM or SIGINT, then stops every replica. Killed, it leaves them for the next agent to adopt."""
+    """Runs until SIGTERM or SIGINT, then stops every replica. Killed, it leaves them for the next
+    agent to adopt."""
     folder = data / "agents" / agent_id / "replicas"
     folder.mkdir(parents=True, exist_ok=True)
     with (
@@ -278,7 +313,9 @@ def run_agent(
             None if isinstance(token, str) else token,
         )
         agent.adopt()
-        celery = celery_child.make(agent_id, broker_url, pokes.path_of_agent(data, agent_id), clock, is_poked_by_loop)
+        celery = celery_child.make(
+            agent_id, broker_url, pokes.path_of_agent(data, agent_id), clock, is_poked_by_loop
+        )
         _loop(agent, celery, poke, lambda: stopping, clock, beat)
         agent.shut_down()
         if celery is not None:
@@ -322,7 +359,9 @@ def _replica_env(url: str, data: Path, *, is_joined: bool) -> dict[str, str]:
     programs = data / "programs"
     programs.mkdir(mode=0o700, exist_ok=True)
     keep = {
-        name: os.environ[name] for name in ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", CA_VARIABLE) if name in os.environ
+        name: os.environ[name]
+        for name in ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", CA_VARIABLE)
+        if name in os.environ
     }
     return {
         **keep,
@@ -332,7 +371,8 @@ def _replica_env(url: str, data: Path, *, is_joined: bool) -> dict[str, str]:
         "JAX_PLATFORMS": "cpu",
         "TPU_SKIP_MDS_QUERY": "1",
         "PODYARD_URL": url,
-        # An agent that has joined has none of the platform's folders: its replicas fetch what they need.
+        # An agent that has joined has none of the platform's folders: its replicas fetch what they
+        # need.
         **({} if is_joined else {"PODYARD_OBJECTS": str(data / "objects")}),
         "PODYARD_CACHE": str(data / "cache"),
         "PODYARD_DATASETS": os.environ.get("PODYARD_DATASETS", str(data / "datasets")),
@@ -340,8 +380,11 @@ def _replica_env(url: str, data: Path, *, is_joined: bool) -> dict[str, str]:
     }
 
 
-def _host_server_env(agent_id: str, url: str, token: str | AgentToken, bind_address: str, data: Path) -> dict[str, str]:
-    """The host server speaks as this agent; what it starts gets another environment, without the token."""
+def _host_server_env(
+    agent_id: str, url: str, token: str | AgentToken, bind_address: str, data: Path
+) -> dict[str, str]:
+    """The host server speaks as this agent; what it starts gets another environment, without the
+    token."""
     kept = (
         "PATH",
         "PYTHONPATH",
@@ -355,7 +398,9 @@ def _host_server_env(agent_id: str, url: str, token: str | AgentToken, bind_addr
         "XDG_CACHE_HOME",
     )
     # What pip needs to make environments of runtime versions; programs on hosts do not get it.
-    pip = [name for name in os.environ if name.startswith("PIP_") or name.lower().endswith("_proxy")]
+    pip = [
+        name for name in os.environ if name.startswith("PIP_") or name.lower().endswith("_proxy")
+    ]
     return {
         **{name: os.environ[name] for name in pip},
         "PODYARD_RUNTIMES": one_of(os.environ, "PODYARD_RUNTIMES", RUNTIMES),
@@ -388,7 +433,8 @@ def _to_api(item: Known) -> dict[str, object]:
 
 @contextlib.contextmanager
 def _windows(own_folder: Path) -> Iterator[Path]:
-    """Where the replicas of this machine share memory: a folder in memory if the system has one, and is ours alone.
+    """Where the replicas of this machine share memory: a folder in memory if the system has one,
+    and is ours alone.
     What replicas that were killed have left there is removed."""
     name = hashlib.sha256(str(own_folder.resolve()).encode()).hexdigest()[:16]
     folder = own_folder / "windows"
@@ -398,7 +444,11 @@ def _windows(own_folder: Path) -> Iterator[Path]:
             in_memory.mkdir(mode=0o700)
         found = in_memory.lstat()
         # Anybody may make folders there, this name included.
-        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077:
+        if (
+            stat.S_ISDIR(found.st_mode)
+            and found.st_uid == os.getuid()
+            and not found.st_mode & 0o077
+        ):
             folder = in_memory
     folder.mkdir(mode=0o700, exist_ok=True)
     remove_left_over(folder)

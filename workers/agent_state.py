@@ -3,8 +3,9 @@
     wanted  what the server lists, by replica
     known   what this machine has, by replica
 
-A replica that is listed and unknown is started (or, if it has to stop, reported as exited: it never ran). One that is
-known and no longer listed, or listed with another fence, is stopped, and forgotten once it has exited.
+A replica that is listed and unknown is started (or, if it has to stop, reported as exited: it never
+ran). One that is known and no longer listed, or listed with another fence, is stopped, and
+forgotten once it has exited.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class Wanted:
 class Known:
     """One replica as this machine has it. `exit_code` and `reason` once it has exited.
 
-    `released`: it ended because of the platform, not because of the job: the attempt counts as preempted.
+    `released`: it ended because of the platform, not because of the job: the attempt counts as
+    preempted.
     """
 
     replica: str
@@ -112,16 +114,22 @@ class KnownReplicas:
                 instructions.append(Start(name, there.fence, there.token))
             else:
                 text = "stopped before it was started"
-                self._known[name] = Known(name, there.fence, ReplicaPhase.EXITED, exit_code=0, reason=text)
+                self._known[name] = Known(
+                    name, there.fence, ReplicaPhase.EXITED, exit_code=0, reason=text
+                )
         return instructions
 
     def on_started(self, replica: str, pid: int) -> list[Instruction]:
-        self._known[replica] = dataclasses.replace(self._known[replica], phase=ReplicaPhase.RUNNING, pid=pid)
+        self._known[replica] = dataclasses.replace(
+            self._known[replica], phase=ReplicaPhase.RUNNING, pid=pid
+        )
         return []
 
     def on_start_failed(self, replica: str, reason: str) -> list[Instruction]:
         item = self._known[replica]
-        self._known[replica] = dataclasses.replace(item, phase=ReplicaPhase.EXITED, exit_code=None, reason=reason)
+        self._known[replica] = dataclasses.replace(
+            item, phase=ReplicaPhase.EXITED, exit_code=None, reason=reason
+        )
         return []
 
     def on_adopted(self, replica: str, fence: int, pid: int) -> list[Instruction]:
@@ -132,7 +140,9 @@ class KnownReplicas:
     def on_found_dead(self, replica: str, fence: int) -> list[Instruction]:
         """A record of an earlier agent whose process is gone."""
         text = "the process ended while its agent was down"
-        self._known[replica] = Known(replica, fence, ReplicaPhase.EXITED, reason=text, released=True)
+        self._known[replica] = Known(
+            replica, fence, ReplicaPhase.EXITED, reason=text, released=True
+        )
         return []
 
     def on_exited(self, replica: str, exit_code: int | None) -> list[Instruction]:

@@ -1,8 +1,8 @@
 """The token of an agent that has joined: kept in its identity file, and changed each day.
 
-The host server reads it from the same file. A token that was changed works for a little longer (the API's
-OVERLAP_SECONDS), so that neither has to stop for it, and an agent that dies before it has written the new one goes on
-with the old one.
+The host server reads it from the same file. A token that was changed works for a little longer (the
+API's OVERLAP_SECONDS), so that neither has to stop for it, and an agent that dies before it has
+written the new one goes on with the old one.
 """
 
 from __future__ import annotations
@@ -18,14 +18,17 @@ from podyard.workers.http_client import JsonClient
 
 logger = logging.getLogger(__name__)
 
-ROTATION_SECONDS = 86_400.0  # what a stolen token is worth at most, unless the thief renews it: then two are seen
+# what a stolen token is worth at most, unless the thief renews it: then two are seen
+ROTATION_SECONDS = 86_400.0
 RETRY_SECONDS = 60.0  # until a change that failed is tried again; the API's overlap is an hour
 
 
 class AgentToken:
     """Call it for the token. Threads may share it."""
 
-    def __init__(self, path: Path, clock: RealClock, rotation_seconds: float = ROTATION_SECONDS) -> None:
+    def __init__(
+        self, path: Path, clock: RealClock, rotation_seconds: float = ROTATION_SECONDS
+    ) -> None:
         self._path = path
         self._clock = clock
         self._rotation_seconds = rotation_seconds
@@ -57,7 +60,9 @@ class AgentToken:
         try:
             token = str(api.call("POST", f"/podyard/v1/agents/{identity.agent}:rotate")["token"])
             issued = self._clock.now().nanos
-            agent_identity.save(self._path, dataclasses.replace(identity, token=token, issued_nanos=issued))
+            agent_identity.save(
+                self._path, dataclasses.replace(identity, token=token, issued_nanos=issued)
+            )
         except PodyardError as error:
             if error.code is not Code.UNAVAILABLE:
                 logger.warning("the agent's token is not renewed: %s", error.message)

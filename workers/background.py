@@ -1,5 +1,6 @@
-"""Background work: what may be asked for in the queue `background`, by name. Celery's worker runs it where there is a
-broker; without one, the loop's process starts this module for each message (`workers/dispatch.py`)."""
+"""Background work: what may be asked for in the queue `background`, by name. Celery's worker runs
+it where there is a broker; without one, the loop's process starts this module for each message
+(`workers/dispatch.py`)."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ WORK: Mapping[str, Callable[[Settings, str], None]] = {
 
 
 def main(task: str, row_id: str) -> None:
-    """Does one piece of work. Ends when the process that started it does: the kernel closes the pipe's other end."""
+    """Does one piece of work. Ends when the process that started it does: the kernel closes the
+    pipe's other end."""
 
     def wait_for_end() -> None:
         os.read(sys.stdin.fileno(), 1)

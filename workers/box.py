@@ -1,8 +1,10 @@
-"""Boxes: hosts with file systems, processes, addresses and limits of their own. Linux; without root with fewer limits.
+"""Boxes: hosts with file systems, processes, addresses and limits of their own. Linux; without root
+with fewer limits.
 
-A box is held by its first process (`box_init.py`), which outlives the host server: the next one finds it by its record.
-That process killed, Linux ends all others of the box and drops its namespaces, mounts and addresses. What is left, by
-name, are a cgroup and the network that the slice shares; `sweep` removes them when nothing lives in them.
+A box is held by its first process (`box_init.py`), which outlives the host server: the next one
+finds it by its record. That process killed, Linux ends all others of the box and drops its
+namespaces, mounts and addresses. What is left, by name, are a cgroup and the network that the slice
+shares; `sweep` removes them when nothing lives in them.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ logger = logging.getLogger(__name__)
 ETC_SECONDS = 10.0  # how old a look at the machine's /etc may be: the 64 boxes of a slice share one
 COPIED_BYTES_MAX = 4 << 20  # of one file of /etc: databases of hardware and the like are not needed
 _RECORD, _NETWORK = "box", "box/network"
-_UNLOCK_PTY, _OPEN_PEER, _NUMBER_OF = 0x40045431, 0x5441, 0x80045430  # TIOCSPTLCK, TIOCGPTPEER, TIOCGPTN
+# TIOCSPTLCK, TIOCGPTPEER, TIOCGPTN
+_UNLOCK_PTY, _OPEN_PEER, _NUMBER_OF = 0x40045431, 0x5441, 0x80045430
 _IN_CGROUPS = 'for group in $0; do echo 0 > "$group/cgroup.procs" || exit 255; done; exec "$@"'
 _AT_HOME = 'cd "$HOME" || cd /; exec "$@"'
 _ON_TERMINAL = 'cd "$HOME" || cd /; exec 0<>"$0" 1>&0 2>&0; exec "$@"'
@@ -51,14 +54,17 @@ class BoxSettings:
 class Box:
     """One box whose first process runs."""
 
-    def __init__(self, group: Group, space: Space, cgroups: Sequence[Path], network: str, host_id: str) -> None:
+    def __init__(
+        self, group: Group, space: Space, cgroups: Sequence[Path], network: str, host_id: str
+    ) -> None:
         self.pid = group.pid
         self._group = group
         self._space = space
         self.cgroups = tuple(cgroups)
         self.network = network
         self._host_id = host_id
-        self.ends = 0  # how often all its programs were ended, since they asked for more than they may have
+        # how often all its programs were ended, since they asked for more than they may have
+        self.ends = 0
 
     def enter(
         self,
@@ -68,10 +74,17 @@ class Box:
         terminal: str | None = None,
         cgroup: Path | None = None,
     ) -> list[str]:
-        """What runs `command` inside, in a new session that begins at home. `terminal`: of `open_terminal`. `cgroup`:
-        one below the box's, by which the processes are found."""
-        cgroups = [cgroup if cgroup is not None and cgroup.parent == path else path for path in self.cgroups]
-        inside = ("/bin/sh", "-c", _AT_HOME, "sh") if terminal is None else ("/bin/sh", "-c", _ON_TERMINAL, terminal)
+        """What runs `command` inside, in a new session that begins at home. `terminal`: of
+        `open_terminal`. `cgroup`: one below the box's, by which the processes are found."""
+        cgroups = [
+            cgroup if cgroup is not None and cgroup.parent == path else path
+            for path in self.cgroups
+        ]
+        inside = (
+            ("/bin/sh", "-c", _AT_HOME, "sh")
+            if terminal is None
+            else ("/bin/sh", "-c", _ON_TERMINAL, terminal)
+        )
         return [
             "/bin/sh", "-c", _IN_CGROUPS, " ".join(map(str, cgroups)),
             tool("nsenter"), "-t", str(self.pid), "-U", "-m", "-u", "-i", "-n", "-p", "-C",
@@ -82,10 +95,15 @@ class Box:
     def processes_max(self) -> int:
         most = box_plan.processes_max(os.cpu_count() or 1)
         hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
-        return most if self._space.holder is None or hard == resource.RLIM_INFINITY else min(hard, most)
+        return (
+            most
+            if self._space.holder is None or hard == resource.RLIM_INFINITY
+            else min(hard, most)
+        )
 
     def _become(self, *, as_root: bool) -> tuple[str, ...]:
-        """The rest of nsenter's options, and what else makes a process one of the box's user or root."""
+        """The rest of nsenter's options, and what else makes a process one of the box's user or
+        root."""
         if self._space.holder is None:
             number = "0" if as_root else str(USER_ID)
             return ("-S", number, "-G", number, "--")
@@ -116,7 +134,8 @@ class Box:
         raise OSError("the box has no user")
 
     def place(self, name: str, text: str) -> str:
-        """Writes a program, as the box's root: its folders may have become anything. Returns where it is inside."""
+        """Writes a program, as the box's root: its folders may have become anything. Returns where
+        it is inside."""
         path = f"/run/podyard/{name}"
         command = self.enter(("/bin/sh", "-c", 'cat > "$0" && chmod 755 "$0"', path), as_root=True)
         run(command, text, "a program of the box", {"PATH": box_plan.PATH, "HOME": "/root"})
@@ -171,17 +190,23 @@ class Boxes:
         self._etc_until = float("-inf")
         self._etc_base = Path()
 
-    def make(self, host_id: str, generation: int, facts: NodeFacts, index: int, shown: Shown) -> Box:
-        """The box of a host in this life: the one that still runs, or a new one. Raises OSError that says why not."""
+    def make(
+        self, host_id: str, generation: int, facts: NodeFacts, index: int, shown: Shown
+    ) -> Box:
+        """The box of a host in this life: the one that still runs, or a new one. Raises OSError
+        that says why not."""
         box = self._make(host_id, generation, facts, index, shown)
         try:
-            box_keys.refuse_calls()  # only now: where boxes fail, hosts go on without them, and have sudo
+            # only now: where boxes fail, hosts go on without them, and have sudo
+            box_keys.refuse_calls()
         except OSError:
             box.end(self._clock)
             raise
         return box
 
-    def _make(self, host_id: str, generation: int, facts: NodeFacts, index: int, shown: Shown) -> Box:
+    def _make(
+        self, host_id: str, generation: int, facts: NodeFacts, index: int, shown: Shown
+    ) -> Box:
         folder = self._settings.folder / "hosts" / host_id
         (folder / "box").mkdir(exist_ok=True, mode=0o700)
         network = self.switch_name(facts)
@@ -229,7 +254,9 @@ class Boxes:
         pid_max = int(Path("/proc/sys/kernel/pid_max").read_text())
         for controller, folder in self._cgroups.items():
             version = 2 if controller == "all" else 1
-            together, each = box_plan.limits(memory_bytes, os.cpu_count() or 1, pid_max, version=version)
+            together, each = box_plan.limits(
+                memory_bytes, os.cpu_count() or 1, pid_max, version=version
+            )
             yard = folder / _group_name(self._settings.folder)
             chosen = tuple(together) if version == 2 else (controller,)
             for path, values in ((yard, together), (yard / host_id, each)):
@@ -249,10 +276,12 @@ class Boxes:
         return self._etc_base
 
     def _etc(self) -> Path:
-        """The read-only base of /etc: what everybody on the machine may read, with the users of a box. It is made once
-        for each state of the machine's /etc."""
+        """The read-only base of /etc: what everybody on the machine may read, with the users of a
+        box. It is made once for each state of the machine's /etc."""
         listing = sorted(_readable(Path("/etc")))
-        seen = hashlib.sha256(repr([(str(p), f.st_mtime_ns, f.st_size) for p, f in listing]).encode()).hexdigest()[:12]
+        seen = hashlib.sha256(
+            repr([(str(p), f.st_mtime_ns, f.st_size) for p, f in listing]).encode()
+        ).hexdigest()[:12]
         base = self._settings.folder / "base"
         target = base / f"etc-{seen}"
         if target.is_dir():
@@ -290,7 +319,9 @@ def find(folder: Path) -> tuple[Box, int] | None:
     if group is None or record is None:
         return None
     space = box_space.of(folder.parent.parent)
-    return Box(group, space, _cgroups_of(folder), (folder / _NETWORK).read_text(), folder.name), record.fence
+    return Box(
+        group, space, _cgroups_of(folder), (folder / _NETWORK).read_text(), folder.name
+    ), record.fence
 
 
 def _group_name(agent_folder: Path) -> str:
@@ -299,11 +330,14 @@ def _group_name(agent_folder: Path) -> str:
 
 
 def _cgroups_of(folder: Path) -> list[Path]:
-    return [path / _group_name(folder.parent.parent) / folder.name for path in cgroup_folders().values()]
+    return [
+        path / _group_name(folder.parent.parent) / folder.name for path in cgroup_folders().values()
+    ]
 
 
 def program_cgroups(agent_folder: Path) -> Path | None:
-    """Where the boxes of an agent have the control groups by which programs are found; None: nowhere."""
+    """Where the boxes of an agent have the control groups by which programs are found; None:
+    nowhere."""
     folders = cgroup_folders()
     # That of processes: what it limits has always held for all below it.
     folder = folders.get("pids", folders.get("all"))
@@ -311,7 +345,8 @@ def program_cgroups(agent_folder: Path) -> Path | None:
 
 
 def cgroup_folders() -> dict[str, Path]:
-    """Where limits are set: controller -> folder (version 1), or `all` -> folder (version 2). Only root may."""
+    """Where limits are set: controller -> folder (version 1), or `all` -> folder (version 2). Only
+    root may."""
     if os.geteuid() != 0:
         return {}
     found: dict[str, Path] = {}
@@ -321,7 +356,11 @@ def cgroup_folders() -> dict[str, Path]:
         if kind == "cgroup2":
             unified = Path(where)
         elif kind == "cgroup":
-            found |= {name: Path(where) for name in ("cpu", "memory", "pids") if name in options.split(",")}
+            found |= {
+                name: Path(where)
+                for name in ("cpu", "memory", "pids")
+                if name in options.split(",")
+            }
     return {"all": unified} if not found and unified is not None else found
 
 
@@ -335,7 +374,11 @@ def _readable(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
             elif stat.S_ISDIR(found.st_mode) and found.st_mode & 0o005 == 0o005:
                 yield Path(entry.path), found
                 yield from _readable(Path(entry.path))
-            elif stat.S_ISREG(found.st_mode) and found.st_mode & 0o004 and found.st_size <= COPIED_BYTES_MAX:
+            elif (
+                stat.S_ISREG(found.st_mode)
+                and found.st_mode & 0o004
+                and found.st_size <= COPIED_BYTES_MAX
+            ):
                 yield Path(entry.path), found
 
 
@@ -375,9 +418,14 @@ def end(folder: Path, clock: RealClock) -> bool:
 
 
 def sweep(agent_folder: Path, clock: RealClock) -> None:
-    """Removes what boxes that are gone have left by name: cgroups of this agent, and networks of nobody."""
+    """Removes what boxes that are gone have left by name: cgroups of this agent, and networks of
+    nobody."""
     hosts = agent_folder / "hosts"
-    living = {folder.name for folder in hosts.iterdir() if find(folder) is not None} if hosts.is_dir() else set()
+    living = (
+        {folder.name for folder in hosts.iterdir() if find(folder) is not None}
+        if hosts.is_dir()
+        else set()
+    )
     for parent in (path / _group_name(agent_folder) for path in cgroup_folders().values()):
         for path in parent.iterdir() if parent.is_dir() else ():
             if path.is_dir() and path.name not in living:

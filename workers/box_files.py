@@ -1,6 +1,8 @@
-"""sftp and scp inside a box: `python -I box_files.py [scp -t PATH ...]`, on standard input and output.
+"""sftp and scp inside a box: `python -I box_files.py [scp -t PATH ...]`, on standard input and
+output.
 
-asyncssh's own servers, without the connection: the host server, which has one, sees files that the box must not.
+asyncssh's own servers, without the connection: the host server, which has one, sees files that the
+box must not.
 """
 
 from __future__ import annotations
@@ -56,9 +58,15 @@ async def _serve(command: Sequence[str]) -> int:
     loop = asyncio.get_running_loop()
     reader = _FileReader(limit=READ_BYTES_MAX)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
-    transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, sys.stdout.buffer)
+    transport, protocol = await loop.connect_write_pipe(
+        asyncio.streams.FlowControlMixin, sys.stdout.buffer
+    )
     channel = _Channel(asyncio.StreamWriter(transport, protocol, None, loop))
-    server, source, sink = asyncssh.SFTPServer(cast("Any", channel)), cast("Any", reader), cast("Any", channel)
+    server, source, sink = (
+        asyncssh.SFTPServer(cast("Any", channel)),
+        cast("Any", reader),
+        cast("Any", channel),
+    )
     if command:
         work = run_scp_server(server, command[0], source, sink, sink)
     else:

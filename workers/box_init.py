@@ -1,7 +1,9 @@
-"""Makes one box and becomes its first process: `python -I -S box_init.py`, with a `BoxPlan` as JSON on stdin.
+"""Makes one box and becomes its first process: `python -I -S box_init.py`, with a `BoxPlan` as JSON
+on stdin.
 
-It answers with the pid of that process, or with what went wrong. Standard library only, and few of it: this is most of
-what a box costs. Every mount is made in private mount namespaces, so that nothing is left when the box is gone.
+It answers with the pid of that process, or with what went wrong. Standard library only, and few of
+it: this is most of what a box costs. Every mount is made in private mount namespaces, so that
+nothing is left when the box is gone.
 """
 
 import contextlib
@@ -28,7 +30,13 @@ _CLONE_TREE, _CLOEXEC, _EMPTY_PATH, _FROM_EMPTY_PATH, _HERE = 1, os.O_CLOEXEC, 0
 _DETACH = 2
 _SECUREBITS, _NO_SETUID_FIXUP = 28, 4
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
-_LINKS = {"ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
+_LINKS = {
+    "ptmx": "pts/ptmx",
+    "fd": "/proc/self/fd",
+    "stdin": "fd/0",
+    "stdout": "fd/1",
+    "stderr": "fd/2",
+}
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -50,20 +58,46 @@ def unshare(flags: int) -> None:
 
 
 def mount(source: str, target: str, kind: str, flags: int = 0, options: str = "") -> None:
-    arguments = (source.encode(), target.encode(), kind.encode(), ctypes.c_ulong(flags), options.encode())
+    arguments = (
+        source.encode(),
+        target.encode(),
+        kind.encode(),
+        ctypes.c_ulong(flags),
+        options.encode(),
+    )
     _call("mount", f"mount {kind or source} on {target}", *arguments)
 
 
 def bind(source: str, target: str, userns: int = -1, *, read_only: bool = False) -> None:
     """`source` at `target`, with its owners translated by a user namespace."""
-    tree = _call(_OPEN_TREE, f"open {source}", _HERE, source.encode(), ctypes.c_uint(_CLONE_TREE | _CLOEXEC))
+    tree = _call(
+        _OPEN_TREE, f"open {source}", _HERE, source.encode(), ctypes.c_uint(_CLONE_TREE | _CLOEXEC)
+    )
     try:
         flags = (_ATTR_RDONLY if read_only else 0) | (_ATTR_IDMAP if userns >= 0 else 0)
         if flags:
             attributes = struct.pack("QQQQ", flags, 0, 0, max(userns, 0))
-            what = f"translate the owners of {source}" if userns >= 0 else f"make {source} read-only"
-            _call(_MOUNT_SETATTR, what, tree, b"", ctypes.c_uint(_EMPTY_PATH), attributes, ctypes.c_size_t(32))
-        _call(_MOVE_MOUNT, f"mount {target}", tree, b"", _HERE, target.encode(), ctypes.c_uint(_FROM_EMPTY_PATH))
+            what = (
+                f"translate the owners of {source}" if userns >= 0 else f"make {source} read-only"
+            )
+            _call(
+                _MOUNT_SETATTR,
+                what,
+                tree,
+                b"",
+                ctypes.c_uint(_EMPTY_PATH),
+                attributes,
+                ctypes.c_size_t(32),
+            )
+        _call(
+            _MOVE_MOUNT,
+            f"mount {target}",
+            tree,
+            b"",
+            _HERE,
+            target.encode(),
+            ctypes.c_uint(_FROM_EMPTY_PATH),
+        )
     finally:
         os.close(tree)
 
@@ -94,8 +128,8 @@ def _user_namespace(maps: str) -> tuple[int, int, int]:
 
 
 def _make_folder(root: str, path: str) -> None:
-    """`path` below `root`, folder by folder. What the box's own root has put there instead, a link to somewhere else
-    above all, goes."""
+    """`path` below `root`, folder by folder. What the box's own root has put there instead, a link
+    to somewhere else above all, goes."""
     here = Path(root)
     for part in Path(path.lstrip("/")).parts:
         here = here / part
@@ -117,8 +151,8 @@ def _make_target(source: str, root: str, path: str) -> None:
 
 @contextlib.contextmanager
 def _as_owner(ids: "str | None") -> "Iterator[None]":
-    """New files are as the disk's root: it is as this user that Linux keeps the changes of an overlay. Without `ids`
-    there is one user only."""
+    """New files are as the disk's root: it is as this user that Linux keeps the changes of an
+    overlay. Without `ids` there is one user only."""
     if ids is None:
         yield
         return
@@ -135,13 +169,19 @@ def _as_owner(ids: "str | None") -> "Iterator[None]":
 
 
 def _build(plan: "dict[str, Any]", spaces: dict[str, int]) -> None:
-    """The box's file systems below plan["stage"], as the machine's root sees them. `spaces`: the user namespaces that
-    translate owners, none without root."""
+    """The box's file systems below plan["stage"], as the machine's root sees them. `spaces`: the
+    user namespaces that translate owners, none without root."""
     stage, layers = plan["stage"], plan["layers"]
     os.umask(0o022)
     for path in (stage, layers, plan["root"]):
         Path(path).mkdir(parents=True, exist_ok=True)
-    for name in ("proc", "sys", "dev", "run", *(path for path in plan["folders"] if path.startswith("/var"))):
+    for name in (
+        "proc",
+        "sys",
+        "dev",
+        "run",
+        *(path for path in plan["folders"] if path.startswith("/var")),
+    ):
         _make_folder(plan["root"], name)
     mount("podyard", stage, "tmpfs", _NODEV, "mode=755")
     for name in ("root", "user"):
@@ -152,15 +192,24 @@ def _build(plan: "dict[str, Any]", spaces: dict[str, int]) -> None:
     bind(plan["root"], root, spaces.get("root", -1))
     for number, item in enumerate(plan["mounts"]):
         target = root + item["target"]
-        over = [other for other in plan["mounts"][:number] if item["target"].startswith(f"{other['target']}/")]
+        over = [
+            other
+            for other in plan["mounts"][:number]
+            if item["target"].startswith(f"{other['target']}/")
+        ]
         if not over:
             # On the disk, where the machine's root may write.
             _make_target(item["source"], plan["root"], item["target"])
         elif over[-1]["kind"] == "bind" and not over[-1]["read_only"]:
-            # In what is the host's own, such as its /tmp. Below the machine's folders it is there already.
-            _make_target(item["source"], over[-1]["source"], item["target"][len(over[-1]["target"]) :])
+            # In what is the host's own, such as its /tmp. Below the machine's folders it is there
+            # already.
+            _make_target(
+                item["source"], over[-1]["source"], item["target"][len(over[-1]["target"]) :]
+            )
         if item["kind"] == "bind":
-            bind(item["source"], target, spaces.get(item["owners"], -1), read_only=item["read_only"])
+            bind(
+                item["source"], target, spaces.get(item["owners"], -1), read_only=item["read_only"]
+            )
         elif item["kind"] == "empty":
             mount("podyard", target, "tmpfs", _NODEV | _RDONLY, "mode=755,size=0k")
         else:
@@ -168,7 +217,11 @@ def _build(plan: "dict[str, Any]", spaces: dict[str, int]) -> None:
             is_new = not Path(layer, "upper").exists()
             for part in ("upper", "work"):
                 Path(layer, part).mkdir(parents=True, exist_ok=True)
-            for path in (path for pattern in item["changed"] for path in sorted(Path(item["source"]).glob(pattern))):
+            for path in (
+                path
+                for pattern in item["changed"]
+                for path in sorted(Path(item["source"]).glob(pattern))
+            ):
                 if is_new and path.is_dir() and not path.is_symlink():
                     _make_folder(f"{layer}/upper", str(path.relative_to(item["source"])))
             Path(f"{stage}/lower{number}").mkdir()
@@ -183,7 +236,8 @@ def _build(plan: "dict[str, Any]", spaces: dict[str, int]) -> None:
 
 
 def _live(plan: "dict[str, Any]", root: str) -> None:
-    """The first process, in all namespaces of the box: what belongs to them is mounted, and the machine goes away."""
+    """The first process, in all namespaces of the box: what belongs to them is mounted, and the
+    machine goes away."""
     os.setsid()
     mount(root, root, "", _BIND | _REC)
     mount("proc", f"{root}/proc", "proc", _NOSUID | _NODEV)
@@ -276,7 +330,8 @@ def main() -> int:
         if not is_root:
             # Nobody in the box has the right to open these ports.
             Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").write_text("0")
-        # It waits for nobody: what loses its parent here is cleared up by the system, and never becomes a zombie.
+        # It waits for nobody: what loses its parent here is cleared up by the system, and never
+        # becomes a zombie.
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         os.set_inheritable(said, False)
         nothing = os.open("/dev/null", os.O_RDWR)

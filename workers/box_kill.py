@@ -1,8 +1,10 @@
-"""Ends every process of a box but its first: `python -I -S box_kill.py PID`, with the pid of that one.
+"""Ends every process of a box but its first: `python -I -S box_kill.py PID`, with the pid of that
+one.
 
-It is one call, which no fork can slip past. Nothing is executed in the box, where programs may have become anything,
-and its root has no right on this process, which was executed outside. For boxes without root: where there are cgroups,
-they do it (`box_limit.py`). Standard library only, as for `box_init.py`.
+It is one call, which no fork can slip past. Nothing is executed in the box, where programs may have
+become anything, and its root has no right on this process, which was executed outside. For boxes
+without root: where there are cgroups, they do it (`box_limit.py`). Standard library only, as for
+`box_init.py`.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """Ends the programs of a box that go on asking for processes at its limit.
 
-Linux refuses them, but that has a cost for the whole machine: 256 processes that asked all the time have kept a command
-elsewhere waiting for 46 s. Why it does is not known.
+Linux refuses them, but that has a cost for the whole machine: 256 processes that asked all the time
+have kept a command elsewhere waiting for 46 s. Why it does is not known.
 """
 
 from __future__ import annotations
@@ -22,9 +22,13 @@ from podyard.workers.box_space import run
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
-LOOKS = 3  # in a row: a program that fails at the limit does not ask that long, and a shell waits 1, 2, 4 and 8 s
-FULL_LOOKS = 30  # in a row, where nobody counts refusals: a shell that is refused has given up by then
-ROUND_SECONDS, ROUNDS_MAX = 0.1, 300  # of SIGKILL; the 640 processes of a bomb have been gone after 0.2 s
+# in a row: a program that fails at the limit does not ask that long, and a shell waits 1, 2, 4 and
+# 8 s
+LOOKS = 3
+# in a row, where nobody counts refusals: a shell that is refused has given up by then
+FULL_LOOKS = 30
+# of SIGKILL; the 640 processes of a bomb have been gone after 0.2 s
+ROUND_SECONDS, ROUNDS_MAX = 0.1, 300
 REASON = "all programs of the host were ended: they stayed at its limit of {} processes"
 
 
@@ -37,9 +41,9 @@ class RefusedForks:
         self._looks = self._full_looks = 0
 
     def look(self) -> bool:
-        """Whether processes were refused before each of the last `LOOKS` looks. Where nobody counts that: whether the
-        box had all its processes at these while half as many wanted to run on the machine, or at the last `FULL_LOOKS`
-        while they did not, as bombs that mostly sleep."""
+        """Whether processes were refused before each of the last `LOOKS` looks. Where nobody counts
+        that: whether the box had all its processes at these while half as many wanted to run on the
+        machine, or at the last `FULL_LOOKS` while they did not, as bombs that mostly sleep."""
         if self._box.cgroups:
             before, self._count = self._count, self._read()
             is_refused = self._count > before
@@ -52,7 +56,8 @@ class RefusedForks:
         return self._looks >= LOOKS or self._full_looks >= FULL_LOOKS
 
     def _read(self) -> int:
-        """In the box's life. Some versions of Linux count where the limit is, others in the group of who asks."""
+        """In the box's life. Some versions of Linux count where the limit is, others in the group
+        of who asks."""
         found = 0
         for cgroup in self._box.cgroups:
             for path in (cgroup / "pids.events", *cgroup.glob("*/pids.events")):
@@ -67,7 +72,8 @@ def _running_count() -> int:
 
 
 def _process_count(first: int) -> int:
-    """Threads of the box whose first process this is, by its own /proc, which shows no others; 0 once it has ended."""
+    """Threads of the box whose first process this is, by its own /proc, which shows no others; 0
+    once it has ended."""
     found = 0
     with contextlib.suppress(OSError):
         for path in Path("/proc", str(first), "root", "proc").iterdir():
@@ -90,15 +96,17 @@ async def watch(box: Box, on_end: Callable[[str], None]) -> None:
             if box.cgroups:
                 await _end_programs(box)
             else:
-                await asyncio.to_thread(run, (sys.executable, "-I", "-S", box_kill.__file__, str(box.pid)))
+                await asyncio.to_thread(
+                    run, (sys.executable, "-I", "-S", box_kill.__file__, str(box.pid))
+                )
         except OSError as error:
             logger.warning("the programs of a box cannot be ended: %s", error)
         refusals = RefusedForks(box)
 
 
 async def _end_programs(box: Box) -> None:
-    """Kills all but the box's first process. Nothing is started for it: on a machine that bears a fork bomb that may
-    take long. While the limit is 0 there are no new ones."""
+    """Kills all but the box's first process. Nothing is started for it: on a machine that bears a
+    fork bomb that may take long. While the limit is 0 there are no new ones."""
     group = next((path for path in box.cgroups if (path / "pids.max").exists()), None)
     if group is None:
         return  # the box has ended meanwhile
@@ -106,7 +114,9 @@ async def _end_programs(box: Box) -> None:
     try:
         for _ in range(ROUNDS_MAX):
             found = [
-                int(pid) for path in (group, *group.glob("*/")) for pid in (path / "cgroup.procs").read_text().split()
+                int(pid)
+                for path in (group, *group.glob("*/"))
+                for pid in (path / "cgroup.procs").read_text().split()
             ]
             if set(found) <= {box.pid}:
                 return

@@ -1,4 +1,5 @@
-"""Connections into a box and out of it: what is dialled over ssh -L, and the API, which a box reaches here."""
+"""Connections into a box and out of it: what is dialled over ssh -L, and the API, which a box
+reaches here."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ from podyard.workers.box_plan import api_inside, names_of
 logger = logging.getLogger(__name__)
 
 PIECE_BYTES = 64 << 10
-RELAYED_MAX = 256  # connections of one box to the API at once: more than its programs need, few of this process's files
+# connections of one box to the API at once: more than its programs need, few of this process's
+# files
+RELAYED_MAX = 256
 DIAL_SECONDS_MAX = 20.0
 HEAD_BYTES_MAX = 16 << 10  # of a request to the proxy: what clients send is below 1 KiB
 
@@ -52,8 +55,11 @@ async def join(reader: Source, writer: Sink, there_reader: Source, there_writer:
         there_writer.close()
 
 
-async def dial(box: Box, facts: NodeFacts, host: str, port: int, reader: Source, writer: Sink) -> None:
-    """Joins a connection to what listens in the box, or in its slice: names are those of the box."""
+async def dial(
+    box: Box, facts: NodeFacts, host: str, port: int, reader: Source, writer: Sink
+) -> None:
+    """Joins a connection to what listens in the box, or in its slice: names are those of the
+    box."""
     try:
         found = await asyncio.to_thread(box.make_socket)
     except OSError as error:
@@ -62,7 +68,9 @@ async def dial(box: Box, facts: NodeFacts, host: str, port: int, reader: Source,
     found.setblocking(False)
     try:
         async with asyncio.timeout(DIAL_SECONDS_MAX):
-            await asyncio.get_running_loop().sock_connect(found, (names_of(facts).get(host, host), port))
+            await asyncio.get_running_loop().sock_connect(
+                found, (names_of(facts).get(host, host), port)
+            )
         there_reader, there_writer = await asyncio.open_connection(sock=found)
     except (OSError, TimeoutError) as error:
         logger.info("%s:%s does not answer in the box: %s", host, port, error)
@@ -73,7 +81,8 @@ async def dial(box: Box, facts: NodeFacts, host: str, port: int, reader: Source,
 
 
 async def proxy(listener: socket.socket, network: str) -> asyncio.Server:
-    """The way out of a box, where the yard allows one: an HTTP proxy, which TLS passes unread (CONNECT)."""
+    """The way out of a box, where the yard allows one: an HTTP proxy, which TLS passes unread
+    (CONNECT)."""
     passed = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -83,10 +92,16 @@ async def proxy(listener: socket.socket, network: str) -> asyncio.Server:
             async with asyncio.timeout(DIAL_SECONDS_MAX):
                 head = await reader.readuntil(b"\r\n\r\n")
                 host, port, first_line = _ask(head)
-                address = None if passed > RELAYED_MAX else await _address_outside(host, port, network)
+                address = (
+                    None if passed > RELAYED_MAX else await _address_outside(host, port, network)
+                )
                 if address is None:
                     text = f"{host} cannot be reached from boxes (PODYARD_BOX_NETWORK={network})\n"
-                    answer = f"HTTP/1.1 403 Forbidden\r\nContent-Length: {len(text)}\r\nConnection: close\r\n\r\n{text}"
+                    answer = (
+                        "HTTP/1.1 403 Forbidden\r\nContent-Length: "
+                        f"{len(text)}\r\nConnection: "
+                        f"close\r\n\r\n{text}"
+                    )
                     writer.write(answer.encode())
                     return await writer.drain()
                 there_reader, there_writer = await asyncio.open_connection(address, port)
@@ -95,7 +110,13 @@ async def proxy(listener: socket.socket, network: str) -> asyncio.Server:
             else:
                 there_writer.write(first_line + _headers_for_origin(head))
             await join(reader, writer, there_reader, there_writer)
-        except (OSError, ValueError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+        except (
+            OSError,
+            ValueError,
+            TimeoutError,
+            asyncio.IncompleteReadError,
+            asyncio.LimitOverrunError,
+        ) as error:
             logger.info("a request of a box for the outside failed: %s", error)
         finally:
             passed -= 1
@@ -119,7 +140,11 @@ def _ask(head: bytes) -> tuple[str, int, bytes | None]:
 def _headers_for_origin(head: bytes) -> bytes:
     """One request a connection: what follows might be for another host."""
     lines = head.split(b"\r\n")[1:-2]
-    kept = [line for line in lines if not line.lower().startswith((b"proxy-", b"connection:", b"keep-alive:"))]
+    kept = [
+        line
+        for line in lines
+        if not line.lower().startswith((b"proxy-", b"connection:", b"keep-alive:"))
+    ]
     return b"".join(line + b"\r\n" for line in (*kept, b"Connection: close")) + b"\r\n"
 
 
@@ -128,7 +153,13 @@ async def _address_outside(host: str, port: int, network: str) -> str | None:
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     for address in (str(item[4][0]) for item in found):
         one = ipaddress.ip_address(address.partition("%")[0])
-        inside = one.is_loopback or one.is_unspecified or one.is_link_local or one.is_multicast or _is_ours(address)
+        inside = (
+            one.is_loopback
+            or one.is_unspecified
+            or one.is_link_local
+            or one.is_multicast
+            or _is_ours(address)
+        )
         if not inside and (network == BOX_NETWORK_ANY or one.is_global):
             return address
     return None

@@ -1,4 +1,5 @@
-"""What a box is made of: its file systems, addresses, names and limits. Pure: `box.py` and `box_init.py` act on it."""
+"""What a box is made of: its file systems, addresses, names and limits. Pure: `box.py` and
+`box_init.py` act on it."""
 
 from __future__ import annotations
 
@@ -31,11 +32,13 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Folders of the machine that a box sees as the machine's root does, and changes for itself only.
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/var/lib/dpkg")
 _FOLDERS = {
-    **dict.fromkeys(("/root", "/var/log", "/var/cache", "/opt", "/srv", "/mnt", "/media", "/run/podyard"), 0o755),
+    **dict.fromkeys(
+        ("/root", "/var/log", "/var/cache", "/opt", "/srv", "/mnt", "/media", "/run/podyard"), 0o755
+    ),
     **dict.fromkeys(("/var/tmp", "/run/lock"), 0o1777),
 }
-# A copied shell that keeps the rights of its file's owner, and what makes `sudo` of it: few images have a sudo, and
-# those that have one ask for a password or for a PAM that is not here.
+# A copied shell that keeps the rights of its file's owner, and what makes `sudo` of it: few images
+# have a sudo, and those that have one ask for a password or for a PAM that is not here.
 # Without root a box has one user id: another name changes what programs see, and no right.
 AS_ROOT = ("unshare", "--map-user=0", "--map-group=0", "--")
 _ROOT_SHELL = "/run/podyard/sh"
@@ -74,30 +77,33 @@ case $shell in
     here) [ $# -eq 0 ] && set -- "$SHELL" || set -- "$SHELL" -c "$*" ;;
 esac
 [ $# -gt 0 ] || { echo "usage: sudo [-u USER] [-i | -s] [VARIABLE=VALUE] COMMAND" >&2; exit 1; }
-"""
+"""  # noqa: E501
 _BECOME = 'exec setpriv --reuid="$uid" --regid="$gid" --init-groups -- "$@"\n'
 _BECOME_WITHOUT_ROOT = 'exec unshare --map-user="$uid" --map-group="$gid" -- "$@"\n'
-# What a box without root may add to and delete from, though the machine's files there have another owner: what is
-# called by its path, programs that are copied to where all look for them, and packages of Python.
+# What a box without root may add to and delete from, though the machine's files there have another
+# owner: what is called by its path, programs that are copied to where all look for them, and
+# packages of Python.
 _CHANGED = ("bin", "local", "local/*", "lib", "lib/python3*", "lib/python3*/site-packages")
 
 # What a box may take. A host that takes more is stopped by Linux, and nothing outside of it.
-# Threads count as processes. With 8 devices a JAX program has 100 and 4 for each core, TensorFlow's 50 and 33 for each;
-# Ray has 160 and 22.
+# Threads count as processes. With 8 devices a JAX program has 100 and 4 for each core, TensorFlow's
+# 50 and 33 for each; Ray has 160 and 22.
 PROCESSES_MAX = 512
 PROCESSES_PER_CORE_MAX = 64
 YARD_PROCESSES_SHARE_MAX = 0.5  # of the process numbers of the machine, for all boxes of an agent
-MEMORY_SHARE_MAX = 0.5  # of the machine's memory for one box, so that one hog leaves room for the others
-YARD_MEMORY_SHARE_MAX = 0.75  # for all boxes of an agent: the platform and the machine keep the rest
+# of the machine's memory for one box, so that one hog leaves room for the others
+MEMORY_SHARE_MAX = 0.5
+# for all boxes of an agent: the platform and the machine keep the rest
+YARD_MEMORY_SHARE_MAX = 0.75
 CPU_WEIGHT = 50  # half of what other programs have: a busy box takes a third of their time at most
 OOM_SCORE = 500  # where the machine's memory ends all the same, Linux ends programs of boxes first
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Mount:
-    """`kind`: bind, overlay (what is changed lies in `layer`) or empty. `owners`: root, user or nobody, as which the
-    owner of the machine's files is seen inside. `changed`: patterns of folders that the box's user owns, also where
-    another user owns them on the machine."""
+    """`kind`: bind, overlay (what is changed lies in `layer`) or empty. `owners`: root, user or
+    nobody, as which the owner of the machine's files is seen inside. `changed`: patterns of folders
+    that the box's user owns, also where another user owns them on the machine."""
 
     kind: str
     source: str
@@ -110,9 +116,10 @@ class Mount:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BoxPlan:
-    """What `box_init.py` reads. `maps`: user ids of the namespaces that translate owners, "root" and "user"; without
-    root only of the box's own, "own". `folders`: path -> mode; `links`: path -> target; `files`: path -> mode and text;
-    `copies`: file of the machine -> path, with the right of its owner."""
+    """What `box_init.py` reads. `maps`: user ids of the namespaces that translate owners, "root"
+    and "user"; without root only of the box's own, "own". `folders`: path -> mode; `links`: path ->
+    target; `files`: path -> mode and text; `copies`: file of the machine -> path, with the right of
+    its owner."""
 
     name: str
     root: str
@@ -131,9 +138,9 @@ class BoxPlan:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Shown:
-    """What of the platform's own files a box sees, read-only: its Python, and Podyard. `prefix` is where packages lie,
-    which a box may change for itself; `layer` is where its changes are. `hidden`: secrets that may lie below one of
-    these."""
+    """What of the platform's own files a box sees, read-only: its Python, and Podyard. `prefix` is
+    where packages lie, which a box may change for itself; `layer` is where its changes are.
+    `hidden`: secrets that may lie below one of these."""
 
     prefix: str
     paths: tuple[str, ...]
@@ -151,7 +158,8 @@ def is_below(path: str, top: str) -> bool:
 def mounts(
     folder: Path, etc: Path, shown: Shown, folders: Mapping[str, str | None], *, is_root: bool
 ) -> tuple[Mount, ...]:
-    """In the order of mounting. `folders`: the machine's folders and links of `_SYSTEM` that exist: folder -> None,
+    """In the order of mounting. `folders`: the machine's folders and links of `_SYSTEM` that exist:
+    folder -> None,
     link -> what it leads to (a link is made, not mounted)."""
     changed = () if is_root else _CHANGED
     found = [
@@ -170,7 +178,9 @@ def mounts(
             found.append(Mount("bind", path, path, read_only=True))
             there.append(path)
     if not any(shown.prefix == top or is_below(shown.prefix, top) for top in folders):
-        found.append(Mount("overlay", shown.prefix, shown.prefix, "user", layer=shown.layer, changed=changed))
+        found.append(
+            Mount("overlay", shown.prefix, shown.prefix, "user", layer=shown.layer, changed=changed)
+        )
         there.append(shown.prefix)
     for path in shown.hidden:
         if any(is_below(path, top) for top in there):
@@ -188,8 +198,8 @@ def system_folders() -> dict[str, str | None]:
 
 
 def id_maps(number: int) -> dict[str, str]:
-    """The user ids of the host with this address: one range of the machine's for each box. `user`: the owner of the
-    machine's files is the box's user, and the other way round."""
+    """The user ids of the host with this address: one range of the machine's for each box. `user`:
+    the owner of the machine's files is the box's user, and the other way round."""
     first = (_FIRST_IDS + number % _ID_RANGES) << 16
     swapped = (
         f"0 {first + USER_ID} 1\n1 {first + 1} {USER_ID - 1}\n{USER_ID} {first} 1\n"
@@ -198,7 +208,7 @@ def id_maps(number: int) -> dict[str, str]:
     return {"root": f"0 {first} {IDS}", "user": swapped}
 
 
-def plan(
+def plan(  # noqa: PLR0913
     facts: NodeFacts,
     index: int,
     folder: Path,
@@ -210,8 +220,8 @@ def plan(
     *,
     is_root: bool,
 ) -> BoxPlan:
-    """Of one host, whose folder is `folder`. What a box keeps lies in `home`, `tmp` and `box` there. `url`: of the API.
-    `is_root`: whether Podyard is."""
+    """Of one host, whose folder is `folder`. What a box keeps lies in `home`, `tmp` and `box`
+    there. `url`: of the API. `is_root`: whether Podyard is."""
     name = host_name(facts.node_id, index)[:_HOST_NAME_BYTES_MAX]
     links = {path: link for path, link in folders.items() if link is not None}
     return BoxPlan(
@@ -220,7 +230,9 @@ def plan(
         layers=str(folder / "box" / "layers"),
         stage=str(folder / "box" / "stage"),
         mounts=mounts(folder, etc, shown, folders, is_root=is_root),
-        maps=id_maps(address_number(facts.host_addresses[index])) if is_root else {"own": f"{USER_ID} 0 1\n"},
+        maps=id_maps(address_number(facts.host_addresses[index]))
+        if is_root
+        else {"own": f"{USER_ID} 0 1\n"},
         chips=facts.kind.chips_per_host,
         cgroups=tuple(cgroups),
         folders=_FOLDERS,
@@ -235,9 +247,12 @@ def plan(
 
 
 def switch_name(facts: NodeFacts, agent_folder: Path) -> str:
-    """The network that the hosts of a slice share on the agent's machine, or those of all slices of one request: no
-    other box is in it. The first host's address is drawn for each yard, and so is the number of a project."""
-    first = facts.multislice.coordinator_ip if facts.multislice is not None else facts.host_addresses[0]
+    """The network that the hosts of a slice share on the agent's machine, or those of all slices of
+    one request: no other box is in it. The first host's address is drawn for each yard, and so is
+    the number of a project."""
+    first = (
+        facts.multislice.coordinator_ip if facts.multislice is not None else facts.host_addresses[0]
+    )
     return f"podyard-{_digest(f'{first} {facts.project_number} {agent_folder}')}"
 
 
@@ -248,7 +263,10 @@ def cable_name(agent: str) -> str:
 
 def cable_commands(name: str) -> str:
     """In the switch: frames that came by another cable do not leave by this one."""
-    return f"link set {name} mtu {MTU_BYTES} master br0 up\nlink set {name} type bridge_slave isolated on\n"
+    return (
+        f"link set {name} mtu {MTU_BYTES} master br0 up\nlink set {name} type bridge_slave "
+        "isolated on\n"
+    )
 
 
 def hardware_address(host_id: str) -> str:
@@ -262,7 +280,8 @@ def port_name(host_id: str) -> str:
 
 
 def gate_name(host_id: str) -> str:
-    """Of the other end of the cable that leads a box to its metadata server. In the box itself the server would
+    """Of the other end of the cable that leads a box to its metadata server. In the box itself the
+    server would
     take port 80 from all that listen at any address."""
     return f"m{_digest(host_id)}"
 
@@ -278,7 +297,10 @@ def plug_commands(host_id: str, pid: int, own_address: str) -> str:
     return "".join(
         f"{line}\n"
         for line in (
-            f"link add {port} mtu {MTU_BYTES} type veth peer name eth0 address {address} mtu {MTU_BYTES} netns {pid}",
+            (
+                f"link add {port} mtu {MTU_BYTES} type veth peer name eth0 address {address} mtu "
+                f"{MTU_BYTES} netns {pid}"
+            ),
             f"link set {port} master br0 up",
             f"link add {gate} type veth peer name meta0 netns {pid}",
             f"addr add {METADATA_ADDRESS}/32 dev {gate}",
@@ -289,7 +311,8 @@ def plug_commands(host_id: str, pid: int, own_address: str) -> str:
 
 
 def inside_commands(facts: NodeFacts, index: int, url: str) -> str:
-    """In the box: its addresses. There is no route: what is not on the switch is nowhere. `url`: of the API, for which
+    """In the box: its addresses. There is no route: what is not on the switch is nowhere. `url`: of
+    the API, for which
     a relay in the box answers."""
     own, api = facts.internal_ips[index], api_inside(url)[0]
     return "".join(
@@ -324,8 +347,8 @@ def host_file(facts: NodeFacts, url: str) -> str:
 
 
 def etc_files(passwd: str, group: str) -> dict[str, tuple[int, str]]:
-    """What every box has in /etc instead of the machine's: name -> mode and text. Of the machine's users only those of
-    its programs, and no password."""
+    """What every box has in /etc instead of the machine's: name -> mode and text. Of the machine's
+    users only those of its programs, and no password."""
     users = [line for line in passwd.splitlines() if _is_system(line)]
     users.append(f"{USER}:x:{USER_ID}:{USER_ID}:{USER}:{HOME}:/bin/bash")
     groups = [line for line in group.splitlines() if _is_system(line)]
@@ -341,7 +364,11 @@ def etc_files(passwd: str, group: str) -> dict[str, tuple[int, str]]:
 def _is_system(line: str) -> bool:
     """Of /etc/passwd or /etc/group: not a person's, whose numbers begin at 1000."""
     parts = line.split(":")
-    return len(parts) > 2 and parts[2].isdigit() and (int(parts[2]) < USER_ID or int(parts[2]) == 65534)
+    return (
+        len(parts) > 2
+        and parts[2].isdigit()
+        and (int(parts[2]) < USER_ID or int(parts[2]) == 65534)
+    )
 
 
 def facts_inside(facts: NodeFacts) -> NodeFacts:
@@ -352,13 +379,25 @@ def facts_inside(facts: NodeFacts) -> NodeFacts:
     return dataclasses.replace(facts, host_addresses=(), multislice=slices)
 
 
-def environment(base: Mapping[str, str], shown: Shown, facts: NodeFacts, *, has_proxy: bool) -> dict[str, str]:
+def environment(
+    base: Mapping[str, str], shown: Shown, facts: NodeFacts, *, has_proxy: bool
+) -> dict[str, str]:
     """Of programs in a box, beyond what all hosts have."""
-    own = {"HOME": str(HOME), "USER": USER, "LOGNAME": USER, "PATH": path_variable(base["PATH"], shown)}
+    own = {
+        "HOME": str(HOME),
+        "USER": USER,
+        "LOGNAME": USER,
+        "PATH": path_variable(base["PATH"], shown),
+    }
     own[RUN_VARIABLE] = str(PROGRAMS)
     if has_proxy:
-        near = ",".join(("127.0.0.1", METADATA_ADDRESS, *filter(None, names_of(facts)), *facts.internal_ips))
-        for name, value in (("no_proxy", near), *((f"{kind}_proxy", PROXY_URL) for kind in ("http", "https"))):
+        near = ",".join(
+            ("127.0.0.1", METADATA_ADDRESS, *filter(None, names_of(facts)), *facts.internal_ips)
+        )
+        for name, value in (
+            ("no_proxy", near),
+            *((f"{kind}_proxy", PROXY_URL) for kind in ("http", "https")),
+        ):
             own |= {name: value, name.upper(): value}
     return own
 
@@ -380,8 +419,13 @@ def _is_address(host: str) -> bool:
 
 
 def path_variable(machine: str, shown: Shown) -> str:
-    """PATH in a box: the Python of Podyard, what the machine has and the box sees, and the usual folders."""
-    kept = [entry for entry in machine.split(os.pathsep) if entry.startswith("/") and shown.covers(entry)]
+    """PATH in a box: the Python of Podyard, what the machine has and the box sees, and the usual
+    folders."""
+    kept = [
+        entry
+        for entry in machine.split(os.pathsep)
+        if entry.startswith("/") and shown.covers(entry)
+    ]
     return os.pathsep.join(dict.fromkeys([f"{shown.prefix}/bin", *kept, *PATH.split(os.pathsep)]))
 
 
@@ -393,8 +437,8 @@ def processes_max(cores: int) -> int:
 def limits(
     memory_bytes: int, cores: int, pid_max: int, *, version: int
 ) -> tuple[dict[str, dict[str, int]], dict[str, dict[str, int]]]:
-    """(of all boxes of an agent together, of each box): controller -> file -> value, for cgroups of a version.
-    `pid_max`: how many processes the machine may have."""
+    """(of all boxes of an agent together, of each box): controller -> file -> value, for cgroups of
+    a version. `pid_max`: how many processes the machine may have."""
     most, together_most = processes_max(cores), int(pid_max * YARD_PROCESSES_SHARE_MAX)
     memory = "memory.max" if version == 2 else "memory.limit_in_bytes"
     cpu = ("cpu.weight", CPU_WEIGHT) if version == 2 else ("cpu.shares", CPU_WEIGHT * 1024 // 100)
@@ -403,7 +447,11 @@ def limits(
         "memory": {memory: int(memory_bytes * YARD_MEMORY_SHARE_MAX)},
         "pids": {"pids.max": together_most},
     }
-    each = {"cpu": {}, "memory": {memory: int(memory_bytes * MEMORY_SHARE_MAX)}, "pids": {"pids.max": most}}
+    each = {
+        "cpu": {},
+        "memory": {memory: int(memory_bytes * MEMORY_SHARE_MAX)},
+        "pids": {"pids.max": most},
+    }
     return together, each
 
 

@@ -1,7 +1,8 @@
-"""Opens one descriptor in the network of a box or a switch: `nsenter ... python -I -S box_socket.py KIND`.
+"""Opens one descriptor in the network of a box or a switch: `nsenter ... python -I -S box_socket.py
+KIND`.
 
-It is handed over on standard input, a Unix socket: a process that is not root cannot go to another network and come
-back. Standard library only: this is most of what such a descriptor costs.
+It is handed over on standard input, a Unix socket: a process that is not root cannot go to another
+network and come back. Standard library only: this is most of what such a descriptor costs.
 """
 
 import os

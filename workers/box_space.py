@@ -1,7 +1,8 @@
-"""Where boxes and their networks are made: as root on the machine itself, else in a user namespace of the agent.
+"""Where boxes and their networks are made: as root on the machine itself, else in a user namespace
+of the agent.
 
-In that namespace the user who runs Podyard is root, over nothing but the boxes. Its first process, a `sleep`, holds it:
-it outlives the host server, and the next one finds it by its record.
+In that namespace the user who runs Podyard is root, over nothing but the boxes. Its first process,
+a `sleep`, holds it: it outlives the host server, and the next one finds it by its record.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from podyard.base import boxes
 from podyard.workers import process_group
 from podyard.workers.process_group import ProcessRecord
 
-MAKE_SECONDS_MAX = 30.0  # a box takes a tenth of a second; a machine under a heavy load some seconds
+# a box takes a tenth of a second; a machine under a heavy load some seconds
+MAKE_SECONDS_MAX = 30.0
 _NOBODY = 0  # a holder that does not live
 _FOLDER, _RECORD = "space", "holder"
-# `ip netns` needs its own /run. Without a word from us, who have noted its pid, it ends: nobody would find it.
+# `ip netns` needs its own /run. Without a word from us, who have noted its pid, it ends: nobody
+# would find it.
 _HOLD = (
     "mount -t tmpfs -o mode=755 podyard /run && mkdir /run/netns && echo $$ && read -r go"
     " && exec sleep infinity </dev/null >/dev/null 2>&1"
@@ -31,8 +34,8 @@ _HOLD = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Space:
-    """`networks`: where switches have their names; `lock`: one change of them at a time. `holder`: of the namespaces in
-    which commands run; None: those of the machine."""
+    """`networks`: where switches have their names; `lock`: one change of them at a time. `holder`:
+    of the namespaces in which commands run; None: those of the machine."""
 
     networks: Path
     lock: Path
@@ -46,7 +49,15 @@ class Space:
         """What begins such a command. `which`: options of `nsenter`, where it is needed."""
         if self.holder is None:
             return []
-        return [tool("nsenter"), "-t", str(self.holder), "-U", *which, "--preserve-credentials", "--"]
+        return [
+            tool("nsenter"),
+            "-t",
+            str(self.holder),
+            "-U",
+            *which,
+            "--preserve-credentials",
+            "--",
+        ]
 
     @contextlib.contextmanager
     def lock_networks(self) -> Iterator[None]:
@@ -85,12 +96,19 @@ def _begin(agent_folder: Path) -> Space:
     env = {"PATH": f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"}
     pipe = subprocess.PIPE
     with subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, cwd="/", env=env) as process:
-        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        assert (
+            process.stdin is not None and process.stdout is not None and process.stderr is not None
+        )
         said = process.stdout.readline().decode().strip()
         started = process_group.start_of(int(said)) if said.isdigit() else None
         if started is None:
-            raise OSError(f"a user namespace for boxes: {process.stderr.read().decode(errors='replace').strip()}")
-        process_group.write_record(agent_folder / _FOLDER, ProcessRecord(_RECORD, 0, int(said), started))
+            raise OSError(
+                "a user namespace for boxes: "
+                f"{process.stderr.read().decode(errors='replace').strip()}"
+            )
+        process_group.write_record(
+            agent_folder / _FOLDER, ProcessRecord(_RECORD, 0, int(said), started)
+        )
         process.stdin.write(b"go\n")
     return of(agent_folder)
 
@@ -119,12 +137,14 @@ def run(
     env: Mapping[str, str] | None = None,
     stdin: int | None = None,
 ) -> str:
-    """Raises OSError that begins with `what`, or else with the name of the program. `stdin`: instead of `text`."""
+    """Raises OSError that begins with `what`, or else with the name of the program. `stdin`:
+    instead of `text`."""
     what = what or Path(command[0]).name
     given = text.encode() if stdin is None else None
     try:
         done = subprocess.run(
-            command, input=given, stdin=stdin, capture_output=True, timeout=MAKE_SECONDS_MAX, check=False, cwd="/",
+            command, input=given, stdin=stdin, capture_output=True, timeout=MAKE_SECONDS_MAX,
+            check=False, cwd="/",
             env=env,
         )  # fmt: skip
     except subprocess.TimeoutExpired:

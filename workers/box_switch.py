@@ -1,4 +1,5 @@
-"""The networks of boxes: the switch of a slice, its cables, and sockets that belong to one of them."""
+"""The networks of boxes: the switch of a slice, its cables, and sockets that belong to one of
+them."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ def number(space: Space, network: str) -> int:
 
 
 def plug(space: Space, network: str, host_id: str, pid: int, address: str, inside: str) -> None:
-    """Lays the cables of a box, whose first process is `pid`. `inside`: what is done at their other ends."""
+    """Lays the cables of a box, whose first process is `pid`. `inside`: what is done at their other
+    ends."""
     with space.lock_networks():
         if number(space, network) == 0:
             run(space.command(tool("ip"), "netns", "add", network))
@@ -60,8 +62,9 @@ def open_socket(space: Space, network: Path) -> socket.socket:
 
 
 def open_tap(space: Space, network: str, name: str) -> int:
-    """A new device in a switch: what is read from the descriptor are Ethernet frames that leave by it. It goes with the
-    descriptor, which does not block. Raises OSError where there is no such switch."""
+    """A new device in a switch: what is read from the descriptor are Ethernet frames that leave by
+    it. It goes with the descriptor, which does not block. Raises OSError where there is no such
+    switch."""
     found = _open_in(space, space.networks / network, box_socket.TUN)
     try:
         fcntl.ioctl(found, _TUNSETIFF, struct.pack("16sH22x", name.encode(), _TAP_WITHOUT_HEADER))
@@ -78,12 +81,15 @@ def _configure(space: Space, network: str, commands: str, *options: str) -> None
 
 
 def _in_switch(network: str) -> tuple[str, str]:
-    """What runs a command in a switch. Not `ip -n`, which mounts /sys: some systems allow no user that."""
+    """What runs a command in a switch. Not `ip -n`, which mounts /sys: some systems allow no user
+    that."""
     return tool("nsenter"), f"--net=/run/netns/{network}"
 
 
 def _pull_plugs(space: Space, network: str, host_id: str) -> None:
-    commands = "".join(f"link del {name}\n" for name in (box_plan.port_name(host_id), box_plan.gate_name(host_id)))
+    commands = "".join(
+        f"link del {name}\n" for name in (box_plan.port_name(host_id), box_plan.gate_name(host_id))
+    )
     with contextlib.suppress(OSError):
         _configure(space, network, commands, "-force")
 
@@ -91,7 +97,9 @@ def _pull_plugs(space: Space, network: str, host_id: str) -> None:
 def _drop_if_empty(space: Space, network: str) -> None:
     listed = ""
     with contextlib.suppress(OSError):
-        listed = run(space.command(*_in_switch(network), tool("ip"), "-o", "link", "show", "type", "veth"))
+        listed = run(
+            space.command(*_in_switch(network), tool("ip"), "-o", "link", "show", "type", "veth")
+        )
     if not listed.strip():
         with contextlib.suppress(OSError):
             run(space.command(tool("ip"), "netns", "del", network))
@@ -105,7 +113,11 @@ def _open_in(space: Space, network: Path, kind: str) -> int:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         script = (sys.executable, "-I", "-S", box_socket.__file__, kind)
-        run((*space.enter(f"--net={network}"), *script), what="a socket of the box", stdin=theirs.fileno())
+        run(
+            (*space.enter(f"--net={network}"), *script),
+            what="a socket of the box",
+            stdin=theirs.fileno(),
+        )
         _, descriptors, *_ = socket.recv_fds(ours, 1, 1, socket.MSG_CMSG_CLOEXEC)
     return descriptors[0]
 

@@ -1,9 +1,10 @@
-"""Cables between the switches of one slice on different machines: its boxes are neighbours wherever they are.
+"""Cables between the switches of one slice on different machines: its boxes are neighbours wherever
+they are.
 
-For each other agent with hosts of a slice the switch has a TAP device, whose Ethernet frames go over one TLS
-connection. Devices of cables are isolated from each other: a frame that came by one leaves by none, so that a mesh of
-machines has no loop. Of two agents the one with the smaller name dials. A cable that breaks is laid again; what was
-under way is lost, as on any network.
+For each other agent with hosts of a slice the switch has a TAP device, whose Ethernet frames go
+over one TLS connection. Devices of cables are isolated from each other: a frame that came by one
+leaves by none, so that a mesh of machines has no loop. Of two agents the one with the smaller name
+dials. A cable that breaks is laid again; what was under way is lost, as on any network.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ AGAIN_SECONDS = (0.2, 1.0, 3.0)  # before the 1st, 2nd, ... try in a row; the la
 STEADY_SECONDS = 10.0  # a cable that has held so long is laid again with the first wait
 FRAMES_PER_TURN_MAX = 64  # read from a device before other work has its turn
 PIECE_BYTES = 256 << 10
-UNSENT_BYTES_MAX = 1 << 20  # beyond it frames wait in the device, and then are dropped: senders slow down
+# beyond it frames wait in the device, and then are dropped: senders slow down
+UNSENT_BYTES_MAX = 1 << 20
 _LENGTH_BYTES = 2
 
 
@@ -58,7 +60,9 @@ class SwitchPlan:
 class Cables:
     """All cables of one host server. `follow` says which there are to be."""
 
-    def __init__(self, agent_id: str, agent_folder: Path, bind_address: str, clock: RealClock) -> None:
+    def __init__(
+        self, agent_id: str, agent_folder: Path, bind_address: str, clock: RealClock
+    ) -> None:
         self._agent_id = agent_id
         self._agent_folder = agent_folder
         self._bind_address = bind_address
@@ -83,7 +87,9 @@ class Cables:
         for which, (plan, peer) in wanted.items():
             cable = self._cables.get(which)
             if cable is None:
-                cable = self._cables[which] = _Cable(self._agent_folder, plan.name, peer.agent, self._clock)
+                cable = self._cables[which] = _Cable(
+                    self._agent_folder, plan.name, peer.agent, self._clock
+                )
             if self._agent_id < peer.agent and peer.port:
                 cable.dial(peer, self._contexts[plan.key][0], plan.public_name, self._agent_id)
             cable.check()
@@ -103,7 +109,9 @@ class Cables:
         empty.minimum_version = ssl.TLSVersion.TLSv1_3
         empty.verify_mode = ssl.CERT_REQUIRED
 
-        def choose(connection: ssl.SSLObject | ssl.SSLSocket, name: str | None, _: ssl.SSLContext) -> int | None:
+        def choose(
+            connection: ssl.SSLObject | ssl.SSLSocket, name: str | None, _: ssl.SSLContext
+        ) -> int | None:
             plan = self._plans.get(name or "")
             if plan is None:
                 return ssl.ALERT_DESCRIPTION_UNRECOGNIZED_NAME
@@ -115,9 +123,12 @@ class Cables:
         self.port = int(self._server.sockets[0].getsockname()[1])
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """The handshake has shown that the other side has the slice's key; it says which agent it is."""
+        """The handshake has shown that the other side has the slice's key; it says which agent it
+        is."""
         context = writer.get_extra_info("ssl_object").context
-        plan = next((plan for plan in self._plans.values() if self._contexts[plan.key][1] is context), None)
+        plan = next(
+            (plan for plan in self._plans.values() if self._contexts[plan.key][1] is context), None
+        )
         try:
             async with asyncio.timeout(DIAL_SECONDS_MAX):
                 agent = (await reader.readline()).decode(errors="replace").strip()
@@ -163,7 +174,8 @@ class _Cable:
             self._writer.close()
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Frames both ways, until the connection ends. A newer connection takes an older one's place."""
+        """Frames both ways, until the connection ends. A newer connection takes an older one's
+        place."""
         if self._writer is not None:
             self._writer.close()
         self._writer = writer
@@ -181,7 +193,9 @@ class _Cable:
                 sending.cancel()
                 await asyncio.wait([sending])
         except OSError as error:
-            logger.info("the cable of %s to agent %s has ended: %s", self._switch, self._agent, error)
+            logger.info(
+                "the cable of %s to agent %s has ended: %s", self._switch, self._agent, error
+            )
         finally:
             if device >= 0:
                 os.close(device)
@@ -190,9 +204,13 @@ class _Cable:
                 self._writer = None
 
     def check(self) -> None:
-        """Ends the connection when the switch that it was made for is gone: its device would keep the old one alive."""
+        """Ends the connection when the switch that it was made for is gone: its device would keep
+        the old one alive."""
         space = box_space.of(self._agent_folder)
-        if self._writer is not None and box_switch.number(space, self._switch) != self._switch_number:
+        if (
+            self._writer is not None
+            and box_switch.number(space, self._switch) != self._switch_number
+        ):
             self._writer.close()
 
     async def _keep(self) -> None:
@@ -209,14 +227,16 @@ class _Cable:
                 writer.write(f"{own_id}\n".encode())
                 await self.carry(reader, writer)
             except (OSError, TimeoutError) as error:
-                logger.info("no cable to agent %s at %s:%s: %s", self._agent, peer.address, peer.port, error)
+                logger.info(
+                    "no cable to agent %s at %s:%s: %s", self._agent, peer.address, peer.port, error
+                )
             tries = 0 if self._clock.monotonic_seconds() - began > STEADY_SECONDS else tries + 1
             await asyncio.sleep(AGAIN_SECONDS[min(tries, len(AGAIN_SECONDS) - 1)])
 
 
 async def _send(device: int, writer: asyncio.StreamWriter) -> None:
-    """Frames of the device into the connection. While that takes no more they wait in the device, which drops what it
-    has no room for: senders slow down."""
+    """Frames of the device into the connection. While that takes no more they wait in the device,
+    which drops what it has no room for: senders slow down."""
     while True:
         await _readable(device)
         found = bytearray()

@@ -1,4 +1,5 @@
-"""The Celery worker of an agent, as a child process: it takes the messages of the broker, and pokes the agent."""
+"""The Celery worker of an agent, as a child process: it takes the messages of the broker, and pokes
+the agent."""
 
 from __future__ import annotations
 
@@ -19,11 +20,17 @@ STOP_SECONDS = 3.0
 
 
 class CeleryChild:
-    """The Celery worker of this agent: restarted when it dies. It ends with the agent: it watches a pipe.
-    `is_poked_by_loop`: it starts with the first poke, which comes with each message; an idle stack does without it."""
+    """The Celery worker of this agent: restarted when it dies. It ends with the agent: it watches a
+    pipe. `is_poked_by_loop`: it starts with the first poke, which comes with each message; an idle
+    stack does without it."""
 
     def __init__(
-        self, agent_id: str, env: Mapping[str, str], clock: RealClock, *, is_poked_by_loop: bool = False
+        self,
+        agent_id: str,
+        env: Mapping[str, str],
+        clock: RealClock,
+        *,
+        is_poked_by_loop: bool = False,
     ) -> None:
         self._is_poked_by_loop = is_poked_by_loop
         self._is_wanted = not is_poked_by_loop
@@ -31,7 +38,13 @@ class CeleryChild:
         self._clock = clock
         # Who has no database would take background work from those who can do it.
         queues = [f"agent.{agent_id}", *(["background"] if "PODYARD_DATABASE_URL" in env else [])]
-        self.argv = [sys.executable, "-m", "podyard.workers.celery_worker", f"{agent_id}@podyard", ",".join(queues)]
+        self.argv = [
+            sys.executable,
+            "-m",
+            "podyard.workers.celery_worker",
+            f"{agent_id}@podyard",
+            ",".join(queues),
+        ]
         self._read_end, self._write_end = os.pipe()
         self._process: subprocess.Popen[bytes] | None = None
         self._started = 0.0
@@ -44,13 +57,17 @@ class CeleryChild:
             if now - self._started > STEADY_SECONDS:
                 self._restarts = 0
             wait = RESTART_SECONDS[min(self._restarts, len(RESTART_SECONDS) - 1)]
-            logger.warning("the Celery worker ended with %s; again in %s s", self._process.returncode, wait)
+            logger.warning(
+                "the Celery worker ended with %s; again in %s s", self._process.returncode, wait
+            )
             self._restarts += 1
             self._start_at = now + wait
             self._process = None
         if self._is_wanted and self._process is None and now >= self._start_at:
             env = {**self._env, "PODYARD_AGENT_PIPE": str(self._read_end)}
-            self._process = subprocess.Popen(self.argv, env=env, stdin=subprocess.DEVNULL, pass_fds=(self._read_end,))
+            self._process = subprocess.Popen(
+                self.argv, env=env, stdin=subprocess.DEVNULL, pass_fds=(self._read_end,)
+            )
             self._started = now
 
     def want(self) -> None:
@@ -82,7 +99,8 @@ def make(
     """None where no broker brings messages."""
     if broker_url is None or broker_url.startswith("memory:"):
         return None  # nobody but this machine could send: the sync each second does all the work
-    # On the platform's own machine there is a database, which background tasks use; other agents have none.
+    # On the platform's own machine there is a database, which background tasks use; other agents
+    # have none.
     # Exports are priced by the rate card and written into the data folder.
     own = ("PODYARD_DATABASE_URL", "PODYARD_DATA", "PODYARD_RATE_CARD", "PODYARD_WEBHOOK_ADDRESSES")
     passed = ("PATH", "HOME", "LANG", "PYTHONPATH", *own)

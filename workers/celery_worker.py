@@ -1,7 +1,7 @@
 """The Celery worker of one agent: `python -m podyard.workers.celery_worker NAME QUEUES`.
 
-As `celery worker` would run it, but without the libraries of that command line, which are a quarter of a worker's
-memory and half of its start.
+As `celery worker` would run it, but without the libraries of that command line, which are a quarter
+of a worker's memory and half of its start.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Sends the outbox's messages through Celery; without a broker, does what they ask for on this machine."""
+"""Sends the outbox's messages through Celery; without a broker, does what they ask for on this
+machine."""
 
 from __future__ import annotations
 
@@ -20,11 +21,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-WAITING_MAX = 200  # messages of background work on this machine; one too many is lost, and the loop sends it again
+# messages of background work on this machine; one too many is lost, and the loop sends it again
+WAITING_MAX = 200
 
 
 class Dispatcher:
-    """The loop's `Send`. Celery is imported at the first message. Raises UNAVAILABLE while the broker is away.
+    """The loop's `Send`. Celery is imported at the first message. Raises UNAVAILABLE while the
+    broker is away.
     `poked`: where the agent listens whose Celery worker takes all messages, once there is one."""
 
     def __init__(self, broker_url: str, poked: Path | None = None) -> None:
@@ -36,7 +39,9 @@ class Dispatcher:
     def __call__(self, queue: str, task: str, args: Sequence[str]) -> None:
         if self._broker_url.startswith("memory:"):
             if queue != BACKGROUND:
-                return  # nobody outside this process could receive it; the agent's own polling finds the work
+                # nobody outside this process could receive it; the agent's own polling finds the
+                # work
+                return
             if self._here is None:
                 self._here = _Here()
             self._here.put(task, args)
@@ -56,12 +61,14 @@ class Dispatcher:
 
 
 class _Here:
-    """Background work without a broker: one piece after the other, each in a new process, since the loop must
+    """Background work without a broker: one piece after the other, each in a new process, since the
+    loop must
     keep its lease while an export is made. The thread and the process end with the loop."""
 
     def __init__(self) -> None:
         self._waiting: queue.SimpleQueue[tuple[str, ...]] = queue.SimpleQueue()
-        self._told: set[tuple[str, ...]] = set()  # what waits: the loop sends again what has not had its turn yet
+        # what waits: the loop sends again what has not had its turn yet
+        self._told: set[tuple[str, ...]] = set()
         threading.Thread(target=self._run, name="background", daemon=True).start()
 
     def put(self, task: str, args: Sequence[str]) -> None:

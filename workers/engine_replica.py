@@ -20,7 +20,8 @@ from podyard.workers.reporter import Reporter
 
 JOIN_POLL_SECONDS = 0.05
 OBJECT_SECONDS_MAX = 60.0  # for one answer: a digest of gigabytes, a sync of a slow disk
-JOIN_SECONDS_MAX = 120.0  # a gang whose processes are spread over slow machines; past it one of them is lost
+# a gang whose processes are spread over slow machines; past it one of them is lost
+JOIN_SECONDS_MAX = 120.0
 
 
 class HttpRendezvous:
@@ -36,22 +37,32 @@ class HttpRendezvous:
         deadline = self._clock.monotonic_seconds() + JOIN_SECONDS_MAX
         while self._clock.monotonic_seconds() < deadline:
             try:
-                answer = self._api.call("POST", self._path, {"fence": self._fence, "address": address})
+                answer = self._api.call(
+                    "POST", self._path, {"fence": self._fence, "address": address}
+                )
             except PodyardError as error:
                 if error.code is not Code.UNAVAILABLE:
                     raise
                 answer = {"ready": False}
             if answer["ready"]:
                 return [
-                    Peer(peer["processIndex"], tuple(peer["hostIndices"]), peer["address"], peer["agent"])
+                    Peer(
+                        peer["processIndex"],
+                        tuple(peer["hostIndices"]),
+                        peer["address"],
+                        peer["agent"],
+                    )
                     for peer in answer["peers"]
                 ]
             self._clock.sleep(JOIN_POLL_SECONDS)
-        raise PodyardError(Code.UNAVAILABLE, f"the gang was not complete within {JOIN_SECONDS_MAX:.0f} s")
+        raise PodyardError(
+            Code.UNAVAILABLE, f"the gang was not complete within {JOIN_SECONDS_MAX:.0f} s"
+        )
 
 
 class KeepingStore:
-    """A job's files. While checkpoints cannot be written, those that there are are not taken away."""
+    """A job's files. While checkpoints cannot be written, those that there are are not taken
+    away."""
 
     def __init__(self, store: CheckpointStore, writes_fail: Callable[[], bool]) -> None:
         self._store = store
@@ -64,7 +75,8 @@ class KeepingStore:
 
 
 class Files:
-    """Where a replica's files are: in the platform's folders, or on another machine that has none of them."""
+    """Where a replica's files are: in the platform's folders, or on another machine that has none
+    of them."""
 
     def __init__(self, spec: Mapping[str, Any], replica_id: str, clock: RealClock) -> None:
         self._spec = spec
@@ -77,7 +89,8 @@ class Files:
         return self._store(self._spec["objectsPrefix"], "objects")
 
     def events(self) -> FileStore | HttpStore:
-        """Of which nothing waits: an API that restarts must not keep training waiting for a curve."""
+        """Of which nothing waits: an API that restarts must not keep training waiting for a
+        curve."""
         return self._store(self._spec["objectsPrefix"], "objects", patience_seconds=0.0)
 
     def source(self) -> FileStore | HttpStore:
@@ -90,12 +103,21 @@ class Files:
             return
         data = self._spec["arguments"].get("data")
         if isinstance(data, str) and data:
-            bring(self._remote("data"), Path(os.environ["PODYARD_DATASETS"]), data, self._clock, tell, stopping)
+            bring(
+                self._remote("data"),
+                Path(os.environ["PODYARD_DATASETS"]),
+                data,
+                self._clock,
+                tell,
+                stopping,
+            )
         if ":" in self._spec["recipe"]:
             root = Path(os.environ["PODYARD_PROGRAMS"])
             bring(self._remote("programs"), root, ".", self._clock, tell, stopping)
 
-    def _store(self, prefix: str, of: str, patience_seconds: float | None = None) -> FileStore | HttpStore:
+    def _store(
+        self, prefix: str, of: str, patience_seconds: float | None = None
+    ) -> FileStore | HttpStore:
         if self._objects is not None:
             return FileStore(self._objects / prefix)
         return self._remote(of, patience_seconds)
@@ -108,11 +130,18 @@ class Files:
 
 
 def run_engine(
-    spec: dict[str, Any], reporter: Reporter, api: JsonClient, replica_id: str, fence: int, clock: RealClock
+    spec: dict[str, Any],
+    reporter: Reporter,
+    api: JsonClient,
+    replica_id: str,
+    fence: int,
+    clock: RealClock,
 ) -> str | None:
     """What the replica reports as its end; None: it was stopped."""
     reporter.log(
-        f"rank {spec['rank']} of {spec['processCount']}, hosts {spec['hostIndices']}, pid {os.getpid()}", "platform"
+        f"rank {spec['rank']} of {spec['processCount']}, hosts {spec['hostIndices']}, pid "
+        f"{os.getpid()}",
+        "platform",
     )
     files = Files(spec, replica_id, clock)
     files.bring(lambda line: reporter.log(line, "platform"), reporter.stopping)
@@ -120,10 +149,14 @@ def run_engine(
     source = files.source() if start_from else store
     resume = (start_from["step"] if start_from else spec["resumeStep"]) or None
     if spec["rank"] == 0 and spec["mode"] == "train":
-        reporter.events = EventWriter(files.events(), spec["attempt"], spec["resumeStep"], spec["steps"], clock)
+        reporter.events = EventWriter(
+            files.events(), spec["attempt"], spec["resumeStep"], spec["steps"], clock
+        )
     listen_on = f"{spec['bindAddress']}:0"
     rendezvous = HttpRendezvous(api, replica_id, fence, clock)
-    ended = run_replica(to_spec(spec), rendezvous, reporter, store, resume, listen_on, clock, source)
+    ended = run_replica(
+        to_spec(spec), rendezvous, reporter, store, resume, listen_on, clock, source
+    )
     return {Ended.STOPPED: None, Ended.YIELDED: "YIELDED"}.get(ended, "SUCCEEDED")
 
 

@@ -1,4 +1,5 @@
-"""The curves of a recipe as an event file of TensorBoard, one for each attempt, among what the job has made."""
+"""The curves of a recipe as an event file of TensorBoard, one for each attempt, among what the job
+has made."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ class GrowingStore(Protocol):
 class EventWriter:
     """A disk that takes no more costs the curve, and not the job."""
 
-    def __init__(self, store: GrowingStore, attempt: int, resume_step: int, steps: int, clock: RealClock) -> None:
+    def __init__(
+        self, store: GrowingStore, attempt: int, resume_step: int, steps: int, clock: RealClock
+    ) -> None:
         seconds = clock.now().nanos // NANOS_PER_SECOND
         self._store = store
         self._name = f"{FOLDER}/events.out{event_files.MARK}{seconds:010}.attempt-{attempt:04}"

@@ -17,7 +17,8 @@ from podyard.pricing.export import ExportRow, ExportSource, rows
 from podyard.pricing.export_table import Exported
 from podyard.pricing.sku import RateCard
 
-ROWS_TOLD = 5_000  # after so many rows it says how far it is: a tenth of a second to a second of work
+# after so many rows it says how far it is: a tenth of a second to a second of work
+ROWS_TOLD = 5_000
 _ACTOR = "export"
 
 
@@ -72,7 +73,8 @@ class _Maker:
         finally:
             being_written.unlink(missing_ok=True)
         finished = self._database.run(
-            lambda uow: exports.finish(uow, self._claimed, self._done, size, digest.hexdigest()), actor=_ACTOR
+            lambda uow: exports.finish(uow, self._claimed, self._done, size, digest.hexdigest()),
+            actor=_ACTOR,
         )
         self._sweep(target.parent)
         return finished
@@ -80,7 +82,9 @@ class _Maker:
     def _sources(self) -> Iterator[ExportSource]:
         """One month after the other: no more than one is in memory."""
         for month in months.between(self._claimed.from_month, self._claimed.until_month):
-            found = self._database.read(partial(exports.month_of, card=self._card, claimed=self._claimed, month=month))
+            found = self._database.read(
+                partial(exports.month_of, card=self._card, claimed=self._claimed, month=month)
+            )
             if found is not None:
                 yield found
 
@@ -97,7 +101,9 @@ class _Maker:
 
     def _tell(self) -> None:
         done = 0 if self._all is None else self._done
-        if not self._database.run(lambda uow: exports.progress(uow, self._claimed, done, self._all), actor=_ACTOR):
+        if not self._database.run(
+            lambda uow: exports.progress(uow, self._claimed, done, self._all), actor=_ACTOR
+        ):
             raise _Lost
 
     def _sweep(self, folder: Path) -> None:

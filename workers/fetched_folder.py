@@ -1,4 +1,5 @@
-"""Folders of the platform that a machine has a copy of: data sets and programs, fetched by digest, once per machine."""
+"""Folders of the platform that a machine has a copy of: data sets and programs, fetched by digest,
+once per machine."""
 
 from __future__ import annotations
 
@@ -21,11 +22,18 @@ DISK_LEFT_BYTES_MIN = 64 << 20
 
 
 def bring(
-    store: HttpStore, root: Path, name: str, clock: RealClock, tell: Callable[[str], None], stopping: Callable[[], bool]
+    store: HttpStore,
+    root: Path,
+    name: str,
+    clock: RealClock,
+    tell: Callable[[str], None],
+    stopping: Callable[[], bool],
 ) -> None:
-    """Makes `root`/`name` hold what `store` has. Replicas of one machine fetch it once: the others wait.
+    """Makes `root`/`name` hold what `store` has. Replicas of one machine fetch it once: the others
+    wait.
 
-    `name` may be ".": the root itself. Raises FAILED_PRECONDITION for no room, ABORTED when it is to stop.
+    `name` may be ".": the root itself. Raises FAILED_PRECONDITION for no room, ABORTED when it is
+    to stop.
     """
     folder = root / name
     if not folder.resolve().is_relative_to(root.resolve()):
@@ -39,14 +47,21 @@ def bring(
         missing = {
             file: size
             for file, (size, digest) in wanted.items()
-            if there.get(file) != digest or not (folder / file).is_file() or (folder / file).stat().st_size != size
+            if there.get(file) != digest
+            or not (folder / file).is_file()
+            or (folder / file).stat().st_size != size
         }
         if missing:
             _check_room(root, sum(missing.values()), name)
-            tell(f"fetching {name}: {len(missing)} files, {sum(missing.values()) / (1 << 20):.1f} MiB")
+            tell(
+                f"fetching {name}: {len(missing)} files, "
+                f"{sum(missing.values()) / (1 << 20):.1f} MiB"
+            )
         for file in missing:
             if stopping():
-                raise PodyardError(Code.ABORTED, "the replica was asked to stop while it fetched its data")
+                raise PodyardError(
+                    Code.ABORTED, "the replica was asked to stop while it fetched its data"
+                )
             path = folder / file
             path.parent.mkdir(parents=True, exist_ok=True)
             store.fetch(file, path)
@@ -54,14 +69,17 @@ def bring(
             write_atomically(manifest, json.dumps(there).encode())
         for file in set(there) - set(wanted):
             (folder / file).unlink(missing_ok=True)
-        write_atomically(manifest, json.dumps({file: digest for file, (_, digest) in wanted.items()}).encode())
+        write_atomically(
+            manifest, json.dumps({file: digest for file, (_, digest) in wanted.items()}).encode()
+        )
 
 
 def _check_room(root: Path, size: int, name: str) -> None:
     free = shutil.disk_usage(root).free
     if free < size + DISK_LEFT_BYTES_MIN:
         raise failed_precondition(
-            f"this machine's disk has {free >> 20} MiB left, and {name} takes {size >> 20} MiB: free some"
+            f"this machine's disk has {free >> 20} MiB left, and {name} takes {size >> 20} "
+            "MiB: free some"
         )
 
 
@@ -74,7 +92,9 @@ def _lock(path: Path, clock: RealClock, stopping: Callable[[], bool]) -> Iterato
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             if stopping():
-                raise PodyardError(Code.ABORTED, "the replica was asked to stop while it waited for its data")
+                raise PodyardError(
+                    Code.ABORTED, "the replica was asked to stop while it waited for its data"
+                )
             clock.sleep(_LOOK_SECONDS)
         yield
     finally:

@@ -1,4 +1,5 @@
-"""One host on this machine: its folder, its address with three ports, its scripts, and its orderly end."""
+"""One host on this machine: its folder, its address with three ports, its scripts, and its orderly
+end."""
 
 from __future__ import annotations
 
@@ -58,7 +59,8 @@ logger = logging.getLogger(__name__)
 
 SHUTDOWN_SCRIPT_SECONDS = 30.0  # what Compute Engine gives a preempted machine
 RECLAIM_SECONDS = 30.0  # the same for its programs, from SIGTERM on
-TOKEN_LEFT_SECONDS_MIN = 300.0  # a token that expires sooner is replaced, as Google's metadata server does
+# a token that expires sooner is replaced, as Google's metadata server does
+TOKEN_LEFT_SECONDS_MIN = 300.0
 QUICK_GRACE_SECONDS = 1.0  # what processes have after SIGTERM when the whole server leaves
 POLL_SECONDS = 0.1
 
@@ -78,7 +80,8 @@ class HostSettings:
     bind_address: str
     url: str
     data: Path
-    storage: tuple[str, int] | None  # where this machine reaches Cloud Storage's APIs; None: nowhere
+    # where this machine reaches Cloud Storage's APIs; None: nowhere
+    storage: tuple[str, int] | None
     base_environment: Mapping[str, str]
     shown: Shown
     boxes: BoxSettings
@@ -105,7 +108,7 @@ class HostApi(Protocol):
 class Host:
     """One life of a host."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         host_id: str,
         generation: int,
@@ -145,7 +148,8 @@ class Host:
         self._notice: asyncio.Task[None] | None = None
         self._told_pids: set[int] = set()
         self._programs = HostPrograms(
-            self._folder / "programs", self._folder / "estimates", settings.folder.parent / "estimates", facts.kind,
+            self._folder / "programs", self._folder / "estimates",
+            settings.folder.parent / "estimates", facts.kind,
             settings.base_environment, clock,
         )  # fmt: skip
         self._programs_told: tuple[RanModule, ...] = ()
@@ -154,7 +158,9 @@ class Host:
         self._token_lock = asyncio.Lock()
         self._guest_told = False
         number = int.from_bytes(hashlib.sha256(host_id.encode()).digest()[:8], "big") >> 1
-        self._source = metadata.MetadataSource(facts, index, number, {}, self._access_token, self._guest_changed)
+        self._source = metadata.MetadataSource(
+            facts, index, number, {}, self._access_token, self._guest_changed
+        )
 
     @property
     def is_over(self) -> bool:
@@ -205,7 +211,9 @@ class Host:
             return
         self._phase = HostPhase.RUNNING
         if self._box is not None:
-            self._watching = asyncio.ensure_future(box_limit.watch(self._box, self._on_programs_ended))
+            self._watching = asyncio.ensure_future(
+                box_limit.watch(self._box, self._on_programs_ended)
+            )
         self._write_for_jobs()
         logger.info("host %s runs on %s, ports %s", self.host_id, self._address, self._ports)
 
@@ -234,7 +242,8 @@ class Host:
             self._notice = asyncio.ensure_future(self._tell_programs())
 
     async def stop(self, *, run_script: bool) -> None:
-        """Runs the shutdown script, then ends every process. Returns at once when that is under way."""
+        """Runs the shutdown script, then ends every process. Returns at once when that is under
+        way."""
         self._leaving.set()
         if self._phase is not HostPhase.RUNNING:
             return
@@ -264,7 +273,11 @@ class Host:
 
     def environment(self) -> dict[str, str]:
         """Of everything that runs here."""
-        base, facts, metadata_address = self._settings.base_environment, self._source.facts, self._metadata_address
+        base, facts, metadata_address = (
+            self._settings.base_environment,
+            self._source.facts,
+            self._metadata_address,
+        )
         own = {"HOME": str(self._folder / "home"), "TMPDIR": str(self._folder / "tmp")}
         own[RUN_VARIABLE] = str(self._folder / "programs")
         if self._box is not None:
@@ -282,7 +295,9 @@ class Host:
             **base,
             **own,
             **hook_environment(base),
-            **worker_environment(facts, self._source.index, metadata_address=metadata_address, url=self._settings.url),
+            **worker_environment(
+                facts, self._source.index, metadata_address=metadata_address, url=self._settings.url
+            ),
             HOST_VARIABLE: self.host_id,
         }
 
@@ -292,8 +307,8 @@ class Host:
         return self._api.software.progress(self._source.facts.runtime_version) if waits else ""
 
     def _what_is_shown(self) -> Shown:
-        """What a box of this host sees of the platform's files: the environment of its runtime version, if any, as the
-        one that it may change."""
+        """What a box of this host sees of the platform's files: the environment of its runtime
+        version, if any, as the one that it may change."""
         shown = self._settings.shown
         if self._software is None:
             return shown
@@ -301,7 +316,8 @@ class Host:
         return dataclasses.replace(shown, prefix=str(self._software), paths=paths, layer=name)
 
     def report(self, room_bytes: int) -> dict[str, Any]:
-        """What the API hears. Guest attributes and programs only when they have changed and fit into `room_bytes`."""
+        """What the API hears. Guest attributes and programs only when they have changed and fit
+        into `room_bytes`."""
         guest, programs, found = None, None, self._programs.look()
         if not self._guest_told and len(json.dumps(self._source.guest)) <= room_bytes:
             guest = copy.deepcopy(self._source.guest)
@@ -313,7 +329,11 @@ class Host:
         return {
             "host": self.host_id,
             "generation": self.generation,
-            "state": "EXITED" if self.is_over else "STARTING" if self._phase is HostPhase.STARTING else "RUNNING",
+            "state": "EXITED"
+            if self.is_over
+            else "STARTING"
+            if self._phase is HostPhase.STARTING
+            else "RUNNING",
             "address": self._address,
             "metadataAddress": self._metadata_address,
             "ports": dict(self._ports),
@@ -339,7 +359,10 @@ class Host:
         self._source.guest[HOST_KEYS_NAMESPACE] = {kind: public}
         listener = self._api.listener(self.host_id)
         local, sockets = open_sockets(
-            self._settings.bind_address, self._own_address(), self._stored_ports(), listens=listener is not None
+            self._settings.bind_address,
+            self._own_address(),
+            self._stored_ports(),
+            listens=listener is not None,
         )
         self._ports = {name: found.getsockname()[1] for name, found in sockets.items()}
         if "ssh" in sockets:
@@ -351,19 +374,30 @@ class Host:
         (self._folder / "ports.json").write_text(json.dumps(self._ports), encoding="utf-8")
         handler = metadata.MetadataHandler(self._source)
         self._closing.append(await metadata_server.listen(handler, sockets["metadata"]))
-        self._closing.append(await asyncio.start_server(tensorflow_port.serve_connection, sock=sockets["tensorflow"]))
+        self._closing.append(
+            await asyncio.start_server(tensorflow_port.serve_connection, sock=sockets["tensorflow"])
+        )
         self._storage_address = f"{local}:{self._ports['storage']}"
         await self._relay_storage(sockets["storage"])
         self._ssh = ssh.SshHost(
-            self._source, self._folder / "home", processes, self.environment, self._api.refresh, self._clock, self._box
+            self._source,
+            self._folder / "home",
+            processes,
+            self.environment,
+            self._api.refresh,
+            self._clock,
+            self._box,
         )
         if "ssh" in sockets:
             self._closing.append(await ssh.listen(self._ssh, sockets["ssh"], self._host_key))
         if self._box is not None:
             await self._serve_inside(self._box, handler, self._ssh)
 
-    async def _serve_inside(self, box: Box, handler: metadata.MetadataHandler, server: ssh.SshHost) -> None:
-        """The same services at the addresses that programs in the box know, and the way to the API."""
+    async def _serve_inside(
+        self, box: Box, handler: metadata.MetadataHandler, server: ssh.SshHost
+    ) -> None:
+        """The same services at the addresses that programs in the box know, and the way to the
+        API."""
         url = self._settings.url
 
         async def listen(address: str, port: int) -> socket.socket:
@@ -374,10 +408,14 @@ class Host:
 
         gate = await listen_at_gate(USUAL_PORTS["metadata"])
         self._closing.append(await metadata_server.listen(handler, gate))
-        self._closing.append(await ssh.listen(server, await listen("0.0.0.0", SSH_PORT), self._host_key))
+        self._closing.append(
+            await ssh.listen(server, await listen("0.0.0.0", SSH_PORT), self._host_key)
+        )
         self._closing.append(await box_network.relay(await listen(*box_plan.api_inside(url)), url))
         await self._relay_storage(await listen(LOOPBACK, STORAGE_PORT))
-        await self._relay_storage(await listen(LOOPBACK, host_storage.TLS_PORT), box_plan.STORAGE_NAMES)
+        await self._relay_storage(
+            await listen(LOOPBACK, host_storage.TLS_PORT), box_plan.STORAGE_NAMES
+        )
         if self._settings.box_network != BOX_NETWORK_NONE:
             way_out = await listen_at_gate(box_plan.PROXY_PORT)
             self._closing.append(await box_network.proxy(way_out, self._settings.box_network))
@@ -406,12 +444,16 @@ class Host:
             self._problem = f"the shutdown script cannot be started: {error}"
             return
         deadline = self._clock.monotonic_seconds() + SHUTDOWN_SCRIPT_SECONDS
-        while processes.is_running(SHUTDOWN_SCRIPT) and self._clock.monotonic_seconds() < deadline and not self._hurry:
+        while (
+            processes.is_running(SHUTDOWN_SCRIPT)
+            and self._clock.monotonic_seconds() < deadline
+            and not self._hurry
+        ):
             await asyncio.sleep(POLL_SECONDS)
 
     async def _tell_programs(self) -> None:
-        """SIGTERM, as when a machine that is taken back shuts down: programs have RECLAIM_SECONDS to write what they
-        have. Who logs in afterwards hears nothing."""
+        """SIGTERM, as when a machine that is taken back shuts down: programs have RECLAIM_SECONDS
+        to write what they have. Who logs in afterwards hears nothing."""
         assert self._processes is not None
         told = await self._api.processes(self._processes)
         signal_all(told, signal.SIGTERM)
@@ -428,7 +470,9 @@ class Host:
         software = "" if self._software is None else str(self._software)
         is_told = self._reclaimed_at is not None and bool(self._told_pids)
         ends = 0 if self._box is None else self._box.ends
-        JobHost(self.generation, self.environment(), self._box is not None, software, is_told, ends).write(self._folder)
+        JobHost(
+            self.generation, self.environment(), self._box is not None, software, is_told, ends
+        ).write(self._folder)
 
     def _grace_seconds(self) -> float:
         """From now on, until SIGKILL."""
@@ -436,10 +480,14 @@ class Host:
             return QUICK_GRACE_SECONDS
         if self._reclaimed_at is None:
             return STOP_GRACE_SECONDS
-        return max(STOP_GRACE_SECONDS, self._reclaimed_at + RECLAIM_SECONDS - self._clock.monotonic_seconds())
+        return max(
+            STOP_GRACE_SECONDS,
+            self._reclaimed_at + RECLAIM_SECONDS - self._clock.monotonic_seconds(),
+        )
 
     async def _end_processes(self, processes: HostProcesses) -> None:
-        """SIGTERM, SIGKILL, until two looks in a row find nothing: one might miss a process that is being made."""
+        """SIGTERM, SIGKILL, until two looks in a row find nothing: one might miss a process that is
+        being made."""
         started = self._clock.monotonic_seconds()
         allowed_seconds = self._grace_seconds()
         termed: set[int] = set(self._told_pids)
@@ -454,7 +502,9 @@ class Host:
             if seconds > grace_seconds:
                 signal_all(left, signal.SIGKILL)
             else:
-                signal_all([process for process in left if process.pid not in termed], signal.SIGTERM)
+                signal_all(
+                    [process for process in left if process.pid not in termed], signal.SIGTERM
+                )
                 termed |= {process.pid for process in left}
             if seconds > grace_seconds + KILL_SECONDS_MAX and left:
                 self._problem = f"{len(left)} processes do not end, the first is {left[0].pid}"
@@ -480,7 +530,9 @@ class Host:
 
     def _guest_changed(self) -> None:
         self._guest_told = False
-        write_atomically(self._folder / "guest-attributes.json", json.dumps(self._source.guest).encode())
+        write_atomically(
+            self._folder / "guest-attributes.json", json.dumps(self._source.guest).encode()
+        )
 
     def _stored_guest(self) -> dict[str, dict[str, str]]:
         found = read_json(self._folder / "guest-attributes.json")
@@ -488,7 +540,11 @@ class Host:
 
     def _stored_ports(self) -> dict[str, int]:
         found = read_json(self._folder / "ports.json")
-        return {name: port for name, port in found.items() if name in USUAL_PORTS and isinstance(port, int)}
+        return {
+            name: port
+            for name, port in found.items()
+            if name in USUAL_PORTS and isinstance(port, int)
+        }
 
     def _own_address(self) -> str | None:
         addresses = self._source.facts.host_addresses

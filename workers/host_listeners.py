@@ -1,7 +1,9 @@
-"""The ssh listeners of hosts that may not run yet: the first connection makes the host, and is then served by it.
+"""The ssh listeners of hosts that may not run yet: the first connection makes the host, and is then
+served by it.
 
-A listener is one socket on the host's own address, so that the 512 hosts of a v4-4096 cost some milliseconds and no
-process. A connection counts once its client has said "SSH-": a port scan wakes no host.
+A listener is one socket on the host's own address, so that the 512 hosts of a v4-4096 cost some
+milliseconds and no process. A connection counts once its client has said "SSH-": a port scan wakes
+no host.
 """
 
 from __future__ import annotations
@@ -19,8 +21,10 @@ from podyard.workers.host_sockets import bind
 logger = logging.getLogger(__name__)
 
 GREETING = b"SSH-"
-GREETING_SECONDS_MAX = 20.0  # for a client that connects and says nothing, as long as sshd's own login time
-CONNECTIONS_MAX = 8192  # at once: sixteen for each host of a v4-4096, within the files that the process may open
+# for a client that connects and says nothing, as long as sshd's own login time
+GREETING_SECONDS_MAX = 20.0
+# at once: sixteen for each host of a v4-4096, within the files that the process may open
+CONNECTIONS_MAX = 8192
 TAKEN_NAMED_MAX = 100  # as many as the API takes: the first hundred say enough
 
 # serves one connection of the host of this id, to its end
@@ -38,9 +42,15 @@ class HostListeners:
 
     def follow(self, addresses: Mapping[str, str]) -> None:
         """Opens and closes listeners, so that these hosts have one and no other."""
-        for host_id in [host_id for host_id, (address, _) in self._open.items() if addresses.get(host_id) != address]:
+        for host_id in [
+            host_id
+            for host_id, (address, _) in self._open.items()
+            if addresses.get(host_id) != address
+        ]:
             self._close(host_id)
-        self._taken = {host_id: text for host_id, text in self._taken.items() if host_id in addresses}
+        self._taken = {
+            host_id: text for host_id, text in self._taken.items() if host_id in addresses
+        }
         for host_id, address in addresses.items():
             if host_id not in self._open:
                 self._listen(host_id, address)
@@ -53,7 +63,8 @@ class HostListeners:
         return address, int(listener.getsockname()[1])
 
     def problems(self) -> dict[str, str]:
-        """What keeps hosts from listening where gcloud looks for them, of the first `TAKEN_NAMED_MAX`."""
+        """What keeps hosts from listening where gcloud looks for them, of the first
+        `TAKEN_NAMED_MAX`."""
         return dict(sorted(self._taken.items())[:TAKEN_NAMED_MAX])
 
     def close(self) -> None:
@@ -69,8 +80,8 @@ class HostListeners:
                 listener = bind(address, (port,))
                 break
             except OSError as error:
-                # An ordinary user may not open port 22, as everybody knows. Another program there is a problem: it
-                # gets the connections of gcloud.
+                # An ordinary user may not open port 22, as everybody knows. Another program there
+                # is a problem: it gets the connections of gcloud.
                 if port != SSH_PORT or error.errno == errno.EADDRINUSE:
                     problem = f"cannot listen on {address}:{port}: {error.strerror}"
         if problem and host_id not in self._taken:

@@ -1,4 +1,5 @@
-"""What users' programs on a host compile and run: their files are read here, and priced by a process next to them."""
+"""What users' programs on a host compile and run: their files are read here, and priced by a
+process next to them."""
 
 from __future__ import annotations
 
@@ -19,9 +20,10 @@ _NOTE_CHARACTERS_MAX = 500
 
 
 class HostPrograms:
-    """Of one host. `folder`: where its programs write, as this process sees it: theirs, so nothing is written there,
-    and nothing followed. `verdicts`: what is said of them. `cache`: estimates that all hosts share. `environment`: of
-    the process that prices."""
+    """Of one host. `folder`: where its programs write, as this process sees it: theirs, so nothing
+    is written there,
+    and nothing followed. `verdicts`: what is said of them. `cache`: estimates that all hosts share.
+    `environment`: of the process that prices."""
 
     def __init__(
         self,
@@ -43,10 +45,15 @@ class HostPrograms:
         self._estimator: subprocess.Popen[bytes] | None = None
 
     def look(self) -> tuple[RanModule, ...]:
-        """What the last look found. The next one, in a thread, since files of programs may be large, starts here."""
+        """What the last look found. The next one, in a thread, since files of programs may be
+        large, starts here."""
         now = self._clock.monotonic_seconds()
         is_idle = self._reader is None or not self._reader.is_alive()
-        if is_idle and now - self._looked >= LOOK_SECONDS and (self._found or (self._folder / "processes").exists()):
+        if (
+            is_idle
+            and now - self._looked >= LOOK_SECONDS
+            and (self._found or (self._folder / "processes").exists())
+        ):
             self._looked = now
             self._reader = threading.Thread(target=self._read, name="podyard-programs", daemon=True)
             self._reader.start()
@@ -74,21 +81,33 @@ class HostPrograms:
         (self._verdicts / estimator.DONE).touch()  # it ends when nothing is left
         self._estimator = subprocess.Popen(
             estimator.command(self._folder, self._verdicts, self._kind),
-            env=self._environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            env=self._environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
             start_new_session=True,
         )  # fmt: skip
 
 
 def _ran(module: ModuleTotal) -> RanModule:
-    """In values that every database and every reader of JSON takes: the module is whatever a program wrote."""
+    """In values that every database and every reader of JSON takes: the module is whatever a
+    program wrote."""
     estimate = module.estimate
     if estimate is None:
-        return RanModule(module.name, module.runs, None, module.wall_seconds, 0.0, True, "", "not priced yet")
-    seconds = estimate.seconds if estimate.seconds is not None and math.isfinite(estimate.seconds) else None
+        return RanModule(
+            module.name, module.runs, None, module.wall_seconds, 0.0, True, "", "not priced yet"
+        )
+    seconds = (
+        estimate.seconds
+        if estimate.seconds is not None and math.isfinite(estimate.seconds)
+        else None
+    )
     mfu = estimate.mfu if math.isfinite(estimate.mfu) else 0.0
     verdict, note = map(_text, (estimate.verdict, estimate.error or "; ".join(estimate.doubts)))
-    return RanModule(module.name, module.runs, seconds, module.wall_seconds, mfu, estimate.fits, verdict, note)
+    return RanModule(
+        module.name, module.runs, seconds, module.wall_seconds, mfu, estimate.fits, verdict, note
+    )
 
 
 def _text(text: str) -> str:
-    return "".join(letter if letter.isprintable() else " " for letter in text[:_NOTE_CHARACTERS_MAX])
+    return "".join(
+        letter if letter.isprintable() else " " for letter in text[:_NOTE_CHARACTERS_MAX]
+    )

@@ -1,9 +1,10 @@
 """One process for all hosts of an agent: `python -m podyard.workers.host_server NAME FOLDER`.
 
-It hears from the API which hosts are to run and which only listen for ssh. It gives each that runs an address with a
-metadata server, an ssh server and the port of TensorFlow, runs its scripts, and reports on it. Killed, it leaves
-scripts and sessions running: the next one finds them by their records and their environment. When it cannot reach the
-API for a whole lease it ends everything, since by then the hosts may have been written off.
+It hears from the API which hosts are to run and which only listen for ssh. It gives each that runs
+an address with a metadata server, an ssh server and the port of TensorFlow, runs its scripts, and
+reports on it. Killed, it leaves scripts and sessions running: the next one finds them by their
+records and their environment. When it cannot reach the API for a whole lease it ends everything,
+since by then the hosts may have been written off.
 """
 
 from __future__ import annotations
@@ -30,7 +31,14 @@ import podyard
 from podyard.base import agent_identity, boxes, log
 from podyard.base.clock import OsClock, RealClock
 from podyard.base.errors import PodyardError
-from podyard.domain.host import HAS_HOST_ADDRESSES, LOOPBACK, TUNNEL, NodeFacts, facts_of_json, host_address
+from podyard.domain.host import (
+    HAS_HOST_ADDRESSES,
+    LOOPBACK,
+    TUNNEL,
+    NodeFacts,
+    facts_of_json,
+    host_address,
+)
 from podyard.programs import environments
 from podyard.workers import box_plan, host_listeners, host_storage, scripts
 from podyard.workers.agent_token import AgentToken
@@ -50,14 +58,18 @@ BOXED = boxes.sentence("")
 SYNC_SECONDS = 1.0  # what a lost poke costs
 NEWS_SECONDS = 0.1  # how soon a change here is told, and how often scripts are looked at
 LOOK_SECONDS = 0.05  # how old a look at the machine's processes may be
-REFRESH_SECONDS = 0.2  # logins with unknown keys make the server ask for newer metadata, this often at most
-# Of guest attributes and programs in one sync, which the API takes whole; the rest goes in the next. A host may have
-# 256 KiB of attributes. With REPORTS_MAX reports of some 600 bytes it stays below the 1 MiB of a body.
+# logins with unknown keys make the server ask for newer metadata, this often at most
+REFRESH_SECONDS = 0.2
+# Of guest attributes and programs in one sync, which the API takes whole; the rest goes in the
+# next. A host may have 256 KiB of attributes. With REPORTS_MAX reports of some 600 bytes it stays
+# below the 1 MiB of a body.
 REPORT_BYTES_MAX = 320 << 10
 REPORTS_MAX = 1000  # in one sync
-CONNECT_SECONDS_MAX = 60.0  # that a connection waits for its host: one that starts on a busy machine takes a few
+# that a connection waits for its host: one that starts on a busy machine takes a few
+CONNECT_SECONDS_MAX = 60.0
 CONNECT_POLL_SECONDS = 0.05
-CONNECT_AGAIN_SECONDS = 2.0  # between two questions to the API where a host is: it may be on another agent
+# between two questions to the API where a host is: it may be on another agent
+CONNECT_AGAIN_SECONDS = 2.0
 LEASE_SECONDS = 15.0  # until the API has named its own
 FILES_MAX = 65_536  # open ones; more than ten thousand hosts need
 EXIT_LEASE_LAPSED = 75  # EX_TEMPFAIL: the hosts may live elsewhere by now
@@ -66,7 +78,9 @@ EXIT_LEASE_LAPSED = 75  # EX_TEMPFAIL: the hosts may live elsewhere by now
 class HostServer:
     """All hosts of one agent."""
 
-    def __init__(self, agent_id: str, api: JsonClient, settings: HostSettings, clock: RealClock) -> None:
+    def __init__(
+        self, agent_id: str, api: JsonClient, settings: HostSettings, clock: RealClock
+    ) -> None:
         self._agent_id = agent_id
         self._path = f"/podyard/v1/agents/{agent_id}"
         self._api = api
@@ -77,7 +91,8 @@ class HostServer:
         self._tasks: set[asyncio.Task[None]] = set()
         self._poked = asyncio.Event()
         self._syncing = asyncio.Lock()
-        self._synced_at = self._asked_at = clock.monotonic_seconds()  # when the last good, the last try began
+        # when the last good, the last try began
+        self._synced_at = self._asked_at = clock.monotonic_seconds()
         self._lease_seconds = LEASE_SECONDS
         self._told: dict[str, dict[str, Any]] = {}
         self._looking = asyncio.Lock()
@@ -96,7 +111,8 @@ class HostServer:
         self._poked.set()
 
     async def run(self, stopping: asyncio.Event, door_token: AgentToken | None = None) -> int:
-        """Until `stopping` is set or the lease lapses; returns the exit code. No process of a host is left then.
+        """Until `stopping` is set or the lease lapses; returns the exit code. No process of a host
+        is left then.
 
         `door_token`: of an agent that has joined: its hosts reach storage through the door."""
         if door_token is not None:
@@ -139,13 +155,18 @@ class HostServer:
             if taken != self._told_taken:
                 body["taken"] = taken
             try:
-                answer = await asyncio.to_thread(self._api.call, "POST", f"{self._path}:syncHosts", body)
+                answer = await asyncio.to_thread(
+                    self._api.call, "POST", f"{self._path}:syncHosts", body
+                )
             except PodyardError as error:
                 logger.warning("sync: %s", error.message)
                 return
             self._synced_at = self._asked_at
             self._told_taken = taken
-            self._told |= {item["host"]: {**item, "guestAttributes": None, "programs": None} for item in reports}
+            self._told |= {
+                item["host"]: {**item, "guestAttributes": None, "programs": None}
+                for item in reports
+            }
             self._lease_seconds = float(answer["leaseSeconds"])
             for item in reports:
                 host = self._hosts.get(item["host"])
@@ -173,7 +194,9 @@ class HostServer:
                 continue
             ask_at = now + CONNECT_AGAIN_SECONDS
             try:
-                found = await asyncio.to_thread(self._api.call, "POST", f"{self._path}:connectHost", {"host": host_id})
+                found = await asyncio.to_thread(
+                    self._api.call, "POST", f"{self._path}:connectHost", {"host": host_id}
+                )
             except PodyardError as error:
                 logger.warning("a connection to host %s is closed: %s", host_id, error.message)
                 break
@@ -195,11 +218,14 @@ class HostServer:
 
     async def token(self, host_id: str) -> tuple[str, int]:
         """A new access token of the host's service account, and how many seconds it lives."""
-        answer = await asyncio.to_thread(self._api.call, "POST", f"{self._path}:hostToken", {"host": host_id})
+        answer = await asyncio.to_thread(
+            self._api.call, "POST", f"{self._path}:hostToken", {"host": host_id}
+        )
         return str(answer["accessToken"]), int(answer["expiresIn"])
 
     async def processes(self, host: HostProcesses) -> list[psutil.Process]:
-        """The living processes of a host. Hosts that look at the same time share one look at the machine."""
+        """The living processes of a host. Hosts that look at the same time share one look at the
+        machine."""
         async with self._looking:
             if self._clock.monotonic_seconds() - self._looked_at > LOOK_SECONDS:
                 began = self._clock.monotonic_seconds()
@@ -212,13 +238,16 @@ class HostServer:
     ) -> tuple[Box | None, str]:
         """(box of the host, or None where it shares the machine; what users are told about that).
 
-        Raises OSError if it cannot be made: where boxes were made before, or must be, hosts never share the machine.
+        Raises OSError if it cannot be made: where boxes were made before, or must be, hosts never
+        share the machine.
         """
         if not self._has_made_box and self._no_boxes is None:
             async with self._first_box:
                 if not self._has_made_box and self._no_boxes is None:
                     try:
-                        box = await asyncio.to_thread(self._boxes.make, host_id, generation, facts, index, shown)
+                        box = await asyncio.to_thread(
+                            self._boxes.make, host_id, generation, facts, index, shown
+                        )
                     except OSError as error:
                         self._no_boxes = str(error)
                         logger.warning("there are no boxes here: %s", error)
@@ -226,7 +255,9 @@ class HostServer:
                         self._has_made_box = True
                         return box, BOXED
         if self._no_boxes is None:
-            return await asyncio.to_thread(self._boxes.make, host_id, generation, facts, index, shown), BOXED
+            return await asyncio.to_thread(
+                self._boxes.make, host_id, generation, facts, index, shown
+            ), BOXED
         if self._settings.box_mode == boxes.BOXES_ON:
             raise OSError(f"no box can be made: {self._no_boxes} (PODYARD_BOXES is on)")
         return None, boxes.sentence(self._no_boxes)
@@ -247,7 +278,8 @@ class HostServer:
                 del self._hosts[host_id]
                 self._told.pop(host_id, None)
             else:
-                # Written off while this server could not report: its life is over, and no script speaks for it.
+                # Written off while this server could not report: its life is over, and no script
+                # speaks for it.
                 self._begin(host.stop(run_script=False))
         for host_id, item in wanted.items():
             if host_id not in self._hosts and item["desired"] == "RUN":
@@ -258,12 +290,16 @@ class HostServer:
         self._facts = {key: found for key, found in self._facts.items() if key in used}
 
     def _switches(self, told: Sequence[Mapping[str, Any]]) -> list[SwitchPlan]:
-        """Slices that have hosts of other agents, too. Without boxes there is no switch that could be connected."""
+        """Slices that have hosts of other agents, too. Without boxes there is no switch that could
+        be connected."""
         return [
             SwitchPlan(
                 self._boxes.switch_name(self._facts[item["node"]][1]),
                 bytes.fromhex(item["key"]),
-                tuple(CablePeer(peer["agent"], peer["address"], peer["port"]) for peer in item["peers"]),
+                tuple(
+                    CablePeer(peer["agent"], peer["address"], peer["port"])
+                    for peer in item["peers"]
+                ),
             )
             for item in told
             if self._has_made_box and item["node"] in self._facts
@@ -286,7 +322,16 @@ class HostServer:
     def _make(self, item: Mapping[str, Any]) -> Host:
         facts = self._facts[item["node"]][1]
         seed = bytes.fromhex(item["keySeed"])
-        host = Host(item["host"], item["generation"], item["index"], seed, facts, self._settings, self, self._clock)
+        host = Host(
+            item["host"],
+            item["generation"],
+            item["index"],
+            seed,
+            facts,
+            self._settings,
+            self,
+            self._clock,
+        )
         self._hosts[item["host"]] = host
         return host
 
@@ -305,7 +350,8 @@ class HostServer:
         for host in self._hosts.values():
             host.hurry()
         await self.software.leave()
-        await asyncio.gather(*self._tasks, return_exceptions=True)  # what is starting or stopping comes to its end
+        # what is starting or stopping comes to its end
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*(host.stop(run_script=False) for host in self._hosts.values()))
 
     def _reports(self) -> list[dict[str, Any]]:
@@ -317,7 +363,11 @@ class HostServer:
                 report = host.report(room)
                 if self._cables.port and report["state"] == "RUNNING":
                     report["ports"] |= {TUNNEL: self._cables.port}
-                room -= sum(len(json.dumps(told)) for told in (report["guestAttributes"], report["programs"]) if told)
+                room -= sum(
+                    len(json.dumps(told))
+                    for told in (report["guestAttributes"], report["programs"])
+                    if told
+                )
                 found.append(report)
         found.sort(key=lambda report: self._told.get(report["host"]) == report)
         return found[:REPORTS_MAX]
@@ -333,7 +383,9 @@ class HostServer:
                 self._poked.clear()
                 return
             heard = self._synced_at == self._asked_at
-            if heard and any(self._told.get(report["host"]) != report for report in self._reports()):
+            if heard and any(
+                self._told.get(report["host"]) != report for report in self._reports()
+            ):
                 return
 
 
@@ -385,7 +437,9 @@ def main(argv: Sequence[str]) -> int:
         sweep(folder.parent, clock)
     joined = env.get(agent_identity.VARIABLE)
     token = env["PODYARD_TOKEN"] if joined is None else AgentToken(Path(joined), clock)
-    server = HostServer(env["PODYARD_AGENT"], JsonClient(env["PODYARD_URL"], token), settings, clock)
+    server = HostServer(
+        env["PODYARD_AGENT"], JsonClient(env["PODYARD_URL"], token), settings, clock
+    )
     return asyncio.run(_run(server, token if isinstance(token, AgentToken) else None))
 
 
@@ -406,7 +460,8 @@ def _shown_paths(env: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def base_environment(env: Mapping[str, str]) -> dict[str, str]:
-    """What every program on a host finds, from nothing: no token, no database. The Python that runs Podyard comes
+    """What every program on a host finds, from nothing: no token, no database. The Python that runs
+    Podyard comes
     first on the path, so that `python` has JAX where Podyard has it."""
     keep = {name: env[name] for name in ("PYTHONPATH", "LD_LIBRARY_PATH") if name in env}
     path = env.get("PATH", os.defpath)

@@ -1,4 +1,5 @@
-"""The sockets of a host that shares the machine's network: which address and which ports it gets."""
+"""The sockets of a host that shares the machine's network: which address and which ports it
+gets."""
 
 from __future__ import annotations
 
@@ -9,9 +10,14 @@ from podyard.domain.host import LOOPBACK, SSH_PORT, TENSORFLOW_PORT
 from podyard.settings import STORAGE_PORT
 
 LISTEN_BACKLOG = 64
-# The port that each service has on a machine of Google's, and storage here; taken when the address is the host's own
-# and it is free.
-USUAL_PORTS = {"metadata": 80, "ssh": SSH_PORT, "tensorflow": TENSORFLOW_PORT, "storage": STORAGE_PORT}
+# The port that each service has on a machine of Google's, and storage here; taken when the address
+# is the host's own and it is free.
+USUAL_PORTS = {
+    "metadata": 80,
+    "ssh": SSH_PORT,
+    "tensorflow": TENSORFLOW_PORT,
+    "storage": STORAGE_PORT,
+}
 
 
 def open_sockets(
@@ -19,9 +25,10 @@ def open_sockets(
 ) -> tuple[str, dict[str, socket.socket]]:
     """(this machine's own address of the host, bound sockets by service).
 
-    Ports: those of before, the usual ones on an own address, else any. The metadata server gives tokens to all who
-    reach it, so it never listens on an address that other machines reach; ssh does when the agent does. `listens`:
-    the host has an ssh listener already, and needs none for this machine.
+    Ports: those of before, the usual ones on an own address, else any. The metadata server gives
+    tokens to all who reach it, so it never listens on an address that other machines reach; ssh
+    does when the agent does. `listens`: the host has an ssh listener already, and needs none for
+    this machine.
     """
     local_only = bind_address.startswith("127.") or bind_address in ("localhost", "::1")
     for local in (own_address, LOOPBACK):

@@ -1,4 +1,5 @@
-"""The environments of hosts: which one a runtime version has here, made at the first host that needs it."""
+"""The environments of hosts: which one a runtime version has here, made at the first host that
+needs it."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from podyard.settings import RUNTIMES_AUTO, RUNTIMES_OFF
 
 logger = logging.getLogger(__name__)
 
-AGAIN_SECONDS = 60.0  # after a failure, such as a network that is down: hosts meanwhile start without
+# after a failure, such as a network that is down: hosts meanwhile start without
+AGAIN_SECONDS = 60.0
 
 
 class HostSoftware:
@@ -32,7 +34,8 @@ class HostSoftware:
         self._failed: dict[Software, tuple[float, str]] = {}
 
     def find(self, version: str) -> tuple[Path | None, str]:
-        """(environment of a runtime version, or None for Podyard's own Python; the sentence for users)."""
+        """(environment of a runtime version, or None for Podyard's own Python; the sentence for
+        users)."""
         choice = software_of(version, sys.version_info.minor)
         if choice.software is None:
             return None, choice.sentence()
@@ -45,7 +48,8 @@ class HostSoftware:
         return None, f"{version}: the Python of Podyard here ({why})"
 
     def begin(self, version: str) -> asyncio.Task[None] | None:
-        """What makes the environment, if it has to be made and may be: hosts of one version share it."""
+        """What makes the environment, if it has to be made and may be: hosts of one version share
+        it."""
         choice = software_of(version, sys.version_info.minor)
         software = choice.software
         if software is None or choice.optional or self._mode != RUNTIMES_AUTO:
@@ -75,7 +79,9 @@ class HostSoftware:
 
         tell(f"{software.title}: making an environment")
         try:
-            await asyncio.to_thread(environments.make, software, self._folder, self._clock, tell, self._leaving)
+            await asyncio.to_thread(
+                environments.make, software, self._folder, self._clock, tell, self._leaving
+            )
             self._failed.pop(software, None)
         except OSError as error:
             logger.error("%s", error)
@@ -86,7 +92,8 @@ class HostSoftware:
 
 
 async def wait_for(making: asyncio.Task[None], leaving: asyncio.Event) -> None:
-    """Until the environment is made or cannot be, or its host leaves; the making goes on then, for others."""
+    """Until the environment is made or cannot be, or its host leaves; the making goes on then, for
+    others."""
     left = asyncio.create_task(leaving.wait())
     try:
         await asyncio.wait({making, left}, return_when=asyncio.FIRST_COMPLETED)

@@ -1,6 +1,8 @@
-"""The way from a host to Cloud Storage's APIs: requests without a credential get that of the host's service account.
+"""The way from a host to Cloud Storage's APIs: requests without a credential get that of the host's
+service account.
 
-google-cloud-storage and gcsfs send none to an emulator. Like the metadata server, it is for the host's programs only.
+google-cloud-storage and gcsfs send none to an emulator. Like the metadata server, it is for the
+host's programs only.
 """
 
 from __future__ import annotations
@@ -54,19 +56,24 @@ def write_roots(data: Path, home: Path, clock: RealClock) -> None:
 
 
 async def open_tunnels(url: str, token: Callable[[], str]) -> tuple[asyncio.Server, int]:
-    """(server, its port on this machine's loopback): Cloud Storage's APIs of a Podyard elsewhere, through its door. Who
-    connects there has no credential by that: the APIs ask for one."""
+    """(server, its port on this machine's loopback): Cloud Storage's APIs of a Podyard elsewhere,
+    through its door. Who connects there has no credential by that: the APIs ask for one."""
     tls = trust.context_of_environment(url)
 
     async def join(client: WaitingEnd) -> None:
-        await DoorTarget(url, token(), tls, lambda why: logger.warning("no tunnel to %s", why)).join(client, "storage")
+        await DoorTarget(
+            url, token(), tls, lambda why: logger.warning("no tunnel to %s", why)
+        ).join(client, "storage")
 
     server = await asyncio.get_running_loop().create_server(lambda: WaitingEnd(join), LOOPBACK, 0)
     return server, int(server.sockets[0].getsockname()[1])
 
 
 async def relay(
-    listener: socket.socket, there: tuple[str, int], tokens: Tokens, context: ssl.SSLContext | None = None
+    listener: socket.socket,
+    there: tuple[str, int],
+    tokens: Tokens,
+    context: ssl.SSLContext | None = None,
 ) -> asyncio.Server:
     """Passes on what is asked at `listener`, over TLS with a `context`."""
     joined = 0
@@ -105,7 +112,9 @@ async def _requests(
         headers = list(request.headers)
         if is_https:  # links lead back the same way
             headers.append((b"x-forwarded-proto", b"https"))
-        if not path.startswith(_CAPABILITY) and not any(name == b"authorization" for name, _ in headers):
+        if not path.startswith(_CAPABILITY) and not any(
+            name == b"authorization" for name, _ in headers
+        ):
             token, _ = await tokens()
             headers.append((b"authorization", f"Bearer {token}".encode()))
         if not await pass_on(connection, request, there, path, headers, reader, writer):

@@ -1,7 +1,8 @@
-"""The agent's side of hosts: keeps one host server running while there are hosts, and clears what hosts have left.
+"""The agent's side of hosts: keeps one host server running while there are hosts, and clears what
+hosts have left.
 
-What a host does is the host server's business (`host_server.py`): the agent tells it when to look, ends it, and ends
-what it cannot end any more itself.
+What a host does is the host server's business (`host_server.py`): the agent tells it when to look,
+ends it, and ends what it cannot end any more itself.
 """
 
 from __future__ import annotations
@@ -24,12 +25,14 @@ logger = logging.getLogger(__name__)
 RESTART_SECONDS = (0.1, 0.5, 2.0, 5.0)  # waits before the 1st, 2nd, ... restart in a row
 STEADY_SECONDS = 30.0  # a host server that has run this long starts again with the first wait
 IDLE_SECONDS = 5.0  # how long it is kept without a host: the next one then starts at once
-STOP_SECONDS = 7.0  # what it has for ending all hosts when the agent leaves; the supervisor gives the agent twelve
+# what it has for ending all hosts when the agent leaves; the supervisor gives the agent twelve
+STOP_SECONDS = 7.0
 FOLDERS_PER_SYNC_MAX = 256  # as the API takes
 
 
 class HostServerChild:
-    """The host server of this machine. `env` is all that it has; `folder` holds the hosts' folders."""
+    """The host server of this machine. `env` is all that it has; `folder` holds the hosts'
+    folders."""
 
     def __init__(self, folder: Path, env: Mapping[str, str], clock: RealClock) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -66,23 +69,32 @@ class HostServerChild:
     def idle_folders(self) -> list[str]:
         """Host ids that have a folder and do not run: the API says which of them are no more."""
         active = {item["host"] for item in self._wanted}
-        found = sorted(path.name for path in self._folder.iterdir() if path.is_dir() and path.name not in active)
+        found = sorted(
+            path.name
+            for path in self._folder.iterdir()
+            if path.is_dir() and path.name not in active
+        )
         return found[:FOLDERS_PER_SYNC_MAX]
 
-    def follow(self, wanted: Sequence[Mapping[str, Any]], gone: Sequence[str], *, listeners: bool) -> None:
-        """What the API's answer says: `wanted` as it lists the hosts, `gone` are those whose folders may go;
-        `listeners`: hosts of this machine listen for ssh, also those that do not run."""
+    def follow(
+        self, wanted: Sequence[Mapping[str, Any]], gone: Sequence[str], *, listeners: bool
+    ) -> None:
+        """What the API's answer says: `wanted` as it lists the hosts, `gone` are those whose
+        folders may go; `listeners`: hosts of this machine listen for ssh, also those that do not
+        run."""
         changed = list(wanted) != self._wanted
         self._wanted = list(wanted)
         self._listeners = listeners
         for host_id in gone:
             self._clear(host_id)
         if changed and self._group is not None:
-            # The signal that means "look now" to the host server, and nothing to one that is just starting.
+            # The signal that means "look now" to the host server, and nothing to one that is just
+            # starting.
             self._group.signal(scripts.POKE_SIGNAL)
 
     def watch(self) -> None:
-        """Starts the server when there are hosts or listeners, again when it dies, and ends it when it is idle."""
+        """Starts the server when there are hosts or listeners, again when it dies, and ends it when
+        it is idle."""
         now = self._clock.monotonic_seconds()
         if self._group is not None and self._group.exit_code()[0]:
             code = self._group.exit_code()[1]
@@ -99,10 +111,18 @@ class HostServerChild:
             self._idle_since = now
             if self._group is None and now >= self._start_at:
                 self._start(now)
-        elif self._group is not None and now - self._idle_since > IDLE_SECONDS and self._stopping_until is None:
+        elif (
+            self._group is not None
+            and now - self._idle_since > IDLE_SECONDS
+            and self._stopping_until is None
+        ):
             process_group.signal_stop(self._group)
             self._stopping_until = now + STOP_SECONDS
-        if self._group is not None and self._stopping_until is not None and now > self._stopping_until:
+        if (
+            self._group is not None
+            and self._stopping_until is not None
+            and now > self._stopping_until
+        ):
             process_group.signal_kill(self._group)
 
     def is_idle(self) -> bool:
@@ -110,7 +130,8 @@ class HostServerChild:
         return self._group is None and not self._wanted and not self._listeners
 
     def begin_stop(self) -> None:
-        """The agent leaves: every host ends, without its shutdown script, as when a machine is switched off."""
+        """The agent leaves: every host ends, without its shutdown script, as when a machine is
+        switched off."""
         if self._group is not None:
             process_group.signal_stop(self._group)
             self._stopping_until = self._clock.monotonic_seconds() + STOP_SECONDS
@@ -127,14 +148,18 @@ class HostServerChild:
         process_group.remove_record(self._folder, self._name)
         folders = [path for path in self._folder.iterdir() if path.is_dir()]
         ended = [box.end(path, self._clock) for path in folders]
-        if folders and not (scripts.end_all([path.name for path in folders], folders, self._clock) and all(ended)):
+        if folders and not (
+            scripts.end_all([path.name for path in folders], folders, self._clock) and all(ended)
+        ):
             logger.error("processes of hosts do not end")
         box_space.end(self._folder.parent)
 
     def _start(self, now: float) -> None:
         argv = (sys.executable, "-m", "podyard.workers.host_server", self._name, str(self._folder))
         try:
-            self._group = process_group.start(self._folder, self._name, self._fence, argv, self._env)
+            self._group = process_group.start(
+                self._folder, self._name, self._fence, argv, self._env
+            )
         except OSError as error:
             logger.error("the host server cannot be started: %s", error)
             self._start_at = now + RESTART_SECONDS[-1]
@@ -151,7 +176,8 @@ class HostServerChild:
 
 
 def _open_folders(top: Path) -> None:
-    """Lets us look into every folder: those of an overlay, and what users close, are closed to all but root."""
+    """Lets us look into every folder: those of an overlay, and what users close, are closed to all
+    but root."""
     for folder, names, _ in os.walk(top):
         for path in (Path(folder, name) for name in names):
             if not path.is_symlink():

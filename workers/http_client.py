@@ -1,4 +1,5 @@
-"""A small JSON client over HTTP for agents and replicas: one connection, kept open, no library that costs memory."""
+"""A small JSON client over HTTP for agents and replicas: one connection, kept open, no library that
+costs memory."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ CALL_SECONDS_MAX = 10.0  # well inside a lease: an API that takes longer is aske
 class JsonClient:
     """Calls of one API with one token. Thread-safe; calls take turns.
 
-    `token`: one that may change is asked for with each call. `context`: what it trusts where the URL is https; by
-    default what `context_of_environment` finds.
+    `token`: one that may change is asked for with each call. `context`: what it trusts where the
+    URL is https; by default what `context_of_environment` finds.
     Raises the server's PodyardError; UNAVAILABLE when nobody answers, or not in time.
     """
 
@@ -33,7 +34,9 @@ class JsonClient:
         context: ssl.SSLContext | None = None,
     ) -> None:
         parts = urlsplit(url)
-        self._context = (context or context_of_environment(url)) if parts.scheme == "https" else None
+        self._context = (
+            (context or context_of_environment(url)) if parts.scheme == "https" else None
+        )
         self._host = parts.netloc
         self._given = token
         self._timeout_seconds = timeout_seconds
@@ -41,25 +44,32 @@ class JsonClient:
         self._connection: http.client.HTTPConnection | None = None
 
     def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        return self._answer(method, path, None if body is None else json.dumps(body, allow_nan=False).encode())
+        return self._answer(
+            method, path, None if body is None else json.dumps(body, allow_nan=False).encode()
+        )
 
     def send(self, method: str, path: str, data: bytes) -> dict[str, Any]:
         """The answer to bytes that are no JSON."""
         return self._answer(method, path, data, "application/octet-stream")
 
-    def _answer(self, method: str, path: str, body: bytes | None, kind: str = "application/json") -> dict[str, Any]:
+    def _answer(
+        self, method: str, path: str, body: bytes | None, kind: str = "application/json"
+    ) -> dict[str, Any]:
         with self._lock:
             status, data = self._exchange(method, path, body, kind)
         try:
             answer = json.loads(data)
         except ValueError:
-            raise PodyardError(Code.UNAVAILABLE, f"{self._host} answered {status} without JSON") from None
+            raise PodyardError(
+                Code.UNAVAILABLE, f"{self._host} answered {status} without JSON"
+            ) from None
         if status < 400 and isinstance(answer, dict):
             return answer
         raise _error(answer, status)
 
     def content(self, path: str) -> Iterator[bytes]:
-        """The pieces of an answer that is not JSON, over a connection that no other call waits for."""
+        """The pieces of an answer that is not JSON, over a connection that no other call waits
+        for."""
         connection = self._connect()
         try:
             connection.request("GET", path, headers={"Authorization": f"Bearer {self._token}"})
@@ -85,7 +95,8 @@ class JsonClient:
 
     def _exchange(self, method: str, path: str, body: bytes | None, kind: str) -> tuple[int, bytes]:
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": kind}
-        # A kept connection may have been closed by a restarted server: that alone is worth a second try.
+        # A kept connection may have been closed by a restarted server: that alone is worth a second
+        # try.
         for fresh in (self._connection is None, True):
             if fresh:
                 self._drop()
@@ -98,13 +109,17 @@ class JsonClient:
             except (OSError, http.client.HTTPException) as error:
                 self._drop()
                 if fresh:
-                    raise PodyardError(Code.UNAVAILABLE, f"{self._host} does not answer: {error}") from None
+                    raise PodyardError(
+                        Code.UNAVAILABLE, f"{self._host} does not answer: {error}"
+                    ) from None
         raise AssertionError("unreachable")
 
     def _connect(self) -> http.client.HTTPConnection:
         if self._context is None:
             return http.client.HTTPConnection(self._host, timeout=self._timeout_seconds)
-        return http.client.HTTPSConnection(self._host, timeout=self._timeout_seconds, context=self._context)
+        return http.client.HTTPSConnection(
+            self._host, timeout=self._timeout_seconds, context=self._context
+        )
 
     def _drop(self) -> None:
         if self._connection is not None:

@@ -1,4 +1,5 @@
-"""A job's objects on a machine that does not have the platform's folder: over HTTP, with digests."""
+"""A job's objects on a machine that does not have the platform's folder: over HTTP, with
+digests."""
 
 from __future__ import annotations
 
@@ -21,11 +22,16 @@ TRIES_MAX = 3  # of an object whose bytes were changed on the way
 
 
 class HttpStore:
-    """The engine's CheckpointStore. `of`: which folder, as the API names it. What is not answered is asked again for
-    `patience_seconds`: as long as a replica's lease."""
+    """The engine's CheckpointStore. `of`: which folder, as the API names it. What is not answered
+    is asked again for `patience_seconds`: as long as a replica's lease."""
 
     def __init__(
-        self, api: JsonClient, replica_id: str, clock: RealClock, patience_seconds: float, of: str = "objects"
+        self,
+        api: JsonClient,
+        replica_id: str,
+        clock: RealClock,
+        patience_seconds: float,
+        of: str = "objects",
     ) -> None:
         self._api = api
         self._path = f"/podyard/v1/replicas/{replica_id}"
@@ -34,8 +40,8 @@ class HttpStore:
         self._of = of
 
     def put(self, name: str, data: bytes) -> None:
-        """In pieces; the name has the old bytes until all of the new ones are there. Raises DATA_LOSS when they are not
-        taken with their digest."""
+        """In pieces; the name has the old bytes until all of the new ones are there. Raises
+        DATA_LOSS when they are not taken with their digest."""
         query = {"name": name, "bytes": len(data), "digest": hashlib.sha256(data).hexdigest()}
         for tries_left in reversed(range(TRIES_MAX)):
             try:
@@ -43,7 +49,8 @@ class HttpStore:
                     piece = data[offset : offset + PIECE_BYTES]
                     self._send("object", {**query, "offset": offset}, piece)
             except PodyardError as error:
-                # The API may have lost the pieces before this one: it was restored, or its disk was cleared.
+                # The API may have lost the pieces before this one: it was restored, or its disk was
+                # cleared.
                 if error.code not in (Code.DATA_LOSS, Code.FAILED_PRECONDITION) or not tries_left:
                     raise
                 continue
@@ -60,7 +67,9 @@ class HttpStore:
         for _ in range(TRIES_MAX):
             digest = self.digest(name)
             data = self._ask_patiently(
-                lambda: b"".join(self._api.content(self._url("object", {"of": self._of, "name": name})))
+                lambda: b"".join(
+                    self._api.content(self._url("object", {"of": self._of, "name": name}))
+                )
             )
             if hashlib.sha256(data).hexdigest() == digest:
                 return data

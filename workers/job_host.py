@@ -1,4 +1,5 @@
-"""What the host server leaves in the folder of a host that runs, for the replicas that run users' programs there."""
+"""What the host server leaves in the folder of a host that runs, for the replicas that run users'
+programs there."""
 
 from __future__ import annotations
 
@@ -14,9 +15,10 @@ _FILE = "host.json"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class JobHost:
-    """A host that runs in this life (`generation`). `environment`: of every program on it. `software`: the environment
-    of its runtime version; "": it has the Python of Podyard. `is_told`: its programs have got SIGTERM, since its node
-    is taken back. `ends`: how often all of them were ended, since they asked for more processes than they may have."""
+    """A host that runs in this life (`generation`). `environment`: of every program on it.
+    `software`: the environment of its runtime version; "": it has the Python of Podyard. `is_told`:
+    its programs have got SIGTERM, since its node is taken back. `ends`: how often all of them were
+    ended, since they asked for more processes than they may have."""
 
     generation: int
     environment: Mapping[str, str]

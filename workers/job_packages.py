@@ -1,7 +1,9 @@
-"""The packages that a user's program asks for: installed by pip on its host, on top of the host's own environment.
+"""The packages that a user's program asks for: installed by pip on its host, on top of the host's
+own environment.
 
-In a box pip and what it runs are the user's affair, like the program. What one host has made is kept as a file, per
-project, and other hosts and later attempts unpack it in their boxes: this machine itself never looks into it.
+In a box pip and what it runs are the user's affair, like the program. What one host has made is
+kept as a file, per project, and other hosts and later attempts unpack it in their boxes: this
+machine itself never looks into it.
 """
 
 from __future__ import annotations
@@ -22,7 +24,10 @@ from podyard.workers.program_host import ProgramHost
 KEPT_MAX = 20  # environments of a project; the one that was used last is the last to go
 _LOCK_LOOK_SECONDS = 0.2
 _MADE = "podyard.made"  # there once all packages are
-_HINT = "this host reaches no package index: set PODYARD_BOX_NETWORK=public, or bring wheels in the source"
+_HINT = (
+    "this host reaches no package index: set PODYARD_BOX_NETWORK=public, or bring wheels "
+    "in the source"
+)
 _INSTALL = """set -e
 target=$HERE
 rm -rf "$target" && mkdir -p "$(dirname "$target")"
@@ -33,13 +38,22 @@ packages=$("$target/bin/python" -c 'import sysconfig; print(sysconfig.get_path("
 echo "import site; site.addsitedir('$own')" > "$packages/podyard_host.pth"
 "$target/bin/python" -m pip install --disable-pip-version-check --no-input --progress-bar off --retries 2 WHAT
 touch "$target/MADE"
-"""
+"""  # noqa: E501
 
 
 class JobPackages:
-    """Of one program on one host. `key`: of equal packages; `project`: whose they are. `cache`: of this machine."""
+    """Of one program on one host. `key`: of equal packages; `project`: whose they are. `cache`: of
+    this machine."""
 
-    def __init__(self, host: ProgramHost, cache: Path, project: str, packages: str, key: str, clock: RealClock) -> None:
+    def __init__(
+        self,
+        host: ProgramHost,
+        cache: Path,
+        project: str,
+        packages: str,
+        key: str,
+        clock: RealClock,
+    ) -> None:
         self._host = host
         self._packages = packages
         self._clock = clock
@@ -48,10 +62,15 @@ class JobPackages:
         self._folder = cache / "packages" / hashlib.sha256(project.encode()).hexdigest()[:16]
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         # Without boxes all hosts share the folder itself.
-        self.path = f"{host.home}/.podyard/packages/{self._name}" if host.has_box else str(self._folder / self._name)
+        self.path = (
+            f"{host.home}/.podyard/packages/{self._name}"
+            if host.has_box
+            else str(self._folder / self._name)
+        )
 
     def install(self) -> str:
-        """Makes the environment, unless there is one. Returns why it cannot be made; "" if it can."""
+        """Makes the environment, unless there is one. Returns why it cannot be made; "" if it
+        can."""
         if self._is_made():
             return ""
         with self._lock():
@@ -61,7 +80,9 @@ class JobPackages:
             if self._host.has_box and file.exists():
                 os.utime(file)
                 with file.open("rb") as source:
-                    code = self._host.run(f'mkdir -p "{self._parent}" && tar -C "{self._parent}" -xf -', stdin=source)
+                    code = self._host.run(
+                        f'mkdir -p "{self._parent}" && tar -C "{self._parent}" -xf -', stdin=source
+                    )
                 if code == 0:
                     self._host.say(f"{self._packages}: installed before")
                     return ""
@@ -70,7 +91,10 @@ class JobPackages:
             if code != 0:
                 hint = f"\n{_HINT}" if not self._host.has_network else ""
                 errors = "\n".join(line for line in self._host.tail if line.startswith("ERROR:"))
-                return f"{self._packages} cannot be installed: {errors or self._host.failure(code)}{hint}"
+                return (
+                    f"{self._packages} cannot be installed: "
+                    f"{errors or self._host.failure(code)}{hint}"
+                )
             self._host.say(f"{self._packages}: packages are installed")
             if self._host.has_box:
                 self._keep(file)
@@ -85,8 +109,14 @@ class JobPackages:
 
     def _script(self) -> str:
         known = {REQUIREMENTS: f"-r {REQUIREMENTS}", PROJECT: "."}
-        what = " ".join(known.get(name, shlex.quote(f"./{name}")) for name in self._packages.split(SEPARATOR))
-        return _INSTALL.replace("$HERE", shlex.quote(self.path)).replace("MADE", _MADE).replace("WHAT", what)
+        what = " ".join(
+            known.get(name, shlex.quote(f"./{name}")) for name in self._packages.split(SEPARATOR)
+        )
+        return (
+            _INSTALL.replace("$HERE", shlex.quote(self.path))
+            .replace("MADE", _MADE)
+            .replace("WHAT", what)
+        )
 
     def _keep(self, file: Path) -> None:
         """For others, if there is room; who installs again loses time only."""
@@ -106,7 +136,9 @@ class JobPackages:
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
-        file = os.open(self._folder / f"{self._name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        file = os.open(
+            self._folder / f"{self._name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+        )
         try:
             is_told = False
             while True:

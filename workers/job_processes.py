@@ -1,9 +1,10 @@
-"""The processes of a job's program on one host: found, told to end, and ended by the process that is left to do it.
+"""The processes of a job's program on one host: found, told to end, and ended by the process that
+is left to do it.
 
-The replica that started them does, while it lives. Killed, it leaves a record in its host's folder, by which the agent
-ends them before it says that the replica is gone; and the next replica on the host ends what others have left first.
-In a box they are the processes of a control group; elsewhere they are those of a session, and all that carry the
-replica's id in their environment.
+The replica that started them does, while it lives. Killed, it leaves a record in its host's folder,
+by which the agent ends them before it says that the replica is gone; and the next replica on the
+host ends what others have left first. In a box they are the processes of a control group; elsewhere
+they are those of a session, and all that carry the replica's id in their environment.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ _STATES = {"R": "running", "S": "sleeping", "D": "waiting for a disk", "T": "sto
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class JobProcesses:
-    """Those of one replica on one host. `folder`: of the host's records. `cgroup`: of the program, in a box."""
+    """Those of one replica on one host. `folder`: of the host's records. `cgroup`: of the program,
+    in a box."""
 
     folder: Path
     record: ProcessRecord
@@ -80,7 +82,10 @@ def title(pid: int) -> str:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
         return "gone"
-    return " ".join(word.decode(errors="replace") for word in words if word)[:_TITLE_CHARACTERS_MAX] or "no command"
+    return (
+        " ".join(word.decode(errors="replace") for word in words if word)[:_TITLE_CHARACTERS_MAX]
+        or "no command"
+    )
 
 
 def waits_for(pid: int) -> str:
@@ -90,7 +95,11 @@ def waits_for(pid: int) -> str:
         where = Path(f"/proc/{pid}/wchan").read_text().strip("\0\n0")
     except OSError:
         return "it is gone"
-    return f"{_STATES.get(state, state)}{f' in {where}' if where else ''}; it is not a Python that Podyard can ask"
+    return (
+        f"{_STATES.get(state, state)}{f' in {where}' if where else ''}; it is not a "
+        "Python that "
+        "Podyard can ask"
+    )
 
 
 def on_host(host_folder: Path, cgroup_of_host: Path | None) -> list[JobProcesses]:
@@ -98,7 +107,9 @@ def on_host(host_folder: Path, cgroup_of_host: Path | None) -> list[JobProcesses
     folder, found = host_folder / FOLDER, []
     for record in process_group.records(folder):
         cgroup = None if cgroup_of_host is None else cgroup_of_host / record.replica
-        found.append(JobProcesses(folder, record, cgroup if cgroup is not None and cgroup.is_dir() else None))
+        found.append(
+            JobProcesses(folder, record, cgroup if cgroup is not None and cgroup.is_dir() else None)
+        )
     return found
 
 
@@ -107,7 +118,9 @@ def of_replica(hosts_folder: Path, replica: str, cgroups: Path | None) -> list[J
     return [
         item
         for path in hosts_folder.glob(f"*/{FOLDER}/{replica}.json")
-        for item in on_host(path.parent.parent, None if cgroups is None else cgroups / path.parent.parent.name)
+        for item in on_host(
+            path.parent.parent, None if cgroups is None else cgroups / path.parent.parent.name
+        )
         if item.record.replica == replica
     ]
 
@@ -121,7 +134,10 @@ def _pids(record: ProcessRecord) -> list[int]:
         try:
             if process.status() == psutil.STATUS_ZOMBIE:
                 continue
-            if os.getsid(process.pid) == session or process.environ().get(PROGRAM_VARIABLE) == record.replica:
+            if (
+                os.getsid(process.pid) == session
+                or process.environ().get(PROGRAM_VARIABLE) == record.replica
+            ):
                 found.append(process.pid)
         except (psutil.Error, OSError):
             continue  # gone meanwhile, or another user's

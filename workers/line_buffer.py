@@ -1,5 +1,5 @@
-"""Lines that a replica has written and the server has not taken yet. Who writes more than the server takes waits: none
-is lost."""
+"""Lines that a replica has written and the server has not taken yet. Who writes more than the
+server takes waits: none is lost."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from podyard.base.clock import NANOS_PER_SECOND, RealTime
 from podyard.domain.log import CHUNK_CHARACTERS_MAX, CHUNK_LINES_MAX, LINE_CHARACTERS_MAX, line_text
 
-WAITING_MAX = 4 << 20  # characters as JSON has them; a worker that writes for seconds while the API is away
+# characters as JSON has them; a worker that writes for seconds while the API is away
+WAITING_MAX = 4 << 20
 WAKE_AT = CHUNK_CHARACTERS_MAX // 2  # sooner than the next report: a chunk is nearly full
 _NANOS_PER_MILLI = NANOS_PER_SECOND // 1000
 _ESCAPED = 6  # characters of JSON that one may become

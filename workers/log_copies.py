@@ -10,7 +10,8 @@ from podyard.control.jobs.log_reader import LinePage
 from podyard.db.unit_of_work import Database
 from podyard.domain.log import text_of
 
-COPY_BYTES_MAX = 1 << 30  # of one worker: far beyond the lines that are kept, with the time before each
+# of one worker: far beyond the lines that are kept, with the time before each
+COPY_BYTES_MAX = 1 << 30
 _ACTOR = "logs"
 
 
@@ -20,7 +21,9 @@ def copy(database: Database, files: LogFiles, contents: Contents, attempt_id: st
     database.run(lambda uow: log_copies.keep(uow, attempt_id, logs, copies), actor=_ACTOR)
 
 
-def _content(database: Database, files: LogFiles, contents: Contents, logs: LogsToCopy, rank: int) -> Content:
+def _content(
+    database: Database, files: LogFiles, contents: Contents, logs: LogsToCopy, rank: int
+) -> Content:
     incoming = contents.incoming(COPY_BYTES_MAX)
 
     def read(place: str) -> LinePage:

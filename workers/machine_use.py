@@ -1,4 +1,5 @@
-"""What a replica's process takes of the machine that it runs on: CPU time, and resident memory over time."""
+"""What a replica's process takes of the machine that it runs on: CPU time, and resident memory over
+time."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ _PAGE_KIB = resource.getpagesize() // 1024
 
 
 class MachineMeter:
-    """Sums, as integers. CPU time is exact, with that of child processes that have ended. Memory is looked at when it
+    """Sums, as integers. CPU time is exact, with that of child processes that have ended. Memory is
+    looked at when it
     is asked for, and counts as if it had been so since the last time."""
 
     def __init__(self, clock: RealClock) -> None:
@@ -28,7 +30,10 @@ class MachineMeter:
         self._since = now
         used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
         seconds = sum(one.ru_utime + one.ru_stime for one in used)
-        return {"cpuMicroseconds": round(seconds * 1e6), "memoryKibSeconds": self._kib_milliseconds // 1000}
+        return {
+            "cpuMicroseconds": round(seconds * 1e6),
+            "memoryKibSeconds": self._kib_milliseconds // 1000,
+        }
 
 
 def _resident_kib() -> int:

@@ -1,8 +1,8 @@
 """The metadata server of a host: what it says (a tree, pure), and what it answers.
 
-Paths, headers and forms are those of Compute Engine's metadata server, as google-auth, JAX and torch_xla ask for them:
-text leaves, directories whose entries end in a newline, `?recursive=true` as JSON in camelCase, ETags, and
-`?wait_for_change=true`.
+Paths, headers and forms are those of Compute Engine's metadata server, as google-auth, JAX and
+torch_xla ask for them: text leaves, directories whose entries end in a newline, `?recursive=true`
+as JSON in camelCase, ETags, and `?wait_for_change=true`.
 """
 
 from __future__ import annotations
@@ -95,7 +95,9 @@ class MetadataSource:
             "attributes": self._attributes(),
             "cpu-platform": "Unknown CPU Platform",
             "description": node.description,
-            "guest-attributes": {space: dict(values) for space, values in sorted(self.guest.items())},
+            "guest-attributes": {
+                space: dict(values) for space, values in sorted(self.guest.items())
+            },
             "hostname": f"{name}.{node.zone}.c.{node.project}.internal",
             "id": self.instance_id,
             "image": f"projects/podyard/global/images/{node.runtime_version}",
@@ -114,21 +116,39 @@ class MetadataSource:
             "zone": f"projects/{number}/zones/{node.zone}",
         }
         if node.upcoming_maintenance is not None:
-            instance["upcoming-maintenance"] = {k: _text(v) for k, v in sorted(node.upcoming_maintenance.items())}
+            instance["upcoming-maintenance"] = {
+                k: _text(v) for k, v in sorted(node.upcoming_maintenance.items())
+            }
         if not self._guest_enabled():
             instance["guest-attributes"] = {
-                space: values for space, values in instance["guest-attributes"].items() if space == HOST_KEYS_NAMESPACE
+                space: values
+                for space, values in instance["guest-attributes"].items()
+                if space == HOST_KEYS_NAMESPACE
             }
         attributes = dict(sorted(node.project_metadata.items()))
-        project = {"attributes": attributes, "numeric-project-id": number, "project-id": node.project}
-        return {"instance": instance, "project": project, "universe": {"universe-domain": "googleapis.com"}}
+        project = {
+            "attributes": attributes,
+            "numeric-project-id": number,
+            "project-id": node.project,
+        }
+        return {
+            "instance": instance,
+            "project": project,
+            "universe": {"universe-domain": "googleapis.com"},
+        }
 
     def put(self, namespace: str, key: str, value: str) -> str | None:
         """Sets a guest attribute; returns what is wrong with it, else None."""
         size = sum(len(k) + len(v) for values in self.guest.values() for k, v in values.items())
         size -= len(self.guest.get(namespace, {}).get(key, ""))
-        if len(value.encode()) > VALUE_BYTES_MAX or size + len(key) + len(value.encode()) > GUEST_BYTES_MAX:
-            return f"a value has at most {VALUE_BYTES_MAX} bytes, and all of a host at most {GUEST_BYTES_MAX}"
+        if (
+            len(value.encode()) > VALUE_BYTES_MAX
+            or size + len(key) + len(value.encode()) > GUEST_BYTES_MAX
+        ):
+            return (
+                f"a value has at most {VALUE_BYTES_MAX} bytes, and all of a host at most "
+                f"{GUEST_BYTES_MAX}"
+            )
         self.guest.setdefault(namespace, {})[key] = value
         self.guest_changed()
         self.on_change()
@@ -160,7 +180,9 @@ class MetadataSource:
     def _interface(self) -> dict[str, Any]:
         node, address = self.facts, self.facts.internal_ips[self.index]
         configs = (
-            [{"external-ip": node.external_ips[self.index], "type": "ONE_TO_ONE_NAT"}] if node.external_ips else []
+            [{"external-ip": node.external_ips[self.index], "type": "ONE_TO_ONE_NAT"}]
+            if node.external_ips
+            else []
         )
         return {
             "access-configs": configs,
@@ -196,7 +218,9 @@ def find(tree: Tree, parts: list[str]) -> Tree | None:
 def text_of(node: Tree) -> str:
     """A leaf's text, or a directory's entries, one a line."""
     if isinstance(node, dict):
-        return "".join(f"{name}{'/' if _is_folder(child) else ''}\n" for name, child in node.items())
+        return "".join(
+            f"{name}{'/' if _is_folder(child) else ''}\n" for name, child in node.items()
+        )
     if isinstance(node, list):
         return "".join(f"{index}/\n" for index in range(len(node)))
     if isinstance(node, JsonList):
@@ -225,7 +249,11 @@ def flat_text_of(node: Tree, path: str = "") -> str:
     """`?recursive=true&alt=text`: a line `path value` for each leaf."""
     if isinstance(node, dict | list):
         named = node.items() if isinstance(node, dict) else enumerate(node)
-        found = ((f"{path}/{name}".lstrip("/"), child) for name, child in named if not isinstance(child, Secret))
+        found = (
+            (f"{path}/{name}".lstrip("/"), child)
+            for name, child in named
+            if not isinstance(child, Secret)
+        )
         return "".join(flat_text_of(child, where) for where, child in found)
     return f"{path} {text_of(node).rstrip()}\n"
 
@@ -236,14 +264,19 @@ class MetadataHandler:
     def __init__(self, source: MetadataSource) -> None:
         self._source = source
 
-    async def answer(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Answer:
+    async def answer(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes
+    ) -> Answer:
         url = urlsplit(target)
-        query = {name: values[-1] for name, values in parse_qs(url.query, keep_blank_values=True).items()}
+        query = {
+            name: values[-1] for name, values in parse_qs(url.query, keep_blank_values=True).items()
+        }
         path = url.path
         if self._source.index in self._source.facts.metadata_down:
             return Answer(503, "The metadata server is not available.\n")
         if path in ("/", f"/{ROOT}", f"/{ROOT}/"):
-            # google-auth looks here whether this is a metadata server at all; no header is needed for that.
+            # google-auth looks here whether this is a metadata server at all; no header is needed
+            # for that.
             return Answer(200, f"{ROOT}/\n" if path == "/" else "v1/\n")
         if "x-forwarded-for" in headers:
             return _refusal(403, path, "Requests with an X-Forwarded-For header are not answered.")
@@ -255,7 +288,11 @@ class MetadataHandler:
         parts = parts[2:]
         if method not in ("GET", "HEAD"):
             return self._change(method, path, parts, body)
-        if parts[:2] == ["instance", "service-accounts"] and len(parts) == 4 and parts[3] in ("token", "identity"):
+        if (
+            parts[:2] == ["instance", "service-accounts"]
+            and len(parts) == 4
+            and parts[3] in ("token", "identity")
+        ):
             return await self._credential(path, parts, query)
         if parts[:2] == ["instance", "guest-attributes"] and not self._may_read_guest(parts):
             return _guest_disabled(path)
@@ -273,12 +310,19 @@ class MetadataHandler:
             return Answer(301, "", "text/html; charset=UTF-8", (("Location", f"{path}/"),))
         headers = (("ETag", _etag(found)),)
         if query.get("alt") == "json" or (recursive and query.get("alt") != "text"):
-            plain = parts[-1:] in (["attributes"], ["guest-attributes"]) or "guest-attributes" in parts
-            return Answer(200, json.dumps(json_of(found, as_they_are=plain)), "application/json", headers)
-        return Answer(200, flat_text_of(found) if folder and recursive else text_of(found), headers=headers)
+            plain = (
+                parts[-1:] in (["attributes"], ["guest-attributes"]) or "guest-attributes" in parts
+            )
+            return Answer(
+                200, json.dumps(json_of(found, as_they_are=plain)), "application/json", headers
+            )
+        return Answer(
+            200, flat_text_of(found) if folder and recursive else text_of(found), headers=headers
+        )
 
     async def _wait_for_change(self, parts: list[str], query: Mapping[str, str]) -> None:
-        """Until the value is another than `last_etag` (not given: than it is now), or `timeout_sec` is over."""
+        """Until the value is another than `last_etag` (not given: than it is now), or `timeout_sec`
+        is over."""
         last = query.get("last_etag") or _etag(find(self._source.tree(), parts))
         seconds = min(_seconds(query.get("timeout_sec", "")), WAIT_SECONDS_MAX)
         with contextlib.suppress(TimeoutError):
@@ -304,7 +348,11 @@ class MetadataHandler:
         if parts[:2] != ["instance", "guest-attributes"] or method not in ("PUT", "DELETE"):
             return Answer(405, "Method Not Allowed", "text/html; charset=UTF-8")
         if len(parts) != 4 or not all(GUEST_NAME.fullmatch(part) for part in parts[2:]):
-            return Answer(400, "A guest attribute is guest-attributes/NAMESPACE/KEY", "text/html; charset=UTF-8")
+            return Answer(
+                400,
+                "A guest attribute is guest-attributes/NAMESPACE/KEY",
+                "text/html; charset=UTF-8",
+            )
         namespace, key = parts[2:]
         if not guest_attributes_allowed(self._source.facts, namespace):
             return _guest_disabled(path)
@@ -323,7 +371,11 @@ def _machine_type(node: NodeFacts) -> str:
 
 
 def _refusal(status: int, path: str, why: str) -> Answer:
-    text = f"Your client does not have permission to get URL <code>{_escape(path)}</code> from this server. {why}"
+    text = (
+        "Your client does not have permission to get URL "
+        f"<code>{_escape(path)}</code> from this "
+        f"server. {why}"
+    )
     return Answer(status, _page(status, text), "text/html; charset=UTF-8")
 
 
@@ -340,7 +392,8 @@ def _page(status: int, text: str) -> str:
     title = f"Error {status} ({HTTPStatus(status).phrase})!!1"
     return (
         f"<!DOCTYPE html>\n<html lang=en>\n<meta charset=utf-8>\n<title>{title}</title>\n"
-        f"<p><b>{status}.</b> <ins>That’s an error.</ins>\n<p>{text}  <ins>That’s all we know.</ins>\n"
+        f"<p><b>{status}.</b> <ins>That’s an error.</ins>\n<p>{text}  <ins>That’s all we "
+        "know.</ins>\n"
     )
 
 
@@ -349,7 +402,9 @@ def _escape(text: str) -> str:
 
 
 def _etag(node: Tree | None) -> str:
-    return hashlib.sha256(json.dumps(json_of({} if node is None else node)).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(json_of({} if node is None else node)).encode()).hexdigest()[
+        :16
+    ]
 
 
 def _is_folder(node: Tree) -> bool:

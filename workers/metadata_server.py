@@ -1,4 +1,5 @@
-"""The HTTP of a host's metadata server: uvicorn's connections on the loop of all hosts, without a server for each.
+"""The HTTP of a host's metadata server: uvicorn's connections on the loop of all hosts, without a
+server for each.
 
 `uvicorn.Server` would look ten times a second after each of thousands of hosts.
 """
@@ -35,8 +36,12 @@ async def listen(handler: MetadataHandler, listener: socket.socket) -> asyncio.S
             answer = Answer(413, "", headers=(("Connection", "close"),))
         else:
             headers = {name.decode(): value.decode("latin-1") for name, value in scope["headers"]}
-            target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
-            work = asyncio.ensure_future(handler.answer(scope["method"], target.decode("latin-1"), headers, body))
+            target = scope["raw_path"] + (
+                b"?" + scope["query_string"] if scope["query_string"] else b""
+            )
+            work = asyncio.ensure_future(
+                handler.answer(scope["method"], target.decode("latin-1"), headers, body)
+            )
             if not await _unless_gone(work, receive):
                 return
             answer = work.result()
@@ -55,7 +60,9 @@ async def listen(handler: MetadataHandler, listener: socket.socket) -> asyncio.S
     )
     config.load()
     state = ServerState()
-    return await asyncio.get_running_loop().create_server(lambda: LimitedProtocol(config, state, {}), sock=listener)
+    return await asyncio.get_running_loop().create_server(
+        lambda: LimitedProtocol(config, state, {}), sock=listener
+    )
 
 
 async def _body(receive: Receive) -> bytes | None:

@@ -1,7 +1,8 @@
 """Process groups of replicas: started with a record, found again after a restart, stopped whole.
 
-The record is written before the process starts (the intent) and again when it runs, so that an agent that dies in
-between leaves a trace: the next one looks for a process with that replica's id in its command line.
+The record is written before the process starts (the intent) and again when it runs, so that an
+agent that dies in between leaves a trace: the next one looks for a process with that replica's id
+in its command line.
 
 psutil is imported by what needs it: an agent whose machine runs nothing need not keep it.
 """
@@ -19,7 +20,8 @@ from pathlib import Path
 from podyard.base.clock import RealClock
 from podyard.base.files import write_atomically
 
-STOP_GRACE_SECONDS = 3.0  # a replica leaves within one second of SIGTERM; a user's child of it may need more
+# a replica leaves within one second of SIGTERM; a user's child of it may need more
+STOP_GRACE_SECONDS = 3.0
 KILL_SECONDS_MAX = 5.0  # after SIGKILL the kernel needs a moment, not more
 _POLL_SECONDS = 0.02
 _SAME_START_SECONDS = 0.05
@@ -57,7 +59,8 @@ class Group:
             return
 
     def is_gone(self) -> bool:
-        """Whether no process of the group is left (the leader's zombie does not count: we reap it)."""
+        """Whether no process of the group is left (the leader's zombie does not count: we reap
+        it)."""
         if self._process is not None:
             self._process.poll()
         try:
@@ -78,9 +81,15 @@ class Group:
 
 
 def start(
-    folder: Path, replica: str, fence: int, argv: Sequence[str], env: Mapping[str, str], umask: int = -1
+    folder: Path,
+    replica: str,
+    fence: int,
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    umask: int = -1,
 ) -> Group:
-    """Starts the process in a new session; `umask` -1: with ours. Raises OSError when it cannot be started."""
+    """Starts the process in a new session; `umask` -1: with ours. Raises OSError when it cannot be
+    started."""
     import psutil
 
     write_record(folder, ProcessRecord(replica, fence, None, None))
@@ -135,7 +144,9 @@ def records(folder: Path) -> list[ProcessRecord]:
 
 
 def write_record(folder: Path, record: ProcessRecord) -> None:
-    write_atomically(folder / f"{record.replica}.json", json.dumps(dataclasses.asdict(record)).encode())
+    write_atomically(
+        folder / f"{record.replica}.json", json.dumps(dataclasses.asdict(record)).encode()
+    )
 
 
 def remove_record(folder: Path, replica: str) -> None:

@@ -1,7 +1,9 @@
-"""A host as the replica of a user's program uses it: scripts are run there to their end, in the box if it has one.
+"""A host as the replica of a user's program uses it: scripts are run there to their end, in the box
+if it has one.
 
-Nothing outside of the box is run with what the user has chosen: variables are set and paths are followed inside. What
-a script writes comes through pipes, so that it waits when the platform cannot take it.
+Nothing outside of the box is run with what the user has chosen: variables are set and paths are
+followed inside. What a script writes comes through pipes, so that it waits when the platform cannot
+take it.
 """
 
 from __future__ import annotations
@@ -20,7 +22,15 @@ from typing import IO
 
 from podyard.base.clock import RealClock
 from podyard.base.errors import PodyardError
-from podyard.workers import box, box_keys, box_limit, box_plan, job_processes, process_group, scripts
+from podyard.workers import (
+    box,
+    box_keys,
+    box_limit,
+    box_plan,
+    job_processes,
+    process_group,
+    scripts,
+)
 from podyard.workers.box import Box
 from podyard.workers.job_host import JobHost
 from podyard.workers.job_processes import PROGRAM_VARIABLE, JobProcesses
@@ -29,7 +39,8 @@ from podyard.workers.reporter import Reporter
 
 POLL_SECONDS = 0.05
 GRACE_SECONDS = 8.0  # from SIGTERM to SIGKILL, within what the agent gives the replica
-TOLD_SECONDS = 3.0  # the host server tells the programs of a node that is taken back; past it nobody has
+# the host server tells the programs of a node that is taken back; past it nobody has
+TOLD_SECONDS = 3.0
 DRAIN_SECONDS = 2.0  # for the last lines, once every process is gone
 TAIL_LINES = 50
 SAID_CHARACTERS_MAX = 300  # of a reason: it stands in lists
@@ -42,11 +53,11 @@ class LeaveError(Exception):
 
 
 class ProgramHost:
-    """One host that runs. `environment`: of all scripts, in addition to the host's. `where`: the working folder, below
-    the home folder. `tail`: the last lines that a script has written to stderr. `is_measured`: what it prints may be
-    metrics."""
+    """One host that runs. `environment`: of all scripts, in addition to the host's. `where`: the
+    working folder, below the home folder. `tail`: the last lines that a script has written to
+    stderr. `is_measured`: what it prints may be metrics."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         folder: Path,
         host: JobHost,
@@ -115,14 +126,17 @@ class ProgramHost:
         stdout: IO[bytes] | None = None,
         as_root: bool = False,
     ) -> int:
-        """Runs a script of the shell to its end; what it writes is the log, unless `stdout` takes it. Returns its exit
-        code. Raises LeaveError, OSError, and PodyardError of what comes from `stdin`."""
+        """Runs a script of the shell to its end; what it writes is the log, unless `stdout` takes
+        it. Returns its exit code. Raises LeaveError, OSError, and PodyardError of what comes from
+        `stdin`."""
         self.check_leaving()
         self.tail.clear()
         self._ends = self._ends_of_programs()
         self._count += 1
         script = self._place(f"{self._replica}-{self._count}.sh", text)
-        start = self._place(f"{self._replica}-{self._count}", self._launcher(script, as_root=as_root))
+        start = self._place(
+            f"{self._replica}-{self._count}", self._launcher(script, as_root=as_root)
+        )
         piece_by_piece = stdin is not None and not hasattr(stdin, "fileno")
         process = self._start(
             (start,),
@@ -137,14 +151,17 @@ class ProgramHost:
         return code
 
     def _log_stacks(self) -> None:
-        """A Python that the hook has prepared writes its stacks to stderr; of others, what the kernel says."""
+        """A Python that the hook has prepared writes its stacks to stderr; of others, what the
+        kernel says."""
         for pid in self._processes.pids() if hasattr(self, "_processes") else ():
             if job_processes.catches(pid, STACKS_SIGNAL):
                 with contextlib.suppress(OSError):
                     os.kill(pid, STACKS_SIGNAL)
                 self.say(f"process {pid} ({job_processes.title(pid)}): its stacks are on stderr")
             else:
-                self.say(f"process {pid} ({job_processes.title(pid)}): {job_processes.waits_for(pid)}")
+                self.say(
+                    f"process {pid} ({job_processes.title(pid)}): {job_processes.waits_for(pid)}"
+                )
 
     def check_leaving(self) -> None:
         if self._stopping.is_set() or self._reporter.yielding():
@@ -165,7 +182,8 @@ class ProgramHost:
         return 0 if host is None else host.ends
 
     def _launcher(self, script: str, *, as_root: bool) -> str:
-        """Sets the environment and goes to the working folder, inside: the script's shell has both from its start."""
+        """Sets the environment and goes to the working folder, inside: the script's shell has both
+        from its start."""
         lines = [f"export {name}={shlex.quote(value)}" for name, value in self._environment.items()]
         where = f'"$HOME"/{shlex.quote(self._where)}'
         # SkyPilot's name of the working folder, which its users' scripts have.
@@ -184,7 +202,12 @@ class ProgramHost:
         return str(path)
 
     def _start(
-        self, command: Sequence[str], stdin: int | IO[bytes], stdout: int | IO[bytes], *, as_root: bool
+        self,
+        command: Sequence[str],
+        stdin: int | IO[bytes],
+        stdout: int | IO[bytes],
+        *,
+        as_root: bool,
     ) -> subprocess.Popen[bytes]:
         """Starts a command on the host. Its processes are found by the record."""
         folder, cgroup = self._folder / job_processes.FOLDER, None
@@ -209,8 +232,8 @@ class ProgramHost:
         return process
 
     def _follow(self, process: subprocess.Popen[bytes]) -> int:
-        """The exit code of a process, whose lines are passed on. None of its processes is left then. Raises LeaveError
-        after the platform has asked for the end."""
+        """The exit code of a process, whose lines are passed on. None of its processes is left
+        then. Raises LeaveError after the platform has asked for the end."""
         readers = [
             threading.Thread(target=self._read, args=(pipe, stream), daemon=True)
             for pipe, stream in ((process.stdout, "stdout"), (process.stderr, "stderr"))
@@ -224,8 +247,11 @@ class ProgramHost:
             if self._reporter.yielding() and yield_at is None:
                 yield_at = now
             if told_at is None and (self._stopping.is_set() or self._has_to_tell(yield_at, now)):
-                # The process that entered the box for it is not the program's: it waits for the exit code.
-                self._processes.signal(signal.SIGTERM, but=() if self._box is None else (process.pid,))
+                # The process that entered the box for it is not the program's: it waits for the
+                # exit code.
+                self._processes.signal(
+                    signal.SIGTERM, but=() if self._box is None else (process.pid,)
+                )
                 told_at = now
             if self._stopping.is_set() and told_at is not None and now > told_at + GRACE_SECONDS:
                 self._processes.signal(signal.SIGKILL)
@@ -240,8 +266,8 @@ class ProgramHost:
         return process.returncode
 
     def _has_to_tell(self, yield_at: float | None, now: float) -> bool:
-        """Whether the program is to leave and has not been told yet: of a node that is taken back the host server tells
-        all programs, and twice might disturb one that is saving."""
+        """Whether the program is to leave and has not been told yet: of a node that is taken back
+        the host server tells all programs, and twice might disturb one that is saving."""
         if yield_at is None:
             return False
         host = JobHost.read(self._folder)
@@ -261,7 +287,8 @@ class ProgramHost:
 
 
 class _Feeder:
-    """Writes to a process what it reads on standard input. `error`: what kept it from writing all."""
+    """Writes to a process what it reads on standard input. `error`: what kept it from writing
+    all."""
 
     def __init__(self, process: subprocess.Popen[bytes], pieces: Iterable[bytes]) -> None:
         self.error: PodyardError | None = None
@@ -284,10 +311,13 @@ class _Feeder:
 
 
 def error_line(lines: Sequence[str]) -> str:
-    """What a program says last: of Python's traceback the exception, which others may write after."""
+    """What a program says last: of Python's traceback the exception, which others may write
+    after."""
     pairs = reversed(list(itertools.pairwise(lines)))
     last = lines[-1] if lines else ""
-    said = next((line for before, line in pairs if before.startswith("  ") and not line[:1].isspace()), last)
+    said = next(
+        (line for before, line in pairs if before.startswith("  ") and not line[:1].isspace()), last
+    )
     return said if len(said) <= SAID_CHARACTERS_MAX else said[: SAID_CHARACTERS_MAX - 1] + "…"
 
 

@@ -1,7 +1,8 @@
 """A replica that runs a user's program on its host.
 
-It waits for the host, ends what earlier replicas have left there, brings the files and the packages, and starts the
-program as the box's user. The program is told to leave by SIGTERM, and ends with its replica (`job_processes.py`).
+It waits for the host, ends what earlier replicas have left there, brings the files and the
+packages, and starts the program as the box's user. The program is told to leave by SIGTERM, and
+ends with its replica (`job_processes.py`).
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ def run_program(
     stopping: threading.Event,
     clock: RealClock,
 ) -> str | None:
-    """What the replica reports as its end; None: it was stopped. Raises PodyardError: ABORTED where another attempt may
-    go better."""
+    """What the replica reports as its end; None: it was stopped. Raises PodyardError: ABORTED where
+    another attempt may go better."""
     code: int | None = None
     text = ""
     try:
@@ -79,7 +80,9 @@ def _host(
 
     def ask() -> Mapping[str, Any] | None:
         try:
-            found: Mapping[str, Any] = api.call("GET", f"/podyard/v1/replicas/{replica_id}")["run"]["host"]
+            found: Mapping[str, Any] = api.call("GET", f"/podyard/v1/replicas/{replica_id}")["run"][
+                "host"
+            ]
         except PodyardError:
             return None  # the API may be restarting; the reporter hears of everything else
         return found
@@ -100,12 +103,16 @@ def _host(
                 reporter.log(f"waiting for the host: {text}", "platform")
         if now > deadline:
             why = wanted["problem"] or "it does not answer"
-            raise PodyardError(Code.ABORTED, f"the host did not run within {HOST_SECONDS_MAX:.0f} s: {why}")
+            raise PodyardError(
+                Code.ABORTED, f"the host did not run within {HOST_SECONDS_MAX:.0f} s: {why}"
+            )
         clock.sleep(POLL_SECONDS)
     host, host_box = found
     where = f"jobs/{run['environment']['PODYARD_JOB']}"
     environment = _environment(spec, host)
-    found_host = ProgramHost(folder, host, host_box, replica_id, environment, where, reporter, stopping, clock)
+    found_host = ProgramHost(
+        folder, host, host_box, replica_id, environment, where, reporter, stopping, clock
+    )
     found_host.is_measured = spec["rank"] == 0
     return found_host
 
@@ -134,7 +141,9 @@ def _environment(spec: Mapping[str, Any], host: JobHost) -> dict[str, str]:
     return {**sky, **own}
 
 
-def _bring_files(run: Mapping[str, Any], host: ProgramHost, api: JsonClient, replica_id: str) -> None:
+def _bring_files(
+    run: Mapping[str, Any], host: ProgramHost, api: JsonClient, replica_id: str
+) -> None:
     """Each is written, or unpacked, by a process inside: what it names is the host's."""
     for file in run["files"]:
         name, target = file["name"], file["target"]
@@ -145,9 +154,14 @@ def _bring_files(run: Mapping[str, Any], host: ProgramHost, api: JsonClient, rep
         words = [sys.executable, "-I", "-S", str(Path(archives.__file__).resolve()), name]
         place = target or (name if name.endswith(".whl") else "./")
         to = f'"$HOME"/{shlex.quote(place[2:])}' if place.startswith("~/") else shlex.quote(place)
-        command = f"exec {shlex.join(words)} {to} {shlex.quote(file['folder']) if place.endswith('/') else ''}"
+        command = (
+            f"exec {shlex.join(words)} {to} "
+            f"{shlex.quote(file['folder']) if place.endswith('/') else ''}"
+        )
         pieces = api.content(f"/podyard/v1/replicas/{replica_id}:file?digest={file['digest']}")
-        _check(f"{name} cannot be unpacked", host.run(command, stdin=pieces, as_root=is_outside), host)
+        _check(
+            f"{name} cannot be unpacked", host.run(command, stdin=pieces, as_root=is_outside), host
+        )
 
 
 def _install(spec: Mapping[str, Any], host: ProgramHost, clock: RealClock) -> None:

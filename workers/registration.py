@@ -15,10 +15,10 @@ from podyard.programs import environments
 
 
 class Registration:
-    """`cores`, `memory_bytes`: 0 is all that the machine has. `is_dialled`: the API checks that it reaches the address,
-    as others will."""
+    """`cores`, `memory_bytes`: 0 is all that the machine has. `is_dialled`: the API checks that it
+    reaches the address, as others will."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         replicas_max: int,
         hosts_max: int,
@@ -58,7 +58,9 @@ class Registration:
     @contextlib.contextmanager
     def message(self) -> Iterator[dict[str, object]]:
         """As the API reads it; while the context is open, the API can dial our address."""
-        runtimes = [software.name for software in environments.list_made(environments.default_folder())]
+        runtimes = [
+            software.name for software in environments.list_made(environments.default_folder())
+        ]
         message: dict[str, object] = {
             "replicasMax": self._replicas_max,
             "hostsMax": self._hosts_max,
@@ -80,6 +82,8 @@ class Registration:
             try:
                 port, number = stack.enter_context(reach.answering(self.bind_address))
             except OSError as error:
-                text = f"cannot listen at the advertised address {self.bind_address}: {error.strerror}"
+                text = (
+                    f"cannot listen at the advertised address {self.bind_address}: {error.strerror}"
+                )
                 raise PodyardError(Code.UNAVAILABLE, text) from None
             yield {**message, "probe": {"port": port, "number": number}}

@@ -1,8 +1,8 @@
 """One replica process: `python -m podyard.workers.replica REPLICA`.
 
-It learns from the API what to run, runs the engine or a user's program, and reports. It stops itself when its lease
-lapses, since by then others may hold its place. The engine is stopped at once, wherever it stands, when the platform
-says so; a user's program has time to save.
+It learns from the API what to run, runs the engine or a user's program, and reports. It stops
+itself when its lease lapses, since by then others may hold its place. The engine is stopped at
+once, wherever it stands, when the platform says so; a user's program has time to save.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ EXIT_FAILED = 1
 FETCH_POLL_SECONDS = 0.05
 START_SECONDS_MAX = 15.0  # the API may be restarting when the process starts
 # What is wrong with the job or its data, and no other attempt would find otherwise.
-PERMANENT = frozenset({Code.INVALID_ARGUMENT, Code.NOT_FOUND, Code.FAILED_PRECONDITION, Code.UNIMPLEMENTED})
+PERMANENT = frozenset(
+    {Code.INVALID_ARGUMENT, Code.NOT_FOUND, Code.FAILED_PRECONDITION, Code.UNIMPLEMENTED}
+)
 STOP_GRACE_SECONDS = 0.8  # what the engine has for leaving by itself once it is told to stop
 
 
@@ -43,7 +45,9 @@ def main(argv: Sequence[str]) -> int:
         api, replica_id, fence, spec["leaseSeconds"], spec["resumeStep"], clock,
         _stop_soon if has_engine else lambda _reason: stopping.set(), _lease_lapsed,
     )  # fmt: skip
-    signal.signal(signal.SIGTERM, lambda _number, _frame: _leave() if has_engine else stopping.set())
+    signal.signal(
+        signal.SIGTERM, lambda _number, _frame: _leave() if has_engine else stopping.set()
+    )
     reporter.start()
     try:
         if has_engine:
@@ -92,7 +96,9 @@ def _fail(reporter: Reporter, text: str, *, is_permanent: bool = False) -> int:
     return _close(reporter, "FAILED", text, EXIT_FAILED, is_permanent=is_permanent)
 
 
-def _close(reporter: Reporter, state: str, text: str | None, code: int, *, is_permanent: bool = False) -> int:
+def _close(
+    reporter: Reporter, state: str, text: str | None, code: int, *, is_permanent: bool = False
+) -> int:
     """Reports the end; returns the exit code of the process, `code` where the report was taken."""
     try:
         reporter.close(state, text, is_permanent=is_permanent)
@@ -103,7 +109,8 @@ def _close(reporter: Reporter, state: str, text: str | None, code: int, *, is_pe
 
 
 def _stop_soon(_reason: str) -> None:
-    """The engine looks at `stopping()` between steps; one that hangs in a collective is ended all the same."""
+    """The engine looks at `stopping()` between steps; one that hangs in a collective is ended all
+    the same."""
     timer = threading.Timer(STOP_GRACE_SECONDS, _leave)
     timer.daemon = True
     timer.start()
@@ -114,7 +121,9 @@ def _leave(_number: int = 0, _frame: FrameType | None = None) -> None:
 
 
 def _lease_lapsed() -> None:
-    print("the lease has lapsed: nobody has taken a report for that long", file=sys.stderr, flush=True)
+    print(
+        "the lease has lapsed: nobody has taken a report for that long", file=sys.stderr, flush=True
+    )
     os._exit(EXIT_LOST_CONTACT)
 
 
@@ -122,5 +131,6 @@ if __name__ == "__main__":
     code = main(sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()
-    # Threads of the engine may still hang in a collective; everything that counts has been reported.
+    # Threads of the engine may still hang in a collective; everything that counts has been
+    # reported.
     os._exit(code)

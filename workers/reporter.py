@@ -1,8 +1,10 @@
-"""A replica's voice: metrics, checkpoints and log lines, batched, in order, and never lost while the lease is alive.
+"""A replica's voice: metrics, checkpoints and log lines, batched, in order, and never lost while
+the lease is alive.
 
-A background thread reports twice a second; the report is the heartbeat as well. What has been sent stays at hand until
-the server has taken it, and is then dropped; the server keeps what comes twice only once. Another thread looks at the
-lease, since a call over a network that was cut may hang for longer.
+A background thread reports twice a second; the report is the heartbeat as well. What has been sent
+stays at hand until the server has taken it, and is then dropped; the server keeps what comes twice
+only once. Another thread looks at the lease, since a call over a network that was cut may hang for
+longer.
 """
 
 from __future__ import annotations
@@ -27,12 +29,15 @@ LEASE_LOOK_SECONDS = 0.25  # how late the end of a lease is seen
 ITEMS_PER_REPORT_MAX = 1000  # keeps a report far below the body limit of 1 MiB
 
 
-# Of a report, in the order in which the server takes them: a checkpoint before it is said to be gone.
+# Of a report, in the order in which the server takes them: a checkpoint before it is said to be
+# gone.
 _LISTS = ("metrics", "evaluations", "checkpoints", "pruned")
 
 
 class ReplicaApi(Protocol):
-    def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]: ...
+    def call(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]: ...
 
 
 @dataclasses.dataclass
@@ -48,9 +53,10 @@ class _WaitingReports:
 
 
 class Reporter:
-    """The engine's MetricsSink over HTTP. `stop` is called once, with a reason, when the server says so."""
+    """The engine's MetricsSink over HTTP. `stop` is called once, with a reason, when the server
+    says so."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         api: ReplicaApi,
         replica_id: str,
@@ -94,15 +100,20 @@ class Reporter:
         self._thread.start()
         self._lease_thread.start()
 
-    def step(self, step: int, loss: float, accuracy: float, wall_seconds: float, modelled_seconds: float) -> None:
+    def step(
+        self, step: int, loss: float, accuracy: float, wall_seconds: float, modelled_seconds: float
+    ) -> None:
         metrics = {"loss": loss, "accuracy": accuracy}
         seconds = {"wallSeconds": wall_seconds, "modelledSeconds": modelled_seconds}
         wrong = [name for name, value in {**metrics, **seconds}.items() if not math.isfinite(value)]
         if wrong:
-            raise PodyardError(Code.ABORTED, f"step {step}: {', '.join(wrong)} is not a finite number")
+            raise PodyardError(
+                Code.ABORTED, f"step {step}: {', '.join(wrong)} is not a finite number"
+            )
         with self._lock:
             if self._resume_step > step - 1:
-                # The checkpoint that was asked for is damaged, and the engine went on from one before it.
+                # The checkpoint that was asked for is damaged, and the engine went on from one
+                # before it.
                 self._waiting.summary["resumedStep"] = step - 1
                 self._resume_step = self._resumable_step = step - 1
             self._waiting.metrics.append({"step": step, "metrics": metrics, **seconds})
@@ -118,12 +129,15 @@ class Reporter:
             self.events.add(step, told, is_rare=True)
 
     def writes_fail(self) -> bool:
-        """Whether the platform says that checkpoints cannot be written: then none of the older ones may go."""
+        """Whether the platform says that checkpoints cannot be written: then none of the older ones
+        may go."""
         return self._writes_fail.is_set()
 
     def checkpoint(self, step: int, name: str, sha256: str, is_best: bool) -> None:
         with self._lock:
-            self._waiting.checkpoints.append({"step": step, "name": name, "sha256": sha256, "best": is_best})
+            self._waiting.checkpoints.append(
+                {"step": step, "name": name, "sha256": sha256, "best": is_best}
+            )
         # At once: what nobody was told of is computed again by the next gang.
         self._wake.set()
 
@@ -134,13 +148,15 @@ class Reporter:
             self._waiting.pruned += steps
 
     def resumable_step(self) -> float:
-        """Of the newest checkpoint that the platform has taken note of, or of the one that this attempt began with. An
-        older one that another job starts from counts instead: what is as new stays."""
+        """Of the newest checkpoint that the platform has taken note of, or of the one that this
+        attempt began with. An older one that another job starts from counts instead: what is as new
+        stays."""
         with self._lock:
             return min(self._resumable_step, self._pinned_step)
 
     def measure(self, line: str) -> None:
-        """A line of JSON with a step is a point of the program's metrics; any other line is none."""
+        """A line of JSON with a step is a point of the program's metrics; any other line is
+        none."""
         found = metric_lines.read(line)
         if found is None:
             return
@@ -171,7 +187,8 @@ class Reporter:
         return self._yielding.is_set()
 
     def report_now(self) -> None:
-        """Reports at once, so that what the platform wants is known; while the API is away, that is what it last
+        """Reports at once, so that what the platform wants is known; while the API is away, that is
+        what it last
         said."""
         try:
             self._send("RUNNING", None)
@@ -180,7 +197,8 @@ class Reporter:
                 self._ask_to_stop(failure.message)
 
     def close(self, state: str, error: str | None, *, is_permanent: bool = False) -> None:
-        """Sends everything that waits, then the end. Raises UNAVAILABLE when the lease lapses first.
+        """Sends everything that waits, then the end. Raises UNAVAILABLE when the lease lapses
+        first.
 
         `is_permanent`: another attempt would fail in the same way.
         """
@@ -236,7 +254,9 @@ class Reporter:
                 body["log"] = lines
             answer = self._api.call("POST", self._path, body)
             with self._lock:
-                self._resumable_step = max([self._resumable_step, *(item["step"] for item in body["checkpoints"])])
+                self._resumable_step = max(
+                    [self._resumable_step, *(item["step"] for item in body["checkpoints"])]
+                )
                 for name in _LISTS:
                     del getattr(batch, name)[: len(body[name])]
                 for name, value in body["summary"].items():
@@ -273,7 +293,8 @@ class Reporter:
             self._stop(reason)
 
     def has_lost_contact(self) -> bool:
-        """Whether no report has been taken for half a lease: far more than a restart of the API takes."""
+        """Whether no report has been taken for half a lease: far more than a restart of the API
+        takes."""
         return self._silent_seconds() > self._lease_seconds / 2
 
     def _has_lapsed(self) -> bool:

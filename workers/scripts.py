@@ -1,7 +1,9 @@
-"""What runs on a host: scripts with a record and a result, and everything that can be found of the host's processes.
+"""What runs on a host: scripts with a record and a result, and everything that can be found of the
+host's processes.
 
-Every process of a host carries the host's id in its environment, and each script and session has a record of its
-leader: a host server that was killed leaves nothing that the next one could not find, adopt, or end.
+Every process of a host carries the host's id in its environment, and each script and session has a
+record of its leader: a host server that was killed leaves nothing that the next one could not find,
+adopt, or end.
 """
 
 from __future__ import annotations
@@ -24,12 +26,18 @@ if TYPE_CHECKING:
     from podyard.workers.box import Box
 
 HOST_VARIABLE = "PODYARD_HOST"
-POKE_SIGNAL = signal.SIGURG  # "look now" to the host server; nothing to a process that does not listen for it yet
+# "look now" to the host server; nothing to a process that does not listen for it yet
+POKE_SIGNAL = signal.SIGURG
 SHELL = shutil.which("bash") or "/bin/sh"
-# Runs a command and leaves its exit code in a file ($1), so that it is known even when nobody watched the end.
-_WRAPPER = 'file=$1; shift; "$@"; code=$?; echo "$code" > "$file.new" && mv "$file.new" "$file"; exit "$code"'
+# Runs a command and leaves its exit code in a file ($1), so that it is known even when nobody
+# watched the end.
+_WRAPPER = (
+    'file=$1; shift; "$@"; code=$?; echo "$code" > "$file.new" && mv "$file.new" "$file"; '
+    'exit "$code"'
+)
 
-USERS_UMASK = 0o022  # of what users run on a host, as on Google's machines: all of it lies in a folder that is closed
+# of what users run on a host, as on Google's machines: all of it lies in a folder that is closed
+USERS_UMASK = 0o022
 LOGS_KEPT_MAX = 10  # of the scripts of one host: the last few boots are what anybody looks at
 _SWEEP_SECONDS = 0.05
 
@@ -55,7 +63,8 @@ class ScriptState:
 
 
 class HostProcesses:
-    """The processes of one host. `folder` is the host's; scripts, records, logs and results lie in `processes`."""
+    """The processes of one host. `folder` is the host's; scripts, records, logs and results lie in
+    `processes`."""
 
     def __init__(self, folder: Path, host_id: str, generation: int, box: Box | None = None) -> None:
         self._folder = folder / "processes"
@@ -67,8 +76,10 @@ class HostProcesses:
         self._states: dict[str, ScriptState] = {}
 
     def run_script(self, kind: str, text: str, env: Mapping[str, str]) -> None:
-        """Starts a script once in this life of the host: one that runs is adopted, one that has ended stays so. One
-        that vanished with the machine, its end unseen, runs again. Raises OSError when it cannot be started."""
+        """Starts a script once in this life of the host: one that runs is adopted, one that has
+        ended stays so. One
+        that vanished with the machine, its end unseen, runs again. Raises OSError when it cannot be
+        started."""
         name = self._name(kind)
         if self._result(name) is not None:
             self._states[kind] = ScriptState("DONE", self._result(name))
@@ -84,12 +95,15 @@ class HostProcesses:
                 script.chmod(0o700)
                 command = [SHELL, "-c", 'cd "$HOME" || exit 1; exec "$0"', str(script)]
             argv = (SHELL, "-c", _WRAPPER, name, str(self._folder / f"{name}.exit"), *command)
-            group = process_group.start(self._folder, name, self._generation, argv, env, USERS_UMASK)
+            group = process_group.start(
+                self._folder, name, self._generation, argv, env, USERS_UMASK
+            )
         self._running[kind] = group
         self._states[kind] = ScriptState("RUNNING")
 
     def look(self) -> dict[str, ScriptState]:
-        """The scripts as they stand now. The leader's end is the script's: what it left in the background goes on."""
+        """The scripts as they stand now. The leader's end is the script's: what it left in the
+        background goes on."""
         for kind, group in list(self._running.items()):
             ended, code = group.exit_code()
             if ended:
@@ -109,7 +123,9 @@ class HostProcesses:
             started = psutil.Process(pid).create_time()
         except psutil.NoSuchProcess:
             return
-        process_group.write_record(self._folder, ProcessRecord(name, self._generation, pid, started))
+        process_group.write_record(
+            self._folder, ProcessRecord(name, self._generation, pid, started)
+        )
 
     def forget_session_if_gone(self, name: str, pid: int) -> None:
         """Drops the record unless the session goes on in the background."""
@@ -121,12 +137,15 @@ class HostProcesses:
         return find([self._host_id], _sessions(self._folder), table)
 
     def forget_all(self) -> None:
-        """After the last process is gone: records and results are of a life that is over; logs stay."""
+        """After the last process is gone: records and results are of a life that is over; logs
+        stay."""
         self.look()  # takes in the exit codes of those that were ended, so that no zombie stays
         for path in self._folder.iterdir():
             if path.suffix != ".log":
                 path.unlink(missing_ok=True)
-        for path in sorted(self._folder.glob("*.log"), key=lambda p: p.stat().st_mtime)[:-LOGS_KEPT_MAX]:
+        for path in sorted(self._folder.glob("*.log"), key=lambda p: p.stat().st_mtime)[
+            :-LOGS_KEPT_MAX
+        ]:
             path.unlink(missing_ok=True)
 
     def _name(self, kind: str) -> str:
@@ -147,7 +166,9 @@ def process_table() -> list[Seen]:
     for process in psutil.process_iter():
         try:
             if process.status() != psutil.STATUS_ZOMBIE:
-                found.append(Seen(process, os.getsid(process.pid), process.environ().get(HOST_VARIABLE, "")))
+                found.append(
+                    Seen(process, os.getsid(process.pid), process.environ().get(HOST_VARIABLE, ""))
+                )
         except (psutil.Error, OSError):
             continue  # gone meanwhile, or another user's
     return found
@@ -156,7 +177,8 @@ def process_table() -> list[Seen]:
 def find(
     host_ids: Collection[str], sessions: Collection[int] = (), table: Sequence[Seen] | None = None
 ) -> list[psutil.Process]:
-    """Living processes that carry one of the ids in their environment, or belong to one of the sessions."""
+    """Living processes that carry one of the ids in their environment, or belong to one of the
+    sessions."""
     looked = process_table() if table is None else table
     return [seen.process for seen in looked if seen.session in sessions or seen.host_id in host_ids]
 
@@ -192,14 +214,15 @@ def _sessions(folder: Path) -> set[int]:
 
 
 def is_session(record: ProcessRecord) -> bool:
-    """Whether the record's process began a session that may still live. A leader's pid is not used again while its
-    session lives, so a process that has this pid and another start time says that the session is gone; so does a start
-    of the machine since."""
+    """Whether the record's process began a session that may still live. A leader's pid is not used
+    again while its session lives, so a process that has this pid and another start time says that
+    the session is gone; so does a start of the machine since."""
     import psutil
 
     if record.pid is None or record.started is None:
         return False
-    # 0 is what getsid says of every session that began outside our pid namespace, 1 leads the machine's own; and
+    # 0 is what getsid says of every session that began outside our pid namespace, 1 leads the
+    # machine's own; and
     # each leader of a host has a separate session, so ours is not among them.
     if record.pid <= 1 or record.pid == os.getsid(0) or record.started < psutil.boot_time():
         return False

@@ -1,7 +1,9 @@
-"""TLS between the machines of one slice, by a key that all of them have: no authority, no dates, no names.
+"""TLS between the machines of one slice, by a key that all of them have: no authority, no dates, no
+names.
 
-The key (32 bytes, from the API) is the seed of an Ed25519 key, and its certificate is the same bytes wherever it is
-made. Each side shows it and trusts nothing else, so who has not the key is refused in the handshake (RFC 8446).
+The key (32 bytes, from the API) is the seed of an Ed25519 key, and its certificate is the same
+bytes wherever it is made. Each side shows it and trusts nothing else, so who has not the key is
+refused in the handshake (RFC 8446).
 """
 
 from __future__ import annotations
@@ -55,5 +57,7 @@ def _certificate(key: bytes) -> tuple[bytes, bytes]:
         .sign(private, None)
     )
     pem = serialization.Encoding.PEM
-    secret = private.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    secret = private.private_bytes(
+        pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
     return made.public_bytes(pem), secret

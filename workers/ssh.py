@@ -1,8 +1,9 @@
-"""The ssh server of a host: commands, shells, sftp and scp, in the host's folder and with its environment.
+"""The ssh server of a host: commands, shells, sftp and scp, in the host's folder and with its
+environment.
 
-Who may log in is what the metadata `ssh-keys` of the node and of its project says, and nothing else. Everybody is one
-user, that of the box, or without boxes the one that Podyard runs as: the name before the key only has to match. What
-runs belongs to the host and ends with it.
+Who may log in is what the metadata `ssh-keys` of the node and of its project says, and nothing
+else. Everybody is one user, that of the box, or without boxes the one that Podyard runs as: the
+name before the key only has to match. What runs belongs to the host and ends with it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
     from podyard.workers.box import Box
     from podyard.workers.metadata import MetadataSource
 
-SESSIONS_PER_HOST_MAX = 64  # commands and shells at once: far beyond people, below what a machine bears
+# commands and shells at once: far beyond people, below what a machine bears
+SESSIONS_PER_HOST_MAX = 64
 LOGIN_SECONDS_MAX = 20  # for a client that connects and says nothing
 KEEPALIVE_SECONDS = 30  # a client that has vanished is noticed after three of these
 EXIT_REFUSED = 255  # as ssh itself says "not the command's exit code"
@@ -50,8 +52,8 @@ def public_text(key: asyncssh.SSHKey) -> str:
 
 
 class SshHost:
-    """What the ssh server needs of a host. `refresh` asks the API for newer metadata: a key may have been added since
-    the last look. `environment` is called for each session."""
+    """What the ssh server needs of a host. `refresh` asks the API for newer metadata: a key may
+    have been added since the last look. `environment` is called for each session."""
 
     def __init__(
         self,
@@ -89,13 +91,18 @@ class SshHost:
         return keys_of(self.source.facts, user, self.clock.now())
 
 
-async def listen(host: SshHost, listener: socket.socket, key: asyncssh.SSHKey) -> asyncssh.SSHAcceptor:
+async def listen(
+    host: SshHost, listener: socket.socket, key: asyncssh.SSHKey
+) -> asyncssh.SSHAcceptor:
     """Serves ssh on a socket that is bound already."""
     return await asyncssh.listen(sock=listener, **_options(host, key))
 
 
-async def serve(host: SshHost, connection: socket.socket, key: asyncssh.SSHKey) -> asyncssh.SSHServerConnection:
-    """Serves ssh on a connection that was accepted already; returns once the client has logged in."""
+async def serve(
+    host: SshHost, connection: socket.socket, key: asyncssh.SSHKey
+) -> asyncssh.SSHServerConnection:
+    """Serves ssh on a connection that was accepted already; returns once the client has logged
+    in."""
     return await asyncssh.run_server(connection, **_options(host, key))
 
 
@@ -141,14 +148,20 @@ class _SshServer(asyncssh.SSHServer):
         return _BoxSession(self._host) if self._host.box is not None else False
 
     @override
-    def connection_requested(self, dest_host: str, dest_port: int, orig_host: str, orig_port: int) -> Any:
+    def connection_requested(
+        self, dest_host: str, dest_port: int, orig_host: str, orig_port: int
+    ) -> Any:
         """Port forwarding (ssh -L): who has a shell here reaches the same places anyway."""
         box = self._host.box
         if box is None:
             return True
 
-        async def forward(reader: asyncssh.SSHReader[bytes], writer: asyncssh.SSHWriter[bytes]) -> None:
-            await box_network.dial(box, self._host.source.facts, dest_host, dest_port, reader, writer)
+        async def forward(
+            reader: asyncssh.SSHReader[bytes], writer: asyncssh.SSHWriter[bytes]
+        ) -> None:
+            await box_network.dial(
+                box, self._host.source.facts, dest_host, dest_port, reader, writer
+            )
 
         return forward
 
@@ -157,7 +170,9 @@ class _BoxSession(asyncssh.SSHServerProcess[bytes]):
     """A session of a box: sftp and scp are programs there, like all others."""
 
     def __init__(self, host: SshHost) -> None:
-        super().__init__(lambda process: _run(host, process), None, box_files.SFTP_VERSION, allow_scp=False)
+        super().__init__(
+            lambda process: _run(host, process), None, box_files.SFTP_VERSION, allow_scp=False
+        )
 
     @override
     def subsystem_requested(self, subsystem: str) -> bool:
@@ -173,7 +188,8 @@ class _BoxSession(asyncssh.SSHServerProcess[bytes]):
 
 
 class _Files(asyncssh.SFTPServer):
-    """Relative paths begin at home, as they do for commands; absolute ones are what they are for commands, too."""
+    """Relative paths begin at home, as they do for commands; absolute ones are what they are for
+    commands, too."""
 
     def __init__(self, channel: asyncssh.SSHServerChannel[bytes], home: Path) -> None:
         super().__init__(channel)
@@ -194,7 +210,9 @@ class _Files(asyncssh.SFTPServer):
 async def _run(host: SshHost, process: asyncssh.SSHServerProcess[bytes]) -> None:
     """One command or shell, from its start to its exit code."""
     if host.sessions >= SESSIONS_PER_HOST_MAX:
-        process.stderr.write(f"{SESSIONS_PER_HOST_MAX} sessions run on this host already\n".encode())
+        process.stderr.write(
+            f"{SESSIONS_PER_HOST_MAX} sessions run on this host already\n".encode()
+        )
         process.exit(EXIT_REFUSED)
         return
     host.sessions += 1
@@ -225,7 +243,9 @@ async def _run_with_pipes(host: SshHost, process: asyncssh.SSHServerProcess[byte
     with _record(host, child.pid):
         process.set_redirect_pid(child.pid)
         # Its end is sent with the exit code: until then we may have to say something ourselves.
-        await process.redirect(stdin=child.stdin, stdout=child.stdout, stderr=child.stderr, send_eof=False)
+        await process.redirect(
+            stdin=child.stdin, stdout=child.stdout, stderr=child.stderr, send_eof=False
+        )
         code = await child.wait()
         with contextlib.suppress(asyncssh.Error, ConnectionError):
             await process.stdout.drain()
@@ -248,7 +268,8 @@ async def _run_on_terminal(host: SshHost, process: asyncssh.SSHServerProcess[byt
         env = {**host.environment(), "TERM": process.term_type or "dumb"}
         child = await asyncio.create_subprocess_exec(
             *argv, cwd=cwd, env=env, start_new_session=True, umask=USERS_UMASK,
-            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
         )  # fmt: skip
         with _record(host, child.pid):
             await process.redirect(stdin=os.dup(ours), stdout=os.dup(ours), send_eof=False)
@@ -260,7 +281,8 @@ async def _run_on_terminal(host: SshHost, process: asyncssh.SSHServerProcess[byt
                 # The client is gone: its terminal hangs up, as sshd's would.
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(child.pid, signal.SIGHUP)
-            # Ours is the last hold on the terminal once the session has ended: then the reader sees its end.
+            # Ours is the last hold on the terminal once the session has ended: then the reader sees
+            # its end.
             os.close(theirs)
             theirs = -1
             code = await ended
@@ -274,7 +296,9 @@ async def _run_on_terminal(host: SshHost, process: asyncssh.SSHServerProcess[byt
 
 
 def _command(process: asyncssh.SSHServerProcess[bytes]) -> list[str]:
-    if isinstance(process, _BoxSession) and (process.subsystem or (process.command or "").startswith("scp ")):
+    if isinstance(process, _BoxSession) and (
+        process.subsystem or (process.command or "").startswith("scp ")
+    ):
         asked = [process.command] if process.command else []
         return [sys.executable, "-I", box_files.__file__, *asked]
     return [SHELL, "-c", process.command] if process.command is not None else [SHELL]
@@ -293,7 +317,8 @@ def _leave(process: asyncssh.SSHServerProcess[bytes], code: int, why: str) -> No
 
 @contextlib.contextmanager
 def _record(host: SshHost, pid: int) -> Iterator[None]:
-    """Keeps the record of a session as long as anything of it may live: it is found by it whatever it does."""
+    """Keeps the record of a session as long as anything of it may live: it is found by it whatever
+    it does."""
     host.session_number += 1
     name = f"session-{host.session_number}-{pid}"
     host.processes.record_session(name, pid)

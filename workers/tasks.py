@@ -32,7 +32,8 @@ def copy_logs(attempt_id: str) -> None:
 
 
 def _do(task: str, row_id: str) -> None:
-    """Background work. A worker without the database or the data folder leaves it: the loop asks again."""
+    """Background work. A worker without the database or the data folder leaves it: the loop asks
+    again."""
     if "PODYARD_DATABASE_URL" not in os.environ or "PODYARD_DATA" not in os.environ:
         return
     from podyard.settings import from_environment

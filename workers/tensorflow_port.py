@@ -1,8 +1,10 @@
-"""What listens where Cloud TPU shows TensorFlow's port (8470): a gRPC server that says that there is none.
+"""What listens where Cloud TPU shows TensorFlow's port (8470): a gRPC server that says that there
+is none.
 
-A client that connects there would otherwise wait or see a refused connection, and look for the mistake at its own end.
-Each call is answered with UNIMPLEMENTED. That needs so little of HTTP/2 (RFC 9113) and HPACK (RFC 7541) that no
-library is loaded for it: requests are not even read beyond their frames' heads.
+A client that connects there would otherwise wait or see a refused connection, and look for the
+mistake at its own end. Each call is answered with UNIMPLEMENTED. That needs so little of HTTP/2
+(RFC 9113) and HPACK (RFC 7541) that no library is loaded for it: requests are not even read beyond
+their frames' heads.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ _UNIMPLEMENTED = "12"
 
 
 def _literal(name: bytes, value: bytes) -> bytes:
-    """A header as HPACK's literal without indexing and without Huffman; both lengths below 127 are one byte."""
+    """A header as HPACK's literal without indexing and without Huffman; both lengths below 127 are
+    one byte."""
     return b"\x00" + _string(name) + _string(value)
 
 
@@ -35,7 +38,8 @@ def _string(data: bytes) -> bytes:
     return bytes([127, rest]) + data
 
 
-# `:status: 200` is number 8 of HPACK's static table. gRPC percent-encodes messages; ours has nothing to encode.
+# `:status: 200` is number 8 of HPACK's static table. gRPC percent-encodes messages; ours has
+# nothing to encode.
 _ANSWER = b"".join(
     (
         b"\x88",
@@ -79,4 +83,6 @@ async def _answer_frames(reader: asyncio.StreamReader, writer: asyncio.StreamWri
 
 
 def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-    return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
+    return (
+        len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
+    )

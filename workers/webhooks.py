@@ -1,4 +1,5 @@
-"""Sends requests to webhooks. Called by a task; the fence is kept in control/platform/webhooks.py."""
+"""Sends requests to webhooks. Called by a task; the fence is kept in
+control/platform/webhooks.py."""
 
 from __future__ import annotations
 
@@ -31,14 +32,18 @@ _Target = tuple[socket.AddressFamily, Any]  # numbers only: nothing is resolved 
 
 
 def deliver(database: Database, webhook_id: str) -> bool:
-    """One try of one request, if it is due; True when it was delivered. Called twice, it sends once."""
+    """One try of one request, if it is due; True when it was delivered. Called twice, it sends
+    once."""
     claimed, tenants = database.run(
         lambda uow: (webhooks.claim(uow, webhook_id), identity.has_tenants(uow)), actor="webhook"
     )
     if claimed is None:
         return False
     delivered, outcome = send(claimed, public_only=tenants)
-    return database.run(lambda uow: webhooks.finish(uow, claimed, delivered, outcome), actor="webhook") and delivered
+    return (
+        database.run(lambda uow: webhooks.finish(uow, claimed, delivered, outcome), actor="webhook")
+        and delivered
+    )
 
 
 def send(delivery: WebhookRequest, *, public_only: bool = False) -> tuple[bool, str]:
@@ -58,17 +63,21 @@ def _send(delivery: WebhookRequest, public_only: bool) -> tuple[bool, str]:
         plain = stack.enter_context(_connect(_targets(host, port, public_only)))
         late = stack.enter_context(_limit(plain))
         try:
-            connection = stack.enter_context(contextlib.closing(_speaking(parts, host, port, plain)))
+            connection = stack.enter_context(
+                contextlib.closing(_speaking(parts, host, port, plain))
+            )
             return _ask(connection, parts, delivery, late)
         except (OSError, http.client.HTTPException):
             if late.is_set():
-                raise PodyardError(Code.DEADLINE_EXCEEDED, f"no answer within {ANSWER_SECONDS_MAX:g} s") from None
+                raise PodyardError(
+                    Code.DEADLINE_EXCEEDED, f"no answer within {ANSWER_SECONDS_MAX:g} s"
+                ) from None
             raise
 
 
 def _targets(host: str, port: int, public_only: bool) -> list[_Target]:
-    """What a name stands for now. One address that may not be notified is enough to refuse it: it is not for chance to
-    say which one is taken."""
+    """What a name stands for now. One address that may not be notified is enough to refuse it: it
+    is not for chance to say which one is taken."""
     answers: list[list[Any] | OSError | ValueError] = []
 
     def resolve() -> None:
@@ -82,7 +91,9 @@ def _targets(host: str, port: int, public_only: bool) -> list[_Target]:
     thread.start()
     thread.join(RESOLVE_SECONDS_MAX)
     if not answers:
-        raise PodyardError(Code.DEADLINE_EXCEEDED, f"{host} was not resolved within {RESOLVE_SECONDS_MAX:g} s")
+        raise PodyardError(
+            Code.DEADLINE_EXCEEDED, f"{host} was not resolved within {RESOLVE_SECONDS_MAX:g} s"
+        )
     (answer,) = answers
     if not isinstance(answer, list):
         raise answer
@@ -111,7 +122,8 @@ def _connect(targets: list[_Target]) -> socket.socket:
 
 @contextlib.contextmanager
 def _limit(plain: socket.socket) -> Iterator[threading.Event]:
-    """Cuts the connection when the time is over: a socket's own limit starts again with every byte. Gives whether it
+    """Cuts the connection when the time is over: a socket's own limit starts again with every byte.
+    Gives whether it
     was cut."""
     late = threading.Event()
     with plain.dup() as other_handle:  # TLS takes over the socket itself
@@ -131,7 +143,9 @@ def _limit(plain: socket.socket) -> Iterator[threading.Event]:
             timer.join()
 
 
-def _speaking(parts: SplitResult, host: str, port: int, plain: socket.socket) -> http.client.HTTPConnection:
+def _speaking(
+    parts: SplitResult, host: str, port: int, plain: socket.socket
+) -> http.client.HTTPConnection:
     """HTTP over a socket that stands; a certificate has to be of the name."""
     plain.settimeout(ANSWER_SECONDS_MAX)
     if parts.scheme == "http":
@@ -144,7 +158,10 @@ def _speaking(parts: SplitResult, host: str, port: int, plain: socket.socket) ->
 
 
 def _ask(
-    connection: http.client.HTTPConnection, parts: SplitResult, delivery: WebhookRequest, late: threading.Event
+    connection: http.client.HTTPConnection,
+    parts: SplitResult,
+    delivery: WebhookRequest,
+    late: threading.Event,
 ) -> tuple[bool, str]:
     body = delivery.body.encode()
     headers = {

@@ -1,5 +1,5 @@
-"""Compute Engine's disks (discovery document compute v1). A change is done when its operation's name is known, so the
-name says all of it, and nothing keeps operations."""
+"""Compute Engine's disks (discovery document compute v1). A change is done when its operation's
+name is known, so the name says all of it, and nothing keeps operations."""
 
 from __future__ import annotations
 
@@ -95,7 +95,9 @@ async def insert(request: Request, project: str, zone: str) -> Response:
 async def delete(request: Request, project: str, zone: str, disk: str) -> Response:
     caller = deps.principal(request)
     return await _change(
-        request, "delete", lambda _: lambda uow: persistent_disks.delete(uow, caller, project, zone, disk)
+        request,
+        "delete",
+        lambda _: lambda uow: persistent_disks.delete(uow, caller, project, zone, disk),
     )
 
 
@@ -138,7 +140,9 @@ def get_operation(request: Request, project: str, zone: str, verb: str, disk: st
 def _request(said: DiskMessage) -> DiskRequest:
     for name in _COPIED:
         if getattr(said, name):
-            raise invalid(f"{name}: disks of Podyard hold nothing and are made blank: leave it out", name)
+            raise invalid(
+                f"{name}: disks of Podyard hold nothing and are made blank: leave it out", name
+            )
     check_labels(said.labels)
     check_description(said.description)
     size = None if said.sizeGb is None else _gigabytes(said.sizeGb)
@@ -152,14 +156,18 @@ def _gigabytes(said: str | int) -> int:
         raise invalid_field(f"sizeGb {said!r} is not a whole number of GB", "size_gb") from None
 
 
-def _read(request: Request, use_case: Callable[[UnitOfWork], T], answer: Callable[[T], Response]) -> Response:
+def _read(
+    request: Request, use_case: Callable[[UnitOfWork], T], answer: Callable[[T], Response]
+) -> Response:
     try:
         return answer(deps.read(request, use_case))
     except PodyardError as error:
         return error_response(error)
 
 
-async def _change(request: Request, verb: str, use_case: Callable[[bytes], Callable[[UnitOfWork], Disk]]) -> Response:
+async def _change(
+    request: Request, verb: str, use_case: Callable[[bytes], Callable[[UnitOfWork], Disk]]
+) -> Response:
     """`use_case`: of the body. The operation that it answers is DONE."""
     caller, data = deps.principal(request), await request.body()
 
@@ -168,7 +176,9 @@ async def _change(request: Request, verb: str, use_case: Callable[[bytes], Calla
             changed = deps.write(request, use_case(data))
         except PodyardError as error:
             return error_response(error)
-        return JSONResponse(google_disks.operation(changed.project, changed.zone, verb, changed.name, caller.email))
+        return JSONResponse(
+            google_disks.operation(changed.project, changed.zone, verb, changed.name, caller.email)
+        )
 
     return await to_thread.run_sync(act)
 
@@ -176,8 +186,12 @@ async def _change(request: Request, verb: str, use_case: Callable[[bytes], Calla
 def error_response(error: PodyardError) -> Response:
     """Compute Engine's envelope has `errors` as well."""
     if isinstance(error, compute_projects.StaleFingerprint | persistent_disks.StaleLabels):
-        return JSONResponse(google.envelope(error.code, error.message, "conditionNotMet", 412)[1], 412)
-    reason = {404: "notFound", 403: "forbidden", 409: "alreadyExists"}.get(error.code.http_status, "invalid")
+        return JSONResponse(
+            google.envelope(error.code, error.message, "conditionNotMet", 412)[1], 412
+        )
+    reason = {404: "notFound", 403: "forbidden", 409: "alreadyExists"}.get(
+        error.code.http_status, "invalid"
+    )
     if isinstance(error, persistent_disks.InUse):
         reason = "resourceInUseByAnotherResource"
     status, body = google.envelope(error.code, error.message, reason)

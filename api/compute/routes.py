@@ -1,5 +1,6 @@
-"""Compute Engine's wire: the project with its metadata, which `gcloud compute tpus tpu-vm ssh` reads; disks; empty
-lists; and everything else refused and recorded (discovery document compute v1)."""
+"""Compute Engine's wire: the project with its metadata, which `gcloud compute tpus tpu-vm ssh`
+reads; disks; empty lists; and everything else refused and recorded (discovery document compute
+v1)."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ class MetadataItem(BaseModel):
 
 
 class MetadataMessage(BaseModel):
-    """Compute Engine's Metadata; what else a client sends is left aside, as Google does with `kind`."""
+    """Compute Engine's Metadata; what else a client sends is left aside, as Google does with
+    `kind`."""
 
     fingerprint: str | None = None
     items: list[MetadataItem] = []
@@ -40,7 +42,9 @@ def get_project(request: Request, project: str) -> Response:
         found = deps.read(request, lambda uow: compute_projects.get(uow, caller, project))
     except PodyardError as error:
         return error_response(error)
-    return JSONResponse(google.project(project, str(found.number), found.metadata, found.fingerprint))
+    return JSONResponse(
+        google.project(project, str(found.number), found.metadata, found.fingerprint)
+    )
 
 
 @router.post("/compute/{version}/projects/{project}/setCommonInstanceMetadata")
@@ -53,7 +57,10 @@ async def set_metadata(request: Request, project: str) -> Response:
             items = {item.key: item.value for item in message.items}
             check_metadata(items)
             found = deps.write(
-                request, lambda uow: compute_projects.set_metadata(uow, caller, project, items, message.fingerprint)
+                request,
+                lambda uow: compute_projects.set_metadata(
+                    uow, caller, project, items, message.fingerprint
+                ),
             )
         except PodyardError as error:
             return error_response(error)
@@ -78,7 +85,9 @@ def get_operation(request: Request, project: str, operation: str) -> Response:
 
 
 @router.api_route(
-    "/compute/{path:path}", methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"], include_in_schema=False
+    "/compute/{path:path}",
+    methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"],
+    include_in_schema=False,
 )
 def other(request: Request) -> Response:
     return _empty(request)
@@ -88,7 +97,9 @@ def _empty(request: Request) -> Response:
     """As an empty project answers; what it has no answer for is refused and recorded."""
     deps.principal(request)
     zones = tuple(deps.platform(request).fleet.zones)
-    status, body = google.Google(zones).answer(google.COMPUTE_HOST, request.method, request.url.path)
+    status, body = google.Google(zones).answer(
+        google.COMPUTE_HOST, request.method, request.url.path
+    )
     if status == 501:
         return unserved.refuse(request, google.COMPUTE_HOST, request.url.path)
     return JSONResponse(body, status)

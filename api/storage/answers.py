@@ -50,7 +50,11 @@ def refusal(error: PodyardError) -> tuple[int, str, str]:
     if known is not None:
         return known
     reason, code = _OTHERS.get(error.code, ("backendError", "InternalError"))
-    return (_UNSATISFIABLE if error.code is Code.OUT_OF_RANGE else error.code.http_status), reason, code
+    return (
+        (_UNSATISFIABLE if error.code is Code.OUT_OF_RANGE else error.code.http_status),
+        reason,
+        code,
+    )
 
 
 def json_error(error: PodyardError) -> Response:
@@ -58,7 +62,14 @@ def json_error(error: PodyardError) -> Response:
     if status == 304:
         return Response(status_code=status)
     item = {"message": error.message, "domain": "global", "reason": reason}
-    body = {"error": {"code": status, "message": error.message, "errors": [item], "status": error.code.name}}
+    body = {
+        "error": {
+            "code": status,
+            "message": error.message,
+            "errors": [item],
+            "status": error.code.name,
+        }
+    }
     return answer(body, status)
 
 
@@ -72,17 +83,23 @@ def xml_error(error: PodyardError) -> Response:
         f"<?xml version='1.0' encoding='UTF-8'?><Error><Code>{code}</Code>"
         f"<Message>{escape(error.message)}</Message></Error>"
     )
-    return Response(text.encode("utf-8", "replace"), status, media_type="application/xml; charset=UTF-8")
+    return Response(
+        text.encode("utf-8", "replace"), status, media_type="application/xml; charset=UTF-8"
+    )
 
 
-def answer(body: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def answer(
+    body: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
     content = json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
-    return Response(content, status, headers=dict(headers or {}), media_type="application/json; charset=UTF-8")
+    return Response(
+        content, status, headers=dict(headers or {}), media_type="application/json; charset=UTF-8"
+    )
 
 
 def segments(request: Request) -> list[str]:
-    """The parts of the path, each as its client meant it: a name may hold an escaped slash. Raises INVALID_ARGUMENT for
-    what is not UTF-8."""
+    """The parts of the path, each as its client meant it: a name may hold an escaped slash. Raises
+    INVALID_ARGUMENT for what is not UTF-8."""
     raw: bytes = request.scope["raw_path"].partition(b"?")[0]
     try:
         return [unquote_to_bytes(part).decode() for part in raw.split(b"/")[1:]]
@@ -100,7 +117,8 @@ def check_query(request: Request) -> None:
 
 
 def own_address(request: Request) -> str:
-    """How the client reaches this server, with the credential if that is in the path: links lead back here."""
+    """How the client reaches this server, with the credential if that is in the path: links lead
+    back here."""
     host = request.headers.get("host", "")
     scheme = request.headers.get("x-forwarded-proto", "http")
     return f"{scheme}://{host}{request.scope['state'].get('capability_prefix', '')}"
@@ -136,7 +154,8 @@ def flag(request: Request, name: str) -> bool:
 
 
 def caller_project(request: Request) -> str:
-    """The project of the caller's credential if it has only one; else the query or a header must name it."""
+    """The project of the caller's credential if it has only one; else the query or a header must
+    name it."""
     named = request.query_params.get("project") or request.headers.get("x-goog-project-id")
     if named and named not in _NO_PROJECTS:
         return named

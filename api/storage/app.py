@@ -34,7 +34,8 @@ from podyard.settings import Settings
 logger = logging.getLogger(__name__)
 
 SWEEP_SECONDS = 600.0  # between two looks for contents that nobody names
-# Between two usage events of a bucket and class of operations: a busy bucket has 8,640 a month of each.
+# Between two usage events of a bucket and class of operations: a busy bucket has 8,640 a month of
+# each.
 OPERATION_EVENTS_SECONDS = 300.0
 DRAINED_BYTES_MAX = 16 << 20  # of a refused request
 _JSON_ROOTS = (
@@ -48,12 +49,16 @@ Handler = Callable[..., Awaitable[Response]]
 class StorageApp:
     """Both APIs, behind the guard. `begin` and `end` frame its life."""
 
-    def __init__(self, settings: Settings, database: Database, fleet: Fleet, clock: RealClock) -> None:
+    def __init__(
+        self, settings: Settings, database: Database, fleet: Fleet, clock: RealClock
+    ) -> None:
         self._state = State()
         self._state.platform = Platform(settings, database, fleet, clock)
         self._state.contents = Contents(settings.contents_path)
         self._state.uploads = OpenUploads(self._state.contents)
-        self._state.operations = OperationMeter(database, OperationCounts(settings.operation_counts_path))
+        self._state.operations = OperationMeter(
+            database, OperationCounts(settings.operation_counts_path)
+        )
         self._database, self._clock = database, clock
 
     @property
@@ -118,7 +123,9 @@ class StorageApp:
     async def _sweep(self) -> None:
         while True:
             try:
-                await to_thread.run_sync(sweep.sweep, self._database, self._state.contents, self._clock)
+                await to_thread.run_sync(
+                    sweep.sweep, self._database, self._state.contents, self._clock
+                )
             except (OSError, *DATABASE_ERRORS) as error:
                 logger.warning("the sweep of contents failed: %s", error)
             await asyncio.sleep(SWEEP_SECONDS)
@@ -129,7 +136,9 @@ class StorageApp:
             await asyncio.sleep(OPERATION_EVENTS_SECONDS)
 
 
-def create_storage_app(settings: Settings, database: Database, fleet: Fleet, clock: RealClock) -> ASGIApp:
+def create_storage_app(
+    settings: Settings, database: Database, fleet: Fleet, clock: RealClock
+) -> ASGIApp:
     return Guard(
         StorageApp(settings, database, fleet, clock),
         authenticate=lambda token: database.read(lambda uow: identity.authenticate(uow, token)),
@@ -149,7 +158,9 @@ async def _json(request: Request) -> Response:
             return await _upload(request, method, parts)
         case (("GET" | "HEAD"), ["download", "storage", "v1", "b", bucket, "o", *name]):
             request.scope["query_string"] += b"&alt=media"
-            return await objects.get(Request(request.scope, request.receive), bucket, "/".join(name))
+            return await objects.get(
+                Request(request.scope, request.receive), bucket, "/".join(name)
+            )
         case method, ["storage", "v1", *rest]:
             return await _call(request, method, rest)
     raise _refuse_unknown(request)
@@ -166,7 +177,7 @@ async def _upload(request: Request, method: str, parts: list[str]) -> Response:
     raise _refuse_unknown(request)
 
 
-async def _call(request: Request, method: str, parts: list[str]) -> Response:
+async def _call(request: Request, method: str, parts: list[str]) -> Response:  # noqa: C901
     """Below /storage/v1/. A client that does not escape the slashes of a name has more parts."""
     match method, parts:
         case "GET", ["b"]:
@@ -218,5 +229,8 @@ _OBJECT: dict[str, Handler] = {
 
 
 def _refuse_unknown(request: Request) -> PodyardError:
-    text = f"{request.method} {request.scope['path']} is not a call of Cloud Storage that this server has"
+    text = (
+        f"{request.method} {request.scope['path']} is not a call of Cloud Storage that "
+        "this server has"
+    )
     return PodyardError(Code.NOT_FOUND, text)

@@ -14,7 +14,8 @@ from starlette.responses import Response
 from podyard.api.storage import bodies
 from podyard.base.errors import invalid
 
-CALLS_MAX = 1000  # cloud.google.com/storage/docs/batch allows 100; its clients are held to it, gcsfs sends more
+# cloud.google.com/storage/docs/batch allows 100; its clients are held to it, gcsfs sends more
+CALLS_MAX = 1000
 BODY_BYTES_MAX = 10 << 20
 AT_ONCE = 16
 
@@ -53,12 +54,17 @@ async def _call(request: Request, part: Any) -> bytes:
         raise invalid("a part of the batch is not an HTTP request")
     head, _, body = rest.replace(b"\r\n", b"\n").partition(b"\n\n")
     headers = [
-        (name.strip().lower(), value.strip()) for name, _, value in (h.partition(b":") for h in head.split(b"\n"))
+        (name.strip().lower(), value.strip())
+        for name, _, value in (h.partition(b":") for h in head.split(b"\n"))
     ]
     url = urlsplit(words[1])
     prefix = request.scope["state"].get("capability_prefix", "")
     path = url.path.removeprefix(prefix)
-    own = [(name, value) for name, value in request.scope["headers"] if name in (b"host", b"x-forwarded-proto")]
+    own = [
+        (name, value)
+        for name, value in request.scope["headers"]
+        if name in (b"host", b"x-forwarded-proto")
+    ]
     scope = {
         **request.scope,
         "method": words[0].upper(),
@@ -81,12 +87,22 @@ async def _call(request: Request, part: Any) -> bytes:
     response = await application.respond(inner)
     await response(scope, receive, send)
     status = sent[0]["status"]
-    lines = [f"HTTP/1.1 {status} {_PHRASES.get(status, 'OK' if status < 400 else 'Error')}".encode()]
+    lines = [
+        f"HTTP/1.1 {status} {_PHRASES.get(status, 'OK' if status < 400 else 'Error')}".encode()
+    ]
     lines += [b"%s: %s" % (name, value) for name, value in sent[0]["headers"]]
     number = (part.get("Content-ID") or "").strip("<>")
-    heads = b"Content-Type: application/http\r\n" + (f"Content-ID: <response-{number}>\r\n".encode() if number else b"")
+    heads = b"Content-Type: application/http\r\n" + (
+        f"Content-ID: <response-{number}>\r\n".encode() if number else b""
+    )
     content = b"".join(message.get("body", b"") for message in sent[1:])
     return heads + b"\r\n" + b"\r\n".join(lines) + b"\r\n\r\n" + content
 
 
-_PHRASES = {204: "No Content", 400: "Bad Request", 403: "Forbidden", 404: "Not Found", 412: "Precondition Failed"}
+_PHRASES = {
+    204: "No Content",
+    400: "Bad Request",
+    403: "Forbidden",
+    404: "Not Found",
+    412: "Precondition Failed",
+}

@@ -23,7 +23,8 @@ _HEAD_BYTES_MAX = 64 << 10  # of the parts' headers
 
 
 async def pieces(request: Request) -> AsyncIterator[bytes]:
-    """The body as it comes. Raises ClientDisconnect when it is cut off, DEADLINE_EXCEEDED when it stands still."""
+    """The body as it comes. Raises ClientDisconnect when it is cut off, DEADLINE_EXCEEDED when it
+    stands still."""
     stream = request.stream()
     while True:
         try:
@@ -51,7 +52,8 @@ async def read_json(request: Request) -> dict[str, Any]:
 def parse_object(data: bytes) -> dict[str, Any]:
     try:
         found = json.loads(data) if data.strip() else {}
-        json.dumps(found, ensure_ascii=False).encode()  # no halves of surrogate pairs, which cannot be stored
+        # no halves of surrogate pairs, which cannot be stored
+        json.dumps(found, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         raise invalid("Parse Error: the body is not valid JSON") from None
     if not isinstance(found, dict):
@@ -117,7 +119,9 @@ class MultipartBody:
         await self._headers()
         body = await self._until(self._line + self._boundary, JSON_BYTES_MAX)
         await self._until(b"\n")
-        return parse_object(body[: -len(self._line + self._boundary)]), (await self._headers()).get("content-type", "")
+        return parse_object(body[: -len(self._line + self._boundary)]), (await self._headers()).get(
+            "content-type", ""
+        )
 
     async def content(self) -> AsyncIterator[bytes]:
         end = self._line + self._boundary

@@ -48,17 +48,30 @@ def headers(stored: StoredObject, *, quoted_etag: bool) -> dict[str, str]:
         "X-Goog-Stored-Content-Encoding": fields.content_encoding or "identity",
         "X-Goog-Stored-Content-Length": str(stored.size),
     }
-    found |= {f"X-Goog-Meta-{_token(key)}": value.replace("\n", " ") for key, value in fields.metadata.items()}
+    found |= {
+        f"X-Goog-Meta-{_token(key)}": value.replace("\n", " ")
+        for key, value in fields.metadata.items()
+    }
     return {name: _latin(value) for name, value in found.items() if value}
 
 
-def respond(request: Request, stored: StoredObject, contents: Contents, *, quoted_etag: bool) -> Response:
+def respond(
+    request: Request, stored: StoredObject, contents: Contents, *, quoted_etag: bool
+) -> Response:
     """Raises OUT_OF_RANGE, NOT_FOUND."""
     found = headers(stored, quoted_etag=quoted_etag)
-    asked = None if request.method == "HEAD" else _RANGE.fullmatch(request.headers.get("range", "").strip())
-    is_zipped = stored.fields.content_encoding == "gzip" and "no-transform" not in stored.fields.cache_control
+    asked = (
+        None
+        if request.method == "HEAD"
+        else _RANGE.fullmatch(request.headers.get("range", "").strip())
+    )
+    is_zipped = (
+        stored.fields.content_encoding == "gzip"
+        and "no-transform" not in stored.fields.cache_control
+    )
     if is_zipped and "gzip" not in request.headers.get("accept-encoding", ""):
-        # Served as it was before (cloud.google.com/storage/docs/transcoding); ranges mean nothing then.
+        # Served as it was before (cloud.google.com/storage/docs/transcoding); ranges mean nothing
+        # then.
         del found["Content-Encoding"]
         found |= {"Warning": "214 UploadServer gunzipped", "Vary": "Accept-Encoding"}
         if request.method == "HEAD":
@@ -91,7 +104,10 @@ class Unsatisfiable(PodyardError):
     """A range behind the last byte; `size` is that of the object."""
 
     def __init__(self, size: int) -> None:
-        super().__init__(Code.OUT_OF_RANGE, f"The requested range cannot be satisfied: the object has {size} bytes.")
+        super().__init__(
+            Code.OUT_OF_RANGE,
+            f"The requested range cannot be satisfied: the object has {size} bytes.",
+        )
         self.size = size
 
     @override
@@ -103,14 +119,21 @@ def _open(contents: Contents, stored: StoredObject) -> BinaryIO:
     try:
         return contents.path(stored.digest).open("rb", buffering=0)
     except FileNotFoundError:
-        raise refusals.object_not_found(stored.bucket, stored.name) from None  # deleted since, and swept
+        # deleted since, and swept
+        raise refusals.object_not_found(stored.bucket, stored.name) from None
 
 
 class Media(Response):
     """A file from where it stands, `length` bytes; None: to its end."""
 
     def __init__(
-        self, status: int, found: Mapping[str, str], file: BinaryIO, length: int | None, *, unzips: bool = False
+        self,
+        status: int,
+        found: Mapping[str, str],
+        file: BinaryIO,
+        length: int | None,
+        *,
+        unzips: bool = False,
     ) -> None:
         super().__init__(status_code=status, headers=found)
         if length is None:
@@ -123,7 +146,13 @@ class Media(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         with self._file:
-            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            await send(
+                {
+                    "type": "http.response.start",
+                    "status": self.status_code,
+                    "headers": self.raw_headers,
+                }
+            )
             looked = 0
             while piece := await self._next():
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
@@ -134,12 +163,15 @@ class Media(Response):
 
     async def _next(self) -> bytes:
         if self._inflate is None and self._left is not None and self._left <= PIECE_BYTES:
-            return self._read()  # one piece, or the last one: it is in the page cache more often than not
+            # one piece, or the last one: it is in the page cache more often than not
+            return self._read()
         return await to_thread.run_sync(self._read)
 
     def _read(self) -> bytes:
         if self._inflate is not None:
-            while not self._inflate.eof and (data := self._inflate.unconsumed_tail or self._file.read(PIECE_BYTES)):
+            while not self._inflate.eof and (
+                data := self._inflate.unconsumed_tail or self._file.read(PIECE_BYTES)
+            ):
                 if found := self._inflate.decompress(data, PIECE_BYTES):
                     return found
             return b""

@@ -31,7 +31,9 @@ async def begin(request: Request, announced: uploads.Announced) -> str:
     upload = await uploads.begin(request, announced, None)
     place = f"<Bucket>{escape(announced.bucket)}</Bucket><Key>{escape(announced.name)}</Key>"
     text = f"{place}<UploadId>{upload.upload_id}</UploadId>"
-    return f"<InitiateMultipartUploadResult xmlns='{NAMESPACE}'>{text}</InitiateMultipartUploadResult>"
+    return (
+        f"<InitiateMultipartUploadResult xmlns='{NAMESPACE}'>{text}</InitiateMultipartUploadResult>"
+    )
 
 
 async def put(request: Request, upload_id: str) -> Response:
@@ -66,7 +68,9 @@ async def complete(request: Request, upload_id: str) -> StoredObject:
             content = await to_thread.run_sync(incoming.store)
         finally:
             incoming.discard()
-    made = await write_async(request, partial(use_cases.finish, principal=caller, upload_id=upload_id, content=content))
+    made = await write_async(
+        request, partial(use_cases.finish, principal=caller, upload_id=upload_id, content=content)
+    )
     await to_thread.run_sync(contents(request).discard_parts, upload_id)
     return made
 
@@ -88,20 +92,29 @@ def _parts(body: bytes) -> list[tuple[int, str]]:
     for part in root.iter():
         if part.tag.rpartition("}")[2] == "Part":
             values = {one.tag.rpartition("}")[2]: (one.text or "").strip() for one in part}
-            found.append((number(values.get("PartNumber", ""), "PartNumber"), values.get("ETag", "").strip('"')))
+            found.append(
+                (
+                    number(values.get("PartNumber", ""), "PartNumber"),
+                    values.get("ETag", "").strip('"'),
+                )
+            )
     if not found or found != sorted(found) or len(found) > PARTS_MAX:
         raise invalid(f"the list must name 1 to {PARTS_MAX} parts, in the order of their numbers")
     return found
 
 
-def _join(store: Contents, upload_id: str, wanted: list[tuple[int, str]], incoming: Incoming) -> None:
+def _join(
+    store: Contents, upload_id: str, wanted: list[tuple[int, str]], incoming: Incoming
+) -> None:
     for part, md5 in wanted:
         piece = store.resume(f"{upload_id}.{part}", OBJECT_BYTES_MAX)
         try:
             if not piece.size or piece.content().md5 != md5:
                 reason = ErrorInfo(use_cases.DIGEST_MISMATCH, refusals.DOMAIN, {})
                 raise PodyardError(
-                    Code.INVALID_ARGUMENT, f"part {part} is not what was uploaded: send it again", [reason]
+                    Code.INVALID_ARGUMENT,
+                    f"part {part} is not what was uploaded: send it again",
+                    [reason],
                 )
             piece.copy_to(incoming)
         finally:

@@ -14,7 +14,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from podyard.api.storage import bodies, media, resources
-from podyard.api.storage.answers import answer, flag, number, own_address, preconditions, whole_number
+from podyard.api.storage.answers import (
+    answer,
+    flag,
+    number,
+    own_address,
+    preconditions,
+    whole_number,
+)
 from podyard.api.storage.parts import contents, read
 from podyard.base.contents import Contents, Incoming
 from podyard.base.errors import invalid
@@ -22,7 +29,13 @@ from podyard.control.storage import objects, refusals
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.name_glob import name_matcher
 from podyard.domain.principal import Principal
-from podyard.domain.stored import COMPOSE_SOURCES_MAX, OBJECT_BYTES_MAX, ObjectFields, Preconditions, StoredObject
+from podyard.domain.stored import (
+    COMPOSE_SOURCES_MAX,
+    OBJECT_BYTES_MAX,
+    ObjectFields,
+    Preconditions,
+    StoredObject,
+)
 from podyard.http.context import principal, write_async
 
 LIST_MAX = 1000  # of one page, as Cloud Storage's
@@ -40,7 +53,9 @@ async def get(request: Request, bucket: str, name: str) -> Response:
 async def find(request: Request, bucket: str, name: str) -> StoredObject:
     """The live version, if it is the one that is asked for and the preconditions hold."""
     when, generation = preconditions(request), whole_number(request, "generation")
-    stored = await read(request, partial(objects.find, principal=principal(request), bucket=bucket, name=name))
+    stored = await read(
+        request, partial(objects.find, principal=principal(request), bucket=bucket, name=name)
+    )
     if generation not in (None, stored.generation):
         raise refusals.object_not_found(bucket, f"{name}#{generation}")
     check_read(stored, when)
@@ -48,7 +63,8 @@ async def find(request: Request, bucket: str, name: str) -> StoredObject:
 
 
 def check_read(stored: StoredObject, when: Preconditions) -> None:
-    """Raises the error that is answered with 412, or with 304 where a version is not wanted again."""
+    """Raises the error that is answered with 412, or with 304 where a version is not wanted
+    again."""
     if when.is_met_by(stored):
         return
     wanted = dataclasses.replace(when, not_generation=None, not_metageneration=None)
@@ -95,7 +111,9 @@ def page_start(token: str | None) -> str:
     try:
         return base64.b64decode((token or "").encode("ascii"), b"-_", validate=True).decode()
     except (ValueError, binascii.Error):
-        raise invalid("Invalid page token: use the nextPageToken of this list", "pageToken") from None
+        raise invalid(
+            "Invalid page token: use the nextPageToken of this list", "pageToken"
+        ) from None
 
 
 async def patch(request: Request, bucket: str, name: str) -> Response:
@@ -119,7 +137,9 @@ async def patch(request: Request, bucket: str, name: str) -> Response:
 
 async def delete(request: Request, bucket: str, name: str) -> Response:
     when = _of_version(request, preconditions(request))
-    unit = partial(objects.delete, principal=principal(request), bucket=bucket, name=name, when=when)
+    unit = partial(
+        objects.delete, principal=principal(request), bucket=bucket, name=name, when=when
+    )
     await write_async(request, unit)
     return Response(status_code=204)
 
@@ -134,7 +154,8 @@ def _of_version(request: Request, when: Preconditions) -> Preconditions:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Copying:
-    """What is copied where, and what is said about the copy: nothing, if it is to be like the source."""
+    """What is copied where, and what is said about the copy: nothing, if it is to be like the
+    source."""
 
     source: tuple[str, str]
     target: tuple[str, str]
@@ -161,7 +182,9 @@ async def _copying(request: Request, source: tuple[str, str], target: tuple[str,
     generation = whole_number(request, "sourceGeneration")
     if generation is not None and of_source.generation is None:
         of_source = dataclasses.replace(of_source, generation=generation)
-    return Copying(source, target, await bodies.read_json(request), of_source, preconditions(request))
+    return Copying(
+        source, target, await bodies.read_json(request), of_source, preconditions(request)
+    )
 
 
 async def copy(request: Request, source: tuple[str, str], target: tuple[str, str]) -> Response:
@@ -196,7 +219,9 @@ async def compose(request: Request, bucket: str, name: str) -> Response:
     body = await bodies.read_json(request)
     given = body.get("sourceObjects")
     if not isinstance(given, list) or not 1 <= len(given) <= COMPOSE_SOURCES_MAX:
-        text = f"The number of source components provided must be between 1 and {COMPOSE_SOURCES_MAX}"
+        text = (
+            f"The number of source components provided must be between 1 and {COMPOSE_SOURCES_MAX}"
+        )
         raise invalid(text, "sourceObjects")
     wanted = [_source(one) for one in given]
     said = body.get("destination") or {}
@@ -234,7 +259,9 @@ def _source(given: object) -> tuple[str, Preconditions]:
     asked = given.get("objectPreconditions") or {}
     text = asked.get("ifGenerationMatch") if isinstance(asked, dict) else None
     generation = given.get("generation") if text is None else text
-    return given["name"], Preconditions(None if generation is None else number(str(generation), "generation"))
+    return given["name"], Preconditions(
+        None if generation is None else number(str(generation), "generation")
+    )
 
 
 def _join(store: Contents, sources: list[StoredObject], incoming: Incoming) -> None:

@@ -33,7 +33,9 @@ class OperationMeter:
 
     def count(self, request: Request, is_json: bool) -> None:
         """An answer to the request is under way."""
-        found = (json_operation if is_json else xml_operation)(request.method, segments(request), request.query_params)
+        found = (json_operation if is_json else xml_operation)(
+            request.method, segments(request), request.query_params
+        )
         if found is None:
             return
         try:
@@ -51,8 +53,8 @@ class OperationMeter:
 
 
 def json_operation(method: str, parts: Sequence[str], query: Mapping[str, str]) -> Operation | None:
-    """What a call of the JSON API is charged as; None: nothing. An upload in parts is one operation: its beginning. A
-    copy is one of the bucket that it goes to."""
+    """What a call of the JSON API is charged as; None: nothing. An upload in parts is one
+    operation: its beginning. A copy is one of the bucket that it goes to."""
     match parts:
         case ["resumable", *rest]:
             return json_operation(method, rest, query)
@@ -74,7 +76,12 @@ def xml_operation(method: str, parts: Sequence[str], query: Mapping[str, str]) -
     """The same of the XML API, where each part of a multipart upload is an operation."""
     bucket, *name = parts
     is_object = any(name)
-    if not bucket or method == "DELETE" or "upload_id" in query or (method == "PUT" and not is_object):
+    if (
+        not bucket
+        or method == "DELETE"
+        or "upload_id" in query
+        or (method == "PUT" and not is_object)
+    ):
         return None
     reads = method == "HEAD" or (method == "GET" and is_object)
     return bucket, OperationClass.B if reads else OperationClass.A

@@ -18,7 +18,8 @@ from podyard.domain.stored import OBJECT_BYTES_MAX
 from podyard.http import context
 
 T = TypeVar("T")
-OPEN_UPLOADS_MAX = 64  # files that stay open between two parts: another one is read again from its beginning
+# files that stay open between two parts: another one is read again from its beginning
+OPEN_UPLOADS_MAX = 64
 
 
 class OpenUploads:
@@ -31,12 +32,15 @@ class OpenUploads:
 
     @asynccontextmanager
     async def of(self, upload_id: str) -> AsyncIterator[Incoming]:
-        """The upload's content as far as it has come. It is closed here when it was stored or discarded."""
+        """The upload's content as far as it has come. It is closed here when it was stored or
+        discarded."""
         lock = self._locks.setdefault(upload_id, asyncio.Lock())
         async with lock:
             incoming = self._open.pop(upload_id, None)
             if incoming is None:
-                incoming = await to_thread.run_sync(self._contents.resume, upload_id, OBJECT_BYTES_MAX)
+                incoming = await to_thread.run_sync(
+                    self._contents.resume, upload_id, OBJECT_BYTES_MAX
+                )
             try:
                 yield incoming
             finally:

@@ -11,7 +11,13 @@ from typing import Any
 from podyard.api.storage.answers import quote_name
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import invalid
-from podyard.domain.stored import DEFAULT_CONTENT_TYPE, DEFAULT_STORAGE_CLASS, Bucket, ObjectFields, StoredObject
+from podyard.domain.stored import (
+    DEFAULT_CONTENT_TYPE,
+    DEFAULT_STORAGE_CLASS,
+    Bucket,
+    ObjectFields,
+    StoredObject,
+)
 
 _CRC_BYTES, _MD5_BYTES = 4, 16
 # Names of texts in the JSON API.
@@ -24,11 +30,15 @@ _TEXTS: Mapping[str, str] = {
     "customTime": "custom_time",
     "storageClass": "storage_class",
 }
-_DEFAULTS: Mapping[str, str] = {"content_type": DEFAULT_CONTENT_TYPE, "storage_class": DEFAULT_STORAGE_CLASS}
+_DEFAULTS: Mapping[str, str] = {
+    "content_type": DEFAULT_CONTENT_TYPE,
+    "storage_class": DEFAULT_STORAGE_CLASS,
+}
 _TEXT_CHARACTERS_MAX = 4096  # of a header's value
 # What a bucket may be asked to have and does not get: refused when it is switched on.
 _UNSUPPORTED = (
-    "versioning", "lifecycle", "retentionPolicy", "website", "logging", "encryption", "autoclass", "cors", "billing",
+    "versioning", "lifecycle", "retentionPolicy", "website", "logging", "encryption", "autoclass",
+    "cors", "billing",
     "hierarchicalNamespace", "objectRetention", "defaultEventBasedHold", "ipFilter",
 )  # fmt: skip
 
@@ -81,7 +91,9 @@ def object_resource(stored: StoredObject, address: str) -> dict[str, Any]:
         "kind": "storage#object",
         "id": f"{stored.bucket}/{stored.name}/{stored.generation}",
         "selfLink": f"{address}/storage/v1/{place}",
-        "mediaLink": f"{address}/download/storage/v1/{place}?generation={stored.generation}&alt=media",
+        "mediaLink": (
+            f"{address}/download/storage/v1/{place}?generation={stored.generation}&alt=media"
+        ),
         "name": stored.name,
         "bucket": stored.bucket,
         "generation": str(stored.generation),
@@ -130,7 +142,9 @@ def _digest(text: object, size: int, name: str) -> bytes:
     except (ValueError, binascii.Error):
         found = b""
     if len(found) != size:
-        raise invalid(f"Invalid value '{str(text)[:40]}' of {name}: it must be {size} bytes in base64", name)
+        raise invalid(
+            f"Invalid value '{str(text)[:40]}' of {name}: it must be {size} bytes in base64", name
+        )
     return found
 
 
@@ -141,9 +155,11 @@ def hash_header(text: str) -> tuple[int | None, str | None]:
     return None if crc32c is None else read_crc32c(crc32c), None if md5 is None else read_md5(md5)
 
 
-def object_fields(body: Mapping[str, Any], before: ObjectFields | None = None, *, clears: bool = False) -> ObjectFields:
-    """What a client says of an object. `before`: what stays where it says nothing. `clears`: a full replacement, in
-    which what is not said goes away."""
+def object_fields(
+    body: Mapping[str, Any], before: ObjectFields | None = None, *, clears: bool = False
+) -> ObjectFields:
+    """What a client says of an object. `before`: what stays where it says nothing. `clears`: a full
+    replacement, in which what is not said goes away."""
     fields = ObjectFields() if before is None or clears else before
     changes: dict[str, Any] = {}
     for name, field in _TEXTS.items():
@@ -168,7 +184,9 @@ def _metadata(given: object, before: Mapping[str, str]) -> dict[str, str]:
     if not isinstance(given, dict):
         raise invalid("metadata must be an object with texts as values", "metadata")
     found = {**before, **{_text(key, "metadata"): value for key, value in given.items()}}
-    return {key: _text(value, "metadata", "\n\t") for key, value in found.items() if value is not None}
+    return {
+        key: _text(value, "metadata", "\n\t") for key, value in found.items() if value is not None
+    }
 
 
 def _text(value: object, name: str, allowed: str = "\t") -> str:
@@ -176,14 +194,17 @@ def _text(value: object, name: str, allowed: str = "\t") -> str:
     if isinstance(value, bool | int | float):
         value = str(value)
     if not isinstance(value, str) or len(value) > _TEXT_CHARACTERS_MAX * 2:
-        raise invalid(f"{name} must be a text of at most {_TEXT_CHARACTERS_MAX * 2} characters", name)
+        raise invalid(
+            f"{name} must be a text of at most {_TEXT_CHARACTERS_MAX * 2} characters", name
+        )
     if any(ord(character) < 32 and character not in allowed for character in value):
         raise invalid(f"{name} must not hold control characters", name)
     return value
 
 
 def bucket_changes(body: Mapping[str, Any], before: Mapping[str, str]) -> dict[str, Any]:
-    """The changes of a bucket that a client asks for. Raises INVALID_ARGUMENT for features that do not exist here."""
+    """The changes of a bucket that a client asks for. Raises INVALID_ARGUMENT for features that do
+    not exist here."""
     for name in _UNSUPPORTED:
         if _is_switched_on(body.get(name)):
             raise invalid(f"{name} of buckets is not supported: leave it out", name)
@@ -195,7 +216,9 @@ def bucket_changes(body: Mapping[str, Any], before: Mapping[str, str]) -> dict[s
         if not isinstance(given, dict):
             raise invalid("labels must be an object with texts as values", "labels")
         labels = {**before, **given}
-        changes["labels"] = {key: _text(value, "labels") for key, value in labels.items() if value is not None}
+        changes["labels"] = {
+            key: _text(value, "labels") for key, value in labels.items() if value is not None
+        }
     return changes
 
 

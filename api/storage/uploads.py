@@ -13,7 +13,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from podyard.api.storage import bodies, resources
-from podyard.api.storage.answers import CANCELLED_STATUS, answer, own_address, preconditions, quote_name
+from podyard.api.storage.answers import (
+    CANCELLED_STATUS,
+    answer,
+    own_address,
+    preconditions,
+    quote_name,
+)
 from podyard.api.storage.parts import contents, open_uploads, read
 from podyard.base.contents import Content, Incoming
 from podyard.base.errors import Code, PodyardError, invalid
@@ -27,7 +33,8 @@ from podyard.domain.stored import (
 )
 from podyard.http.context import principal, write_async
 
-# What is kept of a part that is not the last one (cloud.google.com/storage/docs/performing-resumable-uploads).
+# What is kept of a part that is not the last one
+# (cloud.google.com/storage/docs/performing-resumable-uploads).
 PART_BYTES = 256 << 10
 RESUME_STATUS = 308
 _RANGE = re.compile(r"bytes (?:(\d{1,19})-(\d{1,19})|\*)/(\d{1,19}|\*)")
@@ -54,7 +61,9 @@ async def insert(request: Request, bucket: str) -> Response:
     if kind == "multipart":
         parts = bodies.MultipartBody(request)
         body, content_type = await parts.head()
-        announced = _announce(request, bucket, {"contentType": content_type or None, **_of_query(request), **body})
+        announced = _announce(
+            request, bucket, {"contentType": content_type or None, **_of_query(request), **body}
+        )
         return _make(request, await receive(request, announced, parts.content()))
     if kind == "resumable":
         body = await bodies.read_json(request)
@@ -64,7 +73,9 @@ async def insert(request: Request, bucket: str) -> Response:
         place = f"{own_address(request)}/upload/storage/v1/b/{quote_name(bucket)}/o"
         location = f"{place}?uploadType=resumable&upload_id={upload.upload_id}"
         return Response(headers={"Location": location, "X-GUploader-UploadID": upload.upload_id})
-    raise invalid(f"unknown uploadType '{kind[:40]}': use media, multipart or resumable", "uploadType")
+    raise invalid(
+        f"unknown uploadType '{kind[:40]}': use media, multipart or resumable", "uploadType"
+    )
 
 
 def _of_query(request: Request) -> dict[str, Any]:
@@ -96,20 +107,28 @@ def _announce(request: Request, bucket: str, body: Mapping[str, Any]) -> Announc
 
 def _make(request: Request, stored: StoredObject) -> Response:
     hashes = f"crc32c={resources.crc32c_text(stored.crc32c)},md5={resources.md5_text(stored.md5)}"
-    return answer(resources.object_resource(stored, own_address(request)), headers={"X-Goog-Hash": hashes})
+    return answer(
+        resources.object_resource(stored, own_address(request)), headers={"X-Goog-Hash": hashes}
+    )
 
 
-async def receive(request: Request, announced: Announced, source: AsyncIterator[bytes]) -> StoredObject:
+async def receive(
+    request: Request, announced: Announced, source: AsyncIterator[bytes]
+) -> StoredObject:
     """The whole content, and then the object."""
     caller = principal(request)
     where = (caller, announced.bucket, announced.name)
     # Before the content comes: nobody sends gigabytes to be refused.
-    await read(request, lambda uow: objects.check_put(uow, *where, announced.fields, announced.when))
+    await read(
+        request, lambda uow: objects.check_put(uow, *where, announced.fields, announced.when)
+    )
     async with bodies.receiving(contents(request), OBJECT_BYTES_MAX) as incoming:
         await bodies.write(incoming, source)
         uploads.check_digests(incoming.content(), announced.crc32c, announced.md5)
         content = await to_thread.run_sync(incoming.store)
-    return await write_async(request, lambda uow: objects.put(uow, *where, content, announced.fields, announced.when))
+    return await write_async(
+        request, lambda uow: objects.put(uow, *where, content, announced.fields, announced.when)
+    )
 
 
 async def begin(request: Request, announced: Announced, size: int | None) -> Upload:
@@ -128,10 +147,12 @@ async def begin(request: Request, announced: Announced, size: int | None) -> Upl
 
 
 async def proceed(request: Request, upload_id: str) -> StoredObject | Response:
-    """PUT or POST to an upload in parts: a part of it, all of it, or the question how far it is. The object once it is
-    complete, else how much has come."""
+    """PUT or POST to an upload in parts: a part of it, all of it, or the question how far it is.
+    The object once it is complete, else how much has come."""
     caller = principal(request)
-    upload, stored = await read(request, partial(uploads.find, principal=caller, upload_id=upload_id))
+    upload, stored = await read(
+        request, partial(uploads.find, principal=caller, upload_id=upload_id)
+    )
     if stored is not None:
         return stored
     header = request.headers.get("content-range")
@@ -143,11 +164,15 @@ async def proceed(request: Request, upload_id: str) -> StoredObject | Response:
     crc32c, md5 = resources.hash_header(request.headers.get("x-goog-hash", ""))
     async with open_uploads(request).of(upload_id) as incoming:
         if span is None or first is not None:
-            await _take(request, incoming, first or 0, None if total is None or span is None else total)
+            await _take(
+                request, incoming, first or 0, None if total is None or span is None else total
+            )
         is_last = span is None or (total is not None and incoming.size == total)
         if not is_last:
             kept = incoming.size - incoming.size % PART_BYTES
-            return Response(status_code=RESUME_STATUS, headers={"Range": f"bytes=0-{kept - 1}"} if kept else {})
+            return Response(
+                status_code=RESUME_STATUS, headers={"Range": f"bytes=0-{kept - 1}"} if kept else {}
+            )
         uploads.check_digests(incoming.content(), crc32c, md5)
         content: Content = await to_thread.run_sync(incoming.store)
     unit = partial(uploads.finish, principal=caller, upload_id=upload_id, content=content)
@@ -157,7 +182,10 @@ async def proceed(request: Request, upload_id: str) -> StoredObject | Response:
 async def _take(request: Request, incoming: Incoming, first: int, total: int | None) -> None:
     """The bytes of a part from `first` on. Those that have come already are passed over."""
     if first > incoming.size:
-        text = f"Invalid request. The part begins at byte {first}, but only {incoming.size} bytes have come"
+        text = (
+            f"Invalid request. The part begins at byte {first}, but only {incoming.size} "
+            "bytes have come"
+        )
         raise invalid(text, "Content-Range")
     over = incoming.size - first
 
@@ -169,7 +197,10 @@ async def _take(request: Request, incoming: Incoming, first: int, total: int | N
             over -= passed
             if passed < len(piece):
                 if room is not None and len(piece) - passed > room:
-                    raise invalid(f"more bytes have come than the {total} of the Content-Range", "Content-Range")
+                    raise invalid(
+                        f"more bytes have come than the {total} of the Content-Range",
+                        "Content-Range",
+                    )
                 room = None if room is None else room - (len(piece) - passed)
                 yield piece[passed:]
 
@@ -187,6 +218,8 @@ async def in_parts(request: Request, _bucket: str) -> Response:
 
 
 async def cancel(request: Request, upload_id: str) -> None:
-    await write_async(request, partial(uploads.cancel, principal=principal(request), upload_id=upload_id))
+    await write_async(
+        request, partial(uploads.cancel, principal=principal(request), upload_id=upload_id)
+    )
     async with open_uploads(request).of(upload_id) as incoming:
         incoming.discard()

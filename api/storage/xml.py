@@ -45,11 +45,15 @@ async def handle(request: Request) -> Response:
         return await _get(request, bucket, name)
     elif bucket and method in ("PUT", "POST", "DELETE"):
         return await {"PUT": _put, "POST": _begin, "DELETE": _delete}[method](request, bucket, name)
-    raise PodyardError(Code.UNIMPLEMENTED, f"{method} {request.scope['path']} is not supported by the XML API here")
+    raise PodyardError(
+        Code.UNIMPLEMENTED, f"{method} {request.scope['path']} is not supported by the XML API here"
+    )
 
 
 async def _get(request: Request, bucket: str, name: str) -> Response:
-    stored = await read(request, partial(use_cases.find, principal=principal(request), bucket=bucket, name=name))
+    stored = await read(
+        request, partial(use_cases.find, principal=principal(request), bucket=bucket, name=name)
+    )
     generation = request.query_params.get("generation")
     if generation is not None and number(generation, "generation") != stored.generation:
         raise refusals.object_not_found(bucket, f"{name}#{generation}")
@@ -86,7 +90,9 @@ def _announce(request: Request, bucket: str, name: str) -> uploads.Announced:
         if header in headers
     }
     prefix = "x-goog-meta-"
-    metadata = {key.removeprefix(prefix): value for key, value in headers.items() if key.startswith(prefix)}
+    metadata = {
+        key.removeprefix(prefix): value for key, value in headers.items() if key.startswith(prefix)
+    }
     crc32c, md5 = resources.hash_header(headers.get("x-goog-hash", ""))
     if "content-md5" in headers:
         md5 = resources.read_md5(headers["content-md5"])
@@ -111,13 +117,22 @@ async def _copy(request: Request, copied: str, announced: uploads.Announced) -> 
     target = (announced.bucket, announced.name)
     copying = objects.Copying((source, name), target, body, Preconditions(), announced.when)
     stored = await write_async(request, partial(copying.run, principal=principal(request)))
-    text = f"<ETag>&quot;{stored.md5}&quot;</ETag><LastModified>{stored.updated.rfc3339()}</LastModified>"
+    text = (
+        f"<ETag>&quot;{stored.md5}&quot;</ETag><LastModified>{stored.updated.rfc3339()}</"
+        "LastModified>"
+    )
     return _xml(f"<CopyObjectResult>{text}</CopyObjectResult>")
 
 
 def _make(stored: StoredObject) -> Response:
     found = media.headers(stored, quoted_etag=True)
-    kept = ("ETag", "X-Goog-Generation", "X-Goog-Metageneration", "X-Goog-Hash", "X-Goog-Stored-Content-Length")
+    kept = (
+        "ETag",
+        "X-Goog-Generation",
+        "X-Goog-Metageneration",
+        "X-Goog-Hash",
+        "X-Goog-Stored-Content-Length",
+    )
     return Response(headers={name: found[name] for name in kept})
 
 
@@ -128,9 +143,13 @@ async def _multipart(request: Request, method: str, upload_id: str) -> Response:
         await multipart.cancel(request, upload_id)
         return Response(status_code=204)
     stored = await multipart.complete(request, upload_id)
-    text = f"{_element('Bucket', stored.bucket)}{_element('Key', stored.name)}<ETag>&quot;{stored.md5}&quot;</ETag>"
+    text = (
+        f"{_element('Bucket', stored.bucket)}{_element('Key', stored.name)}<ETag>&quot;"
+        f"{stored.md5}&quot;</ETag>"
+    )
     response = _xml(
-        f"<CompleteMultipartUploadResult xmlns='{multipart.NAMESPACE}'>{text}</CompleteMultipartUploadResult>"
+        "<CompleteMultipartUploadResult "
+        f"xmlns='{multipart.NAMESPACE}'>{text}</CompleteMultipartUploadResult>"
     )
     response.headers.update(
         {name: _make(stored).headers[name] for name in ("ETag", "X-Goog-Generation", "X-Goog-Hash")}
@@ -142,10 +161,18 @@ async def _begin(request: Request, bucket: str, name: str) -> Response:
     if "uploads" in request.query_params:
         return _xml(await multipart.begin(request, _announce(request, bucket, name)))
     if request.headers.get("x-goog-resumable", "").lower() != "start":
-        raise PodyardError(Code.UNIMPLEMENTED, "only uploads in parts (x-goog-resumable: start) are posted to objects")
+        raise PodyardError(
+            Code.UNIMPLEMENTED,
+            "only uploads in parts (x-goog-resumable: start) are posted to objects",
+        )
     upload = await uploads.begin(request, _announce(request, bucket, name), None)
-    place = f"{own_address(request)}/{quote_name(bucket)}/{quote_name(name)}?upload_id={upload.upload_id}"
-    return Response(status_code=201, headers={"Location": place, "X-GUploader-UploadID": upload.upload_id})
+    place = (
+        f"{own_address(request)}/{quote_name(bucket)}/{quote_name(name)}?upload_id="
+        f"{upload.upload_id}"
+    )
+    return Response(
+        status_code=201, headers={"Location": place, "X-GUploader-UploadID": upload.upload_id}
+    )
 
 
 async def _part(request: Request, method: str) -> Response:
@@ -159,7 +186,9 @@ async def _part(request: Request, method: str) -> Response:
 
 async def _delete(request: Request, bucket: str, name: str) -> Response:
     when = _preconditions(request)
-    unit = partial(use_cases.delete, principal=principal(request), bucket=bucket, name=name, when=when)
+    unit = partial(
+        use_cases.delete, principal=principal(request), bucket=bucket, name=name, when=when
+    )
     await write_async(request, unit)
     return Response(status_code=204)
 
@@ -171,10 +200,14 @@ async def _bucket(request: Request, method: str, name: str) -> Response:
         return Response()
     if method == "DELETE":
         await write_operations(request)
-        await write_async(request, partial(buckets.delete, principal=caller, name=name, when=Preconditions()))
+        await write_async(
+            request, partial(buckets.delete, principal=caller, name=name, when=Preconditions())
+        )
         return Response(status_code=204)
     project = caller_project(request)
-    await write_async(request, partial(buckets.create, principal=caller, project=project, name=name))
+    await write_async(
+        request, partial(buckets.create, principal=caller, project=project, name=name)
+    )
     return Response()
 
 
@@ -208,7 +241,9 @@ async def _list(request: Request, bucket: str) -> Response:
             else _element("NextMarker", max(listed))
         )
     parts += [_list_answer(stored) for stored in page.objects]
-    parts += [f"<CommonPrefixes>{_element('Prefix', prefix)}</CommonPrefixes>" for prefix in page.prefixes]
+    parts += [
+        f"<CommonPrefixes>{_element('Prefix', prefix)}</CommonPrefixes>" for prefix in page.prefixes
+    ]
     return _xml(f"<ListBucketResult xmlns='{_NAMESPACE}'>{''.join(parts)}</ListBucketResult>")
 
 
@@ -216,19 +251,27 @@ def _list_answer(stored: StoredObject) -> str:
     return (
         f"<Contents>{_element('Key', stored.name)}<Generation>{stored.generation}</Generation>"
         f"<MetaGeneration>{stored.metageneration}</MetaGeneration>"
-        f"<LastModified>{stored.updated.rfc3339()}</LastModified><ETag>&quot;{stored.md5}&quot;</ETag>"
-        f"<Size>{stored.size}</Size><StorageClass>{stored.fields.storage_class}</StorageClass></Contents>"
+        f"<LastModified>{stored.updated.rfc3339()}</LastModified><ETag>&quot;{stored.md5}&"
+        "quot;</ETag>"
+        f"<Size>{stored.size}</Size><StorageClass>{stored.fields.storage_class}</"
+        "StorageClass></Contents>"
     )
 
 
 async def _list_buckets(request: Request) -> Response:
     project = caller_project(request)
-    found = await read(request, partial(buckets.list_buckets, principal=principal(request), project=project))
+    found = await read(
+        request, partial(buckets.list_buckets, principal=principal(request), project=project)
+    )
     listed = "".join(
-        f"<Bucket>{_element('Name', bucket.name)}<CreationDate>{bucket.created.rfc3339()}</CreationDate></Bucket>"
+        f"<Bucket>{_element('Name', bucket.name)}<CreationDate>{bucket.created.rfc3339()}</"
+        "CreationDate></Bucket>"
         for bucket in found
     )
-    return _xml(f"<ListAllMyBucketsResult xmlns='{_NAMESPACE}'><Buckets>{listed}</Buckets></ListAllMyBucketsResult>")
+    return _xml(
+        "<ListAllMyBucketsResult "
+        f"xmlns='{_NAMESPACE}'><Buckets>{listed}</Buckets></ListAllMyBucketsResult>"
+    )
 
 
 def _element(name: str, text: str) -> str:

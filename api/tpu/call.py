@@ -1,6 +1,8 @@
-"""One call of a method of the Cloud TPU API, whichever way it came: authorised, then read, then carried out.
+"""One call of a method of the Cloud TPU API, whichever way it came: authorised, then read, then
+carried out.
 
-Permission comes before everything else, so that who may not see a resource learns nothing of it (AIP-211).
+Permission comes before everything else, so that who may not see a resource learns nothing of it
+(AIP-211).
 """
 
 from __future__ import annotations
@@ -31,11 +33,14 @@ T = TypeVar("T")
 
 ANSWERS_MAX = 4096  # of a few KB each; nodes that are polled are far fewer
 
-# Parameters of every Google API, in addition to the fields of a method (`parameters` of a discovery document).
+# Parameters of every Google API, in addition to the fields of a method (`parameters` of a discovery
+# document).
 SHARED_PARAMETERS = frozenset(
     {
-        "$.xgafv", "$alt", "$prettyPrint", "access_token", "alt", "callback", "fields", "key", "oauth_token",
-        "prettyPrint", "quotaUser", "uploadType", "upload_protocol", "userProject", "$userProject", "$unique",
+        "$.xgafv", "$alt", "$prettyPrint", "access_token", "alt", "callback", "fields", "key",
+        "oauth_token",
+        "prettyPrint", "quotaUser", "uploadType", "upload_protocol", "userProject", "$userProject",
+        "$unique",
     }
 )  # fmt: skip
 
@@ -61,7 +66,8 @@ def render(answer: Mapping[str, Any]) -> bytes:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Call:
-    """`zone` is None for `locations/-`; `id` is the member that the path names; `fields` are the request's other
+    """`zone` is None for `locations/-`; `id` is the member that the path names; `fields` are the
+    request's other
     fields in the canonical form, from the query and the body."""
 
     request: Request
@@ -95,7 +101,10 @@ class Call:
     def place(self) -> tuple[str, str]:
         """Project and zone; `-` is refused where one zone is needed."""
         if self.zone is None:
-            raise invalid(f"{self.method.path_field} must name one location: `-` is for lists only", "location")
+            raise invalid(
+                f"{self.method.path_field} must name one location: `-` is for lists only",
+                "location",
+            )
         return self.project, self.zone
 
     def type_named(self, name: str) -> AcceleratorType:
@@ -109,15 +118,18 @@ class Call:
         return found
 
     def read(self, work: Callable[[UnitOfWork], T]) -> tuple[T, int]:
-        """What `work` finds, and the number of the project. Where faults make it wrong, their strokes are counted."""
+        """What `work` finds, and the number of the project. Where faults make it wrong, their
+        strokes are counted."""
         unit = context.write if self.faults else context.read
-        return unit(self.request, lambda uow: (work(uow), identity.project_row(uow, self.project).number))
+        return unit(
+            self.request, lambda uow: (work(uow), identity.project_row(uow, self.project).number)
+        )
 
     def once(
         self, work: Callable[[UnitOfWork], Operation], find: Callable[[UnitOfWork, str], Operation]
     ) -> Callable[[UnitOfWork], tuple[Operation, int]]:
-        """A unit that begins an operation, and finds the project's number if that has to be shown. With a requestId: it
-        is begun once, however often it is asked for."""
+        """A unit that begins an operation, and finds the project's number if that has to be shown.
+        With a requestId: it is begun once, however often it is asked for."""
         request_id: str = self.fields.get("requestId", "")
 
         def begin(uow: UnitOfWork) -> tuple[Operation, int]:
@@ -126,7 +138,11 @@ class Call:
             return begun, identity.project_row(uow, self.project).number if begun.is_done else 0
 
         def once(uow: UnitOfWork) -> Operation:
-            asked = {"id": self.id, "zone": self.zone, **{k: v for k, v in self.fields.items() if k != "requestId"}}
+            asked = {
+                "id": self.id,
+                "zone": self.zone,
+                **{k: v for k, v in self.fields.items() if k != "requestId"},
+            }
             found = idempotency.once(
                 uow,
                 self.principal,
@@ -140,8 +156,11 @@ class Call:
 
         return begin
 
-    def page(self, collection: str, items: Sequence[Mapping[str, Any]], *, by_name: bool = True) -> dict[str, Any]:
-        """A page of `items`: narrowed, sorted and cut as the request says. They are sorted by name, but for
+    def page(
+        self, collection: str, items: Sequence[Mapping[str, Any]], *, by_name: bool = True
+    ) -> dict[str, Any]:
+        """A page of `items`: narrowed, sorted and cut as the request says. They are sorted by name,
+        but for
         `by_name` False, which says that their own order is a stable one."""
         matches = filters.matcher(self.fields.get("filter", ""))
         chosen = [item for item in items if matches(item)]
@@ -153,7 +172,9 @@ class Call:
         asked = [str(self.fields.get(name, "")) for name in ("filter", "orderBy")]
         listed = [self.version, self.method.id, self.project, str(self.zone), *asked]
         start = after(
-            chosen, page_tokens.read_page_token_of(self.request, listed, self.fields.get("pageToken")), by_name=by_name
+            chosen,
+            page_tokens.read_page_token_of(self.request, listed, self.fields.get("pageToken")),
+            by_name=by_name,
         )
         size = page_size(self.fields)
         found: dict[str, Any] = {collection: chosen[start : start + size]}
@@ -165,7 +186,8 @@ class Call:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OperationChange:
-    """What a method does in one unit of work, and how its result is shown: neither has happened yet."""
+    """What a method does in one unit of work, and how its result is shown: neither has happened
+    yet."""
 
     unit: Callable[[UnitOfWork], Any]
     show: Callable[[Any], dict[str, Any]]
@@ -179,7 +201,8 @@ def page_size(fields: Mapping[str, Any]) -> int:
 
 
 def after(items: Sequence[Mapping[str, Any]], last: str | None, *, by_name: bool) -> int:
-    """Where the page behind the item called `last` begins. What was deleted meanwhile does no harm to a list that is
+    """Where the page behind the item called `last` begins. What was deleted meanwhile does no harm
+    to a list that is
     in the order of its names."""
     if last is None:
         return 0
@@ -190,13 +213,19 @@ def after(items: Sequence[Mapping[str, Any]], last: str | None, *, by_name: bool
             return index
     if by_name:
         return len(items)
-    raise invalid("pageToken points to a resource that is gone; list again from the start", "pageToken")
+    raise invalid(
+        "pageToken points to a resource that is gone; list again from the start", "pageToken"
+    )
 
 
 def read_call(request: Request, method: Method, version: str, body: bytes) -> Call:
     """Authorises and reads a request; raises PERMISSION_DENIED or INVALID_ARGUMENT."""
     parameters = request.path_params
-    project, zone, member = parameters["project"], parameters.get("zone", ""), parameters.get("id", "")
+    project, zone, member = (
+        parameters["project"],
+        parameters.get("zone", ""),
+        parameters.get("id", ""),
+    )
     name = f"projects/{project}"
     if zone:
         name += f"/locations/{zone}"
@@ -222,7 +251,10 @@ def _query(request: Request, method: Method, version: str) -> dict[str, Any]:
         if name in SHARED_PARAMETERS:
             continue
         if field is None or field.name in inside or method.body == "*":
-            text = f"Cannot bind query parameter. Field '{name}' could not be found in request message."
+            text = (
+                f"Cannot bind query parameter. Field '{name}' could not be found in "
+                "request message."
+            )
             problems.add(name, f'Invalid JSON payload received. Unknown name "{name}": {text}')
             continue
         if field.type == "bool":

@@ -1,4 +1,5 @@
-"""The border of Google's wire: messages to records and nodes to JSON. Nowhere else is the wire's spelling known."""
+"""The border of Google's wire: messages to records and nodes to JSON. Nowhere else is the wire's
+spelling known."""
 
 from __future__ import annotations
 
@@ -22,16 +23,20 @@ from podyard.http.texts import check_description, check_labels, check_metadata, 
 TypeNamed = Callable[[str], AcceleratorType]
 
 TPU_PORT = 8470  # the port that Cloud TPU shows on the wire; no TensorFlow runtime listens there
-CIDR_BLOCK = "10.128.0.0/9"  # the range of Google's default networks, which our nodes' addresses are from
+# the range of Google's default networks, which our nodes' addresses are from
+CIDR_BLOCK = "10.128.0.0/9"
 NETWORKS_MAX = 8  # network interfaces of a Compute Engine machine
 # Fields that are kept as they came, and shown again.
 _KEPT = (
-    "networkConfig", "networkConfigs", "serviceAccount", "schedulingConfig", "shieldedInstanceConfig", "dataDisks",
+    "networkConfig", "networkConfigs", "serviceAccount", "schedulingConfig",
+    "shieldedInstanceConfig", "dataDisks",
     "bootDiskConfig", "autocheckpointEnabled", "network", "useServiceNetworking",
 )  # fmt: skip
-# What an update may set: fields that a released client (gcloud, SkyPilot, Ray, Terraform, google-cloud-tpu) sends.
+# What an update may set: fields that a released client (gcloud, SkyPilot, Ray, Terraform,
+# google-cloud-tpu) sends.
 PATCHABLE = (
-    "description", "labels", "metadata", "tags", "dataDisks", "networkConfig", "networkConfig.enableExternalIps",
+    "description", "labels", "metadata", "tags", "dataDisks", "networkConfig",
+    "networkConfig.enableExternalIps",
     "autocheckpointEnabled",
 )  # fmt: skip
 _CLEARED: Mapping[str, Any] = {"description": "", "labels": {}, "metadata": {}, "tags": []}
@@ -50,8 +55,8 @@ def is_v1(version: str) -> bool:
 
 
 def from_api_node(version: str, message: Mapping[str, Any], type_named: TypeNamed) -> NodeSpec:
-    """What a client asks for; `message` in the reader's canonical form. `type_named` finds the type of a name, and
-    refuses a name in the words of the zone."""
+    """What a client asks for; `message` in the reader's canonical form. `type_named` finds the type
+    of a name, and refuses a name in the words of the zone."""
     kind = _kind(message, type_named)
     software = "tensorflowVersion" if is_v1(version) else "runtimeVersion"
     if software not in message:
@@ -85,21 +90,27 @@ def from_api_mask(text: str) -> list[str]:
 
 
 def from_api_patch(version: str, message: Mapping[str, Any], paths: list[str]) -> dict[str, Any]:
-    """What an update sets: values by path, None for what is cleared. Masked and absent is cleared; no mask means the
-    fields that are set, and `*` every field that can be updated (AIP-134)."""
+    """What an update sets: values by path, None for what is cleared. Masked and absent is cleared;
+    no mask means the fields that are set, and `*` every field that can be updated (AIP-134)."""
     if "*" in paths:
         if len(paths) > 1:
-            raise invalid("updateMask: * means all fields and cannot be combined with others", "updateMask")
+            raise invalid(
+                "updateMask: * means all fields and cannot be combined with others", "updateMask"
+            )
         paths = [name for name in PATCHABLE if name in messages(version)["Node"].fields]
     paths = paths or [name for name in PATCHABLE if name in message]
     if not paths:
-        raise invalid("updateMask is empty and the body sets no field that can be updated", "updateMask")
+        raise invalid(
+            "updateMask is empty and the body sets no field that can be updated", "updateMask"
+        )
     check_texts(message)
     changes: dict[str, Any] = {}
     for path in paths:
         if path not in PATCHABLE:
             can = ", ".join(PATCHABLE)
-            raise invalid(f"updateMask has {path!r}, which cannot be updated: use {can}", "updateMask")
+            raise invalid(
+                f"updateMask has {path!r}, which cannot be updated: use {can}", "updateMask"
+            )
         value: Any = message
         for name in path.split("."):
             value = None if value is None else value.get(name)
@@ -108,8 +119,9 @@ def from_api_patch(version: str, message: Mapping[str, Any], paths: list[str]) -
 
 
 def check_unchanged(version: str, message: Mapping[str, Any], shown: Mapping[str, Any]) -> None:
-    """Refuses an update without a mask that sets a field which cannot be updated to another value than `shown` has
-    (AIP-203, immutable fields). The same value is left aside: clients send whole nodes back."""
+    """Refuses an update without a mask that sets a field which cannot be updated to another value
+    than `shown` has (AIP-203, immutable fields). The same value is left aside: clients send whole
+    nodes back."""
     now = reader.read(version, "Node", shown)
     for name, value in message.items():
         if name not in PATCHABLE and value != now.get(name):
@@ -117,9 +129,12 @@ def check_unchanged(version: str, message: Mapping[str, Any], shown: Mapping[str
             raise invalid(f"{name} cannot be updated: only {can} can", name)
 
 
-def to_api_node(version: str, node: Node, project_number: int, *, in_operation: bool = False) -> dict[str, Any]:
-    """The node as JSON of this version. Inside an operation it has no `health`, as Google's has none, and only fields
-    that the released client library knows, since that library refuses others there."""
+def to_api_node(
+    version: str, node: Node, project_number: int, *, in_operation: bool = False
+) -> dict[str, Any]:
+    """The node as JSON of this version. Inside an operation it has no `health`, as Google's has
+    none, and only fields that the released client library knows, since that library refuses others
+    there."""
     kind = kind_of(node.spec.accelerator_type, node.spec.topology)
     extras = dict(node.spec.extras)
     networks = extras.pop("networkConfigs", None) or [extras.pop("networkConfig", None) or {}]
@@ -130,11 +145,16 @@ def to_api_node(version: str, node: Node, project_number: int, *, in_operation: 
         "state": node.state if node.state != "GONE" else "DELETING",
         "cidrBlock": node.spec.cidr_block or CIDR_BLOCK,
         "createTime": node.created.rfc3339(),
-        "networkEndpoints": [_endpoint(host, j, net) for host in node.hosts for j, net in enumerate(networks)],
+        "networkEndpoints": [
+            _endpoint(host, j, net) for host in node.hosts for j, net in enumerate(networks)
+        ],
         "labels": dict(node.spec.labels),
         "apiVersion": _api_version(version, node.spec.api_version),
         "healthDescription": node.health_description,
-        "symptoms": [{camel_case(key): value for key, value in one._asdict().items()} for one in node.symptoms],
+        "symptoms": [
+            {camel_case(key): value for key, value in one._asdict().items()}
+            for one in node.symptoms
+        ],
         **extras,
         "schedulingConfig": _scheduling(version, node),
     }
@@ -144,7 +164,10 @@ def to_api_node(version: str, node: Node, project_number: int, *, in_operation: 
         shown |= _only_v1(node, project_number)
     else:
         shown |= {
-            "acceleratorConfig": {"type": kind.generation.wire_type, "topology": node.spec.topology},
+            "acceleratorConfig": {
+                "type": kind.generation.wire_type,
+                "topology": node.spec.topology,
+            },
             "runtimeVersion": node.spec.runtime_version,
             "serviceAccount": _service_account(node, project_number),
             "shieldedInstanceConfig": extras.get("shieldedInstanceConfig", {}),
@@ -158,7 +181,11 @@ def to_api_node(version: str, node: Node, project_number: int, *, in_operation: 
         shown |= _networks(node, networks)
     # Unset fields are absent; messages that Google always sends stay even when they are empty.
     always = ("schedulingConfig", "shieldedInstanceConfig")
-    found = {name: value for name, value in shown.items() if value not in (None, "", [], {}, False) or name in always}
+    found = {
+        name: value
+        for name, value in shown.items()
+        if value not in (None, "", [], {}, False) or name in always
+    }
     return reader.shape(version, "Node", found, proto=in_operation)
 
 
@@ -176,9 +203,9 @@ def to_api_maintenance(upcoming: UpcomingMaintenance | None) -> dict[str, Any] |
 
 
 def _scheduling(version: str, node: Node) -> dict[str, Any]:
-    """How the node is bought, whether it said so itself or its queued resource did. `shape` leaves out what a version
-    lacks. v1 has no `spot`: such a node is preemptible there, as spot VMs are in Compute Engine's API (from memory,
-    unverified)."""
+    """How the node is bought, whether it said so itself or its queued resource did. `shape` leaves
+    out what a version lacks. v1 has no `spot`: such a node is preemptible there, as spot VMs are in
+    Compute Engine's API (from memory, unverified)."""
     usage = node.spec.usage_class
     shown: dict[str, Any] = {}
     if usage is UsageClass.SPOT and is_v1(version):
@@ -201,7 +228,9 @@ def usage_class(scheduling: Mapping[str, Any]) -> UsageClass:
     """How a node is bought; what contradicts itself is refused."""
     chosen = [name for name in ("preemptible", "reserved", "spot") if scheduling.get(name)]
     if len(chosen) > 1:
-        raise invalid(f"schedulingConfig: {' and '.join(chosen)} cannot be combined", "schedulingConfig")
+        raise invalid(
+            f"schedulingConfig: {' and '.join(chosen)} cannot be combined", "schedulingConfig"
+        )
     found = UsageClass(chosen[0]) if chosen else None
     if model := scheduling.get("provisioningModel"):
         wanted = _MODELS[model]
@@ -248,7 +277,8 @@ def _kind(message: Mapping[str, Any], type_named: TypeNamed) -> AcceleratorType:
         other = type_named(named.rsplit("/", 1)[-1])
         if (other.generation, other.chip_count) != (kind.generation, kind.chip_count):
             raise invalid(
-                f"acceleratorType {other.name} contradicts acceleratorConfig {config['type']} {config['topology']}, "
+                f"acceleratorType {other.name} contradicts acceleratorConfig {config['type']} "
+                f"{config['topology']}, "
                 f"which is {kind.name}",
                 "acceleratorConfig",
             )
@@ -256,7 +286,8 @@ def _kind(message: Mapping[str, Any], type_named: TypeNamed) -> AcceleratorType:
 
 
 def _only_v1(node: Node, project_number: int) -> dict[str, Any]:
-    """The fields of v1: a node that v2 made has them, too, since v1's clients (cloud-tpu-client, TensorFlow's
+    """The fields of v1: a node that v2 made has them, too, since v1's clients (cloud-tpu-client,
+    TensorFlow's
     resolver) read such nodes."""
     return {
         "tensorflowVersion": node.spec.runtime_version,
@@ -268,7 +299,8 @@ def _only_v1(node: Node, project_number: int) -> dict[str, Any]:
 
 
 def _api_version(version: str, made_by: str) -> str:
-    """Only v2 knows of V2: for the others such a node was made by the newest version that they know."""
+    """Only v2 knows of V2: for the others such a node was made by the newest version that they
+    know."""
     return made_by if made_by in enums(version)["Node.ApiVersion"] else "V2_ALPHA1"
 
 
@@ -278,7 +310,10 @@ def _networks(node: Node, networks: list[Mapping[str, Any]]) -> dict[str, Any]:
         name = str(network.get("network") or "default")
         subnetwork = str(network.get("subnetwork") or name).rsplit("/", 1)[-1]
         place = f"projects/{node.project}/regions/{region_of(node.zone)}/subnetworks"
-        paths = {"network": _network_path(node.project, name), "subnetwork": f"{place}/{subnetwork}"}
+        paths = {
+            "network": _network_path(node.project, name),
+            "subnetwork": f"{place}/{subnetwork}",
+        }
         full.append({**network, **paths})
     if "networkConfigs" in node.spec.extras:
         return {"networkConfigs": full}
@@ -294,12 +329,17 @@ def _endpoint(host: NodeHost, index: int, network: Mapping[str, Any]) -> dict[st
     endpoint: dict[str, Any] = {"ipAddress": _in_network(host.internal_ip, index), "port": TPU_PORT}
     if network.get("enableExternalIps"):
         # Only the first network's address leads to the host.
-        external = host.external_ip if index == 0 else nowhere(int(IPv4Address(host.external_ip)) + (index << 12))
+        external = (
+            host.external_ip
+            if index == 0
+            else nowhere(int(IPv4Address(host.external_ip)) + (index << 12))
+        )
         endpoint["accessConfig"] = {"externalIp": external}
     return endpoint
 
 
 def _in_network(address: str, index: int) -> str:
-    """The host's address in its network number `index`: 16 addresses of the second byte lie between two networks."""
+    """The host's address in its network number `index`: 16 addresses of the second byte lie between
+    two networks."""
     first, second, rest = address.split(".", 2)
     return f"{first}.{int(second) + 16 * index}.{rest}"

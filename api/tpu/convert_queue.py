@@ -1,4 +1,5 @@
-"""Queued resources, reservations and their maintenance on Google's wire: messages to records and records to JSON."""
+"""Queued resources, reservations and their maintenance on Google's wire: messages to records and
+records to JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +12,12 @@ from podyard.api.tpu import convert, reader
 from podyard.base.clock import NANOS_PER_SECOND
 from podyard.base.errors import Code, invalid
 from podyard.domain.node import UpcomingMaintenance, UsageClass
-from podyard.domain.queued_resource import QUEUED_RESOURCE_NODES_MAX, NodeRequest, QueuedResource, QueuedResourceSpec
+from podyard.domain.queued_resource import (
+    QUEUED_RESOURCE_NODES_MAX,
+    NodeRequest,
+    QueuedResource,
+    QueuedResourceSpec,
+)
 from podyard.domain.reservation import ReservationUse
 
 _MODELS = {
@@ -20,10 +26,12 @@ _MODELS = {
     "RESERVATION_BOUND": UsageClass.RESERVED,
     "FLEX_START": UsageClass.ON_DEMAND,
 }
-DURATION_SECONDS_MAX = 100 * 365 * 86400.0  # far beyond any use, and what ends then can still be stored as a time
+# far beyond any use, and what ends then can still be stored as a time
+DURATION_SECONDS_MAX = 100 * 365 * 86400.0
 _STATE_DATA = {
     "CREATING": "creatingData", "ACCEPTED": "acceptedData", "PROVISIONING": "provisioningData",
-    "FAILED": "failedData", "DELETING": "deletingData", "ACTIVE": "activeData", "SUSPENDING": "suspendingData",
+    "FAILED": "failedData", "DELETING": "deletingData", "ACTIVE": "activeData",
+    "SUSPENDING": "suspendingData",
     "SUSPENDED": "suspendedData",
 }  # fmt: skip
 
@@ -36,7 +44,8 @@ def from_api_queued_resource(
     queued_resource_id: str,
     type_named: convert.TypeNamed,
 ) -> QueuedResourceSpec:
-    """What a client asks for; `message` in the reader's canonical form. A request of one node that names it not gets
+    """What a client asks for; `message` in the reader's canonical form. A request of one node that
+    names it not gets
     the queued resource's id."""
     specs = message.get("tpu", {}).get("nodeSpec", [])
     if not specs:
@@ -44,22 +53,38 @@ def from_api_queued_resource(
     chosen = _usage_class(message)
     nodes: list[NodeRequest] = []
     for index, spec in enumerate(specs):
-        nodes += _nodes(version, spec, f"tpu.nodeSpec[{index}]", project, zone, queued_resource_id, chosen, type_named)
+        nodes += _nodes(
+            version,
+            spec,
+            f"tpu.nodeSpec[{index}]",
+            project,
+            zone,
+            queued_resource_id,
+            chosen,
+            type_named,
+        )
     ids = [node.node_id for node in nodes]
     if len(set(ids)) < len(ids):
         raise invalid("tpu.nodeSpec has the same node id twice", "tpu.nodeSpec")
     if len(nodes) > QUEUED_RESOURCE_NODES_MAX:
         raise invalid(
-            f"tpu.nodeSpec has {len(nodes)} nodes: the maximum is {QUEUED_RESOURCE_NODES_MAX}", "tpu.nodeSpec"
+            f"tpu.nodeSpec has {len(nodes)} nodes: the maximum is {QUEUED_RESOURCE_NODES_MAX}",
+            "tpu.nodeSpec",
         )
     classes = {node.spec.usage_class for node in nodes}
     if len(classes) > 1:
-        raise invalid("all nodes of a queued resource must have the same schedulingConfig", "tpu.nodeSpec")
-    found = QueuedResourceSpec(nodes=tuple(nodes), usage_class=nodes[0].spec.usage_class, given=dict(message))
+        raise invalid(
+            "all nodes of a queued resource must have the same schedulingConfig", "tpu.nodeSpec"
+        )
+    found = QueuedResourceSpec(
+        nodes=tuple(nodes), usage_class=nodes[0].spec.usage_class, given=dict(message)
+    )
     return _with_run_limit(_with_interval(found, message.get("queueingPolicy", {})), message)
 
 
-def to_api_queued_resource(version: str, found: QueuedResource, *, in_operation: bool = False) -> dict[str, Any]:
+def to_api_queued_resource(
+    version: str, found: QueuedResource, *, in_operation: bool = False
+) -> dict[str, Any]:
     state: dict[str, Any] = {"state": found.state if found.state != "GONE" else "DELETING"}
     if data := _STATE_DATA.get(state["state"]):
         state[data] = {}
@@ -99,13 +124,15 @@ def to_api_reservation(use: ReservationUse) -> dict[str, Any]:
     }
 
 
-def to_api_maintenance_info(name: str, number: int, upcoming: UpcomingMaintenance | None) -> dict[str, Any]:
+def to_api_maintenance_info(
+    name: str, number: int, upcoming: UpcomingMaintenance | None
+) -> dict[str, Any]:
     shown = {"nodeName": name, "nodeUid": str(number)}
     maintenance = convert.to_api_maintenance(upcoming)
     return shown if maintenance is None else {**shown, "upcomingMaintenance": maintenance}
 
 
-def _nodes(
+def _nodes(  # noqa: PLR0913
     version: str,
     spec: Mapping[str, Any],
     path: str,
@@ -117,15 +144,21 @@ def _nodes(
 ) -> list[NodeRequest]:
     parent = spec.get("parent")
     here = f"projects/{project}/locations/{zone}"
-    # Google's libraries may put the number of the project for its id; which project that is, the path says.
-    if parent not in (None, zone, here) and not re.fullmatch(rf"projects/\d+/locations/{re.escape(zone)}", parent):
-        raise invalid(f"{path}.parent is {parent!r}, but the queued resource is in {here}", f"{path}.parent")
+    # Google's libraries may put the number of the project for its id; which project that is, the
+    # path says.
+    if parent not in (None, zone, here) and not re.fullmatch(
+        rf"projects/\d+/locations/{re.escape(zone)}", parent
+    ):
+        raise invalid(
+            f"{path}.parent is {parent!r}, but the queued resource is in {here}", f"{path}.parent"
+        )
     if "node" not in spec:
         raise invalid(f"{path}.node is required", f"{path}.node")
     node = convert.from_api_node(version, spec["node"], type_named)
     if chosen is not None and node.usage_class not in (UsageClass.ON_DEMAND, chosen):
         raise invalid(
-            f"{path}.node.schedulingConfig is {node.usage_class}, but the queued resource is {chosen}",
+            f"{path}.node.schedulingConfig is {node.usage_class}, but the queued "
+            f"resource is {chosen}",
             f"{path}.node.schedulingConfig",
         )
     if chosen is not None:
@@ -138,13 +171,17 @@ def _nodes(
     # "This needs to be > 1" (google-cloud-tpu 1.28, MultisliceParams.node_count).
     if not 1 < count <= QUEUED_RESOURCE_NODES_MAX:
         allowed = f"> 1, and at most {QUEUED_RESOURCE_NODES_MAX}"
-        raise invalid(f"{path}.{name}.nodeCount is {count}: this needs to be {allowed}", f"{path}.{name}.nodeCount")
+        raise invalid(
+            f"{path}.{name}.nodeCount is {count}: this needs to be {allowed}",
+            f"{path}.{name}.nodeCount",
+        )
     prefix = several.get("nodeIdPrefix") or default_id
     return [NodeRequest(f"{prefix}-{index}", node, index, count) for index in range(count)]
 
 
 def _usage_class(message: Mapping[str, Any]) -> UsageClass | None:
-    """How the nodes are bought; None: as they say themselves. A tier without content ("spot": {}) counts."""
+    """How the nodes are bought; None: as they say themselves. A tier without content ("spot": {})
+    counts."""
     found: list[tuple[str, UsageClass]] = []
     if "spot" in message:
         found.append(("spot", UsageClass.SPOT))
@@ -170,11 +207,16 @@ def _with_interval(spec: QueuedResourceSpec, policy: Mapping[str, Any]) -> Queue
             seconds[name] = _seconds(policy[name], f"queueingPolicy.{name}")
     interval = policy.get("validInterval", {})
     if "validInterval" in policy and not {"startTime", "endTime"} & set(interval):
-        raise invalid("queueingPolicy.validInterval needs startTime or endTime", "queueingPolicy.validInterval")
+        raise invalid(
+            "queueingPolicy.validInterval needs startTime or endTime",
+            "queueingPolicy.validInterval",
+        )
     after = convert.moment(policy.get("validAfterTime") or interval.get("startTime"))
     until = convert.moment(policy.get("validUntilTime") or interval.get("endTime"))
     if after is not None and until is not None and until <= after:
-        raise invalid("queueingPolicy.validInterval must end after it starts", "queueingPolicy.validInterval")
+        raise invalid(
+            "queueingPolicy.validInterval must end after it starts", "queueingPolicy.validInterval"
+        )
     return dataclasses.replace(
         spec,
         valid_after=after,
@@ -190,7 +232,10 @@ def _seconds(text: str | None, field: str) -> float | None:
         return None
     seconds = reader.duration_nanos(text) / NANOS_PER_SECOND
     if not 0 < seconds <= DURATION_SECONDS_MAX:
-        raise invalid(f"{field} is {text}: it must be positive, and at most {DURATION_SECONDS_MAX:.0f}s", field)
+        raise invalid(
+            f"{field} is {text}: it must be positive, and at most {DURATION_SECONDS_MAX:.0f}s",
+            field,
+        )
     return seconds
 
 
@@ -210,7 +255,8 @@ def _with_run_limit(spec: QueuedResourceSpec, message: Mapping[str, Any]) -> Que
 
 
 def _across(version: str, shown: dict[str, Any]) -> dict[str, Any]:
-    """v2 says multisliceParams where v2alpha1 says multiNodeParams: each version shows its own word."""
+    """v2 says multisliceParams where v2alpha1 says multiNodeParams: each version shows its own
+    word."""
     mine, other = ("multisliceParams", "multiNodeParams")
     if version == "v2alpha1":
         mine, other = other, mine

@@ -1,6 +1,8 @@
-"""Protobuf descriptors of the Cloud TPU API, made from the tables: the gRPC front needs no generated code.
+"""Protobuf descriptors of the Cloud TPU API, made from the tables: the gRPC front needs no
+generated code.
 
-They live in a pool of their own, so that a process which also has Google's generated modules has no two of a name.
+They live in a pool of their own, so that a process which also has Google's generated modules has no
+two of a name.
 """
 
 from __future__ import annotations
@@ -10,16 +12,32 @@ from typing import Any
 
 from google.cloud.location import locations_pb2
 from google.longrunning import operations_pb2
-from google.protobuf import descriptor_pb2, duration_pb2, empty_pb2, field_mask_pb2, message_factory, timestamp_pb2
+from google.protobuf import (
+    descriptor_pb2,
+    duration_pb2,
+    empty_pb2,
+    field_mask_pb2,
+    message_factory,
+    timestamp_pb2,
+)
 from google.protobuf.descriptor import FileDescriptor
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.rpc import error_details_pb2, status_pb2
 from google.type import interval_pb2
 
-from podyard.api.tpu.schema import PROTO_VERSIONS, Field, MessageSchema, Method, enums, messages, methods_of
+from podyard.api.tpu.schema import (
+    PROTO_VERSIONS,
+    Field,
+    MessageSchema,
+    Method,
+    enums,
+    messages,
+    methods_of,
+)
 
 _FILES = (
-    duration_pb2, empty_pb2, field_mask_pb2, timestamp_pb2, status_pb2, error_details_pb2, interval_pb2,
+    duration_pb2, empty_pb2, field_mask_pb2, timestamp_pb2, status_pb2, error_details_pb2,
+    interval_pb2,
     operations_pb2, locations_pb2,
 )  # fmt: skip
 _F = descriptor_pb2.FieldDescriptorProto
@@ -66,9 +84,11 @@ def message_class(name: str) -> Any:
 
 
 def tpu_methods(version: str) -> tuple[Method, ...]:
-    """The methods of the Tpu service: those whose request is in protobuf. Operations and zones have services of their
-    own."""
-    return tuple(method for method in methods_of(version) if _in_proto(messages(version)[method.request]))
+    """The methods of the Tpu service: those whose request is in protobuf. Operations and zones have
+    services of their own."""
+    return tuple(
+        method for method in methods_of(version) if _in_proto(messages(version)[method.request])
+    )
 
 
 def request_name(version: str, method: Method) -> str:
@@ -109,7 +129,12 @@ def _file(version: str) -> descriptor_pb2.FileDescriptorProto:
         proto.name = short
         by_name[name] = proto
         _add_fields(version, name, message, proto)
-    used = {field.type for message in messages(version).values() for field in message.fields.values() if field.number}
+    used = {
+        field.type
+        for message in messages(version).values()
+        for field in message.fields.values()
+        if field.number
+    }
     for name, values in enums(version).items():
         outer, _, short = name.rpartition(".")
         if outer in by_name and name in used:
@@ -126,13 +151,17 @@ def _file(version: str) -> descriptor_pb2.FileDescriptorProto:
     return file
 
 
-def _add_fields(version: str, name: str, message: MessageSchema, proto: descriptor_pb2.DescriptorProto) -> None:
+def _add_fields(
+    version: str, name: str, message: MessageSchema, proto: descriptor_pb2.DescriptorProto
+) -> None:
     one_ofs: dict[str, int] = {}
     for field in message.fields.values():
         if field.number is None:
             continue
         added = proto.field.add(name=field.snake, number=field.number, json_name=field.name)
-        added.label = _F.LABEL_REPEATED if field.repeated or field.type == "map" else _F.LABEL_OPTIONAL
+        added.label = (
+            _F.LABEL_REPEATED if field.repeated or field.type == "map" else _F.LABEL_OPTIONAL
+        )
         _set_type(version, f"{package(version)}.{name}", field, added, proto)
         if field.one_of:
             if field.one_of not in one_ofs:

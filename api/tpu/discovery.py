@@ -1,7 +1,8 @@
-"""Google's discovery documents of the Cloud TPU API, made from our own tables of messages and methods.
+"""Google's discovery documents of the Cloud TPU API, made from our own tables of messages and
+methods.
 
-googleapiclient, SkyPilot, Ray and TensorFlow's resolver fetch them without credentials, and then call the `rootUrl`
-that stands in them: it is the URL that they were fetched from.
+googleapiclient, SkyPilot, Ray and TensorFlow's resolver fetch them without credentials, and then
+call the `rootUrl` that stands in them: it is the URL that they were fetched from.
 """
 
 from __future__ import annotations
@@ -15,11 +16,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from podyard.api.tpu.schema import VERSIONS, Field, MessageSchema, Method, enums, messages, methods_of
+from podyard.api.tpu.schema import (
+    VERSIONS,
+    Field,
+    MessageSchema,
+    Method,
+    enums,
+    messages,
+    methods_of,
+)
 from podyard.base.errors import not_found
 
 DEFAULT_VERSION = (
-    "v2"  # what Google serves when no version is asked for has not been seen; clients then call v2 methods
+    # what Google serves when no version is asked for has not been seen; clients then call v2
+    # methods
+    "v2"
 )
 REVISION = "20261001"  # of Google's documents that the tables are from
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
@@ -51,7 +62,9 @@ _PARAMETERS: Mapping[str, tuple[str, str]] = {
 def routes() -> list[BaseRoute]:
     return [
         Route("/$discovery/rest", _by_query, methods=["GET"], name="discovery"),
-        Route("/discovery/v1/apis/tpu/{version}/rest", _by_path, methods=["GET"], name="discovery.v1"),
+        Route(
+            "/discovery/v1/apis/tpu/{version}/rest", _by_path, methods=["GET"], name="discovery.v1"
+        ),
     ]
 
 
@@ -66,8 +79,12 @@ async def _by_path(request: Request) -> Response:
 def _answer(request: Request, version: str) -> Response:
     if version not in VERSIONS:
         raise not_found(f"discovery document of version {version}")
-    # In a document that was rendered once, only the root is to be put in; it has nothing that JSON would escape.
-    root = f"{request.url.scheme}://{request.url.netloc}{request.scope['state'].get('capability_prefix', '')}/"
+    # In a document that was rendered once, only the root is to be put in; it has nothing that JSON
+    # would escape.
+    root = (
+        f"{request.url.scheme}://"
+        f"{request.url.netloc}{request.scope['state'].get('capability_prefix', '')}/"
+    )
     text = _document_text(version).replace(_ROOT, json.dumps(root)[1:-1])
     return Response(text, media_type="application/json; charset=UTF-8")
 
@@ -99,28 +116,43 @@ def document(version: str, root: str) -> dict[str, Any]:
         "servicePath": "",
         "batchPath": "batch",
         "fullyEncodeReservedExpansion": True,
-        "auth": {"oauth2": {"scopes": {SCOPE: {"description": "Everything that the caller's roles allow."}}}},
-        "parameters": {
-            name: {"location": "query", "type": kind, "description": text} for name, (kind, text) in _PARAMETERS.items()
+        "auth": {
+            "oauth2": {
+                "scopes": {SCOPE: {"description": "Everything that the caller's roles allow."}}
+            }
         },
-        "schemas": {name: _schema(version, message) for name, message in sorted(_rest_messages(version).items())},
+        "parameters": {
+            name: {"location": "query", "type": kind, "description": text}
+            for name, (kind, text) in _PARAMETERS.items()
+        },
+        "schemas": {
+            name: _schema(version, message)
+            for name, message in sorted(_rest_messages(version).items())
+        },
         "resources": _resources(version),
     }
 
 
 def _rest_messages(version: str) -> dict[str, MessageSchema]:
-    """The messages that REST knows, by their short names: a request only when it is itself the body."""
+    """The messages that REST knows, by their short names: a request only when it is itself the
+    body."""
     bodies = {
-        method.request for method in methods_of(version) if method.body == "*" and method.rpc != "CancelOperation"
+        method.request
+        for method in methods_of(version)
+        if method.body == "*" and method.rpc != "CancelOperation"
     }
     requests = {method.request for method in methods_of(version)}
     return {
-        message.short: message for name, message in messages(version).items() if name in bodies or name not in requests
+        message.short: message
+        for name, message in messages(version).items()
+        if name in bodies or name not in requests
     }
 
 
 def _schema(version: str, message: MessageSchema) -> dict[str, Any]:
-    in_path = {method.path_field for method in methods_of(version) if method.request == message.name}
+    in_path = {
+        method.path_field for method in methods_of(version) if method.request == message.name
+    }
     return {
         "id": message.short,
         "type": "object",
@@ -139,7 +171,11 @@ def _property(version: str, field: Field) -> dict[str, Any]:
         kind = {"$ref": messages(version)[field.type].short}
     elif field.type in enums(version):
         names = list(enums(version)[field.type])
-        kind = {"type": "string", "enum": names, "enumDescriptions": [_words(name) for name in names]}
+        kind = {
+            "type": "string",
+            "enum": names,
+            "enumDescriptions": [_words(name) for name in names],
+        }
     elif field.type == "map":
         kind = {"type": "object", "additionalProperties": {"type": "string"}}
     elif field.type == "any":
@@ -163,7 +199,11 @@ def _resources(version: str) -> dict[str, Any]:
     locations: dict[str, Any] = {"methods": {}, "resources": {}}
     for method in methods_of(version):
         resource, _, name = method.id.rpartition(".")
-        holder = locations if not resource else locations["resources"].setdefault(resource, {"methods": {}})
+        holder = (
+            locations
+            if not resource
+            else locations["resources"].setdefault(resource, {"methods": {}})
+        )
         holder["methods"][name] = _method(version, method)
     return {"projects": {"resources": {"locations": locations}}}
 
@@ -183,7 +223,11 @@ def _method(version: str, method: Method) -> dict[str, Any]:
         }
     }
     flat = f"{version}/{method.flat_path}"
-    for placeholder, plural in (("project", "projects"), ("zone", "locations"), ("id", method.collection)):
+    for placeholder, plural in (
+        ("project", "projects"),
+        ("zone", "locations"),
+        ("id", method.collection),
+    ):
         flat = flat.replace(f"{{{placeholder}}}", f"{{{plural}Id}}")
     found: dict[str, Any] = {
         "id": f"tpu.projects.locations.{method.id}",
@@ -206,5 +250,10 @@ def _method(version: str, method: Method) -> dict[str, Any]:
                 given = _property(version, field)
                 repeated = {"repeated": True} if given.get("type") == "array" else {}
                 kind = given.get("items", given)
-                parameters[field.name] = {**kind, "description": field.text, "location": "query", **repeated}
+                parameters[field.name] = {
+                    **kind,
+                    "description": field.text,
+                    "location": "query",
+                    **repeated,
+                }
     return found

@@ -1,7 +1,8 @@
 """Filters and orders of lists, as AIP-160 and AIP-132 define them, over the JSON of the resources.
 
-`a = "x"`, `!=`, `<`, `<=`, `>`, `>=`, `a:x` (has), `a:*` (is there), AND (also by juxtaposition), OR (binds tighter
-than AND), NOT and `-`, parentheses, `*` at either end of a text; a lone word is looked for in every value.
+`a = "x"`, `!=`, `<`, `<=`, `>`, `>=`, `a:x` (has), `a:*` (is there), AND (also by juxtaposition),
+OR (binds tighter than AND), NOT and `-`, parentheses, `*` at either end of a text; a lone word is
+looked for in every value.
 """
 
 from __future__ import annotations
@@ -41,12 +42,16 @@ def matcher(text: str) -> Predicate:
 
 
 def order(items: Sequence[Resource], text: str) -> list[Resource]:
-    """`items` by the fields that `text` names (`name desc, type`); raises INVALID_ARGUMENT for a malformed order."""
+    """`items` by the fields that `text` names (`name desc, type`); raises INVALID_ARGUMENT for a
+    malformed order."""
     found = list(items)
     for part in reversed([part.strip() for part in text.split(",") if part.strip()]):
         words = part.split()
         if len(words) > 2 or (len(words) == 2 and words[1].lower() not in ("asc", "desc")):
-            raise invalid(f"invalid orderBy {part!r}: use a field, optionally followed by asc or desc", "orderBy")
+            raise invalid(
+                f"invalid orderBy {part!r}: use a field, optionally followed by asc or desc",
+                "orderBy",
+            )
         path = words[0]
         if found and not any(list(_values(item, path)) for item in found):
             raise invalid(f"orderBy has the unknown field {path!r}", "orderBy")
@@ -97,7 +102,9 @@ class _Parser:
         if (kind, text) == ("sign", "("):
             self._depth += 1
             if self._depth > FILTER_DEPTH_MAX:
-                raise invalid(f"filter has more than {FILTER_DEPTH_MAX} nested parentheses", "filter")
+                raise invalid(
+                    f"filter has more than {FILTER_DEPTH_MAX} nested parentheses", "filter"
+                )
             inner = self._expression()
             if self._take() != ("sign", ")"):
                 raise invalid("filter has an unclosed parenthesis", "filter")
@@ -138,11 +145,14 @@ def _restriction(path: str, operator: str, value: str) -> Predicate:
             return lambda resource: any(True for _ in _values(resource, path))
         return lambda resource: any(_has(found, value) for found in _values(resource, path))
     compare = _COMPARISONS[operator]
-    return lambda resource: any(_compare(found, value, compare) for found in _values(resource, path))
+    return lambda resource: any(
+        _compare(found, value, compare) for found in _values(resource, path)
+    )
 
 
 def _values(resource: Any, path: str) -> Iterator[Any]:
-    """What stands at `path` (`labels.team`, `endpoints.ip`): of every item where a list is on the way."""
+    """What stands at `path` (`labels.team`, `endpoints.ip`): of every item where a list is on the
+    way."""
     if isinstance(resource, list | tuple):
         for item in resource:
             yield from _values(item, path)
@@ -173,7 +183,9 @@ def _leaves(resource: Any) -> Iterator[Any]:
 def _has(found: Any, value: str) -> bool:
     if isinstance(found, Mapping):
         return value in found
-    return _like(found, value) or (isinstance(found, str) and value.lower() in found.lower().split("/"))
+    return _like(found, value) or (
+        isinstance(found, str) and value.lower() in found.lower().split("/")
+    )
 
 
 def _like(found: Any, value: str) -> bool:

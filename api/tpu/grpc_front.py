@@ -1,9 +1,9 @@
 """The gRPC front: `google.cloud.tpu.{v1,v2,v2alpha1}.Tpu`, `google.longrunning.Operations`,
 `google.cloud.location.Locations` and `google.cloud.billing.v1.CloudCatalog`.
 
-Each RPC becomes the HTTP request that google.api.http says, and goes through the ASGI application of this process:
-authentication, limits and handlers are the same. Operations are shown in the version that began them, since their
-service has no version and clients refuse types of another one.
+Each RPC becomes the HTTP request that google.api.http says, and goes through the ASGI application
+of this process: authentication, limits and handlers are the same. Operations are shown in the
+version that began them, since their service has no version and clients refuse types of another one.
 """
 
 from __future__ import annotations
@@ -41,19 +41,34 @@ class Front(grpc.GenericRpcHandler):  # type: ignore[misc]
         for version in PROTO_VERSIONS:
             service = f"{descriptors.package(version)}.Tpu"
             for method in descriptors.tpu_methods(version):
-                names = descriptors.request_name(version, method), descriptors.response_name(version, method)
+                names = (
+                    descriptors.request_name(version, method),
+                    descriptors.response_name(version, method),
+                )
                 self._add(service, version, method, *names)
         for method in methods_of(SHARED_VERSION):
             resource, _, _ = method.id.rpartition(".")
             if resource == "operations":
-                self._add(descriptors.OPERATIONS, SHARED_VERSION, method, *_service("google.longrunning", method))
+                self._add(
+                    descriptors.OPERATIONS,
+                    SHARED_VERSION,
+                    method,
+                    *_service("google.longrunning", method),
+                )
             elif not resource and method.rpc != "GenerateServiceIdentity":
-                self._add(descriptors.LOCATIONS, SHARED_VERSION, method, *_service("google.cloud.location", method))
+                self._add(
+                    descriptors.LOCATIONS,
+                    SHARED_VERSION,
+                    method,
+                    *_service("google.cloud.location", method),
+                )
 
         for rpc, names in catalogue_grpc.METHODS.items():
             self._handlers[f"/{catalogue_grpc.SERVICE}/{rpc}"] = self._of_catalogue(rpc, *names)
 
-    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+    def service(
+        self, handler_call_details: grpc.HandlerCallDetails
+    ) -> grpc.RpcMethodHandler | None:
         return self._handlers.get(handler_call_details.method)
 
     def _add(self, service: str, version: str, method: Method, request: str, response: str) -> None:
@@ -68,7 +83,9 @@ class Front(grpc.GenericRpcHandler):  # type: ignore[misc]
             return await _abort(context, answer)
 
         self._handlers[f"/{service}/{method.rpc}"] = grpc.unary_unary_rpc_method_handler(
-            handle, request_deserializer=takes.FromString, response_serializer=gives.SerializeToString
+            handle,
+            request_deserializer=takes.FromString,
+            response_serializer=gives.SerializeToString,
         )
 
     async def _call(
@@ -85,21 +102,30 @@ class Front(grpc.GenericRpcHandler):  # type: ignore[misc]
         async def handle(message: Any, context: grpc.aio.ServicerContext) -> Any:
             fields = json_format.MessageToDict(message)
             path = catalogue_grpc.path_of(rpc, fields)
-            status, answered = await _asgi(self._app, "GET", path, urlencode(fields), _headers(context), b"")
+            status, answered = await _asgi(
+                self._app, "GET", path, urlencode(fields), _headers(context), b""
+            )
             if status == 200:
                 return json_format.ParseDict(json.loads(answered), gives())
             return await _abort(context, json.loads(answered))
 
         return grpc.unary_unary_rpc_method_handler(
-            handle, request_deserializer=takes.FromString, response_serializer=gives.SerializeToString
+            handle,
+            request_deserializer=takes.FromString,
+            response_serializer=gives.SerializeToString,
         )
 
 
 def http_request(version: str, method: Method, fields: dict[str, Any]) -> tuple[str, str, bytes]:
-    """(path, query, body) of the HTTP request that an RPC stands for; `fields` is its request as JSON."""
+    """(path, query, body) of the HTTP request that an RPC stands for; `fields` is its request as
+    JSON."""
     where = method.path_field
     # google.api.http of UpdateNode: the path is the name of the node in the body.
-    name = fields.get(method.body, {}).get("name", "") if method.rpc == "UpdateNode" else fields.pop(where, "")
+    name = (
+        fields.get(method.body, {}).get("name", "")
+        if method.rpc == "UpdateNode"
+        else fields.pop(where, "")
+    )
     path = f"/{version}/{quote(name)}{method.path[method.path.index('}') + 1 :]}"
     if method.body == "*":
         return path, "", json.dumps(fields).encode()
@@ -179,11 +205,14 @@ async def _asgi(
 
 
 async def _abort(context: grpc.aio.ServicerContext, answer: Mapping[str, Any]) -> None:
-    """Ends the call with the error of the envelope; its details travel as google.rpc.Status, as Google's do."""
+    """Ends the call with the error of the envelope; its details travel as google.rpc.Status, as
+    Google's do."""
     error = answer["error"]
     code = Code[error["status"]]
     status = descriptors.message_class("google.rpc.Status")()
     shown = {"code": int(code), "message": error["message"], "details": error.get("details", [])}
-    json_format.ParseDict(shown, status, ignore_unknown_fields=True, descriptor_pool=descriptors.pool())
+    json_format.ParseDict(
+        shown, status, ignore_unknown_fields=True, descriptor_pool=descriptors.pool()
+    )
     trailing = (("grpc-status-details-bin", status.SerializeToString()),)
     await context.abort(_CODES[code], error["message"], trailing)

@@ -1,11 +1,14 @@
-"""The methods of the Cloud TPU API, all versions in one table: routes, permissions, discovery documents, OpenAPI and
-the gRPC front are made from it. Sources as for `tables.py`; permissions have the names that Google's IAM gives them.
+"""The methods of the Cloud TPU API, all versions in one table: routes, permissions, discovery
+documents, OpenAPI and
+the gRPC front are made from it. Sources as for `tables.py`; permissions have the names that
+Google's IAM gives them.
 
-A line is `id | RPC | verb | path | body | response | versions | permission | sentence`. The path begins with the field
-of the request that it holds: {name} a project, {name=L} a zone, {name=L/nodes} a member of a collection of a zone.
-`body` is the field of the request message that is the body, `*` for all fields that are not in the path, `-` for none;
-what is neither in the path nor in the body is a query parameter. The request message of the RPC X is XRequest in
-`REQUESTS` (format: `tables.py`).
+A line is `id | RPC | verb | path | body | response | versions | permission | sentence`. The path
+begins with the field of the request that it holds: {name} a project, {name=L} a zone,
+{name=L/nodes} a member of a collection of a zone. `body` is the field of the request message that
+is the body, `*` for all fields that are not in the path, `-` for none; what is neither in the path
+nor in the body is a query parameter. The request message of the RPC X is XRequest in `REQUESTS`
+(format: `tables.py`).
 """
 
 from __future__ import annotations
@@ -215,4 +218,4 @@ operations.delete | DeleteOperation | DELETE | {name=L/operations} | - | Empty |
 Forgets an operation that has ended.
 operations.cancel | CancelOperation | POST | {name=L/operations}:cancel | * | Empty | all | tpu.operations.cancel | \
 Asks to cancel an operation.
-"""
+"""  # noqa: E501

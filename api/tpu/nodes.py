@@ -26,7 +26,10 @@ def _create(call: Call) -> OperationChange:
         raise invalid("nodeId is required", "nodeId")
     nodes.zone_of(call.fleet, zone)
     spec = convert.from_api_node(call.version, call.body, call.type_named)
-    return begin(call, lambda uow: nodes.create(uow, call.fleet, call.principal, project, zone, node_id, spec))
+    return begin(
+        call,
+        lambda uow: nodes.create(uow, call.fleet, call.principal, project, zone, node_id, spec),
+    )
 
 
 def _get(call: Call) -> dict[str, Any]:
@@ -45,7 +48,8 @@ def _get(call: Call) -> dict[str, Any]:
 
 
 def get_at_once(call: Call) -> bytes | None:
-    """The answer of `nodes.get` if it was made before from the same data; None: it has to be made."""
+    """The answer of `nodes.get` if it was made before from the same data; None: it has to be
+    made."""
     if call.zone is None or call.faults:
         return None
     database = context.platform(call.request).database
@@ -61,7 +65,9 @@ def _list(call: Call) -> dict[str, Any]:
     found, number = call.read(work)
     page = call.page("nodes", [{"name": node.name} for node in found])
     by_name = {node.name: node for node in found}
-    page["nodes"] = [convert.to_api_node(call.version, by_name[item["name"]], number) for item in page["nodes"]]
+    page["nodes"] = [
+        convert.to_api_node(call.version, by_name[item["name"]], number) for item in page["nodes"]
+    ]
     return page
 
 
@@ -74,7 +80,9 @@ def _patch(call: Call) -> OperationChange:
         if not mask:
             node = nodes.get(uow, call.principal, project, zone, call.id)
             number = identity.project_row(uow, project).number
-            convert.check_unchanged(call.version, call.body, convert.to_api_node(call.version, node, number))
+            convert.check_unchanged(
+                call.version, call.body, convert.to_api_node(call.version, node, number)
+            )
         return nodes.patch(uow, call.principal, project, zone, call.id, changes)
 
     return begin(call, work)
@@ -82,17 +90,23 @@ def _patch(call: Call) -> OperationChange:
 
 def _delete(call: Call) -> OperationChange:
     project, zone = call.place
-    return begin(call, lambda uow: nodes.delete(uow, call.fleet, call.principal, project, zone, call.id))
+    return begin(
+        call, lambda uow: nodes.delete(uow, call.fleet, call.principal, project, zone, call.id)
+    )
 
 
 def _stop(call: Call) -> OperationChange:
     project, zone = call.place
-    return begin(call, lambda uow: nodes.stop(uow, call.fleet, call.principal, project, zone, call.id))
+    return begin(
+        call, lambda uow: nodes.stop(uow, call.fleet, call.principal, project, zone, call.id)
+    )
 
 
 def _start(call: Call) -> OperationChange:
     project, zone = call.place
-    return begin(call, lambda uow: nodes.start(uow, call.fleet, call.principal, project, zone, call.id))
+    return begin(
+        call, lambda uow: nodes.start(uow, call.fleet, call.principal, project, zone, call.id)
+    )
 
 
 def _reimage(call: Call) -> OperationChange:
@@ -100,26 +114,39 @@ def _reimage(call: Call) -> OperationChange:
     version = call.fields.get("tensorflowVersion", "")
     if not version:
         raise invalid("tensorflowVersion is required", "tensorflowVersion")
-    return begin(call, lambda uow: nodes.reimage(uow, call.fleet, call.principal, project, zone, call.id, version))
+    return begin(
+        call,
+        lambda uow: nodes.reimage(uow, call.fleet, call.principal, project, zone, call.id, version),
+    )
 
 
 def _simulate(call: Call) -> OperationChange:
     project, zone = call.place
     workers = call.fields.get("workerIds", [])
     return begin(
-        call, lambda uow: maintenance.simulate(uow, call.fleet, call.principal, project, zone, call.id, workers)
+        call,
+        lambda uow: maintenance.simulate(
+            uow, call.fleet, call.principal, project, zone, call.id, workers
+        ),
     )
 
 
 def _perform(call: Call) -> OperationChange:
     project, zone = call.place
-    return begin(call, lambda uow: maintenance.perform(uow, call.fleet, call.principal, project, zone, call.id))
+    return begin(
+        call,
+        lambda uow: maintenance.perform(uow, call.fleet, call.principal, project, zone, call.id),
+    )
 
 
 def _guest_attributes(call: Call) -> dict[str, Any]:
     project, zone = call.place
     path, workers = call.fields.get("queryPath", ""), call.fields.get("workerIds", [])
-    found, _ = call.read(lambda uow: hosts.guest_attributes(uow, call.principal, project, zone, call.id, path, workers))
+    found, _ = call.read(
+        lambda uow: hosts.guest_attributes(
+            uow, call.principal, project, zone, call.id, path, workers
+        )
+    )
     shown = [{"queryPath": path, "queryValue": {"items": items}} for items in found]
     return {"guestAttributes": shown}
 

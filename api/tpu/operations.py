@@ -1,5 +1,5 @@
-"""Operations on Google's wire, in the version of the request's path: clients read metadata and response strictly, so
-that a field or a type of another version is an error to them."""
+"""Operations on Google's wire, in the version of the request's path: clients read metadata and
+response strictly, so that a field or a type of another version is an error to them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,11 @@ def to_api_operation(version: str, operation: Operation, project_number: int) ->
         metadata["statusDetail"] = operation.status_detail
     if operation.cancel_requested:
         metadata["cancelRequested"] = True
-    answer: dict[str, Any] = {"name": operation.name, "metadata": metadata, "done": operation.is_done}
+    answer: dict[str, Any] = {
+        "name": operation.name,
+        "metadata": metadata,
+        "done": operation.is_done,
+    }
     if not operation.is_done:
         return answer
     assert operation.ended is not None
@@ -42,12 +46,15 @@ def to_api_operation(version: str, operation: Operation, project_number: int) ->
         return answer
     answer["error"] = {"code": operation.error_code, "message": operation.error_message}
     if operation.error_details:
-        answer["error"]["details"] = [error_details.to_json(detail) for detail in operation.error_details]
+        answer["error"]["details"] = [
+            error_details.to_json(detail) for detail in operation.error_details
+        ]
     return answer
 
 
 def _response(version: str, operation: Operation, project_number: int) -> dict[str, Any]:
-    """What a method's operation holds at its end: google-cloud-tpu's methods name the type, and refuse others. A
+    """What a method's operation holds at its end: google-cloud-tpu's methods name the type, and
+    refuse others. A
     deleted node is Empty from v2 on, a deleted queued resource in v2 only."""
     frozen = operation.response
     deleted = operation.verb == "delete"
@@ -62,7 +69,9 @@ def _response(version: str, operation: Operation, project_number: int) -> dict[s
         return {"@type": f"{prefix}.Node", **shown}
     if convert.is_v1(version) or (deleted and version == "v2"):
         return dict(_EMPTY)
-    queued = convert_queue.to_api_queued_resource(version, queue_rows.thaw(frozen), in_operation=True)
+    queued = convert_queue.to_api_queued_resource(
+        version, queue_rows.thaw(frozen), in_operation=True
+    )
     return {"@type": f"{prefix}.QueuedResource", **queued}
 
 
@@ -73,31 +82,40 @@ def begin(call: Call, work: Callable[[UnitOfWork], Operation]) -> OperationChang
     def find(uow: UnitOfWork, operation_id: str) -> Operation:
         return operations.find(uow, project, zone, operation_id)
 
-    return OperationChange(call.once(work, find), lambda found: to_api_operation(call.version, *found))
+    return OperationChange(
+        call.once(work, find), lambda found: to_api_operation(call.version, *found)
+    )
 
 
 def _list(call: Call) -> dict[str, Any]:
     if call.zone is not None:
         nodes.zone_of(call.fleet, call.zone)
-    found, number = call.read(lambda uow: operations.list_operations(uow, call.principal, call.project, call.zone))
+    found, number = call.read(
+        lambda uow: operations.list_operations(uow, call.principal, call.project, call.zone)
+    )
     if call.fields.get("filter"):
         shown = [_operation_answer(call, operation, number) for operation in found]
         return call.page("operations", shown, by_name=False)
     # The names are enough to find the page: what is not on it need not be rendered.
     page = call.page("operations", [{"name": operation.name} for operation in found], by_name=False)
     by_name = {operation.name: operation for operation in found}
-    page["operations"] = [_operation_answer(call, by_name[item["name"]], number) for item in page["operations"]]
+    page["operations"] = [
+        _operation_answer(call, by_name[item["name"]], number) for item in page["operations"]
+    ]
     return page
 
 
 def _get(call: Call) -> dict[str, Any]:
     project, zone = call.place
-    found, number = call.read(lambda uow: operations.get(uow, call.principal, project, zone, call.id))
+    found, number = call.read(
+        lambda uow: operations.get(uow, call.principal, project, zone, call.id)
+    )
     return _operation_answer(call, found, number)
 
 
 def _operation_answer(call: Call, operation: Operation, number: int) -> dict[str, Any]:
-    """In the version of the path; to a caller whose service has no version (gRPC's), in the one that began it."""
+    """In the version of the path; to a caller whose service has no version (gRPC's), in the one
+    that began it."""
     version = call.version
     if call.request.scope["state"].get("operations_in_own_version") and operation.api_version:
         version = operation.api_version
@@ -106,12 +124,16 @@ def _operation_answer(call: Call, operation: Operation, number: int) -> dict[str
 
 def _cancel(call: Call) -> OperationChange:
     project, zone = call.place
-    return OperationChange(lambda uow: operations.cancel(uow, call.principal, project, zone, call.id), lambda _: {})
+    return OperationChange(
+        lambda uow: operations.cancel(uow, call.principal, project, zone, call.id), lambda _: {}
+    )
 
 
 def _delete(call: Call) -> OperationChange:
     project, zone = call.place
-    return OperationChange(lambda uow: operations.forget(uow, call.principal, project, zone, call.id), lambda _: {})
+    return OperationChange(
+        lambda uow: operations.forget(uow, call.principal, project, zone, call.id), lambda _: {}
+    )
 
 
 HANDLERS: Mapping[str, Callable[[Call], dict[str, Any] | OperationChange]] = {

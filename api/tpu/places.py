@@ -29,7 +29,8 @@ def _location(project: str, zone: str) -> dict[str, Any]:
 
 
 def _service_identity(call: Call) -> dict[str, Any]:
-    """The account that Google's TPU service has in a project (format: gcloud's documents of service agents)."""
+    """The account that Google's TPU service has in a project (format: gcloud's documents of service
+    agents)."""
     _, zone = call.place
     nodes.zone_of(call.fleet, zone)
     _, number = call.read(lambda _uow: None)
@@ -62,16 +63,23 @@ def _runtime_versions(call: Call, zone: str) -> list[dict[str, Any]]:
 
 
 def _tensorflow_versions(_call: Call, _zone: str) -> list[dict[str, Any]]:
-    return [{"name": version, "version": version} for version in runtime_versions.TENSORFLOW_VERSIONS]
+    return [
+        {"name": version, "version": version} for version in runtime_versions.TENSORFLOW_VERSIONS
+    ]
 
 
 Find = Callable[[Call, str], list[dict[str, Any]]]
 
 
 def _list_offers(call: Call, find: Find) -> list[dict[str, Any]]:
-    """What `find` finds in the zone of the path, or (`locations/-`) in each zone, with full names."""
+    """What `find` finds in the zone of the path, or (`locations/-`) in each zone, with full
+    names."""
     call.read(lambda _uow: None)  # a project that is not there is refused
-    zones = sorted(call.fleet.zones) if call.zone is None else [nodes.zone_of(call.fleet, call.zone).name]
+    zones = (
+        sorted(call.fleet.zones)
+        if call.zone is None
+        else [nodes.zone_of(call.fleet, call.zone).name]
+    )
     collection = call.method.id.partition(".")[0]
     return [
         {**item, "name": f"projects/{call.project}/locations/{zone}/{collection}/{item['name']}"}

@@ -21,9 +21,14 @@ def _create(call: Call) -> OperationChange:
     if not queued_id:
         raise invalid("queuedResourceId is required", "queuedResourceId")
     nodes.zone_of(call.fleet, zone)
-    spec = convert_queue.from_api_queued_resource(call.version, call.body, project, zone, queued_id, call.type_named)
+    spec = convert_queue.from_api_queued_resource(
+        call.version, call.body, project, zone, queued_id, call.type_named
+    )
     return begin(
-        call, lambda uow: queued_resources.create(uow, call.fleet, call.principal, project, zone, queued_id, spec)
+        call,
+        lambda uow: queued_resources.create(
+            uow, call.fleet, call.principal, project, zone, queued_id, spec
+        ),
     )
 
 
@@ -39,12 +44,17 @@ def _get(call: Call) -> dict[str, Any]:
 
 def _list(call: Call) -> dict[str, Any]:
     def work(uow: UnitOfWork) -> list[QueuedResource]:
-        found = queued_resources.list_queued_resources(uow, call.fleet, call.principal, call.project, call.zone)
-        return [faults.see_queued_resource(uow, call.faults, call.method.id, queued) for queued in found]
+        found = queued_resources.list_queued_resources(
+            uow, call.fleet, call.principal, call.project, call.zone
+        )
+        return [
+            faults.see_queued_resource(uow, call.faults, call.method.id, queued) for queued in found
+        ]
 
     found, _ = call.read(work)
     return call.page(
-        "queuedResources", [convert_queue.to_api_queued_resource(call.version, queued) for queued in found]
+        "queuedResources",
+        [convert_queue.to_api_queued_resource(call.version, queued) for queued in found],
     )
 
 
@@ -52,13 +62,19 @@ def _delete(call: Call) -> OperationChange:
     project, zone = call.place
     force = call.fields.get("force", False)
     return begin(
-        call, lambda uow: queued_resources.delete(uow, call.fleet, call.principal, project, zone, call.id, force)
+        call,
+        lambda uow: queued_resources.delete(
+            uow, call.fleet, call.principal, project, zone, call.id, force
+        ),
     )
 
 
 def _reset(call: Call) -> OperationChange:
     project, zone = call.place
-    return begin(call, lambda uow: queued_resources.reset(uow, call.fleet, call.principal, project, zone, call.id))
+    return begin(
+        call,
+        lambda uow: queued_resources.reset(uow, call.fleet, call.principal, project, zone, call.id),
+    )
 
 
 def _perform(call: Call) -> OperationChange:
@@ -66,19 +82,25 @@ def _perform(call: Call) -> OperationChange:
     names = call.fields.get("nodeNames", [])
     return begin(
         call,
-        lambda uow: maintenance.perform_queued_resource(uow, call.fleet, call.principal, project, zone, call.id, names),
+        lambda uow: maintenance.perform_queued_resource(
+            uow, call.fleet, call.principal, project, zone, call.id, names
+        ),
     )
 
 
 def _maintenance_info(call: Call) -> dict[str, Any]:
     project, zone = call.place
     found, _ = call.read(lambda uow: maintenance.info(uow, call.principal, project, zone, call.id))
-    return {"nodeUpcomingMaintenances": [convert_queue.to_api_maintenance_info(*item) for item in found]}
+    return {
+        "nodeUpcomingMaintenances": [convert_queue.to_api_maintenance_info(*item) for item in found]
+    }
 
 
 def _list_reservations(call: Call) -> dict[str, Any]:
     found, _ = call.read(
-        lambda uow: reservations.list_reservations(uow, call.fleet, call.principal, call.project, call.zone)
+        lambda uow: reservations.list_reservations(
+            uow, call.fleet, call.principal, call.project, call.zone
+        )
     )
     return call.page("reservations", [convert_queue.to_api_reservation(item) for item in found])
 

@@ -1,9 +1,10 @@
 """JSON of clients to messages in one canonical form, and messages of one version out of records.
 
-Reading takes what protobuf's JSON mapping takes: both spellings of names, enums as text or number, integers as text or
-number, null for unset. The canonical form has camelCase names, enums as text, int64 as text, RFC 3339 times in UTC,
-and no field that is unset or has its default. What is output only is left aside; every other name that the version does
-not know is refused. A list of messages may come as one object, which SkyPilot sends.
+Reading takes what protobuf's JSON mapping takes: both spellings of names, enums as text or number,
+integers as text or number, null for unset. The canonical form has camelCase names, enums as text,
+int64 as text, RFC 3339 times in UTC, and no field that is unset or has its default. What is output
+only is left aside; every other name that the version does not know is refused. A list of messages
+may come as one object, which SkyPilot sends.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ class Problems:
 
     def add_unknown(self, path: str, name: str) -> None:
         where = f" at '{path}'" if path else ""
-        self.add(path, f'Invalid JSON payload received. Unknown name "{name}"{where}: Cannot find field.')
+        self.add(
+            path, f'Invalid JSON payload received. Unknown name "{name}"{where}: Cannot find field.'
+        )
 
     def wrong(self, path: str, kind: str, value: object) -> None:
         self.add(path, f"Invalid value at '{path}' ({kind}), {_quote(value)}")
@@ -49,8 +52,8 @@ class Problems:
 
 
 def read(version: str, message: str, data: object, path: str = "") -> dict[str, Any]:
-    """`data` as a message in the canonical form; raises INVALID_ARGUMENT that names every wrong field. `path` is the
-    field that the body stands for."""
+    """`data` as a message in the canonical form; raises INVALID_ARGUMENT that names every wrong
+    field. `path` is the field that the body stands for."""
     problems = Problems()
     found = _read(version, message, data, path, problems, 0)
     problems.raise_if_any()
@@ -62,7 +65,9 @@ def read_field(version: str, field: Field, value: object, problems: Problems) ->
     return _value(version, field, value, field.snake, problems, 0)
 
 
-def _read(version: str, message: str, data: object, path: str, problems: Problems, depth: int) -> dict[str, Any]:
+def _read(
+    version: str, message: str, data: object, path: str, problems: Problems, depth: int
+) -> dict[str, Any]:
     if not isinstance(data, Mapping):
         kind = f"type.googleapis.com/google.cloud.tpu.{version}.{message}"
         if depth:
@@ -91,14 +96,20 @@ def _read(version: str, message: str, data: object, path: str, problems: Problem
         if field.one_of and kept is not None:
             other = chosen.setdefault(field.one_of, field.snake)
             if other != field.snake:
-                text = f"Invalid value at '{path or message}' (oneof), oneof field '{field.one_of}' is already set. "
+                text = (
+                    f"Invalid value at '{path or message}' (oneof), oneof field "
+                    f"'{field.one_of}' "
+                    "is already set. "
+                )
                 problems.add(here, f"{text}Cannot set '{field.snake}': '{other}' is there")
         if kept is not None:
             found[field.name] = kept
     return found
 
 
-def _value(version: str, field: Field, value: object, here: str, problems: Problems, depth: int) -> Any:
+def _value(
+    version: str, field: Field, value: object, here: str, problems: Problems, depth: int
+) -> Any:
     if not field.repeated:
         return _single(version, field, value, here, problems, depth)
     if not isinstance(value, list):
@@ -118,7 +129,9 @@ def _value(version: str, field: Field, value: object, here: str, problems: Probl
     return found or None
 
 
-def _single(version: str, field: Field, value: object, here: str, problems: Problems, depth: int) -> Any:
+def _single(
+    version: str, field: Field, value: object, here: str, problems: Problems, depth: int
+) -> Any:
     """The value in the canonical form; None for a default and for what is wrong."""
     known = enums(version).get(field.type)
     if known is not None:
@@ -135,7 +148,12 @@ def _single(version: str, field: Field, value: object, here: str, problems: Prob
 
 
 def _enum(
-    version: str, field: Field, known: Mapping[str, int], value: object, here: str, problems: Problems
+    version: str,
+    field: Field,
+    known: Mapping[str, int],
+    value: object,
+    here: str,
+    problems: Problems,
 ) -> str | None:
     if isinstance(value, int) and not isinstance(value, bool):
         name = _by_number(version, field.type).get(value)
@@ -219,7 +237,14 @@ _READERS: Mapping[str, Callable[[object], Any]] = {
     "duration": _duration,
     "map": _map,
 }
-_DEFAULTS: Mapping[str, Any] = {"string": "", "fieldmask": "", "bool": False, "int32": 0, "int64": "0", "map": {}}
+_DEFAULTS: Mapping[str, Any] = {
+    "string": "",
+    "fieldmask": "",
+    "bool": False,
+    "int32": 0,
+    "int64": "0",
+    "map": {},
+}
 _TYPE_NAMES = {
     "string": "TYPE_STRING",
     "bool": "TYPE_BOOL",
@@ -236,9 +261,11 @@ def _quote(value: object) -> str:
     return text if len(text) <= 200 else text[:200] + "..."
 
 
-def shape(version: str, message: str, data: Mapping[str, Any], *, proto: bool = False) -> dict[str, Any]:
-    """`data` with the fields that `message` has in this version only. With `proto`: only those that the released client
-    library has, since it refuses others inside operations."""
+def shape(
+    version: str, message: str, data: Mapping[str, Any], *, proto: bool = False
+) -> dict[str, Any]:
+    """`data` with the fields that `message` has in this version only. With `proto`: only those that
+    the released client library has, since it refuses others inside operations."""
     found: dict[str, Any] = {}
     for name, (kind, repeated) in _shapes(version, message, proto).items():
         value = data.get(name)

@@ -1,4 +1,5 @@
-"""The routes of the Cloud TPU API: one for each method of each version, made from the table of methods."""
+"""The routes of the Cloud TPU API: one for each method of each version, made from the table of
+methods."""
 
 from __future__ import annotations
 
@@ -39,14 +40,17 @@ def routes() -> list[BaseRoute]:
 
 
 class _Version:
-    """All methods of one version. A path says by its parts which one is meant, so none has to be tried."""
+    """All methods of one version. A path says by its parts which one is meant, so none has to be
+    tried."""
 
     def __init__(self, version: str) -> None:
         self.routes: list[BaseRoute] = []
         self._by_parts: dict[tuple[int, str, str], dict[str, Route]] = {}
         for method in methods_of(version):
             name = f"{version}.{method.id}"
-            route = Route(f"/{method.flat_path}", _endpoint(version, method), methods=[method.verb], name=name)
+            route = Route(
+                f"/{method.flat_path}", _endpoint(version, method), methods=[method.verb], name=name
+            )
             self.routes.append(route)
             key, _ = _parts(f"/{version}/{method.flat_path}")
             self._by_parts.setdefault(key, {})[method.verb] = route
@@ -66,8 +70,9 @@ class _Version:
 
 
 def _parts(path: str) -> tuple[tuple[int, str, str], dict[str, str]]:
-    """What tells methods apart: how many parts the path has, its collection, and the verb behind the colon; and the ids
-    that it holds. Behind the version come `projects/P/locations/Z/COLLECTION/ID`."""
+    """What tells methods apart: how many parts the path has, its collection, and the verb behind
+    the colon; and the ids that it holds. Behind the version come
+    `projects/P/locations/Z/COLLECTION/ID`."""
     parts = path.split("/")[2:]
     last, _, custom = parts[-1].partition(":")
     parts[-1] = last
@@ -92,7 +97,8 @@ def _methods() -> Mapping[tuple[str, tuple[int, str, str], str], str]:
 
 
 def called_method(scope: Scope) -> Subject | None:
-    """The method that a request calls and what it names, as fault rules match it; None: it calls no method."""
+    """The method that a request calls and what it names, as fault rules match it; None: it calls no
+    method."""
     raw: bytes = scope.get("raw_path") or scope["path"].encode()
     path = raw.partition(b"?")[0].decode("latin-1")
     key, parameters = _parts(path)
@@ -103,7 +109,9 @@ def called_method(scope: Scope) -> Subject | None:
     if not member and scope["method"] == "POST":
         asked = parse_qs(scope["query_string"].decode("latin-1"))
         new = [
-            asked[name][0] for name in ("nodeId", "node_id", "queuedResourceId", "queued_resource_id") if name in asked
+            asked[name][0]
+            for name in ("nodeId", "node_id", "queuedResourceId", "queued_resource_id")
+            if name in asked
         ]
         member = new[0] if new else ""
     project, zone = parameters["project"], parameters.get("zone", "")
@@ -113,7 +121,8 @@ def called_method(scope: Scope) -> Subject | None:
 
 def _endpoint(version: str, method: Method) -> Callable[[Request], Any]:
     handler, at_once = HANDLERS[method.id], AT_ONCE.get(method.id)
-    # What changes something says what it will do, and does it in the writer's thread; what reads does so in a thread.
+    # What changes something says what it will do, and does it in the writer's thread; what reads
+    # does so in a thread.
     changes = method.verb != "GET" and method.response in ("Operation", "Empty")
 
     def read(call: Call) -> bytes:

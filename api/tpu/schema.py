@@ -1,4 +1,5 @@
-"""The tables of messages and methods, read: what a message has in which version, and what a method is."""
+"""The tables of messages and methods, read: what a message has in which version, and what a method
+is."""
 
 from __future__ import annotations
 
@@ -26,8 +27,8 @@ _SETS: Mapping[str, tuple[str, ...]] = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Field:
-    """A field of a message in one version. `number` None: not in protobuf. `hidden`: taken, but neither documented nor
-    answered in this version."""
+    """A field of a message in one version. `number` None: not in protobuf. `hidden`: taken, but
+    neither documented nor answered in this version."""
 
     name: str
     type: str
@@ -47,7 +48,8 @@ class Field:
 
 @dataclasses.dataclass(frozen=True)
 class MessageSchema:
-    """A message in one version; `name` is the full one (QueuedResource.Tpu), `fields` in the order of the table."""
+    """A message in one version; `name` is the full one (QueuedResource.Tpu), `fields` in the order
+    of the table."""
 
     name: str
     text: str
@@ -66,7 +68,8 @@ class MessageSchema:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Method:
-    """`path` as in the table; `verb` is HTTP's; `custom` the part behind the colon of the path, if any."""
+    """`path` as in the table; `verb` is HTTP's; `custom` the part behind the colon of the path, if
+    any."""
 
     id: str
     rpc: str
@@ -101,7 +104,8 @@ class Method:
 
     @property
     def flat_path(self) -> str:
-        """The path behind `/VERSION/`, with a placeholder for each id: {project}, {zone} and {id}."""
+        """The path behind `/VERSION/`, with a placeholder for each id: {project}, {zone} and
+        {id}."""
         member = f"/{self.collection}/{{id}}" if self.collection else ""
         zone = "/locations/{zone}" if "=L" in self.path else ""
         return f"projects/{{project}}{zone}{member}{self.path[self.path.index('}') + 1 :]}"
@@ -115,7 +119,13 @@ def to_snake(name: str) -> str:
 def messages(version: str) -> Mapping[str, MessageSchema]:
     """Every message of a version, by full name; those of the other versions only are left out."""
     found: dict[str, MessageSchema] = {}
-    every = (tables.NODES, tables.QUEUE, tables.COMMON, method_tables.REQUESTS, method_tables.RESPONSES)
+    every = (
+        tables.NODES,
+        tables.QUEUE,
+        tables.COMMON,
+        method_tables.REQUESTS,
+        method_tables.RESPONSES,
+    )
     for name, text, lines in _read(*every):
         fields = {}
         for line in lines:
@@ -125,7 +135,12 @@ def messages(version: str) -> Mapping[str, MessageSchema]:
         if fields or not lines:
             found[name] = MessageSchema(name, text, fields)
     # A message without fields is part of a version when something of that version uses it.
-    used = {field.type for message in found.values() for field in message.fields.values() if not field.hidden}
+    used = {
+        field.type
+        for message in found.values()
+        for field in message.fields.values()
+        if not field.hidden
+    }
     used |= {method.response for method in methods_of(version)}
     return {name: message for name, message in found.items() if message.fields or name in used}
 
@@ -158,8 +173,12 @@ def enums(version: str) -> Mapping[str, Mapping[str, int]]:
 def methods() -> tuple[Method, ...]:
     found = []
     for line in method_tables.METHODS.strip().splitlines():
-        name, rpc, verb, path, body, response, versions, permission, text = (part.strip() for part in line.split(" | "))
-        found.append(Method(name, rpc, verb, path, body, response, _SETS[versions], permission, text))
+        name, rpc, verb, path, body, response, versions, permission, text = (
+            part.strip() for part in line.split(" | ")
+        )
+        found.append(
+            Method(name, rpc, verb, path, body, response, _SETS[versions], permission, text)
+        )
     return tuple(found)
 
 

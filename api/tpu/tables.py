@@ -1,19 +1,21 @@
-"""The messages of the Cloud TPU API, all versions in one table. Readers, writers, discovery documents, OpenAPI and the
-protobuf descriptors of the gRPC front are all made from it.
+"""The messages of the Cloud TPU API, all versions in one table. Readers, writers, discovery
+documents, OpenAPI and the protobuf descriptors of the gRPC front are all made from it.
 
-Names, types and versions: the discovery documents tpu v1, v1alpha1, v2 and v2alpha1 (revision 20261001). Field numbers:
-the descriptors of google-cloud-tpu 1.28. The sentences are ours.
+Names, types and versions: the discovery documents tpu v1, v1alpha1, v2 and v2alpha1 (revision
+20261001). Field numbers: the descriptors of google-cloud-tpu 1.28. The sentences are ours.
 
-A message is a line with its name (nested ones with their outer names, as in protobuf) and the sentence about it. A
-field is a line `name | type | versions | numbers | flags | sentence`:
+A message is a line with its name (nested ones with their outer names, as in protobuf) and the
+sentence about it. A field is a line `name | type | versions | numbers | flags | sentence`:
 
-- type: string, bool, int32, int64, timestamp, duration, map (string to string), any, a message or enum of this table;
-  `[]` behind it for a list.
+- type: string, bool, int32, int64, timestamp, duration, map (string to string), any, a message or
+  enum of this table; `[]` behind it for a list.
 - versions: all, v1 (also v1alpha1), v2 (v2 alone), v2+ (v2 and v2alpha1), alpha (v2alpha1 alone).
-- numbers: one for all versions, or v1/v2/v2alpha1; `-` where the field is in the REST documents only.
-- flags: `out` is output only: taken in a body and left aside. `left` is also left aside, though the documents do not
-  call it output only. `also-v2` is taken by v2, too, but neither documented nor answered there. `one:NAME` excludes the
-  other fields of that name. `optional` has presence in protobuf.
+- numbers: one for all versions, or v1/v2/v2alpha1; `-` where the field is in the REST documents
+  only.
+- flags: `out` is output only: taken in a body and left aside. `left` is also left aside, though the
+  documents do not call it output only. `also-v2` is taken by v2, too, but neither documented nor
+  answered there. `one:NAME` excludes the other fields of that name. `optional` has presence in
+  protobuf.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ SUSPENDING=7 SUSPENDED=8 WAITING_FOR_RESOURCES=9
 QueuedResourceState.StateInitiator STATE_INITIATOR_UNSPECIFIED=0 USER=1 SERVICE=2
 Reservation.State STATE_UNSPECIFIED=0 APPROVED=3 PROVISIONING=4 ACTIVE=5 DEPROVISIONING=6 EXPIRED=7 FAILED=8
 Reservation.Standard.CapacityUnits CAPACITY_UNITS_UNSPECIFIED=0 CORES=1 CHIPS=2
-"""
+"""  # noqa: E501
 
 NODES = """
 Node: A TPU node: one slice of a pod with its hosts.
@@ -143,7 +145,7 @@ GuestAttributesEntry: One guest attribute.
   value | string | v2+ | 3 | | Its value.
 ServiceIdentity: The account that the TPU service acts as in a project.
   email | string | v2+ | 1 | | Its address.
-"""
+"""  # noqa: E501
 
 QUEUE = """
 QueuedResource: A request for nodes that waits until they can be made.
@@ -223,7 +225,7 @@ NodeUpcomingMaintenanceInfo: The next maintenance of one node.
   nodeName | string | alpha | - | | Full name of the node.
   nodeUid | int64 | alpha | - | | Number of the node.
   upcomingMaintenance | UpcomingMaintenance | alpha | - | | The maintenance.
-"""
+"""  # noqa: E501
 
 COMMON = """
 Operation: Work that takes time.

@@ -1,7 +1,8 @@
-"""Programs that nobody fitted anything on: `python -m benchmarks.corpus.blind` compiles them (extra `xla-tpu`) and
-prints the model's error. Their shapes and structure are unlike those of the public set; docs/internals/engine-corpus.md
-has the first results. After fitting on them, write new ones; more batches are in blind_second.py (`--second`) to
-blind_fifth.py (`--fifth`), and drawn.py draws one by a number (`--drawn 7`)."""
+"""Programs that nobody fitted anything on: `python -m benchmarks.corpus.blind` compiles them (extra
+`xla-tpu`) and prints the model's error. Their shapes and structure are unlike those of the public
+set; docs/internals/engine-corpus.md has the first results. After fitting on them, write new ones;
+more batches are in blind_second.py (`--second`) to blind_fifth.py (`--fifth`), and drawn.py draws
+one by a number (`--drawn 7`)."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ def _mixer() -> Made:
     def loss(params: Any, x: Any, y: Any) -> Any:
         x = x.astype(BF16)
         for (a, b), (c, d) in params:
-            x = x + jnp.swapaxes(jax.nn.gelu(jnp.swapaxes(x, 1, 2) @ a.astype(BF16)) @ b.astype(BF16), 1, 2)
+            x = x + jnp.swapaxes(
+                jax.nn.gelu(jnp.swapaxes(x, 1, 2) @ a.astype(BF16)) @ b.astype(BF16), 1, 2
+            )
             x = x + jax.nn.gelu(x @ c.astype(BF16)) @ d.astype(BF16)
         return jnp.mean(jnp.square(x.mean(1).astype(F32) - y))
 
@@ -58,19 +61,27 @@ def _adapters() -> Made:
         return jax.tree.map(lambda p, g: p - 0.1 * g, params, jax.grad(loss)(params))
 
     pairs = [(array((1536, 12)), array((12, 1536)))] * 3
-    return Made(step, (pairs, [array((1536, 1536), "", BF16)] * 3, array((640, 1536), "", BF16)), (0,))
+    return Made(
+        step, (pairs, [array((1536, 1536), "", BF16)] * 3, array((640, 1536), "", BF16)), (0,)
+    )
 
 
 def _word_pairs() -> Made:
-    """Words, their neighbours and words drawn at random; rows of 192 numbers are looked up and scattered."""
+    """Words, their neighbours and words drawn at random; rows of 192 numbers are looked up and
+    scattered."""
 
     def loss(tables: Any, words: Any, near: Any, far: Any) -> Any:
         x, y, z = tables[0][words], tables[1][near], tables[1][far]
-        return -jnp.mean(jax.nn.log_sigmoid((x * y).sum(-1)) + jax.nn.log_sigmoid(-(x[:, None] * z).sum(-1)).sum(-1))
+        return -jnp.mean(
+            jax.nn.log_sigmoid((x * y).sum(-1))
+            + jax.nn.log_sigmoid(-(x[:, None] * z).sum(-1)).sum(-1)
+        )
 
     array = ONE.array
     words = array((1536,), "", I32)
-    return train(loss, (array((24000, 192)),) * 2, (words, words, array((1536, 5), "", I32)), ONE, "sgd")
+    return train(
+        loss, (array((24000, 192)),) * 2, (words, words, array((1536, 5), "", I32)), ONE, "sgd"
+    )
 
 
 def _waves() -> Made:
@@ -81,7 +92,12 @@ def _waves() -> Made:
         for place, kernel in enumerate(params):
             dims = ("NWC", "WIO", "NWC")
             made = lax.conv_general_dilated(
-                x, kernel.astype(BF16), (1,), "SAME", rhs_dilation=(2**place,), dimension_numbers=dims
+                x,
+                kernel.astype(BF16),
+                (1,),
+                "SAME",
+                rhs_dilation=(2**place,),
+                dimension_numbers=dims,
             )
             x = x + jnp.tanh(made)
         return jnp.mean(jnp.square(x.astype(F32) - y))
@@ -102,7 +118,9 @@ def _variational() -> Made:
 
     shapes = [(1200, 700), (700, 72), (700, 72), (72, 700), (700, 1200)]
     array = ONE.array
-    return train(loss, [array(shape) for shape in shapes], (array((3000, 1200)), array((3000, 72))), ONE)
+    return train(
+        loss, [array(shape) for shape in shapes], (array((3000, 1200)), array((3000, 72))), ONE
+    )
 
 
 def _clusters() -> Made:
@@ -119,7 +137,12 @@ def _clusters() -> Made:
 def _stencil() -> Made:
     def run(heat: Any) -> Any:
         def turn(_: Any, heat: Any) -> Any:
-            around = jnp.roll(heat, 1, 0) + jnp.roll(heat, -1, 0) + jnp.roll(heat, 1, 1) + jnp.roll(heat, -1, 1)
+            around = (
+                jnp.roll(heat, 1, 0)
+                + jnp.roll(heat, -1, 0)
+                + jnp.roll(heat, 1, 1)
+                + jnp.roll(heat, -1, 1)
+            )
             return heat + 0.1 * (around - 4 * heat)
 
         return lax.fori_loop(0, 40, turn, heat)
@@ -130,14 +153,24 @@ def _stencil() -> Made:
 def _cross_attention() -> Made:
     def run(params: Any, x: Any, text: Any) -> Any:
         query, key, value, out = params
-        q, k, v = (jnp.einsum("btd,dhk->bhtk", one, w) for one, w in ((x, query), (text, key), (text, value)))
-        scores = jax.nn.softmax(jnp.einsum("bhtk,bhsk->bhts", q, k, preferred_element_type=F32) * 80**-0.5, -1)
+        q, k, v = (
+            jnp.einsum("btd,dhk->bhtk", one, w)
+            for one, w in ((x, query), (text, key), (text, value))
+        )
+        scores = jax.nn.softmax(
+            jnp.einsum("bhtk,bhsk->bhts", q, k, preferred_element_type=F32) * 80**-0.5, -1
+        )
         return x + jnp.einsum("bhts,bhsk,hkd->btd", scores.astype(BF16), v, out)
 
     array = ONE.array
     heads = [array((960, 12, 80), "", BF16)] * 3
     return Made(
-        run, ([*heads, array((12, 80, 960), "", BF16)], array((6, 1024, 960), "", BF16), array((6, 320, 960), "", BF16))
+        run,
+        (
+            [*heads, array((12, 80, 960), "", BF16)],
+            array((6, 1024, 960), "", BF16),
+            array((6, 320, 960), "", BF16),
+        ),
     )
 
 
@@ -167,7 +200,11 @@ def _gated(ways: tuple[str, ...], tokens: int) -> Made:
         return jnp.mean(jnp.square(x.astype(F32)))
 
     array = layout.array
-    layer = (array((896, 2304), "embed mlp"), array((896, 2304), "embed mlp"), array((2304, 896), "mlp embed"))
+    layer = (
+        array((896, 2304), "embed mlp"),
+        array((896, 2304), "embed mlp"),
+        array((2304, 896), "mlp embed"),
+    )
     return train(loss, [layer] * 2, (array((tokens, 896), "batch .", BF16),), layout, "sgd")
 
 
@@ -189,13 +226,21 @@ PROGRAMS: dict[str, Callable[[], Made]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", nargs="*", default=[""], help="parts of the names of programs to compile")
-    parser.add_argument("--generation", nargs="*", default=list(GENERATIONS), help="generations to compile for")
+    parser.add_argument(
+        "--only", nargs="*", default=[""], help="parts of the names of programs to compile"
+    )
+    parser.add_argument(
+        "--generation", nargs="*", default=list(GENERATIONS), help="generations to compile for"
+    )
     parser.add_argument("--second", action="store_true", help="the second batch")
     parser.add_argument("--third", action="store_true", help="the third batch")
-    parser.add_argument("--fourth", action="store_true", help="the fourth batch, of sharded programs alone")
+    parser.add_argument(
+        "--fourth", action="store_true", help="the fourth batch, of sharded programs alone"
+    )
     parser.add_argument("--fifth", action="store_true", help="the fifth batch, of drawn sizes")
-    parser.add_argument("--drawn", type=int, metavar="NUMBER", help="the batch that this number draws")
+    parser.add_argument(
+        "--drawn", type=int, metavar="NUMBER", help="the batch that this number draws"
+    )
     given = parser.parse_args()
     batches = {
         "second": blind_second.PROGRAMS, "third": blind_third.PROGRAMS,

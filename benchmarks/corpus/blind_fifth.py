@@ -1,5 +1,5 @@
-"""The fifth blind batch: transformers that were drawn, and other families in sizes that were chosen once. See
-`benchmarks.corpus.blind` and `drawn`."""
+"""The fifth blind batch: transformers that were drawn, and other families in sizes that were chosen
+once. See `benchmarks.corpus.blind` and `drawn`."""
 
 from __future__ import annotations
 

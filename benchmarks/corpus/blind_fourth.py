@@ -20,7 +20,9 @@ _THREE = Layout((("data", 4), ("model", 2)), ("data", "fsdp", "tensor"))
 
 def _root(x: Any, scale: Any) -> Any:
     wide = x.astype(F32)
-    return (wide * lax.rsqrt(jnp.mean(wide * wide, -1, keepdims=True) + 1e-5) * scale).astype(x.dtype)
+    return (wide * lax.rsqrt(jnp.mean(wide * wide, -1, keepdims=True) + 1e-5) * scale).astype(
+        x.dtype
+    )
 
 
 def _attend(x: Any, other: Any, own: Any, heads: int, causal: bool) -> Any:
@@ -38,23 +40,43 @@ def _attend(x: Any, other: Any, own: Any, heads: int, causal: bool) -> Any:
 
 def _attention(array: Any, width: int, heads: int) -> dict[str, Any]:
     into, out = (width, heads, width // heads), (heads, width // heads, width)
-    return {**{name: array(into, "embed heads .") for name in "qkv"}, "o": array(out, "heads . embed")}
+    return {
+        **{name: array(into, "embed heads .") for name in "qkv"},
+        "o": array(out, "heads . embed"),
+    }
 
 
 def _classifier(layout: Layout) -> Made:
-    """Sentences by their first token; learned positions, layer norms with shifts, dropped numbers by given masks."""
-    width, heads, inner, words, tokens, batch, classes, array = 384, 6, 1536, 6000, 96, 128, 20, layout.array
+    """Sentences by their first token; learned positions, layer norms with shifts, dropped numbers
+    by given masks."""
+    width, heads, inner, words, tokens, batch, classes, array = (
+        384,
+        6,
+        1536,
+        6000,
+        96,
+        128,
+        20,
+        layout.array,
+    )
 
     def centred(x: Any, own: Any) -> Any:
         wide = x.astype(F32)
         wide = wide - wide.mean(-1, keepdims=True)
-        return (wide * lax.rsqrt(jnp.var(wide, -1, keepdims=True) + 1e-6) * own[0] + own[1]).astype(BF16)
+        return (wide * lax.rsqrt(jnp.var(wide, -1, keepdims=True) + 1e-6) * own[0] + own[1]).astype(
+            BF16
+        )
 
     def loss(params: Any, text: Any, kept: Any, labels: Any) -> Any:
         x = (params["words"][text] + params["places"]).astype(BF16)
         for own in params["layers"]:
-            x = centred(x + _attend(x, x, own["attention"], heads, False) * kept[..., None].astype(BF16), own["first"])
-            h = nn.gelu(x @ own["up"].astype(BF16) + own["lift"].astype(BF16)) @ own["down"].astype(BF16)
+            x = centred(
+                x + _attend(x, x, own["attention"], heads, False) * kept[..., None].astype(BF16),
+                own["first"],
+            )
+            h = nn.gelu(x @ own["up"].astype(BF16) + own["lift"].astype(BF16)) @ own["down"].astype(
+                BF16
+            )
             x = centred(x + h, own["second"])
         scores = x[:, 0].astype(F32) @ params["out"]
         return -jnp.mean(jnp.take_along_axis(nn.log_softmax(scores), labels[:, None], 1))
@@ -78,7 +100,8 @@ def _classifier(layout: Layout) -> Made:
 
 
 def _translator(layout: Layout) -> Made:
-    """One layer that reads, one that writes and looks at what was read; the table of words also gives the scores."""
+    """One layer that reads, one that writes and looks at what was read; the table of words also
+    gives the scores."""
     width, heads, inner, words, tokens, batch, array = 512, 8, 1792, 10240, 128, 64, layout.array
 
     def gated(x: Any, own: Any) -> Any:
@@ -89,10 +112,14 @@ def _translator(layout: Layout) -> Made:
         table = params["words"].astype(BF16)
         read, write = params["read"], params["write"]
         x = table[source]
-        x = x + _attend(_root(x, read["scale"]), _root(x, read["scale"]), read["self"], heads, False)
+        x = x + _attend(
+            _root(x, read["scale"]), _root(x, read["scale"]), read["self"], heads, False
+        )
         x = x + gated(_root(x, read["scale"]), read)
         y = table[target[:, :-1]]
-        y = y + _attend(_root(y, write["scale"]), _root(y, write["scale"]), write["self"], heads, True)
+        y = y + _attend(
+            _root(y, write["scale"]), _root(y, write["scale"]), write["self"], heads, True
+        )
         y = y + _attend(_root(y, write["scale"]), x, write["other"], heads, False)
         y = y + gated(_root(y, write["scale"]), write)
         scores = (y @ table.T).astype(F32)
@@ -111,22 +138,30 @@ def _translator(layout: Layout) -> Made:
         "read": layer,
         "write": {**layer, "other": _attention(array, width, heads)},
     }
-    source, target = array((batch, tokens), "batch .", I32), array((batch, tokens + 1), "batch .", I32)
+    source, target = (
+        array((batch, tokens), "batch .", I32),
+        array((batch, tokens + 1), "batch .", I32),
+    )
     return train(loss, params, (source, target), layout)
 
 
 def _images(layout: Layout) -> Made:
-    """A small residual network with batch norms over all devices, labels that are smoothed, momentum."""
+    """A small residual network with batch norms over all devices, labels that are smoothed,
+    momentum."""
     batch, classes, array = 512, 100, layout.array
 
     def norm(x: Any, own: Any) -> Any:
         wide = x.astype(F32)
         mean, square = wide.mean((0, 1, 2)), (wide * wide).mean((0, 1, 2))
-        return ((wide - mean) * lax.rsqrt(square - mean * mean + 1e-5) * own[0] + own[1]).astype(BF16)
+        return ((wide - mean) * lax.rsqrt(square - mean * mean + 1e-5) * own[0] + own[1]).astype(
+            BF16
+        )
 
     def conv(x: Any, kernel: Any, stride: int) -> Any:
         numbers = ("NHWC", "HWIO", "NHWC")
-        return lax.conv_general_dilated(x, kernel.astype(BF16), (stride, stride), "SAME", dimension_numbers=numbers)
+        return lax.conv_general_dilated(
+            x, kernel.astype(BF16), (stride, stride), "SAME", dimension_numbers=numbers
+        )
 
     def loss(params: Any, images: Any, labels: Any) -> Any:
         x = conv(images.astype(BF16), params["stem"], 2)
@@ -149,12 +184,17 @@ def _images(layout: Layout) -> Made:
         "head": array((128, classes), "embed ."),
     }
     return train(
-        loss, params, (array((batch, 32, 32, 3), "batch . . ."), array((batch,), "batch", I32)), layout, "momentum"
+        loss,
+        params,
+        (array((batch, 32, 32, 3), "batch . . ."), array((batch,), "batch", I32)),
+        layout,
+        "momentum",
     )
 
 
 def _clipped(layout: Layout) -> Made:
-    """Perceptrons whose gradients are scaled to a norm of one, and weights that shrink: AdamW by hand."""
+    """Perceptrons whose gradients are scaled to a norm of one, and weights that shrink: AdamW by
+    hand."""
     width, inner, batch, array = 640, 2560, 4096, layout.array
 
     def step(params: Any, first: Any, second: Any, x: Any, y: Any) -> Any:
@@ -169,10 +209,16 @@ def _clipped(layout: Layout) -> Made:
         grads = jax.tree.map(lambda g: g / jnp.maximum(size, 1.0), grads)
         first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, first, grads)
         second = jax.tree.map(lambda v, g: 0.99 * v + 0.01 * g * g, second, grads)
-        made = jax.tree.map(lambda p, m, v: p - 1e-3 * (m / (jnp.sqrt(v) + 1e-8) + 0.1 * p), params, first, second)
+        made = jax.tree.map(
+            lambda p, m, v: p - 1e-3 * (m / (jnp.sqrt(v) + 1e-8) + 0.1 * p), params, first, second
+        )
         return made, first, second, value, size
 
-    layer = (array((width, inner), "embed mlp"), array((inner,), "mlp"), array((inner, width), "mlp embed"))
+    layer = (
+        array((width, inner), "embed mlp"),
+        array((inner,), "mlp"),
+        array((inner, width), "mlp embed"),
+    )
     params = [layer] * 3
     data = array((batch, width), "batch .", BF16), array((batch, width), "batch .")
     return Made(step, (params, params, params, *data), (0, 1, 2), layout)
@@ -180,7 +226,16 @@ def _clipped(layout: Layout) -> Made:
 
 def _decoded(layout: Layout) -> Made:
     """One token for each of many requests, from caches; the best five words of each."""
-    width, heads, head, inner, words, batch, seen, array = 1024, 8, 128, 2816, 16384, 32, 1024, layout.array
+    width, heads, head, inner, words, batch, seen, array = (
+        1024,
+        8,
+        128,
+        2816,
+        16384,
+        32,
+        1024,
+        layout.array,
+    )
 
     def step(params: Any, caches: Any, text: Any, at: Any) -> Any:
         x = params["words"][text]
@@ -214,17 +269,24 @@ def _decoded(layout: Layout) -> Made:
     }
     cache = array((batch, seen, heads, head), "batch . heads .", BF16)
     caches = [(cache, cache)] * 2
-    return Made(step, (params, caches, array((batch,), "batch", I32), array((), "", I32)), (1,), layout)
+    return Made(
+        step, (params, caches, array((batch,), "batch", I32), array((), "", I32)), (1,), layout
+    )
 
 
 def _encoded(layout: Layout) -> Made:
-    """Images into a code and back: the nearest of 1,024 entries of a book, and its gradient straight through."""
+    """Images into a code and back: the nearest of 1,024 entries of a book, and its gradient
+    straight through."""
     width, code, book, batch, array = 1536, 64, 1024, 8192, layout.array
 
     def loss(params: Any, x: Any) -> Any:
         h = nn.gelu(x.astype(BF16) @ params["in"].astype(BF16))
         z = (h @ params["squeeze"].astype(BF16)).astype(F32)
-        far = (z * z).sum(-1, keepdims=True) - 2 * z @ params["book"].T + (params["book"] ** 2).sum(-1)
+        far = (
+            (z * z).sum(-1, keepdims=True)
+            - 2 * z @ params["book"].T
+            + (params["book"] ** 2).sum(-1)
+        )
         near = params["book"][jnp.argmin(far, -1)]
         kept = jnp.mean(jnp.square(lax.stop_gradient(z) - near)) + 0.25 * jnp.mean(
             jnp.square(z - lax.stop_gradient(near))

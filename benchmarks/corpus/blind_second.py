@@ -1,5 +1,6 @@
-"""The second blind batch: programs of the same families as the public set, written otherwise (fused weights, gates by
-themselves, tokens sorted by expert, images with channels first, bags of rows). See `benchmarks.corpus.blind`."""
+"""The second blind batch: programs of the same families as the public set, written otherwise (fused
+weights, gates by themselves, tokens sorted by expert, images with channels first, bags of rows).
+See `benchmarks.corpus.blind`."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ def _attended(q: Any, k: Any, v: Any, bias: Any) -> Any:
 
 
 def _parallel_blocks(layout: Layout, layers: int, tokens: int, batch: int) -> Made:
-    """Attention and the inner layer read the same norm, side by side; weights of queries, keys and values in one."""
+    """Attention and the inner layer read the same norm, side by side; weights of queries, keys and
+    values in one."""
     width, heads, inner, words, array = 640, 10, 1920, 6000, layout.array
 
     def loss(params: Any, text: Any) -> Any:
@@ -68,14 +70,18 @@ def _parallel_blocks(layout: Layout, layers: int, tokens: int, batch: int) -> Ma
 
 
 def _generate() -> Made:
-    """Twelve tokens one after the other; one array holds all keys and values; what heads share is repeated."""
+    """Twelve tokens one after the other; one array holds all keys and values; what heads share is
+    repeated."""
     layers, width, heads, shared, head, room, words, batch = 2, 768, 12, 3, 64, 640, 16000, 4
     array = ONE.array
 
     def rotated(x: Any, at: Any) -> Any:
         angles = at * 5e5 ** (-jnp.arange(head // 2) / (head // 2))
         even, odd = x[..., ::2], x[..., 1::2]
-        turned = even * jnp.cos(angles) - odd * jnp.sin(angles), odd * jnp.cos(angles) + even * jnp.sin(angles)
+        turned = (
+            even * jnp.cos(angles) - odd * jnp.sin(angles),
+            odd * jnp.cos(angles) + even * jnp.sin(angles),
+        )
         return jnp.stack(turned, -1).reshape(x.shape).astype(BF16)
 
     def run(params: Any, cache: Any, token: Any, start: Any) -> Any:
@@ -88,11 +94,15 @@ def _generate() -> Made:
                 q = rotated((h @ params["q"][layer]).reshape(batch, heads, head), at)
                 k = rotated((h @ params["k"][layer]).reshape(batch, shared, head), at)
                 v = (h @ params["v"][layer]).reshape(batch, shared, head)
-                cache = lax.dynamic_update_slice(cache, jnp.stack([k, v])[None, :, :, None], (layer, 0, 0, at, 0, 0))
+                cache = lax.dynamic_update_slice(
+                    cache, jnp.stack([k, v])[None, :, :, None], (layer, 0, 0, at, 0, 0)
+                )
                 old_k, old_v = (jnp.repeat(one, heads // shared, axis=2) for one in cache[layer])
                 scores = jnp.einsum("bhd,bshd->bhs", q, old_k, preferred_element_type=F32) / 8
                 scores = jnp.where(jnp.arange(room) <= at, scores, -jnp.inf)
-                mixed = jnp.einsum("bhs,bshd->bhd", nn.softmax(scores).astype(BF16), old_v).reshape(batch, -1)
+                mixed = jnp.einsum("bhs,bshd->bhd", nn.softmax(scores).astype(BF16), old_v).reshape(
+                    batch, -1
+                )
                 x = x + mixed @ params["o"][layer]
                 gate, up = jnp.split(_standard(x) @ params["in"][layer], 2, axis=-1)
                 x = x + (nn.silu(gate) * up) @ params["out"][layer]
@@ -118,7 +128,8 @@ def _generate() -> Made:
 
 
 def _sorted_experts(layout: Layout) -> Made:
-    """One expert a token; tokens are put in the order of their experts, each of which has room for as many."""
+    """One expert a token; tokens are put in the order of their experts, each of which has room for
+    as many."""
     count, tokens, width, inner = 16, 6144, 512, 1280
     room, array = tokens // count, layout.array
 
@@ -162,18 +173,25 @@ def _bags_and_crosses() -> Made:
     def step(params: Any, sums: Any, places: Any, clicks: Any) -> Any:
         value, grads = jax.value_and_grad(loss)(params, places, clicks)
         sums = jax.tree.map(lambda s, g: s + g * g, sums, grads)
-        return jax.tree.map(lambda p, g, s: p - 0.05 * g * lax.rsqrt(s + 1e-7), params, grads, sums), sums, value
+        return (
+            jax.tree.map(lambda p, g, s: p - 0.05 * g * lax.rsqrt(s + 1e-7), params, grads, sums),
+            sums,
+            value,
+        )
 
     params = {
         "tables": [array((30000, width))] * fields,
         "crosses": [(array((full, full)), array((full,)))] * 3,
         "deep": [array((full, 400)), array((400, 400))],
     }
-    return Made(step, (params, like(params), array((batch, fields, bag), "", I32), array((batch,))), (0, 1))
+    return Made(
+        step, (params, like(params), array((batch, fields, bag), "", I32), array((batch,))), (0, 1)
+    )
 
 
 def _noise_predictor() -> Made:
-    """Channels first; the way down halves by means, the way up doubles by repeats; the time shifts and scales."""
+    """Channels first; the way down halves by means, the way up doubles by repeats; the time shifts
+    and scales."""
     array, batch = ONE.array, 12
 
     def conv(x: Any, kernel: Any) -> Any:
@@ -183,7 +201,9 @@ def _noise_predictor() -> Made:
         b, c, h, w = x.shape
         parts = x.reshape(b, 8, c // 8, h, w).astype(F32)
         mean, var = parts.mean((2, 3, 4), keepdims=True), parts.var((2, 3, 4), keepdims=True)
-        return (((parts - mean) * lax.rsqrt(var + 1e-5)).reshape(x.shape) * scale[:, None, None]).astype(x.dtype)
+        return (
+            ((parts - mean) * lax.rsqrt(var + 1e-5)).reshape(x.shape) * scale[:, None, None]
+        ).astype(x.dtype)
 
     def block(x: Any, time: Any, own: Any) -> Any:
         h = conv(nn.silu(grouped(x, own["norm"])), own["first"])
@@ -226,7 +246,8 @@ def _noise_predictor() -> Made:
 
 
 def _dense_images() -> Made:
-    """Each convolution reads what all before it made; strided convolutions and channel gates between the stages."""
+    """Each convolution reads what all before it made; strided convolutions and channel gates
+    between the stages."""
     array, growth = ONE.array, 40
 
     def loss(params: Any, x: Any, label: Any) -> Any:
@@ -235,11 +256,17 @@ def _dense_images() -> Made:
         for stage in params["stages"]:
             for scale, kernel in stage["convs"]:
                 h = nn.relu(x * scale.astype(BF16))
-                h = lax.conv_general_dilated(h, kernel.astype(BF16), (1, 1), "SAME", dimension_numbers=dims)
+                h = lax.conv_general_dilated(
+                    h, kernel.astype(BF16), (1, 1), "SAME", dimension_numbers=dims
+                )
                 x = jnp.concatenate([x, h], -1)
-            gate = nn.sigmoid(nn.relu(x.mean((1, 2)) @ stage["less"].astype(BF16)) @ stage["more"].astype(BF16))
+            gate = nn.sigmoid(
+                nn.relu(x.mean((1, 2)) @ stage["less"].astype(BF16)) @ stage["more"].astype(BF16)
+            )
             x = x * gate[:, None, None]
-            x = lax.conv_general_dilated(x, stage["half"].astype(BF16), (2, 2), "SAME", dimension_numbers=dims)
+            x = lax.conv_general_dilated(
+                x, stage["half"].astype(BF16), (2, 2), "SAME", dimension_numbers=dims
+            )
         logits = (x.mean((1, 2)) @ params["head"].astype(BF16)).astype(F32)
         return -jnp.mean(nn.log_softmax(logits)[jnp.arange(x.shape[0]), label])
 
@@ -291,7 +318,8 @@ def _two_ways_lstm() -> Made:
 
 
 def _clipped_factors() -> Made:
-    """Gradients are clipped by their joint norm; second moments are rows and columns, first ones in bfloat16."""
+    """Gradients are clipped by their joint norm; second moments are rows and columns, first ones in
+    bfloat16."""
     array, shapes = ONE.array, [(1100, 3000), (3000, 1100), (1100, 1100), (9000, 1100)]
 
     def step(params: Any, grads: Any, first: Any, rows: Any, columns: Any) -> Any:
@@ -308,17 +336,26 @@ def _clipped_factors() -> Made:
         return made
 
     many = [array(shape) for shape in shapes]
-    state = ([array(s, "", BF16) for s in shapes], [array(s[:1]) for s in shapes], [array(s[1:]) for s in shapes])
+    state = (
+        [array(s, "", BF16) for s in shapes],
+        [array(s[:1]) for s in shapes],
+        [array(s[1:]) for s in shapes],
+    )
     return Made(step, (many, many, *state), (0, 2, 3, 4))
 
 
 def _shared_keys(layout: Layout) -> Made:
-    """Llama-like training: three heads read one key; weights in two dimensions, split along both axes of the mesh."""
+    """Llama-like training: three heads read one key; weights in two dimensions, split along both
+    axes of the mesh."""
     width, heads, shared, head, inner, words, tokens, batch = 768, 12, 4, 64, 2304, 8000, 192, 32
     array = layout.array
 
     def root(x: Any, scale: Any) -> Any:
-        return x * lax.rsqrt(jnp.mean(jnp.square(x.astype(F32)), -1, keepdims=True) + 1e-5).astype(BF16) * scale
+        return (
+            x
+            * lax.rsqrt(jnp.mean(jnp.square(x.astype(F32)), -1, keepdims=True) + 1e-5).astype(BF16)
+            * scale
+        )
 
     def loss(params: Any, text: Any, target: Any) -> Any:
         angles = jnp.arange(tokens)[:, None] * 1e4 ** (-jnp.arange(0, head, 2) / head)
@@ -343,7 +380,10 @@ def _shared_keys(layout: Layout) -> Made:
             x = layout.keep(x + (nn.silu(h @ gate) * (h @ up)) @ down, "batch . .")
         logits = jnp.dot(x, params["head"].astype(BF16), preferred_element_type=F32)
         top = logits.max(-1, keepdims=True)
-        total = jnp.log(jnp.exp(logits - lax.stop_gradient(top)).sum(-1)) + lax.stop_gradient(top)[..., 0]
+        total = (
+            jnp.log(jnp.exp(logits - lax.stop_gradient(top)).sum(-1))
+            + lax.stop_gradient(top)[..., 0]
+        )
         return (total - jnp.take_along_axis(logits, target[..., None], -1)[..., 0]).mean()
 
     weights = [
@@ -363,13 +403,17 @@ def _shared_keys(layout: Layout) -> Made:
 
 
 def _image_tokens() -> Made:
-    """A transformer over patches: forward in bfloat16, heads by vmap, one token collects the answer."""
+    """A transformer over patches: forward in bfloat16, heads by vmap, one token collects the
+    answer."""
     width, heads, batch, array = 576, 9, 20, ONE.array
 
     def run(params: Any, images: Any) -> Any:
         patches = images.reshape(batch, 14, 12, 14, 12, 3).swapaxes(2, 3).reshape(batch, 196, 432)
         x = patches.astype(BF16) @ params["enter"]
-        x = jnp.concatenate([jnp.broadcast_to(params["first"], (batch, 1, width)), x], 1) + params["places"]
+        x = (
+            jnp.concatenate([jnp.broadcast_to(params["first"], (batch, 1, width)), x], 1)
+            + params["places"]
+        )
 
         def head(x: Any, q: Any, k: Any, v: Any) -> Any:
             return nn.softmax((x @ q) @ (x @ k).T / 8.0) @ (x @ v)
@@ -383,7 +427,12 @@ def _image_tokens() -> Made:
     def half(*shape: int) -> Any:
         return array(shape, "", BF16)
 
-    layer = (*[half(heads, width, 64)] * 3, half(heads, 64, width), half(width, 2304), half(2304, width))
+    layer = (
+        *[half(heads, width, 64)] * 3,
+        half(heads, 64, width),
+        half(width, 2304),
+        half(2304, width),
+    )
     params = {
         "enter": half(432, width),
         "first": half(1, 1, width),

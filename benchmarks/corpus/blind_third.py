@@ -1,6 +1,6 @@
-"""The third blind batch: what people run in 2026, in the way of the libraries that they take it from (adapters on a
-frozen decoder, drafted tokens that are checked, diffusion transformers, selective scans, two towers). See
-`benchmarks.corpus.blind`."""
+"""The third blind batch: what people run in 2026, in the way of the libraries that they take it
+from (adapters on a frozen decoder, drafted tokens that are checked, diffusion transformers,
+selective scans, two towers). See `benchmarks.corpus.blind`."""
 
 from __future__ import annotations
 
@@ -68,8 +68,20 @@ def _decoder_layer(width: int, queries: int, keys: int, inner: int) -> dict[str,
 
 
 def _adapted_decoder() -> Made:
-    """Adapters on queries and values of a frozen decoder, by Adam; the loss over a part of the tokens."""
-    layers, width, heads, shared, head, inner, words, batch, tokens, rank = 2, 1024, 8, 2, 128, 2816, 20000, 4, 512, 16
+    """Adapters on queries and values of a frozen decoder, by Adam; the loss over a part of the
+    tokens."""
+    layers, width, heads, shared, head, inner, words, batch, tokens, rank = (
+        2,
+        1024,
+        8,
+        2,
+        128,
+        2816,
+        20000,
+        4,
+        512,
+        16,
+    )
     array = ONE.array
 
     def loss(adapters: Any, frozen: Any, text: Any, counted: Any) -> Any:
@@ -81,7 +93,9 @@ def _adapted_decoder() -> Made:
             v = h @ own["v"] + 2.0 * ((h @ pair["va"].astype(BF16)) @ pair["vb"].astype(BF16))
             q = _turned(q.reshape(batch, tokens, heads, head), at)
             k = _turned((h @ own["k"]).reshape(batch, tokens, shared, head), at)
-            mixed = _grouped(q, k, v.reshape(batch, tokens, shared, head), jnp.tri(tokens, dtype=bool))
+            mixed = _grouped(
+                q, k, v.reshape(batch, tokens, shared, head), jnp.tri(tokens, dtype=bool)
+            )
             x = x + mixed @ own["o"]
             h = _root(x, own["norms"][1])
             x = x + (nn.silu(h @ own["gate"]) * (h @ own["up"])) @ own["down"]
@@ -93,10 +107,20 @@ def _adapted_decoder() -> Made:
         value, grads = jax.value_and_grad(loss)(adapters, frozen, text, counted)
         first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, state[0], grads)
         second = jax.tree.map(lambda v, g: 0.95 * v + 0.05 * g * g, state[1], grads)
-        made = jax.tree.map(lambda p, m, v: p - 2e-4 * (m / (jnp.sqrt(v) + 1e-8) + 0.01 * p), adapters, first, second)
+        made = jax.tree.map(
+            lambda p, m, v: p - 2e-4 * (m / (jnp.sqrt(v) + 1e-8) + 0.01 * p),
+            adapters,
+            first,
+            second,
+        )
         return made, (first, second), value
 
-    pair = {"qa": (width, rank), "qb": (rank, width), "va": (width, rank), "vb": (rank, shared * head)}
+    pair = {
+        "qa": (width, rank),
+        "qb": (rank, width),
+        "va": (width, rank),
+        "vb": (rank, shared * head),
+    }
     adapters = [{name: array(shape) for name, shape in pair.items()}] * layers
     layer = _decoder_layer(width, heads * head, shared * head, inner)
     frozen = {"words": _half(words, width), "layers": [layer] * layers, "norm": _half(width)}
@@ -106,7 +130,8 @@ def _adapted_decoder() -> Made:
 
 
 def _checked_draft() -> Made:
-    """A draft of five tokens is checked at once by the large model: those that it would have said itself are kept."""
+    """A draft of five tokens is checked at once by the large model: those that it would have said
+    itself are kept."""
     layers, width, heads, shared, head, inner, words = 3, 1536, 12, 4, 128, 4096, 30000
     batch, room, new, array = 8, 1536, 5, ONE.array
 
@@ -119,7 +144,9 @@ def _checked_draft() -> Made:
             q = _turned((h @ own["q"]).reshape(batch, new, heads, head), at)
             k = _turned((h @ own["k"]).reshape(batch, new, shared, head), at)
             v = (h @ own["v"]).reshape(batch, new, shared, head)
-            put = jax.vmap(lambda cache, rows, at: lax.dynamic_update_slice(cache, rows, (at, 0, 0)))
+            put = jax.vmap(
+                lambda cache, rows, at: lax.dynamic_update_slice(cache, rows, (at, 0, 0))
+            )
             keys[layer], values[layer] = put(keys[layer], k, length), put(values[layer], v, length)
             x = x + _grouped(q, keys[layer], values[layer], mask) @ own["o"]
             h = _root(x, own["norms"][1])
@@ -132,22 +159,30 @@ def _checked_draft() -> Made:
     params = {"words": _half(words, width), "layers": [layer] * layers, "norm": _half(width)}
     params["head"] = _half(width, words)
     caches = [_half(batch, room, shared, head)] * layers
-    return Made(step, (params, caches, caches, array((batch, new), "", I32), array((batch,), "", I32)), (1, 2))
+    return Made(
+        step,
+        (params, caches, caches, array((batch, new), "", I32), array((batch,), "", I32)),
+        (1, 2),
+    )
 
 
 def _patch_classifier() -> Made:
-    """A vision transformer with biases, patches by a strided convolution, momentum and smoothed labels."""
+    """A vision transformer with biases, patches by a strided convolution, momentum and smoothed
+    labels."""
     width, heads, inner, batch, array = 384, 6, 1536, 24, ONE.array
 
     def loss(params: Any, images: Any, labels: Any) -> Any:
         dims = ("NHWC", "HWIO", "NHWC")
         kernel = params["patch"].astype(BF16)
-        x = lax.conv_general_dilated(images.astype(BF16), kernel, (16, 16), "VALID", dimension_numbers=dims)
+        x = lax.conv_general_dilated(
+            images.astype(BF16), kernel, (16, 16), "VALID", dimension_numbers=dims
+        )
         x = x.reshape(batch, -1, width) + params["places"].astype(BF16)
         for own in params["layers"]:
             h = _layer_norm(x, own["norms"][0])
             q, k, v = (
-                jnp.einsum("btd,dhk->bthk", h, w.astype(BF16)) + b.astype(BF16) for w, b in zip(*own["in"], strict=True)
+                jnp.einsum("btd,dhk->bthk", h, w.astype(BF16)) + b.astype(BF16)
+                for w, b in zip(*own["in"], strict=True)
             )
             shares = nn.softmax(jnp.einsum("bthk,bshk->bhts", q / 8.0, k).astype(F32)).astype(BF16)
             mixed = jnp.einsum("bhts,bshk->bthk", shares, v)
@@ -166,13 +201,20 @@ def _patch_classifier() -> Made:
         "up": (array((width, inner)), array((inner,))),
         "down": (array((inner, width)), array((width,))),
     }
-    params = {"patch": array((16, 16, 3, width)), "places": array((196, width)), "head": array((width, 100))}
+    params = {
+        "patch": array((16, 16, 3, width)),
+        "places": array((196, width)),
+        "head": array((width, 100)),
+    }
     images = array((batch, 224, 224, 3))
-    return train(loss, {**params, "layers": [layer] * 2}, (images, array((batch,), "", I32)), ONE, "momentum")
+    return train(
+        loss, {**params, "layers": [layer] * 2}, (images, array((batch,), "", I32)), ONE, "momentum"
+    )
 
 
 def _diffusion_transformer() -> Made:
-    """Blocks that time and class shift, scale and gate; Adam; latents of 32 x 32 in patches of 2."""
+    """Blocks that time and class shift, scale and gate; Adam; latents of 32 x 32 in patches of
+    2."""
     width, heads, batch, array = 512, 8, 12, ONE.array
 
     def loss(params: Any, latent: Any, noise: Any, when: Any, label: Any) -> Any:
@@ -180,10 +222,16 @@ def _diffusion_transformer() -> Made:
         time = jnp.concatenate([jnp.cos(angles), jnp.sin(angles)], -1) @ params["time"][0]
         told = nn.silu(nn.silu(time) @ params["time"][1] + params["labels"][label]).astype(BF16)
         mixed = (1 - when)[:, None, None, None] * latent + when[:, None, None, None] * noise
-        patches = mixed.reshape(batch, 16, 2, 16, 2, 4).transpose(0, 1, 3, 2, 4, 5).reshape(batch, 256, 16)
+        patches = (
+            mixed.reshape(batch, 16, 2, 16, 2, 4)
+            .transpose(0, 1, 3, 2, 4, 5)
+            .reshape(batch, 256, 16)
+        )
         x = patches.astype(BF16) @ params["enter"].astype(BF16) + params["places"].astype(BF16)
         for own in params["layers"]:
-            tell, qkv, out, up, down = (own[name].astype(BF16) for name in ("tell", "qkv", "out", "up", "down"))
+            tell, qkv, out, up, down = (
+                own[name].astype(BF16) for name in ("tell", "qkv", "out", "up", "down")
+            )
             parts = jnp.split((told @ tell)[:, None], 6, -1)
             h = nn.standardize(x, epsilon=1e-6) * (1 + parts[1]) + parts[0]
             q, k, v = jnp.moveaxis((h @ qkv).reshape(batch, 256, 3, heads, 64), 2, 0)
@@ -193,7 +241,9 @@ def _diffusion_transformer() -> Made:
             h = nn.standardize(x, epsilon=1e-6) * (1 + parts[4]) + parts[3]
             x = x + parts[5] * (nn.gelu(h @ up) @ down)
         made = (nn.standardize(x) @ params["leave"].astype(BF16)).astype(F32)
-        made = made.reshape(batch, 16, 16, 2, 2, 4).transpose(0, 1, 3, 2, 4, 5).reshape(latent.shape)
+        made = (
+            made.reshape(batch, 16, 16, 2, 2, 4).transpose(0, 1, 3, 2, 4, 5).reshape(latent.shape)
+        )
         return jnp.mean((made - (noise - latent)) ** 2)
 
     layer = {
@@ -224,14 +274,16 @@ def _two_experts(layout: Layout) -> Made:
         top, chosen = lax.top_k(shares, 2)
         top = top / top.sum(-1, keepdims=True)
         taken = nn.one_hot(chosen, count, dtype=F32)
-        place = (jnp.cumsum(taken.reshape(groups, -1, count), 1) * taken.reshape(groups, -1, count) - 1).reshape(
-            taken.shape
-        )
+        place = (
+            jnp.cumsum(taken.reshape(groups, -1, count), 1) * taken.reshape(groups, -1, count) - 1
+        ).reshape(taken.shape)
         spread = (nn.one_hot(place.astype(I32), room, dtype=F32) * taken[..., None]).astype(BF16)
         given = jnp.einsum("gtkec,gtd->egcd", spread, x)
         given = layout.keep(given, "expert batch . .")
         gate, up, down = (params[name].astype(BF16) for name in ("gate", "up", "down"))
-        h = nn.silu(jnp.einsum("egcd,edf->egcf", given, gate)) * jnp.einsum("egcd,edf->egcf", given, up)
+        h = nn.silu(jnp.einsum("egcd,edf->egcf", given, gate)) * jnp.einsum(
+            "egcd,edf->egcf", given, up
+        )
         made = layout.keep(jnp.einsum("egcf,efd->egcd", h, down), "expert batch . .")
         back = jnp.einsum("gtkec,egcd->gtd", spread * top[..., None, None].astype(BF16), made)
         even = jnp.mean(shares.mean((0, 1)) * taken.mean((0, 1, 2))) * count
@@ -247,8 +299,19 @@ def _two_experts(layout: Layout) -> Made:
 
 
 def _sliding_window() -> Made:
-    """Prefill of two layers whose queries see the last 256 tokens: pieces of the keys, one with the one before."""
-    layers, width, heads, shared, head, inner, batch, tokens, piece = 2, 1280, 10, 2, 128, 3456, 2, 2048, 256
+    """Prefill of two layers whose queries see the last 256 tokens: pieces of the keys, one with the
+    one before."""
+    layers, width, heads, shared, head, inner, batch, tokens, piece = (
+        2,
+        1280,
+        10,
+        2,
+        128,
+        3456,
+        2,
+        2048,
+        256,
+    )
 
     def near(q: Any, k: Any, v: Any) -> Any:
         def pieces(x: Any) -> Any:
@@ -256,15 +319,21 @@ def _sliding_window() -> Made:
 
         def pairs(x: Any) -> Any:
             x = pieces(x)
-            return jnp.concatenate([jnp.pad(x, ((0, 0), (1, 0), (0, 0), (0, 0), (0, 0)))[:, :-1], x], 2)
+            return jnp.concatenate(
+                [jnp.pad(x, ((0, 0), (1, 0), (0, 0), (0, 0), (0, 0)))[:, :-1], x], 2
+            )
 
         q = pieces(q).reshape(batch, tokens // piece, piece, shared, heads // shared, head)
-        scores = jnp.einsum("bnigrd,bnjgd->bngrij", q, pairs(k), preferred_element_type=F32) * head**-0.5
+        scores = (
+            jnp.einsum("bnigrd,bnjgd->bngrij", q, pairs(k), preferred_element_type=F32) * head**-0.5
+        )
         gap = jnp.arange(piece)[:, None] + piece - jnp.arange(2 * piece)
         first = (jnp.arange(tokens // piece) > 0)[:, None, None] | (jnp.arange(2 * piece) >= piece)
         seen = (gap >= 0) & (gap < piece) & first
         shares = nn.softmax(jnp.where(seen[None, :, None, None], scores, -1e30), -1).astype(BF16)
-        return jnp.einsum("bngrij,bnjgd->bnigrd", shares, pairs(v)).reshape(batch, tokens, heads * head)
+        return jnp.einsum("bngrij,bnjgd->bnigrd", shares, pairs(v)).reshape(
+            batch, tokens, heads * head
+        )
 
     def run(params: Any, x: Any) -> Any:
         at, caches = jnp.broadcast_to(jnp.arange(tokens), (batch, tokens)), []
@@ -292,7 +361,8 @@ def _sliding_window() -> Made:
 
 
 def _selective_scan() -> Made:
-    """A block like Mamba's, trained: a short convolution over time, then a scan whose gates depend on the input."""
+    """A block like Mamba's, trained: a short convolution over time, then a scan whose gates depend
+    on the input."""
     width, inner, state, batch, tokens, array = 512, 1024, 16, 4, 256, ONE.array
 
     def loss(params: Any, x: Any, y: Any) -> Any:
@@ -312,7 +382,9 @@ def _selective_scan() -> Made:
 
         given = tuple(jnp.swapaxes(one.astype(F32), 0, 1) for one in (u, step, b, c))
         made = lax.scan(turn, jnp.zeros((batch, inner, state)), given)[1]
-        made = (jnp.swapaxes(made, 0, 1) + u.astype(F32) * params["skip"]).astype(BF16) * nn.silu(gate)
+        made = (jnp.swapaxes(made, 0, 1) + u.astype(F32) * params["skip"]).astype(BF16) * nn.silu(
+            gate
+        )
         return jnp.mean(jnp.square((x + made @ params["leave"].astype(BF16)).astype(F32) - y))
 
     params = {
@@ -326,7 +398,9 @@ def _selective_scan() -> Made:
         "skip": array((inner,)),
         "leave": array((inner, width)),
     }
-    return train(loss, params, (_half(batch, tokens, width), array((batch, tokens, width))), ONE, "sgd")
+    return train(
+        loss, params, (_half(batch, tokens, width), array((batch, tokens, width))), ONE, "sgd"
+    )
 
 
 def _two_towers(layout: Layout) -> Made:
@@ -348,7 +422,11 @@ def _two_towers(layout: Layout) -> Made:
         own = jnp.diagonal(logits)
         return jnp.mean(nn.logsumexp(logits, 0) - own + nn.logsumexp(logits, 1) - own) / 2
 
-    layer = (array((width, 4 * width), "embed mlp"), array((4 * width, width), "mlp embed"), array((width,), "."))
+    layer = (
+        array((width, 4 * width), "embed mlp"),
+        array((4 * width, width), "mlp embed"),
+        array((width,), "."),
+    )
     params = {
         "enter": array((588, width), ". embed"),
         "images": [layer] * 2,
@@ -361,7 +439,8 @@ def _two_towers(layout: Layout) -> Made:
 
 
 def _clicks(layout: Layout) -> Made:
-    """Two tables in one array, bags by segments, pairs of features by products; batch over devices; Adagrad by rows."""
+    """Two tables in one array, bags by segments, pairs of features by products; batch over devices;
+    Adagrad by rows."""
     batch, fields, width, rows, array = 4096, 12, 32, 60000, layout.array
 
     def loss(params: Any, dense: Any, places: Any, clicks: Any) -> Any:
@@ -376,7 +455,9 @@ def _clicks(layout: Layout) -> Made:
         for weight, bias in params["top"]:
             x = nn.relu(x) @ weight + bias
         logit = x[:, 0]
-        return jnp.mean(jnp.maximum(logit, 0) - logit * clicks + jnp.log1p(jnp.exp(-jnp.abs(logit))))
+        return jnp.mean(
+            jnp.maximum(logit, 0) - logit * clicks + jnp.log1p(jnp.exp(-jnp.abs(logit)))
+        )
 
     def chain(*widths: int) -> Any:
         return [(array((a, b)), array((b,))) for a, b in itertools.pairwise(widths)]
@@ -387,12 +468,17 @@ def _clicks(layout: Layout) -> Made:
         "bottom": chain(13, 256, width),
         "top": chain(width + pairs, 512, 256, 1),
     }
-    given = (array((batch, 13), "batch ."), array((batch, fields), "batch .", I32), array((batch,), "batch"))
+    given = (
+        array((batch, 13), "batch ."),
+        array((batch, fields), "batch .", I32),
+        array((batch,), "batch"),
+    )
     return train(loss, params, given, layout, "momentum")
 
 
 def _large_kernels() -> Made:
-    """Convolutions of 7 x 7 of each feature by itself, norms over features, gates over positions; forward."""
+    """Convolutions of 7 x 7 of each feature by itself, norms over features, gates over positions;
+    forward."""
     dims = ("NHWC", "HWIO", "NHWC")
 
     def run(params: Any, x: Any) -> Any:
@@ -401,7 +487,12 @@ def _large_kernels() -> Made:
             x = lax.conv_general_dilated(x, kernel, (size, size), "VALID", dimension_numbers=dims)
             for depth, norm, up, down, scale in stage["blocks"]:
                 h = lax.conv_general_dilated(
-                    x, depth, (1, 1), "SAME", dimension_numbers=dims, feature_group_count=x.shape[-1]
+                    x,
+                    depth,
+                    (1, 1),
+                    "SAME",
+                    dimension_numbers=dims,
+                    feature_group_count=x.shape[-1],
                 )
                 h = nn.gelu(_layer_norm(h, norm) @ up)
                 norms = jnp.sqrt((h.astype(F32) ** 2).sum((1, 2), keepdims=True))
@@ -411,7 +502,13 @@ def _large_kernels() -> Made:
 
     def block(width: int) -> Any:
         norm = (_half(width), _half(width))
-        return _half(7, 7, 1, width), norm, _half(width, 4 * width), _half(4 * width, width), _half(width)
+        return (
+            _half(7, 7, 1, width),
+            norm,
+            _half(width, 4 * width),
+            _half(4 * width, width),
+            _half(width),
+        )
 
     stages = [
         {"enter": _half(4, 4, 3, 96), "blocks": [block(96)]},

@@ -1,6 +1,7 @@
 """Compiles a tenth of the record again and compares: `make compiler-check` (extra `xla-tpu`).
 
-`--seed TEXT` draws the tenth, by default today's date. The exit status is 1 when an answer differs from the record.
+`--seed TEXT` draws the tenth, by default today's date. The exit status is 1 when an answer differs
+from the record.
 """
 
 from __future__ import annotations
@@ -24,8 +25,13 @@ _LEFT_OUT = ("seconds", "kernels")
 
 
 def differences(was: Recorded, now: Recorded) -> list[str]:
-    pairs = ((field.name, getattr(was, field.name), getattr(now, field.name)) for field in dataclasses.fields(was))
-    return [f"{name} {old} -> {new}" for name, old, new in pairs if old != new and name not in _LEFT_OUT]
+    pairs = (
+        (field.name, getattr(was, field.name), getattr(now, field.name))
+        for field in dataclasses.fields(was)
+    )
+    return [
+        f"{name} {old} -> {new}" for name, old, new in pairs if old != new and name not in _LEFT_OUT
+    ]
 
 
 def drawn(seed: str) -> list[Recorded]:
@@ -36,10 +42,15 @@ def drawn(seed: str) -> list[Recorded]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", default=datetime.date.today().isoformat(), help="text that draws the tenth")
+    parser.add_argument(
+        "--seed", default=datetime.date.today().isoformat(), help="text that draws the tenth"
+    )
     given = parser.parse_args()
     if not is_installed():
-        print("The TPU compiler is not installed: run pip install 'podyard[xla-tpu]', then repeat.", file=sys.stderr)
+        print(
+            "The TPU compiler is not installed: run pip install 'podyard[xla-tpu]', then repeat.",
+            file=sys.stderr,
+        )
         return 2
     texts, chosen, changed = load_texts(), drawn(given.seed), 0
     print(f"{len(chosen)} of the recorded programs, drawn by {given.seed}")
@@ -47,12 +58,17 @@ def main() -> int:
         compiler = ExactCompiler(lock_folder=Path(locks))
         for row in chosen:
             try:
-                now = recorded(row.program, row.accelerator_type, texts[row.text_hash], row.devices, compiler)
+                now = recorded(
+                    row.program, row.accelerator_type, texts[row.text_hash], row.devices, compiler
+                )
                 said = differences(row, now)
             except PodyardError as error:
                 said = [error.message[:200]]
             changed += bool(said)
-            print(f"{row.program} on {row.accelerator_type}: {'; '.join(said) or 'as recorded'}", flush=True)
+            print(
+                f"{row.program} on {row.accelerator_type}: {'; '.join(said) or 'as recorded'}",
+                flush=True,
+            )
         compiler.close()
     print(f"{len(chosen) - changed} of {len(chosen)} as recorded")
     return 1 if changed else 0

@@ -1,4 +1,5 @@
-"""The record of the programs of today: StableHLO texts, and the compiler's answers. No JAX in here."""
+"""The record of the programs of today: StableHLO texts, and the compiler's answers. No JAX in
+here."""
 
 from __future__ import annotations
 
@@ -21,10 +22,11 @@ _NAMES = {"v3": "v3-{}", "v4": "v4-{}", "v5e": "v5litepod-{}", "v5p": "v5p-{}", 
 class Recorded:
     """What the compiler said of a program on a slice.
 
-    `cycles`: the sum of its estimates of one device's kernels, loops times their turns. `collectives`: (kind, count,
-    group size, bytes). `kernels`: (name, cycles of one run, runs), those with most cycles. `uncosted`: operations
-    without cycles, by kind. `needed_bytes`: the peak, or of a program that does not fit what the compiler says that it
-    needs; all other figures are then 0."""
+    `cycles`: the sum of its estimates of one device's kernels, loops times their turns.
+    `collectives`: (kind, count, group size, bytes). `kernels`: (name, cycles of one run, runs),
+    those with most cycles. `uncosted`: operations without cycles, by kind. `needed_bytes`: the
+    peak, or of a program that does not fit what the compiler says that it needs; all other figures
+    are then 0."""
 
     program: str
     accelerator_type: str
@@ -51,12 +53,14 @@ class Recorded:
 
     @property
     def generation(self) -> str:
-        return next(g for g, name in _NAMES.items() if self.accelerator_type.startswith(name.format("")))
+        return next(
+            g for g, name in _NAMES.items() if self.accelerator_type.startswith(name.format(""))
+        )
 
     @property
     def hbm_peak_bytes(self) -> int:
-        """The peak without what lies in the chip's own memory, which the compiler counts from v4 on: at most what all
-        buffers of the device's memory need next to each other."""
+        """The peak without what lies in the chip's own memory, which the compiler counts from v4
+        on: at most what all buffers of the device's memory need next to each other."""
         buffers = self.argument_bytes + self.output_bytes + self.temporary_bytes - self.alias_bytes
         return min(self.peak_bytes, buffers)
 
@@ -67,7 +71,8 @@ class Recorded:
 
     @property
     def is_single(self) -> bool:
-        """Whether it is one convolution, or one of its gradients: these have figures of their own."""
+        """Whether it is one convolution, or one of its gradients: these have figures of their
+        own."""
         return self.program.startswith("single-")
 
     @property

@@ -1,4 +1,5 @@
-"""Transformers over tokens: GPT-like, llama-like with a cache of keys and values, mixtures of experts."""
+"""Transformers over tokens: GPT-like, llama-like with a cache of keys and values, mixtures of
+experts."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from benchmarks.corpus.layout import BF16, F32, I32, ONE, Layout, Made, train
 
 @dataclasses.dataclass(frozen=True)
 class Size:
-    """`groups`: heads of keys and values; 0 for as many as heads. `experts`: 0 for a dense block."""
+    """`groups`: heads of keys and values; 0 for as many as heads. `experts`: 0 for a dense
+    block."""
 
     width: int
     layers: int
@@ -52,7 +54,8 @@ def norm(x: Any, scale: Any, centred: bool) -> Any:
 
 
 def rotate(x: Any, positions: Any) -> Any:
-    """Rotary positions on x [batch, tokens, heads, head]; `positions` [tokens] or [batch, tokens]."""
+    """Rotary positions on x [batch, tokens, heads, head]; `positions` [tokens] or [batch,
+    tokens]."""
     half = x.shape[-1] // 2
     angles = positions[..., None].astype(F32) * (10000.0 ** (-jnp.arange(half, dtype=F32) / half))
     cos, sin = jnp.cos(angles)[..., None, :], jnp.sin(angles)[..., None, :]
@@ -61,13 +64,16 @@ def rotate(x: Any, positions: Any) -> Any:
 
 
 def cross_entropy(logits: Any, targets: Any) -> Any:
-    return -jnp.mean(jnp.take_along_axis(jax.nn.log_softmax(logits.astype(F32)), targets[..., None], -1))
+    return -jnp.mean(
+        jnp.take_along_axis(jax.nn.log_softmax(logits.astype(F32)), targets[..., None], -1)
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class Transformer:
-    """`llama`: root-mean-square norm, rotary positions, gated inner layer, untied output; otherwise GPT-2's ways.
-    `scan`: the layers are stacked and run in a loop. `remat`: only a block's input is kept for the backward pass."""
+    """`llama`: root-mean-square norm, rotary positions, gated inner layer, untied output; otherwise
+    GPT-2's ways. `scan`: the layers are stacked and run in a loop. `remat`: only a block's input is
+    kept for the backward pass."""
 
     size: Size
     layout: Layout = ONE
@@ -78,7 +84,9 @@ class Transformer:
 
     def params(self) -> Any:
         size, array = self.size, self.layout.array
-        stacked = [self._block(True)] if self.scan else [self._block(False) for _ in range(size.layers)]
+        stacked = (
+            [self._block(True)] if self.scan else [self._block(False) for _ in range(size.layers)]
+        )
         tree = {
             "table": array((size.vocabulary, size.width), "vocab embed", self.dtype),
             "blocks": stacked[0] if self.scan else stacked,
@@ -93,7 +101,9 @@ class Transformer:
 
         def array(shape: tuple[int, ...], names: str, dtype: Any = self.dtype) -> Any:
             return self.layout.array(
-                (size.layers, *shape) if stacked else shape, ". " + names if stacked else names, dtype
+                (size.layers, *shape) if stacked else shape,
+                ". " + names if stacked else names,
+                dtype,
             )
 
         experts, named = ((size.experts,), "expert ") if size.experts else ((), "")
@@ -114,27 +124,40 @@ class Transformer:
         return block
 
     def attend(self, query: Any, key: Any, value: Any, mask: Any) -> Any:
-        """query [b, t, heads, head], key and value [b, s, groups, head]; `mask` is added to [t, s]."""
+        """query [b, t, heads, head], key and value [b, s, groups, head]; `mask` is added to [t,
+        s]."""
         b, t, heads, head = query.shape
         query = query.reshape(b, t, key.shape[2], heads // key.shape[2], head)
-        scores = jnp.einsum("btgrh,bsgh->bgrts", query, key, preferred_element_type=F32) * head**-0.5
+        scores = (
+            jnp.einsum("btgrh,bsgh->bgrts", query, key, preferred_element_type=F32) * head**-0.5
+        )
         shares = jax.nn.softmax(scores + mask, axis=-1).astype(BF16)
         return jnp.einsum("bgrts,bsgh->btgrh", shares, value).reshape(b, t, heads, head)
 
     def block(
-        self, x: Any, own: Any, positions: Any = None, mask: Any = None, cache: Any = None, at: Any = None
+        self,
+        x: Any,
+        own: Any,
+        positions: Any = None,
+        mask: Any = None,
+        cache: Any = None,
+        at: Any = None,
     ) -> Any:
-        """x [b, t, width] -> the same, and the cache with this block's keys and values at position `at`."""
+        """x [b, t, width] -> the same, and the cache with this block's keys and values at position
+        `at`."""
         keep, llama = self.layout.keep, self.llama
         cast = {name: leaf.astype(BF16) for name, leaf in own.items()}
         h = norm(x, own["norm1"], not llama)
-        query, key, value = (jnp.einsum("btd,dnh->btnh", h, cast[name]) for name in ("query", "key", "value"))
+        query, key, value = (
+            jnp.einsum("btd,dnh->btnh", h, cast[name]) for name in ("query", "key", "value")
+        )
         if llama:
             query, key = rotate(query, positions), rotate(key, positions)
         query, key, value = (keep(part, "batch . heads .") for part in (query, key, value))
         if cache is not None:
             key, value = (
-                lax.dynamic_update_slice_in_dim(old, new, at, 1) for old, new in zip(cache, (key, value), strict=True)
+                lax.dynamic_update_slice_in_dim(old, new, at, 1)
+                for old, new in zip(cache, (key, value), strict=True)
             )
             cache = (key, value)
         attended = self.attend(query, key, value, mask)
@@ -149,7 +172,8 @@ class Transformer:
         return self.layout.keep(inner, "batch . mlp") @ own["down"]
 
     def experts(self, h: Any, own: Any) -> Any:
-        """Two experts a token, dispatched by products with one-hot rows, with room for a quarter more than the mean."""
+        """Two experts a token, dispatched by products with one-hot rows, with room for a quarter
+        more than the mean."""
         b, t, _ = h.shape
         count, keep = self.size.experts, self.layout.keep
         room = max(4, 2 * t * 5 // 4 // count)
@@ -210,7 +234,10 @@ class Transformer:
         shape = (batch, room, self.size.key_heads, self.size.head_width)
         if self.scan:
             return (self.layout.array((self.size.layers, *shape), ". batch . heads .", BF16),) * 2
-        return [(self.layout.array(shape, "batch . heads .", BF16),) * 2 for _ in range(self.size.layers)]
+        return [
+            (self.layout.array(shape, "batch . heads .", BF16),) * 2
+            for _ in range(self.size.layers)
+        ]
 
     def decode(self, batch: int, room: int, new: int = 1) -> Made:
         """`new` tokens for each row of the batch against a donated cache with `room`; greedy."""
@@ -221,7 +248,9 @@ class Transformer:
             mask = jnp.where(jnp.arange(room) <= positions[:, None], 0.0, -1e9)
             if self.scan:
                 x, cache = lax.scan(
-                    lambda x, pair: self.block(x, pair[0], positions, mask, pair[1], at), x, (params["blocks"], cache)
+                    lambda x, pair: self.block(x, pair[0], positions, mask, pair[1], at),
+                    x,
+                    (params["blocks"], cache),
                 )
             else:
                 made = []
@@ -232,5 +261,10 @@ class Transformer:
             return jnp.argmax(self.logits(params, x[:, -1:]), -1), cache
 
         array = self.layout.array
-        args = (self.params(), self.cache(batch, room), array((batch, new), "batch .", I32), array((), "", I32))
+        args = (
+            self.params(),
+            self.cache(batch, room),
+            array((batch, new), "batch .", I32),
+            array((), "", I32),
+        )
         return Made(step, args, (1,), self.layout)

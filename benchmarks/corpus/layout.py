@@ -1,4 +1,5 @@
-"""How a program's arrays lie on a mesh: names of dimensions, and rules that give each name an axis of the mesh."""
+"""How a program's arrays lie on a mesh: names of dimensions, and rules that give each name an axis
+of the mesh."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from jax import lax, sharding
 
 BF16, F32, I32, I8 = jnp.bfloat16, jnp.float32, jnp.int32, jnp.int8
 
-# Which axis of the mesh a dimension is split over, by the usual names of the ways to train in parallel.
+# Which axis of the mesh a dimension is split over, by the usual names of the ways to train in
+# parallel.
 RULES = {
     "data": {"batch": "data"},
     "fsdp": {"batch": "data", "embed": "data"},
@@ -25,7 +27,8 @@ RULES = {
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """A mesh by the sizes of its axes, and `ways`: the names of the rules that hold. Without axes, one device."""
+    """A mesh by the sizes of its axes, and `ways`: the names of the rules that hold. Without axes,
+    one device."""
 
     axes: tuple[tuple[str, int], ...] = ()
     ways: tuple[str, ...] = ()
@@ -37,10 +40,13 @@ class Layout:
     @property
     def mesh(self) -> Any:
         names, sizes = tuple(name for name, _ in self.axes), tuple(size for _, size in self.axes)
-        return sharding.AbstractMesh(sizes, names, axis_types=(sharding.AxisType.Auto,) * len(sizes))
+        return sharding.AbstractMesh(
+            sizes, names, axis_types=(sharding.AxisType.Auto,) * len(sizes)
+        )
 
     def spec(self, names: str) -> Any:
-        """`names`: one for each dimension, "." for one that is never split. An axis splits one dimension only."""
+        """`names`: one for each dimension, "." for one that is never split. An axis splits one
+        dimension only."""
         rules: dict[str, str] = {}
         for way in self.ways:
             rules |= RULES[way]
@@ -88,7 +94,9 @@ class Made:
 def like(tree: Any, dtype: Any = None) -> Any:
     """Arrays as those of `tree`, sharded alike."""
     struct: Any = jax.ShapeDtypeStruct
-    return jax.tree.map(lambda leaf: struct(leaf.shape, dtype or leaf.dtype, sharding=leaf.sharding), tree)
+    return jax.tree.map(
+        lambda leaf: struct(leaf.shape, dtype or leaf.dtype, sharding=leaf.sharding), tree
+    )
 
 
 def _sgd(params: Any, grads: Any, _state: Any) -> Any:
@@ -106,12 +114,18 @@ def _adam(params: Any, grads: Any, state: Any) -> Any:
     first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g.astype(F32), first, grads)
     second = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * jnp.square(g.astype(F32)), second, grads)
     step = 1e-3 * jnp.sqrt(1 - 0.999 ** count.astype(F32)) / (1 - 0.9 ** count.astype(F32))
-    params = jax.tree.map(lambda p, m, v: p - (step * m / (jnp.sqrt(v) + 1e-8)).astype(p.dtype), params, first, second)
+    params = jax.tree.map(
+        lambda p, m, v: p - (step * m / (jnp.sqrt(v) + 1e-8)).astype(p.dtype), params, first, second
+    )
     return params, (first, second, count)
 
 
 def train(
-    loss: Callable[..., Any], params: Any, batch: tuple[Any, ...], layout: Layout, optimizer: str = "adam"
+    loss: Callable[..., Any],
+    params: Any,
+    batch: tuple[Any, ...],
+    layout: Layout,
+    optimizer: str = "adam",
 ) -> Made:
     """The training step of `loss(params, *batch)`, with parameters and state donated."""
     state: Any = {"sgd": (), "momentum": like(params), "adam": ()}[optimizer]

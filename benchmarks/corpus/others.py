@@ -1,4 +1,5 @@
-"""Recommendation models, recurrent networks, optimizers, lookups, sorting, narrow products, loops."""
+"""Recommendation models, recurrent networks, optimizers, lookups, sorting, narrow products,
+loops."""
 
 from __future__ import annotations
 
@@ -14,9 +15,11 @@ from benchmarks.corpus.language import cross_entropy
 from benchmarks.corpus.layout import BF16, F32, I8, I32, ONE, Layout, Made, like, train
 
 
-def dlrm(rows: Sequence[int], width: int, batch: int, optimizer: str = "sgd", layout: Layout = ONE) -> Made:
-    """Embeddings of `rows` tables and 13 numbers, products of all pairs, a perceptron on top; a training step, or
-    without an optimizer the forward pass."""
+def dlrm(
+    rows: Sequence[int], width: int, batch: int, optimizer: str = "sgd", layout: Layout = ONE
+) -> Made:
+    """Embeddings of `rows` tables and 13 numbers, products of all pairs, a perceptron on top; a
+    training step, or without an optimizer the forward pass."""
 
     def run(params: Any, dense: Any, ids: Any) -> Any:
         x = dense.astype(BF16)
@@ -33,7 +36,9 @@ def dlrm(rows: Sequence[int], width: int, batch: int, optimizer: str = "sgd", la
 
     def loss(params: Any, dense: Any, ids: Any, labels: Any) -> Any:
         logits = run(params, dense, ids)
-        return jnp.mean(jnp.maximum(logits, 0) - logits * labels + jnp.log1p(jnp.exp(-jnp.abs(logits))))
+        return jnp.mean(
+            jnp.maximum(logits, 0) - logits * labels + jnp.log1p(jnp.exp(-jnp.abs(logits)))
+        )
 
     count = len(rows) + 1
     array = layout.array
@@ -80,11 +85,18 @@ def recurrent(kind: str, width: int, steps: int, batch: int, forward: bool = Fal
     x = ONE.array((steps, batch, width))
     if forward:
         return Made(run, (params, x))
-    return train(lambda params, x: jnp.mean(jnp.square(run(params, x).astype(F32))), params, (x,), ONE, "adam")
+    return train(
+        lambda params, x: jnp.mean(jnp.square(run(params, x).astype(F32))),
+        params,
+        (x,),
+        ONE,
+        "adam",
+    )
 
 
 def state_space(width: int, state: int, tokens: int, batch: int, gradient: bool = False) -> Made:
-    """A diagonal linear recurrence with input-dependent decay, by an associative scan (Mamba, S5)."""
+    """A diagonal linear recurrence with input-dependent decay, by an associative scan (Mamba,
+    S5)."""
 
     def run(params: Any, x: Any) -> Any:
         decay = jnp.exp(-jax.nn.softplus(x @ params["step"])[..., None] * jnp.exp(params["rates"]))
@@ -109,12 +121,16 @@ def state_space(width: int, state: int, tokens: int, batch: int, gradient: bool 
 
 
 def adafactor(shapes: Sequence[tuple[int, int]]) -> Made:
-    """Row and column means of squared gradients in place of second moments; updates clipped by their size."""
+    """Row and column means of squared gradients in place of second moments; updates clipped by
+    their size."""
 
     def step(params: Any, state: Any, grads: Any) -> Any:
         def one(p: Any, own: Any, g: Any) -> Any:
             square = g * g + 1e-30
-            rows, columns = 0.99 * own[0] + 0.01 * square.mean(1), 0.99 * own[1] + 0.01 * square.mean(0)
+            rows, columns = (
+                0.99 * own[0] + 0.01 * square.mean(1),
+                0.99 * own[1] + 0.01 * square.mean(0),
+            )
             update = g * lax.rsqrt(rows / rows.mean())[:, None] * lax.rsqrt(columns)[None]
             update = update / jnp.maximum(1.0, jnp.sqrt(jnp.mean(update * update)))
             return p - 1e-2 * update, (rows, columns)
@@ -151,13 +167,20 @@ def adam_tree(shapes: Sequence[tuple[int, ...]], layout: Layout = ONE, clip: boo
         second = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, second, grads)
         rate = 1e-3 * jnp.sqrt(1 - 0.999 ** count.astype(F32)) / (1 - 0.9 ** count.astype(F32))
         return (
-            jax.tree.map(lambda p, m, v: p - rate * m / (jnp.sqrt(v) + 1e-8), params, first, second),
+            jax.tree.map(
+                lambda p, m, v: p - rate * m / (jnp.sqrt(v) + 1e-8), params, first, second
+            ),
             first,
             second,
             count,
         )
 
-    return Made(step, ((params, like(params), like(params), layout.array((), "", I32)), like(params)), (0,), layout)
+    return Made(
+        step,
+        ((params, like(params), like(params), layout.array((), "", I32)), like(params)),
+        (0,),
+        layout,
+    )
 
 
 # --- lookups, sorting, narrow products: a line or two each
@@ -178,7 +201,11 @@ def embedding_step(rows: int, width: int, ids: int, layout: Layout = ONE) -> Mad
     array = layout.array
     return Made(
         step,
-        (array((rows, width), "rows ."), array((ids,), "batch", I32), array((ids, width), "batch .")),
+        (
+            array((rows, width), "rows ."),
+            array((ids,), "batch", I32),
+            array((ids, width), "batch ."),
+        ),
         (0,),
         layout,
     )
@@ -199,7 +226,9 @@ def cache_update(shape: tuple[int, ...], new: int) -> Made:
         return lax.dynamic_update_slice_in_dim(cache, rows, at, 1)
 
     rows = (shape[0], new, *shape[2:])
-    return Made(step, (ONE.array(shape, "", BF16), ONE.array(rows, "", BF16), ONE.array((), "", I32)), (0,))
+    return Made(
+        step, (ONE.array(shape, "", BF16), ONE.array(rows, "", BF16), ONE.array((), "", I32)), (0,)
+    )
 
 
 def segments(nodes: int, edges: int, width: int) -> Made:
@@ -245,10 +274,19 @@ def narrow_weights(m: int, k: int, n: int, layers: int) -> Made:
             x = jax.nn.relu(x @ (w.astype(BF16) * scale.astype(BF16)))
         return x
 
-    return Made(run, (ONE.array((m, k), "", BF16), [ONE.array((k, n), "", I8)] * layers, [ONE.array((n,))] * layers))
+    return Made(
+        run,
+        (
+            ONE.array((m, k), "", BF16),
+            [ONE.array((k, n), "", I8)] * layers,
+            [ONE.array((n,))] * layers,
+        ),
+    )
 
 
-def perceptron(widths: Sequence[int], batch: int, optimizer: str, layout: Layout = ONE, dtype: Any = F32) -> Made:
+def perceptron(
+    widths: Sequence[int], batch: int, optimizer: str, layout: Layout = ONE, dtype: Any = F32
+) -> Made:
     def loss(params: Any, x: Any, labels: Any) -> Any:
         x = x.astype(BF16)
         for place, (kernel, bias) in enumerate(params):
@@ -288,13 +326,20 @@ def streamed_attention(batch: int, heads: int, tokens: int, head: int, piece: in
 
         def turn(state: Any, pair: Any) -> Any:
             top, total, out = state
-            scores = jnp.einsum("bhtd,bhsd->bhts", query, pair[0], preferred_element_type=F32) * head**-0.5
+            scores = (
+                jnp.einsum("bhtd,bhsd->bhts", query, pair[0], preferred_element_type=F32)
+                * head**-0.5
+            )
             peak = jnp.maximum(top, scores.max(-1))
             shares, old = jnp.exp(scores - peak[..., None]), jnp.exp(top - peak)
-            out = out * old[..., None] + jnp.einsum("bhts,bhsd->bhtd", shares.astype(BF16), pair[1]).astype(F32)
+            out = out * old[..., None] + jnp.einsum(
+                "bhts,bhsd->bhtd", shares.astype(BF16), pair[1]
+            ).astype(F32)
             return (peak, total * old + shares.sum(-1), out), None
 
-        cut = [jnp.moveaxis(x.reshape(batch, heads, pieces, piece, head), 2, 0) for x in (key, value)]
+        cut = [
+            jnp.moveaxis(x.reshape(batch, heads, pieces, piece, head), 2, 0) for x in (key, value)
+        ]
         start = (
             jnp.full((batch, heads, tokens), -jnp.inf),
             jnp.zeros((batch, heads, tokens)),

@@ -1,4 +1,5 @@
-"""Programs whose collectives are written by hand, by shard_map: rings, pipelines, experts, data-parallel sums."""
+"""Programs whose collectives are written by hand, by shard_map: rings, pipelines, experts,
+data-parallel sums."""
 
 from __future__ import annotations
 
@@ -29,10 +30,14 @@ def ring_attention(devices: int, batch: int, heads: int, tokens: int, head: int)
 
         def turn(state: Any, _: Any) -> Any:
             key, value, top, total, out = state
-            scores = jnp.einsum("bthd,bshd->bhts", query, key, preferred_element_type=F32) * head**-0.5
+            scores = (
+                jnp.einsum("bthd,bshd->bhts", query, key, preferred_element_type=F32) * head**-0.5
+            )
             peak = jnp.maximum(top, scores.max(-1))
             shares, old = jnp.exp(scores - peak[..., None]), jnp.exp(top - peak)
-            out = out * old[..., None] + jnp.einsum("bhts,bshd->bhtd", shares.astype(BF16), value).astype(F32)
+            out = out * old[..., None] + jnp.einsum(
+                "bhts,bshd->bhtd", shares.astype(BF16), value
+            ).astype(F32)
             key, value = (lax.ppermute(x, "model", around) for x in (key, value))
             return (key, value, peak, total * old + shares.sum(-1), out), None
 
@@ -77,7 +82,12 @@ def pipeline(stages: int, width: int, batch: int, pieces: int, gradient: bool = 
     x = _on(layout, (pieces, batch, width), _P(), BF16)
     if not gradient:
         return Made(forward, (weights, x), (), layout)
-    return Made(jax.grad(lambda weights, x: jnp.mean(jnp.square(forward(weights, x)))), (weights, x), (), layout)
+    return Made(
+        jax.grad(lambda weights, x: jnp.mean(jnp.square(forward(weights, x)))),
+        (weights, x),
+        (),
+        layout,
+    )
 
 
 def data_sums(devices: int, widths: tuple[int, ...], batch: int) -> Made:
@@ -96,8 +106,16 @@ def data_sums(devices: int, widths: tuple[int, ...], batch: int) -> Made:
         return [p - 0.1 * g for p, g in zip(params, grads, strict=True)], lax.pmean(value, "data")
 
     params = [_on(layout, pair, _P()) for pair in itertools.pairwise(widths)]
-    given = _on(layout, (batch, widths[0]), _P("data")), _on(layout, (batch, widths[-1]), _P("data"))
-    return Made(layout.shard(step, (_P(), _P("data"), _P("data")), (_P(), _P())), (params, *given), (0,), layout)
+    given = (
+        _on(layout, (batch, widths[0]), _P("data")),
+        _on(layout, (batch, widths[-1]), _P("data")),
+    )
+    return Made(
+        layout.shard(step, (_P(), _P("data"), _P("data")), (_P(), _P())),
+        (params, *given),
+        (0,),
+        layout,
+    )
 
 
 def experts(devices: int, tokens: int, width: int, inner: int) -> Made:
@@ -128,7 +146,8 @@ def experts(devices: int, tokens: int, width: int, inner: int) -> Made:
 
 
 def gathered_weights(devices: int, width: int, batch: int, layers: int) -> Made:
-    """Weights are gathered before use, and gradients scattered after: fully sharded training by hand."""
+    """Weights are gathered before use, and gradients scattered after: fully sharded training by
+    hand."""
     layout = Layout((("data", devices),))
 
     def step(params: Any, x: Any) -> Any:
@@ -151,10 +170,15 @@ def contrastive(devices: int, batch: int, width: int) -> Made:
 
     def loss(params: Any, image: Any, text: Any) -> Any:
         a, b = image @ params[0].astype(BF16), text @ params[1].astype(BF16)
-        a, b = (x * lax.rsqrt(jnp.sum(x.astype(F32) ** 2, -1, keepdims=True)).astype(BF16) for x in (a, b))
+        a, b = (
+            x * lax.rsqrt(jnp.sum(x.astype(F32) ** 2, -1, keepdims=True)).astype(BF16)
+            for x in (a, b)
+        )
         scores = (a @ lax.all_gather(b, "data", tiled=True).T).astype(F32) * 10
         place = lax.axis_index("data") * a.shape[0] + jnp.arange(a.shape[0])
-        return -lax.pmean(jnp.mean(jnp.take_along_axis(jax.nn.log_softmax(scores), place[:, None], 1)), "data")
+        return -lax.pmean(
+            jnp.mean(jnp.take_along_axis(jax.nn.log_softmax(scores), place[:, None], 1)), "data"
+        )
 
     run = layout.shard(loss, (_P(), _P("data"), _P("data")), _P())
     params = (_on(layout, (width, 512), _P()),) * 2
@@ -163,7 +187,11 @@ def contrastive(devices: int, batch: int, width: int) -> Made:
 
 
 def collective(
-    fn: Callable[..., Any], axes: tuple[tuple[str, int], ...], shape: tuple[int, ...], into: Any, out: Any
+    fn: Callable[..., Any],
+    axes: tuple[tuple[str, int], ...],
+    shape: tuple[int, ...],
+    into: Any,
+    out: Any,
 ) -> Made:
     """One collective on a mesh."""
     layout = Layout(axes)

@@ -1,4 +1,5 @@
-"""The programs by name. New ones are added at the end of their family; a name says what is compiled."""
+"""The programs by name. New ones are added at the end of their family; a name says what is
+compiled."""
 
 from __future__ import annotations
 
@@ -38,20 +39,26 @@ PROGRAMS: dict[str, Callable[[], Made]] = {
     "gpt-tiny-train-adam": lambda: Transformer(TINY).training(16),
     "gpt-small-train-sgd": lambda: Transformer(SMALL).training(8, "sgd"),
     "gpt-small-train-adam-scan": lambda: Transformer(SMALL, scan=True).training(8),
-    "gpt-small-train-adam-scan-remat": lambda: Transformer(SMALL, scan=True, remat=True).training(16),
+    "gpt-small-train-adam-scan-remat": lambda: Transformer(SMALL, scan=True,
+        remat=True).training(16),
     "gpt-medium-forward": lambda: Transformer(MEDIUM, dtype=BF16).forward(4),
     "gpt-medium-train-scan": lambda: Transformer(MEDIUM, scan=True).training(4),
     "gpt-large-forward-scan": lambda: Transformer(LARGE, scan=True, dtype=BF16).forward(2),
-    "gpt-large-train-scan-remat": lambda: Transformer(LARGE, scan=True, remat=True, dtype=BF16).training(2, "sgd"),
+    "gpt-large-train-scan-remat": lambda: Transformer(LARGE, scan=True, remat=True,
+        dtype=BF16).training(2, "sgd"),
     # The same over several devices.
     "gpt-small-train-data8": lambda: Transformer(SMALL, DATA8).training(64),
     "gpt-small-train-fsdp8": lambda: Transformer(SMALL, FSDP8).training(64),
     "gpt-small-train-tensor8": lambda: Transformer(SMALL, TENSOR8).training(16),
-    "gpt-small-train-data2-tensor4": lambda: Transformer(SMALL, _mesh("data tensor", data=2, model=4)).training(16),
+    "gpt-small-train-data2-tensor4": lambda: Transformer(SMALL,
+        _mesh("data tensor", data=2, model=4)).training(16),
     "gpt-tiny-train-data8-sgd": lambda: Transformer(TINY, DATA8).training(32, "sgd"),
-    "gpt-tiny-forward-tensor4-data2": lambda: Transformer(TINY, _mesh("data tensor", model=4, data=2)).forward(16),
-    "gpt-tiny-train-fsdp4-tensor2": lambda: Transformer(TINY, _mesh("fsdp tensor", data=4, model=2)).training(32),
-    "gpt-small-forward-tensor8-sequence": lambda: Transformer(SMALL, _mesh("tensor sequence", model=8)).forward(4),
+    "gpt-tiny-forward-tensor4-data2": lambda: Transformer(TINY,
+        _mesh("data tensor", model=4, data=2)).forward(16),
+    "gpt-tiny-train-fsdp4-tensor2": lambda: Transformer(TINY,
+        _mesh("fsdp tensor", data=4, model=2)).training(32),
+    "gpt-small-forward-tensor8-sequence": lambda: Transformer(SMALL,
+        _mesh("tensor sequence", model=8)).forward(4),
     "gpt-tiny-train-tensor8-sequence": lambda: Transformer(
         dataclasses.replace(TINY, heads=8), _mesh("tensor sequence", model=8)
     ).training(8, "sgd"),
@@ -64,21 +71,28 @@ PROGRAMS: dict[str, Callable[[], Made]] = {
     ).training(32),
     # Llama-like: grouped keys, rotary positions, a cache.
     "llama-small-forward": lambda: Transformer(_GROUPED, **_LLAMA).forward(8),
-    "llama-small-train-adam": lambda: Transformer(dataclasses.replace(_GROUPED, layers=2), **_LLAMA).training(8),
-    "llama-small-decode": lambda: Transformer(dataclasses.replace(SMALL, groups=2), **_LLAMA).decode(8, 1024),
+    "llama-small-train-adam": lambda: Transformer(dataclasses.replace(_GROUPED, layers=2),
+        **_LLAMA).training(8),
+    "llama-small-decode": lambda: Transformer(dataclasses.replace(SMALL, groups=2),
+        **_LLAMA).decode(8, 1024),
     "llama-small-prefill": lambda: Transformer(_GROUPED, **_LLAMA).decode(2, 1024, 512),
-    "llama-medium-train-scan": lambda: Transformer(_GROUPED_MEDIUM, scan=True, **_LLAMA).training(4, "sgd"),
-    "llama-medium-decode-scan": lambda: Transformer(_GROUPED_MEDIUM, scan=True, **_LLAMA).decode(16, 2048),
+    "llama-medium-train-scan": lambda: Transformer(_GROUPED_MEDIUM, scan=True, **_LLAMA).training(4,
+        "sgd"),
+    "llama-medium-decode-scan": lambda: Transformer(_GROUPED_MEDIUM, scan=True, **_LLAMA).decode(16,
+        2048),
     "llama-1b-decode-scan": lambda: Transformer(_ONE_BILLION, scan=True, **_LLAMA).decode(1, 2048),
-    "llama-1b-prefill-scan": lambda: Transformer(_ONE_BILLION, scan=True, **_LLAMA).decode(1, 2048, 1024),
+    "llama-1b-prefill-scan": lambda: Transformer(_ONE_BILLION, scan=True, **_LLAMA).decode(1, 2048,
+        1024),
     "llama-small-decode-tensor8": lambda: Transformer(
         dataclasses.replace(_GROUPED, groups=8), TENSOR8, **_LLAMA
     ).decode(8, 2048),
     "llama-medium-prefill-tensor8": lambda: Transformer(
         dataclasses.replace(_GROUPED_MEDIUM, groups=8, layers=2), TENSOR8, **_LLAMA
     ).decode(4, 1024, 512),
-    "llama-1b-decode-tensor8-scan": lambda: Transformer(_ONE_BILLION, TENSOR8, scan=True, **_LLAMA).decode(16, 4096),
-    "llama-1b-decode-data8-scan": lambda: Transformer(_ONE_BILLION, DATA8, scan=True, **_LLAMA).decode(64, 2048),
+    "llama-1b-decode-tensor8-scan": lambda: Transformer(_ONE_BILLION, TENSOR8, scan=True,
+        **_LLAMA).decode(16, 4096),
+    "llama-1b-decode-data8-scan": lambda: Transformer(_ONE_BILLION, DATA8, scan=True,
+        **_LLAMA).decode(64, 2048),
     "llama-small-train-fsdp8": lambda: Transformer(
         dataclasses.replace(_GROUPED, layers=2, groups=0), FSDP8, **_LLAMA
     ).training(32, "sgd"),
@@ -93,7 +107,8 @@ PROGRAMS: dict[str, Callable[[], Made]] = {
     "mixture-small-train-sgd": lambda: Transformer(_MIXTURE).training(8, "sgd"),
     "mixture-small-forward-expert8": lambda: Transformer(_MIXTURE, EXPERT8).forward(16),
     "mixture-small-train-data8": lambda: Transformer(_MIXTURE, DATA8).training(16, "sgd"),
-    "mixture-decode": lambda: Transformer(dataclasses.replace(_MIXTURE, groups=2), **_LLAMA).decode(16, 512),
+    "mixture-decode": lambda: Transformer(dataclasses.replace(_MIXTURE, groups=2),
+        **_LLAMA).decode(16, 512),
     "experts-by-hand-8": lambda: parallel.experts(8, 8192, 512, 2048),
     # Recommendation.
     "dlrm-small-forward": lambda: others.dlrm([10000] * 8, 64, 2048, ""),
@@ -110,8 +125,10 @@ PROGRAMS: dict[str, Callable[[], Made]] = {
     "autoencoder-train": lambda: vision.autoencoder(32, 64, 32),
     # Convolution networks.
     "resnet-small-train": lambda: vision.Stages("plain", (64, 128, 256), 2, 64, 64).training(),
-    "resnet-forward-224": lambda: vision.Stages("plain", (64, 128, 256, 512), 2, 16, 224, (7, 4)).forward(),
-    "resnet-train-data8": lambda: vision.Stages("plain", (64, 128), 2, 256, 64, layout=DATA8).training(),
+    "resnet-forward-224": lambda: vision.Stages("plain", (64, 128, 256, 512), 2, 16, 224,
+        (7, 4)).forward(),
+    "resnet-train-data8": lambda: vision.Stages("plain", (64, 128), 2, 256, 64,
+        layout=DATA8).training(),
     "resnext-forward": lambda: vision.Stages("grouped", (128, 256), 2, 32, 64).forward(),
     "resnext-train": lambda: vision.Stages("grouped", (128, 256), 1, 32, 64).training(),
     "mobilenet-forward": lambda: vision.Stages("depthwise", (32, 64, 128), 2, 32, 96).forward(),
@@ -126,8 +143,10 @@ PROGRAMS: dict[str, Callable[[], Made]] = {
     "vit-base-train-data8-scan": lambda: vision.Vit(768, 12, 12, 64, layout=DATA8).training(),
     "convolution-depthwise-wide": lambda: vision.convolution((16, 56, 56, 256), (7, 7, 1, 256)),
     "convolution-one-channel": lambda: vision.convolution((64, 128, 128, 1), (5, 5, 1, 32)),
-    "convolution-grouped-kernel-gradient": lambda: vision.convolution((32, 28, 28, 256), (3, 3, 8, 256), 1, "kernel"),
-    "convolution-stem-input-gradient": lambda: vision.convolution((32, 112, 112, 3), (7, 7, 3, 64), 2, "input"),
+    "convolution-grouped-kernel-gradient": lambda: vision.convolution((32, 28, 28, 256),
+        (3, 3, 8, 256), 1, "kernel"),
+    "convolution-stem-input-gradient": lambda: vision.convolution((32, 112, 112, 3), (7, 7, 3, 64),
+        2, "input"),
     "convolution-3d": lambda: vision.convolution((4, 16, 56, 56, 32), (3, 3, 3, 32, 64)),
     # Recurrent networks.
     "lstm-train": lambda: others.recurrent("lstm", 512, 64, 32),
@@ -136,19 +155,23 @@ PROGRAMS: dict[str, Callable[[], Made]] = {
     "state-space-forward": lambda: others.state_space(256, 16, 512, 4),
     "state-space-gradient": lambda: others.state_space(128, 8, 256, 8, gradient=True),
     # Optimizers.
-    "adam-tree": lambda: others.adam_tree([(1024, 4096), (4096, 1024), (32000, 512), (1024,), (3, 3, 64, 128)]),
-    "adam-tree-clipped-fsdp8": lambda: others.adam_tree([(4096, 4096)] * 4 + [(4096,)] * 4, FSDP8, clip=True),
+    "adam-tree": lambda: others.adam_tree([(1024, 4096), (4096, 1024), (32000, 512), (1024,),
+        (3, 3, 64, 128)]),
+    "adam-tree-clipped-fsdp8": lambda: others.adam_tree([(4096, 4096)] * 4 + [(4096,)] * 4, FSDP8,
+        clip=True),
     "adafactor": lambda: others.adafactor([(1024, 4096), (4096, 1024), (8192, 1024)]),
     "lion": lambda: others.lion([(2048, 8192), (8192, 2048), (2048,)]),
     "perceptron-train-momentum": lambda: others.perceptron((784, 1024, 1024, 10), 256, "momentum"),
-    "perceptron-train-data8": lambda: others.perceptron((1024, 4096, 4096, 1024), 2048, "adam", DATA8),
+    "perceptron-train-data8": lambda: others.perceptron((1024, 4096, 4096, 1024), 2048, "adam",
+        DATA8),
     "perceptron-train-data4-tensor2": lambda: others.perceptron(
         (1024, 8192, 1024), 1024, "sgd", _mesh("data tensor", data=4, model=2)
     ),
     "perceptron-train-data8-tensor4": lambda: others.perceptron(
         (2048, 8192, 2048, 8192, 2048), 4096, "momentum", _mesh("data tensor", data=8, model=4)
     ),
-    "perceptron-train-fsdp32": lambda: others.perceptron((2048, 8192, 2048), 4096, "adam", _mesh("fsdp", data=32)),
+    "perceptron-train-fsdp32": lambda: others.perceptron((2048, 8192, 2048), 4096, "adam",
+        _mesh("fsdp", data=32)),
     # Lookups.
     "table-rows-large": lambda: others.rows_of_table(128256, 4096, 8),
     "table-rows-many": lambda: others.rows_of_table(32000, 512, 16384, F32),
@@ -164,7 +187,8 @@ PROGRAMS: dict[str, Callable[[], Made]] = {
     "top-k": lambda: others.on_array(lambda x: lax.top_k(x, 40), (16, 32000)),
     "cumulative-sums": lambda: others.on_array(lambda x: jnp.cumsum(x, 1), (64, 4096)),
     "associative-scan": lambda: others.on_array(
-        lambda a, b: lax.associative_scan(lambda x, y: (x[0] * y[0], y[0] * x[1] + y[1]), (a, b), axis=1),
+        lambda a,
+        b: lax.associative_scan(lambda x, y: (x[0] * y[0], y[0] * x[1] + y[1]), (a, b), axis=1),
         (16, 2048, 128),
         (16, 2048, 128),
     ),
@@ -177,7 +201,8 @@ PROGRAMS: dict[str, Callable[[], Made]] = {
     "power-iteration": lambda: others.power_iteration(4096, 50),
     "streamed-attention": lambda: others.streamed_attention(2, 8, 4096, 64, 512),
     "attention-dropout": lambda: others.on_array(
-        lambda q, k, v: jax.nn.dot_product_attention(q, k, v, is_causal=True), *([(4, 1024, 8, 64)] * 3), dtype=BF16
+        lambda q, k, v: jax.nn.dot_product_attention(q, k, v, is_causal=True),
+        *([(4, 1024, 8, 64)] * 3), dtype=BF16
     ),
     # Collectives by hand.
     "ring-attention-8": lambda: parallel.ring_attention(8, 2, 8, 4096, 64),
@@ -187,7 +212,8 @@ PROGRAMS: dict[str, Callable[[], Made]] = {
     "gathered-weights-by-hand-8": lambda: parallel.gathered_weights(8, 2048, 512, 3),
     "gathered-weights-by-hand-32": lambda: parallel.gathered_weights(32, 2048, 2048, 4),
     "sum-over-4-of-32": lambda: parallel.collective(
-        lambda x: lax.psum(x, "model"), (("data", 8), ("model", 4)), (8192, 4096), _P("data", "model"), _P("data", None)
+        lambda x: lax.psum(x, "model"), (("data", 8), ("model", 4)), (8192, 4096),
+        _P("data", "model"), _P("data", None)
     ),
     "gather-over-8-of-32": lambda: parallel.collective(
         lambda x: lax.all_gather(x, "data", tiled=True),
@@ -197,7 +223,8 @@ PROGRAMS: dict[str, Callable[[], Made]] = {
         _P(None, "model"),
     ),
     "scatter-over-8": lambda: parallel.collective(
-        lambda x: lax.psum_scatter(x, "data", tiled=True), (("data", 8),), (8192, 2048), _P(None, "data"), _P("data")
+        lambda x: lax.psum_scatter(x, "data", tiled=True), (("data", 8),), (8192, 2048),
+        _P(None, "data"), _P("data")
     ),
 }  # fmt: skip
 

@@ -1,8 +1,10 @@
-"""Records what the TPU compiler says of the programs of today: `python -m benchmarks.corpus.record` (extra `xla-tpu`).
+"""Records what the TPU compiler says of the programs of today: `python -m benchmarks.corpus.record`
+(extra `xla-tpu`).
 
-Each program is compiled for a slice of every generation that `wanted` names. `--only PART` and `--generation NAME`
-choose; `--limits` records programs around the limit of memory instead, `--singles` single convolutions. `--again`
-compiles what the record has already, `--texts` only writes the programs' StableHLO again.
+Each program is compiled for a slice of every generation that `wanted` names. `--only PART` and
+`--generation NAME` choose; `--limits` records programs around the limit of memory instead,
+`--singles` single convolutions. `--again` compiles what the record has already, `--texts` only
+writes the programs' StableHLO again.
 """
 
 from __future__ import annotations
@@ -15,7 +17,15 @@ from collections import Counter
 from pathlib import Path
 
 from benchmarks.corpus import limits
-from benchmarks.corpus.data import GENERATIONS, Recorded, load_rows, load_texts, save_rows, save_texts, slice_for
+from benchmarks.corpus.data import (
+    GENERATIONS,
+    Recorded,
+    load_rows,
+    load_texts,
+    save_rows,
+    save_texts,
+    slice_for,
+)
 from benchmarks.corpus.layout import Made
 from benchmarks.corpus.programs import PROGRAMS, wanted
 from benchmarks.corpus.singles import SINGLES
@@ -29,8 +39,11 @@ _LIMIT_SECONDS = 90.0
 _KERNELS = 24
 
 
-def recorded(name: str, accelerator_type: str, text: str, devices: int, compiler: ExactCompiler) -> Recorded:
-    """The compiler's answer about one program. Raises PodyardError when it refuses for another reason than memory."""
+def recorded(
+    name: str, accelerator_type: str, text: str, devices: int, compiler: ExactCompiler
+) -> Recorded:
+    """The compiler's answer about one program. Raises PodyardError when it refuses for another
+    reason than memory."""
     start = time.monotonic()
     verdict = compiler.compile(text, accelerator_type, devices, _LIMIT_SECONDS)
     return answer(name, text, verdict, round(time.monotonic() - start, 1))
@@ -40,7 +53,9 @@ def answer(name: str, text: str, verdict: ExactVerdict, seconds: float) -> Recor
     sent = Counter[tuple[str, int, int]]()
     for one in verdict.collectives:
         sent[one.kind.removesuffix("-start"), one.group_size, one.nbytes] += one.count
-    kernels = sorted((op for op in verdict.ops if op.cycles), key=lambda op: -(op.cycles or 0) * op.count)
+    kernels = sorted(
+        (op for op in verdict.ops if op.cycles), key=lambda op: -(op.cycles or 0) * op.count
+    )
     return Recorded(
         program=name,
         accelerator_type=verdict.accelerator_type,
@@ -48,7 +63,9 @@ def answer(name: str, text: str, verdict: ExactVerdict, seconds: float) -> Recor
         text_hash=hash_of(text),
         compiler_version=verdict.compiler_version,
         fits=verdict.fits,
-        needed_bytes=verdict.peak_bytes if verdict.fits else named_total_bytes(verdict.out_of_memory_text) or 0,
+        needed_bytes=verdict.peak_bytes
+        if verdict.fits
+        else named_total_bytes(verdict.out_of_memory_text) or 0,
         cycles=verdict.cycles,
         fetched_bytes=verdict.fetched_bytes,
         accessed_bytes=round(verdict.bytes_accessed),
@@ -59,7 +76,9 @@ def answer(name: str, text: str, verdict: ExactVerdict, seconds: float) -> Recor
         alias_bytes=verdict.alias_bytes,
         code_bytes=verdict.code_bytes,
         peak_bytes=verdict.peak_bytes,
-        collectives=tuple((kind, count, size, nbytes) for (kind, size, nbytes), count in sorted(sent.items())),
+        collectives=tuple(
+            (kind, count, size, nbytes) for (kind, size, nbytes), count in sorted(sent.items())
+        ),
         kernels=tuple((op.name, op.cycles or 0, op.count) for op in kernels[:_KERNELS]),
         uncosted=tuple(sorted(Counter(op.kind for op in verdict.ops if op.cycles is None).items())),
         unknown_loops=len(verdict.unknown_trip_loops),
@@ -95,14 +114,19 @@ class _Recorder:
             print(f"{name} on {kind}: {error.message[:300]}", flush=True)
             return None
         if keep:
-            save_rows(load_rows() | {key: row})  # another process may record other programs meanwhile
-        fits = f"{row.cycles} cycles, peak {row.peak_bytes}" if row.fits else f"needs {row.needed_bytes}"
+            # another process may record other programs meanwhile
+            save_rows(load_rows() | {key: row})
+        fits = (
+            f"{row.cycles} cycles, peak {row.peak_bytes}"
+            if row.fits
+            else f"needs {row.needed_bytes}"
+        )
         print(f"{name} on {kind}: {fits}, {row.seconds} s", flush=True)
         return row
 
     def record_limits(self, family: str, generation: str) -> None:
-        """Programs of the family at shares of the memory, on both sides of the limit. Sizes follow the line through the
-        last two answers."""
+        """Programs of the family at shares of the memory, on both sides of the limit. Sizes follow
+        the line through the last two answers."""
         usable = cost_model(generation).hbm_usable_bytes
         points: list[tuple[int, float]] = []
 
@@ -140,12 +164,22 @@ def _write_texts() -> None:
 def main() -> None:
     """Adds to the record program by program, so that it can be interrupted."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", nargs="*", default=[""], help="parts of the names of programs to record")
-    parser.add_argument("--generation", nargs="*", default=list(GENERATIONS), help="generations to record")
-    parser.add_argument("--again", action="store_true", help="compile what is recorded already, too")
-    parser.add_argument("--texts", action="store_true", help="only write the StableHLO of all recorded programs")
+    parser.add_argument(
+        "--only", nargs="*", default=[""], help="parts of the names of programs to record"
+    )
+    parser.add_argument(
+        "--generation", nargs="*", default=list(GENERATIONS), help="generations to record"
+    )
+    parser.add_argument(
+        "--again", action="store_true", help="compile what is recorded already, too"
+    )
+    parser.add_argument(
+        "--texts", action="store_true", help="only write the StableHLO of all recorded programs"
+    )
     parser.add_argument("--singles", action="store_true", help="record single convolutions instead")
-    parser.add_argument("--limits", action="store_true", help="record programs around the limit of memory instead")
+    parser.add_argument(
+        "--limits", action="store_true", help="record programs around the limit of memory instead"
+    )
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as locks:
         compiler = ExactCompiler(lock_folder=Path(locks))

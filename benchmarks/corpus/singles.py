@@ -1,5 +1,5 @@
-"""Single convolutions and their gradients, of shapes that were drawn once: as in networks of images, with few channels,
-in groups, and of each feature by itself."""
+"""Single convolutions and their gradients, of shapes that were drawn once: as in networks of
+images, with few channels, in groups, and of each feature by itself."""
 
 from __future__ import annotations
 
@@ -20,12 +20,22 @@ _MOST = 60_000_000
 def _drawn() -> Iterator[tuple[int, int, int, int, int, int, int]]:
     """(examples, size, features read, features of a group, features made, window, stride)."""
     draw = Streams(0).stream("benchmark.singles")
-    for kind, count in (("plain", _PLAIN), ("few", _OTHERS), ("groups", _OTHERS), ("each", _OTHERS)):
+    for kind, count in (
+        ("plain", _PLAIN),
+        ("few", _OTHERS),
+        ("groups", _OTHERS),
+        ("each", _OTHERS),
+    ):
         while count:
             batch = draw.choice((8, 16, 24, 32, 64, 96, 128, 200, 256))
-            size, window = draw.choice((7, 10, 14, 17, 28, 36, 56, 72, 96)), draw.choice((1, 3, 3, 3, 5, 7))
+            size, window = (
+                draw.choice((7, 10, 14, 17, 28, 36, 56, 72, 96)),
+                draw.choice((1, 3, 3, 3, 5, 7)),
+            )
             stride = draw.choice((1, 1, 1, 2)) if window > 1 else 1
-            before, after = (draw.choice((16, 32, 48, 64, 80, 128, 192, 256, 384, 512)) for _ in range(2))
+            before, after = (
+                draw.choice((16, 32, 48, 64, 80, 128, 192, 256, 384, 512)) for _ in range(2)
+            )
             own = before
             if kind == "few":
                 before = own = draw.choice((1, 2, 3, 3, 4))

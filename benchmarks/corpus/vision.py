@@ -17,7 +17,8 @@ from benchmarks.corpus.layout import BF16, F32, I32, ONE, Layout, Made, train
 
 
 def conv(x: Any, kernel: Any, stride: int = 1, groups: int = 1, padding: str = "SAME") -> Any:
-    """`kernel` [window..., features / groups, features] over x [batch, space..., features], in bfloat16."""
+    """`kernel` [window..., features / groups, features] over x [batch, space..., features], in
+    bfloat16."""
     space = "DHW"[-(x.ndim - 2) :]
     numbers = (f"N{space}C", f"{space}IO", f"N{space}C")
     return lax.conv_general_dilated(
@@ -33,7 +34,9 @@ def conv(x: Any, kernel: Any, stride: int = 1, groups: int = 1, padding: str = "
 def group_norm(x: Any, own: Any, groups: int) -> Any:
     parts = x.reshape(x.shape[0], -1, groups, x.shape[-1] // groups).astype(F32)
     mean, variance = parts.mean((1, 3), keepdims=True), parts.var((1, 3), keepdims=True)
-    return (((parts - mean) * lax.rsqrt(variance + 1e-5)).reshape(x.shape) * own[0] + own[1]).astype(x.dtype)
+    return (
+        ((parts - mean) * lax.rsqrt(variance + 1e-5)).reshape(x.shape) * own[0] + own[1]
+    ).astype(x.dtype)
 
 
 def batch_norm(x: Any, own: Any) -> Any:
@@ -62,8 +65,9 @@ def images(layout: Layout, batch: int, *shape: int) -> tuple[Any, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Stages:
-    """A network of stages, each half as large as the one before: `plain` residual blocks (ResNet), `grouped` ones
-    (ResNeXt), `depthwise` separable ones (MobileNet), or `next` blocks with a wide depthwise window (ConvNeXt)."""
+    """A network of stages, each half as large as the one before: `plain` residual blocks (ResNet),
+    `grouped` ones (ResNeXt), `depthwise` separable ones (MobileNet), or `next` blocks with a wide
+    depthwise window (ConvNeXt)."""
 
     kind: str
     widths: Sequence[int]
@@ -77,7 +81,11 @@ class Stages:
     def _block_shapes(self, width: int) -> list[tuple[int, ...]]:
         return {
             "plain": [(3, 3, width, width), (3, 3, width, width)],
-            "grouped": [(1, 1, width, width), (3, 3, width // self.groups, width), (1, 1, width, width)],
+            "grouped": [
+                (1, 1, width, width),
+                (3, 3, width // self.groups, width),
+                (1, 1, width, width),
+            ],
             "depthwise": [(1, 1, width, 4 * width), (3, 3, 1, 4 * width), (1, 1, 4 * width, width)],
             "next": [(7, 7, 1, width), (1, 1, width, 4 * width), (1, 1, 4 * width, width)],
         }[self.kind]
@@ -87,7 +95,10 @@ class Stages:
         before = self.widths[0]
         for width in self.widths:
             blocks = [
-                [(array(shape), (array(shape[-1:]), array(shape[-1:]))) for shape in self._block_shapes(width)]
+                [
+                    (array(shape), (array(shape[-1:]), array(shape[-1:])))
+                    for shape in self._block_shapes(width)
+                ]
                 for _ in range(self.blocks)
             ]
             made.append({"down": array((2, 2, before, width)), "blocks": blocks})
@@ -111,12 +122,21 @@ class Stages:
     def training(self, optimizer: str = "momentum") -> Made:
         shape = (self.size, self.size, 3)
         return train(
-            classifier(self.body), self.params(), images(self.layout, self.batch, *shape), self.layout, optimizer
+            classifier(self.body),
+            self.params(),
+            images(self.layout, self.batch, *shape),
+            self.layout,
+            optimizer,
         )
 
     def forward(self) -> Made:
         pixels, _ = images(self.layout, self.batch, self.size, self.size, 3)
-        return Made(lambda params, x: self.body(params, x.astype(BF16)), (self.params(), pixels), (), self.layout)
+        return Made(
+            lambda params, x: self.body(params, x.astype(BF16)),
+            (self.params(), pixels),
+            (),
+            self.layout,
+        )
 
 
 def vgg(widths: Sequence[int], batch: int, size: int, channels: int = 3, window: int = 3) -> Made:
@@ -146,7 +166,9 @@ def video(batch: int, frames: int, size: int, widths: Sequence[int], forward: bo
 
     before, layers = 3, []
     for width in widths:
-        layers.append((ONE.array((3, 3, 3, before, width)), (ONE.array((width,)), ONE.array((width,)))))
+        layers.append(
+            (ONE.array((3, 3, 3, before, width)), (ONE.array((width,)), ONE.array((width,))))
+        )
         before = width
     params = {"layers": layers, "out": ONE.array((before, 400))}
     given = images(ONE, batch, frames, size, size, 3)
@@ -204,12 +226,16 @@ class Vit:
         }
 
     def body(self, params: Any, x: Any) -> Any:
-        x = conv(x, params["patch"], self.patch, padding="VALID").reshape(x.shape[0], -1, self.width)
+        x = conv(x, params["patch"], self.patch, padding="VALID").reshape(
+            x.shape[0], -1, self.width
+        )
         x = x + params["positions"].astype(BF16)
 
         def block(x: Any, own: Any) -> Any:
             h = norm(x, own["norm1"], True)
-            query, key, value = jnp.moveaxis(jnp.einsum("btd,dcnh->btcnh", h, own["in"].astype(BF16)), 2, 0)
+            query, key, value = jnp.moveaxis(
+                jnp.einsum("btd,dcnh->btcnh", h, own["in"].astype(BF16)), 2, 0
+            )
             h = jax.nn.dot_product_attention(query, key, value)
             x = x + jnp.einsum("btnh,nhd->btd", h, own["leave"].astype(BF16))
             h = norm(x, own["norm2"], True)
@@ -225,8 +251,8 @@ class Vit:
 
 @dataclasses.dataclass(frozen=True)
 class UNet:
-    """The noise predictor of a diffusion model: residual blocks with group norm and the time's embedding, attention at
-    the lowest resolution, paths from the way down to the way up."""
+    """The noise predictor of a diffusion model: residual blocks with group norm and the time's
+    embedding, attention at the lowest resolution, paths from the way down to the way up."""
 
     width: int
     levels: int
@@ -271,7 +297,9 @@ class UNet:
     def run(self, params: Any, x: Any, time: Any) -> Any:
         half = self.width // 2
         angles = time[:, None] * jnp.exp(-9.2 * jnp.arange(half) / half)
-        emb = jax.nn.silu(jnp.concatenate([jnp.sin(angles), jnp.cos(angles)], -1) @ params["time"]).astype(BF16)
+        emb = jax.nn.silu(
+            jnp.concatenate([jnp.sin(angles), jnp.cos(angles)], -1) @ params["time"]
+        ).astype(BF16)
 
         def block(x: Any, own: Any) -> Any:
             h = conv(jax.nn.silu(group_norm(x, own["norm1"], 8)), own["conv1"])
@@ -287,8 +315,12 @@ class UNet:
             x = lax.reduce_window(x, 0.0, lax.add, (1, 2, 2, 1), (1, 2, 2, 1), "VALID") / 4
         middle = params["middle"]
         h = group_norm(x, middle["norm"], 8).reshape(x.shape[0], -1, x.shape[-1])
-        query, key, value = jnp.moveaxis(jnp.einsum("btd,dce->btce", h, middle["in"].astype(BF16)), 2, 0)
-        shares = jax.nn.softmax(jnp.einsum("btd,bsd->bts", query, key).astype(F32) * x.shape[-1] ** -0.5)
+        query, key, value = jnp.moveaxis(
+            jnp.einsum("btd,dce->btce", h, middle["in"].astype(BF16)), 2, 0
+        )
+        shares = jax.nn.softmax(
+            jnp.einsum("btd,bsd->bts", query, key).astype(F32) * x.shape[-1] ** -0.5
+        )
         h = jnp.einsum("bts,bsd->btd", shares.astype(BF16), value) @ middle["leave"].astype(BF16)
         x = block(x + h.reshape(x.shape), middle["block"])
         for own, across in zip(reversed(params["up"]), reversed(kept), strict=True):
@@ -307,14 +339,19 @@ class UNet:
     def training(self) -> Made:
         def loss(params: Any, x: Any, time: Any, noise: Any) -> Any:
             share = jnp.cos(time)[:, None, None, None]
-            return jnp.mean(jnp.square(self.run(params, share * x + (1 - share) * noise, time) - noise))
+            return jnp.mean(
+                jnp.square(self.run(params, share * x + (1 - share) * noise, time) - noise)
+            )
 
         x, time = self._given()
         return train(loss, self.params(), (x, time, x), self.layout, "adam")
 
 
-def convolution(shape: tuple[int, ...], kernel: tuple[int, ...], stride: int = 1, gradient: str = "") -> Made:
-    """One convolution, or its gradient by "input" or "kernel"; what the kernel's features leave open are groups."""
+def convolution(
+    shape: tuple[int, ...], kernel: tuple[int, ...], stride: int = 1, gradient: str = ""
+) -> Made:
+    """One convolution, or its gradient by "input" or "kernel"; what the kernel's features leave
+    open are groups."""
     groups = shape[-1] // kernel[-2]
     run = functools.partial(conv, stride=stride, groups=groups)
     given = (ONE.array(shape, "", BF16), ONE.array(kernel, "", BF16))

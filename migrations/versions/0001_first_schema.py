@@ -99,7 +99,10 @@ def upgrade() -> None:
     op.create_table(
         "outbox",
         sa.Column(
-            "message_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=True, nullable=False
+            "message_id",
+            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            autoincrement=True,
+            nullable=False,
         ),
         sa.Column("queue", sa.String(length=128), nullable=False),
         sa.Column("task", sa.String(length=128), nullable=False),
@@ -128,7 +131,12 @@ def upgrade() -> None:
     )
     op.create_table(
         "state_changes",
-        sa.Column("seq", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=True, nullable=False),
+        sa.Column(
+            "seq",
+            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            autoincrement=True,
+            nullable=False,
+        ),
         sa.Column("event_id", sa.String(length=64), nullable=False),
         sa.Column("machine", sa.String(length=32), nullable=False),
         sa.Column("resource_key", sa.String(length=64), nullable=False),
@@ -150,7 +158,12 @@ def upgrade() -> None:
 
     op.create_table(
         "timers",
-        sa.Column("timer_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=True, nullable=False),
+        sa.Column(
+            "timer_id",
+            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            autoincrement=True,
+            nullable=False,
+        ),
         sa.Column("due", sa.BigInteger(), nullable=False),
         sa.Column("kind", sa.String(length=32), nullable=False),
         sa.Column("resource_key", sa.String(length=64), nullable=False),
@@ -174,7 +187,12 @@ def upgrade() -> None:
     )
     op.create_table(
         "usage_events",
-        sa.Column("seq", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=True, nullable=False),
+        sa.Column(
+            "seq",
+            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            autoincrement=True,
+            nullable=False,
+        ),
         sa.Column("event_id", sa.String(length=64), nullable=False),
         sa.Column("project", sa.String(length=64), nullable=False),
         sa.Column("resource_key", sa.String(length=64), nullable=False),
@@ -188,7 +206,9 @@ def upgrade() -> None:
         sa.Column("at", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("seq", name=op.f("pk_usage_events")),
         sa.UniqueConstraint("event_id", name=op.f("uq_usage_events_event_id")),
-        sa.UniqueConstraint("resource_key", "resource_seq", name=op.f("uq_usage_events_resource_key_resource_seq")),
+        sa.UniqueConstraint(
+            "resource_key", "resource_seq", name=op.f("uq_usage_events_resource_key_resource_seq")
+        ),
     )
     with op.batch_alter_table("usage_events", schema=None) as batch_op:
         batch_op.create_index("ix_usage_events_project", ["project", "resource_key"], unique=False)
@@ -321,7 +341,9 @@ def upgrade() -> None:
         sa.Column("outcome", sa.String(length=32), nullable=True),
         sa.Column("reason", sa.Text(), nullable=False),
         sa.Column("lease_until", sa.BigInteger(), nullable=True),
-        sa.ForeignKeyConstraint(["attempt_id"], ["attempts.attempt_id"], name=op.f("fk_replicas_attempt_id")),
+        sa.ForeignKeyConstraint(
+            ["attempt_id"], ["attempts.attempt_id"], name=op.f("fk_replicas_attempt_id")
+        ),
         sa.PrimaryKeyConstraint("replica_id", name=op.f("pk_replicas")),
         sa.UniqueConstraint("attempt_id", "rank", name=op.f("uq_replicas_attempt_id_rank")),
     )
@@ -335,7 +357,9 @@ def upgrade() -> None:
         sa.Column("job_key", sa.String(length=64), nullable=False),
         sa.Column("at", sa.BigInteger(), nullable=False),
         sa.Column("line", sa.Text(), nullable=False),
-        sa.ForeignKeyConstraint(["replica_id"], ["replicas.replica_id"], name=op.f("fk_job_logs_replica_id")),
+        sa.ForeignKeyConstraint(
+            ["replica_id"], ["replicas.replica_id"], name=op.f("fk_job_logs_replica_id")
+        ),
         sa.PrimaryKeyConstraint("replica_id", "seq", name=op.f("pk_job_logs")),
     )
     with op.batch_alter_table("job_logs", schema=None) as batch_op:

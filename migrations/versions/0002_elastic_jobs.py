@@ -16,7 +16,9 @@ def upgrade() -> None:
         sa.Column("step", sa.Integer(), autoincrement=False, nullable=False),
         sa.Column("attempt", sa.Integer(), autoincrement=False, nullable=False),
         sa.Column("metrics", sa.JSON(), nullable=False),
-        sa.ForeignKeyConstraint(["job_key"], ["jobs.job_key"], name=op.f("fk_job_evaluations_job_key")),
+        sa.ForeignKeyConstraint(
+            ["job_key"], ["jobs.job_key"], name=op.f("fk_job_evaluations_job_key")
+        ),
         sa.PrimaryKeyConstraint("job_key", "step", "attempt", name=op.f("pk_job_evaluations")),
     )
     # Not in batches: those would create a new table and copy it, and replicas refer to its rows.
@@ -24,7 +26,9 @@ def upgrade() -> None:
     op.add_column("attempts", sa.Column("global_batch", sa.Integer(), nullable=True))
     op.add_column("attempts", sa.Column("yield_real", sa.BigInteger(), nullable=True))
     op.drop_column("attempts", "resume_name")
-    op.add_column("checkpoints", sa.Column("best", sa.Boolean(), server_default=sa.false(), nullable=False))
+    op.add_column(
+        "checkpoints", sa.Column("best", sa.Boolean(), server_default=sa.false(), nullable=False)
+    )
 
 
 def downgrade() -> None:
@@ -32,7 +36,8 @@ def downgrade() -> None:
     op.add_column("attempts", sa.Column("resume_name", sa.String(length=512), nullable=True))
     # What an attempt resumes from was kept twice: the checkpoint of its first step has the name.
     op.execute(
-        "UPDATE attempts SET resume_name = (SELECT name FROM checkpoints WHERE checkpoints.job_key = attempts.job_key "
+        "UPDATE attempts SET resume_name = (SELECT name FROM checkpoints WHERE "
+        "checkpoints.job_key = attempts.job_key "
         "AND checkpoints.step = attempts.resume_step AND checkpoints.attempt < attempts.attempt "
         "ORDER BY checkpoints.attempt DESC LIMIT 1)"
     )

@@ -10,8 +10,8 @@ depends_on = None
 
 
 def _node_columns() -> list[sa.Column[object]]:
-    """Nodes that were made before have the defaults. Not in batches: those would create a new table and copy it, and
-    slices, hosts and jobs refer to its rows."""
+    """Nodes that were made before have the defaults. Not in batches: those would create a new table
+    and copy it, and slices, hosts and jobs refer to its rows."""
     return [
         sa.Column("queued_resource_key", sa.String(length=64), nullable=True),
         sa.Column("queued_resource", sa.String(length=256), server_default="", nullable=False),

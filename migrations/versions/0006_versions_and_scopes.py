@@ -21,7 +21,12 @@ def upgrade() -> None:
         sa.Column("topology", sa.String(length=32), nullable=False),
         sa.Column("nodes", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint(
-            "project", "usage_class", "zone", "accelerator_type", "topology", name=op.f("pk_node_counts")
+            "project",
+            "usage_class",
+            "zone",
+            "accelerator_type",
+            "topology",
+            name=op.f("pk_node_counts"),
         ),
     )
     op.execute(

@@ -10,14 +10,21 @@ depends_on = None
 
 
 def upgrade() -> None:
-    op.add_column("clock", sa.Column("fault_rules", sa.Integer(), server_default="0", nullable=False))
+    op.add_column(
+        "clock", sa.Column("fault_rules", sa.Integer(), server_default="0", nullable=False)
+    )
     op.add_column("nodes", sa.Column("last_pod", sa.String(length=64), nullable=True))
     op.add_column("operations", sa.Column("lost", sa.Boolean(), nullable=True))
     op.add_column("queued_resources", sa.Column("late_until", sa.BigInteger(), nullable=True))
     op.create_index("ix_nodes_first_address", "nodes", ["first_address"])
     op.create_table(
         "faults",
-        sa.Column("seq", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=True, nullable=False),
+        sa.Column(
+            "seq",
+            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            autoincrement=True,
+            nullable=False,
+        ),
         sa.Column("fault_id", sa.String(length=64), nullable=False),
         sa.Column("effect", sa.String(length=32), nullable=False),
         sa.Column("match", sa.JSON(), nullable=False),

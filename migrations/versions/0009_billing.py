@@ -1,4 +1,5 @@
-"""billing: accounts, rates, commitments, credits, ledger, invoices, budgets; who used anything has an account"""
+"""billing: accounts, rates, commitments, credits, ledger, invoices, budgets; who used anything has
+an account"""
 
 import sqlalchemy as sa
 from alembic import op
@@ -38,7 +39,9 @@ def _tables() -> None:
         sa.Column("corrects_month", sa.String(length=7), nullable=False),
         sa.Column("booked_month", sa.String(length=7), nullable=False),
         sa.Column("minor", sa.BigInteger(), nullable=False),
-        sa.PrimaryKeyConstraint("project", "corrects_month", "booked_month", name=op.f("pk_adjustments")),
+        sa.PrimaryKeyConstraint(
+            "project", "corrects_month", "booked_month", name=op.f("pk_adjustments")
+        ),
     )
     op.create_table(
         "billing_accounts",
@@ -56,7 +59,12 @@ def _tables() -> None:
     )
     op.create_table(
         "budget_events",
-        sa.Column("seq", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=True, nullable=False),
+        sa.Column(
+            "seq",
+            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            autoincrement=True,
+            nullable=False,
+        ),
         sa.Column("event_id", sa.String(length=64), nullable=False),
         sa.Column("budget_key", sa.String(length=64), nullable=False),
         sa.Column("project", sa.String(length=64), nullable=False),
@@ -70,7 +78,11 @@ def _tables() -> None:
         sa.Column("text", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("seq", name=op.f("pk_budget_events")),
         sa.UniqueConstraint(
-            "budget_key", "period", "kind", "detail", name=op.f("uq_budget_events_budget_key_period_kind_detail")
+            "budget_key",
+            "period",
+            "kind",
+            "detail",
+            name=op.f("uq_budget_events_budget_key_period_kind_detail"),
         ),
         sa.UniqueConstraint("event_id", name=op.f("uq_budget_events_event_id")),
     )
@@ -113,7 +125,9 @@ def _tables() -> None:
         sa.Column("created", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("commitment_id", name=op.f("pk_commitments")),
     )
-    op.create_index("ix_commitments_project", "commitments", ["project", "start_second", "commitment_id"])
+    op.create_index(
+        "ix_commitments_project", "commitments", ["project", "start_second", "commitment_id"]
+    )
     op.create_table(
         "credits",
         sa.Column("credit_id", sa.String(length=64), nullable=False),
@@ -161,7 +175,12 @@ def _tables() -> None:
     )
     op.create_table(
         "ledger_transactions",
-        sa.Column("seq", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=True, nullable=False),
+        sa.Column(
+            "seq",
+            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            autoincrement=True,
+            nullable=False,
+        ),
         sa.Column("source_id", sa.String(length=192), nullable=False),
         sa.Column("project", sa.String(length=64), nullable=False),
         sa.Column("month", sa.String(length=7), nullable=False),
@@ -199,24 +218,30 @@ def _tables() -> None:
 
 
 def _accounts() -> None:
-    """An account, in UTC, for every project that has used something. Its timer is due at once: the loop then closes the
-    months that are over, one after the other."""
+    """An account, in UTC, for every project that has used something. Its timer is due at once: the
+    loop then closes the months that are over, one after the other."""
     connection = op.get_bind()
     found = connection.execute(
-        sa.text("SELECT project, MIN(at), MAX(at) FROM usage_events GROUP BY project ORDER BY project")
+        sa.text(
+            "SELECT project, MIN(at), MAX(at) FROM usage_events GROUP BY project ORDER BY project"
+        )
     ).all()
     for project, first, last in found:
         account = {"project": project, "month": PlatformTime(first).rfc3339()[:7], "at": last}
         connection.execute(
             sa.text(
                 "INSERT INTO billing_accounts "
-                "(project, time_zone, currency, decimals, tax, grace_hours, first_month, next_month, held_because, "
+                "(project, time_zone, currency, decimals, tax, grace_hours, first_month, "
+                "next_month, held_because, "
                 "created) VALUES (:project, 'UTC', 'USD', 2, '0', 0, :month, :month, '', :at)"
             ),
             account,
         )
         connection.execute(
-            sa.text("INSERT INTO timers (due, kind, resource_key, version) VALUES (:at, 'invoice.close', :project, 0)"),
+            sa.text(
+                "INSERT INTO timers (due, kind, resource_key, version) VALUES (:at, "
+                "'invoice.close', :project, 0)"
+            ),
             account,
         )
 

@@ -1,4 +1,5 @@
-"""payments upfront that invoices state, prices that issued invoices went by, usage events by time"""
+"""payments upfront that invoices state, prices that issued invoices went by, usage events by
+time"""
 
 import json
 from typing import Any
@@ -15,7 +16,9 @@ depends_on = None
 
 
 def upgrade() -> None:
-    op.add_column("commitments", sa.Column("stated", sa.Boolean(), nullable=False, server_default=sa.true()))
+    op.add_column(
+        "commitments", sa.Column("stated", sa.Boolean(), nullable=False, server_default=sa.true())
+    )
     _leave_issued_invoices_as_they_are()
     op.create_table(
         "card_prices",
@@ -42,19 +45,31 @@ def downgrade() -> None:
 def _leave_issued_invoices_as_they_are() -> None:
     """A payment whose month was issued without it is on no invoice."""
     connection = op.get_bind()
-    paid = sa.text("SELECT commitment_id, project, start_second FROM commitments WHERE upfront IS NOT NULL")
+    paid = sa.text(
+        "SELECT commitment_id, project, start_second FROM commitments WHERE upfront IS NOT NULL"
+    )
     documents = sa.text("SELECT document FROM invoices WHERE project = :project")
     not_stated = sa.text("UPDATE commitments SET stated = false WHERE commitment_id = :id")
     for row in connection.execute(paid).all():
-        issued = [json.loads(found.document) for found in connection.execute(documents, {"project": row.project})]
-        if any(_is_of(document, row.start_second) and not _has(document, row.commitment_id) for document in issued):
+        issued = [
+            json.loads(found.document)
+            for found in connection.execute(documents, {"project": row.project})
+        ]
+        if any(
+            _is_of(document, row.start_second) and not _has(document, row.commitment_id)
+            for document in issued
+        ):
             connection.execute(not_stated, {"id": row.commitment_id})
 
 
 def _is_of(document: Any, second: int) -> bool:
-    start, end = (PlatformTime.from_rfc3339(document[name]) for name in ("periodStart", "periodEnd"))
+    start, end = (
+        PlatformTime.from_rfc3339(document[name]) for name in ("periodStart", "periodEnd")
+    )
     return start <= PlatformTime(second * NANOS_PER_SECOND) < end
 
 
 def _has(document: Any, commitment_id: str) -> bool:
-    return any(line["sku"] == f"commitment:{commitment_id}/upfront-payment" for line in document["lines"])
+    return any(
+        line["sku"] == f"commitment:{commitment_id}/upfront-payment" for line in document["lines"]
+    )

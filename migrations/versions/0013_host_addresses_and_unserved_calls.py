@@ -1,4 +1,5 @@
-"""the yard's secret, hosts' loopback addresses, metadata of Compute Engine's projects, calls that are not served"""
+"""the yard's secret, hosts' loopback addresses, metadata of Compute Engine's projects, calls that
+are not served"""
 
 import sqlalchemy as sa
 from alembic import op
@@ -11,7 +12,8 @@ down_revision = "0012"
 branch_labels = None
 depends_on = None
 
-# How addresses were made until now: host number n of the platform had 10.128.0.2 + n inside and 34.64.0.2 + n outside.
+# How addresses were made until now: host number n of the platform had 10.128.0.2 + n inside and
+# 34.64.0.2 + n outside.
 _INTERNAL_BASE = (10 << 24) + (128 << 16) + 2
 _EXTERNAL_BASE = (34 << 24) + (64 << 16) + 2
 
@@ -24,7 +26,9 @@ def upgrade() -> None:
         sa.Column("address_base", sa.Integer(), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_yard")),
     )
-    op.add_column("projects", sa.Column("compute_metadata", sa.JSON(), server_default="{}", nullable=False))
+    op.add_column(
+        "projects", sa.Column("compute_metadata", sa.JSON(), server_default="{}", nullable=False)
+    )
     op.create_table(
         "unserved_calls",
         sa.Column("host", sa.String(length=128), nullable=False),

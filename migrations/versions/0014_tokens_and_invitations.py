@@ -51,14 +51,18 @@ def downgrade() -> None:
 
 def _set_role(before: str, after: str) -> None:
     """An owner of all projects was the platform's owner."""
-    change = sa.text("UPDATE role_bindings SET role = :after WHERE project = '*' AND role = :before")
+    change = sa.text(
+        "UPDATE role_bindings SET role = :after WHERE project = '*' AND role = :before"
+    )
     op.get_bind().execute(change, {"before": before, "after": after})
 
 
 def _bind_tokens() -> None:
-    """Until now a token had what its email had anywhere, and nobody knows which project had made it. Where the email
-    has roles in one place, it was that one; any other is revoked at the time that it was made, because an owner of one
-    project may have made it in the name of a person who has roles in another."""
+    """Until now a token had what its email had anywhere, and nobody knows which project had made
+    it. Where the email
+    has roles in one place, it was that one; any other is revoked at the time that it was made,
+    because an owner of one project may have made it in the name of a person who has roles in
+    another."""
     connection, ids = op.get_bind(), Streams().stream("tokens")
     held = sa.text(
         "SELECT token_hash, email, project, created FROM tokens "
@@ -72,8 +76,13 @@ def _bind_tokens() -> None:
             found = names[0] if len(names) == 1 else None
         ended = found is None and email != _OWNER_EMAIL
         change = sa.text(
-            "UPDATE tokens SET token_id = :id, project = :project, revoked = coalesce(revoked, :revoked) "
+            "UPDATE tokens SET token_id = :id, project = :project, revoked = "
+            "coalesce(revoked, :revoked) "
             "WHERE token_hash = :hash"
         )
-        values = {"id": row_id(ids, "token"), "project": found, "revoked": created if ended else None}
+        values = {
+            "id": row_id(ids, "token"),
+            "project": found,
+            "revoked": created if ended else None,
+        }
         connection.execute(change, {**values, "hash": token_hash})

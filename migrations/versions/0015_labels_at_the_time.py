@@ -15,7 +15,9 @@ def upgrade() -> None:
     op.add_column("usage_events", sa.Column("labels", sa.JSON(), nullable=True))
     op.add_column("usage_events", sa.Column("created_by", sa.String(length=256), nullable=True))
     for table in ("nodes", "jobs"):
-        op.add_column(table, sa.Column("created_by", sa.String(length=256), nullable=False, server_default=""))
+        op.add_column(
+            table, sa.Column("created_by", sa.String(length=256), nullable=False, server_default="")
+        )
     _name_creators()
     _keep_labels()
     op.create_index(
@@ -37,19 +39,31 @@ def downgrade() -> None:
 
 
 def _name_creators() -> None:
-    """Who wrote the first line of its history; of a node that was made for a queued resource or a job, of that."""
-    for table, key in (("nodes", "coalesce(queued_resource_key, job_key, node_key)"), ("jobs", "job_key")):
+    """Who wrote the first line of its history; of a node that was made for a queued resource or a
+    job, of that."""
+    for table, key in (
+        ("nodes", "coalesce(queued_resource_key, job_key, node_key)"),
+        ("jobs", "job_key"),
+    ):
         first = f"SELECT actor FROM state_changes WHERE version = 1 AND resource_key = {key}"
         op.execute(f"UPDATE {table} SET created_by = coalesce(({first}), '')")
 
 
 def _keep_labels() -> None:
-    """The labels that a node has now, or had when it went, count from its first event on: nothing better is known."""
-    of_node = "json_extract(n.spec, '$.labels')" if op.get_bind().dialect.name == "sqlite" else "n.spec -> 'labels'"
+    """The labels that a node has now, or had when it went, count from its first event on: nothing
+    better is known."""
+    of_node = (
+        "json_extract(n.spec, '$.labels')"
+        if op.get_bind().dialect.name == "sqlite"
+        else "n.spec -> 'labels'"
+    )
     op.execute(
         "UPDATE usage_events SET "
-        f"labels = coalesce((SELECT {of_node} FROM nodes n WHERE n.node_key = usage_events.resource_key), '{{}}'), "
-        "created_by = (SELECT nullif(n.created_by, '') FROM nodes n WHERE n.node_key = usage_events.resource_key) "
-        "WHERE NOT EXISTS (SELECT 1 FROM usage_events e WHERE e.resource_key = usage_events.resource_key "
+        f"labels = coalesce((SELECT {of_node} FROM nodes n WHERE n.node_key = "
+        f"usage_events.resource_key), '{{}}'), "
+        "created_by = (SELECT nullif(n.created_by, '') FROM nodes n WHERE n.node_key = "
+        "usage_events.resource_key) "
+        "WHERE NOT EXISTS (SELECT 1 FROM usage_events e WHERE e.resource_key = "
+        "usage_events.resource_key "
         "AND e.resource_seq < usage_events.resource_seq)"
     )

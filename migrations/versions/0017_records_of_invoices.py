@@ -8,7 +8,17 @@ down_revision = "0016"
 branch_labels = None
 depends_on = None
 
-_CARD = ("version_id", "sku_id", "generation", "accelerator_type", "region", "usage", "unit", "effective_from", "nanos")
+_CARD = (
+    "version_id",
+    "sku_id",
+    "generation",
+    "accelerator_type",
+    "region",
+    "usage",
+    "unit",
+    "effective_from",
+    "nanos",
+)
 _USED = ("version_id", "sku_id", "unit", "nanos", "first_used")
 
 
@@ -26,7 +36,9 @@ def upgrade() -> None:
     told = _rows("card_prices", _CARD)
     nothing: dict[str, object] = dict.fromkeys(_CARD)
     known = {row["version_id"] for row in told}
-    kept = [{**row, "first_used": used.get(row["version_id"], {}).get("first_used")} for row in told]
+    kept = [
+        {**row, "first_used": used.get(row["version_id"], {}).get("first_used")} for row in told
+    ]
     kept += [{**nothing, **row} for version, row in used.items() if version not in known]
     op.drop_table("price_versions_used")
     op.drop_table("card_prices")
@@ -67,7 +79,9 @@ def _create_card_prices(*, known_only: bool) -> None:
     ]
     if not known_only:
         columns.append(sa.Column("first_used", sa.BigInteger(), nullable=True))
-    op.create_table("card_prices", *columns, sa.PrimaryKeyConstraint("version_id", name=op.f("pk_card_prices")))
+    op.create_table(
+        "card_prices", *columns, sa.PrimaryKeyConstraint("version_id", name=op.f("pk_card_prices"))
+    )
 
 
 def _rows(table: str, columns: tuple[str, ...]) -> list[dict[str, object]]:

@@ -27,7 +27,9 @@ def upgrade() -> None:
         sa.Column("ends_month", sa.String(length=7), nullable=True),
         sa.PrimaryKeyConstraint("number", name=op.f("pk_credit_notes")),
     )
-    op.create_index("ix_credit_notes_project", "credit_notes", ["project", "created", "number"], unique=False)
+    op.create_index(
+        "ix_credit_notes_project", "credit_notes", ["project", "created", "number"], unique=False
+    )
 
 
 def downgrade() -> None:

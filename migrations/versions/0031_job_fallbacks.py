@@ -11,7 +11,9 @@ depends_on = None
 
 def upgrade() -> None:
     op.add_column("jobs", sa.Column("node_zone", sa.String(64), nullable=False, server_default=""))
-    op.add_column("jobs", sa.Column("fallbacks_used", sa.Integer(), nullable=False, server_default="0"))
+    op.add_column(
+        "jobs", sa.Column("fallbacks_used", sa.Integer(), nullable=False, server_default="0")
+    )
 
 
 def downgrade() -> None:

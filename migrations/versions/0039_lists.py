@@ -20,7 +20,13 @@ _JOBS = {
 
 
 def upgrade() -> None:
-    op.create_index("ix_nodes_name", "nodes", _NODES["ix_nodes_name"], sqlite_where=_LIVES, postgresql_where=_LIVES)
+    op.create_index(
+        "ix_nodes_name",
+        "nodes",
+        _NODES["ix_nodes_name"],
+        sqlite_where=_LIVES,
+        postgresql_where=_LIVES,
+    )
     op.create_index("ix_nodes_kinds", "nodes", _NODES["ix_nodes_kinds"])
     for name, columns in _JOBS.items():
         op.create_index(name, "jobs", columns)

@@ -17,9 +17,15 @@ depends_on = None
 def upgrade() -> None:
     op.add_column("usage_events", sa.Column("kind", sa.String(16), nullable=True))
     op.add_column("usage_events", sa.Column("bytes", sa.BigInteger(), nullable=True))
-    op.add_column("buckets", sa.Column("created_by", sa.String(256), nullable=False, server_default=""))
-    op.add_column("buckets", sa.Column("usage_key", sa.String(64), nullable=False, server_default=""))
-    op.add_column("buckets", sa.Column("usage_version", sa.BigInteger(), nullable=False, server_default="0"))
+    op.add_column(
+        "buckets", sa.Column("created_by", sa.String(256), nullable=False, server_default="")
+    )
+    op.add_column(
+        "buckets", sa.Column("usage_key", sa.String(64), nullable=False, server_default="")
+    )
+    op.add_column(
+        "buckets", sa.Column("usage_version", sa.BigInteger(), nullable=False, server_default="0")
+    )
     op.create_table(
         "disks",
         sa.Column("disk_key", sa.String(64), primary_key=True),
@@ -36,7 +42,8 @@ def upgrade() -> None:
         sa.Column("usage_version", sa.BigInteger(), nullable=False),
         sa.UniqueConstraint("project", "zone", "name", name=op.f("uq_disks_project_zone_name")),
     )
-    # Nothing has ever been charged by a price of disks: a card by which they are may say another one.
+    # Nothing has ever been charged by a price of disks: a card by which they are may say another
+    # one.
     op.execute("DELETE FROM card_prices WHERE generation = 'disk' AND first_used IS NULL")
     _begin()
 
@@ -51,10 +58,14 @@ def downgrade() -> None:
 
 
 def _begin() -> None:
-    """The first usage event of each bucket that there is, at this moment: what it held before was never metered."""
+    """The first usage event of each bucket that there is, at this moment: what it held before was
+    never metered."""
     connection = op.get_bind()
     found = connection.execute(
-        sa.text("SELECT name, project, location, storage_class, labels, bytes FROM buckets ORDER BY name")
+        sa.text(
+            "SELECT name, project, location, storage_class, labels, bytes FROM buckets "
+            "ORDER BY name"
+        )
     ).all()
     if not found:
         return
@@ -76,10 +87,16 @@ def _begin() -> None:
         }
         connection.execute(
             sa.text(
-                "INSERT INTO usage_events (event_id, project, resource_key, resource_name, resource_seq, zone, "
-                "accelerator_type, usage_class, state, billable, at, labels, kind, bytes) VALUES (:event, :project, "
-                ":key, :resource, 1, :place, :class, 'on-demand', 'EXISTS', :true, :at, :labels, 'bucket', :bytes)"
+                "INSERT INTO usage_events (event_id, project, resource_key, resource_name, "
+                "resource_seq, zone, "
+                "accelerator_type, usage_class, state, billable, at, labels, kind, bytes) VALUES "
+                "(:event, :project, "
+                ":key, :resource, 1, :place, :class, 'on-demand', 'EXISTS', :true, :at, :labels, "
+                "'bucket', :bytes)"
             ),
             event,
         )
-        connection.execute(sa.text("UPDATE buckets SET usage_key = :key, usage_version = 1 WHERE name = :name"), event)
+        connection.execute(
+            sa.text("UPDATE buckets SET usage_key = :key, usage_version = 1 WHERE name = :name"),
+            event,
+        )

@@ -17,8 +17,10 @@ def upgrade() -> None:
     )
     # The first price that was kept begins where its kind began to be charged, or later.
     op.execute(
-        "INSERT INTO charge_starts (kind, start) SELECT CASE generation WHEN 'disk' THEN 'disk' ELSE 'bucket' END, "
-        "MIN(effective_from) FROM card_prices WHERE generation IN ('disk', 'object') AND effective_from IS NOT NULL "
+        "INSERT INTO charge_starts (kind, start) SELECT CASE generation WHEN 'disk' THEN 'disk' "
+        "ELSE 'bucket' END, "
+        "MIN(effective_from) FROM card_prices WHERE generation IN ('disk', 'object') AND "
+        "effective_from IS NOT NULL "
         "GROUP BY generation"
     )
 

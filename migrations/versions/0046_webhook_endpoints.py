@@ -27,7 +27,9 @@ def upgrade() -> None:
     op.add_column("webhooks", sa.Column("endpoint_key", sa.String(64), nullable=True))
     op.add_column("webhooks", sa.Column("event", sa.String(64), nullable=True))
     op.add_column("webhooks", sa.Column("created", sa.BigInteger(), nullable=True))
-    op.add_column("webhooks", sa.Column("delivered", sa.Boolean(), nullable=False, server_default=sa.false()))
+    op.add_column(
+        "webhooks", sa.Column("delivered", sa.Boolean(), nullable=False, server_default=sa.false())
+    )
     op.create_index("ix_webhooks_endpoint", "webhooks", ["endpoint_key", "event_id"], unique=True)
     op.create_index("ix_webhooks_created", "webhooks", ["endpoint_key", "created"])
 

@@ -32,5 +32,9 @@ def upgrade() -> None:
 def downgrade() -> None:
     for name, (columns, _) in _PARTIAL.items():
         op.drop_index(name, "nodes")
-        op.create_index(name, "nodes", ["project", "state", "zone", *_KINDS] if name == "ix_nodes_kinds" else columns)
+        op.create_index(
+            name,
+            "nodes",
+            ["project", "state", "zone", *_KINDS] if name == "ix_nodes_kinds" else columns,
+        )
     op.create_index("ix_nodes_place", "nodes", _PLACE)

@@ -1,4 +1,5 @@
-"""What an agent of another machine knows of its platform: one file in its data folder, readable by its owner only."""
+"""What an agent of another machine knows of its platform: one file in its data folder, readable by
+its owner only."""
 
 from __future__ import annotations
 
@@ -11,13 +12,15 @@ from podyard.base.errors import PodyardError, failed_precondition
 from podyard.base.files import read_json, write_atomically
 
 FILE = "agent.json"
-VARIABLE = "PODYARD_AGENT_IDENTITY"  # the file's path, for the processes of an agent that has joined
+# the file's path, for the processes of an agent that has joined
+VARIABLE = "PODYARD_AGENT_IDENTITY"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AgentIdentity:
-    """`authority`: the certificate (PEM) that signs the API's; empty: the machine's own roots, or no TLS. `broker_url`:
-    empty where the platform's broker is its own machine's. `cores`, `memory_bytes`: 0 is all that the machine has."""
+    """`authority`: the certificate (PEM) that signs the API's; empty: the machine's own roots, or
+    no TLS. `broker_url`: empty where the platform's broker is its own machine's. `cores`,
+    `memory_bytes`: 0 is all that the machine has."""
 
     agent: str
     url: str
@@ -50,7 +53,8 @@ def save(path: Path, identity: AgentIdentity) -> None:
 
 
 def authority_path(path: Path, identity: AgentIdentity) -> Path | None:
-    """A file with the authority's certificate, next to the identity's; None where there is none to trust."""
+    """A file with the authority's certificate, next to the identity's; None where there is none to
+    trust."""
     if not identity.authority:
         return None
     found = path.with_name("authority.pem")
@@ -60,5 +64,6 @@ def authority_path(path: Path, identity: AgentIdentity) -> Path | None:
 
 def _damage_error(path: Path) -> PodyardError:
     return failed_precondition(
-        f"{path} is damaged: restore it, or remove the agent (`podyard agent remove NAME`) and join again"
+        f"{path} is damaged: restore it, or remove the agent (`podyard agent remove NAME`) "
+        "and join again"
     )

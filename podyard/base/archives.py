@@ -1,9 +1,10 @@
-"""Archives that users bring: looked at before anything is taken out of them, and unpacked inside a box.
+"""Archives that users bring: looked at before anything is taken out of them, and unpacked inside a
+box.
 
-What may surprise is refused: paths that lead outside, links, devices, names that another system takes for one, and
-contents that grow beyond all measure. `python -I -S archives.py NAME FOLDER LEFT_OUT` unpacks what comes on standard
-input, in a Python of the user's: on the standard library alone, and with the same look first. `archives.py NAME FILE`
-writes it as it is.
+What may surprise is refused: paths that lead outside, links, devices, names that another system
+takes for one, and contents that grow beyond all measure. `python -I -S archives.py NAME FOLDER
+LEFT_OUT` unpacks what comes on standard input, in a Python of the user's: on the standard library
+alone, and with the same look first. `archives.py NAME FILE` writes it as it is.
 """
 
 from __future__ import annotations
@@ -30,15 +31,25 @@ ENTRIES_MAX = 20_000  # a virtual environment has as many files
 TOTAL_BYTES_MAX = 4 << 30  # unpacked
 RATIO_MAX = 200  # text packs at 5 to 20; a file of zeros at 1000
 RATIO_FREE_BYTES = 16 << 20  # so much may be packed as tightly as it can
-NAME_BYTES_MAX, PART_BYTES_MAX, DEPTH_MAX = 1000, 255, 40  # of paths; Linux takes 255 bytes for one name
+# of paths; Linux takes 255 bytes for one name
+NAME_BYTES_MAX, PART_BYTES_MAX, DEPTH_MAX = 1000, 255, 40
 MEMBER_BYTES_MAX = 1 << 20  # of a file that is read into memory
 ZIPS = (".zip", ".whl")
 TARS = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 PLAIN = (".py", ".sh")  # single files
 _READ_BYTES = 1 << 20
-_UNICODE_PATH = 0x7075  # an extra field with another name than the entry's own: some readers take this one
+# an extra field with another name than the entry's own: some readers take this one
+_UNICODE_PATH = 0x7075
 _ENCRYPTED = 0x1
-_BROKEN = (zipfile.BadZipFile, tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError, ValueError)
+_BROKEN = (
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    EOFError,
+    OSError,
+    zlib.error,
+    lzma.LZMAError,
+    ValueError,
+)
 
 
 class ArchiveError(ValueError):
@@ -57,8 +68,8 @@ class _Member:
 
 
 def list_files(path: Path, name: str) -> list[str]:
-    """The files of an archive, by their paths in it. `name` says of which kind it is. All of it is read once: what is
-    damaged shows. Raises ArchiveError."""
+    """The files of an archive, by their paths in it. `name` says of which kind it is. All of it is
+    read once: what is damaged shows. Raises ArchiveError."""
     if name.lower().endswith(PLAIN):
         return [name]
     with _open(path, name) as members:
@@ -66,20 +77,23 @@ def list_files(path: Path, name: str) -> list[str]:
 
 
 def read_file(path: Path, name: str, wanted: str) -> bytes:
-    """One file of an archive that `list_files` has passed. Raises ArchiveError if it is too large."""
+    """One file of an archive that `list_files` has passed. Raises ArchiveError if it is too
+    large."""
     with _open(path, name) as members:
         for member in members:
             if _plain_name(member.name) == wanted and not member.is_folder:
                 if member.size > MEMBER_BYTES_MAX:
-                    raise ArchiveError(f"{wanted} has {member.size} bytes: at most {MEMBER_BYTES_MAX} are allowed")
+                    raise ArchiveError(
+                        f"{wanted} has {member.size} bytes: at most {MEMBER_BYTES_MAX} are allowed"
+                    )
                 with member.open() as source:
                     return source.read(MEMBER_BYTES_MAX)
     raise ArchiveError(f"{wanted} is not in the archive")
 
 
 def unpack(path: Path, name: str, target: Path, left_out: str = "") -> None:
-    """Puts the files below `target`, over what is there. `left_out`: a folder of the archive whose files are put where
-    it would be. Raises ArchiveError, OSError."""
+    """Puts the files below `target`, over what is there. `left_out`: a folder of the archive whose
+    files are put where it would be. Raises ArchiveError, OSError."""
     target.mkdir(parents=True, exist_ok=True)
     if name.lower().endswith(PLAIN):
         with path.open("rb") as source:
@@ -97,7 +111,8 @@ def unpack(path: Path, name: str, target: Path, left_out: str = "") -> None:
 
 
 def top_folder(files: list[str]) -> str:
-    """The folder that holds all files, as archives of whole folders have one; "" if there is none, or if it is a
+    """The folder that holds all files, as archives of whole folders have one; "" if there is none,
+    or if it is a
     package that is imported by its name."""
     tops = {file.partition("/")[0] for file in files}
     if len(tops) != 1 or any("/" not in file for file in files):
@@ -116,7 +131,9 @@ def _check(
     for member in members:
         count += 1
         if count > ENTRIES_MAX:
-            raise ArchiveError(f"it has more than {ENTRIES_MAX} entries: leave out what the program does not read")
+            raise ArchiveError(
+                f"it has more than {ENTRIES_MAX} entries: leave out what the program does not read"
+            )
         plain = _plain_name(member.name)
         if not plain:
             continue  # the folder itself
@@ -134,7 +151,10 @@ def _check(
 
 
 def _read_whole(
-    source: IO[bytes], member: _Member, take: Callable[[_Member, IO[bytes]], None] | None, plain: str
+    source: IO[bytes],
+    member: _Member,
+    take: Callable[[_Member, IO[bytes]], None] | None,
+    plain: str,
 ) -> None:
     if take is not None:
         take(dataclasses.replace(member, name=plain), source)
@@ -156,7 +176,8 @@ def _check_size(total: int, packed: int) -> None:
 
 
 def _plain_name(name: str) -> str:
-    """The path, if it is one that every system reads alike, without "." in it. Raises ArchiveError."""
+    """The path, if it is one that every system reads alike, without "." in it. Raises
+    ArchiveError."""
     shown = repr(name[:200])
     if "\\" in name:
         raise ArchiveError(f"{shown} has a backslash: use / between folders")
@@ -166,12 +187,19 @@ def _plain_name(name: str) -> str:
         raise ArchiveError(f"{shown} has characters that cannot be shown: rename the file")
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if ".." in parts:
-        raise ArchiveError(f"{shown} leads outside of the archive with ..: pack from inside the folder")
+        raise ArchiveError(
+            f"{shown} leads outside of the archive with ..: pack from inside the folder"
+        )
     if len(name.encode()) > NAME_BYTES_MAX or len(parts) > DEPTH_MAX:
-        text = f"the path {shown} is too long: at most {NAME_BYTES_MAX} bytes and {DEPTH_MAX} folders are allowed"
+        text = (
+            f"the path {shown} is too long: at most {NAME_BYTES_MAX} bytes and {DEPTH_MAX} "
+            "folders are allowed"
+        )
         raise ArchiveError(text)
     if any(len(part.encode()) > PART_BYTES_MAX for part in parts):
-        raise ArchiveError(f"a name in {shown} is longer than {PART_BYTES_MAX} bytes: rename the file")
+        raise ArchiveError(
+            f"a name in {shown} is longer than {PART_BYTES_MAX} bytes: rename the file"
+        )
     return "/".join(parts)
 
 
@@ -184,7 +212,9 @@ def _check_unique(name: str, is_folder: bool, seen: dict[str, tuple[str, bool]])
         key = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", path).casefold())
         before, was_folder = seen.setdefault(key, (path, folder))
         if before != path:
-            raise ArchiveError(f"{before!r} and {path!r} are the same name on some systems: rename one")
+            raise ArchiveError(
+                f"{before!r} and {path!r} are the same name on some systems: rename one"
+            )
         if was_folder != folder:
             raise ArchiveError(f"{path!r} is both a file and a folder: pack it again")
         if depth == len(parts) and not folder and seen.get(f"\0{key}") is not None:
@@ -196,7 +226,9 @@ def _check_unique(name: str, is_folder: bool, seen: dict[str, tuple[str, bool]])
 def _write(source: IO[bytes], target: Path, *, is_executable: bool) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     target.unlink(missing_ok=True)  # a link that the program has made there is not followed
-    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o755 if is_executable else 0o644)
+    descriptor = os.open(
+        target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o755 if is_executable else 0o644
+    )
     with os.fdopen(descriptor, "wb") as out:
         shutil.copyfileobj(source, out, _READ_BYTES)
 
@@ -225,7 +257,9 @@ def _open(path: Path, name: str) -> Iterator[Iterator[_Member]]:
     except (*_BROKEN, RuntimeError, AssertionError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # of the disk
-        raise ArchiveError(f"it is damaged, or not what its name says ({error}): pack it again") from error
+        raise ArchiveError(
+            f"it is damaged, or not what its name says ({error}): pack it again"
+        ) from error
 
 
 def _zip_members(archive: zipfile.ZipFile) -> Iterator[_Member]:
@@ -233,22 +267,34 @@ def _zip_members(archive: zipfile.ZipFile) -> Iterator[_Member]:
         mode = info.external_attr >> 16
         name = info.orig_filename
         if "\0" in name:
-            raise ArchiveError(f"{name[:200]!r} has characters that cannot be shown: rename the file")
+            raise ArchiveError(
+                f"{name[:200]!r} has characters that cannot be shown: rename the file"
+            )
         if info.flag_bits & _ENCRYPTED:
             raise ArchiveError(f"{name[:200]!r} has a password: pack it without one")
         if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
-            raise ArchiveError(f"{name[:200]!r} is a link or a device: pack the file that it stands for")
+            raise ArchiveError(
+                f"{name[:200]!r} is a link or a device: pack the file that it stands for"
+            )
         if _has_other_name(info):
             raise ArchiveError(f"{name[:200]!r} has a second name: pack it again")
         is_folder = info.is_dir() or stat.S_ISDIR(mode)
-        yield _Member(name, info.file_size, is_folder, bool(mode & 0o100), lambda info=info: archive.open(info))  # type: ignore[misc]
+        yield _Member(
+            name,
+            info.file_size,
+            is_folder,
+            bool(mode & 0o100),
+            lambda info=info: archive.open(info),  # type: ignore[misc]
+        )
 
 
 def _has_other_name(info: zipfile.ZipInfo) -> bool:
     extra = info.extra
     while len(extra) >= 4:
         kind, length = int.from_bytes(extra[:2], "little"), int.from_bytes(extra[2:4], "little")
-        if kind == _UNICODE_PATH and extra[9 : 4 + length] != info.orig_filename.encode("utf-8", "replace"):
+        if kind == _UNICODE_PATH and extra[9 : 4 + length] != info.orig_filename.encode(
+            "utf-8", "replace"
+        ):
             return True
         extra = extra[4 + length :]
     return False
@@ -257,7 +303,9 @@ def _has_other_name(info: zipfile.ZipInfo) -> bool:
 def _tar_members(archive: tarfile.TarFile) -> Iterator[_Member]:
     while (info := archive.next()) is not None:
         if info.issym() or info.islnk():
-            raise ArchiveError(f"{info.name[:200]!r} is a link: pack the file that it stands for (tar -h does)")
+            raise ArchiveError(
+                f"{info.name[:200]!r} is a link: pack the file that it stands for (tar -h does)"
+            )
         if info.issparse() or not (info.isreg() or info.isdir()):
             raise ArchiveError(f"{info.name[:200]!r} is not a plain file: leave it out")
 
@@ -281,7 +329,8 @@ def _unpack(raw: IO[bytes], name: str) -> Iterator[IO[bytes]]:
 
 
 class _Limited:
-    """What a compressed file gives, up to what an archive may have: headers may claim any length."""
+    """What a compressed file gives, up to what an archive may have: headers may claim any
+    length."""
 
     def __init__(self, source: IO[bytes], packed: int) -> None:
         self._source = source

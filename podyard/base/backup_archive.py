@@ -1,7 +1,9 @@
-"""The file of a backup: a tar archive of plain files that ends with a manifest of their sizes and SHA-256.
+"""The file of a backup: a tar archive of plain files that ends with a manifest of their sizes and
+SHA-256.
 
-An archive that was cut short has no manifest, and one that was changed has other digests: neither is restored. A file
-may be in it twice, if it has changed while the backup ran; the later one counts.
+An archive that was cut short has no manifest, and one that was changed has other digests: neither
+is restored. A file may be in it twice, if it has changed while the backup ran; the later one
+counts.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ class ArchiveWriter:
         self.entries: dict[str, ArchivedFile] = {}
 
     def add(self, name: str, path: Path) -> ArchivedFile | None:
-        """The file as it is now; None if it has gone meanwhile. Of one that grows meanwhile the beginning is taken."""
+        """The file as it is now; None if it has gone meanwhile. Of one that grows meanwhile the
+        beginning is taken."""
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:
@@ -69,7 +72,8 @@ class ArchiveWriter:
 
 
 class _Hashed(io.RawIOBase):
-    """A file that is hashed while it is read. Where it has become shorter, zeros follow: it is in the archive again,
+    """A file that is hashed while it is read. Where it has become shorter, zeros follow: it is in
+    the archive again,
     as it is then, since its time has changed."""
 
     def __init__(self, source: IO[bytes], size: int) -> None:
@@ -96,23 +100,33 @@ def open_archive(path: Path) -> Iterator[tarfile.TarFile]:
 
 
 def read_manifest(path: Path) -> tuple[dict[str, str], dict[str, ArchivedFile]]:
-    """(facts, entries). Raises FAILED_PRECONDITION for an archive that is not complete or is of another format."""
+    """(facts, entries). Raises FAILED_PRECONDITION for an archive that is not complete or is of
+    another format."""
     with open_archive(path) as tar:
         last = None
         for member in tar:
             last = member
-        source = None if last is None or last.name != MANIFEST or last.size > MANIFEST_BYTES_MAX else last
+        source = (
+            None
+            if last is None or last.name != MANIFEST or last.size > MANIFEST_BYTES_MAX
+            else last
+        )
         file = None if source is None else tar.extractfile(source)
         if file is None:
             raise failed_precondition(f"{path} is not a complete backup: its manifest is missing")
         found = json.loads(file.read())
     if found.get("format") != FORMAT:
-        raise failed_precondition(f"{path} is a backup of format {found.get('format')}: this version reads {FORMAT}")
-    return found["facts"], {name: ArchivedFile(size, sha256) for name, (size, sha256) in found["files"].items()}
+        raise failed_precondition(
+            f"{path} is a backup of format {found.get('format')}: this version reads {FORMAT}"
+        )
+    return found["facts"], {
+        name: ArchivedFile(size, sha256) for name, (size, sha256) in found["files"].items()
+    }
 
 
 def extract(path: Path, folder: Path) -> dict[str, str]:
-    """Writes all files below `folder`, which is empty; returns the facts. Raises DATA_LOSS for a file that is not as
+    """Writes all files below `folder`, which is empty; returns the facts. Raises DATA_LOSS for a
+    file that is not as
     the manifest says, FAILED_PRECONDITION for a name that leads elsewhere."""
     facts, entries = read_manifest(path)
     written: dict[str, ArchivedFile] = {}
@@ -122,13 +136,19 @@ def extract(path: Path, folder: Path) -> dict[str, str]:
                 continue
             source = tar.extractfile(member) if member.isreg() else None
             if source is None or not is_inside(member.name):
-                raise failed_precondition(f"{path} holds {member.name!r}, which does not belong to a backup")
+                raise failed_precondition(
+                    f"{path} holds {member.name!r}, which does not belong to a backup"
+                )
             target = folder / member.name
             target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             written[member.name] = _write(source, target)
-    wrong = sorted(name for name in written.keys() | entries.keys() if written.get(name) != entries.get(name))
+    wrong = sorted(
+        name for name in written.keys() | entries.keys() if written.get(name) != entries.get(name)
+    )
     if wrong:
-        raise PodyardError(Code.DATA_LOSS, f"{path} is damaged: {len(wrong)} files, such as {wrong[0]}")
+        raise PodyardError(
+            Code.DATA_LOSS, f"{path} is damaged: {len(wrong)} files, such as {wrong[0]}"
+        )
     return facts
 
 

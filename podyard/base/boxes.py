@@ -1,4 +1,5 @@
-"""Whether this machine can give hosts boxes, and what users are told where it cannot. Light: `podyard up` asks, too."""
+"""Whether this machine can give hosts boxes, and what users are told where it cannot. Light:
+`podyard up` asks, too."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ BOXES_AUTO, BOXES_ON, BOXES_OFF = "auto", "on", "off"  # PODYARD_BOXES; auto: wh
 TOOLS = ("ip", "nsenter", "setsid", "setpriv", "unshare", "prlimit")  # of iproute2 and util-linux
 _MACHINES = ("x86_64", "aarch64")  # whose system calls box_init.py knows by number
 _KERNEL_MIN = (5, 19)  # overlays over mounts whose owners are translated
-# Of `unshare`: where an ordinary user is root. What is unmounted on the machine is unmounted there, too.
+# Of `unshare`: where an ordinary user is root. What is unmounted on the machine is unmounted there,
+# too.
 NAMESPACES = ("--user", "--map-root-user", "--mount", "--net", "--propagation", "slave", "--")
 _TRY_SECONDS_MAX = 20.0  # some milliseconds, on a machine that is not overloaded
 BOXED = "Each host runs in a box: its files, processes, ports, network, memory and CPU are its own."
@@ -51,11 +53,17 @@ def _why_no_namespaces() -> str:
     """Some systems refuse user namespaces, others the rights in them: only a try tells."""
     words = (tool("unshare") or "", *NAMESPACES, "mount", "-t", "tmpfs", "podyard", "/run")
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=_TRY_SECONDS_MAX, check=False, cwd="/")
+        done = subprocess.run(
+            words, capture_output=True, text=True, timeout=_TRY_SECONDS_MAX, check=False, cwd="/"
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         said = str(error)
     else:
-        said = "" if done.returncode == 0 else done.stderr.strip().rpartition("\n")[2] or str(done.returncode)
+        said = (
+            ""
+            if done.returncode == 0
+            else done.stderr.strip().rpartition("\n")[2] or str(done.returncode)
+        )
     return said and f"Podyard does not run as root, and user namespaces are not allowed: {said}"
 
 

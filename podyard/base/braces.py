@@ -1,4 +1,5 @@
-"""Brace ranges as bash expands them, for where the shell did not: `student-{01..20}`, `{red,blue}-team`."""
+"""Brace ranges as bash expands them, for where the shell did not: `student-{01..20}`,
+`{red,blue}-team`."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ DIGITS_MAX = 9  # of a number in a range
 
 
 def expand_braces(text: str, most: int) -> list[str]:
-    """The names that a text stands for, in their order. ValueError for braces that are neither a range nor a list, and
-    for more than `most` names."""
+    """The names that a text stands for, in their order. ValueError for braces that are neither a
+    range nor a list, and for more than `most` names."""
     match = _BRACES.search(text)
     if match is None:
         if "{" in text or "}" in text:
@@ -30,7 +31,9 @@ def _choices(inner: str, most: int) -> list[str]:
     numbers = _RANGE.fullmatch(inner)
     if numbers is None:
         if "," not in inner:
-            raise ValueError(f"{{{inner}}} is neither a range such as {{01..20}} nor a list such as {{red,blue}}")
+            raise ValueError(
+                f"{{{inner}}} is neither a range such as {{01..20}} nor a list such as {{red,blue}}"
+            )
         return inner.split(",")
     first, last = numbers.groups()
     if max(len(first), len(last)) > DIGITS_MAX:

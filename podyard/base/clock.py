@@ -1,9 +1,11 @@
 """Two clocks, two types. This is the only file that reads the clock of the operating system.
 
-*Platform time* is the time of the emulated cloud: node life, timers, createTime, metering, invoices.
+*Platform time* is the time of the emulated cloud: node life, timers, createTime, metering,
+invoices.
 *Real time* is the time of this machine: leases, heartbeats, time-outs, tokens, HTTP.
-Both are integers of nanoseconds since 1970-01-01T00:00:00Z (POSIX: leap seconds do not exist). The two classes do not
-compare with each other and do not subtract from each other; only `PlatformClock` turns one into the other.
+Both are integers of nanoseconds since 1970-01-01T00:00:00Z (POSIX: leap seconds do not exist). The
+two classes do not compare with each other and do not subtract from each other; only `PlatformClock`
+turns one into the other.
 """
 
 from __future__ import annotations
@@ -42,14 +44,17 @@ class _Instant:
 
     def nanos_since(self, earlier: Self) -> int:
         if type(earlier) is not type(self):
-            raise TypeError(f"{type(self).__name__} minus {type(earlier).__name__}: the two clocks do not mix")
+            raise TypeError(
+                f"{type(self).__name__} minus {type(earlier).__name__}: the two clocks do not mix"
+            )
         return self.nanos - earlier.nanos
 
     def seconds_since(self, earlier: Self) -> float:
         return self.nanos_since(earlier) / NANOS_PER_SECOND
 
     def rfc3339(self) -> str:
-        """`2026-11-21T09:30:00.123456789Z`: 0, 3, 6 or 9 decimals, as the protobuf JSON mapping prints."""
+        """`2026-11-21T09:30:00.123456789Z`: 0, 3, 6 or 9 decimals, as the protobuf JSON mapping
+        prints."""
         seconds, nanos = divmod(self.nanos, NANOS_PER_SECOND)
         text = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
         if nanos == 0:
@@ -62,7 +67,8 @@ class _Instant:
 
     @classmethod
     def from_rfc3339(cls, text: str) -> Self:
-        """Reads RFC 3339; raises ValueError when `text` is not a complete time with an offset, or too far away."""
+        """Reads RFC 3339; raises ValueError when `text` is not a complete time with an offset, or
+        too far away."""
         match = _RFC3339.fullmatch(text)
         if match is None:
             raise ValueError(f"{text!r} is not an RFC 3339 time with an offset")
@@ -91,10 +97,11 @@ class RealTime(_Instant):
 
 
 class RealClock(Protocol):
-    """The machine's clock. `monotonic_seconds` never steps back and is for measuring durations only.
+    """The machine's clock. `monotonic_seconds` never steps back and is for measuring durations
+    only.
 
-    `suspended_seconds` is how long the machine has slept since some fixed moment: a difference of two readings is the
-    sleep between them.
+    `suspended_seconds` is how long the machine has slept since some fixed moment: a difference of
+    two readings is the sleep between them.
     """
 
     def now(self) -> RealTime: ...
@@ -113,7 +120,8 @@ class OsClock:
         return time.monotonic()
 
     def suspended_seconds(self) -> float:
-        """One clock of the kernel counts sleep and another does not (clock_gettime(2) on Linux and on macOS). On
+        """One clock of the kernel counts sleep and another does not (clock_gettime(2) on Linux and
+        on macOS). On
         systems with neither pair it is 0: sleep is not noticed there."""
         if sys.platform == "linux":
             awake_and_asleep, awake = time.CLOCK_BOOTTIME, time.CLOCK_MONOTONIC
@@ -124,7 +132,8 @@ class OsClock:
         for _ in range(_READINGS_MAX):
             before = time.clock_gettime_ns(awake)
             total = time.clock_gettime_ns(awake_and_asleep)
-            # A process that loses its CPU between the readings would see sleep where there was none.
+            # A process that loses its CPU between the readings would see sleep where there was
+            # none.
             if time.clock_gettime_ns(awake) - before < _READING_NANOS_MAX:
                 break
         return (total - before) / NANOS_PER_SECOND
@@ -134,7 +143,8 @@ class OsClock:
 
 
 class ManualClock:
-    """A machine clock that stands still until it is moved: for tests and simulation. `sleep` moves it."""
+    """A machine clock that stands still until it is moved: for tests and simulation. `sleep` moves
+    it."""
 
     def __init__(self, start: RealTime) -> None:
         self._now = start
@@ -151,7 +161,8 @@ class ManualClock:
         return self._suspended_seconds
 
     def suspend(self, seconds: float) -> None:
-        """Moves the clock as a machine that sleeps does: the time passes, and nothing runs meanwhile."""
+        """Moves the clock as a machine that sleeps does: the time passes, and nothing runs
+        meanwhile."""
         self.advance(seconds)
         self._suspended_seconds += seconds
 
@@ -171,8 +182,8 @@ class ClockMode(StrEnum):
     VIRTUAL = "virtual"
 
 
-# A `local` clock that no loop has anchored for this long stands still: longer than a few loop ticks, short enough
-# that a closed laptop or a dead loop is billed for one second at most.
+# A `local` clock that no loop has anchored for this long stands still: longer than a few loop
+# ticks, short enough that a closed laptop or a dead loop is billed for one second at most.
 LOCAL_HORIZON_SECONDS = 1.0
 
 _READINGS_MAX = 100  # of a pair of kernel clocks; nearly always the first one is good
@@ -187,10 +198,11 @@ RATE_ONE = 1_000_000  # rates are integers of millionths of a platform second pe
 class PlatformClock:
     """The platform clock's numbers, as they stand in its one database row.
 
-    local: `now = anchor_platform + elapsed real time since anchor_real`, at most `LOCAL_HORIZON_SECONDS` beyond the
-    last anchor, and nothing while stopped. system: platform time is UTC, and the anchor is not asked. virtual: the
-    clock stands where the control loop has set it; the loop walks it to `goal`, from timer to timer, so that nobody
-    reads a time before what was due until then has happened. `now` never runs backwards.
+    local: `now = anchor_platform + elapsed real time since anchor_real`, at most
+    `LOCAL_HORIZON_SECONDS` beyond the last anchor, and nothing while stopped. system: platform time
+    is UTC, and the anchor is not asked. virtual: the clock stands where the control loop has set
+    it; the loop walks it to `goal`, from timer to timer, so that nobody reads a time before what
+    was due until then has happened. `now` never runs backwards.
     """
 
     mode: ClockMode
@@ -207,25 +219,33 @@ class PlatformClock:
         if self.mode is ClockMode.VIRTUAL or not self.running:
             return self.anchor_platform
         elapsed = max(0, real.nanos_since(self.anchor_real))
-        return self.anchor_platform.plus_nanos(min(elapsed, seconds_to_nanos(LOCAL_HORIZON_SECONDS)))
+        return self.anchor_platform.plus_nanos(
+            min(elapsed, seconds_to_nanos(LOCAL_HORIZON_SECONDS))
+        )
 
     def goal(self, real: RealTime) -> PlatformTime:
-        """Where a virtual clock belongs at `real`: at its target if it has one, else as far as its rate takes it."""
+        """Where a virtual clock belongs at `real`: at its target if it has one, else as far as its
+        rate takes it."""
         if self.target is not None:
             return self.target
         elapsed = max(0, real.nanos_since(self.anchor_real)) if self.running else 0
         return self.anchor_platform.plus_nanos(elapsed * self.rate_millionths // RATE_ONE)
 
-    def tick_at(self, real: RealTime, *, same_loop: bool, suspended_nanos: int = 0) -> PlatformClock:
+    def tick_at(
+        self, real: RealTime, *, same_loop: bool, suspended_nanos: int = 0
+    ) -> PlatformClock:
         """The clock anchored at `real` by the control loop.
 
-        `same_loop`: the loop that set the last anchor sets this one. All time since then counts, however late it is,
-        but for the `suspended_nanos` that the machine slept. After a change of loop only what readers may already have
-        seen counts. A virtual clock is anchored where its walks end; here its anchor moves over the sleep.
+        `same_loop`: the loop that set the last anchor sets this one. All time since then counts,
+        however late it is, but for the `suspended_nanos` that the machine slept. After a change of
+        loop only what readers may already have seen counts. A virtual clock is anchored where its
+        walks end; here its anchor moves over the sleep.
         """
         counted = real.plus_nanos(-suspended_nanos).nanos_since(self.anchor_real)
         if not same_loop or not self.running or counted < 0:
-            return dataclasses.replace(self, anchor_platform=self.now(real), anchor_real=real, running=True)
+            return dataclasses.replace(
+                self, anchor_platform=self.now(real), anchor_real=real, running=True
+            )
         if self.mode is ClockMode.VIRTUAL:
             moved = self.anchor_real.plus_nanos(suspended_nanos)
             return dataclasses.replace(self, anchor_real=moved) if suspended_nanos else self
@@ -235,20 +255,24 @@ class PlatformClock:
         return dataclasses.replace(self, anchor_platform=anchor, anchor_real=real)
 
     def lag_seconds(self, real: RealTime) -> float | None:
-        """How far a local clock is behind UTC: what it stood still for, since it was made. None for the other modes,
-        which are UTC or are set."""
+        """How far a local clock is behind UTC: what it stood still for, since it was made. None for
+        the other modes, which are UTC or are set."""
         if self.mode is not ClockMode.LOCAL:
             return None
         return max(0, real.nanos - self.now(real).nanos) / NANOS_PER_SECOND
 
     def stop_at(self, real: RealTime) -> PlatformClock:
         """The clock standing still from `real` on (`system` goes on: it is UTC)."""
-        return dataclasses.replace(self, anchor_platform=self.now(real), anchor_real=real, running=False)
+        return dataclasses.replace(
+            self, anchor_platform=self.now(real), anchor_real=real, running=False
+        )
 
     def move_to(self, moment: PlatformTime) -> PlatformClock:
-        """A virtual clock set forward to `moment`, on the way to its goal or at it; raises ValueError when that would
-        run it backwards. Its target is gone once it is reached."""
+        """A virtual clock set forward to `moment`, on the way to its goal or at it; raises
+        ValueError when that would run it backwards. Its target is gone once it is reached."""
         if moment < self.anchor_platform:
             raise ValueError("the platform clock does not run backwards")
         reached = self.target is not None and moment >= self.target
-        return dataclasses.replace(self, anchor_platform=moment, target=None if reached else self.target)
+        return dataclasses.replace(
+            self, anchor_platform=moment, target=None if reached else self.target
+        )

@@ -1,7 +1,7 @@
 """Contents: files named by their SHA-256 below one folder.
 
-A content is written, synced and renamed before the unit of work that names it, so that a row never names what is not
-there. A content that no row names is removed by a sweep, once it is old.
+A content is written, synced and renamed before the unit of work that names it, so that a row never
+names what is not there. A content that no row names is removed by a sweep, once it is old.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ class Contents:
         return Incoming(self, self._partial_file(f"new-{secret_token(12)}"), bytes_max)
 
     def resume(self, name: str, bytes_max: int) -> Incoming:
-        """The content that an earlier `Incoming` of this name has suspended; an empty one if there is none."""
+        """The content that an earlier `Incoming` of this name has suspended; an empty one if there
+        is none."""
         return Incoming(self, self._partial_file(name), bytes_max)
 
     def discard_parts(self, name: str) -> None:
@@ -125,7 +126,8 @@ class Incoming:
             self._add(data)
 
     def write(self, *pieces: bytes) -> None:
-        """Raises INVALID_ARGUMENT when it is more than was allowed, RESOURCE_EXHAUSTED when the disk is full."""
+        """Raises INVALID_ARGUMENT when it is more than was allowed, RESOURCE_EXHAUSTED when the
+        disk is full."""
         size = sum(map(len, pieces))
         if self.size + size > self._bytes_max:
             text = f"the content is larger than {self._bytes_max} bytes"
@@ -139,7 +141,8 @@ class Incoming:
             self._wait_hashed()
             is_large = size >= _LARGE_BYTES
             if is_large:
-                self._hashing = _HELPERS.submit(_update, self._md5, pieces)  # goes on while the next ones come
+                # goes on while the next ones come
+                self._hashing = _HELPERS.submit(_update, self._md5, pieces)
             _write_all(self._file.fileno(), pieces)
         for piece in pieces:
             self._add(piece, with_md5=not is_large)
@@ -187,7 +190,8 @@ class Incoming:
         self._path.unlink(missing_ok=True)
 
     def _wait_synced(self) -> None:
-        """The descriptor must not be closed, and used for another file, meanwhile. The last sync says what failed."""
+        """The descriptor must not be closed, and used for another file, meanwhile. The last sync
+        says what failed."""
         if self._syncing is not None:
             wait([self._syncing])
 
@@ -210,7 +214,8 @@ class Incoming:
 
 
 def _write_all(descriptor: int, pieces: Iterable[bytes]) -> None:
-    """Without putting the pieces together: a copy of them costs as much as their CRC32C five times."""
+    """Without putting the pieces together: a copy of them costs as much as their CRC32C five
+    times."""
     rest = [memoryview(piece) for piece in pieces]
     while rest:
         written = os.writev(descriptor, rest[:_PIECES_MAX])
@@ -232,5 +237,10 @@ def _full_disk_named() -> Iterator[None]:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        text = f"the disk is full ({DISK_LEFT_BYTES_MIN >> 20} MiB are kept free): delete objects or other files"
-        raise PodyardError(Code.RESOURCE_EXHAUSTED, text, [ErrorInfo(DISK_FULL, "podyard", {})]) from error
+        text = (
+            f"the disk is full ({DISK_LEFT_BYTES_MIN >> 20} MiB are kept free): delete objects "
+            "or other files"
+        )
+        raise PodyardError(
+            Code.RESOURCE_EXHAUSTED, text, [ErrorInfo(DISK_FULL, "podyard", {})]
+        ) from error

@@ -12,11 +12,19 @@ _PREFIX = "type.googleapis.com/google.rpc."
 
 def to_json(detail: Detail) -> dict[str, Any]:
     if isinstance(detail, ErrorInfo):
-        body: dict[str, Any] = {"reason": detail.reason, "domain": detail.domain, "metadata": dict(detail.metadata)}
+        body: dict[str, Any] = {
+            "reason": detail.reason,
+            "domain": detail.domain,
+            "metadata": dict(detail.metadata),
+        }
     elif isinstance(detail, QuotaFailure):
         body = {"violations": [{"subject": detail.subject, "description": detail.description}]}
     else:
-        body = {"fieldViolations": [{"field": one.field, "description": one.description} for one in detail.violations]}
+        body = {
+            "fieldViolations": [
+                {"field": one.field, "description": one.description} for one in detail.violations
+            ]
+        }
     return {"@type": _PREFIX + type(detail).__name__, **body}
 
 
@@ -27,7 +35,12 @@ def of_json(details: Iterable[Mapping[str, Any]]) -> Iterator[Detail]:
         if kind == "ErrorInfo":
             yield ErrorInfo(detail["reason"], detail["domain"], detail["metadata"])
         elif kind == "QuotaFailure":
-            yield from (QuotaFailure(one["subject"], one["description"]) for one in detail["violations"])
+            yield from (
+                QuotaFailure(one["subject"], one["description"]) for one in detail["violations"]
+            )
         elif kind == "BadRequest":
-            named = (FieldViolation(one["field"], one["description"]) for one in detail["fieldViolations"])
+            named = (
+                FieldViolation(one["field"], one["description"])
+                for one in detail["fieldViolations"]
+            )
             yield BadRequest(tuple(named))

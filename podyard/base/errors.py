@@ -1,6 +1,7 @@
 """Expected failures.
 
-Two kinds of failure are never mixed: an expected one is a `PodyardError` with a google.rpc code and a reason;
+Two kinds of failure are never mixed: an expected one is a `PodyardError` with a google.rpc code and
+a reason;
 a broken invariant is an `AssertionError` and stops the work.
 """
 
@@ -112,7 +113,8 @@ def invalid(message: str, field: str | None = None) -> PodyardError:
 
 
 def invalid_field(message: str, field: str) -> PodyardError:
-    """INVALID_ARGUMENT about a field of a record: `max_failures`, which a request spells maxFailures."""
+    """INVALID_ARGUMENT about a field of a record: `max_failures`, which a request spells
+    maxFailures."""
     return invalid(message, camel_case(field))
 
 

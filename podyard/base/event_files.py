@@ -1,8 +1,9 @@
-"""TensorBoard's event files: TFRecords of the protobuf messages Event and Summary, as far as curves need them.
+"""TensorBoard's event files: TFRecords of the protobuf messages Event and Summary, as far as curves
+need them.
 
-tensorflow/core/util/event.proto: wall_time 1 (double), step 2 (int64), file_version 3, summary 5, session_log 7;
-summary.proto: value 1 {tag 1, simple_value 2 (float), tensor 8}; tensor.proto: dtype 1, tensor_content 4, float_val 5,
-double_val 6, int_val 7, int64_val 10.
+tensorflow/core/util/event.proto: wall_time 1 (double), step 2 (int64), file_version 3, summary 5,
+session_log 7; summary.proto: value 1 {tag 1, simple_value 2 (float), tensor 8}; tensor.proto: dtype
+1, tensor_content 4, float_val 5, double_val 6, int_val 7, int64_val 10.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ MARK = ".tfevents."  # in the name of every event file
 _MASK_DELTA = 0xA282EAD8
 _LENGTH, _CRC = struct.Struct("<Q"), struct.Struct("<I")
 _DOUBLE, _FLOAT = struct.Struct("<d"), struct.Struct("<f")
-_RECORD_BYTES_MAX = 1 << 20  # of one with a scalar; larger ones hold images and graphs, and are passed over
+# of one with a scalar; larger ones hold images and graphs, and are passed over
+_RECORD_BYTES_MAX = 1 << 20
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _TENSOR_FORMS = {1: "<f", 2: "<d", 3: "<i", 9: "<q"}  # by DataType
 
@@ -35,19 +37,22 @@ def first_record(wall_time: float) -> bytes:
 
 
 def restart_record(wall_time: float, step: int) -> bytes:
-    """A run begins again with this step: what an earlier file says of it and later ones no longer counts."""
+    """A run begins again with this step: what an earlier file says of it and later ones no longer
+    counts."""
     return _record(_event(wall_time, step, _field_bytes(7, _field_varint(1, 1))))
 
 
 def scalar_record(wall_time: float, step: int, values: Mapping[str, float]) -> bytes:
     found = b"".join(
-        _field_bytes(1, _field_bytes(1, tag.encode()) + b"\x15" + _FLOAT.pack(value)) for tag, value in values.items()
+        _field_bytes(1, _field_bytes(1, tag.encode()) + b"\x15" + _FLOAT.pack(value))
+        for tag, value in values.items()
     )
     return _record(_event(wall_time, step, _field_bytes(5, found)))
 
 
 def scalars(data: bytes) -> Iterator[Scalar]:
-    """Those of a file, as far as it goes: the last record may still be written, and nothing follows a damaged one."""
+    """Those of a file, as far as it goes: the last record may still be written, and nothing follows
+    a damaged one."""
     at = 0
     while at + _LENGTH.size + _CRC.size <= len(data):
         (length,), head = _LENGTH.unpack_from(data, at), data[at : at + _LENGTH.size]
@@ -111,7 +116,8 @@ def _tensor(message: bytes) -> float | None:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """(number, wire type, bytes) of a message's fields; of a varint its value as bytes, little endian.
+    """(number, wire type, bytes) of a message's fields; of a varint its value as bytes, little
+    endian.
 
     Raises ValueError or IndexError for other bytes.
     """

@@ -18,8 +18,8 @@ _LISTED_MAX = 100_000  # entries of a folder that another user fills
 
 
 def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """Writes to a temporary file in the same folder and renames it: readers see the old contents or the new, and after
-    an error (OSError, for example of a full disk) the old ones."""
+    """Writes to a temporary file in the same folder and renames it: readers see the old contents or
+    the new, and after an error (OSError, for example of a full disk) the old ones."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
@@ -33,10 +33,13 @@ def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
 
 @contextlib.contextmanager
 def new_file(path: Path) -> Iterator[Path]:
-    """A path next to `path` to make a large file at, which gets its name, synced, at the end of the block. Nothing is
-    left of a block that fails, and what a killed process left is used again. Raises ALREADY_EXISTS, ABORTED."""
+    """A path next to `path` to make a large file at, which gets its name, synced, at the end of the
+    block. Nothing is left of a block that fails, and what a killed process left is used again.
+    Raises ALREADY_EXISTS, ABORTED."""
     if path.exists():
-        raise PodyardError(Code.ALREADY_EXISTS, f"there is a file at {path}: name one that does not exist")
+        raise PodyardError(
+            Code.ALREADY_EXISTS, f"there is a file at {path}: name one that does not exist"
+        )
     partial = path.with_name(f"{path.name}.partial")
     try:
         descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -51,10 +54,13 @@ def new_file(path: Path) -> Iterator[Path]:
         try:
             yield partial
             os.fsync(descriptor)
-            os.link(partial, path)  # unlike a rename, it does not replace a file that appeared meanwhile
+            # unlike a rename, it does not replace a file that appeared meanwhile
+            os.link(partial, path)
             sync_folder(path.parent)
         except FileExistsError:
-            raise PodyardError(Code.ALREADY_EXISTS, f"there is a file at {path} meanwhile") from None
+            raise PodyardError(
+                Code.ALREADY_EXISTS, f"there is a file at {path} meanwhile"
+            ) from None
         finally:
             partial.unlink(missing_ok=True)
     finally:
@@ -71,7 +77,8 @@ def sync_folder(folder: Path) -> None:
 
 
 def list_inside(folder: Path, name: str, suffix: str, most: int) -> list[str]:
-    """Names in `folder`/`name` that end with `suffix`, the oldest first, at most `most`; see `read_inside`."""
+    """Names in `folder`/`name` that end with `suffix`, the oldest first, at most `most`; see
+    `read_inside`."""
     found = []
     try:
         inner = _open_folder(folder, name)
@@ -88,7 +95,8 @@ def list_inside(folder: Path, name: str, suffix: str, most: int) -> list[str]:
 
 
 def read_inside(folder: Path, name: str, file: str, most: int) -> bytes | None:
-    """The contents of `folder`/`name`/`file`, which another user may write: links are not followed, pipes and
+    """The contents of `folder`/`name`/`file`, which another user may write: links are not followed,
+    pipes and
     devices are not read, and no file of more than `most` bytes is. None for all of these."""
     try:
         inner = _open_folder(folder, name)
@@ -98,7 +106,11 @@ def read_inside(folder: Path, name: str, file: str, most: int) -> bytes | None:
             os.close(inner)
         with os.fdopen(descriptor, "rb") as source:
             status = os.fstat(source.fileno())
-            return source.read(most) if stat.S_ISREG(status.st_mode) and status.st_size <= most else None
+            return (
+                source.read(most)
+                if stat.S_ISREG(status.st_mode) and status.st_size <= most
+                else None
+            )
     except OSError:
         return None
 

@@ -9,7 +9,8 @@ from podyard.base.errors import PodyardError, invalid, invalid_field
 from podyard.base.rng import Random
 from podyard.base.spelling import camel_case
 
-# Google's service refuses uppercase, a leading digit or dash, and underscore (reference: clients' own validators).
+# Google's service refuses uppercase, a leading digit or dash, and underscore (reference: clients'
+# own validators).
 _RESOURCE_ID = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 RESOURCE_ID_LENGTH_MAX = 63
 
@@ -41,10 +42,12 @@ def bad_request(what: str, *of: object) -> PodyardError:
 
 
 def check_resource_id(value: str, field: str) -> str:
-    """Returns `value`; raises INVALID_ARGUMENT when it is not a valid id of a node, job or project."""
+    """Returns `value`; raises INVALID_ARGUMENT when it is not a valid id of a node, job or
+    project."""
     if len(value) > RESOURCE_ID_LENGTH_MAX or _RESOURCE_ID.fullmatch(value) is None:
         raise invalid_field(
-            f"{camel_case(field)} {value!r} is not a valid id: at most {RESOURCE_ID_LENGTH_MAX} lowercase letters, "
+            f"{camel_case(field)} {value!r} is not a valid id: at most {RESOURCE_ID_LENGTH_MAX} "
+            "lowercase letters, "
             "digits and dashes, starting with a letter and not ending with a dash",
             field,
         )

@@ -17,10 +17,13 @@ class Interval:
 
     def __post_init__(self) -> None:
         if self.end < self.start:
-            raise ValueError(f"interval ends before it starts: {self.start.rfc3339()} {self.end.rfc3339()}")
+            raise ValueError(
+                f"interval ends before it starts: {self.start.rfc3339()} {self.end.rfc3339()}"
+            )
 
     def touched_seconds(self) -> range:
-        """The whole UTC seconds (as POSIX seconds) that the interval touches: none for an empty one."""
+        """The whole UTC seconds (as POSIX seconds) that the interval touches: none for an empty
+        one."""
         if self.start == self.end:
             return range(0)
         return range(self.start.nanos // NANOS_PER_SECOND, -(-self.end.nanos // NANOS_PER_SECOND))

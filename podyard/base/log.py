@@ -1,4 +1,5 @@
-"""One line of JSON per event on stderr, with tokens taken out, and with the ids of the request that it belongs to."""
+"""One line of JSON per event on stderr, with tokens taken out, and with the ids of the request that
+it belongs to."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ _FIELDS: ContextVar[dict[str, str] | None] = ContextVar("podyard_log_fields", de
 @contextlib.contextmanager
 def fields(**found: str) -> Iterator[None]:
     """Adds fields to all lines that are written in this block; empty ones are left out."""
-    before = _FIELDS.set({**(_FIELDS.get() or {}), **{name: value for name, value in found.items() if value}})
+    before = _FIELDS.set(
+        {**(_FIELDS.get() or {}), **{name: value for name, value in found.items() if value}}
+    )
     try:
         yield
     finally:

@@ -1,5 +1,6 @@
-"""Files that lines are appended to in chunks, below one folder. What is where, rows of the database say: bytes behind
-the last chunk that a row names are of a unit that was not committed, and are written over."""
+"""Files that lines are appended to in chunks, below one folder. What is where, rows of the database
+say: bytes behind the last chunk that a row names are of a unit that was not committed, and are
+written over."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Money, exact: integers only.
 
-A price is an integer of nanos (1e-9 of the currency) per hour, or per GiB and month of 730 hours. One second of either
-divides 2,628,000 (= 730 x 3600) evenly, so an amount is an integer of *parts*, nanos / 2,628,000, and no sum is ever
-rounded. Rounding happens once, on the invoice.
+A price is an integer of nanos (1e-9 of the currency) per hour, or per GiB and month of 730 hours.
+One second of either divides 2,628,000 (= 730 x 3600) evenly, so an amount is an integer of *parts*,
+nanos / 2,628,000, and no sum is ever rounded. Rounding happens once, on the invoice.
 """
 
 from __future__ import annotations
@@ -62,11 +62,13 @@ class Amount:
         return Fraction(self.parts, _PARTS_PER_UNIT)
 
     def minor(self, decimals: int) -> int:
-        """The amount rounded once to `decimals` decimals (halves away from zero), as an integer of that minor unit."""
+        """The amount rounded once to `decimals` decimals (halves away from zero), as an integer of
+        that minor unit."""
         return round_half_up(self.parts * 10**decimals, _PARTS_PER_UNIT)
 
     def text(self, decimals: int) -> str:
-        """Decimal text with exactly `decimals` decimals, rounded half up: for showing, never for summing."""
+        """Decimal text with exactly `decimals` decimals, rounded half up: for showing, never for
+        summing."""
         return minor_text(self.minor(decimals), decimals)
 
 
@@ -78,10 +80,11 @@ def minor_text(minor: int, decimals: int) -> str:
 
 
 def money_text(amount: Amount | Fraction | Decimal | str) -> str:
-    """US dollars for people: `$14,407.54`; below a dollar to four decimals, `$0.0341`, and below a cent to two digits,
-    `$0.0000012`, so that seconds and steps show.
+    """US dollars for people: `$14,407.54`; below a dollar to four decimals, `$0.0341`, and below a
+    cent to two digits, `$0.0000012`, so that seconds and steps show.
 
-    Pages, commands and the demo all write money in this way. Exact amounts are in exports, JSON, and on hover.
+    Pages, commands and the demo all write money in this way. Exact amounts are in exports, JSON,
+    and on hover.
     """
     exact = amount.fraction() if isinstance(amount, Amount) else Fraction(amount)
     decimals = 2 if abs(exact) >= 1 else 4
@@ -91,7 +94,8 @@ def money_text(amount: Amount | Fraction | Decimal | str) -> str:
 
 
 def amount_text(text: str, currency: str) -> str:
-    """An amount of an invoice for people, with its own decimals: `$14,407.54`, `14,407.54 EUR`, `2,181,000 JPY`."""
+    """An amount of an invoice for people, with its own decimals: `$14,407.54`, `14,407.54 EUR`,
+    `2,181,000 JPY`."""
     grouped = f"{Decimal(text.removeprefix('-')):,f}"
     sign = "-" if text.startswith("-") else ""
     return f"{sign}${grouped}" if currency == "USD" else f"{sign}{grouped} {currency}"
@@ -116,8 +120,8 @@ def _dollars(minor: int, decimals: int) -> str:
 
 
 def quantity_text(quantity: str, unit: str) -> str:
-    """A quantity for people: `quantity_text("5952.000000000000", "chip-hour")` is `"5,952 chip-hours"`. It has six
-    decimals at most: a second is 0.000278 hours."""
+    """A quantity for people: `quantity_text("5952.000000000000", "chip-hour")` is `"5,952
+    chip-hours"`. It has six decimals at most: a second is 0.000278 hours."""
     exact = round(Decimal(quantity), 6).normalize()
     return f"{exact:,f} {unit}{'' if exact == 1 else 's'}"
 

@@ -1,8 +1,8 @@
 """How many operations each bucket has had, in a file that outlives its process.
 
-A line has a bucket, a class of operations and their number, which is written over: an operation costs a system call,
-and the file grows with the buckets in use only. It is not synced: a kill of the process loses nothing, but a power
-failure loses what the kernel has not written.
+A line has a bucket, a class of operations and their number, which is written over: an operation
+costs a system call, and the file grows with the buckets in use only. It is not synced: a kill of
+the process loses nothing, but a power failure loses what the kernel has not written.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _LINE = re.compile(r"([\w.-]+) ([\w-]+) (\d{12})")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Counted:
-    """`count_id` is always the same for the same file and line, so that it is written to the database once."""
+    """`count_id` is always the same for the same file and line, so that it is written to the
+    database once."""
 
     count_id: str
     bucket: str
@@ -34,7 +35,8 @@ class OperationCounts:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._file: int | None = None
-        self._places: dict[str, tuple[int, int]] = {}  # of each line: where its number is, and the number
+        # of each line: where its number is, and the number
+        self._places: dict[str, tuple[int, int]] = {}
 
     def count(self, bucket: str, of_class: str) -> None:
         """Raises OSError, for example when the disk is full."""
@@ -52,7 +54,8 @@ class OperationCounts:
         self._places[key] = place, number + 1
 
     def close(self) -> list[Path]:
-        """Ends the file. Returns all files that there are: those of processes that were killed, too."""
+        """Ends the file. Returns all files that there are: those of processes that were killed,
+        too."""
         if self._file is not None:
             os.close(self._file)
             self._file = None

@@ -1,6 +1,8 @@
-"""Pokes between processes of one machine: a FIFO whose reader waits until another process writes to it.
+"""Pokes between processes of one machine: a FIFO whose reader waits until another process writes to
+it.
 
-A poke says only that it is worth looking now. Who is not there misses it, and looks by itself some time later.
+A poke says only that it is worth looking now. Who is not there misses it, and looks by itself some
+time later.
 """
 
 from __future__ import annotations
@@ -48,7 +50,8 @@ def listen(path: Path) -> Iterator[Pokes]:
         yield Pokes(descriptor)
     finally:
         with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(path.stat(), os.fstat(descriptor)):  # else a successor listens there already
+            # else a successor listens there already
+            if os.path.samestat(path.stat(), os.fstat(descriptor)):
                 path.unlink()
         os.close(descriptor)
 

@@ -1,4 +1,5 @@
-"""Whether another machine reaches an address of ours: it dials, and we answer with a number that only we know."""
+"""Whether another machine reaches an address of ours: it dials, and we answer with a number that
+only we know."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ _CALLS_MAX = 8  # of those that may dial while we wait: the API tries once
 
 @contextlib.contextmanager
 def answering(address: str) -> Iterator[tuple[int, str]]:
-    """(port, number): who dials `address` on the port is sent the number. Raises OSError when the address is not
+    """(port, number): who dials `address` on the port is sent the number. Raises OSError when the
+    address is not
     this machine's."""
     number = secret_token(16)
     family = socket.AF_INET6 if ":" in address else socket.AF_INET

@@ -1,7 +1,7 @@
 """Chance, from named streams only, so that a run can be repeated from its seed.
 
-Numbers that nobody may guess are the kernel's. `hashlib` is imported with the first stream: it loads OpenSSL, 4 MB that
-the supervisor would keep for its one password.
+Numbers that nobody may guess are the kernel's. `hashlib` is imported with the first stream: it
+loads OpenSSL, 4 MB that the supervisor would keep for its one password.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ __all__ = ["Random", "Streams", "keep_users_chance", "secret_token"]
 
 
 class Streams:
-    """Named streams of one seed. The same seed and name give the same numbers, whatever other streams do."""
+    """Named streams of one seed. The same seed and name give the same numbers, whatever other
+    streams do."""
 
     def __init__(self, seed: int | None = None) -> None:
         self.seed = SystemRandom().getrandbits(63) if seed is None else seed
@@ -40,7 +41,8 @@ def secret_token(nbytes: int = 32) -> str:
 
 @contextmanager
 def keep_users_chance() -> Iterator[None]:
-    """Whatever the context draws from the global generators of Python and NumPy, a user's program draws the same."""
+    """Whatever the context draws from the global generators of Python and NumPy, a user's program
+    draws the same."""
     numpy = sys.modules.get("numpy")
     drawn, drawn_by_numpy = random.getstate(), None if numpy is None else numpy.random.get_state()
     try:

@@ -1,8 +1,9 @@
-"""Secrets of users, encrypted where they are stored: who reads the database or a copy of it does not learn them.
+"""Secrets of users, encrypted where they are stored: who reads the database or a copy of it does
+not learn them.
 
-AES-256-GCM with a key of the data folder (`secrets.key`, 0600). Each process that may need it calls `use` once; in
-others, and in tests without a data folder, texts stay as they are. What is not sealed is taken as plain text: rows of
-before there was a key.
+AES-256-GCM with a key of the data folder (`secrets.key`, 0600). Each process that may need it calls
+`use` once; in others, and in tests without a data folder, texts stay as they are. What is not
+sealed is taken as plain text: rows of before there was a key.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ _key: bytes | None = None
 
 
 def use(path: Path, *, make: bool = True) -> None:
-    """The key in this file. Without a file it is made, or (`make` false: on another machine) there is none.
+    """The key in this file. Without a file it is made, or (`make` false: on another machine) there
+    is none.
 
     Raises FAILED_PRECONDITION for one that is damaged.
     """
@@ -36,7 +38,10 @@ def use(path: Path, *, make: bool = True) -> None:
     except OSError as error:
         raise _refusal(f"the key {path} cannot be read or written: {error.strerror}") from None
     if len(found) != KEY_BYTES:
-        raise _refusal(f"the key {path} is damaged: restore it from a backup; without it stored secrets are lost")
+        raise _refusal(
+            f"the key {path} is damaged: restore it from a backup; without it stored "
+            "secrets are lost"
+        )
     _key = found
 
 
@@ -47,7 +52,9 @@ def seal(text: str) -> str:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     nonce = secrets.token_bytes(_NONCE_BYTES)
-    return _PREFIX + base64.b64encode(nonce + AESGCM(_key).encrypt(nonce, text.encode(), None)).decode("ascii")
+    return _PREFIX + base64.b64encode(
+        nonce + AESGCM(_key).encrypt(nonce, text.encode(), None)
+    ).decode("ascii")
 
 
 def unseal(text: str) -> str:
@@ -56,7 +63,8 @@ def unseal(text: str) -> str:
         return text
     if _key is None:
         raise _refusal(
-            "a stored secret cannot be read: this process has no secrets.key; copy it from the first machine"
+            "a stored secret cannot be read: this process has no secrets.key; copy it from the "
+            "first machine"
         )
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -65,7 +73,9 @@ def unseal(text: str) -> str:
         data = base64.b64decode(text.removeprefix(_PREFIX), validate=True)
         return AESGCM(_key).decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], None).decode()
     except (InvalidTag, binascii.Error, ValueError):
-        raise _refusal("a stored secret cannot be read: it was sealed with another secrets.key") from None
+        raise _refusal(
+            "a stored secret cannot be read: it was sealed with another secrets.key"
+        ) from None
 
 
 def _make_key(path: Path) -> bytes:

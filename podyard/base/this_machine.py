@@ -1,4 +1,5 @@
-"""What this machine has, as an agent declares it: cores, memory, and what decides the bits of its results."""
+"""What this machine has, as an agent declares it: cores, memory, and what decides the bits of its
+results."""
 
 from __future__ import annotations
 
@@ -51,13 +52,15 @@ def host_name() -> str:
 
 
 def kernels() -> str:
-    """What decides the bits of sums and products here. Machines of which it differs are not mixed in one gang."""
+    """What decides the bits of sums and products here. Machines of which it differs are not mixed
+    in one gang."""
     versions = [f"{name} {_version(name)}" for name in _NUMERIC_PACKAGES]
     return ", ".join([_processor(_cpuinfo()), *versions])
 
 
 def place(folder: Path) -> str:
-    """Tells this machine, since its last start, and the folder from every other place that a process may run at."""
+    """Tells this machine, since its last start, and the folder from every other place that a
+    process may run at."""
     parts = [str(folder.resolve()), host_name()]
     with contextlib.suppress(OSError):
         parts.append(_BOOT_ID.read_text(encoding="ascii").strip())
@@ -67,7 +70,8 @@ def place(folder: Path) -> str:
 
 
 def address_towards(host: str, port: int) -> str:
-    """The address of this machine that connections to `host` come from. Nothing is sent. Raises OSError."""
+    """The address of this machine that connections to `host` come from. Nothing is sent. Raises
+    OSError."""
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect(address)
@@ -75,7 +79,8 @@ def address_towards(host: str, port: int) -> str:
 
 
 def _processor(text: str) -> str:
-    """`x86_64-v4 AuthenticAMD avx512_bf16`, from /proc/cpuinfo; elsewhere the machine's architecture alone."""
+    """`x86_64-v4 AuthenticAMD avx512_bf16`, from /proc/cpuinfo; elsewhere the machine's
+    architecture alone."""
     machine = platform.machine()
     found = {}
     for line in text.splitlines():
@@ -115,7 +120,8 @@ def declaration(
     labels: Mapping[str, str],
     runtimes: Sequence[str],
 ) -> dict[str, object]:
-    """What an agent of this machine declares, as the API reads it. `cores_said`, `memory_said`: what its operator
+    """What an agent of this machine declares, as the API reads it. `cores_said`, `memory_said`:
+    what its operator
     gives of them; 0 is all."""
     has_cores, has_bytes = cores(), memory_bytes()
     return {

@@ -1,4 +1,5 @@
-"""Settings of a training job, apart from its recipe: what users set, what is stored, and what the engine goes by."""
+"""Settings of a training job, apart from its recipe: what users set, what is stored, and what the
+engine goes by."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from podyard.base.spelling import camel_case
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Best:
-    """Which checkpoint is the best one: by `metric` of the evaluations, the least (`min`) or the greatest (`max`)."""
+    """Which checkpoint is the best one: by `metric` of the evaluations, the least (`min`) or the
+    greatest (`max`)."""
 
     metric: str
     mode: str
@@ -20,7 +22,8 @@ class Best:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EarlyStopping:
-    """A job ends once `patience` evaluations in a row have not bettered `metric` by more than `min_delta`."""
+    """A job ends once `patience` evaluations in a row have not bettered `metric` by more than
+    `min_delta`."""
 
     metric: str
     mode: str
@@ -30,9 +33,10 @@ class EarlyStopping:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TrainingSettings:
-    """`accumulation_steps`: parts of each core's batch that are computed one after the other, as small as that is.
-    `iterations_per_loop`: steps between two looks at what is outside (stop, report, save). `evaluate_every_steps` 0:
-    only at the end. `keep_checkpoints` 0: all. `best`: a checkpoint is made of each best evaluation, and kept."""
+    """`accumulation_steps`: parts of each core's batch that are computed one after the other, as
+    small as that is. `iterations_per_loop`: steps between two looks at what is outside (stop,
+    report, save). `evaluate_every_steps` 0: only at the end. `keep_checkpoints` 0: all. `best`: a
+    checkpoint is made of each best evaluation, and kept."""
 
     accumulation_steps: int = 1
     iterations_per_loop: int = 1
@@ -53,10 +57,15 @@ class TrainingSettings:
         names = {camel_case(field.name): field.name for field in dataclasses.fields(cls)}
         unknown = sorted(set(given) - set(names))
         if unknown:
-            raise invalid(f"unknown fields of training: {', '.join(unknown)}", f"training.{unknown[0]}")
+            raise invalid(
+                f"unknown fields of training: {', '.join(unknown)}", f"training.{unknown[0]}"
+            )
         stopping = given.get("earlyStopping")
         if stopping is not None:
-            minimum = {"min_delta" if name == "minDelta" else name: value for name, value in stopping.items()}
+            minimum = {
+                "min_delta" if name == "minDelta" else name: value
+                for name, value in stopping.items()
+            }
             given = {**given, "earlyStopping": minimum}
         return cls.of_stored({names[name]: value for name, value in given.items()})
 
@@ -64,7 +73,10 @@ class TrainingSettings:
     def of_stored(cls, stored: Mapping[str, Any]) -> TrainingSettings:
         """What `dataclasses.asdict` made; what an older Podyard did not store is as usual."""
         stopping, best = stored.get("early_stopping"), stored.get("best")
-        nested = {"early_stopping": stopping and EarlyStopping(**stopping), "best": best and Best(**best)}
+        nested = {
+            "early_stopping": stopping and EarlyStopping(**stopping),
+            "best": best and Best(**best),
+        }
         return cls(**{**stored, **nested})
 
 
@@ -72,4 +84,7 @@ USUAL_TRAINING = TrainingSettings()
 
 
 def _camel_keys(data: Mapping[str, Any]) -> dict[str, Any]:
-    return {camel_case(name): _camel_keys(value) if isinstance(value, dict) else value for name, value in data.items()}
+    return {
+        camel_case(name): _camel_keys(value) if isinstance(value, dict) else value
+        for name, value in data.items()
+    }

@@ -25,7 +25,12 @@ def hardware() -> None:
 
 @hardware.command(name="list")
 @click.option("--generation", help="Only this generation, for example v4.")
-@lists({name.upper(): name for name in ("type", "generation", "topology", "chips", "cores", "hosts", "torus")})
+@lists(
+    {
+        name.upper(): name
+        for name in ("type", "generation", "topology", "chips", "cores", "hosts", "torus")
+    }
+)
 def list_types(generation: str | None) -> Iterable[Item]:
     """List accelerator types."""
     if generation is not None and generation not in GENERATIONS:
@@ -49,15 +54,22 @@ def list_types(generation: str | None) -> Iterable[Item]:
 @click.argument("name")
 @output_option
 def show(name: str, output: str) -> None:
-    """Show a generation (v4), an accelerator type (v4-128) or edgetpu, with the source of each number."""
+    """Show a generation (v4), an accelerator type (v4-128) or edgetpu, with the source of each
+    number."""
     found = GENERATIONS.get(name)
     if name == EDGE_TPU_NAME:
         from podyard.engine.timing.edge import EDGE_TPU
 
-        data = {"name": name, **_plain(dataclasses.asdict(EDGE_TPU)), "note": "It is not a Cloud TPU: no node has one."}
+        data = {
+            "name": name,
+            **_plain(dataclasses.asdict(EDGE_TPU)),
+            "note": "It is not a Cloud TPU: no node has one.",
+        }
     elif found is not None:
         data = _plain(dataclasses.asdict(found))
-        data["runtimeVersions"] = [item.version for item in runtime_versions.runtime_versions_of(found)]
+        data["runtimeVersions"] = [
+            item.version for item in runtime_versions.runtime_versions_of(found)
+        ]
     else:
         kind = accelerator_types.parse(name)
         data = _plain(dataclasses.asdict(kind))
@@ -82,8 +94,15 @@ for command in (token, invitation, accept, key, api_key):
 def whoami(data: str | None, project: str | None, location: str | None, output: str) -> None:
     """Show the email of your token and its roles."""
     found = client_of(data, project, location).call("GET", "/podyard/v1/whoami")
-    rows = [{"email": found["email"], "project": place, "roles": " ".join(r)} for place, r in found["roles"].items()]
-    emit(rows if output == "table" else found, output, {"EMAIL": "email", "PROJECT": "project", "ROLES": "roles"})
+    rows = [
+        {"email": found["email"], "project": place, "roles": " ".join(r)}
+        for place, r in found["roles"].items()
+    ]
+    emit(
+        rows if output == "table" else found,
+        output,
+        {"EMAIL": "email", "PROJECT": "project", "ROLES": "roles"},
+    )
 
 
 @auth.command(name="print-token")

@@ -1,4 +1,5 @@
-"""Runs the agent of a machine that has joined, and starts it again when it ends: `podyard up` without a platform."""
+"""Runs the agent of a machine that has joined, and starts it again when it ends: `podyard up`
+without a platform."""
 
 from __future__ import annotations
 
@@ -16,8 +17,15 @@ from podyard.cli.supervisor import EXIT_SETUP, SetupError, Supervisor, python_pr
 from podyard.http.trust import CA_VARIABLE
 from podyard.settings import UMASK, Settings
 
-# What belongs to a platform: an agent of another machine has neither its database nor its broker but by its identity.
-_PLATFORM_VARIABLES = ("PODYARD_DATABASE_URL", "PODYARD_BROKER_URL", "PODYARD_TOKEN", "PODYARD_URL", "PODYARD_PROJECT")
+# What belongs to a platform: an agent of another machine has neither its database nor its broker
+# but by its identity.
+_PLATFORM_VARIABLES = (
+    "PODYARD_DATABASE_URL",
+    "PODYARD_BROKER_URL",
+    "PODYARD_TOKEN",
+    "PODYARD_URL",
+    "PODYARD_PROJECT",
+)
 
 
 class AgentSupervisor(Supervisor):
@@ -30,7 +38,8 @@ class AgentSupervisor(Supervisor):
 
     @override
     def start(self) -> str:
-        """Starts the agent; returns the platform's URL once it turns. Raises SetupError when it refuses to start."""
+        """Starts the agent; returns the platform's URL once it turns. Raises SetupError when it
+        refuses to start."""
         try:
             self._claim_folder()
             self._take_over()
@@ -48,7 +57,10 @@ class AgentSupervisor(Supervisor):
         return self._identity.url
 
     def _write_agent_state(self) -> None:
-        pids = {process.name: process.as_json() for process in processes.recorded_processes(self.settings.data)}
+        pids = {
+            process.name: process.as_json()
+            for process in processes.recorded_processes(self.settings.data)
+        }
         state = {"url": self._identity.url, "agent": self._identity.agent, "pids": pids}
         processes.write_json(self.settings.state_path, state)
         self._written.add(self.settings.state_path)
@@ -60,7 +72,8 @@ def run(settings: Settings, identity: AgentIdentity, path: Path) -> int:
     supervisor = AgentSupervisor(settings, identity, path)
     signal.signal(signal.SIGTERM, supervisor.on_signal)
     signal.signal(signal.SIGINT, supervisor.on_signal)
-    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)  # without a handler it would not wake the supervisor
+    # without a handler it would not wake the supervisor
+    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
     try:
         url = supervisor.start()
         print(f"agent {identity.agent} of {url} runs  (data {settings.data})", flush=True)

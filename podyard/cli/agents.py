@@ -25,7 +25,8 @@ from podyard.http import trust
 from podyard.settings import HOSTS_MAX, REPLICAS_MAX
 
 _COLUMNS = {
-    "AGENT": "agent", "STATE": "state", "ADDRESS": "bindAddress", "REPLICAS": "replicas", "REPLICAS_MAX": "replicasMax",
+    "AGENT": "agent", "STATE": "state", "ADDRESS": "bindAddress", "REPLICAS": "replicas",
+    "REPLICAS_MAX": "replicasMax",
     "HOSTS": "hosts", "CORES": "cores", "SEEN": "seenTime", "PROBLEM": "problem|text",
 }  # fmt: skip
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
@@ -46,7 +47,9 @@ def agent(context: click.Context) -> None:
 @lists(_COLUMNS)
 def list_agents(data: str | None, project: str | None, location: str | None) -> Iterable[Item]:
     """List the agents."""
-    found: list[Item] = client_of(data, project, location).call("GET", "/podyard/v1/agents")["agents"]
+    found: list[Item] = client_of(data, project, location).call("GET", "/podyard/v1/agents")[
+        "agents"
+    ]
     return found
 
 
@@ -54,7 +57,9 @@ def list_agents(data: str | None, project: str | None, location: str | None) -> 
 @click.argument("name")
 @target_options
 @output_option
-def describe(name: str, data: str | None, project: str | None, location: str | None, output: str) -> None:
+def describe(
+    name: str, data: str | None, project: str | None, location: str | None, output: str
+) -> None:
     """Show an agent: its machine, its state, and what runs on it."""
     found = client_of(data, project, location).call("GET", _path(name))
     emit(found, "yaml" if output == "table" else output)
@@ -66,7 +71,10 @@ def describe(name: str, data: str | None, project: str | None, location: str | N
 def drain(name: str, data: str | None, project: str | None, location: str | None) -> None:
     """Place nothing new on an agent. What runs there stays until it ends."""
     found = client_of(data, project, location).call("POST", f"{_path(name)}:drain", {})
-    say(f"agent [{name}] is draining: {found['replicas']} replicas and {found['hosts']} hosts still run on it")
+    say(
+        f"agent [{name}] is draining: {found['replicas']} replicas and {found['hosts']} hosts "
+        "still run on it"
+    )
 
 
 @agent.command()
@@ -82,17 +90,23 @@ def resume(name: str, data: str | None, project: str | None, location: str | Non
 @click.argument("name")
 @click.option("--force", is_flag=True, help="Also end what runs on it.")
 @target_options
-def remove(name: str, force: bool, data: str | None, project: str | None, location: str | None) -> None:
+def remove(
+    name: str, force: bool, data: str | None, project: str | None, location: str | None
+) -> None:
     """Remove an agent. Its machine can join again with a new token."""
     client_of(data, project, location).call("POST", f"{_path(name)}:remove", {"force": force})
     say(f"removed agent [{name}]")
 
 
 @agent.command()
-@click.option("--ttl", metavar="DURATION", help="Lifetime of the token, for example 30m (default: 1h).")
+@click.option(
+    "--ttl", metavar="DURATION", help="Lifetime of the token, for example 30m (default: 1h)."
+)
 @target_options
 @output_option
-def token(ttl: str | None, data: str | None, project: str | None, location: str | None, output: str) -> None:
+def token(
+    ttl: str | None, data: str | None, project: str | None, location: str | None, output: str
+) -> None:
     """Create a one-time token, and print the command with which another machine joins."""
     client = client_of(data, project, location)
     found = client.call("POST", "/podyard/v1/agents:createJoinToken", {"ttl": ttl} if ttl else {})
@@ -100,23 +114,44 @@ def token(ttl: str | None, data: str | None, project: str | None, location: str 
         emit(found, output)
         return
     click.echo(f"podyard agent join {found['url']} --token {found['token']}")
-    say(f"Run this on the machine that is to join. The token works once, until {found['expireTime']}.")
+    say(
+        "Run this on the machine that is to join. The token works once, until "
+        f"{found['expireTime']}."
+    )
 
 
 @agent.command()
 @click.argument("url", required=False)
-@click.option("--token", "join_token", metavar="TOKEN", help="One-time token of `podyard agent token`.")
+@click.option(
+    "--token", "join_token", metavar="TOKEN", help="One-time token of `podyard agent token`."
+)
 @click.option("--name", help="Name of the agent (default: the machine's name).")
-@click.option("--advertise", metavar="ADDRESS", help="Address at which other machines reach this one.")
-@click.option("--data", metavar="DIR", help="Data folder of the agent (default: PODYARD_DATA, else the user's).")
+@click.option(
+    "--advertise", metavar="ADDRESS", help="Address at which other machines reach this one."
+)
+@click.option(
+    "--data",
+    metavar="DIR",
+    help="Data folder of the agent (default: PODYARD_DATA, else the user's).",
+)
 @click.option("--replicas-max", type=click.IntRange(0, 10_000), help="Most replicas at a time.")
 @click.option("--hosts-max", type=click.IntRange(0, 10_000), help="Most hosts at a time.")
-@click.option("--cores", type=click.IntRange(1), help="CPU cores to declare, at most what the machine has.")
+@click.option(
+    "--cores", type=click.IntRange(1), help="CPU cores to declare, at most what the machine has."
+)
 @click.option("--memory", type=click.IntRange(1), metavar="MIB", help="Memory to declare in MiB.")
-@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Label of the machine; may be repeated.")
+@click.option(
+    "--label",
+    "labels",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Label of the machine; may be repeated.",
+)
 @click.option("--ca", metavar="FILE", help="Certificate authority of the API (PEM).")
-@click.option("--detach", is_flag=True, help="Run in the background. Stop it with `podyard down --data DIR`.")
-def join(
+@click.option(
+    "--detach", is_flag=True, help="Run in the background. Stop it with `podyard down --data DIR`."
+)
+def join(  # noqa: PLR0913
     url: str | None,
     join_token: str | None,
     name: str | None,
@@ -130,7 +165,8 @@ def join(
     ca: str | None,
     detach: bool,
 ) -> int:
-    """Run the agent of this machine. With URL and --token it joins first; later starts need neither."""
+    """Run the agent of this machine. With URL and --token it joins first; later starts need
+    neither."""
     from podyard.cli.agent_supervisor import run
     from podyard.cli.stack import start_detached
 
@@ -138,18 +174,23 @@ def join(
     path = folder / agent_identity.FILE
     identity = agent_identity.load(path)
     if join_token is None and identity is None:
-        raise click.UsageError(f"nothing has joined from {folder} yet: pass URL and --token (`podyard agent token`)")
+        raise click.UsageError(
+            f"nothing has joined from {folder} yet: pass URL and --token (`podyard agent token`)"
+        )
     if join_token is not None:
         if url is None:
             raise click.UsageError("URL is missing: podyard agent join URL --token TOKEN")
         if identity is not None:
             raise failed_precondition(
-                f"agent {identity.agent} has joined {identity.url} from {folder} already: start it again with "
-                f"`podyard agent join --data {folder}`, choose another --data folder, or delete {path} if removed"
+                f"agent {identity.agent} has joined {identity.url} from {folder} already: start "
+                "it again with "
+                f"`podyard agent join --data {folder}`, choose another --data folder, or delete "
+                f"{path} if removed"
             )
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         identity = _join(
-            url, join_token, folder, name, advertise, replicas_max, hosts_max, cores or 0, (memory or 0) << 20,
+            url, join_token, folder, name, advertise, replicas_max, hosts_max, cores or 0,
+            (memory or 0) << 20,
             _labels(labels), ca,
         )  # fmt: skip
         agent_identity.save(path, identity)
@@ -157,7 +198,9 @@ def join(
     assert identity is not None
     settings = settings_of(str(folder))
     if detach:
-        state = start_detached(["agent", "join", "--data", str(folder)], folder, "podyard agent join")
+        state = start_detached(
+            ["agent", "join", "--data", str(folder)], folder, "podyard agent join"
+        )
         if isinstance(state, int):
             return state
         say(f"agent {identity.agent} runs in the background  (data {folder})")
@@ -165,7 +208,7 @@ def join(
     return run(settings, identity, path)
 
 
-def _join(
+def _join(  # noqa: PLR0913
     url: str,
     join_token: str,
     folder: Path,
@@ -184,9 +227,13 @@ def _join(
     secret, _, digest = join_token.partition(".")
     authority = _authority(url, digest, ca)
     try:
-        address = advertise or this_machine.address_towards(parts.hostname, parts.port or _PORTS[parts.scheme])
+        address = advertise or this_machine.address_towards(
+            parts.hostname, parts.port or _PORTS[parts.scheme]
+        )
     except OSError as error:
-        raise PodyardError(Code.UNAVAILABLE, f"{parts.hostname} cannot be reached: {error.strerror}") from None
+        raise PodyardError(
+            Code.UNAVAILABLE, f"{parts.hostname} cannot be reached: {error.strerror}"
+        ) from None
     check_address(address)
     clock = OsClock()
     declared = this_machine.declaration(
@@ -223,7 +270,9 @@ def _join(
     )
 
 
-def _ask(url: str, authority: str, folder: Path, address: str, body: dict[str, Any]) -> dict[str, Any]:
+def _ask(
+    url: str, authority: str, folder: Path, address: str, body: dict[str, Any]
+) -> dict[str, Any]:
     """The answer to the join, while the API can dial `address`."""
     if authority:
         path = folder / "authority.pem"
@@ -235,17 +284,23 @@ def _ask(url: str, authority: str, folder: Path, address: str, body: dict[str, A
             probe = {"port": port, "number": number}
             return client.call("POST", "/podyard/v1/agents:join", {**body, "probe": probe})
     except OSError as error:
-        text = f"cannot listen at the advertised address {address}: {error.strerror}; pass one of this machine's"
+        text = (
+            f"cannot listen at the advertised address {address}: {error.strerror}; pass one of "
+            "this machine's"
+        )
         raise failed_precondition(text) from None
     finally:
         client.close()
 
 
 def _authority(url: str, digest: str, ca: str | None) -> str:
-    """The certificate that signs the API's, by its fingerprint; empty: the machine's own roots, or no TLS."""
+    """The certificate that signs the API's, by its fingerprint; empty: the machine's own roots, or
+    no TLS."""
     if url.startswith("http:"):
         if not is_loopback(urlsplit(url).hostname or ""):
-            raise invalid(f"{url} has no TLS: the token would go over the network in plain text; use https://")
+            raise invalid(
+                f"{url} has no TLS: the token would go over the network in plain text; use https://"
+            )
         return ""
     if ca is not None:
         try:

@@ -28,4 +28,6 @@ _COLUMNS = {
 def audit(data: str | None, actor: str | None, refused: bool) -> Iterable[Item]:
     """List changes and refusals, newest first."""
     client = client_of(data)
-    return client.pages("/podyard/v1/audit", "lines", actor=actor, refused="true" if refused else None)
+    return client.pages(
+        "/podyard/v1/audit", "lines", actor=actor, refused="true" if refused else None
+    )

@@ -1,8 +1,9 @@
 """`podyard admin backup|restore`: a whole yard as one file.
 
-The files are copied, then the database is, then what has changed among the files meanwhile: rows name files that were
-written before them, so a snapshot's files are either in the backup by then or still there. If one was removed in
-between, another snapshot is taken. What a row names and the yard itself does not have is reported.
+The files are copied, then the database is, then what has changed among the files meanwhile: rows
+name files that were written before them, so a snapshot's files are either in the backup by then or
+still there. If one was removed in between, another snapshot is taken. What a row names and the yard
+itself does not have is reported.
 """
 
 from __future__ import annotations
@@ -35,12 +36,21 @@ if TYPE_CHECKING:
 DATABASE = "podyard.db"
 FLEET = "fleet.yaml"
 SNAPSHOTS_MAX = (
-    5  # each follows one that lost a race against a removal: a yard that removes all the time is still saved
+    # each follows one that lost a race against a removal: a yard that removes all the time is still
+    # saved
+    5
 )
-# What makes a yard, next to its database. Left out: what belongs to a machine (agents, boot disks of hosts, caches) and
-# what a start makes again.
+# What makes a yard, next to its database. Left out: what belongs to a machine (agents, boot disks
+# of hosts, caches) and what a start makes again.
 FOLDERS = ("contents", "logs", "objects", "programs", "datasets", "ssh", "tls")
-FILES = ("yard.id", "token", "agent-*.token", "secrets.key", "gcloud-authority.key", "gcloud-roots.pem")
+FILES = (
+    "yard.id",
+    "token",
+    "agent-*.token",
+    "secrets.key",
+    "gcloud-authority.key",
+    "gcloud-roots.pem",
+)
 _UNFINISHED = "contents/partial/"  # uploads that are going on: their clients send them again
 
 
@@ -73,7 +83,12 @@ def backup(file: Path, data: str | None, output: str) -> None:
     progress("")
     for name in result.missing:
         say(f"warning: a row names {name}, and the yard does not have this file")
-    found = {"file": str(file), "files": result.files, "bytes": file.stat().st_size, "missing": list(result.missing)}
+    found = {
+        "file": str(file),
+        "files": result.files,
+        "bytes": file.stat().st_size,
+        "missing": list(result.missing),
+    }
     columns = {"FILE": "file", "FILES": "files", "BYTES": "bytes"}
     emit(found, output, columns)
 
@@ -103,7 +118,10 @@ def _write(settings: Settings, partial: Path) -> WrittenBackup:
             if not missing or missing <= _find_named(settings.database_url).paths:
                 break
         else:
-            raise PodyardError(Code.ABORTED, f"files were removed during each of {SNAPSHOTS_MAX} snapshots; try again")
+            raise PodyardError(
+                Code.ABORTED,
+                f"files were removed during each of {SNAPSHOTS_MAX} snapshots; try again",
+            )
         archive.add(DATABASE, snapshot)
         _add_settings(settings, archive)
         facts = {"version": __version__, "time": OsClock().now().rfc3339()}
@@ -112,14 +130,15 @@ def _write(settings: Settings, partial: Path) -> WrittenBackup:
         os.fsync(file.fileno())
     # Simulated jobs have checkpoints without files.
     return WrittenBackup(
-        len(archive.entries) - 1, tuple(sorted(name for name in missing if name.startswith("contents/")))
+        len(archive.entries) - 1,
+        tuple(sorted(name for name in missing if name.startswith("contents/"))),
     )
 
 
 @contextlib.contextmanager
 def _scratch(partial: Path) -> Iterator[Path]:
-    """An empty folder next to the archive, for snapshots: of one file at a time, so that what a killed backup left is
-    found."""
+    """An empty folder next to the archive, for snapshots: of one file at a time, so that what a
+    killed backup left is found."""
     folder = partial.with_name(f"{partial.name}.snapshots")
     backup_archive.remove_folder(folder)
     folder.mkdir(mode=0o700)
@@ -140,7 +159,9 @@ def _database(settings: Settings, snapshot: Path) -> Iterator[None]:
             revision = migrations.current(engine)
         if revision != migrations.HEAD:
             text = f"the database stands at revision {revision or 'none'}, not {migrations.HEAD}"
-            raise failed_precondition(f"{text}: back it up with the version of Podyard that runs on it")
+            raise failed_precondition(
+                f"{text}: back it up with the version of Podyard that runs on it"
+            )
         with copies.open_engine(f"sqlite:///{snapshot}") as engine:
             migrations.to_head(engine)
     elif not settings.database_path.exists():
@@ -148,14 +169,19 @@ def _database(settings: Settings, snapshot: Path) -> Iterator[None]:
     yield
 
 
-def _add_new(settings: Settings, archive: backup_archive.ArchiveWriter, seen: dict[str, tuple[int, int]]) -> None:
+def _add_new(
+    settings: Settings, archive: backup_archive.ArchiveWriter, seen: dict[str, tuple[int, int]]
+) -> None:
     """Adds the files that are new or have changed since they were seen."""
     for count, path in enumerate(_files(settings.data)):
         try:
             status = path.stat(follow_symlinks=False)
         except FileNotFoundError:
             continue
-        name, stamp = path.relative_to(settings.data).as_posix(), (status.st_size, status.st_mtime_ns)
+        name, stamp = (
+            path.relative_to(settings.data).as_posix(),
+            (status.st_size, status.st_mtime_ns),
+        )
         if seen.get(name) != stamp and archive.add(name, path) is not None:
             seen[name] = stamp
         if count % 1000 == 0:
@@ -170,7 +196,9 @@ def _files(data: Path) -> Iterator[Path]:
             folders.sort()
             for name in sorted(names):
                 path = Path(parent, name)
-                is_being_written = name.startswith(".") or f"{path.relative_to(data)}".startswith(_UNFINISHED)
+                is_being_written = name.startswith(".") or f"{path.relative_to(data)}".startswith(
+                    _UNFINISHED
+                )
                 if not is_being_written and path.is_file() and not path.is_symlink():
                     yield path
 
@@ -181,7 +209,10 @@ def _add_settings(settings: Settings, archive: backup_archive.ArchiveWriter) -> 
     fleet = record.read_text(encoding="utf-8").strip() if record.exists() else settings.fleet
     archive.add_text("fleet", f"{fleet if fleet in FLEET_NAMES else FLEET}\n")
     outside = {FLEET: None if fleet in FLEET_NAMES else Path(fleet)}
-    outside |= {"rate-card.yaml": settings.rate_card_path, "machine-card.yaml": settings.machine_card_path}
+    outside |= {
+        "rate-card.yaml": settings.rate_card_path,
+        "machine-card.yaml": settings.machine_card_path,
+    }
     for name, path in outside.items():
         if path is not None and archive.add(name, path.resolve()) is None:
             raise failed_precondition(f"{path} cannot be read")
@@ -206,14 +237,26 @@ def _find_named(url: str) -> _Named:
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--data", metavar="DIR", required=True, help="Data folder to make: it must not exist, or be empty.")
-@click.option("--database-url", metavar="URL", help="Empty PostgreSQL database to restore to, instead of SQLite.")
+@click.option(
+    "--data",
+    metavar="DIR",
+    required=True,
+    help="Data folder to make: it must not exist, or be empty.",
+)
+@click.option(
+    "--database-url",
+    metavar="URL",
+    help="Empty PostgreSQL database to restore to, instead of SQLite.",
+)
 @output_option
 def restore(file: Path, data: str, database_url: str | None, output: str) -> int:
-    """Make a data folder from a backup, and check its invariants. Exit code 1 if one is violated."""
+    """Make a data folder from a backup, and check its invariants. Exit code 1 if one is
+    violated."""
     folder = Path(data).expanduser().absolute()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise PodyardError(Code.ALREADY_EXISTS, f"{folder} is not empty: name a folder that does not exist")
+        raise PodyardError(
+            Code.ALREADY_EXISTS, f"{folder} is not empty: name a folder that does not exist"
+        )
     partial = folder.with_name(f".{folder.name}.partial")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _own_folder(partial):
@@ -226,7 +269,9 @@ def restore(file: Path, data: str, database_url: str | None, output: str) -> int
         sync_folder(partial)
         partial.replace(folder)
         sync_folder(folder.parent)
-    settings = settings_of(str(folder), **({} if database_url is None else {"database_url": database_url}))
+    settings = settings_of(
+        str(folder), **({} if database_url is None else {"database_url": database_url})
+    )
     found = violations(settings)
     result = {"data": str(folder), **facts, "violations": found}
     if output == "table":
@@ -239,7 +284,8 @@ def restore(file: Path, data: str, database_url: str | None, output: str) -> int
 
 @contextlib.contextmanager
 def _own_folder(partial: Path) -> Iterator[None]:
-    """An empty folder for the time of the block. Raises ABORTED while another restore makes the same one."""
+    """An empty folder for the time of the block. Raises ABORTED while another restore makes the
+    same one."""
     partial.mkdir(mode=0o700, exist_ok=True)
     claim = processes.claim(partial)
     if claim is None:
@@ -257,7 +303,8 @@ def _own_folder(partial: Path) -> Iterator[None]:
 
 
 def _upgrade(path: Path) -> None:
-    """A backup of an older version has older tables. Raises FAILED_PRECONDITION for one of a newer version."""
+    """A backup of an older version has older tables. Raises FAILED_PRECONDITION for one of a newer
+    version."""
     from podyard import migrations
     from podyard.db.unit_of_work import Database
 

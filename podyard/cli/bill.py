@@ -10,7 +10,13 @@ from typing import Any, BinaryIO
 import click
 
 from podyard.base.durations import duration_for_people
-from podyard.base.money import amount_text, money_text, nanos_from_decimal_text, price_text, without_zeros
+from podyard.base.money import (
+    amount_text,
+    money_text,
+    nanos_from_decimal_text,
+    price_text,
+    without_zeros,
+)
 from podyard.cli import bill_invoice, credit_note, export
 from podyard.cli.options import client_of, output_option, project_options, target_options
 from podyard.cli.output import emit, say
@@ -49,9 +55,11 @@ def bill() -> None:
 @target_options
 @click.option("--node", help="Only the node with this id (in --zone).")
 @output_option
-def show(data: str | None, project: str | None, location: str | None, node: str | None, output: str) -> None:
-    """Show the billed seconds and the cost of each node, and what disks and buckets hold and are asked for, where that
-    is charged.
+def show(
+    data: str | None, project: str | None, location: str | None, node: str | None, output: str
+) -> None:
+    """Show the billed seconds and the cost of each node, and what disks and buckets hold and are
+    asked for, where that is charged.
 
     `*` marks an estimate: the node is still READY.
     """
@@ -79,11 +87,20 @@ def show(data: str | None, project: str | None, location: str | None, node: str 
         emit([_storage(item) for item in found["storage"]], output, _STORAGE)
     for item in found["nodes"]:
         if "heldBecause" in item.get("host", {}):
-            say(f"not billed, since it has no price: hosts of {item['node']}: {item['host']['heldBecause']}")
+            say(
+                f"not billed, since it has no price: hosts of {item['node']}: "
+                f"{item['host']['heldBecause']}"
+            )
     for item in found["nodes"]:
         if "waivedBecause" in item:
-            click.echo(f"{item['node'].rsplit('/', 1)[-1]}: {item['waivedSeconds']} s are {item['waivedBecause']}")
-    total = f"Total {duration_for_people(found['seconds'])}, {money_text(found['amount'])} as of {found['asOf']}"
+            click.echo(
+                f"{item['node'].rsplit('/', 1)[-1]}: {item['waivedSeconds']} s are "
+                f"{item['waivedBecause']}"
+            )
+    total = (
+        f"Total {duration_for_people(found['seconds'])}, {money_text(found['amount'])} as of "
+        f"{found['asOf']}"
+    )
     click.echo(f"{total} (exactly {found['seconds']} s, ${without_zeros(found['amount'])})")
 
 
@@ -104,7 +121,10 @@ def _storage(item: dict[str, Any]) -> dict[str, Any]:
     metavar="DIMENSION",
     default="type",
     show_default=True,
-    help="project, region, zone, generation, type, usage, sku, user, resource, node, job, or label:KEY.",
+    help=(
+        "project, region, zone, generation, type, usage, sku, user, resource, node, job, "
+        "or label:KEY."
+    ),
 )
 @click.option(
     "--where",
@@ -112,9 +132,16 @@ def _storage(item: dict[str, Any]) -> dict[str, Any]:
     metavar="DIMENSION=VALUE",
     help="Only costs of this value, for example label:team=research; may be repeated.",
 )
-@click.option("--from", "first", metavar="DAY", help="First day, for example 2026-03-01 (default: of this month).")
+@click.option(
+    "--from",
+    "first",
+    metavar="DAY",
+    help="First day, for example 2026-03-01 (default: of this month).",
+)
 @click.option("--to", "last", metavar="DAY", help="Last day, included (default: today).")
-@click.option("--bucket", type=click.Choice(["hour", "day", "month"]), help="Show the costs by time, too.")
+@click.option(
+    "--bucket", type=click.Choice(["hour", "day", "month"]), help="Show the costs by time, too."
+)
 @click.option(
     "--by",
     type=click.Choice(["use", "invoice"]),
@@ -124,7 +151,8 @@ def _storage(item: dict[str, Any]) -> dict[str, Any]:
 )
 @output_option
 def explore(data: str | None, project: str | None, output: str, **given: Any) -> None:
-    """Show the costs of some days by what they were for, such as --group-by user or --group-by label:team.
+    """Show the costs of some days by what they were for, such as --group-by user or --group-by
+    label:team.
 
     Labels count as they were at the time of use.
     """
@@ -144,22 +172,35 @@ def explore(data: str | None, project: str | None, output: str, **given: Any) ->
         return
     net, currency = found["total"]["net"], found["currency"]
     sums = {name.upper(): name for name in ("gross", "credits", "net")}
-    rows, bars = ([_in_currency(row, currency, sums.values()) for row in found[part]] for part in ("rows", "bars"))
+    rows, bars = (
+        [_in_currency(row, currency, sums.values()) for row in found[part]]
+        for part in ("rows", "bars")
+    )
     emit(rows, output, {found["groupBy"].upper(): "group", **sums})
     if given["bucket"] is not None:
         click.echo()
         emit(bars, output, {found["bucket"].upper(): "name", **sums})
     total = _in_currency({"net": net}, currency, ["net"])["net"]
-    click.echo(f"Total {total} from {found['firstDay']} to {found['lastDay']} as of {found['asOf']}")
+    click.echo(
+        f"Total {total} from {found['firstDay']} to {found['lastDay']} as of {found['asOf']}"
+    )
 
 
 @bill.command()
 @click.argument("file", type=click.File("rb"))
-@click.option("-o", "--output", type=click.Choice(["jsonl"]), expose_value=False, help="Output format: JSON Lines.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["jsonl"]),
+    expose_value=False,
+    help="Output format: JSON Lines.",
+)
 def replay(file: BinaryIO) -> None:
-    """Compute bills of your own cases: prices, events and terms, one JSON object per line of FILE (`-`: stdin).
+    """Compute bills of your own cases: prices, events and terms, one JSON object per line of FILE
+    (`-`: stdin).
 
-    Works without a running Podyard. Prints one line per case: its bill or its error. Exit code 1 after an error.
+    Works without a running Podyard. Prints one line per case: its bill or its error. Exit code 1
+    after an error.
     """
     from podyard.pricing.replay import replay_line
 
@@ -173,7 +214,8 @@ def replay(file: BinaryIO) -> None:
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:
-    """The lines that say something. Of one that is too long comes just enough to be refused; the rest is skipped."""
+    """The lines that say something. Of one that is too long comes just enough to be refused; the
+    rest is skipped."""
     from podyard.pricing.replay import LINE_BYTES_MAX
 
     while line := file.readline(LINE_BYTES_MAX + 1):
@@ -188,7 +230,10 @@ def _in_currency(row: dict[str, Any], currency: str, names: Iterable[str]) -> di
     """Other currencies than US dollars are those of invoices, whose amounts are rounded already."""
     return {
         **row,
-        **{name: money_text(row[name]) if currency == "USD" else amount_text(row[name], currency) for name in names},
+        **{
+            name: money_text(row[name]) if currency == "USD" else amount_text(row[name], currency)
+            for name in names
+        },
     }
 
 

@@ -99,7 +99,9 @@ _NODES = {
 @project_options
 @click.option("--list", "is_list", is_flag=True, help="List the issued invoices instead.")
 @output_option
-def invoice(data: str | None, project: str | None, month: str | None, is_list: bool, output: str) -> None:
+def invoice(
+    data: str | None, project: str | None, month: str | None, is_list: bool, output: str
+) -> None:
     """Show the invoice of MONTH (2026-03; default: the current month), issued or as a draft."""
     client = client_of(data, project)
     if is_list:
@@ -107,10 +109,14 @@ def invoice(data: str | None, project: str | None, month: str | None, is_list: b
             raise click.UsageError("--list shows all invoices: leave MONTH out")
         listed = client.call("GET", f"{client.project_path()}/invoices")["invoices"]
         if output == "table":
-            listed = [{**one, "total": amount_text(one["total"], one["currency"])} for one in listed]
+            listed = [
+                {**one, "total": amount_text(one["total"], one["currency"])} for one in listed
+            ]
         emit(listed, output, _INVOICES)
         return
-    found = _find_issued(client, month) or client.call("GET", f"{client.project_path()}/invoices:preview", month=month)
+    found = _find_issued(client, month) or client.call(
+        "GET", f"{client.project_path()}/invoices:preview", month=month
+    )
     _show(found, output)
 
 
@@ -150,7 +156,10 @@ def explain(data: str | None, project: str | None, month: str, line: str, output
         return
     emit(records, output, _RECORDS)
     quantity = quantity_text(found["quantity"], PriceUnit(found["unit"]).noun)
-    price, amount = price_text(nanos_from_decimal_text(found["unitPrice"])), money_text(found["amount"])
+    price, amount = (
+        price_text(nanos_from_decimal_text(found["unitPrice"])),
+        money_text(found["amount"]),
+    )
     click.echo(f"{quantity} at {price} cost {amount} (exactly ${without_zeros(found['amount'])})")
 
 
@@ -160,10 +169,15 @@ def explain(data: str | None, project: str | None, month: str, line: str, output
 @click.option(
     "--hold-suspense",
     is_flag=True,
-    help="Issue the invoice without usage that has no price. It is billed later, once it has a price.",
+    help=(
+        "Issue the invoice without usage that has no price. It is billed later, once it "
+        "has a price."
+    ),
 )
 @output_option
-def close(data: str | None, project: str | None, month: str, hold_suspense: bool, output: str) -> None:
+def close(
+    data: str | None, project: str | None, month: str, hold_suspense: bool, output: str
+) -> None:
     """Issue the invoice of MONTH, which must have ended. Podyard also does this automatically."""
     client = client_of(data, project)
     path = f"{client.project_path()}/invoices/{quote(month, safe='')}:close"
@@ -182,19 +196,34 @@ def _show(found: dict[str, Any], output: str) -> None:
         emit(_sums(document), output, _SUMS)
         for one in document["adjustments"]:
             if one.get("items"):
-                click.echo(f"\nadjustment of {one['correctsMonth']}, before tax, credits and rounding")
-                rows = [{**i, "node": i["name"].rpartition("/")[2], "shown": _quantity(i)} for i in one["items"]]
+                click.echo(
+                    f"\nadjustment of {one['correctsMonth']}, before tax, credits and rounding"
+                )
+                rows = [
+                    {**i, "node": i["name"].rpartition("/")[2], "shown": _quantity(i)}
+                    for i in one["items"]
+                ]
                 emit(rows, output, _ITEMS)
-        for reason in found.get("held", [f"{one['seconds']} s of {one['name']}" for one in document["held"]]):
+        for reason in found.get(
+            "held", [f"{one['seconds']} s of {one['name']}" for one in document["held"]]
+        ):
             say(f"not billed, since it has no price: {reason}")
         if document["currency"] != "USD":
             click.echo(rate_text(document["exchangeRate"], document["currency"], document["month"]))
-        click.echo(f"{document['number']} {found['state']} in {document['currency']} as of {document['asOf']}")
+        click.echo(
+            f"{document['number']} {found['state']} in {document['currency']} as of "
+            f"{document['asOf']}"
+        )
 
 
 def _line(line: dict[str, Any], currency: str) -> dict[str, Any]:
     price = price_text(nanos_from_decimal_text(line["unitPrice"]))
-    return {**line, "shown": _quantity(line), "unitPrice": price, "amount": amount_text(line["amount"], currency)}
+    return {
+        **line,
+        "shown": _quantity(line),
+        "unitPrice": price,
+        "amount": amount_text(line["amount"], currency),
+    }
 
 
 def _quantity(line: dict[str, Any]) -> str:
@@ -208,10 +237,20 @@ def _quantity(line: dict[str, Any]) -> str:
 
 def _sums(document: dict[str, Any]) -> list[dict[str, str]]:
     credits = [(f"credit {item['credit']}", item["amount"]) for item in document["credits"]]
-    corrections = [(f"adjustment of {item['correctsMonth']}", item["amount"]) for item in document["adjustments"]]
+    corrections = [
+        (f"adjustment of {item['correctsMonth']}", item["amount"])
+        for item in document["adjustments"]
+    ]
     names = (("rounding error", "roundingError"), ("subtotal", "subtotal"), ("tax", "tax"))
-    rows = [*credits, *((text, document[key]) for text, key in names), *corrections, ("total", document["total"])]
-    return [{"item": text, "amount": amount_text(amount, document["currency"])} for text, amount in rows]
+    rows = [
+        *credits,
+        *((text, document[key]) for text, key in names),
+        *corrections,
+        ("total", document["total"]),
+    ]
+    return [
+        {"item": text, "amount": amount_text(amount, document["currency"])} for text, amount in rows
+    ]
 
 
 @click.group()
@@ -230,15 +269,20 @@ def show_account(data: str | None, project: str | None, output: str) -> None:
 
 @account.command(name="set")
 @project_options
-@click.option("--time-zone", metavar="ZONE", help="Time zone of the months, for example America/Los_Angeles.")
+@click.option(
+    "--time-zone", metavar="ZONE", help="Time zone of the months, for example America/Los_Angeles."
+)
 @click.option("--currency", metavar="CODE", help="Currency of invoices, for example EUR.")
 @click.option("--decimals", type=int, help="Number of decimals of the currency.")
 @click.option("--tax", metavar="SHARE", help="Tax rate, for example 0.19.")
 @click.option("--grace-hours", type=int, help="Hours between the end of a month and its invoice.")
-@click.option("--rates", metavar="MONTH=RATE,...", help="Exchange rates: units of the currency per US dollar.")
+@click.option(
+    "--rates", metavar="MONTH=RATE,...", help="Exchange rates: units of the currency per US dollar."
+)
 @output_option
 def set_account(data: str | None, project: str | None, output: str, **given: Any) -> None:
-    """Change the billing account. Time zone, currency and tax cannot change after the first invoice."""
+    """Change the billing account. Time zone, currency and tax cannot change after the first
+    invoice."""
     client = client_of(data, project)
     fields = {
         "timeZone": given["time_zone"],
@@ -288,14 +332,22 @@ def credit() -> None:
 @credit.command(name="add")
 @project_options
 @click.option("--amount", required=True, metavar="USD", help="Amount of the credit.")
-@click.option("--from-month", metavar="MONTH", help="First month of the credit (default: the first open month).")
+@click.option(
+    "--from-month",
+    metavar="MONTH",
+    help="First month of the credit (default: the first open month).",
+)
 @click.option("--until-month", required=True, metavar="MONTH", help="Last month of the credit.")
 @click.option("--reason", default="", help="Reason, shown on the invoice.")
 @output_option
 def add_credit(data: str | None, project: str | None, output: str, **given: Any) -> None:
     """Add a credit to the project."""
     client = client_of(data, project)
-    body = {"amount": given["amount"], "untilMonth": given["until_month"], "reason": given["reason"]}
+    body = {
+        "amount": given["amount"],
+        "untilMonth": given["until_month"],
+        "reason": given["reason"],
+    }
     if given["from_month"] is not None:
         body["fromMonth"] = given["from_month"]
     emit(client.call("POST", f"{client.project_path()}/credits", body), output, _CREDITS)
@@ -325,13 +377,22 @@ def costs(data: str | None, project: str | None, month: str | None, output: str)
     if output != "table":
         emit(found, output)
         return
-    jobs = [{**job, "id": _last(job["name"]), "tries": len(job["attempts"])} for job in found["jobs"]]
-    on_machines = {"ON_YOUR_MACHINES": "machine.cost|usd"} if any("machine" in job for job in jobs) else {}
+    jobs = [
+        {**job, "id": _last(job["name"]), "tries": len(job["attempts"])} for job in found["jobs"]
+    ]
+    on_machines = (
+        {"ON_YOUR_MACHINES": "machine.cost|usd"} if any("machine" in job for job in jobs) else {}
+    )
     emit(jobs, output, _JOBS | on_machines)
     click.echo()
     emit([{**node, "id": _last(node["name"])} for node in found["nodes"]], output, _NODES)
-    commitments, storage, total = (money_text(found[name]) for name in ("commitments", "storage", "total"))
-    click.echo(f"Commitments {commitments}, disks and buckets {storage}, total {total} as of {found['asOf']}")
+    commitments, storage, total = (
+        money_text(found[name]) for name in ("commitments", "storage", "total")
+    )
+    click.echo(
+        f"Commitments {commitments}, disks and buckets {storage}, total {total} as of "
+        f"{found['asOf']}"
+    )
 
 
 def _last(name: str) -> str:
@@ -342,15 +403,26 @@ def _last(name: str) -> str:
 @project_options
 @click.option("--month", metavar="MONTH", help="Month of the usage (default: the current month).")
 @click.option(
-    "--type", "accelerator_type", metavar="TYPE", help="Use this accelerator type for all nodes, for example v3-8."
+    "--type",
+    "accelerator_type",
+    metavar="TYPE",
+    help="Use this accelerator type for all nodes, for example v3-8.",
 )
-@click.option("--region", metavar="REGION", help="Use this region for all nodes, for example europe-west4.")
 @click.option(
-    "--usage", metavar="USAGE", help="Use this class for all nodes: on-demand, spot, preemptible or reserved."
+    "--region", metavar="REGION", help="Use this region for all nodes, for example europe-west4."
+)
+@click.option(
+    "--usage",
+    metavar="USAGE",
+    help="Use this class for all nodes: on-demand, spot, preemptible or reserved.",
 )
 @click.option("--commitment-years", type=int, help="Add a commitment of 1 or 3 years.")
 @click.option(
-    "--commitment-quantity", type=int, default=1, show_default=True, help="Number of nodes that the commitment covers."
+    "--commitment-quantity",
+    type=int,
+    default=1,
+    show_default=True,
+    help="Number of nodes that the commitment covers.",
 )
 @output_option
 def what_if(data: str | None, project: str | None, output: str, **given: Any) -> None:
@@ -369,7 +441,12 @@ def what_if(data: str | None, project: str | None, output: str, **given: Any) ->
     }
     body = {name: value for name, value in fields.items() if value is not None}
     found = client.call("POST", f"{client.project_path()}/costs:whatIf", body)
-    columns = {"MONTH": "month", "ACTUAL": "actual|usd", "CHANGED": "changed|usd", "DIFFERENCE": "difference|usd"}
+    columns = {
+        "MONTH": "month",
+        "ACTUAL": "actual|usd",
+        "CHANGED": "changed|usd",
+        "DIFFERENCE": "difference|usd",
+    }
     emit(found, output, columns)
     if output == "table":
         for held in found["held"]:

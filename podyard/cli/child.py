@@ -17,8 +17,9 @@ _PIPE_BYTES = 65_536
 
 @dataclasses.dataclass
 class Child:
-    """`beats`: whether it sends heartbeats, once it has started. `listener`: it is started by the first connection that
-    comes there, and may end when it is not needed. Times are of the supervisor's monotonic clock."""
+    """`beats`: whether it sends heartbeats, once it has started. `listener`: it is started by the
+    first connection that comes there, and may end when it is not needed. Times are of the
+    supervisor's monotonic clock."""
 
     name: str
     argv: list[str]
@@ -54,7 +55,8 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                # A Ctrl-C in the terminal reaches the supervisor only, which then stops its children in order.
+                # A Ctrl-C in the terminal reaches the supervisor only, which then stops its
+                # children in order.
                 start_new_session=True,
             )
         finally:

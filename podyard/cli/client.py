@@ -1,4 +1,5 @@
-"""The CLI's client of the API: finds the running Podyard, sends the token, turns error envelopes into PodyardError."""
+"""The CLI's client of the API: finds the running Podyard, sends the token, turns error envelopes
+into PodyardError."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ LOCATION_DEFAULT = "us-central1-f"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Target:
-    """Whom the CLI talks to, and for which project and location. An empty token: no credential is sent."""
+    """Whom the CLI talks to, and for which project and location. An empty token: no credential is
+    sent."""
 
     url: str
     token: str
@@ -42,14 +44,21 @@ class Target:
 
 
 def find(settings: Settings, project: str | None = None, location: str | None = None) -> Target:
-    """The Podyard of the environment (PODYARD_URL), else the one that runs on the data folder. Raises UNAVAILABLE."""
+    """The Podyard of the environment (PODYARD_URL), else the one that runs on the data folder.
+    Raises UNAVAILABLE."""
     env = os.environ
     url = url_of(settings)
     return Target(
         url,
         env.get("PODYARD_TOKEN") or read_token(settings.token_path),
-        project or env.get("PODYARD_PROJECT") or env.get("CLOUDSDK_CORE_PROJECT") or PROJECT_DEFAULT,
-        location or env.get("PODYARD_LOCATION") or env.get("CLOUDSDK_COMPUTE_ZONE") or LOCATION_DEFAULT,
+        project
+        or env.get("PODYARD_PROJECT")
+        or env.get("CLOUDSDK_CORE_PROJECT")
+        or PROJECT_DEFAULT,
+        location
+        or env.get("PODYARD_LOCATION")
+        or env.get("CLOUDSDK_COMPUTE_ZONE")
+        or LOCATION_DEFAULT,
     )
 
 
@@ -57,7 +66,9 @@ def url_of(settings: Settings) -> str:
     """Where the Podyard answers that `find` finds. Raises UNAVAILABLE."""
     url = os.environ.get("PODYARD_URL") or str(read_json(settings.state_path).get("url", ""))
     if not url:
-        text = f"no Podyard runs on {settings.data}: start one with `podyard up`, or set PODYARD_URL"
+        text = (
+            f"no Podyard runs on {settings.data}: start one with `podyard up`, or set PODYARD_URL"
+        )
         raise PodyardError(Code.UNAVAILABLE, text)
     return url.rstrip("/")
 
@@ -66,9 +77,13 @@ def read_token(path: Path) -> str:
     try:
         token = path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):
-        raise PodyardError(Code.UNAUTHENTICATED, f"no token: set PODYARD_TOKEN, or make {path} readable") from None
+        raise PodyardError(
+            Code.UNAUTHENTICATED, f"no token: set PODYARD_TOKEN, or make {path} readable"
+        ) from None
     if not token:
-        raise PodyardError(Code.UNAUTHENTICATED, f"no token: {path} is empty; restore it, or set PODYARD_TOKEN")
+        raise PodyardError(
+            Code.UNAUTHENTICATED, f"no token: {path} is empty; restore it, or set PODYARD_TOKEN"
+        )
     return token
 
 
@@ -119,7 +134,9 @@ class Client:
                 headers={"Content-Type": "application/octet-stream"},
             )
         except self._transport_error as error:
-            raise PodyardError(Code.UNAVAILABLE, f"{self.target.url} does not answer: {error}") from None
+            raise PodyardError(
+                Code.UNAVAILABLE, f"{self.target.url} does not answer: {error}"
+            ) from None
         if not response.is_success:
             raise _error(response)
         found: dict[str, Any] = response.json()
@@ -135,13 +152,21 @@ class Client:
     def begin_upload(self, path: str, body: Any, size: int) -> str:
         """The address of an upload in parts."""
         response = self._send(
-            "POST", f"{path}?uploadType=resumable", json=body, headers={"X-Upload-Content-Length": size}
+            "POST",
+            f"{path}?uploadType=resumable",
+            json=body,
+            headers={"X-Upload-Content-Length": size},
         )
         return str(response.headers["location"])
 
-    def continue_upload(self, session: str, pieces: Iterator[bytes], first: int, size: int) -> dict[str, Any]:
+    def continue_upload(
+        self, session: str, pieces: Iterator[bytes], first: int, size: int
+    ) -> dict[str, Any]:
         """Sends all from byte `first` on."""
-        headers = {"Content-Range": f"bytes {first}-{size - 1}/{size}", "Content-Length": str(size - first)}
+        headers = {
+            "Content-Range": f"bytes {first}-{size - 1}/{size}",
+            "Content-Length": str(size - first),
+        }
         found: dict[str, Any] = self._send("PUT", session, content=pieces, headers=headers).json()
         return found
 
@@ -151,11 +176,17 @@ class Client:
         last = response.headers.get("range", "").rpartition("-")[2]
         return int(last) + 1 if last else 0
 
-    def _send(self, method: str, url: str, *, headers: Mapping[str, Any], **what: Any) -> httpx.Response:
+    def _send(
+        self, method: str, url: str, *, headers: Mapping[str, Any], **what: Any
+    ) -> httpx.Response:
         try:
-            response = self._http.request(method, url, headers={k: str(v) for k, v in headers.items()}, **what)
+            response = self._http.request(
+                method, url, headers={k: str(v) for k, v in headers.items()}, **what
+            )
         except self._transport_error as error:
-            raise PodyardError(Code.UNAVAILABLE, f"{self.target.url} does not answer: {error}") from None
+            raise PodyardError(
+                Code.UNAVAILABLE, f"{self.target.url} does not answer: {error}"
+            ) from None
         if response.status_code >= _ERROR_STATUS_MIN:
             raise _error(response)
         return response
@@ -170,13 +201,17 @@ class Client:
                     raise _error(response)
                 yield response.iter_bytes(CHUNK_BYTES)
         except self._transport_error as error:
-            raise PodyardError(Code.UNAVAILABLE, f"{self.target.url} does not answer: {error}") from None
+            raise PodyardError(
+                Code.UNAVAILABLE, f"{self.target.url} does not answer: {error}"
+            ) from None
 
     def _ask(self, method: str, path: str, body: Any, query: Mapping[str, Any]) -> httpx.Response:
         try:
             response = self._http.request(method, path, json=body, params=_without_none(query))
         except self._transport_error as error:
-            raise PodyardError(Code.UNAVAILABLE, f"{self.target.url} does not answer: {error}") from None
+            raise PodyardError(
+                Code.UNAVAILABLE, f"{self.target.url} does not answer: {error}"
+            ) from None
         self._warn_of_expiry(response)
         if response.is_success:
             return response
@@ -187,7 +222,10 @@ class Client:
         expires = response.headers.get(EXPIRES_HEADER)
         if expires is not None and not self._warned:
             self._warned = True
-            say(f"warning: your token expires at {expires}; `podyard auth token renew` makes you a new one")
+            say(
+                f"warning: your token expires at {expires}; `podyard auth token renew` makes "
+                "you a new one"
+            )
 
     def pages(self, path: str, collection: str, **query: Any) -> Iterator[dict[str, Any]]:
         token: str | None = None
@@ -198,7 +236,9 @@ class Client:
             if not token:
                 return
 
-    def wait_operation(self, operation: Mapping[str, Any], timeout_seconds: float) -> dict[str, Any]:
+    def wait_operation(
+        self, operation: Mapping[str, Any], timeout_seconds: float
+    ) -> dict[str, Any]:
         """The finished operation; raises its error, or DEADLINE_EXCEEDED."""
         current = self.poll(
             lambda: self.call("GET", f"/{operation['metadata']['apiVersion']}/{operation['name']}"),
@@ -223,11 +263,16 @@ class Client:
             if done(found):
                 return found
             if self._clock.monotonic_seconds() > deadline:
-                raise PodyardError(Code.DEADLINE_EXCEEDED, f"{what} did not end within {timeout_seconds:g} s")
+                raise PodyardError(
+                    Code.DEADLINE_EXCEEDED, f"{what} did not end within {timeout_seconds:g} s"
+                )
             self._clock.sleep(POLL_SECONDS)
 
     def zone_path(self, location: str | None = None, version: str = "v2") -> str:
-        return f"/{version}/projects/{quote(self.target.project)}/locations/{quote(location or self.target.location)}"
+        return (
+            f"/{version}/projects/{quote(self.target.project)}/locations/"
+            f"{quote(location or self.target.location)}"
+        )
 
     def own_path(self, location: str | None = None) -> str:
         place = quote(location or self.target.location)
@@ -253,7 +298,9 @@ def _error(response: httpx.Response) -> PodyardError:
     try:
         error = response.json()["error"]
         return PodyardError(
-            Code[error["status"]], error["message"], tuple(error_details.of_json(error.get("details", ())))
+            Code[error["status"]],
+            error["message"],
+            tuple(error_details.of_json(error.get("details", ()))),
         )
     except (ValueError, KeyError, TypeError):
         text = f"{response.request.url.host} answered {response.status_code} without saying why"

@@ -8,10 +8,12 @@ from podyard.cli.client import Client
 from podyard.cli.options import client_of, output_option, target_options
 from podyard.cli.output import emit
 
-ADVANCE_SECONDS_MAX = 3600.0  # of waiting for an advance: a year with thousands of nodes is walked in minutes
+# of waiting for an advance: a year with thousands of nodes is walked in minutes
+ADVANCE_SECONDS_MAX = 3600.0
 
 _COLUMNS = {
-    "PLATFORM_TIME": "platformTime", "MODE": "mode", "RUNNING": "running", "RATE": "rate", "TARGET": "targetTime",
+    "PLATFORM_TIME": "platformTime", "MODE": "mode", "RUNNING": "running", "RATE": "rate",
+    "TARGET": "targetTime",
     "BEHIND_UTC_SECONDS": "lagSeconds",
 }  # fmt: skip
 
@@ -33,9 +35,17 @@ def show(data: str | None, project: str | None, location: str | None, output: st
 @click.argument("rate", type=click.FloatRange(min=0))
 @target_options
 @output_option
-def set_rate(rate: float, data: str | None, project: str | None, location: str | None, output: str) -> None:
+def set_rate(
+    rate: float, data: str | None, project: str | None, location: str | None, output: str
+) -> None:
     """Set the rate of a virtual clock to RATE platform seconds per real second."""
-    emit(client_of(data, project, location).call("POST", "/podyard/v1/clock:setRate", {"rate": rate}), output, _COLUMNS)
+    emit(
+        client_of(data, project, location).call(
+            "POST", "/podyard/v1/clock:setRate", {"rate": rate}
+        ),
+        output,
+        _COLUMNS,
+    )
 
 
 @clock.command()
@@ -43,13 +53,24 @@ def set_rate(rate: float, data: str | None, project: str | None, location: str |
 @output_option
 def pause(data: str | None, project: str | None, location: str | None, output: str) -> None:
     """Pause a virtual clock. An advance in progress ends at once."""
-    emit(client_of(data, project, location).call("POST", "/podyard/v1/clock:setRate", {"rate": 0}), output, _COLUMNS)
+    emit(
+        client_of(data, project, location).call("POST", "/podyard/v1/clock:setRate", {"rate": 0}),
+        output,
+        _COLUMNS,
+    )
 
 
 @clock.command()
 @click.argument("duration", required=False)
-@click.option("--to", metavar="TIME", help="Advance to this time (RFC 3339) instead of by a duration.")
-@click.option("--async", "asynchronous", is_flag=True, help="Return at once, before the clock has reached the target.")
+@click.option(
+    "--to", metavar="TIME", help="Advance to this time (RFC 3339) instead of by a duration."
+)
+@click.option(
+    "--async",
+    "asynchronous",
+    is_flag=True,
+    help="Return at once, before the clock has reached the target.",
+)
 @target_options
 @output_option
 def advance(
@@ -61,7 +82,8 @@ def advance(
     location: str | None,
     output: str,
 ) -> None:
-    """Advance a virtual clock by DURATION (90s, 36h, 30d). Each timer on the way fires at its time."""
+    """Advance a virtual clock by DURATION (90s, 36h, 30d). Each timer on the way fires at its
+    time."""
     if (duration is None) == (to is None):
         raise click.UsageError("specify either a DURATION such as 36h, or --to TIME")
     client = client_of(data, project, location)
@@ -69,7 +91,12 @@ def advance(
     operation = client.call("POST", "/podyard/v1/clock:advance", body)
     if not asynchronous:
         path = f"/podyard/v1/{operation['name']}"
-        client.poll(lambda: client.call("GET", path), lambda found: bool(found["done"]), ADVANCE_SECONDS_MAX, "it")
+        client.poll(
+            lambda: client.call("GET", path),
+            lambda found: bool(found["done"]),
+            ADVANCE_SECONDS_MAX,
+            "it",
+        )
     emit(_state(client), output, _COLUMNS)
 
 

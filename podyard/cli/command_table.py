@@ -11,7 +11,8 @@ from collections.abc import Mapping
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CommandEntry:
-    """`module`: of podyard.cli; it is imported only when the command runs, so that `up` starts at once."""
+    """`module`: of podyard.cli; it is imported only when the command runs, so that `up` starts at
+    once."""
 
     module: str
     line: str
@@ -44,7 +45,8 @@ COMMAND_GROUPS: Mapping[str, Mapping[str, CommandEntry]] = {
     },
     "Jobs and data": {
         "job": CommandEntry("jobs", "Manage jobs."),
-        "sweep": CommandEntry("sweeps", "Submit jobs that differ in some values, and compare them."),
+        "sweep": CommandEntry("sweeps",
+            "Submit jobs that differ in some values, and compare them."),
         "tensorboard": CommandEntry("tensorboard", "Start TensorBoard on the curves of jobs."),
         "storage": CommandEntry("storage", "Manage buckets and objects."),
         "predict": CommandEntry("predict", "Predict with an exported model on the CPU."),
@@ -53,7 +55,8 @@ COMMAND_GROUPS: Mapping[str, Mapping[str, CommandEntry]] = {
         "estimate": CommandEntry("estimate", "Estimate time, memory, energy and cost of one step."),
         "plan": CommandEntry("plan", "Predict when a run would end and what it would cost."),
         "explain": CommandEntry("explain", "Explain how the hardware computes, step by step."),
-        "simulate": CommandEntry("simulate", "Simulate days of a platform and check every invariant."),
+        "simulate": CommandEntry("simulate",
+            "Simulate days of a platform and check every invariant."),
     },
     "Cost": {
         "bill": CommandEntry("bill", "Show costs, and manage invoices, credits and exports."),
@@ -62,12 +65,14 @@ COMMAND_GROUPS: Mapping[str, Mapping[str, CommandEntry]] = {
         "price": CommandEntry("price", "Show prices of TPUs, hosts and disks."),
     },
     "Connect clients": {
-        "env": CommandEntry("env", "Print exports that make gcloud and Google's libraries use Podyard."),
+        "env": CommandEntry("env",
+            "Print exports that make gcloud and Google's libraries use Podyard."),
         "run": CommandEntry("env", "Run a command with the exports of `podyard env`."),
         "ssh": CommandEntry("ssh_setup", "Connect OpenSSH and gcloud to the hosts of TPU nodes."),
         "connect": CommandEntry("connect", "Open the ports of a remote Podyard on this machine."),
         "calls": CommandEntry("calls", "List the calls that clients made to Google's APIs."),
-        "completion": CommandEntry("completion", "Print a completion script for bash, zsh or fish."),
+        "completion": CommandEntry("completion",
+            "Print a completion script for bash, zsh or fish."),
     },
     "Projects and access": {
         "project": CommandEntry("projects", "Manage projects."),

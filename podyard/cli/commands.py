@@ -44,7 +44,9 @@ class _Lazy(click.Group):
     @override
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         names = [
-            CompletionItem(name, help=entry.line) for name, entry in ENTRIES.items() if name.startswith(incomplete)
+            CompletionItem(name, help=entry.line)
+            for name, entry in ENTRIES.items()
+            if name.startswith(incomplete)
         ]
         return names + click.Command.shell_complete(self, ctx, incomplete)
 
@@ -65,7 +67,8 @@ def root() -> None:
 
 
 def run(argv: list[str], tools: Mapping[str, Any] | None = None) -> None:
-    """Runs one command and exits. `tools`: what only the composition root may import, by the name of the command."""
+    """Runs one command and exits. `tools`: what only the composition root may import, by the name
+    of the command."""
     try:
         code = root.main(argv, prog_name="podyard", standalone_mode=False, obj=tools)
     except click.exceptions.Abort:
@@ -96,5 +99,12 @@ def _add_examples(command: click.Command, path: str) -> None:
 
 def _explanations(error: PodyardError) -> list[str]:
     """What the details add to the message: where that is Google's text, ours is there."""
-    found = [violation for item in error.details if isinstance(item, BadRequest) for violation in item.violations]
-    return [violation.description for violation in found if violation.description not in error.message]
+    found = [
+        violation
+        for item in error.details
+        if isinstance(item, BadRequest)
+        for violation in item.violations
+    ]
+    return [
+        violation.description for violation in found if violation.description not in error.message
+    ]

@@ -33,7 +33,9 @@ def commitment() -> None:
 
 @commitment.command()
 @target_options
-@click.option("--type", "accelerator_type", metavar="TYPE", help="Accelerator type, in the region of --zone.")
+@click.option(
+    "--type", "accelerator_type", metavar="TYPE", help="Accelerator type, in the region of --zone."
+)
 @click.option("--sku", metavar="SKU", help="SKU, instead of --type.")
 @click.option(
     "--quantity",
@@ -46,7 +48,9 @@ def commitment() -> None:
 @click.option("--upfront", is_flag=True, help="Pay the whole commitment now instead of monthly.")
 @click.option("--dry-run", is_flag=True, help="Show the commitment without buying it.")
 @output_option
-def buy(data: str | None, project: str | None, location: str | None, output: str, **given: Any) -> None:
+def buy(
+    data: str | None, project: str | None, location: str | None, output: str, **given: Any
+) -> None:
     """Buy a commitment that starts now."""
     if (given["accelerator_type"] is None) == (given["sku"] is None):
         raise click.UsageError("specify either --type or --sku")

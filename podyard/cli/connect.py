@@ -45,15 +45,36 @@ _PORT = click.IntRange(0, 65535)
 @click.command()
 @click.argument("url", required=False)
 @data_option
-@click.option("--token", metavar="TOKEN", help="Your token (default: PODYARD_TOKEN, else that of the last time).")
-@click.option("--ca", type=_FILE, metavar="FILE", help="Certificate to trust (PEM), instead of this machine's roots.")
 @click.option(
-    "--fingerprint", metavar="sha256:HEX", help="Fingerprint of the certificate to trust: see podyard status."
+    "--token",
+    metavar="TOKEN",
+    help="Your token (default: PODYARD_TOKEN, else that of the last time).",
 )
-@click.option("--port", type=_PORT, help="Local HTTP port (default: the same as there); 0 picks a free port.")
-@click.option("--grpc-port", type=_PORT, help="Local gRPC port (default: the same as there); 0 picks a free port.")
-@click.option("--storage-port", type=_PORT, help="Local port of storage (default: the same as there); 0: a free one.")
-def connect(
+@click.option(
+    "--ca",
+    type=_FILE,
+    metavar="FILE",
+    help="Certificate to trust (PEM), instead of this machine's roots.",
+)
+@click.option(
+    "--fingerprint",
+    metavar="sha256:HEX",
+    help="Fingerprint of the certificate to trust: see podyard status.",
+)
+@click.option(
+    "--port", type=_PORT, help="Local HTTP port (default: the same as there); 0 picks a free port."
+)
+@click.option(
+    "--grpc-port",
+    type=_PORT,
+    help="Local gRPC port (default: the same as there); 0 picks a free port.",
+)
+@click.option(
+    "--storage-port",
+    type=_PORT,
+    help="Local port of storage (default: the same as there); 0: a free one.",
+)
+def connect(  # noqa: PLR0913
     url: str | None,
     data: str | None,
     token: str | None,
@@ -78,7 +99,10 @@ def connect(
         door = folder.door(url, token, ca, fingerprint)
         described = _ask(door)
         wanted = {"api": port, "grpc": grpc_port, "storage": storage_port}
-        listeners = {name: _listen(name, wanted.get(name), there) for name, there in described["ports"].items()}
+        listeners = {
+            name: _listen(name, wanted.get(name), there)
+            for name, there in described["ports"].items()
+        }
         folder.write(door, described, listeners)
         return asyncio.run(_run(folder, door, described, listeners))
     except PodyardError as error:
@@ -94,7 +118,8 @@ def connect(
 
 
 class _Folder:
-    """The data folder of a connection: `podyard env` and all commands find the ports there, as those of `podyard up`.
+    """The data folder of a connection: `podyard env` and all commands find the ports there, as
+    those of `podyard up`.
 
     Raises FAILED_PRECONDITION for the folder of a Podyard of this machine, or one in use.
     """
@@ -109,23 +134,34 @@ class _Folder:
             data.mkdir(mode=0o700, parents=True, exist_ok=True)
             claim = processes.claim(data)
         except OSError as error:
-            raise PodyardError(Code.FAILED_PRECONDITION, f"cannot write to {data}: {error.strerror}") from None
+            raise PodyardError(
+                Code.FAILED_PRECONDITION, f"cannot write to {data}: {error.strerror}"
+            ) from None
         if claim is None:
-            text = f"{data} is in use by another `podyard connect` or `podyard up`: stop it, or choose another --data"
+            text = (
+                f"{data} is in use by another `podyard connect` or `podyard up`: stop it, or "
+                "choose another --data"
+            )
             raise PodyardError(Code.FAILED_PRECONDITION, text)
         self._claim = claim
         self._written: list[Path] = []
         os.umask(0o077)
 
-    def door(self, url: str | None, token: str | None, ca: Path | None, fingerprint: str | None) -> DoorTarget:
-        """What the options say, else what was said the last time. Raises INVALID_ARGUMENT, UNAUTHENTICATED."""
+    def door(
+        self, url: str | None, token: str | None, ca: Path | None, fingerprint: str | None
+    ) -> DoorTarget:
+        """What the options say, else what was said the last time. Raises INVALID_ARGUMENT,
+        UNAUTHENTICATED."""
         before = read_json(self.settings.data / CONNECTION_FILE)
         if url is None:
             url = before.get("url")
         elif url.rstrip("/") != before.get("url"):
             before = {}  # another Podyard: neither its authority nor its token
         if not url:
-            raise invalid("which Podyard? Use `podyard connect https://HOST:8743`; `podyard status` says it there")
+            raise invalid(
+                "which Podyard? Use `podyard connect https://HOST:8743`; `podyard status` "
+                "says it there"
+            )
         parts = urlsplit(url)
         if parts.scheme != "https" or not parts.hostname or parts.path not in ("", "/"):
             raise invalid(f"URL {url!r} must be https:// with a host and a port only")
@@ -137,22 +173,35 @@ class _Folder:
             write_atomically(own_ca, ca.read_bytes())
         elif "url" not in before:
             own_ca.unlink(missing_ok=True)
-        token = token or os.environ.get("PODYARD_TOKEN") or (_token_of(self.settings) if before else None)
+        token = (
+            token
+            or os.environ.get("PODYARD_TOKEN")
+            or (_token_of(self.settings) if before else None)
+        )
         if not token:
             token = click.prompt("Token", hide_input=True, err=True) if os.isatty(0) else ""
         if not token:
             raise invalid("no token: use --token, or set PODYARD_TOKEN")
         tls = trust.context(own_ca if own_ca.exists() else None)
-        return DoorTarget(url.rstrip("/"), token.strip(), tls, lambda text: say(f"podyard connect: {text}"))
+        return DoorTarget(
+            url.rstrip("/"), token.strip(), tls, lambda text: say(f"podyard connect: {text}")
+        )
 
-    def write(self, door: DoorTarget, described: Mapping[str, Any], listeners: Mapping[str, socket.socket]) -> None:
-        data, ports = self.settings.data, {name: one.getsockname()[1] for name, one in listeners.items()}
+    def write(
+        self, door: DoorTarget, described: Mapping[str, Any], listeners: Mapping[str, socket.socket]
+    ) -> None:
+        data, ports = (
+            self.settings.data,
+            {name: one.getsockname()[1] for name, one in listeners.items()},
+        )
         write_atomically(data / CONNECTION_FILE, json.dumps({"url": door.url}).encode())
         write_atomically(self.settings.token_path, f"{door.token}\n".encode())
         write_atomically(roots_path(data), described["gcloudRoots"].encode())
         write_atomically(data / PROXY_FILE, json.dumps({"port": ports.get("gcloud", 0)}).encode())
 
-    def write_state(self, door: DoorTarget, listeners: Mapping[str, socket.socket], ssh_port: int) -> None:
+    def write_state(
+        self, door: DoorTarget, listeners: Mapping[str, socket.socket], ssh_port: int
+    ) -> None:
         """As `podyard up` does when it is ready."""
         ports = {name: one.getsockname()[1] for name, one in listeners.items()}
         own = processes.find_process(processes.SUPERVISOR, os.getpid())
@@ -161,7 +210,10 @@ class _Folder:
         grpc: dict[str, Any] = {"grpcPort": ports["grpc"]} if "grpc" in ports else {}
         state: dict[str, Any] = {
             "url": f"http://{LOOPBACK}:{ports['api']}",
-            "ports": {"http": ports["api"], **{name: ports[name] for name in ("storage", "grpc") if name in ports}},
+            "ports": {
+                "http": ports["api"],
+                **{name: ports[name] for name in ("storage", "grpc") if name in ports},
+            },
             "pids": {processes.SUPERVISOR: own.as_json()},
             "connectedTo": door.url,
             "sshPort": ssh_port,
@@ -184,7 +236,10 @@ class _Folder:
 
 
 async def _run(
-    folder: _Folder, door: DoorTarget, described: Mapping[str, Any], listeners: Mapping[str, socket.socket]
+    folder: _Folder,
+    door: DoorTarget,
+    described: Mapping[str, Any],
+    listeners: Mapping[str, socket.socket],
 ) -> int:
     """Until a signal, or until the token is not valid any more."""
     stop = asyncio.Event()
@@ -199,7 +254,9 @@ async def _run(
         await ports.follow(_addresses(described))
         folder.write_state(door, listeners, ports.ssh_port)
         url = f"http://{LOOPBACK}:{listeners['api'].getsockname()[1]}"
-        click.echo(f"Connected to {door.url}: {url}  (console {url}/console, data {folder.settings.data})")
+        click.echo(
+            f"Connected to {door.url}: {url}  (console {url}/console, data {folder.settings.data})"
+        )
         click.echo(f'In another terminal: eval "$(podyard env --data {folder.settings.data})"')
         return await _watch(folder, door, ports, listeners, stop)
     finally:
@@ -244,7 +301,9 @@ async def _watch(
 
 
 def _ask(door: DoorTarget) -> dict[str, Any]:
-    client = Client(Target(door.url, door.token, "", ""), timeout_seconds=ANSWER_SECONDS_MAX, tls=door.tls)
+    client = Client(
+        Target(door.url, door.token, "", ""), timeout_seconds=ANSWER_SECONDS_MAX, tls=door.tls
+    )
     try:
         return client.call("GET", "/podyard/v1/connection")
     finally:
@@ -260,7 +319,11 @@ def _addresses(described: Mapping[str, Any]) -> set[str]:
         first = ipaddress.IPv4Address(row["address"])
         found |= {str(first + index) for index in range(int(row["count"]))}
     # The server is not to choose among all addresses of this machine.
-    return {address for address in found if ipaddress.IPv4Address(address) in ipaddress.IPv4Network("127.128.0.0/9")}
+    return {
+        address
+        for address in found
+        if ipaddress.IPv4Address(address) in ipaddress.IPv4Network("127.128.0.0/9")
+    }
 
 
 def _listen(target: str, wanted: int | None, there: int) -> socket.socket:

@@ -1,4 +1,5 @@
-"""The local ports of `podyard connect`: each connection goes through a tunnel of its own to the door."""
+"""The local ports of `podyard connect`: each connection goes through a tunnel of its own to the
+door."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ _ADDRESS_BYTES_MAX = 64
 
 
 class _Greeted(WaitingEnd):
-    """A client's end that leads nowhere before the client has said `greeting`, or a line with an address."""
+    """A client's end that leads nowhere before the client has said `greeting`, or a line with an
+    address."""
 
     def __init__(self, connect: Callable[[str, End], object], wants_line: bool) -> None:
         super().__init__(self._go)
@@ -86,7 +88,9 @@ class LocalPorts:
         """Takes an address and leads to its host: for `podyard ssh connect`."""
 
         def client() -> WaitingEnd:
-            return _Greeted(lambda address, end: self._door.join(end, "host", address), wants_line=True)
+            return _Greeted(
+                lambda address, end: self._door.join(end, "host", address), wants_line=True
+            )
 
         self._servers.append(await asyncio.get_running_loop().create_unix_server(client, path))
 
@@ -115,5 +119,6 @@ class LocalPorts:
             except OSError:
                 if self._hosts:
                     raise
-                self.ssh_port = SSH_PORT_WITHOUT_ROOT  # for all of them, as ~/.ssh/config has one port
+                # for all of them, as ~/.ssh/config has one port
+                self.ssh_port = SSH_PORT_WITHOUT_ROOT
         return await loop.create_server(client, address, self.ssh_port, backlog=BACKLOG)

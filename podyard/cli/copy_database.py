@@ -29,7 +29,8 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Examined:
-    """What a database holds, as far as it is compared: invariants that it violates, and its bills."""
+    """What a database holds, as far as it is compared: invariants that it violates, and its
+    bills."""
 
     violations: list[Violation]
     bills: Bills
@@ -43,8 +44,9 @@ class Examined:
 def copy_database(source: str, target: str, data: str | None, output: str) -> None:
     """Copy the database SOURCE to TARGET: SQLite to PostgreSQL, or back.
 
-    Each is a URL (postgresql://USER@HOST/NAME, sqlite:////PATH) or the path of an SQLite file. TARGET must be empty.
-    Podyard must be stopped. The copy is read back and compared; then fsck and all bills must be equal on both.
+    Each is a URL (postgresql://USER@HOST/NAME, sqlite:////PATH) or the path of an SQLite file.
+    TARGET must be empty. Podyard must be stopped. The copy is read back and compared; then fsck and
+    all bills must be equal on both.
     """
     fleet = fleet_of(settings_of(data))
     source_url, target_url = database_url(source), database_url(target)
@@ -61,8 +63,14 @@ def copy_database(source: str, target: str, data: str | None, output: str) -> No
     }
     if output == "table":
         emit([row for row in rows if row["rows"]], output, {"TABLE": "table", "ROWS": "rows"})
-        say(f"{summary['rows']} rows, as in the source. fsck: {len(before.violations)} violations before and after.")
-        say(f"{summary['invoices']} invoices and {summary['drafts']} drafts are equal, byte for byte.")
+        say(
+            f"{summary['rows']} rows, as in the source. fsck: {len(before.violations)} violations "
+            "before and after."
+        )
+        say(
+            f"{summary['invoices']} invoices and {summary['drafts']} drafts are equal, "
+            "byte for byte."
+        )
         say(f"Start Podyard on the copy with PODYARD_DATABASE_URL={target_url}")
     else:
         emit(summary, output)
@@ -74,8 +82,8 @@ def database_url(text: str) -> str:
 
 
 def require_stopped(url: str) -> None:
-    """Raises FAILED_PRECONDITION unless the database can be copied: it has this version's schema, and nobody changes
-    what has been copied already."""
+    """Raises FAILED_PRECONDITION unless the database can be copied: it has this version's schema,
+    and nobody changes what has been copied already."""
     from podyard import migrations
     from podyard.db import copies, leases
 
@@ -84,14 +92,22 @@ def require_stopped(url: str) -> None:
     with copies.open_engine(url) as engine:
         revision = migrations.current(engine)
     if revision != migrations.HEAD:
-        text = f"{copies.hide_password(url)} stands at revision {revision or 'none'}, not {migrations.HEAD}"
-        raise failed_precondition(f"{text}: start this version of Podyard on it once, and stop it again")
+        text = (
+            f"{copies.hide_password(url)} stands at revision {revision or 'none'}, not "
+            f"{migrations.HEAD}"
+        )
+        raise failed_precondition(
+            f"{text}: start this version of Podyard on it once, and stop it again"
+        )
     if read(url, lambda uow: leases.is_held(uow, leases.LOOP_LEADER)):
-        raise failed_precondition(f"Podyard runs on {copies.hide_password(url)}: stop it first, with `podyard down`")
+        raise failed_precondition(
+            f"Podyard runs on {copies.hide_password(url)}: stop it first, with `podyard down`"
+        )
 
 
 def copy(source_url: str, target_url: str) -> list[CopiedTable]:
-    """Copies all rows. An SQLite file appears when it is complete; a PostgreSQL database has all rows or none."""
+    """Copies all rows. An SQLite file appears when it is complete; a PostgreSQL database has all
+    rows or none."""
     from podyard import migrations
     from podyard.db import copies
 
@@ -104,7 +120,9 @@ def copy(source_url: str, target_url: str) -> list[CopiedTable]:
             target_url = f"sqlite:///{path}"
         with copies.open_engine(target_url) as engine:
             if migrations.current(engine) not in (None, migrations.HEAD):
-                raise failed_precondition(f"{copies.hide_password(target_url)} is not empty: name an empty database")
+                raise failed_precondition(
+                    f"{copies.hide_password(target_url)} is not empty: name an empty database"
+                )
             migrations.to_head(engine)
         with copies.open_source(source_url) as source, copies.open_target(target_url) as target:
             found = copies.copy(source, target, tell)
@@ -113,17 +131,22 @@ def copy(source_url: str, target_url: str) -> list[CopiedTable]:
 
 
 def compare(source_url: str, target_url: str, fleet: Fleet) -> tuple[Examined, Examined]:
-    """Both databases, examined at the same moment of platform time. Raises DATA_LOSS if they differ."""
+    """Both databases, examined at the same moment of platform time. Raises DATA_LOSS if they
+    differ."""
     moment = read(source_url, lambda uow: uow.now)
     before, after = (_examine(url, fleet, moment) for url in (source_url, target_url))
     for name in ("issued", "drafts"):
         was, now = getattr(before.bills, name), getattr(after.bills, name)
         wrong = sorted(key for key in was.keys() | now.keys() if was.get(key) != now.get(key))
         if wrong:
-            raise PodyardError(Code.DATA_LOSS, f"the copy has other invoices ({name}): {', '.join(wrong[:5])}")
+            raise PodyardError(
+                Code.DATA_LOSS, f"the copy has other invoices ({name}): {', '.join(wrong[:5])}"
+            )
     if before.violations != after.violations:
         counts = f"{len(before.violations)} before and {len(after.violations)} after"
-        raise PodyardError(Code.DATA_LOSS, f"the copy violates other invariants than the source: {counts}")
+        raise PodyardError(
+            Code.DATA_LOSS, f"the copy violates other invariants than the source: {counts}"
+        )
     return before, after
 
 
@@ -134,7 +157,9 @@ def _examine(url: str, fleet: Fleet, moment: Any) -> Examined:
     card = default_rate_card()
 
     def both(uow: UnitOfWork) -> Examined:
-        return Examined(fsck.check(uow.at(moment), fleet, card), bills_of_copies.read(uow, card, moment))
+        return Examined(
+            fsck.check(uow.at(moment), fleet, card), bills_of_copies.read(uow, card, moment)
+        )
 
     return read(url, both)
 

@@ -34,7 +34,12 @@ def credit_note() -> None:
 @click.argument("month")
 @click.argument("amount")
 @project_options
-@click.option("--line", default="", metavar="LINE", help="Line of the invoice, as `podyard bill invoice` shows its id.")
+@click.option(
+    "--line",
+    default="",
+    metavar="LINE",
+    help="Line of the invoice, as `podyard bill invoice` shows its id.",
+)
 @_reason_option
 @output_option
 def create(data: str | None, project: str | None, output: str, **given: Any) -> None:
@@ -75,7 +80,9 @@ def end_credit(data: str | None, project: str | None, output: str, **given: Any)
 def _create(data: str | None, project: str | None, output: str, given: dict[str, Any]) -> None:
     client = client_of(data, project)
     found = client.call(
-        "POST", f"{client.project_path()}/creditNotes", {name: value for name, value in given.items() if value}
+        "POST",
+        f"{client.project_path()}/creditNotes",
+        {name: value for name, value in given.items() if value},
     )
     emit(found if output != "table" else _row(found), output, _COLUMNS)
 

@@ -1,7 +1,7 @@
 """`podyard demo`: the whole of Podyard once, on real data, in about a minute.
 
-Starts a stack on a scratch folder, creates two nodes through Google's wire, trains on each, checks the bill against the
-state events, and takes everything down again, also after Ctrl-C.
+Starts a stack on a scratch folder, creates two nodes through Google's wire, trains on each, checks
+the bill against the state events, and takes everything down again, also after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -51,18 +51,26 @@ class DemoPart:
 
 
 PARTS = (
-    DemoPart("demo-single", "v2-8", "us-central1-f", "tpu-vm-base", {"preemptible": True}, "preemptible"),
+    DemoPart(
+        "demo-single", "v2-8", "us-central1-f", "tpu-vm-base", {"preemptible": True}, "preemptible"
+    ),
     DemoPart("demo-slice", "v3-32", "europe-west4-a", "tpu-vm-base", {}, "on demand"),
 )
 
 
 @click.command()
-@click.option("--keep", is_flag=True, help="Keep Podyard running afterwards, for a look at the console.")
-@click.option("--steps", type=click.IntRange(1), help="Training steps of each job (default: the recipe's).")
+@click.option(
+    "--keep", is_flag=True, help="Keep Podyard running afterwards, for a look at the console."
+)
+@click.option(
+    "--steps", type=click.IntRange(1), help="Training steps of each job (default: the recipe's)."
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Random seed of the jobs.")
 def demo(keep: bool, steps: int | None, seed: int) -> int:
     """Create two nodes, train on real data, and verify the bill."""
-    missing = [name for name in ("jax", "sklearn", "safetensors") if importlib.util.find_spec(name) is None]
+    missing = [
+        name for name in ("jax", "sklearn", "safetensors") if importlib.util.find_spec(name) is None
+    ]
     if missing:
         say(f"podyard demo needs {', '.join(missing)}: pip install 'podyard[demo]'")
         return 2
@@ -102,7 +110,8 @@ class _DemoRun:
 
     def start(self) -> None:
         arguments = ["up", "--data", str(self._data), "--port", "0", "--fleet", INSTANT_FLEET]
-        # A scratch stack: it must not meet the database or broker of a Podyard that the environment points to.
+        # A scratch stack: it must not meet the database or broker of a Podyard that the environment
+        # points to.
         env = {name: value for name, value in os.environ.items() if not name.startswith("PODYARD_")}
         self._process = subprocess.Popen(
             [sys.executable, "-c", "from podyard.main import cli; cli()", *arguments],
@@ -140,14 +149,21 @@ class _DemoRun:
             "runtimeVersion": part.runtime_version,
             "schedulingConfig": part.scheduling,
         }
-        operation = client.call("POST", f"{client.zone_path(part.zone)}/nodes", body, nodeId=part.node)
+        operation = client.call(
+            "POST", f"{client.zone_path(part.zone)}/nodes", body, nodeId=part.node
+        )
         node = client.wait_operation(operation, NODE_SECONDS_MAX)["response"]
         hosts = len(node["networkEndpoints"])
-        say(f"READY: {node['acceleratorConfig']['topology']} chips, {hosts} host{'s' if hosts > 1 else ''}")
+        say(
+            f"READY: {node['acceleratorConfig']['topology']} chips, {hosts} "
+            f"host{'s' if hosts > 1 else ''}"
+        )
         job: dict[str, Any] = {"recipe": "digits-cnn", "node": part.node, "seed": seed}
         if steps is not None:
             job["steps"] = steps
-        found = client.call("POST", f"{client.own_path(part.zone)}/jobs", job, jobId=f"{part.node}-digits")
+        found = client.call(
+            "POST", f"{client.own_path(part.zone)}/jobs", job, jobId=f"{part.node}-digits"
+        )
         found = client.poll(
             lambda: self._progress(client.call("GET", f"/podyard/v1/{found['name']}")),
             lambda current: current["state"] in FINAL_STATES,
@@ -157,9 +173,12 @@ class _DemoRun:
         if sys.stderr.isatty():
             sys.stderr.write("\n")
         if found["state"] != "SUCCEEDED":
-            raise PodyardError(Code.ABORTED, f"the job ended {found['state']}: {found['stateReason']}")
+            raise PodyardError(
+                Code.ABORTED, f"the job ended {found['state']}: {found['stateReason']}"
+            )
         client.wait_operation(
-            client.call("DELETE", f"{client.zone_path(part.zone)}/nodes/{part.node}"), NODE_SECONDS_MAX
+            client.call("DELETE", f"{client.zone_path(part.zone)}/nodes/{part.node}"),
+            NODE_SECONDS_MAX,
         )
         return {"part": part, "hosts": hosts, "job": found}
 
@@ -167,7 +186,11 @@ class _DemoRun:
         latest = job["metrics"]["latest"]
         filled = BAR_CHARACTERS * job["stepsDone"] // job["steps"]
         bar = "#" * filled + "." * (BAR_CHARACTERS - filled)
-        numbers = f"loss {latest['loss']:.4f} accuracy {latest['accuracy']:.3f}" if "loss" in latest else ""
+        numbers = (
+            f"loss {latest['loss']:.4f} accuracy {latest['accuracy']:.3f}"
+            if "loss" in latest
+            else ""
+        )
         line = f"{job['state']:<10} [{bar}] {job['stepsDone']}/{job['steps']} {numbers}"
         if sys.stderr.isatty():
             sys.stderr.write(f"\r\x1b[K{line}")
@@ -188,14 +211,22 @@ class _DemoRun:
         widths = [max(len(line[index]) for line in lines) for index in range(len(lines[0]))]
         click.echo()
         for line in lines:
-            click.echo("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+            click.echo(
+                "  ".join(
+                    text.ljust(width) for text, width in zip(line, widths, strict=True)
+                ).rstrip()
+            )
         events = list(client.pages(f"{client.project_path()}/events", "events"))
         problem = check_bill(usage, events)
         if problem is not None:
-            raise PodyardError(Code.DATA_LOSS, f"the bill does not follow from the state events: {problem}")
+            raise PodyardError(
+                Code.DATA_LOSS, f"the bill does not follow from the state events: {problem}"
+            )
         broken = fsck.violations(from_environment({"PODYARD_DATA": str(self._data)}))
         if broken:
-            raise PodyardError(Code.DATA_LOSS, f"fsck found {len(broken)} violations, the first: {broken[0]}")
+            raise PodyardError(
+                Code.DATA_LOSS, f"fsck found {len(broken)} violations, the first: {broken[0]}"
+            )
         bill = f"{duration_for_people(usage['seconds'])}, {money_text(usage['amount'])}"
         click.echo(
             f"Bill: {bill}, equal to the usage records. "
@@ -232,13 +263,17 @@ class _DemoRun:
 
 
 def check_bill(usage: dict[str, Any], events: list[dict[str, Any]]) -> str | None:
-    """Recomputes the bill from the state events alone: distinct UTC seconds touched by READY, times the price.
+    """Recomputes the bill from the state events alone: distinct UTC seconds touched by READY, times
+    the price.
 
-    Returns what differs, or None. On purpose it shares nothing with the meter but the exact integers of money.
+    Returns what differs, or None. On purpose it shares nothing with the meter but the exact
+    integers of money.
     """
     seconds: dict[str, set[int]] = {}
     since: dict[str, PlatformTime] = {}
-    for event in sorted((e for e in events if e["kind"] == "node"), key=lambda e: (e["key"], e["version"])):
+    for event in sorted(
+        (e for e in events if e["kind"] == "node"), key=lambda e: (e["key"], e["version"])
+    ):
         at = PlatformTime.from_rfc3339(event["at"])
         if event["toState"] == "READY":
             since.setdefault(event["key"], at)

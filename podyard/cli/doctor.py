@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 EXIT_BAD = 1
 ANSWER_SECONDS_MAX = 3.0  # of each question: doctor must end while things hang
 DISK_BYTES_BAD, DISK_BYTES_WARNED = 64 << 20, 1 << 30
-CLOCK_SECONDS_WARNED = 30.0  # certificates and logs go by the machine's clock; leases by the database's
+# certificates and logs go by the machine's clock; leases by the database's
+CLOCK_SECONDS_WARNED = 30.0
 WAIT_SECONDS_WARNED = 60.0  # of a message or a timer: they take a second
 OPERATION_SECONDS_WARNED = 900.0  # of platform time: the slowest of the default fleet take minutes
 CERTIFICATE_DAYS_WARNED = 14
@@ -59,7 +60,8 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Database:
-    """What the database says of the whole platform. `ahead_seconds`: how far this machine's clock is ahead of its."""
+    """What the database says of the whole platform. `ahead_seconds`: how far this machine's clock
+    is ahead of its."""
 
     measures: Measures
     agents: list[AgentRecord]
@@ -71,10 +73,14 @@ class _Database:
 @data_option
 @output_option
 def doctor(data: str | None, output: str) -> int:
-    """Show what is wrong with this machine's Podyard and what to do. Exit code 1 if something is."""
+    """Show what is wrong with this machine's Podyard and what to do. Exit code 1 if something
+    is."""
     settings = settings_of(data)
     found = list(examine(settings))
-    rows = [{"area": one.area, "level": str(one.level), "what": one.what, "todo": one.todo} for one in found]
+    rows = [
+        {"area": one.area, "level": str(one.level), "what": one.what, "todo": one.todo}
+        for one in found
+    ]
     if output == "table":
         emit(rows, output, {"AREA": "area", "STATE": "level", "WHAT": "what", "DO": "todo"})
     else:
@@ -99,14 +105,20 @@ def _processes(settings: Settings) -> Iterator[Finding]:
     area, start = "processes", f"podyard up --data {settings.data}"
     living = processes.living(settings.data)
     names = {process.name for process in living}
-    dead = [one.name for one in processes.recorded_processes(settings.data) if one.name not in names]
+    dead = [
+        one.name for one in processes.recorded_processes(settings.data) if one.name not in names
+    ]
     if not living:
         yield Finding(area, Level.BAD, f"nothing runs on {settings.data}", start)
     elif processes.SUPERVISOR not in names:
-        yield Finding(area, Level.BAD, "the supervisor was killed: nothing restarts the others", start)
+        yield Finding(
+            area, Level.BAD, "the supervisor was killed: nothing restarts the others", start
+        )
     elif dead:
         text = f"{', '.join(dead)} ended and will be started again"
-        yield Finding(area, Level.WARNING, text, f"read {settings.data / 'podyard.log'} if it goes on")
+        yield Finding(
+            area, Level.WARNING, text, f"read {settings.data / 'podyard.log'} if it goes on"
+        )
     else:
         yield Finding(area, Level.OK, ", ".join(sorted(names)))
 
@@ -114,16 +126,26 @@ def _processes(settings: Settings) -> Iterator[Finding]:
 def _api(url: str, is_here: bool) -> Iterator[Finding]:
     if not url:
         if is_here:
-            yield Finding("api", Level.BAD, "no API is ready on this machine", "podyard up, or wait until it is ready")
+            yield Finding(
+                "api",
+                Level.BAD,
+                "no API is ready on this machine",
+                "podyard up, or wait until it is ready",
+            )
         return
     place = urlsplit(url)
-    connection = http.client.HTTPConnection(place.hostname or "", place.port or 80, timeout=ANSWER_SECONDS_MAX)
+    connection = http.client.HTTPConnection(
+        place.hostname or "", place.port or 80, timeout=ANSWER_SECONDS_MAX
+    )
     try:
         connection.request("GET", "/readyz")
         answer = connection.getresponse()
         text = answer.read(4096).decode(errors="replace")
     except OSError as error:
-        todo = "podyard status; if the process runs, it hangs: it is killed and started again after a minute"
+        todo = (
+            "podyard status; if the process runs, it hangs: it is killed and started again "
+            "after a minute"
+        )
         yield Finding("api", Level.BAD, f"{url} does not answer: {error}", todo)
         return
     finally:
@@ -131,21 +153,33 @@ def _api(url: str, is_here: bool) -> Iterator[Finding]:
     if answer.status == http.client.OK:
         yield Finding("api", Level.OK, f"{url} is ready")
     else:
-        yield Finding("api", Level.BAD, f"{url} is not ready: {text}"[:300], "see the other areas below")
+        yield Finding(
+            "api", Level.BAD, f"{url} is not ready: {text}"[:300], "see the other areas below"
+        )
 
 
 def _disk(settings: Settings) -> Iterator[Finding]:
     if not settings.data.exists():
         return
-    for folder in (settings.data, *(settings.data / name for name in ("contents", "objects", "logs"))):
-        if not folder.exists() or (folder != settings.data and folder.stat().st_dev == settings.data.stat().st_dev):
+    for folder in (
+        settings.data,
+        *(settings.data / name for name in ("contents", "objects", "logs")),
+    ):
+        if not folder.exists() or (
+            folder != settings.data and folder.stat().st_dev == settings.data.stat().st_dev
+        ):
             continue
         free = shutil.disk_usage(folder).free
         text = f"{free / (1 << 30):.1f} GiB free for {folder}"
         if free < DISK_BYTES_BAD:
             yield Finding("disk", Level.BAD, text, "free space: nothing can be written")
         elif free < DISK_BYTES_WARNED:
-            yield Finding("disk", Level.WARNING, text, "free space, or shorten what is kept (docs/howto/deploy.md)")
+            yield Finding(
+                "disk",
+                Level.WARNING,
+                text,
+                "free space, or shorten what is kept (docs/howto/deploy.md)",
+            )
         else:
             yield Finding("disk", Level.OK, text)
 
@@ -157,7 +191,12 @@ def _database(settings: Settings) -> Iterator[Finding]:
 
     area, url = "database", copies.hide_password(settings.database_url)
     if settings.database_path is not None and not settings.database_path.exists():
-        yield Finding(area, Level.BAD, f"there is no database at {settings.database_path}", "podyard up makes one")
+        yield Finding(
+            area,
+            Level.BAD,
+            f"there is no database at {settings.database_path}",
+            "podyard up makes one",
+        )
         return
     try:
         with copies.open_engine(settings.database_url) as engine:
@@ -165,11 +204,18 @@ def _database(settings: Settings) -> Iterator[Finding]:
         if revision != migrations.HEAD:
             older = revision is None or revision in migrations.KNOWN
             todo = "podyard up migrates it" if older else "install the version that runs on it"
-            yield Finding(area, Level.BAD, f"{url} has tables of revision {revision}, not {migrations.HEAD}", todo)
+            yield Finding(
+                area,
+                Level.BAD,
+                f"{url} has tables of revision {revision}, not {migrations.HEAD}",
+                todo,
+            )
             return
         found = read(settings.database_url, _look)
     except PodyardError as error:
-        yield Finding(area, Level.BAD, error.message, "start the database, or correct PODYARD_DATABASE_URL")
+        yield Finding(
+            area, Level.BAD, error.message, "start the database, or correct PODYARD_DATABASE_URL"
+        )
         return
     yield Finding(area, Level.OK, f"{url} answers, revision {revision}")
     for check in (_clock, _loop, _queues, _agents, _invoices):
@@ -191,36 +237,62 @@ def _clock(found: _Database) -> Iterator[Finding]:
     ahead, lag = found.ahead_seconds, found.measures.clock_lag_seconds or 0.0
     if abs(ahead) > CLOCK_SECONDS_WARNED:
         side = "ahead of" if ahead > 0 else "behind"
-        text = f"this machine's clock is {duration_for_people(round(abs(ahead)))} {side} the database server's"
+        text = (
+            f"this machine's clock is {duration_for_people(round(abs(ahead)))} {side} the "
+            "database server's"
+        )
         yield Finding("clock", Level.WARNING, text, "run a time service, such as chrony, on both")
     else:
-        behind = f"; platform time is {duration_for_people(round(lag))} behind UTC" if lag >= 1 else ""
+        behind = (
+            f"; platform time is {duration_for_people(round(lag))} behind UTC" if lag >= 1 else ""
+        )
         yield Finding("clock", Level.OK, f"right within {CLOCK_SECONDS_WARNED:.0f} s{behind}")
 
 
 def _loop(found: _Database) -> Iterator[Finding]:
     measured = found.measures
     if not measured.leader:
-        yield Finding("loop", Level.BAD, "no control loop leads: platform time stands still", f"start one: role {LOOP}")
+        yield Finding(
+            "loop",
+            Level.BAD,
+            "no control loop leads: platform time stands still",
+            f"start one: role {LOOP}",
+        )
     elif measured.timer_overdue_seconds > WAIT_SECONDS_WARNED:
         text = f"a timer is overdue by {duration_for_people(round(measured.timer_overdue_seconds))}"
-        yield Finding("loop", Level.WARNING, text, "give the loop's machine more CPU, or the database faster disks")
+        yield Finding(
+            "loop",
+            Level.WARNING,
+            text,
+            "give the loop's machine more CPU, or the database faster disks",
+        )
     else:
         host, _, rest = measured.leader.partition("/")
-        text = f"pid {rest.partition('/')[0]} on {host} leads, the leader number {measured.leader_fence}"
+        text = (
+            f"pid {rest.partition('/')[0]} on {host} leads, the leader number "
+            f"{measured.leader_fence}"
+        )
         yield Finding("loop", Level.OK, text)
 
 
 def _queues(found: _Database) -> Iterator[Finding]:
     measured = found.measures
     waits, oldest = measured.outbox_oldest_seconds, measured.operation_oldest_seconds
-    messages, operations = _count(measured.outbox_unsent, "message"), _count(measured.operations_running, "operation")
+    messages, operations = (
+        _count(measured.outbox_unsent, "message"),
+        _count(measured.operations_running, "operation"),
+    )
     if waits > WAIT_SECONDS_WARNED:
         text = f"{messages}, the oldest for {duration_for_people(round(waits))}"
         yield Finding("queues", Level.WARNING, text, "start Redis and a loop; jobs go on meanwhile")
     elif oldest > OPERATION_SECONDS_WARNED:
         text = f"{operations}, the oldest for {duration_for_people(round(oldest))}"
-        yield Finding("queues", Level.WARNING, text, "podyard fsck; a node may wait for capacity: podyard queue list")
+        yield Finding(
+            "queues",
+            Level.WARNING,
+            text,
+            "podyard fsck; a node may wait for capacity: podyard queue list",
+        )
     else:
         text = f"waiting: {messages}, {operations}"
         yield Finding("queues", Level.OK, text)
@@ -228,13 +300,27 @@ def _queues(found: _Database) -> Iterator[Finding]:
 
 def _agents(found: _Database) -> Iterator[Finding]:
     counts = dict(found.measures.agents)
-    text = ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "none has registered"
-    releases = {agent.agent_id: agent.release for agent in found.agents if agent.state.value != "REMOVED"}
-    others = [name for name, release in sorted(releases.items()) if release not in ("", __version__)]
+    text = (
+        ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
+        or "none has registered"
+    )
+    releases = {
+        agent.agent_id: agent.release for agent in found.agents if agent.state.value != "REMOVED"
+    }
+    others = [
+        name for name, release in sorted(releases.items()) if release not in ("", __version__)
+    ]
     if counts.get("GONE"):
-        yield Finding("agents", Level.WARNING, text, "podyard agent list; start it again, or podyard agent remove it")
+        yield Finding(
+            "agents",
+            Level.WARNING,
+            text,
+            "podyard agent list; start it again, or podyard agent remove it",
+        )
     elif not counts.get("READY"):
-        yield Finding("agents", Level.WARNING, text, "jobs and hosts wait: start or resume an agent")
+        yield Finding(
+            "agents", Level.WARNING, text, "jobs and hosts wait: start or resume an agent"
+        )
     elif others:
         what = f"{', '.join(others)} run another version than {__version__}"
         yield Finding("agents", Level.WARNING, what, "upgrade them")
@@ -244,18 +330,29 @@ def _agents(found: _Database) -> Iterator[Finding]:
 
 def _invoices(found: _Database) -> Iterator[Finding]:
     if held := found.measures.accounts_held:
-        yield Finding("invoices", Level.WARNING, f"{held} accounts have a month that is held", "podyard bill account")
+        yield Finding(
+            "invoices",
+            Level.WARNING,
+            f"{held} accounts have a month that is held",
+            "podyard bill account",
+        )
 
 
 def _folders(settings: Settings, found: _Database) -> Iterator[Finding]:
-    for folder in (settings.data, *(settings.data / name for name in ("contents", "objects", "logs"))):
+    for folder in (
+        settings.data,
+        *(settings.data / name for name in ("contents", "objects", "logs")),
+    ):
         try:
             text = (folder / "yard.id").read_text(encoding="ascii").strip()
         except OSError:
             continue  # a machine without an API has none
         if found.folders_id not in (None, text):
             yield Finding(
-                "folders", Level.BAD, f"{folder} belongs to another yard", "mount the yard's own folder there"
+                "folders",
+                Level.BAD,
+                f"{folder} belongs to another yard",
+                "mount the yard's own folder there",
             )
 
 
@@ -269,7 +366,10 @@ def _broker(settings: Settings) -> Iterator[Finding]:
         with socket.create_connection((name, port), ANSWER_SECONDS_MAX):
             yield Finding("broker", Level.OK, f"{name}:{port} takes connections")
     except OSError as error:
-        todo = "start Redis, or correct PODYARD_BROKER_URL; jobs go on meanwhile, background work waits"
+        todo = (
+            "start Redis, or correct PODYARD_BROKER_URL; jobs go on meanwhile, "
+            "background work waits"
+        )
         yield Finding("broker", Level.WARNING, f"{name}:{port}: {error}", todo)
 
 
@@ -285,7 +385,9 @@ def _certificate(settings: Settings) -> Iterator[Finding]:
             days = (end.timestamp() - now.nanos / 1e9) / 86_400
             text = f"{path} is valid for {days:.0f} days"
             if days < 0:
-                yield Finding("certificates", Level.BAD, f"{path} has expired", _renewal(settings, path))
+                yield Finding(
+                    "certificates", Level.BAD, f"{path} has expired", _renewal(settings, path)
+                )
             elif days < CERTIFICATE_DAYS_WARNED:
                 yield Finding("certificates", Level.WARNING, text, _renewal(settings, path))
             else:
@@ -293,7 +395,11 @@ def _certificate(settings: Settings) -> Iterator[Finding]:
 
 
 def _renewal(settings: Settings, path: Path) -> str:
-    return "put a new one there" if path == settings.tls_cert else "podyard up renews it: start it again"
+    return (
+        "put a new one there"
+        if path == settings.tls_cert
+        else "podyard up renews it: start it again"
+    )
 
 
 def _boxes(settings: Settings, is_wanted: bool) -> Iterator[Finding]:

@@ -22,7 +22,8 @@ def with_door(settings: Settings) -> Settings:
     kinds = [
         name
         for name, wanted in (
-            ("--tls", settings.tls), ("--tls-cert", own_files), ("--behind-proxy", settings.behind_proxy),
+            ("--tls", settings.tls), ("--tls-cert", own_files),
+            ("--behind-proxy", settings.behind_proxy),
         ) if wanted
     ]  # fmt: skip
     if len(kinds) > 1:
@@ -32,20 +33,25 @@ def with_door(settings: Settings) -> Settings:
     if not kinds:
         if not is_loopback(bind):
             raise invalid(
-                f"--bind {bind} would take passwords and tokens from other machines without encryption: add --tls (a "
+                f"--bind {bind} would take passwords and tokens from other machines without "
+                "encryption: add --tls (a "
                 "certificate that Podyard makes), --tls-cert FILE --tls-key FILE, or --behind-proxy"
             )
         if settings.public_url is not None:
             raise invalid("--public-url needs --tls, --tls-cert and --tls-key, or --behind-proxy")
         return settings
     if settings.behind_proxy and settings.public_url is None:
-        raise invalid("--behind-proxy needs --public-url URL: the address that clients use to reach the proxy")
+        raise invalid(
+            "--behind-proxy needs --public-url URL: the address that clients use to reach the proxy"
+        )
     _check_address(bind)
     return dataclasses.replace(
         settings,
         bind_address=bind if is_loopback(bind) else LOOPBACK,
         public_address=bind,
-        public_url=None if settings.public_url is None else _checked_url(settings.public_url, settings.behind_proxy),
+        public_url=None
+        if settings.public_url is None
+        else _checked_url(settings.public_url, settings.behind_proxy),
     )
 
 
@@ -61,7 +67,9 @@ def _check_address(bind: str) -> None:
         ipaddress.ip_address(bind)
     except ValueError:
         if bind != "localhost":
-            text = f"--bind {bind!r} must be an IP address of this machine, or 0.0.0.0 for all of them"
+            text = (
+                f"--bind {bind!r} must be an IP address of this machine, or 0.0.0.0 for all of them"
+            )
             raise invalid(text) from None
 
 
@@ -73,8 +81,13 @@ def _checked_url(url: str, may_be_plain: bool) -> str:
     except ValueError:
         raise invalid(f"--public-url {url!r} is not a URL") from None
     schemes = ("https", "http") if may_be_plain else ("https",)
-    has_more = parts.path not in ("", "/") or parts.query or parts.fragment or parts.username is not None
+    has_more = (
+        parts.path not in ("", "/") or parts.query or parts.fragment or parts.username is not None
+    )
     if parts.scheme not in schemes or not parts.hostname or has_more or port == 0:
         example = "https://tpu.example.com or https://192.0.2.7:8743"
-        raise invalid(f"--public-url {url!r} must be {' or '.join(schemes)}, a host and a port only: {example}")
+        raise invalid(
+            f"--public-url {url!r} must be {' or '.join(schemes)}, a host and a port "
+            f"only: {example}"
+        )
     return url.rstrip("/")

@@ -33,15 +33,24 @@ _NEVER_OLD_SECONDS = 2**32  # 2106: seconds since the epoch that every file syst
 @data_option
 @click.option("--unset", is_flag=True, help="Print `unset` lines instead of exports.")
 @click.option(
-    "-o", "--output", type=click.Choice(("sh", "json")), default="sh", show_default=True, help="Output format."
+    "-o",
+    "--output",
+    type=click.Choice(("sh", "json")),
+    default="sh",
+    show_default=True,
+    help="Output format.",
 )
 @click.option("--project", metavar="PROJECT", help="Default project to export.")
 @click.option("--zone", "location", metavar="ZONE", help="Default zone to export.")
-def env(data: str | None, unset: bool, output: str, project: str | None, location: str | None) -> int:
+def env(
+    data: str | None, unset: bool, output: str, project: str | None, location: str | None
+) -> int:
     """Print exports that make gcloud, Google's libraries and Terraform use this Podyard."""
     settings = settings_of(data)
     if unset:
-        names = dict.fromkeys((*exports(_nobody(), settings), "PODYARD_GRPC_TARGET", SSH_PORT_VARIABLE))
+        names = dict.fromkeys(
+            (*exports(_nobody(), settings), "PODYARD_GRPC_TARGET", SSH_PORT_VARIABLE)
+        )
         click.echo("\n".join(f"unset {name}" for name in names))
         return 0
     found = exports(_target(settings, data, project, location), settings)
@@ -49,28 +58,56 @@ def env(data: str | None, unset: bool, output: str, project: str | None, locatio
         say(line)
     if CA_VARIABLE not in found:
         say(
-            f"podyard env: {found['PODYARD_URL']} does not run on {settings.data}: gcloud commands of other services "
+            f"podyard env: {found['PODYARD_URL']} does not run on {settings.data}: gcloud "
+            "commands of other services "
             "go to Google with your token; `podyard run -- gcloud ...` keeps them here"
         )
     if output == "json":
         click.echo(json.dumps(found, indent=2))
     else:
-        click.echo("\n".join(f"export {name}={shlex.quote(value)}" for name, value in found.items()))
+        click.echo(
+            "\n".join(f"export {name}={shlex.quote(value)}" for name, value in found.items())
+        )
     return 0
 
 
 # Options end where the command begins: `podyard run gcloud ... --zone Z` is gcloud's.
-@click.command(name="run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@data_option
-@click.option("--pass-google", is_flag=True, help="Forward calls of Google's other APIs to Google, unchanged.")
-@click.option("--tpu", "accelerator_type", metavar="TYPE", help="Show COMMAND the devices of a slice, such as v3-8.")
-@click.option("--runtime", metavar="VERSION", help="Runtime version whose software COMMAND runs with.")
-@click.option("--workers", type=click.IntRange(1), help="Processes to start [default: one for each host].")
-@click.option("--slices", type=click.IntRange(1, 64), default=1, show_default=True, help="Slices of a multislice.")
-@click.option(
-    "--numerics", type=click.Choice(["mxu", "f32"]), default="mxu", show_default=True, help="Numerics of products."
+@click.command(
+    name="run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
 )
-@click.option("--strict", is_flag=True, help="Raise RESOURCE_EXHAUSTED for a module that does not fit.")
+@data_option
+@click.option(
+    "--pass-google", is_flag=True, help="Forward calls of Google's other APIs to Google, unchanged."
+)
+@click.option(
+    "--tpu",
+    "accelerator_type",
+    metavar="TYPE",
+    help="Show COMMAND the devices of a slice, such as v3-8.",
+)
+@click.option(
+    "--runtime", metavar="VERSION", help="Runtime version whose software COMMAND runs with."
+)
+@click.option(
+    "--workers", type=click.IntRange(1), help="Processes to start [default: one for each host]."
+)
+@click.option(
+    "--slices",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    help="Slices of a multislice.",
+)
+@click.option(
+    "--numerics",
+    type=click.Choice(["mxu", "f32"]),
+    default="mxu",
+    show_default=True,
+    help="Numerics of products.",
+)
+@click.option(
+    "--strict", is_flag=True, help="Raise RESOURCE_EXHAUSTED for a module that does not fit."
+)
 @click.option(
     "--compiler",
     type=click.Choice(["podyard", "xla-tpu"]),
@@ -78,18 +115,24 @@ def env(data: str | None, unset: bool, output: str, project: str | None, locatio
     show_default=True,
     help="Compiler to estimate with.",
 )
-@click.option("--batch", type=click.IntRange(1), help="Examples (or tokens) of a step, for the rate.")
+@click.option(
+    "--batch", type=click.IntRange(1), help="Examples (or tokens) of a step, for the rate."
+)
 @click.option(
     "--zone",
     envvar=["PODYARD_LOCATION", "CLOUDSDK_COMPUTE_ZONE"],
     help="Zone of the price [default: one that sells it].",
 )
-@click.option("--dry-run", is_flag=True, help="Compute nothing: end after --steps runs of the main step.")
-@click.option("--steps", type=click.IntRange(1), default=3, show_default=True, help="Steps of a dry run.")
+@click.option(
+    "--dry-run", is_flag=True, help="Compute nothing: end after --steps runs of the main step."
+)
+@click.option(
+    "--steps", type=click.IntRange(1), default=3, show_default=True, help="Steps of a dry run."
+)
 @click.option("--report", type=FILE, help="Write the report to FILE as JSON.")
 @click.option("--trace", type=FILE, help="Write a Perfetto trace of the main step to FILE.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
-def run_command(
+def run_command(  # noqa: PLR0913
     data: str | None,
     pass_google: bool,
     accelerator_type: str | None,
@@ -107,11 +150,12 @@ def run_command(
     trace: Path | None,
     command: tuple[str, ...],
 ) -> int:
-    """Run COMMAND with the exports of `podyard env`, and with Google's TPU API redirected to this Podyard.
+    """Run COMMAND with the exports of `podyard env`, and with Google's TPU API redirected to this
+    Podyard.
 
-    With --tpu, COMMAND runs as on the hosts of a TPU slice instead, and needs no running Podyard. JAX shows the slice's
-    devices, and products have the numerics of its matrix unit. At the end Podyard prints how long each module would
-    take on the slice, whether it fits, and what it costs.
+    With --tpu, COMMAND runs as on the hosts of a TPU slice instead, and needs no running Podyard.
+    JAX shows the slice's devices, and products have the numerics of its matrix unit. At the end
+    Podyard prints how long each module would take on the slice, whether it fits, and what it costs.
     """
     from podyard.cli import redirect
 
@@ -155,13 +199,16 @@ def run_command(
     environ = without_proxy({**os.environ, **exports(target, settings)}, settings)
     grpc = _grpc_address(target, settings)
     storage = storage_url(target, settings)
-    with redirect.redirect(target, environ, grpc, pass_google=pass_google, storage_url=storage) as environment:
+    with redirect.redirect(
+        target, environ, grpc, pass_google=pass_google, storage_url=storage
+    ) as environment:
         code = redirect.run(command, environment)
     return redirect.end_like(code)
 
 
 def _software(version: str) -> Path:
-    """The environment of a runtime version, which is made if there is none; says if it is another release's."""
+    """The environment of a runtime version, which is made if there is none; says if it is another
+    release's."""
     from podyard.cli import runtimes
 
     choice, path = runtimes.make(version)
@@ -171,10 +218,15 @@ def _software(version: str) -> Path:
 
 
 def without_proxy(environ: Mapping[str, str], settings: Settings) -> dict[str, str]:
-    """`environ` without gcloud's settings of our proxy: `podyard run` has its own proxy and authority."""
+    """`environ` without gcloud's settings of our proxy: `podyard run` has its own proxy and
+    authority."""
     if environ.get(CA_VARIABLE) != str(roots_path(settings.data)):
         return dict(environ)
-    return {name: value for name, value in environ.items() if name not in (*PROXY_VARIABLES, CA_VARIABLE)}
+    return {
+        name: value
+        for name, value in environ.items()
+        if name not in (*PROXY_VARIABLES, CA_VARIABLE)
+    }
 
 
 def exports(target: Target, settings: Settings) -> dict[str, str]:
@@ -182,7 +234,9 @@ def exports(target: Target, settings: Settings) -> dict[str, str]:
     grpc = _grpc_address(target, settings)
     return {
         **client_variables.own_variables(target.url, target.token, target.project, target.location),
-        **client_variables.gcloud_variables(target.url, str(settings.token_path), target.project, target.location),
+        **client_variables.gcloud_variables(
+            target.url, str(settings.token_path), target.project, target.location
+        ),
         "CLOUDSDK_CONFIG": str(settings.data / "gcloud"),
         **_proxy(target, settings),
         **client_variables.library_variables(target.url, target.token, target.project),
@@ -193,15 +247,15 @@ def exports(target: Target, settings: Settings) -> dict[str, str]:
 
 
 def _ssh_port(settings: Settings) -> dict[str, str]:
-    """Where hosts answer at their external addresses, with `podyard connect`: the server's own addresses of hosts are
-    for machines of its network."""
+    """Where hosts answer at their external addresses, with `podyard connect`: the server's own
+    addresses of hosts are for machines of its network."""
     port = read_json(settings.state_path).get("sshPort")
     return {} if port is None else {SSH_PORT_VARIABLE: str(port)}
 
 
 def _storage(target: Target, settings: Settings) -> dict[str, str]:
-    """Where gcloud, google-cloud-storage and gcsfs find objects. The libraries send no token to what they take for an
-    emulator: it is in the path."""
+    """Where gcloud, google-cloud-storage and gcsfs find objects. The libraries send no token to
+    what they take for an emulator: it is in the path."""
     url = storage_url(target, settings) or target.url
     return {
         "CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE": f"{url}/storage/v1/",
@@ -221,12 +275,14 @@ def storage_url(target: Target, settings: Settings) -> str | None:
 
 
 def _proxy(target: Target, settings: Settings) -> dict[str, str]:
-    """gcloud's own settings of a proxy: that of the Podyard on this data folder, which lets nothing out."""
+    """gcloud's own settings of a proxy: that of the Podyard on this data folder, which lets nothing
+    out."""
     if target.url and not _is_here(target, settings):
         return {}
     port = read_json(settings.data / PROXY_FILE).get("port", 0)
     if target.url:
-        if not read_json(settings.state_path).get("connectedTo"):  # else the roots are those of the yard over there
+        # else the roots are those of the yard over there
+        if not read_json(settings.state_path).get("connectedTo"):
             authority(settings.data, OsClock())
         _tell_gcloud_where_it_is(settings.data / "gcloud")
     return {
@@ -238,9 +294,9 @@ def _proxy(target: Target, settings: Settings) -> dict[str, str]:
 
 
 def _tell_gcloud_where_it_is(folder: Path) -> None:
-    """Every ten minutes gcloud asks metadata.google.internal, past its proxy, whether it runs at Google. No setting
-    prevents that, but gcloud keeps the answer in a file: ours says no, and never gets old
-    (googlecloudsdk/core/credentials/gce_cache.py)."""
+    """Every ten minutes gcloud asks metadata.google.internal, past its proxy, whether it runs at
+    Google. No setting prevents that, but gcloud keeps the answer in a file: ours says no, and never
+    gets old (googlecloudsdk/core/credentials/gce_cache.py)."""
     path = folder / "gce"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not path.exists() or path.read_text(encoding="ascii", errors="replace") != "False":
@@ -253,7 +309,8 @@ def _is_here(target: Target, settings: Settings) -> bool:
 
 
 def _grpc_address(target: Target, settings: Settings) -> tuple[str, int] | None:
-    """Where the gRPC front of the Podyard on this data folder listens; None when the target is another, or has none."""
+    """Where the gRPC front of the Podyard on this data folder listens; None when the target is
+    another, or has none."""
     state = read_json(settings.state_path)
     port = state.get("grpcPort")
     if not isinstance(port, int) or not _is_here(target, settings):
@@ -261,7 +318,9 @@ def _grpc_address(target: Target, settings: Settings) -> tuple[str, int] | None:
     return urlsplit(target.url).hostname or "127.0.0.1", port
 
 
-def _target(settings: Settings, data: str | None, project: str | None, location: str | None) -> Target:
+def _target(
+    settings: Settings, data: str | None, project: str | None, location: str | None
+) -> Target:
     if data is not None:
         for name in ("PODYARD_URL", "PODYARD_TOKEN"):
             os.environ.pop(name, None)

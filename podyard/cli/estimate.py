@@ -35,20 +35,40 @@ Analysis = Callable[[str], Report]
 
 @click.command(epilog=f"Recipes: {', '.join(PROGRAMS)}.")
 @click.argument("program", metavar="[FILE_OR_RECIPE]", required=False)
-@click.option("--function", metavar="MODULE:NAME", help="Python function to estimate, instead of a file or a recipe.")
+@click.option(
+    "--function",
+    metavar="MODULE:NAME",
+    help="Python function to estimate, instead of a file or a recipe.",
+)
 @click.option(
     "--shapes",
     multiple=True,
     metavar="SHAPES",
-    help="Arguments of the function: f32[128,784],s32[128], or MODULE:NAME of a tuple; may be repeated.",
-)
-@click.option("--accelerator-type", default="v3-8", show_default=True, help="Accelerator type of the slice.")
-@click.option("--global-batch", type=click.IntRange(1), help="Examples per step over the slice (not with a file).")
-@click.option(
-    "--arg", "arguments", multiple=True, metavar="NAME=VALUE", help="Argument of the recipe; may be repeated."
+    help=(
+        "Arguments of the function: f32[128,784],s32[128], or MODULE:NAME of a tuple; may "
+        "be repeated."
+    ),
 )
 @click.option(
-    "--compare", "others", metavar="TYPE,...", help="More accelerator types to estimate, separated by commas."
+    "--accelerator-type", default="v3-8", show_default=True, help="Accelerator type of the slice."
+)
+@click.option(
+    "--global-batch",
+    type=click.IntRange(1),
+    help="Examples per step over the slice (not with a file).",
+)
+@click.option(
+    "--arg",
+    "arguments",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Argument of the recipe; may be repeated.",
+)
+@click.option(
+    "--compare",
+    "others",
+    metavar="TYPE,...",
+    help="More accelerator types to estimate, separated by commas.",
 )
 @click.option(
     "--compiler",
@@ -57,7 +77,11 @@ Analysis = Callable[[str], Report]
     show_default=True,
     help="Compiler to estimate with.",
 )
-@click.option("--host-loop", is_flag=True, help="The host waits for every step, as with infeed or a log of each step.")
+@click.option(
+    "--host-loop",
+    is_flag=True,
+    help="The host waits for every step, as with infeed or a log of each step.",
+)
 @click.option(
     "--zone",
     envvar=["PODYARD_LOCATION", "CLOUDSDK_COMPUTE_ZONE"],
@@ -88,7 +112,7 @@ Analysis = Callable[[str], Report]
     metavar="FILE",
     help="Write a Perfetto trace to FILE.",
 )
-def estimate(
+def estimate(  # noqa: PLR0913
     program: str | None,
     function: str | None,
     shapes: tuple[str, ...],
@@ -105,13 +129,14 @@ def estimate(
 ) -> int:
     """Estimate time, memory, energy and cost of one step of a program on a slice.
 
-    FILE is a StableHLO program, as text or as bytes from jax.export or MLIR; "-" reads standard input. It is the
-    program of one device, or one with shardings for as many devices as the accelerator type has. A recipe's step covers
-    the whole slice. Exit code 1 if the program cannot run on the accelerator type.
+    FILE is a StableHLO program, as text or as bytes from jax.export or MLIR; "-" reads standard
+    input. It is the program of one device, or one with shardings for as many devices as the
+    accelerator type has. A recipe's step covers the whole slice. Exit code 1 if the program cannot
+    run on the accelerator type.
 
-    --function is traced with arguments of the shapes in --shapes; it never runs. With --global-batch, arguments whose
-    first axis has that size are split over the slice. Without it, the shapes are those of one device, or carry
-    shardings.
+    --function is traced with arguments of the shapes in --shapes; it never runs. With
+    --global-batch, arguments whose first axis has that size are split over the slice. Without it,
+    the shapes are those of one device, or carry shardings.
     """
     if (program is None) == (function is None):
         raise click.UsageError("specify either FILE_OR_RECIPE or --function")
@@ -126,7 +151,13 @@ def estimate(
 
     def make(name: str) -> Report:
         report = analysis(name)
-        return Report(report.program, report.estimate, report.example_count, zone, prices_of(card, name, region, now))
+        return Report(
+            report.program,
+            report.estimate,
+            report.example_count,
+            zone,
+            prices_of(card, name, region, now),
+        )
 
     names = dict.fromkeys([accelerator_type, *(name for name in (others or "").split(",") if name)])
     outcomes = [compare.outcome_of(name, make) for name in names]
@@ -135,20 +166,31 @@ def estimate(
         raise main.error
     out.write(_format(outcomes, form))
     if trace_file is not None and main.report is not None:
-        json.dump(trace.trace_events(main.report), trace_file, separators=(",", ":"), allow_nan=False)
+        json.dump(
+            trace.trace_events(main.report), trace_file, separators=(",", ":"), allow_nan=False
+        )
     return 0 if main.error is None else 1
 
 
 def analysis_of(
-    program: str, arguments: tuple[str, ...], global_batch: int | None, compiler: str, host_loop: bool = False
+    program: str,
+    arguments: tuple[str, ...],
+    global_batch: int | None,
+    compiler: str,
+    host_loop: bool = False,
 ) -> Analysis:
-    """What finds the estimate of a recipe or a file, by accelerator type. Raises a usage error for figures that are
-    given with a file, NOT_FOUND for what is neither, and what the recipe refuses."""
-    given = {key: value_of(value) for pair in arguments for key, value in pairs(pair, "--arg").items()}
+    """What finds the estimate of a recipe or a file, by accelerator type. Raises a usage error for
+    figures that are given with a file, NOT_FOUND for what is neither, and what the recipe
+    refuses."""
+    given = {
+        key: value_of(value) for pair in arguments for key, value in pairs(pair, "--arg").items()
+    }
     if program in PROGRAMS:
         return _of_recipe(program, given, global_batch, compiler, host_loop)
     if given or global_batch is not None:
-        raise click.UsageError("--arg and --global-batch can only be used with a recipe, not with a file")
+        raise click.UsageError(
+            "--arg and --global-batch can only be used with a recipe, not with a file"
+        )
     return _of_file(program, compiler, host_loop)
 
 
@@ -160,7 +202,8 @@ def _of_function(
     compiler: str,
     host_loop: bool,
 ) -> Analysis:
-    """Raises as `load_function` and `arguments_of`, and INVALID_ARGUMENT for a function that cannot be traced so."""
+    """Raises as `load_function` and `arguments_of`, and INVALID_ARGUMENT for a function that cannot
+    be traced so."""
     from podyard.cli.estimate_function import arguments_of, load_function
 
     if arguments:
@@ -170,13 +213,16 @@ def _of_function(
     def analysis(accelerator_type: str) -> Report:
         try:
             found = engine.analyze(
-                function, *given, accelerator_type=accelerator_type, global_batch=global_batch, compiler=compiler,
+                function, *given, accelerator_type=accelerator_type, global_batch=global_batch,
+                compiler=compiler,
                 host_loop=host_loop,
             )  # fmt: skip
         except PodyardError:
             raise
         except Exception as error:  # of the user's own code, which JAX runs to trace it
-            raise invalid(f"--function {named} cannot be traced: {type(error).__name__}: {error}") from error
+            raise invalid(
+                f"--function {named} cannot be traced: {type(error).__name__}: {error}"
+            ) from error
         return Report(named, found)
 
     return analysis
@@ -185,16 +231,20 @@ def _of_function(
 def _of_recipe(
     name: str, given: Mapping[str, object], global_batch: int | None, compiler: str, host_loop: bool
 ) -> Analysis:
-    """Raises INVALID_ARGUMENT for arguments that the recipe does not take, FAILED_PRECONDITION without JAX."""
+    """Raises INVALID_ARGUMENT for arguments that the recipe does not take, FAILED_PRECONDITION
+    without JAX."""
     if importlib.util.find_spec("jax") is None:
-        raise failed_precondition("the estimate of a recipe needs JAX: pip install 'podyard[engine]'")
+        raise failed_precondition(
+            "the estimate of a recipe needs JAX: pip install 'podyard[engine]'"
+        )
     recipe = program_of(name, given)
     batch = global_batch or recipe.default_global_batch
     shapes = recipe.abstract_arguments(batch)
 
     def analysis(accelerator_type: str) -> Report:
         found = engine.analyze(
-            recipe.step, *shapes, accelerator_type=accelerator_type, global_batch=batch, compiler=compiler,
+            recipe.step, *shapes, accelerator_type=accelerator_type, global_batch=batch,
+            compiler=compiler,
             host_loop=host_loop,
         )  # fmt: skip
         return Report(name, found, recipe.example_count)
@@ -207,7 +257,9 @@ def _of_file(program: str, compiler: str, host_loop: bool) -> Analysis:
     name = "standard input" if program == STANDARD_INPUT else Path(program).name
     return lambda accelerator_type: Report(
         name,
-        engine.analyze_stablehlo(module, accelerator_type=accelerator_type, compiler=compiler, host_loop=host_loop),
+        engine.analyze_stablehlo(
+            module, accelerator_type=accelerator_type, compiler=compiler, host_loop=host_loop
+        ),
     )
 
 
@@ -218,14 +270,19 @@ def _read(program: str) -> bytes:
             data: bytes = source.read(MAX_TEXT_BYTES + 1)
     except OSError as error:
         known = ", ".join(PROGRAMS)
-        why = f"{program!r} is neither a recipe ({known}) nor a file that can be read: {error.strerror}"
+        why = (
+            f"{program!r} is neither a recipe ({known}) nor a file that can be read: "
+            f"{error.strerror}"
+        )
         raise PodyardError(Code.NOT_FOUND, why) from error
     if len(data) > MAX_TEXT_BYTES:
         raise invalid(f"{program} is larger than the maximum of {MAX_TEXT_BYTES} bytes", "module")
     return data
 
 
-def prices_of(card: RateCard, accelerator_type: str, region: str, at: PlatformTime) -> tuple[HourlyPrice, ...]:
+def prices_of(
+    card: RateCard, accelerator_type: str, region: str, at: PlatformTime
+) -> tuple[HourlyPrice, ...]:
     """What the card says for each way to buy the slice, at `at`; what it does not have says so."""
     found = []
     for usage in USAGES:
@@ -254,7 +311,11 @@ def _format(outcomes: list[Outcome], form: str) -> str:
     if form == "html":
         return html.page(outcomes)
     if form == "json":
-        found = compare.documents(outcomes) if len(outcomes) > 1 or main.report is None else document(main.report)
+        found = (
+            compare.documents(outcomes)
+            if len(outcomes) > 1 or main.report is None
+            else document(main.report)
+        )
         return json.dumps(found, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     told = [] if main.report is None else blocks(main.report)
     if len(outcomes) > 1:

@@ -1,4 +1,5 @@
-"""A Python function and the shapes of its arguments, as `podyard estimate --function` names them."""
+"""A Python function and the shapes of its arguments, as `podyard estimate --function` names
+them."""
 
 from __future__ import annotations
 
@@ -19,10 +20,12 @@ _LETTERS = {"s": "int", "u": "uint", "f": "float", "bf": "bfloat", "c": "complex
 
 
 def load_function(named: str) -> Callable[..., Any]:
-    """`MODULE:NAME`, looked for in the working directory first. Raises INVALID_ARGUMENT for what cannot be imported or
-    called, FAILED_PRECONDITION without JAX."""
+    """`MODULE:NAME`, looked for in the working directory first. Raises INVALID_ARGUMENT for what
+    cannot be imported or called, FAILED_PRECONDITION without JAX."""
     if importlib.util.find_spec("jax") is None:
-        raise failed_precondition("the estimate of a function needs JAX: pip install 'podyard[engine]'")
+        raise failed_precondition(
+            "the estimate of a function needs JAX: pip install 'podyard[engine]'"
+        )
     found = _load(named, "--function")
     if not callable(found):
         raise invalid(f"--function {named}: it is a {type(found).__name__}, not a function")
@@ -31,9 +34,9 @@ def load_function(named: str) -> Callable[..., Any]:
 
 
 def arguments_of(shapes: Sequence[str]) -> tuple[Any, ...]:
-    """What the function is traced with: of each text `f32[128,784],s32[128]`, one array for each shape; of
-    `MODULE:NAME`, the arguments that are there, or that a function there returns: trees of arrays, with shardings if
-    they have any. Raises INVALID_ARGUMENT for what is neither."""
+    """What the function is traced with: of each text `f32[128,784],s32[128]`, one array for each
+    shape; of `MODULE:NAME`, the arguments that are there, or that a function there returns: trees
+    of arrays, with shardings if they have any. Raises INVALID_ARGUMENT for what is neither."""
     found: list[Any] = []
     for text in shapes:
         found += _shapes(text) if "[" in text else _load_arguments(text)
@@ -50,7 +53,10 @@ def _load_arguments(text: str) -> Sequence[Any]:
         except Exception as error:
             raise invalid(f"--shapes {text} failed: {type(error).__name__}: {error}") from error
     if not isinstance(found, list | tuple):
-        raise invalid(f"--shapes {text}: it must be a tuple of arguments or return one, got {type(found).__name__}")
+        raise invalid(
+            f"--shapes {text}: it must be a tuple of arguments or return one, got "
+            f"{type(found).__name__}"
+        )
     return found
 
 
@@ -61,14 +67,18 @@ def _shapes(text: str) -> list[Any]:
     while place < len(text):
         match = _SHAPE.match(text, place)
         if match is None:
-            raise invalid(f"--shapes {text[:80]!r}: use types and sizes such as f32[128,784],s32[128]")
+            raise invalid(
+                f"--shapes {text[:80]!r}: use types and sizes such as f32[128,784],s32[128]"
+            )
         sizes = [size.strip() for size in match[2].split(",") if size.strip()]
         if not all(map(str.isdecimal, sizes)):
             raise invalid(f"--shapes {match[0].strip()!r}: sizes are whole numbers")
         try:
-            found.append(jax.ShapeDtypeStruct(tuple(map(int, sizes)), _dtype(match[1])))  # type: ignore[no-untyped-call]
+            found.append(jax.ShapeDtypeStruct(tuple(map(int, sizes)), _dtype(match[1])))
         except TypeError:
-            raise invalid(f"--shapes: unknown element type {match[1]!r}: use one of {', '.join(DTYPE_BYTES)}") from None
+            raise invalid(
+                f"--shapes: unknown element type {match[1]!r}: use one of {', '.join(DTYPE_BYTES)}"
+            ) from None
         place = match.end()
     return found
 
@@ -96,7 +106,9 @@ def _load(named: str, option: str) -> Any:
     except PodyardError:
         raise
     except Exception as error:
-        raise invalid(f"{option} {named}: cannot import {module_name}: {type(error).__name__}: {error}") from error
+        raise invalid(
+            f"{option} {named}: cannot import {module_name}: {type(error).__name__}: {error}"
+        ) from error
     for part in attribute.split("."):
         if not hasattr(found, part):
             raise invalid(f"{option} {named}: {module_name} has no {attribute}")

@@ -28,9 +28,12 @@ PAGE_EVENTS_MAX = 500
 @project_options
 @lists(_COLUMNS, wide=_WIDE, row=lambda event: _row(event), limit=EVENTS_SHOWN)
 def events(resource: str | None, data: str | None, project: str | None) -> Iterable[Item]:
-    """List what happened in the project, newest first: only to the node or job RESOURCE, if it is given."""
+    """List what happened in the project, newest first: only to the node or job RESOURCE, if it is
+    given."""
     client = client_of(data, project)
-    found = client.pages(f"{client.project_path()}/events", "events", newest="true", pageSize=PAGE_EVENTS_MAX)
+    found = client.pages(
+        f"{client.project_path()}/events", "events", newest="true", pageSize=PAGE_EVENTS_MAX
+    )
     return (event for event in found if resource in (None, event["name"].rpartition("/")[2]))
 
 

@@ -1,4 +1,5 @@
-"""Examples of each command, which its help ends with. `tests/unit/cli/test_help.py` parses every one."""
+"""Examples of each command, which its help ends with. `tests/unit/cli/test_help.py` parses every
+one."""
 
 from __future__ import annotations
 
@@ -15,7 +16,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "podyard doctor": ("podyard doctor",),
     "podyard top": ("podyard top", "podyard top --once"),
     "podyard nodes": ("podyard nodes", "podyard nodes --filter state=READY --sort-by ~age -o wide"),
-    "podyard jobs": ("podyard jobs --watch", "podyard jobs --filter 'state=RUNNING AND cost>1' -o name"),
+    "podyard jobs": (
+        "podyard jobs --watch",
+        "podyard jobs --filter 'state=RUNNING AND cost>1' -o name",
+    ),
     "podyard logs": (
         "podyard logs digits --follow",
         "podyard logs digits --first-error",
@@ -31,8 +35,14 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "podyard tpu create pod --accelerator-type v2-8 --version tpu-vm-base --preemptible",
     ),
     "podyard tpu create": (
-        "podyard tpu create pod --zone us-central1-f --accelerator-type v2-8 --version tpu-vm-base --preemptible",
-        "podyard tpu create cube --zone us-central2-b --type v4 --topology 2x2x2 --version tpu-vm-v4-base",
+        (
+            "podyard tpu create pod --zone us-central1-f --accelerator-type v2-8 --version "
+            "tpu-vm-base --preemptible"
+        ),
+        (
+            "podyard tpu create cube --zone us-central2-b --type v4 --topology 2x2x2 --version "
+            "tpu-vm-v4-base"
+        ),
     ),
     "podyard tpu delete": ("podyard tpu delete pod --quiet",),
     "podyard tpu describe": ("podyard tpu describe pod -o json",),
@@ -46,16 +56,25 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     ),
     "podyard tpu preempt": ("podyard tpu preempt pod",),
     "podyard tpu schedule-maintenance": (
-        "podyard tpu schedule-maintenance pod --start 2030-01-31T09:00:00Z --end 2030-01-31T11:00:00Z",
+        (
+            "podyard tpu schedule-maintenance pod --start 2030-01-31T09:00:00Z --end "
+            "2030-01-31T11:00:00Z"
+        ),
     ),
     "podyard tpu scp": ("podyard tpu scp train.py pod:train.py --worker all",),
-    "podyard tpu ssh": ("podyard tpu ssh pod", "podyard tpu ssh pod --worker all --command hostname"),
+    "podyard tpu ssh": (
+        "podyard tpu ssh pod",
+        "podyard tpu ssh pod --worker all --command hostname",
+    ),
     "podyard tpu ssh-config": ("podyard tpu ssh-config pod > ssh.conf && ssh -F ssh.conf pod-w-0",),
     "podyard tpu start": ("podyard tpu start pod",),
     "podyard tpu stop": ("podyard tpu stop pod",),
     "podyard webhook": ("podyard webhook list",),
     "podyard webhook set": (
-        "podyard webhook set chat --url https://example.com/hook --event job.failed --event node.preempted",
+        (
+            "podyard webhook set chat --url https://example.com/hook --event job.failed --event "
+            "node.preempted"
+        ),
     ),
     "podyard webhook list": ("podyard webhook list -o wide",),
     "podyard webhook delete": ("podyard webhook delete chat",),
@@ -63,14 +82,19 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "podyard webhook deliveries": ("podyard webhook deliveries chat --filter state=waiting",),
     "podyard qr": ("podyard qr list",),
     "podyard qr create": (
-        "podyard qr create wish --node-id pod --accelerator-type v3-32 --runtime-version tpu-vm-base --spot",
+        (
+            "podyard qr create wish --node-id pod --accelerator-type v3-32 --runtime-version "
+            "tpu-vm-base --spot"
+        ),
     ),
     "podyard qr delete": ("podyard qr delete wish --force --quiet",),
     "podyard qr describe": ("podyard qr describe wish",),
     "podyard qr list": ("podyard qr list --watch", "podyard qr list --filter state=ACTIVE"),
     "podyard qr reset": ("podyard qr reset wish",),
     "podyard reservation": ("podyard reservation list",),
-    "podyard reservation create": ("podyard reservation create lab --zone us-central2-b --generation v4 --size 128",),
+    "podyard reservation create": (
+        "podyard reservation create lab --zone us-central2-b --generation v4 --size 128",
+    ),
     "podyard reservation delete": ("podyard reservation delete lab --quiet",),
     "podyard reservation list": ("podyard reservation list --sort-by ~size",),
     "podyard queue": ("podyard queue list",),
@@ -108,11 +132,17 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "podyard job evaluations": ("podyard job evaluations digits",),
     "podyard job artifacts": ("podyard job artifacts digits",),
     "podyard job download": ("podyard job download digits -o out",),
-    "podyard job logs": ("podyard job logs digits --follow", "podyard job logs digits --worker 2 --grep error"),
+    "podyard job logs": (
+        "podyard job logs digits --follow",
+        "podyard job logs digits --worker 2 --grep error",
+    ),
     "podyard job stacks": ("podyard job stacks digits --worker 0",),
     "podyard sweep": ("podyard sweep list",),
     "podyard sweep submit": (
-        "podyard sweep submit rates --recipe digits-cnn --node pod --values learningRate=0.001,0.01",
+        (
+            "podyard sweep submit rates --recipe digits-cnn --node pod "
+            "--values learningRate=0.001,0.01"
+        ),
     ),
     "podyard sweep list": ("podyard sweep list --limit 5",),
     "podyard sweep describe": ("podyard sweep describe rates",),
@@ -144,7 +174,9 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "podyard bill what-if": ("podyard bill what-if",),
     "podyard bill invoice": ("podyard bill invoice 2026-03", "podyard bill invoice --list"),
     "podyard bill close": ("podyard bill close 2026-03",),
-    "podyard bill explain": ("podyard bill explain 2026-03 tpu-v2-device/us-central1/on-demand@4.50",),
+    "podyard bill explain": (
+        "podyard bill explain 2026-03 tpu-v2-device/us-central1/on-demand@4.50",
+    ),
     "podyard bill export": ("podyard bill export 2026-03 --out month.csv",),
     "podyard bill replay": ("podyard bill replay cases.jsonl",),
     "podyard bill account": ("podyard bill account show",),
@@ -157,11 +189,16 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "podyard bill credit end": ("podyard bill credit end credit-1 --reason 'entered twice'",),
     "podyard bill credit list": ("podyard bill credit list",),
     "podyard bill credit-note": ("podyard bill credit-note list",),
-    "podyard bill credit-note create": ("podyard bill credit-note create 2026-03 12.50 --reason 'outage on 3 March'",),
+    "podyard bill credit-note create": (
+        "podyard bill credit-note create 2026-03 12.50 --reason 'outage on 3 March'",
+    ),
     "podyard bill credit-note list": ("podyard bill credit-note list",),
     "podyard budget": ("podyard budget list",),
     "podyard budget set": (
-        "podyard budget set lab --amount 500 --threshold 0.8 --threshold 1 --action refuse-new-nodes",
+        (
+            "podyard budget set lab --amount 500 --threshold 0.8 --threshold 1 --action "
+            "refuse-new-nodes"
+        ),
     ),
     "podyard budget list": ("podyard budget list --sort-by ~spent",),
     "podyard budget delete": ("podyard budget delete lab",),
@@ -197,7 +234,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "podyard project create": ("podyard project create lab --labels team=vision", _BRACES),
     "podyard project list": ("podyard project list --filter 'project=student-*'",),
     "podyard project update": ("podyard project update student-01 --quota chips=64",),
-    "podyard project reset": ("podyard project reset student-01", "podyard project reset 'student-*' --yes"),
+    "podyard project reset": (
+        "podyard project reset student-01",
+        "podyard project reset 'student-*' --yes",
+    ),
     "podyard auth": ("podyard auth whoami",),
     "podyard auth accept": ("podyard auth accept pdyinv_CODE",),
     "podyard auth api-key": ("podyard auth api-key list",),
@@ -205,16 +245,22 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "podyard auth api-key delete": ("podyard auth api-key delete KEY_ID",),
     "podyard auth api-key list": ("podyard auth api-key list",),
     "podyard auth invitation": ("podyard auth invitation list",),
-    "podyard auth invitation create": ("podyard auth invitation create ann@example.com --role tpu.admin",),
+    "podyard auth invitation create": (
+        "podyard auth invitation create ann@example.com --role tpu.admin",
+    ),
     "podyard auth invitation list": ("podyard auth invitation list --filter state=ACTIVE",),
     "podyard auth invitation revoke": ("podyard auth invitation revoke INVITATION_ID",),
     "podyard auth key": ("podyard auth key list",),
-    "podyard auth key create": ("podyard auth key create --service-account robot --role tpu.admin -o robot.json",),
+    "podyard auth key create": (
+        "podyard auth key create --service-account robot --role tpu.admin -o robot.json",
+    ),
     "podyard auth key delete": ("podyard auth key delete KEY_ID",),
     "podyard auth key list": ("podyard auth key list",),
     "podyard auth print-token": ("podyard auth print-token",),
     "podyard auth token": ("podyard auth token list",),
-    "podyard auth token create": ("podyard auth token create ann@example.com --role jobs.runner --expires-in 30d",),
+    "podyard auth token create": (
+        "podyard auth token create ann@example.com --role jobs.runner --expires-in 30d",
+    ),
     "podyard auth token describe": ("podyard auth token describe TOKEN_ID",),
     "podyard auth token list": ("podyard auth token list --filter state=ACTIVE",),
     "podyard auth token renew": ("podyard auth token renew --expires-in 30d",),
@@ -223,7 +269,9 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "podyard agent": ("podyard agent list",),
     "podyard agent describe": ("podyard agent describe shelf-2",),
     "podyard agent drain": ("podyard agent drain shelf-2",),
-    "podyard agent join": ("podyard agent join https://lab.example:8743 --token TOKEN --name rack-2",),
+    "podyard agent join": (
+        "podyard agent join https://lab.example:8743 --token TOKEN --name rack-2",
+    ),
     "podyard agent list": ("podyard agent list --watch",),
     "podyard agent remove": ("podyard agent remove shelf-2",),
     "podyard agent resume": ("podyard agent resume shelf-2",),
@@ -232,7 +280,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "podyard clock show": ("podyard clock show",),
     "podyard clock set-rate": ("podyard clock set-rate 60",),
     "podyard clock pause": ("podyard clock pause",),
-    "podyard clock advance": ("podyard clock advance 36h", "podyard clock advance --to 2030-01-31T00:00:00Z"),
+    "podyard clock advance": (
+        "podyard clock advance 36h",
+        "podyard clock advance --to 2030-01-31T00:00:00Z",
+    ),
     "podyard fault": ("podyard fault list",),
     "podyard fault add": ("podyard fault add stockout --zone us-central2-b",),
     "podyard fault effects": ("podyard fault effects",),

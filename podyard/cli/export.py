@@ -25,10 +25,23 @@ _LARGE = "create an export"  # the API asks for it when a month is too large to 
 @click.argument("month", required=False)
 @project_options
 @click.option(
-    "--format", "kind", type=click.Choice(FORMATS), default="csv", show_default=True, help="Format of the file."
+    "--format",
+    "kind",
+    type=click.Choice(FORMATS),
+    default="csv",
+    show_default=True,
+    help="Format of the file.",
 )
-@click.option("--out", "path", required=True, type=click.Path(dir_okay=False, path_type=Path), help="File to write.")
-@click.option("--until-month", metavar="MONTH", help="Last month, to export several months into one file.")
+@click.option(
+    "--out",
+    "path",
+    required=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File to write.",
+)
+@click.option(
+    "--until-month", metavar="MONTH", help="Last month, to export several months into one file."
+)
 @click.option(
     "--granularity",
     type=click.Choice(["day", "hour"]),
@@ -38,18 +51,26 @@ _LARGE = "create an export"  # the API asks for it when a month is too large to 
 )
 @click.option("--by-job", is_flag=True, help="Write one row per job, and one for idle time.")
 @click.option("--wait", is_flag=True, help="Wait for an export that is made in the background.")
-def export(data: str | None, project: str | None, month: str | None, kind: str, path: Path, **given: Any) -> None:
+def export(
+    data: str | None, project: str | None, month: str | None, kind: str, path: Path, **given: Any
+) -> None:
     """Export the billed usage of MONTH (2026-03; default: the current month) to a file.
 
-    The formats html and pdf are a printable invoice. All other formats have one row per node, price and day. The rows
-    sum to the invoice's total. Large exports run in the background.
+    The formats html and pdf are a printable invoice. All other formats have one row per node, price
+    and day. The rows sum to the invoice's total. Large exports run in the background.
     """
     client = client_of(data, project)
     month = month or _present(client)
     if kind in _PRINTED:
         if given["until_month"] is not None:
-            raise click.UsageError(f"--until-month cannot be used with {kind}, which covers one month")
-        place = f"/console/{quote(client.target.project, safe='')}/invoices/{quote(month, safe='')}/{_PRINTED[kind]}"
+            raise click.UsageError(
+                f"--until-month cannot be used with {kind}, which covers one month"
+            )
+        place = (
+            f"/console/{quote(client.target.project, safe='')}/invoices/"
+            f"{quote(month, safe='')}/"
+            f"{_PRINTED[kind]}"
+        )
         _save(client, path, place, style="inline" if kind == "html" else None)
         return
     query = {"format": kind, "granularity": given["granularity"]}
@@ -61,7 +82,12 @@ def export(data: str | None, project: str | None, month: str | None, kind: str, 
         except PodyardError as error:
             if error.code is not Code.FAILED_PRECONDITION or _LARGE not in error.message:
                 raise
-    body = {**query, "fromMonth": month, "untilMonth": given["until_month"] or month, "byJob": given["by_job"]}
+    body = {
+        **query,
+        "fromMonth": month,
+        "untilMonth": given["until_month"] or month,
+        "byJob": given["by_job"],
+    }
     _in_background(client, body, path, wait=given["wait"])
 
 
@@ -86,14 +112,17 @@ def _in_background(client: Client, body: dict[str, Any], path: Path, *, wait: bo
         shown[0] = text
         return bool(found["done"])
 
-    found = client.poll(lambda: client.call("GET", place), has_ended, WAIT_SECONDS_MAX, begun["name"])
+    found = client.poll(
+        lambda: client.call("GET", place), has_ended, WAIT_SECONDS_MAX, begun["name"]
+    )
     if "error" in found:
         raise PodyardError(Code(found["error"]["code"]), found["error"]["message"])
     _save(client, path, f"{place}:download")
 
 
 def _save(client: Client, path: Path, place: str, **query: str | None) -> None:
-    """Writes an answer to a file under another name first: what is there stays until the new file is whole."""
+    """Writes an answer to a file under another name first: what is there stays until the new file
+    is whole."""
     with client.stream(place, **query) as chunks:
         if path.exists() and not path.is_file():
             size = _write(path, chunks)  # a pipe or a terminal: nothing to be renamed

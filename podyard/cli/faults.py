@@ -18,12 +18,14 @@ from podyard.domain.fault_file import read_faults
 
 _PATH = "/podyard/v1/faults"
 _COLUMNS = {
-    "FAULT": "fault", "EFFECT": "effect", "MATCH": "match|text", "FROM": "from", "UNTIL": "until", "COUNT": "count",
+    "FAULT": "fault", "EFFECT": "effect", "MATCH": "match|text", "FROM": "from", "UNTIL": "until",
+    "COUNT": "count",
     "FIRED": "fired", "OVER": "over",
 }  # fmt: skip
 # Option -> the key of `match` that it stands for.
 _MATCH = {
-    "zone": "zone", "type": "acceleratorType", "project": "project", "resource": "resource", "method": "method",
+    "zone": "zone", "type": "acceleratorType", "project": "project", "resource": "resource",
+    "method": "method",
     "usage": "usage",
 }  # fmt: skip
 
@@ -31,7 +33,9 @@ _MATCH = {
 def _match_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option, key in reversed(_MATCH.items()):
         text = f"Apply only where {key} matches this pattern (*, ?, [...])."
-        command = click.option(f"--{option}", f"match_{option}", metavar="PATTERN", help=text)(command)
+        command = click.option(f"--{option}", f"match_{option}", metavar="PATTERN", help=text)(
+            command
+        )
     return command
 
 
@@ -45,7 +49,9 @@ def fault() -> None:
 @_match_options
 @click.option("--probability", type=float, help="Probability that the rule applies, 0 to 1.")
 @click.option("--count", type=int, help="Maximum number of times that the rule applies.")
-@click.option("--from", "starts", metavar="TIME", help="Start: a time (RFC 3339), or a duration from now.")
+@click.option(
+    "--from", "starts", metavar="TIME", help="Start: a time (RFC 3339), or a duration from now."
+)
 @click.option("--until", metavar="TIME", help="End: a time (RFC 3339), or a duration from now.")
 @click.option("--every", metavar="DURATION", help="Interval at which an event repeats.")
 @click.option(
@@ -56,10 +62,16 @@ def fault() -> None:
     metavar="KEY=VALUE",
     help="Parameter of the effect; see `podyard fault effects`.",
 )
-@click.option("-f", "--file", "file", type=click.Path(dir_okay=False), help="Scenario file with a list `faults:`.")
+@click.option(
+    "-f",
+    "--file",
+    "file",
+    type=click.Path(dir_okay=False),
+    help="Scenario file with a list `faults:`.",
+)
 @data_option
 @output_option
-def add(
+def add(  # noqa: PLR0913
     effect: str | None,
     probability: float | None,
     count: int | None,
@@ -74,15 +86,31 @@ def add(
 ) -> None:
     """Add a rule with EFFECT, or all rules of a scenario file."""
     if (effect is None) == (file is None):
-        raise click.UsageError("specify either an EFFECT (see `podyard fault effects`), or a scenario file with -f")
+        raise click.UsageError(
+            "specify either an EFFECT (see `podyard fault effects`), or a scenario file with -f"
+        )
     if file is not None:
         rules = read_faults(_text(file), file)
         added = client_of(data).call("POST", f"{_PATH}:batchCreate", {"faults": rules})["faults"]
         emit(added, output, _COLUMNS)
         return
-    patterns = {_MATCH[name.removeprefix("match_")]: pattern for name, pattern in match.items() if pattern is not None}
-    given = {"probability": probability, "count": count, "from": starts, "until": until, "every": every}
-    body = {"effect": effect, "match": patterns, **{key: value for key, value in given.items() if value is not None}}
+    patterns = {
+        _MATCH[name.removeprefix("match_")]: pattern
+        for name, pattern in match.items()
+        if pattern is not None
+    }
+    given = {
+        "probability": probability,
+        "count": count,
+        "from": starts,
+        "until": until,
+        "every": every,
+    }
+    body = {
+        "effect": effect,
+        "match": patterns,
+        **{key: value for key, value in given.items() if value is not None},
+    }
     emit(client_of(data).call("POST", _PATH, body | _parameters(parameters)), output, _COLUMNS)
 
 
@@ -120,7 +148,9 @@ def rm(faults: Sequence[str], everything: bool, data: str | None) -> None:
     if bool(faults) == everything:
         raise click.UsageError("specify either the ids of rules, or --all")
     client = client_of(data)
-    for fault_id in [rule["fault"] for rule in client.pages(_PATH, "faults")] if everything else faults:
+    for fault_id in (
+        [rule["fault"] for rule in client.pages(_PATH, "faults")] if everything else faults
+    ):
         _remove(client, fault_id)
 
 
@@ -143,13 +173,21 @@ def effects(output: str) -> None:
         }
         for name, effect in EFFECTS.items()
     ]
-    columns = {"EFFECT": "effect", "ACTS": "acts", "MATCH": "match|text", "PARAMETERS": "parameters", "DOES": "text"}
+    columns = {
+        "EFFECT": "effect",
+        "ACTS": "acts",
+        "MATCH": "match|text",
+        "PARAMETERS": "parameters",
+        "DOES": "text",
+    }
     emit(rows, output, columns)
 
 
 def parameters_text(effect: Effect) -> str:
     """`seconds=0 worker chips=1`: what may be left out has its default."""
-    return " ".join(_parameter_text(name, parameter) for name, parameter in effect.parameters.items())
+    return " ".join(
+        _parameter_text(name, parameter) for name, parameter in effect.parameters.items()
+    )
 
 
 def _parameter_text(name: str, parameter: Parameter) -> str:
@@ -157,7 +195,9 @@ def _parameter_text(name: str, parameter: Parameter) -> str:
         return f"{name} (required)"
     if parameter.default is None:
         return name
-    shown = str(parameter.default).lower() if parameter.kind is Kind.FLAG else str(parameter.default)
+    shown = (
+        str(parameter.default).lower() if parameter.kind is Kind.FLAG else str(parameter.default)
+    )
     return f"{name}={shown.removesuffix('.0')}"
 
 

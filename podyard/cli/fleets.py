@@ -11,7 +11,8 @@ from podyard.settings import FLEET_NAMES
 
 
 def read_fleet(name_or_path: str) -> Fleet:
-    """The fleet of that name, else that of the file. Raises FAILED_PRECONDITION for what cannot be read."""
+    """The fleet of that name, else that of the file. Raises FAILED_PRECONDITION for what cannot be
+    read."""
     if name_or_path in FLEET_NAMES:
         return shipped_fleet(name_or_path)
     try:
@@ -20,6 +21,7 @@ def read_fleet(name_or_path: str) -> Fleet:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         names = " or ".join(FLEET_NAMES)
         raise failed_precondition(
-            f"cannot read the fleet file {name_or_path}: {reason}; use {names}, or the path of a fleet file"
+            f"cannot read the fleet file {name_or_path}: {reason}; use {names}, or the path of "
+            "a fleet file"
         ) from None
     return load_fleet(text)

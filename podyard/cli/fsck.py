@@ -1,4 +1,5 @@
-"""`podyard fsck`: whether the database keeps the invariants; `--leaks`: what costs and does nothing."""
+"""`podyard fsck`: whether the database keeps the invariants; `--leaks`: what costs and does
+nothing."""
 
 from __future__ import annotations
 
@@ -29,10 +30,17 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 @click.option(
     "--leaks",
     is_flag=True,
-    help="List leaks instead: nodes without a job, nodes past their ttl label, idle queued resources.",
+    help=(
+        "List leaks instead: nodes without a job, nodes past their ttl label, idle "
+        "queued resources."
+    ),
 )
 @click.option(
-    "--idle", default="1h", show_default=True, metavar="TIME", help="Time that a node may be READY without a job."
+    "--idle",
+    default="1h",
+    show_default=True,
+    metavar="TIME",
+    help="Time that a node may be READY without a job.",
 )
 @click.option("--delete", "delete_them", is_flag=True, help="Delete the leaks, after confirmation.")
 @click.option("--yes", "-y", is_flag=True, help="Skip confirmation.")
@@ -69,7 +77,9 @@ def seconds_of(text: str, option: str) -> float:
     """`90s`, `30m`, `2h`, `1d`; a usage error names what is none."""
     match = _DURATION.fullmatch(text)
     if match is None:
-        raise click.UsageError(f"{option}: invalid duration {text!r}: use a duration such as 30m, 2h or 1d")
+        raise click.UsageError(
+            f"{option}: invalid duration {text!r}: use a duration such as 30m, 2h or 1d"
+        )
     return float(int(match[1]) * _SECONDS[match[2]])
 
 
@@ -87,7 +97,12 @@ def _check(settings: Settings, output: str) -> int:
     rows = violations(settings)
     if output == "table":
         if rows:
-            columns = {"INVARIANT": "invariant", "AT": "at", "RESOURCE": "resource", "DETAIL": "detail"}
+            columns = {
+                "INVARIANT": "invariant",
+                "AT": "at",
+                "RESOURCE": "resource",
+                "DETAIL": "detail",
+            }
             emit(rows, output, columns)
         say(f"{len(rows)} violations")
     else:
@@ -120,7 +135,9 @@ def fleet_of(settings: Settings) -> Any:
     from podyard.cli.fleets import read_fleet
 
     record = settings.fleet_record_path
-    return read_fleet(record.read_text(encoding="utf-8").strip() if record.exists() else settings.fleet)
+    return read_fleet(
+        record.read_text(encoding="utf-8").strip() if record.exists() else settings.fleet
+    )
 
 
 def _delete(data: str | None, found: Sequence[Mapping[str, str]]) -> None:

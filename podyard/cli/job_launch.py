@@ -14,7 +14,9 @@ from podyard.cli.places import zones_with
 from podyard.domain.job_file import JobFile, read_job_file
 
 # What another zone or another type may not say.
-_TRY_NEXT = frozenset({Code.RESOURCE_EXHAUSTED, Code.NOT_FOUND, Code.INVALID_ARGUMENT, Code.FAILED_PRECONDITION})
+_TRY_NEXT = frozenset(
+    {Code.RESOURCE_EXHAUSTED, Code.NOT_FOUND, Code.INVALID_ARGUMENT, Code.FAILED_PRECONDITION}
+)
 
 
 def launch(
@@ -26,7 +28,8 @@ def launch(
     env: Mapping[str, str],
     secrets: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Submits the job of a file; returns it. `changes`: fields of the body that the command line gives, before those
+    """Submits the job of a file; returns it. `changes`: fields of the body that the command line
+    gives, before those
     of the file. `location`: the zone that the command line names."""
     try:
         text = Path(path).expanduser().read_text(encoding="utf-8")
@@ -41,7 +44,9 @@ def launch(
     refused: PodyardError | None = None
     for zone, target in _targets(client, file, location, changes):
         try:
-            return client.call("POST", f"{client.own_path(zone)}/jobs", {**body, **target}, jobId=name)
+            return client.call(
+                "POST", f"{client.own_path(zone)}/jobs", {**body, **target}, jobId=name
+            )
         except PodyardError as error:
             if error.code not in _TRY_NEXT:
                 raise

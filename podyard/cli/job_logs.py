@@ -1,4 +1,5 @@
-"""`podyard job logs` and `podyard job stacks`: what a job's processes write, and what they are doing."""
+"""`podyard job logs` and `podyard job stacks`: what a job's processes write, and what they are
+doing."""
 
 from __future__ import annotations
 
@@ -29,9 +30,14 @@ STACKS_SECONDS_MAX, STACKS_QUIET_SECONDS = 10.0, 1.5  # replicas report twice a 
 @click.option("--stream", type=click.Choice(list(STREAMS)), help="Only the lines of this stream.")
 @click.option("--since", metavar="TIME", help="Start at this platform time (RFC 3339).")
 @click.option("--first-error", is_flag=True, help="Start a few lines before the first error.")
-@click.option("--tail", type=click.IntRange(1, LINES_AT_ONCE), metavar="LINES", help="Start with the last lines.")
+@click.option(
+    "--tail",
+    type=click.IntRange(1, LINES_AT_ONCE),
+    metavar="LINES",
+    help="Start with the last lines.",
+)
 @click.option("--follow", "-f", is_flag=True, help="Follow the log until the job ends.")
-def logs(
+def logs(  # noqa: PLR0913
     job_id: str,
     data: str | None,
     project: str | None,
@@ -42,14 +48,18 @@ def logs(
     follow: bool,
     **chosen: int | str | None,
 ) -> None:
-    """Print a job's log lines: their time, [attempt.worker], the slice if there are several, and the stream unless it
+    """Print a job's log lines: their time, [attempt.worker], the slice if there are several, and
+    the stream unless it
     is stdout."""
     if sum((since is not None, first_error, tail is not None)) > 1:
         raise click.UsageError("specify at most one of --since, --first-error and --tail")
     client, clock = client_of(data, project, location), OsClock()
     path = job_path(client, location, job_id)
     starts = {"time": since, "error": first_error or None, "end": tail}
-    where: dict[str, Any] = {"from": next((name for name, given in starts.items() if given), None), "time": since}
+    where: dict[str, Any] = {
+        "from": next((name for name, given in starts.items() if given), None),
+        "time": since,
+    }
     size = tail or LINES_AT_ONCE
     token: str | None = None
     is_over, has_more = False, False
@@ -76,7 +86,9 @@ def _log_line(line: dict[str, Any]) -> str:
 @click.argument("job_id", shell_complete=complete_job)
 @target_options
 @click.option("--worker", type=int, help="Only the stacks of this replica.")
-def stacks(job_id: str, data: str | None, project: str | None, location: str | None, worker: int | None) -> None:
+def stacks(
+    job_id: str, data: str | None, project: str | None, location: str | None, worker: int | None
+) -> None:
     """Print what the processes of a running job are doing: the stack of each thread."""
     client, clock = client_of(data, project, location), OsClock()
     path = job_path(client, location, job_id)

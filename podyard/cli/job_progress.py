@@ -13,7 +13,8 @@ from podyard.cli.terminal import bar, progress
 
 
 def wait_for_job(client: Client, name: str, timeout_seconds: float | None) -> dict[str, Any]:
-    """The job at its end. Meanwhile stderr has a bar on a terminal, and elsewhere a line for each change."""
+    """The job at its end. Meanwhile stderr has a bar on a terminal, and elsewhere a line for each
+    change."""
     said, has_bar = "", sys.stderr.isatty()
 
     def ask() -> dict[str, Any]:
@@ -26,7 +27,9 @@ def wait_for_job(client: Client, name: str, timeout_seconds: float | None) -> di
         return found
 
     try:
-        return client.poll(ask, lambda found: found["state"] in FINAL_STATES, timeout_seconds or float("inf"), name)
+        return client.poll(
+            ask, lambda found: found["state"] in FINAL_STATES, timeout_seconds or float("inf"), name
+        )
     finally:
         if has_bar:
             progress("")
@@ -36,7 +39,10 @@ def progress_bar(found: dict[str, Any]) -> str:
     """In one line: how far a job is, its speed, the time left and what it has cost so far."""
     facts = [steps_text(found)]
     if "stepsPerSecond" in found:
-        facts += [f"{found['stepsPerSecond']:.3g} steps/s", f"{duration_for_people(found['remainingSeconds'])} left"]
+        facts += [
+            f"{found['stepsPerSecond']:.3g} steps/s",
+            f"{duration_for_people(found['remainingSeconds'])} left",
+        ]
     if "cost" in found:
         facts.append(money_text(found["cost"]))
     if found["state"] != "RUNNING" and found.get("stateReason"):
@@ -53,7 +59,11 @@ def progress_line(found: dict[str, Any]) -> str:
     latest = found["metrics"]["latest"]
     shown = (("loss", ".4f"), ("accuracy", ".3f"))
     loss = "".join(f"  {name} {latest[name]:{form}}" for name, form in shown if name in latest)
-    why = f"  ({found['stateReason']})" if found.get("stateReason") and found["state"] != "RUNNING" else ""
+    why = (
+        f"  ({found['stateReason']})"
+        if found.get("stateReason") and found["state"] != "RUNNING"
+        else ""
+    )
     run = ""
     if "stepsPerSecond" in found:
         left = duration_for_people(found["remainingSeconds"])

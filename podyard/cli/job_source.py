@@ -15,7 +15,9 @@ from podyard.cli.client import Client
 from podyard.cli.output import say
 
 GS = "gs://"
-_LEFT_OUT = frozenset({".git", ".hg", "__pycache__", ".venv", ".mypy_cache", ".pytest_cache", ".ruff_cache"})
+_LEFT_OUT = frozenset(
+    {".git", ".hg", "__pycache__", ".venv", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
+)
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same files give the same archive, and the same object
 
 
@@ -25,7 +27,9 @@ def upload(client: Client, text: str) -> str:
         return text
     path = Path(text).expanduser()
     if not path.exists():
-        raise PodyardError(Code.NOT_FOUND, f"{text} does not exist: name a file, a folder or a gs:// object")
+        raise PodyardError(
+            Code.NOT_FOUND, f"{text} does not exist: name a file, a folder or a gs:// object"
+        )
     if path.is_dir():
         with tempfile.TemporaryFile() as packed:
             count = _pack(path, packed)
@@ -49,7 +53,9 @@ def _pack(folder: Path, out: IO[bytes]) -> int:
         for path, name in _files(folder):
             info = zipfile.ZipInfo(name, _EPOCH)
             info.compress_type = zipfile.ZIP_DEFLATED
-            info.external_attr = (stat.S_IFREG | (0o755 if os.access(path, os.X_OK) else 0o644)) << 16
+            info.external_attr = (
+                stat.S_IFREG | (0o755 if os.access(path, os.X_OK) else 0o644)
+            ) << 16
             with path.open("rb") as source, archive.open(info, "w", force_zip64=True) as target:
                 while piece := source.read(1 << 20):
                     target.write(piece)
@@ -60,14 +66,17 @@ def _pack(folder: Path, out: IO[bytes]) -> int:
 
 
 def _files(folder: Path) -> Iterator[tuple[Path, str]]:
-    """(file, name in the archive), in the order of names. Raises FAILED_PRECONDITION for what cannot be packed."""
+    """(file, name in the archive), in the order of names. Raises FAILED_PRECONDITION for what
+    cannot be packed."""
     for entry in sorted(folder.rglob("*")):
         name = entry.relative_to(folder)
         if _LEFT_OUT.intersection(name.parts) or entry.is_dir():
             continue
         target = entry.resolve()
         if entry.is_symlink() and not target.is_relative_to(folder.resolve()):
-            text = f"{entry} is a link that leads out of {folder}: copy the file, or remove the link"
+            text = (
+                f"{entry} is a link that leads out of {folder}: copy the file, or remove the link"
+            )
             raise PodyardError(Code.FAILED_PRECONDITION, text)
         if not target.is_file():
             raise PodyardError(Code.FAILED_PRECONDITION, f"{entry} is not a file: remove it")

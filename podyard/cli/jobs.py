@@ -54,8 +54,12 @@ _WIDE = {
 }
 
 
-_DRY_RUN = click.option("--dry-run", is_flag=True, help="Check the job and estimate its time and cost; submit nothing.")
-_WAIT = click.option("--wait", "wait_for_end", is_flag=True, help="Wait until the job ends, and show its progress.")
+_DRY_RUN = click.option(
+    "--dry-run", is_flag=True, help="Check the job and estimate its time and cost; submit nothing."
+)
+_WAIT = click.option(
+    "--wait", "wait_for_end", is_flag=True, help="Wait until the job ends, and show its progress."
+)
 
 
 _ESTIMATE_COLUMNS = {
@@ -74,16 +78,23 @@ def job() -> None:
 
 
 def field_options(command: Command, *, usual: bool = True) -> Command:
-    """The options of the fields of a job, in the order of their table; with their usual values or without."""
+    """The options of the fields of a job, in the order of their table; with their usual values or
+    without."""
     for field in reversed(JOB_FIELDS):
-        kind = click.IntRange(*field.limits) if field.limits and field.is_ranged else _TYPES[field.kind]
+        kind = (
+            click.IntRange(*field.limits)
+            if field.limits and field.is_ranged
+            else _TYPES[field.kind]
+        )
         option = click.option(
             *filter(None, (field.short, field.option)),
             _parameter(field),
             type=click.Choice(field.choices) if field.choices else kind,
             is_flag=field.kind is FieldKind.SWITCH,
             multiple=field.kind is FieldKind.ARGUMENTS,
-            default=field.usual if usual and field.kind is FieldKind.TEXT and field.read is None else None,
+            default=field.usual
+            if usual and field.kind is FieldKind.TEXT and field.read is None
+            else None,
             show_default=usual,
             metavar=field.metavar,
             help=field.help,
@@ -101,7 +112,9 @@ def variable_options(command: Command) -> Command:
         ("--secret", "secrets", "Variable whose value is not shown; may be repeated."),
         ("--env", "env", "Variable of the program; may be repeated."),
     ):
-        command = click.option(option, name, multiple=True, metavar="NAME=VALUE", help=text)(command)
+        command = click.option(option, name, multiple=True, metavar="NAME=VALUE", help=text)(
+            command
+        )
     return command
 
 
@@ -122,19 +135,28 @@ class WithArguments(click.Command):
 @target_options
 @field_options
 @variable_options
-@click.option("-f", "--file", metavar="FILE", help="Job file (YAML), in the format of SkyPilot's tasks.")
+@click.option(
+    "-f", "--file", metavar="FILE", help="Job file (YAML), in the format of SkyPilot's tasks."
+)
 @click.option(
     "--stablehlo",
     type=click.File(encoding="utf-8"),
     metavar="FILE",
     help="StableHLO module of a step, as text, for --execution simulated.",
 )
-@click.option("--region", help="Create the node in any zone of this region that has its type and capacity.")
+@click.option(
+    "--region", help="Create the node in any zone of this region that has its type and capacity."
+)
 @_DRY_RUN
 @_WAIT
 @output_option
 def submit(
-    job_id: str | None, data: str | None, project: str | None, location: str | None, output: str, **flags: Any
+    job_id: str | None,
+    data: str | None,
+    project: str | None,
+    location: str | None,
+    output: str,
+    **flags: Any,
 ) -> int:
     """Submit a job. Arguments after -- are passed to the program."""
     client = client_of(data, project, location)
@@ -147,7 +169,9 @@ def submit(
         body["stablehlo"] = flags["stablehlo"].read()
     if flags["region"]:
         if location is not None or "acceleratorType" not in body:
-            raise click.UsageError("--region requires --accelerator-type, and cannot be combined with --zone")
+            raise click.UsageError(
+                "--region requires --accelerator-type, and cannot be combined with --zone"
+            )
         first, *others = zones_with(client, body["acceleratorType"], flags["region"])
         body["fallbacks"] = [*({"location": zone} for zone in others), *body.get("fallbacks", ())]
         client = client_of(data, project, first)
@@ -167,10 +191,19 @@ def submit(
 @variable_options
 @_WAIT
 @output_option
-def launch(file: str, data: str | None, project: str | None, location: str | None, output: str, **flags: Any) -> int:
+def launch(
+    file: str,
+    data: str | None,
+    project: str | None,
+    location: str | None,
+    output: str,
+    **flags: Any,
+) -> int:
     """Submit the job of a YAML file, as sky launch does."""
     changes = {} if flags["node"] is None else {"node": flags["node"]}
-    return _launch(client_of(data, project, location), file, flags["name"], location, changes, flags, output)
+    return _launch(
+        client_of(data, project, location), file, flags["name"], location, changes, flags, output
+    )
 
 
 def _launch(
@@ -187,7 +220,9 @@ def _launch(
     more = _more_of_run(flags, click.get_current_context().meta[_PROGRAM_ARGUMENTS])
     if "args" in more:
         raise click.UsageError("a job file has its arguments in run: remove what follows --")
-    found = launch_file(client, file, job_id, location, changes, more.get("env", {}), more.get("secrets", {}))
+    found = launch_file(
+        client, file, job_id, location, changes, more.get("env", {}), more.get("secrets", {})
+    )
     if flags["wait_for_end"]:
         found = wait_for_job(client, found["name"], None)
     _print(found, output)
@@ -246,7 +281,9 @@ def given_fields(flags: dict[str, Any]) -> dict[str, Any]:
     return job_body((field, value) for field, value in given if value is not None)
 
 
-def _submit(client: Client, job_id: str | None, body: dict[str, Any], flags: Mapping[str, Any], output: str) -> int:
+def _submit(
+    client: Client, job_id: str | None, body: dict[str, Any], flags: Mapping[str, Any], output: str
+) -> int:
     path = f"{client.own_path()}/jobs"
     if flags["dry_run"]:
         found = client.call("POST", path, {**body, "validateOnly": True}, jobId=job_id)
@@ -290,7 +327,9 @@ def _value(field: JobField, given: Any) -> Any:
     try:
         return field.read(given) if given else None
     except ValueError:
-        raise click.UsageError(f"{field.option}: {given!r} is not a valid {field.metavar}. {field.help}") from None
+        raise click.UsageError(
+            f"{field.option}: {given!r} is not a valid {field.metavar}. {field.help}"
+        ) from None
 
 
 @job.command(name="list")
@@ -306,7 +345,9 @@ def list_jobs(data: str | None, project: str | None, location: str | None) -> It
 @click.argument("job_id", shell_complete=complete_job)
 @target_options
 @output_option
-def describe(job_id: str, data: str | None, project: str | None, location: str | None, output: str) -> None:
+def describe(
+    job_id: str, data: str | None, project: str | None, location: str | None, output: str
+) -> None:
     """Show a job."""
     client = client_of(data, project, location)
     found = client.call("GET", job_path(client, location, job_id))
@@ -317,7 +358,9 @@ def describe(job_id: str, data: str | None, project: str | None, location: str |
 @click.argument("job_id", shell_complete=complete_job)
 @target_options
 @output_option
-def cancel(job_id: str, data: str | None, project: str | None, location: str | None, output: str) -> None:
+def cancel(
+    job_id: str, data: str | None, project: str | None, location: str | None, output: str
+) -> None:
     """Cancel a job."""
     client = client_of(data, project, location)
     _print(client.call("POST", f"{job_path(client, location, job_id)}:cancel", {}), output)
@@ -329,11 +372,18 @@ def cancel(job_id: str, data: str | None, project: str | None, location: str | N
 @target_options
 @output_option
 def resize(
-    job_id: str, replicas: str, data: str | None, project: str | None, location: str | None, output: str
+    job_id: str,
+    replicas: str,
+    data: str | None,
+    project: str | None,
+    location: str | None,
+    output: str,
 ) -> None:
     """Change the number of processes of an elastic job."""
     if replicas != "max" and not replicas.isdecimal():
-        raise click.BadParameter(f"invalid value {replicas!r}: use a number or max", param_hint="--replicas")
+        raise click.BadParameter(
+            f"invalid value {replicas!r}: use a number or max", param_hint="--replicas"
+        )
     body = {"replicas": replicas if replicas == "max" else int(replicas)}
     client = client_of(data, project, location)
     _print(client.call("POST", f"{job_path(client, location, job_id)}:resize", body), output)
@@ -345,7 +395,12 @@ def resize(
 @click.option("--timeout", type=float, help="Seconds to wait at most. The job keeps running.")
 @output_option
 def wait(
-    job_id: str, data: str | None, project: str | None, location: str | None, timeout: float | None, output: str
+    job_id: str,
+    data: str | None,
+    project: str | None,
+    location: str | None,
+    timeout: float | None,
+    output: str,
 ) -> int:
     """Wait until a job ends. Exit code 1 unless it succeeded."""
     client = client_of(data, project, location)
@@ -359,10 +414,14 @@ def wait(
 @click.argument("job_id", shell_complete=complete_job)
 @target_options
 @lists({"STEP": "step", "ATTEMPT": "attempt", "METRICS": "metrics"})
-def evaluations(job_id: str, data: str | None, project: str | None, location: str | None) -> Iterable[Item]:
+def evaluations(
+    job_id: str, data: str | None, project: str | None, location: str | None
+) -> Iterable[Item]:
     """List a job's evaluations."""
     client = client_of(data, project, location)
-    found: list[Item] = client.call("GET", f"{job_path(client, location, job_id)}:evaluations")["evaluations"]
+    found: list[Item] = client.call("GET", f"{job_path(client, location, job_id)}:evaluations")[
+        "evaluations"
+    ]
     return found
 
 
@@ -370,7 +429,9 @@ def evaluations(job_id: str, data: str | None, project: str | None, location: st
 @click.argument("job_id", shell_complete=complete_job)
 @target_options
 @lists({"NAME": "name", "SIZE": "bytes|bytes"})
-def artifacts(job_id: str, data: str | None, project: str | None, location: str | None) -> Iterable[Item]:
+def artifacts(
+    job_id: str, data: str | None, project: str | None, location: str | None
+) -> Iterable[Item]:
     """List a job's artifacts: exports and predictions."""
     client = client_of(data, project, location)
     return _artifacts(client, location, job_id)
@@ -405,19 +466,26 @@ def download(
     unknown = sorted(set(names) - set(known))
     if unknown or not known:
         what = f"no artifact {unknown[0]!r}" if unknown else "no artifacts"
-        raise PodyardError(Code.NOT_FOUND, f"job {job_id} has {what}; `podyard job artifacts` lists them")
+        raise PodyardError(
+            Code.NOT_FOUND, f"job {job_id} has {what}; `podyard job artifacts` lists them"
+        )
     for name in names or known:
         target = output_dir / name
         if not target.resolve().is_relative_to(output_dir.resolve()):
             raise PodyardError(
-                Code.DATA_LOSS, f"the server names an artifact {name!r}, which is outside of the output folder"
+                Code.DATA_LOSS,
+                f"the server names an artifact {name!r}, which is outside of the output folder",
             )
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(client.content(f"{job_path(client, location, job_id)}:artifact", name=name))
+        target.write_bytes(
+            client.content(f"{job_path(client, location, job_id)}:artifact", name=name)
+        )
         say(str(target))
 
 
-def _artifacts(client: Client, location: str | None, job_id: str, *, checkpoints: bool = False) -> list[dict[str, Any]]:
+def _artifacts(
+    client: Client, location: str | None, job_id: str, *, checkpoints: bool = False
+) -> list[dict[str, Any]]:
     asked = {"checkpoints": "true"} if checkpoints else {}
     path = f"{job_path(client, location, job_id)}:artifacts"
     found: list[dict[str, Any]] = client.call("GET", path, **asked)["artifacts"]
@@ -438,7 +506,13 @@ def _row(found: dict[str, Any]) -> dict[str, Any]:
 def title_of(run: Mapping[str, Any]) -> str:
     """What a job runs, in a few words."""
     lines = str(run.get("command", "")).strip().splitlines()
-    return lines[0][:60] if lines else f"-m {run['module']}" if "module" in run else str(run.get("entry", ""))
+    return (
+        lines[0][:60]
+        if lines
+        else f"-m {run['module']}"
+        if "module" in run
+        else str(run.get("entry", ""))
+    )
 
 
 def _print(found: dict[str, Any], output: str) -> None:

@@ -26,9 +26,17 @@ def key() -> None:
 
 @key.command(name="create")
 @click.argument("email", required=False)
-@click.option("--service-account", metavar="NAME", help="Short for NAME@PROJECT.iam.gserviceaccount.com.")
+@click.option(
+    "--service-account", metavar="NAME", help="Short for NAME@PROJECT.iam.gserviceaccount.com."
+)
 @click.option("--role", "roles", multiple=True, help=_ROLE_HELP)
-@click.option("--output", "-o", "path", metavar="FILE", help="Write the key to FILE with mode 0600 (default: stdout).")
+@click.option(
+    "--output",
+    "-o",
+    "path",
+    metavar="FILE",
+    help="Write the key to FILE with mode 0600 (default: stdout).",
+)
 @target_options
 def create_key(
     email: str | None,
@@ -39,7 +47,8 @@ def create_key(
     project: str | None,
     location: str | None,
 ) -> None:
-    """Create a key for EMAIL. It is shown only once; use it with GOOGLE_APPLICATION_CREDENTIALS=FILE."""
+    """Create a key for EMAIL. It is shown only once; use it with
+    GOOGLE_APPLICATION_CREDENTIALS=FILE."""
     if (email is None) == (service_account is None):
         raise click.UsageError("specify either EMAIL or --service-account NAME")
     client = client_of(data, project, location)
@@ -63,7 +72,9 @@ def create_key(
 @click.argument("email", default="-")
 @target_options
 @lists(_COLUMNS)
-def list_keys(email: str, data: str | None, project: str | None, location: str | None) -> Iterable[Item]:
+def list_keys(
+    email: str, data: str | None, project: str | None, location: str | None
+) -> Iterable[Item]:
     """List the keys of EMAIL, or of every account of the project."""
     client = client_of(data, project, location)
     found: list[Item] = client.call("GET", _keys_of(client, email))["keys"]
@@ -91,7 +102,12 @@ def api_key() -> None:
 @target_options
 @output_option
 def create_api_key(
-    email: str, roles: tuple[str, ...], data: str | None, project: str | None, location: str | None, output: str
+    email: str,
+    roles: tuple[str, ...],
+    data: str | None,
+    project: str | None,
+    location: str | None,
+    output: str,
 ) -> None:
     """Create an API key that acts as EMAIL in the project. It is shown only once."""
     client = client_of(data, project, location)
@@ -113,7 +129,9 @@ def list_api_keys(data: str | None, project: str | None, location: str | None) -
 @api_key.command(name="delete")
 @click.argument("key_id")
 @target_options
-def delete_api_key(key_id: str, data: str | None, project: str | None, location: str | None) -> None:
+def delete_api_key(
+    key_id: str, data: str | None, project: str | None, location: str | None
+) -> None:
     """Delete an API key."""
     client = client_of(data, project, location)
     client.call("DELETE", f"{client.project_path()}/apiKeys/{quote(key_id, safe='')}")

@@ -1,4 +1,5 @@
-"""List commands: `--filter`, `--sort-by`, `--limit`, `--watch` and the formats, the same for every list.
+"""List commands: `--filter`, `--sort-by`, `--limit`, `--watch` and the formats, the same for every
+list.
 
 A list command returns the items that the API gives; `lists` does the rest:
 
@@ -46,7 +47,8 @@ _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ListOutput:
-    """How one list command shows its items. The first column of `columns` is the name of an item."""
+    """How one list command shows its items. The first column of `columns` is the name of an
+    item."""
 
     columns: Sequence[Column]
     wide: Sequence[Column]
@@ -97,7 +99,9 @@ class ListOutput:
             return heading.path
         if rows and not any(key.partition(".")[0] in row for row in rows):
             names = ", ".join(column.heading.lower() for column in every)
-            raise click.UsageError(f"unknown key {key!r}: use {names}, or a field of the JSON output")
+            raise click.UsageError(
+                f"unknown key {key!r}: use {names}, or a field of the JSON output"
+            )
         return key
 
 
@@ -108,16 +112,25 @@ def lists(
     row: Callable[[Item], Item] = lambda item: item,
     limit: int | None = None,
 ) -> Callable[[Callable[..., Iterable[Item]]], Command]:
-    """`columns`: heading -> path, or a function that gives it for the command's parameters. `wide`: those that only
+    """`columns`: heading -> path, or a function that gives it for the command's parameters. `wide`:
+    those that only
     `-o wide` and `-o csv` add. `limit`: the usual one."""
 
     def decorate(function: Callable[..., Iterable[Item]]) -> Any:
         @functools.wraps(function)
         def command(
-            *, output: str, filters: tuple[str, ...], sort_by: str | None, limit: int | None, watch: bool, **given: Any
+            *,
+            output: str,
+            filters: tuple[str, ...],
+            sort_by: str | None,
+            limit: int | None,
+            watch: bool,
+            **given: Any,
         ) -> None:
             shown = columns_of(columns(given) if callable(columns) else columns)
-            listing = ListOutput(shown, columns_of(wide or {}), row, output, _terms(filters), _order(sort_by), limit)
+            listing = ListOutput(
+                shown, columns_of(wide or {}), row, output, _terms(filters), _order(sort_by), limit
+            )
             fetch = functools.partial(function, **given)
             read_now = functools.partial(_read_now, given.get("data"))
             if watch:
@@ -135,18 +148,23 @@ def lists(
 def _options(limit: int | None) -> Callable[[Command], Command]:
     def decorate(command: Command) -> Command:
         for option in (
-            click.option("--watch", "-w", is_flag=True, help="Show the list again every 2 seconds, until Ctrl-C."),
+            click.option("--watch", "-w", is_flag=True,
+                help="Show the list again every 2 seconds, until Ctrl-C."),
             click.option(
-                "--limit", type=click.IntRange(1), default=limit, show_default=limit is not None, metavar="N",
+                "--limit", type=click.IntRange(1), default=limit, show_default=limit is not None,
+                metavar="N",
                 help="Maximum number of items.",
             ),
-            click.option("--sort-by", metavar="KEY", help="Sort by this column; ~KEY sorts in descending order."),
+            click.option("--sort-by", metavar="KEY",
+                help="Sort by this column; ~KEY sorts in descending order."),
             click.option(
                 "--filter", "filters", multiple=True, metavar="EXPRESSION",
-                help="Only items that match, for example 'state=READY AND zone:us-'; may be repeated.",
+                help=("Only items that match, for example 'state=READY AND zone:us-'; may "
+"be repeated."),
             ),
             click.option(
-                "-o", "--output", type=click.Choice(FORMATS), default="table", show_default=True, help="Output format."
+                "-o", "--output", type=click.Choice(FORMATS), default="table", show_default=True,
+                help="Output format."
             ),
         ):  # fmt: skip
             command = option(command)
@@ -155,8 +173,11 @@ def _options(limit: int | None) -> Callable[[Command], Command]:
     return decorate
 
 
-def _watch(listing: ListOutput, fetch: Callable[[], Iterable[Item]], read_now: Callable[[], datetime]) -> None:
-    """On a terminal the list is drawn over the one before; a pipe gets each list that differs from the one before."""
+def _watch(
+    listing: ListOutput, fetch: Callable[[], Iterable[Item]], read_now: Callable[[], datetime]
+) -> None:
+    """On a terminal the list is drawn over the one before; a pipe gets each list that differs from
+    the one before."""
     if listing.output in ("json", "yaml"):
         raise click.UsageError(f"--watch cannot be combined with -o {listing.output}")
     clock, before = OsClock(), None
@@ -180,7 +201,10 @@ def _terms(filters: Iterable[str]) -> list[tuple[str, str, str]]:
     for text in (part for given in filters for part in _AND.split(given)):
         match = _TERM.fullmatch(text)
         if match is None:
-            text = f"--filter: {text!r} is not KEY=VALUE; operators are = != : ~ > >= < <=, joined by AND"
+            text = (
+                f"--filter: {text!r} is not KEY=VALUE; operators are = != : ~ > >= < <=, "
+                "joined by AND"
+            )
             raise click.UsageError(text)
         key, sign, value = match.groups()
         found.append((key, sign, value.strip("\"'")))
@@ -234,5 +258,10 @@ def _csv_text(columns: Sequence[Column], rows: Sequence[Item]) -> str:
     writer.writerow([column.path if column.kind == "age" else column.heading for column in columns])
     for row in rows:
         values = [column.value(row) for column in columns]
-        writer.writerow(["" if v is None else cell(v) if isinstance(v, dict | list) and v else v for v in values])
+        writer.writerow(
+            [
+                "" if v is None else cell(v) if isinstance(v, dict | list) and v else v
+                for v in values
+            ]
+        )
     return file.getvalue().removesuffix("\n")

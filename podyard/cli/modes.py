@@ -1,6 +1,8 @@
-"""Files of the platform are their owner's alone, whatever the folder's mode and the user's umask are.
+"""Files of the platform are their owner's alone, whatever the folder's mode and the user's umask
+are.
 
-New files get their modes from the umask of our processes. What an earlier version left open is closed at each start.
+New files get their modes from the umask of our processes. What an earlier version left open is
+closed at each start.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from podyard.settings import UMASK
 
 # The whole list: `--data` may name a folder that holds other things, and those keep their modes.
 _FOLDERS = (
-    "agents", "broker", "cache", "contents", "datasets", "gcloud", "logs", "objects", "programs", "scratch", "ssh",
+    "agents", "broker", "cache", "contents", "datasets", "gcloud", "logs", "objects", "programs",
+    "scratch", "ssh",
     "tls",
 )  # fmt: skip
 _FILES = (
@@ -28,11 +31,13 @@ _FILES = (
     "yard.id",
     "secrets.key",
 )
-_USERS_OWN = ("home", "tmp")  # of a host, below a folder that is closed: programs of users chose these modes
+# of a host, below a folder that is closed: programs of users chose these modes
+_USERS_OWN = ("home", "tmp")
 
 
 def close_to_others(data: Path, database: Path | None) -> None:
-    """Takes all rights of group and others from the platform's files. `database` None: it is not a file."""
+    """Takes all rights of group and others from the platform's files. `database` None: it is not a
+    file."""
     for pattern in _FILES:
         for path in data.glob(pattern):
             _close(path)
@@ -44,7 +49,8 @@ def close_to_others(data: Path, database: Path | None) -> None:
 
 
 def _close_folder(folder: Path) -> None:
-    """From the inside out: a folder that is closed has been dealt with, so that a later start need not look again."""
+    """From the inside out: a folder that is closed has been dealt with, so that a later start need
+    not look again."""
     try:
         mode = folder.lstat().st_mode
     except OSError:

@@ -15,16 +15,25 @@ SECONDS_MAX = 2.0  # a user waits for it at the Tab key
 NAMES_MAX = 200  # a terminal shows no more at once
 
 
-def complete_node(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    return _complete(context, incomplete, lambda client: client.pages(f"{client.zone_path('-')}/nodes", "nodes"))
+def complete_node(
+    context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[str]:
+    return _complete(
+        context, incomplete, lambda client: client.pages(f"{client.zone_path('-')}/nodes", "nodes")
+    )
 
 
 def complete_job(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    return _complete(context, incomplete, lambda client: client.pages(f"{client.own_path('-')}/jobs", "jobs"))
+    return _complete(
+        context, incomplete, lambda client: client.pages(f"{client.own_path('-')}/jobs", "jobs")
+    )
 
 
-def _complete(context: click.Context, incomplete: str, read: Callable[[Client], Iterable[dict[str, Any]]]) -> list[str]:
-    """The names that begin with what is typed. Nothing where no Podyard answers: Tab must not print an error."""
+def _complete(
+    context: click.Context, incomplete: str, read: Callable[[Client], Iterable[dict[str, Any]]]
+) -> list[str]:
+    """The names that begin with what is typed. Nothing where no Podyard answers: Tab must not print
+    an error."""
     try:
         target = find(settings_of(context.params.get("data")), context.params.get("project"))
         return list(_matching(read(Client(target, timeout_seconds=SECONDS_MAX)), incomplete))

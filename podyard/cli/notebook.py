@@ -1,4 +1,5 @@
-"""`%load_ext podyard`: a TPU around a notebook. `PODYARD_TPU` names the type; without it, the one that Colab had."""
+"""`%load_ext podyard`: a TPU around a notebook. `PODYARD_TPU` names the type; without it, the one
+that Colab had."""
 
 from __future__ import annotations
 
@@ -49,13 +50,19 @@ def load(ipython: Any) -> None:
         from podyard.programs.site_hook import sitecustomize
 
         sitecustomize.wait_for_modules()
-    say(f"podyard: programs in this notebook run on {kind.name} from here on; %tpu_report says what they take there")
+    say(
+        f"podyard: programs in this notebook run on {kind.name} from here on; %tpu_report says "
+        "what they take there"
+    )
 
 
 def _apply_now(jax: Any) -> None:
     from podyard.programs import jax_internals, jax_program
 
     if jax_internals.has_backends():
-        say("podyard: JAX has its devices already: restart the kernel, and load the extension before they are used")
+        say(
+            "podyard: JAX has its devices already: restart the kernel, and load the extension "
+            "before they are used"
+        )
     else:
         jax_program.apply(jax)

@@ -12,7 +12,8 @@ import click
 from podyard.cli.options import client_of, project_options, settings_of
 from podyard.cli.output import say
 
-LINK_PAGE = "open.html"  # in the data folder: the list of processes, which every user sees, has only its path
+# in the data folder: the list of processes, which every user sees, has only its path
+LINK_PAGE = "open.html"
 _PAGE = (
     '<!doctype html><meta charset="utf-8"><title>Podyard</title>'
     '<meta http-equiv="refresh" content="0;url={url}"><a href="{url}">Open the console</a>\n'
@@ -21,9 +22,12 @@ _PAGE = (
 
 @click.command(name="open")
 @project_options
-@click.option("--print", "print_only", is_flag=True, help="Print the link instead of starting a browser.")
+@click.option(
+    "--print", "print_only", is_flag=True, help="Print the link instead of starting a browser."
+)
 def open_console(data: str | None, project: str | None, print_only: bool) -> None:
-    """Open the console in a browser, signed in with your token. The link works once, within a minute."""
+    """Open the console in a browser, signed in with your token. The link works once, within a
+    minute."""
     client = client_of(data, project)
     link = f"{client.target.url}{client.call('POST', '/podyard/v1/signInLinks')['path']}"
     if print_only:
@@ -42,7 +46,9 @@ def _write_private(path: Path, text: str) -> None:
     """Readable by its owner only, from the beginning."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+    with os.fdopen(
+        os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8"
+    ) as file:
         file.write(text)
 
 

@@ -24,9 +24,11 @@ def admin() -> None:
 @click.command("adopt-folders")
 @data_option
 def adopt_folders(data: str | None) -> None:
-    """Let the next start bring its own data folder, where the one that the database belongs to is lost.
+    """Let the next start bring its own data folder, where the one that the database belongs to is
+    lost.
 
-    Contents of buckets, objects and logs that were in the lost folder stay lost. All machines must be stopped.
+    Contents of buckets, objects and logs that were in the lost folder stay lost. All machines must
+    be stopped.
     """
     settings = settings_of(data)
     require_stopped(settings.database_url)

@@ -23,14 +23,24 @@ def data_option(command: Command) -> Command:
 
 def output_option(command: Command) -> Command:
     kind = click.Choice(FORMATS)
-    return click.option("-o", "--output", type=kind, default="table", show_default=True, help="Output format.")(command)
+    return click.option(
+        "-o", "--output", type=kind, default="table", show_default=True, help="Output format."
+    )(command)
 
 
 def target_options(command: Command) -> Command:
     """--data --project --zone: which Podyard, project and location."""
     for option in (
-        click.option("--zone", "--location", "location", metavar="ZONE", help="Zone, for example us-central1-f."),
-        click.option("--project", metavar="PROJECT", help="Project (default: PODYARD_PROJECT, else demo)."),
+        click.option(
+            "--zone",
+            "--location",
+            "location",
+            metavar="ZONE",
+            help="Zone, for example us-central1-f.",
+        ),
+        click.option(
+            "--project", metavar="PROJECT", help="Project (default: PODYARD_PROJECT, else demo)."
+        ),
         data_option,
     ):
         command = option(command)
@@ -52,7 +62,9 @@ def settings_of(data: str | None, **changes: Any) -> Settings:
         env["PODYARD_DATA"] = data
         env.pop("PODYARD_URL", None)
     found = from_environment(env)
-    return dataclasses.replace(found, **{name: value for name, value in changes.items() if value is not None})
+    return dataclasses.replace(
+        found, **{name: value for name, value in changes.items() if value is not None}
+    )
 
 
 def client_of(data: str | None, project: str | None = None, location: str | None = None) -> Client:

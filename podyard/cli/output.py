@@ -14,7 +14,8 @@ FORMATS = ("table", "json", "yaml")
 
 
 def emit(data: Any, output: str, columns: Mapping[str, str] | None = None) -> None:
-    """`columns`: heading -> path of keys (`metrics.latest.loss`) of a list of mappings, or of one mapping.
+    """`columns`: heading -> path of keys (`metrics.latest.loss`) of a list of mappings, or of one
+    mapping.
 
     A path may end with what it leads to, one of `tables.KINDS`: `|usd` or `|seconds`.
     """

@@ -15,7 +15,9 @@ def zones_with(client: Client, accelerator_type: str, region: str) -> list[str]:
     offer = [zone for zone in zones if accelerator_type in _types(client, zone)]
     if not offer:
         where = f"region {region}" if region else "any zone"
-        raise PodyardError(Code.INVALID_ARGUMENT, f"{accelerator_type} is not offered in {where}: name another")
+        raise PodyardError(
+            Code.INVALID_ARGUMENT, f"{accelerator_type} is not offered in {where}: name another"
+        )
     return offer
 
 

@@ -1,4 +1,5 @@
-"""`podyard plan`: what a whole run would take and cost, by type, zone and usage. Needs no running Podyard."""
+"""`podyard plan`: what a whole run would take and cost, by type, zone and usage. Needs no running
+Podyard."""
 
 from __future__ import annotations
 
@@ -30,12 +31,14 @@ from podyard.hardware.accelerator_types import AcceleratorType, all_types
 from podyard.hardware.generations import GENERATIONS
 from podyard.pricing import planning
 from podyard.pricing.current_card import default_rate_card
-from podyard.pricing.planning import Draws, PlannedRuns, Run
+from podyard.pricing.planning import Draws, PlannedRuns, TrainingRun
 from podyard.pricing.sku import RateCard
 from podyard.settings import fleet_name, from_environment
 
 # One of each generation on one host and on a few: what a first plan compares.
-TYPES_USUAL = ",".join(name for generation in GENERATIONS.values() for name in generation.usual_types)
+TYPES_USUAL = ",".join(
+    name for generation in GENERATIONS.values() for name in generation.usual_types
+)
 TYPES_MAX = 128  # every type of one generation; an estimate takes some hundredths of a second each
 PREEMPTIONS_USUAL = 1.0  # per day
 CHECKPOINT_STEPS_USUAL = 100  # as jobs that say nothing
@@ -52,7 +55,9 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
     except ValueError as error:
         raise click.BadParameter(str(error), ctx, param) from None
     if nanos <= 0:
-        raise click.BadParameter(f"{value!r} is not a positive duration, for example 6h or 2d", ctx, param)
+        raise click.BadParameter(
+            f"{value!r} is not a positive duration, for example 6h or 2d", ctx, param
+        )
     return nanos / NANOS_PER_SECOND
 
 
@@ -65,7 +70,9 @@ def _money(ctx: click.Context, param: click.Parameter, value: str | None) -> Fra
     except InvalidOperation:
         found = Decimal(0)
     if not found.is_finite() or found <= 0:
-        raise click.BadParameter(f"{value!r} is not an amount above zero, such as 200 or 12.50", ctx, param)
+        raise click.BadParameter(
+            f"{value!r} is not an amount above zero, such as 200 or 12.50", ctx, param
+        )
     return Fraction(found)
 
 
@@ -79,7 +86,8 @@ class Limits:
 
 @dataclasses.dataclass(frozen=True)
 class PlanRow:
-    """One way to do it. `reasons`: why it is not one that meets both limits. `costs` None: it has no price."""
+    """One way to do it. `reasons`: why it is not one that meets both limits. `costs` None: it has
+    no price."""
 
     accelerator_type: str
     zone: str
@@ -101,8 +109,15 @@ class PlanRow:
 
 @click.command(epilog=f"Recipes: {', '.join(PROGRAMS)}.")
 @click.argument("program", metavar="FILE_OR_RECIPE")
-@click.option("--steps", type=click.IntRange(1), required=True, help="Number of training steps of the run.")
-@click.option("--deadline", callback=_seconds, metavar="DURATION", help="Deadline for the run, for example 6h or 2d.")
+@click.option(
+    "--steps", type=click.IntRange(1), required=True, help="Number of training steps of the run."
+)
+@click.option(
+    "--deadline",
+    callback=_seconds,
+    metavar="DURATION",
+    help="Deadline for the run, for example 6h or 2d.",
+)
 @click.option("--budget", callback=_money, metavar="AMOUNT", help="Maximum cost of the run.")
 @click.option(
     "--preemptions-per-day",
@@ -118,13 +133,29 @@ class PlanRow:
     help="Accelerator types, or patterns such as v4-*, separated by commas.",
 )
 @click.option(
-    "--zone", "zones", default="*", show_default=True, help="Zones, or patterns such as us-*, separated by commas."
+    "--zone",
+    "zones",
+    default="*",
+    show_default=True,
+    help="Zones, or patterns such as us-*, separated by commas.",
 )
-@click.option("--global-batch", type=click.IntRange(1), help="Examples per step, over the whole slice (recipes only).")
 @click.option(
-    "--arg", "arguments", multiple=True, metavar="NAME=VALUE", help="Argument of the recipe; may be repeated."
+    "--global-batch",
+    type=click.IntRange(1),
+    help="Examples per step, over the whole slice (recipes only).",
 )
-@click.option("--host-loop", is_flag=True, help="The host waits for every step, as with infeed or a log of each step.")
+@click.option(
+    "--arg",
+    "arguments",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Argument of the recipe; may be repeated.",
+)
+@click.option(
+    "--host-loop",
+    is_flag=True,
+    help="The host waits for every step, as with infeed or a log of each step.",
+)
 @click.option(
     "--checkpoint-every-steps",
     type=click.IntRange(1),
@@ -140,9 +171,18 @@ class PlanRow:
     help="Seconds from READY to the first step, after each start.",
 )
 @click.option(
-    "--fleet", "fleet_file", metavar="NAME|FILE", help="Fleet whose zones, accelerator types and delays to use."
+    "--fleet",
+    "fleet_file",
+    metavar="NAME|FILE",
+    help="Fleet whose zones, accelerator types and delays to use.",
 )
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Random seed for preemptions.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Random seed for preemptions.",
+)
 @click.option(
     "--samples",
     type=click.IntRange(100, 100_000),
@@ -159,7 +199,7 @@ class PlanRow:
     show_default=True,
     help="Output format.",
 )
-def plan(
+def plan(  # noqa: PLR0913
     program: str,
     steps: int,
     deadline: float | None,
@@ -179,19 +219,31 @@ def plan(
 ) -> None:
     """Predict when a run would end and what it would cost, by accelerator type, zone and class.
 
-    FILE is the StableHLO program of one device. Half of all runs end by P50, 95 % by P95. The cheapest
+    FILE is the StableHLO program of one device. Half of all runs end by P50, 95 % by P95. The
+    cheapest
     option that meets both limits at P95 is marked.
     """
     fleet = _fleet(fleet_file)
-    kinds, places = _kinds(types, fleet), _choose(zones, tuple(fleet.zones), "--zone", "zone of this fleet")
+    kinds, places = (
+        _kinds(types, fleet),
+        _choose(zones, tuple(fleet.zones), "--zone", "zone of this fleet"),
+    )
     analysis = _analysis(program, arguments, global_batch, host_loop)
     limits = Limits(deadline, budget)
     start = PlatformTime(OsClock().now().nanos // NANOS_PER_SECOND * NANOS_PER_SECOND)
     card, draws = default_rate_card(), Draws(seed, samples)
 
-    def run_of(kind: AcceleratorType, step_seconds: float, usage: UsageClass) -> Run:
+    def run_of(kind: AcceleratorType, step_seconds: float, usage: UsageClass) -> TrainingRun:
         create = fleet.timings.creation_seconds(kind.host_count)
-        return Run(steps, step_seconds, checkpoint_every_steps, usage, preemptions_per_day, create, restart_seconds)
+        return TrainingRun(
+            steps,
+            step_seconds,
+            checkpoint_every_steps,
+            usage,
+            preemptions_per_day,
+            create,
+            restart_seconds,
+        )
 
     rows: list[PlanRow] = []
     for kind in kinds:
@@ -208,12 +260,20 @@ def plan(
                 made = [_row(kind, zone, runs, draws, card, start, limits) for zone in where]
                 rows += [dataclasses.replace(row, doubts=estimate.reasons) for row in made]
     if not rows:
-        raise click.BadParameter("no zone of the fleet offers any of these types", param_hint="--types")
+        raise click.BadParameter(
+            "no zone of the fleet offers any of these types", param_hint="--types"
+        )
     rows.sort(key=_order)
     best = next((row for row in rows if not row.reasons), None)
     said = summary(rows, best, limits, card.currency) + _doubts_text(rows)
     if form == "json":
-        told = {"program": program, "steps": steps, "seed": seed, "samples": samples, "currency": card.currency}
+        told = {
+            "program": program,
+            "steps": steps,
+            "seed": seed,
+            "samples": samples,
+            "currency": card.currency,
+        }
         found = {**told, "rows": [_json(row, row is best) for row in rows], "summary": said}
         click.echo(json.dumps(found, indent=2, ensure_ascii=False, allow_nan=False))
     else:
@@ -221,28 +281,46 @@ def plan(
         click.echo(said)
 
 
-def predict(kind: AcceleratorType, step_seconds: float, steps: int, usage: UsageClass, zone: str) -> PlanRow:
+def predict(
+    kind: AcceleratorType, step_seconds: float, steps: int, usage: UsageClass, zone: str
+) -> PlanRow:
     """A run of `steps` in a zone, with all that `podyard plan` takes if nothing else is said."""
-    fleet, start = _fleet(None), PlatformTime(OsClock().now().nanos // NANOS_PER_SECOND * NANOS_PER_SECOND)
+    fleet, start = (
+        _fleet(None),
+        PlatformTime(OsClock().now().nanos // NANOS_PER_SECOND * NANOS_PER_SECOND),
+    )
     create = fleet.timings.creation_seconds(kind.host_count)
-    run = Run(steps, step_seconds, CHECKPOINT_STEPS_USUAL, usage, PREEMPTIONS_USUAL, create)
+    run = TrainingRun(steps, step_seconds, CHECKPOINT_STEPS_USUAL, usage, PREEMPTIONS_USUAL, create)
     draws = Draws(0)
-    return _row(kind, zone, planning.play(run, draws, start), draws, default_rate_card(), start, Limits(None, None))
+    return _row(
+        kind,
+        zone,
+        planning.play(run, draws, start),
+        draws,
+        default_rate_card(),
+        start,
+        Limits(None, None),
+    )
 
 
 def _fleet(name_or_path: str | None) -> Fleet:
     try:
-        return read_fleet(from_environment().fleet if name_or_path is None else fleet_name(name_or_path))
+        return read_fleet(
+            from_environment().fleet if name_or_path is None else fleet_name(name_or_path)
+        )
     except PodyardError as error:
         raise click.BadParameter(error.message, param_hint="--fleet") from None
 
 
 def _kinds(types: str, fleet: Fleet) -> list[AcceleratorType]:
-    """The types of the patterns that some zone offers; a usage error where there are none, or too many."""
+    """The types of the patterns that some zone offers; a usage error where there are none, or too
+    many."""
     named = {kind.name: kind for kind in all_types()}
     chosen = [named[name] for name in _choose(types, tuple(named), "--types", "accelerator type")]
     found = [
-        kind for kind in chosen if any(_offers(fleet, zone, kind, usage) for zone in fleet.zones for usage in USAGES)
+        kind
+        for kind in chosen
+        if any(_offers(fleet, zone, kind, usage) for zone in fleet.zones for usage in USAGES)
     ]
     if not found:
         raise click.BadParameter(f"no zone of the fleet offers {types}", param_hint="--types")
@@ -286,7 +364,9 @@ def _impossible(kind: AcceleratorType, outcome: Outcome) -> PlanRow:
     seconds = None if outcome.report is None else outcome.report.estimate.modelled_seconds
     why = outcome.error.message if outcome.error is not None else ""
     doubts = () if outcome.report is None else outcome.report.estimate.reasons
-    return PlanRow(kind.name, "", "", seconds, outcome.report is None, reasons=(why,), doubts=doubts)
+    return PlanRow(
+        kind.name, "", "", seconds, outcome.report is None, reasons=(why,), doubts=doubts
+    )
 
 
 def _row(
@@ -338,11 +418,16 @@ def summary(rows: Sequence[PlanRow], best: PlanRow | None, limits: Limits, curre
             counts[reason] = counts.get(reason, 0) + 1
     why = ", ".join(f"{count} {reason}" for reason, count in counts.items())
     if best is None:
-        soonest = min((row.finishes["p95"] for row in rows if row.runs is not None), default=math.inf)
+        soonest = min(
+            (row.finishes["p95"] for row in rows if row.runs is not None), default=math.inf
+        )
         costs = [row.costs["p95"] for row in rows if row.costs is not None]
         least = f"{min(costs).text(2)} {currency}" if costs else "without a price"
         ends = "none ends" if math.isinf(soonest) else f"the soonest takes {time_text(soonest)}"
-        return f"None meets {_limits_text(limits, currency)} ({why}): {ends}, the cheapest costs {least} (P95)."
+        return (
+            f"None meets {_limits_text(limits, currency)} ({why}): {ends}, the cheapest costs "
+            f"{least} (P95)."
+        )
     assert best.costs is not None
     fine = sum(not row.reasons for row in rows) - 1
     others = f"{fine} more would do" + (f"; not so: {why}" if why else "")
@@ -359,7 +444,11 @@ def _doubts_text(rows: Sequence[PlanRow]) -> str:
     reasons = tuple(dict.fromkeys(reason for row in doubtful for reason in row.doubts))
     more = len(reasons) - REASONS_SHOWN
     listed = "; ".join(reasons[:REASONS_SHOWN]) + (f"; and {more} more" if more > 0 else "")
-    return f" Lower bound: {len(doubtful)} of {len(rows)} rows take at least these times and costs, because: {listed}"
+    return (
+        f" Lower bound: {len(doubtful)} of {len(rows)} rows take at least these "
+        "times and costs, "
+        f"because: {listed}"
+    )
 
 
 def _limits_text(limits: Limits, currency: str) -> str:
@@ -371,7 +460,19 @@ def _limits_text(limits: Limits, currency: str) -> str:
     return " and ".join(said) or "what a plan needs"
 
 
-HEADINGS = ("", "TYPE", "ZONE", "USAGE", "STEP", "FINISH_P50", "FINISH_P95", "COST_P50", "COST_P95", "LOST", "WHY_NOT")
+HEADINGS = (
+    "",
+    "TYPE",
+    "ZONE",
+    "USAGE",
+    "STEP",
+    "FINISH_P50",
+    "FINISH_P95",
+    "COST_P50",
+    "COST_P95",
+    "LOST",
+    "WHY_NOT",
+)
 
 
 def _cells(row: PlanRow, best: bool) -> list[str]:
@@ -380,7 +481,10 @@ def _cells(row: PlanRow, best: bool) -> list[str]:
         step = f"at least {step}"
     figures = ["-"] * 5
     if row.runs is not None:
-        ends = ["never" if math.isinf(row.finishes[name]) else time_text(row.finishes[name]) for name in PARTS]
+        ends = [
+            "never" if math.isinf(row.finishes[name]) else time_text(row.finishes[name])
+            for name in PARTS
+        ]
         costs = ["-" if row.costs is None else row.costs[name].text(2) for name in PARTS]
         figures = [*ends, *costs, time_text(float(row.runs.lost.mean()))]
     names = [row.accelerator_type, row.zone or "-", row.usage or "-"]
@@ -402,7 +506,11 @@ def _json(row: PlanRow, best: bool) -> dict[str, Any]:
         found |= {"confidence": "lower bound", "reasons": list(row.doubts)}
     if row.runs is not None:
         ends = {name: None if math.isinf(end) else end for name, end in row.finishes.items()}
-        costs = None if row.costs is None else {name: cost.text(COST_DECIMALS) for name, cost in row.costs.items()}
+        costs = (
+            None
+            if row.costs is None
+            else {name: cost.text(COST_DECIMALS) for name, cost in row.costs.items()}
+        )
         found |= {
             "finishSeconds": ends,
             "cost": costs,

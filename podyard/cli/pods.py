@@ -15,8 +15,10 @@ from podyard.cli.output import emit
 from podyard.cli.tables import table
 
 _COLUMNS = {
-    "POD": "pod", "ZONE": "location", "GENERATION": "generation", "SHAPE": "shape", "CHIPS": "chips",
-    "HELD": "chipsHeld", "BROKEN": "chipsBroken", "FRAGMENTED": "fragmentation", "LARGEST_FREE": "largestFreeType",
+    "POD": "pod", "ZONE": "location", "GENERATION": "generation", "SHAPE": "shape",
+    "CHIPS": "chips",
+    "HELD": "chipsHeld", "BROKEN": "chipsBroken", "FRAGMENTED": "fragmentation",
+    "LARGEST_FREE": "largestFreeType",
 }  # fmt: skip
 FREE, BROKEN, ANOTHERS = ".", "x", "#"
 
@@ -40,17 +42,28 @@ def list_pods(data: str | None, project: str | None, location: str | None) -> It
 @click.argument("pod")
 @target_options
 @output_option
-def show(pod: str, data: str | None, project: str | None, location: str | None, output: str) -> None:
+def show(
+    pod: str, data: str | None, project: str | None, location: str | None, output: str
+) -> None:
     """Show a map of a pod's chips, with a letter for each of your slices."""
     client = client_of(data, project, location)
     found = client.call("GET", f"{client.project_path()}/pods/{quote(pod, safe='')}")
     if output != "table":
         emit(found, output)
         return
-    letters = [letters_of(index) if "node" in item else ANOTHERS for index, item in enumerate(found["slices"])]
+    letters = [
+        letters_of(index) if "node" in item else ANOTHERS
+        for index, item in enumerate(found["slices"])
+    ]
     click.echo(_map(found, letters))
     rows = [
-        [letter, item["node"].rpartition("/")[2], item["acceleratorType"], item["usage"], item["placedTime"]]
+        [
+            letter,
+            item["node"].rpartition("/")[2],
+            item["acceleratorType"],
+            item["usage"],
+            item["placedTime"],
+        ]
         for letter, item in zip(letters, found["slices"], strict=True)
         if "node" in item
     ]
@@ -65,7 +78,12 @@ def show(pod: str, data: str | None, project: str | None, location: str | None, 
 @target_options
 @output_option
 def defragment(
-    pod: str, accelerator_type: str, data: str | None, project: str | None, location: str | None, output: str
+    pod: str,
+    accelerator_type: str,
+    data: str | None,
+    project: str | None,
+    location: str | None,
+    output: str,
 ) -> None:
     """Show which slices would have to move to make room for a slice of this type.
 
@@ -80,8 +98,15 @@ def defragment(
     elif not found["moves"]:
         click.echo(f"{accelerator_type} fits now")
     else:
-        rows = [{**move, "name": move.get("node", "another project's").rpartition("/")[2]} for move in found["moves"]]
-        emit(rows, output, {"NODE": "name", "TYPE": "acceleratorType", "FROM": "origin", "TO": "toOrigin"})
+        rows = [
+            {**move, "name": move.get("node", "another project's").rpartition("/")[2]}
+            for move in found["moves"]
+        ]
+        emit(
+            rows,
+            output,
+            {"NODE": "name", "TYPE": "acceleratorType", "FROM": "origin", "TO": "toOrigin"},
+        )
 
 
 def _map(found: dict[str, Any], letters: list[str]) -> str:
@@ -97,7 +122,11 @@ def _map(found: dict[str, Any], letters: list[str]) -> str:
     for row in range(count // columns):
         if layers and row % rows == 0:
             lines.append(f"{'' if row == 0 else chr(10)}z={row // rows}")
-        lines.append(" ".join(cell.ljust(wide) for cell in cells[row * columns : (row + 1) * columns]).rstrip())
+        lines.append(
+            " ".join(
+                cell.ljust(wide) for cell in cells[row * columns : (row + 1) * columns]
+            ).rstrip()
+        )
     return "\n".join(lines)
 
 

@@ -20,10 +20,18 @@ _NPZ = ".npz"
 
 @click.command()
 @click.option(
-    "--export", "folder", required=True, metavar="DIR", help="Folder of the export, with manifest.json in it."
+    "--export",
+    "folder",
+    required=True,
+    metavar="DIR",
+    help="Folder of the export, with manifest.json in it.",
 )
 @click.option(
-    "--input", "source", required=True, metavar="FILE.npz", help="Input file: arrays by the names of features."
+    "--input",
+    "source",
+    required=True,
+    metavar="FILE.npz",
+    help="Input file: arrays by the names of features.",
 )
 @click.option(
     "-o",
@@ -39,7 +47,8 @@ def predict(folder: str, source: str, form: str) -> None:
     is_file = form.endswith(_NPZ)
     if not is_file and form not in output.FORMATS:
         raise click.UsageError(
-            f"unknown output {form!r}: use {', '.join(output.FORMATS)}, or a file name that ends in {_NPZ}"
+            f"unknown output {form!r}: use {', '.join(output.FORMATS)}, or a file name that "
+            f"ends in {_NPZ}"
         )
     try:
         answers = _answers(Path(folder), source)
@@ -57,7 +66,8 @@ def predict(folder: str, source: str, form: str) -> None:
 
 
 def _answers(folder: Path, source: str) -> NDArray[Any]:
-    """Raises what `exported.load`, `Exported.predict` and `read_npz` raise, FAILED_PRECONDITION without JAX."""
+    """Raises what `exported.load`, `Exported.predict` and `read_npz` raise, FAILED_PRECONDITION
+    without JAX."""
     if importlib.util.find_spec("jax") is None:
         raise failed_precondition("an exported model is run by JAX: pip install 'podyard[engine]'")
     from podyard.engine.training import xla
@@ -70,7 +80,10 @@ def _answers(folder: Path, source: str) -> NDArray[Any]:
     model = load(folder)
     batch = read_npz(source)
     count = model.check(batch)
-    pieces = ({name: array[start : start + PIECE] for name, array in batch.items()} for start in range(0, count, PIECE))
+    pieces = (
+        {name: array[start : start + PIECE] for name, array in batch.items()}
+        for start in range(0, count, PIECE)
+    )
     answers = np.concatenate([model.predict(piece) for piece in pieces])
     # Files of arrays and JSON know no bfloat16; float32 has all of its numbers.
     return answers.astype(np.float32) if answers.dtype.name == "bfloat16" else answers

@@ -22,16 +22,19 @@ from podyard.pricing.current_card import default_rate_card
 from podyard.pricing.sku import RateCard, Sku
 
 _ROW = {
-    "SKU": "sku", "TYPE": "type", "REGION": "region", "USAGE": "usage", "UNIT": "unit", "USD": "usd",
+    "SKU": "sku", "TYPE": "type", "REGION": "region", "USAGE": "usage", "UNIT": "unit",
+    "USD": "usd",
     "VERIFIED": "verified",
 }  # fmt: skip
 _OF_TYPE = {**_ROW, "UNITS": "quantity", "USD_PER_HOUR": "usdPerHour"}
 _VERSION = {
-    "SKU": "sku", "REGION": "region", "USAGE": "usage", "UNIT": "unit", "FROM": "from", "USD": "usd",
+    "SKU": "sku", "REGION": "region", "USAGE": "usage", "UNIT": "unit", "FROM": "from",
+    "USD": "usd",
     "VERIFIED": "verified", "SOURCE": "source",
 }  # fmt: skip
 _CHANGE = {
-    "SKU": "sku", "CHANGE": "change", "FROM": "from", "OLD": "old", "NEW": "new", "PERCENT": "percent", "PAST": "past",
+    "SKU": "sku", "CHANGE": "change", "FROM": "from", "OLD": "old", "NEW": "new",
+    "PERCENT": "percent", "PAST": "past",
 }  # fmt: skip
 
 
@@ -46,12 +49,19 @@ def price() -> None:
 @price.command(name="list")
 @click.option("--region", metavar="REGION", help="Region, for example us-central1.")
 @click.option(
-    "--type", "accelerator_type", metavar="TYPE", help="Only SKUs of this accelerator type, and the price of a node."
+    "--type",
+    "accelerator_type",
+    metavar="TYPE",
+    help="Only SKUs of this accelerator type, and the price of a node.",
 )
-@click.option("--generation", metavar="GENERATION", help="Generation (for example v4), host or disk.")
+@click.option(
+    "--generation", metavar="GENERATION", help="Generation (for example v4), host or disk."
+)
 @click.option("--usage", type=click.Choice(cards.USAGES), help="Class of usage.")
 @click.option(
-    "--verified/--unverified", default=None, help="Only prices that were, or were not, checked against their source."
+    "--verified/--unverified",
+    default=None,
+    help="Only prices that were, or were not, checked against their source.",
 )
 @click.option("--at", "moment", metavar="TIME", help="Time in RFC 3339 (default: now).")
 @lists(lambda given: _OF_TYPE if given["accelerator_type"] else _ROW)
@@ -84,13 +94,18 @@ def list_prices(
 @click.option("--region", metavar="REGION", help="Region, for example us-central1.")
 @output_option
 def show(what: str, region: str | None, output: str) -> None:
-    """Show all versions of the price of a SKU, or of all SKUs of an accelerator type, with sources."""
+    """Show all versions of the price of a SKU, or of all SKUs of an accelerator type, with
+    sources."""
     card = default_rate_card()
     named = card.skus.get(what)
-    found = [(named, 1)] if named is not None else list(_of_type(card, what)) if _is_type(what) else []
+    found = (
+        [(named, 1)] if named is not None else list(_of_type(card, what)) if _is_type(what) else []
+    )
     skus = [sku for sku, _ in found if region in (None, sku.region)]
     if not skus:
-        raise PodyardError(Code.NOT_FOUND, _missing(what, region, sorted({sku.region for sku, _ in found})))
+        raise PodyardError(
+            Code.NOT_FOUND, _missing(what, region, sorted({sku.region for sku, _ in found}))
+        )
     rows = [{**_row(sku), "from": version.effective_from.rfc3339(), **_price(version)}
             for sku in skus for version in sku.versions]  # fmt: skip
     _emit(rows, output, _VERSION)
@@ -99,18 +114,22 @@ def show(what: str, region: str | None, output: str) -> None:
 @price.command()
 @click.argument("card_a", metavar="CARD_A")
 @click.argument("card_b", metavar="CARD_B")
-@click.option("--at", "moment", metavar="TIME", help="End of the invoiced usage, in RFC 3339 (default: now).")
+@click.option(
+    "--at", "moment", metavar="TIME", help="End of the invoiced usage, in RFC 3339 (default: now)."
+)
 @output_option
 def diff(card_a: str, card_b: str, moment: str | None, output: str) -> None:
     """Compare two rate cards, each a file or the date of one of Podyard's own.
 
-    PAST marks changes to prices before TIME. If Podyard has issued invoices with CARD_A until TIME, it rejects CARD_B.
+    PAST marks changes to prices before TIME. If Podyard has issued invoices with CARD_A until TIME,
+    it rejects CARD_B.
     """
     old, new = cards.read_card(card_a), cards.read_card(card_b)
     refused = dict(cards.changes_of_the_past(old, new, _moment(moment)))
     rows = list(_differences(old, new, refused))
-    _emit([{**row, "past": "refused" if row["refused"] else None} for row in rows] if output == "table" else rows,
-          output, _CHANGE)  # fmt: skip
+    if output == "table":
+        rows = [{**row, "past": "refused" if row["refused"] else None} for row in rows]
+    _emit(rows, output, _CHANGE)
     if refused:
         say(f"CARD_B is refused where CARD_A has priced usage: {next(iter(refused.values()))}")
 
@@ -120,8 +139,8 @@ def _all(card: RateCard) -> Iterator[tuple[Sku, int]]:
 
 
 def _of_type(card: RateCard, accelerator_type: str) -> Iterator[tuple[Sku, int]]:
-    """What prices the type in each region and way to buy, by SKU id, with the units of a node. Raises INVALID_ARGUMENT
-    for anything else."""
+    """What prices the type in each region and way to buy, by SKU id, with the units of a node.
+    Raises INVALID_ARGUMENT for anything else."""
     parse(accelerator_type)
     places = sorted({(sku.region, sku.usage) for sku in card.skus.values()})
     found = {}
@@ -138,8 +157,13 @@ def _of_type(card: RateCard, accelerator_type: str) -> Iterator[tuple[Sku, int]]
 
 def _missing(what: str, region: str | None, regions: list[str]) -> str:
     if regions:
-        return f"the rate card has no price of {what} in {region}: it has some in {', '.join(regions)}"
-    return f"the rate card has no price of {what}, neither a SKU nor a type that is sold: see podyard price list"
+        return (
+            f"the rate card has no price of {what} in {region}: it has some in {', '.join(regions)}"
+        )
+    return (
+        f"the rate card has no price of {what}, neither a SKU nor a type that is sold: see "
+        "podyard price list"
+    )
 
 
 def _is_type(name: str) -> bool:
@@ -150,11 +174,16 @@ def _is_type(name: str) -> bool:
     return True
 
 
-def _differences(old: RateCard, new: RateCard, refused: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """By SKU and version, in the order of their ids and times. `refused`: versions that cannot change, with why."""
+def _differences(
+    old: RateCard, new: RateCard, refused: Mapping[str, str]
+) -> Iterator[dict[str, Any]]:
+    """By SKU and version, in the order of their ids and times. `refused`: versions that cannot
+    change, with why."""
     for sku_id in sorted({*old.skus, *new.skus}):
         before, after = (
-            {version.effective_from: version for version in card.skus[sku_id].versions} if sku_id in card.skus else {}
+            {version.effective_from: version for version in card.skus[sku_id].versions}
+            if sku_id in card.skus
+            else {}
             for card in (old, new)
         )
         for moment in sorted({*before, *after}):

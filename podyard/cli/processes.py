@@ -1,8 +1,8 @@
 """Which processes a data folder has, and who may start, take over or stop them.
 
-A folder belongs to the process that holds the lock on `up.lock`. Processes are found in two ways: by the record in
-`processes.json`, and by the marks that every child carries, so that a child is known even if its supervisor was
-killed before it could record it.
+A folder belongs to the process that holds the lock on `up.lock`. Processes are found in two ways:
+by the record in `processes.json`, and by the marks that every child carries, so that a child is
+known even if its supervisor was killed before it could record it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StackProcess:
-    """One process of a stack. `started` tells it from every other process that has or had this pid."""
+    """One process of a stack. `started` tells it from every other process that has or had this
+    pid."""
 
     name: str
     pid: int
@@ -70,12 +71,19 @@ class StackProcess:
 
 
 def start_time(pid: int) -> str | None:
-    """When the process started; None when there is none: a pid alone may be another's. On Linux it is counted from the
-    start of the machine, since dates of processes move when the clock is set."""
+    """When the process started; None when there is none: a pid alone may be another's. On Linux it
+    is counted from the start of the machine, since dates of processes move when the clock is
+    set."""
     if _HAS_PROC:
         try:
-            # proc(5): the name in parentheses may hold anything; 3 is the state, 22 the start in ticks since boot.
-            fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+            # proc(5): the name in parentheses may hold anything; 3 is the state, 22 the start in
+            # ticks since boot.
+            fields = (
+                Path(f"/proc/{pid}/stat")
+                .read_text(encoding="utf-8", errors="replace")
+                .rpartition(")")[2]
+                .split()
+            )
         except (FileNotFoundError, ProcessLookupError):
             return None
         return None if fields[0] in ("Z", "X") else f"{fields[19]}@{_boot_id()}"
@@ -95,8 +103,8 @@ def find_process(name: str, pid: int) -> StackProcess | None:
 
 
 def claim(data: Path) -> int | None:
-    """Makes the folder this process's own until the descriptor is closed; None when another process has it. Raises
-    OSError when the folder cannot be written."""
+    """Makes the folder this process's own until the descriptor is closed; None when another process
+    has it. Raises OSError when the folder cannot be written."""
     path = data / LOCK_FILE
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -134,13 +142,20 @@ def living(data: Path) -> list[StackProcess]:
 
 def supervisor(data: Path) -> StackProcess | None:
     """The living supervisor of the folder, once it has recorded itself."""
-    return next((one for one in recorded_processes(data) if one.name == SUPERVISOR and one.is_alive), None)
+    return next(
+        (one for one in recorded_processes(data) if one.name == SUPERVISOR and one.is_alive), None
+    )
 
 
-def stop_orphans(orphans: Sequence[StackProcess], clock: RealClock, grace_seconds: Mapping[str, float]) -> list[str]:
-    """Stops what a killed supervisor left running, in the order of `grace_seconds`; returns the names."""
+def stop_orphans(
+    orphans: Sequence[StackProcess], clock: RealClock, grace_seconds: Mapping[str, float]
+) -> list[str]:
+    """Stops what a killed supervisor left running, in the order of `grace_seconds`; returns the
+    names."""
     order = list(grace_seconds)
-    for process in sorted(orphans, key=lambda one: order.index(one.name) if one.name in order else -1):
+    for process in sorted(
+        orphans, key=lambda one: order.index(one.name) if one.name in order else -1
+    ):
         process.stop(clock, grace_seconds.get(process.name, 0.0))
     return sorted({process.name for process in orphans})
 
@@ -163,7 +178,8 @@ def _boot_id() -> str:
 
 
 def _marked_processes(data: Path) -> Iterator[StackProcess]:
-    """The children of this folder by the environment that they were started with, and the broker by its working
+    """The children of this folder by the environment that they were started with, and the broker by
+    its working
     folder: Redis overwrites its environment when it sets its title."""
     own = data.resolve()
     for pid, env in _children():
@@ -178,8 +194,8 @@ def _marked_processes(data: Path) -> Iterator[StackProcess]:
 
 
 def _children() -> Iterator[tuple[int, Mapping[str, str]]]:
-    """Supervised processes of any folder, with their environment. What they start themselves does not count: each child
-    of a supervisor leads a session."""
+    """Supervised processes of any folder, with their environment. What they start themselves does
+    not count: each child of a supervisor leads a session."""
     import psutil
 
     for process in psutil.process_iter():

@@ -17,19 +17,22 @@ from podyard.hardware.accelerator_types import AcceleratorType
 from podyard.programs import environments, hook_environment
 from podyard.programs import slice as slices
 
-PROCESSES_MAX = 64  # more than a large machine carries: each takes a quarter of a GiB and seconds of a core to start
+# more than a large machine carries: each takes a quarter of a GiB and seconds of a core to start
+PROCESSES_MAX = 64
 PROCESS_BYTES = 300 * 2**20  # of a program with JAX, before its arrays
 # JAX asks the metadata server for what is not set, and there is none.
-_NO_MULTISLICE = dict.fromkeys(("MEGASCALE_COORDINATOR_ADDRESS", "MEGASCALE_NUM_SLICES", "MEGASCALE_SLICE_ID"), "")
+_NO_MULTISLICE = dict.fromkeys(
+    ("MEGASCALE_COORDINATOR_ADDRESS", "MEGASCALE_NUM_SLICES", "MEGASCALE_SLICE_ID"), ""
+)
 _NOT_INHERITED = ("JAX_PLATFORMS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAX_COORDINATOR_ADDRESS")
 _IMPORT = re.compile(rb"^\s*(?:import|from)\s+(tensorflow|jax)\b", re.MULTILINE)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ProgramOptions:
-    """`workers` None: one process for each host. `compiler` judges the modules. `batch`: examples of a step.
-    `dry_run_steps`: 0, or runs of the main step of which none is computed. `slices`: of a multislice. `software`: the
-    environment that the command runs in; None: the caller's."""
+    """`workers` None: one process for each host. `compiler` judges the modules. `batch`: examples
+    of a step. `dry_run_steps`: 0, or runs of the main step of which none is computed. `slices`: of
+    a multislice. `software`: the environment that the command runs in; None: the caller's."""
 
     kind: AcceleratorType
     zone: str
@@ -46,16 +49,21 @@ class ProgramOptions:
     software: Path | None = None
 
 
-def environments_of(command: Sequence[str], options: ProgramOptions, run: Path | None) -> list[dict[str, str]]:
+def environments_of(
+    command: Sequence[str], options: ProgramOptions, run: Path | None
+) -> list[dict[str, str]]:
     """One for each process. `run`: the folder that they write to; None: nothing is recorded.
 
-    Raises INVALID_ARGUMENT for more processes than this machine can carry, and for a number that does not fit.
+    Raises INVALID_ARGUMENT for more processes than this machine can carry, and for a number that
+    does not fit.
     """
     count = _processes_per_slice(command, options)
     base = Streams().stream("addresses").randrange(host.ADDRESSES)
     addresses = [host.host_address(base, number) for number in range(count * options.slices)]
     port = host.coordinator_port(f"{base} {addresses[0]}")
-    inherited = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED} | _NO_MULTISLICE
+    inherited = {
+        name: value for name, value in os.environ.items() if name not in _NOT_INHERITED
+    } | _NO_MULTISLICE
     common = {
         **hook_environment(inherited),
         slices.RUN_VARIABLE: "" if run is None else str(run),
@@ -72,7 +80,9 @@ def environments_of(command: Sequence[str], options: ProgramOptions, run: Path |
         own = address if host.HAS_HOST_ADDRESSES else None
         multislice = Multislice(place, options.slices, addresses[0]) if options.slices > 1 else None
         values = host.slice_environment(options.kind, worker, hosts, port, own)
-        values |= host.megascale_environment(multislice) | {"COLAB_TPU_ADDR": f"{hosts[0]}:{host.TENSORFLOW_PORT}"}
+        values |= host.megascale_environment(multislice) | {
+            "COLAB_TPU_ADDR": f"{hosts[0]}:{host.TENSORFLOW_PORT}"
+        }
         if count == 1 and options.kind.host_count > 1:
             values |= _all_devices(options.kind)
         found.append(inherited | values | common)
@@ -105,7 +115,8 @@ def _processes_per_slice(command: Sequence[str], options: ProgramOptions) -> int
     carried = min(PROCESSES_MAX, max(1, _free_bytes() // PROCESS_BYTES))
     if count * options.slices > carried:
         raise invalid(
-            f"{options.kind.name} has {count * options.slices} hosts, and this machine can carry about {carried} "
+            f"{options.kind.name} has {count * options.slices} hosts, and this machine can carry "
+            f"about {carried} "
             "processes: use a smaller type, --workers 1, or --dry-run"
         )
     return count

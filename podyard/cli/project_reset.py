@@ -1,5 +1,5 @@
-"""What `podyard project reset` does to one project: webhooks first, so that nobody is told of the rest, then jobs, what
-they ran on, and what they wrote."""
+"""What `podyard project reset` does to one project: webhooks first, so that nobody is told of the
+rest, then jobs, what they ran on, and what they wrote."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ _GOING_STATES = ("DELETING",)
 
 
 def reset_project(client: Client, buckets: Client | None) -> list[str]:
-    """What was ended or deleted: `2 jobs ended`. `buckets`: the client of the storage, if there is one."""
+    """What was ended or deleted: `2 jobs ended`. `buckets`: the client of the storage, if there is
+    one."""
     counts = (
         ("webhook", "deleted", _delete_webhooks(client)),
         ("job", "ended", _cancel_jobs(client)),
@@ -27,11 +28,14 @@ def reset_project(client: Client, buckets: Client | None) -> list[str]:
         ("reservation", "deleted", _delete_reservations(client)),
         ("bucket", "deleted", 0 if buckets is None else _delete_buckets(buckets)),
     )
-    return [f"{count} {noun}{'' if count == 1 else 's'} {verb}" for noun, verb, count in counts if count]
+    return [
+        f"{count} {noun}{'' if count == 1 else 's'} {verb}" for noun, verb, count in counts if count
+    ]
 
 
 def _delete_webhooks(client: Client) -> int:
-    """They would tell the next user's events to an address of the last one. Budgets are limits, and stay."""
+    """They would tell the next user's events to an address of the last one. Budgets are limits, and
+    stay."""
     path = f"{client.project_path()}/webhooks"
     found = client.call("GET", path)["webhooks"]
     for endpoint in found:
@@ -63,7 +67,9 @@ def _jobs(client: Client) -> Iterable[dict[str, Any]]:
 
 def _delete_queued(client: Client) -> int:
     """With their nodes."""
-    all_of_them = client.pages(f"{client.zone_path('-', 'v2alpha1')}/queuedResources", "queuedResources")
+    all_of_them = client.pages(
+        f"{client.zone_path('-', 'v2alpha1')}/queuedResources", "queuedResources"
+    )
     found = [item for item in all_of_them if item["state"]["state"] not in _GOING_STATES]
     _end_all(client, [f"/v2alpha1/{item['name']}" for item in found], force="true")
     return len(found)
@@ -84,7 +90,8 @@ def _end_all(client: Client, paths: Iterable[str], **query: str) -> None:
 
 
 def _begin(client: Client, path: str, query: Mapping[str, str]) -> dict[str, Any] | None:
-    """None: it is gone. A job's own node goes with its job, at any moment: it may be on its way since it was listed."""
+    """None: it is gone. A job's own node goes with its job, at any moment: it may be on its way
+    since it was listed."""
     try:
         return client.call("DELETE", path, **query)
     except PodyardError:
@@ -92,7 +99,9 @@ def _begin(client: Client, path: str, query: Mapping[str, str]) -> dict[str, Any
         if found and _state_of(found) not in _GOING_STATES:
             raise
     if found:
-        client.poll(lambda: _find(client, path), lambda answer: not answer, OPERATION_SECONDS_MAX, path)
+        client.poll(
+            lambda: _find(client, path), lambda answer: not answer, OPERATION_SECONDS_MAX, path
+        )
     return None
 
 
@@ -122,7 +131,9 @@ def _delete_disks(client: Client) -> int:
     """Those that nodes had are free by now."""
     project = f"/compute/v1/projects/{client.target.project}"
     found = client.call("GET", f"{project}/aggregated/disks")["items"]
-    paths = [f"{zone}/disks/{disk['name']}" for zone, mine in found.items() for disk in mine["disks"]]
+    paths = [
+        f"{zone}/disks/{disk['name']}" for zone, mine in found.items() for disk in mine["disks"]
+    ]
     for path in paths:
         client.call("DELETE", f"{project}/{path}")
     return len(paths)

@@ -30,8 +30,16 @@ _PROJECT = {
     "CREATED": "createTime",
     "LABELS": "labels|text",
 }
-_MADE = {"PROJECT": "projectId", "CHIPS_MAX": "quota.chips", "BUDGET": "budget|usd", "EMAIL": "email", "LINK": "link"}
-_quota_option = click.option("--quota", metavar="chips=N", help="Chips that a project may hold at once, in all zones.")
+_MADE = {
+    "PROJECT": "projectId",
+    "CHIPS_MAX": "quota.chips",
+    "BUDGET": "budget|usd",
+    "EMAIL": "email",
+    "LINK": "link",
+}
+_quota_option = click.option(
+    "--quota", metavar="chips=N", help="Chips that a project may hold at once, in all zones."
+)
 
 
 @click.group()
@@ -44,13 +52,23 @@ def project() -> None:
 @data_option
 @click.option("--labels", metavar="K=V,...", help="Labels of the projects.")
 @_quota_option
-@click.option("--budget", metavar="USD", help="Monthly budget of each project. When it is used up, nodes are stopped.")
-@click.option("--invite", is_flag=True, help="Print a link for each project that signs a browser in, once.")
 @click.option(
-    "--invite-domain", metavar="DOMAIN", default=STUDENTS_DOMAIN, show_default=True, help="Domain of invited emails."
+    "--budget",
+    metavar="USD",
+    help="Monthly budget of each project. When it is used up, nodes are stopped.",
+)
+@click.option(
+    "--invite", is_flag=True, help="Print a link for each project that signs a browser in, once."
+)
+@click.option(
+    "--invite-domain",
+    metavar="DOMAIN",
+    default=STUDENTS_DOMAIN,
+    show_default=True,
+    help="Domain of invited emails.",
 )
 @output_option
-def create_projects(
+def create_projects(  # noqa: PLR0913
     names: tuple[str, ...],
     data: str | None,
     labels: str | None,
@@ -62,8 +80,8 @@ def create_projects(
 ) -> None:
     """Create projects. PROJECT may have braces: student-{01..20}, {red,blue}-team.
 
-    Those who are invited are PROJECT@DOMAIN. They may do everything in their project but change its quota, its budget
-    and its members, and they see no other project.
+    Those who are invited are PROJECT@DOMAIN. They may do everything in their project but change its
+    quota, its budget and its members, and they see no other project.
     """
     wanted = _expand(names)
     client = client_of(data)
@@ -94,7 +112,12 @@ def list_projects(data: str | None) -> Iterable[Item]:
 @project.command(name="update")
 @click.argument("name", metavar="PROJECT")
 @data_option
-@click.option("--quota", metavar="chips=N", required=True, help="Chips that it may hold; chips=none removes the limit.")
+@click.option(
+    "--quota",
+    metavar="chips=N",
+    required=True,
+    help="Chips that it may hold; chips=none removes the limit.",
+)
 @output_option
 def update_project(name: str, data: str | None, quota: str, output: str) -> None:
     """Change the quota of PROJECT. What it holds beyond it stays."""
@@ -111,7 +134,8 @@ def reset(patterns: tuple[str, ...], data: str | None, yes: bool) -> None:
 
     PROJECT may have * and {01..20}.
 
-    Projects keep their quota, budgets, members and bill. Jobs that have ended stay listed, since the bill names them.
+    Projects keep their quota, budgets, members and bill. Jobs that have ended stay listed, since
+    the bill names them.
     """
     client = client_of(data)
     names = _matching(client, patterns)
@@ -138,7 +162,9 @@ def _expand(names: Sequence[str]) -> list[str]:
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     if len(found) > PROJECTS_MAX:
-        raise click.UsageError(f"{len(found)} projects are more than {PROJECTS_MAX}, the most of one command")
+        raise click.UsageError(
+            f"{len(found)} projects are more than {PROJECTS_MAX}, the most of one command"
+        )
     return found
 
 
@@ -176,7 +202,9 @@ def _matching(client: Client, patterns: Sequence[str]) -> list[str]:
     for pattern in _expand(patterns):
         names = fnmatch.filter(every, pattern)
         if not names:
-            raise PodyardError(Code.NOT_FOUND, f"no project matches {pattern!r}; `podyard project list` shows them")
+            raise PodyardError(
+                Code.NOT_FOUND, f"no project matches {pattern!r}; `podyard project list` shows them"
+            )
         chosen.update(dict.fromkeys(names))
     return list(chosen)
 

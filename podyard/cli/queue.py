@@ -63,7 +63,11 @@ def qr() -> None:
 @click.option("--spot", is_flag=True, help="Request spot nodes.")
 @click.option("--best-effort", is_flag=True, help="Request preemptible nodes.")
 @click.option("--reserved", is_flag=True, help="Use a reservation.")
-@click.option("--reservation", metavar="NAME", help="Reservation to use with --reserved (default: any in the zone).")
+@click.option(
+    "--reservation",
+    metavar="NAME",
+    help="Reservation to use with --reserved (default: any in the zone).",
+)
 @click.option(
     "--valid-after-duration",
     metavar="SECONDS",
@@ -80,13 +84,22 @@ def qr() -> None:
 @click.option("--metadata", metavar="K=V,...", help="Metadata of the nodes.")
 @output_option
 def create_qr(
-    queued_resource: str, data: str | None, project: str | None, location: str | None, output: str, **flags: Any
+    queued_resource: str,
+    data: str | None,
+    project: str | None,
+    location: str | None,
+    output: str,
+    **flags: Any,
 ) -> None:
     """Create a queued resource. Does not wait for its nodes."""
     if bool(flags["node_id"]) == bool(flags["node_count"]):
         raise click.UsageError("specify --node-id for one node, or --node-count for a multislice")
     client = client_of(data, project, location)
-    body = {"tpu": {"nodeSpec": [_node_spec(client, flags)]}, **_tier(client, flags), **_policy(flags)}
+    body = {
+        "tpu": {"nodeSpec": [_node_spec(client, flags)]},
+        **_tier(client, flags),
+        **_policy(flags),
+    }
     operation = client.call("POST", _place(client), body, queuedResourceId=queued_resource)
     warn_of(operation)
     _show(client, operation, output)
@@ -94,7 +107,11 @@ def create_qr(
 
 @qr.command(name="list")
 @target_options
-@lists(_QR_COLUMNS, wide={"AGE": "createTime|age", "INITIATOR": "state.stateInitiator"}, row=lambda item: _row(item))
+@lists(
+    _QR_COLUMNS,
+    wide={"AGE": "createTime|age", "INITIATOR": "state.stateInitiator"},
+    row=lambda item: _row(item),
+)
 def list_qr(data: str | None, project: str | None, location: str | None) -> Iterable[Item]:
     """List queued resources in all zones. --zone selects one zone."""
     client = client_of(data, project, location)
@@ -105,7 +122,9 @@ def list_qr(data: str | None, project: str | None, location: str | None) -> Iter
 @click.argument("queued_resource")
 @target_options
 @output_option
-def describe_qr(queued_resource: str, data: str | None, project: str | None, location: str | None, output: str) -> None:
+def describe_qr(
+    queued_resource: str, data: str | None, project: str | None, location: str | None, output: str
+) -> None:
     """Show a queued resource."""
     client = client_of(data, project, location)
     found = client.call("GET", f"{_place(client)}/{quote(queued_resource)}")
@@ -116,8 +135,11 @@ def describe_qr(queued_resource: str, data: str | None, project: str | None, loc
 @click.argument("queued_resource")
 @target_options
 @output_option
-def reset_qr(queued_resource: str, data: str | None, project: str | None, location: str | None, output: str) -> None:
-    """Put an ACTIVE or SUSPENDED queued resource back into the queue. Its nodes are created again."""
+def reset_qr(
+    queued_resource: str, data: str | None, project: str | None, location: str | None, output: str
+) -> None:
+    """Put an ACTIVE or SUSPENDED queued resource back into the queue. Its nodes are created
+    again."""
     client = client_of(data, project, location)
     operation = client.call("POST", f"{_place(client)}/{quote(queued_resource)}:reset", {})
     _show(client, operation, output)
@@ -129,7 +151,12 @@ def reset_qr(queued_resource: str, data: str | None, project: str | None, locati
 @click.option("--force", is_flag=True, help="Delete its nodes, too.")
 @click.option("--quiet", "-q", is_flag=True, help="Skip confirmation.")
 def delete_qr(
-    queued_resource: str, data: str | None, project: str | None, location: str | None, force: bool, quiet: bool
+    queued_resource: str,
+    data: str | None,
+    project: str | None,
+    location: str | None,
+    force: bool,
+    quiet: bool,
 ) -> None:
     """Delete a queued resource and wait until it is gone."""
     client = client_of(data, project, location)
@@ -150,28 +177,56 @@ def reservation() -> None:
 @click.argument("name")
 @target_options
 @click.option("--generation", required=True, help="Generation, for example v4.")
-@click.option("--size", required=True, type=click.IntRange(1), help="Number of chips, or of cores (--units CORES).")
 @click.option(
-    "--units", type=click.Choice(("CHIPS", "CORES")), default="CHIPS", show_default=True, help="Unit of --size."
+    "--size",
+    required=True,
+    type=click.IntRange(1),
+    help="Number of chips, or of cores (--units CORES).",
+)
+@click.option(
+    "--units",
+    type=click.Choice(("CHIPS", "CORES")),
+    default="CHIPS",
+    show_default=True,
+    help="Unit of --size.",
 )
 @click.option("--start-time", metavar="TIME", help="Start in RFC 3339 (default: now).")
 @click.option("--end-time", metavar="TIME", help="End in RFC 3339 (default: never).")
 @output_option
 def create_reservation(
-    name: str, data: str | None, project: str | None, location: str | None, output: str, **flags: Any
+    name: str,
+    data: str | None,
+    project: str | None,
+    location: str | None,
+    output: str,
+    **flags: Any,
 ) -> None:
     """Create a reservation."""
     client = client_of(data, project, location)
-    body = {"generation": flags["generation"], "size": flags["size"], "capacityUnits": flags["units"]}
-    body |= {wire: flags[flag] for flag, wire in (("start_time", "startTime"), ("end_time", "endTime")) if flags[flag]}
+    body = {
+        "generation": flags["generation"],
+        "size": flags["size"],
+        "capacityUnits": flags["units"],
+    }
+    body |= {
+        wire: flags[flag]
+        for flag, wire in (("start_time", "startTime"), ("end_time", "endTime"))
+        if flags[flag]
+    }
     found = client.call("POST", f"{client.own_path()}/reservations", body, reservationId=name)
     emit(_row(found) if output == "table" else found, output, _RESERVATION_COLUMNS)
 
 
 @reservation.command(name="list")
 @target_options
-@lists(_RESERVATION_COLUMNS, wide={"AGE": "createTime|age", "END": "endTime"}, row=lambda item: _row(item))
-def list_reservations(data: str | None, project: str | None, location: str | None) -> Iterable[Item]:
+@lists(
+    _RESERVATION_COLUMNS,
+    wide={"AGE": "createTime|age", "END": "endTime"},
+    row=lambda item: _row(item),
+)
+def list_reservations(
+    data: str | None, project: str | None, location: str | None
+) -> Iterable[Item]:
     """List reservations in all zones. --zone selects one zone."""
     client = client_of(data, project, location)
     return client.pages(f"{client.own_path(location or '-')}/reservations", "reservations")
@@ -181,7 +236,9 @@ def list_reservations(data: str | None, project: str | None, location: str | Non
 @click.argument("name")
 @target_options
 @click.option("--quiet", "-q", is_flag=True, help="Skip confirmation.")
-def delete_reservation(name: str, data: str | None, project: str | None, location: str | None, quiet: bool) -> None:
+def delete_reservation(
+    name: str, data: str | None, project: str | None, location: str | None, quiet: bool
+) -> None:
     """Delete a reservation that no node uses."""
     client = client_of(data, project, location)
     if not quiet:
@@ -231,7 +288,9 @@ def _node_spec(client: Client, flags: dict[str, Any]) -> dict[str, Any]:
 def _tier(client: Client, flags: dict[str, Any]) -> dict[str, Any]:
     chosen = [name for name in ("spot", "best_effort", "reserved") if flags[name]]
     if len(chosen) > 1:
-        raise click.UsageError(f"{' and '.join('--' + name.replace('_', '-') for name in chosen)} cannot be combined")
+        raise click.UsageError(
+            f"{' and '.join('--' + name.replace('_', '-') for name in chosen)} cannot be combined"
+        )
     if flags["reservation"] and not flags["reserved"]:
         raise click.UsageError("--reservation requires --reserved")
     if flags["spot"]:
@@ -240,14 +299,24 @@ def _tier(client: Client, flags: dict[str, Any]) -> dict[str, Any]:
         return {"bestEffort": {}}
     if flags["reserved"]:
         target = client.target
-        name = f"projects/{target.project}/locations/{target.location}/reservations/{flags['reservation'] or '-'}"
+        name = (
+            f"projects/{target.project}/locations/{target.location}/reservations/"
+            f"{flags['reservation'] or '-'}"
+        )
         return {"guaranteed": {"reserved": True}, "reservationName": name}
     return {}
 
 
 def _policy(flags: dict[str, Any]) -> dict[str, Any]:
-    wire = {"valid_after_duration": "validAfterDuration", "valid_until_duration": "validUntilDuration"}
-    policy = {wire[flag]: duration_text(seconds_to_nanos(flags[flag])) for flag in wire if flags[flag] is not None}
+    wire = {
+        "valid_after_duration": "validAfterDuration",
+        "valid_until_duration": "validUntilDuration",
+    }
+    policy = {
+        wire[flag]: duration_text(seconds_to_nanos(flags[flag]))
+        for flag in wire
+        if flags[flag] is not None
+    }
     return {"queueingPolicy": policy} if policy else {}
 
 
@@ -261,7 +330,13 @@ def _row(item: dict[str, Any]) -> dict[str, Any]:
     specs = item.get("tpu", {}).get("nodeSpec", ())
     counts = [spec.get("multiNodeParams", {}).get("nodeCount", 1) for spec in specs]
     kinds = dict.fromkeys(spec["node"].get("acceleratorType", "-") for spec in specs)
-    return {**item, "id": parts[-1], "zone": parts[3], "count": sum(counts), "kind": " ".join(kinds)}
+    return {
+        **item,
+        "id": parts[-1],
+        "zone": parts[3],
+        "count": sum(counts),
+        "kind": " ".join(kinds),
+    }
 
 
 COMMANDS = {"qr": qr, "reservation": reservation, "queue": queue}

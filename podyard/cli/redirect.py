@@ -1,9 +1,9 @@
 """`podyard run`: one command, to which Google's TPU hosts are a Podyard.
 
-SkyPilot, Ray and others have https://tpu.googleapis.com and the metadata server written into their code. For the life
-of the command a proxy on loopback stands for them (`redirect_proxy.py`), told to the command by the variables that HTTP
-libraries read; nothing of the machine is changed, and no root is needed. Google's other hosts get nothing of it
-(`redirect_google.py`).
+SkyPilot, Ray and others have https://tpu.googleapis.com and the metadata server written into their
+code. For the life of the command a proxy on loopback stands for them (`redirect_proxy.py`), told to
+the command by the variables that HTTP libraries read; nothing of the machine is changed, and no
+root is needed. Google's other hosts get nothing of it (`redirect_google.py`).
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ from podyard.programs.launch import LaunchEnd, launch
 EXIT_NOT_FOUND = 127  # as shells say
 EXIT_NOT_EXECUTABLE = 126
 ZONES_MAX = 1000  # Google has a tenth of them
-# What needs no proxy. The range holds the addresses of hosts: curl (from 7.86), requests and Go read it. urllib and
-# httpx compare whole names; what they send here is passed on to where it is (`redirect_tunnel.Upstream`).
+# What needs no proxy. The range holds the addresses of hosts: curl (from 7.86), requests and Go
+# read it. urllib and httpx compare whole names; what they send here is passed on to where it is
+# (`redirect_tunnel.Upstream`).
 NO_PROXY = ("127.0.0.1", "localhost", "::1", "127.0.0.0/8")
 
 
@@ -50,9 +51,11 @@ def redirect(
 ) -> Iterator[dict[str, str]]:
     """The environment in which Google's TPU hosts lead to `target`, as long as the context lasts.
 
-    `grpc` is where the target's gRPC front listens, in the clear; without one, gRPC to tpu.googleapis.com fails.
-    What is asked of Google's other hosts is answered here, and said at the end where it was refused; with `pass_google`
-    it is passed on to them, with all that the command puts into it. `storage_url`: where Cloud Storage's APIs are.
+    `grpc` is where the target's gRPC front listens, in the clear; without one, gRPC to
+    tpu.googleapis.com fails.
+    What is asked of Google's other hosts is answered here, and said at the end where it was
+    refused; with `pass_google` it is passed on to them, with all that the command puts into it.
+    `storage_url`: where Cloud Storage's APIs are.
     """
     metadata, zones = _look_around(target)
     google = None if pass_google else Google(zones)
@@ -60,12 +63,16 @@ def redirect(
     with tempfile.TemporaryDirectory(prefix="podyard-run-") as folder:
         # HTTP/1.1 goes first: who can speak both means REST, and only gRPC insists on HTTP/2.
         protocols = ("http/1.1",) if grpc is None else ("http/1.1", "h2")
-        hosts = redirect_proxy.REDIRECTED + (() if pass_google else redirect_google.CERTIFICATE_NAMES)
+        hosts = redirect_proxy.REDIRECTED + (
+            () if pass_google else redirect_google.CERTIFICATE_NAMES
+        )
         offered = (protocols, ("http/1.1",))
         contexts, authority = redirect_tls.server_contexts(Path(folder), hosts, offered, OsClock())
         bundle = Path(folder) / "roots.pem"
         bundle.write_bytes(redirect_tls.roots(environ) + b"\n" + authority)
-        proxy = redirect_proxy.Proxy(target.url, contexts, metadata, Upstream.of(environ), grpc, google, storage_url)
+        proxy = redirect_proxy.Proxy(
+            target.url, contexts, metadata, Upstream.of(environ), grpc, google, storage_url
+        )
         proxy.start()
         try:
             yield environment(target, environ, proxy.address, bundle)
@@ -75,7 +82,9 @@ def redirect(
                 say(line)
 
 
-def environment(target: Target, environ: Mapping[str, str], address: str, bundle: Path) -> dict[str, str]:
+def environment(
+    target: Target, environ: Mapping[str, str], address: str, bundle: Path
+) -> dict[str, str]:
     """`environ`, with the proxy at `address`, what it answers for, and whom to trust."""
     own_host = urlsplit(target.url).hostname or ""
     without_proxy = ",".join(dict.fromkeys((*NO_PROXY, own_host)))
@@ -96,17 +105,22 @@ def environment(target: Target, environ: Mapping[str, str], address: str, bundle
 
 
 def run(command: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Runs a command and passes signals on to it. Returns its exit code, or minus the signal that it died of."""
+    """Runs a command and passes signals on to it. Returns its exit code, or minus the signal that
+    it died of."""
     if packages := past_the_proxy(command[0], environ):
         say(
-            f"podyard run: WARNING: {packages} has httplib2 without PySocks: it ignores the proxy in silence, and "
-            "sends what is meant for Podyard to Google, with your token; `pip install pysocks` mends it"
+            f"podyard run: WARNING: {packages} has httplib2 without PySocks: it ignores the proxy "
+            "in silence, and "
+            "sends what is meant for Podyard to Google, with your token; `pip install "
+            "pysocks` mends it"
         )
     return start(command, [environ]).code
 
 
 def start(
-    command: Sequence[str], environments: Sequence[Mapping[str, str]], look: Callable[[], None] | None = None
+    command: Sequence[str],
+    environments: Sequence[Mapping[str, str]],
+    look: Callable[[], None] | None = None,
 ) -> LaunchEnd:
     """`launch`, with the exit codes of shells for a command that cannot be started."""
     try:
@@ -120,7 +134,8 @@ def start(
 
 
 def end_like(code: int) -> int:
-    """Ends this process as the command ended: returns its exit code, or dies of the signal that it died of."""
+    """Ends this process as the command ended: returns its exit code, or dies of the signal that it
+    died of."""
     if code < 0:
         sys.stdout.flush()
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the command has left one, if it was to
@@ -131,8 +146,8 @@ def end_like(code: int) -> int:
 
 
 def _look_around(target: Target) -> tuple[Metadata, list[str]]:
-    """(what the metadata server says, the project's zones); raises what the API refuses, so that a command does not
-    start in vain."""
+    """(what the metadata server says, the project's zones); raises what the API refuses, so that a
+    command does not start in vain."""
     client = Client(target)
     try:
         email = str(client.call("GET", "/podyard/v1/whoami")["email"])
@@ -150,13 +165,16 @@ def _look_around(target: Target) -> tuple[Metadata, list[str]]:
 def _zones(client: Client) -> list[str]:
     """None of them when the caller may not see any: few commands ask."""
     with contextlib.suppress(PodyardError):
-        found = client.call("GET", f"/v2/projects/{client.target.project}/locations", pageSize=ZONES_MAX)
+        found = client.call(
+            "GET", f"/v2/projects/{client.target.project}/locations", pageSize=ZONES_MAX
+        )
         return [item["locationId"] for item in found["locations"]]
     return []
 
 
 def _is_key_of(target: Target, path: str | None) -> bool:
-    """Whether the file is a service-account key that the target made: only such a one is good there."""
+    """Whether the file is a service-account key that the target made: only such a one is good
+    there."""
     if not path:
         return False
     try:

@@ -1,6 +1,8 @@
-"""Google's hosts, as one `podyard run` knows them: which they are, and which of their calls were refused.
+"""Google's hosts, as one `podyard run` knows them: which they are, and which of their calls were
+refused.
 
-The command's requests carry a token of Podyard's, which only Podyard may see: nothing is sent to Google.
+The command's requests carry a token of Podyard's, which only Podyard may see: nothing is sent to
+Google.
 """
 
 from __future__ import annotations
@@ -10,17 +12,26 @@ from collections import Counter
 
 DISCOVERY_HOST = "www.googleapis.com"
 STORAGE_HOST = "storage.googleapis.com"
-_STORAGE_PATHS = ("/storage/v1/", "/upload/storage/v1/", "/download/storage/v1/", "/resumable/", "/batch/storage/")
-# For the certificate: a star stands for one label. The second ones are client certificates' and buckets' own hosts.
+_STORAGE_PATHS = (
+    "/storage/v1/",
+    "/upload/storage/v1/",
+    "/download/storage/v1/",
+    "/resumable/",
+    "/batch/storage/",
+)
+# For the certificate: a star stands for one label. The second ones are client certificates' and
+# buckets' own hosts.
 CERTIFICATE_NAMES = (
-    "*.googleapis.com", "*.mtls.googleapis.com", "*.storage.googleapis.com", "googleapis.com", "*.google.internal",
+    "*.googleapis.com", "*.mtls.googleapis.com", "*.storage.googleapis.com", "googleapis.com",
+    "*.google.internal",
 )  # fmt: skip
 HOSTS_NAMED_MAX = 10  # in the line at the end
 _DOMAINS = ("googleapis.com", "google.internal")
 
 
 def is_google(host: str) -> bool:
-    """Whether the host, in lower case and without a last dot, is one of Google's APIs or inside its cloud."""
+    """Whether the host, in lower case and without a last dot, is one of Google's APIs or inside its
+    cloud."""
     return any(host == domain or host.endswith(f".{domain}") for domain in _DOMAINS)
 
 
@@ -30,7 +41,8 @@ def is_certified(host: str) -> bool:
 
 
 class Refusals:
-    """Hosts that were asked for something that is not served, with how often. All threads of a proxy add to it."""
+    """Hosts that were asked for something that is not served, with how often. All threads of a
+    proxy add to it."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
@@ -52,7 +64,8 @@ class Refusals:
 
 
 def is_tpu_discovery(host: str, path: str) -> bool:
-    """Whether it is the document of Cloud TPU that is asked for, where those of all APIs once were."""
+    """Whether it is the document of Cloud TPU that is asked for, where those of all APIs once
+    were."""
     return host == DISCOVERY_HOST and path.startswith("/discovery/v1/apis/tpu/")
 
 

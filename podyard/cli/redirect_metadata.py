@@ -1,7 +1,8 @@
-"""The metadata server that one `podyard run` shows its command: who calls, in which project and zone.
+"""The metadata server that one `podyard run` shows its command: who calls, in which project and
+zone.
 
-Keys and forms are those of Google's (cloud.google.com/compute/docs/metadata), as google.auth and cloud-tpu-client ask
-for them.
+Keys and forms are those of Google's (cloud.google.com/compute/docs/metadata), as google.auth and
+cloud-tpu-client ask for them.
 """
 
 from __future__ import annotations
@@ -29,12 +30,15 @@ class Metadata:
     email: str
     token: str
 
-    def answer(self, path: str, query: str, flavor: str | None, method: str = "GET") -> tuple[int, str, str]:
+    def answer(
+        self, path: str, query: str, flavor: str | None, method: str = "GET"
+    ) -> tuple[int, str, str]:
         """(HTTP status, body, media type)."""
         if method not in ("GET", "HEAD"):
             return 405, "", TEXT
         if path in ("", "/"):
-            return 200, "computeMetadata/\n", TEXT  # how a client finds out whether there is a metadata server
+            # how a client finds out whether there is a metadata server
+            return 200, "computeMetadata/\n", TEXT
         if flavor != "Google":
             return 403, "Missing required header: Metadata-Flavor: Google\n", TEXT
         key = path.removeprefix(ROOT).rstrip("/")
@@ -46,9 +50,15 @@ class Metadata:
             if asked.get("recursive", [""])[-1].lower() == "true":  # oauth2client says `True`
                 return 200, json.dumps(account), JSON
             return 200, "aliases\nemail\nscopes\ntoken\n", TEXT
-        name = key.replace(f"instance/service-accounts/{self.email}/", "instance/service-accounts/default/")
+        name = key.replace(
+            f"instance/service-accounts/{self.email}/", "instance/service-accounts/default/"
+        )
         if name == "instance/service-accounts/default/token":
-            token = {"access_token": self.token, "expires_in": TOKEN_SECONDS, "token_type": "Bearer"}
+            token = {
+                "access_token": self.token,
+                "expires_in": TOKEN_SECONDS,
+                "token_type": "Bearer",
+            }
             return 200, json.dumps(token), JSON
         found = self._values().get(name)
         return (404, "", TEXT) if found is None else (200, found, TEXT)

@@ -1,9 +1,9 @@
-"""The proxy of one `podyard run`: Google's TPU hosts lead to a Podyard, its other hosts nowhere, all others to where
-they are.
+"""The proxy of one `podyard run`: Google's TPU hosts lead to a Podyard, its other hosts nowhere,
+all others to where they are.
 
 It listens on loopback, for processes of this user only, since clients get the user's token. It ends
-TLS for the hosts that it stands for, and passes on every other connection as it is, through the user's own proxy where
-there is one.
+TLS for the hosts that it stands for, and passes on every other connection as it is, through the
+user's own proxy where there is one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ TOKEN_HOST = "oauth2.googleapis.com"  # its /token only is what we stand for
 BILLING_HOST = "cloudbilling.googleapis.com"  # its catalogue of prices only
 REDIRECTED = (TPU_HOST, TOKEN_HOST, BILLING_HOST)
 CONNECTIONS_MAX = 512  # of one command; more is a loop that leaks them
-HEAD_SECONDS_MAX = 300.0  # between two requests of a client: libraries keep a connection for minutes
+# between two requests of a client: libraries keep a connection for minutes
+HEAD_SECONDS_MAX = 300.0
 ANSWER_SECONDS_MAX = 60.0  # the server answers within 30 s or says that it is busy
 BODY_BYTES_MAX = 2 << 20  # the server takes half of it
 HEAD_BYTES_MAX = 1 << 16
@@ -52,16 +53,20 @@ _HOP_BY_HOP = _OF_ONE_HOP | frozenset(
     }
 )  # fmt: skip
 CONNECTION_TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
-# Local and remote port of a connection from 127.0.0.1 to itself (in tcp6: written as an IPv6 address), and the user id.
+# Local and remote port of a connection from 127.0.0.1 to itself (in tcp6: written as an IPv6
+# address), and the user id.
 _LOOPBACK = "(?:0{16}FFFF0000)?0100007F"
-_CONNECTION = re.compile(rf"\s*\d+: {_LOOPBACK}:(\w{{4}}) {_LOOPBACK}:(\w{{4}}) \w+ \S+ \S+ \w+\s+(\d+) ")
+_CONNECTION = re.compile(
+    rf"\s*\d+: {_LOOPBACK}:(\w{{4}}) {_LOOPBACK}:(\w{{4}}) \w+ \S+ \S+ \w+\s+(\d+) "
+)
 
 
 class Proxy(socketserver.ThreadingTCPServer):
     """Serves in its threads between `start` and `close`.
 
-    `contexts`: as TPU hosts, and as Google's other ones, for which only HTTP/1.1 is spoken. `grpc`: (host, port) of a
-    gRPC front in the clear. `google` answers for the other hosts; with None they are passed on.
+    `contexts`: as TPU hosts, and as Google's other ones, for which only HTTP/1.1 is spoken. `grpc`:
+    (host, port) of a gRPC front in the clear. `google` answers for the other hosts; with None they
+    are passed on.
     """
 
     daemon_threads = True
@@ -88,7 +93,9 @@ class Proxy(socketserver.ThreadingTCPServer):
         self.google = google
         self.refusals = Refusals()
         self._room = threading.BoundedSemaphore(CONNECTIONS_MAX)
-        self._thread = threading.Thread(target=self.serve_forever, args=(0.05,), name="podyard-proxy", daemon=True)
+        self._thread = threading.Thread(
+            target=self.serve_forever, args=(0.05,), name="podyard-proxy", daemon=True
+        )
 
     @property
     def address(self) -> str:
@@ -144,7 +151,8 @@ class _Connection(BaseHTTPRequestHandler):
             return
         if host in METADATA_HOSTS and port == 80:
             self._establish()
-            self.close_connection = False  # httplib2 tunnels plain HTTP too: what follows is asked of us
+            # httplib2 tunnels plain HTTP too: what follows is asked of us
+            self.close_connection = False
             return
         if self.server.stands_for(host):
             if port == 443 and (host in REDIRECTED or redirect_google.is_certified(host)):
@@ -193,20 +201,30 @@ class _Connection(BaseHTTPRequestHandler):
     def _stand_for_other(self, host: str) -> None:
         asked = False
         try:
-            with self.server.google_context.wrap_socket(self.connection, server_side=True) as inside:
+            with self.server.google_context.wrap_socket(
+                self.connection, server_side=True
+            ) as inside:
                 asked = _Google(host, inside, self.client_address, self.server).asked
         finally:
-            if not asked:  # gRPC gives up where HTTP/2 is not spoken, and others where they do not trust us
+            # gRPC gives up where HTTP/2 is not spoken, and others where they do not trust us
+            if not asked:
                 self.server.refusals.add(host)
 
     def _pass_on(self) -> None:
-        """A request in the clear to another server. One per connection: the next may be for another host."""
+        """A request in the clear to another server. One per connection: the next may be for another
+        host."""
         self.close_connection = True
         target = urlsplit(self.path)
-        kept = [(name, value) for name, value in self.headers.items() if name.lower() not in _OF_ONE_HOP]
+        kept = [
+            (name, value) for name, value in self.headers.items() if name.lower() not in _OF_ONE_HOP
+        ]
         try:
             other, form, extra = self.server.upstream.plain(target)
-            lines = [f"{self.command} {form} HTTP/1.1", *(f"{name}: {value}" for name, value in kept), *extra]
+            lines = [
+                f"{self.command} {form} HTTP/1.1",
+                *(f"{name}: {value}" for name, value in kept),
+                *extra,
+            ]
             with other:
                 other.sendall("\r\n".join([*lines, "Connection: close", "", ""]).encode("latin-1"))
                 pipe(self.connection, other, already=self._read_ahead())
@@ -220,7 +238,11 @@ class _Connection(BaseHTTPRequestHandler):
 
     def _answer(self, status: int, body: bytes, kind: str) -> None:
         self.send_response_only(status)
-        for name, value in (("Metadata-Flavor", "Google"), ("Content-Type", kind), ("Content-Length", len(body))):
+        for name, value in (
+            ("Metadata-Flavor", "Google"),
+            ("Content-Type", kind),
+            ("Content-Length", len(body)),
+        ):
             self.send_header(name, str(value))
         if self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
             self.close_connection = True  # its body has not been read
@@ -237,7 +259,9 @@ class _Connection(BaseHTTPRequestHandler):
 class _Google(_Connection):
     """What the command says to a host of Google's."""
 
-    def __init__(self, host: str, request: ssl.SSLSocket, client_address: Any, server: Proxy) -> None:
+    def __init__(
+        self, host: str, request: ssl.SSLSocket, client_address: Any, server: Proxy
+    ) -> None:
         self._host = host
         self.asked = False
         super().__init__(request, client_address, server)
@@ -251,13 +275,19 @@ class _Google(_Connection):
 
 
 def stand_in(handler: _Connection, host: str, path: str) -> None:
-    """Answers what a host was asked for that the proxy stands for: by Podyard, or by what the proxy knows itself."""
+    """Answers what a host was asked for that the proxy stands for: by Podyard, or by what the proxy
+    knows itself."""
     google = handler.server.google
     if handler.server.storage_url is not None and redirect_google.is_storage(host, path):
         _relay_storage(handler, handler.server.storage_url, path)
         return
     ours = host in REDIRECTED and (host != BILLING_HOST or path.startswith(CATALOGUE_PATH))
-    if google is None or ours or is_of_project(host, path) or redirect_google.is_tpu_discovery(host, path):
+    if (
+        google is None
+        or ours
+        or is_of_project(host, path)
+        or redirect_google.is_tpu_discovery(host, path)
+    ):
         relay(handler, path)
         return
     try:
@@ -288,14 +318,25 @@ def relay(handler: _Connection, path: str) -> None:
     url = handler.server.url
     kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
     connection = kind(url.hostname or "", url.port, timeout=ANSWER_SECONDS_MAX)
-    headers = {name: value for name, value in handler.headers.items() if name.lower() not in _HOP_BY_HOP}
-    headers = {name: value for name, value in headers.items() if name.lower() not in ("host", "content-length")}
+    headers = {
+        name: value for name, value in handler.headers.items() if name.lower() not in _HOP_BY_HOP
+    }
+    headers = {
+        name: value
+        for name, value in headers.items()
+        if name.lower() not in ("host", "content-length")
+    }
     try:
         try:
             connection.request(handler.command, f"{url.path.rstrip('/')}{path}", body, headers)
             response = connection.getresponse()
         except (OSError, http.client.HTTPException, ValueError) as error:
-            _refuse(handler, 503, Code.UNAVAILABLE, f"Podyard at {url.geturl()} does not answer: {error}")
+            _refuse(
+                handler,
+                503,
+                Code.UNAVAILABLE,
+                f"Podyard at {url.geturl()} does not answer: {error}",
+            )
             return
         _copy(handler, response)
     finally:
@@ -303,22 +344,31 @@ def relay(handler: _Connection, path: str) -> None:
 
 
 def _relay_storage(handler: _Connection, url: SplitResult, path: str) -> None:
-    """Asks the storage process, with Google's name of the host, so that its links lead back here. Bodies of any size
-    pass as they come."""
-    headers = {name: value for name, value in handler.headers.items() if name.lower() not in _HOP_BY_HOP}
-    headers |= {"Host": handler.headers.get("Host", redirect_google.STORAGE_HOST), "X-Forwarded-Proto": "https"}
+    """Asks the storage process, with Google's name of the host, so that its links lead back here.
+    Bodies of any size pass as they come."""
+    headers = {
+        name: value for name, value in handler.headers.items() if name.lower() not in _HOP_BY_HOP
+    }
+    headers |= {
+        "Host": handler.headers.get("Host", redirect_google.STORAGE_HOST),
+        "X-Forwarded-Proto": "https",
+    }
     headers.pop("Expect", None)  # answered already
     chunked = handler.headers.get("Transfer-Encoding", "").lower() == "chunked"
     if chunked:  # TensorFlow says the length, too
         headers["Transfer-Encoding"] = "chunked"
         headers.pop("Content-Length", None)
     length = handler.headers.get("Content-Length", "0")
-    connection = http.client.HTTPConnection(url.hostname or "", url.port, timeout=ANSWER_SECONDS_MAX)
+    connection = http.client.HTTPConnection(
+        url.hostname or "", url.port, timeout=ANSWER_SECONDS_MAX
+    )
     try:
         try:
             body = _chunks(handler, None) if chunked else _pieces(handler, int(length))
             has_body = chunked or length != "0"
-            connection.request(handler.command, path, body if has_body else None, headers, encode_chunked=chunked)
+            connection.request(
+                handler.command, path, body if has_body else None, headers, encode_chunked=chunked
+            )
             response = connection.getresponse()
         except (OSError, http.client.HTTPException, ValueError) as error:
             handler.close_connection = True
@@ -339,7 +389,8 @@ def _copy(handler: _Connection, response: http.client.HTTPResponse) -> None:
     handler.send_response_only(response.status, response.reason)
     for name, value in response.getheaders():
         if name.lower() not in _HOP_BY_HOP:
-            handler.send_header(name.title(), value)  # TensorFlow knows `Location` by this spelling only
+            # TensorFlow knows `Location` by this spelling only
+            handler.send_header(name.title(), value)
     bodyless = handler.command == "HEAD" or response.status in (204, 304)
     chunked = not bodyless and response.getheader("Content-Length") is None
     if chunked:
@@ -352,7 +403,9 @@ def _copy(handler: _Connection, response: http.client.HTTPResponse) -> None:
 
 
 def _refuse(handler: _Connection, status: int, code: Code, message: str) -> None:
-    _answer_json(handler, status, {"error": {"code": status, "message": message, "status": code.name}})
+    _answer_json(
+        handler, status, {"error": {"code": status, "message": message, "status": code.name}}
+    )
 
 
 def _answer_json(handler: _Connection, status: int, answer: Mapping[str, Any]) -> None:
@@ -407,8 +460,8 @@ def _authority(text: str) -> tuple[str, int]:
 def is_own(peer_port: int, own_port: int, tables: Sequence[Path] = CONNECTION_TABLES) -> bool:
     """Whether the process at the other end of a loopback connection is this user's, or root's.
 
-    Linux tells by its tables of connections. Where they do not show even our own end (macOS has none), everybody on the
-    machine is let in.
+    Linux tells by its tables of connections. Where they do not show even our own end (macOS has
+    none), everybody on the machine is let in.
     """
     owners: dict[tuple[str, str], int] = {}
     for table in tables:

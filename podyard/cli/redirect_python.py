@@ -1,7 +1,9 @@
 """Whether a command's Python would go past the proxy of `podyard run`.
 
-httplib2 uses a proxy only if PySocks is installed, and otherwise calls Google itself without a warning.
-What is looked at is files: another Python is not started for it, and a command that starts one by itself is not seen.
+httplib2 uses a proxy only if PySocks is installed, and otherwise calls Google itself without a
+warning.
+What is looked at is files: another Python is not started for it, and a command that starts one by
+itself is not seen.
 """
 
 from __future__ import annotations
@@ -15,12 +17,14 @@ from pathlib import Path
 SHEBANG_BYTES_MAX = 512  # Linux takes 256 of the first line; the form for longer ones has two
 _PYTHON = re.compile(r"python(\d+(?:\.\d+)?)?")
 _VERSION = re.compile(r"python(\d+\.\d+)")
-# What pip writes where the first line would be too long: a shell that starts Python with the same file.
+# What pip writes where the first line would be too long: a shell that starts Python with the same
+# file.
 _LONG_SHEBANG = re.compile(r"#!/bin/sh\n'''exec' \"?([^\"\n]+?)\"? \"\$0\"")
 
 
 def past_the_proxy(program: str, environ: Mapping[str, str]) -> Path | None:
-    """Where httplib2 was found, when the program is a Python, or one's script, that has no PySocks; else None."""
+    """Where httplib2 was found, when the program is a Python, or one's script, that has no PySocks;
+    else None."""
     path = shutil.which(program, path=environ.get("PATH"))
     python = None if path is None else _python_of(Path(path), environ)
     if python is None:
@@ -59,7 +63,9 @@ def _folders(python: Path, environ: Mapping[str, str]) -> Iterator[Path]:
         options = None
     if options is not None:
         yield from own.glob("lib/python*/site-packages")
-        if not re.search(r"^include-system-site-packages\s*=\s*true\s*$", options, re.MULTILINE | re.IGNORECASE):
+        if not re.search(
+            r"^include-system-site-packages\s*=\s*true\s*$", options, re.MULTILINE | re.IGNORECASE
+        ):
             return
     # The interpreter's own folders: those of its version only, which its file's name says.
     real = python.resolve()

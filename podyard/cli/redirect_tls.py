@@ -1,5 +1,5 @@
-"""The certificates of one `podyard run`: an authority that lives as long as the command, and what the command trusts
-besides it."""
+"""The certificates of one `podyard run`: an authority that lives as long as the command, and what
+the command trusts besides it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ BUNDLE_VARIABLES = (
 
 
 def roots(environ: Mapping[str, str]) -> bytes:
-    """What the command would trust without us: the files that the variables name, else the system's, else certifi's."""
+    """What the command would trust without us: the files that the variables name, else the
+    system's, else certifi's."""
     named = dict.fromkeys(environ[name] for name in BUNDLE_VARIABLES if environ.get(name))
     found = [data for path in named if (data := _certificates(Path(path).expanduser()))]
     if not found:
@@ -40,7 +41,9 @@ def roots(environ: Mapping[str, str]) -> bytes:
 def _certificates(path: Path) -> bytes:
     """A file's content, or that of all files of a folder; nothing when it cannot be read."""
     try:
-        files = [item for item in sorted(path.iterdir()) if item.is_file()] if path.is_dir() else [path]
+        files = (
+            [item for item in sorted(path.iterdir()) if item.is_file()] if path.is_dir() else [path]
+        )
         if sum(item.stat().st_size for item in files) > BUNDLE_BYTES_MAX:
             return b""
         return b"\n".join(data for item in files if b"-----BEGIN " in (data := item.read_bytes()))
@@ -53,8 +56,9 @@ def server_contexts(
 ) -> tuple[list[ssl.SSLContext], bytes]:
     """(contexts of a server that is all of `hosts`, the certificate to trust, PEM).
 
-    A context for each of `protocols`: those of ALPN, the preferred one first. The key of the authority is written
-    nowhere; the server's is in `folder` for the moment in which OpenSSL reads it.
+    A context for each of `protocols`: those of ALPN, the preferred one first. The key of the
+    authority is written nowhere; the server's is in `folder` for the moment in which OpenSSL reads
+    it.
     """
     now = datetime.datetime.fromtimestamp(clock.now().nanos / NANOS_PER_SECOND, datetime.UTC)
     made = Authority.make("Podyard, for one command", now)

@@ -1,4 +1,5 @@
-"""Connections that `podyard run` passes on as they are: directly, or through the proxy that the user had set before."""
+"""Connections that `podyard run` passes on as they are: directly, or through the proxy that the
+user had set before."""
 
 from __future__ import annotations
 
@@ -59,7 +60,8 @@ class Upstream:
         return other
 
     def plain(self, target: SplitResult) -> tuple[socket.socket, str, list[str]]:
-        """(connection for one request in the clear, how its first line names the target, more headers)."""
+        """(connection for one request in the clear, how its first line names the target, more
+        headers)."""
         host = target.hostname or ""
         proxy = self._proxy_of(host, self.http)
         if proxy is not None:
@@ -123,7 +125,8 @@ class _Flow:
     shut: bool = False
 
     def step(self) -> bool:
-        """Moves what can be moved now; returns whether anything was. Raises OSError when the other end must go too."""
+        """Moves what can be moved now; returns whether anything was. Raises OSError when the other
+        end must go too."""
         moved = False
         if not self.ended and not self.buffer:
             with contextlib.suppress(*_WAIT):
@@ -145,7 +148,8 @@ class _Flow:
 def pipe(left: socket.socket, right: socket.socket, already: bytes = b"") -> None:
     """Copies both ways until both have ended, one breaks, or nothing moves for `IDLE_SECONDS_MAX`.
 
-    In one thread, since a connection of OpenSSL's belongs to one. `already`: what `left` had said before.
+    In one thread, since a connection of OpenSSL's belongs to one. `already`: what `left` had said
+    before.
     """
     flows = (_Flow(left, right, already), _Flow(right, left))
     for end in (left, right):

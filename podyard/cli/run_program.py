@@ -1,7 +1,7 @@
 """`podyard run --tpu TYPE -- COMMAND`: a program with a TPU around it. Needs no running Podyard.
 
-The command starts once for each host of the slice, in an environment whose hook shows it the slice's devices. What it
-compiles is priced by a process next to it, and said at the end.
+The command starts once for each host of the slice, in an environment whose hook shows it the
+slice's devices. What it compiles is priced by a process next to it, and said at the end.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ from podyard.programs.records import SUFFIX, VERDICTS
 from podyard.programs.summary import ModuleTotal, ProgramSummary, read_summary
 from podyard.settings import from_environment
 
-# How long the end waits for what is not priced yet, by compiler, in processor seconds of the estimator: libtpu takes
-# minutes of several cores for a large module. Nobody waits longer than ESTIMATE_SECONDS_MAX, however busy the machine.
+# How long the end waits for what is not priced yet, by compiler, in processor seconds of the
+# estimator: libtpu takes minutes of several cores for a large module. Nobody waits longer than
+# ESTIMATE_SECONDS_MAX, however busy the machine.
 ESTIMATE_PROCESSOR_SECONDS = {"podyard": 60.0, "xla-tpu": 1200.0}
 ESTIMATE_SECONDS_MAX = 600.0
 MODULES_SHOWN = 5
@@ -75,7 +76,8 @@ def run_on_types(command: Sequence[str], several: Sequence[ProgramOptions]) -> i
 
 
 def run_program(command: Sequence[str], options: ProgramOptions) -> int:
-    """Returns the exit code of the first worker that fails, or minus the signal that it died of, or 0.
+    """Returns the exit code of the first worker that fails, or minus the signal that it died of, or
+    0.
 
     Raises INVALID_ARGUMENT for more processes than this machine can carry.
     """
@@ -103,14 +105,26 @@ def run_once(command: Sequence[str], options: ProgramOptions) -> ProgramOutcome:
             _write_trace(options.trace, run, summary.step, options)
     if end.failed_worker is not None and len(environments) > 1:
         how = f"signal {-end.code}" if end.code < 0 else f"exit code {end.code}"
-        output.say(f"podyard run: worker {end.failed_worker} ended with {how}; the others were ended")
+        output.say(
+            f"podyard run: worker {end.failed_worker} ended with {how}; the others were ended"
+        )
     return ProgramOutcome(options, end, summary)
 
 
 def comparison(outcomes: Sequence[ProgramOutcome]) -> str:
     """One row for each type: the main step there, and a whole run of `plan_steps`."""
     steps = f"{outcomes[0].options.plan_steps:,} STEPS"
-    headings = ("TYPE", "FITS", "STEP", "MFU", "RATE A CHIP", "1,000 STEPS", "SPOT", f"{steps} SPOT, P50", "P95")
+    headings = (
+        "TYPE",
+        "FITS",
+        "STEP",
+        "MFU",
+        "RATE A CHIP",
+        "1,000 STEPS",
+        "SPOT",
+        f"{steps} SPOT, P50",
+        "P95",
+    )
     return tables.table(headings, [_comparison_row(outcome) for outcome in outcomes])
 
 
@@ -124,7 +138,9 @@ def _comparison_row(outcome: ProgramOutcome) -> tuple[str, ...]:
     too_large = outcome.summary.too_large
     fits = "yes" if not too_large else f"no: {too_large[0].name} {_verdict(too_large[0])}"
     rate = f"{options.batch / seconds / kind.chip_count:,.1f}/s" if options.batch else "-"
-    costs = {price.usage: _price_text(price, 1000 * seconds) for price in prices(kind, options.zone)}
+    costs = {
+        price.usage: _price_text(price, 1000 * seconds) for price in prices(kind, options.zone)
+    }
     row = predict(kind, seconds, options.plan_steps, UsageClass.SPOT, options.zone)
     ends = [_plan(row, part) for part in PARTS]
     return (
@@ -148,7 +164,11 @@ def _price_text(price: HourlyPrice, seconds: float) -> str:
 
 
 def _money(price: HourlyPrice, cost: Fraction) -> str:
-    return money_text(cost) if price.currency == "USD" else amount_text(f"{float(cost):.2f}", price.currency)
+    return (
+        money_text(cost)
+        if price.currency == "USD"
+        else amount_text(f"{float(cost):.2f}", price.currency)
+    )
 
 
 def _document(outcome: ProgramOutcome) -> dict[str, Any]:
@@ -184,27 +204,42 @@ def lines(summary: ProgramSummary, options: ProgramOptions) -> list[str]:
         return [f"podyard: no estimate for {kind.name}: the program compiled nothing for the TPU"]
     hosts = f"{kind.host_count} host{'s' * (kind.host_count > 1)}"
     judge = "the TPU compiler" if options.compiler == "xla-tpu" else "Podyard"
-    head = f"podyard: {kind.name} ({kind.device_count} {kind.generation.device_kind} {device}s, {hosts}), "
+    head = (
+        f"podyard: {kind.name} ({kind.device_count} {kind.generation.device_kind} "
+        f"{device}s, {hosts}), "
+    )
     head += f"estimated by {judge}"
     rows = [_row(module) for module in summary.modules[:MODULES_SHOWN] if module.runs]
-    found = [head, tables.table(("MODULE", "RUNS", "ON THE TPU", "HERE", "MFU", f"MEMORY OF A {device.upper()}"), rows)]
+    found = [
+        head,
+        tables.table(
+            ("MODULE", "RUNS", "ON THE TPU", "HERE", "MFU", f"MEMORY OF A {device.upper()}"), rows
+        ),
+    ]
     if rest := [module for module in summary.modules[MODULES_SHOWN:] if module.runs]:
         runs, seconds = sum(one.runs for one in rest), sum(one.seconds for one in rest)
         found.append(f"and {len(rest)} more modules with {runs} runs, {time_text(seconds)} in all")
     if step.estimate is not None and step.estimate.seconds:
         found.append(_step_line(step, options))
         found.append(
-            f"in all {time_text(summary.seconds)} on the TPU in {options.zone}: {_costs(summary.seconds, options)}"
+            f"in all {time_text(summary.seconds)} on the TPU in {options.zone}: "
+            f"{_costs(summary.seconds, options)}"
         )
     if uncovered := summary.not_covered:
         named = "; ".join(f"{one.name}: {_why(one)}" for one in uncovered[:REASONS_SHOWN])
-        runs, all_runs = sum(one.runs for one in uncovered), sum(one.runs for one in summary.modules)
+        runs, all_runs = (
+            sum(one.runs for one in uncovered),
+            sum(one.runs for one in summary.modules),
+        )
         share = f"{len(uncovered)} of {len(summary.modules)} modules, {runs} of {all_runs} runs"
         found.append(f"not covered: {share} ({named})")
     if summary.left_out:
         found.append(f"not covered: {summary.left_out} modules that were too many or too large")
     if options.dry_run_steps:
-        found.append("dry run: nothing large was computed; losses are 0, and what depends on values did not happen")
+        found.append(
+            "dry run: nothing large was computed; losses are 0, and what depends on values "
+            "did not happen"
+        )
     found += [f"lower bound: {doubt}" for doubt in summary.doubts[:REASONS_SHOWN]]
     return found
 
@@ -242,15 +277,22 @@ def _costs(seconds: float, options: ProgramOptions) -> str:
 
 
 def prices(kind: AcceleratorType, zone: str) -> tuple[HourlyPrice, ...]:
-    return prices_of(default_rate_card(), kind.name, region_of(zone), PlatformTime(OsClock().now().nanos))
+    return prices_of(
+        default_rate_card(), kind.name, region_of(zone), PlatformTime(OsClock().now().nanos)
+    )
 
 
 def zone_of(kind: AcceleratorType, asked: str | None) -> str:
-    """The zone that was asked for, else the first of the fleet in which the type is sold, the usual one before all."""
+    """The zone that was asked for, else the first of the fleet in which the type is sold, the usual
+    one before all."""
     if asked is not None:
         return asked
     zones = [LOCATION_DEFAULT, *read_fleet(from_environment().fleet).zones]
-    priced = (zone for zone in zones if any(price.nanos_per_hour is not None for price in prices(kind, zone)))
+    priced = (
+        zone
+        for zone in zones
+        if any(price.nanos_per_hour is not None for price in prices(kind, zone))
+    )
     return next(priced, LOCATION_DEFAULT)
 
 
@@ -312,8 +354,11 @@ def start_estimator(run: Path, options: ProgramOptions) -> Iterator[subprocess.P
         process.wait()
 
 
-def wait_for_estimates(run: Path, options: ProgramOptions, process: subprocess.Popen[bytes]) -> ProgramSummary:
-    """`process`: the estimator. It has a low priority, so on a busy machine its own seconds count."""
+def wait_for_estimates(
+    run: Path, options: ProgramOptions, process: subprocess.Popen[bytes]
+) -> ProgramSummary:
+    """`process`: the estimator. It has a low priority, so on a busy machine its own seconds
+    count."""
     import psutil
 
     clock = OsClock()

@@ -1,4 +1,5 @@
-"""`podyard runtime list|install|remove`: the software that runtime versions have on this machine."""
+"""`podyard runtime list|install|remove`: the software that runtime versions have on this
+machine."""
 
 from __future__ import annotations
 
@@ -32,13 +33,23 @@ def list_runtimes() -> Iterable[Item]:
     folder = environments.default_folder()
     made = environments.list_made(folder)
     python = sys.version_info.minor
-    choices = [software_of(version, python) for version in (*RUNTIME_VERSIONS, *TENSORFLOW_VERSIONS)]
+    choices = [
+        software_of(version, python) for version in (*RUNTIME_VERSIONS, *TENSORFLOW_VERSIONS)
+    ]
     choices += [SoftwareChoice(item.name, item) for item in SOFTWARE if item.serves(python)]
     rows = []
     for choice in choices:
-        state = "-" if choice.software is None else "installed" if choice.software in made else "not installed"
+        state = (
+            "-"
+            if choice.software is None
+            else "installed"
+            if choice.software in made
+            else "not installed"
+        )
         title = "-" if choice.software is None else choice.software.title
-        rows.append({"version": choice.version, "software": title, "state": state, "why": choice.why})
+        rows.append(
+            {"version": choice.version, "software": title, "state": state, "why": choice.why}
+        )
     return rows
 
 
@@ -47,7 +58,8 @@ def list_runtimes() -> Iterable[Item]:
 def install(version: str) -> None:
     """Install the software of a runtime version, for all hosts and `podyard run --runtime`.
 
-    VERSION is a runtime version, a framework (jax, tensorflow, pytorch), or a framework with its release.
+    VERSION is a runtime version, a framework (jax, tensorflow, pytorch), or a framework with its
+    release.
 
     Example: podyard runtime install tpu-vm-tf-2.16.1-pjrt
     """
@@ -68,8 +80,8 @@ def remove(version: str) -> None:
 
 
 def make(version: str) -> tuple[SoftwareChoice, Path]:
-    """Its environment, which is made with progress on stderr if there is none. Raises INVALID_ARGUMENT for a version
-    without one, FAILED_PRECONDITION if it cannot be made."""
+    """Its environment, which is made with progress on stderr if there is none. Raises
+    INVALID_ARGUMENT for a version without one, FAILED_PRECONDITION if it cannot be made."""
     choice, software = _find(version)
     try:
         path = environments.make(software, environments.default_folder(), OsClock(), progress)

@@ -1,4 +1,5 @@
-"""`podyard nodes|jobs|logs`: the words that people try first, for `tpu list`, `job list` and `job logs`."""
+"""`podyard nodes|jobs|logs`: the words that people try first, for `tpu list`, `job list` and `job
+logs`."""
 
 from __future__ import annotations
 
@@ -18,4 +19,8 @@ def _rename(command: click.Command, name: str) -> click.Command:
     return found
 
 
-COMMANDS = {"nodes": _rename(list_nodes, "nodes"), "jobs": _rename(list_jobs, "jobs"), "logs": _rename(logs, "logs")}
+COMMANDS = {
+    "nodes": _rename(list_nodes, "nodes"),
+    "jobs": _rename(list_jobs, "jobs"),
+    "logs": _rename(logs, "logs"),
+}

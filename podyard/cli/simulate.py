@@ -30,8 +30,8 @@ class SimulationRequest:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SimulationOutcome:
-    """`report`: what is printed. `repeat`: the command that does it again. `shrunk`: a scenario file with few events
-    that fails in the same way, if one was asked for."""
+    """`report`: what is printed. `repeat`: the command that does it again. `shrunk`: a scenario
+    file with few events that fails in the same way, if one was asked for."""
 
     report: Mapping[str, Any]
     failed: bool
@@ -43,12 +43,20 @@ Simulate = Callable[[SimulationRequest], SimulationOutcome]
 
 
 @click.command()
-@click.option("--scenario", metavar="FILE", type=click.Path(path_type=Path), help="Scenario file (YAML).")
+@click.option(
+    "--scenario", metavar="FILE", type=click.Path(path_type=Path), help="Scenario file (YAML)."
+)
 @click.option("--seed", type=click.IntRange(0), help="Random seed (default: 0).")
-@click.option("--days", type=click.FloatRange(0, min_open=True), help="Days of platform time to simulate (default: 1).")
+@click.option(
+    "--days",
+    type=click.FloatRange(0, min_open=True),
+    help="Days of platform time to simulate (default: 1).",
+)
 @click.option("--nodes", type=click.IntRange(1), help="Average number of live nodes (default: 10).")
 @click.option(
-    "--faults-per-day", type=click.FloatRange(0), help="Average number of random faults per day (default: 20)."
+    "--faults-per-day",
+    type=click.FloatRange(0),
+    help="Average number of random faults per day (default: 20).",
 )
 @click.option(
     "--trace",
@@ -56,10 +64,14 @@ Simulate = Callable[[SimulationRequest], SimulationOutcome]
     type=click.Path(path_type=Path),
     help="Arrivals from a CSV or JSONL file instead of random ones.",
 )
-@click.option("--shrink", is_flag=True, help="After a violation, search for a small set of events that causes it.")
+@click.option(
+    "--shrink",
+    is_flag=True,
+    help="After a violation, search for a small set of events that causes it.",
+)
 @output_option
 @click.pass_obj
-def simulate(
+def simulate(  # noqa: PLR0913
     tools: Mapping[str, Any] | None,
     scenario: Path | None,
     seed: int | None,
@@ -71,13 +83,22 @@ def simulate(
     output: str,
 ) -> int:
     """Simulate days of a platform and check every invariant. Exit code 1 if one is violated."""
-    given = [("--seed", seed), ("--days", days), ("--nodes", nodes), ("--faults-per-day", faults_per_day)]
+    given = [
+        ("--seed", seed),
+        ("--days", days),
+        ("--nodes", nodes),
+        ("--faults-per-day", faults_per_day),
+    ]
     named = [name for name, value in [*given, ("--trace", trace)] if value is not None]
     if scenario is not None and named:
         raise click.UsageError(f"{named[0]} cannot be combined with --scenario: set it in the file")
     assert tools is not None, "main passes what only it may import"
     run: Simulate = tools["simulate"]
-    found = run(SimulationRequest(scenario, seed or 0, days or 1.0, nodes or 10, faults_per_day, trace, shrink))
+    found = run(
+        SimulationRequest(
+            scenario, seed or 0, days or 1.0, nodes or 10, faults_per_day, trace, shrink
+        )
+    )
     if output == "table":
         _show(found.report)
     else:

@@ -1,8 +1,10 @@
-"""`podyard ssh setup`: lets OpenSSH find the hosts of TPU nodes where they cannot listen on port 22.
+"""`podyard ssh setup`: lets OpenSSH find the hosts of TPU nodes where they cannot listen on port
+22.
 
-gcloud dials port 22 of a host's address. Without root, or where another ssh server has port 22 of all addresses, hosts
-listen on another port, and on macOS they have no address of their own. One Include line in ~/.ssh/config, which nobody
-but this command writes, leads to a file of the data folder that says so.
+gcloud dials port 22 of a host's address. Without root, or where another ssh server has port 22 of
+all addresses, hosts listen on another port, and on macOS they have no address of their own. One
+Include line in ~/.ssh/config, which nobody but this command writes, leads to a file of the data
+folder that says so.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ _PROBE_ADDRESS = "127.255.255.254"  # the last one that a host can have
 _CONNECT_SECONDS_MAX = 20.0
 _PIECE_BYTES = 64 << 10
 # 127.128.0.0/9 and 198.18.0.0/15, as patterns of ssh_config can say it.
-_LOOPBACK_PATTERNS = " ".join(["127.128.*", "127.129.*", *(f"127.1{tens}?.*" for tens in range(3, 10)), "127.2??.*"])
+_LOOPBACK_PATTERNS = " ".join(
+    ["127.128.*", "127.129.*", *(f"127.1{tens}?.*" for tens in range(3, 10)), "127.2??.*"]
+)
 _NOWHERE_PATTERNS = "198.18.* 198.19.*"
 
 
@@ -62,7 +66,10 @@ def setup(data: str | None, remove: bool, yes: bool) -> None:
         say(f"{path} has the line already: nothing was changed")
         return
     if not needs_setup():
-        say(f"hosts listen on port {SSH_PORT} here, where gcloud and ssh look for them: this is not needed")
+        say(
+            f"hosts listen on port {SSH_PORT} here, where gcloud and ssh look for them: this "
+            "is not needed"
+        )
     if not yes:
         confirm(f"Add this line at the beginning of {path}?\n  {line}\n", "--yes")
     # At the beginning: below a Host line it would count for those hosts only.
@@ -74,7 +81,8 @@ def setup(data: str | None, remove: bool, yes: bool) -> None:
 @click.argument("address")
 @target_options
 def connect(address: str, data: str | None, project: str | None, location: str | None) -> None:
-    """Connect standard input and output to the ssh server of the host with this external address."""
+    """Connect standard input and output to the ssh server of the host with this external
+    address."""
     connected = settings_of(data).data / CONNECT_SOCKET
     if connected.exists():
         with socket.socket(socket.AF_UNIX) as there:
@@ -88,7 +96,9 @@ def connect(address: str, data: str | None, project: str | None, location: str |
         (host,) = materialise(client, node, str(worker), place)
     finally:
         client.close()
-    with socket.create_connection((host["address"], host["ports"]["ssh"]), _CONNECT_SECONDS_MAX) as there:
+    with socket.create_connection(
+        (host["address"], host["ports"]["ssh"]), _CONNECT_SECONDS_MAX
+    ) as there:
         there.settimeout(None)
         _join(there)
 
@@ -98,13 +108,16 @@ def include_line(settings: Settings) -> str:
 
 
 def note(settings: Settings) -> str | None:
-    """What a user of gcloud must know: that `podyard ssh setup` is needed. None when it is not, or is done."""
+    """What a user of gcloud must know: that `podyard ssh setup` is needed. None when it is not, or
+    is done."""
     if not needs_setup() or include_line(settings) in _lines(_user_config()):
         return None
     where = f"port {SSH_PORT_WITHOUT_ROOT}" if HAS_HOST_ADDRESSES else "other ports"
     return (
-        f"podyard env: hosts listen on {where} for ssh, since port {SSH_PORT} cannot be opened here; run `podyard ssh "
-        "setup` once before `gcloud compute tpus tpu-vm ssh` (it adds one Include line to ~/.ssh/config)"
+        f"podyard env: hosts listen on {where} for ssh, since port {SSH_PORT} cannot be opened "
+        "here; run `podyard ssh "
+        "setup` once before `gcloud compute tpus tpu-vm ssh` (it adds one Include line to "
+        "~/.ssh/config)"
     )
 
 
@@ -129,7 +142,16 @@ def config_text(settings: Settings) -> str:
         lines += [f"Host {_LOOPBACK_PATTERNS}", f"  Port {SSH_PORT_WITHOUT_ROOT}"]
     else:
         program = "import podyard.main; podyard.main.cli()"
-        command = [sys.executable, "-c", program, "ssh", "connect", "--data", str(settings.data), "%h"]
+        command = [
+            sys.executable,
+            "-c",
+            program,
+            "ssh",
+            "connect",
+            "--data",
+            str(settings.data),
+            "%h",
+        ]
         lines += [f"Host {_NOWHERE_PATTERNS}", f"  ProxyCommand {shlex.join(command)}"]
     return "\n".join(lines) + "\n"
 
@@ -159,7 +181,8 @@ def _lines(path: Path) -> list[str]:
 
 
 def _change(path: Path, lines: list[str]) -> bool:
-    """Writes the file; returns whether it is another now. Its mode stays, and so does a link that it is."""
+    """Writes the file; returns whether it is another now. Its mode stays, and so does a link that
+    it is."""
     if lines == _lines(path):
         return False
     real = path.resolve()
@@ -177,7 +200,9 @@ def _find(client: Client, address: str) -> tuple[str, str, int]:
             if endpoint.get("accessConfig", {}).get("externalIp") == address:
                 _, _, _, zone, _, node = item["name"].split("/")
                 return zone, node, index // networks
-    raise PodyardError(Code.NOT_FOUND, f"no host of project {client.target.project} has the address {address}")
+    raise PodyardError(
+        Code.NOT_FOUND, f"no host of project {client.target.project} has the address {address}"
+    )
 
 
 def _join(there: socket.socket) -> None:

@@ -41,8 +41,14 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 
 @click.command()
 @data_option
-@click.option("--port", type=click.IntRange(0, 65535), help="HTTP port (default: 8700); 0 picks a free port.")
-@click.option("--grpc-port", type=click.IntRange(0, 65535), help="gRPC port (default: 8701); 0 picks a free port.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), help="HTTP port (default: 8700); 0 picks a free port."
+)
+@click.option(
+    "--grpc-port",
+    type=click.IntRange(0, 65535),
+    help="gRPC port (default: 8701); 0 picks a free port.",
+)
 @click.option(
     "--storage-port",
     type=click.IntRange(0, 65535),
@@ -52,12 +58,28 @@ FILE = click.Path(dir_okay=False, path_type=Path)
     "--bind",
     "bind_address",
     metavar="ADDRESS",
-    help="Address to listen on (default: 127.0.0.1). Beyond loopback only the public port is opened, with TLS.",
+    help=(
+        "Address to listen on (default: 127.0.0.1). Beyond loopback only the public port is "
+        "opened, with TLS."
+    ),
 )
-@click.option("--public-port", type=click.IntRange(0, 65535), help="Port for other machines (default: 8743).")
-@click.option("--public-url", metavar="URL", help="URL by which other machines reach the public port.")
-@click.option("--tls", is_flag=True, help="Use a certificate that Podyard makes, signed by an authority of this yard.")
-@click.option("--tls-cert", type=FILE, metavar="FILE", help="Certificate of the public port (PEM), with its chain.")
+@click.option(
+    "--public-port", type=click.IntRange(0, 65535), help="Port for other machines (default: 8743)."
+)
+@click.option(
+    "--public-url", metavar="URL", help="URL by which other machines reach the public port."
+)
+@click.option(
+    "--tls",
+    is_flag=True,
+    help="Use a certificate that Podyard makes, signed by an authority of this yard.",
+)
+@click.option(
+    "--tls-cert",
+    type=FILE,
+    metavar="FILE",
+    help="Certificate of the public port (PEM), with its chain.",
+)
 @click.option("--tls-key", type=FILE, metavar="FILE", help="Private key of the certificate (PEM).")
 @click.option("--behind-proxy", is_flag=True, help="Serve HTTP for a proxy that terminates TLS.")
 @click.option(
@@ -65,20 +87,30 @@ FILE = click.Path(dir_okay=False, path_type=Path)
     metavar="NAME|FILE",
     help="Fleet to emulate: default, instant (no delays, no quotas), or a fleet file (YAML).",
 )
-@click.option("--clock", "clock_mode", type=click.Choice(CLOCK_MODES), help="Mode of the platform clock.")
+@click.option(
+    "--clock", "clock_mode", type=click.Choice(CLOCK_MODES), help="Mode of the platform clock."
+)
 @click.option(
     "--roles",
     metavar="ROLE,...",
     help="Processes to run on this machine: api, loop, agent, storage, broker (default: all).",
 )
-@click.option("--database-url", metavar="URL", help="Database server: postgresql://USER@HOST/NAME?sslmode=verify-full.")
-@click.option("--broker-url", metavar="URL", help="Redis server, instead of one of this machine: rediss://HOST:6379/0.")
+@click.option(
+    "--database-url",
+    metavar="URL",
+    help="Database server: postgresql://USER@HOST/NAME?sslmode=verify-full.",
+)
+@click.option(
+    "--broker-url",
+    metavar="URL",
+    help="Redis server, instead of one of this machine: rediss://HOST:6379/0.",
+)
 @click.option(
     "--detach",
     is_flag=True,
     help="Run in the background and return once Podyard is ready. Stop it with `podyard down`.",
 )
-def up(
+def up(  # noqa: PLR0913
     data: str | None,
     port: int | None,
     grpc_port: int | None,
@@ -131,7 +163,9 @@ def up(
 
 @click.command()
 @data_option
-@click.option("--delete-data", is_flag=True, help="Delete the data folder afterwards, after confirmation.")
+@click.option(
+    "--delete-data", is_flag=True, help="Delete the data folder afterwards, after confirmation."
+)
 @click.option("--yes", is_flag=True, help="Skip confirmation.")
 def down(data: str | None, delete_data: bool, yes: bool) -> int:
     """Stop Podyard, including processes that a killed `up` left behind."""
@@ -159,7 +193,8 @@ def down(data: str | None, delete_data: bool, yes: bool) -> int:
 
 
 def _claimed_for_down(folder: Path, clock: RealClock) -> int:
-    """The claim on a folder whose supervisor has ended. Raises ABORTED when another one started meanwhile."""
+    """The claim on a folder whose supervisor has ended. Raises ABORTED when another one started
+    meanwhile."""
     supervisor: processes.StackProcess | None = None
     deadline = clock.monotonic_seconds() + DOWN_SECONDS_MAX
     while (claim := processes.claim(folder)) is None:
@@ -168,13 +203,20 @@ def _claimed_for_down(folder: Path, clock: RealClock) -> int:
             supervisor = living
             supervisor.signal(signal.SIGTERM)
         elif living is not None and living != supervisor:
-            raise PodyardError(Code.ABORTED, f"another `podyard up` started on {folder} meanwhile; it was left running")
+            raise PodyardError(
+                Code.ABORTED,
+                f"another `podyard up` started on {folder} meanwhile; it was left running",
+            )
         if clock.monotonic_seconds() > deadline:
             if supervisor is None:
-                raise PodyardError(Code.ABORTED, f"another `podyard down` is running on {folder}; try again")
+                raise PodyardError(
+                    Code.ABORTED, f"another `podyard down` is running on {folder}; try again"
+                )
             supervisor.signal(signal.SIGKILL)
             if not supervisor.wait_gone(clock, processes.KILL_SECONDS_MAX):
-                raise PodyardError(Code.ABORTED, f"the supervisor (pid {supervisor.pid}) did not stop")
+                raise PodyardError(
+                    Code.ABORTED, f"the supervisor (pid {supervisor.pid}) did not stop"
+                )
         clock.sleep(_POLL_SECONDS)
     if supervisor is not None:
         supervisor.wait_gone(clock, processes.KILL_SECONDS_MAX)
@@ -191,23 +233,39 @@ def status(data: str | None, output: str) -> int:
     url = state.get("url")
     living = processes.living(settings.data)
     names = {process.name for process in living}
-    dead = [process for process in processes.recorded_processes(settings.data) if process.name not in names]
+    dead = [
+        process
+        for process in processes.recorded_processes(settings.data)
+        if process.name not in names
+    ]
     if not living and not dead:
         say(f"no Podyard runs on {settings.data}")
         return EXIT_NOT_RUNNING
     rows: list[dict[str, Any]] = [
-        {"process": process.name, "pid": process.pid, "state": "running" if process in living else "dead"}
+        {
+            "process": process.name,
+            "pid": process.pid,
+            "state": "running" if process in living else "dead",
+        }
         for process in sorted([*living, *dead], key=_in_order)
     ]
-    if "storage" in state.get("ports", {}) and "storage" not in names and processes.SUPERVISOR in names:
-        rows.append({"process": "storage", "pid": None, "state": "idle"})  # starts with its first connection
+    if (
+        "storage" in state.get("ports", {})
+        and "storage" not in names
+        and processes.SUPERVISOR in names
+    ):
+        # starts with its first connection
+        rows.append({"process": "storage", "pid": None, "state": "idle"})
     if output == "table":
         where = "not ready yet" if url is None else url or "no API on this machine"
         say(f"{where}  (data {settings.data})")
         if url and (lag := _lag(settings, str(url))):
             say(lag)
         if door := _door(state):
-            say(f"Other machines reach it at {door['publicUrl']}  (fingerprint {door['fingerprint'] or 'none'})")
+            say(
+                f"Other machines reach it at {door['publicUrl']}  (fingerprint "
+                f"{door['fingerprint'] or 'none'})"
+            )
         emit(rows, output, {"PROCESS": "process", "PID": "pid", "STATE": "state"})
     else:
         emit({"url": url, "data": str(settings.data), "processes": rows, **_door(state)}, output)
@@ -220,12 +278,16 @@ def status(data: str | None, output: str) -> int:
             f"or stop them with `podyard down --data {settings.data}`."
         )
     else:
-        say(f"Nothing runs: Podyard was killed. Start it again with `podyard up --data {settings.data}`.")
+        say(
+            "Nothing runs: Podyard was killed. Start it again with `podyard up --data "
+            f"{settings.data}`."
+        )
     return EXIT_NOT_RUNNING
 
 
 def _lag(settings: Settings, url: str) -> str:
-    """How far platform time is behind UTC, in words; empty when it is not, or when the API does not answer."""
+    """How far platform time is behind UTC, in words; empty when it is not, or when the API does not
+    answer."""
     try:
         target = Target(url, read_token(settings.token_path), PROJECT_DEFAULT, LOCATION_DEFAULT)
         client = Client(target, timeout_seconds=LAG_ANSWER_SECONDS_MAX)
@@ -238,7 +300,10 @@ def _lag(settings: Settings, url: str) -> str:
     if seconds < LAG_SECONDS_SHOWN:
         return ""
     lag = duration_for_people(round(seconds))
-    return f"Platform time is {lag} behind UTC: it stands still while Podyard is down or the machine sleeps."
+    return (
+        f"Platform time is {lag} behind UTC: it stands still while Podyard is down or the "
+        "machine sleeps."
+    )
 
 
 def _door(state: Mapping[str, Any]) -> dict[str, Any]:
@@ -269,17 +334,32 @@ def _start_detached(settings: Settings) -> int:
     """Starts `podyard up` in a new session and waits until it is ready or has failed."""
     arguments: list[str] = ["--data", str(settings.data), "--port", str(settings.port)]
     arguments += ["--bind", settings.public_address or settings.bind_address]
-    arguments += ["--clock", settings.clock_mode, "--fleet", settings.fleet, "--roles", ",".join(settings.roles)]
+    arguments += [
+        "--clock",
+        settings.clock_mode,
+        "--fleet",
+        settings.fleet,
+        "--roles",
+        ",".join(settings.roles),
+    ]
     if settings.grpc_port is not None:
         arguments += ["--grpc-port", str(settings.grpc_port)]
     if settings.storage_port is not None:
         arguments += ["--storage-port", str(settings.storage_port)]
     if settings.public_address is not None:
         arguments += ["--public-port", str(settings.public_port)]
-    named = (("--public-url", settings.public_url), ("--tls-cert", settings.tls_cert), ("--tls-key", settings.tls_key))
+    named = (
+        ("--public-url", settings.public_url),
+        ("--tls-cert", settings.tls_cert),
+        ("--tls-key", settings.tls_key),
+    )
     for option, value in named:
         arguments += [] if value is None else [option, str(value)]
-    arguments += [option for option, on in (("--tls", settings.tls), ("--behind-proxy", settings.behind_proxy)) if on]
+    arguments += [
+        option
+        for option, on in (("--tls", settings.tls), ("--behind-proxy", settings.behind_proxy))
+        if on
+    ]
     # Passwords in URLs are not arguments, which everybody may read.
     state = start_detached(["up", *arguments], settings.data, "podyard up", settings.environment())
     if isinstance(state, int):
@@ -292,10 +372,14 @@ def _start_detached(settings: Settings) -> int:
 
 
 def start_detached(
-    arguments: list[str], data: Path, title: str, environment: Mapping[str, str] = MappingProxyType({})
+    arguments: list[str],
+    data: Path,
+    title: str,
+    environment: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any] | int:
-    """Starts a command that supervises processes of the folder in a new session, with these variables besides those of
-    this process. Returns the state that it writes once it is ready, or its exit code."""
+    """Starts a command that supervises processes of the folder in a new session, with these
+    variables besides those of this process. Returns the state that it writes once it is ready, or
+    its exit code."""
     # A file, not a pipe: it goes on writing there after we are gone.
     with tempfile.TemporaryFile() as said:
         return _watched_start(arguments, data, title, environment, said)

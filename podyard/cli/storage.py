@@ -39,16 +39,23 @@ def storage_client(data: str | None, project: str | None) -> Client:
     if url is None:
         url = os.environ.get("CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE", "").removesuffix(_SUFFIX)
     if not url:
-        text = f"the storage of {target.url} is not known: run `podyard env` where it runs, and use its exports"
+        text = (
+            f"the storage of {target.url} is not known: run `podyard env` where it runs, and "
+            "use its exports"
+        )
         raise PodyardError(Code.UNAVAILABLE, text)
     return Client(Target(url, target.token, target.project, target.location))
 
 
 @storage.command("mb")
 @click.argument("buckets", nargs=-1, required=True)
-@click.option("-l", "--location", metavar="LOCATION", help="Location, for example US or us-central1.")
+@click.option(
+    "-l", "--location", metavar="LOCATION", help="Location, for example US or us-central1."
+)
 @project_options
-def make_buckets(buckets: tuple[str, ...], location: str | None, data: str | None, project: str | None) -> None:
+def make_buckets(
+    buckets: tuple[str, ...], location: str | None, data: str | None, project: str | None
+) -> None:
     """Create buckets: podyard storage mb gs://NAME."""
     client = storage_client(data, project)
     for text in buckets:
@@ -76,7 +83,12 @@ def remove_buckets(buckets: tuple[str, ...], data: str | None, project: str | No
 @output_option
 @project_options
 def list_urls(
-    urls: tuple[str, ...], recursive: bool, is_long: bool, output: str, data: str | None, project: str | None
+    urls: tuple[str, ...],
+    recursive: bool,
+    is_long: bool,
+    output: str,
+    data: str | None,
+    project: str | None,
 ) -> None:
     """List buckets, or the objects of a bucket."""
     client = storage_client(data, project)
@@ -91,7 +103,9 @@ def list_urls(
         return
     for row in rows:
         size = size_text(row["size"]) if "size" in row else ""
-        click.echo(f"{size:>12}  {row.get('updated', ''):24}  {row['url']}" if is_long else row["url"])
+        click.echo(
+            f"{size:>12}  {row.get('updated', ''):24}  {row['url']}" if is_long else row["url"]
+        )
 
 
 def _rows(client: Client, url: ObjectUrl, *, recursive: bool) -> list[dict[str, Any]]:
@@ -107,7 +121,11 @@ def _rows(client: Client, url: ObjectUrl, *, recursive: bool) -> list[dict[str, 
     if url.name and not found and not prefixes:
         raise PodyardError(Code.NOT_FOUND, f"{url} matches no object")
     rows = [
-        {"url": str(ObjectUrl(url.bucket, one["name"])), "size": int(one["size"]), "updated": one["updated"]}
+        {
+            "url": str(ObjectUrl(url.bucket, one["name"])),
+            "size": int(one["size"]),
+            "updated": one["updated"],
+        }
         for one in found
     ]
     return rows + [{"url": str(ObjectUrl(url.bucket, prefix))} for prefix in prefixes]
@@ -167,7 +185,9 @@ def remove(urls: tuple[str, ...], recursive: bool, data: str | None, project: st
 @click.argument("target")
 @_RECURSIVE
 @project_options
-def copy(sources: tuple[str, ...], target: str, recursive: bool, data: str | None, project: str | None) -> None:
+def copy(
+    sources: tuple[str, ...], target: str, recursive: bool, data: str | None, project: str | None
+) -> None:
     """Copy files and objects: podyard storage cp FILE... gs://BUCKET/FOLDER/."""
     client = storage_client(data, project)
     if not target.startswith(GS) and not any(source.startswith(GS) for source in sources):
@@ -187,13 +207,17 @@ Place = Path | ObjectUrl
 def _pairs(
     client: Client, source: str, target: str, *, recursive: bool, several: bool
 ) -> list[tuple[Path | dict[str, Any], Place]]:
-    """What is copied where. As in gcloud: a folder keeps its name, a target that ends with a slash is a folder."""
+    """What is copied where. As in gcloud: a folder keeps its name, a target that ends with a slash
+    is a folder."""
     found: list[tuple[Path | dict[str, Any], str]] = []
     if source.startswith(GS):
         url = object_url(source)
         objects = storage_copy.list_objects(client, url, recursive=recursive)
         if not objects:
-            raise PodyardError(Code.NOT_FOUND, f"{url} matches no object" + ("" if recursive else "; folders need -r"))
+            raise PodyardError(
+                Code.NOT_FOUND,
+                f"{url} matches no object" + ("" if recursive else "; folders need -r"),
+            )
         stem = url.name.rstrip("/").rpartition("/")[0] if recursive else None
         for one in objects:
             name = one["name"] if stem is None else one["name"][len(stem) + 1 if stem else 0 :]
@@ -206,14 +230,19 @@ def _pairs(
             raise PodyardError(Code.NOT_FOUND, f"{source} does not exist")
         files = sorted(one for one in path.rglob("*") if one.is_file()) if path.is_dir() else [path]
         root = path.resolve().parent if path.is_dir() else path.parent
-        found = [(one, (one.resolve() if path.is_dir() else one).relative_to(root).as_posix()) for one in files]
+        found = [
+            (one, (one.resolve() if path.is_dir() else one).relative_to(root).as_posix())
+            for one in files
+        ]
     is_folder = recursive or several or len(found) > 1 or target.endswith("/")
     if target.startswith(GS):
         to = object_url(target)
         return [(one, to.below(name) if is_folder or not to.name else to) for one, name in found]
     folder = Path(target).expanduser()
     is_folder = is_folder or folder.is_dir()
-    return [(one, storage_copy.local_path(folder, name) if is_folder else folder) for one, name in found]
+    return [
+        (one, storage_copy.local_path(folder, name) if is_folder else folder) for one, name in found
+    ]
 
 
 def _copy_one(client: Client, source: Path | dict[str, Any], to: Place) -> None:
@@ -236,7 +265,9 @@ def _copy_one(client: Client, source: Path | dict[str, Any], to: Place) -> None:
 @click.option("--delete", is_flag=True, help="Delete what is only at the target.")
 @click.option("--dry-run", is_flag=True, help="Print what would be copied and deleted.")
 @project_options
-def sync(source: str, target: str, delete: bool, dry_run: bool, data: str | None, project: str | None) -> None:
+def sync(
+    source: str, target: str, delete: bool, dry_run: bool, data: str | None, project: str | None
+) -> None:
     """Copy what differs from one folder to another. At least one of them is gs://."""
     if not source.startswith(GS) and not target.startswith(GS):
         raise click.UsageError("one side must be gs://BUCKET/FOLDER")
@@ -244,7 +275,11 @@ def sync(source: str, target: str, delete: bool, dry_run: bool, data: str | None
     if not source.startswith(GS) and not Path(source).expanduser().is_dir():
         raise click.UsageError(f"{source} is not a folder")
     here, there = _tree(client, source), _tree(client, target)
-    changed = [name for name, one in here.items() if name not in there or _digest(one) != _digest(there[name])]
+    changed = [
+        name
+        for name, one in here.items()
+        if name not in there or _digest(one) != _digest(there[name])
+    ]
     for name in changed:
         to: Place = (
             object_url(target).below(name)
@@ -271,11 +306,19 @@ def _tree(client: Client, place: str) -> dict[str, Path | dict[str, Any]]:
     """Files or objects below a place, by their path below it."""
     if not place.startswith(GS):
         folder = Path(place).expanduser()
-        return {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
+        return {
+            path.relative_to(folder).as_posix(): path
+            for path in sorted(folder.rglob("*"))
+            if path.is_file()
+        }
     url = object_url(place)
     prefix = f"{url.name.rstrip('/')}/" if url.name else ""
     found = storage_copy.list_objects(client, ObjectUrl(url.bucket, prefix), recursive=True)
-    return {one["name"][len(prefix) :]: one for one in found if one["name"] != prefix and one["name"][-1] != "/"}
+    return {
+        one["name"][len(prefix) :]: one
+        for one in found
+        if one["name"] != prefix and one["name"][-1] != "/"
+    }
 
 
 def _digest(one: Path | dict[str, Any]) -> str:

@@ -53,15 +53,22 @@ def object_url(text: str) -> ObjectUrl:
 
 
 def list_objects(client: Client, url: ObjectUrl, *, recursive: bool) -> list[dict[str, Any]]:
-    """The objects that a name means: itself, all that match its wildcards, or (recursive) all below it."""
+    """The objects that a name means: itself, all that match its wildcards, or (recursive) all below
+    it."""
     query: dict[str, Any] = {"prefix": url.name}
     if any(character in url.name for character in _GLOB):
-        query = {"matchGlob": f"{url.name}/**" if recursive and not url.name.endswith("**") else url.name}
+        query = {
+            "matchGlob": f"{url.name}/**" if recursive and not url.name.endswith("**") else url.name
+        }
     found = list(_pages(client, url.bucket, query))
     if "matchGlob" in query:
         return found
     below = f"{url.name.rstrip('/')}/" if url.name else ""
-    return [one for one in found if one["name"] == url.name or (recursive and one["name"].startswith(below))]
+    return [
+        one
+        for one in found
+        if one["name"] == url.name or (recursive and one["name"].startswith(below))
+    ]
 
 
 def _pages(client: Client, bucket: str, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -81,7 +88,9 @@ def upload(client: Client, path: Path, url: ObjectUrl) -> None:
         raise failed_precondition(f"{path} has changed while it was uploaded: copy it again")
 
 
-def _upload_in_parts(client: Client, place: str, path: Path, url: ObjectUrl, size: int) -> dict[str, Any]:
+def _upload_in_parts(
+    client: Client, place: str, path: Path, url: ObjectUrl, size: int
+) -> dict[str, Any]:
     session = client.begin_upload(place, {"name": url.name}, size)
     first = 0
     for attempt in range(1, TRIES_MAX + 1):
@@ -113,7 +122,9 @@ def download(client: Client, source: dict[str, Any], path: Path) -> None:
                 file.write(piece)
                 crc32c = google_crc32c.extend(crc32c, piece)
         if not source.get("contentEncoding") and _text(crc32c) != source["crc32c"]:
-            raise PodyardError(Code.DATA_LOSS, f"{url} arrived with a wrong checksum: copy it again")
+            raise PodyardError(
+                Code.DATA_LOSS, f"{url} arrived with a wrong checksum: copy it again"
+            )
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
@@ -138,10 +149,18 @@ def _text(crc32c: int) -> str:
 
 
 def local_path(folder: Path, name: str) -> Path:
-    """Where an object goes below a folder. Raises INVALID_ARGUMENT for a name that leads out of it."""
+    """Where an object goes below a folder. Raises INVALID_ARGUMENT for a name that leads out of
+    it."""
     parts = name.split("/")
-    if name.startswith("/") or any(part in ("", ".", "..") for part in parts) or "\0" in name or "\\" in name:
-        raise invalid(f"object {name!r} cannot be a file below {folder}: copy it by its name to a file")
+    if (
+        name.startswith("/")
+        or any(part in ("", ".", "..") for part in parts)
+        or "\0" in name
+        or "\\" in name
+    ):
+        raise invalid(
+            f"object {name!r} cannot be a file below {folder}: copy it by its name to a file"
+        )
     path = folder.joinpath(*parts)
     if not path.parent.resolve().is_relative_to(folder.resolve()):
         raise invalid(f"object {name!r} leads out of {folder} by a link")

@@ -1,7 +1,8 @@
-"""`podyard up`: starts the processes of one data folder, keeps them running, and takes all of them down again.
+"""`podyard up`: starts the processes of one data folder, keeps them running, and takes all of them
+down again.
 
-The supervisor holds the listening socket, so that requests wait in its backlog while the API restarts. It imports
-little before it starts the API: what a user waits for is the API's own start.
+The supervisor holds the listening socket, so that requests wait in its backlog while the API
+restarts. It imports little before it starts the API: what a user waits for is the API's own start.
 """
 
 from __future__ import annotations
@@ -39,25 +40,37 @@ from podyard.settings import (
     Settings,
 )
 
-# In this order, each with so long before SIGKILL. The agent stops its replicas and says so while the API listens.
-STOP_SECONDS: Mapping[str, float] = {"agent": 12.0, "loop": 4.0, "storage": 4.0, "api": 4.0, "broker": 2.0}
-# As above, for what a killed supervisor left. The agent gets no time to stop its replicas: the next one adopts them,
-# and their job goes on.
+# In this order, each with so long before SIGKILL. The agent stops its replicas and says so while
+# the API listens.
+STOP_SECONDS: Mapping[str, float] = {
+    "agent": 12.0,
+    "loop": 4.0,
+    "storage": 4.0,
+    "api": 4.0,
+    "broker": 2.0,
+}
+# As above, for what a killed supervisor left. The agent gets no time to stop its replicas: the next
+# one adopts them, and their job goes on.
 TAKE_OVER_SECONDS: Mapping[str, float] = {**STOP_SECONDS, "agent": 0.0}
-READY_SECONDS_MAX = 60.0  # the first start on a slow disk makes the schema; beyond this something is wrong
-RESTART_SECONDS = (0.05, 0.2, 0.5, 1.0, 2.0, 5.0)  # waits before the 1st, 2nd, ... restart in a row; the last one stays
+# the first start on a slow disk makes the schema; beyond this something is wrong
+READY_SECONDS_MAX = 60.0
+# waits before the 1st, 2nd, ... restart in a row; the last one stays
+RESTART_SECONDS = (0.05, 0.2, 0.5, 1.0, 2.0, 5.0)
 STEADY_SECONDS = 30.0  # a child that has run this long starts again with the first wait
-WATCH_SECONDS = 1.0  # between two looks; a signal, as of a child that has ended, makes it look at once
+# between two looks; a signal, as of a child that has ended, makes it look at once
+WATCH_SECONDS = 1.0
 SIGNALS_BYTES = 4096
 LOG_BYTES_MAX = 64 << 20  # of podyard.log, and again of podyard.log.1: weeks of a busy stack
 LOG_LOOK_SECONDS = 60.0
 HTTP_BACKLOG = 512  # requests that wait while the API restarts
 PROBE_SECONDS = 0.02
 PROBE_SECONDS_MAX = 2.0
-# A tick that comes this much later than the one before: the machine slept or is starved, and silence proves nothing.
+# A tick that comes this much later than the one before: the machine slept or is starved, and
+# silence proves nothing.
 LATE_SECONDS_MAX = 5.0
 LATE_SHARE_MAX = 0.25  # of the limit for heartbeats, where that is short
-DISK_BYTES_MIN = 8 << 20  # an empty Podyard writes about 1 MiB; with less than this the first job ends in errors
+# an empty Podyard writes about 1 MiB; with less than this the first job ends in errors
+DISK_BYTES_MIN = 8 << 20
 EXIT_SETUP = 2
 
 
@@ -86,9 +99,10 @@ class Supervisor:
         self._log_looked_at = float("-inf")
 
     def start(self) -> str:
-        """Starts everything; returns the URL once `/readyz` is green, or without an API an empty text once all have
-        sent a heartbeat. Raises SetupError, with nothing left running that it has started, and OSError where the folder
-        cannot be written."""
+        """Starts everything; returns the URL once `/readyz` is green, or without an API an empty
+        text once all have
+        sent a heartbeat. Raises SetupError, with nothing left running that it has started, and
+        OSError where the folder cannot be written."""
         try:
             self._claim_folder()
             self._take_over()
@@ -112,7 +126,9 @@ class Supervisor:
             wanted = self.settings.storage_port
             wanted = (STORAGE_PORT if own else 0) if wanted is None else wanted
             self._storage = self._listen("PODYARD_STORAGE_PORT", wanted)
-            self.settings = dataclasses.replace(self.settings, storage_port=self._storage.getsockname()[1])
+            self.settings = dataclasses.replace(
+                self.settings, storage_port=self._storage.getsockname()[1]
+            )
         if API not in roles:
             return ""
         self._listener = self._listen("PODYARD_PORT", self.settings.port)
@@ -122,7 +138,11 @@ class Supervisor:
         return f"http://{_in_url(self.settings.bind_address)}:{port}"
 
     def _have_beaten(self) -> bool:
-        return all(child.has_beaten for child in self._children.values() if child.beats and child.listener is None)
+        return all(
+            child.has_beaten
+            for child in self._children.values()
+            if child.beats and child.listener is None
+        )
 
     def watch(self) -> None:
         """Restarts children that die or stand still, until a signal asks for the end."""
@@ -146,14 +166,19 @@ class Supervisor:
 
     def _pause_seconds(self) -> float:
         now = self._clock.monotonic_seconds()
-        restarts = [child.restart_at - now for child in self._children.values() if child.restart_at is not None]
+        restarts = [
+            child.restart_at - now
+            for child in self._children.values()
+            if child.restart_at is not None
+        ]
         return max(0.0, min(WATCH_SECONDS, self._late_seconds() / 2, *restarts))
 
     def _late_seconds(self) -> float:
         return min(LATE_SECONDS_MAX, LATE_SHARE_MAX * self.settings.heartbeat_seconds)
 
     def stop(self) -> None:
-        """Stops all children in order, each within its time; nothing that was started here is left running."""
+        """Stops all children in order, each within its time; nothing that was started here is left
+        running."""
         self._stopping = True
         for name, seconds in STOP_SECONDS.items():
             if name in self._children:
@@ -175,20 +200,26 @@ class Supervisor:
             if self._claim is None:
                 raise SetupError(_claimed_by_another(data))
             _check_disk(data)
-            self._log = (data / "podyard.log").open("ab", buffering=0)  # a full disk must not keep half a line back
+            # a full disk must not keep half a line back
+            self._log = (data / "podyard.log").open("ab", buffering=0)
             modes.close_to_others(data, self.settings.database_path)
         except OSError as error:
             if _is_full(error):
                 raise SetupError(_full_disk(data)) from None
-            raise SetupError(f"cannot write to {data}: {error.strerror}; choose another folder with --data") from None
+            raise SetupError(
+                f"cannot write to {data}: {error.strerror}; choose another folder with --data"
+            ) from None
 
     def _take_over(self) -> None:
-        """Stops what a killed supervisor left. This one is recorded first, so that `status` shows both meanwhile."""
+        """Stops what a killed supervisor left. This one is recorded first, so that `status` shows
+        both meanwhile."""
         orphans = [one for one in processes.living(self.settings.data) if one.pid != os.getpid()]
         self._record()
         stopped = processes.stop_orphans(orphans, self._clock, TAKE_OVER_SECONDS)
         if stopped:
-            self._say(f"took over from a supervisor that was killed; restarted: {', '.join(stopped)}")
+            self._say(
+                f"took over from a supervisor that was killed; restarted: {', '.join(stopped)}"
+            )
 
     def _open_door(self) -> None:
         """The port that other machines reach, if there is one, and the URL by which they do."""
@@ -206,7 +237,8 @@ class Supervisor:
         address = (bind_address or self.settings.bind_address, port)
         option = variable.removeprefix("PODYARD").lower().replace("_", "-")
         family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        # Named as TCP, so that asyncio switches Nagle off: without it answers may wait 40 ms for an ACK.
+        # Named as TCP, so that asyncio switches Nagle off: without it answers may wait 40 ms for an
+        # ACK.
         listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -214,17 +246,25 @@ class Supervisor:
         except OSError as error:
             listener.close()
             if error.errno == errno.EADDRINUSE:
-                text = f"{_conflict(variable, port)}; use -{option} to choose another, or -{option} 0"
+                text = (
+                    f"{_conflict(variable, port)}; use -{option} to choose another, or -{option} 0"
+                )
                 raise SetupError(text) from None
-            raise SetupError(f"cannot listen on {address[0]}:{address[1]}: {error.strerror}") from None
+            raise SetupError(
+                f"cannot listen on {address[0]}:{address[1]}: {error.strerror}"
+            ) from None
         listener.listen(HTTP_BACKLOG)
         listener.set_inheritable(True)
         return listener
 
     def _grpc_port(self) -> int | None:
-        """The port on which the API serves gRPC; None where gRPC is not installed. Of a free one it is only known
+        """The port on which the API serves gRPC; None where gRPC is not installed. Of a free one it
+        is only known
         that it is free now: gRPC takes no socket that is open already."""
-        if importlib.util.find_spec("grpc") is None or importlib.util.find_spec("google.longrunning") is None:
+        if (
+            importlib.util.find_spec("grpc") is None
+            or importlib.util.find_spec("google.longrunning") is None
+        ):
             return None
         wanted = self.settings.grpc_port
         if wanted is None:
@@ -248,7 +288,12 @@ class Supervisor:
             held = {"PODYARD_HTTP_SOCKET": self._listener.fileno()}
             if self._door is not None:
                 held["PODYARD_DOOR_SOCKET"] = self._door.fileno()
-            self._add(API, python_process("api"), {name: str(fd) for name, fd in held.items()}, tuple(held.values()))
+            self._add(
+                API,
+                python_process("api"),
+                {name: str(fd) for name, fd in held.items()},
+                tuple(held.values()),
+            )
         if self.settings.broker_url is None:
             server = broker.find_server() if BROKER in roles else None
             if server is None:
@@ -259,7 +304,8 @@ class Supervisor:
                 own_broker = {"PODYARD_OWN_BROKER": "1"}
                 self._add("broker", [server, str(path)], {}, beats=False)
         if url:
-            # The API first, alone on the machine: what a user waits for is its answer. The others need it anyway.
+            # The API first, alone on the machine: what a user waits for is its answer. The others
+            # need it anyway.
             self._await(lambda: _answers(url, "/healthz"))
         if LOOP in roles:
             self._add(LOOP, python_process("loop"), own_broker)
@@ -267,7 +313,11 @@ class Supervisor:
             self._add(AGENT, python_process("agent"), {"PODYARD_URL": url, **own_broker})
         if self._storage is not None:
             descriptor = self._storage.fileno()
-            env = {**os.environ, **self.settings.environment(), "PODYARD_STORAGE_SOCKET": str(descriptor)}
+            env = {
+                **os.environ,
+                **self.settings.environment(),
+                "PODYARD_STORAGE_SOCKET": str(descriptor),
+            }
             self._children[STORAGE] = Child(
                 STORAGE, python_process("storage"), env, (descriptor,), listener=self._storage
             )
@@ -295,7 +345,11 @@ class Supervisor:
 
     def _record(self) -> None:
         pids = {processes.SUPERVISOR: os.getpid()}
-        pids |= {child.name: child.process.pid for child in self._children.values() if child.process is not None}
+        pids |= {
+            child.name: child.process.pid
+            for child in self._children.values()
+            if child.process is not None
+        }
         found = [processes.find_process(name, pid) for name, pid in pids.items()]
         processes.record(self.settings.data, [process for process in found if process is not None])
         self._written.add(self.settings.data / processes.PROCESSES_FILE)
@@ -329,9 +383,15 @@ class Supervisor:
             child.restarts += 1
             child.restart_at = now + wait
             why = f" ({words})" if (words := child.last_words()) else ""
-            self._say(f"{child.name} ended with {child.process.returncode}{why}; it is started again in {wait} s")
+            self._say(
+                f"{child.name} ended with {child.process.returncode}{why}; it is started "
+                f"again in {wait} s"
+            )
         elif child.beats and now - child.quiet_since > self._patience_seconds(child):
-            self._say(f"{child.name} has sent no heartbeat for {now - child.quiet_since:.0f} s; it is killed")
+            self._say(
+                f"{child.name} has sent no heartbeat for {now - child.quiet_since:.0f} s; "
+                "it is killed"
+            )
             child.quiet_since = now
             child.kill()
 
@@ -340,7 +400,8 @@ class Supervisor:
         return limit if child.has_beaten else max(limit, READY_SECONDS_MAX)
 
     def _restart(self, child: Child, now: float) -> None:
-        """A full disk must not end the supervisor: a process without a record is found by its marks."""
+        """A full disk must not end the supervisor: a process without a record is found by its
+        marks."""
         try:
             self._spawn(child)
         except OSError as error:
@@ -356,7 +417,8 @@ class Supervisor:
             self._log.write(f"podyard up: {text}\n".encode())
 
     def _await(self, good: Callable[[], bool]) -> None:
-        """Waits for `good`, restarting what dies. Raises SetupError when a process refuses, or it takes too long."""
+        """Waits for `good`, restarting what dies. Raises SetupError when a process refuses, or it
+        takes too long."""
         deadline = self._clock.monotonic_seconds() + READY_SECONDS_MAX
         while not self._stopping:
             for child in self._children.values():
@@ -368,26 +430,45 @@ class Supervisor:
                 return
             if self._clock.monotonic_seconds() > deadline:
                 log = self.settings.data / "podyard.log"
-                raise SetupError(f"podyard was not ready within {READY_SECONDS_MAX:.0f} s; {log} says more")
+                raise SetupError(
+                    f"podyard was not ready within {READY_SECONDS_MAX:.0f} s; {log} says more"
+                )
             self._clock.sleep(PROBE_SECONDS)
 
     def _write_state(self, url: str) -> None:
-        pids = {process.name: process.as_json() for process in processes.recorded_processes(self.settings.data)}
-        wanted = (("http", self._listener, self.settings.port), ("storage", self._storage, self.settings.storage_port))
+        pids = {
+            process.name: process.as_json()
+            for process in processes.recorded_processes(self.settings.data)
+        }
+        wanted = (
+            ("http", self._listener, self.settings.port),
+            ("storage", self._storage, self.settings.storage_port),
+        )
         ports = {name: port for name, listener, port in wanted if listener is not None}
-        state: dict[str, Any] = {"url": url, "ports": ports, "pids": pids, "roles": list(self.settings.roles)}
+        state: dict[str, Any] = {
+            "url": url,
+            "ports": ports,
+            "pids": pids,
+            "roles": list(self.settings.roles),
+        }
         if self.settings.grpc_port is not None:
             state["ports"]["grpc"] = state["grpcPort"] = self.settings.grpc_port
         if self.settings.public_url is not None:
-            state["ports"]["public"], state["publicUrl"] = self.settings.public_port, self.settings.public_url
-            state["fingerprint"] = self.settings.fingerprint_path.read_text(encoding="ascii").strip() or None
+            state["ports"]["public"], state["publicUrl"] = (
+                self.settings.public_port,
+                self.settings.public_url,
+            )
+            state["fingerprint"] = (
+                self.settings.fingerprint_path.read_text(encoding="ascii").strip() or None
+            )
         processes.write_json(self.settings.state_path, state)
         self._written.add(self.settings.state_path)
 
 
 def keep_log_short(path: Path) -> None:
-    """Moves the contents of a log that has become too long to NAME.1. All processes append to the same file, so it is
-    copied and emptied; lines of the moment between are lost. A full disk only loses the old lines."""
+    """Moves the contents of a log that has become too long to NAME.1. All processes append to the
+    same file, so it is copied and emptied; lines of the moment between are lost. A full disk only
+    loses the old lines."""
     with contextlib.suppress(OSError):
         if path.stat().st_size > LOG_BYTES_MAX:
             with contextlib.suppress(OSError):
@@ -401,7 +482,8 @@ def run(settings: Settings) -> int:
     supervisor = Supervisor(settings)
     signal.signal(signal.SIGTERM, supervisor.on_signal)
     signal.signal(signal.SIGINT, supervisor.on_signal)
-    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)  # without a handler it would not wake the supervisor
+    # without a handler it would not wake the supervisor
+    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
     try:
         url = supervisor.start()
         if not supervisor._stopping:
@@ -417,7 +499,11 @@ def run(settings: Settings) -> int:
         print(f"podyard up: {error.message}", file=sys.stderr)
         return EXIT_SETUP
     except OSError as error:
-        what = _full_disk(settings.data) if _is_full(error) else f"{error.filename or settings.data}: {error.strerror}"
+        what = (
+            _full_disk(settings.data)
+            if _is_full(error)
+            else f"{error.filename or settings.data}: {error.strerror}"
+        )
         print(f"podyard up: {what}", file=sys.stderr)
         return EXIT_SETUP
     finally:
@@ -445,10 +531,13 @@ def _in_url(address: str) -> str:
 
 
 def _own_address(bind_address: str) -> str:
-    """Where other machines reach the bound address. Of all addresses that from which packets leave by default."""
+    """Where other machines reach the bound address. Of all addresses that from which packets leave
+    by default."""
     if bind_address not in ("0.0.0.0", "::"):
         return bind_address
-    family, anywhere = (socket.AF_INET6, "2001:db8::1") if bind_address == "::" else (socket.AF_INET, "192.0.2.1")
+    family, anywhere = (
+        (socket.AF_INET6, "2001:db8::1") if bind_address == "::" else (socket.AF_INET, "192.0.2.1")
+    )
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((anywhere, 9))  # sends nothing: the kernel only chooses the way
@@ -458,12 +547,15 @@ def _own_address(bind_address: str) -> str:
 
 
 def _answers(url: str, path: str) -> bool:
-    """Whether the API answers with 200, over a socket: http.client would load OpenSSL, and this process keep it."""
+    """Whether the API answers with 200, over a socket: http.client would load OpenSSL, and this
+    process keep it."""
     place = url.removeprefix("http://")
     host, _, port = place.rpartition(":")
     request = f"GET {path} HTTP/1.1\r\nHost: {place}\r\nConnection: close\r\n\r\n"
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), PROBE_SECONDS_MAX) as connection:
+        with socket.create_connection(
+            (host.strip("[]"), int(port)), PROBE_SECONDS_MAX
+        ) as connection:
             connection.sendall(request.encode())
             with connection.makefile("rb") as answer:
                 return answer.readline().startswith(b"HTTP/1.1 200 ")
@@ -479,7 +571,10 @@ def _claimed_by_another(data: Path) -> str:
 
 def _conflict(variable: str, port: int) -> str:
     folder = processes.folder_with(variable, str(port))
-    return f"port {port} is taken by {'another program' if folder is None else f'the Podyard on {folder}'}"
+    return (
+        f"port {port} is taken by "
+        f"{'another program' if folder is None else f'the Podyard on {folder}'}"
+    )
 
 
 def _check_disk(data: Path) -> None:
@@ -493,4 +588,8 @@ def _is_full(error: OSError) -> bool:
 
 
 def _full_disk(data: Path) -> str:
-    return f"the disk of {data} is full: free at least {DISK_BYTES_MIN >> 20} MiB, or choose another folder with --data"
+    return (
+        f"the disk of {data} is full: free at least {DISK_BYTES_MIN >> 20} MiB, or "
+        "choose another "
+        "folder with --data"
+    )

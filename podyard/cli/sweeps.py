@@ -1,4 +1,5 @@
-"""`podyard sweep ...`: jobs that differ in some values, submitted together and compared in one table."""
+"""`podyard sweep ...`: jobs that differ in some values, submitted together and compared in one
+table."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ from podyard.cli.options import client_of, output_option, target_options, value_
 from podyard.cli.output import emit
 
 _METRIC = click.option(
-    "--metric", metavar="NAME[:min|max]", help="Metric by which the best job is found (default: loss)."
+    "--metric",
+    metavar="NAME[:min|max]",
+    help="Metric by which the best job is found (default: loss).",
 )
 
 
@@ -35,7 +38,11 @@ def sweep() -> None:
     "lists",
     multiple=True,
     metavar="NAME=VALUE,...",
-    help="Values to try: of an argument, or of seed, steps or globalBatch. Several of these: every combination.",
+    help=(
+        "Values to try: of an argument, or of seed, steps or globalBatch. Several of "
+        "these: every "
+        "combination."
+    ),
 )
 @click.option(
     "--rows",
@@ -44,11 +51,15 @@ def sweep() -> None:
     metavar="FILE.csv",
     help="Table of values: names in the first line, one job for each further line.",
 )
-@click.option("--parallel", type=int, help="Number of nodes to create (default: 1). The jobs use them in turn.")
+@click.option(
+    "--parallel",
+    type=int,
+    help="Number of nodes to create (default: 1). The jobs use them in turn.",
+)
 @field_options
 @variable_options
 @output_option
-def submit(
+def submit(  # noqa: PLR0913
     sweep_id: str,
     data: str | None,
     project: str | None,
@@ -64,8 +75,9 @@ def submit(
     A program of --run gets its values as arguments (--lr=0.1), and a --command as variables.
 
     \b
-    podyard sweep submit rates --recipe digits-cnn --node pod --values learningRate=0.001,0.01 --values seed=1,2
-    podyard sweep submit rates --run train.py --accelerator-type v2-8 --values lr=0.1,0.01 -- --epochs 3
+    podyard sweep submit rates --recipe digits-cnn --node pod --values learningRate=0.001,0.01
+    --values seed=1,2 podyard sweep submit rates --run train.py --accelerator-type v2-8 --values
+    lr=0.1,0.01 -- --epochs 3
     """
     client = client_of(data, project, location)
     body = new_job(client, flags) | ({} if parallel is None else {"parallel": parallel})
@@ -78,7 +90,9 @@ def submit(
 
 @sweep.command(name="list")
 @target_options
-@lists({"SWEEP": "id", "ZONE": "zone", "JOBS": "jobs", "ENDED": "ended"}, row=lambda item: _row(item))
+@lists(
+    {"SWEEP": "id", "ZONE": "zone", "JOBS": "jobs", "ENDED": "ended"}, row=lambda item: _row(item)
+)
 def list_sweeps(data: str | None, project: str | None, location: str | None) -> Iterable[Item]:
     """List sweeps in all zones, newest first. --zone selects one zone."""
     client = client_of(data, project, location)
@@ -96,7 +110,12 @@ def _row(item: Item) -> Item:
 @_METRIC
 @output_option
 def describe(
-    sweep_id: str, data: str | None, project: str | None, location: str | None, metric: str | None, output: str
+    sweep_id: str,
+    data: str | None,
+    project: str | None,
+    location: str | None,
+    metric: str | None,
+    output: str,
 ) -> None:
     """Show the values, results and costs of a sweep's jobs in one table."""
     client = client_of(data, project, location)
@@ -107,7 +126,9 @@ def describe(
 @click.argument("sweep_id")
 @target_options
 @output_option
-def cancel(sweep_id: str, data: str | None, project: str | None, location: str | None, output: str) -> None:
+def cancel(
+    sweep_id: str, data: str | None, project: str | None, location: str | None, output: str
+) -> None:
     """Cancel the jobs of a sweep that have not ended."""
     client = client_of(data, project, location)
     _print(client.call("POST", f"{_path(client, sweep_id)}:cancel", {}), output)
@@ -138,10 +159,14 @@ def _rows(path: Path) -> list[dict[str, Any]]:
         raise click.UsageError(f"--rows: {path} cannot be read as CSV: {error}") from None
     names, rows = (lines[0], lines[1:]) if lines else ([], [])
     if not rows or not all(names) or len(set(names)) < len(names):
-        raise click.UsageError(f"--rows: {path} needs a first line of different names and at least one more line")
+        raise click.UsageError(
+            f"--rows: {path} needs a first line of different names and at least one more line"
+        )
     for number, row in enumerate(rows, 2):
         if len(row) != len(names):
-            raise click.UsageError(f"--rows: line {number} of {path} has {len(row)} values, not {len(names)}")
+            raise click.UsageError(
+                f"--rows: line {number} of {path} has {len(row)} values, not {len(names)}"
+            )
     return [{name: value_of(value) for name, value in zip(names, row, strict=True)} for row in rows]
 
 
@@ -158,7 +183,12 @@ def _print(found: dict[str, Any], output: str) -> None:
         }
         for job in found["jobs"]
     ]
-    columns = {"JOB": "job", **{name: f"values.{name}" for name in names}, "STATE": "state", "STEPS": "progress"}
+    columns = {
+        "JOB": "job",
+        **{name: f"values.{name}" for name in names},
+        "STATE": "state",
+        "STEPS": "progress",
+    }
     columns |= {metric.upper(): f"latest.{metric}", "COST": "cost|usd", "BEST": "best"}
     emit(rows, output, columns)
 

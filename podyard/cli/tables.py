@@ -17,13 +17,16 @@ NOTHING = "-"
 CUT_CHARACTERS_MIN = 12  # a text that is cut further says nothing
 _GAP = "  "
 # `$1,234.50`, `-3`, `0.5`, `12 %`, `1.02 MiB`, `3 d 2 h`: what people compare by its digits.
-_QUANTITY = re.compile(r"[-+]?\$?\d[\d,]*(\.\d+)?(e[-+]\d+)?( ?[%A-Za-z]{1,5}| [a-z-]+)?( \d+ [a-z]{1,3})?\*?")
+_QUANTITY = re.compile(
+    r"[-+]?\$?\d[\d,]*(\.\d+)?(e[-+]\d+)?( ?[%A-Za-z]{1,5}| [a-z-]+)?( \d+ [a-z]{1,3})?\*?"
+)
 _BYTE_UNITS, _BYTES_PER_STEP = ("B", "KiB", "MiB", "GiB", "TiB"), 1024
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Column:
-    """`path`: keys that lead to its value (`metrics.latest.loss`). `kind`: how people read it, one of `KINDS`."""
+    """`path`: keys that lead to its value (`metrics.latest.loss`). `kind`: how people read it, one
+    of `KINDS`."""
 
     heading: str
     path: str
@@ -39,30 +42,43 @@ def columns_of(headings: Mapping[str, str]) -> list[Column]:
     return [Column(heading, path, kind) for heading, (path, _, kind) in split.items()]
 
 
-def draw(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], now: datetime | None = None) -> str:
+def draw(
+    columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], now: datetime | None = None
+) -> str:
     """`now`: what ages count from; without it they are shown as times."""
     values = [[column.value(row) for column in columns] for row in rows]
-    texts = [[_text(column, value, now) for column, value in zip(columns, line, strict=True)] for line in values]
+    texts = [
+        [_text(column, value, now) for column, value in zip(columns, line, strict=True)]
+        for line in values
+    ]
     right = {index for index, column in enumerate(columns) if column.kind not in ("", "text")}
     cut = {index for index, column in enumerate(columns) if column.kind == "text"}
     return table([column.heading for column in columns], texts, right, cut)
 
 
 def table(
-    headings: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[int] = (), cut: Collection[int] = ()
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    right: Collection[int] = (),
+    cut: Collection[int] = (),
 ) -> str:
     """Columns aligned to their widest cell, those in `right` and all quantities on the right.
 
-    On a terminal it has colours, and what does not fit is taken from the columns in `cut`. Names, numbers and secrets
-    are never among those: people copy them.
+    On a terminal it has colours, and what does not fit is taken from the columns in `cut`. Names,
+    numbers and secrets are never among those: people copy them.
     """
     lines = [list(headings), *(list(row) for row in rows)]
     widths = [max(len(line[index]) for line in lines) for index in range(len(headings))]
-    on_right = {*right, *(index for index in range(len(headings)) if _are_quantities([row[index] for row in rows]))}
+    on_right = {
+        *right,
+        *(index for index in range(len(headings)) if _are_quantities([row[index] for row in rows])),
+    }
     _narrow(widths, cut)
     drawn = [
         [
-            _cut_off(text, width).rjust(width) if index in on_right else _cut_off(text, width).ljust(width)
+            _cut_off(text, width).rjust(width)
+            if index in on_right
+            else _cut_off(text, width).ljust(width)
             for index, (text, width) in enumerate(zip(line, widths, strict=True))
         ]
         for line in lines
@@ -101,7 +117,11 @@ def _text(column: Column, value: Any, now: datetime | None) -> str:
     if value is None or not column.kind:
         return cell(value)
     if column.kind == "age":
-        return cell(value) if now is None else duration_for_people(max(0, int((now - time_of(value)).total_seconds())))
+        return (
+            cell(value)
+            if now is None
+            else duration_for_people(max(0, int((now - time_of(value)).total_seconds())))
+        )
     return KINDS[column.kind](value)
 
 
@@ -118,7 +138,8 @@ def size_text(size: int) -> str:
 
 
 KINDS: Mapping[str, Callable[[Any], str]] = {
-    "usd": money_text, "seconds": duration_for_people, "bytes": size_text, "count": str, "age": str, "text": cell,
+    "usd": money_text, "seconds": duration_for_people, "bytes": size_text, "count": str, "age": str,
+    "text": cell,
 }  # fmt: skip
 
 

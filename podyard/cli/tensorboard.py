@@ -27,14 +27,22 @@ REFRESH_SECONDS = 5.0  # TensorBoard looks for news as often
 @click.command(context_settings={"ignore_unknown_options": True})
 @click.argument("jobs", nargs=-1, required=True, metavar="JOB...", shell_complete=complete_job)
 @target_options
-@click.option("--port", type=click.IntRange(0, 65535), default=6006, show_default=True, help="Port of TensorBoard.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=6006,
+    show_default=True,
+    help="Port of TensorBoard.",
+)
 @click.option(
     "--logdir",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
     help="Folder for the event files (default: a temporary one).",
 )
-@click.option("--download-only", is_flag=True, help="Write the event files to --logdir, and start nothing.")
+@click.option(
+    "--download-only", is_flag=True, help="Write the event files to --logdir, and start nothing."
+)
 def tensorboard(
     jobs: tuple[str, ...],
     data: str | None,
@@ -54,7 +62,9 @@ def tensorboard(
     with _folder(logdir) as folder:
         sizes: dict[Path, int] = {}
         if not _download(client, location, jobs, folder, sizes):
-            raise PodyardError(Code.NOT_FOUND, f"{' and '.join(jobs)} {_have(jobs)} no event files yet")
+            raise PodyardError(
+                Code.NOT_FOUND, f"{' and '.join(jobs)} {_have(jobs)} no event files yet"
+            )
         if download_only:
             return 0
         command = [*_command(), "--logdir", str(folder), "--port", str(port)]
@@ -96,7 +106,9 @@ def _command() -> list[str]:
     )
 
 
-def _download(client: Client, location: str | None, jobs: Sequence[str], folder: Path, sizes: dict[Path, int]) -> bool:
+def _download(
+    client: Client, location: str | None, jobs: Sequence[str], folder: Path, sizes: dict[Path, int]
+) -> bool:
     """Brings what is new; False if there is nothing at all."""
     for job in jobs:
         path = job_path(client, location, job)
@@ -106,7 +118,10 @@ def _download(client: Client, location: str | None, jobs: Sequence[str], folder:
                 continue
             target = folder / job / name.removeprefix(FOLDER)
             if not target.resolve().is_relative_to(folder.resolve()):
-                raise PodyardError(Code.DATA_LOSS, f"the server names a file {name!r}, which is outside of the folder")
+                raise PodyardError(
+                    Code.DATA_LOSS,
+                    f"the server names a file {name!r}, which is outside of the folder",
+                )
             if sizes.get(target) == item["bytes"]:
                 continue
             target.parent.mkdir(parents=True, exist_ok=True)

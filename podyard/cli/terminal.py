@@ -1,4 +1,5 @@
-"""What only a terminal gets: colours, progress bars, questions. Pipes and files get plain text and nothing else."""
+"""What only a terminal gets: colours, progress bars, questions. Pipes and files get plain text and
+nothing else."""
 
 from __future__ import annotations
 
@@ -13,20 +14,26 @@ BAR_CHARACTERS = 24  # next to numbers and times in a line of 80
 _CLEAR_LINE, _CLEAR_SCREEN = "\r\033[K", "\033[H\033[2J"
 _STATE_COLOURS = {
     "green": "ACTIVE HEALTHY ISSUED OK READY RUNNING SUCCEEDED",
-    "yellow": "ACCEPTED CANCELLING CREATING DELETING DRAINED DRAINING PREPARING PROVISIONING QUEUED RECOVERING "
+    "yellow": "ACCEPTED CANCELLING CREATING DELETING DRAINED DRAINING PREPARING PROVISIONING "
+    "QUEUED RECOVERING "
     "REPAIRING RESTARTING RESETTING STARTING STOPPING SUSPENDED SUSPENDING WAITING_FOR_RESOURCES",
     "red": "BROKEN EXPIRED FAILED LOST PREEMPTED REVOKED",
 }
-_COLOUR_OF = {state: colour for colour, states in _STATE_COLOURS.items() for state in states.split()}
+_COLOUR_OF = {
+    state: colour for colour, states in _STATE_COLOURS.items() for state in states.split()
+}
 
 
 def has_colours() -> bool:
     """Whether standard output shows colours. NO_COLOR (no-color.org) switches them off."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return (
+        sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    )
 
 
 def width() -> int | None:
-    """Columns of the terminal that standard output is; None for pipes and files, where nothing is cut off."""
+    """Columns of the terminal that standard output is; None for pipes and files, where nothing is
+    cut off."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
@@ -39,7 +46,9 @@ def paint_heading(text: str) -> str:
 def paint_state(text: str) -> str:
     """As `paint_heading`, in the colour of the state."""
     word = text.strip()
-    return text.replace(word, click.style(word, fg=_COLOUR_OF[word])) if word in _COLOUR_OF else text
+    return (
+        text.replace(word, click.style(word, fg=_COLOUR_OF[word])) if word in _COLOUR_OF else text
+    )
 
 
 def redraw(text: str) -> None:
@@ -49,7 +58,8 @@ def redraw(text: str) -> None:
 
 
 def progress(text: str) -> None:
-    """How far something is, on stderr: on a terminal over the text before, which an empty text takes away."""
+    """How far something is, on stderr: on a terminal over the text before, which an empty text
+    takes away."""
     if sys.stderr.isatty():
         click.echo(_CLEAR_LINE + _fit(text), err=True, nl=False)
     elif text:
@@ -67,14 +77,18 @@ def bar(done: int, total: int, facts: Iterable[str]) -> str:
 def confirm(question: str, option: str) -> None:
     """Raises Abort unless the answer is yes. `option` skips the question.
 
-    On a terminal it asks; otherwise it reads the answer from standard input without asking, as in `yes | podyard ...`.
+    On a terminal it asks; otherwise it reads the answer from standard input without asking, as in
+    `yes | podyard ...`.
     """
     if sys.stdin.isatty():
         click.confirm(question, abort=True, err=True)
         return
     answer = sys.stdin.readline().strip().lower()
     if not answer:
-        text = f"standard input is not a terminal, so the question has no answer: use {option} to skip it"
+        text = (
+            "standard input is not a terminal, so the question has no answer: use "
+            f"{option} to skip it"
+        )
         raise click.UsageError(text)
     if answer not in ("y", "yes"):
         raise click.Abort

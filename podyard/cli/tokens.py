@@ -32,11 +32,16 @@ _INVITATION = {
     "EXPIRES": "expireTime",
     "INVITED_BY": "invitedBy",
 }
-_ROLE = "tpu.viewer, tpu.admin, jobs.runner, storage.objectUser, billing.viewer or owner; may be repeated."
+_ROLE = (
+    "tpu.viewer, tpu.admin, jobs.runner, storage.objectUser, billing.viewer or owner; may "
+    "be repeated."
+)
 
 
 _expires_in = click.option(
-    "--expires-in", metavar="DURATION", help="Lifetime of the token, for example 30d (default: 90d; at most 365d)."
+    "--expires-in",
+    metavar="DURATION",
+    help="Lifetime of the token, for example 30d (default: 90d; at most 365d).",
 )
 
 
@@ -48,7 +53,12 @@ def token() -> None:
 @token.command(name="create")
 @click.argument("email")
 @target_options
-@click.option("--role", "roles", multiple=True, help=f"{_ROLE} Required if EMAIL has no role in the project yet.")
+@click.option(
+    "--role",
+    "roles",
+    multiple=True,
+    help=f"{_ROLE} Required if EMAIL has no role in the project yet.",
+)
 @_expires_in
 @output_option
 def create_token(
@@ -62,7 +72,12 @@ def create_token(
 ) -> None:
     """Create a token for EMAIL with roles in the project. It is shown only once."""
     client = client_of(data, project, location)
-    body = {"email": email, "project": client.target.project, "roles": list(roles), **_ttl(expires_in)}
+    body = {
+        "email": email,
+        "project": client.target.project,
+        "roles": list(roles),
+        **_ttl(expires_in),
+    }
     emit(client.call("POST", _TOKENS, body), output, {**_NEW, "ROLES": "roles"})
 
 
@@ -83,9 +98,13 @@ def renew_token(
 
 @token.command(name="list")
 @target_options
-@click.option("--all-projects", is_flag=True, help="List the tokens of every project that you may see.")
+@click.option(
+    "--all-projects", is_flag=True, help="List the tokens of every project that you may see."
+)
 @lists(_COLUMNS)
-def list_tokens(data: str | None, project: str | None, location: str | None, all_projects: bool) -> Iterable[Item]:
+def list_tokens(
+    data: str | None, project: str | None, location: str | None, all_projects: bool
+) -> Iterable[Item]:
     """List the tokens of the project: all of them for its owners, your own otherwise."""
     client = client_of(data, project, location)
     query = {} if all_projects else {"project": client.target.project}
@@ -97,7 +116,9 @@ def list_tokens(data: str | None, project: str | None, location: str | None, all
 @click.argument("token_id")
 @target_options
 @output_option
-def describe_token(token_id: str, data: str | None, project: str | None, location: str | None, output: str) -> None:
+def describe_token(
+    token_id: str, data: str | None, project: str | None, location: str | None, output: str
+) -> None:
     """Show a token: its email, creator, expiry and last use."""
     found = client_of(data, project, location).call("GET", f"{_TOKENS}/{quote(token_id, safe='')}")
     emit(found, "yaml" if output == "table" else output)
@@ -106,9 +127,13 @@ def describe_token(token_id: str, data: str | None, project: str | None, locatio
 @token.command(name="revoke")
 @click.argument("token_id")
 @target_options
-def revoke_token(token_id: str, data: str | None, project: str | None, location: str | None) -> None:
+def revoke_token(
+    token_id: str, data: str | None, project: str | None, location: str | None
+) -> None:
     """Revoke a token."""
-    found = client_of(data, project, location).call("POST", f"{_TOKENS}/{quote(token_id, safe='')}:revoke")
+    found = client_of(data, project, location).call(
+        "POST", f"{_TOKENS}/{quote(token_id, safe='')}:revoke"
+    )
     say(f"revoked token [{token_id}] of [{found['email']}]")
 
 
@@ -123,13 +148,25 @@ def invitation() -> None:
 @click.option("--role", "roles", multiple=True, required=True, help=_ROLE)
 @output_option
 def create_invitation(
-    email: str, data: str | None, project: str | None, location: str | None, roles: tuple[str, ...], output: str
+    email: str,
+    data: str | None,
+    project: str | None,
+    location: str | None,
+    roles: tuple[str, ...],
+    output: str,
 ) -> None:
     """Invite EMAIL to the project. The code is shown only once and expires after 7 days."""
     client = client_of(data, project, location)
     found = client.call("POST", _invitations(client), {"email": email, "roles": list(roles)})
-    emit(found, output, {**{name: _INVITATION[name] for name in ("EMAIL", "ROLES", "EXPIRES")}, "CODE": "code"})
-    say(f"send {email} this command: PODYARD_URL={client.target.url} podyard auth accept {found['code']}")
+    emit(
+        found,
+        output,
+        {**{name: _INVITATION[name] for name in ("EMAIL", "ROLES", "EXPIRES")}, "CODE": "code"},
+    )
+    say(
+        f"send {email} this command: PODYARD_URL={client.target.url} podyard auth accept "
+        f"{found['code']}"
+    )
 
 
 @invitation.command(name="list")
@@ -145,7 +182,9 @@ def list_invitations(data: str | None, project: str | None, location: str | None
 @invitation.command(name="revoke")
 @click.argument("invitation_id")
 @target_options
-def revoke_invitation(invitation_id: str, data: str | None, project: str | None, location: str | None) -> None:
+def revoke_invitation(
+    invitation_id: str, data: str | None, project: str | None, location: str | None
+) -> None:
     """Revoke an invitation that has not been accepted."""
     client = client_of(data, project, location)
     client.call("POST", f"{_invitations(client)}/{quote(invitation_id, safe='')}:revoke")
@@ -161,7 +200,10 @@ def accept(code: str, data: str | None, output: str) -> None:
     client = Client(Target(url_of(settings_of(data)), "", "", ""))
     found = client.call("POST", "/podyard/v1/invitations:accept", {"code": code})
     emit(found, output, _NEW)
-    say(f"to use it: export PODYARD_URL={client.target.url} PODYARD_TOKEN=TOKEN PODYARD_PROJECT={found['project']}")
+    say(
+        f"to use it: export PODYARD_URL={client.target.url} PODYARD_TOKEN=TOKEN "
+        f"PODYARD_PROJECT={found['project']}"
+    )
 
 
 def _invitations(client: Client) -> str:

@@ -37,7 +37,8 @@ _COLUMNS = {
 @project_options
 @click.option("--once", is_flag=True, help="Show it once, as a pipe gets it.")
 def top(data: str | None, project: str | None, once: bool) -> None:
-    """Show running and waiting jobs, chips in use and cost. A terminal is refreshed every 2 seconds, until Ctrl-C."""
+    """Show running and waiting jobs, chips in use and cost. A terminal is refreshed every 2
+    seconds, until Ctrl-C."""
     client, clock = client_of(data, project), OsClock()
     while True:
         text = _screen(client)
@@ -53,7 +54,11 @@ def _screen(client: Client) -> str:
     jobs = [_row(job) for job in _live(client.pages(f"{client.own_path(ANY_ZONE)}/jobs", "jobs"))]
     jobs.sort(key=lambda job: (job["state"] != "RUNNING", job["id"]))
     head = "   ".join((f"project {client.target.project}", *_sums(nodes, jobs)))
-    return f"{head}\n\n{draw(columns_of(_COLUMNS), jobs)}" if jobs else f"{head}\n\nNo job is running or waiting."
+    return (
+        f"{head}\n\n{draw(columns_of(_COLUMNS), jobs)}"
+        if jobs
+        else f"{head}\n\nNo job is running or waiting."
+    )
 
 
 def _live(jobs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -49,7 +49,9 @@ def tpu() -> None:
 @click.option("--accelerator-type", help="Accelerator type, for example v3-32.")
 @click.option("--type", "config_type", help="Generation for --topology, for example v4.")
 @click.option("--topology", help="Topology, for example 2x2x2.")
-@click.option("--version", "runtime_version", required=True, help="Runtime version, for example tpu-vm-base.")
+@click.option(
+    "--version", "runtime_version", required=True, help="Runtime version, for example tpu-vm-base."
+)
 @click.option("--preemptible", is_flag=True, help="Create a preemptible node.")
 @click.option("--spot", is_flag=True, help="Create a spot node.")
 @click.option("--reserved", is_flag=True, help="Use a reservation.")
@@ -57,9 +59,18 @@ def tpu() -> None:
 @click.option("--metadata", metavar="K=V,...", help="Metadata of the node's hosts.")
 @click.option("--description", default="", help="Description of the node.")
 @click.option("--network", default="default", show_default=True, help="Network of the node.")
-@click.option("--async", "asynchronous", is_flag=True, help="Return without waiting for the operation.")
+@click.option(
+    "--async", "asynchronous", is_flag=True, help="Return without waiting for the operation."
+)
 @output_option
-def create(node: str, data: str | None, project: str | None, location: str | None, output: str, **flags: Any) -> None:
+def create(
+    node: str,
+    data: str | None,
+    project: str | None,
+    location: str | None,
+    output: str,
+    **flags: Any,
+) -> None:
     """Create a node and wait until it is READY."""
     client = client_of(data, project, location)
     scheduling = {name: True for name in ("preemptible", "spot", "reserved") if flags[name]}
@@ -72,7 +83,10 @@ def create(node: str, data: str | None, project: str | None, location: str | Non
         "description": flags["description"],
     }
     if flags["topology"] or flags["config_type"]:
-        body["acceleratorConfig"] = {"type": _wire_type(flags["config_type"]), "topology": flags["topology"] or ""}
+        body["acceleratorConfig"] = {
+            "type": _wire_type(flags["config_type"]),
+            "topology": flags["topology"] or "",
+        }
     else:
         body["acceleratorType"] = flags["accelerator_type"]
     operation = client.call("POST", f"{client.zone_path()}/nodes", body, nodeId=node)
@@ -92,7 +106,9 @@ def list_nodes(data: str | None, project: str | None, location: str | None) -> I
 @click.argument("node", shell_complete=complete_node)
 @target_options
 @output_option
-def describe(node: str, data: str | None, project: str | None, location: str | None, output: str) -> None:
+def describe(
+    node: str, data: str | None, project: str | None, location: str | None, output: str
+) -> None:
     """Show a node."""
     client = client_of(data, project, location)
     found = client.call("GET", f"{client.zone_path()}/nodes/{quote(node)}")
@@ -103,7 +119,9 @@ def _verb(name: str, method: str, suffix: str, text: str) -> click.Command:
     @tpu.command(name=name, help=text)
     @click.argument("node", shell_complete=complete_node)
     @target_options
-    @click.option("--async", "asynchronous", is_flag=True, help="Return without waiting for the operation.")
+    @click.option(
+        "--async", "asynchronous", is_flag=True, help="Return without waiting for the operation."
+    )
     @click.option("--quiet", "-q", is_flag=True, help="Skip confirmation.")
     @output_option
     def command(
@@ -135,7 +153,9 @@ _verb("start", "POST", ":start", "Start a stopped node.")
 @click.argument("node", shell_complete=complete_node)
 @target_options
 @output_option
-def preempt(node: str, data: str | None, project: str | None, location: str | None, output: str) -> None:
+def preempt(
+    node: str, data: str | None, project: str | None, location: str | None, output: str
+) -> None:
     """Preempt a preemptible or spot node now, as Google might."""
     client = client_of(data, project, location)
     found = client.call("POST", f"{client.own_path()}/nodes/{quote(node)}:preempt", {})
@@ -146,17 +166,28 @@ def preempt(node: str, data: str | None, project: str | None, location: str | No
 @click.argument("node", shell_complete=complete_node)
 @target_options
 @click.option(
-    "--start", required=True, metavar="TIME", help="Start of the maintenance window, for example 2030-01-31T09:00:00Z."
+    "--start",
+    required=True,
+    metavar="TIME",
+    help="Start of the maintenance window, for example 2030-01-31T09:00:00Z.",
 )
 @click.option("--end", required=True, metavar="TIME", help="End of the maintenance window.")
 @output_option
 def schedule_maintenance(
-    node: str, data: str | None, project: str | None, location: str | None, start: str, end: str, output: str
+    node: str,
+    data: str | None,
+    project: str | None,
+    location: str | None,
+    start: str,
+    end: str,
+    output: str,
 ) -> None:
     """Schedule maintenance of a node, as Google might."""
     client = client_of(data, project, location)
     window = {"windowStartTime": start, "windowEndTime": end}
-    found = client.call("POST", f"{client.own_path()}/nodes/{quote(node)}:scheduleMaintenance", window)
+    found = client.call(
+        "POST", f"{client.own_path()}/nodes/{quote(node)}:scheduleMaintenance", window
+    )
     emit(_row(found) if output == "table" else found, output, _COLUMNS)
 
 
@@ -183,7 +214,10 @@ def _row(node: dict[str, Any]) -> dict[str, Any]:
         "id": parts[-1],
         "zone": parts[3],
         "hosts": len(endpoints),
-        "usage": next((name for name in ("spot", "preemptible", "reserved") if scheduling.get(name)), "on-demand"),
+        "usage": next(
+            (name for name in ("spot", "preemptible", "reserved") if scheduling.get(name)),
+            "on-demand",
+        ),
         "internalIp": first.get("ipAddress"),
         "externalIp": first.get("accessConfig", {}).get("externalIp"),
     }
@@ -191,7 +225,9 @@ def _row(node: dict[str, Any]) -> dict[str, Any]:
 
 def _wire_type(text: str | None) -> str:
     plain = (text or "").lower().replace("-", "")
-    named = (item.wire_type for item in GENERATIONS.values() if plain in (item.name, item.name_prefix))
+    named = (
+        item.wire_type for item in GENERATIONS.values() if plain in (item.name, item.name_prefix)
+    )
     return next(named, None) or (text or "").upper()
 
 

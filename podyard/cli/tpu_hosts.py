@@ -1,7 +1,8 @@
 """`podyard tpu hosts|env|ssh|exec|scp|ssh-config`: what runs on the hosts of a node.
 
-Asking for a shell or a command materialises the hosts. Login is by a key of this data folder, which is put into the
-node's `ssh-keys` metadata as gcloud does; the hosts' keys are known from the API, so that nobody can stand between.
+Asking for a shell or a command materialises the hosts. Login is by a key of this data folder, which
+is put into the node's `ssh-keys` metadata as gcloud does; the hosts' keys are known from the API,
+so that nobody can stand between.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SSH_PORT_VARIABLE = "PODYARD_SSH_PORT"  # `podyard env` says it where `podyard connect` has hosts
-HOST_SECONDS_MAX = 30.0  # a host is up within a second or two; a machine that is busy may take its time
+# a host is up within a second or two; a machine that is busy may take its time
+HOST_SECONDS_MAX = 30.0
 SOFTWARE_SECONDS_MAX = 1900.0  # more than the making of an environment may take
 CONNECT_SECONDS_MAX = 20.0
 OPERATION_SECONDS_MAX = 60.0  # of a change of metadata
@@ -57,7 +59,9 @@ _HOST_COLUMNS = {
     "SOFTWARE": "software|text",
     "ISOLATION": "isolation",
 }
-_worker_option = click.option("--worker", default="0", show_default=True, help="Index of the worker, or all.")
+_worker_option = click.option(
+    "--worker", default="0", show_default=True, help="Index of the worker, or all."
+)
 
 
 @click.command()
@@ -78,22 +82,39 @@ def hosts(node: str, data: str | None, project: str | None, location: str | None
 @click.argument("node", shell_complete=complete_node)
 @target_options
 @_worker_option
-@click.option("--address", is_flag=True, help="Start the host, and also print the address of its metadata server.")
+@click.option(
+    "--address",
+    is_flag=True,
+    help="Start the host, and also print the address of its metadata server.",
+)
 @output_option
 def env(
-    node: str, data: str | None, project: str | None, location: str | None, worker: str, address: bool, output: str
+    node: str,
+    data: str | None,
+    project: str | None,
+    location: str | None,
+    worker: str,
+    address: bool,
+    output: str,
 ) -> None:
     """Print the environment of a worker: eval "$(podyard tpu env NODE --worker 1)"."""
     client = client_of(data, project, location)
     if address:
         found = materialise(client, node, worker)
     else:
-        found = _choose(client.call("GET", f"{_node_path(client, node)}/hosts")["hosts"], worker, node)
+        found = _choose(
+            client.call("GET", f"{_node_path(client, node)}/hosts")["hosts"], worker, node
+        )
     if output != "table":
-        emit(found[0]["environment"] if len(found) == 1 else [host["environment"] for host in found], output)
+        emit(
+            found[0]["environment"] if len(found) == 1 else [host["environment"] for host in found],
+            output,
+        )
         return
     if len(found) > 1:
-        raise click.UsageError("--worker all: use -o json, since exports of two workers would overwrite each other")
+        raise click.UsageError(
+            "--worker all: use -o json, since exports of two workers would overwrite each other"
+        )
     for name, value in found[0]["environment"].items():
         click.echo(f"export {name}={shlex.quote(value)}")
 
@@ -104,7 +125,12 @@ def env(
 @_worker_option
 @click.option("--command", help="Command to run instead of a shell.")
 def ssh(
-    node: str, data: str | None, project: str | None, location: str | None, worker: str, command: str | None
+    node: str,
+    data: str | None,
+    project: str | None,
+    location: str | None,
+    worker: str,
+    command: str | None,
 ) -> int:
     """Open a shell on a worker, or run a command there."""
     if command is None and worker == "all":
@@ -118,7 +144,12 @@ def ssh(
 @target_options
 @_worker_option
 def execute(
-    node: str, command: tuple[str, ...], data: str | None, project: str | None, location: str | None, worker: str
+    node: str,
+    command: tuple[str, ...],
+    data: str | None,
+    project: str | None,
+    location: str | None,
+    worker: str,
 ) -> int:
     """Run a command on a worker, or on all: podyard tpu exec NODE --worker all -- CMD."""
     text = command[0] if len(command) == 1 else shlex.join(command)
@@ -131,7 +162,12 @@ def execute(
 @_worker_option
 @click.option("--recurse", "-r", is_flag=True, help="Copy folders recursively.")
 def scp(
-    paths: tuple[str, ...], data: str | None, project: str | None, location: str | None, worker: str, recurse: bool
+    paths: tuple[str, ...],
+    data: str | None,
+    project: str | None,
+    location: str | None,
+    worker: str,
+    recurse: bool,
 ) -> None:
     """Copy files to or from a worker. NODE:PATH is a path on the worker, relative to its home."""
     *sources, target = paths
@@ -142,7 +178,9 @@ def scp(
     nodes = {name for name, _ in [*remote, (there, there_path)] if name is not None}
     downloads = there is None
     if len(nodes) != 1 or any((name is None) is downloads for name, _ in remote):
-        raise click.UsageError("use NODE:PATH either for all sources or for the target, with one node")
+        raise click.UsageError(
+            "use NODE:PATH either for all sources or for the target, with one node"
+        )
     if downloads and worker == "all":
         raise click.UsageError("--worker all copies to workers, not from them")
     login = _Login(client_of(data, project, location), nodes.pop(), data)
@@ -162,12 +200,17 @@ def scp(
 @click.argument("node", shell_complete=complete_node)
 @target_options
 @click.option("--worker", default="all", show_default=True, help="Index of the worker, or all.")
-def ssh_config(node: str, data: str | None, project: str | None, location: str | None, worker: str) -> None:
-    """Print an OpenSSH configuration for a node. Usage: podyard tpu ssh-config NODE > F; ssh -F F NODE-w-0."""
+def ssh_config(
+    node: str, data: str | None, project: str | None, location: str | None, worker: str
+) -> None:
+    """Print an OpenSSH configuration for a node. Usage: podyard tpu ssh-config NODE > F; ssh -F F
+    NODE-w-0."""
     login = _Login(client_of(data, project, location), node, data)
     found = login.prepare(worker)
     known = login.key_path.with_name(f"known_hosts-{node}")
-    known.write_text("".join(f"{host['host']} {host['sshHostKey']}\n" for host in found), encoding="ascii")
+    known.write_text(
+        "".join(f"{host['host']} {host['sshHostKey']}\n" for host in found), encoding="ascii"
+    )
     for host in found:
         lines = {
             "HostName": host["address"],
@@ -206,7 +249,9 @@ class _Login:
             self._client.wait_operation(operation, OPERATION_SECONDS_MAX)
         return found
 
-    def on_each(self, worker: str, work: Callable[[asyncssh.SSHClientConnection], Awaitable[T]]) -> list[T]:
+    def on_each(
+        self, worker: str, work: Callable[[asyncssh.SSHClientConnection], Awaitable[T]]
+    ) -> list[T]:
         """What `work` gives on each worker, in their order."""
         found = self.prepare(worker)
 
@@ -237,7 +282,11 @@ class _Login:
     async def _connection(self, host: dict[str, Any]) -> Any:
         import asyncssh
 
-        known: tuple[list[asyncssh.SSHKey], ...] = ([asyncssh.import_public_key(host["sshHostKey"])], [], [])
+        known: tuple[list[asyncssh.SSHKey], ...] = (
+            [asyncssh.import_public_key(host["sshHostKey"])],
+            [],
+            [],
+        )
         async with asyncssh.connect(
             *self._place(host),
             username=LOGIN_USER,
@@ -251,12 +300,15 @@ class _Login:
 
 
 def _run(
-    node: str, data: str | None, project: str | None, location: str | None, worker: str, command: str | None,
+    node: str, data: str | None, project: str | None, location: str | None, worker: str,
+    command: str | None,
     *, terminal: bool,
 ) -> int:  # fmt: skip
     login = _Login(client_of(data, project, location), node, data)
     if worker != "all":
-        return login.on_each(worker, lambda connection: _attach(connection, command, terminal and os.isatty(0)))[0]
+        return login.on_each(
+            worker, lambda connection: _attach(connection, command, terminal and os.isatty(0))
+        )[0]
     import asyncssh
 
     async def collect(connection: asyncssh.SSHClientConnection) -> asyncssh.SSHCompletedProcess:
@@ -271,7 +323,9 @@ def _run(
     return next((code for code in map(_exit_code, done) if code), 0)
 
 
-async def _attach(connection: asyncssh.SSHClientConnection, command: str | None, terminal: bool) -> int:
+async def _attach(
+    connection: asyncssh.SSHClientConnection, command: str | None, terminal: bool
+) -> int:
     """Runs a command, or a shell, with our own input and output."""
     import asyncssh
 
@@ -315,7 +369,8 @@ def _raw_terminal(wanted: bool) -> Iterator[None]:
     try:
         yield
     finally:
-        # The event loop has made the shared descriptors non-blocking, which the user's shell would suffer from.
+        # The event loop has made the shared descriptors non-blocking, which the user's shell would
+        # suffer from.
         for descriptor in (0, 1, 2):
             with contextlib.suppress(OSError):
                 os.set_blocking(descriptor, True)
@@ -324,7 +379,8 @@ def _raw_terminal(wanted: bool) -> Iterator[None]:
 
 
 def _can_be_read(descriptor: int) -> bool:
-    """Terminals, pipes, sockets and files; of other devices (/dev/null) nothing is to be waited for."""
+    """Terminals, pipes, sockets and files; of other devices (/dev/null) nothing is to be waited
+    for."""
     try:
         mode = os.fstat(descriptor).st_mode
     except OSError:
@@ -350,7 +406,9 @@ def _own_key(path: Path) -> asyncssh.SSHKey:
     return asyncssh.read_private_key(path)
 
 
-def materialise(client: Client, node: str, worker: str, location: str | None = None) -> list[dict[str, Any]]:
+def materialise(
+    client: Client, node: str, worker: str, location: str | None = None
+) -> list[dict[str, Any]]:
     """The chosen hosts, once they run. `location`: another zone than the client's."""
     path = _node_path(client, node, location)
     body = {"workers": [] if worker == "all" else [_index(worker)]}
@@ -366,22 +424,31 @@ def materialise(client: Client, node: str, worker: str, location: str | None = N
     def waits(found: dict[str, Any]) -> bool:
         """Whether a host waits for its software; says how far that is."""
         nonlocal told
-        text = next((host["software"] for host in found["hosts"] if host["state"] == "STARTING"), "")
+        text = next(
+            (host["software"] for host in found["hosts"] if host["state"] == "STARTING"), ""
+        )
         if text and text != told:
             told = text
             progress(f"podyard tpu: {text}")
         return bool(text)
 
     def has_ended(found: dict[str, Any]) -> bool:
-        failed = next((host for host in found["hosts"] if host["state"] == "VIRTUAL" and host["problem"]), None)
+        failed = next(
+            (host for host in found["hosts"] if host["state"] == "VIRTUAL" and host["problem"]),
+            None,
+        )
         if failed is not None:
-            raise PodyardError(Code.UNAVAILABLE, f"worker {failed['worker']} of {node}: {failed['problem']}")
+            raise PodyardError(
+                Code.UNAVAILABLE, f"worker {failed['worker']} of {node}: {failed['problem']}"
+            )
         return all(host["state"] == "RUNNING" for host in found["hosts"])
 
     what = f"the start of the hosts of {node}"
     found = client.poll(ask, lambda found: waits(found) or has_ended(found), HOST_SECONDS_MAX, what)
     if waits(found):
-        client.poll(ask, lambda found: not waits(found), SOFTWARE_SECONDS_MAX, f"the software of {node}")
+        client.poll(
+            ask, lambda found: not waits(found), SOFTWARE_SECONDS_MAX, f"the software of {node}"
+        )
         progress("")
         found = client.poll(ask, has_ended, HOST_SECONDS_MAX, what)
     return list(found["hosts"])
@@ -393,7 +460,8 @@ def _choose(found: Sequence[dict[str, Any]], worker: str, node: str) -> list[dic
     chosen = [host for host in found if host["worker"] == _index(worker)]
     if not chosen:
         raise PodyardError(
-            Code.INVALID_ARGUMENT, f"worker {worker} does not exist: node {node} has workers 0 to {len(found) - 1}"
+            Code.INVALID_ARGUMENT,
+            f"worker {worker} does not exist: node {node} has workers 0 to {len(found) - 1}",
         )
     return chosen
 
@@ -405,7 +473,8 @@ def _index(worker: str) -> int:
 
 
 def _remote(text: str) -> tuple[str | None, str]:
-    """(node, path) of NODE:PATH, with the login that gcloud's users write before it left aside; (None, path) else."""
+    """(node, path) of NODE:PATH, with the login that gcloud's users write before it left aside;
+    (None, path) else."""
     name, colon, path = text.partition(":")
     if not colon or "/" in name:
         return None, text

@@ -16,7 +16,13 @@ from podyard.cli.output import emit, say
 from podyard.domain.webhook import WEBHOOK_EVENTS
 
 TEST_SECONDS_MAX = 20.0  # a try takes 15 s at most, and a worker takes it on within a second
-_COLUMNS = {"NAME": "name", "URL": "url|text", "EVENTS": "wanted|text", "WAITING": "waiting", "LAST": "said|text"}
+_COLUMNS = {
+    "NAME": "name",
+    "URL": "url|text",
+    "EVENTS": "wanted|text",
+    "WAITING": "waiting",
+    "LAST": "said|text",
+}
 _DELIVERIES = {
     "DELIVERY": "delivery",
     "CREATED": "createTime",
@@ -35,7 +41,9 @@ def webhook() -> None:
 
 @webhook.command(name="set")
 @click.argument("name")
-@click.option("--url", required=True, metavar="URL", help="Address that events are sent to by POST.")
+@click.option(
+    "--url", required=True, metavar="URL", help="Address that events are sent to by POST."
+)
 @click.option(
     "--event",
     "events",
@@ -55,7 +63,11 @@ def set_webhook(
     found = client.call("PUT", _path(client, name), body)
     if "secret" in found:
         say(f"Requests are signed with the secret {found['secret']}: it is shown only once")
-    emit(_row(found) if output == "table" else found, output, {key: _COLUMNS[key] for key in ("NAME", "URL", "EVENTS")})
+    emit(
+        _row(found) if output == "table" else found,
+        output,
+        {key: _COLUMNS[key] for key in ("NAME", "URL", "EVENTS")},
+    )
 
 
 @webhook.command(name="list")
@@ -83,7 +95,8 @@ def delete_webhook(name: str, data: str | None, project: str | None) -> None:
 @project_options
 @output_option
 def send_test(name: str, data: str | None, project: str | None, output: str) -> None:
-    """Send a test event to the webhook NAME, and show what is answered. The exit status is 1 if it is not accepted."""
+    """Send a test event to the webhook NAME, and show what is answered. The exit status is 1 if it
+    is not accepted."""
     client = client_of(data, project)
     sent = client.call("POST", f"{_path(client, name)}:test", {})["delivery"]
 
@@ -91,7 +104,9 @@ def send_test(name: str, data: str | None, project: str | None, output: str) -> 
         there = client.call("GET", f"{_path(client, name)}/deliveries")["deliveries"]
         return next((one for one in there if one["delivery"] == sent), {"tries": 0, "outcome": ""})
 
-    found = client.poll(look, lambda one: bool(one["outcome"]), TEST_SECONDS_MAX, f"delivery {sent}")
+    found = client.poll(
+        look, lambda one: bool(one["outcome"]), TEST_SECONDS_MAX, f"delivery {sent}"
+    )
     emit(_delivery_row(found) if output == "table" else found, output, _DELIVERIES)
     if not found["delivered"]:
         raise PodyardError(Code.UNAVAILABLE, f"{name} did not accept the test: {found['outcome']}")

@@ -1,8 +1,8 @@
 """Use cases: plain functions `f(uow, ...)`, each one atomic change, in six rooms.
 
-Rooms import downward only: checks, jobs, compute, platform, access; billing stands next to jobs and compute. What a
-room asks of one that it may not import goes through the room's `ports`, which are wired here, so that every importer of
-a room has them.
+Rooms import downward only: checks, jobs, compute, platform, access; billing stands next to jobs and
+compute. What a room asks of one that it may not import goes through the room's `ports`, which are
+wired here, so that every importer of a room has them.
 """
 
 from podyard.control.billing import accounts, spending

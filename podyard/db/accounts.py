@@ -1,4 +1,5 @@
-"""Billing accounts with their exchange rates and the projects that they pay for, and credits, as records."""
+"""Billing accounts with their exchange rates and the projects that they pay for, and credits, as
+records."""
 
 from __future__ import annotations
 
@@ -13,7 +14,11 @@ from podyard.domain.invoice import Credit
 
 _ONE = select(billing_accounts).where(billing_accounts.c.project == bindparam("project"))
 _LOCKED = _ONE.with_for_update()
-_RATES = select(exchange_rates).where(exchange_rates.c.project == bindparam("project")).order_by(exchange_rates.c.month)
+_RATES = (
+    select(exchange_rates)
+    .where(exchange_rates.c.project == bindparam("project"))
+    .order_by(exchange_rates.c.month)
+)
 _L = billing_links.c
 _LINKED = select(_L.project).where(_L.account == bindparam("project"))
 _LINKS = (
@@ -21,7 +26,12 @@ _LINKS = (
     .where(or_(_L.project == bindparam("project"), _L.project.in_(_LINKED)))
     .order_by(_L.project, _L.from_second)
 )
-_LAST_LINK = select(billing_links).where(_L.project == bindparam("project")).order_by(_L.from_second.desc()).limit(1)
+_LAST_LINK = (
+    select(billing_links)
+    .where(_L.project == bindparam("project"))
+    .order_by(_L.from_second.desc())
+    .limit(1)
+)
 _CREDITS = (
     select(credits)
     .where(credits.c.project == bindparam("project"))
@@ -65,12 +75,15 @@ def is_open(uow: UnitOfWork, project: str) -> bool:
 
 def add(uow: UnitOfWork, account: Account) -> None:
     """A new account has no rates yet."""
-    row = {name: value for name, value in columns(account).items() if name not in ("rates", "projects")}
+    row = {
+        name: value for name, value in columns(account).items() if name not in ("rates", "projects")
+    }
     uow.insert(billing_accounts, {**row, "created": uow.now})
 
 
 def store(uow: UnitOfWork, account: Account, changed: Account) -> Account:
-    """Writes what has changed of an account, but for its rates and projects, and returns it as it is now."""
+    """Writes what has changed of an account, but for its rates and projects, and returns it as it
+    is now."""
     uow.update(billing_accounts, {"project": account.project}, changed_columns(account, changed))
     return changed
 

@@ -18,7 +18,8 @@ _ALL = select(agents).order_by(agents.c.agent_id)
 _BY_ID = select(agents).where(agents.c.agent_id == bindparam("id"))
 _BY_ID_LOCKED = _BY_ID.with_for_update()
 _LIVING = _ALL.where(
-    agents.c.seen >= bindparam("oldest", type_=agents.c.seen.type), agents.c.state != AgentState.REMOVED.value
+    agents.c.seen >= bindparam("oldest", type_=agents.c.seen.type),
+    agents.c.state != AgentState.REMOVED.value,
 )
 _TOKEN = select(join_tokens).where(join_tokens.c.token_hash == bindparam("hash"))
 _TOKEN_LOCKED = _TOKEN.with_for_update()
@@ -39,7 +40,9 @@ def list_living(uow: UnitOfWork) -> list[AgentRecord]:
     return [to_agent(row) for row in uow.all(_LIVING, {"oldest": oldest})]
 
 
-def store(uow: UnitOfWork, before: AgentRecord | None, agent: AgentRecord, *, reason: str = "") -> None:
+def store(
+    uow: UnitOfWork, before: AgentRecord | None, agent: AgentRecord, *, reason: str = ""
+) -> None:
     """Writes a new agent, or what has changed of one, but for its state."""
     if before is None:
         create_record(uow, agent, reason=reason)
@@ -57,7 +60,9 @@ def find_token(uow: UnitOfWork, token_hash: str, *, lock: bool = False) -> JoinT
 
 
 def use_token(uow: UnitOfWork, token: JoinToken, agent_id: str) -> None:
-    uow.update(join_tokens, {"token_hash": token.token_hash}, {"used": uow.real_now, "used_by": agent_id})
+    uow.update(
+        join_tokens, {"token_hash": token.token_hash}, {"used": uow.real_now, "used_by": agent_id}
+    )
 
 
 def forget_tokens(uow: UnitOfWork, before: RealTime) -> None:
@@ -66,7 +71,11 @@ def forget_tokens(uow: UnitOfWork, before: RealTime) -> None:
 
 
 def count_open_tokens(uow: UnitOfWork) -> int:
-    rows = uow.all(select(join_tokens).where(join_tokens.c.used.is_(None), join_tokens.c.expires > uow.real_now))
+    rows = uow.all(
+        select(join_tokens).where(
+            join_tokens.c.used.is_(None), join_tokens.c.expires > uow.real_now
+        )
+    )
     return len(rows)
 
 

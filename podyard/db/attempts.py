@@ -15,7 +15,9 @@ from podyard.domain.replica import ReplicaState
 
 _BY_ID = select(attempts).where(attempts.c.attempt_id == bindparam("id"))
 _BY_ID_LOCKED = _BY_ID.with_for_update()
-_OF_JOB = select(attempts).where(attempts.c.job_key == bindparam("key")).order_by(attempts.c.attempt)
+_OF_JOB = (
+    select(attempts).where(attempts.c.job_key == bindparam("key")).order_by(attempts.c.attempt)
+)
 _OF_PROJECT = (
     select(attempts)
     .join(jobs, jobs.c.job_key == attempts.c.job_key)
@@ -47,7 +49,8 @@ _TO_SETTLE = (
 
 
 def get(uow: UnitOfWork, attempt_id: str) -> Attempt:
-    """The attempt, locked on PostgreSQL when the unit may write: the reports of a gang take turns."""
+    """The attempt, locked on PostgreSQL when the unit may write: the reports of a gang take
+    turns."""
     row = uow.first(_BY_ID_LOCKED if uow.writable else _BY_ID, {"id": attempt_id})
     assert row is not None, attempt_id
     return to_attempt(row)

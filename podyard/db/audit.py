@@ -18,13 +18,18 @@ _COLUMNS = [audit_log.c[field.name] for field in dataclasses.fields(AuditLine)]
 
 
 def add(uow: UnitOfWork, lines: Sequence[AuditLine]) -> None:
-    rows = [{name: value for name, value in dataclasses.asdict(line).items() if name != "seq"} for line in lines]
+    rows = [
+        {name: value for name, value in dataclasses.asdict(line).items() if name != "seq"}
+        for line in lines
+    ]
     for row, line in zip(rows, lines, strict=True):
         row["at"] = line.at  # asdict takes apart what it finds
     uow.execute(insert(audit_log), rows)
 
 
-def newest(uow: UnitOfWork, *, actor: str | None, refused: bool, before: int | None, most: int) -> list[AuditLine]:
+def newest(
+    uow: UnitOfWork, *, actor: str | None, refused: bool, before: int | None, most: int
+) -> list[AuditLine]:
     """The newest first. `before`: only those with a smaller number. `refused`: only refusals."""
     found = select(*_COLUMNS).order_by(audit_log.c.seq.desc()).limit(most)
     if actor is not None:
@@ -38,5 +43,10 @@ def newest(uow: UnitOfWork, *, actor: str | None, refused: bool, before: int | N
 
 def prune(uow: UnitOfWork, until: RealTime) -> int:
     """Removes lines of before `until`, at most `PRUNED_MAX`; returns how many."""
-    old = select(audit_log.c.seq).where(audit_log.c.at < until).order_by(audit_log.c.seq).limit(PRUNED_MAX)
+    old = (
+        select(audit_log.c.seq)
+        .where(audit_log.c.at < until)
+        .order_by(audit_log.c.seq)
+        .limit(PRUNED_MAX)
+    )
     return int(uow.execute(delete(audit_log).where(audit_log.c.seq.in_(old))).rowcount)

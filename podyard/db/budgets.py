@@ -19,7 +19,12 @@ from podyard.domain.budget import Budget, BudgetLogEntry, BudgetScope
 _B, _E, _L = budgets.c, budget_events.c, billing_links.c
 _OF_PROJECT = select(budgets).where(_B.project == bindparam("project")).order_by(_B.name)
 _ONE = _OF_PROJECT.where(_B.name == bindparam("name"))
-_PAYER = select(_L.account).where(_L.project == bindparam("project")).order_by(_L.from_second.desc()).limit(1)
+_PAYER = (
+    select(_L.account)
+    .where(_L.project == bindparam("project"))
+    .order_by(_L.from_second.desc())
+    .limit(1)
+)
 # Of the project, and of the account that pays for it.
 _OF_ACCOUNT = and_(
     _B.scope == BudgetScope.ACCOUNT.value,
@@ -29,7 +34,10 @@ _REACHED = (
     select(budgets)
     .where(
         _B.reached_at.is_not(None),
-        or_(and_(_B.project == bindparam("project"), _B.scope != BudgetScope.ACCOUNT.value), _OF_ACCOUNT),
+        or_(
+            and_(_B.project == bindparam("project"), _B.scope != BudgetScope.ACCOUNT.value),
+            _OF_ACCOUNT,
+        ),
     )
     .order_by(_B.name, _B.project)
 )
@@ -93,7 +101,8 @@ def of_project(uow: UnitOfWork, project: str) -> list[Budget]:
 
 
 def with_known_end(uow: UnitOfWork, project: str) -> list[Budget]:
-    """Those that a new node of the project counts in and of which it is known when they are used up, by name."""
+    """Those that a new node of the project counts in and of which it is known when they are used
+    up, by name."""
     return [_record(row) for row in uow.all(_REACHED, {"project": project})]
 
 

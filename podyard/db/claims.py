@@ -1,9 +1,10 @@
 """Work in rows that workers take on: each try under a claim that lapses, and a new fence.
 
-A unit writes the work and a message for a worker (`ask`). The worker claims it (`due`, then `take`), does the work
-outside of any unit, and writes how it went only while the row still has its fence (`find_held`, `renew`): a worker that
-was thought dead changes nothing. The loop sends the message again when it was lost or when the claim has lapsed
-(`send_again`). Times are real: a claim is a promise of a process.
+A unit writes the work and a message for a worker (`ask`). The worker claims it (`due`, then
+`take`), does the work outside of any unit, and writes how it went only while the row still has its
+fence (`find_held`, `renew`): a worker that was thought dead changes nothing. The loop sends the
+message again when it was lost or when the claim has lapsed (`send_again`). Times are real: a claim
+is a promise of a process.
 
 The table has `tries`, `fence` and `next_try` (null: nothing more is to be done).
 """
@@ -20,7 +21,8 @@ from podyard.db import outbox
 from podyard.db.records import changed_columns, columns
 from podyard.db.unit_of_work import UnitOfWork
 
-MESSAGES_MAX = 50  # sent again by one look of the loop: the other rows have their turn at the next ones
+# sent again by one look of the loop: the other rows have their turn at the next ones
+MESSAGES_MAX = 50
 
 
 class Claimable(Protocol):
@@ -38,9 +40,9 @@ Work = TypeVar("Work", bound=Claimable)
 
 
 class Claims(Generic[Work]):
-    """The work in the rows of one table, whose key is one column. `seconds`: what a claim lasts. How many tries a row
-    has before it is given up is for the caller to say: a worker may die of each. `changed` is the record with its other
-    changes, as of `transition.move`."""
+    """The work in the rows of one table, whose key is one column. `seconds`: what a claim lasts.
+    How many tries a row has before it is given up is for the caller to say: a worker may die of
+    each. `changed` is the record with its other changes, as of `transition.move`."""
 
     def __init__(self, table: Table, record: type[Work], task: str, seconds: float) -> None:
         (key,) = table.primary_key
@@ -65,9 +67,12 @@ class Claims(Generic[Work]):
         self._send(uow, getattr(work, self._key))
 
     def due(self, uow: UnitOfWork, key: str) -> Work | None:
-        """The work, locked; None when nothing is to be done, or not yet, or another worker is at it."""
+        """The work, locked; None when nothing is to be done, or not yet, or another worker is at
+        it."""
         work = self._find(uow, key)
-        return None if work is None or work.next_try is None or work.next_try > uow.real_now else work
+        return (
+            None if work is None or work.next_try is None or work.next_try > uow.real_now else work
+        )
 
     def take(self, uow: UnitOfWork, work: Work) -> Work:
         """Begins the next try at work that is due."""
@@ -83,15 +88,19 @@ class Claims(Generic[Work]):
         return self.again(uow, work, changed, self._seconds)
 
     def again(self, uow: UnitOfWork, work: Work, changed: Work, wait_seconds: float) -> Work:
-        """The next try may begin after a wait: of a claim, or before work that has failed is tried again."""
-        return self._store(uow, work, _replace(changed, next_try=uow.real_now.plus_seconds(wait_seconds)))
+        """The next try may begin after a wait: of a claim, or before work that has failed is tried
+        again."""
+        return self._store(
+            uow, work, _replace(changed, next_try=uow.real_now.plus_seconds(wait_seconds))
+        )
 
     def end(self, uow: UnitOfWork, work: Work, changed: Work) -> None:
         """Nothing more is to be done."""
         self._store(uow, work, _replace(changed, next_try=None))
 
     def send_again(self, uow: UnitOfWork) -> None:
-        """Sends a message for what is due: the first was lost, or its worker died. Claiming keeps two workers apart."""
+        """Sends a message for what is due: the first was lost, or its worker died. Claiming keeps
+        two workers apart."""
         for row in uow.all(self._due, {"now": uow.real_now}):
             self._send(uow, row["id"])
 
@@ -103,7 +112,9 @@ class Claims(Generic[Work]):
         outbox.put(uow, outbox.BACKGROUND, self._task, [key])
 
     def _store(self, uow: UnitOfWork, work: Work, changed: Work) -> Work:
-        uow.update(self._table, {self._key: getattr(work, self._key)}, changed_columns(work, changed))
+        uow.update(
+            self._table, {self._key: getattr(work, self._key)}, changed_columns(work, changed)
+        )
         return changed
 
 

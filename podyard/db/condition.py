@@ -1,5 +1,5 @@
-"""What is wrong with the file of an SQLite database. Asked once at the start: better one line then than a traceback in
-each request."""
+"""What is wrong with the file of an SQLite database. Asked once at the start: better one line then
+than a traceback in each request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from sqlalchemy.exc import DatabaseError, InterfaceError, OperationalError
 
 from podyard.base.errors import Code, PodyardError
 
-# 64 MB took 45 ms from the page cache. Of a larger database the damaged part is found when it is read.
+# 64 MB took 45 ms from the page cache. Of a larger database the damaged part is found when it is
+# read.
 CHECKED_BYTES_MAX = 256 << 20
 DATABASE_ERRORS = (DatabaseError, PodyardError)  # what is raised where a database cannot be used
 _PRIMARY_CODE = 0xFF  # of SQLite's extended result codes (sqlite.org/rescode.html)
@@ -19,7 +20,8 @@ _DAMAGED_SHORT = "restore a backup, or move the file away to start with an empty
 
 
 def check_file(path: Path, *, in_use: bool) -> None:
-    """Raises FAILED_PRECONDITION for a damaged database. `in_use`: this folder had one before, so that an empty file
+    """Raises FAILED_PRECONDITION for a damaged database. `in_use`: this folder had one before, so
+    that an empty file
     has lost everything; a start that was interrupted may leave one, too."""
     try:
         size_bytes = path.stat().st_size
@@ -54,15 +56,19 @@ def refusal(error: DatabaseError | PodyardError, path: Path) -> PodyardError:
     if getattr(cause.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
         text = f"the disk of the database {path} is full: free some space, and start again"
     elif isinstance(cause.orig, sqlite3.OperationalError):
-        text = f"the database {path} cannot be used: {cause.orig}; make it writable, or choose another folder"
+        text = (
+            f"the database {path} cannot be used: {cause.orig}; make it writable, or choose "
+            "another folder"
+        )
     else:
         return _damage(path, str(cause.orig))
     return PodyardError(Code.FAILED_PRECONDITION, text)
 
 
 def explain(error: BaseException, refused: str) -> BaseException:
-    """What the callers of a unit of work get: UNAVAILABLE with `refused` where the database cannot be reached or cannot
-    go on, else `error` itself. A wrong statement is a fault of ours, and stays one.
+    """What the callers of a unit of work get: UNAVAILABLE with `refused` where the database cannot
+    be reached or cannot go on, else `error` itself. A wrong statement is a fault of ours, and stays
+    one.
 
     SQLite's own words are added. Those of PostgreSQL name its address, which callers need not know.
     """
@@ -70,7 +76,8 @@ def explain(error: BaseException, refused: str) -> BaseException:
     if orig is error and not isinstance(error, sqlite3.OperationalError):
         return error
     if isinstance(orig, sqlite3.OperationalError):
-        # One class for a full disk, a lock, and a table that does not exist: its code tells them apart.
+        # One class for a full disk, a lock, and a table that does not exist: its code tells them
+        # apart.
         if orig.sqlite_errorcode & _PRIMARY_CODE == sqlite3.SQLITE_ERROR:
             return error
         refused = f"{refused}: {orig}"
@@ -85,4 +92,6 @@ def busy() -> PodyardError:
 
 def _damage(path: Path, how: str) -> PodyardError:
     how = " ".join(how.split())
-    return PodyardError(Code.FAILED_PRECONDITION, f"the database {path} is damaged ({how}): {_DAMAGED_SHORT}")
+    return PodyardError(
+        Code.FAILED_PRECONDITION, f"the database {path} is damaged ({how}): {_DAMAGED_SHORT}"
+    )

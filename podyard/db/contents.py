@@ -25,4 +25,8 @@ def digests_in_use(uow: UnitOfWork, digests: Sequence[str]) -> set[str]:
 
 def all_in_use(uow: UnitOfWork) -> set[str]:
     """Every digest that a row names."""
-    return {row["digest"] for column in _NAMED_BY for row in uow.all(select(column.label("digest")).distinct())}
+    return {
+        row["digest"]
+        for column in _NAMED_BY
+        for row in uow.all(select(column.label("digest")).distinct())
+    }

@@ -1,8 +1,8 @@
 """All rows of one database, copied into another one of either kind.
 
-Rows pass in the form that both kinds of database give for the type that the table says: truth values as bool, JSON as
-the text that it was stored as. The copy is read back, and its rows must have the digest of those that were read from
-the source. The target has all rows or none.
+Rows pass in the form that both kinds of database give for the type that the table says: truth
+values as bool, JSON as the text that it was stored as. The copy is read back, and its rows must
+have the digest of those that were read from the source. The target has all rows or none.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from podyard.db.unit_of_work import transaction
 if TYPE_CHECKING:
     import psycopg
 
-ROWS_AT_ONCE = 5_000  # in memory: of rows with a metric's points or an invoice's records some ten MB
+# in memory: of rows with a metric's points or an invoice's records some ten MB
+ROWS_AT_ONCE = 5_000
 _DIGEST_BITS = 128
 _REVISIONS = "alembic_version"  # Alembic's table: the target has its own row
 
@@ -67,10 +68,13 @@ def open_engine(url: str) -> Iterator[Engine]:
 
 @contextlib.contextmanager
 def open_source(url: str) -> Iterator[CopySource]:
-    """One snapshot of the database, which is only read. Raises UNAVAILABLE where it does not answer."""
+    """One snapshot of the database, which is only read. Raises UNAVAILABLE where it does not
+    answer."""
     with explain_failures(url):
         if is_sqlite(url):
-            with contextlib.closing(sqlite3.connect(sqlite_path(url), isolation_level=None)) as driver:
+            with contextlib.closing(
+                sqlite3.connect(sqlite_path(url), isolation_level=None)
+            ) as driver:
                 driver.execute("PRAGMA query_only=1")
                 with transaction(driver):
                     yield _SqliteTables(driver)
@@ -82,11 +86,13 @@ def open_source(url: str) -> Iterator[CopySource]:
 
 @contextlib.contextmanager
 def open_target(url: str) -> Iterator[CopyTarget]:
-    """A database with the schema, in one transaction that ends with the block. An SQLite file must be one that nobody
-    else opens: it is damaged by a crash."""
+    """A database with the schema, in one transaction that ends with the block. An SQLite file must
+    be one that nobody else opens: it is damaged by a crash."""
     with explain_failures(url):
         if is_sqlite(url):
-            with contextlib.closing(sqlite3.connect(sqlite_path(url), isolation_level=None)) as driver:
+            with contextlib.closing(
+                sqlite3.connect(sqlite_path(url), isolation_level=None)
+            ) as driver:
                 for pragma in ("journal_mode=OFF", "synchronous=OFF", "foreign_keys=OFF"):
                     driver.execute(f"PRAGMA {pragma}")
                 with transaction(driver):
@@ -98,8 +104,8 @@ def open_target(url: str) -> Iterator[CopyTarget]:
 
 
 def copy(source: CopySource, target: CopyTarget, tell: Tell) -> list[CopiedTable]:
-    """Copies all tables and reads the copy back. Raises FAILED_PRECONDITION for what cannot be copied, DATA_LOSS if the
-    copy is not what was read."""
+    """Copies all tables and reads the copy back. Raises FAILED_PRECONDITION for what cannot be
+    copied, DATA_LOSS if the copy is not what was read."""
     tables = _tables(source)
     for table in tables:
         if target.has_rows(table):
@@ -112,7 +118,10 @@ def copy(source: CopySource, target: CopyTarget, tell: Tell) -> list[CopiedTable
         target.write(table, counted)
         written = summary(table, target.rows(table))
         if written != counted.summary():
-            text = f"table {table.name} was copied wrongly: {counted.count} rows were read, {written.rows} are there"
+            text = (
+                f"table {table.name} was copied wrongly: {counted.count} rows were read, "
+                f"{written.rows} are there"
+            )
             raise PodyardError(Code.DATA_LOSS, text)
         copied.append(written)
     return copied
@@ -178,7 +187,9 @@ class _CountedRows:
     def __iter__(self) -> Iterator[Row]:
         name, blake = self._table.name, hashlib.blake2b
         for row in self._rows:
-            self._digest += int.from_bytes(blake(repr(row).encode("utf-8", "surrogatepass"), digest_size=16).digest())
+            self._digest += int.from_bytes(
+                blake(repr(row).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+            )
             self.count += 1
             if self.count % ROWS_AT_ONCE == 0:
                 self._tell(name, self.count)
@@ -193,7 +204,9 @@ class _SqliteTables:
         self._driver = driver
 
     def table_names(self) -> set[str]:
-        found = self._driver.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'")
+        found = self._driver.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
+        )
         return {str(name) for (name,) in found}
 
     def rows(self, table: Table) -> Iterator[Row]:
@@ -206,7 +219,9 @@ class _SqliteTables:
 
     def write(self, table: Table, rows: Iterable[Row]) -> None:
         marks = ", ".join("?" * len(table.columns))
-        self._driver.executemany(f"INSERT INTO {table.name} ({_names(table)}) VALUES ({marks})", rows)
+        self._driver.executemany(
+            f"INSERT INTO {table.name} ({_names(table)}) VALUES ({marks})", rows
+        )
 
 
 class _PostgresqlTables:
@@ -214,7 +229,9 @@ class _PostgresqlTables:
         self._connection = connection
 
     def table_names(self) -> set[str]:
-        found = self._connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")
+        found = self._connection.execute(
+            "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
+        )
         return {str(name) for (name,) in found}
 
     def rows(self, table: Table) -> Iterator[Row]:
@@ -225,7 +242,10 @@ class _PostgresqlTables:
             yield from _convert(table, cursor)
 
     def has_rows(self, table: Table) -> bool:
-        return self._connection.execute(f"SELECT 1 FROM {table.name} LIMIT 1".encode()).fetchone() is not None
+        return (
+            self._connection.execute(f"SELECT 1 FROM {table.name} LIMIT 1".encode()).fetchone()
+            is not None
+        )
 
     def write(self, table: Table, rows: Iterable[Row]) -> None:
         import psycopg
@@ -237,7 +257,9 @@ class _PostgresqlTables:
                     into.write_row(row)
         except (psycopg.DataError, psycopg.IntegrityError) as error:
             what = " ".join(str(error).split())
-            raise failed_precondition(f"PostgreSQL refuses a row of table {table.name}: {what}") from error
+            raise failed_precondition(
+                f"PostgreSQL refuses a row of table {table.name}: {what}"
+            ) from error
         for column in table.primary_key.columns:
             name = f"pg_get_serial_sequence('{table.name}', '{column.name}')"
             found = self._connection.execute(f"SELECT {name}".encode()).fetchone()
@@ -275,11 +297,14 @@ def _convert(table: Table, rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def _tables(source: CopySource) -> Sequence[Table]:
-    """All tables, those that others refer to first. A table that the metadata does not have would be left behind."""
+    """All tables, those that others refer to first. A table that the metadata does not have would
+    be left behind."""
     known, there = set(metadata.tables), source.table_names() - {_REVISIONS}
     if known != there:
         what = ", ".join(sorted(known ^ there))
-        raise failed_precondition(f"the tables of the source are not those of this version of Podyard: {what}")
+        raise failed_precondition(
+            f"the tables of the source are not those of this version of Podyard: {what}"
+        )
     return metadata.sorted_tables
 
 
@@ -293,7 +318,9 @@ def _open_postgresql(url: str) -> contextlib.AbstractContextManager[psycopg.Conn
 def _require_whole(driver: sqlite3.Connection) -> None:
     broken = list(itertools.islice(driver.execute("PRAGMA foreign_key_check"), 1))
     if broken:
-        raise failed_precondition(f"a row of table {broken[0][0]} refers to one of {broken[0][2]} that is not there")
+        raise failed_precondition(
+            f"a row of table {broken[0][0]} refers to one of {broken[0][2]} that is not there"
+        )
 
 
 @contextlib.contextmanager
@@ -306,9 +333,12 @@ def explain_failures(url: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         if error.name != "psycopg":
             raise
-        raise failed_precondition("PostgreSQL needs an extra: pip install 'podyard[postgres]'") from error
+        raise failed_precondition(
+            "PostgreSQL needs an extra: pip install 'podyard[postgres]'"
+        ) from error
     except Exception as error:
-        if type(error).__module__.split(".")[0] != "psycopg":  # it is imported where there is a PostgreSQL
+        # it is imported where there is a PostgreSQL
+        if type(error).__module__.split(".")[0] != "psycopg":
             raise
         raise _refusal(url, error) from error
 

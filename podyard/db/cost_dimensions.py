@@ -1,4 +1,5 @@
-"""By what costs are shown: whose the seconds of nodes were, and the jobs and reservations of nodes."""
+"""By what costs are shown: whose the seconds of nodes were, and the jobs and reservations of
+nodes."""
 
 from __future__ import annotations
 
@@ -6,7 +7,16 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import BindParameter, ColumnElement, Select, and_, bindparam, func, select, union_all
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Select,
+    and_,
+    bindparam,
+    func,
+    select,
+    union_all,
+)
 
 from podyard.db.replicas import KEYS_AT_ONCE
 from podyard.db.tables_compute import nodes
@@ -23,14 +33,22 @@ _ONE_MORE = select(nodes.c.node_key).where(_OF_PROJECT).limit(1).offset(bindpara
 _FIRST_SPANS = select(
     attempts.c.attempt_id, attempts.c.started, attempts.c.ended, jobs.c.job_key, jobs.c.node_key
 ).join(jobs, jobs.c.job_key == attempts.c.job_key)
-# Its further slices, and the nodes that it had before. They are of all of its attempts: none of them was READY while an
-# attempt ran on others.
+# Its further slices, and the nodes that it had before. They are of all of its attempts: none of
+# them was READY while an attempt ran on others.
 _FURTHER_SPANS = (
-    select(attempts.c.attempt_id, attempts.c.started, attempts.c.ended, jobs.c.job_key, nodes.c.node_key)
+    select(
+        attempts.c.attempt_id,
+        attempts.c.started,
+        attempts.c.ended,
+        jobs.c.job_key,
+        nodes.c.node_key,
+    )
     .join(jobs, jobs.c.job_key == attempts.c.job_key)
     .join(nodes, and_(nodes.c.job_key == jobs.c.job_key, nodes.c.node_key != jobs.c.node_key))
 )
-_MADE_FOR = select(nodes.c.job_key, nodes.c.node_key).order_by(nodes.c.slice_index, nodes.c.node_key)
+_MADE_FOR = select(nodes.c.job_key, nodes.c.node_key).order_by(
+    nodes.c.slice_index, nodes.c.node_key
+)
 _ON: BindParameter[Any] = bindparam("nodes", expanding=True)
 
 
@@ -39,9 +57,13 @@ def _in_order(first: ColumnElement[bool], further: ColumnElement[bool]) -> Selec
     return select(spans).order_by(spans.c.started, spans.c.attempt_id)
 
 
-_SPANS_OF = _in_order(jobs.c.project == bindparam("project"), jobs.c.project == bindparam("project"))
+_SPANS_OF = _in_order(
+    jobs.c.project == bindparam("project"), jobs.c.project == bindparam("project")
+)
 _SPANS_ON = _in_order(jobs.c.node_key.in_(_ON), nodes.c.node_key.in_(_ON))
-_JOBS = select(jobs.c.job_key, jobs.c.zone, jobs.c.job_id).where(jobs.c.project == bindparam("project"))
+_JOBS = select(jobs.c.job_key, jobs.c.zone, jobs.c.job_id).where(
+    jobs.c.project == bindparam("project")
+)
 _EXPORTED = (
     select(nodes.c.node_key, nodes.c.number, reservations.c.reservation_id, reservations.c.zone)
     .outerjoin(reservations, reservations.c.reservation_key == nodes.c.reservation_key)
@@ -59,7 +81,8 @@ class ExportedNode:
 
 
 def job_spans(uow: UnitOfWork, project: str, *, by_attempt: bool = False) -> list[JobSpan]:
-    """When which job had which node: a span for each attempt and node. `by_attempt`: they are named by the attempts'
+    """When which job had which node: a span for each attempt and node. `by_attempt`: they are named
+    by the attempts'
     ids instead of the jobs' keys."""
     return [
         JobSpan(row.attempt_id if by_attempt else row.job_key, row.node_key, row.started, row.ended)
@@ -74,11 +97,14 @@ def job_spans_on(uow: UnitOfWork, node_keys: Sequence[str]) -> list[JobSpan]:
 
 
 def node_keys(uow: UnitOfWork, jobs: Sequence[Job]) -> dict[str, list[str]]:
-    """By job, the nodes that it has and had: first that of its first slice, then the others that were made for it."""
+    """By job, the nodes that it has and had: first that of its first slice, then the others that
+    were made for it."""
     found = {job.job_key: [job.node_key] for job in jobs}
     keys = list(found)
     for place in range(0, len(keys), KEYS_AT_ONCE):
-        for row in uow.execute(_MADE_FOR.where(nodes.c.job_key.in_(keys[place : place + KEYS_AT_ONCE]))):
+        for row in uow.execute(
+            _MADE_FOR.where(nodes.c.job_key.in_(keys[place : place + KEYS_AT_ONCE]))
+        ):
             if row.node_key not in found[row.job_key]:
                 found[row.job_key].append(row.node_key)
     return found
@@ -92,7 +118,9 @@ def job_names(uow: UnitOfWork, project: str) -> dict[str, str]:
 
 def job_labels(uow: UnitOfWork, project: str) -> dict[str, str]:
     """`ZONE/ID` of each job, by key."""
-    return {row.job_key: f"{row.zone}/{row.job_id}" for row in uow.execute(_JOBS, {"project": project})}
+    return {
+        row.job_key: f"{row.zone}/{row.job_id}" for row in uow.execute(_JOBS, {"project": project})
+    }
 
 
 def node_count(uow: UnitOfWork, project: str) -> int:
@@ -109,6 +137,10 @@ def exported_nodes(uow: UnitOfWork, project: str) -> dict[str, ExportedNode]:
     """By key."""
     found = {}
     for row in uow.execute(_EXPORTED, {"project": project}):
-        named = None if row.reservation_id is None else reservation_name(project, row.zone, row.reservation_id)
+        named = (
+            None
+            if row.reservation_id is None
+            else reservation_name(project, row.zone, row.reservation_id)
+        )
         found[row.node_key] = ExportedNode(row.number, named)
     return found

@@ -10,9 +10,22 @@ from sqlalchemy import bindparam, delete, func, or_, select, update
 
 from podyard.base.clock import RealTime
 from podyard.db.records import columns
-from podyard.db.tables_access import api_keys, invitations, service_account_keys, sign_in_links, tokens
+from podyard.db.tables_access import (
+    api_keys,
+    invitations,
+    service_account_keys,
+    sign_in_links,
+    tokens,
+)
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.credential import LAST_USE_SECONDS, ApiKey, Bearer, Invitation, ServiceAccountKey, Token
+from podyard.domain.credential import (
+    LAST_USE_SECONDS,
+    ApiKey,
+    Bearer,
+    Invitation,
+    ServiceAccountKey,
+    Token,
+)
 
 _TOKEN_COLUMNS = [tokens.c[field.name] for field in dataclasses.fields(Token)]
 _BEARER = select(*(tokens.c[field.name] for field in dataclasses.fields(Bearer))).where(
@@ -37,7 +50,7 @@ def is_stored(uow: UnitOfWork, token_hash: str) -> bool:
     return uow.first(_BEARER, {"token_hash": token_hash}) is not None
 
 
-def store_unlisted(
+def store_unlisted(  # noqa: PLR0913
     uow: UnitOfWork,
     token_hash: str,
     email: str,
@@ -56,8 +69,15 @@ def store_unlisted(
 
 def sweep_expired(uow: UnitOfWork) -> None:
     """Deletes tokens that have expired. Rows that another unit is sweeping are left to it."""
-    old = select(tokens.c.token_hash).where(tokens.c.expires <= uow.real_now).order_by(tokens.c.expires)
-    hashes = [row["token_hash"] for row in uow.all(old.limit(SWEPT_TOKENS_MAX).with_for_update(skip_locked=True))]
+    old = (
+        select(tokens.c.token_hash)
+        .where(tokens.c.expires <= uow.real_now)
+        .order_by(tokens.c.expires)
+    )
+    hashes = [
+        row["token_hash"]
+        for row in uow.all(old.limit(SWEPT_TOKENS_MAX).with_for_update(skip_locked=True))
+    ]
     if hashes:
         uow.execute(delete(tokens).where(tokens.c.token_hash.in_(hashes)))
 
@@ -75,7 +95,9 @@ def revoke_agent(uow: UnitOfWork, agent_id: str) -> None:
 
 def expire_agent(uow: UnitOfWork, agent_id: str, at: RealTime) -> None:
     """Lets the tokens that an agent has now expire at a moment, unless they do so before."""
-    query = update(tokens).where(tokens.c.agent_id == agent_id, or_(tokens.c.expires.is_(None), tokens.c.expires > at))
+    query = update(tokens).where(
+        tokens.c.agent_id == agent_id, or_(tokens.c.expires.is_(None), tokens.c.expires > at)
+    )
     uow.execute(query.values(expires=at))
 
 
@@ -94,12 +116,14 @@ def keys_of(uow: UnitOfWork, project: str, email: str | None) -> list[ServiceAcc
     query = select(table).where(table.c.project == project)
     if email is not None:
         query = query.where(table.c.email == email)
-    return [ServiceAccountKey(**row) for row in uow.all(query.order_by(table.c.created, table.c.key_id))]
+    return [
+        ServiceAccountKey(**row) for row in uow.all(query.order_by(table.c.created, table.c.key_id))
+    ]
 
 
 def delete_key(uow: UnitOfWork, project: str, email: str | None, key_id: str) -> bool:
-    """Ends a key of an account, or (None) of any account of the project, and the access tokens that were made with it.
-    False: there is no such key."""
+    """Ends a key of an account, or (None) of any account of the project, and the access tokens that
+    were made with it. False: there is no such key."""
     table = service_account_keys
     query = delete(table).where(table.c.key_id == key_id, table.c.project == project)
     if email is not None:
@@ -121,7 +145,9 @@ def find_api_key(uow: UnitOfWork, key_hash: str) -> ApiKey | None:
 
 def api_keys_of(uow: UnitOfWork, project: str) -> list[ApiKey]:
     """The oldest first."""
-    query = _API_KEYS.where(api_keys.c.project == project).order_by(api_keys.c.created, api_keys.c.key_id)
+    query = _API_KEYS.where(api_keys.c.project == project).order_by(
+        api_keys.c.created, api_keys.c.key_id
+    )
     return [ApiKey(**row) for row in uow.all(query)]
 
 
@@ -161,7 +187,9 @@ def revoke_token(uow: UnitOfWork, token_id: str) -> None:
 
 def revoke_unbound(uow: UnitOfWork, email: str) -> None:
     """Ends the tokens of an email that are good for every project."""
-    query = update(tokens).where(tokens.c.email == email, tokens.c.project.is_(None), tokens.c.revoked.is_(None))
+    query = update(tokens).where(
+        tokens.c.email == email, tokens.c.project.is_(None), tokens.c.revoked.is_(None)
+    )
     uow.execute(query.values(revoked=uow.real_now))
 
 
@@ -169,13 +197,19 @@ def note_use(uow: UnitOfWork, token_id: str) -> None:
     """Keeps when a token was last used. Of many requests at once, one writes."""
     before = uow.real_now.plus_seconds(-LAST_USE_SECONDS)
     unknown_or_old = or_(tokens.c.last_used.is_(None), tokens.c.last_used <= before)
-    uow.execute(update(tokens).where(tokens.c.token_id == token_id, unknown_or_old).values(last_used=uow.real_now))
+    uow.execute(
+        update(tokens)
+        .where(tokens.c.token_id == token_id, unknown_or_old)
+        .values(last_used=uow.real_now)
+    )
 
 
 def forget_tokens(uow: UnitOfWork, project: str, before: RealTime) -> None:
     """Deletes the tokens of a project that have expired or were revoked before a moment."""
     ended = or_(tokens.c.expires <= before, tokens.c.revoked <= before)
-    uow.execute(delete(tokens).where(tokens.c.project == project, tokens.c.token_id.is_not(None), ended))
+    uow.execute(
+        delete(tokens).where(tokens.c.project == project, tokens.c.token_id.is_not(None), ended)
+    )
 
 
 def store_invitation(uow: UnitOfWork, invitation: Invitation, code_hash: str) -> None:
@@ -185,18 +219,25 @@ def store_invitation(uow: UnitOfWork, invitation: Invitation, code_hash: str) ->
 def invitations_of(uow: UnitOfWork, project: str) -> list[Invitation]:
     """The oldest first."""
     query = select(invitations).where(invitations.c.project == project)
-    return [_invitation(row) for row in uow.all(query.order_by(invitations.c.created, invitations.c.invitation_id))]
+    return [
+        _invitation(row)
+        for row in uow.all(query.order_by(invitations.c.created, invitations.c.invitation_id))
+    ]
 
 
 def find_invitation(uow: UnitOfWork, code_hash: str) -> Invitation | None:
     """By the hash of its code, locked on PostgreSQL: one caller accepts it."""
-    row = uow.first(select(invitations).where(invitations.c.code_hash == code_hash).with_for_update())
+    row = uow.first(
+        select(invitations).where(invitations.c.code_hash == code_hash).with_for_update()
+    )
     return None if row is None else _invitation(row)
 
 
 def find_invitation_of(uow: UnitOfWork, project: str, invitation_id: str) -> Invitation | None:
     """By its id, locked on PostgreSQL."""
-    query = select(invitations).where(invitations.c.project == project, invitations.c.invitation_id == invitation_id)
+    query = select(invitations).where(
+        invitations.c.project == project, invitations.c.invitation_id == invitation_id
+    )
     row = uow.first(query.with_for_update())
     return None if row is None else _invitation(row)
 
@@ -216,7 +257,9 @@ def forget_invitations(uow: UnitOfWork, project: str, before: RealTime) -> None:
     uow.execute(delete(table).where(table.c.project == project, ended))
 
 
-def store_sign_in_link(uow: UnitOfWork, code_hash: str, sealed_token: str, expires: RealTime) -> None:
+def store_sign_in_link(
+    uow: UnitOfWork, code_hash: str, sealed_token: str, expires: RealTime
+) -> None:
     """Also deletes those that have expired."""
     uow.execute(delete(sign_in_links).where(sign_in_links.c.expires <= uow.real_now))
     uow.insert(sign_in_links, {"code_hash": code_hash, "token": sealed_token, "expires": expires})

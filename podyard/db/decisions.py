@@ -1,4 +1,5 @@
-"""Every change of a state, named by what people call the resource: the list that `simulation/digest.py` hashes."""
+"""Every change of a state, named by what people call the resource: the list that
+`simulation/digest.py` hashes."""
 
 from __future__ import annotations
 
@@ -20,9 +21,9 @@ from podyard.domain.state_change import StateChange
 class Decision:
     """One change of a state. `event`: as in the table of its machine, such as `preempt`.
 
-    `resource`: `machine/project/zone/name`, with `/attempt`, `/attempt/rank` or `/host index` behind the name of the
-    job or node where it is one of theirs. Keys come from random streams and are not in it: an operation has its number
-    in its zone instead. `reason_code`: see `decisions`.
+    `resource`: `machine/project/zone/name`, with `/attempt`, `/attempt/rank` or `/host index`
+    behind the name of the job or node where it is one of theirs. Keys come from random streams and
+    are not in it: an operation has its number in its zone instead. `reason_code`: see `decisions`.
     """
 
     at: PlatformTime
@@ -38,20 +39,24 @@ class Decision:
 def decisions(uow: UnitOfWork) -> list[Decision]:
     """All changes of states, in the order in which they were written.
 
-    An event keeps its reason in words, which may be rewritten, so the reason code is made of words that are not prose:
-    `FROM>TO by ACTOR`, where FROM (empty for a creation) and TO are states, and ACTOR is `loop`, the id of an agent, or
-    a principal's email. After it, for these events only, what was decided:
+    An event keeps its reason in words, which may be rewritten, so the reason code is made of words
+    that are not prose: `FROM>TO by ACTOR`, where FROM (empty for a creation) and TO are states, and
+    ACTOR is `loop`, the id of an agent, or a principal's email. After it, for these events only,
+    what was decided:
 
     - creation of an operation: its verb, such as `delete`;
-    - creation of an attempt: `step N hosts N batch N`, where it resumes and how large it is (`-`: the job's own);
+    - creation of an attempt: `step N hosts N batch N`, where it resumes and how large it is (`-`:
+      the job's own);
     - creation of a replica: the id of its agent;
-    - end of an operation, a job, or a queued resource with an error: the number of its google.rpc.Code;
+    - end of an operation, a job, or a queued resource with an error: the number of its
+      google.rpc.Code;
     - end of an attempt or exit of a replica: the outcome, such as PREEMPTED (`-`: none).
 
-    Labels that change and agents that register are no decisions: the lines of such events are left out.
+    Labels that change and agents that register are no decisions: the lines of such events are left
+    out.
 
-    These columns are read as they stand now, so a list made in the middle of a run may lack outcomes. Texts, amounts,
-    secrets and real times are not read.
+    These columns are read as they stand now, so a list made in the middle of a run may lack
+    outcomes. Texts, amounts, secrets and real times are not read.
     """
     names = _Names(uow)
     return [
@@ -67,7 +72,8 @@ def decisions(uow: UnitOfWork) -> list[Decision]:
 
 
 class _Names:
-    """Names and codes of what has changed. Nodes and hosts are named by the changes themselves: hosts are deleted."""
+    """Names and codes of what has changed. Nodes and hosts are named by the changes themselves:
+    hosts are deleted."""
 
     def __init__(self, uow: UnitOfWork) -> None:
         self._replicas = {row["replica_id"]: row for row in uow.all(_REPLICAS)}
@@ -142,7 +148,11 @@ def _text(value: Any) -> str:
 
 
 _REPLICAS = select(
-    replicas.c.replica_id, replicas.c.attempt_id, replicas.c.rank, replicas.c.agent_id, replicas.c.outcome
+    replicas.c.replica_id,
+    replicas.c.attempt_id,
+    replicas.c.rank,
+    replicas.c.agent_id,
+    replicas.c.outcome,
 )
 _ATTEMPTS = select(attempts)
 _JOBS = select(jobs.c.job_key, jobs.c.project, jobs.c.zone, jobs.c.job_id, jobs.c.error_code)

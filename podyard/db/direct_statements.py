@@ -1,11 +1,13 @@
 """SQLAlchemy's statements on one SQLite connection, straight through the driver.
 
-The platform asks the same few hundred statements again and again. SQLAlchemy compiles each shape once; this keeps, per
-shape, the text, where each of its parameters comes from, and how each column is read, so that an execution is little
-more than the driver's own. What it does not know (defaults of columns, several rows at once) is left to SQLAlchemy: the
-result is the same, only slower. `tests/simulation/test_inline.py` compares the two.
+The platform asks the same few hundred statements again and again. SQLAlchemy compiles each shape
+once; this keeps, per shape, the text, where each of its parameters comes from, and how each column
+is read, so that an execution is little more than the driver's own. What it does not know (defaults
+of columns, several rows at once) is left to SQLAlchemy: the result is the same, only slower.
+`tests/simulation/test_inline.py` compares the two.
 
-Most statements are made once, at import: of those, what is the same each time is worked out once for each object.
+Most statements are made once, at import: of those, what is the same each time is worked out once
+for each object.
 """
 
 from __future__ import annotations
@@ -35,17 +37,24 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from podyard.db.tables import metadata
-from podyard.db.types import PlatformTimeColumn, RealTimeColumn, read_json, read_platform_time, read_real_time
+from podyard.db.types import (
+    PlatformTimeColumn,
+    RealTimeColumn,
+    read_json,
+    read_platform_time,
+    read_real_time,
+)
 
 _Process = Callable[[Any], Any] | None
-SHAPES_KEPT_MAX = 1_500  # of statements: the platform has some 700, and lists in the console make others
+# of statements: the platform has some 700, and lists in the console make others
+SHAPES_KEPT_MAX = 1_500
 TEXTS_KEPT_MAX = 64  # of one shape: one for each length of its lists
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Source:
-    """Where a parameter's value comes from: from the caller by name, from the statement by position, or it is always
-    `constant`. `element`: of a list, this one."""
+    """Where a parameter's value comes from: from the caller by name, from the statement by
+    position, or it is always `constant`. `element`: of a list, this one."""
 
     name: str | None
     position: int | None
@@ -56,7 +65,8 @@ class _Source:
 
 @dataclasses.dataclass(slots=True)
 class Shape:
-    """All statements with one cache key. `reads`: the tables of a query; None for what writes, into `writes`."""
+    """All statements with one cache key. `reads`: the tables of a query; None for what writes, into
+    `writes`."""
 
     compiled: SQLCompiler
     reads: tuple[str, ...] | None
@@ -71,8 +81,9 @@ class Shape:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Prepared:
-    """One statement object. `values`: all of them, where no parameter has a name; else each is a constant, or the
-    parameter `name`, as `process` makes it. `statement`: takes this out of `_PREPARED` when the object goes."""
+    """One statement object. `values`: all of them, where no parameter has a name; else each is a
+    constant, or the parameter `name`, as `process` makes it. `statement`: takes this out of
+    `_PREPARED` when the object goes."""
 
     statement: weakref.ref[Executable]
     parameter_count: int
@@ -100,7 +111,9 @@ class DirectConnection:
         self.dialect = connection.dialect
         self.engine = connection.engine
 
-    def exec_driver_sql(self, text: str, parameters: Mapping[str, Any] | None = None) -> CursorResult[Any]:
+    def exec_driver_sql(
+        self, text: str, parameters: Mapping[str, Any] | None = None
+    ) -> CursorResult[Any]:
         return self._slow.exec_driver_sql(text, parameters)
 
     def command(self, text: str) -> None:
@@ -116,7 +129,11 @@ class DirectConnection:
         if values is None:
             values = tuple(
                 [
-                    constant if name is None else parameters[name] if process is None else process(parameters[name])
+                    constant
+                    if name is None
+                    else parameters[name]
+                    if process is None
+                    else process(parameters[name])
                     for name, process, constant in prepared.places
                 ]
             )
@@ -146,7 +163,9 @@ class DirectConnection:
         """`is_streamed`: the rows are many, and read as they are wanted."""
         if shape.reads is None:
             return DirectResult([], self._ask(text, values).rowcount, shape)
-        return DirectResult(self._ask(text, values) if is_streamed else self._read_all(text, values), -1, shape)
+        return DirectResult(
+            self._ask(text, values) if is_streamed else self._read_all(text, values), -1, shape
+        )
 
     def _read_all(self, text: str, values: tuple[Any, ...]) -> list[Any]:
         cursor = self._ask(text, values)
@@ -207,8 +226,11 @@ def _prepare(
     is_constant = all(name is None for name, _, _ in places)
     values = tuple(constant for _, _, constant in places) if is_constant else None
     key = id(statement)
-    life = weakref.ref(statement, functools.partial(_PREPARED.pop, key))  # which takes the reference as its default
-    _PREPARED[key] = _Prepared(life, parameter_count, shape, text, values, tuple(places), is_streamed)
+    # which takes the reference as its default
+    life = weakref.ref(statement, functools.partial(_PREPARED.pop, key))
+    _PREPARED[key] = _Prepared(
+        life, parameter_count, shape, text, values, tuple(places), is_streamed
+    )
 
 
 def _text_of(
@@ -230,7 +252,11 @@ def _shape_of(
     if not isinstance(statement, ClauseElement):
         return None
     compiled = statement.compile(dialect=dialect, column_keys=sorted(parameters) or None)
-    if not isinstance(compiled, SQLCompiler) or compiled.positiontup is None or compiled.literal_execute_params:
+    if (
+        not isinstance(compiled, SQLCompiler)
+        or compiled.positiontup is None
+        or compiled.literal_execute_params
+    ):
         return None
     if not isinstance(statement, Select | CompoundSelect | UpdateBase):
         return None
@@ -262,13 +288,16 @@ def _shape_of(
         lists=tuple(lists),
         texts={},
         columns=tuple(names),
-        readers=tuple((index, reader) for index, reader in enumerate(readers) if reader is not None),
+        readers=tuple(
+            (index, reader) for index, reader in enumerate(readers) if reader is not None
+        ),
         row_type=None,
     )
 
 
 def _reader(kind: Any, dialect: Dialect) -> _Process:
-    """What makes the value of a column of what the driver gives. As SQLAlchemy's own, in one call instead of three."""
+    """What makes the value of a column of what the driver gives. As SQLAlchemy's own, in one call
+    instead of three."""
     if isinstance(kind, PlatformTimeColumn):
         return read_platform_time
     if isinstance(kind, RealTimeColumn):
@@ -319,11 +348,14 @@ def _expand(
         for index, part in enumerate(parts)
     }
     assert state.positiontup is not None
-    return state.statement, tuple(elements.get(name) or shape.sources[name] for name in state.positiontup)
+    return state.statement, tuple(
+        elements.get(name) or shape.sources[name] for name in state.positiontup
+    )
 
 
 class DirectResult:
-    """What the use cases ask of a `CursorResult`. Mappings are plain dicts. `rows`: read once, if they are streamed."""
+    """What the use cases ask of a `CursorResult`. Mappings are plain dicts. `rows`: read once, if
+    they are streamed."""
 
     __slots__ = ("_rows", "_shape", "rowcount")
 
@@ -362,7 +394,9 @@ class DirectResult:
     def _row_type(self) -> Any:
         made = self._shape.row_type
         if made is None:
-            made = self._shape.row_type = collections.namedtuple("Row", self._shape.columns, rename=True)
+            made = self._shape.row_type = collections.namedtuple(
+                "Row", self._shape.columns, rename=True
+            )
         return made
 
     def _read(self, row: Sequence[Any]) -> list[Any]:

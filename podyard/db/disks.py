@@ -14,16 +14,24 @@ from podyard.domain.disk import Disk
 from podyard.domain.usage import GIB, BilledKind, StorageResource
 
 _DISK = select(disks).where(
-    disks.c.project == bindparam("project"), disks.c.zone == bindparam("zone"), disks.c.name == bindparam("name")
+    disks.c.project == bindparam("project"),
+    disks.c.zone == bindparam("zone"),
+    disks.c.name == bindparam("name"),
 )
 _LOCKED = _DISK.with_for_update()
-_OF_PROJECT = select(disks).where(disks.c.project == bindparam("project")).order_by(disks.c.zone, disks.c.name)
+_OF_PROJECT = (
+    select(disks)
+    .where(disks.c.project == bindparam("project"))
+    .order_by(disks.c.zone, disks.c.name)
+)
 _ALL = select(disks).order_by(disks.c.disk_key)
 
 
 def find(uow: UnitOfWork, project: str, zone: str, name: str) -> Disk | None:
     """Locked on PostgreSQL when the unit may write."""
-    row = uow.first(_LOCKED if uow.writable else _DISK, {"project": project, "zone": zone, "name": name})
+    row = uow.first(
+        _LOCKED if uow.writable else _DISK, {"project": project, "zone": zone, "name": name}
+    )
     return None if row is None else Disk(**row)
 
 

@@ -1,7 +1,8 @@
-"""Rows of fault rules and of what they have broken, and the question that use cases ask: does a fault hit this?
+"""Rows of fault rules and of what they have broken, and the question that use cases ask: does a
+fault hit this?
 
-Who asks pays nothing while there are no rules: the clock's row, which nearly every unit of work reads, says how many
-there are.
+Who asks pays nothing while there are no rules: the clock's row, which nearly every unit of work
+reads, says how many there are.
 """
 
 from __future__ import annotations
@@ -27,7 +28,12 @@ from podyard.domain.queued_resource import QueuedResourceRecord
 from podyard.domain.slice import chips_from_text, chips_text
 
 ACTOR = "fault"
-FIRE_TIMER, OVER_TIMER, NODE_TIMER, MEND_TIMER = "fault.fire", "fault.over", "fault.node", "chips.mend"
+FIRE_TIMER, OVER_TIMER, NODE_TIMER, MEND_TIMER = (
+    "fault.fire",
+    "fault.over",
+    "fault.node",
+    "chips.mend",
+)
 
 _ALL = select(faults).order_by(faults.c.seq)
 _BROKEN = select(broken_chips.c.pod_id, broken_chips.c.chips).order_by(broken_chips.c.pod_id)
@@ -56,20 +62,32 @@ def acting(uow: UnitOfWork) -> Iterator[None]:
 
 def of_node(node: NodeRecord) -> Subject:
     """A node, as rules match it."""
-    return of_named_node(node.project, node.zone, node.node_id, node.accelerator_type, node.usage_class)
+    return of_named_node(
+        node.project, node.zone, node.node_id, node.accelerator_type, node.usage_class
+    )
 
 
-def of_named_node(project: str, zone: str, node_id: str, accelerator_type: str, usage: str) -> Subject:
+def of_named_node(
+    project: str, zone: str, node_id: str, accelerator_type: str, usage: str
+) -> Subject:
     """As `of_node`, where no record is made of the node."""
     names = (node_id, node_name(project, zone, node_id))
     return Subject(zone, accelerator_type, project, names, "", str(usage))
 
 
 def of_queued_resource(queued: QueuedResourceRecord) -> Subject:
-    """A queued resource, as rules match it: by the type of its first node, and by its own name and theirs."""
+    """A queued resource, as rules match it: by the type of its first node, and by its own name and
+    theirs."""
     made = queued.spec.nodes
     names = (queued.queued_resource_id, queued.name, *(node.node_id for node in made))
-    return Subject(queued.zone, made[0].spec.accelerator_type, queued.project, names, "", queued.usage_class.value)
+    return Subject(
+        queued.zone,
+        made[0].spec.accelerator_type,
+        queued.project,
+        names,
+        "",
+        queued.usage_class.value,
+    )
 
 
 def all_rules(uow: UnitOfWork) -> list[FaultRule]:
@@ -93,7 +111,8 @@ def by_id(uow: UnitOfWork, fault_id: str, *, lock: bool = False) -> FaultRule | 
 
 
 def struck(uow: UnitOfWork, effect: str, subject: Subject, **parameters: Any) -> FaultRule | None:
-    """The first standing rule of the effect, with these parameters, that matches and by chance hits; it is counted."""
+    """The first standing rule of the effect, with these parameters, that matches and by chance
+    hits; it is counted."""
     for rule in standing(uow, effect):
         same = all(rule.parameters.get(name) == value for name, value in parameters.items())
         if same and rule.matches(subject) and falls(uow, rule) and count(uow, rule.fault_id):
@@ -110,7 +129,9 @@ def falls_on(rule: FaultRule, key: str) -> bool:
     """The draw for one resource: however often it is asked for, the answer is the same."""
     if rule.probability >= 1.0:
         return True
-    return Streams(int(rule.fault_id.rpartition("-")[2], 16)).stream(key).random() < rule.probability
+    return (
+        Streams(int(rule.fault_id.rpartition("-")[2], 16)).stream(key).random() < rule.probability
+    )
 
 
 def count(uow: UnitOfWork, fault_id: str) -> bool:
@@ -124,7 +145,9 @@ def count(uow: UnitOfWork, fault_id: str) -> bool:
 
 
 def add(uow: UnitOfWork, rule: FaultRule) -> None:
-    uow.insert(faults, {**columns(rule), "match": dict(rule.match), "parameters": dict(rule.parameters)})
+    uow.insert(
+        faults, {**columns(rule), "match": dict(rule.match), "parameters": dict(rule.parameters)}
+    )
     _tell_clock(uow)
 
 
@@ -136,8 +159,11 @@ def end(uow: UnitOfWork, fault_id: str) -> None:
 
 
 def remove(uow: UnitOfWork, fault_id: str) -> None:
-    """The rule, its timers, and what it has in store for nodes. Chips that it has broken are not touched."""
-    for row in uow.all(select(node_faults.c.node_fault_id).where(node_faults.c.fault_id == fault_id)):
+    """The rule, its timers, and what it has in store for nodes. Chips that it has broken are not
+    touched."""
+    for row in uow.all(
+        select(node_faults.c.node_fault_id).where(node_faults.c.fault_id == fault_id)
+    ):
         timers.drop(uow, row["node_fault_id"])
     uow.execute(delete(node_faults).where(node_faults.c.fault_id == fault_id))
     timers.drop(uow, fault_id)
@@ -146,10 +172,16 @@ def remove(uow: UnitOfWork, fault_id: str) -> None:
 
 
 def _tell_clock(uow: UnitOfWork) -> None:
-    """Keeps the number of rules that may still be felt: those that are not over, or have something in store."""
+    """Keeps the number of rules that may still be felt: those that are not over, or have something
+    in store."""
     in_store = select(node_faults.c.fault_id)
     felt = select(func.count()).select_from(faults)
-    number = int(uow.execute(felt.where(or_(faults.c.over.is_(False), faults.c.fault_id.in_(in_store)))).scalar() or 0)
+    number = int(
+        uow.execute(
+            felt.where(or_(faults.c.over.is_(False), faults.c.fault_id.in_(in_store)))
+        ).scalar()
+        or 0
+    )
     if number == uow.clock.fault_rules:
         return
     now = uow.now
@@ -167,9 +199,12 @@ def break_chips(
     chips: int,
     until: PlatformTime | None,
 ) -> None:
-    """Keeps chips of the node's slice from being given to anybody, `until` then (None: until the rule is removed)."""
+    """Keeps chips of the node's slice from being given to anybody, `until` then (None: until the
+    rule is removed)."""
     break_id = row_id(uow.streams.stream("broken_chips"), "break")
-    broke = BrokenChips(break_id, rule.fault_id, pod_id, chips, until, rule.reason, node_key, node_version)
+    broke = BrokenChips(
+        break_id, rule.fault_id, pod_id, chips, until, rule.reason, node_key, node_version
+    )
     uow.insert(broken_chips, {**columns(broke), "chips": chips_text(chips)})
     if until is not None:
         timers.put(uow, MEND_TIMER, break_id, 0, until)
@@ -205,7 +240,9 @@ def keep_for_node(
 ) -> None:
     """Puts a fault in store for a node, with the timer that takes it out at `at`."""
     node_fault_id = row_id(uow.streams.stream("node_faults"), "nf")
-    kept = NodeFault(node_fault_id, rule.fault_id, node.node_key, version, kind, at, factor, rule.reason)
+    kept = NodeFault(
+        node_fault_id, rule.fault_id, node.node_key, version, kind, at, factor, rule.reason
+    )
     uow.insert(node_faults, columns(kept))
     if at is not None:
         timers.put(uow, NODE_TIMER, node_fault_id, 0, at)
@@ -234,14 +271,16 @@ def lost_while_created(uow: UnitOfWork, node: NodeRecord, at: PlatformTime) -> b
 
 
 def lost_while_deleted(uow: UnitOfWork, node: NodeRecord) -> FaultRule | None:
-    """The fault that takes the node back just when a user deletes it. Not one that an operation still runs on."""
+    """The fault that takes the node back just when a user deletes it. Not one that an operation
+    still runs on."""
     if node.pending_operation is not None or not NODE.allows(node.state, "preempt"):
         return None
     return struck(uow, "preempt", of_node(node), during="delete")
 
 
 def slowness(uow: UnitOfWork, node_key: str) -> float:
-    """How much longer the steps of jobs on a node take: the slowest of its links; 1 where none is slow."""
+    """How much longer the steps of jobs on a node take: the slowest of its links; 1 where none is
+    slow."""
     if not uow.clock.fault_rules:
         return 1.0
     slow = select(func.max(node_faults.c.factor)).where(

@@ -1,8 +1,10 @@
 """A fair lock between processes, made of two files.
 
-A process that wants the lock queues at the turnstile, waits there for the lock, and leaves the turnstile once it has
-it. A process that has just released the lock must pass the turnstile again, where the next one already stands: so
-no process takes the lock twice while another waits. The kernel releases both files when a process dies.
+A process that wants the lock queues at the turnstile, waits there for the lock, and leaves the
+turnstile once it has it. A process that has just released the lock must pass the turnstile again,
+where the next one already stands: so
+no process takes the lock twice while another waits. The kernel releases both files when a process
+dies.
 """
 
 from __future__ import annotations
@@ -28,7 +30,10 @@ class FairFileLock:
             fcntl.flock(self._turnstile, fcntl.LOCK_UN)
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         fcntl.flock(self._lock, fcntl.LOCK_UN)
 

@@ -42,7 +42,8 @@ from podyard.domain.slice import PREEMPTIBLE_LIFE_SECONDS, SliceRecord, chips_fr
 from podyard.hardware.accelerator_types import kind_of
 
 PRIORITY_LABEL = "podyard-priority"
-SLICES_KEPT_MAX = 16_384  # records of slices that have not changed since: more than a fleet of 4096-chip pods holds
+# records of slices that have not changed since: more than a fleet of 4096-chip pods holds
+SLICES_KEPT_MAX = 16_384
 
 
 def _as_stored(column: Column[Any]) -> ColumnElement[int]:
@@ -50,7 +51,8 @@ def _as_stored(column: Column[Any]) -> ColumnElement[int]:
     return type_coerce(column, BigInteger)
 
 
-# What a cycle needs and no more, as it is stored: it is loaded for every slice, and most of them are as they were.
+# What a cycle needs and no more, as it is stored: it is loaded for every slice, and most of them
+# are as they were.
 _OF_SLICE = (
     select(
         slices.c.slice_id,
@@ -78,17 +80,27 @@ def load(uow: UnitOfWork, fleet: Fleet) -> FleetSnapshot:
     held = uow.execute(_OF_SLICE).all()
     placed = {row.node_key for row in held}
     waiting_nodes = [row for row in uow.execute(_NODES_WAITING) if row.node_key not in placed]
-    owned = any(row.job_key is not None for row in held) or any(row.job_key is not None for row in waiting_nodes)
+    owned = any(row.job_key is not None for row in held) or any(
+        row.job_key is not None for row in waiting_nodes
+    )
     owners = _owners(uow) if owned else {}
     priorities = {key: owner.priority for key, owner in owners.items()}
     stockouts = Stockouts(uow)
     of_nodes = [_node_request(row, owners, stockouts) for row in waiting_nodes]
     waiting = (*of_nodes, *_queued_requests(uow, stockouts))
     # Only who may preempt asks for the price.
-    priced = any(request.usage_class in _MAY_PREEMPT or request.job_priority is not None for request in waiting)
+    priced = any(
+        request.usage_class in _MAY_PREEMPT or request.job_priority is not None
+        for request in waiting
+    )
     limits = _limits_of_new_nodes(uow) if any(row.state == "CREATING" for row in held) else {}
     found = [
-        _slice(tuple(row), limits.get(row.node_key, _NO_LIMITS), fleet.timings, priorities.get(row.job_key))
+        _slice(
+            tuple(row),
+            limits.get(row.node_key, _NO_LIMITS),
+            fleet.timings,
+            priorities.get(row.job_key),
+        )
         for row in held
     ]
     lost = _lost_work(uow) if held and priced else {}
@@ -106,8 +118,9 @@ def load(uow: UnitOfWork, fleet: Fleet) -> FleetSnapshot:
 
 
 class Stockouts:
-    """The rules that deny chips now. One that has so many strokes left denies no more plain creations in a snapshot;
-    what queues is denied for as long as the rule stands, and not counted."""
+    """The rules that deny chips now. One that has so many strokes left denies no more plain
+    creations in a snapshot; what queues is denied for as long as the rule stands, and not
+    counted."""
 
     def __init__(self, uow: UnitOfWork) -> None:
         self._rules = fault_rows.standing(uow, "stockout")
@@ -130,20 +143,31 @@ def anything_waits(uow: UnitOfWork) -> bool:
 
 
 _HOLDS = select(slices.c.node_key).where(slices.c.node_key == nodes.c.node_key)
-_NODE = select(nodes.c.node_key).where(nodes.c.state.in_(sorted(NODE_STATES_WAITING_FOR_SLICE)), ~_HOLDS.exists())
-_QUEUED = select(queued_resources.c.version).where(queued_resources.c.state == "WAITING_FOR_RESOURCES")
+_NODE = select(nodes.c.node_key).where(
+    nodes.c.state.in_(sorted(NODE_STATES_WAITING_FOR_SLICE)), ~_HOLDS.exists()
+)
+_QUEUED = select(queued_resources.c.version).where(
+    queued_resources.c.state == "WAITING_FOR_RESOURCES"
+)
 _WAITS = select(literal(1)).where(or_(_NODE.exists(), _QUEUED.exists()))
 
 
 def stamp(uow: UnitOfWork) -> tuple[Any, ...] | None:
-    """Equal for two moments between which the loop has placed nothing, if what waits and what is free are the same.
+    """Equal for two moments between which the loop has placed nothing, if what waits and what is
+    free are the same.
     None while faults may come and go by the clock."""
     return None if uow.clock.fault_rules else tuple(uow.execute(_STAMP, {"now": uow.now}).all()[0])
 
 
-def _figures(table: Table, functions: Sequence[Function[Any]], *where: ColumnElement[bool]) -> list[Label[Any]]:
-    """Figures of the rows, among which one that is gone and one that has come do not make up for each other."""
-    asked = (select(function).select_from(table).where(*where).scalar_subquery() for function in functions)
+def _figures(
+    table: Table, functions: Sequence[Function[Any]], *where: ColumnElement[bool]
+) -> list[Label[Any]]:
+    """Figures of the rows, among which one that is gone and one that has come do not make up for
+    each other."""
+    asked = (
+        select(function).select_from(table).where(*where).scalar_subquery()
+        for function in functions
+    )
     return [query.label(f"{table.name}_{number}") for number, query in enumerate(asked)]
 
 
@@ -175,13 +199,18 @@ _STAMP = select(
         (func.count(), func.max(queued_resources.c.created), func.sum(queued_resources.c.version)),
         *_HAS_ITS_TURN,
     ),
-    *_figures(reservations, (func.count(), func.sum(reservations.c.version)), reservations.c.state == "ACTIVE"),
+    *_figures(
+        reservations,
+        (func.count(), func.sum(reservations.c.version)),
+        reservations.c.state == "ACTIVE",
+    ),
     *_figures(broken_chips, (func.count(), func.max(broken_chips.c.until))),
 )
 
 
 def priority_of(labels: Mapping[str, str]) -> int:
-    """The priority that the label `podyard-priority` gives: labels are free text, so what is none counts as 0."""
+    """The priority that the label `podyard-priority` gives: labels are free text, so what is none
+    counts as 0."""
     try:
         given = int(labels.get(PRIORITY_LABEL, ""))
     except ValueError:
@@ -194,7 +223,8 @@ _NO_LIMITS: _Limits = (None, None)
 
 
 def _limits_of_new_nodes(uow: UnitOfWork) -> dict[str, _Limits]:
-    """By node key, of nodes that hold chips and have not been READY yet: what their users have limited."""
+    """By node key, of nodes that hold chips and have not been READY yet: what their users have
+    limited."""
     return {
         row["node_key"]: (row["spec"].get("max_run_seconds"), row["spec"].get("termination_time"))
         for row in uow.all(_NEW_NODES)
@@ -263,19 +293,26 @@ _SAVED = select(func.max(checkpoints.c.step)).where(
 _LOST_WORK = (
     select(jobs.c.node_key, func.sum(job_metrics.c.modelled_seconds).label("seconds"))
     .join(attempts, attempts.c.job_key == jobs.c.job_key)
-    .join(job_metrics, (job_metrics.c.job_key == jobs.c.job_key) & (job_metrics.c.attempt == attempts.c.attempt))
+    .join(
+        job_metrics,
+        (job_metrics.c.job_key == jobs.c.job_key) & (job_metrics.c.attempt == attempts.c.attempt),
+    )
     .where(
-        # The few jobs that have not ended first: of all attempts and steps, theirs are a small part.
+        # The few jobs that have not ended first: of all attempts and steps, theirs are a small
+        # part.
         jobs.c.state.in_(ACTIVE_JOB_STATES),
         attempts.c.state != "ENDED",
-        job_metrics.c.step > func.coalesce(_SAVED.correlate(attempts).scalar_subquery(), attempts.c.resume_step),
+        job_metrics.c.step
+        > func.coalesce(_SAVED.correlate(attempts).scalar_subquery(), attempts.c.resume_step),
     )
     .group_by(jobs.c.node_key)
 )
 
 
 @functools.lru_cache(maxsize=SLICES_KEPT_MAX)
-def _slice(row: tuple[Any, ...], limits: _Limits, timings: NodeTimings, job_priority: int | None) -> SliceRecord:
+def _slice(
+    row: tuple[Any, ...], limits: _Limits, timings: NodeTimings, job_priority: int | None
+) -> SliceRecord:
     """`row`: of `_OF_SLICE`."""
     slice_id, node_key, pod_id, chips, placed, project, usage, state, version, _, *of_node = row
     termination, reclaim, created, host_count = of_node
@@ -289,7 +326,9 @@ def _slice(row: tuple[Any, ...], limits: _Limits, timings: NodeTimings, job_prio
         ends = None  # `termination` is set with the first READY
     else:
         creation = timings.creation_seconds(host_count)
-        ends = _latest_end(usage_class, PlatformTime(placed), PlatformTime(created), limits, creation)
+        ends = _latest_end(
+            usage_class, PlatformTime(placed), PlatformTime(created), limits, creation
+        )
     return SliceRecord(
         slice_id=slice_id,
         node_key=node_key,
@@ -306,7 +345,11 @@ def _slice(row: tuple[Any, ...], limits: _Limits, timings: NodeTimings, job_prio
 
 
 def _latest_end(
-    usage_class: UsageClass, placed: PlatformTime, created: PlatformTime, limits: _Limits, create_seconds: float
+    usage_class: UsageClass,
+    placed: PlatformTime,
+    created: PlatformTime,
+    limits: _Limits,
+    create_seconds: float,
 ) -> PlatformTime | None:
     """The latest moment at which a node that is being made ends by itself."""
     max_run_seconds, termination = limits
@@ -326,16 +369,20 @@ def _duration(usage_class: str, max_run_seconds: float | None) -> float | None:
     return min((float(item) for item in (life, max_run_seconds) if item is not None), default=None)
 
 
-def _node_request(row: Row[Any], owners: Mapping[str, _Owner], stockouts: Stockouts) -> PlacementRequest:
+def _node_request(
+    row: Row[Any], owners: Mapping[str, _Owner], stockouts: Stockouts
+) -> PlacementRequest:
     """`row`: of `_NODES_WAITING`."""
     owner = None if row.job_key is None else owners.get(row.job_key)
     job_priority = None if owner is None else owner.priority
-    # A replaced slice waits, so does one that is repaired, and a job's that has no fallback; a node that its user
-    # starts again not.
+    # A replaced slice waits, so does one that is repaired, and a job's that has no fallback; a node
+    # that its user starts again not.
     of_platform = row.queued_resource_key is not None or (owner is not None and owner.waits)
     queued = row.state == NodeState.REPAIRING or (row.state == NodeState.CREATING and of_platform)
     spec = row.spec
-    subject = fault_rows.of_named_node(row.project, row.zone, row.node_id, row.accelerator_type, row.usage_class)
+    subject = fault_rows.of_named_node(
+        row.project, row.zone, row.node_id, row.accelerator_type, row.usage_class
+    )
     return PlacementRequest(
         node_key=row.node_key,
         version=row.version,
@@ -345,7 +392,9 @@ def _node_request(row: Row[Any], owners: Mapping[str, _Owner], stockouts: Stocko
         usage_class=UsageClass(row.usage_class),
         priority=priority_of(spec.get("labels", {})) if job_priority is None else job_priority,
         created=row.created,
-        job_group=(row.job_key or "") if row.state == NodeState.CREATING and row.slice_count > 1 else "",
+        job_group=(row.job_key or "")
+        if row.state == NodeState.CREATING and row.slice_count > 1
+        else "",
         queued=queued,
         reservation_name=spec.get("reservation_name", ""),
         wait_reason=row.wait_reason,
@@ -357,14 +406,18 @@ def _node_request(row: Row[Any], owners: Mapping[str, _Owner], stockouts: Stocko
 
 
 def _queued_requests(uow: UnitOfWork, stockouts: Stockouts) -> list[PlacementRequest]:
-    """One request for each node of the queued resources whose turn it may be. One that still has nodes from before
+    """One request for each node of the queued resources whose turn it may be. One that still has
+    nodes from before
     its reset waits until they are gone, one that a fault makes late until then."""
     requests = []
     for queued in [queue_rows.to_record(row) for row in uow.all(_QUEUE, {"now": uow.now})]:
         spec = queued.spec
-        # The node group is placed as one, so it has one priority: the highest that its nodes ask for.
+        # The node group is placed as one, so it has one priority: the highest that its nodes ask
+        # for.
         priority = max(priority_of(node.spec.labels) for node in spec.nodes)
-        denied = stockouts.denies(fault_rows.of_queued_resource(queued), queued.queued_resource_key, queued=True)
+        denied = stockouts.denies(
+            fault_rows.of_queued_resource(queued), queued.queued_resource_key, queued=True
+        )
         for position, node in enumerate(spec.nodes):
             requests.append(
                 PlacementRequest(

@@ -51,14 +51,16 @@ from podyard.domain.usage import UsageEvent
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Records:
-    """Records by table. Of what has a history, those that changed after the event `after_seq`, and all that live."""
+    """Records by table. Of what has a history, those that changed after the event `after_seq`, and
+    all that live."""
 
     now: PlatformTime
     after_seq: int
     last_seq: int
     changes: Sequence[StateChange]  # of the resources that changed, from their beginning, in order
     usage: Sequence[UsageEvent]
-    stored: Mapping[str, str]  # the projects of the disks, buckets and operations that events are of, by key
+    # the projects of the disks, buckets and operations that events are of, by key
+    stored: Mapping[str, str]
     nodes: Mapping[str, NodeRecord]
     slices: Sequence[PlacedSlice]
     hosts: Sequence[HostRecord]
@@ -105,7 +107,9 @@ def load(uow: UnitOfWork, after_seq: int = 0) -> Records:
         nodes={row["node_key"]: node_rows.to_record(row) for row in read("nodes")},
         slices=slices.list_all(uow),
         hosts=hosts.list_all(uow),
-        operations={row["operation_id"]: operation_rows.to_operation(row) for row in read("operations")},
+        operations={
+            row["operation_id"]: operation_rows.to_operation(row) for row in read("operations")
+        },
         counts=quotas.node_counts_kept(uow),
         timers=timers.list_all(uow),
         queued={row["queued_resource_key"]: queue_rows.to_record(row) for row in read("queued")},
@@ -125,7 +129,8 @@ _WITH_HISTORY = frozenset({"jobs", "changes", "usage", "stored", "nodes", "opera
 
 @cache
 def _queries(everything: bool) -> Mapping[str, Select[Any]]:
-    """By name. Unless for `everything`, those of `_WITH_HISTORY` take `after`, and those of jobs take `jobs`."""
+    """By name. Unless for `everything`, those of `_WITH_HISTORY` take `after`, and those of jobs
+    take `jobs`."""
     c, j, q = tables_compute, tables_jobs, tables_queue
     changes, usage, queued = tables.state_changes, tables_billing.usage_events.c, q.queued_resources
     newer = select(changes.c.resource_key).where(changes.c.seq > bindparam("after")).distinct()
@@ -146,18 +151,20 @@ def _queries(everything: bool) -> Mapping[str, Select[Any]]:
             changes.c.resource_key, changes.c.seq
         ),
         "usage": with_changes(events, usage.resource_key).order_by(usage.seq),
-        "nodes": with_changes(select(c.nodes), c.nodes.c.node_key, c.nodes.c.live_name.is_not(None)).order_by(
-            c.nodes.c.node_key
-        ),
+        "nodes": with_changes(
+            select(c.nodes), c.nodes.c.node_key, c.nodes.c.live_name.is_not(None)
+        ).order_by(c.nodes.c.node_key),
         "operations": with_changes(
-            select(c.operations), c.operations.c.operation_id, c.operations.c.state == OperationState.RUNNING
+            select(c.operations),
+            c.operations.c.operation_id,
+            c.operations.c.state == OperationState.RUNNING,
         ).order_by(c.operations.c.operation_id),
-        "queued": with_changes(select(queued), queued.c.queued_resource_key, queued.c.live_name.is_not(None)).order_by(
-            queued.c.queued_resource_key
-        ),
-        "jobs": with_changes(select(j.jobs), j.jobs.c.job_key, j.jobs.c.state.in_(ACTIVE_JOB_STATES)).order_by(
-            j.jobs.c.job_key
-        ),
+        "queued": with_changes(
+            select(queued), queued.c.queued_resource_key, queued.c.live_name.is_not(None)
+        ).order_by(queued.c.queued_resource_key),
+        "jobs": with_changes(
+            select(j.jobs), j.jobs.c.job_key, j.jobs.c.state.in_(ACTIVE_JOB_STATES)
+        ).order_by(j.jobs.c.job_key),
         "attempts": of_job(j.attempts, j.attempts.c.job_key, j.attempts.c.attempt),
         "replicas": of_job(j.replicas, j.replicas.c.attempt_id, j.replicas.c.rank),
         "metrics": of_job(j.job_metrics, *j.job_metrics.primary_key.columns),

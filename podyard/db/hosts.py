@@ -23,7 +23,9 @@ _RENEW = (
     .where(hosts.c.agent_id == bindparam("agent"), hosts.c.state.in_(LIVE_HOST_STATES))
     .values(lease_until=bindparam("until"))
 )
-_BUSY = _LIVE.with_only_columns(hosts.c.host_id).where(hosts.c.node_key == bindparam("key")).limit(1)
+_BUSY = (
+    _LIVE.with_only_columns(hosts.c.host_id).where(hosts.c.node_key == bindparam("key")).limit(1)
+)
 _TO_STOP = (
     select(hosts, nodes.c.node_id, nodes.c.state.label("node_state"))
     .join(nodes, nodes.c.node_key == hosts.c.node_key)
@@ -39,7 +41,8 @@ _PROGRAMS = (
     select(nodes.c.zone, nodes.c.node_id, hosts.c.programs)
     .join(nodes, nodes.c.node_key == hosts.c.node_key)
     .where(
-        # From the few hosts that an agent has, not from all nodes of the project: that is what the `concat` is for.
+        # From the few hosts that an agent has, not from all nodes of the project: that is what the
+        # `concat` is for.
         hosts.c.agent_id.is_not(None),
         hosts.c.state.in_(LIVE_HOST_STATES),
         nodes.c.project.concat("") == bindparam("project"),
@@ -72,7 +75,8 @@ def of_node(uow: UnitOfWork, node_key: str) -> list[HostRecord]:
 
 
 def modules_that_do_not_fit(uow: UnitOfWork, project: str) -> list[NodeModule]:
-    """Modules that ran on live hosts of a project and need more memory than the slice has; of a node each name once."""
+    """Modules that ran on live hosts of a project and need more memory than the slice has; of a
+    node each name once."""
     found: dict[tuple[str, str, str], NodeModule] = {}
     for row in uow.all(_PROGRAMS, {"project": project}):
         for module in (RanModule(**one) for one in row["programs"] if not one["fits"]):
@@ -87,7 +91,8 @@ def find(uow: UnitOfWork, host_id: str) -> HostRecord | None:
 
 
 def live(uow: UnitOfWork, agent_id: str | None) -> list[HostRecord]:
-    """Those whose processes may be on their chips, of one agent or (None) of all; by node and index."""
+    """Those whose processes may be on their chips, of one agent or (None) of all; by node and
+    index."""
     found = uow.all(_LIVE) if agent_id is None else uow.all(_LIVE_OF, {"agent": agent_id})
     return [_record(row) for row in found]
 
@@ -109,22 +114,32 @@ def is_busy(uow: UnitOfWork, node_key: str) -> bool:
 
 def live_counts(uow: UnitOfWork) -> dict[str, int]:
     """The number of live hosts by agent."""
-    query = select(hosts.c.agent_id, func.count().label("hosts")).where(hosts.c.state.in_(LIVE_HOST_STATES))
+    query = select(hosts.c.agent_id, func.count().label("hosts")).where(
+        hosts.c.state.in_(LIVE_HOST_STATES)
+    )
     return {row["agent_id"]: row["hosts"] for row in uow.all(query.group_by(hosts.c.agent_id))}
 
 
 def to_stop(uow: UnitOfWork, agent_id: str | None) -> list[HostToStop]:
-    """Hosts of nodes that have left READY, or have left it and come back since; of one agent or (None) of all."""
+    """Hosts of nodes that have left READY, or have left it and come back since; of one agent or
+    (None) of all."""
     rows = uow.all(_TO_STOP) if agent_id is None else uow.all(_TO_STOP_OF, {"agent": agent_id})
     return [
-        HostToStop(_record({column.name: row[column.name] for column in hosts.c}), row["node_id"], row["node_state"])
+        HostToStop(
+            _record({column.name: row[column.name] for column in hosts.c}),
+            row["node_id"],
+            row["node_state"],
+        )
         for row in rows
     ]
 
 
 def present(uow: UnitOfWork, host_ids: Sequence[str]) -> set[str]:
     """Which of the ids are hosts."""
-    return {row["host_id"] for row in uow.all(select(hosts.c.host_id).where(hosts.c.host_id.in_(host_ids)))}
+    return {
+        row["host_id"]
+        for row in uow.all(select(hosts.c.host_id).where(hosts.c.host_id.in_(host_ids)))
+    }
 
 
 def set_asked(uow: UnitOfWork, host_ids: Sequence[str]) -> None:
@@ -136,8 +151,8 @@ def set_problem(uow: UnitOfWork, host_ids: Sequence[str], problem: str) -> None:
 
 
 def set_taken(uow: UnitOfWork, prefix: str, taken: Mapping[str, str]) -> None:
-    """The problems that begin with `prefix`, by host: others have none such any more. A host with another problem keeps
-    it."""
+    """The problems that begin with `prefix`, by host: others have none such any more. A host with
+    another problem keeps it."""
     free = hosts.c.problem.startswith(prefix, autoescape=True)
     uow.execute(update(hosts).where(free, hosts.c.host_id.not_in(list(taken))).values(problem=""))
     for host_id, problem in sorted(taken.items()):

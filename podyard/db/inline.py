@@ -1,6 +1,8 @@
-"""A database in this process's memory, for simulation: each unit of work runs at once, in the calling thread.
+"""A database in this process's memory, for simulation: each unit of work runs at once, in the
+calling thread.
 
-Units are as atomic as on a file: each is a separate transaction. There is one connection, and no other, so that
+Units are as atomic as on a file: each is a separate transaction. There is one connection, and no
+other, so that
 the platform clock's row is read again only after a unit has written it or was taken back.
 """
 
@@ -26,7 +28,8 @@ STATEMENTS_KEPT_MAX = 512  # prepared ones: the control code asks about three hu
 
 
 class InlineDatabase(Database):
-    """`schema`: what `image` gave of another one, to begin with; without it the database is empty."""
+    """`schema`: what `image` gave of another one, to begin with; without it the database is
+    empty."""
 
     def __init__(
         self,
@@ -75,7 +78,9 @@ class InlineDatabase(Database):
         self._enter()
         try:
             with transaction(self.driver):
-                return body(self._unit(self.connection, actor, writable=True, via=via, group=self._shared))
+                return body(
+                    self._unit(self.connection, actor, writable=True, via=via, group=self._shared)
+                )
         except BaseException:
             self._shared.clear()  # what it wrote is undone
             self._statements.forget()
@@ -101,7 +106,8 @@ class InlineDatabase(Database):
             return body(self._unit(self.connection, actor, writable=False, group=self._shared))
         finally:
             self._busy = False
-            # Nobody else writes, so this needs no snapshot; `query_only` would make SQLite prepare all again.
+            # Nobody else writes, so this needs no snapshot; `query_only` would make SQLite prepare
+            # all again.
             assert self.driver.total_changes == self._changes, "a unit that reads has written"
 
     @override

@@ -1,7 +1,7 @@
 """Statements on the database of a simulation, which nobody else writes.
 
-Half of what a simulation asks, it has asked before with nothing written meanwhile: so the rows of a query are kept
-until one of its tables is written.
+Half of what a simulation asks, it has asked before with nothing written meanwhile: so the rows of a
+query are kept until one of its tables is written.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from podyard.db.direct_statements import DirectConnection, DirectResult, Shape
 from podyard.db.tables import metadata
 
 _Answers = dict[tuple[str, tuple[Any, ...]], list[Any]]
-ANSWERS_KEPT_MAX = 4096  # queries of the same tables, with their values: far more than are asked again before a write
+# queries of the same tables, with their values: far more than are asked again before a write
+ANSWERS_KEPT_MAX = 4096
 ROWS_KEPT_MAX = 512  # of one answer: a reading of the whole history is not asked for twice
 
 
@@ -30,7 +31,8 @@ class InlineConnection(DirectConnection):
         self.connection = _Direct(self, self.driver)
         self._written = dict.fromkeys(metadata.tables, 0)  # by table: how often
         self._kept: dict[tuple[str, ...], _Answers] = {}  # by tables that are read
-        self._kept_of: dict[str, list[_Answers]] = {table: [] for table in metadata.tables}  # the same, by each table
+        # the same, by each table
+        self._kept_of: dict[str, list[_Answers]] = {table: [] for table in metadata.tables}
 
     def write_count(self, *tables: str) -> int:
         """Grows with each write into one of these tables."""

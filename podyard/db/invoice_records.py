@@ -1,5 +1,5 @@
-"""The rated records of issued invoices, in chunks. They are written with the invoice, or once for an older one, and
-never changed."""
+"""The rated records of issued invoices, in chunks. They are written with the invoice, or once for
+an older one, and never changed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ _CHUNKS = (
 )
 _WITHOUT = (
     select(invoices.c.project, invoices.c.month)
-    .outerjoin(invoice_records, and_(_R.project == invoices.c.project, _R.month == invoices.c.month))
+    .outerjoin(
+        invoice_records, and_(_R.project == invoices.c.project, _R.month == invoices.c.month)
+    )
     .where(_R.month.is_(None))
     .order_by(invoices.c.project, invoices.c.month)
     .limit(bindparam("most"))
@@ -29,7 +31,13 @@ _WITHOUT = (
 
 def add(uow: UnitOfWork, project: str, month: str, chunks: Sequence[bytes]) -> None:
     rows = [
-        {"project": project, "month": month, "position": position, "data": data, "sha256": _digest(data)}
+        {
+            "project": project,
+            "month": month,
+            "position": position,
+            "data": data,
+            "sha256": _digest(data),
+        }
         for position, data in enumerate(chunks)
     ]
     uow.insert_all(invoice_records, rows)
@@ -40,7 +48,11 @@ def chunks_of(uow: UnitOfWork, project: str, month: str) -> list[bytes]:
     found = []
     for place, row in enumerate(uow.execute(_CHUNKS, {"project": project, "month": month})):
         if _digest(row.data) != row.sha256:
-            text = f"part {place} of the records of invoice {project}-{month} is not the one whose digest was kept"
+            text = (
+                f"part {place} of the records of invoice {project}-{month} is not "
+                "the one whose "
+                "digest was kept"
+            )
             raise PodyardError(Code.DATA_LOSS, text)
         found.append(row.data)
     return found

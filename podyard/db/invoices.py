@@ -1,4 +1,5 @@
-"""Issued invoices, as records, and the corrections that were booked in them. Neither is ever changed."""
+"""Issued invoices, as records, and the corrections that were booked in them. Neither is ever
+changed."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ _ONE = _OF_PROJECT.where(_I.month == bindparam("month"))
 _ANY = select(_I.month).limit(1)
 _ANY_OF = _ANY.where(_I.project == bindparam("project"))
 _LAST_MOMENT = select(func.max(_I.as_of))
-_BEFORE = select(_I.month, _I.re_rated).where(_I.project == bindparam("project"), _I.month < bindparam("month"))
+_BEFORE = select(_I.month, _I.re_rated).where(
+    _I.project == bindparam("project"), _I.month < bindparam("month")
+)
 _CORRECTED = (
     select(_A.corrects_month, func.sum(_A.minor).label("minor"))
     .where(_A.project == bindparam("project"), _A.booked_month < bindparam("month"))
@@ -55,7 +58,9 @@ def of_all(uow: UnitOfWork) -> list[IssuedInvoice]:
 
 def any_issued(uow: UnitOfWork, project: str | None = None) -> bool:
     """Whether a project, or (None) anybody, has an invoice."""
-    return (uow.first(_ANY) if project is None else uow.first(_ANY_OF, {"project": project})) is not None
+    return (
+        uow.first(_ANY) if project is None else uow.first(_ANY_OF, {"project": project})
+    ) is not None
 
 
 def last_moment(uow: UnitOfWork) -> PlatformTime | None:
@@ -65,8 +70,12 @@ def last_moment(uow: UnitOfWork) -> PlatformTime | None:
 
 
 def totals_before(uow: UnitOfWork, project: str, month: str) -> dict[str, int]:
-    """What was issued for each month before this one, without corrections of others, in minor units."""
-    return {row.month: row.re_rated for row in uow.execute(_BEFORE, {"project": project, "month": month})}
+    """What was issued for each month before this one, without corrections of others, in minor
+    units."""
+    return {
+        row.month: row.re_rated
+        for row in uow.execute(_BEFORE, {"project": project, "month": month})
+    }
 
 
 def corrections_before(uow: UnitOfWork, project: str, month: str) -> dict[str, int]:
@@ -84,6 +93,10 @@ def correcting(uow: UnitOfWork, project: str, month: str, before: str) -> list[I
 def add(uow: UnitOfWork, invoice: IssuedInvoice, corrections: Sequence[Adjustment]) -> None:
     """`corrections`: what it books of other months."""
     for one in corrections:
-        row = {"corrects_month": one.corrects_month, "booked_month": one.booked_in_month, "minor": one.minor}
+        row = {
+            "corrects_month": one.corrects_month,
+            "booked_month": one.booked_in_month,
+            "minor": one.minor,
+        }
         uow.insert(adjustments, {"project": invoice.project, **row})
     uow.insert(invoices, columns(invoice))

@@ -1,6 +1,7 @@
 """What jobs have measured and saved, as records.
 
-The committed history is that of the attempts, each cut at the checkpoint that the next one resumed from.
+The committed history is that of the attempts, each cut at the checkpoint that the next one resumed
+from.
 """
 
 from __future__ import annotations
@@ -9,7 +10,18 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, Table, and_, bindparam, delete, false, func, or_, select
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    Table,
+    and_,
+    bindparam,
+    delete,
+    false,
+    func,
+    or_,
+    select,
+)
 
 from podyard.db import attempts
 from podyard.db.records import columns
@@ -20,11 +32,15 @@ from podyard.domain.job_history import CheckpointRecord, EvaluationRecord, Metri
 
 
 def _of_attempt(query: Select[Any], table: Table) -> Select[Any]:
-    return query.where(table.c.job_key == bindparam("job_key"), table.c.attempt == bindparam("attempt"))
+    return query.where(
+        table.c.job_key == bindparam("job_key"), table.c.attempt == bindparam("attempt")
+    )
 
 
 _LAST_STEP = _of_attempt(select(func.max(job_metrics.c.step)), job_metrics)
-_KEPT = {table.name: _of_attempt(select(table.c.step), table) for table in (checkpoints, job_evaluations)}
+_KEPT = {
+    table.name: _of_attempt(select(table.c.step), table) for table in (checkpoints, job_evaluations)
+}
 _NEWEST = (
     _of_attempt(select(job_metrics.c.wall_seconds), job_metrics)
     .order_by(job_metrics.c.step.desc())
@@ -32,7 +48,10 @@ _NEWEST = (
 )
 _POINT = tuple(job_metrics.c[field.name] for field in dataclasses.fields(MetricPoint))
 _UNTIL_NOW = _of_attempt(
-    select(func.max(job_metrics.c.step).label("step"), func.sum(job_metrics.c.modelled_seconds).label("seconds")),
+    select(
+        func.max(job_metrics.c.step).label("step"),
+        func.sum(job_metrics.c.modelled_seconds).label("seconds"),
+    ),
     job_metrics,
 )
 _REACHED = (
@@ -74,7 +93,8 @@ def last_steps(uow: UnitOfWork, job_key: str) -> dict[int, int]:
 
 
 def steps_of_project(uow: UnitOfWork, project: str) -> dict[str, dict[int, tuple[int, float]]]:
-    """By job and attempt: the last step that was reported, and the least modelled time of one in seconds."""
+    """By job and attempt: the last step that was reported, and the least modelled time of one in
+    seconds."""
     found: dict[str, dict[int, tuple[int, float]]] = {}
     for row in uow.execute(_STEPS, {"project": project}):
         found.setdefault(row.job_key, {})[row.attempt] = (row.last, row.modelled)
@@ -92,13 +112,17 @@ def add_points(uow: UnitOfWork, job_key: str, points: Sequence[MetricPoint]) -> 
         uow.insert_all(job_metrics, [{"job_key": job_key, **columns(point)} for point in points])
 
 
-def merge_points(uow: UnitOfWork, job_key: str, attempt: int, points: Sequence[MetricPoint]) -> None:
+def merge_points(
+    uow: UnitOfWork, job_key: str, attempt: int, points: Sequence[MetricPoint]
+) -> None:
     """Adds points; of a step that the attempt has told before, the newer metrics."""
     told: dict[int, dict[str, float]] = {}
     for point in points:
         told.setdefault(point.step, {}).update(point.metrics)
     c = job_metrics.c
-    known = select(c.step, c.metrics).where(c.job_key == job_key, c.attempt == attempt, c.step.in_(list(told)))
+    known = select(c.step, c.metrics).where(
+        c.job_key == job_key, c.attempt == attempt, c.step.in_(list(told))
+    )
     for row in uow.all(known):
         step = row["step"]
         uow.update(
@@ -106,24 +130,38 @@ def merge_points(uow: UnitOfWork, job_key: str, attempt: int, points: Sequence[M
             {"job_key": job_key, "attempt": attempt, "step": step},
             {"metrics": {**row["metrics"], **told.pop(step)}},
         )
-    add_points(uow, job_key, [MetricPoint(step, attempt, metrics, 0.0, 0.0) for step, metrics in told.items()])
+    add_points(
+        uow,
+        job_key,
+        [MetricPoint(step, attempt, metrics, 0.0, 0.0) for step, metrics in told.items()],
+    )
 
 
-def add_checkpoints(uow: UnitOfWork, job_key: str, attempt: int, saved: Sequence[CheckpointRecord]) -> None:
+def add_checkpoints(
+    uow: UnitOfWork, job_key: str, attempt: int, saved: Sequence[CheckpointRecord]
+) -> None:
     _add_once(uow, checkpoints, job_key, attempt, saved)
 
 
-def add_evaluations(uow: UnitOfWork, job_key: str, attempt: int, measured: Sequence[EvaluationRecord]) -> None:
+def add_evaluations(
+    uow: UnitOfWork, job_key: str, attempt: int, measured: Sequence[EvaluationRecord]
+) -> None:
     _add_once(uow, job_evaluations, job_key, attempt, measured)
 
 
 def _add_once(
-    uow: UnitOfWork, table: Table, job_key: str, attempt: int, items: Iterable[CheckpointRecord | EvaluationRecord]
+    uow: UnitOfWork,
+    table: Table,
+    job_key: str,
+    attempt: int,
+    items: Iterable[CheckpointRecord | EvaluationRecord],
 ) -> None:
     """Inserts those that the attempt has not told before."""
     if not items:
         return
-    known = {row["step"] for row in uow.all(_KEPT[table.name], {"job_key": job_key, "attempt": attempt})}
+    known = {
+        row["step"] for row in uow.all(_KEPT[table.name], {"job_key": job_key, "attempt": attempt})
+    }
     for item in items:
         if item.step not in known:
             uow.insert(table, {"job_key": job_key, **columns(item)})
@@ -132,23 +170,38 @@ def _add_once(
 
 def remove_checkpoints(uow: UnitOfWork, job_key: str, steps: Sequence[int]) -> None:
     if steps:
-        uow.execute(delete(checkpoints).where(checkpoints.c.job_key == job_key, checkpoints.c.step.in_(steps)))
+        uow.execute(
+            delete(checkpoints).where(
+                checkpoints.c.job_key == job_key, checkpoints.c.step.in_(steps)
+            )
+        )
 
 
-def committed_points(uow: UnitOfWork, job_key: str, after_step: int, limit: int) -> list[MetricPoint]:
-    query = select(*_POINT).where(_committed_rows(uow, job_key, job_metrics), job_metrics.c.step > after_step)
+def committed_points(
+    uow: UnitOfWork, job_key: str, after_step: int, limit: int
+) -> list[MetricPoint]:
+    query = select(*_POINT).where(
+        _committed_rows(uow, job_key, job_metrics), job_metrics.c.step > after_step
+    )
     return [MetricPoint(**row) for row in uow.all(query.order_by(job_metrics.c.step).limit(limit))]
 
 
 def thinned_points(uow: UnitOfWork, job_key: str, most: int) -> list[MetricPoint]:
-    """About `most` committed ones, evenly over what there are: the first and the last among them."""
+    """About `most` committed ones, evenly over what there are: the first and the last among
+    them."""
     committed = _committed_rows(uow, job_key, job_metrics)
-    count = int(uow.execute(select(func.count()).select_from(job_metrics).where(committed)).scalar() or 0)
+    count = int(
+        uow.execute(select(func.count()).select_from(job_metrics).where(committed)).scalar() or 0
+    )
     stride = max(1, -(-count // most))
     number = func.row_number().over(order_by=job_metrics.c.step)
     numbered = select(*_POINT, number.label("number")).where(committed).subquery()
     kept = or_(numbered.c.number % stride == 0, numbered.c.number.in_((1, count)))
-    query = select(*(numbered.c[column.name] for column in _POINT)).where(kept).order_by(numbered.c.step)
+    query = (
+        select(*(numbered.c[column.name] for column in _POINT))
+        .where(kept)
+        .order_by(numbered.c.step)
+    )
     return [MetricPoint(**row) for row in uow.all(query)]
 
 
@@ -162,9 +215,12 @@ def committed_checkpoints(uow: UnitOfWork, job_key: str) -> list[CheckpointRecor
 def committed_evaluations(uow: UnitOfWork, job_key: str) -> list[EvaluationRecord]:
     """By step.
 
-    The step that an attempt resumed from may have been evaluated before it or by it: the newer one counts.
+    The step that an attempt resumed from may have been evaluated before it or by it: the newer one
+    counts.
     """
-    query = select(job_evaluations).where(_committed_rows(uow, job_key, job_evaluations, before_first=1))
+    query = select(job_evaluations).where(
+        _committed_rows(uow, job_key, job_evaluations, before_first=1)
+    )
     rows = uow.all(query.order_by(job_evaluations.c.step, job_evaluations.c.attempt))
     return list({row["step"]: EvaluationRecord(**_without_job(row)) for row in rows}.values())
 
@@ -180,7 +236,9 @@ def _without_job(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name != "job_key"}
 
 
-def _committed_rows(uow: UnitOfWork, job_key: str, table: Table, before_first: int = 0) -> ColumnElement[bool]:
+def _committed_rows(
+    uow: UnitOfWork, job_key: str, table: Table, before_first: int = 0
+) -> ColumnElement[bool]:
     """`before_first`: how many steps before an attempt's first one count as well."""
     pieces = []
     for attempt, first, last in committed_ranges(attempts.of_job(uow, job_key)):

@@ -14,17 +14,37 @@ from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.log import LogChunk
 
 _c = log_chunks.c
-_NEWEST = select(log_chunks).where(_c.replica_id == bindparam("replica")).order_by(_c.seq.desc()).limit(1)
-_RANKS = select(replicas.c.rank).where(replicas.c.job_key == bindparam("job_key")).distinct().order_by(replicas.c.rank)
+_NEWEST = (
+    select(log_chunks).where(_c.replica_id == bindparam("replica")).order_by(_c.seq.desc()).limit(1)
+)
+_RANKS = (
+    select(replicas.c.rank)
+    .where(replicas.c.job_key == bindparam("job_key"))
+    .distinct()
+    .order_by(replicas.c.rank)
+)
 _WORKERS = (
-    select(_c.attempt, _c.rank).where(_c.job_key == bindparam("job_key")).distinct().order_by(_c.attempt, _c.rank)
+    select(_c.attempt, _c.rank)
+    .where(_c.job_key == bindparam("job_key"))
+    .distinct()
+    .order_by(_c.attempt, _c.rank)
 )
 _OF_WORKER = select(log_chunks).where(
-    _c.job_key == bindparam("job_key"), _c.attempt == bindparam("attempt"), _c.rank == bindparam("rank")
+    _c.job_key == bindparam("job_key"),
+    _c.attempt == bindparam("attempt"),
+    _c.rank == bindparam("rank"),
 )
-_FROM = _OF_WORKER.where(_c.seq + _c.lines > bindparam("first")).order_by(_c.seq).limit(bindparam("most"))
-_BEFORE = _OF_WORKER.where(_c.seq < bindparam("before")).order_by(_c.seq.desc()).limit(bindparam("most"))
-_AT = _OF_WORKER.where(_c.last_at >= bindparam("at", type_=_c.last_at.type)).order_by(_c.seq).limit(1)
+_FROM = (
+    _OF_WORKER.where(_c.seq + _c.lines > bindparam("first"))
+    .order_by(_c.seq)
+    .limit(bindparam("most"))
+)
+_BEFORE = (
+    _OF_WORKER.where(_c.seq < bindparam("before")).order_by(_c.seq.desc()).limit(bindparam("most"))
+)
+_AT = (
+    _OF_WORKER.where(_c.last_at >= bindparam("at", type_=_c.last_at.type)).order_by(_c.seq).limit(1)
+)
 _SAID = select(log_chunks).where(
     _c.job_key == bindparam("job_key"), _c.attempt == bindparam("attempt"), _c.text.is_not(None)
 )
@@ -48,19 +68,25 @@ def remove_until(uow: UnitOfWork, replica_id: str, segment: int) -> Sequence[Log
     return found
 
 
-def chunks_from(uow: UnitOfWork, job_key: str, attempt: int, rank: int, first: int, most: int) -> list[LogChunk]:
+def chunks_from(
+    uow: UnitOfWork, job_key: str, attempt: int, rank: int, first: int, most: int
+) -> list[LogChunk]:
     """Those of a worker that have lines from number `first` on, in order."""
     values = {"job_key": job_key, "attempt": attempt, "rank": rank, "first": first, "most": most}
     return [LogChunk(**row) for row in uow.all(_FROM, values)]
 
 
-def chunks_before(uow: UnitOfWork, job_key: str, attempt: int, rank: int, before: int, most: int) -> list[LogChunk]:
+def chunks_before(
+    uow: UnitOfWork, job_key: str, attempt: int, rank: int, before: int, most: int
+) -> list[LogChunk]:
     """Those of a worker that begin before a line, the newest first."""
     values = {"job_key": job_key, "attempt": attempt, "rank": rank, "before": before, "most": most}
     return [LogChunk(**row) for row in uow.all(_BEFORE, values)]
 
 
-def chunk_at(uow: UnitOfWork, job_key: str, attempt: int, rank: int, at: PlatformTime) -> LogChunk | None:
+def chunk_at(
+    uow: UnitOfWork, job_key: str, attempt: int, rank: int, at: PlatformTime
+) -> LogChunk | None:
     """The first one of a worker that has not ended before a time."""
     row = uow.first(_AT, {"job_key": job_key, "attempt": attempt, "rank": rank, "at": at})
     return None if row is None else LogChunk(**row)

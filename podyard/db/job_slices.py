@@ -14,12 +14,23 @@ from podyard.domain.job import ACTIVE_JOB_STATES, Job
 from podyard.domain.job_plan import JobSlice
 from podyard.domain.node import NodeState
 
-_KEYS = select(job_slices.c.node_key).where(job_slices.c.job_key == bindparam("key")).order_by(job_slices.c.slice_index)
+_KEYS = (
+    select(job_slices.c.node_key)
+    .where(job_slices.c.job_key == bindparam("key"))
+    .order_by(job_slices.c.slice_index)
+)
 _REMOVE = delete(job_slices).where(job_slices.c.job_key == bindparam("key"))
-_ALL = select(job_slices.c.job_key, job_slices.c.node_key).order_by(job_slices.c.job_key, job_slices.c.slice_index)
+_ALL = select(job_slices.c.job_key, job_slices.c.node_key).order_by(
+    job_slices.c.job_key, job_slices.c.slice_index
+)
 _OF_ACTIVE = (
     select(
-        job_slices.c.job_key, nodes.c.node_key, nodes.c.node_id, nodes.c.state, nodes.c.wait_reason, nodes.c.reclaim_at
+        job_slices.c.job_key,
+        nodes.c.node_key,
+        nodes.c.node_id,
+        nodes.c.state,
+        nodes.c.wait_reason,
+        nodes.c.reclaim_at,
     )
     .join(nodes, nodes.c.node_key == job_slices.c.node_key)
     .join(jobs, jobs.c.job_key == job_slices.c.job_key)
@@ -35,7 +46,8 @@ def has_slice_on(node_key: BindParameter[Any]) -> ColumnElement[bool]:
 
 
 def is_any_on(*which: ColumnElement[bool]) -> ColumnElement[bool]:
-    """Of nodes: whether a job of this kind has a slice on the node. Two questions, since each of them has an index."""
+    """Of nodes: whether a job of this kind has a slice on the node. Two questions, since each of
+    them has an index."""
     first = select(jobs.c.job_key).where(jobs.c.node_key == nodes.c.node_key, *which)
     further = (
         select(jobs.c.job_key)
@@ -70,6 +82,8 @@ def of_active_jobs(uow: UnitOfWork) -> dict[str, list[JobSlice]]:
     """The slices after the first of each job that has not ended."""
     found: dict[str, list[JobSlice]] = {}
     for row in uow.execute(_OF_ACTIVE):
-        one = JobSlice(row.node_key, row.node_id, NodeState(row.state), row.wait_reason, row.reclaim_at)
+        one = JobSlice(
+            row.node_key, row.node_id, NodeState(row.state), row.wait_reason, row.reclaim_at
+        )
         found.setdefault(row.job_key, []).append(one)
     return found

@@ -31,7 +31,9 @@ _ACTIVE = (
         nodes.c.reclaim_at.label("node_reclaim"),
     )
     .join(nodes, nodes.c.node_key == jobs.c.node_key)
-    .outerjoin(attempts, and_(attempts.c.job_key == jobs.c.job_key, attempts.c.state != AttemptState.ENDED))
+    .outerjoin(
+        attempts, and_(attempts.c.job_key == jobs.c.job_key, attempts.c.state != AttemptState.ENDED)
+    )
     .where(jobs.c.state.in_(ACTIVE_JOB_STATES))
     .order_by(jobs.c.job_key)
 )
@@ -43,7 +45,8 @@ _PLACES = (
 
 
 def load(uow: UnitOfWork, shares: Mapping[str, float]) -> JobSnapshot:
-    """Places are read only if a decision goes by them: a job waits for nothing else, or one may change its size.
+    """Places are read only if a decision goes by them: a job waits for nothing else, or one may
+    change its size.
     Further slices are read only if a job has some."""
     rows = uow.all(_ACTIVE)
     several = any(row["spec"].get("num_nodes", 1) > 1 for row in rows)
@@ -60,7 +63,10 @@ def load(uow: UnitOfWork, shares: Mapping[str, float]) -> JobSnapshot:
     draining = frozenset(agent.agent_id for agent in living if not agent.takes_work)
     return JobSnapshot(
         jobs=tuple(_active(row, more, places, uow.now) for row in rows),
-        free={agent_id: min(0, count) if agent_id in draining else count for agent_id, count in free.items()},
+        free={
+            agent_id: min(0, count) if agent_id in draining else count
+            for agent_id, count in free.items()
+        },
         companies={agent.agent_id: agent.company for agent in living},
         draining=draining,
         shares=shares,
@@ -82,7 +88,9 @@ def _active(
     attempt: Attempt | None = None
     if row["attempt_attempt_id"] is not None:
         attempt = to_attempt({name: row[f"attempt_{name}"] for name in _ATTEMPT_COLUMNS})
-    state, wait_reason, reclaim = (row[f"node_{name}"] for name in ("state", "wait_reason", "reclaim"))
+    state, wait_reason, reclaim = (
+        row[f"node_{name}"] for name in ("state", "wait_reason", "reclaim")
+    )
     first = JobSlice(row["node_key"], row["node_id"], NodeState(state), wait_reason, reclaim)
     return ActiveJob(
         job=to_job({name: row[name] for name in _JOB_COLUMNS}),

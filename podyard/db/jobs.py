@@ -28,7 +28,9 @@ from podyard.domain.node import node_name
 _ALL = select(jobs).order_by(jobs.c.job_key)
 _BY_KEY = select(jobs).where(jobs.c.job_key == bindparam("key"))
 _BY_NAME = select(jobs).where(
-    jobs.c.project == bindparam("project"), jobs.c.zone == bindparam("zone"), jobs.c.job_id == bindparam("id")
+    jobs.c.project == bindparam("project"),
+    jobs.c.zone == bindparam("zone"),
+    jobs.c.job_id == bindparam("id"),
 )
 _PINNED = select(jobs.c.pinned_steps).where(jobs.c.job_key == bindparam("key"))
 _ON_NODE = select(jobs).where(has_slice_on(bindparam("key"))).order_by(jobs.c.created.desc())
@@ -41,11 +43,17 @@ _WAITING_WITH_NODE = _WAITING.where(
 _NAMES_WITH_OWN_NODE = select(jobs.c.job_key, jobs.c.node_key, jobs.c.zone, jobs.c.job_id).where(
     jobs.c.project == bindparam("project"), jobs.c.owns_node, jobs.c.state.in_(ACTIVE_JOB_STATES)
 )
-_RUNNING = select(jobs.c.job_id, jobs.c.node_id, jobs.c.spec["num_nodes"].as_integer().label("num_nodes")).where(
+_RUNNING = select(
+    jobs.c.job_id, jobs.c.node_id, jobs.c.spec["num_nodes"].as_integer().label("num_nodes")
+).where(
     jobs.c.project == bindparam("project"),
     func.coalesce(func.nullif(jobs.c.node_zone, ""), jobs.c.zone) == bindparam("zone"),
     jobs.c.state.in_(
-        [state for state in JobState if state not in ENDED_JOB_STATES and state not in WAITING_JOB_STATES]
+        [
+            state
+            for state in JobState
+            if state not in ENDED_JOB_STATES and state not in WAITING_JOB_STATES
+        ]
     ),
 )
 
@@ -72,7 +80,11 @@ def get(uow: UnitOfWork, job_key: str) -> Job:
 
 def zones_of(uow: UnitOfWork, project: str, job_id: str) -> list[str]:
     """The zones that have a job of this id."""
-    query = select(jobs.c.zone).where(jobs.c.project == project, jobs.c.job_id == job_id).order_by(jobs.c.zone)
+    query = (
+        select(jobs.c.zone)
+        .where(jobs.c.project == project, jobs.c.job_id == job_id)
+        .order_by(jobs.c.zone)
+    )
     return [row["zone"] for row in uow.all(query)]
 
 
@@ -86,15 +98,23 @@ def of_project(uow: UnitOfWork, project: str, zone: str | None) -> list[Job]:
 
 def tried_since(uow: UnitOfWork, project: str, start: PlatformTime) -> list[Job]:
     """Those with an attempt that had not ended by `start`, the oldest first."""
-    lasted = (attempts.c.job_key == jobs.c.job_key, or_(attempts.c.ended.is_(None), attempts.c.ended >= start))
-    query = select(jobs).where(jobs.c.project == project, select(attempts.c.attempt_id).where(*lasted).exists())
+    lasted = (
+        attempts.c.job_key == jobs.c.job_key,
+        or_(attempts.c.ended.is_(None), attempts.c.ended >= start),
+    )
+    query = select(jobs).where(
+        jobs.c.project == project, select(attempts.c.attempt_id).where(*lasted).exists()
+    )
     return [to_job(row) for row in uow.all(query.order_by(jobs.c.created, jobs.c.job_key))]
 
 
 def active(uow: UnitOfWork, project: str, most: int) -> list[Job]:
     """Those of a project that have not ended, the newest first."""
     query = select(jobs).where(jobs.c.project == project, jobs.c.state.in_(ACTIVE_JOB_STATES))
-    return [to_job(row) for row in uow.all(query.order_by(jobs.c.created.desc(), jobs.c.job_key).limit(most))]
+    return [
+        to_job(row)
+        for row in uow.all(query.order_by(jobs.c.created.desc(), jobs.c.job_key).limit(most))
+    ]
 
 
 def on_node(uow: UnitOfWork, node_key: str, limit: int | None = None) -> list[Job]:
@@ -104,7 +124,9 @@ def on_node(uow: UnitOfWork, node_key: str, limit: int | None = None) -> list[Jo
 
 def of_sweep(uow: UnitOfWork, project: str, zone: str, sweep_id: str) -> list[Job]:
     """By their numbers."""
-    query = select(jobs).where(jobs.c.project == project, jobs.c.zone == zone, jobs.c.sweep_id == sweep_id)
+    query = select(jobs).where(
+        jobs.c.project == project, jobs.c.zone == zone, jobs.c.sweep_id == sweep_id
+    )
     return [to_job(row) for row in uow.all(query.order_by(jobs.c.sweep_index))]
 
 
@@ -115,8 +137,13 @@ def list_sweeps(uow: UnitOfWork, project: str, zone: str | None) -> list[tuple[s
     query = select(*columns).where(jobs.c.project == project, jobs.c.sweep_id != "")
     if zone is not None:
         query = query.where(jobs.c.zone == zone)
-    ordered = query.group_by(jobs.c.zone, jobs.c.sweep_id).order_by(func.max(jobs.c.created).desc(), jobs.c.sweep_id)
-    return [(row["zone"], row["sweep_id"], int(row["jobs"]), int(row["ended"])) for row in uow.all(ordered)]
+    ordered = query.group_by(jobs.c.zone, jobs.c.sweep_id).order_by(
+        func.max(jobs.c.created).desc(), jobs.c.sweep_id
+    )
+    return [
+        (row["zone"], row["sweep_id"], int(row["jobs"]), int(row["ended"]))
+        for row in uow.all(ordered)
+    ]
 
 
 def list_waiting(uow: UnitOfWork) -> list[Job]:
@@ -140,12 +167,15 @@ def list_waiting_with_node(uow: UnitOfWork, project: str) -> list[Job]:
 def names_with_own_node(uow: UnitOfWork, project: str) -> list[NamedJob]:
     """Of each job that has not ended and whose nodes the platform made for it."""
     found = uow.all(_NAMES_WITH_OWN_NODE, {"project": project})
-    return [NamedJob(row["job_key"], row["node_key"], job_name(project, row["zone"], row["job_id"])) for row in found]
+    return [
+        NamedJob(row["job_key"], row["node_key"], job_name(project, row["zone"], row["job_id"]))
+        for row in found
+    ]
 
 
 def running_by_node(uow: UnitOfWork, project: str, zone: str) -> dict[str, str]:
-    """The id of the job that runs on each node of the project in a zone, by the node's full name. A project may run
-    thousands, so that records of jobs are not made."""
+    """The id of the job that runs on each node of the project in a zone, by the node's full name. A
+    project may run thousands, so that records of jobs are not made."""
     found = {}
     for row in uow.execute(_RUNNING, {"project": project, "zone": zone}):
         for node_id in slice_node_ids(row.node_id, row.num_nodes or 1):
@@ -155,7 +185,11 @@ def running_by_node(uow: UnitOfWork, project: str, zone: str) -> dict[str, str]:
 
 def state_counts(uow: UnitOfWork, project: str) -> dict[str, int]:
     """How many jobs of the project are in each state."""
-    query = select(jobs.c.state, func.count().label("jobs")).where(jobs.c.project == project).group_by(jobs.c.state)
+    query = (
+        select(jobs.c.state, func.count().label("jobs"))
+        .where(jobs.c.project == project)
+        .group_by(jobs.c.state)
+    )
     return {row["state"]: row["jobs"] for row in uow.all(query)}
 
 

@@ -1,4 +1,5 @@
-"""Leases with fences, on real time: the holder of the newest fence may act, and every older one is refused."""
+"""Leases with fences, on real time: the holder of the newest fence may act, and every older one is
+refused."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ class Lease:
 
 
 def acquire(uow: UnitOfWork, name: str, owner: str, seconds: float) -> Lease | None:
-    """Takes or renews the lease; None while another owner's lease runs. A new owner gets a new, higher fence."""
+    """Takes or renews the lease; None while another owner's lease runs. A new owner gets a new,
+    higher fence."""
     until = uow.real_now.plus_seconds(seconds)
     row = uow.first(_BY_NAME_LOCKED, {"name": name})
     if row is None:
@@ -41,8 +43,8 @@ _BY_NAME_LOCKED = select(leases).where(leases.c.name == bindparam("name")).with_
 
 
 def release(uow: UnitOfWork, name: str, owner: str) -> None:
-    """Lets the lease lapse now, so that the next owner need not wait. `owner`: all of it, or what stands after the last
-    stroke, where no two owners have the same there."""
+    """Lets the lease lapse now, so that the next owner need not wait. `owner`: all of it, or what
+    stands after the last stroke, where no two owners have the same there."""
     is_owner = or_(leases.c.owner == owner, leases.c.owner.endswith(f"/{owner}", autoescape=True))
     uow.execute(update(leases).where(leases.c.name == name, is_owner).values(until=uow.real_now))
 

@@ -1,6 +1,7 @@
 """Lists of nodes and jobs as pages show them: filtered, sorted and cut by the database.
 
-The keys of a page are found first, over indices where there is one for the order; whole rows are read for these only.
+The keys of a page are found first, over indices where there is one for the order; whole rows are
+read for these only.
 """
 
 from __future__ import annotations
@@ -53,9 +54,10 @@ NO_PRICE = -1  # of a node without a price: it comes last among the dearest
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Listed:
-    """A table that lists are made of. `key`: its primary key, which is drawn at random. `name`: unique among the rows
-    that are listed; rows that are alike in the order of the list go by it, so that every order is total and the same
-    for every yard. `facets`: by the names that `ListQuery` has; `texts`: what a text is looked for in."""
+    """A table that lists are made of. `key`: its primary key, which is drawn at random. `name`:
+    unique among the rows that are listed; rows that are alike in the order of the list go by it, so
+    that every order is total and the same for every yard. `facets`: by the names that `ListQuery`
+    has; `texts`: what a text is looked for in."""
 
     table: Table
     key: Column[str]
@@ -67,7 +69,11 @@ class _Listed:
 
 
 def _facets_of(table: Table) -> dict[str, ColumnElement[str]]:
-    return {"state": table.c.state, "zone": table.c.zone, "accelerator_type": table.c.accelerator_type}
+    return {
+        "state": table.c.state,
+        "zone": table.c.zone,
+        "accelerator_type": table.c.accelerator_type,
+    }
 
 
 # Orders are columns by which a list can be sorted, by the names that addresses use.
@@ -86,7 +92,13 @@ _NODES = _Listed(
         "by": nodes.c.created_by,
     },
     _facets_of(nodes),
-    (nodes.c.node_id, nodes.c.accelerator_type, nodes.c.state_reason, nodes.c.wait_reason, nodes.c.created_by),
+    (
+        nodes.c.node_id,
+        nodes.c.accelerator_type,
+        nodes.c.state_reason,
+        nodes.c.wait_reason,
+        nodes.c.created_by,
+    ),
     has_labels=True,
 )
 _JOBS = _Listed(
@@ -129,8 +141,16 @@ _QUEUED = _Listed(
         "usage": queued_resources.c.usage_class,
         "created": queued_resources.c.created,
     },
-    {"state": queued_resources.c.state, "zone": queued_resources.c.zone, "accelerator_type": _WANTED_TYPE},
-    (queued_resources.c.queued_resource_id, queued_resources.c.wait_reason, queued_resources.c.error_message),
+    {
+        "state": queued_resources.c.state,
+        "zone": queued_resources.c.zone,
+        "accelerator_type": _WANTED_TYPE,
+    },
+    (
+        queued_resources.c.queued_resource_id,
+        queued_resources.c.wait_reason,
+        queued_resources.c.error_message,
+    ),
 )
 _RESERVATIONS = _Listed(
     reservations,
@@ -144,7 +164,11 @@ _RESERVATIONS = _Listed(
         "size": reservations.c.size,
         "created": reservations.c.created,
     },
-    {"state": reservations.c.state, "zone": reservations.c.zone, "accelerator_type": reservations.c.generation},
+    {
+        "state": reservations.c.state,
+        "zone": reservations.c.zone,
+        "accelerator_type": reservations.c.generation,
+    },
     (reservations.c.reservation_id, reservations.c.generation),
 )
 _AGENTS = _Listed(
@@ -170,8 +194,8 @@ _AGENTS_THERE = agents.c.state != AgentState.REMOVED.value
 def node_page(
     uow: UnitOfWork, project: str, query: ListQuery, nanos_per_hour: Mapping[NodeKind, int]
 ) -> RowPage[NodeRecord]:
-    """The live nodes of a page. `nanos_per_hour`: the prices by which the order `price` goes; of a kind without one the
-    price is lower than any."""
+    """The live nodes of a page. `nanos_per_hour`: the prices by which the order `price` goes; of a
+    kind without one the price is lower than any."""
     which = [nodes.c.project == project, _NODES_LIVE]
     if query.idle:
         which += [nodes.c.state == NodeState.READY, ~is_any_on(jobs.c.state.in_(ACTIVE_JOB_STATES))]
@@ -185,7 +209,9 @@ def job_page(uow: UnitOfWork, project: str, query: ListQuery) -> RowPage[Job]:
 
 def queued_page(uow: UnitOfWork, project: str, query: ListQuery) -> RowPage[QueuedResourceRecord]:
     """The live ones."""
-    return _page(uow, _QUEUED, query, [queued_resources.c.project == project, _QUEUED_LIVE], to_queued_record)
+    return _page(
+        uow, _QUEUED, query, [queued_resources.c.project == project, _QUEUED_LIVE], to_queued_record
+    )
 
 
 def reservation_page(uow: UnitOfWork, project: str, query: ListQuery) -> RowPage[Reservation]:
@@ -230,9 +256,18 @@ def node_kinds(uow: UnitOfWork, project: str) -> list[NodeKind]:
 
 
 def _facets(uow: UnitOfWork, listed: _Listed, *which: ColumnElement[bool]) -> list[Facet]:
-    columns = [listed.facets.get(name, literal("")).label(name) for name in ("state", "zone", "accelerator_type")]
-    grouped = list(listed.facets)  # by their labels: PostgreSQL does not see that two paths into JSON are one
-    query = select(*columns, func.count().label("rows")).where(*which).group_by(*grouped).order_by(*grouped)
+    columns = [
+        listed.facets.get(name, literal("")).label(name)
+        for name in ("state", "zone", "accelerator_type")
+    ]
+    # by their labels: PostgreSQL does not see that two paths into JSON are one
+    grouped = list(listed.facets)
+    query = (
+        select(*columns, func.count().label("rows"))
+        .where(*which)
+        .group_by(*grouped)
+        .order_by(*grouped)
+    )
     return [Facet(**row) for row in uow.all(query)]
 
 
@@ -244,7 +279,8 @@ def _page(
     read: Callable[[Mapping[str, Any]], T],
     order: ColumnElement[Any] | None = None,
 ) -> RowPage[T]:
-    """`order`: what the list goes by, if it is not one of its table's. Raises INVALID_ARGUMENT for an unknown one."""
+    """`order`: what the list goes by, if it is not one of its table's. Raises INVALID_ARGUMENT for
+    an unknown one."""
     if order is None:
         if query.sort not in listed.orders:
             raise invalid(f"unknown order {query.sort!r}: use {', '.join(listed.orders)}", "sort")
@@ -253,7 +289,10 @@ def _page(
     down = query.descending != query.backwards
     found = [*which, *_conditions(listed, query)]
     if query.mark is not None:
-        place, after = tuple_(order, name), tuple_(_bound(order, query.mark.value), literal(query.mark.key))
+        place, after = (
+            tuple_(order, name),
+            tuple_(_bound(order, query.mark.value), literal(query.mark.key)),
+        )
         found.append(place < after if down else place > after)
     chosen = select(order.label("place"), name.label("name"), listed.key.label("key")).where(*found)
     ordered = chosen.order_by(order.desc(), name.desc()) if down else chosen.order_by(order, name)
@@ -273,7 +312,9 @@ def _conditions(listed: _Listed, query: ListQuery) -> list[ColumnElement[bool]]:
         found.append(stored == value if equals else stored.is_not(None))
     if query.text:
         pattern = f"%{_escape(query.text.lower())}%"
-        found.append(or_(*(func.lower(column).like(pattern, escape="\\") for column in listed.texts)))
+        found.append(
+            or_(*(func.lower(column).like(pattern, escape="\\") for column in listed.texts))
+        )
     return found
 
 
@@ -288,7 +329,9 @@ def _bound(order: ColumnElement[Any], text: str) -> ColumnElement[Any]:
     try:
         value = _READERS[type(order.type)](text)
     except ValueError:
-        raise invalid(f"this page of the list begins nowhere: {text!r} is not a value of its order", "after") from None
+        raise invalid(
+            f"this page of the list begins nowhere: {text!r} is not a value of its order", "after"
+        ) from None
     return literal(value, order.type)
 
 
@@ -309,7 +352,15 @@ def _by_price(nanos_per_hour: Mapping[NodeKind, int]) -> ColumnElement[int]:
         return literal(NO_PRICE, BigInteger)
     kind = (nodes.c.zone, nodes.c.accelerator_type, nodes.c.topology, nodes.c.usage_class)
     prices = [
-        (and_(*(column == value for column, value in zip(kind, dataclasses.astuple(one), strict=True))), nanos)
+        (
+            and_(
+                *(
+                    column == value
+                    for column, value in zip(kind, dataclasses.astuple(one), strict=True)
+                )
+            ),
+            nanos,
+        )
         for one, nanos in nanos_per_hour.items()
     ]
     return case(*prices, else_=literal(NO_PRICE, BigInteger))

@@ -1,4 +1,5 @@
-"""How a whole Podyard is doing, in numbers: what `/metrics` and `podyard doctor` go by. Each is one indexed query."""
+"""How a whole Podyard is doing, in numbers: what `/metrics` and `podyard doctor` go by. Each is one
+indexed query."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ GONE = "GONE"  # of an agent that is silent
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Measures:
-    """Ages and remaining times are in seconds. `leader` empty: no loop leads. `clock_lag_seconds` None: the clock
+    """Ages and remaining times are in seconds. `leader` empty: no loop leads. `clock_lag_seconds`
+    None: the clock
     cannot be behind UTC."""
 
     agents: Mapping[str, int]
@@ -48,17 +50,27 @@ def read(uow: UnitOfWork) -> Measures:
     running = operations.c.state == OperationState.RUNNING.value
     ops = _first(uow, operations, operations.c.created, running)
     unsent = _first(uow, outbox_table, outbox_table.c.created, outbox_table.c.sent.is_(None))
-    due = uow.execute(select(func.min(timer_table.c.due)).where(timer_table.c.due <= uow.now)).scalar()
-    held = uow.execute(select(func.count()).select_from(billing_accounts).where(billing_accounts.c.held_because != ""))
+    due = uow.execute(
+        select(func.min(timer_table.c.due)).where(timer_table.c.due <= uow.now)
+    ).scalar()
+    held = uow.execute(
+        select(func.count())
+        .select_from(billing_accounts)
+        .where(billing_accounts.c.held_because != "")
+    )
     return Measures(
         agents=_agents(uow),
         replicas=_by_state(uow, replicas, replicas.c.state != "EXITED"),
         hosts=_by_state(uow, hosts, hosts.c.state != "VIRTUAL"),
-        queued_resources=_by_state(uow, queued_resources, queued_resources.c.live_name.is_not(None)),
+        queued_resources=_by_state(
+            uow, queued_resources, queued_resources.c.live_name.is_not(None)
+        ),
         operations_running=ops[0],
         operation_oldest_seconds=0.0 if ops[1] is None else uow.now.seconds_since(ops[1]),
         outbox_unsent=unsent[0],
-        outbox_oldest_seconds=0.0 if unsent[1] is None else max(0.0, uow.real_now.seconds_since(unsent[1])),
+        outbox_oldest_seconds=0.0
+        if unsent[1] is None
+        else max(0.0, uow.real_now.seconds_since(unsent[1])),
         timer_overdue_seconds=0.0 if due is None else uow.now.seconds_since(due),
         leader="" if lease is None or lease["until"] <= uow.real_now else lease["owner"],
         leader_fence=0 if lease is None else lease["fence"],
@@ -71,7 +83,11 @@ def _agents(uow: UnitOfWork) -> Mapping[str, int]:
     living = {agent.agent_id for agent in agent_rows.list_living(uow)}
     found: dict[str, int] = {}
     for agent in agent_rows.list_all(uow):
-        state = agent.state.value if agent.agent_id in living or agent.state.value == "REMOVED" else GONE
+        state = (
+            agent.state.value
+            if agent.agent_id in living or agent.state.value == "REMOVED"
+            else GONE
+        )
         found[state] = found.get(state, 0) + 1
     return found
 
@@ -81,8 +97,14 @@ def _by_state(uow: UnitOfWork, table: Table, living: ColumnElement[bool]) -> Map
     return {row["state"]: row["count"] for row in uow.all(query.order_by(table.c.state))}
 
 
-def _first(uow: UnitOfWork, table: Table, moment: Column[Any], which: ColumnElement[bool]) -> tuple[int, Any]:
+def _first(
+    uow: UnitOfWork, table: Table, moment: Column[Any], which: ColumnElement[bool]
+) -> tuple[int, Any]:
     """(how many, the oldest)."""
-    query = select(func.count().label("count"), func.min(moment).label("oldest")).select_from(table).where(which)
+    query = (
+        select(func.count().label("count"), func.min(moment).label("oldest"))
+        .select_from(table)
+        .where(which)
+    )
     found = uow.all(query)[0]
     return int(found["count"]), found["oldest"]

@@ -65,21 +65,28 @@ _WAITING_NAMES = select(nodes.c.node_key, nodes.c.live_name).where(
 )
 _LAST_ADDRESS = (
     select(nodes.c.first_address, nodes.c.host_count)
-    .where(nodes.c.first_address > literal_column("0"))  # 0: it has none yet. The index has the same condition
+    # 0: it has none yet. The index has the same condition
+    .where(nodes.c.first_address > literal_column("0"))
     .order_by(nodes.c.first_address.desc())
     .limit(1)
 )
 _SHOWN_OF_HOST = (
-    hosts.c.node_key, hosts.c.host_index, hosts.c.internal_ip, hosts.c.external_ip, hosts.c.state, hosts.c.isolation,
+    hosts.c.node_key, hosts.c.host_index, hosts.c.internal_ip, hosts.c.external_ip, hosts.c.state,
+    hosts.c.isolation,
     hosts.c.software,
 )  # fmt: skip
-_HOSTS = select(*_SHOWN_OF_HOST).where(hosts.c.node_key == bindparam("key")).order_by(hosts.c.host_index)
+_HOSTS = (
+    select(*_SHOWN_OF_HOST).where(hosts.c.node_key == bindparam("key")).order_by(hosts.c.host_index)
+)
 _REMOVE_HOSTS = delete(hosts).where(hosts.c.node_key == bindparam("key"))
 _FIRST_OF_JOB = select(nodes.c.first_address).where(
-    nodes.c.node_key == select(jobs.c.node_key).where(jobs.c.job_key == bindparam("key")).scalar_subquery()
+    nodes.c.node_key
+    == select(jobs.c.node_key).where(jobs.c.job_key == bindparam("key")).scalar_subquery()
 )
 _FIRST_OF_QUEUED_RESOURCE = select(nodes.c.first_address).where(
-    nodes.c.queued_resource_key == bindparam("key"), nodes.c.slice_index == 0, nodes.c.live_name.is_not(None)
+    nodes.c.queued_resource_key == bindparam("key"),
+    nodes.c.slice_index == 0,
+    nodes.c.live_name.is_not(None),
 )
 
 
@@ -159,7 +166,8 @@ _OF_QUEUED_RESOURCE = (
 
 
 def that_want_hosts(uow: UnitOfWork) -> list[NodeRecord]:
-    """READY nodes with a script or with hosts that were asked for, of which some are not materialised."""
+    """READY nodes with a script or with hosts that were asked for, of which some are not
+    materialised."""
     return [to_record(row) for row in uow.all(_that_want_hosts())]
 
 
@@ -167,9 +175,12 @@ def that_want_hosts(uow: UnitOfWork) -> list[NodeRecord]:
 def _that_want_hosts() -> Select[Any]:
     text = cast(nodes.c.spec, String)
     scripted = or_(text.like(f'%"{STARTUP_SCRIPT}"%'), text.like(f'%"{SHUTDOWN_SCRIPT}"%'))
-    asked = nodes.c.node_key.in_(select(hosts.c.node_key).where(hosts.c.state == HostState.VIRTUAL, hosts.c.asked))
+    asked = nodes.c.node_key.in_(
+        select(hosts.c.node_key).where(hosts.c.state == HostState.VIRTUAL, hosts.c.asked)
+    )
     idle = exists().where(hosts.c.node_key == nodes.c.node_key, hosts.c.state == HostState.VIRTUAL)
-    wanted = or_(asked, and_(scripted, idle))  # the text of a node's spec is looked through once, not once per host
+    # the text of a node's spec is looked through once, not once per host
+    wanted = or_(asked, and_(scripted, idle))
     return select(nodes).where(nodes.c.state == NodeState.READY, wanted).order_by(nodes.c.node_key)
 
 
@@ -191,12 +202,17 @@ def state_counts(uow: UnitOfWork, project: str) -> dict[str, int]:
     query = select(nodes.c.state, func.count().label("nodes")).where(
         nodes.c.project == project, nodes.c.live_name.is_not(None)
     )
-    return {row["state"]: row["nodes"] for row in uow.all(query.group_by(nodes.c.state).order_by(nodes.c.state))}
+    return {
+        row["state"]: row["nodes"]
+        for row in uow.all(query.group_by(nodes.c.state).order_by(nodes.c.state))
+    }
 
 
 def waiting_names(uow: UnitOfWork, project: str) -> dict[str, str]:
     """The full name of each node of the project that may wait for chips, by key."""
-    return {row["node_key"]: row["live_name"] for row in uow.all(_WAITING_NAMES, {"project": project})}
+    return {
+        row["node_key"]: row["live_name"] for row in uow.all(_WAITING_NAMES, {"project": project})
+    }
 
 
 def set_spec(uow: UnitOfWork, node: NodeRecord, spec: NodeSpec) -> None:
@@ -213,8 +229,8 @@ def withdraw_notice(uow: UnitOfWork, project: str, reclaim_at: PlatformTime) -> 
 
 
 def addresses(uow: UnitOfWork, most: int) -> list[tuple[str, str, int, int]]:
-    """(key, project, number of the first address, number of hosts) of the READY nodes that have addresses, in their
-    order."""
+    """(key, project, number of the first address, number of hosts) of the READY nodes that have
+    addresses, in their order."""
     found = uow.execute(_ADDRESSES, {"most": most})
     return [(row.node_key, row.project, row.first_address, row.host_count) for row in found]
 
@@ -228,9 +244,14 @@ _ADDRESSES = (
 
 
 def first_address_of(uow: UnitOfWork, node: NodeRecord) -> int:
-    """The number of the first address of the first slice of a node's multislice; 0: it has none yet."""
+    """The number of the first address of the first slice of a node's multislice; 0: it has none
+    yet."""
     of_job = node.queued_resource_key is None
-    query, key = (_FIRST_OF_JOB, node.job_key) if of_job else (_FIRST_OF_QUEUED_RESOURCE, node.queued_resource_key)
+    query, key = (
+        (_FIRST_OF_JOB, node.job_key)
+        if of_job
+        else (_FIRST_OF_QUEUED_RESOURCE, node.queued_resource_key)
+    )
     return int(uow.execute(query, {"key": key}).scalar() or 0)
 
 
@@ -242,24 +263,34 @@ def to_node(uow: UnitOfWork, record: NodeRecord) -> Node:
 def to_nodes(uow: UnitOfWork, records: Sequence[NodeRecord]) -> list[Node]:
     keys = [record.node_key for record in records]
     by_node: dict[str, list[Mapping[str, Any]]] = {}
-    for host in uow.all(select(*_SHOWN_OF_HOST).where(hosts.c.node_key.in_(keys)).order_by(hosts.c.host_index)):
+    for host in uow.all(
+        select(*_SHOWN_OF_HOST).where(hosts.c.node_key.in_(keys)).order_by(hosts.c.host_index)
+    ):
         by_node.setdefault(host["node_key"], []).append(host)
     slice_ids = slices.ids_of(uow, keys)
-    return [_node(record, by_node.get(record.node_key, []), slice_ids.get(record.node_key)) for record in records]
+    return [
+        _node(record, by_node.get(record.node_key, []), slice_ids.get(record.node_key))
+        for record in records
+    ]
 
 
 def freeze(uow: UnitOfWork, record: NodeRecord) -> dict[str, Any]:
-    """The node as JSON, for an operation's response: it must not change with the node afterwards."""
+    """The node as JSON, for an operation's response: it must not change with the node
+    afterwards."""
     return columns(to_node(uow, record))
 
 
 def thaw(data: Mapping[str, Any]) -> Node:
-    """The node that `freeze` made `data` of; what an older Podyard did not store has its default."""
+    """The node that `freeze` made `data` of; what an older Podyard did not store has its
+    default."""
     times = {name: data.get(name) for name in _TIMES}
     return Node(
         **{
             **data,
-            **{name: None if nanos is None else PlatformTime(nanos) for name, nanos in times.items()},
+            **{
+                name: None if nanos is None else PlatformTime(nanos)
+                for name, nanos in times.items()
+            },
             "state": NodeState(data["state"]),
             "spec": to_spec(data["spec"]),
             "hosts": tuple(_host(host) for host in data["hosts"]),
@@ -308,8 +339,8 @@ def internal_ip(number: int) -> str:
 
 
 def next_address(uow: UnitOfWork) -> int:
-    """The first address number that no node ever had. The ranges of nodes do not overlap, so the one that begins last
-    also ends last."""
+    """The first address number that no node ever had. The ranges of nodes do not overlap, so the
+    one that begins last also ends last."""
     last = uow.first(_LAST_ADDRESS)
     return 1 if last is None else int(last["first_address"] + last["host_count"])
 

@@ -14,7 +14,9 @@ from podyard.domain.machine import ResourceKind
 from podyard.domain.operation import Operation, OperationState, OperationVerb
 
 _BY_ID = select(operations).where(operations.c.operation_id == bindparam("id"))
-_IN_PLACE = _BY_ID.where(operations.c.project == bindparam("project"), operations.c.zone == bindparam("zone"))
+_IN_PLACE = _BY_ID.where(
+    operations.c.project == bindparam("project"), operations.c.zone == bindparam("zone")
+)
 
 
 def find(uow: UnitOfWork, operation_id: str) -> Operation | None:
@@ -28,7 +30,9 @@ def find_in(uow: UnitOfWork, project: str, zone: str, operation_id: str) -> Oper
 
 def of_project(uow: UnitOfWork, project: str, zone: str | None) -> list[Operation]:
     """Those that anybody is told of, in one zone or (None) in all, the newest first."""
-    query = select(operations).where(operations.c.project == project, operations.c.lost.is_not(True))
+    query = select(operations).where(
+        operations.c.project == project, operations.c.lost.is_not(True)
+    )
     if zone is not None:
         query = query.where(operations.c.zone == zone)
     found = uow.all(query.order_by(operations.c.created.desc(), operations.c.operation_id))
@@ -37,11 +41,17 @@ def of_project(uow: UnitOfWork, project: str, zone: str | None) -> list[Operatio
 
 def list_all(uow: UnitOfWork) -> list[Operation]:
     """Of all projects, by id."""
-    return [to_operation(row) for row in uow.all(select(operations).order_by(operations.c.operation_id))]
+    return [
+        to_operation(row) for row in uow.all(select(operations).order_by(operations.c.operation_id))
+    ]
 
 
 def request_cancellation(uow: UnitOfWork, operation_id: str) -> None:
-    uow.execute(update(operations).where(operations.c.operation_id == operation_id).values(cancel_requested=True))
+    uow.execute(
+        update(operations)
+        .where(operations.c.operation_id == operation_id)
+        .values(cancel_requested=True)
+    )
 
 
 def remove(uow: UnitOfWork, operation_id: str) -> None:

@@ -1,4 +1,5 @@
-"""Messages to send after the commit. A message carries ids only: losing, doubling or delaying it does no harm."""
+"""Messages to send after the commit. A message carries ids only: losing, doubling or delaying it
+does no harm."""
 
 from __future__ import annotations
 
@@ -46,6 +47,8 @@ def mark_sent(uow: UnitOfWork, message_ids: Sequence[int]) -> None:
 
 
 _MARK_SENT = (
-    update(outbox).where(outbox.c.message_id.in_(bindparam("ids", expanding=True))).values(sent=bindparam("now"))
+    update(outbox)
+    .where(outbox.c.message_id.in_(bindparam("ids", expanding=True)))
+    .values(sent=bindparam("now"))
 )
 _DROP_OLD = delete(outbox).where(outbox.c.sent < bindparam("old", type_=outbox.c.sent.type))

@@ -12,7 +12,8 @@ from podyard.db.unit_of_work import UnitOfWork, clock_from_row
 
 
 def set_up(uow: UnitOfWork, mode: ClockMode) -> None:
-    """Makes the row at first start (platform time begins at real time); later starts may change the mode."""
+    """Makes the row at first start (platform time begins at real time); later starts may change the
+    mode."""
     row = uow.first(select(clock))
     if row is None:
         first = PlatformClock(mode, PlatformTime(uow.real_now.nanos), uow.real_now, running=False)
@@ -24,11 +25,14 @@ def set_up(uow: UnitOfWork, mode: ClockMode) -> None:
         write(uow, changed)
 
 
-def tick(uow: UnitOfWork, loop_fence: int, last_fence: int, suspended_nanos: int = 0) -> PlatformClock:
+def tick(
+    uow: UnitOfWork, loop_fence: int, last_fence: int, suspended_nanos: int = 0
+) -> PlatformClock:
     """Anchors the clock at now; returns it.
 
-    `last_fence` is the one with which the same loop set its last anchor. Its lease may have lapsed since: as long as no
-    other loop has set an anchor, its time counts, but for the `suspended_nanos` that the machine slept.
+    `last_fence` is the one with which the same loop set its last anchor. Its lease may have lapsed
+    since: as long as no other loop has set an anchor, its time counts, but for the
+    `suspended_nanos` that the machine slept.
     """
     row = uow.first(_LOCKED)
     assert row is not None, "the clock row is made by the bootstrap"
@@ -46,7 +50,8 @@ def set_forward(uow: UnitOfWork, moment: PlatformTime) -> None:
 
 
 def reach(uow: UnitOfWork, goal: PlatformTime, real: RealTime) -> None:
-    """The end of a walk to `goal`, which was where the clock should stand at `real`: it runs on from there."""
+    """The end of a walk to `goal`, which was where the clock should stand at `real`: it runs on
+    from there."""
     if goal >= uow.clock.anchor_platform:
         write(uow, dataclasses.replace(uow.clock.move_to(goal), anchor_real=real))
 

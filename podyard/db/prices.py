@@ -1,4 +1,5 @@
-"""The prices that issued invoices went by: what the rate card said of their time, and which of it they used."""
+"""The prices that issued invoices went by: what the rate card said of their time, and which of it
+they used."""
 
 from __future__ import annotations
 
@@ -14,7 +15,9 @@ from podyard.db.tables_billing import charge_starts as starts_table
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.usage import BilledKind, PriceUnit
 
-_KEPT = select(card_prices).order_by(card_prices.c.sku_id, card_prices.c.effective_from, card_prices.c.version_id)
+_KEPT = select(card_prices).order_by(
+    card_prices.c.sku_id, card_prices.c.effective_from, card_prices.c.version_id
+)
 _USE = (
     update(card_prices)
     .where(card_prices.c.version_id == bindparam("version"), card_prices.c.first_used.is_(None))
@@ -26,8 +29,9 @@ _USE = (
 class CardPrice:
     """A price version as the rate card had it when a month was closed for which it holds.
 
-    `first_used`: when the first month that used it was closed; None: no month has. `effective_from` None: it was used
-    before more than prices were kept, and neither its time nor what it is for is known.
+    `first_used`: when the first month that used it was closed; None: no month has. `effective_from`
+    None: it was used before more than prices were kept, and neither its time nor what it is for is
+    known.
     """
 
     version_id: str
@@ -48,14 +52,18 @@ def list_kept(uow: UnitOfWork) -> list[CardPrice]:
 
 
 def keep(uow: UnitOfWork, prices: Iterable[CardPrice], used: frozenset[str]) -> None:
-    """Keeps the prices that are not known yet, and remembers which versions the month that is closed now has `used`."""
+    """Keeps the prices that are not known yet, and remembers which versions the month that is
+    closed now has `used`."""
     known = {price.version_id: price for price in list_kept(uow)}
     new = [price for price in prices if price.version_id not in known]
     if new:
         first = {True: uow.now, False: None}
         uow.insert_all(
             card_prices,
-            [columns(dataclasses.replace(price, first_used=first[price.version_id in used])) for price in new],
+            [
+                columns(dataclasses.replace(price, first_used=first[price.version_id in used]))
+                for price in new
+            ],
         )
     for version in sorted(used & known.keys()):
         if known[version].first_used is None:
@@ -63,7 +71,8 @@ def keep(uow: UnitOfWork, prices: Iterable[CardPrice], used: frozenset[str]) -> 
 
 
 def charge_starts(uow: UnitOfWork) -> dict[BilledKind, PlatformTime]:
-    """Since when the rate card of the last invoice charges disks, buckets and operations, where it does."""
+    """Since when the rate card of the last invoice charges disks, buckets and operations, where it
+    does."""
     return {BilledKind(row["kind"]): row["start"] for row in uow.all(select(starts_table))}
 
 
@@ -72,4 +81,6 @@ def keep_starts(uow: UnitOfWork, starts: Mapping[BilledKind, PlatformTime]) -> N
     if starts == charge_starts(uow):
         return
     uow.execute(delete(starts_table))
-    uow.insert_all(starts_table, [{"kind": str(kind), "start": start} for kind, start in starts.items()])
+    uow.insert_all(
+        starts_table, [{"kind": str(kind), "start": start} for kind, start in starts.items()]
+    )

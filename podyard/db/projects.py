@@ -17,7 +17,8 @@ _ROLES_OF = select(role_bindings).where(role_bindings.c.email == bindparam("emai
 
 
 def find(uow: UnitOfWork, project: str) -> Project | None:
-    """Locked on PostgreSQL when the unit may write: units that decide on quota in one project take turns."""
+    """Locked on PostgreSQL when the unit may write: units that decide on quota in one project take
+    turns."""
     row = uow.first(_PROJECT_LOCKED if uow.writable else _PROJECT, {"project": project})
     return None if row is None else Project(**row)
 
@@ -56,7 +57,9 @@ def roles_of(uow: UnitOfWork, email: str) -> dict[str, frozenset[str]]:
 def owners(uow: UnitOfWork) -> dict[str, frozenset[str]]:
     """The emails with role owner, by project that has any. The platform's owner is in none."""
     found: dict[str, frozenset[str]] = {}
-    for row in uow.all(select(role_bindings).where(role_bindings.c.role == "owner", role_bindings.c.project != "*")):
+    for row in uow.all(
+        select(role_bindings).where(role_bindings.c.role == "owner", role_bindings.c.project != "*")
+    ):
         found[row["project"]] = found.get(row["project"], frozenset()) | {row["email"]}
     return found
 

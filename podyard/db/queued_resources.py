@@ -28,7 +28,9 @@ _BY_KEY = select(queued_resources).where(queued_resources.c.queued_resource_key 
 _BY_NAME_LOCKED, _BY_KEY_LOCKED = _BY_NAME.with_for_update(), _BY_KEY.with_for_update()
 
 
-def find(uow: UnitOfWork, project: str, zone: str, queued_resource_id: str) -> QueuedResourceRecord | None:
+def find(
+    uow: UnitOfWork, project: str, zone: str, queued_resource_id: str
+) -> QueuedResourceRecord | None:
     """The live one of that name, locked until the unit ends, where the unit may write."""
     name = queued_resource_name(project, zone, queued_resource_id)
     row = uow.first(_BY_NAME_LOCKED if uow.writable else _BY_NAME, {"name": name})
@@ -54,15 +56,23 @@ def of_project(uow: UnitOfWork, project: str, zone: str | None) -> list[QueuedRe
 
 def names(uow: UnitOfWork, project: str) -> dict[str, str]:
     """The name of each of the project, by key; also of those that are gone."""
-    columns = (queued_resources.c.queued_resource_key, queued_resources.c.zone, queued_resources.c.queued_resource_id)
+    columns = (
+        queued_resources.c.queued_resource_key,
+        queued_resources.c.zone,
+        queued_resources.c.queued_resource_id,
+    )
     found = uow.all(select(*columns).where(queued_resources.c.project == project))
     return {
-        row["queued_resource_key"]: queued_resource_name(project, row["zone"], row["queued_resource_id"])
+        row["queued_resource_key"]: queued_resource_name(
+            project, row["zone"], row["queued_resource_id"]
+        )
         for row in found
     }
 
 
-def not_in(uow: UnitOfWork, states: Sequence[QueuedResourceState], project: str | None) -> list[QueuedResourceRecord]:
+def not_in(
+    uow: UnitOfWork, states: Sequence[QueuedResourceState], project: str | None
+) -> list[QueuedResourceRecord]:
     """The live ones that are in none of the states, of a project or (None) of all."""
     query = select(queued_resources).where(
         queued_resources.c.live_name.is_not(None), queued_resources.c.state.not_in(states)
@@ -114,7 +124,11 @@ def to_queued_resource(uow: UnitOfWork, record: QueuedResourceRecord) -> QueuedR
 def freeze(uow: UnitOfWork, record: QueuedResourceRecord) -> dict[str, Any]:
     """The queued resource as JSON, for an operation's response."""
     shown = to_queued_resource(uow, record)
-    return {**dataclasses.asdict(shown), "created": shown.created.nanos, "spec": from_queued_spec(shown.spec)}
+    return {
+        **dataclasses.asdict(shown),
+        "created": shown.created.nanos,
+        "spec": from_queued_spec(shown.spec),
+    }
 
 
 def thaw(data: Mapping[str, Any]) -> QueuedResource:
@@ -132,6 +146,12 @@ def thaw(data: Mapping[str, Any]) -> QueuedResource:
 
 
 def to_spec(data: Mapping[str, Any]) -> QueuedResourceSpec:
-    times = {name: None if data[name] is None else PlatformTime(data[name]) for name in QUEUED_SPEC_TIMES}
-    made = tuple(NodeRequest(**{**node, "spec": node_rows.to_spec(node["spec"])}) for node in data["nodes"])
-    return QueuedResourceSpec(**{**data, **times, "nodes": made, "usage_class": UsageClass(data["usage_class"])})
+    times = {
+        name: None if data[name] is None else PlatformTime(data[name]) for name in QUEUED_SPEC_TIMES
+    }
+    made = tuple(
+        NodeRequest(**{**node, "spec": node_rows.to_spec(node["spec"])}) for node in data["nodes"]
+    )
+    return QueuedResourceSpec(
+        **{**data, **times, "nodes": made, "usage_class": UsageClass(data["usage_class"])}
+    )

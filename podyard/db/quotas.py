@@ -16,7 +16,8 @@ NodeKind = tuple[str, str, str, str, str]  # project, usage class, zone, acceler
 
 _COUNTS = select(node_counts).order_by(*node_counts.primary_key.columns)
 _ALONE = select(node_counts).where(
-    node_counts.c.project == bindparam("project"), node_counts.c.usage_class == bindparam("usage_class")
+    node_counts.c.project == bindparam("project"),
+    node_counts.c.usage_class == bindparam("usage_class"),
 )
 _QUEUED = select(queued_resources.c.zone, queued_resources.c.spec).where(
     queued_resources.c.project == bindparam("project"),
@@ -25,7 +26,9 @@ _QUEUED = select(queued_resources.c.zone, queued_resources.c.spec).where(
 )
 
 
-def holdings(uow: UnitOfWork, project: str, usage_class: UsageClass) -> Iterator[tuple[str, AcceleratorType, int]]:
+def holdings(
+    uow: UnitOfWork, project: str, usage_class: UsageClass
+) -> Iterator[tuple[str, AcceleratorType, int]]:
     """(zone, type, how many) of everything that counts."""
     of = {"project": project, "usage_class": usage_class.value}
     for row in uow.execute(_ALONE, of):

@@ -1,4 +1,5 @@
-"""Records to the columns of their rows: the fields of a record are the columns of its table, in the same names."""
+"""Records to the columns of their rows: the fields of a record are the columns of its table, in the
+same names."""
 
 from __future__ import annotations
 
@@ -47,8 +48,9 @@ def changed_columns(before: Any, after: Any) -> dict[str, Any]:
     return changed
 
 
-# Fields of stored documents that are younger than their tables. They are left out where they are as usual: a loop or
-# an agent's API of the release before, next to a new one, knows no such field, and refuses it.
+# Fields of stored documents that are younger than their tables. They are left out where they are as
+# usual: a loop or an agent's API of the release before, next to a new one, knows no such field, and
+# refuses it.
 _LATER_JOB_FIELDS = ("num_nodes",)
 
 
@@ -69,12 +71,16 @@ def from_queued_spec(spec: QueuedResourceSpec) -> dict[str, Any]:
 
 
 def from_node_spec(spec: NodeSpec) -> dict[str, Any]:
-    # Not `asdict`, which copies each label and script: what the spec holds is JSON already, and nobody changes it.
+    # Not `asdict`, which copies each label and script: what the spec holds is JSON already, and
+    # nobody changes it.
     return {name: getattr(spec, name) for name in NodeSpec.__dataclass_fields__}
 
 
 def _from_symptoms(symptoms: Sequence[Symptom]) -> list[dict[str, str]]:
-    return [{camel_case(name): value for name, value in symptom._asdict().items()} for symptom in symptoms]
+    return [
+        {camel_case(name): value for name, value in symptom._asdict().items()}
+        for symptom in symptoms
+    ]
 
 
 def _from_maintenance(upcoming: UpcomingMaintenance | None) -> dict[str, Any] | None:
@@ -86,8 +92,11 @@ def _nanos(moment: PlatformTime | None) -> int | None:
 
 
 @cache
-def _fields(kind: type) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]], Sequence[_Writer]]:
-    """The fields of a type of record, what reads them all at once, and the writers of those that are not plain."""
+def _fields(
+    kind: type,
+) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]], Sequence[_Writer]]:
+    """The fields of a type of record, what reads them all at once, and the writers of those that
+    are not plain."""
     names = tuple(field.name for field in dataclasses.fields(kind))
     writers = [(name, _WRITERS[kind, name]) for name in names if (kind, name) in _WRITERS]
     return names, operator.attrgetter(*names), writers
@@ -97,7 +106,9 @@ def _fields(kind: type) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...
 _WRITERS: Mapping[tuple[type[Any], str], Callable[[Any], Any]] = {
     (Job, "spec"): from_job_spec,
     (HostRecord, "programs"): lambda modules: [dataclasses.asdict(module) for module in modules],
-    (Operation, "error_details"): lambda details: [error_details.to_json(detail) for detail in details],
+    (Operation, "error_details"): lambda details: [
+        error_details.to_json(detail) for detail in details
+    ],
     (NodeRecord, "spec"): from_node_spec,
     (NodeRecord, "symptoms"): _from_symptoms,
     (NodeRecord, "upcoming_maintenance"): _from_maintenance,

@@ -10,15 +10,28 @@ from sqlalchemy import bindparam, func, select, update
 from podyard.db.job_slices import has_slice_on
 from podyard.db.tables_jobs import attempts, jobs, replicas
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.replica import LIVE_REPLICA_STATES, AttemptUse, Desired, Replica, ReplicaOutcome, ReplicaState
+from podyard.domain.replica import (
+    LIVE_REPLICA_STATES,
+    AttemptUse,
+    Desired,
+    Replica,
+    ReplicaOutcome,
+    ReplicaState,
+)
 
 _IS_LIVE = replicas.c.state.in_(LIVE_REPLICA_STATES)
 _BY_ID = select(replicas).where(replicas.c.replica_id == bindparam("id"))
-_OF_ATTEMPT = select(replicas).where(replicas.c.attempt_id == bindparam("id")).order_by(replicas.c.rank)
+_OF_ATTEMPT = (
+    select(replicas).where(replicas.c.attempt_id == bindparam("id")).order_by(replicas.c.rank)
+)
 _OF_JOB = select(replicas).where(replicas.c.job_key == bindparam("key")).order_by(replicas.c.rank)
 _LIVE = select(replicas).where(_IS_LIVE).order_by(replicas.c.replica_id)
 _LIVE_ON = _LIVE.where(replicas.c.agent_id == bindparam("id"))
-_COUNTS = select(replicas.c.agent_id, func.count().label("replicas")).where(_IS_LIVE).group_by(replicas.c.agent_id)
+_COUNTS = (
+    select(replicas.c.agent_id, func.count().label("replicas"))
+    .where(_IS_LIVE)
+    .group_by(replicas.c.agent_id)
+)
 _ON_NODE = (
     select(replicas.c.replica_id)
     .join(jobs, jobs.c.job_key == replicas.c.job_key)
@@ -101,7 +114,9 @@ def machine_use(uow: UnitOfWork, job_keys: Sequence[str]) -> list[AttemptUse]:
     """Of the attempts at these jobs whose replicas have said what they take."""
     found = []
     for place in range(0, len(job_keys), KEYS_AT_ONCE):
-        rows: Iterable[Any] = uow.execute(_MACHINE_USE.where(_R.job_key.in_(job_keys[place : place + KEYS_AT_ONCE])))
+        rows: Iterable[Any] = uow.execute(
+            _MACHINE_USE.where(_R.job_key.in_(job_keys[place : place + KEYS_AT_ONCE]))
+        )
         found += [AttemptUse(row[0], row[1], int(row[2]), int(row[3])) for row in rows]
     return found
 

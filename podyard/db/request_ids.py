@@ -55,7 +55,12 @@ def forget(uow: UnitOfWork, key: Key, before: PlatformTime) -> None:
 
 def sweep(uow: UnitOfWork, before: PlatformTime, most: int) -> None:
     """Deletes the oldest requests. Rows that another unit is sweeping are left to it."""
-    old = select(*_KEY).where(request_ids.c.created <= before).order_by(request_ids.c.created).limit(most)
+    old = (
+        select(*_KEY)
+        .where(request_ids.c.created <= before)
+        .order_by(request_ids.c.created)
+        .limit(most)
+    )
     found = uow.execute(old.with_for_update(skip_locked=True)).all()
     if found:
         uow.execute(delete(request_ids).where(tuple_(*_KEY).in_([tuple(row) for row in found])))

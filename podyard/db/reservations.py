@@ -38,10 +38,15 @@ def find_by_key(uow: UnitOfWork, reservation_key: str) -> Reservation | None:
 
 def of_project(uow: UnitOfWork, project: str, zone: str | None) -> list[Reservation]:
     """The live ones, in one zone or (None) in all, by zone and id."""
-    query = select(reservations).where(reservations.c.project == project, reservations.c.live_name.is_not(None))
+    query = select(reservations).where(
+        reservations.c.project == project, reservations.c.live_name.is_not(None)
+    )
     if zone is not None:
         query = query.where(reservations.c.zone == zone)
-    return [to_reservation(row) for row in uow.all(query.order_by(reservations.c.zone, reservations.c.reservation_id))]
+    return [
+        to_reservation(row)
+        for row in uow.all(query.order_by(reservations.c.zone, reservations.c.reservation_id))
+    ]
 
 
 def keys(uow: UnitOfWork) -> frozenset[str]:
@@ -58,7 +63,9 @@ def held_chips(uow: UnitOfWork) -> dict[str, int]:
     """Chips that nodes hold under each reservation, by its key."""
     held: dict[str, int] = {}
     for row in uow.all(_HELD):
-        held[row["reservation_key"]] = held.get(row["reservation_key"], 0) + chips_from_text(row["chips"]).bit_count()
+        held[row["reservation_key"]] = (
+            held.get(row["reservation_key"], 0) + chips_from_text(row["chips"]).bit_count()
+        )
     return held
 
 

@@ -1,8 +1,10 @@
-"""The time of a database server, which all processes of one Podyard share whatever the clocks of their machines say.
+"""The time of a database server, which all processes of one Podyard share whatever the clocks of
+their machines say.
 
-Leases, expiries and the platform clock compare times that several processes have written. On PostgreSQL these processes
-may run on machines whose clocks differ by minutes, so their units of work go by the server's clock: it is asked now
-and then, and counted on from there by the machine's monotonic clock, which nobody sets.
+Leases, expiries and the platform clock compare times that several processes have written. On
+PostgreSQL these processes may run on machines whose clocks differ by minutes, so their units of
+work go by the server's clock: it is asked now and then, and counted on from there by the machine's
+monotonic clock, which nobody sets.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from sqlalchemy import Connection, text
 from podyard.base.clock import RealClock, RealTime
 from podyard.db.direct_statements import DirectConnection
 
-ASK_SECONDS = 10.0  # two monotonic clocks drift apart by a millisecond in this time, and a failover is seen within it
+# two monotonic clocks drift apart by a millisecond in this time, and a failover is seen within it
+ASK_SECONDS = 10.0
 _ASK = text("SELECT (extract(epoch FROM clock_timestamp()) * 1000000000)::bigint")
 
 

@@ -1,7 +1,8 @@
 """Statements are compiled once in a process, not once for each engine.
 
-SQLAlchemy compiles a statement for each dialect object, and each engine makes one. The engines of one database (one
-writes, one reads) and those of all databases of a process share what is compiled, since their dialects are equal.
+SQLAlchemy compiles a statement for each dialect object, and each engine makes one. The engines of
+one database (one writes, one reads) and those of all databases of a process share what is compiled,
+since their dialects are equal.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from sqlalchemy.dialects import registry
 from sqlalchemy.util import LRUCache
 from typing_extensions import override
 
-STATEMENTS_MAX = 1_500  # compiled ones: the platform has some 700; SQLAlchemy keeps 500 for each engine
+# compiled ones: the platform has some 700; SQLAlchemy keeps 500 for each engine
+STATEMENTS_MAX = 1_500
 DRIVER = "podyard"
 _compiled: LRUCache[Any, Any] = LRUCache(STATEMENTS_MAX)
 OPTIONS = {"compiled_cache": _compiled}

@@ -28,13 +28,21 @@ _KEEP = insert(past_slices).from_select(
         bindparam("now", type_=past_slices.c.released.type),
     ).where(slices.c.node_key == bindparam("key")),
 )
-_HELD = select(slices.c.pod_id, slices.c.chips, nodes.c.project).join(nodes, nodes.c.node_key == slices.c.node_key)
+_HELD = select(slices.c.pod_id, slices.c.chips, nodes.c.project).join(
+    nodes, nodes.c.node_key == slices.c.node_key
+)
 _OF_NODES = (
-    nodes.c.project, nodes.c.zone, nodes.c.node_id, nodes.c.created_by, nodes.c.accelerator_type, nodes.c.topology,
+    nodes.c.project, nodes.c.zone, nodes.c.node_id, nodes.c.created_by, nodes.c.accelerator_type,
+    nodes.c.topology,
     nodes.c.usage_class,
 )  # fmt: skip
 _WITH_NODES = select(
-    slices.c.slice_id, slices.c.pod_id, slices.c.chips, slices.c.created.label("placed"), nodes.c.reclaim_at, *_OF_NODES
+    slices.c.slice_id,
+    slices.c.pod_id,
+    slices.c.chips,
+    slices.c.created.label("placed"),
+    nodes.c.reclaim_at,
+    *_OF_NODES,
 ).join_from(slices, nodes, nodes.c.node_key == slices.c.node_key)
 _PAST = (
     select(
@@ -74,7 +82,9 @@ def list_all(uow: UnitOfWork) -> list[PlacedSlice]:
 def held(uow: UnitOfWork, pod_id: str | None = None) -> list[HeldChips]:
     """What every slice of a pod or (None) of all pods holds, in no order."""
     query = _HELD if pod_id is None else _HELD.where(slices.c.pod_id == pod_id)
-    return [HeldChips(row.pod_id, row.project, chips_from_text(row.chips)) for row in uow.execute(query)]
+    return [
+        HeldChips(row.pod_id, row.project, chips_from_text(row.chips)) for row in uow.execute(query)
+    ]
 
 
 def id_of(uow: UnitOfWork, node_key: str) -> str | None:
@@ -120,5 +130,9 @@ def _with_node(row: Row[Any]) -> SliceOfNode:
 
 
 def _record(row: Mapping[str, Any]) -> PlacedSlice:
-    parsed = {"chips": chips_from_text(row["chips"]), "origin": tuple(row["origin"]), "shape": tuple(row["shape"])}
+    parsed = {
+        "chips": chips_from_text(row["chips"]),
+        "origin": tuple(row["origin"]),
+        "shape": tuple(row["shape"]),
+    }
     return PlacedSlice(**{**row, **parsed})

@@ -32,7 +32,10 @@ _ENTERED = (
     .order_by(_C.resource_key, _C.version)
 )
 _NEWEST = (
-    select(state_changes).where(_C.resource_key == bindparam("key")).order_by(_C.seq.desc()).limit(bindparam("most"))
+    select(state_changes)
+    .where(_C.resource_key == bindparam("key"))
+    .order_by(_C.seq.desc())
+    .limit(bindparam("most"))
 )
 # An operation that succeeded says nothing that the change of its resource does not.
 _NEWEST_OF_PROJECT = (
@@ -65,13 +68,17 @@ def of_project(uow: UnitOfWork, project: str, after_seq: int, limit: int) -> lis
     return [StateChange(**row) for row in rows]
 
 
-def of_project_before(uow: UnitOfWork, project: str, before_seq: int, limit: int) -> list[StateChange]:
+def of_project_before(
+    uow: UnitOfWork, project: str, before_seq: int, limit: int
+) -> list[StateChange]:
     """Those of a project before this number, the newest first."""
     rows = uow.all(_OF_PROJECT_BEFORE, {"project": project, "before": before_seq, "most": limit})
     return [StateChange(**row) for row in rows]
 
 
-def states_entered(uow: UnitOfWork, resource_keys: Sequence[str]) -> list[tuple[str, str, PlatformTime]]:
+def states_entered(
+    uow: UnitOfWork, resource_keys: Sequence[str]
+) -> list[tuple[str, str, PlatformTime]]:
     """(resource, state, when it was entered) of these, resource by resource, in their order."""
     rows = uow.execute(_ENTERED, {"keys": list(resource_keys)})
     return [(row.resource_key, row.to_state, row.at) for row in rows]
@@ -84,7 +91,10 @@ def newest(uow: UnitOfWork, resource_key: str, most: int) -> list[StateChange]:
 
 def newest_of_project(uow: UnitOfWork, project: str, most: int) -> list[StateChange]:
     """The newest first, without operations that go on or succeeded."""
-    return [StateChange(**row) for row in uow.all(_NEWEST_OF_PROJECT, {"project": project, "most": most})]
+    return [
+        StateChange(**row)
+        for row in uow.all(_NEWEST_OF_PROJECT, {"project": project, "most": most})
+    ]
 
 
 def state_at(uow: UnitOfWork, resource_key: str, then: PlatformTime) -> str | None:

@@ -23,12 +23,15 @@ _LEFT_OUT = {
 
 
 def state_hash(database: InlineDatabase) -> str:
-    """SHA-256 of all tables: rows as JSON, in the order of their texts; no real times and no secrets."""
+    """SHA-256 of all tables: rows as JSON, in the order of their texts; no real times and no
+    secrets."""
     digest = hashlib.sha256()
     for table in sorted(metadata.tables.values(), key=lambda table: table.name):
         columns = _columns(table)
         found = database.driver.execute(f"SELECT {', '.join(columns)} FROM {table.name}")
-        texts = sorted(json.dumps([_plain(value) for value in row], separators=(",", ":")) for row in found)
+        texts = sorted(
+            json.dumps([_plain(value) for value in row], separators=(",", ":")) for row in found
+        )
         digest.update(json.dumps([table.name, columns]).encode())
         for text in texts:
             digest.update(text.encode() + b"\n")

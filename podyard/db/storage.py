@@ -1,4 +1,5 @@
-"""Buckets, objects and uploads in parts, as records; and the usage events of buckets, in the units that change them,
+"""Buckets, objects and uploads in parts, as records; and the usage events of buckets, in the units
+that change them,
 and of operations on buckets."""
 
 from __future__ import annotations
@@ -16,13 +17,24 @@ from podyard.db.records import changed_columns, columns
 from podyard.db.tables_storage import buckets, objects, uploads
 from podyard.db.transition import meter_operations, meter_size
 from podyard.db.unit_of_work import UnitOfWork
-from podyard.domain.stored import Bucket, ObjectFields, OperationClass, Preconditions, StoredObject, Upload
+from podyard.domain.stored import (
+    Bucket,
+    ObjectFields,
+    OperationClass,
+    Preconditions,
+    StoredObject,
+    Upload,
+)
 from podyard.domain.usage import BilledKind, StorageResource
 
 _BUCKET = select(buckets).where(buckets.c.name == bindparam("name"))
 _BUCKET_LOCKED = _BUCKET.with_for_update()
-_BUCKETS_OF = select(buckets).where(buckets.c.project == bindparam("project")).order_by(buckets.c.name)
-_OBJECT = select(objects).where(objects.c.bucket == bindparam("bucket"), objects.c.name == bindparam("name"))
+_BUCKETS_OF = (
+    select(buckets).where(buckets.c.project == bindparam("project")).order_by(buckets.c.name)
+)
+_OBJECT = select(objects).where(
+    objects.c.bucket == bindparam("bucket"), objects.c.name == bindparam("name")
+)
 _LISTED = (
     select(objects)
     .where(objects.c.bucket == bindparam("bucket"), objects.c.name >= bindparam("start"))
@@ -30,7 +42,9 @@ _LISTED = (
     .limit(bindparam("most"))
 )
 _LISTED_BEFORE = _LISTED.where(objects.c.name < bindparam("end"))
-_REMOVE_OBJECT = delete(objects).where(objects.c.bucket == bindparam("of"), objects.c.name == bindparam("named"))
+_REMOVE_OBJECT = delete(objects).where(
+    objects.c.bucket == bindparam("of"), objects.c.name == bindparam("named")
+)
 _COUNT = (
     update(buckets)
     .where(buckets.c.name == bindparam("of"))
@@ -50,7 +64,8 @@ _UPLOADS_OF = (
 
 
 def find_bucket(uow: UnitOfWork, name: str) -> Bucket | None:
-    """Locked on PostgreSQL when the unit may write: units that change the objects of one bucket take turns."""
+    """Locked on PostgreSQL when the unit may write: units that change the objects of one bucket
+    take turns."""
     row = uow.first(_BUCKET_LOCKED if uow.writable else _BUCKET, {"name": name})
     return None if row is None else Bucket(**row)
 
@@ -58,7 +73,9 @@ def find_bucket(uow: UnitOfWork, name: str) -> Bucket | None:
 def all_buckets(uow: UnitOfWork) -> list[tuple[Bucket, int, int]]:
     """Of the whole yard, each with the number and the bytes of the objects that it has."""
     held = (
-        select(objects.c.bucket, func.count().label("number"), func.sum(objects.c.size).label("size"))
+        select(
+            objects.c.bucket, func.count().label("number"), func.sum(objects.c.size).label("size")
+        )
         .group_by(objects.c.bucket)
         .subquery()
     )
@@ -80,7 +97,8 @@ def insert_bucket(uow: UnitOfWork, bucket: Bucket) -> Bucket:
 
 
 def update_bucket(uow: UnitOfWork, before: Bucket, after: Bucket) -> Bucket:
-    """What is billed is of one storage class: a bucket that gets another one is billed as another resource."""
+    """What is billed is of one storage class: a bucket that gets another one is billed as another
+    resource."""
     if after.storage_class != before.storage_class:
         _meter(uow, _next(before), exists=False)
         after = _with_usage_key(uow, after)
@@ -91,7 +109,9 @@ def update_bucket(uow: UnitOfWork, before: Bucket, after: Bucket) -> Bucket:
         for of_class in OperationClass:
             if version := usage_events.last_version(uow, _operations_key(after, of_class)):
                 event_id = row_id(uow.streams.stream("events"), "event")
-                meter_operations(uow, _operations(after, of_class, version + 1, 0), event_id, says_labels=True)
+                meter_operations(
+                    uow, _operations(after, of_class, version + 1, 0), event_id, says_labels=True
+                )
     uow.update(buckets, {"name": before.name}, changed_columns(before, after))
     return after
 
@@ -111,7 +131,9 @@ def _next(bucket: Bucket) -> Bucket:
     return dataclasses.replace(bucket, usage_version=bucket.usage_version + 1)
 
 
-def _meter(uow: UnitOfWork, bucket: Bucket, *, exists: bool = True, says_labels: bool = False) -> None:
+def _meter(
+    uow: UnitOfWork, bucket: Bucket, *, exists: bool = True, says_labels: bool = False
+) -> None:
     meter_size(uow, _as_billed(bucket), exists=exists, says_labels=says_labels)
 
 
@@ -129,9 +151,11 @@ def _as_billed(bucket: Bucket) -> StorageResource:
     )
 
 
-def count_operations(uow: UnitOfWork, name: str, of_class: OperationClass, number: int, event_id: str) -> None:
-    """Writes so many operations on a bucket as one usage event, once for each `event_id`. Those on a bucket that was
-    deleted meanwhile are dropped."""
+def count_operations(
+    uow: UnitOfWork, name: str, of_class: OperationClass, number: int, event_id: str
+) -> None:
+    """Writes so many operations on a bucket as one usage event, once for each `event_id`. Those on
+    a bucket that was deleted meanwhile are dropped."""
     bucket = find_bucket(uow, name)
     if bucket is None or usage_events.is_known(uow, event_id):
         return
@@ -139,7 +163,9 @@ def count_operations(uow: UnitOfWork, name: str, of_class: OperationClass, numbe
     meter_operations(uow, _operations(bucket, of_class, version, number), event_id)
 
 
-def _operations(bucket: Bucket, of_class: OperationClass, version: int, number: int) -> StorageResource:
+def _operations(
+    bucket: Bucket, of_class: OperationClass, version: int, number: int
+) -> StorageResource:
     return dataclasses.replace(
         _as_billed(bucket),
         kind=BilledKind.OPERATION,
@@ -160,10 +186,14 @@ def find_object(uow: UnitOfWork, bucket: str, name: str) -> StoredObject | None:
     return None if row is None else _object(row)
 
 
-def list_objects(uow: UnitOfWork, bucket: str, start: str, end: str | None, most: int) -> list[StoredObject]:
+def list_objects(
+    uow: UnitOfWork, bucket: str, start: str, end: str | None, most: int
+) -> list[StoredObject]:
     """Names from `start` to before `end`, in the order of their bytes, at most `most`."""
     asked = {"bucket": bucket, "start": start, "most": most}
-    rows = uow.all(_LISTED, asked) if end is None else uow.all(_LISTED_BEFORE, {**asked, "end": end})
+    rows = (
+        uow.all(_LISTED, asked) if end is None else uow.all(_LISTED_BEFORE, {**asked, "end": end})
+    )
     return [_object(row) for row in rows]
 
 
@@ -172,8 +202,12 @@ def replace_object(uow: UnitOfWork, before: StoredObject | None, after: StoredOb
     if before is None:
         uow.insert(objects, columns(after))
     else:
-        uow.update(objects, {"bucket": after.bucket, "name": after.name}, changed_columns(before, after))
-    _count(uow, after.bucket, int(before is None), after.size - (0 if before is None else before.size))
+        uow.update(
+            objects, {"bucket": after.bucket, "name": after.name}, changed_columns(before, after)
+        )
+    _count(
+        uow, after.bucket, int(before is None), after.size - (0 if before is None else before.size)
+    )
 
 
 def remove_object(uow: UnitOfWork, stored: StoredObject) -> None:
@@ -184,7 +218,9 @@ def remove_object(uow: UnitOfWork, stored: StoredObject) -> None:
 def _count(uow: UnitOfWork, bucket: str, more: int, more_bytes: int) -> None:
     events = int(more_bytes != 0)
     if more or more_bytes:
-        uow.execute(_COUNT, {"of": bucket, "more": more, "more_bytes": more_bytes, "events": events})
+        uow.execute(
+            _COUNT, {"of": bucket, "more": more, "more_bytes": more_bytes, "events": events}
+        )
     if events:
         _meter(uow, Bucket(**uow.all(_BUCKET, {"name": bucket})[0]))
 
@@ -220,7 +256,9 @@ def remove_old_uploads(uow: UnitOfWork, before: RealTime) -> None:
 
 def present_uploads(uow: UnitOfWork, upload_ids: list[str]) -> set[str]:
     """Which of the ids are uploads that are not done."""
-    asked = select(uploads.c.upload_id).where(uploads.c.upload_id.in_(upload_ids), uploads.c.generation.is_(None))
+    asked = select(uploads.c.upload_id).where(
+        uploads.c.upload_id.in_(upload_ids), uploads.c.generation.is_(None)
+    )
     return {row["upload_id"] for row in uow.all(asked)}
 
 

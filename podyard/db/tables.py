@@ -1,4 +1,5 @@
-"""The metadata that all tables share, and the tables of the platform itself: clock, events, timers, outbox, leases."""
+"""The metadata that all tables share, and the tables of the platform itself: clock, events, timers,
+outbox, leases."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ clock = Table(
     Column("rate_millionths", BigInteger, nullable=False),
     Column("target", PlatformTimeColumn),
     Column("loop_fence", BigInteger, nullable=False),  # the loop that set the anchor
-    Column("fault_rules", Integer, nullable=False, server_default="0"),  # how many are not over (db/faults)
+    # how many are not over (db/faults)
+    Column("fault_rules", Integer, nullable=False, server_default="0"),
 )
 
 yard = Table(
@@ -34,8 +36,10 @@ yard = Table(
     metadata,
     Column("id", Integer, primary_key=True),  # always 1
     Column("secret", String(64), nullable=False),  # the hosts' ssh keys are derived from it
-    Column("address_base", Integer, nullable=False),  # number of the first host's address (domain/host.py)
-    Column("folders_id", String(64)),  # what the file yard.id of its folders says, once an API has written it
+    # number of the first host's address (domain/host.py)
+    Column("address_base", Integer, nullable=False),
+    # what the file yard.id of its folders says, once an API has written it
+    Column("folders_id", String(64)),
 )
 
 state_changes = Table(
@@ -65,7 +69,8 @@ timers = Table(
     Column("due", PlatformTimeColumn, nullable=False),
     Column("kind", String(32), nullable=False),
     Column("resource_key", String(64), nullable=False),
-    Column("version", BigInteger, nullable=False),  # of the resource, when the timer was set: a stale timer is dropped
+    # of the resource, when the timer was set: a stale timer is dropped
+    Column("version", BigInteger, nullable=False),
     Index("ix_timers_due", "due", "timer_id"),
     Index("ix_timers_resource", "resource_key"),
 )

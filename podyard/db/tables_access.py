@@ -37,7 +37,8 @@ tokens = Table(
     Column("token_id", String(64)),  # null: the token of an agent or a job, or made with a key
     Column("agent_id", String(64)),
     Column("attempt_id", String(64)),
-    Column("project", String(64)),  # the only one that it is good for; null: every one that its email has roles in
+    # the only one that it is good for; null: every one that its email has roles in
+    Column("project", String(64)),
     Column("key_id", String(64)),  # the service-account key that it was exchanged for
     Column("created", RealTimeColumn, nullable=False),
     Column("minted_by", String(256)),  # the email of its creator
@@ -54,7 +55,8 @@ invitations = Table(
     "invitations",
     metadata,
     Column("invitation_id", String(64), primary_key=True),
-    Column("code_hash", String(64), nullable=False, unique=True),  # SHA-256: the code itself is never stored
+    # SHA-256: the code itself is never stored
+    Column("code_hash", String(64), nullable=False, unique=True),
     Column("email", String(256), nullable=False),
     Column("project", String(64), nullable=False),
     Column("roles", Json, nullable=False),
@@ -77,11 +79,13 @@ role_bindings = Table(
 service_account_keys = Table(
     "service_account_keys",
     metadata,
-    Column("key_id", String(64), primary_key=True),  # `private_key_id` of the JSON file, `kid` of its JWTs
+    # `private_key_id` of the JSON file, `kid` of its JWTs
+    Column("key_id", String(64), primary_key=True),
     Column("project", String(64), nullable=False),
     Column("email", String(256), nullable=False),
     Column("public_key", Text, nullable=False),  # PEM; the private key is never stored
-    Column("token_uri", String(512), nullable=False),  # as the JSON file has it: one of the audiences of its JWTs
+    # as the JSON file has it: one of the audiences of its JWTs
+    Column("token_uri", String(512), nullable=False),
     Column("created", RealTimeColumn, nullable=False),
     Index("ix_service_account_keys_email", "project", "email"),
 )
@@ -90,14 +94,16 @@ api_keys = Table(
     "api_keys",
     metadata,
     Column("key_id", String(64), primary_key=True),
-    Column("key_hash", String(64), nullable=False, unique=True),  # SHA-256: the key itself is never stored
+    # SHA-256: the key itself is never stored
+    Column("key_hash", String(64), nullable=False, unique=True),
     Column("project", String(64), nullable=False),  # the only one in which it is good for anything
     Column("email", String(256), nullable=False),
     Column("created", RealTimeColumn, nullable=False),
     Index("ix_api_keys_project", "project"),
 )
 
-# Calls of Google's APIs that nothing here answers, so that users and developers see what is missing.
+# Calls of Google's APIs that nothing here answers, so that users and developers see what is
+# missing.
 unserved_calls = Table(
     "unserved_calls",
     metadata,

@@ -1,7 +1,9 @@
-"""What metering writes, one row per change of a billable resource's state in the unit of the change; and what billing
-keeps: accounts, rates, commitments, credits, the ledger, issued invoices, budgets and what they have done.
+"""What metering writes, one row per change of a billable resource's state in the unit of the
+change; and what billing keeps: accounts, rates, commitments, credits, the ledger, issued invoices,
+budgets and what they have done.
 
-Exact amounts are the decimal text of their parts (base/money): a month of a large slice does not fit into 64 bits.
+Exact amounts are the decimal text of their parts (base/money): a month of a large slice does not
+fit into 64 bits.
 """
 
 from __future__ import annotations
@@ -53,7 +55,8 @@ usage_events = Table(
     Column("project", String(64), nullable=False),
     Column("resource_key", String(64), nullable=False),
     Column("resource_name", String(512), nullable=False),
-    Column("resource_seq", BigInteger, nullable=False),  # the resource's version: events order by it, not by arrival
+    # the resource's version: events order by it, not by arrival
+    Column("resource_seq", BigInteger, nullable=False),
     Column("zone", String(64), nullable=False),
     Column("accelerator_type", String(64), nullable=False),
     Column("usage_class", String(16), nullable=False),
@@ -62,18 +65,21 @@ usage_events = Table(
     Column("at", PlatformTimeColumn, nullable=False),
     Column("labels", JSON(none_as_null=True)),  # of the node from then on; NULL: as before
     Column("created_by", String(256)),  # in the first event of a resource, if it is known
-    Column("bills_hosts", Boolean),  # in the first event of a resource: its host VMs are charged apart
+    # in the first event of a resource: its host VMs are charged apart
+    Column("bills_hosts", Boolean),
     Column("kind", String(16)),  # NULL: a node; else disk, bucket or operation
     Column("bytes", BigInteger),  # of a disk or bucket from then on
     Column("operations", BigInteger),  # on a bucket since the event before
     UniqueConstraint("resource_key", "resource_seq"),
     Index("ix_usage_events_project", "project", "resource_key"),
-    Index("ix_usage_events_at", "project", "at", "resource_key"),  # what was used in a period, without its whole past
+    # what was used in a period, without its whole past
+    Index("ix_usage_events_at", "project", "at", "resource_key"),
     Index(
         "ix_usage_events_labels",
         "project",
         "resource_key",
-        # Also of PostgreSQL's index, as the migration says: to say it here would load that dialect, which has 2 MB.
+        # Also of PostgreSQL's index, as the migration says: to say it here would load that dialect,
+        # which has 2 MB.
         sqlite_where=text("labels IS NOT NULL"),
     ),
 )
@@ -85,15 +91,19 @@ billing_accounts = Table(
     Column("time_zone", String(64), nullable=False),
     Column("currency", String(3), nullable=False),
     Column("decimals", Integer, nullable=False),
-    Column("tax", Text, nullable=False),  # the share of the subtotal that is added, as a decimal number
-    Column("grace_hours", Integer, nullable=False),  # from the end of a month until the loop closes it
+    # the share of the subtotal that is added, as a decimal number
+    Column("tax", Text, nullable=False),
+    # from the end of a month until the loop closes it
+    Column("grace_hours", Integer, nullable=False),
     Column("first_month", String(7), nullable=False),
     Column("next_month", String(7), nullable=False),  # the first one that has not been closed
-    Column("held_because", Text, nullable=False),  # why the loop could not close it; empty: nothing is in the way
+    # why the loop could not close it; empty: nothing is in the way
+    Column("held_because", Text, nullable=False),
     Column("created", PlatformTimeColumn, nullable=False),
 )
 
-billing_links = Table(  # which projects other projects' accounts pay for; one without a row: its own account does
+# which projects other projects' accounts pay for; one without a row: its own account does
+billing_links = Table(
     "billing_links",
     metadata,
     Column("project", String(64), primary_key=True),
@@ -107,7 +117,8 @@ exchange_rates = Table(
     metadata,
     Column("project", String(64), primary_key=True),
     Column("month", String(7), primary_key=True),
-    Column("rate", Text, nullable=False),  # of the account's currency per US dollar, as a decimal number
+    # of the account's currency per US dollar, as a decimal number
+    Column("rate", Text, nullable=False),
 )
 
 commitments = Table(
@@ -119,11 +130,13 @@ commitments = Table(
     Column("unit", String(16), nullable=False),
     Column("quantity", BigInteger, nullable=False),
     Column("years", Integer, nullable=False),
-    Column("nanos", BigInteger, nullable=False),  # of a US dollar per unit and hour, as it was bought
+    # of a US dollar per unit and hour, as it was bought
+    Column("nanos", BigInteger, nullable=False),
     Column("version_id", String(256), nullable=False),
     Column("source", Text, nullable=False),
     Column("verified", Boolean, nullable=False),
-    Column("upfront", AmountColumn),  # what was paid at the purchase; null: it is paid for every second of its term
+    # what was paid at the purchase; null: it is paid for every second of its term
+    Column("upfront", AmountColumn),
     Column("stated", Boolean, nullable=False),  # that payment is a line of the invoice of its month
     Column("start_second", BigInteger, nullable=False),
     Column("end_second", BigInteger, nullable=False),
@@ -144,8 +157,8 @@ credits = Table(
     Index("ix_credits_project", "project", "credit_id"),
 )
 
-# What the rate card said of the time of issued invoices. Of a version that was used before all of it was kept, only the
-# price is known.
+# What the rate card said of the time of issued invoices. Of a version that was used before all of
+# it was kept, only the price is known.
 card_prices = Table(
     "card_prices",
     metadata,
@@ -158,10 +171,12 @@ card_prices = Table(
     Column("unit", String(16), nullable=False),
     Column("effective_from", PlatformTimeColumn),
     Column("nanos", BigInteger, nullable=False),
-    Column("first_used", PlatformTimeColumn),  # when the first month that used it was closed; null: none has
+    # when the first month that used it was closed; null: none has
+    Column("first_used", PlatformTimeColumn),
 )
 
-# Since when the rate card of the last invoice charges disks, buckets and operations; no row: they are free.
+# Since when the rate card of the last invoice charges disks, buckets and operations; no row: they
+# are free.
 charge_starts = Table(
     "charge_starts",
     metadata,
@@ -173,7 +188,8 @@ ledger_transactions = Table(
     "ledger_transactions",
     metadata,
     Column("seq", Counter, primary_key=True, autoincrement=True),
-    Column("source_id", String(192), nullable=False, unique=True),  # what it books: the same thing is booked once
+    # what it books: the same thing is booked once
+    Column("source_id", String(192), nullable=False, unique=True),
     Column("project", String(64), nullable=False),
     Column("month", String(7), nullable=False),
     Column("booked", PlatformTimeColumn, nullable=False),
@@ -261,9 +277,12 @@ budgets = Table(
     Column("actions", Json, nullable=False),
     Column("secret", Text, nullable=False),  # sealed; signs what is sent to the owner's own address
     Column("created", PlatformTimeColumn, nullable=False),
-    Column("looked_seq", BigInteger, nullable=False),  # the last change of the project that it has taken into account
-    Column("reached_at", PlatformTimeColumn),  # when the amount is used up in this period, as far as is known
-    Column("notice_for", PlatformTimeColumn),  # the moment for which its nodes have been given notice
+    # the last change of the project that it has taken into account
+    Column("looked_seq", BigInteger, nullable=False),
+    # when the amount is used up in this period, as far as is known
+    Column("reached_at", PlatformTimeColumn),
+    # the moment for which its nodes have been given notice
+    Column("notice_for", PlatformTimeColumn),
     UniqueConstraint("project", "name"),
 )
 
@@ -320,7 +339,8 @@ webhook_endpoints = Table(
     Column("secret", Text, nullable=False),  # sealed
     Column("created", RealTimeColumn, nullable=False),
     Column("created_by", String(256), nullable=False),
-    Column("first_seq", BigInteger, nullable=False),  # state changes up to this number were there before it
+    # state changes up to this number were there before it
+    Column("first_seq", BigInteger, nullable=False),
     Column("looked_seq", BigInteger, nullable=False),  # the last one that it has looked at
     UniqueConstraint("project", "name"),
 )

@@ -20,8 +20,8 @@ from podyard.db.tables import metadata
 from podyard.db.types import Json, PlatformTimeColumn, RealTimeColumn
 from podyard.domain.host_record import HOST
 
-# Conditions of indexes. PostgreSQL's indexes have them, too (see `migrations`); naming that dialect here would load it
-# in each process: 2 MB. A row that an index leaves out costs no write in it.
+# Conditions of indexes. PostgreSQL's indexes have them, too (see `migrations`); naming that dialect
+# here would load it in each process: 2 MB. A row that an index leaves out costs no write in it.
 _LIVES = text("live_name IS NOT NULL")
 _OF_QUEUE = text("queued_resource_key IS NOT NULL")
 _OF_JOB = text("job_key IS NOT NULL")
@@ -34,7 +34,8 @@ nodes = Table(
     Column("project", String(64), nullable=False),
     Column("zone", String(64), nullable=False),
     Column("node_id", String(64), nullable=False),
-    # The name while the node is, NULL once it is gone: unique, so that two creations of one name cannot both stand.
+    # The name while the node is, NULL once it is gone: unique, so that two creations of one name
+    # cannot both stand.
     Column("live_name", String(256), unique=True),
     Column("state", String(32), nullable=False),
     Column("version", BigInteger, nullable=False),
@@ -49,7 +50,8 @@ nodes = Table(
     Column("wait_reason", Text, nullable=False),
     Column("pending_operation", String(64)),
     Column("host_count", Integer, nullable=False),
-    Column("first_address", BigInteger, nullable=False),  # number of its first host's address; 0: none yet
+    # number of its first host's address; 0: none yet
+    Column("first_address", BigInteger, nullable=False),
     Column("job_key", String(64)),  # the job that this node was made for, and goes with
     Column("queued_resource_key", String(64)),
     Column("queued_resource", String(256), nullable=False, server_default=""),  # its full name
@@ -62,22 +64,34 @@ nodes = Table(
     Column("upcoming_maintenance", Json),
     Column("maintenance_workers", Json),  # indices of the hosts that a maintenance event is on
     Column("termination", PlatformTimeColumn),  # when it ends by itself
-    Column("reclaim_at", PlatformTimeColumn),  # it is under notice: its slice is taken back then, for another request
-    Column("created_by", String(256), nullable=False, server_default=""),  # empty: nobody knows any more
-    Column("last_pod", String(64)),  # it has left a broken slice there, and is placed there again if it can be
+    # it is under notice: its slice is taken back then, for another request
+    Column("reclaim_at", PlatformTimeColumn),
+    # empty: nobody knows any more
+    Column("created_by", String(256), nullable=False, server_default=""),
+    # it has left a broken slice there, and is placed there again if it can be
+    Column("last_pod", String(64)),
     Index("ix_nodes_queued_resource", "queued_resource_key", sqlite_where=_OF_QUEUE),
     Index("ix_nodes_state", "state"),
     Index("ix_nodes_first_address", "first_address", sqlite_where=_HAS_ADDRESS),
     Index("ix_nodes_job", "job_key", sqlite_where=_OF_JOB),
-    # Of the lists in the console: the order by name, and what there is of each zone, state and type.
+    # Of the lists in the console: the order by name, and what there is of each zone, state and
+    # type.
     Index("ix_nodes_name", "project", "node_id", "node_key", sqlite_where=_LIVES),
     Index(
-        "ix_nodes_kinds", "project", "zone", "state", "accelerator_type", "topology", "usage_class", sqlite_where=_LIVES
+        "ix_nodes_kinds",
+        "project",
+        "zone",
+        "state",
+        "accelerator_type",
+        "topology",
+        "usage_class",
+        sqlite_where=_LIVES,
     ),
 )
 
-# How many live nodes there are of each kind, those of queued resources aside: quotas read it, so that a creation costs
-# the same with ten nodes and with ten thousand. `transition` keeps it, in the units that make nodes and end them.
+# How many live nodes there are of each kind, those of queued resources aside: quotas read it, so
+# that a creation costs the same with ten nodes and with ten thousand. `transition` keeps it, in the
+# units that make nodes and end them.
 node_counts = Table(
     "node_counts",
     metadata,
@@ -131,19 +145,26 @@ hosts = Table(
     Column("agent_id", String(64)),
     Column("bind_address", String(64)),
     Column("port_map", Json, nullable=False),  # metadata, ssh, tensorflow -> port
-    Column("metadata_address", String(64), nullable=False, default=""),  # with its port; only this machine reaches it
-    Column("generation", Integer, nullable=False, default=0),  # how often it was materialised: the fence of reports
-    Column("asked", Boolean, nullable=False, default=False),  # it was requested: it comes back as long as READY
-    Column("ready_since", PlatformTimeColumn),  # the node's, when it was materialised: a node READY again reboots
+    # with its port; only this machine reaches it
+    Column("metadata_address", String(64), nullable=False, default=""),
+    # how often it was materialised: the fence of reports
+    Column("generation", Integer, nullable=False, default=0),
+    # it was requested: it comes back as long as READY
+    Column("asked", Boolean, nullable=False, default=False),
+    # the node's, when it was materialised: a node READY again reboots
+    Column("ready_since", PlatformTimeColumn),
     Column("tried", RealTimeColumn),
     Column("lease_until", RealTimeColumn),
     Column("problem", Text, nullable=False, default=""),
     Column("ssh_host_key", Text, nullable=False, default=""),
     Column("guest_attributes", Json, nullable=False, default=dict),  # namespace -> key -> value
     Column("scripts", Json, nullable=False, default=dict),  # script -> {state, exitCode}
-    Column("programs", Json, nullable=False, default=list),  # what its programs compiled and ran: RanModule
-    Column("isolation", Text, nullable=False, default=""),  # what keeps it apart from its machine, in a sentence
-    Column("software", Text, nullable=False, default=""),  # what its runtime version has here, in a sentence
+    # what its programs compiled and ran: RanModule
+    Column("programs", Json, nullable=False, default=list),
+    # what keeps it apart from its machine, in a sentence
+    Column("isolation", Text, nullable=False, default=""),
+    # what its runtime version has here, in a sentence
+    Column("software", Text, nullable=False, default=""),
     UniqueConstraint("node_key", "host_index"),
     Index("ix_hosts_agent", "agent_id", "state"),
 )

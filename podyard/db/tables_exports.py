@@ -1,4 +1,5 @@
-"""Exports that are made in the background: what was asked for, how far it is, and where the result lies."""
+"""Exports that are made in the background: what was asked for, how far it is, and where the result
+lies."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ exports = Table(
     Column("until_month", String(7), nullable=False),
     Column("granularity", String(8), nullable=False),
     Column("by_job", Boolean, nullable=False),
-    Column("created", PlatformTimeColumn, nullable=False),  # months that are open then are exported as of then
+    # months that are open then are exported as of then
+    Column("created", PlatformTimeColumn, nullable=False),
     Column("ended", PlatformTimeColumn),
     Column("rows_done", BigInteger, nullable=False),
     Column("rows_all", BigInteger),  # null: not counted yet

@@ -10,7 +10,8 @@ from podyard.db.types import Counter, Json, PlatformTimeColumn
 faults = Table(
     "faults",
     metadata,
-    Column("seq", Counter, primary_key=True, autoincrement=True),  # the order in which they are asked
+    # the order in which they are asked
+    Column("seq", Counter, primary_key=True, autoincrement=True),
     Column("fault_id", String(64), nullable=False, unique=True),
     Column("effect", String(32), nullable=False),
     Column("match", Json, nullable=False),
@@ -25,8 +26,8 @@ faults = Table(
     Column("over", Boolean, nullable=False),
 )
 
-# Chips that are given to nobody, until they work again. `node_key` had them in its slice, and was moved to
-# `node_version` by the fault.
+# Chips that are given to nobody, until they work again. `node_key` had them in its slice, and was
+# moved to `node_version` by the fault.
 broken_chips = Table(
     "broken_chips",
     metadata,
@@ -42,8 +43,8 @@ broken_chips = Table(
     Index("ix_broken_chips_fault", "fault_id"),
 )
 
-# What a fault has in store for one node: `preempt` at `at`, or `slow`: until `at` its jobs' steps take `factor` times
-# as long. `node_version` 0: whatever has become of the node.
+# What a fault has in store for one node: `preempt` at `at`, or `slow`: until `at` its jobs' steps
+# take `factor` times as long. `node_version` 0: whatever has become of the node.
 node_faults = Table(
     "node_faults",
     metadata,

@@ -49,7 +49,8 @@ jobs = Table(
     Column("ended", PlatformTimeColumn),
     Column("error_code", Integer),
     Column("error_message", Text),
-    Column("created_by", String(256), nullable=False, server_default=""),  # empty: nobody knows any more
+    # empty: nobody knows any more
+    Column("created_by", String(256), nullable=False, server_default=""),
     Column("retry_at", PlatformTimeColumn),
     Column("sweep_id", String(64), nullable=False, server_default=""),
     Column("sweep_index", Integer),
@@ -101,7 +102,8 @@ attempts = Table(
     Column("started_real", RealTimeColumn, nullable=False),
     Column("yield_real", RealTimeColumn),  # when the gang was asked to save and to leave
     Column("stacks_real", RealTimeColumn),  # when the stacks of its processes were asked for
-    Column("yield_outcome", String(32)),  # RESIZED (also None) or PREEMPTED: what its end counts as if it does
+    # RESIZED (also None) or PREEMPTED: what its end counts as if it does
+    Column("yield_outcome", String(32)),
     UniqueConstraint("job_key", "attempt"),
 )
 
@@ -118,7 +120,8 @@ replicas = Table(
     Column("desired", String(8), nullable=False),  # RUN, YIELD, STOP
     Column("version", BigInteger, nullable=False),
     Column("fence", BigInteger, nullable=False),
-    Column("token", String(128), nullable=False),  # scoped to the attempt; emptied when the replica has exited
+    # scoped to the attempt; emptied when the replica has exited
+    Column("token", String(128), nullable=False),
     Column("address", String(128)),
     Column("outcome", String(32)),
     Column("reason", Text, nullable=False),
@@ -177,5 +180,6 @@ checkpoints = Table(
     Column("name", String(512), nullable=False),
     Column("sha256", String(64), nullable=False),
     Column("at", PlatformTimeColumn, nullable=False),
-    Column("best", Boolean, nullable=False, server_default=false()),  # was the best one when it was written
+    # was the best one when it was written
+    Column("best", Boolean, nullable=False, server_default=false()),
 )

@@ -24,14 +24,16 @@ queued_resources = Table(
     Column("created", PlatformTimeColumn, nullable=False),
     Column("valid_after", PlatformTimeColumn),
     Column("valid_until", PlatformTimeColumn),
-    Column("activated", PlatformTimeColumn),  # when it was first ACTIVE: its queueing policy holds no longer
+    # when it was first ACTIVE: its queueing policy holds no longer
+    Column("activated", PlatformTimeColumn),
     Column("state_initiator", String(16), nullable=False),
     Column("error_code", Integer),
     Column("error_message", Text, nullable=False),
     Column("error_details", Json, nullable=False),
     Column("wait_reason", Text, nullable=False),
     Column("pending_operation", String(64)),
-    # Keys of the nodes that were created again or maintained: when all are READY, the other slices restart.
+    # Keys of the nodes that were created again or maintained: when all are READY, the other slices
+    # restart.
     Column("repaired", Json, nullable=False),
     Column("late_until", PlatformTimeColumn),  # by a fault: it is not fulfilled before
     Index("ix_queued_resources_project", "project", "zone"),

@@ -1,4 +1,5 @@
-"""Buckets, objects and uploads in parts. Contents are files, named by `digest` (podyard/base/contents.py)."""
+"""Buckets, objects and uploads in parts. Contents are files, named by `digest`
+(podyard/base/contents.py)."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ buckets = Table(
     Column("created", PlatformTimeColumn, nullable=False),
     Column("updated", PlatformTimeColumn, nullable=False),
     Column("created_by", String(256), nullable=False, server_default=""),
-    Column("usage_key", String(64), nullable=False),  # what is billed: another one for each storage class
+    # what is billed: another one for each storage class
+    Column("usage_key", String(64), nullable=False),
     Column("usage_version", BigInteger, nullable=False),  # its usage events
     Index("ix_buckets_project", "project", "name"),
 )

@@ -1,4 +1,5 @@
-"""Timers on platform time. The loop fires them in order (due, id), each in a unit at its due time."""
+"""Timers on platform time. The loop fires them in order (due, id), each in a unit at its due
+time."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ from podyard.db.unit_of_work import UnitOfWork
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Timer:
-    """`kind`: `OWNER.what`, where the owner is whose timer it is. `version`: of the resource when the timer was set; 0:
-    whatever has become of it."""
+    """`kind`: `OWNER.what`, where the owner is whose timer it is. `version`: of the resource when
+    the timer was set; 0: whatever has become of it."""
 
     timer_id: int
     due: PlatformTime
@@ -60,10 +61,14 @@ def is_set(uow: UnitOfWork, kind: str, resource_key: str) -> bool:
     return uow.first(_SET, {"key": resource_key, "kind": kind}) is not None
 
 
-_SET = select(timers.c.timer_id).where(timers.c.resource_key == bindparam("key"), timers.c.kind == bindparam("kind"))
+_SET = select(timers.c.timer_id).where(
+    timers.c.resource_key == bindparam("key"), timers.c.kind == bindparam("kind")
+)
 _UNTIL = timers.c.due <= bindparam("until", type_=timers.c.due.type)
 _DUE = select(timers.c.timer_id).where(_UNTIL).limit(bindparam("most"))
-_FIRST = select(timers).where(_UNTIL).order_by(timers.c.due, timers.c.timer_id).limit(bindparam("most"))
+_FIRST = (
+    select(timers).where(_UNTIL).order_by(timers.c.due, timers.c.timer_id).limit(bindparam("most"))
+)
 _DROP = delete(timers).where(timers.c.resource_key == bindparam("key"))
 _DROP_KIND = _DROP.where(timers.c.kind == bindparam("kind"))
 _TAKE = delete(timers).where(timers.c.timer_id == bindparam("taken"))

@@ -1,7 +1,8 @@
 """The one writer of state.
 
-`move` asks the machine's table, updates the row if its version is still the one that was read, and writes the event
-(for a node also the usage event) in the same unit. Metering, audit, operations and the console read those rows.
+`move` asks the machine's table, updates the row if its version is still the one that was read, and
+writes the event (for a node also the usage event) in the same unit. Metering, audit, operations and
+the console read those rows.
 """
 
 from __future__ import annotations
@@ -33,7 +34,11 @@ from podyard.domain.node import (
     UsageClass,
 )
 from podyard.domain.operation import OPERATION, Operation, OperationState
-from podyard.domain.queued_resource import QUEUED_RESOURCE, QueuedResourceRecord, QueuedResourceState
+from podyard.domain.queued_resource import (
+    QUEUED_RESOURCE,
+    QueuedResourceRecord,
+    QueuedResourceState,
+)
 from podyard.domain.replica import REPLICA, Replica, ReplicaState
 from podyard.domain.reservation import RESERVATION, Reservation, ReservationState
 from podyard.domain.usage import DELETED, DONE, EXISTS, StorageResource
@@ -49,13 +54,20 @@ class Stated:
     naming: tuple[str, ...]
 
 
-NODES = Stated(NODE, tables_compute.nodes, tables_compute.nodes.c.node_key, ("project", "zone", "node_id"))
+NODES = Stated(
+    NODE, tables_compute.nodes, tables_compute.nodes.c.node_key, ("project", "zone", "node_id")
+)
 OPERATIONS = Stated(
-    OPERATION, tables_compute.operations, tables_compute.operations.c.operation_id, ("project", "zone", "operation_id")
+    OPERATION,
+    tables_compute.operations,
+    tables_compute.operations.c.operation_id,
+    ("project", "zone", "operation_id"),
 )
 HOSTS = Stated(HOST, tables_compute.hosts, tables_compute.hosts.c.host_id, ("host_id",))
 JOBS = Stated(JOB, tables_jobs.jobs, tables_jobs.jobs.c.job_key, ("project", "zone", "job_id"))
-ATTEMPTS = Stated(ATTEMPT, tables_jobs.attempts, tables_jobs.attempts.c.attempt_id, ("job_key", "attempt"))
+ATTEMPTS = Stated(
+    ATTEMPT, tables_jobs.attempts, tables_jobs.attempts.c.attempt_id, ("job_key", "attempt")
+)
 QUEUED_RESOURCES = Stated(
     QUEUED_RESOURCE,
     tables_queue.queued_resources,
@@ -117,24 +129,38 @@ def move(
 ) -> Record:
     """Moves a record (as read) by `event` and returns it as it stands now.
 
-    `changed` is the record with its other changes. Raises FAILED_PRECONDITION when the table has no such edge, `Stale`
-    when the record has changed since it was read.
+    `changed` is the record with its other changes. Raises FAILED_PRECONDITION when the table has no
+    such edge, `Stale` when the record has changed since it was read.
     """
     kind, states = _KINDS[type(record)]
     target = states(kind.machine.next_state(record.state, event))
-    moved: Record = dataclasses.replace(cast(Any, changed or record), state=target, version=record.version + 1)
+    moved: Record = dataclasses.replace(
+        cast(Any, changed or record), state=target, version=record.version + 1
+    )
     key = str(getattr(record, kind.key.name))
     values = changed_columns(record, moved)
-    if not uow.update(kind.table, {kind.key.name: key, "version": record.version}, values, by_transition=True):
+    if not uow.update(
+        kind.table, {kind.key.name: key, "version": record.version}, values, by_transition=True
+    ):
         raise Stale(kind.machine.name, key)
-    if isinstance(moved, NodeRecord) and cast(Any, record).live_name is not None and moved.live_name is None:
+    if (
+        isinstance(moved, NodeRecord)
+        and cast(Any, record).live_name is not None
+        and moved.live_name is None
+    ):
         _count(uow, moved, -1)
     _record_event(uow, kind, moved, event, record.state, _moment(uow, key), reason)
     return moved
 
 
 def _record_event(
-    uow: UnitOfWork, kind: Stated, record: Recorded, event: str, from_state: str, at: PlatformTime, reason: str
+    uow: UnitOfWork,
+    kind: Stated,
+    record: Recorded,
+    event: str,
+    from_state: str,
+    at: PlatformTime,
+    reason: str,
 ) -> None:
     """`record`: as it stands after the event."""
     event_id = row_id(uow.streams.stream("events"), "event")
@@ -163,7 +189,9 @@ def _record_event(
         _meter(uow, record, event_id, at, more)
 
 
-def _meter(uow: UnitOfWork, node: NodeRecord, event_id: str, at: PlatformTime, more: Mapping[str, Any]) -> None:
+def _meter(
+    uow: UnitOfWork, node: NodeRecord, event_id: str, at: PlatformTime, more: Mapping[str, Any]
+) -> None:
     uow.insert(
         tables_billing.usage_events,
         {
@@ -183,18 +211,26 @@ def _meter(uow: UnitOfWork, node: NodeRecord, event_id: str, at: PlatformTime, m
     )
 
 
-def meter_size(uow: UnitOfWork, of: StorageResource, *, exists: bool = True, says_labels: bool = False) -> None:
-    """An event of a disk or bucket, in the unit that changes it. `says_labels`: they are others than before."""
+def meter_size(
+    uow: UnitOfWork, of: StorageResource, *, exists: bool = True, says_labels: bool = False
+) -> None:
+    """An event of a disk or bucket, in the unit that changes it. `says_labels`: they are others
+    than before."""
     event_id = row_id(uow.streams.stream("events"), "event")
     _meter_storage(uow, of, event_id, EXISTS if exists else DELETED, says_labels)
 
 
-def meter_operations(uow: UnitOfWork, of: StorageResource, event_id: str, *, says_labels: bool = False) -> None:
-    """An event of operations on a bucket since the one before. `says_labels`: the bucket has others from now on."""
+def meter_operations(
+    uow: UnitOfWork, of: StorageResource, event_id: str, *, says_labels: bool = False
+) -> None:
+    """An event of operations on a bucket since the one before. `says_labels`: the bucket has others
+    from now on."""
     _meter_storage(uow, of, event_id, DONE, says_labels)
 
 
-def _meter_storage(uow: UnitOfWork, of: StorageResource, event_id: str, state: str, says_labels: bool) -> None:
+def _meter_storage(
+    uow: UnitOfWork, of: StorageResource, event_id: str, state: str, says_labels: bool
+) -> None:
     is_first = of.version == 1
     uow.insert(
         tables_billing.usage_events,
@@ -222,7 +258,11 @@ def _meter_storage(uow: UnitOfWork, of: StorageResource, event_id: str, state: s
 def store(uow: UnitOfWork, record: Record, changed: Record) -> None:
     """Writes the changes of a record that keeps its state."""
     kind, _ = _KINDS[type(record)]
-    uow.update(kind.table, {kind.key.name: getattr(record, kind.key.name)}, changed_columns(record, changed))
+    uow.update(
+        kind.table,
+        {kind.key.name: getattr(record, kind.key.name)},
+        changed_columns(record, changed),
+    )
 
 
 def _moment(uow: UnitOfWork, key: str) -> PlatformTime:
@@ -231,18 +271,23 @@ def _moment(uow: UnitOfWork, key: str) -> PlatformTime:
 
 
 _COUNTED = ("project", "usage_class", "zone", "accelerator_type", "topology")
-_COUNT = update(tables_compute.node_counts).values(nodes=tables_compute.node_counts.c.nodes + bindparam("more"))
+_COUNT = update(tables_compute.node_counts).values(
+    nodes=tables_compute.node_counts.c.nodes + bindparam("more")
+)
 for _name in _COUNTED:
     _COUNT = _COUNT.where(tables_compute.node_counts.c[_name] == bindparam(f"of_{_name}"))
 
 
 def _count(uow: UnitOfWork, node: NodeRecord, more: int) -> None:
-    """One live node more or less of its kind; those of queued resources are counted by these. Who makes a node holds
+    """One live node more or less of its kind; those of queued resources are counted by these. Who
+    makes a node holds
     the project's row, so that no two make the same first one."""
     if node.queued_resource_key is not None:
         return
     of = {**{name: getattr(node, name) for name in _COUNTED}, "usage_class": node.usage_class.value}
-    done = uow.execute(_COUNT, {"more": more, **{f"of_{name}": value for name, value in of.items()}})
+    done = uow.execute(
+        _COUNT, {"more": more, **{f"of_{name}": value for name, value in of.items()}}
+    )
     if done.rowcount == 0:
         uow.insert(tables_compute.node_counts, {**of, "nodes": more})
 
@@ -252,7 +297,9 @@ def _last_event_at(uow: UnitOfWork, key: str) -> PlatformTime | None:
     return found
 
 
-_LAST_EVENT = select(func.max(tables.state_changes.c.at)).where(tables.state_changes.c.resource_key == bindparam("key"))
+_LAST_EVENT = select(func.max(tables.state_changes.c.at)).where(
+    tables.state_changes.c.resource_key == bindparam("key")
+)
 
 
 def _resource_name(kind: Stated, record: Recorded) -> str:

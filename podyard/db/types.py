@@ -1,4 +1,5 @@
-"""Column types: times as integers of nanoseconds (never a float, never a naive datetime), exact amounts as text."""
+"""Column types: times as integers of nanoseconds (never a float, never a naive datetime), exact
+amounts as text."""
 
 from __future__ import annotations
 
@@ -16,11 +17,13 @@ Counter: TypeEngine[int] = BigInteger().with_variant(Integer(), "sqlite")
 Json: TypeEngine[Any] = JSON()
 
 
-_DECODE = json.JSONDecoder().raw_decode  # `json.loads` without its search for white space around the value
+# `json.loads` without its search for white space around the value
+_DECODE = json.JSONDecoder().raw_decode
 
 
 def read_json(text: str) -> Any:
-    """Reads what `json.dumps` has written; other JSON may begin with white space, which this refuses."""
+    """Reads what `json.dumps` has written; other JSON may begin with white space, which this
+    refuses."""
     return _DECODE(text)[0]
 
 

@@ -11,7 +11,8 @@ from podyard.db.driver import insert_with_conflict
 from podyard.db.tables_access import unserved_calls
 from podyard.db.unit_of_work import UnitOfWork
 
-CALLS_MAX = 1000  # different ones that are remembered; the one that was called longest ago goes first
+# different ones that are remembered; the one that was called longest ago goes first
+CALLS_MAX = 1000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -34,11 +35,18 @@ def add(uow: UnitOfWork, host: str, method: str, path: str) -> None:
     key = [unserved_calls.c.host, unserved_calls.c.method, unserved_calls.c.path]
     uow.execute(made.on_conflict_do_update(index_elements=key, set_=again))
     if int(uow.execute(select(func.count()).select_from(unserved_calls)).scalar() or 0) > CALLS_MAX:
-        oldest = select(unserved_calls.c.last).order_by(unserved_calls.c.last).limit(1).scalar_subquery()
+        oldest = (
+            select(unserved_calls.c.last).order_by(unserved_calls.c.last).limit(1).scalar_subquery()
+        )
         uow.execute(delete(unserved_calls).where(unserved_calls.c.last == oldest))
 
 
 def list_all(uow: UnitOfWork) -> list[CountedCall]:
     """The newest first."""
-    order = (unserved_calls.c.last.desc(), unserved_calls.c.host, unserved_calls.c.path, unserved_calls.c.method)
+    order = (
+        unserved_calls.c.last.desc(),
+        unserved_calls.c.host,
+        unserved_calls.c.path,
+        unserved_calls.c.method,
+    )
     return [CountedCall(**row) for row in uow.all(select(unserved_calls).order_by(*order))]

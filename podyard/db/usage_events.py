@@ -9,7 +9,19 @@ import operator
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import BigInteger, Select, Text, bindparam, cast, func, literal, select, text, type_coerce, union
+from sqlalchemy import (
+    BigInteger,
+    Select,
+    Text,
+    bindparam,
+    cast,
+    func,
+    literal,
+    select,
+    text,
+    type_coerce,
+    union,
+)
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.db.tables_billing import usage_events
@@ -23,10 +35,11 @@ EVENTS_AT_ONCE = 10_000  # of a long history, in memory
 KEYS_AT_ONCE = 500  # resources in one query: below every database's limit of parameters
 
 _E = usage_events.c
-_OF_NODES = _E.kind.is_(None)  # each upload is an event: where storage is not charged, they need not be read
+# each upload is an event: where storage is not charged, they need not be read
+_OF_NODES = _E.kind.is_(None)
 _OF_PROJECT = _E.project == bindparam("project")
-# The first event of a resource says what it is, and others say what labels it has from then on: these are few, and have
-# an index of their own.
+# The first event of a resource says what it is, and others say what labels it has from then on:
+# these are few, and have an index of their own.
 _FACTS = (
     select(
         _E.resource_key,
@@ -66,9 +79,16 @@ _LAST_VERSION = select(func.max(_E.resource_seq)).where(_E.resource_key == bindp
 _KNOWN = select(_E.seq).where(_E.event_id == bindparam("event"))
 _FIRST_USE = select(func.min(_E.at)).where(_OF_PROJECT)
 _LAST_SEQ = select(func.max(_E.seq))
-_LAST_OF_PROJECTS = _LAST_SEQ.where(_E.project.in_(bindparam("projects", expanding=True)), _E.seq <= bindparam("until"))
+_LAST_OF_PROJECTS = _LAST_SEQ.where(
+    _E.project.in_(bindparam("projects", expanding=True)), _E.seq <= bindparam("until")
+)
 _COUNT = select(func.count()).where(_E.seq > bindparam("since"), _E.seq <= bindparam("until"))
-_CHANGED = select(_E.resource_key, _E.project).where(_E.seq > bindparam("since")).distinct().order_by(_E.resource_key)
+_CHANGED = (
+    select(_E.resource_key, _E.project)
+    .where(_E.seq > bindparam("since"))
+    .distinct()
+    .order_by(_E.resource_key)
+)
 _LARGEST = (
     select(_E.project)
     .group_by(_E.project)
@@ -76,7 +96,8 @@ _LARGEST = (
     .order_by(func.count().desc(), _E.project)
     .limit(bindparam("most"))
 )
-# All projects' events by their numbers: there are few since a read, and an index by project would be walked whole.
+# All projects' events by their numbers: there are few since a read, and an index by project would
+# be walked whole.
 _SINCE = (
     select(_E.project)
     .where(_E.seq > bindparam("since"), _E.at <= bindparam("as_of", type_=_E.at.type))
@@ -104,14 +125,19 @@ _USED_SINCE = union(
 )
 _PREEMPTIONS = (
     select(_E.at, _E.zone, _E.resource_name)
-    .where(_OF_PROJECT, _E.state == "PREEMPTED", _E.at >= bindparam("start"), _E.at < bindparam("stop"))
+    .where(
+        _OF_PROJECT, _E.state == "PREEMPTED", _E.at >= bindparam("start"), _E.at < bindparam("stop")
+    )
     .order_by(_E.seq.desc())
     .limit(bindparam("most"))
 )
 
 
-def facts(uow: UnitOfWork, project: str, keys: Sequence[str] | None = None) -> dict[str, BilledResource]:
-    """Every node of the project that there has been, by key; or those of these `keys` that have events."""
+def facts(
+    uow: UnitOfWork, project: str, keys: Sequence[str] | None = None
+) -> dict[str, BilledResource]:
+    """Every node of the project that there has been, by key; or those of these `keys` that have
+    events."""
     return {node.key: node for node in _facts(uow, project, keys)}
 
 
@@ -123,8 +149,8 @@ def events(
     *,
     with_storage: bool = True,
 ) -> Iterator[UsageEvent]:
-    """Resource by resource, as `pricing.bill.compute` takes them; of these `keys` only, or up to number `last_seq`.
-    `with_storage`: those of disks, buckets and operations, too."""
+    """Resource by resource, as `pricing.bill.compute` takes them; of these `keys` only, or up to
+    number `last_seq`. `with_storage`: those of disks, buckets and operations, too."""
     query = _EVENTS if last_seq is None else _EVENTS.where(_E.seq <= last_seq)
     query = query if with_storage else query.where(_OF_NODES)
     for part in _queries(query, keys):
@@ -135,7 +161,9 @@ def events(
 
 def first_events(uow: UnitOfWork, project: str, keys: Sequence[str], most: int) -> list[UsageEvent]:
     """The events of a few resources, in the same order; no more than `most`."""
-    rows: Iterable[Any] = uow.execute(_EVENTS.where(_E.resource_key.in_(keys)).limit(most), {"project": project})
+    rows: Iterable[Any] = uow.execute(
+        _EVENTS.where(_E.resource_key.in_(keys)).limit(most), {"project": project}
+    )
     return [UsageEvent(*row) for row in rows]
 
 
@@ -147,20 +175,24 @@ def histories(
     *,
     with_storage: bool = True,
 ) -> Iterator[tuple[BilledResource, list[UsageEvent]]]:
-    """Each resource with its events in order, without their ids; of these `keys`, or of this `name` only.
-    `with_storage`: disks, buckets and operations, too."""
+    """Each resource with its events in order, without their ids; of these `keys`, or of this `name`
+    only. `with_storage`: disks, buckets and operations, too."""
     known = {node.key: node for node in _facts(uow, project, keys, name)}
     query = _HISTORIES if name is None else _HISTORIES.where(_E.resource_name == name)
     query = query if with_storage else query.where(_OF_NODES)
     for part in _queries(query, keys):
         rows: Iterable[Any] = uow.execute(part, {"project": project})
         for key, found in itertools.groupby(rows, operator.itemgetter(0)):
-            if node := known.get(key):  # without its first event there is no telling what it was: `fsck` says so
+            # without its first event there is no telling what it was: `fsck` says so
+            if node := known.get(key):
                 yield node, [UsageEvent("", *row) for row in found]
 
 
-def labels_and_creators(uow: UnitOfWork, event_ids: Sequence[str]) -> dict[str, tuple[Mapping[str, str], str]]:
-    """What labels there are from these events on, and who has created the resource, by event; of those that say it."""
+def labels_and_creators(
+    uow: UnitOfWork, event_ids: Sequence[str]
+) -> dict[str, tuple[Mapping[str, str], str]]:
+    """What labels there are from these events on, and who has created the resource, by event; of
+    those that say it."""
     rows = uow.execute(_TOLD, {"events": list(event_ids)})
     return {row.event_id: (row.labels, row.created_by or "") for row in rows}
 
@@ -187,7 +219,9 @@ def last_seq(uow: UnitOfWork) -> int:
 
 def last_seq_of(uow: UnitOfWork, projects: Sequence[str], until: int) -> int:
     """The number of the projects' last event, of those up to number `until`."""
-    return int(uow.execute(_LAST_OF_PROJECTS, {"projects": list(projects), "until": until}).scalar() or 0)
+    return int(
+        uow.execute(_LAST_OF_PROJECTS, {"projects": list(projects), "until": until}).scalar() or 0
+    )
 
 
 def count(uow: UnitOfWork, since: int, until: int) -> int:
@@ -196,21 +230,31 @@ def count(uow: UnitOfWork, since: int, until: int) -> int:
 
 
 def resources_changed(uow: UnitOfWork, project: str, since: int) -> list[str]:
-    """The project's resources with events after number `since`. All projects' are read, by number: there are few."""
-    return [row.resource_key for row in uow.execute(_CHANGED, {"since": since}) if row.project == project]
+    """The project's resources with events after number `since`. All projects' are read, by number:
+    there are few."""
+    return [
+        row.resource_key
+        for row in uow.execute(_CHANGED, {"since": since})
+        if row.project == project
+    ]
 
 
 def any_since(uow: UnitOfWork, projects: Sequence[str], since: int, as_of: PlatformTime) -> bool:
     """Whether one of the projects has an event after number `since` of the time up to `as_of`."""
-    return any(row.project in projects for row in uow.execute(_SINCE, {"since": since, "as_of": as_of}))
+    return any(
+        row.project in projects for row in uow.execute(_SINCE, {"since": since, "as_of": as_of})
+    )
 
 
 def keys_used_since(
-    uow: UnitOfWork, project: str, start: PlatformTime, classes: Collection[UsageClass] = tuple(UsageClass)
+    uow: UnitOfWork,
+    project: str,
+    start: PlatformTime,
+    classes: Collection[UsageClass] = tuple(UsageClass),
 ) -> list[str]:
-    """What can have used any second since then, in order of the keys: what has changed since, nodes that are READY now,
-    since before it perhaps, and disks and buckets that are there. All that others have used is older. Of these usage
-    classes."""
+    """What can have used any second since then, in order of the keys: what has changed since, nodes
+    that are READY now, since before it perhaps, and disks and buckets that are there. All that
+    others have used is older. Of these usage classes."""
     bound = {"project": project, "start": start, "classes": sorted(classes)}
     return sorted(row.key for row in uow.execute(_USED_SINCE, bound))
 
@@ -218,8 +262,11 @@ def keys_used_since(
 def preemptions(
     uow: UnitOfWork, project: str, start: PlatformTime, stop: PlatformTime, most: int
 ) -> list[tuple[PlatformTime, str, str]]:
-    """(when, zone, name) of the project's preemptions in that time, the newest first, at most so many."""
-    rows = uow.execute(_PREEMPTIONS, {"project": project, "start": start, "stop": stop, "most": most})
+    """(when, zone, name) of the project's preemptions in that time, the newest first, at most so
+    many."""
+    rows = uow.execute(
+        _PREEMPTIONS, {"project": project, "start": start, "stop": stop, "most": most}
+    )
     return [(row.at, row.zone, row.resource_name.rsplit("/", 1)[-1]) for row in rows]
 
 
@@ -229,8 +276,8 @@ def largest_projects(uow: UnitOfWork, most: int, events_least: int) -> list[str]
 
 
 def wait_for_writers(uow: UnitOfWork) -> None:
-    """No event is under way from now on: on PostgreSQL units take their numbers before they commit. On SQLite there is
-    one writer at a time anyway."""
+    """No event is under way from now on: on PostgreSQL units take their numbers before they commit.
+    On SQLite there is one writer at a time anyway."""
     if uow.connection.dialect.name == "postgresql":
         uow.execute(text("LOCK TABLE usage_events IN SHARE MODE"))
 
@@ -253,7 +300,9 @@ def _facts(
         rows: Iterable[Any] = uow.execute(part, {"project": project})
         for _, found in itertools.groupby(rows, operator.itemgetter(0)):
             first, *changes = found
-            key, called, zone, of_type, usage_class, nanos, labels, creator, bills_hosts, kind = first
+            key, called, zone, of_type, usage_class, nanos, labels, creator, bills_hosts, kind = (
+                first
+            )
             periods = [LabelPeriod(nanos // NANOS_PER_SECOND, read(labels))]
             for row in changes:
                 _change(periods, row[5], read(row[6]))

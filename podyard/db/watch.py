@@ -1,4 +1,5 @@
-"""What the watch of a simulation asks after each step: a few columns, and only of what has changed."""
+"""What the watch of a simulation asks after each step: a few columns, and only of what has
+changed."""
 
 from __future__ import annotations
 
@@ -51,7 +52,11 @@ def new_slices(uow: UnitOfWork, since: PlatformTime) -> list[tuple[str, str, int
 def node(uow: UnitOfWork, node_key: str) -> tuple[NodeState, UsageClass, bool] | None:
     """(state, usage class, whether it has a slice)"""
     row = uow.execute(_NODE, {"key": node_key}).first()
-    return None if row is None else (NodeState(row.state), UsageClass(row.usage_class), bool(row.placed))
+    return (
+        None
+        if row is None
+        else (NodeState(row.state), UsageClass(row.usage_class), bool(row.placed))
+    )
 
 
 def attempts_on(uow: UnitOfWork, node_key: str) -> set[AttemptState]:
@@ -60,5 +65,6 @@ def attempts_on(uow: UnitOfWork, node_key: str) -> set[AttemptState]:
 
 
 def silent(uow: UnitOfWork, before: PlatformTime) -> list[str]:
-    """Keys of queued resources and jobs that have waited since before that moment and do not say why."""
+    """Keys of queued resources and jobs that have waited since before that moment and do not say
+    why."""
     return [key for query in _SILENT for key in uow.execute(query, {"before": before}).scalars()]

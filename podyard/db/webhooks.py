@@ -33,7 +33,9 @@ _ANY_CHANGED = _CHANGED.limit(1)
 _TOLD = select(_W.event_id).where(
     _W.endpoint_key == bindparam("endpoint"), _W.event_id.in_(bindparam("events", expanding=True))
 )
-_WAITING = select(func.count()).where(_W.endpoint_key == bindparam("endpoint"), _W.next_try.is_not(None))
+_WAITING = select(func.count()).where(
+    _W.endpoint_key == bindparam("endpoint"), _W.next_try.is_not(None)
+)
 _NEWEST = (
     select(webhooks)
     .where(_W.endpoint_key == bindparam("endpoint"))
@@ -57,7 +59,9 @@ def of_event(uow: UnitOfWork, event_id: str) -> list[WebhookRequest]:
 
 def newest(uow: UnitOfWork, endpoint_key: str, most: int) -> list[WebhookRequest]:
     """Those to an endpoint, the newest first."""
-    return [WebhookRequest(**row) for row in uow.all(_NEWEST, {"endpoint": endpoint_key, "most": most})]
+    return [
+        WebhookRequest(**row) for row in uow.all(_NEWEST, {"endpoint": endpoint_key, "most": most})
+    ]
 
 
 def waiting_count(uow: UnitOfWork, endpoint_key: str) -> int:
@@ -99,7 +103,9 @@ def add_endpoint(uow: UnitOfWork, endpoint: WebhookEndpoint) -> None:
     uow.insert(webhook_endpoints, columns(endpoint))
 
 
-def set_endpoint(uow: UnitOfWork, endpoint: WebhookEndpoint, url: str, events: Sequence[str]) -> None:
+def set_endpoint(
+    uow: UnitOfWork, endpoint: WebhookEndpoint, url: str, events: Sequence[str]
+) -> None:
     values = {"url": url, "events": list(events)}
     uow.update(webhook_endpoints, {"endpoint_key": endpoint.endpoint_key}, values)
 
@@ -116,8 +122,11 @@ def remove_endpoint(uow: UnitOfWork, endpoint: WebhookEndpoint) -> None:
 
 
 def remove_old(uow: UnitOfWork, before: RealTime, most: int) -> int:
-    """Removes requests to endpoints that were made before a moment and wait for no try; returns how many."""
-    old = select(_W.webhook_id).where(_W.endpoint_key.is_not(None), _W.created < before, _W.next_try.is_(None))
+    """Removes requests to endpoints that were made before a moment and wait for no try; returns how
+    many."""
+    old = select(_W.webhook_id).where(
+        _W.endpoint_key.is_not(None), _W.created < before, _W.next_try.is_(None)
+    )
     keys = list(uow.execute(old.order_by(_W.created).limit(most)).scalars())
     if keys:
         uow.execute(delete(webhooks).where(_W.webhook_id.in_(keys)))

@@ -1,4 +1,5 @@
-"""The one row of a yard: the secret that keys are derived from, and where its hosts' addresses begin."""
+"""The one row of a yard: the secret that keys are derived from, and where its hosts' addresses
+begin."""
 
 from __future__ import annotations
 
@@ -33,12 +34,14 @@ def read(uow: UnitOfWork) -> Yard:
 
 
 def ensure(uow: UnitOfWork) -> Yard:
-    """The yard; made now if there is none. The secret never comes from a seed; the addresses do, so that a simulation
-    can be repeated."""
+    """The yard; made now if there is none. The secret never comes from a seed; the addresses do, so
+    that a simulation can be repeated."""
     row = uow.first(_YARD)
     if row is None:
         base = uow.streams.stream("addresses").randrange(ADDRESSES)
-        made = insert_with_conflict(yard, uow.connection.dialect).values(id=1, secret=secret_token(), address_base=base)
+        made = insert_with_conflict(yard, uow.connection.dialect).values(
+            id=1, secret=secret_token(), address_base=base
+        )
         uow.execute(made.on_conflict_do_nothing())  # another process may have made it meanwhile
     return read(uow)
 

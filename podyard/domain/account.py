@@ -1,7 +1,7 @@
 """Billing accounts: how what a project uses is invoiced, and which account pays for it.
 
-Each project has an account, which pays for that project. Another project's account may pay for it instead, from a
-second on: so every second that a project uses is paid for by one account.
+Each project has an account, which pays for that project. Another project's account may pay for it
+instead, from a second on: so every second that a project uses is paid for by one account.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ ALWAYS = range(1 << 62)  # all POSIX seconds; a span that has no end stops where
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BillingLink:
-    """From this POSIX second on, the account of project `account` pays for `project`; until its next link."""
+    """From this POSIX second on, the account of project `account` pays for `project`; until its
+    next link."""
 
     project: str
     from_second: int
@@ -43,8 +44,9 @@ class PaidProject:
 
 
 def paid_projects(account: str, links: Iterable[BillingLink]) -> tuple[PaidProject, ...]:
-    """What the account of project `account` pays for, by the names of the projects; `account` comes first. `links`: all
-    those of it, and of each project that has ever been linked to it, in order of project and second."""
+    """What the account of project `account` pays for, by the names of the projects; `account` comes
+    first. `links`: all those of it, and of each project that has ever been linked to it, in order
+    of project and second."""
     spans: dict[str, list[range]] = {account: [ALWAYS]}
     for project, of_project in itertools.groupby(links, lambda link: link.project):
         found, payer, since = list[range](), project, 0
@@ -62,9 +64,9 @@ def paid_projects(account: str, links: Iterable[BillingLink]) -> tuple[PaidProje
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Account:
-    """How a project is invoiced. `next_month`: the first that is not closed; `held_because`: why the loop could not
-    close it, or nothing. `rates`: the account's currency per US dollar, by month. `projects`: those that it pays or has
-    paid for."""
+    """How a project is invoiced. `next_month`: the first that is not closed; `held_because`: why
+    the loop could not close it, or nothing. `rates`: the account's currency per US dollar, by
+    month. `projects`: those that it pays or has paid for."""
 
     project: str
     time_zone: str

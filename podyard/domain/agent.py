@@ -1,4 +1,5 @@
-"""An agent: our process on a real machine, which runs replicas and hosts. What it may declare, and what fences it."""
+"""An agent: our process on a real machine, which runs replicas and hosts. What it may declare, and
+what fences it."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from podyard.base.clock import RealTime
 from podyard.base.errors import PodyardError, failed_precondition, invalid
 from podyard.domain.machine import Machine
 
-CLOCK_SECONDS_MAX = 300.0  # leases are counted by each machine's own clock, but logs and certificates are not
+# leases are counted by each machine's own clock, but logs and certificates are not
+CLOCK_SECONDS_MAX = 300.0
 CLOCK_SECONDS_WARNED = 30.0
 REPLICAS_PER_CORE_MAX = 8  # beyond it a replica cannot report within its lease
 REPLICA_BYTES_MIN = 192 << 20  # what the smallest recipe takes with JAX loaded
@@ -39,11 +41,13 @@ GONE = "GONE"  # what is shown of an agent that is silent: it may speak at any t
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AgentRecord:
-    """`fence` counts the processes of this name: an older one is refused. `seen`: when it was last heard of.
+    """`fence` counts the processes of this name: an older one is refused. `seen`: when it was last
+    heard of.
 
-    `release`: its version of Podyard. `place` tells one process' machine and folder from every other. `kernels`: what
-    decides the bits of its results. `clock_offset_millis`: how far its clock is ahead of the API's. `joined` is None
-    for the platform's own agent. `problem`: what was last refused to a process of this name.
+    `release`: its version of Podyard. `place` tells one process' machine and folder from every
+    other. `kernels`: what decides the bits of its results. `clock_offset_millis`: how far its clock
+    is ahead of the API's. `joined` is None for the platform's own agent. `problem`: what was last
+    refused to a process of this name.
     """
 
     agent_id: str
@@ -81,13 +85,15 @@ class AgentRecord:
 
     @property
     def company(self) -> str:
-        """Agents of one company may run one gang: their kernels give the same bits, and they reach each other."""
+        """Agents of one company may run one gang: their kernels give the same bits, and they reach
+        each other."""
         return f"{'this machine only ' if is_loopback(self.bind_address) else ''}{self.kernels}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Declared:
-    """What an agent says of itself and its machine. `cores_measured`, `memory_bytes_measured`: what the machine has;
+    """What an agent says of itself and its machine. `cores_measured`, `memory_bytes_measured`: what
+    the machine has;
     the others may be less, if its operator says so."""
 
     release: str
@@ -116,7 +122,8 @@ class JoinToken:
 
 
 def check_release(theirs: str, ours: str) -> None:
-    """Raises FAILED_PRECONDITION unless both are of one minor version: what they say to each other may differ."""
+    """Raises FAILED_PRECONDITION unless both are of one minor version: what they say to each other
+    may differ."""
     if _minor(theirs) != _minor(ours):
         raise failed_precondition(
             f"this machine has Podyard {theirs or 'of an unknown version'} and the API has {ours}: "
@@ -131,12 +138,17 @@ def check_declared(declared: Declared, replicas_max: int) -> None:
         ("bytes of memory", declared.memory_bytes, declared.memory_bytes_measured),
     ):
         if claimed > measured:
-            raise invalid(f"{declared.host_name} declares {claimed} {what} and has {measured}: declare at most that")
+            raise invalid(
+                f"{declared.host_name} declares {claimed} {what} and has {measured}: declare "
+                "at most that"
+            )
     most = replicas_bound(declared.cores, declared.memory_bytes)
     if replicas_max > most:
         raise invalid(
-            f"{declared.host_name} declares room for {replicas_max} replicas; with {declared.cores} cores and "
-            f"{declared.memory_bytes >> 20} MiB of memory it can run at most {most}: use --replicas-max {most}",
+            f"{declared.host_name} declares room for {replicas_max} replicas; with "
+            f"{declared.cores} cores and "
+            f"{declared.memory_bytes >> 20} MiB of memory it can run at most {most}: use "
+            f"--replicas-max {most}",
             "replicasMax",
         )
 
@@ -148,11 +160,13 @@ def replicas_bound(cores: int, memory_bytes: int) -> int:
 
 
 def check_clock(theirs: RealTime, ours: RealTime) -> int:
-    """How far their clock is ahead, in milliseconds. Raises FAILED_PRECONDITION when it is too far off."""
+    """How far their clock is ahead, in milliseconds. Raises FAILED_PRECONDITION when it is too far
+    off."""
     seconds = theirs.seconds_since(ours)
     if abs(seconds) > CLOCK_SECONDS_MAX:
         raise failed_precondition(
-            f"this machine's clock is {abs(seconds):.0f} s {'ahead of' if seconds > 0 else 'behind'} the API's; "
+            f"this machine's clock is {abs(seconds):.0f} s "
+            f"{'ahead of' if seconds > 0 else 'behind'} the API's; "
             f"at most {CLOCK_SECONDS_MAX:.0f} s are allowed: set it by NTP and try again"
         )
     return round(seconds * 1000)
@@ -163,7 +177,11 @@ def clock_warning(offset_millis: int) -> str:
     seconds = offset_millis / 1000
     if abs(seconds) <= CLOCK_SECONDS_WARNED:
         return ""
-    return f"its clock is {abs(seconds):.0f} s {'ahead of' if seconds > 0 else 'behind'} the API's: set it by NTP"
+    return (
+        f"its clock is {abs(seconds):.0f} s "
+        f"{'ahead of' if seconds > 0 else 'behind'} the API's: "
+        "set it by NTP"
+    )
 
 
 def check_address(text: str) -> str:
@@ -171,9 +189,13 @@ def check_address(text: str) -> str:
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
-        raise invalid(f"advertised address {text[:64]!r} is not an IP address", "advertiseAddress") from None
+        raise invalid(
+            f"advertised address {text[:64]!r} is not an IP address", "advertiseAddress"
+        ) from None
     if address.is_unspecified or address.is_multicast or address.is_link_local:
-        raise invalid(f"advertised address {text} is none that other machines can reach", "advertiseAddress")
+        raise invalid(
+            f"advertised address {text} is none that other machines can reach", "advertiseAddress"
+        )
     return text
 
 

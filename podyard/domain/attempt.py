@@ -18,7 +18,8 @@ class AttemptState(StrEnum):
 
 
 class AttemptOutcome(StrEnum):
-    """RESIZED: the job goes on with a gang of another size. TIMED_OUT: the job has used up its time limit."""
+    """RESIZED: the job goes on with a gang of another size. TIMED_OUT: the job has used up its time
+    limit."""
 
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"
@@ -43,10 +44,12 @@ ATTEMPT = Machine(
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One try: `attempt` counts from 1, `resume_step` is the checkpoint it started from (0: from the beginning).
+    """One try: `attempt` counts from 1, `resume_step` is the checkpoint it started from (0: from
+    the beginning).
 
-    `host_count`, `global_batch`: what it has of the slice and of the job's batch; None: all. `yield_real`: when the
-    gang was asked to save and to leave; `yield_outcome`: what its end counts as then (None: RESIZED).
+    `host_count`, `global_batch`: what it has of the slice and of the job's batch; None: all.
+    `yield_real`: when the gang was asked to save and to leave; `yield_outcome`: what its end counts
+    as then (None: RESIZED).
     `stacks_real`: when it was last asked what its processes are doing.
     """
 
@@ -76,7 +79,8 @@ class Attempt:
 def committed_ranges(attempts: Sequence[Attempt]) -> list[tuple[int, int, int | None]]:
     """The committed step history: (attempt, first step, last step or None) per attempt, ascending.
 
-    Each attempt is cut at the checkpoint that the next one resumed from; what lies beyond the cut is lost work.
+    Each attempt is cut at the checkpoint that the next one resumed from; what lies beyond the cut
+    is lost work.
     """
     ordered = sorted(attempts, key=lambda a: a.attempt)
     ranges: list[tuple[int, int, int | None]] = []

@@ -9,8 +9,9 @@ from podyard.base.clock import RealTime
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AuditLine:
-    """`actor`: the caller's email; "" where no credential was accepted. `by_door`: from another machine. `status`: the
-    HTTP status of the answer. `path`: without its query, which may hold credentials."""
+    """`actor`: the caller's email; "" where no credential was accepted. `by_door`: from another
+    machine. `status`: the HTTP status of the answer. `path`: without its query, which may hold
+    credentials."""
 
     at: RealTime
     actor: str

@@ -13,8 +13,8 @@ BUDGET_EVENTS = "budgetEvents"  # of a project: projects/P/budgetEvents
 
 
 class BudgetScope(StrEnum):
-    """What a budget counts: all that its project's account pays for, all of the project, or the nodes of a label, a
-    user, a job or an id in it."""
+    """What a budget counts: all that its project's account pays for, all of the project, or the
+    nodes of a label, a user, a job or an id in it."""
 
     ACCOUNT = "account"
     PROJECT = "project"
@@ -26,11 +26,12 @@ class BudgetScope(StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Budget:
-    """`amount` is in US dollars; `thresholds` and `forecasts` are shares of it, as decimal numbers in texts. `secret`
-    signs what is sent to the owner's own address.
+    """`amount` is in US dollars; `thresholds` and `forecasts` are shares of it, as decimal numbers
+    in texts. `secret` signs what is sent to the owner's own address.
 
-    `looked_seq`: the last change of the project that it has taken into account. `reached_at`: when the amount is used
-    up in this period, as far as is known. `notice_for`: the moment for which its nodes have been given notice.
+    `looked_seq`: the last change of the project that it has taken into account. `reached_at`: when
+    the amount is used up in this period, as far as is known. `notice_for`: the moment for which its
+    nodes have been given notice.
     """
 
     budget_key: str
@@ -50,19 +51,22 @@ class Budget:
     notice_for: PlatformTime | None = None
 
     def counts(self, node_id: str, created_by: str, labels: Mapping[str, str]) -> bool:
-        """Whether a node is of the scope while it has these labels; which nodes are a job's is not known here."""
+        """Whether a node is of the scope while it has these labels; which nodes are a job's is not
+        known here."""
         if self.scope is BudgetScope.LABEL:
             key, _, value = self.scope_value.partition("=")
             return labels.get(key) == value
         if self.scope in (BudgetScope.PROJECT, BudgetScope.ACCOUNT):
             return True
-        return self.scope_value == {BudgetScope.USER: created_by, BudgetScope.NODE: node_id}.get(self.scope)
+        return self.scope_value == {BudgetScope.USER: created_by, BudgetScope.NODE: node_id}.get(
+            self.scope
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BudgetLogEntry:
-    """Something that a budget has done, once in a `period`. `detail`: the threshold, or what was acted on; `cost`: what
-    the period had cost by then. `seq` 0: it is not stored yet."""
+    """Something that a budget has done, once in a `period`. `detail`: the threshold, or what was
+    acted on; `cost`: what the period had cost by then. `seq` 0: it is not stored yet."""
 
     event_id: str
     budget_key: str

@@ -1,4 +1,5 @@
-"""Tokens, keys of service accounts, API keys, and invitations to a project. Secrets are never kept: only hashes are."""
+"""Tokens, keys of service accounts, API keys, and invitations to a project. Secrets are never kept:
+only hashes are."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ TOKEN_WARNING_DAYS = 14  # how long before its expiry a token is announced to ex
 TOKENS_PER_PROJECT_MAX = 1000  # one answer lists them all
 INVITATION_DAYS = 7
 INVITATIONS_PER_PROJECT_MAX = 100  # that may still be accepted
-LAST_USE_SECONDS = 600  # how much later than noted the last use of a token may be: one write for each such time
+# how much later than noted the last use of a token may be: one write for each such time
+LAST_USE_SECONDS = 600
 EXPIRES_HEADER = "podyard-token-expires"  # in every response in the last days of a token
 KEPT_DAYS = 30  # how long what has ended stays listed
 
@@ -28,10 +30,12 @@ class CredentialState(StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Token:
-    """A token that a person or a program holds until it expires or is revoked (agents, replicas and keys have others).
+    """A token that a person or a program holds until it expires or is revoked (agents, replicas and
+    keys have others).
 
-    `project` is the one that made it and the only one that it is good for; None: every one in which its email has
-    roles, as the local owner's. `minted_by` is the email of its creator, or None if unknown.
+    `project` is the one that made it and the only one that it is good for; None: every one in which
+    its email has roles, as the local owner's. `minted_by` is the email of its creator, or None if
+    unknown.
     """
 
     token_id: str
@@ -54,8 +58,8 @@ class Token:
 class Bearer:
     """Who a stored token stands for, and whether it still does.
 
-    `token_id` is None for tokens that no list shows: those of agents (`agent_id`), of attempts (`attempt_id`), and
-    those that were made with a key.
+    `token_id` is None for tokens that no list shows: those of agents (`agent_id`), of attempts
+    (`attempt_id`), and those that were made with a key.
     """
 
     email: str
@@ -70,7 +74,8 @@ class Bearer:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ServiceAccountKey:
-    """The public half of a key. `key_id` is `kid` in the headers of its JWTs, `token_uri` one of their audiences."""
+    """The public half of a key. `key_id` is `kid` in the headers of its JWTs, `token_uri` one of
+    their audiences."""
 
     key_id: str
     project: str
@@ -117,4 +122,6 @@ def use_is_to_be_noted(last_used: RealTime | None, now: RealTime) -> bool:
 
 
 def expires_soon(expires: RealTime | None, now: RealTime) -> bool:
-    return expires is not None and expires.seconds_since(now) <= TOKEN_WARNING_DAYS * SECONDS_PER_DAY
+    return (
+        expires is not None and expires.seconds_since(now) <= TOKEN_WARNING_DAYS * SECONDS_PER_DAY
+    )

@@ -16,11 +16,12 @@ class NoteSubject(StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CreditNote:
-    """`subject_id` is the month of an issued invoice (and `line` one of its lines, or empty), or the id of a commitment
-    or a credit that the note ends.
+    """`subject_id` is the month of an issued invoice (and `line` one of its lines, or empty), or
+    the id of a commitment or a credit that the note ends.
 
-    `minor` of the currency is taken off what the account owes, with tax; 0 where a note only ends something. A
-    commitment ends at `ends_second` (POSIX); a credit is not used from `ends_month` on.
+    `minor` of the currency is taken off what the account owes, with tax; 0 where a note only ends
+    something. A commitment ends at `ends_second` (POSIX); a credit is not used from `ends_month`
+    on.
     """
 
     number: str

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import invalid_field
 
-# Types with the size in GB that a disk has if nobody says one (cloud.google.com/compute/docs/disks).
+# Types with the size in GB that a disk has if nobody says one
+# (cloud.google.com/compute/docs/disks).
 DISK_TYPES: Mapping[str, int] = {"pd-standard": 500, "pd-balanced": 100, "pd-ssd": 100}
 DEFAULT_DISK_TYPE = "pd-standard"
 DISK_GB_MIN, DISK_GB_MAX = 10, 65_536  # the same page
@@ -48,9 +49,13 @@ class Disk:
 
 def check_disk_type(name: str) -> None:
     if name not in DISK_TYPES:
-        raise invalid_field(f"disk type {name[:63]!r} does not exist: use {', '.join(DISK_TYPES)}", "type")
+        raise invalid_field(
+            f"disk type {name[:63]!r} does not exist: use {', '.join(DISK_TYPES)}", "type"
+        )
 
 
 def check_size(size_gb: int) -> None:
     if not DISK_GB_MIN <= size_gb <= DISK_GB_MAX:
-        raise invalid_field(f"sizeGb is {size_gb}: it must be from {DISK_GB_MIN} to {DISK_GB_MAX}", "size_gb")
+        raise invalid_field(
+            f"sizeGb is {size_gb}: it must be from {DISK_GB_MIN} to {DISK_GB_MAX}", "size_gb"
+        )

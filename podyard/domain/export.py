@@ -1,4 +1,5 @@
-"""Exports that are made in the background: what was asked for, how far it is, and where the result lies."""
+"""Exports that are made in the background: what was asked for, how far it is, and where the result
+lies."""
 
 from __future__ import annotations
 
@@ -9,9 +10,10 @@ from podyard.base.clock import PlatformTime, RealTime
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Export:
-    """`created`: months that are open then are exported as of then. `rows_all` None: they are not counted yet.
-    `fence`: of the try that may write its result; `next_try` None: nothing more is to be done. `object_name`: the file,
-    once it is there."""
+    """`created`: months that are open then are exported as of then. `rows_all` None: they are not
+    counted yet.
+    `fence`: of the try that may write its result; `next_try` None: nothing more is to be done.
+    `object_name`: the file, once it is there."""
 
     export_id: str
     project: str

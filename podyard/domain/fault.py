@@ -1,7 +1,7 @@
 """Fault rules: what fails, where, when and how often. There are none by default.
 
-`EFFECTS` is the one table of effects. What a rule may say, the help of the command line, the page of the documents and
-the schema of the API follow from it.
+`EFFECTS` is the one table of effects. What a rule may say, the help of the command line, the page
+of the documents and the schema of the API follow from it.
 """
 
 from __future__ import annotations
@@ -22,15 +22,18 @@ from podyard.domain.node import INTERRUPTIBLE, NODE
 RULES_MAX = 256  # each is looked at wherever it could act: more are a mistake of a script
 PATTERN_CHARACTERS_MAX = 256  # no name is longer
 SECONDS_MAX = 10 * 365 * 86_400.0  # ten years: what is due then still has a time that can be stored
-EVERY_SECONDS_MIN = 1.0  # a rule that fires more often would leave the control loop no time for anything else
+# a rule that fires more often would leave the control loop no time for anything else
+EVERY_SECONDS_MIN = 1.0
 COUNT_MAX = 1_000_000_000
-LATENCY_SECONDS_MAX = 300.0  # no client waits longer for an answer, and each one that waits holds a connection
+# no client waits longer for an answer, and each one that waits holds a connection
+LATENCY_SECONDS_MAX = 300.0
 
 
 class Acts(StrEnum):
-    """Where an effect acts. EVENT: at moments, on nodes that are there then. The others hold while the rule stands:
-    PLACING when slices are given, QUOTA when creations are counted, VIEW and CALL on answers of Google's API, LIFE in
-    the life of what is asked for, HOST on materialised hosts, JOB on running jobs."""
+    """Where an effect acts. EVENT: at moments, on nodes that are there then. The others hold while
+    the rule stands: PLACING when slices are given, QUOTA when creations are counted, VIEW and CALL
+    on answers of Google's API, LIFE in the life of what is asked for, HOST on materialised hosts,
+    JOB on running jobs."""
 
     EVENT = "event"
     LIFE = "life"
@@ -57,8 +60,8 @@ Value = float | int | str | bool | None
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Parameter:
-    """`default` None: it may be left out and then says nothing; `required`: it may not. `choices`: nothing else.
-    `least`, `most`: its bounds."""
+    """`default` None: it may be left out and then says nothing; `required`: it may not. `choices`:
+    nothing else. `least`, `most`: its bounds."""
 
     kind: Kind
     default: Value = None
@@ -71,7 +74,8 @@ class Parameter:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Effect:
-    """`keys`: what a rule with it may match by. `chance`: whether probability and count mean anything to it."""
+    """`keys`: what a rule with it may match by. `chance`: whether probability and count mean
+    anything to it."""
 
     acts: Acts
     keys: tuple[str, ...]
@@ -92,7 +96,9 @@ def _seconds(default: float | None, text: str, most: float = SECONDS_MAX) -> Par
 
 _BACK = _seconds(0.0, "after so long its chips work again; 0: never")
 _STATES = tuple(sorted(NODE.states() - {"GONE"}))
-_WORKER = Parameter(Kind.WHOLE, None, "number of the host; left out: one of them by chance", most=1_000_000)
+_WORKER = Parameter(
+    Kind.WHOLE, None, "number of the host; left out: one of them by chance", most=1_000_000
+)
 
 EFFECTS: Mapping[str, Effect] = {
     "preempt": Effect(
@@ -103,7 +109,8 @@ EFFECTS: Mapping[str, Effect] = {
             "during": Parameter(
                 Kind.TEXT,
                 "ready",
-                "which nodes: READY ones, or while the rule stands each one that is created or deleted",
+                "which nodes: READY ones, or while the rule stands each one that is "
+                "created or deleted",
                 choices=("ready", "create", "delete"),
             ),
         },
@@ -113,36 +120,60 @@ EFFECTS: Mapping[str, Effect] = {
         Acts.PLACING,
         _NODE,
         {},
-        "No chips for what matches: creations of nodes fail, queued resources wait. `count` counts failed creations.",
+        "No chips for what matches: creations of nodes fail, queued resources wait. `count` "
+        "counts failed creations.",
     ),
     "quota": Effect(
         Acts.QUOTA,
         ("zone", "acceleratorType", "project", "usage"),
-        {"limit": Parameter(Kind.WHOLE, None, "the limit instead of the fleet's", required=True, most=2**31 - 1)},
+        {
+            "limit": Parameter(
+                Kind.WHOLE, None, "the limit instead of the fleet's", required=True, most=2**31 - 1
+            )
+        },
         "Another quota, for creations while the rule stands.",
         chance=False,
     ),
-    "host": Effect(Acts.EVENT, _NODE, {"seconds": _BACK, "worker": _WORKER}, "A host of a node dies, with its chips."),
+    "host": Effect(
+        Acts.EVENT,
+        _NODE,
+        {"seconds": _BACK, "worker": _WORKER},
+        "A host of a node dies, with its chips.",
+    ),
     "chip": Effect(
         Acts.EVENT,
         _NODE,
-        {"seconds": _BACK, "chips": Parameter(Kind.WHOLE, 1, "how many of the slice", least=1, most=1_000_000)},
+        {
+            "seconds": _BACK,
+            "chips": Parameter(Kind.WHOLE, 1, "how many of the slice", least=1, most=1_000_000),
+        },
         "Chips of a node's slice break.",
     ),
-    "power": Effect(Acts.EVENT, _NODE, {"seconds": _BACK, "worker": _WORKER}, "All chips of one host of a node trip."),
+    "power": Effect(
+        Acts.EVENT,
+        _NODE,
+        {"seconds": _BACK, "worker": _WORKER},
+        "All chips of one host of a node trip.",
+    ),
     "link": Effect(
         Acts.EVENT,
         _NODE,
         {
             "seconds": _seconds(0.0, "for so long; 0: for good"),
             "factor": Parameter(
-                Kind.NUMBER, 0.0, "below 1: it is down; else steps of jobs take so much longer", most=1e6
+                Kind.NUMBER,
+                0.0,
+                "below 1: it is down; else steps of jobs take so much longer",
+                most=1e6,
             ),
         },
         "A link between two chips of a node's slice is down or slow.",
     ),
     "maintenance": Effect(
-        Acts.EVENT, _NODE, {"seconds": _seconds(3600.0, "how long it takes")}, "A maintenance of nodes begins."
+        Acts.EVENT,
+        _NODE,
+        {"seconds": _seconds(3600.0, "how long it takes")},
+        "A maintenance of nodes begins.",
     ),
     "late": Effect(
         Acts.LIFE,
@@ -187,20 +218,33 @@ EFFECTS: Mapping[str, Effect] = {
     "lostAnswer": Effect(
         Acts.CALL,
         _CALL,
-        {"close": Parameter(Kind.FLAG, False, "the connection ends without an answer, instead of status 503")},
+        {
+            "close": Parameter(
+                Kind.FLAG, False, "the connection ends without an answer, instead of status 503"
+            )
+        },
         "Calls have their effect, and the caller is not told.",
     ),
     "lostOperation": Effect(
-        Acts.LIFE, _CALL, {}, "Operations that begin are never found; `resource` is what they act on."
+        Acts.LIFE,
+        _CALL,
+        {},
+        "Operations that begin are never found; `resource` is what they act on.",
     ),
     "metadata": Effect(
         Acts.HOST,
         _NODE,
-        {"worker": Parameter(Kind.WHOLE, None, "number of the host; left out: all", most=1_000_000)},
+        {
+            "worker": Parameter(
+                Kind.WHOLE, None, "number of the host; left out: all", most=1_000_000
+            )
+        },
         "The metadata servers of hosts answer 503.",
         chance=False,
     ),
-    "checkpoint": Effect(Acts.JOB, _NODE, {}, "Checkpoints of jobs cannot be written; the jobs go on."),
+    "checkpoint": Effect(
+        Acts.JOB, _NODE, {}, "Checkpoints of jobs cannot be written; the jobs go on."
+    ),
     "jump": Effect(
         Acts.EVENT,
         (),
@@ -233,8 +277,9 @@ class Subject:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BrokenChips:
-    """Chips that are given to nobody until they work again: `until`, or None: until the rule is removed. `node_key` had
-    them in its slice, and was moved to `node_version` by the fault. `chips` is a bit set of the pod's chips."""
+    """Chips that are given to nobody until they work again: `until`, or None: until the rule is
+    removed. `node_key` had them in its slice, and was moved to `node_version` by the fault. `chips`
+    is a bit set of the pod's chips."""
 
     break_id: str
     fault_id: str
@@ -248,7 +293,8 @@ class BrokenChips:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NodeFault:
-    """What a fault has in store for a node: `preempt` at `at`, or `slow`: until `at` its jobs' steps take `factor`
+    """What a fault has in store for a node: `preempt` at `at`, or `slow`: until `at` its jobs'
+    steps take `factor`
     times as long. `node_version` 0: whatever has become of the node."""
 
     node_fault_id: str
@@ -263,8 +309,9 @@ class NodeFault:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FaultRule:
-    """`starts` and `ends` are platform time; `ends` None: it stands until it is removed. An event happens at `starts`
-    and then each `every_seconds`. `fired` counts what it has hit, at most `count`. `over`: it will act no more."""
+    """`starts` and `ends` are platform time; `ends` None: it stands until it is removed. An event
+    happens at `starts` and then each `every_seconds`. `fired` counts what it has hit, at most
+    `count`. `over`: it will act no more."""
 
     fault_id: str
     effect: str
@@ -285,7 +332,8 @@ class FaultRule:
 
     @property
     def is_event(self) -> bool:
-        """Whether it happens at moments; a preemption while nodes are created or deleted holds as long as it stands."""
+        """Whether it happens at moments; a preemption while nodes are created or deleted holds as
+        long as it stands."""
         return _at_moments(EFFECTS[self.effect], self.parameters)
 
     @property
@@ -308,11 +356,17 @@ class FaultRule:
         return begun and not self.over and self.times_left != 0
 
     def matches(self, subject: Subject) -> bool:
-        """Whether each pattern fits. A preemption takes an on-demand or reserved node only where `usage` says so."""
-        if self.effect == "preempt" and "usage" not in self.match and subject.usage not in INTERRUPTIBLE:
+        """Whether each pattern fits. A preemption takes an on-demand or reserved node only where
+        `usage` says so."""
+        if (
+            self.effect == "preempt"
+            and "usage" not in self.match
+            and subject.usage not in INTERRUPTIBLE
+        ):
             return False
         return all(
-            any(fnmatchcase(value, pattern) for value in subject.values(key)) for key, pattern in self.match.items()
+            any(fnmatchcase(value, pattern) for value in subject.values(key))
+            for key, pattern in self.match.items()
         )
 
     @property
@@ -324,7 +378,8 @@ class FaultRule:
 def parse_rule(data: Any, now: PlatformTime, fault_id: str = "", place: str = "") -> FaultRule:
     """The rule that JSON or YAML says; durations in `from` and `until` count from `now`.
 
-    Raises INVALID_ARGUMENT that names the field; `place` is what stands before it, such as `faults[2]`.
+    Raises INVALID_ARGUMENT that names the field; `place` is what stands before it, such as
+    `faults[2]`.
     """
     reader = _RuleReader(place)
     if not isinstance(data, Mapping):
@@ -338,7 +393,10 @@ def parse_rule(data: Any, now: PlatformTime, fault_id: str = "", place: str = ""
             known = ", ".join((*_COMMON, *effect.parameters))
             raise reader.wrong(str(key), f"unknown: {name} takes {known}")
     match = reader.match(data.get("match"), name, effect)
-    parameters = {key: reader.parameter(data.get(key), key, effect.parameters[key]) for key in effect.parameters}
+    parameters = {
+        key: reader.parameter(data.get(key), key, effect.parameters[key])
+        for key in effect.parameters
+    }
     is_event = _at_moments(effect, parameters)
     for key in ("probability", "count"):
         if not effect.chance and data.get(key) is not None:
@@ -347,10 +405,14 @@ def parse_rule(data: Any, now: PlatformTime, fault_id: str = "", place: str = ""
     ends = reader.moment(data.get("until"), "until", now)
     if ends is not None and ends <= starts:
         raise reader.wrong("until", "it ends before it begins")
-    every = reader.number(data.get("every"), "every", Parameter(Kind.SECONDS, least=EVERY_SECONDS_MIN))
+    every = reader.number(
+        data.get("every"), "every", Parameter(Kind.SECONDS, least=EVERY_SECONDS_MIN)
+    )
     if every is not None and not is_event:
         raise reader.wrong("every", f"{name} is not an event: it lasts from `from` until `until`")
-    probability = reader.number(data.get("probability"), "probability", Parameter(Kind.NUMBER, most=1.0))
+    probability = reader.number(
+        data.get("probability"), "probability", Parameter(Kind.NUMBER, most=1.0)
+    )
     count = reader.whole(data.get("count"), "count", Parameter(Kind.WHOLE, least=1, most=COUNT_MAX))
     return FaultRule(
         fault_id=fault_id,
@@ -415,7 +477,9 @@ class _RuleReader:
                 can = ", ".join(effect.keys) or "nothing"
                 raise self.wrong(f"match.{key}", f"{name} cannot be matched by it: by {can}")
             if not isinstance(pattern, str) or not 0 < len(pattern) <= PATTERN_CHARACTERS_MAX:
-                raise self.wrong(f"match.{key}", f"a pattern of at most {PATTERN_CHARACTERS_MAX} characters")
+                raise self.wrong(
+                    f"match.{key}", f"a pattern of at most {PATTERN_CHARACTERS_MAX} characters"
+                )
             found[str(key)] = pattern
         return found
 
@@ -438,7 +502,9 @@ class _RuleReader:
         else:
             value = self.number(given, key, wanted)
         if wanted.choices and value not in wanted.choices:
-            raise self.wrong(key, f"unknown value {value!r}: use {', '.join(map(str, wanted.choices))}")
+            raise self.wrong(
+                key, f"unknown value {value!r}: use {', '.join(map(str, wanted.choices))}"
+            )
         return value
 
     def whole(self, given: Any, key: str, wanted: Parameter) -> int | None:
@@ -447,7 +513,9 @@ class _RuleReader:
         if isinstance(given, bool) or not isinstance(given, int):
             raise self.wrong(key, f"{_quote(given)} is not a whole number")
         if not wanted.choices and not wanted.least <= given <= wanted.most:
-            raise self.wrong(key, f"{_quote(given)} is not from {wanted.least:g} to {wanted.most:g}")
+            raise self.wrong(
+                key, f"{_quote(given)} is not from {wanted.least:g} to {wanted.most:g}"
+            )
         return given
 
     def number(self, given: Any, key: str, wanted: Parameter) -> float | None:
@@ -458,7 +526,9 @@ class _RuleReader:
         if isinstance(given, bool) or not isinstance(given, int | float):
             raise self.wrong(key, f"{_quote(given)} is not a number")
         if not (math.isfinite(given) and wanted.least <= given <= wanted.most):
-            raise self.wrong(key, f"{_quote(given)} is not from {wanted.least:g} to {wanted.most:g}")
+            raise self.wrong(
+                key, f"{_quote(given)} is not from {wanted.least:g} to {wanted.most:g}"
+            )
         return float(given)
 
     def moment(self, given: Any, key: str, now: PlatformTime) -> PlatformTime | None:

@@ -1,4 +1,5 @@
-"""Fault rules in a scenario file: the list `faults:` of a YAML mapping, whatever else the file holds."""
+"""Fault rules in a scenario file: the list `faults:` of a YAML mapping, whatever else the file
+holds."""
 
 from __future__ import annotations
 
@@ -16,10 +17,11 @@ _EPOCH = PlatformTime(0)
 
 
 def read_faults(text: str, name: str) -> list[dict[str, Any]]:
-    """The rules of a file, as they go to `POST /podyard/v1/faults:batchCreate`, all of them checked.
+    """The rules of a file, as they go to `POST /podyard/v1/faults:batchCreate`, all of them
+    checked.
 
-    Raises INVALID_ARGUMENT with the file's `name`, the line and the field that is wrong. What depends on the present
-    (whether a time has passed) is for the platform to say.
+    Raises INVALID_ARGUMENT with the file's `name`, the line and the field that is wrong. What
+    depends on the present (whether a time has passed) is for the platform to say.
     """
     return faults_of(yaml_file.parse(text, name, invalid), name)
 
@@ -39,4 +41,6 @@ def faults_of(file: YamlFile, name: str) -> list[dict[str, Any]]:
 
 def field_of(error: PodyardError) -> str:
     """The field that a refused rule names."""
-    return next((item.violations[0].field for item in error.details if isinstance(item, BadRequest)), KEY)
+    return next(
+        (item.violations[0].field for item in error.details if isinstance(item, BadRequest)), KEY
+    )

@@ -35,7 +35,8 @@ def region_of(zone: str) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Pod:
-    """What slices are cut from. `switched`: optical switches join any free 4x4x4 cubes to one slice; else the pod is
+    """What slices are cut from. `switched`: optical switches join any free 4x4x4 cubes to one
+    slice; else the pod is
     one torus, and a slice is a box of neighbouring chips."""
 
     pod_id: str
@@ -83,12 +84,15 @@ class Zone:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NodeTimings:
-    """Platform seconds that a node spends in CREATING, DELETING, STOPPING, STARTING, RESTARTING and REIMAGING, in
-    a maintenance (REPAIRING, or with a simulated maintenance event on its hosts), and under notice before the scheduler
-    takes its slice back (Compute Engine gives 30 s: cloud.google.com/compute/docs/instances/preemptible).
+    """Platform seconds that a node spends in CREATING, DELETING, STOPPING, STARTING, RESTARTING and
+    REIMAGING, in
+    a maintenance (REPAIRING, or with a simulated maintenance event on its hosts), and under notice
+    before the scheduler takes its slice back (Compute Engine gives 30 s:
+    cloud.google.com/compute/docs/instances/preemptible).
 
-    A node spends `create_seconds` in CREATING, and `create_seconds_per_host` more for each of its hosts.
-    `repair_seconds`: how long a node waits at most for broken chips of its slice to work again; 0: as long as it takes.
+    A node spends `create_seconds` in CREATING, and `create_seconds_per_host` more for each of its
+    hosts. `repair_seconds`: how long a node waits at most for broken chips of its slice to work
+    again; 0: as long as it takes.
     """
 
     create_seconds: float = 0.0
@@ -109,7 +113,8 @@ class NodeTimings:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class QuotaRule:
-    """A limit for what it names; None matches all. `kind`: `device` for single-host types, `pod` for the rest.
+    """A limit for what it names; None matches all. `kind`: `device` for single-host types, `pod`
+    for the rest.
 
     `limit` None: one full pod of the generation.
     """
@@ -128,7 +133,8 @@ class QuotaRule:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Unpriced:
-    """Offered although the rate card has no price: usage is metered and its lines are held, never billed as zero."""
+    """Offered although the rate card has no price: usage is metered and its lines are held, never
+    billed as zero."""
 
     region: str | None
     generation: str
@@ -143,16 +149,21 @@ class Fleet:
     quota_default: int | None = QUOTA_UNLIMITED  # None: one full pod of the generation
     timings: NodeTimings = NodeTimings()
     unpriced: tuple[Unpriced, ...] = ()
-    requests_per_minute: Mapping[str, int] = dataclasses.field(default_factory=dict)  # `nodes.create` or `default`
-    shares: Mapping[str, float] = dataclasses.field(default_factory=dict)  # project -> weight; 1 where it is not named
-    unknown_runtime_versions: bool = False  # whether versions that the table of runtime versions lacks are allowed
+    # `nodes.create` or `default`
+    requests_per_minute: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    # project -> weight; 1 where it is not named
+    shares: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    # whether versions that the table of runtime versions lacks are allowed
+    unknown_runtime_versions: bool = False
 
     def zone(self, name: str) -> Zone:
         """Raises NOT_FOUND, naming the zones there are."""
         found = self.zones.get(name)
         if found is None:
             error = not_found(f"locations/{name}")
-            raise PodyardError(error.code, f"{error.message}; this fleet has {', '.join(self.zones)}")
+            raise PodyardError(
+                error.code, f"{error.message}; this fleet has {', '.join(self.zones)}"
+            )
         return found
 
     def pods(self) -> tuple[Pod, ...]:
@@ -186,24 +197,34 @@ class Fleet:
             for z in self.zones.values()
             if (o := z.offers.get(kind.generation.name)) is not None and o.fits(kind)
         ]
-        where = f"it is offered in {', '.join(elsewhere)}" if elsewhere else "no zone of this fleet offers it"
+        where = (
+            f"it is offered in {', '.join(elsewhere)}"
+            if elsewhere
+            else "no zone of this fleet offers it"
+        )
         raise self._invalid_type(
             zone,
             kind.name,
-            f"accelerator type {kind.name} (topology {kind.topology.text}) is not offered in {zone}; {where}",
+            f"accelerator type {kind.name} (topology {kind.topology.text}) is not offered in "
+            f"{zone}; {where}",
         )
 
     def type_named(self, zone: str, name: str) -> AcceleratorType:
-        """The type called `name`, which need not be offered; raises INVALID_ARGUMENT in Cloud TPU's words."""
+        """The type called `name`, which need not be offered; raises INVALID_ARGUMENT in Cloud TPU's
+        words."""
         try:
             return accelerator_types.parse(name)
         except PodyardError as error:
             raise self._invalid_type(zone, name, error.message) from None
 
     def _invalid_type(self, zone: str, name: str, why: str) -> PodyardError:
-        """Google's text, which SkyPilot looks for (cloud_vm_ray_backend.py); the details have ours."""
+        """Google's text, which SkyPilot looks for (cloud_vm_ray_backend.py); the details have
+        ours."""
         valid = "".join(f"{offered.name}, " for offered in self.offered_types(zone))
-        text = f'CloudTpu received an invalid AcceleratorType, "{name}" for zone "{zone}". Valid values are "{valid}".'
+        text = (
+            f'CloudTpu received an invalid AcceleratorType, "{name}" for zone "{zone}". Valid '
+            f'values are "{valid}".'
+        )
         error = invalid(why, "acceleratorType")
         return PodyardError(error.code, text, error.details)
 
@@ -220,9 +241,15 @@ class Fleet:
         """The limit that applies, in the unit that the type's name counts (cores or chips)."""
         return self.group_limit(region, kind.generation, usage_class, quota_kind(kind))
 
-    def group_limit(self, region: str, generation: Generation, usage_class: UsageClass, group: str) -> int:
+    def group_limit(
+        self, region: str, generation: Generation, usage_class: UsageClass, group: str
+    ) -> int:
         """As `quota_limit`, for `device` or `pod` types of a generation."""
-        limits = (rule.limit for rule in self.quotas if rule.matches(region, generation.name, usage_class, group))
+        limits = (
+            rule.limit
+            for rule in self.quotas
+            if rule.matches(region, generation.name, usage_class, group)
+        )
         limit = next(limits, self.quota_default)
         return full_pod_units(generation) if limit is None else limit
 
@@ -232,7 +259,8 @@ def _fits_in(shape: Shape, pod: Shape) -> bool:
 
 
 def quota_kind(kind: AcceleratorType) -> str:
-    """`device` where single devices have a separate quota; the others have one for all sizes (docs/quota)."""
+    """`device` where single devices have a separate quota; the others have one for all sizes
+    (docs/quota)."""
     return "device" if kind.generation.has_device_quota and kind.is_single_host else "pod"
 
 
@@ -248,36 +276,42 @@ def full_pod_units(generation: Generation) -> int:
 
 
 def quota_name(kind: AcceleratorType, usage_class: UsageClass, per: str = "Region") -> str:
-    """Google's name of the quota, e.g. `TPUV2sPreemptiblePodPerProjectPerRegionForTPUAPI`. `per`: Region or Zone.
+    """Google's name of the quota, e.g. `TPUV2sPreemptiblePodPerProjectPerRegionForTPUAPI`. `per`:
+    Region or Zone.
 
-    Seen in error texts: V2s (pod), V4s and V5s Preemptible (Pod, Litepod); the others follow their pattern, unverified.
-    Spot nodes use the preemptible quota's name, as SkyPilot's spot errors show.
+    Seen in error texts: V2s (pod), V4s and V5s Preemptible (Pod, Litepod); the others follow their
+    pattern, unverified. Spot nodes use the preemptible quota's name, as SkyPilot's spot errors
+    show.
     """
     classes = {UsageClass.ON_DEMAND: "", UsageClass.RESERVED: "Reserved"}
     size = {"device": "", "pod": kind.generation.quota_pod_word}[quota_kind(kind)]
-    return (
-        f"TPU{kind.generation.quota_family}{classes.get(usage_class, 'Preemptible')}{size}PerProjectPer{per}ForTPUAPI"
-    )
+    family = f"TPU{kind.generation.quota_family}{classes.get(usage_class, 'Preemptible')}"
+    return f"{family}{size}PerProjectPer{per}ForTPUAPI"
 
 
 def quota_message(zone: str, kind: AcceleratorType, usage_class: UsageClass, limit: int) -> str:
     """Google's text of an exhausted quota (semantics 1.4), both scopes."""
     region = region_of(zone)
     names = ",".join(quota_name(kind, usage_class, per) for per in ("Region", "Zone"))
-    return f"Quota limit '{names}' has been exceeded. Limit: {limit},{limit} in region {region},zone {zone}."
+    return (
+        f"Quota limit '{names}' has been exceeded. Limit: {limit},{limit} in region "
+        f"{region},zone {zone}."
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PlacementRequest:
     """A node that waits for a slice. Higher `priority` goes first.
 
-    Requests of one `group` (a queued resource; their `version` is its version) are placed all together or not at all,
-    and not before `not_before`; so are those of one `job_group`, the nodes that are made for the slices of a job.
-    `queued`: it goes on waiting where a plain creation fails. A reserved request needs room in a reservation that
-    `reservation_name` allows and that lasts for `min_duration_seconds`. `wait_reason` is why it waited in the last
-    cycle. `duration_seconds`: READY for so long at most, then it ends by itself; None: it is open-ended.
-    `job_priority`: of the job that the platform makes the node for; None for any other node. `last_pod`: it has left
-    broken chips there, and goes back there if it can. `fault`: the rule that denies it chips.
+    Requests of one `group` (a queued resource; their `version` is its version) are placed all
+    together or not at all, and not before `not_before`; so are those of one `job_group`, the nodes
+    that are made for the slices of a job. `queued`: it goes on waiting where a plain creation
+    fails. A reserved request needs room in a reservation that `reservation_name` allows and that
+    lasts for `min_duration_seconds`. `wait_reason` is why it waited in the last cycle.
+    `duration_seconds`: READY for so long at most, then it ends by itself; None: it is open-ended.
+    `job_priority`: of the job that the platform makes the node for; None for any other node.
+    `last_pod`: it has left broken chips there, and goes back there if it can. `fault`: the rule
+    that denies it chips.
     """
 
     node_key: str
@@ -303,8 +337,9 @@ class PlacementRequest:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FleetSnapshot:
-    """Everything a scheduling cycle decides from. `broken_chips`: bit set per pod id, never placed on. `reservations`
-    are the ACTIVE ones. `shares`: the weight of a project among those that wait for one pool; 1 where it is not named.
+    """Everything a scheduling cycle decides from. `broken_chips`: bit set per pod id, never placed
+    on. `reservations` are the ACTIVE ones. `shares`: the weight of a project among those that wait
+    for one pool; 1 where it is not named.
     """
 
     fleet: Fleet

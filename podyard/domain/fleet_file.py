@@ -1,6 +1,7 @@
 """Reads fleets from YAML: the two that come with Podyard, and users' own files.
 
-`fleets/default.yaml` explains each key. Every error names the place in the file and what is wrong there.
+`fleets/default.yaml` explains each key. Every error names the place in the file and what is wrong
+there.
 """
 
 from __future__ import annotations
@@ -15,7 +16,17 @@ from typing import Any
 
 from podyard.base.errors import PodyardError, failed_precondition
 from podyard.domain import yaml_file
-from podyard.domain.fleet import QUOTA_UNLIMITED, Fleet, NodeTimings, Offer, Pod, QuotaRule, Unpriced, Zone, region_of
+from podyard.domain.fleet import (
+    QUOTA_UNLIMITED,
+    Fleet,
+    NodeTimings,
+    Offer,
+    Pod,
+    QuotaRule,
+    Unpriced,
+    Zone,
+    region_of,
+)
 from podyard.domain.node import UsageClass
 from podyard.hardware import accelerator_types
 from podyard.hardware.generation import Generation
@@ -39,19 +50,28 @@ def shipped_fleet(name: str) -> Fleet:
 
 
 def _shipped_text(name: str) -> str:
-    return importlib.resources.files("podyard.domain").joinpath(f"fleets/{name}.yaml").read_text(encoding="utf-8")
+    return (
+        importlib.resources.files("podyard.domain")
+        .joinpath(f"fleets/{name}.yaml")
+        .read_text(encoding="utf-8")
+    )
 
 
 def load_fleet(text: str) -> Fleet:
-    """Reads a fleet file; raises FAILED_PRECONDITION that names the place and what is wrong there."""
+    """Reads a fleet file; raises FAILED_PRECONDITION that names the place and what is wrong
+    there."""
     top = _top(text)
     zones = _mapping(top.get("zones"), "zones", None)
     if not zones:
         raise _wrong("zones", "a fleet has at least one zone")
-    quotas = _mapping(top.get("quotas") or {}, "quotas", {"default", "overrides", "requests_per_minute"})
+    quotas = _mapping(
+        top.get("quotas") or {}, "quotas", {"default", "overrides", "requests_per_minute"}
+    )
     return Fleet(
         zones={str(name): _zone(str(name), value) for name, value in zones.items()},
-        quotas=tuple(_quota(f"quotas.overrides[{i}]", v) for i, v in _items(quotas, "overrides", "quotas")),
+        quotas=tuple(
+            _quota(f"quotas.overrides[{i}]", v) for i, v in _items(quotas, "overrides", "quotas")
+        ),
         quota_default=_limit(quotas.get("default", QUOTA_UNLIMITED), "quotas.default"),
         requests_per_minute=_rates(quotas.get("requests_per_minute") or {}),
         timings=_timings(top.get("timings") or {}),
@@ -65,7 +85,9 @@ def _top(text: str) -> dict[str, Any]:
     """The file's top-level keys, over those of the fleet that it extends."""
     data = yaml_file.parse(text, "fleet file", failed_precondition).data
     top = _mapping(
-        data, "fleet file", {"extends", "zones", "quotas", "timings", "unpriced", "shares", "unknown_runtime_versions"}
+        data,
+        "fleet file",
+        {"extends", "zones", "quotas", "timings", "unpriced", "shares", "unknown_runtime_versions"},
     )
     base = top.pop("extends", None)
     if base is None:
@@ -81,7 +103,10 @@ def _zone(name: str, value: object) -> Zone:
         region = region_of(name)
     except PodyardError as error:
         raise _wrong(place, error.message) from error
-    offers = {str(g): _offer(name, _generation(g, f"{place}.{g}"), v) for g, v in _mapping(value, place, None).items()}
+    offers = {
+        str(g): _offer(name, _generation(g, f"{place}.{g}"), v)
+        for g, v in _mapping(value, place, None).items()
+    }
     return Zone(name, region, offers)
 
 
@@ -95,32 +120,44 @@ def _offer(zone: str, generation: Generation, value: object) -> Offer:
         except PodyardError as error:
             raise _wrong(f"{place}.shape", error.message) from error
     if any(extent % 2 for extent in shape[:2]):
-        raise _wrong(f"{place}.shape", f"{shape_text(shape)} does not divide into hosts of 2x2 chips")
+        raise _wrong(
+            f"{place}.shape", f"{shape_text(shape)} does not divide into hosts of 2x2 chips"
+        )
     switched = _is_switched(data, place, generation, shape)
     count = _count(data.get("pods", 1), f"{place}.pods")
-    pods = tuple(Pod(f"{zone}-{generation.name}-{i}", zone, generation, shape, switched) for i in range(count))
+    pods = tuple(
+        Pod(f"{zone}-{generation.name}-{i}", zone, generation, shape, switched)
+        for i in range(count)
+    )
     known = {kind.name for kind in accelerator_types.all_types(generation)}
     types = [str(item) for _, item in _items(data, "types", place)]
     for name in types:
         if name not in known:
-            raise _wrong(f"{place}.types", f"{name!r} is not a {generation.name} type: {', '.join(sorted(known))}")
+            raise _wrong(
+                f"{place}.types",
+                f"{name!r} is not a {generation.name} type: {', '.join(sorted(known))}",
+            )
     usage = _usage(data, place, tuple(UsageClass))
     return Offer(generation, pods, usage, frozenset(types) if types else None)
 
 
 def _is_switched(data: Mapping[str, Any], place: str, generation: Generation, shape: Shape) -> bool:
-    """v4 and v5p have optical switches (arXiv 2304.01433), unless the file says otherwise; the others never do."""
+    """v4 and v5p have optical switches (arXiv 2304.01433), unless the file says otherwise; the
+    others never do."""
     kind = data.get("interconnect", "switch" if generation.dimensions == 3 else "torus")
     if kind not in ("switch", "torus"):
         raise _wrong(f"{place}.interconnect", f"unknown interconnect {kind!r}: use switch or torus")
     if kind == "torus":
         return False
     if generation.dimensions != 3:
-        raise _wrong(f"{place}.interconnect", f"{generation.name} has no optical switches: only torus")
+        raise _wrong(
+            f"{place}.interconnect", f"{generation.name} has no optical switches: only torus"
+        )
     if any(extent % CUBE_EDGE_CHIPS for extent in shape):
         raise _wrong(
             f"{place}.shape",
-            f"{shape_text(shape)} does not divide into the cubes of 4x4x4 chips that optical switches join; "
+            f"{shape_text(shape)} does not divide into the cubes of 4x4x4 chips that optical "
+            "switches join; "
             "a pod of this shape needs interconnect: torus",
         )
     return True
@@ -135,15 +172,22 @@ def _quota(place: str, value: object) -> QuotaRule:
     return QuotaRule(
         limit=_limit(data.get("limit"), f"{place}.limit"),
         region=None if data.get("region") is None else str(data["region"]),
-        generation=None if generation is None else _generation(generation, f"{place}.generation").name,
-        usage_class=None if data.get("usage") is None else _usage_class(data["usage"], f"{place}.usage"),
+        generation=None
+        if generation is None
+        else _generation(generation, f"{place}.generation").name,
+        usage_class=None
+        if data.get("usage") is None
+        else _usage_class(data["usage"], f"{place}.usage"),
         kind=kind,
     )
 
 
 def _rates(value: object) -> dict[str, int]:
     place = "quotas.requests_per_minute"
-    found = {str(name): _count(limit, f"{place}.{name}") for name, limit in _mapping(value, place, None).items()}
+    found = {
+        str(name): _count(limit, f"{place}.{name}")
+        for name, limit in _mapping(value, place, None).items()
+    }
     for name in found:
         if name != "default" and _METHOD.fullmatch(name) is None:
             raise _wrong(place, f"{name!r} is neither default nor a method such as nodes.create")
@@ -153,7 +197,11 @@ def _rates(value: object) -> dict[str, int]:
 def _shares(value: object) -> dict[str, float]:
     data = _mapping(value, "shares", None)
     for project, weight in data.items():
-        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < math.inf:
+        if (
+            isinstance(weight, bool)
+            or not isinstance(weight, int | float)
+            or not 0 < weight < math.inf
+        ):
             raise _wrong(f"shares.{project}", f"{weight!r} is not a weight above 0")
     return {str(project): float(weight) for project, weight in data.items()}
 
@@ -169,7 +217,11 @@ def _timings(value: object) -> NodeTimings:
     names = {field.name for field in dataclasses.fields(NodeTimings)}
     data = _mapping(value, "timings", names)
     for name, seconds in data.items():
-        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
+        if (
+            isinstance(seconds, bool)
+            or not isinstance(seconds, int | float)
+            or not 0 <= seconds < math.inf
+        ):
             raise _wrong(f"timings.{name}", f"{seconds!r} is not a number of seconds")
     return NodeTimings(**{name: float(seconds) for name, seconds in data.items()})
 
@@ -184,7 +236,9 @@ def _read_unpriced(place: str, value: object) -> Unpriced:
     )
 
 
-def _usage(data: Mapping[str, Any], place: str, default: tuple[UsageClass, ...]) -> tuple[UsageClass, ...]:
+def _usage(
+    data: Mapping[str, Any], place: str, default: tuple[UsageClass, ...]
+) -> tuple[UsageClass, ...]:
     found = tuple(_usage_class(v, f"{place}.usage[{i}]") for i, v in _items(data, "usage", place))
     return found or default
 
@@ -228,9 +282,14 @@ def _mapping(value: object, place: str, keys: set[str] | None) -> dict[str, Any]
         raise _wrong(place, "must be a mapping of keys to values")
     unknown = set(map(str, value)) - keys if keys is not None else set()
     if unknown and keys is not None:
-        raise _wrong(place, f"unknown key {', '.join(sorted(unknown))}: allowed are {', '.join(sorted(keys))}")
+        raise _wrong(
+            place,
+            f"unknown key {', '.join(sorted(unknown))}: allowed are {', '.join(sorted(keys))}",
+        )
     return value
 
 
 def _wrong(place: str, why: str) -> PodyardError:
-    return failed_precondition(f"{place}: {why}" if place == "fleet file" else f"fleet file, {place}: {why}")
+    return failed_precondition(
+        f"{place}: {why}" if place == "fleet file" else f"fleet file, {place}: {why}"
+    )

@@ -1,4 +1,5 @@
-"""How large a job's gang may be: the whole slice, or for an elastic job fewer processes that its batch divides for."""
+"""How large a job's gang may be: the whole slice, or for an elastic job fewer processes that its
+batch divides for."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from podyard.hardware.accelerator_types import AcceleratorType
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GangSize:
-    """One size of a gang: processes, the hosts that they stand for, and the batch of all of them together."""
+    """One size of a gang: processes, the hosts that they stand for, and the batch of all of them
+    together."""
 
     process_count: int
     host_count: int
@@ -18,7 +20,9 @@ class GangSize:
 
     def hosts_of(self, rank: int) -> list[int]:
         """The contiguous hosts of one process; `rank` counts from 0."""
-        first, last = (number * self.host_count // self.process_count for number in (rank, rank + 1))
+        first, last = (
+            number * self.host_count // self.process_count for number in (rank, rank + 1)
+        )
         return list(range(first, last))
 
 
@@ -30,9 +34,11 @@ def whole_gang(spec: JobSpec, kind: AcceleratorType) -> GangSize:
 
 
 def allowed_sizes(spec: JobSpec, kind: AcceleratorType) -> list[GangSize]:
-    """The sizes that a job may run with, the largest first; only the whole gang unless it is elastic.
+    """The sizes that a job may run with, the largest first; only the whole gang unless it is
+    elastic.
 
-    Each process of a smaller gang keeps the hosts that it has in the whole one (rounded down where they are uneven).
+    Each process of a smaller gang keeps the hosts that it has in the whole one (rounded down where
+    they are uneven).
     """
     whole = whole_gang(spec, kind)
     if spec.elastic is None:
@@ -45,9 +51,12 @@ def allowed_sizes(spec: JobSpec, kind: AcceleratorType) -> list[GangSize]:
 
 
 def wanted_sizes(spec: JobSpec, kind: AcceleratorType) -> list[GangSize]:
-    """Those of the allowed sizes that are no larger than what the job was set to, the largest first."""
+    """Those of the allowed sizes that are no larger than what the job was set to, the largest
+    first."""
     most = None if spec.elastic is None else spec.elastic.max_replicas
-    return [size for size in allowed_sizes(spec, kind) if most is None or size.process_count <= most]
+    return [
+        size for size in allowed_sizes(spec, kind) if most is None or size.process_count <= most
+    ]
 
 
 def learning_rate_scale(spec: JobSpec, kind: AcceleratorType, host_count: int) -> float:
@@ -61,11 +70,15 @@ def core_count(kind: AcceleratorType, host_count: int) -> int:
     return kind.core_count * host_count // kind.host_count
 
 
-def _smaller(spec: JobSpec, kind: AcceleratorType, whole: GangSize, process_count: int) -> GangSize | None:
+def _smaller(
+    spec: JobSpec, kind: AcceleratorType, whole: GangSize, process_count: int
+) -> GangSize | None:
     """None when the batch does not divide."""
     assert spec.elastic is not None
     hosts = process_count * (kind.host_count // whole.process_count)
     parts = core_count(kind, hosts) * spec.training.accumulation_steps
     scaled = spec.elastic.batch == "scale"
-    batch, left = divmod(spec.global_batch * hosts, kind.host_count) if scaled else (spec.global_batch, 0)
+    batch, left = (
+        divmod(spec.global_batch * hosts, kind.host_count) if scaled else (spec.global_batch, 0)
+    )
     return None if left or batch % parts else GangSize(process_count, hosts, batch)

@@ -1,7 +1,9 @@
-"""A host (Google's worker, or TPU VM) as the programs on it see it: environment, `tpu-env`, names, who may log in.
+"""A host (Google's worker, or TPU VM) as the programs on it see it: environment, `tpu-env`, names,
+who may log in.
 
-Pure: the metadata server, scripts, ssh and the command line all say the same, because all ask here. The keys of
-`tpu-env` and their form are those of a recorded v4-256; what JAX, torch_xla and Ray read is among them.
+Pure: the metadata server, scripts, ssh and the command line all say the same, because all ask here.
+The keys of `tpu-env` and their form are those of a recorded v4-256; what JAX, torch_xla and Ray
+read is among them.
 """
 
 from __future__ import annotations
@@ -28,19 +30,25 @@ SSH_KEYS = "ssh-keys"
 GUEST_ATTRIBUTES_SWITCH = "enable-guest-attributes"
 ADDRESS_VARIABLE = "PODYARD_ADDRESS"  # the host's own address, for podyard/programs
 HOST_KEYS_NAMESPACE = "hostkeys"
-# Where a slice's JAX coordinator listens: below the ports that Linux and macOS hand out by themselves.
+# Where a slice's JAX coordinator listens: below the ports that Linux and macOS hand out by
+# themselves.
 _COORDINATOR_PORTS = range(10_000, 30_000)
 SSH_PORT = 22  # what gcloud dials
-SSH_PORT_WITHOUT_ROOT = 8722  # where a host listens for ssh when port 22 of its address cannot be opened
-# Linux answers on all of 127.0.0.0/8, so that each host has an address, and all ports of it, for itself.
+# where a host listens for ssh when port 22 of its address cannot be opened
+SSH_PORT_WITHOUT_ROOT = 8722
+# Linux answers on all of 127.0.0.0/8, so that each host has an address, and all ports of it, for
+# itself.
 HAS_HOST_ADDRESSES = sys.platform == "linux"
-TUNNEL = "tunnel"  # of a host's ports: where its agent connects the slice with hosts of other agents
+# of a host's ports: where its agent connects the slice with hosts of other agents
+TUNNEL = "tunnel"
 LOOPBACK = "127.0.0.1"
 _FIRST_ADDRESS = int(ipaddress.IPv4Address("127.128.0.0"))
 ADDRESSES = 2**23 - 1  # 127.128.0.0/9 without its last one, the broadcast address of 127.0.0.0/8
-# Reserved for benchmarks of networks (RFC 2544): no machine of the internet has one of these addresses.
+# Reserved for benchmarks of networks (RFC 2544): no machine of the internet has one of these
+# addresses.
 _NOWHERE = ipaddress.IPv4Network("198.18.0.0/15")
-# The recorded v4-256 says 'false' although its shape could be twisted: the word speaks of a twist that was asked for.
+# The recorded v4-256 says 'false' although its shape could be twisted: the word speaks of a twist
+# that was asked for.
 TOPOLOGY_ALT = "false"
 DEFAULT_SCOPES = (
     "https://www.googleapis.com/auth/devstorage.read_write",
@@ -54,8 +62,8 @@ DEFAULT_SCOPES = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Multislice:
-    """The place of a node among the slices of one request. `coordinator_ip`: where the first host of the first slice is
-    reached on this machine, and `coordinator_internal_ip` from boxes."""
+    """The place of a node among the slices of one request. `coordinator_ip`: where the first host
+    of the first slice is reached on this machine, and `coordinator_internal_ip` from boxes."""
 
     slice_id: int
     slice_count: int
@@ -65,10 +73,11 @@ class Multislice:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What the hosts of a node know of it, as JSON can carry it. `external_ips` is empty when it has none;
-    `maintenance_workers` are the hosts that a maintenance event is on, `metadata_down` those whose metadata servers
-    answer nobody, by a fault. `reclaimed`: it is taken back, or has got notice that it will be. `host_addresses`: where
-    each host listens on this machine. `project_metadata`: of Compute Engine's project (`ssh-keys` of all its hosts)."""
+    """What the hosts of a node know of it, as JSON can carry it. `external_ips` is empty when it
+    has none; `maintenance_workers` are the hosts that a maintenance event is on, `metadata_down`
+    those whose metadata servers answer nobody, by a fault. `reclaimed`: it is taken back, or has
+    got notice that it will be. `host_addresses`: where each host listens on this machine.
+    `project_metadata`: of Compute Engine's project (`ssh-keys` of all its hosts)."""
 
     node_key: str
     project: str
@@ -115,7 +124,8 @@ class NodeFacts:
 
 def facts_of_json(data: Mapping[str, Any]) -> NodeFacts:
     names = (
-        "tags", "scopes", "internal_ips", "external_ips", "maintenance_workers", "metadata_down", "host_addresses",
+        "tags", "scopes", "internal_ips", "external_ips", "maintenance_workers", "metadata_down",
+        "host_addresses",
     )  # fmt: skip
     several = {name: tuple(data[name]) for name in names}
     multislice = None if data["multislice"] is None else Multislice(**data["multislice"])
@@ -123,16 +133,19 @@ def facts_of_json(data: Mapping[str, Any]) -> NodeFacts:
 
 
 def host_address(base: int, number: int) -> str:
-    """Where host `number` of a yard listens: a loopback address of 127.128.0.0/9 (macOS: the one that all share).
+    """Where host `number` of a yard listens: a loopback address of 127.128.0.0/9 (macOS: the one
+    that all share).
 
-    `base` is where the yard's addresses begin. It is drawn at random for each yard, so that two yards on one machine
-    have different addresses: with 10,000 hosts each they overlap in 1 of 400 pairs.
+    `base` is where the yard's addresses begin. It is drawn at random for each yard, so that two
+    yards on one machine have different addresses: with 10,000 hosts each they overlap in 1 of 400
+    pairs.
     """
     return _loopback(base + number) if HAS_HOST_ADDRESSES else LOOPBACK
 
 
 def external_address(base: int, number: int) -> str:
-    """The address that clients outside dial: the host's own, or, without one, an address of nobody."""
+    """The address that clients outside dial: the host's own, or, without one, an address of
+    nobody."""
     return _loopback(base + number) if HAS_HOST_ADDRESSES else nowhere(base + number)
 
 
@@ -165,13 +178,14 @@ def worker_network_endpoints(node: NodeFacts) -> str:
 
 
 def addresses_of(node: NodeFacts) -> tuple[str, ...]:
-    """Where programs reach the node's hosts, in their order. The internal addresses lead nowhere: they are what is left
-    for a node that has no hosts."""
+    """Where programs reach the node's hosts, in their order. The internal addresses lead nowhere:
+    they are what is left for a node that has no hosts."""
     return node.host_addresses or node.internal_ips
 
 
 def discovery_url(url: str) -> str:
-    """What clients of Google's discovery service take from TPU_API_DISCOVERY_URL. Its braces are theirs to fill."""
+    """What clients of Google's discovery service take from TPU_API_DISCOVERY_URL. Its braces are
+    theirs to fill."""
     return f"{url}/$discovery/rest?version={{apiVersion}}"
 
 
@@ -219,11 +233,13 @@ def worker_environment(
 ) -> dict[str, str]:
     """The environment of everything that runs on one worker.
 
-    `metadata_address`: `address:port` of its metadata server, once it is materialised. XRT_TPU_CONFIG's form is the one
-    that torch_xla's clients of TPU nodes used; nothing emulates what it points to.
+    `metadata_address`: `address:port` of its metadata server, once it is materialised.
+    XRT_TPU_CONFIG's form is the one that torch_xla's clients of TPU nodes used; nothing emulates
+    what it points to.
     """
     own = node.host_addresses[index] if HAS_HOST_ADDRESSES and node.host_addresses else None
-    values = slice_environment(node.kind, index, addresses_of(node), _coordinator_port(node), own) | {
+    values = slice_environment(node.kind, index, addresses_of(node), _coordinator_port(node),
+        own) | {
         "TPU_ACCELERATOR_TYPE": node.accelerator_type,
         "PODYARD_TPU": node.accelerator_type,
         "TPU_NAME": node.node_id,
@@ -244,9 +260,14 @@ def worker_environment(
 
 
 def slice_environment(
-    kind: AcceleratorType, index: int, addresses: Sequence[str], coordinator_port: int, own_address: str | None
+    kind: AcceleratorType,
+    index: int,
+    addresses: Sequence[str],
+    coordinator_port: int,
+    own_address: str | None,
 ) -> dict[str, str]:
-    """What programs read of the slice that they run on: libtpu's variables, JAX's, and those of podyard/programs."""
+    """What programs read of the slice that they run on: libtpu's variables, JAX's, and those of
+    podyard/programs."""
     devices = kind.chips_per_host * kind.generation.devices_per_chip
     values = {
         "TPU_WORKER_ID": str(index),
@@ -260,15 +281,18 @@ def slice_environment(
         "TPU_PROCESS_BOUNDS": kind.host_bounds,
         "TPU_CHIPS_PER_PROCESS_BOUNDS": kind.chips_per_host_bounds,
         "TPU_VISIBLE_CHIPS": ",".join(map(str, range(kind.chips_per_host))),
-        # torch_xla and libtpu read variables instead of asking metadata.google.internal, which is not here. JAX sets it
-        # by itself where it finds no chips (jax/_src/cloud_tpu_init.py), and then goes by TPU_WORKER_HOSTNAMES.
+        # torch_xla and libtpu read variables instead of asking metadata.google.internal, which is
+        # not here. JAX sets it by itself where it finds no chips (jax/_src/cloud_tpu_init.py), and
+        # then goes by TPU_WORKER_HOSTNAMES.
         "TPU_SKIP_MDS_QUERY": "1",
         "TPU_RUNTIME_METRICS_PORTS": _metrics_ports(kind),
         "CLOUD_TPU_TASK_ID": str(index),
         "PODYARD_TPU": kind.name,
-        "JAX_NUM_CPU_DEVICES": str(devices),  # where the hook does not run: a plain machine, with as many devices
+        # where the hook does not run: a plain machine, with as many devices
+        "JAX_NUM_CPU_DEVICES": str(devices),
         "JAX_COORDINATOR_PORT": str(coordinator_port),
-        # XLA sizes its thread pool by it. Two steps in flight need a thread for each device, or their sums never meet.
+        # XLA sizes its thread pool by it. Two steps in flight need a thread for each device, or
+        # their sums never meet.
         "NPROC": str(2 * devices),
     }
     if own_address is not None:
@@ -283,7 +307,8 @@ def wrap_text(kind: AcceleratorType) -> str:
 
 
 def guest_attributes_allowed(node: NodeFacts, namespace: str) -> bool:
-    """Host keys are published always: gcloud asks for them; everything else needs the attribute that switches it on."""
+    """Host keys are published always: gcloud asks for them; everything else needs the attribute
+    that switches it on."""
     if namespace == HOST_KEYS_NAMESPACE:
         return True
     return node.metadata.get(GUEST_ATTRIBUTES_SWITCH, "").lower() == "true"
@@ -292,8 +317,8 @@ def guest_attributes_allowed(node: NodeFacts, namespace: str) -> bool:
 def authorized_keys(text: str, now: RealTime) -> dict[str, tuple[str, ...]]:
     """User -> public keys, of the metadata `ssh-keys`: lines `user:TYPE KEY comment`.
 
-    A line of gcloud's ends in `google-ssh {"userName":..,"expireOn":..}`: past that time it counts no more. What
-    cannot be read is left aside, so that one bad line locks nobody else out.
+    A line of gcloud's ends in `google-ssh {"userName":..,"expireOn":..}`: past that time it counts
+    no more. What cannot be read is left aside, so that one bad line locks nobody else out.
     """
     found: dict[str, list[str]] = {}
     for line in text.splitlines():
@@ -308,7 +333,8 @@ def authorized_keys(text: str, now: RealTime) -> dict[str, tuple[str, ...]]:
 
 
 def keys_of(node: NodeFacts, user: str, now: RealTime) -> tuple[str, ...]:
-    """The public keys with which `user` may log in to the node's hosts: the node's and its project's `ssh-keys`."""
+    """The public keys with which `user` may log in to the node's hosts: the node's and its
+    project's `ssh-keys`."""
     texts = (node.metadata.get(SSH_KEYS, ""), node.project_metadata.get(SSH_KEYS, ""))
     return tuple(key for text in texts for key in authorized_keys(text, now).get(user, ()))
 
@@ -323,7 +349,8 @@ def with_ssh_key(text: str, user: str, public_key: str) -> str:
 
 
 def attribute_items(attributes: Mapping[str, Mapping[str, str]], path: str) -> list[dict[str, str]]:
-    """The guest attributes that a query path covers, in order: `namespace/key`, `namespace/`, or nothing for all."""
+    """The guest attributes that a query path covers, in order: `namespace/key`, `namespace/`, or
+    nothing for all."""
     parts: Sequence[str] = [part for part in path.split("/") if part]
     return [
         {"namespace": namespace, "key": key, "value": value}
@@ -350,14 +377,17 @@ def _metrics_ports(kind: AcceleratorType) -> str:
 
 def _coordinator_port(node: NodeFacts) -> int:
     slices = node.multislice
-    return coordinator_port(slices.coordinator_ip if slices is not None else f"{addresses_of(node)[0]} {node.number}")
+    return coordinator_port(
+        slices.coordinator_ip if slices is not None else f"{addresses_of(node)[0]} {node.number}"
+    )
 
 
 def coordinator_port(name: str) -> int:
-    """The port of JAX's coordinator where the program names none: one for each slice, or each request of several.
+    """The port of JAX's coordinator where the program names none: one for each slice, or each
+    request of several.
 
-    JAX's own port is the same for all, and its coordinator shares it with others: programs that run without
-    podyard/programs would join the one that answers.
+    JAX's own port is the same for all, and its coordinator shares it with others: programs that run
+    without podyard/programs would join the one that answers.
     """
     return _COORDINATOR_PORTS[zlib.crc32(name.encode()) % len(_COORDINATOR_PORTS)]
 

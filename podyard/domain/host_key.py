@@ -1,7 +1,7 @@
 """The ssh key of a host, derived from the yard's secret and the host's id (HKDF, RFC 5869).
 
-It costs nothing until a client asks: `gcloud ... ssh` reads the keys of all hosts of a node from its guest attributes
-before any of them runs, and no file or row holds one.
+It costs nothing until a client asks: `gcloud ... ssh` reads the keys of all hosts of a node from
+its guest attributes before any of them runs, and no file or row holds one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ def private_openssh(seed: bytes) -> bytes:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     return Ed25519PrivateKey.from_private_bytes(seed).private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.OpenSSH,
+        serialization.NoEncryption(),
     )
 
 

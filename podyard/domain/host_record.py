@@ -1,4 +1,5 @@
-"""One host (TPU VM) of a node as the platform keeps it: a record and no more, until something must run on it."""
+"""One host (TPU VM) of a node as the platform keeps it: a record and no more, until something must
+run on it."""
 
 from __future__ import annotations
 
@@ -25,7 +26,11 @@ HOST = Machine(
     HostState.VIRTUAL,
     {
         HostState.VIRTUAL: {"materialise": HostState.STARTING, "remove": HostState.REMOVED},
-        HostState.STARTING: {"run": HostState.RUNNING, "stop": HostState.STOPPING, "exit": HostState.VIRTUAL},
+        HostState.STARTING: {
+            "run": HostState.RUNNING,
+            "stop": HostState.STOPPING,
+            "exit": HostState.VIRTUAL,
+        },
         HostState.RUNNING: {"stop": HostState.STOPPING, "exit": HostState.VIRTUAL},
         HostState.STOPPING: {"exit": HostState.VIRTUAL},
         HostState.REMOVED: {},
@@ -39,12 +44,13 @@ LIVE_HOST_STATES = (HostState.STARTING, HostState.RUNNING, HostState.STOPPING)
 class HostRecord:
     """`generation` counts how often the host was materialised: it is the fence of every report.
 
-    `asked`: a user asked for it, and it comes back for as long as its node is READY. `ready_since` is the node's when
-    the host was materialised: a node that is READY again has rebooted. `bind_address` is that of its ssh server,
-    `metadata_address` has a port, `port_map` is by service (ssh, metadata, tensorflow). `guest_attributes` are by
-    namespace and key; `scripts` says what became of each, as the host server reports it, and
-    `isolation` what keeps it apart from its machine. `software`: what its runtime version has here, or how far that is
-    while the host waits for it. `programs`: what its programs compiled and ran.
+    `asked`: a user asked for it, and it comes back for as long as its node is READY. `ready_since`
+    is the node's when the host was materialised: a node that is READY again has rebooted.
+    `bind_address` is that of its ssh server, `metadata_address` has a port, `port_map` is by
+    service (ssh, metadata, tensorflow). `guest_attributes` are by namespace and key; `scripts` says
+    what became of each, as the host server reports it, and
+    `isolation` what keeps it apart from its machine. `software`: what its runtime version has here,
+    or how far that is while the host waits for it. `programs`: what its programs compiled and ran.
     """
 
     host_id: str

@@ -1,4 +1,5 @@
-"""What a bill is made of, free of any rule: an account's policy, commitments, credits, and the invoice of a month."""
+"""What a bill is made of, free of any rule: an account's policy, commitments, credits, and the
+invoice of a month."""
 
 from __future__ import annotations
 
@@ -19,8 +20,9 @@ LINES_KEPT_MAX = 4096  # ids that stay in memory: each of many records asks for 
 class BillingPolicy:
     """How an account is invoiced.
 
-    `time_zone`: the IANA zone whose calendar months are invoiced. `currency` has `decimals` decimals and is worth
-    `exchange[month]` per US dollar ("YYYY-MM"; `exchange_default` where the month has no rate).
+    `time_zone`: the IANA zone whose calendar months are invoiced. `currency` has `decimals`
+    decimals and is worth `exchange[month]` per US dollar ("YYYY-MM"; `exchange_default` where the
+    month has no rate).
     `tax`: the share of the subtotal that is added.
     """
 
@@ -37,10 +39,11 @@ class BillingPolicy:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Commitment:
-    """`quantity` units of a SKU, paid for every second of `[start_second, end_second)` whether they are used or not.
+    """`quantity` units of a SKU, paid for every second of `[start_second, end_second)` whether they
+    are used or not.
 
-    `upfront`: the price at which the whole term is paid in its first second; `price` is then 0. None: by the second.
-    `ended_second`: a credit note has ended it there.
+    `upfront`: the price at which the whole term is paid in its first second; `price` is then 0.
+    None: by the second. `ended_second`: a credit note has ended it there.
     """
 
     commitment_id: str
@@ -56,13 +59,18 @@ class Commitment:
     @property
     def end_of_charges(self) -> int:
         """The POSIX second from which on it is neither charged nor covers anything."""
-        return self.end_second if self.ended_second is None else min(self.end_second, self.ended_second)
+        return (
+            self.end_second
+            if self.ended_second is None
+            else min(self.end_second, self.ended_second)
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Purchase:
-    """A commitment as it was, or would be, bought. `upfront`: what is paid at once; None where it is paid monthly.
-    `stated`: that is on the invoice of its month; it is not where that had been issued before invoices did so."""
+    """A commitment as it was, or would be, bought. `upfront`: what is paid at once; None where it
+    is paid monthly. `stated`: that is on the invoice of its month; it is not where that had been
+    issued before invoices did so."""
 
     commitment: Commitment
     project: str
@@ -74,8 +82,8 @@ class Purchase:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Credit:
-    """An amount that may be used for invoices of the months `from_month` to `until_month`, both included; from
-    `ended_month` on, a credit note has ended it."""
+    """An amount that may be used for invoices of the months `from_month` to `until_month`, both
+    included; from `ended_month` on, a credit note has ended it."""
 
     credit_id: str
     amount: Amount
@@ -97,7 +105,8 @@ class JobSpan:
 
 @functools.lru_cache(LINES_KEPT_MAX)
 def line_id(sku_id: str, unit_price_nanos: int) -> str:
-    """An invoice has one line for each SKU and unit price: `tpu-v2-device/us-central1/on-demand@4.50`."""
+    """An invoice has one line for each SKU and unit price:
+    `tpu-v2-device/us-central1/on-demand@4.50`."""
     return f"{sku_id}@{without_zeros(minor_text(unit_price_nanos, 9))}"
 
 
@@ -105,11 +114,12 @@ def line_id(sku_id: str, unit_price_nanos: int) -> str:
 class InvoiceLine:
     """All use of one SKU at one unit price in one month.
 
-    `versions` are the price versions of that price, in order of time, and `price` is the first of them. `seconds` are
-    billed seconds of resources, whatever their size. `unit_seconds` are seconds times units, less what commitments
-    cover: times the unit price they are `amount`, which is exact and in US dollars. `shown` is in the minor unit of the
-    invoice's currency. A commitment's own line has the SKU `commitment:ID`, and its payment upfront
-    `commitment:ID/upfront-payment` with one second. `estimated`: something of it was still in use.
+    `versions` are the price versions of that price, in order of time, and `price` is the first of
+    them. `seconds` are billed seconds of resources, whatever their size. `unit_seconds` are seconds
+    times units, less what commitments cover: times the unit price they are `amount`, which is exact
+    and in US dollars. `shown` is in the minor unit of the invoice's currency. A commitment's own
+    line has the SKU `commitment:ID`, and its payment upfront `commitment:ID/upfront-payment` with
+    one second. `estimated`: something of it was still in use.
     """
 
     sku_id: str
@@ -138,7 +148,8 @@ class CreditLine:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CorrectedUse:
-    """What a correction adds to (or takes off) one line of an issued invoice for one resource: differences."""
+    """What a correction adds to (or takes off) one line of an issued invoice for one resource:
+    differences."""
 
     resource_id: str
     line_id: str
@@ -150,8 +161,9 @@ class CorrectedUse:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Adjustment:
-    """A correction of an issued month, booked in an open one: rounded once, tax included. `items` are exact, in US
-    dollars worth `exchange` each; what they miss of `minor` is tax, credits and rounding."""
+    """A correction of an issued month, booked in an open one: rounded once, tax included. `items`
+    are exact, in US dollars worth `exchange` each; what they miss of `minor` is tax, credits and
+    rounding."""
 
     corrects_month: str
     booked_in_month: str
@@ -162,9 +174,9 @@ class Adjustment:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Invoice:
-    """One account, one month. The shown lines, credits and rounding_error sum to the subtotal; subtotal, tax and
-    adjustments to the total. All integers are in the minor unit of `currency`, which is worth `exchange` per US
-    dollar in this month."""
+    """One account, one month. The shown lines, credits and rounding_error sum to the subtotal;
+    subtotal, tax and adjustments to the total. All integers are in the minor unit of `currency`,
+    which is worth `exchange` per US dollar in this month."""
 
     month: str
     currency: str
@@ -181,9 +193,9 @@ class Invoice:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class IssuedInvoice:
-    """An invoice as it was issued. `document` is that byte for byte; `total` and `re_rated`, the same without
-    adjustments of other months, are in the minor unit of the currency; `last_event_seq`: the usage events that it knew
-    of."""
+    """An invoice as it was issued. `document` is that byte for byte; `total` and `re_rated`, the
+    same without adjustments of other months, are in the minor unit of the currency;
+    `last_event_seq`: the usage events that it knew of."""
 
     project: str
     month: str
@@ -200,7 +212,12 @@ class IssuedInvoice:
 
 
 def hosts_text(included: str | None, quantity: str, unit: PriceUnit) -> str:
-    """What an invoice says of the hosts of a line's nodes: `included` is the part of its quantity with them."""
+    """What an invoice says of the hosts of a line's nodes: `included` is the part of its quantity
+    with them."""
     if included is None or not Decimal(included):
         return ""
-    return "hosts included" if included == quantity else f"hosts included in {quantity_text(included, unit.noun)}"
+    return (
+        "hosts included"
+        if included == quantity
+        else f"hosts included in {quantity_text(included, unit.noun)}"
+    )

@@ -1,7 +1,7 @@
 """Jobs.
 
-A job is a training, evaluation or prediction run on one node. Each try at it is an attempt; an attempt is a gang of
-replicas, one process per group of hosts, all or none.
+A job is a training, evaluation or prediction run on one node. Each try at it is an attempt; an
+attempt is a gang of replicas, one process per group of hosts, all or none.
 """
 
 from __future__ import annotations
@@ -14,7 +14,11 @@ from typing import Any, NamedTuple
 from podyard.base.clock import PlatformTime
 from podyard.base.training_settings import USUAL_TRAINING, TrainingSettings
 from podyard.domain.attempt import Attempt
-from podyard.domain.job_fields import DEFAULT_MAX_FAILURES, DEFAULT_MAX_PREEMPTIONS, PRIORITY_DEFAULT
+from podyard.domain.job_fields import (
+    DEFAULT_MAX_FAILURES,
+    DEFAULT_MAX_PREEMPTIONS,
+    PRIORITY_DEFAULT,
+)
 from podyard.domain.machine import Machine
 from podyard.domain.user_program import UserProgram
 from podyard.hardware.accelerator_types import AcceleratorType, kind_of
@@ -37,8 +41,18 @@ JOB = Machine(
     _S.QUEUED,
     {
         _S.QUEUED: {"prepare": _S.PREPARING, "cancel": _S.CANCELLED, "fail": _S.FAILED},
-        _S.PREPARING: {"run": _S.RUNNING, "recover": _S.RECOVERING, "cancel": _S.CANCELLING, "fail": _S.FAILED},
-        _S.RUNNING: {"succeed": _S.SUCCEEDED, "recover": _S.RECOVERING, "cancel": _S.CANCELLING, "fail": _S.FAILED},
+        _S.PREPARING: {
+            "run": _S.RUNNING,
+            "recover": _S.RECOVERING,
+            "cancel": _S.CANCELLING,
+            "fail": _S.FAILED,
+        },
+        _S.RUNNING: {
+            "succeed": _S.SUCCEEDED,
+            "recover": _S.RECOVERING,
+            "cancel": _S.CANCELLING,
+            "fail": _S.FAILED,
+        },
         _S.RECOVERING: {"prepare": _S.PREPARING, "cancel": _S.CANCELLING, "fail": _S.FAILED},
         _S.CANCELLING: {"cancelled": _S.CANCELLED},
         _S.SUCCEEDED: {},
@@ -58,8 +72,8 @@ JOB_EXECUTIONS = ("real", "simulated")
 class Elastic:
     """A job that goes on with fewer processes while its whole gang has no room, and grows back.
 
-    `batch` keep: the global batch stays; scale: it shrinks with the hosts. `learning_rate` linear: it shrinks, too.
-    `max_replicas`: it does not grow beyond; None: up to the whole gang.
+    `batch` keep: the global batch stays; scale: it shrinks with the hosts. `learning_rate` linear:
+    it shrinks, too. `max_replicas`: it does not grow beyond; None: up to the whole gang.
     """
 
     min_replicas: int
@@ -79,7 +93,8 @@ class StartFrom:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Fallback:
-    """Where a job's node is made when there is no capacity before it. Empty: as it was asked for first."""
+    """Where a job's node is made when there is no capacity before it. Empty: as it was asked for
+    first."""
 
     zone: str
     accelerator_type: str = ""
@@ -99,14 +114,15 @@ class JobFact(NamedTuple):
 class JobTerms:
     """What a job gets as it was asked for. A field more is a row of `job_fields.JOB_FIELDS`, too.
 
-    `step_seconds`: of `execution` simulated: what a step takes; None: what the timing model says of it.
-    `replica_processes` None: one per host. `priority`: the higher goes first, and takes nodes and places of lower ones
-    of its project. `run`: a user's own program, instead of a recipe. `time_limit_seconds`: of platform time that its
-    attempts may take together; 0: no limit. `retry_delay_seconds`: between a failed attempt and the next; each further
-    failure doubles it. `keep_node`: a node that was made for the job stays when it has ended. `autostop_seconds`: it
+    `step_seconds`: of `execution` simulated: what a step takes; None: what the timing model says of
+    it. `replica_processes` None: one per host. `priority`: the higher goes first, and takes nodes
+    and places of lower ones of its project. `run`: a user's own program, instead of a recipe.
+    `time_limit_seconds`: of platform time that its attempts may take together; 0: no limit.
+    `retry_delay_seconds`: between a failed attempt and the next; each further failure doubles it.
+    `keep_node`: a node that was made for the job stays when it has ended. `autostop_seconds`: it
     stays until no job has run on it for so long; 0: it goes with the job.
-    `fallbacks`: other places for that node, in this order. `num_nodes`: slices of the type that are made for it, and on
-    whose hosts its program runs as one gang.
+    `fallbacks`: other places for that node, in this order. `num_nodes`: slices of the type that are
+    made for it, and on whose hosts its program runs as one gang.
     """
 
     mode: str = "train"
@@ -128,15 +144,18 @@ class JobTerms:
     num_nodes: int = 1
 
     def node_ids(self, job_id: str) -> list[str]:
-        """Of the nodes that are made for a job of this id: as the slices of a multislice with that prefix."""
+        """Of the nodes that are made for a job of this id: as the slices of a multislice with that
+        prefix."""
         return [job_id] if self.num_nodes == 1 else slice_node_ids(f"{job_id}-0", self.num_nodes)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class JobRequest(JobTerms):
-    """What a user asks for; None is what the recipe's manifest, or the job that it starts from, decides.
+    """What a user asks for; None is what the recipe's manifest, or the job that it starts from,
+    decides.
 
-    `recipe` may be a program, "module:function". `start_from`: a job's id and a step, None for the newest.
+    `recipe` may be a program, "module:function". `start_from`: a job's id and a step, None for the
+    newest.
     """
 
     recipe: str | None = None
@@ -150,8 +169,8 @@ class JobRequest(JobTerms):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec(JobTerms):
-    """What a job is to do: a request with everything decided. A program is carried in `recipe`: it has a colon. With
-    `run` there is no recipe, and there are no steps that the platform knows."""
+    """What a job is to do: a request with everything decided. A program is carried in `recipe`: it
+    has a colon. With `run` there is no recipe, and there are no steps that the platform knows."""
 
     recipe: str
     arguments: Mapping[str, Any]
@@ -183,14 +202,24 @@ class JobSpec(JobTerms):
             return
         yield JobFact("Program" if ":" in self.recipe else "Recipe", f"{self.recipe}, {self.mode}")
         if self.step_seconds is not None:
-            yield JobFact("Simulated", f"a step takes {self.step_seconds:.6g} s on the platform clock")
+            yield JobFact(
+                "Simulated", f"a step takes {self.step_seconds:.6g} s on the platform clock"
+            )
         if self.start_from is not None:
-            yield JobFact("Started from", f"step {self.start_from.step}", job_id=self.start_from.job_id)
+            yield JobFact(
+                "Started from", f"step {self.start_from.step}", job_id=self.start_from.job_id
+            )
         if self.elastic is not None:
-            least, batch, rate = self.elastic.min_replicas, self.elastic.batch, self.elastic.learning_rate
+            least, batch, rate = (
+                self.elastic.min_replicas,
+                self.elastic.batch,
+                self.elastic.learning_rate,
+            )
             replicas = f"{least:,} replica{'' if least == 1 else 's'}"
             yield JobFact("Elastic", f"from {replicas}; batch: {batch}, learning rate: {rate}")
-        yield JobFact("Arguments", codes=tuple(f"{name}={value}" for name, value in self.arguments.items()))
+        yield JobFact(
+            "Arguments", codes=tuple(f"{name}={value}" for name, value in self.arguments.items())
+        )
         yield JobFact("Batch, seed", f"{self.global_batch}, {self.seed}")
 
     @classmethod
@@ -209,11 +238,13 @@ class JobSpec(JobTerms):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """`owns_node`: its node was made for it. `latest`: the newest figures, and what the job says of itself.
-    `created_by`: who submitted it; empty: nobody knows any more. `retry_at`: before it, no attempt follows one that has
-    failed. `sweep_id`, `sweep_index`: the sweep that it is one of, and its number there.
+    """`owns_node`: its node was made for it. `latest`: the newest figures, and what the job says of
+    itself. `created_by`: who submitted it; empty: nobody knows any more. `retry_at`: before it, no
+    attempt follows one that has failed. `sweep_id`, `sweep_index`: the sweep that it is one of, and
+    its number there.
     `pinned_steps`: of its checkpoints, once for each job that starts from one and has not ended.
-    `node_zone`: of its node, if it is another one; `fallbacks_used`: how many of its fallbacks had their turn."""
+    `node_zone`: of its node, if it is another one; `fallbacks_used`: how many of its fallbacks had
+    their turn."""
 
     job_key: str
     project: str
@@ -272,8 +303,9 @@ class Job:
 
     @property
     def wants_own_node(self) -> bool:
-        """Whether a copy of the job gets nodes that are made for it. With autostop the first ones outlive the job, but
-        not for long: no copy can count on them. Several slices are always made."""
+        """Whether a copy of the job gets nodes that are made for it. With autostop the first ones
+        outlive the job, but not for long: no copy can count on them. Several slices are always
+        made."""
         return self.owns_node or self.spec.autostop_seconds > 0 or self.spec.num_nodes > 1
 
     def slice_of(self, rank: int) -> int | None:
@@ -288,7 +320,10 @@ class Job:
     def size_of(self, attempt: Attempt) -> tuple[int, int]:
         """(hosts, global batch) of an attempt of this job."""
         hosts, batch = attempt.host_count, attempt.global_batch
-        return self.kind.host_count if hosts is None else hosts, self.spec.global_batch if batch is None else batch
+        return (
+            self.kind.host_count if hosts is None else hosts,
+            self.spec.global_batch if batch is None else batch,
+        )
 
 
 def slice_node_ids(first: str, num_nodes: int) -> list[str]:

@@ -1,8 +1,9 @@
 """The fields of a job as users write them: one row for each.
 
-From a row come the option of `podyard job submit`, its place in the body of POST .../jobs, the input of the console's
-form with the commands that it shows, and the limits. The types are those of `JobRequest` and of the API's `JobMessage`;
-tests/unit/test_job_fields.py holds the three together. The module imports no records: the command line starts with it.
+From a row come the option of `podyard job submit`, its place in the body of POST .../jobs, the
+input of the console's form with the commands that it shows, and the limits. The types are those of
+`JobRequest` and of the API's `JobMessage`; tests/unit/test_job_fields.py holds the three together.
+The module imports no records: the command line starts with it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ STEPS_MAX = 10_000_000  # a metric row per step: beyond this a job is a mistake 
 PRIORITY_MIN, PRIORITY_DEFAULT, PRIORITY_MAX = -1000, 0, 1000
 SECONDS_MAX = 10 * 366 * 86_400  # ten years: beyond this a time limit is a mistake in a unit
 RETRY_SECONDS_MAX = 3600  # by then people have looked
-NUM_NODES_MAX = 64  # slices of one job, as of `podyard run --slices`: they are made in one unit of work
+# slices of one job, as of `podyard run --slices`: they are made in one unit of work
+NUM_NODES_MAX = 64
 DEFAULT_MAX_FAILURES = 3
 DEFAULT_MAX_PREEMPTIONS = 100  # a preemption is the platform's doing, so that a job may take many
 
@@ -49,8 +51,9 @@ def _same(value: Any) -> Any:
 
 
 class FormInput(NamedTuple):
-    """An input of the console's form. `trains`: for mode train only (True), for the other modes only (False), or always
-    (None). `unit`: of the label. `placeholder`: instead of the usual value. `notation`: what an error says it must be.
+    """An input of the console's form. `trains`: for mode train only (True), for the other modes
+    only (False), or always (None). `unit`: of the label. `placeholder`: instead of the usual value.
+    `notation`: what an error says it must be.
     """
 
     section: Section
@@ -64,10 +67,12 @@ class FormInput(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class JobField:
-    """`path`: its name in `JobRequest`, with a dot for a field of training or elastic. `flag`: of an option that is
-    not named like the path's last part. `read`: of a text with a notation, raises ValueError; `as_text` and `as_json`
-    write what it returns. `limits`: the least and the greatest; `is_ranged`: the option checks them, too. `usual`: the
-    value if it is not given, where no recipe's `default_...` says otherwise.
+    """`path`: its name in `JobRequest`, with a dot for a field of training or elastic. `flag`: of
+    an option that is
+    not named like the path's last part. `read`: of a text with a notation, raises ValueError;
+    `as_text` and `as_json` write what it returns. `limits`: the least and the greatest;
+    `is_ranged`: the option checks them, too. `usual`: the value if it is not given, where no
+    recipe's `default_...` says otherwise.
     """
 
     path: str
@@ -103,7 +108,8 @@ class JobField:
         return usual
 
     def value_of(self, request: object) -> Any:
-        """Of a `JobRequest`; None where it is left to the recipe, or to the job that it starts from."""
+        """Of a `JobRequest`; None where it is left to the recipe, or to the job that it starts
+        from."""
         value: Any = request
         for name in self.path.split("."):
             value = None if value is None else getattr(value, name)
@@ -181,18 +187,35 @@ _LEAST_ONE = (1, INT32_MAX)
 
 JOB_FIELDS = (
     JobField("recipe", "Recipe to run.", _TEXT, form=FormInput(Section.SELECT)),
-    JobField("program", "Program to run: MODULE.py in the agents' programs folder.", _TEXT, metavar="MODULE:FUNCTION"),
-    JobField("run.command", "Shell command to run on every host of the slice.", _TEXT, metavar="TEXT"),
+    JobField(
+        "program",
+        "Program to run: MODULE.py in the agents' programs folder.",
+        _TEXT,
+        metavar="MODULE:FUNCTION",
+    ),
+    JobField(
+        "run.command", "Shell command to run on every host of the slice.", _TEXT, metavar="TEXT"
+    ),
     JobField(
         "run.source",
-        "Program to run on every host of the slice: a file, a folder, an archive or a gs:// object.",
+        "Program to run on every host of the slice: "
+        "a file, a folder, an archive or a gs:// object.",
         _TEXT,
         flag="--run",
         metavar="PATH",
     ),
-    JobField("run.entry", "File of --run to start (default: train.py or main.py).", _TEXT, metavar="FILE"),
-    JobField("run.module", "Module to start, as python -m does.", _TEXT, short="-m", metavar="MODULE"),
-    JobField("run.setup", "Shell command to run on every host before the program starts.", _TEXT, metavar="TEXT"),
+    JobField(
+        "run.entry", "File of --run to start (default: train.py or main.py).", _TEXT, metavar="FILE"
+    ),
+    JobField(
+        "run.module", "Module to start, as python -m does.", _TEXT, short="-m", metavar="MODULE"
+    ),
+    JobField(
+        "run.setup",
+        "Shell command to run on every host before the program starts.",
+        _TEXT,
+        metavar="TEXT",
+    ),
     JobField(
         "run.output",
         "Where the program writes its results (default: the job's own gs:// folder).",
@@ -213,13 +236,16 @@ JOB_FIELDS = (
             "Start from",
             trains=False,
             placeholder="job or job@step",
-            hint="A job of the same zone. What it ran, its arguments and its seed are taken from it, and its newest "
+            hint="A job of the same zone. What it ran, its arguments and its seed are taken from "
+            "it, and its newest "
             "checkpoint unless a step is named.",
             notation="a job, or job@step",
         ),
     ),
     JobField("node", "Node to run on. It must be READY.", _TEXT),
-    JobField("accelerator_type", "Create a node of this type for the job, instead of --node.", _TEXT),
+    JobField(
+        "accelerator_type", "Create a node of this type for the job, instead of --node.", _TEXT
+    ),
     JobField(
         "runtime_version",
         "Runtime version of the created node (default: the usual one of its generation).",
@@ -228,7 +254,8 @@ JOB_FIELDS = (
     ),
     JobField(
         "num_nodes",
-        "Create this number of nodes (slices) of the type, and run the program on all hosts of all of them.",
+        "Create this number of nodes (slices) of the type, and run the program on all hosts of "
+        "all of them.",
         limits=(1, NUM_NODES_MAX),
         is_ranged=True,
         usual=1,
@@ -237,7 +264,8 @@ JOB_FIELDS = (
     JobField("scheduling_config.spot", "Make the created node a spot node.", _SWITCH),
     JobField(
         "fallbacks",
-        "Other places for the created node, tried in this order when there is no capacity: @us-central1-b, "
+        "Other places for the created node, tried in this order when there is no capacity: "
+        "@us-central1-b, "
         "v2-8@europe-west4-a or v3-8@us-central1-a/spot.",
         _TEXT,
         flag="--fallback",
@@ -245,7 +273,10 @@ JOB_FIELDS = (
         read=_read_fallbacks,
     ),
     JobField(
-        "keep_node", "Keep the created node when the job ends; without it the node is deleted.", _SWITCH, flag="--keep"
+        "keep_node",
+        "Keep the created node when the job ends; without it the node is deleted.",
+        _SWITCH,
+        flag="--keep",
     ),
     JobField(
         "autostop_seconds",
@@ -258,16 +289,33 @@ JOB_FIELDS = (
         limits=(0, SECONDS_MAX),
         usual=0,
     ),
-    JobField("mode", "Mode: train, evaluate, predict or export.", _TEXT, usual="train", form=FormInput(Section.SELECT)),
     JobField(
-        "steps", "Number of training steps.", limits=(1, STEPS_MAX), form=FormInput(Section.MAIN, "Steps", trains=True)
+        "mode",
+        "Mode: train, evaluate, predict or export.",
+        _TEXT,
+        usual="train",
+        form=FormInput(Section.SELECT),
+    ),
+    JobField(
+        "steps",
+        "Number of training steps.",
+        limits=(1, STEPS_MAX),
+        form=FormInput(Section.MAIN, "Steps", trains=True),
     ),
     JobField(
         "global_batch",
         "Examples per step, over the whole slice.",
-        form=FormInput(Section.MAIN, "Global batch", trains=True, hint="A multiple of the slice's cores."),
+        form=FormInput(
+            Section.MAIN, "Global batch", trains=True, hint="A multiple of the slice's cores."
+        ),
     ),
-    JobField("seed", "Random seed.", limits=_COUNT, usual=0, form=FormInput(Section.MORE, "Seed", trains=True)),
+    JobField(
+        "seed",
+        "Random seed.",
+        limits=_COUNT,
+        usual=0,
+        form=FormInput(Section.MORE, "Seed", trains=True),
+    ),
     JobField(
         "checkpoint_every_steps",
         "Steps between checkpoints.",
@@ -294,7 +342,9 @@ JOB_FIELDS = (
         _TEXT,
         choices=("real", "simulated"),
         usual="real",
-        form=FormInput(Section.MORE, "Execution", trains=True, hint="real, or simulated: modelled time only."),
+        form=FormInput(
+            Section.MORE, "Execution", trains=True, hint="real, or simulated: modelled time only."
+        ),
     ),
     JobField(
         "step_seconds",
@@ -303,7 +353,11 @@ JOB_FIELDS = (
         metavar="SECONDS",
         read=float,
         form=FormInput(
-            Section.MORE, "Seconds of a simulated step", trains=True, placeholder="estimated", notation="a number"
+            Section.MORE,
+            "Seconds of a simulated step",
+            trains=True,
+            placeholder="estimated",
+            notation="a number",
         ),
     ),
     JobField(
@@ -315,7 +369,8 @@ JOB_FIELDS = (
     ),
     JobField(
         "time_limit_seconds",
-        "Time that all attempts may take together, such as 90m or 2d. Then the job saves its work and fails.",
+        "Time that all attempts may take together, such as 90m or 2d. Then the job saves its "
+        "work and fails.",
         _TEXT,
         flag="--time-limit",
         metavar="DURATION",
@@ -323,11 +378,14 @@ JOB_FIELDS = (
         as_text=_seconds_text,
         limits=(0, SECONDS_MAX),
         usual=0,
-        form=FormInput(Section.MORE, "Time limit", placeholder="none", notation="a time such as 90m or 2d"),
+        form=FormInput(
+            Section.MORE, "Time limit", placeholder="none", notation="a time such as 90m or 2d"
+        ),
     ),
     JobField(
         "retry_delay_seconds",
-        "Time between a failed attempt and the next, such as 30s. Each further failure doubles it, up to an hour.",
+        "Time between a failed attempt and the next, such as 30s. Each further failure doubles "
+        "it, up to an hour.",
         _TEXT,
         flag="--retry-delay",
         metavar="DURATION",
@@ -335,7 +393,12 @@ JOB_FIELDS = (
         as_text=_seconds_text,
         limits=(0, RETRY_SECONDS_MAX),
         usual=0,
-        form=FormInput(Section.MORE, "Wait before a retry", placeholder="none", notation="a time such as 30s or 5m"),
+        form=FormInput(
+            Section.MORE,
+            "Wait before a retry",
+            placeholder="none",
+            notation="a time such as 30s or 5m",
+        ),
     ),
     JobField(
         "replica_processes",
@@ -348,7 +411,10 @@ JOB_FIELDS = (
         limits=_LEAST_ONE,
         usual=1,
         form=FormInput(
-            Section.MORE, "Accumulation steps", trains=True, hint="Parts of a core's batch, one after another."
+            Section.MORE,
+            "Accumulation steps",
+            trains=True,
+            hint="Parts of a core's batch, one after another.",
         ),
     ),
     JobField("training.iterations_per_loop", "Steps per training loop.", limits=_LEAST_ONE),
@@ -357,7 +423,9 @@ JOB_FIELDS = (
         "Steps between evaluations; 0 evaluates only at the end.",
         limits=_COUNT,
         usual=0,
-        form=FormInput(Section.MORE, "Evaluate every", trains=True, unit="steps", placeholder="at the end"),
+        form=FormInput(
+            Section.MORE, "Evaluate every", trains=True, unit="steps", placeholder="at the end"
+        ),
     ),
     JobField(
         "training.early_stopping",
@@ -372,7 +440,9 @@ JOB_FIELDS = (
         _TEXT,
         metavar="PATTERN",
     ),
-    JobField("training.keep_checkpoints", "Number of checkpoints to keep; 0 keeps all.", limits=_COUNT),
+    JobField(
+        "training.keep_checkpoints", "Number of checkpoints to keep; 0 keeps all.", limits=_COUNT
+    ),
     JobField(
         "training.best",
         "Keep the checkpoint of the best evaluation.",
@@ -381,7 +451,9 @@ JOB_FIELDS = (
         metavar="METRIC[:min|max]",
         read=_read_best,
     ),
-    JobField("training.export_at_end", "Export the trained model at the end.", _SWITCH, flag="--export"),
+    JobField(
+        "training.export_at_end", "Export the trained model at the end.", _SWITCH, flag="--export"
+    ),
     JobField(
         "elastic.min_replicas",
         "Minimum number of processes of an elastic job.",
@@ -429,7 +501,11 @@ JOB_FIELDS = (
 
 def inputs(section: Section, mode: str) -> list[tuple[JobField, FormInput]]:
     """What a section of the form has for a mode; the fields of this mode alone first."""
-    found = [(field, field.form) for field in JOB_FIELDS if field.form is not None and field.form.section is section]
+    found = [
+        (field, field.form)
+        for field in JOB_FIELDS
+        if field.form is not None and field.form.section is section
+    ]
     shown = [(field, form) for field, form in found if form.trains in (None, mode == "train")]
     return sorted(shown, key=lambda pair: pair[1].trains is None)
 
@@ -447,9 +523,12 @@ def job_body(given: Iterable[tuple[JobField, Any]]) -> dict[str, Any]:
 
 
 def check_limits(record: object, parent: str = "") -> None:
-    """Raises INVALID_ARGUMENT for a number of `record` outside its limits; `parent`: "training" for its settings."""
+    """Raises INVALID_ARGUMENT for a number of `record` outside its limits; `parent`: "training" for
+    its settings."""
     for field in JOB_FIELDS:
         if field.limits is not None and field.path.rpartition(".")[0] == parent:
             (least, greatest), value = field.limits, getattr(record, field.name)
             if not least <= value <= greatest:
-                raise invalid_field(f"{field.wire} is {value}: it must be from {least} to {greatest}", field.path)
+                raise invalid_field(
+                    f"{field.wire} is {value}: it must be from {least} to {greatest}", field.path
+                )

@@ -1,7 +1,8 @@
 """Job files: the YAML of a task as SkyPilot's users know it.
 
-Each field of SkyPilot's schemas of tasks and resources (sky/utils/schemas.py) is read here, has no meaning for a job on
-TPUs and is passed over with a note, or is refused with its line and what to use instead.
+Each field of SkyPilot's schemas of tasks and resources (sky/utils/schemas.py) is read here, has no
+meaning for a job on TPUs and is passed over with a note, or is refused with its line and what to
+use instead.
 """
 
 from __future__ import annotations
@@ -42,13 +43,17 @@ TASK_REFUSED = {
 }
 RESOURCES_READ = frozenset(
     {
-        "cloud", "region", "zone", "infra", "accelerators", "accelerator_args", "use_spot", "job_recovery", "labels",
+        "cloud", "region", "zone", "infra", "accelerators", "accelerator_args", "use_spot",
+        "job_recovery", "labels",
         "priority", "autostop", "instance_type", "image_id", *_ALTERNATIVES,
     }
 )  # fmt: skip
 RESOURCES_IGNORED = {
     **dict.fromkeys(("cpus", "memory"), "each TPU type has its machine"),
-    **dict.fromkeys(("disk_size", "ephemeral_storage", "disk_tier", "local_disk"), "hosts have the machine's disk"),
+    **dict.fromkeys(
+        ("disk_size", "ephemeral_storage", "disk_tier", "local_disk"),
+        "hosts have the machine's disk",
+    ),
     "network_tier": "hosts of a slice have one network",
     "ports": "hosts of a slice reach each other at all ports",
     "_no_missing_accel_warnings": "there are no such warnings",
@@ -58,7 +63,13 @@ RESOURCES_REFUSED = {
     "priority_class": "use priority, a number",
     "volumes": "hosts have no volumes: read data from gs://",
     **dict.fromkeys(
-        ("_docker_login_config", "_is_image_managed", "_requires_fuse", "_cluster_config_overrides"), _INTERNAL
+        (
+            "_docker_login_config",
+            "_is_image_managed",
+            "_requires_fuse",
+            "_cluster_config_overrides",
+        ),
+        _INTERNAL,
     ),
 }
 AUTOSTOP_MINUTES = 5  # SkyPilot's own, where a task says only that it wants to be stopped
@@ -79,8 +90,9 @@ class TaskPlace(NamedTuple):
 
 
 class JobFile(NamedTuple):
-    """`places`: in the order in which they are tried. `workdir`, `mounts` (path on the host -> what is put there): of
-    this machine, or gs://. `body`: all else, as POST .../jobs takes it. `notes`: what was passed over."""
+    """`places`: in the order in which they are tried. `workdir`, `mounts` (path on the host -> what
+    is put there): of this machine, or gs://. `body`: all else, as POST .../jobs takes it. `notes`:
+    what was passed over."""
 
     name: str
     places: tuple[TaskPlace, ...]
@@ -90,8 +102,11 @@ class JobFile(NamedTuple):
     notes: tuple[str, ...]
 
 
-def read_job_file(text: str, name: str, env: Mapping[str, str], secrets: Mapping[str, str]) -> JobFile:
-    """`env`, `secrets`: variables that the command line sets. Raises INVALID_ARGUMENT with the file's name, the line
+def read_job_file(
+    text: str, name: str, env: Mapping[str, str], secrets: Mapping[str, str]
+) -> JobFile:
+    """`env`, `secrets`: variables that the command line sets. Raises INVALID_ARGUMENT with the
+    file's name, the line
     and the reason."""
     return _Reader(yaml_file.parse(text, name, invalid), name).read(env, secrets)
 
@@ -109,7 +124,11 @@ class _Reader:
             raise self._wrong("run", "run is required: the commands that each host runs")
         count = 1 if task.get("num_nodes") is None else task["num_nodes"]
         if type(count) is not int or not 1 <= count <= NUM_NODES_MAX:
-            text = f"num_nodes is {count!r}: it must be from 1 to {NUM_NODES_MAX}; it counts slices, so a v3-32 is 1"
+            text = (
+                f"num_nodes is {count!r}: it must be from 1 to {NUM_NODES_MAX}; it "
+                "counts slices, "
+                "so a v3-32 is 1"
+            )
             raise self._wrong("num_nodes", text)
         run: dict[str, Any] = {
             "command": self._text(task, "run", ""),
@@ -118,7 +137,10 @@ class _Reader:
             "secrets": self._variables(task, "secrets", secrets, "--secret"),
         }
         resources = self._mapping(task.get("resources") or {}, "resources")
-        body: dict[str, Any] = {"run": {name: value for name, value in run.items() if value}, "maxFailures": 0}
+        body: dict[str, Any] = {
+            "run": {name: value for name, value in run.items() if value},
+            "maxFailures": 0,
+        }
         body |= self._terms(resources) | ({"numNodes": count} if count > 1 else {})
         variables = {**run["env"], **run["secrets"]}
         return JobFile(
@@ -153,7 +175,9 @@ class _Reader:
             if name in refused:
                 raise self._wrong(own, f"{own} is not supported: {refused[name]}")
             if name in ignored:
-                self._notes.append(f"line {self._file.line_of(own)}: {own} has no effect: {ignored[name]}")
+                self._notes.append(
+                    f"line {self._file.line_of(own)}: {own} has no effect: {ignored[name]}"
+                )
             elif name not in read:
                 raise self._wrong(own, f"unknown field {own!r}: use {', '.join(sorted(read))}")
 
@@ -165,16 +189,24 @@ class _Reader:
             raise self._wrong(f"{path}{name}", f"{path}{name} must be a text, not {_kind(found)}")
         return found
 
-    def _variables(self, task: Mapping[str, Any], name: str, given: Mapping[str, str], option: str) -> dict[str, str]:
+    def _variables(
+        self, task: Mapping[str, Any], name: str, given: Mapping[str, str], option: str
+    ) -> dict[str, str]:
         value = task.get(name) or {}
         if isinstance(value, list):
-            raise self._wrong(name, f"{name} must be a mapping of names to values: secrets are kept nowhere")
+            raise self._wrong(
+                name, f"{name} must be a mapping of names to values: secrets are kept nowhere"
+            )
         found: dict[str, str] = {}
         for key, item in self._mapping(value, name).items():
             if isinstance(item, Mapping | list):
-                raise self._wrong(f"{name}.{key}", f"{name}.{key} must be a text, not {_kind(item)}")
+                raise self._wrong(
+                    f"{name}.{key}", f"{name}.{key} must be a text, not {_kind(item)}"
+                )
             if item is None and key not in given:
-                raise self._wrong(f"{name}.{key}", f"{name}.{key} has no value: pass it with {option} {key}=VALUE")
+                raise self._wrong(
+                    f"{name}.{key}", f"{name}.{key} has no value: pass it with {option} {key}=VALUE"
+                )
             found[key] = str(item)
         return {**found, **given}
 
@@ -202,14 +234,19 @@ class _Reader:
         if (priority := resources.get("priority")) is not None:
             found["priority"] = priority
         if labels := resources.get("labels"):
-            found["labels"] = {key: str(value) for key, value in self._mapping(labels, "resources.labels").items()}
+            found["labels"] = {
+                key: str(value) for key, value in self._mapping(labels, "resources.labels").items()
+            }
         for name, value in found.items():
             if name != "labels" and type(value) is not int:
-                raise self._wrong("resources", f"resources: {name} must be a whole number, not {_kind(value)}")
+                raise self._wrong(
+                    "resources", f"resources: {name} must be a whole number, not {_kind(value)}"
+                )
         return found
 
     def _autostop_seconds(self, value: object) -> int:
-        """`false`, minutes, a time such as 1h, or `idle_minutes` of a mapping; 0: the node goes with the job."""
+        """`false`, minutes, a time such as 1h, or `idle_minutes` of a mapping; 0: the node goes
+        with the job."""
         path = "resources.autostop"
         if isinstance(value, Mapping):
             self._check_fields(
@@ -222,9 +259,14 @@ class _Reader:
         if isinstance(value, bool):
             return 60 * AUTOSTOP_MINUTES if value else 0
         try:
-            seconds = parse_duration(f"{value}m" if str(value).isdigit() else str(value)) / NANOS_PER_SECOND
+            seconds = (
+                parse_duration(f"{value}m" if str(value).isdigit() else str(value))
+                / NANOS_PER_SECOND
+            )
         except ValueError:
-            raise self._wrong(path, f"{path} must be minutes or a time such as 1h, not {value!r}") from None
+            raise self._wrong(
+                path, f"{path} must be minutes or a time such as 1h, not {value!r}"
+            ) from None
         return math.ceil(seconds)
 
     def _places(self, resources: Mapping[str, Any]) -> tuple[TaskPlace, ...]:
@@ -244,29 +286,47 @@ class _Reader:
             found.append(self._place({**common, **self._mapping(item, own)}, own, common))
         return tuple(found)
 
-    def _place(self, resources: Mapping[str, Any], path: str, common: Mapping[str, Any] | None = None) -> TaskPlace:
+    def _place(
+        self, resources: Mapping[str, Any], path: str, common: Mapping[str, Any] | None = None
+    ) -> TaskPlace:
         def where(name: str) -> str:
-            return f"resources.{name}" if common is not None and name in common else f"{path}.{name}"
+            return (
+                f"resources.{name}" if common is not None and name in common else f"{path}.{name}"
+            )
 
-        own = resources if common is None else {n: v for n, v in resources.items() if n not in common}
+        own = (
+            resources if common is None else {n: v for n, v in resources.items() if n not in common}
+        )
         self._check_fields(own, path, RESOURCES_READ, RESOURCES_IGNORED, RESOURCES_REFUSED)
         if common:
-            self._check_fields(common, "resources", RESOURCES_READ, RESOURCES_IGNORED, RESOURCES_REFUSED)
+            self._check_fields(
+                common, "resources", RESOURCES_READ, RESOURCES_IGNORED, RESOURCES_REFUSED
+            )
         for name in ("cloud", "region", "zone", "infra", "instance_type", "image_id"):
             if resources.get(name) is not None and not isinstance(resources[name], str):
-                raise self._wrong(where(name), f"{where(name)} must be a text, not {_kind(resources[name])}")
+                raise self._wrong(
+                    where(name), f"{where(name)} must be a text, not {_kind(resources[name])}"
+                )
         if resources.get("instance_type") not in (None, "TPU-VM"):
-            raise self._wrong(where("instance_type"), f"{where('instance_type')} is not supported: use accelerators")
+            raise self._wrong(
+                where("instance_type"),
+                f"{where('instance_type')} is not supported: use accelerators",
+            )
         if resources.get("image_id"):
             text = f"{where('image_id')} is not supported: use accelerator_args.runtime_version"
             raise self._wrong(where("image_id"), text)
         if type(resources.get("use_spot") or False) is not bool:
             raise self._wrong(where("use_spot"), f"{where('use_spot')} must be true or false")
         kind = self._type(resources.get("accelerators"), where("accelerators"))
-        version = self._runtime_version(resources.get("accelerator_args"), where("accelerator_args"))
+        version = self._runtime_version(
+            resources.get("accelerator_args"), where("accelerator_args")
+        )
         cloud, region, zone = self._location(resources, where)
         if cloud not in ("", "*", "gcp"):
-            raise self._wrong(where("cloud" if "cloud" in resources else "infra"), f"TPUs are in gcp, not in {cloud!r}")
+            raise self._wrong(
+                where("cloud" if "cloud" in resources else "infra"),
+                f"TPUs are in gcp, not in {cloud!r}",
+            )
         return TaskPlace(
             kind, version or parse(kind).generation.runtime_version_default, zone, region,
             bool(resources.get("use_spot")),
@@ -275,23 +335,33 @@ class _Reader:
     def _location(self, resources: Mapping[str, Any], where: Any) -> tuple[str, str, str]:
         infra = resources.get("infra")
         if infra is None:
-            found = (resources.get("cloud") or "", resources.get("region") or "", resources.get("zone") or "")
+            found = (
+                resources.get("cloud") or "",
+                resources.get("region") or "",
+                resources.get("zone") or "",
+            )
             return found[0].lower(), found[1], found[2]
         if any(resources.get(name) for name in ("cloud", "region", "zone")):
-            raise self._wrong(where("infra"), f"{where('infra')} cannot be combined with cloud, region or zone")
+            raise self._wrong(
+                where("infra"), f"{where('infra')} cannot be combined with cloud, region or zone"
+            )
         cloud, region, zone = (*infra.split("/"), "", "")[:3]
         return cloud.lower(), region.replace("*", ""), zone.replace("*", "")
 
     def _type(self, value: object, path: str) -> str:
         if value is None:
-            raise self._wrong("resources", "resources.accelerators is required: a TPU type, for example tpu-v2-8")
+            raise self._wrong(
+                "resources", "resources.accelerators is required: a TPU type, for example tpu-v2-8"
+            )
         if isinstance(value, Mapping) and len(value) == 1:
             ((text, count),) = value.items()
         elif isinstance(value, str):
             text, _, number = value.partition(":")
             count = int(number) if number.isdigit() else number or 1
         else:
-            raise self._wrong(path, f"{path} must be one TPU type, for example tpu-v2-8, not {_kind(value)}")
+            raise self._wrong(
+                path, f"{path} must be one TPU type, for example tpu-v2-8, not {_kind(value)}"
+            )
         name = str(text).lower()
         if not name.startswith("tpu-"):
             raise self._wrong(path, f"{path} is {text!r}: jobs run on TPUs, for example tpu-v2-8")
@@ -309,7 +379,8 @@ class _Reader:
         self._check_fields(found, path, ACCELERATOR_ARGS, {}, {})
         if found.get("tpu_vm", True) is not True:
             text = (
-                f"{path}.tpu_vm is false: there are no TPU nodes any more; remove it, and programs run on the TPU VMs"
+                f"{path}.tpu_vm is false: there are no TPU nodes any more; remove it, and "
+                "programs run on the TPU VMs"
             )
             raise self._wrong(f"{path}.tpu_vm", text)
         for name, why in (
@@ -317,12 +388,17 @@ class _Reader:
             ("gcp_queued_resource", "the job itself waits for its node"),
         ):
             if name in found:
-                self._notes.append(f"line {self._file.line_of(f'{path}.{name}')}: {path}.{name} has no effect: {why}")
+                self._notes.append(
+                    f"line {self._file.line_of(f'{path}.{name}')}: {path}.{name} has no "
+                    f"effect: {why}"
+                )
         return self._text(found, "runtime_version", f"{path}.")
 
     def _workdir(self, task: Mapping[str, Any], variables: Mapping[str, str]) -> str:
         if isinstance(task.get("workdir"), Mapping):
-            text = "workdir must be a folder of this machine: clone the repository and name the folder"
+            text = (
+                "workdir must be a folder of this machine: clone the repository and name the folder"
+            )
             raise self._wrong("workdir", text)
         return _fill(self._text(task, "workdir", ""), variables)
 
@@ -333,16 +409,23 @@ class _Reader:
             if isinstance(value, Mapping):
                 self._check_fields(
                     value, path, frozenset({"source", "mode"}),
-                    {"store": "there is one store, gs://", "persistent": "nothing is removed from a bucket"},
-                    dict.fromkeys(("name", "config", "_is_sky_managed", "_bucket_sub_path", "_force_delete"),
+                    {"store": "there is one store, gs://",
+                        "persistent": "nothing is removed from a bucket"},
+                    dict.fromkeys(("name", "config", "_is_sky_managed", "_bucket_sub_path",
+                        "_force_delete"),
                                   "name a gs:// object, or a file of this machine, as source"),
                 )  # fmt: skip
                 if str(value.get("mode", "MOUNT")).upper() != "COPY":
-                    text = f"{path}: buckets are not mounted: use mode: COPY, or read gs:// in the program"
+                    text = (
+                        f"{path}: buckets are not mounted: use mode: COPY, or read gs:// "
+                        "in the program"
+                    )
                     raise self._wrong(path, text)
                 source = value.get("source")
             if not isinstance(source, str):
-                raise self._wrong(path, f"{path} must be a path or a gs:// object, not {_kind(source)}")
+                raise self._wrong(
+                    path, f"{path} must be a path or a gs:// object, not {_kind(source)}"
+                )
             source = _fill(source, variables)
             if _OTHER_STORES.match(source):
                 raise self._wrong(path, f"{path}: {source} is not here: copy it to gs:// first")

@@ -10,7 +10,8 @@ from podyard.base.clock import PlatformTime
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MetricPoint:
-    """`metrics`: what a step measured, by name: loss and accuracy of a recipe, whatever a user's program says."""
+    """`metrics`: what a step measured, by name: loss and accuracy of a recipe, whatever a user's
+    program says."""
 
     step: int
     attempt: int

@@ -25,7 +25,8 @@ class JobSlice:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ActiveJob:
-    """A job that has not ended. `attempt`: the one that has not ended, and `places`: its live replicas by agent.
+    """A job that has not ended. `attempt`: the one that has not ended, and `places`: its live
+    replicas by agent.
 
     `slices`: its nodes, in order. `retry_at`: of the job, as long as it is to come.
     """
@@ -39,11 +40,12 @@ class ActiveJob:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class JobSnapshot:
-    """`free`: places for replicas on each agent that lives; below 0 where one has more than it may run, and 0 on one
-    that is being drained.
+    """`free`: places for replicas on each agent that lives; below 0 where one has more than it may
+    run, and 0 on one that is being drained.
 
-    `companies`: of each agent the company whose agents may run one gang; "" where it is not named. `draining`: agents
-    that take nothing new. `shares`: the weight of a project among those that want places; 1 where it is not named.
+    `companies`: of each agent the company whose agents may run one gang; "" where it is not named.
+    `draining`: agents that take nothing new. `shares`: the weight of a project among those that
+    want places; 1 where it is not named.
     """
 
     jobs: tuple[ActiveJob, ...] = ()
@@ -55,8 +57,8 @@ class JobSnapshot:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StartGang:
-    """The next attempt at a job. `agents`: of each replica, by rank. `reason`: what is said if the gang is smaller than
-    it might be, and empty for a whole one."""
+    """The next attempt at a job. `agents`: of each replica, by rank. `reason`: what is said if the
+    gang is smaller than it might be, and empty for a whole one."""
 
     job: Job
     size: GangSize
@@ -75,7 +77,8 @@ class LeaveGang:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class JobPlan:
-    """What is done, in this order. `ends`: gangs that stop at once. `yields`: those that are asked to save and to
+    """What is done, in this order. `ends`: gangs that stop at once. `yields`: those that are asked
+    to save and to
     leave. `reasons`: why a job waits."""
 
     ends: tuple[LeaveGang, ...] = ()

@@ -13,7 +13,8 @@ ROWS_A_PAGE = 100  # what a person can look through, and a page of some 60 kB
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Mark:
-    """A row's place in its order: its value by which the list is sorted, and its key. Pages begin after one, so that
+    """A row's place in its order: its value by which the list is sorted, and its key. Pages begin
+    after one, so that
     the hundredth page costs as much as the first, and rows that come or go move no other."""
 
     value: str
@@ -22,9 +23,11 @@ class Mark:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ListQuery:
-    """Empty: any. `label` is `key` or `key=value`; `text` is looked for in names and reasons, in any case.
+    """Empty: any. `label` is `key` or `key=value`; `text` is looked for in names and reasons, in
+    any case.
 
-    `idle`: only nodes that are READY and have no job. `backwards`: the page that ends before `mark`.
+    `idle`: only nodes that are READY and have no job. `backwards`: the page that ends before
+    `mark`.
     """
 
     sort: str
@@ -70,8 +73,8 @@ class RowPage(Generic[T]):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ListedRow:
-    """A row that no database has. `place`: what the list goes by; `name`: unique, for those of one place. `texts`: what
-    a text is looked for in."""
+    """A row that no database has. `place`: what the list goes by; `name`: unique, for those of one
+    place. `texts`: what a text is looked for in."""
 
     place: str
     name: str
@@ -88,7 +91,11 @@ def page_of(query: ListQuery, rows: Sequence[tuple[ListedRow, T]]) -> RowPage[T]
     if query.mark is not None:
         after = (query.mark.value, query.mark.key)
         places = [(listed.place, listed.name) for listed, _ in found]
-        found = [pair for pair, place in zip(found, places, strict=True) if (place < after if down else place > after)]
+        found = [
+            pair
+            for pair, place in zip(found, places, strict=True)
+            if (place < after if down else place > after)
+        ]
     found = found[: ROWS_A_PAGE + 1]
     marks = [Mark(listed.place, listed.name) for listed, _ in found]
     return cut_page(query, marks, {listed.name: row for listed, row in found})
@@ -103,7 +110,8 @@ def _matches(listed: ListedRow, asked: Sequence[str], text: str) -> bool:
 
 
 def cut_page(query: ListQuery, marks: Sequence[Mark], by_key: Mapping[str, T]) -> RowPage[T]:
-    """The page of the marks that were found in the direction of the query, up to one more than a page has."""
+    """The page of the marks that were found in the direction of the query, up to one more than a
+    page has."""
     more = len(marks) > ROWS_A_PAGE
     mine = list(marks[:ROWS_A_PAGE])
     if query.backwards:

@@ -1,6 +1,7 @@
 """Lines of a job's log: how they are written in chunks, and read again.
 
-A line is the letter of its stream, milliseconds since the first line of its chunk, a space, the text and a newline.
+A line is the letter of its stream, milliseconds since the first line of its chunk, a space, the
+text and a newline.
 """
 
 from __future__ import annotations
@@ -12,15 +13,16 @@ from podyard.base.clock import PlatformTime, RealTime
 
 LINE_CHARACTERS_MAX = 4096  # a longer one goes on in the next line
 CHUNK_LINES_MAX = 20_000
-CHUNK_CHARACTERS_MAX = 384 * 1024  # as JSON has them: with what else a report says, below the limit of its body
+# as JSON has them: with what else a report says, below the limit of its body
+CHUNK_CHARACTERS_MAX = 384 * 1024
 STREAMS = {"stdout": "o", "stderr": "e", "platform": "p", "stacks": "s"}
 _NAMES = {letter.encode(): name for name, letter in STREAMS.items()}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WrittenLines:
-    """What a replica has written since its last report. `seq`: of the first line, they count from 0; `at`: when that
-    was; `millis`: until the last one."""
+    """What a replica has written since its last report. `seq`: of the first line, they count from
+    0; `at`: when that was; `millis`: until the last one."""
 
     seq: int
     lines: int
@@ -31,8 +33,8 @@ class WrittenLines:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LogChunk:
-    """Lines of one replica. They are bytes of a file, `size` of them from `start`, or where `text` is not None that.
-    `segment`: the number of the file."""
+    """Lines of one replica. They are bytes of a file, `size` of them from `start`, or where `text`
+    is not None that. `segment`: the number of the file."""
 
     replica_id: str
     seq: int
@@ -66,8 +68,8 @@ class LogChunk:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LogLine:
-    """`rank`: of the replica that wrote it; `stream`: stdout, stderr, platform for what Podyard says of the job, or
-    stacks for those that were asked for."""
+    """`rank`: of the replica that wrote it; `stream`: stdout, stderr, platform for what Podyard
+    says of the job, or stacks for those that were asked for."""
 
     at: PlatformTime
     rank: int
@@ -87,7 +89,8 @@ def line_text(stream: str, millis: int, line: str) -> str:
 
 
 def text_of(line: LogLine, slice_index: int | None = None) -> str:
-    """As people keep it: time, [attempt.worker], with the slice where there are several, stream, and what was
+    """As people keep it: time, [attempt.worker], with the slice where there are several, stream,
+    and what was
     written."""
     of_slice = "" if slice_index is None else f" slice {slice_index}"
     return f"{line.at.rfc3339()} [{line.attempt}.{line.rank}{of_slice}] {line.stream} {line.line}\n"
@@ -100,4 +103,6 @@ def lines_of(chunk: LogChunk, data: bytes, first: int) -> Iterator[LogLine]:
         head, _, text = pieces[index].partition(b" ")
         millis = int(head[1:]) if head[1:].isdigit() else 0
         stream, line = _NAMES.get(head[:1], "stdout"), text.decode(errors="replace")
-        yield LogLine(chunk.time_of(millis), chunk.rank, chunk.attempt, chunk.seq + index, line, stream)
+        yield LogLine(
+            chunk.time_of(millis), chunk.rank, chunk.attempt, chunk.seq + index, line, stream
+        )

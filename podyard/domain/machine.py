@@ -1,6 +1,8 @@
-"""State tables. Everything that decides which state may follow which lives in the tables of this package.
+"""State tables. Everything that decides which state may follow which lives in the tables of this
+package.
 
-A table maps state -> event -> next state. `db/transition.move` is the only writer of a state and asks the table.
+A table maps state -> event -> next state. `db/transition.move` is the only writer of a state and
+asks the table.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ class Machine:
         """The state after `event`; raises FAILED_PRECONDITION when the table has no such edge."""
         following = self.table.get(state, {}).get(event)
         if following is None:
-            raise failed_precondition(f"{self.name} is {state}: {event} is not possible in this state")
+            raise failed_precondition(
+                f"{self.name} is {state}: {event} is not possible in this state"
+            )
         return following
 
     def allows(self, state: str, event: str) -> bool:
@@ -46,5 +50,8 @@ class Machine:
         return frozenset(targets | set(self.table) | {self.initial})
 
     def edges(self) -> list[tuple[str, str, str]]:
-        """Every (state, event, next state), in the order of the table: documents draw their diagrams from it."""
-        return [(s, event, target) for s, edges in self.table.items() for event, target in edges.items()]
+        """Every (state, event, next state), in the order of the table: documents draw their
+        diagrams from it."""
+        return [
+            (s, event, target) for s, edges in self.table.items() for event, target in edges.items()
+        ]

@@ -1,4 +1,5 @@
-"""Metrics that a user's program prints: a line of JSON with its step and numbers by name, {"step": 20, "loss": 0.5}."""
+"""Metrics that a user's program prints: a line of JSON with its step and numbers by name, {"step":
+20, "loss": 0.5}."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ STEP_MAX = 2**31 - 1
 
 
 def read(line: str) -> tuple[int, dict[str, float]] | None:
-    """(step, numbers by name) of a line; None for any other line. Objects inside give NAME/NAME; what is not a finite
-    number is left out."""
+    """(step, numbers by name) of a line; None for any other line. Objects inside give NAME/NAME;
+    what is not a finite number is left out."""
     text = line.strip()
     if not (text.startswith("{") and text.endswith("}") and '"step"' in text):
         return None
@@ -34,7 +35,11 @@ def _collect(said: dict[str, Any], parent: str, found: dict[str, float]) -> None
         path = parent + name
         if isinstance(value, dict) and not parent:
             _collect(value, f"{path}/", found)
-        elif isinstance(value, int | float) and not isinstance(value, bool) and len(path) <= NAME_CHARACTERS_MAX:
+        elif (
+            isinstance(value, int | float)
+            and not isinstance(value, bool)
+            and len(path) <= NAME_CHARACTERS_MAX
+        ):
             number = _finite(value)
             if number is not None and len(found) < METRICS_MAX:
                 found[path] = number

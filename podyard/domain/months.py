@@ -1,9 +1,10 @@
-"""Invoice months: which POSIX seconds belong to the calendar month of a time zone (rule R8 of the billing reference).
+"""Invoice months: which POSIX seconds belong to the calendar month of a time zone (rule R8 of the
+billing reference).
 
-A month is half-open: it starts at the first second in which the zone's clocks show its first day, and ends where the
-next one starts. So months are contiguous whatever a zone does with its
-clocks, and where clocks are put back over midnight the repeated hour belongs to the month that had begun. POSIX time
-has no leap seconds, so none is billed.
+A month is half-open: it starts at the first second in which the zone's clocks show its first day,
+and ends where the next one starts. So months are contiguous whatever a zone does with its
+clocks, and where clocks are put back over midnight the repeated hour belongs to the month that had
+begun. POSIX time has no leap seconds, so none is billed.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from podyard.base.errors import invalid
 
 _MONTH = re.compile(r"(\d{4})-(0[1-9]|1[0-2])")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-YEAR_FIRST, YEAR_LAST = 1000, 9000  # far beyond what a database keeps, within what datetime can count
+# far beyond what a database keeps, within what datetime can count
+YEAR_FIRST, YEAR_LAST = 1000, 9000
 STARTS_KEPT = 65_536  # 12 months x 584 years that can be stored x 9 zones: a few MB at most
 ZONES_KEPT = 1_024  # more than there are names of zones
 
@@ -29,13 +31,15 @@ def month_of(second: int, zone: str) -> str:
 
 
 def seconds_of(month: str, zone: str) -> range:
-    """The POSIX seconds of the month; raises INVALID_ARGUMENT for a month that is not "YYYY-MM", or an unknown zone."""
+    """The POSIX seconds of the month; raises INVALID_ARGUMENT for a month that is not "YYYY-MM", or
+    an unknown zone."""
     index = index_of(month)
     return range(_start(index, zone), _start(index + 1, zone))
 
 
 def split(seconds: range, zone: str) -> Iterator[tuple[str, range]]:
-    """The parts of a range of POSIX seconds by month, in order of time; nothing for an empty range."""
+    """The parts of a range of POSIX seconds by month, in order of time; nothing for an empty
+    range."""
     index, start = (_index_of(seconds.start, zone), seconds.start) if seconds else (0, seconds.stop)
     while start < seconds.stop:
         stop = min(_start(index + 1, zone), seconds.stop)
@@ -75,15 +79,17 @@ def _text(index: int) -> str:
 def _index_of(second: int, zone: str) -> int:
     local = (_EPOCH + timedelta(seconds=second)).astimezone(_zone(zone))
     index = local.year * 12 + local.month - 1
-    # Where clocks were put back over midnight they show the old month again after the new one has begun.
+    # Where clocks were put back over midnight they show the old month again after the new one has
+    # begun.
     return index + 1 if second >= _start(index + 1, zone) else index
 
 
 @functools.lru_cache(maxsize=STARTS_KEPT)
 def _start(index: int, zone: str) -> int:
     """The first POSIX second of a month."""
-    # fold=0: the earlier of two midnights; and a skipped midnight is the moment at which clocks were put forward. (No
-    # zone has ever put them from before midnight to after it on the first day of a month.)
+    # fold=0: the earlier of two midnights; and a skipped midnight is the moment at which clocks
+    # were put forward. (No zone has ever put them from before midnight to after it on the first day
+    # of a month.)
     first = datetime(index // 12, index % 12 + 1, 1, tzinfo=_zone(zone), fold=0)
     return (first.astimezone(UTC) - _EPOCH) // timedelta(seconds=1)
 
@@ -92,5 +98,8 @@ def _start(index: int, zone: str) -> int:
 def _zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
-    except (KeyError, ValueError, OSError) as error:  # OSError: a folder of zones, such as "America"
-        raise invalid(f"{name!r} is not an IANA time zone: use a name such as Europe/Berlin", "timeZone") from error
+    # OSError: a folder of zones, such as "America"
+    except (KeyError, ValueError, OSError) as error:
+        raise invalid(
+            f"{name!r} is not an IANA time zone: use a name such as Europe/Berlin", "timeZone"
+        ) from error

@@ -1,7 +1,8 @@
 """Globs of object names: `*`, `**`, `?`, `[a-z]`, `[!a]`, `{a,b}`.
 
-cloud.google.com/storage/docs/json_api/v1/objects/list#list-objects-and-prefixes-using-glob. A name is matched in one
-pass, by the set of all places in the glob that it may have reached: no glob takes longer than another.
+cloud.google.com/storage/docs/json_api/v1/objects/list#list-objects-and-prefixes-using-glob. A name
+is matched in one pass, by the set of all places in the glob that it may have reached: no glob takes
+longer than another.
 """
 
 from __future__ import annotations
@@ -42,17 +43,23 @@ _Token = _Class | _Character | str
 def name_matcher(glob: str) -> Callable[[str], bool]:
     """Whether a name is one of those that `glob` stands for. Raises INVALID_ARGUMENT."""
     if len(glob) > GLOB_CHARACTERS_MAX:
-        raise invalid(f"matchGlob has {len(glob)} characters: at most {GLOB_CHARACTERS_MAX} are allowed", "matchGlob")
+        raise invalid(
+            f"matchGlob has {len(glob)} characters: at most {GLOB_CHARACTERS_MAX} are allowed",
+            "matchGlob",
+        )
     choices = [_Choice(_tokens(one)) for one in _without_braces(glob)]
     return lambda name: any(choice.matches(name) for choice in choices)
 
 
 class _Choice:
-    """A glob without braces. A set of places is a number: bit n is set if the first n tokens may have been matched."""
+    """A glob without braces. A set of places is a number: bit n is set if the first n tokens may
+    have been matched."""
 
     def __init__(self, tokens: list[_Token]) -> None:
         self._tokens = tokens
-        self._stars = sum(1 << index for index, token in enumerate(tokens) if isinstance(token, str))
+        self._stars = sum(
+            1 << index for index, token in enumerate(tokens) if isinstance(token, str)
+        )
         self._moves: dict[str, tuple[int, int]] = {}
 
     def matches(self, name: str) -> bool:
@@ -67,7 +74,8 @@ class _Choice:
         return places | (places & self._stars) << 1
 
     def _moves_at(self, character: str) -> tuple[int, int]:
-        """The places that a character leaves where they are, and those that it moves to the next token."""
+        """The places that a character leaves where they are, and those that it moves to the next
+        token."""
         stays = goes_on = 0
         for index, token in enumerate(self._tokens):
             if isinstance(token, str):
@@ -115,7 +123,9 @@ def _without_braces(glob: str) -> list[str]:
     left, found = [glob], list[str]()
     while left:
         if len(left) + len(found) > CHOICES_MAX:
-            raise invalid(f"matchGlob stands for more than {CHOICES_MAX} globs: use fewer braces", "matchGlob")
+            raise invalid(
+                f"matchGlob stands for more than {CHOICES_MAX} globs: use fewer braces", "matchGlob"
+            )
         one = left.pop()
         begin = one.find("{")
         if begin < 0:

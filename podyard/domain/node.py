@@ -36,8 +36,9 @@ class NodeState(StrEnum):
 _DELETE = {"delete": NodeState.DELETING}
 _TAKE_BACK = {"preempt": NodeState.PREEMPTED, "terminate": NodeState.TERMINATED}
 
-# Edges: the states of google.cloud.tpu.v2.Node, as its documents and clients move them. `fail` ends a creation that
-# found no capacity: the node vanishes. `relabel` keeps the state: from then on its use counts under other labels.
+# Edges: the states of google.cloud.tpu.v2.Node, as its documents and clients move them. `fail` ends
+# a creation that found no capacity: the node vanishes. `relabel` keeps the state: from then on its
+# use counts under other labels.
 NODE = Machine(
     "node",
     NodeState.CREATING,
@@ -60,7 +61,12 @@ NODE = Machine(
         },
         NodeState.RESTARTING: {"restarted": NodeState.READY, **_TAKE_BACK, **_DELETE},
         NodeState.REIMAGING: {"reimaged": NodeState.READY, **_TAKE_BACK, **_DELETE},
-        NodeState.REPAIRING: {"repaired": NodeState.READY, "repair_failed": NodeState.UNKNOWN, **_TAKE_BACK, **_DELETE},
+        NodeState.REPAIRING: {
+            "repaired": NodeState.READY,
+            "repair_failed": NodeState.UNKNOWN,
+            **_TAKE_BACK,
+            **_DELETE,
+        },
         NodeState.STOPPING: {"stopped": NodeState.STOPPED, **_DELETE},
         NodeState.STOPPED: {
             "start": NodeState.STARTING,
@@ -68,7 +74,12 @@ NODE = Machine(
             "terminate": NodeState.TERMINATED,
             **_DELETE,
         },
-        NodeState.STARTING: {"started": NodeState.READY, "fail": NodeState.STOPPED, **_TAKE_BACK, **_DELETE},
+        NodeState.STARTING: {
+            "started": NodeState.READY,
+            "fail": NodeState.STOPPED,
+            **_TAKE_BACK,
+            **_DELETE,
+        },
         NodeState.PREEMPTED: _DELETE,
         NodeState.TERMINATED: _DELETE,
         NodeState.HIDING: {"hidden": NodeState.HIDDEN, **_DELETE},
@@ -84,7 +95,9 @@ SAY_LABELS = frozenset({"create", "relabel"})  # events that say what labels a n
 # Charges accrue while a node is READY and in no other state (R2).
 BILLABLE_NODE_STATES = frozenset({NodeState.READY})
 # In these states a node without a slice waits for one: REPAIRING when it has left one that broke.
-NODE_STATES_WAITING_FOR_SLICE = frozenset({NodeState.CREATING, NodeState.STARTING, NodeState.REPAIRING})
+NODE_STATES_WAITING_FOR_SLICE = frozenset(
+    {NodeState.CREATING, NodeState.STARTING, NodeState.REPAIRING}
+)
 # In these a node has lost its slice for good, and is listed until it is deleted.
 NODE_STATES_LOST = frozenset({NodeState.PREEMPTED, NodeState.TERMINATED, NodeState.UNKNOWN})
 
@@ -97,7 +110,8 @@ TIMEOUT = "TIMEOUT"
 PENDING, ONGOING = "PENDING", "ONGOING"
 
 
-# Of Google's API, whose nodes have the architecture TPU Node: a host VM apart from the TPU. Those of v2 are TPU VMs.
+# Of Google's API, whose nodes have the architecture TPU Node: a host VM apart from the TPU. Those
+# of v2 are TPU VMs.
 TPU_NODE_VERSIONS = frozenset({"V1", "V1_ALPHA1"})
 
 
@@ -110,7 +124,8 @@ class UsageClass(StrEnum):
     RESERVED = "reserved"
 
 
-INTERRUPTIBLE = frozenset({UsageClass.PREEMPTIBLE, UsageClass.SPOT})  # what may be taken back at any time
+# what may be taken back at any time
+INTERRUPTIBLE = frozenset({UsageClass.PREEMPTIBLE, UsageClass.SPOT})
 
 
 class ServiceAccount(NamedTuple):
@@ -141,12 +156,13 @@ class Symptom(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NodeSpec:
-    """What a client asks for. `extras` holds the wire fields that the platform stores and gives back as they came
-    (networkConfig, serviceAccount, ...), in their JSON form, already checked against the API's schema.
+    """What a client asks for. `extras` holds the wire fields that the platform stores and gives
+    back as they came (networkConfig, serviceAccount, ...), in their JSON form, already checked
+    against the API's schema.
 
-    `api_version` (V1, V1_ALPHA1, V2, V2_ALPHA1) is the version of the API that made it. A reserved node uses
-    `reservation_name` (empty, or ending in `/-`: any of its zone). `max_run_seconds` from its first READY, or at
-    `termination_time` (nanoseconds of platform time), the node ends.
+    `api_version` (V1, V1_ALPHA1, V2, V2_ALPHA1) is the version of the API that made it. A reserved
+    node uses `reservation_name` (empty, or ending in `/-`: any of its zone). `max_run_seconds` from
+    its first READY, or at `termination_time` (nanoseconds of platform time), the node ends.
     """
 
     accelerator_type: str
@@ -171,17 +187,24 @@ class NodeSpec:
 
     @property
     def data_disks(self) -> list[DataDisk]:
-        return [DataDisk(disk.get("sourceDisk") or "", disk.get("mode")) for disk in self.extras.get("dataDisks", ())]
+        return [
+            DataDisk(disk.get("sourceDisk") or "", disk.get("mode"))
+            for disk in self.extras.get("dataDisks", ())
+        ]
 
     @property
     def networks(self) -> list[Network]:
         """Its interfaces: one at least."""
         configs = self.extras.get("networkConfigs") or [self.extras.get("networkConfig") or {}]
-        return [Network(str(one.get("network") or ""), bool(one.get("enableExternalIps"))) for one in configs]
+        return [
+            Network(str(one.get("network") or ""), bool(one.get("enableExternalIps")))
+            for one in configs
+        ]
 
     @property
     def has_both_networks(self) -> bool:
-        """Whether it has the field of one network and the field of several, which exclude each other."""
+        """Whether it has the field of one network and the field of several, which exclude each
+        other."""
         return "networkConfig" in self.extras and "networkConfigs" in self.extras
 
 
@@ -199,10 +222,12 @@ class UpcomingMaintenance:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class NodeBase:
-    """What is kept of a node and shown of it. `node_key` is the record's own id: a name may be used again after the
-    node is gone. `queued_resource`: the full name of the one that it belongs to, or nothing. `maintenance_workers` are
-    the hosts that a maintenance event is on. `termination`: when it ends by itself. `created_by`: who asked for it, or
-    for what it was made for; empty: nobody knows any more.
+    """What is kept of a node and shown of it. `node_key` is the record's own id: a name may be used
+    again after the
+    node is gone. `queued_resource`: the full name of the one that it belongs to, or nothing.
+    `maintenance_workers` are the hosts that a maintenance event is on. `termination`: when it ends
+    by itself. `created_by`: who asked for it, or for what it was made for; empty: nobody knows any
+    more.
     """
 
     node_key: str
@@ -234,12 +259,14 @@ class NodeBase:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRecord(NodeBase):
-    """A node as the platform keeps it. `live_name` is its name while it is, and None once it is gone.
+    """A node as the platform keeps it. `live_name` is its name while it is, and None once it is
+    gone.
 
-    `wait_reason`: why it has no chips yet. `pending_operation` ends with the state that passes. `first_address`: number
-    of its first host's address; 0: it has none yet. `job_key`: of the job that it was made for, and goes with.
-    `reservation_key`: of the reservation that it was last placed under. `reclaim_at`: it is under notice, and its slice
-    is taken back then. `last_pod`: it has left a broken slice there, and is placed there again if it can be.
+    `wait_reason`: why it has no chips yet. `pending_operation` ends with the state that passes.
+    `first_address`: number of its first host's address; 0: it has none yet. `job_key`: of the job
+    that it was made for, and goes with. `reservation_key`: of the reservation that it was last
+    placed under. `reclaim_at`: it is under notice, and its slice is taken back then. `last_pod`: it
+    has left a broken slice there, and is placed there again if it can be.
     """
 
     live_name: str | None
@@ -264,7 +291,8 @@ class NodeRecord(NodeBase):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NodeHost:
-    """What is shown of one host (TPU VM) of a node: its addresses on Google's wire, and its state in the console."""
+    """What is shown of one host (TPU VM) of a node: its addresses on Google's wire, and its state
+    in the console."""
 
     host_index: int
     internal_ip: str
@@ -276,7 +304,8 @@ class NodeHost:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Node(NodeBase):
-    """A node as it is shown, and as operations keep it: with slice and hosts. `state_reason` also says why it waits."""
+    """A node as it is shown, and as operations keep it: with slice and hosts. `state_reason` also
+    says why it waits."""
 
     job_id: str | None
     slice_id: str | None

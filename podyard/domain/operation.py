@@ -64,9 +64,9 @@ class OperationTarget:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Operation:
-    """`target_kind` and `target_key` say which row the response is rendered from; `response` is that rendering's frozen
-    source, taken in the unit that ended the operation, so that it never changes afterwards. `lost`, by a fault: nobody
-    is told of it."""
+    """`target_kind` and `target_key` say which row the response is rendered from; `response` is
+    that rendering's frozen source, taken in the unit that ended the operation, so that it never
+    changes afterwards. `lost`, by a fault: nobody is told of it."""
 
     operation_id: str
     project: str

@@ -1,4 +1,5 @@
-"""What the scheduler decides: a plan of actions, each guarded by the version of the node it was decided for.
+"""What the scheduler decides: a plan of actions, each guarded by the version of the node it was
+decided for.
 
 Applying drops an action whose version is stale; the next cycle sees the truth and decides again.
 """
@@ -12,8 +13,8 @@ from podyard.base.errors import Code
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Place:
-    """Gives the node a box of chips. `origin` and `shape` are in the pod's coordinates; the shape may be a rotation of
-    the type's topology. `chips` is the same box as a bit set."""
+    """Gives the node a box of chips. `origin` and `shape` are in the pod's coordinates; the shape
+    may be a rotation of the type's topology. `chips` is the same box as a bit set."""
 
     node_key: str
     version: int
@@ -26,8 +27,9 @@ class Place:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PlaceGroup:
-    """Gives all nodes of a queued resource their chips at once. `places` are in the order of its nodes, which do not
-    exist yet: their `node_key` is only a name within the plan. `version` is that of the queued resource."""
+    """Gives all nodes of a queued resource their chips at once. `places` are in the order of its
+    nodes, which do not exist yet: their `node_key` is only a name within the plan. `version` is
+    that of the queued resource."""
 
     group: str
     version: int
@@ -45,8 +47,8 @@ class WaitGroup:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Preempt:
-    """Gives the node notice that its slice is taken back, for another request. `node_key` is of a preemptible or spot
-    node, or of one that the platform made for a job of lower priority."""
+    """Gives the node notice that its slice is taken back, for another request. `node_key` is of a
+    preemptible or spot node, or of one that the platform made for a job of lower priority."""
 
     node_key: str
     version: int
@@ -57,8 +59,8 @@ class Preempt:
 class Wait:
     """The node gets nothing now. `reason` says why in our words, with the largest free box.
 
-    `stockout`: a request that cannot queue (a plain node creation) fails with `code` and `message`, Google's own text.
-    `fault`: the rule that makes it so.
+    `stockout`: a request that cannot queue (a plain node creation) fails with `code` and `message`,
+    Google's own text. `fault`: the rule that makes it so.
     """
 
     node_key: str
@@ -82,7 +84,11 @@ class Plan:
     @property
     def places(self) -> tuple[Place, ...]:
         """Every placing, those of groups too."""
-        alone = [(a,) if isinstance(a, Place) else a.places for a in self.actions if isinstance(a, Place | PlaceGroup)]
+        alone = [
+            (a,) if isinstance(a, Place) else a.places
+            for a in self.actions
+            if isinstance(a, Place | PlaceGroup)
+        ]
         return tuple(place for places in alone for place in places)
 
     @property

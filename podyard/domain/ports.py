@@ -10,7 +10,8 @@ class ObjectReader(Protocol):
     """The artefacts that replicas have written, by name (parts joined by "/"). Read only."""
 
     def sizes(self, prefix: str) -> Mapping[str, int]:
-        """Name -> bytes of all whose name begins with `prefix`, which ends at a folder or within a name."""
+        """Name -> bytes of all whose name begins with `prefix`, which ends at a folder or within a
+        name."""
         ...
 
     def get(self, name: str) -> bytes:
@@ -19,6 +20,7 @@ class ObjectReader(Protocol):
 
 
 class Send(Protocol):
-    """Sends one message. Raises PodyardError UNAVAILABLE while the broker is away: the outbox row then stays."""
+    """Sends one message. Raises PodyardError UNAVAILABLE while the broker is away: the outbox row
+    then stays."""
 
     def __call__(self, queue: str, task: str, args: Sequence[str]) -> None: ...

@@ -10,26 +10,38 @@ from podyard.base.errors import Code, PodyardError
 
 _VIEW = frozenset(
     {
-        "tpu.nodes.list", "tpu.nodes.get", "tpu.operations.list", "tpu.operations.get", "tpu.locations.list",
-        "tpu.locations.get", "tpu.acceleratortypes.list", "tpu.acceleratortypes.get", "tpu.runtimeversions.list",
-        "tpu.runtimeversions.get", "tpu.tensorflowversions.list", "tpu.tensorflowversions.get", "podyard.jobs.list",
+        "tpu.nodes.list", "tpu.nodes.get", "tpu.operations.list", "tpu.operations.get",
+        "tpu.locations.list",
+        "tpu.locations.get", "tpu.acceleratortypes.list", "tpu.acceleratortypes.get",
+        "tpu.runtimeversions.list",
+        "tpu.runtimeversions.get", "tpu.tensorflowversions.list", "tpu.tensorflowversions.get",
+        "podyard.jobs.list",
         "podyard.jobs.get", "podyard.pods.get", "podyard.projects.get",
         "tpu.queuedresources.list", "tpu.queuedresources.get", "tpu.reservations.list",
         "compute.projects.get", "compute.disks.get", "compute.disks.list", "podyard.metrics.get",
-        "storage.buckets.get", "storage.buckets.list", "storage.objects.get", "storage.objects.list",
+        "storage.buckets.get", "storage.buckets.list", "storage.objects.get",
+        "storage.objects.list",
     }
 )  # fmt: skip
 _OBJECTS = frozenset(
     {
-        "storage.buckets.get", "storage.buckets.list", "storage.objects.get", "storage.objects.list",
+        "storage.buckets.get", "storage.buckets.list", "storage.objects.get",
+        "storage.objects.list",
         "storage.objects.create", "storage.objects.delete", "storage.objects.update",
     }
 )  # fmt: skip
-_JOBS = _OBJECTS | {"podyard.jobs.create", "podyard.jobs.cancel", "podyard.jobs.resize", "podyard.jobs.stacks"}
+_JOBS = _OBJECTS | {
+    "podyard.jobs.create",
+    "podyard.jobs.cancel",
+    "podyard.jobs.resize",
+    "podyard.jobs.stacks",
+}
 _NODES = frozenset(
     {
-        "tpu.nodes.create", "tpu.nodes.update", "tpu.nodes.delete", "tpu.nodes.start", "tpu.nodes.stop",
-        "tpu.operations.cancel", "tpu.operations.delete", "podyard.nodes.preempt", "podyard.hosts.use",
+        "tpu.nodes.create", "tpu.nodes.update", "tpu.nodes.delete", "tpu.nodes.start",
+        "tpu.nodes.stop",
+        "tpu.operations.cancel", "tpu.operations.delete", "podyard.nodes.preempt",
+        "podyard.hosts.use",
         "podyard.nodes.scheduleMaintenance",
         "tpu.nodes.reimage", "tpu.nodes.performMaintenance", "tpu.nodes.simulateMaintenanceEvent",
         "tpu.queuedresources.create", "tpu.queuedresources.delete", "tpu.queuedresources.reset",
@@ -52,9 +64,11 @@ _OWNER = frozenset(
 # Actions on every project, and on identities.
 _PLATFORM = frozenset(
     {
-        "podyard.projects.create", "podyard.people.create", "podyard.agents.list", "podyard.clock.set",
+        "podyard.projects.create", "podyard.people.create", "podyard.agents.list",
+        "podyard.clock.set",
         "podyard.agents.join", "podyard.agents.drain", "podyard.agents.remove",
-        "podyard.faults.create", "podyard.faults.list", "podyard.faults.delete", "podyard.calls.list",
+        "podyard.faults.create", "podyard.faults.list", "podyard.faults.delete",
+        "podyard.calls.list",
         "podyard.audit.list",
     }
 )  # fmt: skip
@@ -71,16 +85,19 @@ ROLE_PERMISSIONS: Mapping[str, frozenset[str]] = {
     "owner": _VIEW | _JOBS | _NODES | _WEBHOOKS | _BILLING | _OWNER,
     "platform.owner": _VIEW | _JOBS | _NODES | _WEBHOOKS | _BILLING | _OWNER | _PLATFORM,
 }
-PLATFORM_OWNER = "platform.owner"  # the only role that is had on the whole platform and in no project
+# the only role that is had on the whole platform and in no project
+PLATFORM_OWNER = "platform.owner"
 PERMISSIONS = frozenset().union(*ROLE_PERMISSIONS.values())
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Principal:
-    """An authenticated caller. `roles` maps project -> roles; `*` stands for every project (the platform's owner).
+    """An authenticated caller. `roles` maps project -> roles; `*` stands for every project (the
+    platform's owner).
 
-    An agent's token has `agent_id`, a replica's token the one `attempt_id` that it serves: neither has any role.
-    `token_id`, `expires` and `last_used` are those of a listed token; None for any other credential.
+    An agent's token has `agent_id`, a replica's token the one `attempt_id` that it serves: neither
+    has any role. `token_id`, `expires` and `last_used` are those of a listed token; None for any
+    other credential.
     """
 
     email: str
@@ -96,12 +113,14 @@ class Principal:
         return any(permission in ROLE_PERMISSIONS[role] for role in roles)
 
     def require(self, permission: str, project: str, resource: str) -> None:
-        """Raises PERMISSION_DENIED with the same words whether the resource exists or not (AIP-211)."""
+        """Raises PERMISSION_DENIED with the same words whether the resource exists or not
+        (AIP-211)."""
         assert permission in PERMISSIONS, permission
         if not self.may(permission, project):
             raise PodyardError(
                 Code.PERMISSION_DENIED,
-                f"Permission '{permission}' denied on resource '{resource}' (or it might not exist).",
+                f"Permission '{permission}' denied on resource '{resource}' (or it "
+                "might not exist).",
             )
 
 

@@ -10,8 +10,9 @@ from podyard.base.clock import PlatformTime
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Project:
-    """`number` has twelve digits, as Google's have. `compute_metadata` is the project's `commonInstanceMetadata` in
-    Compute Engine's API. `chips_max`: the chips that it may hold at once, in all zones; None: the fleet's quotas only.
+    """`number` has twelve digits, as Google's have. `compute_metadata` is the project's
+    `commonInstanceMetadata` in Compute Engine's API. `chips_max`: the chips that it may hold at
+    once, in all zones; None: the fleet's quotas only.
     """
 
     project: str

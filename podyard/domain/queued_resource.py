@@ -1,4 +1,5 @@
-"""Queued resources: a request for nodes that waits in a queue until all of them can be placed at once."""
+"""Queued resources: a request for nodes that waits in a queue until all of them can be placed at
+once."""
 
 from __future__ import annotations
 
@@ -28,9 +29,10 @@ class QueuedResourceState(StrEnum):
 _S = QueuedResourceState
 _DELETE = {"delete": _S.DELETING}
 
-# Edges: google.cloud.tpu.v2.QueuedResourceState as its documents move it. ACCEPTED lasts while the start of the
-# queueing policy lies ahead; from then on the state is WAITING_FOR_RESOURCES. `repair`: a slice of a multislice is
-# created again, or its nodes are in maintenance, and it is ACTIVE again when all nodes are READY.
+# Edges: google.cloud.tpu.v2.QueuedResourceState as its documents move it. ACCEPTED lasts while the
+# start of the queueing policy lies ahead; from then on the state is WAITING_FOR_RESOURCES.
+# `repair`: a slice of a multislice is created again, or its nodes are in maintenance, and it is
+# ACTIVE again when all nodes are READY.
 QUEUED_RESOURCE = Machine(
     "queuedResource",
     _S.CREATING,
@@ -38,7 +40,12 @@ QUEUED_RESOURCE = Machine(
         _S.CREATING: {"accept": _S.ACCEPTED},
         _S.ACCEPTED: {"wait": _S.WAITING_FOR_RESOURCES, "fail": _S.FAILED, **_DELETE},
         _S.WAITING_FOR_RESOURCES: {"provision": _S.PROVISIONING, "fail": _S.FAILED, **_DELETE},
-        _S.PROVISIONING: {"activate": _S.ACTIVE, "fail": _S.FAILED, "suspend": _S.SUSPENDING, **_DELETE},
+        _S.PROVISIONING: {
+            "activate": _S.ACTIVE,
+            "fail": _S.FAILED,
+            "suspend": _S.SUSPENDING,
+            **_DELETE,
+        },
         _S.ACTIVE: {
             "suspend": _S.SUSPENDING,
             "repair": _S.PROVISIONING,
@@ -53,15 +60,20 @@ QUEUED_RESOURCE = Machine(
     },
 )
 
-# It may be deleted without `force` in these, although nodes of it may still be listed (API: queuedResources.delete).
-STATES_DELETED_WITHOUT_FORCE = frozenset({_S.ACCEPTED, _S.WAITING_FOR_RESOURCES, _S.FAILED, _S.SUSPENDED})
+# It may be deleted without `force` in these, although nodes of it may still be listed (API:
+# queuedResources.delete).
+STATES_DELETED_WITHOUT_FORCE = frozenset(
+    {_S.ACCEPTED, _S.WAITING_FOR_RESOURCES, _S.FAILED, _S.SUSPENDED}
+)
 
-QUEUED_RESOURCE_NODES_MAX = 256  # placed in one unit of work; Google's largest multislice has far fewer slices
+# placed in one unit of work; Google's largest multislice has far fewer slices
+QUEUED_RESOURCE_NODES_MAX = 256
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NodeRequest:
-    """One node to make. The slices of a multislice with prefix p are p-0, p-1, ...: `slice_count` of them."""
+    """One node to make. The slices of a multislice with prefix p are p-0, p-1, ...: `slice_count`
+    of them."""
 
     node_id: str
     spec: NodeSpec
@@ -73,13 +85,15 @@ class NodeRequest:
 class QueuedResourceSpec:
     """What a client asks for.
 
-    The tiers of the API become usage classes: guaranteed is on-demand (with a run duration too: FLEX_START), guaranteed
-    with `reserved` or a reservation's name is reserved, spot is spot, and bestEffort is preemptible, the class that
-    may be taken back and has no separate price for spot. `given` is the client's message in canonical JSON.
+    The tiers of the API become usage classes: guaranteed is on-demand (with a run duration too:
+    FLEX_START), guaranteed with `reserved` or a reservation's name is reserved, spot is spot, and
+    bestEffort is preemptible, the class that may be taken back and has no separate price for spot.
+    `given` is the client's message in canonical JSON.
 
-    The queueing policy comes as moments, or as seconds from the creation, which `create` turns into moments.
-    `min_duration_seconds`: placed only where the nodes may stay for that long. `max_run_seconds`, `termination_time`:
-    when the nodes end, for nodes whose own spec does not say.
+    The queueing policy comes as moments, or as seconds from the creation, which `create` turns into
+    moments. `min_duration_seconds`: placed only where the nodes may stay for that long.
+    `max_run_seconds`, `termination_time`: when the nodes end, for nodes whose own spec does not
+    say.
     """
 
     nodes: tuple[NodeRequest, ...]
@@ -101,8 +115,8 @@ class QueuedResourceSpec:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class QueuedResourceBase:
-    """What is kept of a queued resource and shown of it. `state_initiator` is USER or SERVICE once it is being
-    suspended; `error_*` say why it FAILED; `wait_reason` says why it still waits."""
+    """What is kept of a queued resource and shown of it. `state_initiator` is USER or SERVICE once
+    it is being suspended; `error_*` say why it FAILED; `wait_reason` says why it still waits."""
 
     queued_resource_key: str
     project: str
@@ -125,11 +139,13 @@ class QueuedResourceBase:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class QueuedResourceRecord(QueuedResourceBase):
-    """A queued resource as the platform keeps it. `live_name` is its name while it is, and None once it is gone.
+    """A queued resource as the platform keeps it. `live_name` is its name while it is, and None
+    once it is gone.
 
-    `valid_after`, `valid_until`: its queueing policy, until it was first ACTIVE (`activated`). `repaired`: keys of the
-    nodes that were recreated or maintained: when all are READY, the other slices restart. `late_until`: by a fault or a
-    budget, it is not fulfilled before. `pending_operation` ends when it is ACTIVE or gone.
+    `valid_after`, `valid_until`: its queueing policy, until it was first ACTIVE (`activated`).
+    `repaired`: keys of the nodes that were recreated or maintained: when all are READY, the other
+    slices restart. `late_until`: by a fault or a budget, it is not fulfilled before.
+    `pending_operation` ends when it is ACTIVE or gone.
     """
 
     live_name: str | None

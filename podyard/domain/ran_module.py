@@ -9,7 +9,8 @@ MODULES_KEPT_MAX = 10  # of one host: those that take the most on the slice
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RanModule:
-    """A module that JAX compiled there. `seconds` of one run on the slice, None where it is not priced (`note` says
+    """A module that JAX compiled there. `seconds` of one run on the slice, None where it is not
+    priced (`note` says
     why, or what is not modelled); `wall_seconds` from one run's end to the next on this machine."""
 
     name: str

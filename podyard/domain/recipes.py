@@ -1,7 +1,9 @@
-"""The recipe manifest: what a job may ask of each recipe, or of a user's program, checked at submit, without JAX.
+"""The recipe manifest: what a job may ask of each recipe, or of a user's program, checked at
+submit, without JAX.
 
-The engine's recipes of the same names do the work; this is what the API, the console and the command line know of them.
-A program is "module:function", a file of the user's: nothing is known of it before it runs.
+The engine's recipes of the same names do the work; this is what the API, the console and the
+command line know of them. A program is "module:function", a file of the user's: nothing is known of
+it before it runs.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ class Argument:
     description: str
 
     def check(self, name: str, value: object) -> Number:
-        """`value` as `kind`; raises INVALID_ARGUMENT naming `name`, what was given and what is allowed."""
+        """`value` as `kind`; raises INVALID_ARGUMENT naming `name`, what was given and what is
+        allowed."""
         field = f"arguments.{name}"
         expected = "a whole number" if self.kind is int else "a number"
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -46,13 +49,16 @@ class Argument:
             raise invalid(f"{field} must be {expected}, got {value!r}", field)
         # NaN compares false with everything, so it is refused here.
         if not self.minimum <= value <= self.maximum:
-            raise invalid(f"{field} must be between {self.minimum} and {self.maximum}, got {value!r}", field)
+            raise invalid(
+                f"{field} must be between {self.minimum} and {self.maximum}, got {value!r}", field
+            )
         return self.kind(value)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FolderArgument:
-    """A folder below the agent's data sets, which a job has to name: parts joined by "/", none of them hidden."""
+    """A folder below the agent's data sets, which a job has to name: parts joined by "/", none of
+    them hidden."""
 
     description: str
     default: str = ""
@@ -64,14 +70,17 @@ class FolderArgument:
             if not value:
                 raise invalid(f"{field} is required", field)
             raise invalid(
-                f"{field} must be a folder of data sets, such as mnist or vision/cifar-10, got {value!r}", field
+                f"{field} must be a folder of data sets, such as mnist or vision/cifar-10, "
+                f"got {value!r}",
+                field,
             )
         return value
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RecipeManifest:
-    """Defaults are what a job gets that does not say. `training_example_count` is None where the data decides."""
+    """Defaults are what a job gets that does not say. `training_example_count` is None where the
+    data decides."""
 
     name: str
     description: str
@@ -94,7 +103,9 @@ def _of_files(
         name=name,
         description=description,
         modes=_MODES,
-        arguments=MappingProxyType({**arguments, "data": FolderArgument("folder of the data, below the data sets")}),
+        arguments=MappingProxyType(
+            {**arguments, "data": FolderArgument("folder of the data, below the data sets")}
+        ),
         default_steps=steps,
         default_global_batch=global_batch,
         default_checkpoint_every_steps=100,
@@ -105,12 +116,17 @@ def _of_files(
 _MANIFESTS = (
     RecipeManifest(
         name="digits-cnn",
-        description="Convolutional network on scikit-learn's 1,797 handwritten digits (8x8); needs no download",
+        description=(
+            "Convolutional network on scikit-learn's 1,797 handwritten digits (8x8); "
+            "needs no download"
+        ),
         modes=_MODES,
         arguments=MappingProxyType(
             {
                 "learningRate": Argument(float, 1e-3, 1e-6, 1.0, "Adam's learning rate"),
-                "dropout": Argument(float, 0.25, 0.0, 0.9, "share of hidden units dropped while training"),
+                "dropout": Argument(
+                    float, 0.25, 0.0, 0.9, "share of hidden units dropped while training"
+                ),
             }
         ),
         default_steps=400,
@@ -120,10 +136,13 @@ _MANIFESTS = (
     ),
     _of_files(
         "mnist-cnn",
-        "Two convolutions and two dense layers on MNIST files (TFRecord, IDX, npz); SGD with a decaying rate",
+        "Two convolutions and two dense layers on MNIST files (TFRecord, IDX, npz); SGD with a "
+        "decaying rate",
         {
             "learningRate": Argument(float, 0.01, 1e-6, 100.0, "learning rate at the start"),
-            "dropout": Argument(float, 0.4, 0.0, 0.9, "share of hidden units dropped while training"),
+            "dropout": Argument(
+                float, 0.4, 0.0, 0.9, "share of hidden units dropped while training"
+            ),
         },
         steps=1000,
         global_batch=128,
@@ -151,7 +170,9 @@ _MANIFESTS = (
     ),
 )
 
-RECIPES: Mapping[str, RecipeManifest] = MappingProxyType({manifest.name: manifest for manifest in _MANIFESTS})
+RECIPES: Mapping[str, RecipeManifest] = MappingProxyType(
+    {manifest.name: manifest for manifest in _MANIFESTS}
+)
 
 
 def manifest_of(recipe: str) -> RecipeManifest:
@@ -170,14 +191,19 @@ def check_program(program: str) -> str:
     """`program`; raises INVALID_ARGUMENT unless it is "module:function", both plain names."""
     module, _, function = program.partition(":")
     if len(program) > 200 or not _NAME.fullmatch(module) or not _NAME.fullmatch(function):
-        raise invalid(f"program must be MODULE:FUNCTION, such as my_model:build, got {program[:200]!r}", "program")
+        raise invalid(
+            f"program must be MODULE:FUNCTION, such as my_model:build, got {program[:200]!r}",
+            "program",
+        )
     return program
 
 
 def check_arguments(recipe: str, arguments: Mapping[str, object]) -> dict[str, object]:
-    """All arguments of `recipe`: the given ones checked, the others by default. A program's are taken as they are.
+    """All arguments of `recipe`: the given ones checked, the others by default. A program's are
+    taken as they are.
 
-    Raises PodyardError INVALID_ARGUMENT for an unknown recipe or argument, a wrong type, a value out of bounds.
+    Raises PodyardError INVALID_ARGUMENT for an unknown recipe or argument, a wrong type, a value
+    out of bounds.
     """
     if is_program(recipe):
         return _program_arguments(arguments)
@@ -185,7 +211,9 @@ def check_arguments(recipe: str, arguments: Mapping[str, object]) -> dict[str, o
     for name in arguments:
         if name not in manifest.arguments:
             known = ", ".join(manifest.arguments) or "none"
-            raise invalid(f"unknown argument {name!r} of recipe {recipe}: use {known}", f"arguments.{name}")
+            raise invalid(
+                f"unknown argument {name!r} of recipe {recipe}: use {known}", f"arguments.{name}"
+            )
     return {
         name: argument.check(name, arguments.get(name, argument.default))
         for name, argument in manifest.arguments.items()
@@ -198,11 +226,18 @@ def _program_arguments(arguments: Mapping[str, object]) -> dict[str, object]:
         raise invalid(text, "arguments")
     for name, value in arguments.items():
         if not _NAME.fullmatch(name):
-            raise invalid(f"arguments.{name[:80]!r} is not a valid argument name: use a Python identifier", "arguments")
+            raise invalid(
+                f"arguments.{name[:80]!r} is not a valid argument name: use a Python identifier",
+                "arguments",
+            )
         _check_plain(f"arguments.{name}", value, 0)
     size = len(json.dumps(dict(arguments)).encode())
     if size > PROGRAM_ARGUMENTS_BYTES_MAX:
-        text = f"the arguments of a program can have at most {PROGRAM_ARGUMENTS_BYTES_MAX} bytes of JSON, got {size}"
+        text = (
+            "the arguments of a program can have at most "
+            f"{PROGRAM_ARGUMENTS_BYTES_MAX} bytes of "
+            f"JSON, got {size}"
+        )
         raise invalid(text, "arguments")
     return dict(arguments)
 
@@ -211,8 +246,14 @@ def _check_plain(field: str, value: object, depth: int) -> None:
     if isinstance(value, list) and depth < PROGRAM_LIST_DEPTH_MAX:
         for item in value:
             _check_plain(field, item, depth + 1)
-    elif not (value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))):
-        raise invalid(f"{field} must be a number, a string, true, false, null, or a list of these", field)
+    elif not (
+        value is None
+        or isinstance(value, str | int)
+        or (isinstance(value, float) and math.isfinite(value))
+    ):
+        raise invalid(
+            f"{field} must be a number, a string, true, false, null, or a list of these", field
+        )
 
 
 def check_mode(recipe: str, mode: str) -> None:
@@ -223,16 +264,25 @@ def check_mode(recipe: str, mode: str) -> None:
 
 
 def check_batch(
-    global_batch: int, cores: int, training_example_count: int | None = None, accumulation_steps: int = 1
+    global_batch: int,
+    cores: int,
+    training_example_count: int | None = None,
+    accumulation_steps: int = 1,
 ) -> int:
-    """`global_batch`; raises INVALID_ARGUMENT unless it is a positive multiple of the slice's core count times the
-    accumulation steps, and at most all training examples when their number is given."""
+    """`global_batch`; raises INVALID_ARGUMENT unless it is a positive multiple of the slice's core
+    count times the accumulation steps, and at most all training examples when their number is
+    given."""
     if not 1 <= global_batch < 2**31 or global_batch % (cores * accumulation_steps):
         times = "" if accumulation_steps == 1 else f" times {accumulation_steps} accumulation steps"
-        text = f"globalBatch {global_batch} is not a positive multiple of the slice's {cores} cores{times}"
+        text = (
+            f"globalBatch {global_batch} is not a positive multiple of the slice's {cores} "
+            f"cores{times}"
+        )
         raise invalid(text, "globalBatch")
     if training_example_count is not None and global_batch > training_example_count:
         raise invalid(
-            f"globalBatch {global_batch} is more than the {training_example_count} training examples", "globalBatch"
+            f"globalBatch {global_batch} is more than the {training_example_count} "
+            "training examples",
+            "globalBatch",
         )
     return global_batch

@@ -28,8 +28,8 @@ class Desired(StrEnum):
 
 
 class ReplicaOutcome(StrEnum):
-    """What a replica said in the end. REFUSED: its job or its data is wrong, and another attempt would fail, too.
-    RELEASED: its agent left in order and took it along."""
+    """What a replica said in the end. REFUSED: its job or its data is wrong, and another attempt
+    would fail, too. RELEASED: its agent left in order and took it along."""
 
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"
@@ -54,9 +54,9 @@ LIVE_REPLICA_STATES = (_S.PENDING, _S.STARTING, _S.RUNNING)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Replica:
-    """`rank` counts from 0. `fence` is the number of its attempt. `token`: what it reports with, emptied at the end.
-    `address`: where its peers meet it, once it has joined them. `cpu_micros`, `memory_kib_seconds`: what its process
-    has taken of the machine, as it last said."""
+    """`rank` counts from 0. `fence` is the number of its attempt. `token`: what it reports with,
+    emptied at the end. `address`: where its peers meet it, once it has joined them. `cpu_micros`,
+    `memory_kib_seconds`: what its process has taken of the machine, as it last said."""
 
     replica_id: str
     attempt_id: str
@@ -84,7 +84,8 @@ class Replica:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AttemptUse:
-    """What all replicas of an attempt have taken of their machines so far: CPU time, and resident memory over time."""
+    """What all replicas of an attempt have taken of their machines so far: CPU time, and resident
+    memory over time."""
 
     job_key: str
     started: PlatformTime

@@ -24,14 +24,20 @@ class CapacityUnits(StrEnum):
     CHIPS = "CHIPS"
 
 
-# Numbers: google.cloud.tpu.v2alpha1.Reservation.State has APPROVED 3, ACTIVE 5, EXPIRED 7. PROVISIONING and
-# DEPROVISIONING take no time here, and nothing FAILs.
+# Numbers: google.cloud.tpu.v2alpha1.Reservation.State has APPROVED 3, ACTIVE 5, EXPIRED 7.
+# PROVISIONING and DEPROVISIONING take no time here, and nothing FAILs.
 RESERVATION = Machine(
     "reservation",
     ReservationState.APPROVED,
     {
-        ReservationState.APPROVED: {"activate": ReservationState.ACTIVE, "delete": ReservationState.GONE},
-        ReservationState.ACTIVE: {"expire": ReservationState.EXPIRED, "delete": ReservationState.GONE},
+        ReservationState.APPROVED: {
+            "activate": ReservationState.ACTIVE,
+            "delete": ReservationState.GONE,
+        },
+        ReservationState.ACTIVE: {
+            "expire": ReservationState.EXPIRED,
+            "delete": ReservationState.GONE,
+        },
         ReservationState.EXPIRED: {"delete": ReservationState.GONE},
         ReservationState.GONE: {},
     },
@@ -42,7 +48,8 @@ ANY = "-"  # `reservations/-`: any reservation of the zone
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reservation:
-    """`size` counts `units`, from `starts` (None: at once) until `ends` (None: always). `live_name` is its name while
+    """`size` counts `units`, from `starts` (None: at once) until `ends` (None: always). `live_name`
+    is its name while
     it is, and None once it is gone."""
 
     reservation_key: str
@@ -65,7 +72,9 @@ class Reservation:
 
     @property
     def units_per_chip(self) -> int:
-        return GENERATIONS[self.generation].cores_per_chip if self.units is CapacityUnits.CORES else 1
+        return (
+            GENERATIONS[self.generation].cores_per_chip if self.units is CapacityUnits.CORES else 1
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -78,7 +87,8 @@ class ReservationUse:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReservationRoom:
-    """What a scheduling cycle knows of an ACTIVE reservation: how many chips more may be placed under it."""
+    """What a scheduling cycle knows of an ACTIVE reservation: how many chips more may be placed
+    under it."""
 
     reservation_key: str
     project: str
@@ -94,12 +104,19 @@ def reservation_name(project: str, zone: str, reservation_id: str) -> str:
 
 
 def check_asked(asked: str, project: str, zone: str) -> None:
-    """Raises INVALID_ARGUMENT for what names no reservation of the project and zone: nothing else can ever serve."""
+    """Raises INVALID_ARGUMENT for what names no reservation of the project and zone: nothing else
+    can ever serve."""
     prefix = reservation_name(project, zone, "")
-    if asked and (not asked.startswith(prefix) or re.fullmatch(r"[^/]+", asked[len(prefix) :]) is None):
-        raise invalid(f"reservationName {asked!r}: use {prefix}RESERVATION or {prefix}{ANY}", "reservationName")
+    if asked and (
+        not asked.startswith(prefix) or re.fullmatch(r"[^/]+", asked[len(prefix) :]) is None
+    ):
+        raise invalid(
+            f"reservationName {asked!r}: use {prefix}RESERVATION or {prefix}{ANY}",
+            "reservationName",
+        )
 
 
 def is_named(asked: str, name: str) -> bool:
-    """Whether the reservation `name` is one that a request for `asked` may use: it is named, or any may be used."""
+    """Whether the reservation `name` is one that a request for `asked` may use: it is named, or any
+    may be used."""
     return asked in ("", name) or asked.rsplit("/", 1)[-1] == ANY

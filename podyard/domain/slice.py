@@ -16,7 +16,8 @@ _EPOCH = PlatformTime(0)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PlacedSlice:
-    """A slice as the platform keeps it, while its node holds chips. `chips` is a bit set of the pod's chips."""
+    """A slice as the platform keeps it, while its node holds chips. `chips` is a bit set of the
+    pod's chips."""
 
     slice_id: str
     node_key: str
@@ -30,7 +31,8 @@ class PlacedSlice:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SliceOfNode:
-    """A slice, of today or given back since, with what is told of its node. `chips` is a bit set of the pod's chips."""
+    """A slice, of today or given back since, with what is told of its node. `chips` is a bit set of
+    the pod's chips."""
 
     slice_id: str
     pod_id: str
@@ -44,7 +46,8 @@ class SliceOfNode:
 
 
 class HeldChips(NamedTuple):
-    """What a slice holds, and for whom: all that a count of chips needs. `chips` is a bit set of the pod's chips."""
+    """What a slice holds, and for whom: all that a count of chips needs. `chips` is a bit set of
+    the pod's chips."""
 
     pod_id: str
     project: str
@@ -53,13 +56,15 @@ class HeldChips(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SliceRecord:
-    """What a scheduling cycle knows of a slice. `chips` is a bit set of the pod's chips (podyard.hardware.torus).
+    """What a scheduling cycle knows of a slice. `chips` is a bit set of the pod's chips
+    (podyard.hardware.torus).
 
-    `ends`: the latest moment at which its node ends by itself; None: nobody knows. One that has passed, or lies at
-    `placed`, says that the node is leaving: its chips come back once the last process on them is gone. `reclaim`:
-    notice has been given, and the slice is taken back then. `job_priority`: of the job that the platform made the node
-    for; None for any other node. `lost_work_seconds`: modelled seconds since the last committed checkpoint of the job
-    on it. It changes with every step and is only a price, so two snapshots that differ in it alone are equal.
+    `ends`: the latest moment at which its node ends by itself; None: nobody knows. One that has
+    passed, or lies at `placed`, says that the node is leaving: its chips come back once the last
+    process on them is gone. `reclaim`: notice has been given, and the slice is taken back then.
+    `job_priority`: of the job that the platform made the node for; None for any other node.
+    `lost_work_seconds`: modelled seconds since the last committed checkpoint of the job on it. It
+    changes with every step and is only a price, so two snapshots that differ in it alone are equal.
     """
 
     slice_id: str

@@ -9,8 +9,8 @@ from podyard.base.clock import PlatformTime
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StateChange:
-    """`seq` orders all of them; `version` those of one resource. `event` is that of the `machine`'s table, `from_state`
-    is empty for a creation."""
+    """`seq` orders all of them; `version` those of one resource. `event` is that of the `machine`'s
+    table, `from_state` is empty for a creation."""
 
     seq: int
     event_id: str

@@ -34,8 +34,8 @@ _ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+")
 
 
 class OperationClass(StrEnum):
-    """What a request is charged as (cloud.google.com/storage/pricing#operations-by-class): A changes or lists, B reads.
-    Deletions are free."""
+    """What a request is charged as (cloud.google.com/storage/pricing#operations-by-class): A
+    changes or lists, B reads. Deletions are free."""
 
     A = "class-a"
     B = "class-b"
@@ -43,8 +43,8 @@ class OperationClass(StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Bucket:
-    """`objects` and `bytes` are those of its objects. `usage_key`: what its usage events are of; `usage_version`: how
-    many there are."""
+    """`objects` and `bytes` are those of its objects. `usage_key`: what its usage events are of;
+    `usage_version`: how many there are."""
 
     name: str
     project: str
@@ -77,7 +77,8 @@ class ObjectFields:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StoredObject:
-    """The live version of an object. `md5` is empty if it was composed, from `component_count` objects (else 0)."""
+    """The live version of an object. `md5` is empty if it was composed, from `component_count`
+    objects (else 0)."""
 
     bucket: str
     name: str
@@ -96,7 +97,8 @@ class StoredObject:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Preconditions:
-    """What must hold of the live version; None: anything. Generation 0 stands for no live version."""
+    """What must hold of the live version; None: anything. Generation 0 stands for no live
+    version."""
 
     generation: int | None = None
     not_generation: int | None = None
@@ -116,8 +118,8 @@ class Preconditions:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Upload:
-    """An upload in parts. `size` None: not yet known. `generation` None: it is not done. `crc32c` and `md5`: what the
-    client has announced."""
+    """An upload in parts. `size` None: not yet known. `generation` None: it is not done. `crc32c`
+    and `md5`: what the client has announced."""
 
     upload_id: str
     bucket: str
@@ -143,7 +145,8 @@ def check_bucket_name(name: str) -> None:
         or "google" in name
     ):
         raise invalid(
-            f"Invalid bucket name: '{name[:80]}'. Use 3 to 63 lowercase letters, digits, '-', '_' and '.', "
+            f"Invalid bucket name: '{name[:80]}'. Use 3 to 63 lowercase letters, digits, '-', "
+            "'_' and '.', "
             "starting and ending with a letter or digit, without 'google', and not an IP address.",
             "name",
         )
@@ -158,24 +161,36 @@ def check_object_name(name: str) -> None:
     if not name:
         raise invalid("Required parameter: name (of the object)", "name")
     if size > OBJECT_NAME_BYTES_MAX:
-        raise invalid(f"the object's name has {size} bytes: at most {OBJECT_NAME_BYTES_MAX} are allowed", "name")
+        raise invalid(
+            f"the object's name has {size} bytes: at most {OBJECT_NAME_BYTES_MAX} are allowed",
+            "name",
+        )
     if name in (".", "..") or "\n" in name or "\r" in name or "\0" in name:
         raise invalid(
-            f"Invalid object name: {name[:80]!r}. It must not be '.' or '..', or contain line breaks.", "name"
+            f"Invalid object name: {name[:80]!r}. It must not be '.' or '..', or contain "
+            "line breaks.",
+            "name",
         )
     if name.startswith(".well-known/acme-challenge/"):
-        raise invalid("Invalid object name: it must not start with .well-known/acme-challenge/", "name")
+        raise invalid(
+            "Invalid object name: it must not start with .well-known/acme-challenge/", "name"
+        )
 
 
 def check_fields(fields: ObjectFields) -> None:
-    """Raises INVALID_ARGUMENT for metadata that is too large, or a storage class that does not exist."""
+    """Raises INVALID_ARGUMENT for metadata that is too large, or a storage class that does not
+    exist."""
     size = sum(len(key.encode("utf-8", "replace")) + len(value.encode("utf-8", "replace"))
                for key, value in fields.metadata.items())  # fmt: skip
     if size > METADATA_BYTES_MAX:
-        raise invalid(f"the metadata has {size} bytes: at most {METADATA_BYTES_MAX} are allowed", "metadata")
+        raise invalid(
+            f"the metadata has {size} bytes: at most {METADATA_BYTES_MAX} are allowed", "metadata"
+        )
     check_storage_class(fields.storage_class)
 
 
 def check_storage_class(name: str) -> None:
     if name not in STORAGE_CLASSES:
-        raise invalid(f"unknown storage class {name[:40]!r}: use {', '.join(STORAGE_CLASSES)}", "storageClass")
+        raise invalid(
+            f"unknown storage class {name[:40]!r}: use {', '.join(STORAGE_CLASSES)}", "storageClass"
+        )

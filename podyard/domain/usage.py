@@ -1,4 +1,5 @@
-"""What metering reads and makes: events of billable resources, and records of used seconds at one price."""
+"""What metering reads and makes: events of billable resources, and records of used seconds at one
+price."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ DONE = "DONE"  # the state of operations
 
 
 class PriceUnit(StrEnum):
-    """What a price is for. A month is 730 hours; an operation takes no time; all others are per hour."""
+    """What a price is for. A month is 730 hours; an operation takes no time; all others are per
+    hour."""
 
     DEVICE_HOUR = "device_hour"
     SLICE_HOUR = "slice_hour"
@@ -31,7 +33,8 @@ class PriceUnit(StrEnum):
 
     @property
     def seconds(self) -> int:
-        """Of the hour, or the month of 730 hours, that the price is for. An operation is charged in one second."""
+        """Of the hour, or the month of 730 hours, that the price is for. An operation is charged in
+        one second."""
         if self is PriceUnit.OPERATION:
             return 1
         return SECONDS_PER_MONTH if self is PriceUnit.GIB_MONTH else SECONDS_PER_HOUR
@@ -43,14 +46,16 @@ class PriceUnit(StrEnum):
     @property
     def noun(self) -> str:
         """Of a quantity of one: `chip-hour`."""
-        return self.replace("_", "-").replace("gib", "GiB").replace("vcpu", "vCPU").replace("vm", "VM")
+        return (
+            self.replace("_", "-").replace("gib", "GiB").replace("vcpu", "vCPU").replace("vm", "VM")
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class UsageEvent:
-    """A resource entered `state` at `at`. `seq` orders the events of one resource, not arrival and not the clock.
-    `bytes`: the size that it has from then on, of a disk or bucket. `operations`: how many there were since the last
-    event, of operations on a bucket.
+    """A resource entered `state` at `at`. `seq` orders the events of one resource, not arrival and
+    not the clock. `bytes`: the size that it has from then on, of a disk or bucket. `operations`:
+    how many there were since the last event, of operations on a bucket.
 
     Two events with one id that are not equal are in conflict.
     """
@@ -66,7 +71,8 @@ class UsageEvent:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PriceVersion:
-    """A price from `effective_from` (a whole UTC second) until the next version's. `nanos` are 1e-9 of the currency
+    """A price from `effective_from` (a whole UTC second) until the next version's. `nanos` are 1e-9
+    of the currency
     per hour, per month for GIB_MONTH, or for each operation."""
 
     version_id: str
@@ -78,10 +84,11 @@ class PriceVersion:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class UsageRecord:
-    """`seconds` whole UTC seconds from `start_second` (POSIX) of one resource, at one price version.
+    """`seconds` whole UTC seconds from `start_second` (POSIX) of one resource, at one price
+    version.
 
-    `quantity`: the units that are charged; `covered`: those that commitments have paid for, by id. `estimated`: the
-    resource was still in use when it was metered, so the end is not known yet.
+    `quantity`: the units that are charged; `covered`: those that commitments have paid for, by id.
+    `estimated`: the resource was still in use when it was metered, so the end is not known yet.
     """
 
     resource_id: str
@@ -126,7 +133,8 @@ def parts_within(records: Iterable[UsageRecord], seconds: range) -> Iterator[Usa
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Suspense:
-    """Seconds that no price covers: held with the reason until there is a price, never billed as zero (R5)."""
+    """Seconds that no price covers: held with the reason until there is a price, never billed as
+    zero (R5)."""
 
     resource_id: str
     start_second: int
@@ -136,7 +144,10 @@ class Suspense:
     def within(self, spans: Iterable[range]) -> Iterator[Suspense]:
         """The parts of it that lie in these POSIX seconds."""
         for span in spans:
-            start, stop = max(self.start_second, span.start), min(self.start_second + self.seconds, span.stop)
+            start, stop = (
+                max(self.start_second, span.start),
+                min(self.start_second + self.seconds, span.stop),
+            )
             if start < stop:
                 yield dataclasses.replace(self, start_second=start, seconds=stop - start)
 
@@ -149,8 +160,8 @@ class LabelPeriod(NamedTuple):
 
 
 class BilledKind(StrEnum):
-    """What is billed. Host VMs are those of one node, and have its events. Operations are those of one class on one
-    bucket."""
+    """What is billed. Host VMs are those of one node, and have its events. Operations are those of
+    one class on one bucket."""
 
     NODE = "node"
     HOST = "host"
@@ -171,15 +182,16 @@ class BilledKind(StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BilledResource:
-    """What a node, its host VMs (with a key of their own), a disk, a bucket or operations were, as usage events say.
+    """What a node, its host VMs (with a key of their own), a disk, a bucket or operations were, as
+    usage events say.
 
-    `created_by` empty: nobody knows any more. `labels`: one period after the other, from the first event on; labels
-    that change within a second count from the next one.
+    `created_by` empty: nobody knows any more. `labels`: one period after the other, from the first
+    event on; labels that change within a second count from the next one.
 
-    `zone`: of a bucket its location. `type`: the accelerator type, the type of a disk, the storage class of a bucket,
-    the class of operations with that.
-    `bills_hosts`: its host VMs are charged apart (TPU Node, made through v1 or v1alpha1), once the rate card says so;
-    else they are included.
+    `zone`: of a bucket its location. `type`: the accelerator type, the type of a disk, the storage
+    class of a bucket, the class of operations with that.
+    `bills_hosts`: its host VMs are charged apart (TPU Node, made through v1 or v1alpha1), once the
+    rate card says so; else they are included.
     """
 
     key: str
@@ -211,12 +223,15 @@ class BilledResource:
         return self.name.split("/", 2)[1]
 
     def hosts(self) -> BilledResource:
-        return dataclasses.replace(self, key=self.key + _HOST, bills_hosts=False, kind=BilledKind.HOST)
+        return dataclasses.replace(
+            self, key=self.key + _HOST, bills_hosts=False, kind=BilledKind.HOST
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StorageResource:
-    """A disk or bucket as it is after a change, or the operations on a bucket since the last event. `version` counts
+    """A disk or bucket as it is after a change, or the operations on a bucket since the last event.
+    `version` counts
     its usage events from 1; `place`: zone or location."""
 
     kind: BilledKind
@@ -244,7 +259,9 @@ def labels_at(node: BilledResource, second: int) -> Mapping[str, str]:
     return next(label_periods(node, range(second, second + 1)))[1]
 
 
-def label_periods(node: BilledResource, seconds: range) -> Iterator[tuple[range, Mapping[str, str]]]:
+def label_periods(
+    node: BilledResource, seconds: range
+) -> Iterator[tuple[range, Mapping[str, str]]]:
     """These POSIX seconds, cut where the resource's labels change, with the labels of each part."""
     start, labels = seconds.start, node.labels[0].labels if node.labels else {}
     for period in node.labels[1:]:
@@ -257,8 +274,13 @@ def label_periods(node: BilledResource, seconds: range) -> Iterator[tuple[range,
         yield range(start, seconds.stop), labels
 
 
-def by_labels(record: UsageRecord, node: BilledResource) -> Sequence[tuple[Mapping[str, str], UsageRecord]]:
+def by_labels(
+    record: UsageRecord, node: BilledResource
+) -> Sequence[tuple[Mapping[str, str], UsageRecord]]:
     """The parts of a resource's record, each with the labels that it had."""
     if len(node.labels) < 2:
         return (({} if not node.labels else node.labels[0].labels, record),)
-    return [(labels, record.part(seconds)) for seconds, labels in label_periods(node, record.seconds_used)]
+    return [
+        (labels, record.part(seconds))
+        for seconds, labels in label_periods(node, record.seconds_used)
+    ]

@@ -1,4 +1,5 @@
-"""A user's own program, as a job runs it on every host of its slice: a file, a folder or a command of the shell.
+"""A user's own program, as a job runs it on every host of its slice: a file, a folder or a command
+of the shell.
 
 Pure: what a request may say, and the script that a host runs.
 """
@@ -14,7 +15,8 @@ from typing import Any
 
 from podyard.base.errors import PodyardError, invalid
 
-TEXT_BYTES_MAX = 64 << 10  # of a command, of a set-up script, and of one value: Linux takes 128 KiB for one argument
+# of a command, of a set-up script, and of one value: Linux takes 128 KiB for one argument
+TEXT_BYTES_MAX = 64 << 10
 ENVIRONMENT_BYTES_MAX = 256 << 10
 NAMES_MAX = 500  # of variables, and of arguments
 MOUNTS_MAX = 1000
@@ -30,9 +32,10 @@ _MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramFile:
-    """An object of the storage that hosts get before the program starts. `target`: where it is put; with a "/" at its
-    end, where an archive is unpacked; "": it is the source. `digest`, `bytes`: what the name stood for when the job was
-    submitted. `folder`: the one at the top of an archive, which is left out of the paths."""
+    """An object of the storage that hosts get before the program starts. `target`: where it is put;
+    with a "/" at its end, where an archive is unpacked; "": it is the source. `digest`, `bytes`:
+    what the name stood for when the job was submitted. `folder`: the one at the top of an archive,
+    which is left out of the paths."""
 
     uri: str
     target: str = ""
@@ -51,9 +54,10 @@ class ProgramFile:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class UserProgram:
-    """`command`: text for the shell; without one `module` or `entry` is run with `args`. `secrets`: variables that are
-    shown by name only. `packages`: what pip installs of the source ("": nothing); with an equal `packages_key` it is
-    the same. `output`: where the program is to write; "": the platform says where."""
+    """`command`: text for the shell; without one `module` or `entry` is run with `args`. `secrets`:
+    variables that are shown by name only. `packages`: what pip installs of the source ("":
+    nothing); with an equal `packages_key` it is the same. `output`: where the program is to write;
+    "": the platform says where."""
 
     command: str = ""
     entry: str = ""
@@ -100,17 +104,24 @@ def check_user_program(program: UserProgram) -> None:
     if ways == ["entry"] and program.source is None:
         raise invalid("run.entry is a file of run.source: set run.source", "run.entry")
     if program.command and program.args:
-        raise invalid("run.args cannot be combined with run.command: write them into the command", "run.args")
+        raise invalid(
+            "run.args cannot be combined with run.command: write them into the command", "run.args"
+        )
     if program.module and not _MODULE.fullmatch(program.module):
         raise invalid(
-            f"run.module is {program.module[:100]!r}: it must be a module's name, for example train", "run.module"
+            f"run.module is {program.module[:100]!r}: "
+            "it must be a module's name, for example train",
+            "run.module",
         )
     if program.entry:
         _check_entry(program.entry)
     for name in ("command", "setup"):
         _check_text(getattr(program, name), f"run.{name}", TEXT_BYTES_MAX)
     if len(program.args) > NAMES_MAX:
-        raise invalid(f"run.args has {len(program.args)} arguments: at most {NAMES_MAX} are allowed", "run.args")
+        raise invalid(
+            f"run.args has {len(program.args)} arguments: at most {NAMES_MAX} are allowed",
+            "run.args",
+        )
     for number, text in enumerate(program.args):
         _check_text(text, f"run.args[{number}]", TEXT_BYTES_MAX)
     _check_variables(program)
@@ -119,13 +130,24 @@ def check_user_program(program: UserProgram) -> None:
 
 def _check_entry(entry: str) -> None:
     parts = entry.split("/")
-    if entry.startswith("/") or ".." in parts or "" in parts or "\\" in entry or not entry.isprintable():
+    if (
+        entry.startswith("/")
+        or ".." in parts
+        or "" in parts
+        or "\\" in entry
+        or not entry.isprintable()
+    ):
         text = (
-            f"run.entry is {entry[:100]!r}: it must be the path of a file inside run.source, for example src/train.py"
+            f"run.entry is {entry[:100]!r}: it must be the path of a file inside "
+            "run.source, for "
+            "example src/train.py"
         )
         raise invalid(text, "run.entry")
     if not entry.endswith(ENTRY_SUFFIXES):
-        text = f"run.entry is {entry[:100]!r}: it must be a .py or .sh file; use run.command for anything else"
+        text = (
+            f"run.entry is {entry[:100]!r}: it must be a .py or .sh file; use run.command for "
+            "anything else"
+        )
         raise invalid(text, "run.entry")
 
 
@@ -133,43 +155,67 @@ def _check_text(text: str, field: str, most: int) -> None:
     if "\0" in text:
         raise invalid(f"{field} contains a NUL character", field)
     if (size := len(text.encode())) > most:
-        raise invalid(f"{field} has {size} bytes: at most {most} are allowed; put it into a file of run.source", field)
+        raise invalid(
+            f"{field} has {size} bytes: at most {most} are allowed; put it into a file "
+            "of run.source",
+            field,
+        )
 
 
 def _check_variables(program: UserProgram) -> None:
     total = 0
     for field, given in (("run.env", program.env), ("run.secrets", program.secrets)):
         if len(given) > NAMES_MAX:
-            raise invalid(f"{field} has {len(given)} variables: at most {NAMES_MAX} are allowed", field)
+            raise invalid(
+                f"{field} has {len(given)} variables: at most {NAMES_MAX} are allowed", field
+            )
         for name, value in given.items():
             if not _VARIABLE.fullmatch(name):
-                text = f"{field}: {name[:100]!r} is not a variable's name: use letters, digits and underscores"
+                text = (
+                    f"{field}: {name[:100]!r} is not a variable's name: use letters, digits "
+                    "and underscores"
+                )
                 raise invalid(text, field)
             if name.startswith(OWN_PREFIX):
-                raise invalid(f"{field}: {name[:100]} is set by the platform: use another name", field)
+                raise invalid(
+                    f"{field}: {name[:100]} is set by the platform: use another name", field
+                )
             _check_text(value, f"{field}.{name[:100]}", TEXT_BYTES_MAX)
             total += len(name) + len(value.encode())
     if twice := program.env.keys() & program.secrets.keys():
         raise invalid(f"{min(twice)} is in both run.env and run.secrets: keep one", "run.secrets")
     if total > ENVIRONMENT_BYTES_MAX:
-        raise invalid(f"run.env has {total} bytes: at most {ENVIRONMENT_BYTES_MAX} are allowed", "run.env")
+        raise invalid(
+            f"run.env has {total} bytes: at most {ENVIRONMENT_BYTES_MAX} are allowed", "run.env"
+        )
 
 
 def _check_mounts(mounts: Sequence[ProgramFile]) -> None:
     if len(mounts) > MOUNTS_MAX:
-        raise invalid(f"run.files has {len(mounts)} files: at most {MOUNTS_MAX} are allowed", "run.files")
+        raise invalid(
+            f"run.files has {len(mounts)} files: at most {MOUNTS_MAX} are allowed", "run.files"
+        )
     targets = [mount.target for mount in mounts]
     for target in targets:
         parts = target.split("/")
-        if not target.strip("/~") or ".." in parts or not target.isprintable() or len(target) > 1000:
-            text = f"run.files: {target[:100]!r} is not a path: use one below /, ~ or the working folder, without .."
+        if (
+            not target.strip("/~")
+            or ".." in parts
+            or not target.isprintable()
+            or len(target) > 1000
+        ):
+            text = (
+                f"run.files: {target[:100]!r} is not a path: use one below /, ~ or the working "
+                "folder, without .."
+            )
             raise invalid(text, "run.files")
         if targets.count(target) > 1:
             raise invalid(f"run.files: {target[:100]} is there twice", "run.files")
 
 
 def choose_entry(program: UserProgram, files: Sequence[str]) -> str:
-    """The file that is run: the one that is named, or the one that is obvious; `files`: all of the source's.
+    """The file that is run: the one that is named, or the one that is obvious; `files`: all of the
+    source's.
 
     Raises INVALID_ARGUMENT that says which there are.
     """
@@ -185,7 +231,9 @@ def choose_entry(program: UserProgram, files: Sequence[str]) -> str:
             return usual[0] if usual else at_top[0]
         what = "run.entry is required: run.source has no train.py or main.py at its top"
     shown = ", ".join(sorted(runnable, key=lambda name: (name.count("/"), name))[:_NAMED_MAX])
-    raise invalid(f"{what}; it has {shown}" if shown else f"{what}, and no .py or .sh file", "run.entry")
+    raise invalid(
+        f"{what}; it has {shown}" if shown else f"{what}, and no .py or .sh file", "run.entry"
+    )
 
 
 def command_text(program: UserProgram) -> str:
@@ -227,7 +275,8 @@ def gs_parts(uri: str, field: str) -> tuple[str, str]:
 
 
 def refused_fields(given: Mapping[str, object]) -> PodyardError | None:
-    """`given`: fields of a request by their names on the wire. The first that a user's program has no use for."""
+    """`given`: fields of a request by their names on the wire. The first that a user's program has
+    no use for."""
     for name, value in given.items():
         if value:
             return invalid(f"{name} cannot be used with run: it is for recipes and programs", name)
@@ -237,4 +286,7 @@ def refused_fields(given: Mapping[str, object]) -> PodyardError | None:
 def depends_on_source(requirements: str) -> bool:
     """Whether the lines of a requirements.txt name other files of the source."""
     lines = (line.strip() for line in requirements.splitlines())
-    return any(line.startswith(("-", ".", "/", "file:")) or "://" in line or line.endswith(".whl") for line in lines)
+    return any(
+        line.startswith(("-", ".", "/", "file:")) or "://" in line or line.endswith(".whl")
+        for line in lines
+    )

@@ -42,10 +42,11 @@ def event_of(machine: str, state: str) -> str | None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WebhookEndpoint:
-    """An address that a project's events are sent to. `events`: of `WEBHOOK_EVENTS`, or `*` alone. `secret` is sealed
-    and signs each request.
+    """An address that a project's events are sent to. `events`: of `WEBHOOK_EVENTS`, or `*` alone.
+    `secret` is sealed and signs each request.
 
-    `first_seq`: changes up to this number were there before it; `looked_seq`: the last change that it has looked at.
+    `first_seq`: changes up to this number were there before it; `looked_seq`: the last change that
+    it has looked at.
     """
 
     endpoint_key: str
@@ -65,8 +66,8 @@ class WebhookEndpoint:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EventMessage:
-    """What an endpoint is told: the body of a request, whose names are spelled as JSON has them. `id` is the event's:
-    requests may arrive twice."""
+    """What an endpoint is told: the body of a request, whose names are spelled as JSON has them.
+    `id` is the event's: requests may arrive twice."""
 
     id: str
     event: str
@@ -95,10 +96,12 @@ class TryMessage(EventMessage):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WebhookRequest:
-    """One request to an address. `fence`: of the try that may write its result; `next_try` None: nothing more is to be
-    done; `outcome`: of the last try. `event_id`: of the change, or of the budget's entry, that it tells.
+    """One request to an address. `fence`: of the try that may write its result; `next_try` None:
+    nothing more is to be done; `outcome`: of the last try. `event_id`: of the change, or of the
+    budget's entry, that it tells.
 
-    `endpoint_key`, `event`: of a project's endpoint; None: a budget sends it, and `created` is None.
+    `endpoint_key`, `event`: of a project's endpoint; None: a budget sends it, and `created` is
+    None.
     """
 
     webhook_id: str

@@ -1,7 +1,7 @@
 """How the YAML of fleets, fault rules, scenarios and rate cards is parsed.
 
-One pass gives the data and the place of everything in it. A key that stands twice is refused: PyYAML alone keeps the
-last one in silence.
+One pass gives the data and the place of everything in it. A key that stands twice is refused:
+PyYAML alone keeps the last one in silence.
 """
 
 from __future__ import annotations
@@ -24,10 +24,15 @@ class YamlFile:
     root: yaml.Node | None
 
     def line_of(self, path: str) -> int:
-        """Where `faults[2].match.zone` is in the file; where it is missing, the line of what it is missing in."""
+        """Where `faults[2].match.zone` is in the file; where it is missing, the line of what it is
+        missing in."""
         node, line = self.root, 1
         for part in path.replace("[", ".").replace("]", "").split("."):
-            if isinstance(node, yaml.SequenceNode) and part.isdigit() and int(part) < len(node.value):
+            if (
+                isinstance(node, yaml.SequenceNode)
+                and part.isdigit()
+                and int(part) < len(node.value)
+            ):
                 node = node.value[int(part)]
                 line = node.start_mark.line + 1
                 continue
@@ -39,8 +44,11 @@ class YamlFile:
         return line
 
 
-def parse(text: str, name: str, refused: Callable[[str], PodyardError], *, has_times: bool = False) -> YamlFile:
-    """The one document of `text`; raises what `refused` makes of a message that begins with `name`. Times stay the
+def parse(
+    text: str, name: str, refused: Callable[[str], PodyardError], *, has_times: bool = False
+) -> YamlFile:
+    """The one document of `text`; raises what `refused` makes of a message that begins with `name`.
+    Times stay the
     texts that they are, unless the file `has_times`."""
     loader = (_Loader if has_times else _TextLoader)(text)
     try:

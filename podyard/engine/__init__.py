@@ -1,7 +1,8 @@
-"""The engine: systolic numerics, collectives, training, recipes, modelled time. No database, no HTTP.
+"""The engine: systolic numerics, collectives, training, recipes, modelled time. No database, no
+HTTP.
 
-Importing this package imports no JAX: the names below are loaded when they are first asked for, so that the parts
-that price programs stay cheap to import.
+Importing this package imports no JAX: the names below are loaded when they are first asked for, so
+that the parts that price programs stay cheap to import.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""`engine.analyze`, `engine.analyze_stablehlo`: what a program would take on a slice, without running it."""
+"""`engine.analyze`, `engine.analyze_stablehlo`: what a program would take on a slice, without
+running it."""
 
 from __future__ import annotations
 
@@ -44,17 +45,21 @@ def analyze(
 ) -> Estimate:
     """One step of `fn` on a slice; `fn` is traced and never executed.
 
-    `args`: arrays or `jax.ShapeDtypeStruct`s, in trees. With `global_batch`, `fn` is the global step: arguments whose
-    leading axis has that size are split over the devices, all others are on each. Without, the arguments are one
-    device's already. `host_loop`: the host waits for every step (infeed, logging), instead of starting the next one
-    while the devices are busy. Raises PodyardError INVALID_ARGUMENT for an illegal type, a compiler that does not
-    exist, a batch that does not divide; UNIMPLEMENTED for element types that TPUs do not have.
+    `args`: arrays or `jax.ShapeDtypeStruct`s, in trees. With `global_batch`, `fn` is the global
+    step: arguments whose leading axis has that size are split over the devices, all others are on
+    each. Without, the arguments are one device's already. `host_loop`: the host waits for every
+    step (infeed, logging), instead of starting the next one while the devices are busy. Raises
+    PodyardError INVALID_ARGUMENT for an illegal type, a compiler that does not exist, a batch that
+    does not divide; UNIMPLEMENTED for element types that TPUs do not have.
     """
     import jax
 
     kind, choice = parse(accelerator_type), _check_compiler(compiler)
     leaves, tree = jax.tree.flatten(args)
-    shapes = tuple((tuple(getattr(leaf, "shape", ())), str(getattr(leaf, "dtype", type(leaf)))) for leaf in leaves)
+    shapes = tuple(
+        (tuple(getattr(leaf, "shape", ())), str(getattr(leaf, "dtype", type(leaf))))
+        for leaf in leaves
+    )
     shardings = tuple(getattr(leaf, "sharding", None) for leaf in leaves)
     key = (fn, tree, shapes, shardings, kind.name, global_batch, choice, host_loop)
     found = _kept.get(key)
@@ -75,13 +80,17 @@ def analyze(
 
 
 def analyze_stablehlo(
-    module: str | bytes, accelerator_type: str = "v3-8", compiler: str = "podyard", host_loop: bool = False
+    module: str | bytes,
+    accelerator_type: str = "v3-8",
+    compiler: str = "podyard",
+    host_loop: bool = False,
 ) -> Estimate:
-    """One device's program as StableHLO (or a module for several devices with its shardings): text, or the bytes of
-    `jax.export` or MLIR, which JAX reads (extra `engine`).
+    """One device's program as StableHLO (or a module for several devices with its shardings): text,
+    or the bytes of `jax.export` or MLIR, which JAX reads (extra `engine`).
 
-    Raises PodyardError INVALID_ARGUMENT naming the line of what is malformed, dynamic or unknown, and for a module that
-    is written for more devices than the slice has; UNIMPLEMENTED for f64; FAILED_PRECONDITION for bytes without JAX.
+    Raises PodyardError INVALID_ARGUMENT naming the line of what is malformed, dynamic or unknown,
+    and for a module that is written for more devices than the slice has; UNIMPLEMENTED for f64;
+    FAILED_PRECONDITION for bytes without JAX.
     """
     kind, choice = parse(accelerator_type), _check_compiler(compiler)
     text = text_of_bytes(module) if isinstance(module, bytes) else module
@@ -109,8 +118,8 @@ def _trace(fn: Callable[..., Any], args: tuple[Any, ...], shardings: tuple[Any, 
 
 
 def _split_over(args: tuple[Any, ...], global_batch: int | None, devices: int) -> tuple[Any, ...]:
-    """The same shapes; those that have the global batch as leading axis are to be split over the devices, so that the
-    compiler makes one device's program of it, with the sums over the slice."""
+    """The same shapes; those that have the global batch as leading axis are to be split over the
+    devices, so that the compiler makes one device's program of it, with the sums over the slice."""
     import jax
     from jax import sharding
 
@@ -131,28 +140,40 @@ def _split_over(args: tuple[Any, ...], global_batch: int | None, devices: int) -
 
 
 def _exact(estimate: Estimate, text: str) -> Estimate:
-    """`estimate` with the real compiler's cycles, memory, collectives and operations in place of the modelled ones.
+    """`estimate` with the real compiler's cycles, memory, collectives and operations in place of
+    the modelled ones.
 
-    The compiler gives no time for collectives and dispatch: those seconds stay the model's, as do flops and bytes,
-    which are the program's. What bounds an operation it does not say. Of a program that does not fit it says only how
-    much it needs: there is no step, hence no time.
+    The compiler gives no time for collectives and dispatch: those seconds stay the model's, as do
+    flops and bytes, which are the program's. What bounds an operation it does not say. Of a program
+    that does not fit it says only how much it needs: there is no step, hence no time.
     """
     from podyard.engine.exact import client
 
     verdict = client.compile_exact(text, estimate.accelerator_type, _parse(text).partitions)
-    # Memory and operations are the compiler's; the time of collectives and the turns of loops are still the model's.
+    # Memory and operations are the compiler's; the time of collectives and the turns of loops are
+    # still the model's.
     doubts = tuple(
-        dataclasses.replace(doubt, about_memory=False) for doubt in estimate.doubts if doubt.kind != "operation"
+        dataclasses.replace(doubt, about_memory=False)
+        for doubt in estimate.doubts
+        if doubt.kind != "operation"
     )
     unsaid = dataclasses.replace(
-        estimate, compiler="xla-tpu", largest_buffers=(), unknown_ops=(), bound="unpriced", doubts=doubts
+        estimate,
+        compiler="xla-tpu",
+        largest_buffers=(),
+        unknown_ops=(),
+        bound="unpriced",
+        doubts=doubts,
     )
     if not verdict.fits:
         return dataclasses.replace(
             unsaid,
-            modelled_seconds=0.0, compute_seconds=0.0, collective_seconds=0.0, overhead_seconds=0.0, cycles=0.0,
-            mxu_utilization=0.0, energy_joules=None, ops=(), collectives=(), argument_bytes=0, result_bytes=0,
-            temporary_bytes=0, peak_hbm_bytes=named_total_bytes(verdict.out_of_memory_text) or 0, fits=False,
+            modelled_seconds=0.0, compute_seconds=0.0, collective_seconds=0.0, overhead_seconds=0.0,
+            cycles=0.0,
+            mxu_utilization=0.0, energy_joules=None, ops=(), collectives=(), argument_bytes=0,
+            result_bytes=0,
+            temporary_bytes=0, peak_hbm_bytes=named_total_bytes(verdict.out_of_memory_text) or 0,
+            fits=False,
             memory_text=verdict.out_of_memory_text, doubts=(),
         )  # fmt: skip
     clock, ops = 0.0, list[OpEstimate]()
@@ -160,12 +181,19 @@ def _exact(estimate: Estimate, text: str) -> Estimate:
     for op in verdict.ops:
         cycles = float((op.cycles or 0) * op.count)
         bound: Bound = "ici" if op.name in names else "unpriced"
-        ops.append(OpEstimate(op.name, op.kind, cycles, 0, 0, bound, op.count, clock, where=op.where))
+        ops.append(
+            OpEstimate(op.name, op.kind, cycles, 0, 0, bound, op.count, clock, where=op.where)
+        )
         clock += cycles
     compute = verdict.cycles / estimate.clock_hz
-    # The model may see a sum that the compiler found a way around: what it does not send takes no time.
-    summed, sent = (estimate.collective_seconds, estimate.ici_bytes) if verdict.collectives else (0.0, 0)
-    overhead = overhead_seconds(compute + summed, estimate.dispatch_seconds, estimate.feed_seconds, estimate.host_loop)
+    # The model may see a sum that the compiler found a way around: what it does not send takes no
+    # time.
+    summed, sent = (
+        (estimate.collective_seconds, estimate.ici_bytes) if verdict.collectives else (0.0, 0)
+    )
+    overhead = overhead_seconds(
+        compute + summed, estimate.dispatch_seconds, estimate.feed_seconds, estimate.host_loop
+    )
     parts: dict[Bound, float] = {"unpriced": compute, "ici": summed, "overhead": overhead}
     seconds = sum(parts.values())
     kind = parse(estimate.accelerator_type)
@@ -192,11 +220,15 @@ def _exact(estimate: Estimate, text: str) -> Estimate:
 
 
 def _collective_text(collective: ExactCollective) -> str:
-    """`all-reduce (f32[512,512], f32[8]) x 1 in groups of 8: UniDirectionNDRingStrategy, 4 colours x 2 phases,
+    """`all-reduce (f32[512,512], f32[8]) x 1 in groups of 8: UniDirectionNDRingStrategy, 4 colours
+    x 2 phases,
     {4 2},...`; where there is no such strategy, the compiler's spelling of it."""
     shape = _LAYOUT.sub("", collective.shape)
     how = collective.emitter or "no strategy named"
     if collective.strategy:
-        how = f"{collective.strategy}, {collective.colors} colours x {collective.phases} phases, {collective.rings}"
+        how = (
+            f"{collective.strategy}, {collective.colors} colours x {collective.phases} phases, "
+            f"{collective.rings}"
+        )
     among = f" in groups of {collective.group_size}" if collective.group_size else ""
     return f"{collective.kind} {shape} x {collective.count}{among}: {how}"

@@ -1,11 +1,11 @@
-"""Loads a model that was trained and exported, and asks it: with JAX, NumPy and safetensors, without the code that
-trained it.
+"""Loads a model that was trained and exported, and asks it: with JAX, NumPy and safetensors,
+without the code that trained it.
 
     model = load(Path("export"))
     answers = model.predict({"image": images})
 
-The answers have the bits of the run's own predictions for batches of the same size, on the same kind of CPU, if JAX was
-started with NPROC=2, as runs are: it cuts sums by the number of CPUs.
+The answers have the bits of the run's own predictions for batches of the same size, on the same
+kind of CPU, if JAX was started with NPROC=2, as runs are: it cuts sums by the number of CPUs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ PARAMS, STATISTICS = "params/", "statistics/"
 # What a manifest may ask of the compiler: other options write files.
 _OPTIONS_PREFIX = "xla_cpu_"
 _KINDS = {
-    "step": int, "inputs": dict, "outputs": dict, "parameters": dict, "statistics": dict, "files": dict,
+    "step": int, "inputs": dict, "outputs": dict, "parameters": dict, "statistics": dict,
+    "files": dict,
     "callingConvention": int, "compilerOptions": dict,
 }  # fmt: skip
 
@@ -41,7 +42,8 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclasses.dataclass(frozen=True)
 class ExportedFeature:
-    """Of one example: `dtype` as NumPy names it ("bfloat16" as well), `shape` without the axis of examples."""
+    """Of one example: `dtype` as NumPy names it ("bfloat16" as well), `shape` without the axis of
+    examples."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -56,8 +58,9 @@ class ExportedFeature:
 
 @dataclasses.dataclass(frozen=True)
 class Exported:
-    """A model as it was after `step` steps. `inputs`: the features that it reads; `output`: what it answers for an
-    example; `batch_size`: of its program, None for any; `manifest`: all that was written about it."""
+    """A model as it was after `step` steps. `inputs`: the features that it reads; `output`: what it
+    answers for an example; `batch_size`: of its program, None for any; `manifest`: all that was
+    written about it."""
 
     step: int
     inputs: Mapping[str, ExportedFeature]
@@ -68,8 +71,9 @@ class Exported:
     _tensors: tuple[Any, Any] = dataclasses.field(repr=False)
 
     def predict(self, batch: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
-        """An answer per example of `batch`, feature name -> [examples, ...], computed on the CPU in one piece (of a
-        program of a fixed size: in pieces of that size, of which the last one is filled up).
+        """An answer per example of `batch`, feature name -> [examples, ...], computed on the CPU in
+        one piece (of a program of a fixed size: in pieces of that size, of which the last one is
+        filled up).
 
         Raises what `check` raises.
         """
@@ -82,15 +86,26 @@ class Exported:
         return np.concatenate(answers)[:count]
 
     def check(self, batch: Mapping[str, NDArray[Any]]) -> int:
-        """The number of examples. Raises PodyardError INVALID_ARGUMENT for other features, types or shapes than
+        """The number of examples. Raises PodyardError INVALID_ARGUMENT for other features, types or
+        shapes than
         `inputs` has, for features of different numbers of examples, and for none."""
         if set(batch) != set(self.inputs):
-            raise invalid(f"the model reads {_listing(self.inputs)}, and was given {_listing(batch) or 'nothing'}")
+            raise invalid(
+                f"the model reads {_listing(self.inputs)}, and was given "
+                f"{_listing(batch) or 'nothing'}"
+            )
         for name, feature in self.inputs.items():
             found = batch[name]
-            if found.dtype.name != feature.dtype or found.ndim == 0 or found.shape[1:] != feature.shape:
+            if (
+                found.dtype.name != feature.dtype
+                or found.ndim == 0
+                or found.shape[1:] != feature.shape
+            ):
                 expected = ", ".join(["examples", *map(str, feature.shape)])
-                why = f"{name} is {found.dtype.name}{list(found.shape)}; the model reads {feature.dtype}[{expected}]"
+                why = (
+                    f"{name} is {found.dtype.name}{list(found.shape)}; the model reads "
+                    f"{feature.dtype}[{expected}]"
+                )
                 raise invalid(why, name)
         counts = {name: len(batch[name]) for name in self.inputs}
         if len(set(counts.values())) != 1:
@@ -104,14 +119,16 @@ class Exported:
 def load(folder: Path) -> Exported:
     """The model in `folder`, checked against its manifest.
 
-    Raises PodyardError NOT_FOUND where no export is, DATA_LOSS for one that is damaged or incomplete,
-    FAILED_PRECONDITION for one that this version of Podyard or of JAX does not read.
+    Raises PodyardError NOT_FOUND where no export is, DATA_LOSS for one that is damaged or
+    incomplete, FAILED_PRECONDITION for one that this version of Podyard or of JAX does not read.
     """
     manifest = _read_manifest(folder)
     files = {name: _read_file(folder, name, manifest) for name in (MODEL, PROGRAM)}
     program = _read_program(files[PROGRAM], manifest)
     try:
-        inputs = {name: ExportedFeature.of(described) for name, described in manifest["inputs"].items()}
+        inputs = {
+            name: ExportedFeature.of(described) for name, described in manifest["inputs"].items()
+        }
         output = ExportedFeature.of(manifest["outputs"])
         shapes = _shapes(manifest["parameters"]), _shapes(manifest["statistics"])
         batch_size = None if manifest["batch"] is None else int(manifest["batch"])
@@ -123,7 +140,9 @@ def load(folder: Path) -> Exported:
     # Here, whatever other devices this process has.
     cpu = jax.devices("cpu")[0]
     run = jax.jit(program.call, compiler_options=_known_options(manifest["compilerOptions"]))
-    return Exported(manifest["step"], inputs, output, batch_size, manifest, run, jax.device_put(tensors, cpu))
+    return Exported(
+        manifest["step"], inputs, output, batch_size, manifest, run, jax.device_put(tensors, cpu)
+    )
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
@@ -138,7 +157,9 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     if not isinstance(manifest, dict):
         raise _damage(folder, "its manifest is incomplete")
     if manifest.get("format") != FORMAT:
-        raise failed_precondition(f"the export in {folder} has format {manifest.get('format')}, not {FORMAT}")
+        raise failed_precondition(
+            f"the export in {folder} has format {manifest.get('format')}, not {FORMAT}"
+        )
     if any(not isinstance(manifest.get(key), kind) for key, kind in _KINDS.items()):
         raise _damage(folder, "its manifest is incomplete")
     return manifest
@@ -151,7 +172,9 @@ def _read_file(folder: Path, name: str, manifest: Mapping[str, Any]) -> bytes:
         raise _damage(folder, f"{name} cannot be read: {error.strerror}") from error
     expected = manifest["files"].get(name)
     if not isinstance(expected, dict) or hashlib.sha256(data).hexdigest() != expected.get("sha256"):
-        raise _damage(folder, f"the {len(data)} bytes of {name} do not have the checksum of the manifest")
+        raise _damage(
+            folder, f"the {len(data)} bytes of {name} do not have the checksum of the manifest"
+        )
     return data
 
 
@@ -161,15 +184,21 @@ def _read_program(data: bytes, manifest: Mapping[str, Any]) -> export.Exported:
     written = f"the program was written by JAX {manifest.get('jax')}, and this is {jax.__version__}"
     if not lowest <= manifest["callingConvention"] <= highest:
         found = manifest["callingConvention"]
-        raise failed_precondition(f"{written}, which reads calling conventions {lowest} to {highest}, not {found}")
+        raise failed_precondition(
+            f"{written}, which reads calling conventions {lowest} to {highest}, not {found}"
+        )
     try:
         program = export.deserialize(bytearray(data))
     except ImportError as error:
-        raise failed_precondition(f"a program is read with flatbuffers (podyard[engine]): {error}") from error
+        raise failed_precondition(
+            f"a program is read with flatbuffers (podyard[engine]): {error}"
+        ) from error
     except Exception as error:  # what a decoder makes of another version's bytes is any exception
         raise failed_precondition(f"{written}, which cannot read it: {str(error)[:200]}") from error
     if "cpu" not in program.platforms:
-        raise failed_precondition(f"the program is for {', '.join(program.platforms)}, not for CPUs")
+        raise failed_precondition(
+            f"the program is for {', '.join(program.platforms)}, not for CPUs"
+        )
     return program
 
 
@@ -180,7 +209,11 @@ def _read_tensors(folder: Path, data: bytes, shapes: tuple[Shapes, Shapes]) -> t
     except (safetensors.SafetensorError, ValueError) as error:
         raise _damage(folder, f"{MODEL} cannot be read") from error
     params, statistics = (
-        {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+        {
+            name.removeprefix(prefix): value
+            for name, value in tensors.items()
+            if name.startswith(prefix)
+        }
         for prefix in (PARAMS, STATISTICS)
     )
     for found, expected in zip((params, statistics), shapes, strict=True):

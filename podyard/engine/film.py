@@ -1,8 +1,9 @@
-"""Common parts of pages that explain step by step: one self-contained file with controls, script and style.
+"""Common parts of pages that explain step by step: one self-contained file with controls, script
+and style.
 
-A figure shows one frame as plain HTML and SVG, so that it says something without a script. SCRIPT steps through all
-frames: it sets the two lines of `head` and `said`, and tells the element of the class `film` by an event `frame`; the
-script of the figure's own package draws the rest.
+A figure shows one frame as plain HTML and SVG, so that it says something without a script. SCRIPT
+steps through all frames: it sets the two lines of `head` and `said`, and tells the element of the
+class `film` by an event `frame`; the script of the figure's own package draws the rest.
 """
 
 from __future__ import annotations
@@ -18,7 +19,13 @@ SCRIPT, STYLE = "film.js", "film.css"
 OWN_SCRIPT, OWN_STYLE = "explain.js", "explain.css"  # of the package that draws
 STYLES = (STYLE, OWN_STYLE)
 SCRIPTS = (OWN_SCRIPT, SCRIPT)  # who draws listens before the first frame is shown
-_BUTTONS = (("first", "First"), ("back", "Back"), ("play", "Play"), ("on", "Forward"), ("last", "Last"))
+_BUTTONS = (
+    ("first", "First"),
+    ("back", "Back"),
+    ("play", "Play"),
+    ("on", "Forward"),
+    ("last", "Last"),
+)
 
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -58,13 +65,15 @@ def page(package: str, heading: str, title: str, figure: str) -> str:
         heading=html.escape(heading),
         styles="".join(asset(package, name) for name in STYLES),
         figure=figure,
-        scripts="\n".join(f'<script type="module">\n{asset(package, name)}</script>' for name in SCRIPTS),
+        scripts="\n".join(
+            f'<script type="module">\n{asset(package, name)}</script>' for name in SCRIPTS
+        ),
     )
 
 
 def opening(kind: str, frames: Sequence[Mapping[str, Any]], at: int = 0, **more: Any) -> str:
-    """The tag that opens a figure of the class `kind` and carries its frames, each with its texts `now` and `said`. The
-    film begins at frame `at`."""
+    """The tag that opens a figure of the class `kind` and carries its frames, each with its texts
+    `now` and `said`. The film begins at frame `at`."""
     # In single quotes, because JSON is full of double ones.
     data = json.dumps({**more, "frames": frames}, separators=(",", ":"))
     data = html.escape(data, quote=False).replace("'", "&#39;")
@@ -72,10 +81,14 @@ def opening(kind: str, frames: Sequence[Mapping[str, Any]], at: int = 0, **more:
     return f"<div class=\"film {kind}\"{begin} data-film='{data}'>\n"
 
 
-def head(unit: str, now: str, number: int, last: int, url_of: Callable[[int], str] | None = None) -> str:
-    """Buttons and slider, which only a script makes visible, and the line that says which frame it is. `url_of`: the
-    address of a frame, for those who step without a script."""
-    buttons = "".join(f'<button type="button" data-go="{key}">{name}</button>' for key, name in _BUTTONS)
+def head(
+    unit: str, now: str, number: int, last: int, url_of: Callable[[int], str] | None = None
+) -> str:
+    """Buttons and slider, which only a script makes visible, and the line that says which frame it
+    is. `url_of`: the address of a frame, for those who step without a script."""
+    buttons = "".join(
+        f'<button type="button" data-go="{key}">{name}</button>' for key, name in _BUTTONS
+    )
     return (
         f'<div class="film-controls" hidden><div class="film-buttons">{buttons}</div>'
         f'<label>{unit} <input type="range" min="0" max="{last}" value="{number}"></label></div>\n'
@@ -96,7 +109,10 @@ def _links(unit: str, number: int, last: int, url_of: Callable[[int], str]) -> s
 
 def picture(label: str, svg: str) -> str:
     """A picture that scrolls in itself where the window is narrower."""
-    return f'<div class="film-picture" tabindex="0" role="region" aria-label="{html.escape(label)}">{svg}</div>\n'
+    return (
+        '<div class="film-picture" tabindex="0" role="region" '
+        f'aria-label="{html.escape(label)}">{svg}</div>\n'
+    )
 
 
 def caption(text: str) -> str:
@@ -105,5 +121,7 @@ def caption(text: str) -> str:
 
 def legend(entries: Sequence[tuple[str, str]]) -> str:
     """(class of the colour, what it stands for)."""
-    items = "".join(f'<li><span class="key {key}"></span>{html.escape(text)}</li>' for key, text in entries)
+    items = "".join(
+        f'<li><span class="key {key}"></span>{html.escape(text)}</li>' for key, text in entries
+    )
     return f'<ul class="film-legend">{items}</ul>'

@@ -1,8 +1,10 @@
-"""`python -m podyard.engine.step_time`: what a step of a recipe or of a StableHLO module takes on a slice, as JSON.
+"""`python -m podyard.engine.step_time`: what a step of a recipe or of a StableHLO module takes on a
+slice, as JSON.
 
 A separate process: JAX and a user's module stay out of the API's. The question on standard input is
-{"acceleratorType", "stablehlo"} or {"acceleratorType", "recipe", "arguments", "globalBatch"}; the answer is {"seconds"}
-or {"code", "message"}. With "acceleratorTypes" instead of one, the answer is a list of what is known of each.
+{"acceleratorType", "stablehlo"} or {"acceleratorType", "recipe", "arguments", "globalBatch"}; the
+answer is {"seconds"} or {"code", "message"}. With "acceleratorTypes" instead of one, the answer is
+a list of what is known of each.
 """
 
 from __future__ import annotations
@@ -20,7 +22,11 @@ from podyard.engine.timing.estimate import Estimate
 def main() -> None:
     asked = json.load(sys.stdin)
     if "acceleratorTypes" in asked:
-        print(json.dumps([_answer({**asked, "acceleratorType": kind}) for kind in asked["acceleratorTypes"]]))
+        print(
+            json.dumps(
+                [_answer({**asked, "acceleratorType": kind}) for kind in asked["acceleratorTypes"]]
+            )
+        )
         return
     try:
         answer: dict[str, Any] = {"seconds": _seconds(_estimate(asked))}
@@ -55,7 +61,9 @@ def _estimate(asked: dict[str, Any]) -> Estimate:
         return analyze_stablehlo(asked["stablehlo"], accelerator_type=kind)
     recipe = program_of(asked["recipe"], asked["arguments"])
     batch = asked["globalBatch"] or recipe.default_global_batch
-    return analyze(recipe.step, *recipe.abstract_arguments(batch), accelerator_type=kind, global_batch=batch)
+    return analyze(
+        recipe.step, *recipe.abstract_arguments(batch), accelerator_type=kind, global_batch=batch
+    )
 
 
 def _seconds(estimate: Estimate) -> float:

@@ -1,8 +1,8 @@
 """Which accelerator types exist: the tables, and how a name or a wire configuration is read.
 
-The tables are data with a source per table; libtpu cannot replace them, because it accepts shapes that Cloud TPU never
-offered. Chips, cores and hosts follow from the shape. A host (Google's TPU VM) carries 4 chips; single-chip types and
-the 8-chip serving types have one host of their size.
+The tables are data with a source per table; libtpu cannot replace them, because it accepts shapes
+that Cloud TPU never offered. Chips, cores and hosts follow from the shape. A host (Google's TPU VM)
+carries 4 chips; single-chip types and the 8-chip serving types have one host of their size.
 """
 
 from __future__ import annotations
@@ -16,12 +16,20 @@ from collections.abc import Mapping
 from podyard.base.errors import invalid
 from podyard.hardware.generation import TYPES, Generation
 from podyard.hardware.generations import BY_WIRE_TYPE, GENERATIONS
-from podyard.hardware.topology import CUBE_EDGE_CHIPS, Shape, Topology, parse_topology, shape_text, topology_of
+from podyard.hardware.topology import (
+    CUBE_EDGE_CHIPS,
+    Shape,
+    Topology,
+    parse_topology,
+    shape_text,
+    topology_of,
+)
 
 CHIPS_PER_HOST = 4
 
 KINDS_KEPT_MAX = 1024  # types with their topologies: more than are offered
-_CUBES_PER_DIMENSION_MAX = 64  # xpk's rule; with it the counts are xpk's too: 186 shapes on v4, 414 on v5p
+# xpk's rule; with it the counts are xpk's too: 186 shapes on v4, 414 on v5p
+_CUBES_PER_DIMENSION_MAX = 64
 _SUB_CUBES: tuple[Shape, ...] = ((2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 4, 4))
 
 _NAME = re.compile(r"(v[0-9a-z]*)-([1-9]\d{0,5})")
@@ -52,7 +60,9 @@ class AcceleratorType:
     def host_bounds(self) -> str:
         """TPU_HOST_BOUNDS: hosts per dimension, e.g. `2,2,8` for 4x4x8."""
         shape = (*self.topology.shape, 1)[:3]
-        return ",".join(str(extent // per) for extent, per in zip(shape, host_shape(self), strict=True))
+        return ",".join(
+            str(extent // per) for extent, per in zip(shape, host_shape(self), strict=True)
+        )
 
     @property
     def device_count(self) -> int:
@@ -74,8 +84,11 @@ def host_shape(kind: AcceleratorType) -> Shape:
 
 
 def _host_count(generation: Generation, chip_count: int) -> int:
-    # Single-core chips in two dimensions: 1, 4 and 8 chips are one VM (8: ct5lp-hightpu-8t, the serving type).
-    if chip_count == 1 or (generation.dimensions == 2 and generation.cores_per_chip == 1 and chip_count <= 8):
+    # Single-core chips in two dimensions: 1, 4 and 8 chips are one VM (8: ct5lp-hightpu-8t, the
+    # serving type).
+    if chip_count == 1 or (
+        generation.dimensions == 2 and generation.cores_per_chip == 1 and chip_count <= 8
+    ):
         return 1
     return chip_count // CHIPS_PER_HOST
 
@@ -97,7 +110,8 @@ def _build(generation: Generation, topology: Topology, source: str) -> Accelerat
 
 @functools.cache
 def _by_name() -> Mapping[str, AcceleratorType]:
-    """Every size that has a legal shape, by its name, with its default shape: the table's, else the most cube-like."""
+    """Every size that has a legal shape, by its name, with its default shape: the table's, else the
+    most cube-like."""
     table: dict[str, AcceleratorType] = {}
     for generation in GENERATIONS.values():
         for text in generation.shapes.split():
@@ -126,11 +140,14 @@ def all_types(generation: Generation | str | None = None) -> tuple[AcceleratorTy
 def _types_of(name: str | None) -> tuple[AcceleratorType, ...]:
     kinds = [kind for kind in _by_name().values() if name is None or kind.generation.name == name]
     order = list(GENERATIONS)
-    return tuple(sorted(kinds, key=lambda kind: (order.index(kind.generation.name), kind.chip_count)))
+    return tuple(
+        sorted(kinds, key=lambda kind: (order.index(kind.generation.name), kind.chip_count))
+    )
 
 
 def parse(name: str) -> AcceleratorType:
-    """The type called `name`, e.g. `v3-32`, in its default shape; raises INVALID_ARGUMENT that names the nearest types.
+    """The type called `name`, e.g. `v3-32`, in its default shape; raises INVALID_ARGUMENT that
+    names the nearest types.
 
     The only reader of names: what `from_config` takes has a name that is read here, too.
     """
@@ -138,22 +155,29 @@ def parse(name: str) -> AcceleratorType:
     if kind is not None:
         return kind
     match = _NAME.fullmatch(name)
-    same = [k for k in _by_name().values() if match is not None and k.generation.name_prefix == match[1]]
+    same = [
+        k for k in _by_name().values() if match is not None and k.generation.name_prefix == match[1]
+    ]
     if match is None or not same:
         prefixes = ", ".join(g.name_prefix for g in GENERATIONS.values() if g.node_type)
         raise invalid(
-            f"accelerator type {name!r} does not exist: a type is a generation ({prefixes}) and a size, as in v3-8",
+            f"accelerator type {name!r} does not exist: a type is a generation ({prefixes}) and a "
+            "size, as in v3-8",
             "acceleratorType",
         )
     number = int(match[2])
     near = sorted(same, key=lambda k: (abs(_number(k) - number), _number(k)))[:4]
     names = ", ".join(k.name for k in sorted(near, key=_number))
-    raise invalid(f"accelerator type {name!r} does not exist; the nearest that do are {names}", "acceleratorType")
+    raise invalid(
+        f"accelerator type {name!r} does not exist; the nearest that do are {names}",
+        "acceleratorType",
+    )
 
 
 @functools.lru_cache(KINDS_KEPT_MAX)
 def kind_of(name: str, topology: str) -> AcceleratorType:
-    """The type of a name and a topology (empty: the name's own): v4 and v5p have shapes that are no name's default.
+    """The type of a name and a topology (empty: the name's own): v4 and v5p have shapes that are no
+    name's default.
 
     Raises INVALID_ARGUMENT for what does not exist.
     """
@@ -171,12 +195,14 @@ def _number(kind: AcceleratorType) -> int:
 def from_config(wire_type: str, topology_text: str) -> AcceleratorType:
     """The type of an acceleratorConfig `{type, topology}`; raises INVALID_ARGUMENT, saying why.
 
-    v4 and v5p take every legal A x B x C, also shapes that are no name's default; the name then counts the cores.
+    v4 and v5p take every legal A x B x C, also shapes that are no name's default; the name then
+    counts the cores.
     """
     generation = BY_WIRE_TYPE.get(wire_type)
     if generation is None:
         raise invalid(
-            f"acceleratorConfig.type {wire_type!r} does not exist: one of {', '.join(BY_WIRE_TYPE)}",
+            f"acceleratorConfig.type {wire_type!r} does not exist: "
+            f"one of {', '.join(BY_WIRE_TYPE)}",
             "acceleratorConfig.type",
         )
     topology = parse_topology(generation, topology_text)
@@ -188,7 +214,8 @@ def from_config(wire_type: str, topology_text: str) -> AcceleratorType:
         return _build(generation, topology, TYPES)
     shapes = ", ".join(kind.topology.text for kind in all_types(generation))
     raise invalid(
-        f"topology {topology_text} is not offered on {generation.name}: one of {shapes}", "acceleratorConfig.topology"
+        f"topology {topology_text} is not offered on {generation.name}: one of {shapes}",
+        "acceleratorConfig.topology",
     )
 
 
@@ -207,7 +234,8 @@ def _check_shape_3d(generation: Generation, shape: Shape) -> None:
         )
     if tuple(sorted(shape)) != shape:
         raise invalid(
-            f"topology {text} is not offered on {generation.name}: write the dimensions in ascending order, "
+            f"topology {text} is not offered on {generation.name}: write the dimensions in "
+            "ascending order, "
             f"{shape_text(tuple(sorted(shape)))}",
             field,
         )
@@ -220,7 +248,8 @@ def _check_shape_3d(generation: Generation, shape: Shape) -> None:
     cubes = math.prod(shape) // CUBE_EDGE_CHIPS**3
     if generation.cubes_max is not None and cubes > generation.cubes_max:
         raise invalid(
-            f"topology {text} is not offered on {generation.name}: it has {cubes} cubes of 64 chips and a pod has "
+            f"topology {text} is not offered on {generation.name}: it has {cubes} cubes of 64 "
+            "chips and a pod has "
             f"{generation.cubes_max}",
             field,
         )

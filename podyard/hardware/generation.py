@@ -1,4 +1,5 @@
-"""The record of a TPU generation, with the source of every number. Each generation is a file in `generations/`."""
+"""The record of a TPU generation, with the source of every number. Each generation is a file in
+`generations/`."""
 
 from __future__ import annotations
 
@@ -25,8 +26,10 @@ TORUS_3D_LINKS = "3D torus: two neighbours per dimension"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Power:
-    """Watts of one chip; None where nothing is published. `idle`: the least it was seen to draw, `mean`: in use,
-    `busy`: the most it was seen to draw, `limit`: what its cooling is built for (thermal design power)."""
+    """Watts of one chip; None where nothing is published. `idle`: the least it was seen to draw,
+    `mean`: in use,
+    `busy`: the most it was seen to draw, `limit`: what its cooling is built for (thermal design
+    power)."""
 
     idle: float | None = None
     mean: float | None = None
@@ -38,7 +41,8 @@ class Power:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Listing:
-    """How Google's price catalogue lists a generation: under which service, with which words, per how many chips.
+    """How Google's price catalogue lists a generation: under which service, with which words, per
+    how many chips.
 
     A slice of `pod_chips` chips or more is a pod, which has a separate price (None: at no size).
     """
@@ -56,23 +60,29 @@ class Listing:
 class Generation:
     """One TPU generation.
 
-    Peak, memory and bandwidth are per chip; link bandwidth is one direction of one link. A source that says
-    "unverified" was written down from memory and never checked against a document. Where a number can be checked
-    against another one (peak = 2 x rows x columns x arrays x clock), tests/unit/hardware does it.
+    Peak, memory and bandwidth are per chip; link bandwidth is one direction of one link. A source
+    that says "unverified" was written down from memory and never checked against a document. Where
+    a number can be checked against another one (peak = 2 x rows x columns x arrays x clock),
+    tests/unit/hardware does it.
 
     - `name_counts`: what the number in an accelerator type's name counts.
     - `devices_per_chip`: what JAX calls a device.
     - `hbm_usable_bytes_per_device`: what the real compiler lets one program use.
-    - `shapes`: the default shape per size; in three dimensions `cubes_max` is the largest slice, in cubes of 64 chips.
+    - `shapes`: the default shape per size; in three dimensions `cubes_max` is the largest slice, in
+      cubes of 64 chips.
     - `usual_types`: what a plan compares if no types are given.
-    - `quota_family`, `quota_pod_word`, `has_device_quota`: parts of quota names; whether single devices have a
-      separate quota.
-    - `maintenance_from_chips`: the smallest slice whose maintenance a user may begin early (None: no slice).
-    - `runtime_family`: which of the shared runtime versions it runs; `runtime_versions`: its own ones, with sources.
+    - `quota_family`, `quota_pod_word`, `has_device_quota`: parts of quota names; whether single
+      devices have a separate quota.
+    - `maintenance_from_chips`: the smallest slice whose maintenance a user may begin early (None:
+      no slice).
+    - `runtime_family`: which of the shared runtime versions it runs; `runtime_versions`: its own
+      ones, with sources.
     - `chip_config`: how libtpu names the cores of a chip as one device.
     - `has_short_all_reduce`: whether the compiler has separate strategies for short vectors.
-    - `jax_kind`: what libtpu calls it, where that is not "TPU" and its name; JAX shows it as `device_kind`.
-    - `node_type`: False where Cloud TPU never offered the generation as a node (v1): only the engine knows it.
+    - `jax_kind`: what libtpu calls it, where that is not "TPU" and its name; JAX shows it as
+      `device_kind`.
+    - `node_type`: False where Cloud TPU never offered the generation as a node (v1): only the
+      engine knows it.
     """
 
     name: str

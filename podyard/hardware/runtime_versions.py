@@ -1,4 +1,5 @@
-"""Runtime versions (v2: software of the TPU VMs; v1: TensorFlow versions), and the generations each serves.
+"""Runtime versions (v2: software of the TPU VMs; v1: TensorFlow versions), and the generations each
+serves.
 
 Each version has its source. An unknown one is refused with the nearest name, unless the fleet says
 `unknown_runtime_versions: allow`: Google adds versions, and removes them, without notice.
@@ -34,11 +35,12 @@ _UP_TO_V4 = _family("tensorflow", "v4")
 _V4 = _family("v4")
 _ALL = _family("tensorflow", "v4", "pjrt")
 
-# TensorFlow releases with a TPU VM image; `-pod` is for slices of several hosts (_RUNTIMES_OLD). From 2.15 on the name
-# says the device API, and PJRT serves all generations. v4 has the plain names from 2.10.1 on, and separate names
-# before.
+# TensorFlow releases with a TPU VM image; `-pod` is for slices of several hosts (_RUNTIMES_OLD).
+# From 2.15 on the name says the device API, and PJRT serves all generations. v4 has the plain names
+# from 2.10.1 on, and separate names before.
 _TENSORFLOW_PLAIN = (
-    "2.6.5 2.7.3 2.7.4 2.8.0 2.8.3 2.8.4 2.9.1 2.9.3 2.10.0 2.10.1 2.11.0 2.11.1 2.12.0 2.12.1 2.13.0 2.13.1 2.14.0 "
+    "2.6.5 2.7.3 2.7.4 2.8.0 2.8.3 2.8.4 2.9.1 2.9.3 2.10.0 2.10.1 2.11.0 2.11.1 2.12.0 2.12.1 "
+    "2.13.0 2.13.1 2.14.0 "
     "2.14.1"
 )
 _TENSORFLOW_SERVES_V4 = "2.10.1"
@@ -61,9 +63,15 @@ def _tensorflow() -> list[RuntimeVersion]:
     served = _V2_V3
     for release in _TENSORFLOW_PLAIN.split():
         served = _UP_TO_V4 if release == _TENSORFLOW_SERVES_V4 else served
-        found += [RuntimeVersion(f"tpu-vm-tf-{release}{pod}", served, _RUNTIMES_OLD) for pod in ("", "-pod")]
+        found += [
+            RuntimeVersion(f"tpu-vm-tf-{release}{pod}", served, _RUNTIMES_OLD)
+            for pod in ("", "-pod")
+        ]
     for release in _TENSORFLOW_V4.split():
-        found += [RuntimeVersion(f"tpu-vm-tf-{release}{pod}-v4", _V4, _RUNTIMES_OLD) for pod in ("", "-pod")]
+        found += [
+            RuntimeVersion(f"tpu-vm-tf-{release}{pod}-v4", _V4, _RUNTIMES_OLD)
+            for pod in ("", "-pod")
+        ]
     for release in _TENSORFLOW_WITH_API.split():
         for pod in ("", "-pod"):
             found.append(RuntimeVersion(f"tpu-vm-tf-{release}{pod}-pjrt", _ALL, _RUNTIMES_OLD))
@@ -87,7 +95,8 @@ RUNTIME_VERSIONS: Mapping[str, RuntimeVersion] = {
     item.version: item
     for item in (
         RuntimeVersion("tpu-vm-base", _V2_V3, _SKYPILOT),
-        RuntimeVersion("tpu-ubuntu2204-base", _ALL, RUNTIMES),  # from v5e on: from memory, unverified
+        # from v5e on: from memory, unverified
+        RuntimeVersion("tpu-ubuntu2204-base", _ALL, RUNTIMES),
         RuntimeVersion("tpu-vm-cos-stable", _ALL, _CLIENTS),
         *_of_generations(),
         RuntimeVersion("v2-alpha", _V2_V3, _RAY),
@@ -126,14 +135,17 @@ def runtime_versions_of(generation: Generation) -> tuple[RuntimeVersion, ...]:
 
 
 def check_serves(version: str, generation: Generation, *, unknown_allowed: bool = False) -> None:
-    """Raises INVALID_ARGUMENT when `version` does not exist, with the nearest name, or does not run on `generation`,
-    with those that do."""
+    """Raises INVALID_ARGUMENT when `version` does not exist, with the nearest name, or does not run
+    on `generation`, with those that do."""
     known = RUNTIME_VERSIONS.get(version)
     if known is None:
         if not unknown_allowed:
             names = [item.version for item in runtime_versions_of(generation)]
             near = _nearest(version, names, generation.runtime_version_default)
-            text = f"runtime version {version!r} does not exist; the nearest that runs on {generation.name} is {near!r}"
+            text = (
+                f"runtime version {version!r} does not exist; the nearest that runs on "
+                f"{generation.name} is {near!r}"
+            )
             raise invalid(text, "runtimeVersion")
         return
     if generation.name not in known.generations:
@@ -146,20 +158,25 @@ def check_serves(version: str, generation: Generation, *, unknown_allowed: bool 
 
 
 def check_tensorflow(version: str, *, unknown_allowed: bool = False) -> None:
-    """Raises INVALID_ARGUMENT in Cloud TPU's words when this TensorFlow version does not exist; the details have the
-    nearest one. The text: tensorflow/tpu#877."""
+    """Raises INVALID_ARGUMENT in Cloud TPU's words when this TensorFlow version does not exist; the
+    details have the nearest one. The text: tensorflow/tpu#877."""
     if version in TENSORFLOW_VERSIONS or unknown_allowed:
         return
     near = _nearest(version, list(TENSORFLOW_VERSIONS), max(TENSORFLOW_VERSIONS, key=_release))
     why = invalid(
-        f"TensorFlow version {version!r} does not exist; the nearest that does is {near!r}", "tensorflowVersion"
+        f"TensorFlow version {version!r} does not exist; the nearest that does is {near!r}",
+        "tensorflowVersion",
     )
-    text = f'Cloud TPU received an invalid argument. The field "TensorflowVersion" cannot be "{version}".'
+    text = (
+        'Cloud TPU received an invalid argument. The field "TensorflowVersion" cannot be '
+        f'"{version}".'
+    )
     raise PodyardError(why.code, f"{text} {error_id(text)}", why.details)
 
 
 def _nearest(version: str, names: list[str], fallback: str) -> str:
-    """The name that is most like `version`, first of all one that goes on where it ends; `fallback` when none is."""
+    """The name that is most like `version`, first of all one that goes on where it ends; `fallback`
+    when none is."""
     longer = [name for name in reversed(names) if version and name.startswith(version)]
     if longer:
         return min(longer, key=len)

@@ -1,7 +1,9 @@
-"""The software of a runtime version: packages, in an environment that hosts and `podyard run --runtime` share.
+"""The software of a runtime version: packages, in an environment that hosts and `podyard run
+--runtime` share.
 
-A Cloud TPU image of 2022 has releases that no Python of today can load. Then the nearest release with wheels for this
-Python takes its place, and the choice says so. `locks` holds all packages of each, resolved with pip for Python 3.11.
+A Cloud TPU image of 2022 has releases that no Python of today can load. Then the nearest release
+with wheels for this Python takes its place, and the choice says so. `locks` holds all packages of
+each, resolved with pip for Python 3.11.
 """
 
 from __future__ import annotations
@@ -15,14 +17,17 @@ from podyard.hardware.runtime_versions import RUNTIME_VERSIONS
 LOCKED_PYTHON = 11  # the minor version of Python 3 that the lock files were resolved for
 _LOCKS = Path(__file__).parent / "locks"
 _VERSION = re.compile(r"(?:tpu-vm-(tf|pt)-)?(\d+(?:\.\d+)+)(?:-[a-z0-9-]+)?")
-_FRAMEWORKS = {"tf": "TensorFlow", "pt": "PyTorch", None: "TensorFlow"}  # None: a TPU Node's TensorFlow version
+# None: a TPU Node's TensorFlow version
+_FRAMEWORKS = {"tf": "TensorFlow", "pt": "PyTorch", None: "TensorFlow"}
 _NIGHTLY = ("nightly", "nightly-2.x")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Software:
-    """One environment. `pythons`: the first and the last minor version of Python 3 that all packages have wheels for,
-    as PyPI had them in November 2026. `packages` is what is asked for; the lock file has what comes with it."""
+    """One environment. `pythons`: the first and the last minor version of Python 3 that all
+    packages have wheels for,
+    as PyPI had them in November 2026. `packages` is what is asked for; the lock file has what comes
+    with it."""
 
     framework: str
     release: str
@@ -47,7 +52,12 @@ class Software:
 
 
 SOFTWARE = (
-    Software("JAX", "0.10.2", (11, 14), ("jax==0.10.2", "flax", "optax", "orbax-checkpoint", "keras", "requests")),
+    Software(
+        "JAX",
+        "0.10.2",
+        (11, 14),
+        ("jax==0.10.2", "flax", "optax", "orbax-checkpoint", "keras", "requests"),
+    ),
     Software("TensorFlow", "2.15.1", (9, 11), ("tensorflow-cpu==2.15.1",)),
     Software("TensorFlow", "2.16.1", (9, 12), ("tensorflow-cpu==2.16.1",)),
     Software("TensorFlow", "2.18.0", (9, 12), ("tensorflow-cpu==2.18.0",)),
@@ -58,8 +68,8 @@ SOFTWARE = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SoftwareChoice:
-    """What a runtime version has here. `software` None: there is none, and `why` says why. `optional`: nobody asked for
-    it, and hosts have it only where it is installed."""
+    """What a runtime version has here. `software` None: there is none, and `why` says why.
+    `optional`: nobody asked for it, and hosts have it only where it is installed."""
 
     version: str
     software: Software | None
@@ -67,16 +77,20 @@ class SoftwareChoice:
     optional: bool = False
 
     def sentence(self) -> str:
-        """For users: `tpu-vm-tf-2.8.0: TensorFlow 2.15.1 here (no TensorFlow 2.8.0 for Python 3.11)`."""
+        """For users: `tpu-vm-tf-2.8.0: TensorFlow 2.15.1 here (no TensorFlow 2.8.0 for Python
+        3.11)`."""
         what = "the Python of Podyard" if self.software is None else f"{self.software.title} here"
         return f"{self.version}: {what}{f' ({self.why})' if self.why else ''}"
 
 
 def software_of(version: str, python: int) -> SoftwareChoice:
-    """What the runtime version (or TensorFlow version of a TPU Node) `version` has for Python 3.`python`."""
+    """What the runtime version (or TensorFlow version of a TPU Node) `version` has for Python
+    3.`python`."""
     found = _VERSION.fullmatch(version)
     if found is None and version not in _NIGHTLY:
-        return SoftwareChoice(version, _last("JAX", python), "its image has no framework", optional=True)
+        return SoftwareChoice(
+            version, _last("JAX", python), "its image has no framework", optional=True
+        )
     framework = "TensorFlow" if found is None else _FRAMEWORKS[found[1]]
     last = _last(framework, python)
     if last is None:
@@ -87,13 +101,17 @@ def software_of(version: str, python: int) -> SoftwareChoice:
     chosen = next((item for item in fitting if _key(item.release) >= _key(found[2])), last)
     if chosen.release == found[2]:
         return SoftwareChoice(version, chosen)
-    return SoftwareChoice(version, chosen, f"no environment of {framework} {found[2]} for Python 3.{python}")
+    return SoftwareChoice(
+        version, chosen, f"no environment of {framework} {found[2]} for Python 3.{python}"
+    )
 
 
 def find_software(name: str, python: int) -> SoftwareChoice:
-    """By a runtime version, or by the name of an environment or a framework: tensorflow-2.21.0, jax.
+    """By a runtime version, or by the name of an environment or a framework: tensorflow-2.21.0,
+    jax.
 
-    Raises LookupError with the names there are, if it is none, or has no wheels for Python 3.`python`.
+    Raises LookupError with the names there are, if it is none, or has no wheels for Python
+    3.`python`.
     """
     named = [item for item in SOFTWARE if name.lower() in (item.name, item.framework.lower())]
     for item in reversed(named):
@@ -103,13 +121,28 @@ def find_software(name: str, python: int) -> SoftwareChoice:
     is_unknown = choice.optional and name not in RUNTIME_VERSIONS
     if choice.software is None or is_unknown:
         names = ", ".join(item.name for item in SOFTWARE)
-        why = f"there is none for Python 3.{python}" if named else "unknown" if is_unknown else choice.why
-        raise LookupError(f"{name} has no environment ({why}): use a runtime version with one, or {names}")
+        why = (
+            f"there is none for Python 3.{python}"
+            if named
+            else "unknown"
+            if is_unknown
+            else choice.why
+        )
+        raise LookupError(
+            f"{name} has no environment ({why}): use a runtime version with one, or {names}"
+        )
     return choice
 
 
 def _last(framework: str, python: int) -> Software | None:
-    return next((item for item in reversed(SOFTWARE) if item.framework == framework and item.serves(python)), None)
+    return next(
+        (
+            item
+            for item in reversed(SOFTWARE)
+            if item.framework == framework and item.serves(python)
+        ),
+        None,
+    )
 
 
 def _key(release: str) -> tuple[int, ...]:

@@ -1,8 +1,9 @@
 """The shape of a slice, and which of its dimensions wrap around.
 
-Sources: reference tables of cloud.google.com/tpu/docs/types-topologies and /v4. Below a full 4x4x4 cube a slice has no
-wrap-around links; from a cube on every dimension is a multiple of 4 and all of them wrap. In two dimensions a
-dimension wraps where it spans the pod (scaling-book: no wrap-around below 16 on v5e).
+Sources: reference tables of cloud.google.com/tpu/docs/types-topologies and /v4. Below a full 4x4x4
+cube a slice has no wrap-around links; from a cube on every dimension is a multiple of 4 and all of
+them wrap. In two dimensions a dimension wraps where it spans the pod (scaling-book: no wrap-around
+below 16 on v5e).
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ _TEXT = re.compile(r"([1-9]\d{0,3}(?:x[1-9]\d{0,3})+)(_twisted|_untwisted)?")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Topology:
-    """Chips per dimension; `wrap` says which dimensions are rings; a twisted torus shifts the seam (see torus.py)."""
+    """Chips per dimension; `wrap` says which dimensions are rings; a twisted torus shifts the seam
+    (see torus.py)."""
 
     shape: Shape
     wrap: tuple[bool, ...]
@@ -54,16 +56,20 @@ def is_twistable(shape: Shape) -> bool:
 
 
 def topology_of(generation: Generation, shape: Shape, twisted: bool | None = None) -> Topology:
-    """The topology of `shape` on its own. `twisted` None: twisted where the shape allows it (the default shapes
-    marked T in the reference). Raises INVALID_ARGUMENT when a twist is asked of a shape that has none."""
+    """The topology of `shape` on its own. `twisted` None: twisted where the shape allows it (the
+    default shapes
+    marked T in the reference). Raises INVALID_ARGUMENT when a twist is asked of a shape that has
+    none."""
     if len(shape) != generation.dimensions:
         raise invalid(
-            f"topology {shape_text(shape)} has {len(shape)} dimensions: {generation.name} has {generation.dimensions}",
+            f"topology {shape_text(shape)} has {len(shape)} dimensions: {generation.name} has "
+            f"{generation.dimensions}",
             "topology",
         )
     if twisted and not is_twistable(shape):
         raise invalid(
-            f"topology {shape_text(shape)} cannot be twisted: only k x k x 2k and k x 2k x 2k of full cubes can",
+            f"topology {shape_text(shape)} cannot be twisted: only k x k x 2k and k x 2k x 2k of "
+            "full cubes can",
             "topology",
         )
     if generation.dimensions == 3:

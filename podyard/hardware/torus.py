@@ -1,7 +1,9 @@
-"""Geometry of a torus of chips: coordinates, neighbours, rings, distances, and boxes as bitmasks in one integer.
+"""Geometry of a torus of chips: coordinates, neighbours, rings, distances, and boxes as bitmasks in
+one integer.
 
-Chip (x, y, z) has index x + X * (y + Y * z): x runs fastest. A set of chips is a Python integer whose bit `index` is
-set; unions, overlaps and counts of thousands of chips are then single operations.
+Chip (x, y, z) has index x + X * (y + Y * z): x runs fastest. A set of chips is a Python integer
+whose bit `index` is set; unions, overlaps and counts of thousands of chips are then single
+operations.
 """
 
 from __future__ import annotations
@@ -36,7 +38,10 @@ def coordinate_of(shape: Shape, index: int) -> Coordinate:
 
 def coordinates(shape: Shape) -> Iterator[Coordinate]:
     """All coordinates in the order of their indices."""
-    return (tuple(reversed(c)) for c in itertools.product(*(range(extent) for extent in reversed(shape))))
+    return (
+        tuple(reversed(c))
+        for c in itertools.product(*(range(extent) for extent in reversed(shape)))
+    )
 
 
 @functools.cache
@@ -60,14 +65,16 @@ def mask_of(chips: Iterable[int]) -> int:
 
 
 def rotations(shape: Shape) -> tuple[Shape, ...]:
-    """Every distinct order of the dimensions, the given one first, then ascending: a fixed order."""
+    """Every distinct order of the dimensions, the given one first, then ascending: a fixed
+    order."""
     others = sorted(set(itertools.permutations(shape)) - {shape})
     return (shape, *others)
 
 
 @functools.lru_cache(maxsize=8192)
 def box_mask(pod: Shape, origin: Coordinate, shape: Shape) -> int:
-    """The chips of a box of the pod's torus; it wraps around where it reaches over an end. `shape` <= `pod`."""
+    """The chips of a box of the pod's torus; it wraps around where it reaches over an end. `shape`
+    <= `pod`."""
     mask = 1
     stride = 1
     for extent, start, length in zip(pod, origin, shape, strict=True):
@@ -83,8 +90,8 @@ def box_mask(pod: Shape, origin: Coordinate, shape: Shape) -> int:
 def free_origins(pod: Shape, free: int, shape: Shape) -> int:
     """All origins, as a bit set, at which a box of `shape` has only free chips; boxes wrap around.
 
-    For all origins at once: shift along a dimension by 1, 2, 4, ... positions and AND, so a box of length n needs
-    about log2(n) shifts in that dimension. What stays set has the whole box free.
+    For all origins at once: shift along a dimension by 1, 2, 4, ... positions and AND, so a box of
+    length n needs about log2(n) shifts in that dimension. What stays set has the whole box free.
     """
     stride = 1
     for dimension, (extent, length) in enumerate(zip(pod, shape, strict=True)):
@@ -111,9 +118,9 @@ def _low_part(pod: Shape, dimension: int, length: int) -> int:
 class Blocks:
     """A pod divided into blocks: cubes of 4x4x4 chips, in two dimensions hosts of 2x2.
 
-    `grid`: blocks per dimension; a set of blocks is a bit set over it. Block `i` has its chips at `offset[i]` plus the
-    bits of `full[i]`. Where an extent is not a multiple of the edge, the last blocks are smaller; `complete` are the
-    others.
+    `grid`: blocks per dimension; a set of blocks is a bit set over it. Block `i` has its chips at
+    `offset[i]` plus the bits of `full[i]`. Where an extent is not a multiple of the edge, the last
+    blocks are smaller; `complete` are the others.
     """
 
     pod: Shape
@@ -124,7 +131,8 @@ class Blocks:
     complete: int
 
     def split(self, free: int) -> tuple[int, dict[int, int]]:
-        """The complete blocks that are wholly free, and of the other blocks the chips that are (relative to the
+        """The complete blocks that are wholly free, and of the other blocks the chips that are
+        (relative to the
         block), where there are any."""
         whole = 0
         partial = {}
@@ -189,5 +197,6 @@ def hosts_of(pod: Shape, host: Sequence[int], origin: Coordinate, shape: Shape) 
     blocks = (tuple(reversed(c)) for c in itertools.product(*reversed(steps)))
     size = tuple(host)
     return tuple(
-        box_mask(pod, tuple((o + s) % e for o, s, e in zip(origin, block, pod, strict=True)), size) for block in blocks
+        box_mask(pod, tuple((o + s) % e for o, s, e in zip(origin, block, pod, strict=True)), size)
+        for block in blocks
     )

@@ -1,7 +1,8 @@
-"""The audit log's eye: which requests changed something or were refused, by whom, from where, and how they ended.
+"""The audit log's eye: which requests changed something or were refused, by whom, from where, and
+how they ended.
 
-It stands outside of the guard, so that it sees refusals of the guard and of the door too, and inside of what gives
-requests their ids. Lines are written in groups
+It stands outside of the guard, so that it sees refusals of the guard and of the door too, and
+inside of what gives requests their ids. Lines are written in groups
 by a thread, at most `WAIT_SECONDS` after the answer: a process that is killed loses those.
 """
 
@@ -24,7 +25,8 @@ from podyard.http.limits import PER_ADDRESS_REFUSED, TokenBuckets
 logger = logging.getLogger(__name__)
 
 WAIT_SECONDS = 0.5  # what a kill may cost, and how often the log is written at most
-LINES_MAX = 10_000  # that wait to be written; a database that stands still for longer loses lines, and the log says so
+# that wait to be written; a database that stands still for longer loses lines, and the log says so
+LINES_MAX = 10_000
 GROUP_MAX = 500
 PATH_CHARACTERS_MAX = 512
 _REFUSED = frozenset({401, 403, 429})
@@ -37,7 +39,8 @@ class Audit:
         self._app = app
         self._lines = lines
         self._clock = clock
-        # A flood of refusals must not fill the database: beyond this only the first ones of an address are kept.
+        # A flood of refusals must not fill the database: beyond this only the first ones of an
+        # address are kept.
         self._refused = TokenBuckets(PER_ADDRESS_REFUSED, clock)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -59,7 +62,9 @@ class Audit:
             if scope["method"] in SAFE_METHODS:
                 return
             # Agents and replicas report each second; what they change has its own events.
-            if principal is not None and (principal.agent_id is not None or principal.attempt_id is not None):
+            if principal is not None and (
+                principal.agent_id is not None or principal.attempt_id is not None
+            ):
                 return
         address = client_address(scope)
         if refused and self._refused.take(address) > 0.0:
@@ -82,7 +87,8 @@ class Audit:
 
 
 class AuditQueue:
-    """Lines that wait to be written. `write` stores a group; it may block, and raise PodyardError."""
+    """Lines that wait to be written. `write` stores a group; it may block, and raise
+    PodyardError."""
 
     def __init__(self, write: Callable[[Sequence[AuditLine]], None]) -> None:
         self._write = write
@@ -117,7 +123,9 @@ class AuditQueue:
             try:
                 self._write(group)
             except PodyardError as error:
-                logger.error("%d lines of the audit log could not be written: %s", len(group), error.message)
+                logger.error(
+                    "%d lines of the audit log could not be written: %s", len(group), error.message
+                )
         if self._lost:
             logger.error("%d lines of the audit log were lost: the database took none", self._lost)
             self._lost = 0

@@ -1,4 +1,5 @@
-"""An authority of our own and the certificates that it issues, for the proxies that stand for Google's hosts."""
+"""An authority of our own and the certificates that it issues, for the proxies that stand for
+Google's hosts."""
 
 from __future__ import annotations
 
@@ -8,17 +9,20 @@ import ipaddress
 from collections.abc import Sequence
 from typing import Any
 
-VALID_DAYS = 90  # no command of `podyard run` runs longer; the authority of `podyard up` is renewed in time
+# no command of `podyard run` runs longer; the authority of `podyard up` is renewed in time
+VALID_DAYS = 90
 YARD_VALID_DAYS = 3650  # of the authority whose fingerprint agents and people keep
 _KEY_USAGES = (
-    "digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement",
+    "digital_signature", "content_commitment", "key_encipherment", "data_encipherment",
+    "key_agreement",
     "key_cert_sign", "crl_sign", "encipher_only", "decipher_only",
 )  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Authority:
-    """Certificate and key, PEM. All extensions that strict clients (RFC 5280, Python's VERIFY_X509_STRICT) ask for."""
+    """Certificate and key, PEM. All extensions that strict clients (RFC 5280, Python's
+    VERIFY_X509_STRICT) ask for."""
 
     certificate: bytes
     key: bytes
@@ -53,9 +57,13 @@ class Authority:
         key = ec.generate_private_key(ec.SECP256R1())
         # A common name has at most 64 characters; what counts are the names of the extension.
         made = (
-            _builder(_name(hosts[0][:64]), authority.subject, key.public_key(), signer.public_key(), now)
+            _builder(
+                _name(hosts[0][:64]), authority.subject, key.public_key(), signer.public_key(), now
+            )
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(x509.SubjectAlternativeName([_alternative(host) for host in hosts]), critical=False)
+            .add_extension(
+                x509.SubjectAlternativeName([_alternative(host) for host in hosts]), critical=False
+            )
             .add_extension(_usage(digital_signature=True), critical=True)
             .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
             .sign(signer, hashes.SHA256())
@@ -86,7 +94,12 @@ def _alternative(host: str) -> Any:
 
 
 def _builder(
-    subject: Any, issuer: Any, public: Any, issuer_public: Any, now: datetime.datetime, days: int = VALID_DAYS
+    subject: Any,
+    issuer: Any,
+    public: Any,
+    issuer_public: Any,
+    now: datetime.datetime,
+    days: int = VALID_DAYS,
 ) -> Any:
     from cryptography import x509
 
@@ -100,7 +113,9 @@ def _builder(
         .not_valid_before(now - day)
         .not_valid_after(now + days * day)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_public), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_public), critical=False
+        )
     )
 
 
@@ -119,5 +134,7 @@ def _pem() -> Any:
 def _private(key: Any) -> bytes:
     from cryptography.hazmat.primitives import serialization
 
-    found: bytes = key.private_bytes(_pem(), serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    found: bytes = key.private_bytes(
+        _pem(), serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
     return found

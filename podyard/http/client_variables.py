@@ -1,16 +1,30 @@
-"""The variables that lead clients to a Podyard: as `podyard env` prints them, and as the console shows them."""
+"""The variables that lead clients to a Podyard: as `podyard env` prints them, and as the console
+shows them."""
 
 from __future__ import annotations
 
 from podyard.domain.host import discovery_url
 
-# APIs that gcloud asks on its way elsewhere, so that it finds them even where its proxy is not used.
-_UNSERVED_APIS = ("iam", "iamcredentials", "cloudresourcemanager", "serviceusage", "oslogin", "logging")
+# APIs that gcloud asks on its way elsewhere, so that it finds them even where its proxy is not
+# used.
+_UNSERVED_APIS = (
+    "iam",
+    "iamcredentials",
+    "cloudresourcemanager",
+    "serviceusage",
+    "oslogin",
+    "logging",
+)
 
 
 def own_variables(url: str, token: str, project: str, zone: str) -> dict[str, str]:
     """Podyard's own: its command line, its Python client, curl."""
-    return {"PODYARD_URL": url, "PODYARD_TOKEN": token, "PODYARD_PROJECT": project, "PODYARD_LOCATION": zone}
+    return {
+        "PODYARD_URL": url,
+        "PODYARD_TOKEN": token,
+        "PODYARD_PROJECT": project,
+        "PODYARD_LOCATION": zone,
+    }
 
 
 def gcloud_variables(url: str, token_file: str, project: str, zone: str) -> dict[str, str]:
@@ -19,7 +33,9 @@ def gcloud_variables(url: str, token_file: str, project: str, zone: str) -> dict
         "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU": f"{url}/",
         "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE": f"{url}/",
         **{
-            f"CLOUDSDK_API_ENDPOINT_OVERRIDES_{name.upper()}": f"{url}/google/{name}.googleapis.com/"
+            f"CLOUDSDK_API_ENDPOINT_OVERRIDES_{name.upper()}": (
+                f"{url}/google/{name}.googleapis.com/"
+            )
             for name in _UNSERVED_APIS
         },
         "CLOUDSDK_AUTH_TOKEN_HOST": f"{url}/token",
@@ -27,7 +43,8 @@ def gcloud_variables(url: str, token_file: str, project: str, zone: str) -> dict
         "CLOUDSDK_CORE_PROJECT": project,
         "CLOUDSDK_COMPUTE_ZONE": zone,
         "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
-        # What gcloud sends by itself: usage reports, looks for updates, and whether this is one of Google's machines.
+        # What gcloud sends by itself: usage reports, looks for updates, and whether this is one of
+        # Google's machines.
         "CLOUDSDK_CORE_DISABLE_USAGE_REPORTING": "1",
         "CLOUDSDK_COMPONENT_MANAGER_DISABLE_UPDATE_CHECK": "1",
         "CLOUDSDK_CORE_CHECK_GCE_METADATA": "0",

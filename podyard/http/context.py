@@ -1,4 +1,5 @@
-"""What every request works with, in the API and in the console alike: the platform's parts and who calls."""
+"""What every request works with, in the API and in the console alike: the platform's parts and who
+calls."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ logger = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Platform:
-    """The parts that a route works with. `host_use`: what this process was told of hosts in the past hour."""
+    """The parts that a route works with. `host_use`: what this process was told of hosts in the
+    past hour."""
 
     settings: Settings
     database: Database
@@ -48,8 +50,11 @@ def principal(request: Request) -> Principal:
     return found
 
 
-def write(request: Request, body: Callable[[UnitOfWork], T], *, rehearse: bool = False, via: str = "") -> T:
-    """`rehearse`: says what would be, and changes nothing. `via`: the version of Google's API that asks."""
+def write(
+    request: Request, body: Callable[[UnitOfWork], T], *, rehearse: bool = False, via: str = ""
+) -> T:
+    """`rehearse`: says what would be, and changes nothing. `via`: the version of Google's API that
+    asks."""
     database = platform(request).database
     if rehearse:
         return database.rehearse(body, actor=principal(request).email, via=via)
@@ -61,7 +66,8 @@ def write(request: Request, body: Callable[[UnitOfWork], T], *, rehearse: bool =
 
 
 async def write_async(request: Request, body: Callable[[UnitOfWork], T], *, via: str = "") -> T:
-    """As `write`, on the event loop: where the database has a writer thread, nobody waits in one more."""
+    """As `write`, on the event loop: where the database has a writer thread, nobody waits in one
+    more."""
     future = platform(request).database.enqueue(body, actor=principal(request).email, via=via)
     if future is None:
         return await to_thread.run_sync(partial(write, request, body, via=via))
@@ -78,9 +84,12 @@ async def write_async(request: Request, body: Callable[[UnitOfWork], T], *, via:
 
 
 def _keep(request: Request, refused: spending.Refused) -> None:
-    """In a separate unit, since the refused unit was rolled back. The caller gets the refusal in any case."""
+    """In a separate unit, since the refused unit was rolled back. The caller gets the refusal in
+    any case."""
     try:
-        platform(request).database.run(partial(spending.keep_refusal, refused=refused), actor=principal(request).email)
+        platform(request).database.run(
+            partial(spending.keep_refusal, refused=refused), actor=principal(request).email
+        )
     except PodyardError as error:
         logger.warning("a refusal could not be kept: %s", error.message)
 
@@ -90,5 +99,6 @@ def read(request: Request, body: Callable[[UnitOfWork], T]) -> T:
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Runs what blocks (the database) off the event loop: for routes that must be `async` to read their body."""
+    """Runs what blocks (the database) off the event loop: for routes that must be `async` to read
+    their body."""
     return await to_thread.run_sync(work)

@@ -1,8 +1,8 @@
 """The door: what is asked through the port that other machines reach.
 
-The door stands before the guard, which gives the door's refusals as its own. It knows under which names this Podyard
-may be called there, how much one caller may ask, and who called: behind a proxy the last address of X-Forwarded-For,
-which the proxy itself has written.
+The door stands before the guard, which gives the door's refusals as its own. It knows under which
+names this Podyard may be called there, how much one caller may ask, and who called: behind a proxy
+the last address of X-Forwarded-For, which the proxy itself has written.
 """
 
 from __future__ import annotations
@@ -28,7 +28,11 @@ class Door:
         self._app = app
         self._limits = DoorLimits(clock)
         self._behind_proxy = settings.behind_proxy
-        named = (urlsplit(settings.public_url or "").hostname, settings.public_address, socket.gethostname())
+        named = (
+            urlsplit(settings.public_url or "").hostname,
+            settings.public_address,
+            socket.gethostname(),
+        )
         self._names = LOOPBACK_HOSTS | {name.lower() for name in named if name}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -52,7 +56,9 @@ class Door:
         # The address of this very connection is right, too: a machine has several.
         own = scope["server"][0] if scope.get("server") else None
         if name not in self._names and name != own:
-            raise PodyardError(Code.PERMISSION_DENIED, f"Host {name!r} is not this server's name; see --public-url")
+            raise PodyardError(
+                Code.PERMISSION_DENIED, f"Host {name!r} is not this server's name; see --public-url"
+            )
 
 
 def host_name(host: str) -> str:
@@ -64,15 +70,18 @@ def host_name(host: str) -> str:
 
 
 def _take_forwarded(scope: Scope, headers: Mapping[bytes, bytes]) -> None:
-    """Takes client and scheme from what the proxy says. Raises INVALID_ARGUMENT for anything but an address."""
+    """Takes client and scheme from what the proxy says. Raises INVALID_ARGUMENT for anything but an
+    address."""
     scheme = headers.get(b"x-forwarded-proto")
     if scheme is not None:
         last = scheme.decode("latin-1").rpartition(",")[2].strip().lower()
         if last not in ("http", "https"):
-            raise PodyardError(Code.INVALID_ARGUMENT, f"X-Forwarded-Proto {last!r} must be http or https")
+            raise PodyardError(
+                Code.INVALID_ARGUMENT, f"X-Forwarded-Proto {last!r} must be http or https"
+            )
         scope["scheme"] = last
-    # Repeated headers are one list (RFC 9110, section 5.3); a dictionary has kept the last one, and the last hop is
-    # what our proxy wrote. What stands before it is the client's word.
+    # Repeated headers are one list (RFC 9110, section 5.3); a dictionary has kept the last one, and
+    # the last hop is what our proxy wrote. What stands before it is the client's word.
     hops = headers.get(b"x-forwarded-for")
     if hops is None:
         return
@@ -80,5 +89,7 @@ def _take_forwarded(scope: Scope, headers: Mapping[bytes, bytes]) -> None:
     try:
         address = ipaddress.ip_address(text.strip("[]"))
     except ValueError:
-        raise PodyardError(Code.INVALID_ARGUMENT, f"X-Forwarded-For ends with {text!r}: not an address") from None
+        raise PodyardError(
+            Code.INVALID_ARGUMENT, f"X-Forwarded-For ends with {text!r}: not an address"
+        ) from None
     scope["client"] = (str(address), 0)

@@ -1,8 +1,10 @@
-"""The certificate of the door: that of two files, or one made here and signed by the yard's own authority.
+"""The certificate of the door: that of two files, or one made here and signed by the yard's own
+authority.
 
-The authority (`DATA/tls/ca.pem`, `ca.key`) is made once and stays: agents and people keep its fingerprint. The door's
-own certificate is made at each start of the API, and again when little of its time is left. Files are read again when
-they have changed, since tools that renew certificates replace them in place.
+The authority (`DATA/tls/ca.pem`, `ca.key`) is made once and stays: agents and people keep its
+fingerprint. The door's own certificate is made at each start of the API, and again when little of
+its time is left. Files are read again when they have changed, since tools that renew certificates
+replace them in place.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ _AUTHORITY_NAME = "Podyard yard authority"
 
 
 class DoorCertificate:
-    """The door's TLS. `context` stays the same object; what it presents is replaced in it. Raises FAILED_PRECONDITION
+    """The door's TLS. `context` stays the same object; what it presents is replaced in it. Raises
+    FAILED_PRECONDITION
     at the beginning for files that cannot be used."""
 
     def __init__(self, settings: Settings, clock: RealClock) -> None:
@@ -47,11 +50,16 @@ class DoorCertificate:
         self._load()
 
     def look(self) -> None:
-        """Renews what is to be renewed. A file that cannot be used now leaves the certificate as it was."""
+        """Renews what is to be renewed. A file that cannot be used now leaves the certificate as it
+        was."""
         is_made = self._settings.tls_cert is None
         due = _now(self._clock) + datetime.timedelta(seconds=RENEW_SECONDS) > self._expires
         # Addresses come and go: a laptop in another network, a VPN.
-        is_stale = due or set(names(self._settings)) - self._names if is_made else self._stamp != self._files_stamp()
+        is_stale = (
+            due or set(names(self._settings)) - self._names
+            if is_made
+            else self._stamp != self._files_stamp()
+        )
         if not is_stale:
             return
         try:
@@ -73,7 +81,8 @@ class DoorCertificate:
             self._stamp = self._files_stamp()
             chain, private = _read("--tls-cert", cert), _read("--tls-key", key)
         self._expires = _check_pair(chain, private, cert, key, _now(self._clock))
-        with tempfile.NamedTemporaryFile(prefix="podyard-door-") as file:  # 0600; OpenSSL reads from files only
+        # 0600; OpenSSL reads from files only
+        with tempfile.NamedTemporaryFile(prefix="podyard-door-") as file:
             file.write(private + b"\n" + chain)
             file.flush()
             self.context.load_cert_chain(file.name)
@@ -89,8 +98,9 @@ class DoorCertificate:
 
 
 def yard_authority(folder: Path, clock: RealClock) -> Authority:
-    """The yard's authority, made when there is none. Raises FAILED_PRECONDITION for one that is damaged or expired: a
-    new one would lock out everybody who trusts it, so that is for the operator to decide."""
+    """The yard's authority, made when there is none. Raises FAILED_PRECONDITION for one that is
+    damaged or expired: a new one would lock out everybody who trusts it, so that is for the
+    operator to decide."""
     certificate, key = folder / CA_FILE, folder / _KEY_FILE
     now = _now(clock)
     if not certificate.exists() and not key.exists():
@@ -100,10 +110,16 @@ def yard_authority(folder: Path, clock: RealClock) -> Authority:
             write_atomically(key, made.key)
             write_atomically(certificate, made.certificate)
         except OSError as error:
-            raise _refusal(f"cannot write the yard's authority in {folder}: {error.strerror}") from None
+            raise _refusal(
+                f"cannot write the yard's authority in {folder}: {error.strerror}"
+            ) from None
         return made
     found = Authority(_read("the authority", certificate), _read("the authority", key))
-    advice = f"restore {folder}, or delete it: then a new authority is made, and agents and people have to trust it"
+    advice = (
+        f"restore {folder}, or delete it: then a new authority is made, and "
+        "agents and people "
+        "have to trust it"
+    )
     try:
         _check_pair(found.certificate, found.key, certificate, key, now)
     except PodyardError as error:
@@ -112,8 +128,10 @@ def yard_authority(folder: Path, clock: RealClock) -> Authority:
 
 
 def pin_of(settings: Settings, clock: RealClock) -> str | None:
-    """The fingerprint by which clients can trust this door; None where they trust it by a public authority, or where
-    the operator gives them a file: behind a proxy, and with a certificate that does not end with its own root."""
+    """The fingerprint by which clients can trust this door; None where they trust it by a public
+    authority, or where
+    the operator gives them a file: behind a proxy, and with a certificate that does not end with
+    its own root."""
     if settings.behind_proxy:
         return None
     from cryptography import x509
@@ -129,7 +147,8 @@ def pin_of(settings: Settings, clock: RealClock) -> str | None:
 
 
 def publish_fingerprint(settings: Settings, clock: RealClock) -> None:
-    """Writes what `pinned` finds (nothing: an empty file) for those who tell people how to join or connect."""
+    """Writes what `pinned` finds (nothing: an empty file) for those who tell people how to join or
+    connect."""
     try:
         settings.tls_path.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_atomically(settings.fingerprint_path, f"{pin_of(settings, clock) or ''}\n".encode())
@@ -138,13 +157,23 @@ def publish_fingerprint(settings: Settings, clock: RealClock) -> None:
 
 
 def names(settings: Settings) -> list[str]:
-    """Names and addresses by which the door is reached, without repetition; the one of its URL first."""
-    found = [urlsplit(settings.public_url or "").hostname or "", settings.public_address or "", socket.gethostname()]
+    """Names and addresses by which the door is reached, without repetition; the one of its URL
+    first."""
+    found = [
+        urlsplit(settings.public_url or "").hostname or "",
+        settings.public_address or "",
+        socket.gethostname(),
+    ]
     if settings.public_address in ("0.0.0.0", "::"):
         import psutil
 
         families = (socket.AF_INET, socket.AF_INET6)
-        every = [one for interface in psutil.net_if_addrs().values() for one in interface if one.family in families]
+        every = [
+            one
+            for interface in psutil.net_if_addrs().values()
+            for one in interface
+            if one.family in families
+        ]
         found += [one.address.partition("%")[0] for one in every]
     found += ["localhost", "127.0.0.1", "::1"]
     return [name for name in dict.fromkeys(found) if name and name not in ("0.0.0.0", "::")]
@@ -153,7 +182,8 @@ def names(settings: Settings) -> list[str]:
 def _check_pair(
     chain: bytes, private: bytes, cert: Path | None, key: Path | None, now: datetime.datetime
 ) -> datetime.datetime:
-    """When the certificate ends. Raises FAILED_PRECONDITION for a pair that no client would accept."""
+    """When the certificate ends. Raises FAILED_PRECONDITION for a pair that no client would
+    accept."""
     from cryptography import x509
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
@@ -164,13 +194,18 @@ def _check_pair(
     try:
         own = load_pem_private_key(private, None)
     except TypeError:
-        raise _refusal(f"the key in {key} is encrypted: decrypt it first, for example with `openssl pkey`") from None
+        raise _refusal(
+            f"the key in {key} is encrypted: decrypt it first, for example with `openssl pkey`"
+        ) from None
     except ValueError:
         raise _refusal(f"{key} holds no private key in PEM") from None
     if own.public_key() != certificate.public_key():
         raise _refusal(f"the key in {key} does not match the certificate in {cert}")
     if certificate.not_valid_after_utc <= now:
-        raise _refusal(f"the certificate in {cert} expired at {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC")
+        raise _refusal(
+            f"the certificate in {cert} expired at "
+            f"{certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
+        )
     if certificate.not_valid_before_utc > now:
         since = f"{certificate.not_valid_before_utc:%Y-%m-%d %H:%M}"
         raise _refusal(f"the certificate in {cert} is not valid before {since} UTC")

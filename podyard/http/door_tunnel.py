@@ -20,7 +20,8 @@ HEAD_BYTES_MAX = 16 << 10  # of the door's answer
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DoorTarget:
-    """Where tunnels lead, and with which credential. `refused` hears why one could not be opened."""
+    """Where tunnels lead, and with which credential. `refused` hears why one could not be
+    opened."""
 
     url: str
     token: str
@@ -33,8 +34,10 @@ class DoorTarget:
         host = parts.hostname or ""
         more = f"&address={quote(address)}" if address else ""
         head = (
-            f"GET /podyard/v1/connection:open?target={target}{more} HTTP/1.1\r\nHost: {parts.netloc}\r\n"
-            f"Authorization: Bearer {self.token}\r\nConnection: Upgrade\r\nUpgrade: {PROTOCOL}\r\n\r\n"
+            f"GET /podyard/v1/connection:open?target={target}{more} HTTP/1.1\r\nHost: "
+            f"{parts.netloc}\r\n"
+            f"Authorization: Bearer {self.token}\r\nConnection: Upgrade\r\nUpgrade: "
+            f"{PROTOCOL}\r\n\r\n"
         )
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[str] = loop.create_future()
@@ -56,7 +59,8 @@ class DoorTarget:
 
 
 class _DoorEnd(End):
-    """The end at the door: asks for the tunnel, and is joined with the client's end once it stands."""
+    """The end at the door: asks for the tunnel, and is joined with the client's end once it
+    stands."""
 
     def __init__(self, client: End, head: bytes, answered: asyncio.Future[str]) -> None:
         super().__init__()

@@ -37,7 +37,8 @@ _METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 
 
 def envelope(error: PodyardError, status: int | None = None) -> dict[str, Any]:
-    """`{"error": {code, message, status, details}}`: `code` is the HTTP status, `status` the google.rpc name."""
+    """`{"error": {code, message, status, details}}`: `code` is the HTTP status, `status` the
+    google.rpc name."""
     body: dict[str, Any] = {
         "code": error.code.http_status if status is None else status,
         "message": error.message,
@@ -48,7 +49,9 @@ def envelope(error: PodyardError, status: int | None = None) -> dict[str, Any]:
     return {"error": body}
 
 
-def answer(error: PodyardError, status: int | None = None, headers: Mapping[str, str] | None = None) -> Response:
+def answer(
+    error: PodyardError, status: int | None = None, headers: Mapping[str, str] | None = None
+) -> Response:
     headers = dict(headers or {})
     if error.code is Code.UNAVAILABLE:
         headers.setdefault("Retry-After", str(RETRY_AFTER_SECONDS))
@@ -57,19 +60,22 @@ def answer(error: PodyardError, status: int | None = None, headers: Mapping[str,
     if error.code is Code.UNAUTHENTICATED:
         headers["WWW-Authenticate"] = 'Bearer realm="podyard"'
     status = error.code.http_status if status is None else status
-    # A message may repeat what a client sent, and JSON can spell half of a surrogate pair, which UTF-8 cannot.
+    # A message may repeat what a client sent, and JSON can spell half of a surrogate pair, which
+    # UTF-8 cannot.
     content = json.dumps(envelope(error, status), ensure_ascii=False).encode("utf-8", "replace")
     return Response(content, status_code=status, headers=headers, media_type="application/json")
 
 
 def _allowed_methods(request: Request, error: HTTPException) -> str:
-    """What is possible on a path (RFC 9110, section 15.5.6). A route knows its own methods only, and the next route may
-    have others; a mounted application has named all."""
+    """What is possible on a path (RFC 9110, section 15.5.6). A route knows its own methods only,
+    and the next route may have others; a mounted application has named all."""
     routes = [route for route in request.scope["router"].routes if not isinstance(route, Mount)]
     found = [
         method
         for method in _METHODS
-        if any(route.matches({**request.scope, "method": method})[0] is Match.FULL for route in routes)
+        if any(
+            route.matches({**request.scope, "method": method})[0] is Match.FULL for route in routes
+        )
     ]
     return ", ".join(found) or (error.headers or {}).get("Allow", "")
 

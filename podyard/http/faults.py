@@ -1,7 +1,9 @@
-"""Fault rules on calls of Google's API: errors, latency, lost answers; wrong views (`control/checks/faults`).
+"""Fault rules on calls of Google's API: errors, latency, lost answers; wrong views
+(`control/checks/faults`).
 
-It stands behind the guard, so that a fault tells nobody anything who may not call. Without rules a request pays for one
-comparison of clocks: whether there are any is read again after `RULES_SECONDS` only.
+It stands behind the guard, so that a fault tells nobody anything who may not call. Without rules a
+request pays for one comparison of clocks: whether there are any is read again after `RULES_SECONDS`
+only.
 """
 
 from __future__ import annotations
@@ -24,7 +26,10 @@ RULES_SECONDS = 0.25  # of real time: so late may a rule that another process to
 LOOK_SECONDS = 0.05  # how often a call that waits for platform time looks at it
 _COUNT = "SELECT fault_rules FROM clock"
 _CODES = {
-    429: (Code.RESOURCE_EXHAUSTED, "Quota exceeded for quota metric 'Requests' and limit 'Requests per minute'."),
+    429: (
+        Code.RESOURCE_EXHAUSTED,
+        "Quota exceeded for quota metric 'Requests' and limit 'Requests per minute'.",
+    ),
     500: (Code.INTERNAL, "Internal error encountered."),
     503: (Code.UNAVAILABLE, "The service is currently unavailable."),
     504: (Code.DEADLINE_EXCEEDED, "Deadline expired before operation could complete."),
@@ -65,7 +70,9 @@ class Rules:
 class Faults:
     """`called` says which method of Google's API a request calls, and on what; None: none."""
 
-    def __init__(self, app: ASGIApp, rules: Rules, called: Callable[[Scope], Subject | None]) -> None:
+    def __init__(
+        self, app: ASGIApp, rules: Rules, called: Callable[[Scope], Subject | None]
+    ) -> None:
         self._app = app
         self._rules = rules
         self._called = called
@@ -131,7 +138,9 @@ async def _refusal(rule: FaultRule, scope: Scope, receive: Receive, send: Send) 
 async def _lost_answer(rule: FaultRule, scope: Scope, receive: Receive, send: Send) -> None:
     if rule.parameters["close"]:
         # An answer that is promised and never comes: the server ends the connection.
-        await send({"type": "http.response.start", "status": 503, "headers": [(b"content-length", b"1")]})
+        await send(
+            {"type": "http.response.start", "status": 503, "headers": [(b"content-length", b"1")]}
+        )
         return
     code, usual = _CODES[503]
     await answer(PodyardError(code, usual, [_detail(rule)]), 503)(scope, receive, send)

@@ -1,7 +1,8 @@
 """The authority of one data folder, which gcloud trusts with the exports of `podyard env`.
 
-gcloud sends what it asks of other hosts than Podyard through a proxy of `podyard up`, which ends TLS with certificates
-of this authority. Who makes it first, `podyard env` or the proxy, writes it for both.
+gcloud sends what it asks of other hosts than Podyard through a proxy of `podyard up`, which ends
+TLS with certificates of this authority. Who makes it first, `podyard env` or the proxy, writes it
+for both.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ def authority(data: Path, clock: RealClock) -> Authority:
     moment = _moment(clock)
     try:
         found = Authority(roots_path(data).read_bytes(), (data / _KEY_FILE).read_bytes())
-        if found.is_valid_at(moment) and found.is_valid_at(moment + datetime.timedelta(seconds=_LEFT_SECONDS_MIN)):
+        if found.is_valid_at(moment) and found.is_valid_at(
+            moment + datetime.timedelta(seconds=_LEFT_SECONDS_MIN)
+        ):
             return found
     except (FileNotFoundError, ValueError):
         pass

@@ -1,8 +1,8 @@
 """What Podyard answers for Google's APIs other than Cloud TPU: nothing is sent to Google.
 
-Compute Engine is a project with disks only (`api/compute`), since SkyPilot and Ray list its machines next to TPU nodes,
-with the machine types that the rate card has prices for, since readers of prices multiply by what those have. All else
-is refused.
+Compute Engine is a project with disks only (`api/compute`), since SkyPilot and Ray list its
+machines next to TPU nodes, with the machine types that the rate card has prices for, since readers
+of prices multiply by what those have. All else is refused.
 """
 
 from __future__ import annotations
@@ -18,15 +18,21 @@ GCLOUD_AGENTS = ("google-cloud-sdk", "gcloud/", "apitools ")  # how its user age
 GCLOUD_STATUS = 405  # for what is not served
 COMPUTE_HOST = "compute.googleapis.com"
 CATALOGUE_PATH = "/v1/services"  # of Cloud Billing: the list of prices
-METADATA_OPERATION = "operation-metadata-"  # the names of operations that have set a project's metadata
-DISK_OPERATION = "operation-disk-"  # those of operations that have changed a disk: the verb and the disk follow
+# the names of operations that have set a project's metadata
+METADATA_OPERATION = "operation-metadata-"
+# those of operations that have changed a disk: the verb and the disk follow
+DISK_OPERATION = "operation-disk-"
 _OF_PROJECT = re.compile(
     r"/compute/(?:v1|beta|alpha)/projects/[^/]+"
     rf"(?:|/setCommonInstanceMetadata|/global/operations/{METADATA_OPERATION}[0-9a-f]+(?:/wait)?"
-    rf"|/aggregated/disks|/zones/[^/]+/disks(?:/.*)?|/zones/[^/]+/operations/{DISK_OPERATION}[^/]+(?:/wait)?)"
+    rf"|/aggregated/disks|/zones/[^/]+/disks(?:/.*)?|/zones/[^/]+/operations/{DISK_OPERATION}[^/"
+    rf"]+(?:/wait)?)"
 )
-_COMPUTE_PATH = re.compile(r"/compute/(?:v1|beta|alpha)/(projects/[^/]+/(global|aggregated|zones|regions)(?:/.*)?)")
-# What a project has lists of, with the name of one, as googleapis.com says `kind` (discovery document, compute v1).
+_COMPUTE_PATH = re.compile(
+    r"/compute/(?:v1|beta|alpha)/(projects/[^/]+/(global|aggregated|zones|regions)(?:/.*)?)"
+)
+# What a project has lists of, with the name of one, as googleapis.com says `kind` (discovery
+# document, compute v1).
 _COLLECTIONS = {
     "acceleratorTypes": "acceleratorType",
     "addresses": "address",
@@ -47,7 +53,8 @@ _COLLECTIONS = {
     "snapshots": "snapshot",
     "subnetworks": "subnetwork",
 }
-# N1's families with MiB per vCPU (cloud.google.com/compute/docs/general-purpose-machines), and their numbers of vCPUs.
+# N1's families with MiB per vCPU (cloud.google.com/compute/docs/general-purpose-machines), and
+# their numbers of vCPUs.
 _MACHINES = {"n1-standard": 3840, "n1-highmem": 6656}
 _MACHINE_CPUS = (1, 2, 4, 8, 16, 32, 64, 96)
 _OTHER_KIND_IN_REGIONS = frozenset({"diskTypes", "instanceGroupManagers", "instanceGroups"})
@@ -55,14 +62,15 @@ SELF = "https://www.googleapis.com/compute/v1/"
 
 
 def is_of_project(host: str, path: str) -> bool:
-    """Whether it is the project itself, its metadata, its disks or an operation on them: the API keeps those
-    (api/compute)."""
+    """Whether it is the project itself, its metadata, its disks or an operation on them: the API
+    keeps those (api/compute)."""
     return host == COMPUTE_HOST and _OF_PROJECT.fullmatch(path.partition("?")[0]) is not None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Google:
-    """Answers for all those hosts. `zones`: what the project's Compute Engine says that there is."""
+    """Answers for all those hosts. `zones`: what the project's Compute Engine says that there
+    is."""
 
     zones: Sequence[str] = ()
 
@@ -74,7 +82,8 @@ class Google:
         return refusal(f"{method} https://{host}{path}") if found is None else found
 
     def _compute(self, name: str, scope: str) -> tuple[int, dict[str, Any]] | None:
-        """`name`: projects/P/SCOPE[/...]. None: Compute Engine has no such resource, as far as we know."""
+        """`name`: projects/P/SCOPE[/...]. None: Compute Engine has no such resource, as far as we
+        know."""
         project, below = name.split("/")[1], name.split("/")[3:]
         if "" in below:
             return None
@@ -91,12 +100,14 @@ class Google:
             items = _machine_types(project, below[0]) if below[0] in self.zones else []
             return 200, _list("compute#machineTypeList", name, items)
         if len(below) > place + 1:
-            return _missing("/".join(name.split("/")[: 5 + place]))  # the thing itself, also for what is below it
+            # the thing itself, also for what is below it
+            return _missing("/".join(name.split("/")[: 5 + place]))
         kind = _COLLECTIONS[collection]
         if scope == "regions" and collection in _OTHER_KIND_IN_REGIONS:
             kind = f"region{kind[0].upper()}{kind[1:]}"
         if scope == "aggregated":
-            return 200, _list(f"compute#{kind}AggregatedList", name) | {"items": {}}  # gcloud reads `items`
+            # gcloud reads `items`
+            return 200, _list(f"compute#{kind}AggregatedList", name) | {"items": {}}
         return 200, _list(f"compute#{kind}List", name)
 
     def _zones(self, project: str) -> list[dict[str, Any]]:
@@ -107,7 +118,10 @@ class Google:
         ]
 
     def _regions(self, project: str) -> list[dict[str, Any]]:
-        zones = {region: [z for z in self.zones if region_of(z) == region] for region in map(region_of, self.zones)}
+        zones = {
+            region: [z for z in self.zones if region_of(z) == region]
+            for region in map(region_of, self.zones)
+        }
         return [
             _place("region", f"projects/{project}/regions/{region}")
             | {"zones": [f"{SELF}projects/{project}/zones/{zone}" for zone in inside]}
@@ -122,9 +136,9 @@ def region_of(zone: str) -> str:
 def refusal(what: str, user_agent: str = "") -> tuple[int, dict[str, Any]]:
     """501 for what is not served.
 
-    gcloud (apitools' http_wrapper) repeats every request that was answered with 500 or more five times within half a
-    minute, and then prints the whole answer and a guess about the network. It gets the same error with the HTTP status
-    405, and prints the message at once.
+    gcloud (apitools' http_wrapper) repeats every request that was answered with 500 or more five
+    times within half a minute, and then prints the whole answer and a guess about the network. It
+    gets the same error with the HTTP status 405, and prints the message at once.
     """
     message = f"{what} is not served by Podyard; nothing was sent to Google"
     status, body = envelope(Code.UNIMPLEMENTED, message, "notImplemented")
@@ -132,11 +146,13 @@ def refusal(what: str, user_agent: str = "") -> tuple[int, dict[str, Any]]:
 
 
 def envelope(code: Code, message: str, reason: str, status: int = 0) -> tuple[int, dict[str, Any]]:
-    """(HTTP status, Google's error), with the `errors` that the older APIs, Compute Engine's too, have besides.
-    `status`: another one than the code has everywhere else."""
+    """(HTTP status, Google's error), with the `errors` that the older APIs, Compute Engine's too,
+    have besides. `status`: another one than the code has everywhere else."""
     status = status or code.http_status
     errors = [{"message": message, "domain": "global", "reason": reason}]
-    return status, {"error": {"code": status, "message": message, "errors": errors, "status": code.name}}
+    return status, {
+        "error": {"code": status, "message": message, "errors": errors, "status": code.name}
+    }
 
 
 def _machine_types(project: str, zone: str) -> list[dict[str, Any]]:
@@ -164,17 +180,29 @@ def _missing(name: str) -> tuple[int, dict[str, Any]]:
 def _list(kind: str, name: str, items: Iterable[dict[str, Any]] = ()) -> dict[str, Any]:
     """As googleapis.com lists: without `items` when there are none."""
     there = list(items)
-    return {"kind": kind, "id": name, **({"items": there} if there else {}), "selfLink": f"{SELF}{name}"}
+    return {
+        "kind": kind,
+        "id": name,
+        **({"items": there} if there else {}),
+        "selfLink": f"{SELF}{name}",
+    }
 
 
-def project(name: str, number: str, metadata: Mapping[str, str], fingerprint: str) -> dict[str, Any]:
-    """A project of Compute Engine. gcloud looks there for ssh keys and OS Login before it goes to a node's."""
+def project(
+    name: str, number: str, metadata: Mapping[str, str], fingerprint: str
+) -> dict[str, Any]:
+    """A project of Compute Engine. gcloud looks there for ssh keys and OS Login before it goes to a
+    node's."""
     items = [{"key": key, "value": value} for key, value in sorted(metadata.items())]
     return {
         "kind": "compute#project",
         "id": number,
         "name": name,
-        "commonInstanceMetadata": {"kind": "compute#metadata", "fingerprint": fingerprint, "items": items},
+        "commonInstanceMetadata": {
+            "kind": "compute#metadata",
+            "fingerprint": fingerprint,
+            "items": items,
+        },
         "selfLink": f"{SELF}projects/{name}",
     }
 
@@ -196,4 +224,10 @@ def metadata_operation(name: str, operation: str, user: str) -> dict[str, Any]:
 
 def _place(kind: str, name: str) -> dict[str, Any]:
     short = name.rpartition("/")[2]
-    return {"kind": f"compute#{kind}", "name": short, "description": short, "status": "UP", "selfLink": SELF + name}
+    return {
+        "kind": f"compute#{kind}",
+        "name": short,
+        "description": short,
+        "status": "UP",
+        "selfLink": SELF + name,
+    }

@@ -40,8 +40,16 @@ def zone_list(project: str, zone: str, shown: Sequence[ShownDisk]) -> dict[str, 
 def aggregated_list(project: str, shown: Sequence[ShownDisk]) -> dict[str, Any]:
     name = f"projects/{project}/aggregated/disks"
     zones = sorted({one.disk.zone for one in shown})
-    items = {f"zones/{zone}": {"disks": [disk(one) for one in shown if one.disk.zone == zone]} for zone in zones}
-    return {"kind": "compute#diskAggregatedList", "id": name, "items": items, "selfLink": f"{SELF}{name}"}
+    items = {
+        f"zones/{zone}": {"disks": [disk(one) for one in shown if one.disk.zone == zone]}
+        for zone in zones
+    }
+    return {
+        "kind": "compute#diskAggregatedList",
+        "id": name,
+        "items": items,
+        "selfLink": f"{SELF}{name}",
+    }
 
 
 def operation(project: str, zone: str, verb: str, name: str, user: str) -> dict[str, Any]:

@@ -1,10 +1,11 @@
 """Default-deny: one ASGI middleware stands before every route, console and API alike.
 
-It refuses foreign Host headers (DNS rebinding), bodies that are too large, and every request without a valid
-credential, but for the few public paths below. A credential is a token or a self-signed JWT (`Authorization: Bearer`,
-`?access_token=`, `?oauth_token=`, or `/_t/TOKEN/...` for clients that can send nothing else), or an API key (`?key=`,
-`x-goog-api-key`). A console session is a cookie that holds the token; a change made by cookie needs the session's CSRF
-token and an Origin of our own.
+It refuses foreign Host headers (DNS rebinding), bodies that are too large, and every request
+without a valid credential, but for the few public paths below. A credential is a token or a
+self-signed JWT (`Authorization: Bearer`, `?access_token=`, `?oauth_token=`, or `/_t/TOKEN/...` for
+clients that can send nothing else), or an API key (`?key=`, `x-goog-api-key`). A console session is
+a cookie that holds the token; a change made by cookie needs the session's CSRF token and an Origin
+of our own.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ from podyard.http.limits import DoorLimits
 
 logger = logging.getLogger(__name__)
 
-BODY_BYTES_MAX = 1 << 20  # 1 MiB: the largest request is a batch of metrics; programs go to the object store
+# 1 MiB: the largest request is a batch of metrics; programs go to the object store
+BODY_BYTES_MAX = 1 << 20
 SOURCE_BYTES_MAX = (512 << 20) + BODY_BYTES_MAX  # of a job's source, with the form around it
 PRINCIPAL_CACHE_SECONDS = 1.0  # how long a revoked token may still work
 PRINCIPAL_CACHE_MAX = 4096
@@ -96,9 +98,11 @@ def client_address(scope: Scope) -> str:
 
 
 class Guard:
-    """`authenticate` turns a credential into a principal or refuses it; it may block (it reads the database).
+    """`authenticate` turns a credential into a principal or refuses it; it may block (it reads the
+    database).
 
-    This runs for every request, so it reads the raw headers once and builds nothing that a request does not need.
+    This runs for every request, so it reads the raw headers once and builds nothing that a request
+    does not need.
     """
 
     def __init__(
@@ -116,7 +120,7 @@ class Guard:
         self._body_bytes_max = body_bytes_max  # None: routes have limits for theirs
         self._cache: dict[str, tuple[float, Principal]] = {}
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: C901
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
@@ -124,7 +128,11 @@ class Guard:
 
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), *SECURITY_HEADERS, *self._expiry(state["principal"])]
+                message["headers"] = [
+                    *message.get("headers", ()),
+                    *SECURITY_HEADERS,
+                    *self._expiry(state["principal"]),
+                ]
             await send(message)
 
         headers: dict[bytes, bytes] = dict(scope["headers"])
@@ -167,25 +175,33 @@ class Guard:
             # Of the middleware behind this one; routes answer for themselves.
             await answer(error)(scope, receive, send_guarded)
         except ClientDisconnect:
-            # It has gone in the middle of its request: there is nobody to answer, and nothing of ours has failed.
+            # It has gone in the middle of its request: there is nobody to answer, and nothing of
+            # ours has failed.
             logger.info("%s %s: the client has disconnected", scope["method"], scope["path"])
 
     def _check_host(self, headers: Mapping[bytes, bytes]) -> None:
         host = headers.get(b"host", b"").decode("latin-1")
         name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
-        # A host's programs know services by its address, which no page of another site can take as its name.
+        # A host's programs know services by its address, which no page of another site can take as
+        # its name.
         if name not in self._allowed_hosts and not _LOOPBACK_ADDRESS.fullmatch(name):
             raise PodyardError(Code.PERMISSION_DENIED, f"Host {name!r} is not this server's name")
 
     def _expiry(self, principal: Principal | None) -> tuple[tuple[bytes, bytes], ...]:
         """The header that says when the caller's token ends, if that is soon."""
-        if principal is None or principal.expires is None or not expires_soon(principal.expires, self._clock.now()):
+        if (
+            principal is None
+            or principal.expires is None
+            or not expires_soon(principal.expires, self._clock.now())
+        ):
             return ()
         return ((EXPIRES_HEADER.encode(), principal.expires.rfc3339().encode()),)
 
     async def _look_up(self, credential: str) -> Principal:
         if len(credential) > CREDENTIAL_CHARACTERS_MAX:
-            raise identity.credential_error("ACCESS_TOKEN_TYPE_UNSUPPORTED", identity.INVALID_CREDENTIALS)
+            raise identity.credential_error(
+                "ACCESS_TOKEN_TYPE_UNSUPPORTED", identity.INVALID_CREDENTIALS
+            )
         now = self._clock.monotonic_seconds()
         principal = await to_thread.run_sync(self._authenticate, credential)
         if len(self._cache) >= PRINCIPAL_CACHE_MAX:
@@ -210,7 +226,8 @@ def is_public(path: str) -> bool:
 
 
 def _strip_capability(scope: Scope) -> str | None:
-    """`/_t/TOKEN/rest`: returns TOKEN and leaves `/rest`, so that neither routes nor logs ever see it."""
+    """`/_t/TOKEN/rest`: returns TOKEN and leaves `/rest`, so that neither routes nor logs ever see
+    it."""
     path: str = scope["path"]
     if not path.startswith(CAPABILITY_PREFIX):
         return None
@@ -223,11 +240,14 @@ def _strip_capability(scope: Scope) -> str | None:
     return token
 
 
-def _credential(scope: Scope, headers: Mapping[bytes, bytes], capability: str | None) -> tuple[str, bool]:
-    """(credential, whether it came by cookie); raises UNAUTHENTICATED when there is none, or one of another kind.
+def _credential(
+    scope: Scope, headers: Mapping[bytes, bytes], capability: str | None
+) -> tuple[str, bool]:
+    """(credential, whether it came by cookie); raises UNAUTHENTICATED when there is none, or one of
+    another kind.
 
-    What the caller says on purpose goes before the cookie that a browser adds; a bad Authorization header is no
-    credential at all, whatever else is there.
+    What the caller says on purpose goes before the cookie that a browser adds; a bad Authorization
+    header counts as a bad credential, whatever else is there.
     """
     header = headers.get(b"authorization")
     if header is not None:
@@ -252,21 +272,27 @@ def _credential(scope: Scope, headers: Mapping[bytes, bytes], capability: str | 
                 return cookie, True
             raise identity.credential_error(
                 "CREDENTIALS_MISSING",
-                "Request is missing required authentication credential. Expected OAuth 2 access token, login cookie or "
-                "other valid authentication credential: 'Authorization: Bearer TOKEN' (see `podyard env`).",
+                "Request is missing required authentication credential. Expected OAuth 2 access "
+                "token, login cookie or "
+                "other valid authentication credential: 'Authorization: Bearer TOKEN' (see "
+                "`podyard env`).",
             )
     if not token or token.startswith(identity.API_KEY_PREFIX):
-        raise identity.credential_error("ACCESS_TOKEN_TYPE_UNSUPPORTED", identity.INVALID_CREDENTIALS)
+        raise identity.credential_error(
+            "ACCESS_TOKEN_TYPE_UNSUPPORTED", identity.INVALID_CREDENTIALS
+        )
     return token, False
 
 
 def _check_once(scope: Scope) -> None:
-    """Raises INVALID_ARGUMENT for a repeated header that names the caller or the host: a reader of the other one (a
-    proxy, a log) would attribute the request to another caller."""
+    """Raises INVALID_ARGUMENT for a repeated header that names the caller or the host: a reader of
+    the other one (a proxy, a log) would attribute the request to another caller."""
     names = [name for name, _ in scope["headers"]]
     for name in (b"authorization", b"x-goog-api-key", b"host"):
         if names.count(name) > 1:
-            raise PodyardError(Code.INVALID_ARGUMENT, f"the request has more than one {name.decode()} header")
+            raise PodyardError(
+                Code.INVALID_ARGUMENT, f"the request has more than one {name.decode()} header"
+            )
 
 
 def _only(asked: Mapping[str, list[str]], name: str) -> str | None:
@@ -280,12 +306,18 @@ def _session(headers: Mapping[bytes, bytes]) -> str | None:
 
 
 def _check_same_site(scope: Scope, headers: Mapping[bytes, bytes]) -> None:
-    """A form of another site must not act with the cookie: Origin must be ours. Forms carry the CSRF token besides."""
+    """A form of another site must not act with the cookie: Origin must be ours. Forms carry the
+    CSRF token besides."""
     if scope["method"] in SAFE_METHODS:
         return
     origin = headers.get(b"origin")
-    if origin is None or urlsplit(origin.decode("latin-1")).netloc != headers.get(b"host", b"").decode("latin-1"):
-        raise PodyardError(Code.PERMISSION_DENIED, "a change made from the console must come from the console's pages")
+    if origin is None or urlsplit(origin.decode("latin-1")).netloc != headers.get(
+        b"host", b""
+    ).decode("latin-1"):
+        raise PodyardError(
+            Code.PERMISSION_DENIED,
+            "a change made from the console must come from the console's pages",
+        )
 
 
 def _refusal(scope: Scope, error: PodyardError) -> Response:
@@ -295,8 +327,12 @@ def _refusal(scope: Scope, error: PodyardError) -> Response:
     if scope["method"] == "GET" and (path == "/" or path.startswith(CONSOLE_PREFIX)):
         return RedirectResponse("/login", status_code=303)
     response = answer(error)
-    if not any(isinstance(item, ErrorInfo) and item.reason == "CREDENTIALS_MISSING" for item in error.details):
-        response.headers["WWW-Authenticate"] = 'Bearer realm="podyard", error="invalid_token"'  # RFC 6750, section 3.1
+    if not any(
+        isinstance(item, ErrorInfo) and item.reason == "CREDENTIALS_MISSING"
+        for item in error.details
+    ):
+        # RFC 6750, section 3.1
+        response.headers["WWW-Authenticate"] = 'Bearer realm="podyard", error="invalid_token"'
     return response
 
 
@@ -306,13 +342,16 @@ def csrf_token(session_token: str) -> str:
 
 
 def check_csrf(request: Request, given: str | None) -> None:
-    """Raises PERMISSION_DENIED when a change made by cookie does not carry the session's CSRF token."""
+    """Raises PERMISSION_DENIED when a change made by cookie does not carry the session's CSRF
+    token."""
     state = request.scope["state"]
     if not state.get("by_cookie"):
         return
     expected = csrf_token(state["token"])
     if given is None or not hmac.compare_digest(given, expected):
-        raise PodyardError(Code.PERMISSION_DENIED, "this form is too old: reload the page and try again")
+        raise PodyardError(
+            Code.PERMISSION_DENIED, "this form is too old: reload the page and try again"
+        )
 
 
 class _TooLarge(PodyardError):
@@ -321,15 +360,17 @@ class _TooLarge(PodyardError):
 
 
 def _limit_body(scope: Scope, receive: Receive, headers: Mapping[bytes, bytes]) -> Receive:
-    """`receive`, refusing more bytes than the path takes. Only a body that no Content-Length bounds is counted: the
-    server holds the others to theirs."""
+    """`receive`, refusing more bytes than the path takes. Only a body that no Content-Length bounds
+    is counted: the server holds the others to theirs."""
     takes_source = scope["method"] == "POST" and _SOURCES.fullmatch(scope["path"]) is not None
     most = SOURCE_BYTES_MAX if takes_source else BODY_BYTES_MAX
     length = headers.get(b"content-length")
     if length is not None and (not length.isdigit() or int(length) > most):
         raise _TooLarge(most)
     bounded = length is not None or scope["method"] in SAFE_METHODS
-    return receive if bounded and b"transfer-encoding" not in headers else _count_body(receive, most)
+    return (
+        receive if bounded and b"transfer-encoding" not in headers else _count_body(receive, most)
+    )
 
 
 def _count_body(receive: Receive, most: int) -> Receive:

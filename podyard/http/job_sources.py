@@ -1,4 +1,5 @@
-"""The source of a job, as the API and the console receive it, and what is looked at before the job is created."""
+"""The source of a job, as the API and the console receive it, and what is looked at before the job
+is created."""
 
 from __future__ import annotations
 
@@ -21,11 +22,14 @@ async def keep(request: Request, project: str, name: str, pieces: AsyncIterator[
     sources.check_upload(caller, project, name)
     contents = Contents(context.platform(request).settings.contents_path)
     content = await receive(contents, pieces, sources.SOURCE_BYTES_MAX)
-    return await context.write_async(request, lambda uow: sources.keep(uow, caller, project, name, content))
+    return await context.write_async(
+        request, lambda uow: sources.keep(uow, caller, project, name, content)
+    )
 
 
 def look(request: Request, asked: JobRequest) -> JobRequest:
-    """The request with what the storage says of the program's files; other jobs as they are. Blocks."""
+    """The request with what the storage says of the program's files; other jobs as they are.
+    Blocks."""
     if asked.run is None:
         return asked
     check_user_program(asked.run)

@@ -11,11 +11,14 @@ def address(settings: Settings, base_url: str) -> str:
 
 
 def token(settings: Settings, secret: str) -> str:
-    """The secret of a join token with the fingerprint of the door's authority, where clients need one."""
+    """The secret of a join token with the fingerprint of the door's authority, where clients need
+    one."""
     if settings.public_url is None:
         return secret
     try:
-        digest = settings.fingerprint_path.read_text(encoding="ascii").strip().removeprefix("sha256:")
+        digest = (
+            settings.fingerprint_path.read_text(encoding="ascii").strip().removeprefix("sha256:")
+        )
     except OSError:
         return secret
     return f"{secret}.{digest}" if digest else secret

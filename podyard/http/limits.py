@@ -1,6 +1,7 @@
 """How much one caller may ask: token buckets, in the memory of each API process.
 
-Two API processes therefore give a caller twice as much; the limits are there against floods, not to sell.
+Two API processes therefore give a caller twice as much; the limits are there against floods, not to
+sell.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from collections import OrderedDict
 from podyard.base.clock import RealClock
 from podyard.base.errors import Code, PodyardError
 
-BUCKETS_MAX = 65_536  # callers that are remembered; the one that asked longest ago is forgotten first
+# callers that are remembered; the one that asked longest ago is forgotten first
+BUCKETS_MAX = 65_536
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -25,9 +27,11 @@ class Rate:
 
 # A machine with 64 replicas reports 128 times a second, and an office has one address.
 PER_ADDRESS = Rate(400.0, 4000)
-# A person with `podyard ... --worker=all` on a v4-4096 asks some 500 times at once; a script that polls asks far less.
+# A person with `podyard ... --worker=all` on a v4-4096 asks some 500 times at once; a script that
+# polls asks far less.
 PER_CALLER = Rate(100.0, 2000)
-# Wrong credentials: a person mistypes a token a few times; guessing one takes longer than any limit.
+# Wrong credentials: a person mistypes a token a few times; guessing one takes longer than any
+# limit.
 PER_ADDRESS_REFUSED = Rate(1.0, 60)
 
 

@@ -27,7 +27,10 @@ def log_text(request: Request, project: str, zone: str, job: str, chosen: LineFi
 
     def read(place: str) -> LinePage:
         return context.read(
-            request, lambda uow: jobs.logs(uow, caller, project, zone, job, files, chosen, place, LINES_AT_ONCE)
+            request,
+            lambda uow: jobs.logs(
+                uow, caller, project, zone, job, files, chosen, place, LINES_AT_ONCE
+            ),
         )
 
     of_job = context.read(request, lambda uow: jobs.get(uow, caller, project, zone, job))

@@ -9,7 +9,8 @@ from podyard.base.errors import not_found
 
 
 class ObjectFiles:
-    """Files below one root, by their path below it. What a name could lead to outside of the root is not there."""
+    """Files below one root, by their path below it. What a name could lead to outside of the root
+    is not there."""
 
     def __init__(self, root: Path) -> None:
         self._root = root

@@ -1,4 +1,5 @@
-"""Passes HTTP requests on to another server on loopback, and its answers back, as they come: objects may be large."""
+"""Passes HTTP requests on to another server on loopback, and its answers back, as they come:
+objects may be large."""
 
 from __future__ import annotations
 
@@ -11,7 +12,9 @@ import h11
 HEAD_BYTES_MAX = 64 << 10
 IDLE_SECONDS_MAX = 300.0  # of an open connection without a request, as the HTTP server's
 READ_BYTES = 256 << 10
-_OF_ONE_HOP = frozenset({b"connection", b"proxy-connection", b"keep-alive", b"te", b"upgrade", b"proxy-authorization"})
+_OF_ONE_HOP = frozenset(
+    {b"connection", b"proxy-connection", b"keep-alive", b"te", b"upgrade", b"proxy-authorization"}
+)
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -22,7 +25,8 @@ async def next_event(connection: h11.Connection, reader: asyncio.StreamReader) -
         async with asyncio.timeout(IDLE_SECONDS_MAX):
             data = await reader.read(READ_BYTES)
         if connection.their_role is h11.CLIENT and connection.their_state is h11.IDLE:
-            # TensorFlow says so, which HTTP/1.1 knows no more (RFC 9112, section 7) and h11 refuses.
+            # TensorFlow says so, which HTTP/1.1 knows no more (RFC 9112, section 7) and h11
+            # refuses.
             head, end, rest = data.partition(b"\r\n\r\n")
             data = head.replace(b"\r\nTransfer-Encoding: identity", b"") + end + rest
         connection.receive_data(data)
@@ -38,7 +42,8 @@ async def pass_on(
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
 ) -> bool:
-    """One request, which `connection` has begun to read. Whether the connection can go on. Raises OSError."""
+    """One request, which `connection` has begun to read. Whether the connection can go on. Raises
+    OSError."""
     there = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_BYTES_MAX)
     there_reader, there_writer = await asyncio.open_connection(*address)
     try:
@@ -46,9 +51,13 @@ async def pass_on(
         if any(name == b"transfer-encoding" for name, _ in headers):
             left_out.add(b"content-length")  # TensorFlow says both
         kept = [(name, value) for name, value in headers if name not in left_out]
-        there_writer.write(there.send(h11.Request(method=request.method, target=path, headers=kept)) or b"")
+        there_writer.write(
+            there.send(h11.Request(method=request.method, target=path, headers=kept)) or b""
+        )
         if connection.they_are_waiting_for_100_continue:
-            writer.write(connection.send(h11.InformationalResponse(status_code=100, headers=[])) or b"")
+            writer.write(
+                connection.send(h11.InformationalResponse(status_code=100, headers=[])) or b""
+            )
         while True:
             event = await next_event(connection, reader)
             if isinstance(event, h11.ConnectionClosed):
@@ -60,8 +69,14 @@ async def pass_on(
         while not isinstance(event := await next_event(there, there_reader), h11.ConnectionClosed):
             if isinstance(event, h11.Response):
                 # TensorFlow knows `Location` by this spelling only.
-                kept = [(name.title(), value) for name, value in event.headers if name not in _OF_ONE_HOP]
-                event = h11.Response(status_code=event.status_code, headers=kept, reason=event.reason)
+                kept = [
+                    (name.title(), value)
+                    for name, value in event.headers
+                    if name not in _OF_ONE_HOP
+                ]
+                event = h11.Response(
+                    status_code=event.status_code, headers=kept, reason=event.reason
+                )
             writer.write(connection.send(event) or b"")
             await writer.drain()
             if isinstance(event, h11.EndOfMessage):

@@ -1,8 +1,8 @@
 """Counts requests and gives each its ids, before everything else sees it.
 
-A request has an id (`X-Request-Id`, the caller's if it is a plain word) and a trace (`traceparent`, W3C Trace Context):
-both are in every log line that is written for it, and the id is in its answer. Changes, failures and slow requests are
-one line each.
+A request has an id (`X-Request-Id`, the caller's if it is a plain word) and a trace (`traceparent`,
+W3C Trace Context): both are in every log line that is written for it, and the id is in its answer.
+Changes, failures and slow requests are one line each.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ _REPORTS = (":sync", ":syncHosts", ":report", ":join", ":heartbeat")
 
 
 class Counts:
-    """Requests of one process since it started, by method and status, and how long they took. Thread-safe."""
+    """Requests of one process since it started, by method and status, and how long they took.
+    Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -55,7 +56,9 @@ class Counts:
         name = "podyard_http_request_seconds"
         found = ["# TYPE podyard_http_requests_total counter"]
         for (method, status), count in sorted(by_status.items()):
-            found.append(f'podyard_http_requests_total{{method="{method}",code="{status}"}} {count}')
+            found.append(
+                f'podyard_http_requests_total{{method="{method}",code="{status}"}} {count}'
+            )
         found.append(f"# TYPE {name} histogram")
         total = 0
         for limit, count in zip((*BUCKETS_SECONDS, "+Inf"), buckets, strict=True):
@@ -86,7 +89,10 @@ class Requests:
                 nonlocal status
                 if message["type"] == "http.response.start":
                     status = message["status"]
-                    message["headers"] = [*message.get("headers", ()), (REQUEST_ID, request_id.encode())]
+                    message["headers"] = [
+                        *message.get("headers", ()),
+                        (REQUEST_ID, request_id.encode()),
+                    ]
                 await send(message)
 
             try:
@@ -95,8 +101,14 @@ class Requests:
                 seconds = self._clock.monotonic_seconds() - began
                 self._counts.add(method, status, seconds)
                 is_change = method not in _READS and not path.endswith(_REPORTS)
-                if is_change or status >= FAILED_STATUS_MIN or (seconds > SLOW_SECONDS and not _is_stream(path)):
-                    logger.info("%s %s -> %s in %.3f s", method, scope["path"], status or "cut", seconds)
+                if (
+                    is_change
+                    or status >= FAILED_STATUS_MIN
+                    or (seconds > SLOW_SECONDS and not _is_stream(path))
+                ):
+                    logger.info(
+                        "%s %s -> %s in %.3f s", method, scope["path"], status or "cut", seconds
+                    )
 
 
 def _request_id(asked: bytes) -> str:

@@ -1,7 +1,8 @@
-"""Work that takes more than one unit, or a unit that starts again: closing a month, and reading the kept bill.
+"""Work that takes more than one unit, or a unit that starts again: closing a month, and reading the
+kept bill.
 
-Use cases are bodies of one unit each; who opens the units is an edge. The loop closes months in its own way
-(`loop/closings.py`).
+Use cases are bodies of one unit each; who opens the units is an edge. The loop closes months in its
+own way (`loop/closings.py`).
 """
 
 from __future__ import annotations
@@ -32,25 +33,32 @@ def close(
     *,
     hold_suspense: bool = False,
 ) -> IssuedInvoice | None:
-    """Issues the month's invoice and returns it; None when there was nothing to invoice. One that is closed
+    """Issues the month's invoice and returns it; None when there was nothing to invoice. One that
+    is closed
     already stays as it is.
 
-    `hold_suspense`: leaves out what has no price; it is adjusted when it gets one. Raises FAILED_PRECONDITION before
-    the month is over, before the months before it are closed, and for usage without a price, which it names; ABORTED
-    when usage or terms change as often as it is computed.
+    `hold_suspense`: leaves out what has no price; it is adjusted when it gets one. Raises
+    FAILED_PRECONDITION before the month is over, before the months before it are closed, and for
+    usage without a price, which it names; ABORTED when usage or terms change as often as it is
+    computed.
     """
     asked: dict[str, Any] = {"principal": principal, "project": project, "month": month}
     for _ in range(closing.CLOSE_TRIES_MAX):
         known = database.run(closing.known_events, actor=principal.email)
-        found = database.read(partial(closing.prepare, card=card, known_seq=known, **asked), actor=principal.email)
+        found = database.read(
+            partial(closing.prepare, card=card, known_seq=known, **asked), actor=principal.email
+        )
         issue = partial(closing.issue_by_hand, found=found, hold_suspense=hold_suspense, **asked)
         with contextlib.suppress(closing.Outdated):
             return database.run(issue, actor=principal.email)
     raise closing.Outdated(project, month)
 
 
-def read_snapshot(database: Database, body: Callable[[UnitOfWork], T], *, actor: str = "podyard") -> T:
-    """As `database.read`, for what takes a snapshot: a read that is too early for the kept bill starts again,
+def read_snapshot(
+    database: Database, body: Callable[[UnitOfWork], T], *, actor: str = "podyard"
+) -> T:
+    """As `database.read`, for what takes a snapshot: a read that is too early for the kept bill
+    starts again,
     which costs nothing, since that one is newer."""
     for _ in range(READS_MAX - 1):
         with contextlib.suppress(Behind):

@@ -1,4 +1,5 @@
-"""Two connections that are one: what comes on either is sent on the other, no faster than that takes it."""
+"""Two connections that are one: what comes on either is sent on the other, no faster than that
+takes it."""
 
 from __future__ import annotations
 
@@ -14,7 +15,9 @@ class End(asyncio.Protocol):
 
     transport: asyncio.Transport
 
-    def __init__(self, other: End | None = None, on_end: Callable[[], object] = lambda: None) -> None:
+    def __init__(
+        self, other: End | None = None, on_end: Callable[[], object] = lambda: None
+    ) -> None:
         self.other = other
         self._on_end = on_end
 

@@ -1,4 +1,5 @@
-"""What a step of a simulated job takes: the estimate of `podyard estimate`, found before the job is written."""
+"""What a step of a simulated job takes: the estimate of `podyard estimate`, found before the job is
+written."""
 
 from __future__ import annotations
 
@@ -38,13 +39,16 @@ def estimated_name(recipe: str) -> str:
     if recipe in RECIPES:
         return recipe
     if recipe not in PROGRAMS:
-        raise invalid(f"unknown recipe {recipe!r}: use {', '.join(sorted({*RECIPES, *PROGRAMS}))}", "recipe")
+        raise invalid(
+            f"unknown recipe {recipe!r}: use {', '.join(sorted({*RECIPES, *PROGRAMS}))}", "recipe"
+        )
     return f"{ESTIMATED}:{recipe}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StepEstimate:
-    """A step of a program on one type; bytes are of one device. `error`: why there is no estimate."""
+    """A step of a program on one type; bytes are of one device. `error`: why there is no
+    estimate."""
 
     seconds: float = 0.0
     fits: bool = True
@@ -65,14 +69,19 @@ def recipe_names() -> Sequence[str]:
 def estimates(
     recipe: str, arguments: Mapping[str, object], global_batch: int | None, kinds: Sequence[str]
 ) -> Mapping[str, StepEstimate]:
-    """A step of a recipe on each of the types, in one process: most of the time goes into tracing. Raises
-    INVALID_ARGUMENT for an unknown recipe, and what `_answer_of` raises."""
+    """A step of a recipe on each of the types, in one process: most of the time goes into tracing.
+    Raises INVALID_ARGUMENT for an unknown recipe, and what `_answer_of` raises."""
     if recipe not in recipe_names():
         raise invalid(f"unknown recipe {recipe!r}: use {', '.join(recipe_names())}", "recipe")
     needed = RECIPES[recipe].arguments if recipe in RECIPES else {}
     folders = {name: "none" for name, item in needed.items() if isinstance(item, FolderArgument)}
     given = {**folders, **arguments}
-    question = {"recipe": recipe, "arguments": given, "globalBatch": global_batch, "acceleratorTypes": list(kinds)}
+    question = {
+        "recipe": recipe,
+        "arguments": given,
+        "globalBatch": global_batch,
+        "acceleratorTypes": list(kinds),
+    }
     return dict(zip(kinds, _ask_of_several(json.dumps(question)), strict=True))
 
 
@@ -83,10 +92,17 @@ def estimates_of_module(stablehlo: str, kinds: Sequence[str]) -> Mapping[str, St
 
 
 def with_step_time(
-    request: Request, project: str, zone: str, asked: JobRequest, node: str | NodeSpec, stablehlo: str | None = None
+    request: Request,
+    project: str,
+    zone: str,
+    asked: JobRequest,
+    node: str | NodeSpec,
+    stablehlo: str | None = None,
 ) -> JobRequest:
-    """The request of a simulated job with the time of a step, and every other one as it is. `stablehlo`: the module
-    that the job runs. Raises what an estimate raises, and FAILED_PRECONDITION for a program that does not fit."""
+    """The request of a simulated job with the time of a step, and every other one as it is.
+    `stablehlo`: the module
+    that the job runs. Raises what an estimate raises, and FAILED_PRECONDITION for a program that
+    does not fit."""
     if asked.execution != "simulated":
         if stablehlo is not None:
             raise invalid("stablehlo can only be used with execution simulated", "stablehlo")
@@ -94,7 +110,11 @@ def with_step_time(
     recipe = asked.recipe
     manifest = RECIPES.get(recipe or "")
     if manifest is not None:  # nothing is read from the data
-        needed = {name: "none" for name, item in manifest.arguments.items() if isinstance(item, FolderArgument)}
+        needed = {
+            name: "none"
+            for name, item in manifest.arguments.items()
+            if isinstance(item, FolderArgument)
+        }
         asked = dataclasses.replace(asked, arguments={**needed, **asked.arguments})
     kind_name, cores = _kind(request, project, zone, node)
     if stablehlo is not None:
@@ -108,7 +128,8 @@ def with_step_time(
     else:
         name, arguments = recipe.removeprefix(f"{ESTIMATED}:"), dict(asked.arguments)
         question = {
-            "acceleratorType": kind_name, "recipe": name, "arguments": arguments, "globalBatch": asked.global_batch
+            "acceleratorType": kind_name, "recipe": name, "arguments": arguments,
+            "globalBatch": asked.global_batch
         }  # fmt: skip
     if asked.step_seconds is not None:
         return asked
@@ -118,7 +139,9 @@ def with_step_time(
 def _kind(request: Request, project: str, zone: str, node: str | NodeSpec) -> tuple[str, int]:
     if isinstance(node, str):
         node_id, caller = node, context.principal(request)
-        node = context.read(request, lambda uow: nodes.get(uow, caller, project, zone, node_id)).spec
+        node = context.read(
+            request, lambda uow: nodes.get(uow, caller, project, zone, node_id)
+        ).spec
     kind = kind_of(node.accelerator_type, node.topology)
     return kind.name, kind.core_count
 
@@ -129,7 +152,8 @@ def _ask_of_several(question: str) -> tuple[StepEstimate, ...]:
         StepEstimate(error=told["message"])
         if "message" in told
         else StepEstimate(
-            told["seconds"], told["fits"], told["neededBytes"], told["usableBytes"], told["memoryText"],
+            told["seconds"], told["fits"], told["neededBytes"], told["usableBytes"],
+            told["memoryText"],
             told["isLowerBound"],
         )
         for told in _answer_of(question)
@@ -148,11 +172,18 @@ def _answer_of(question: str) -> Any:
     """What the process says. Raises UNAVAILABLE and FAILED_PRECONDITION."""
     command = [sys.executable, "-m", "podyard.engine.step_time"]
     if not _ESTIMATING.acquire(timeout=ESTIMATE_SECONDS_MAX):
-        raise PodyardError(Code.UNAVAILABLE, "too many steps are being estimated: try again, or set stepSeconds")
+        raise PodyardError(
+            Code.UNAVAILABLE, "too many steps are being estimated: try again, or set stepSeconds"
+        )
     try:
-        done = subprocess.run(command, input=question, capture_output=True, text=True, timeout=ESTIMATE_SECONDS_MAX)
+        done = subprocess.run(
+            command, input=question, capture_output=True, text=True, timeout=ESTIMATE_SECONDS_MAX
+        )
     except subprocess.TimeoutExpired:
-        text = f"the estimate of a step takes longer than {ESTIMATE_SECONDS_MAX:.0f} s: set stepSeconds"
+        text = (
+            f"the estimate of a step takes longer than {ESTIMATE_SECONDS_MAX:.0f} s: "
+            "set stepSeconds"
+        )
         raise failed_precondition(text) from None
     finally:
         _ESTIMATING.release()

@@ -1,8 +1,9 @@
-"""What a client of the door trusts: the machine's own roots, a file of certificates, or the one with a fingerprint.
+"""What a client of the door trusts: the machine's own roots, a file of certificates, or the one
+with a fingerprint.
 
-A yard's self-made certificate is signed by its own authority. The door sends that authority with each handshake, so a
-client that knows its fingerprint (`sha256:<hex of the certificate's DER>`) can fetch it, check it, and verify the
-door's certificate by it as usual.
+A yard's self-made certificate is signed by its own authority. The door sends that authority with
+each handshake, so a client that knows its fingerprint (`sha256:<hex of the certificate's DER>`) can
+fetch it, check it, and verify the door's certificate by it as usual.
 """
 
 from __future__ import annotations
@@ -40,9 +41,11 @@ def checked_fingerprint(text: str) -> str:
 
 
 def fetch_authority(url: str, wanted: str) -> str:
-    """The certificate with the fingerprint `wanted` (PEM) that the server at `url` sends with its own.
+    """The certificate with the fingerprint `wanted` (PEM) that the server at `url` sends with its
+    own.
 
-    Nothing is sent to the server. Raises UNAVAILABLE when it does not answer, UNAUTHENTICATED when it is another one.
+    Nothing is sent to the server. Raises UNAVAILABLE when it does not answer, UNAUTHENTICATED when
+    it is another one.
     """
     wanted = checked_fingerprint(wanted)
     parts = urlsplit(url)
@@ -58,20 +61,24 @@ def fetch_authority(url: str, wanted: str) -> str:
         ):
             chain = _chain(connection)
     except (OSError, ValueError) as error:
-        raise PodyardError(Code.UNAVAILABLE, f"{parts.netloc} does not answer over TLS: {error}") from None
+        raise PodyardError(
+            Code.UNAVAILABLE, f"{parts.netloc} does not answer over TLS: {error}"
+        ) from None
     for certificate in chain:
         if hmac.compare_digest(fingerprint(certificate), wanted):
             return ssl.DER_cert_to_PEM_cert(certificate)
     other = fingerprint(chain[-1]) if chain else "no certificate"
     raise PodyardError(
         Code.UNAUTHENTICATED,
-        f"{parts.netloc} presents {other}, not {wanted}: it is another server, or its authority was replaced",
+        f"{parts.netloc} presents {other}, not {wanted}: it is another server, or its authority "
+        "was replaced",
     )
 
 
 def context(ca: Path | None = None, authority: str | None = None) -> ssl.SSLContext:
-    """Of a client that trusts the certificates in the file `ca` and in the text `authority` (PEM); without both, the
-    machine's roots. Host names are always checked. Raises INVALID_ARGUMENT for what cannot be read."""
+    """Of a client that trusts the certificates in the file `ca` and in the text `authority` (PEM);
+    without both, the machine's roots. Host names are always checked. Raises INVALID_ARGUMENT for
+    what cannot be read."""
     if ca is None and authority is None:
         return ssl.create_default_context()
     try:
@@ -86,7 +93,8 @@ def context(ca: Path | None = None, authority: str | None = None) -> ssl.SSLCont
 
 
 def context_of_environment(url: str, environ: Mapping[str, str] | None = None) -> ssl.SSLContext:
-    """What PODYARD_CA says, else PODYARD_FINGERPRINT (for the server at `url`); the machine's roots without both."""
+    """What PODYARD_CA says, else PODYARD_FINGERPRINT (for the server at `url`); the machine's roots
+    without both."""
     env = os.environ if environ is None else environ
     path, wanted = env.get(CA_VARIABLE), env.get(FINGERPRINT_VARIABLE)
     if path or not wanted:
@@ -95,7 +103,8 @@ def context_of_environment(url: str, environ: Mapping[str, str] | None = None) -
 
 
 def _chain(connection: ssl.SSLSocket) -> list[bytes]:
-    """The certificates that the server has sent, DER, its own first. Python has a public method for it since 3.13."""
+    """The certificates that the server has sent, DER, its own first. Python has a public method for
+    it since 3.13."""
     public: Any = getattr(connection, "get_unverified_chain", None)
     if public is not None:
         return [bytes(one) for one in public()]

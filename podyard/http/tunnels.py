@@ -1,7 +1,8 @@
-"""Tunnels through the door: an HTTP request with `Upgrade: podyard-tunnel` whose connection is then passed on.
+"""Tunnels through the door: an HTTP request with `Upgrade: podyard-tunnel` whose connection is then
+passed on.
 
-A tunnel lives as long as the credential that opened it: a revoked one ends its tunnels within `CHECK_SECONDS` and the
-time of one look.
+A tunnel lives as long as the credential that opened it: a revoked one ends its tunnels within
+`CHECK_SECONDS` and the time of one look.
 """
 
 from __future__ import annotations
@@ -22,16 +23,21 @@ from podyard.http.splice import End
 logger = logging.getLogger(__name__)
 
 PROTOCOL = "podyard-tunnel"
-TAKE_OVER = "podyard.take_over"  # extension of a request's scope: gives its connection to another protocol
-SWITCHING = (f"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: {PROTOCOL}\r\n\r\n").encode()
-CHECK_SECONDS = 2.0  # between two looks at a credential; with one look a revoked one ends well within five
+# extension of a request's scope: gives its connection to another protocol
+TAKE_OVER = "podyard.take_over"
+SWITCHING = (
+    f"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: {PROTOCOL}\r\n\r\n"
+).encode()
+# between two looks at a credential; with one look a revoked one ends well within five
+CHECK_SECONDS = 2.0
 TUNNELS_MAX = 2048  # of one API process; each is two connections, and the process has 65,536 files
 TUNNELS_PER_CALLER_MAX = 1024  # two `ssh --worker=all` on the 512 hosts of a v4-4096
 CONNECT_SECONDS_MAX = 10.0  # to the target, which is on this machine or an agent's
 
 
 class Tunnels:
-    """The open tunnels of a process. `authenticate` raises for a credential that is not valid any more; it blocks."""
+    """The open tunnels of a process. `authenticate` raises for a credential that is not valid any
+    more; it blocks."""
 
     def __init__(self, authenticate: Callable[[str], object]) -> None:
         self._authenticate = authenticate
@@ -44,12 +50,17 @@ class Tunnels:
         """
         if self._open.total() >= TUNNELS_MAX or self._open[caller] >= TUNNELS_PER_CALLER_MAX:
             most = min(TUNNELS_MAX, TUNNELS_PER_CALLER_MAX)
-            raise PodyardError(Code.RESOURCE_EXHAUSTED, f"{caller} has {self._open[caller]} open tunnels, of {most}")
+            raise PodyardError(
+                Code.RESOURCE_EXHAUSTED,
+                f"{caller} has {self._open[caller]} open tunnels, of {most}",
+            )
         ended = asyncio.Event()
         target = End(on_end=ended.set)
         try:
             async with asyncio.timeout(CONNECT_SECONDS_MAX):
-                transport, _ = await asyncio.get_running_loop().create_connection(lambda: target, host, port)
+                transport, _ = await asyncio.get_running_loop().create_connection(
+                    lambda: target, host, port
+                )
         except (OSError, TimeoutError) as error:
             text = f"{host}:{port} does not answer: {error or 'timeout'}"
             raise PodyardError(Code.UNAVAILABLE, text) from None
@@ -84,7 +95,9 @@ class Tunnels:
 
 
 class _Tunnel(Response):
-    def __init__(self, tunnels: Tunnels, caller: str, credential: str, target: End, ended: asyncio.Event) -> None:
+    def __init__(
+        self, tunnels: Tunnels, caller: str, credential: str, target: End, ended: asyncio.Event
+    ) -> None:
         super().__init__(status_code=101)
         self._tunnels = tunnels
         self._caller = caller
@@ -100,7 +113,8 @@ class _Tunnel(Response):
             await self._tunnels.hold(self._caller, self._credential, self._ended)
         finally:
             for end in (client, self._target):
-                # A caller whose credential has ended gets nothing more, not even what waits to be sent.
+                # A caller whose credential has ended gets nothing more, not even what waits to be
+                # sent.
                 transport = getattr(end, "transport", None)
                 if transport is not None and not self._ended.is_set():
                     transport.abort()

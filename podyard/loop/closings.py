@@ -1,5 +1,5 @@
-"""Months that end are computed next to the loop: its lease and everything else go on meanwhile. So are, once, the
-records of invoices that an earlier version has issued without."""
+"""Months that end are computed next to the loop: its lease and everything else go on meanwhile. So
+are, once, the records of invoices that an earlier version has issued without."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from podyard.pricing.current_card import default_rate_card
 
 logger = logging.getLogger(__name__)
 
-# Well inside the loop's lease and the clock's horizon. Most bills are there by then, and closed in the same round.
+# Well inside the loop's lease and the clock's horizon. Most bills are there by then, and closed in
+# the same round.
 PATIENCE_SECONDS = 0.2
 LOOK_SECONDS = 0.02  # how often the clock is looked at meanwhile
 
@@ -34,9 +35,9 @@ class Closings:
         self._future: Future[Prepared | None] | None = None
 
     def of(self, project: str, due: PlatformTime) -> tuple[bool, Prepared | None]:
-        """Whether the account's bill is computed, and the bill (None: its month is not over when its timer is due). One
-        that is not there after a short while is asked for again later; it is handed out once. Raises what computing it
-        has raised."""
+        """Whether the account's bill is computed, and the bill (None: its month is not over when
+        its timer is due). One that is not there after a short while is asked for again later; it is
+        handed out once. Raises what computing it has raised."""
         if self._future is None:
             self._begin(project, due)
         began = self._clock.monotonic_seconds()
@@ -56,7 +57,9 @@ class Closings:
         def work() -> None:
             try:
                 known = self._database.run(closing.known_events, actor=self._actor)
-                found = self._database.read(lambda uow: closing.prepare_due(uow.at(due), project, known))
+                found = self._database.read(
+                    lambda uow: closing.prepare_due(uow.at(due), project, known)
+                )
             except Exception as error:
                 future.set_exception(error)
             else:
@@ -66,17 +69,25 @@ class Closings:
 
 
 def keep_older_records(database: Database, actor: str) -> None:
-    """Keeps the records of invoices of earlier versions. One whose records cannot be computed, or are not those of its
-    document, is logged, and tried again by the next process."""
+    """Keeps the records of invoices of earlier versions. One whose records cannot be computed, or
+    are not those of its document, is logged, and tried again by the next process."""
     failed: set[tuple[str, str]] = set()
     while wanted := set(database.read(partial(invoice_records.older, past=len(failed)))) - failed:
         for project, month in sorted(wanted):
             try:
-                read = partial(invoice_records.read_older, card=default_rate_card(), project=project, month=month)
+                read = partial(
+                    invoice_records.read_older,
+                    card=default_rate_card(),
+                    project=project,
+                    month=month,
+                )
                 made = database.read(read)
                 database.run(
-                    partial(invoice_records.keep_older, project=project, month=month, chunks=made), actor=actor
+                    partial(invoice_records.keep_older, project=project, month=month, chunks=made),
+                    actor=actor,
                 )
             except (PodyardError, *DATABASE_ERRORS) as error:
                 failed.add((project, month))
-                logger.warning("the records of invoice %s-%s are not kept: %s", project, month, error)
+                logger.warning(
+                    "the records of invoice %s-%s are not kept: %s", project, month, error
+                )

@@ -1,4 +1,5 @@
-"""Removes what is kept for a limited time, next to the loop: an hour's work at a time, in short units."""
+"""Removes what is kept for a limited time, next to the loop: an hour's work at a time, in short
+units."""
 
 from __future__ import annotations
 

@@ -28,14 +28,20 @@ logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.1  # what a waiting request feels; an idle round is a handful of reads
 FOLLOWER_SECONDS = 0.5  # how often a loop that does not lead asks again
-REST_SHARE_MAX = 0.25  # of the limit for heartbeats: a loop at rest must not count as one that hangs
+# of the limit for heartbeats: a loop at rest must not count as one that hangs
+REST_SHARE_MAX = 0.25
 STOP_SECONDS_MAX = 1.0  # for the unit that the retention is in
-FAILED_ROUND_SECONDS = 1.0  # after a round that failed (the database was away): not a busy loop of errors
+# after a round that failed (the database was away): not a busy loop of errors
+FAILED_ROUND_SECONDS = 1.0
 
 
-def main(settings: Settings, fleet: Fleet, send: Send, clock: RealClock, heartbeat: Heartbeat) -> None:
-    """Runs until SIGTERM or SIGINT, and beats in each round. A round that the database cut short is logged, and
-    the next one looks again; any other failure ends the process, and the supervisor starts it again."""
+def main(
+    settings: Settings, fleet: Fleet, send: Send, clock: RealClock, heartbeat: Heartbeat
+) -> None:
+    """Runs until SIGTERM or SIGINT, and beats in each round. A round that the database cut short is
+    logged, and
+    the next one looks again; any other failure ends the process, and the supervisor starts it
+    again."""
     database = Database(settings.database_url, clock, leases=settings.leases, server_time=True)
     owner = f"{socket.gethostname()}/{os.getpid()}/{heartbeat.mark or secret_token(6)}"
     loop = Loop(database, fleet, send, clock, owner)
@@ -52,9 +58,14 @@ def main(settings: Settings, fleet: Fleet, send: Send, clock: RealClock, heartbe
     while not stopping.is_set() and not _is_prepared(database):
         heartbeat.beat()
         stopping.wait(TICK_SECONDS)
-    older = threading.Thread(target=keep_older_records, args=(database, ACTOR), name="podyard-records", daemon=True)
+    older = threading.Thread(
+        target=keep_older_records, args=(database, ACTOR), name="podyard-records", daemon=True
+    )
     pruning = threading.Thread(
-        target=keep_pruning, args=(database, settings, stopping), name="podyard-retention", daemon=True
+        target=keep_pruning,
+        args=(database, settings, stopping),
+        name="podyard-retention",
+        daemon=True,
     )
     if not stopping.is_set():
         follow(database, heartbeat.ended)
@@ -82,13 +93,15 @@ def main(settings: Settings, fleet: Fleet, send: Send, clock: RealClock, heartbe
 
 
 def follow(database: Database, ended: str) -> None:
-    """If the loop with that mark led, nobody need wait until its lease lapses: it has ended, and writes no more."""
+    """If the loop with that mark led, nobody need wait until its lease lapses: it has ended, and
+    writes no more."""
     if ended:
         database.run(lambda uow: leases.release(uow, leases.LOOP_LEADER, ended), actor=ACTOR)
 
 
 def _is_prepared(database: Database) -> bool:
-    """Whether the API has made the schema and the clock: at the very first start the loop is there before them."""
+    """Whether the API has made the schema and the clock: at the very first start the loop is there
+    before them."""
     try:
         return database.read(lambda uow: uow.clock is not None)
     except DATABASE_ERRORS:

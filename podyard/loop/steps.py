@@ -1,13 +1,17 @@
-"""One round of the loop, as a list of steps. Each step reads first and writes only what has to change.
+"""One round of the loop, as a list of steps. Each step reads first and writes only what has to
+change.
 
-1. `anchor`      the platform clock (it stands still while no loop anchors it) and the leader's lease
-2. `walk`        everything that is due, in order, each at its due time. A virtual clock is set forward on the way: to
-                 each timer, and in the end to where it has to be by now; what waits is looked at in between
+1. `anchor`      the platform clock (it stands still while no loop anchors it) and the leader's
+  lease
+2. `walk`        everything that is due, in order, each at its due time. A virtual clock is set
+  forward on the way: to each timer, and in the end to where it has to be by now; what waits is
+  looked at in between
 3. `place`       load the fleet, decide, apply each action guarded by the version it was decided for
 4. `start_jobs`  gangs for the jobs that wait
 5. `follow_budgets`  when budgets will be used up, where nodes or jobs have changed
 6. `follow_webhooks`  requests to the endpoints of projects in which something has changed
-7. `reconcile`   what has gone silent or has been left behind (once a second, more often when leases are short)
+7. `reconcile`   what has gone silent or has been left behind (once a second, more often when leases
+  are short)
 8. `send`        the outbox
 """
 
@@ -46,23 +50,30 @@ from podyard.scheduler.cycle import decide
 
 logger = logging.getLogger(__name__)
 
-LEADER_LEASE_SECONDS = 3.0  # a dead leader is replaced within this; the clock stands still until then
+# a dead leader is replaced within this; the clock stands still until then
+LEADER_LEASE_SECONDS = 3.0
 ANCHOR_SECONDS = 0.4  # well inside the clock's horizon of one second
-ANCHOR_AT_REST_SECONDS = 0.8  # still inside it; a reader whose anchor is late sees the clock wait for it
-SLEEP_SECONDS_LEAST = 0.1  # a shorter sleep of the machine counts as time: two clocks are never read at one moment
+# still inside it; a reader whose anchor is late sees the clock wait for it
+ANCHOR_AT_REST_SECONDS = 0.8
+# a shorter sleep of the machine counts as time: two clocks are never read at one moment
+SLEEP_SECONDS_LEAST = 0.1
 RECONCILE_SECONDS = 1.0  # a lost message costs a second or two, not more
 RECONCILE_AT_REST_SECONDS = 10.0  # while there is nothing to put right until something is committed
-LOOKS_PER_LEASE = 5.0  # at least this often does the loop look while a lease runs, however short it is
+# at least this often does the loop look while a lease runs, however short it is
+LOOKS_PER_LEASE = 5.0
 SEND_SECONDS_MAX = 1.0  # of one round for messages: well inside the lease of the leader
 POKE_AGAIN_SECONDS = 5.0  # how often an agent that has replicas to stop is reminded
-TIMERS_PER_ROUND_MAX = 1024  # so that a burst of timers cannot keep the leader from renewing its lease
-TIMERS_TOGETHER_MAX = 32  # in one commit: far past the point where its cost is felt, and the API has its turn after it
+# so that a burst of timers cannot keep the leader from renewing its lease
+TIMERS_PER_ROUND_MAX = 1024
+# in one commit: far past the point where its cost is felt, and the API has its turn after it
+TIMERS_TOGETHER_MAX = 32
 ACTOR = "loop"
 
 
 @dataclasses.dataclass
 class Loop:
-    """The state that one loop process keeps between rounds; nothing of it matters to another process."""
+    """The state that one loop process keeps between rounds; nothing of it matters to another
+    process."""
 
     database: Database
     fleet: Fleet
@@ -78,7 +89,8 @@ class Loop:
     _streams: Streams = dataclasses.field(default_factory=Streams)
     _decided: FleetSnapshot | None = None
     _stamp: tuple[Any, ...] | None = None
-    # A walk that one round did not end, and the clock's numbers that it goes by: others begin another walk.
+    # A walk that one round did not end, and the clock's numbers that it goes by: others begin
+    # another walk.
     _way: tuple[object, PlatformTime] | None = None
     _closings: Closings = dataclasses.field(init=False)
     # Until then nothing is to be done as long as the database has this version.
@@ -111,11 +123,14 @@ class Loop:
         return True
 
     def _rest(self) -> None:
-        """Where the round has found nothing to do, the next ones need not look until something is committed, a timer
-        may be due, or it is time to reconcile. On SQLite only, which says at once whether anything is committed."""
+        """Where the round has found nothing to do, the next ones need not look until something is
+        committed, a timer
+        may be due, or it is time to reconcile. On SQLite only, which says at once whether anything
+        is committed."""
         self._still_until = float("-inf")
         now = self.clock.monotonic_seconds()
-        is_late = now - self._anchored_at >= ANCHOR_AT_REST_SECONDS  # the next anchor may take the clock far ahead
+        # the next anchor may take the clock far ahead
+        is_late = now - self._anchored_at >= ANCHOR_AT_REST_SECONDS
         if is_late or self._version is None or self._version != self.database.version():
             return
 
@@ -125,14 +140,17 @@ class Loop:
                 return float("-inf")  # it moves by more than the time that passes
             # UTC may be set forward.
             at_rest = mode is ClockMode.LOCAL and not any(look(uow) for look in _ALIVE)
-            until = self._reconciled_at + (RECONCILE_AT_REST_SECONDS if at_rest else self._period(RECONCILE_SECONDS))
+            until = self._reconciled_at + (
+                RECONCILE_AT_REST_SECONDS if at_rest else self._period(RECONCILE_SECONDS)
+            )
             timer = timers.first_due(uow, uow.now.plus_seconds(max(0.0, until - now)))
             return until if timer is None else now + timer.due.seconds_since(uow.now)
 
         self._still_until = self.database.read(still_until)
 
     def rest_seconds(self) -> float:
-        """How long there is nothing to do unless something is committed; 0 where the next round has to look."""
+        """How long there is nothing to do unless something is committed; 0 where the next round has
+        to look."""
         if not self._is_at_rest():
             return 0.0
         until = min(self._still_until, self._anchored_at + self._period(ANCHOR_AT_REST_SECONDS))
@@ -166,7 +184,11 @@ class Loop:
         if fence is None:
             self.watching_since, self._still_until = None, float("-inf")
             return False
-        if fence != self.fence or self.watching_since is None or gap > self.database.leases.replica_seconds / 2:
+        if (
+            fence != self.fence
+            or self.watching_since is None
+            or gap > self.database.leases.replica_seconds / 2
+        ):
             self.watching_since = real
         self.fence = fence
         self._anchored_at = now
@@ -174,10 +196,13 @@ class Loop:
 
     def _period(self, usual_seconds: float) -> float:
         leases = self.database.leases
-        return min(usual_seconds, min(leases.agent_seconds, leases.replica_seconds) / LOOKS_PER_LEASE)
+        return min(
+            usual_seconds, min(leases.agent_seconds, leases.replica_seconds) / LOOKS_PER_LEASE
+        )
 
     def walk(self) -> None:
-        """Fires what is due until now, or until the goal of a virtual clock. A long walk goes on in the next round."""
+        """Fires what is due until now, or until the goal of a virtual clock. A long walk goes on in
+        the next round."""
         clock, now, real = self.database.read(lambda uow: (uow.clock, uow.now, uow.real_now))
         virtual = clock.mode is ClockMode.VIRTUAL
         goal = now
@@ -186,11 +211,16 @@ class Loop:
             if self._way is None or self._way[0] != by or self._way[1] <= now:
                 self._way = (by, clock.goal(real))
             goal = self._way[1]
-        if self._fire_until(goal, virtual=virtual) and virtual and (goal > now or clock.target is not None):
+        if (
+            self._fire_until(goal, virtual=virtual)
+            and virtual
+            and (goal > now or clock.target is not None)
+        ):
             self.database.run(partial(platform_clock.reach, goal=goal, real=real), actor=ACTOR)
 
     def _fire_until(self, goal: PlatformTime, *, virtual: bool = False) -> bool:
-        """Whether everything that is due until then has been fired; otherwise the next round goes on."""
+        """Whether everything that is due until then has been fired; otherwise the next round goes
+        on."""
         outdated = 0
         for _ in range(TIMERS_PER_ROUND_MAX // TIMERS_TOGETHER_MAX):
             if virtual and self._anything_waits():
@@ -198,10 +228,14 @@ class Loop:
                 self.follow_budgets()  # whether a job may start on a node
                 self._follow_jobs()
                 if self.database.read(jobs.is_any_modelled_waiting):
-                    self._place_waiting()  # the node that one has just been given: before time goes on
+                    # the node that one has just been given: before time goes on
+                    self._place_waiting()
                 self.follow_budgets()  # what those that have started will cost
             count, first = self.database.read(
-                lambda uow: (timers.count_due(uow, goal, TIMERS_TOGETHER_MAX), timers.first_due(uow, goal))
+                lambda uow: (
+                    timers.count_due(uow, goal, TIMERS_TOGETHER_MAX),
+                    timers.first_due(uow, goal),
+                )
             )
             if first is None:
                 return True
@@ -213,7 +247,9 @@ class Loop:
                 if not done:
                     if virtual:
                         return False  # a walk waits for the bill
-                    self.database.run(partial(closing.put_off, project=first.resource_key), actor=ACTOR)
+                    self.database.run(
+                        partial(closing.put_off, project=first.resource_key), actor=ACTOR
+                    )
                     continue
             unit = partial(_fire_next, fleet=self.fleet, stretch=stretch)
             for result in self.database.run_together([unit] * count, actor=ACTOR):
@@ -221,12 +257,19 @@ class Loop:
                     raise result
             outdated += stretch.outdated
             if stretch.put_off:
-                return False  # a walk of hours would look every quarter of a second whether a process has ended
+                # a walk of hours would look every quarter of a second whether a process has ended
+                return False
         return False
 
     def _anything_waits(self) -> bool:
-        """Whether a node, a group, a job or a budget waits for a look: asked in one reading, since mostly none does."""
-        looks = (self._is_due, budget_rows.any_to_look_at, jobs.is_any_waiting, jobs.is_any_modelled_waiting)
+        """Whether a node, a group, a job or a budget waits for a look: asked in one reading, since
+        mostly none does."""
+        looks = (
+            self._is_due,
+            budget_rows.any_to_look_at,
+            jobs.is_any_waiting,
+            jobs.is_any_modelled_waiting,
+        )
         return self.database.read(lambda uow: any(look(uow) for look in looks))
 
     def place(self) -> None:
@@ -245,13 +288,22 @@ class Loop:
             self._stamp = stamp
             return False  # what waits in the queue would get the same answer again
         plan = decide(snapshot, now, self._streams)
-        told = {request.group or request.node_key: request.wait_reason for request in snapshot.waiting}
-        units = [partial(_apply, fleet=self.fleet, action=action) for action in plan.actions if _is_news(action, told)]
+        told = {
+            request.group or request.node_key: request.wait_reason for request in snapshot.waiting
+        }
+        units = [
+            partial(_apply, fleet=self.fleet, action=action)
+            for action in plan.actions
+            if _is_news(action, told)
+        ]
         stale = False
         for unit, result in zip(units, self.database.run_together(units, actor=ACTOR), strict=True):
             if isinstance(result, Stale):
                 stale = True
-                logger.info("the target of %s has changed; the next cycle decides again", unit.keywords["action"])
+                logger.info(
+                    "the target of %s has changed; the next cycle decides again",
+                    unit.keywords["action"],
+                )
             elif isinstance(result, PodyardError):
                 raise result
         self._decided = snapshot
@@ -268,9 +320,12 @@ class Loop:
         return stamp is None or stamp != self._stamp
 
     def _follow_jobs(self) -> None:
-        """On a walk, what a job does when its node has changed does not wait for the real second to pass."""
+        """On a walk, what a job does when its node has changed does not wait for the real second to
+        pass."""
         if self._jobs_wait():
-            self.database.run(partial(reconcile.end_jobs_without_node, fleet=self.fleet), actor=ACTOR)
+            self.database.run(
+                partial(reconcile.end_jobs_without_node, fleet=self.fleet), actor=ACTOR
+            )
             self.start_jobs()
 
     def _jobs_wait(self) -> bool:
@@ -313,8 +368,8 @@ class Loop:
             self._poked_at = now
 
     def send(self) -> None:
-        """Sends what is unsent, as far as a round has time for it. A message that was sent but not marked goes out
-        again: receivers do not mind."""
+        """Sends what is unsent, as far as a round has time for it. A message that was sent but not
+        marked goes out again: receivers do not mind."""
         until = self.clock.monotonic_seconds() + SEND_SECONDS_MAX
         while self._send_batch() and self.clock.monotonic_seconds() < until:
             pass
@@ -327,7 +382,9 @@ class Loop:
             try:
                 self.send_message(message.queue, message.task, message.args)
             except PodyardError as error:
-                logger.warning("message %s stays in the outbox: %s", message.message_id, error.message)
+                logger.warning(
+                    "message %s stays in the outbox: %s", message.message_id, error.message
+                )
                 break
             sent.append(message.message_id)
         if sent:
@@ -335,7 +392,8 @@ class Loop:
         return len(sent) == outbox.OUTBOX_BATCH_MAX
 
     def stop(self) -> None:
-        """Leaves in order: the clock stands still from now on, and the next loop need not wait for the lease."""
+        """Leaves in order: the clock stands still from now on, and the next loop need not wait for
+        the lease."""
         if self.watching_since is None:
             return
 
@@ -370,9 +428,10 @@ def _is_news(action: Action, told: Mapping[str, str]) -> bool:
 
 @dataclasses.dataclass
 class _Stretch:
-    """Timers that are fired one after the other: until the goal, and until something waits for what they have freed.
-    `put_off`: one has to wait for processes to end, which takes real time: until then a virtual clock hardly moves.
-    `closing`: the bill of the account whose month is to be closed; `outdated`: it has to be computed once more."""
+    """Timers that are fired one after the other: until the goal, and until something waits for what
+    they have freed. `put_off`: one has to wait for processes to end, which takes real time: until
+    then a virtual clock hardly moves. `closing`: the bill of the account whose month is to be
+    closed; `outdated`: it has to be computed once more."""
 
     goal: PlatformTime
     virtual: bool
@@ -396,14 +455,15 @@ def _fire_next(uow: UnitOfWork, fleet: Fleet, stretch: _Stretch) -> None:
             return
     else:
         stretch.put_off = bool(_HANDLERS[timer.owner](uow, fleet, timer)) and stretch.virtual
-    budgets.follow(uow, fleet)  # before the next timer: it may be due after what a budget has to do now
+    # before the next timer: it may be due after what a budget has to do now
+    budgets.follow(uow, fleet)
     stretch.ended = stretch.virtual and (
         stretch.put_off or fleet_rows.anything_waits(uow) or jobs.is_any_modelled_waiting(uow)
     )
 
 
-# What may have to be put right by the time that passes alone. Without any of it, the loop looks when something is
-# committed or due.
+# What may have to be put right by the time that passes alone. Without any of it, the loop looks
+# when something is committed or due.
 _ALIVE: Sequence[Callable[[UnitOfWork], object]] = (
     fleet_rows.anything_waits,
     jobs.is_any_waiting,

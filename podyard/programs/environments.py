@@ -1,7 +1,8 @@
 """Environments of software: made once, and shared by all hosts and programs of this user.
 
-A virtual environment with the packages of a lock file, in a folder whose name tells them apart. One process makes it
-while others wait; what was left half done is made again. pip's own settings hold: an index, a proxy, a cache.
+A virtual environment with the packages of a lock file, in a folder whose name tells them apart. One
+process makes it while others wait; what was left half done is made again. pip's own settings hold:
+an index, a proxy, a cache.
 """
 
 from __future__ import annotations
@@ -39,7 +40,11 @@ def default_folder(environ: Mapping[str, str] = os.environ) -> Path:
     from platformdirs import user_cache_path
 
     text = environ.get(FOLDER_VARIABLE)
-    return Path(text).expanduser().absolute() if text else user_cache_path("podyard", appauthor=False) / "runtimes"
+    return (
+        Path(text).expanduser().absolute()
+        if text
+        else user_cache_path("podyard", appauthor=False) / "runtimes"
+    )
 
 
 def path_of(software: Software, folder: Path) -> Path:
@@ -57,9 +62,14 @@ def is_made(software: Software, folder: Path) -> bool:
 
 
 def make(
-    software: Software, folder: Path, clock: RealClock, tell: Tell, leaving: threading.Event | None = None
+    software: Software,
+    folder: Path,
+    clock: RealClock,
+    tell: Tell,
+    leaving: threading.Event | None = None,
 ) -> Path:
-    """The environment's folder, once all packages are in it. `tell` hears how far it is; `leaving` ends it.
+    """The environment's folder, once all packages are in it. `tell` hears how far it is; `leaving`
+    ends it.
 
     Raises OSError that says why it cannot be made: no room, no network, no wheel.
     """
@@ -75,7 +85,9 @@ def make(
         if clock.monotonic_seconds() > deadline:
             raise OSError(f"{software.title}: not installed after {MAKE_SECONDS_MAX:.0f} s")
 
-    with _lock(lock_path(path), clock, check, lambda: tell(f"{software.title}: another process makes it")):
+    with _lock(
+        lock_path(path), clock, check, lambda: tell(f"{software.title}: another process makes it")
+    ):
         if is_made(software, folder):
             return path
         shutil.rmtree(path, ignore_errors=True)
@@ -84,7 +96,14 @@ def make(
         try:
             _run((sys.executable, "-m", "venv", str(path)), lambda _line: None, check)
             python = str(path / "bin" / "python")
-            options = ("--disable-pip-version-check", "--no-input", "--progress-bar", "off", "--retries", "2")
+            options = (
+                "--disable-pip-version-check",
+                "--no-input",
+                "--progress-bar",
+                "off",
+                "--retries",
+                "2",
+            )
             alone = ("--no-deps",) if _is_locked() else ()
             counted = itertools.count(1)
 
@@ -121,7 +140,9 @@ def list_made(folder: Path) -> tuple[Software, ...]:
 def activate(environment: Mapping[str, str], path: Path) -> dict[str, str]:
     """What changes where programs run in the environment at `path`."""
     first = str(path / "bin")
-    rest = [entry for entry in environment.get("PATH", "").split(os.pathsep) if entry not in ("", first)]
+    rest = [
+        entry for entry in environment.get("PATH", "").split(os.pathsep) if entry not in ("", first)
+    ]
     return {"PATH": os.pathsep.join((first, *rest)), "VIRTUAL_ENV": str(path)}
 
 
@@ -134,13 +155,17 @@ def _progress(count: int, wanted: Sequence[str]) -> str:
 
 
 def _is_locked() -> bool:
-    """The lock files are of one Python; with another, pip finds what goes with the packages that are asked for."""
+    """The lock files are of one Python; with another, pip finds what goes with the packages that
+    are asked for."""
     return _PYTHON == LOCKED_PYTHON
 
 
 @contextlib.contextmanager
-def _lock(path: Path, clock: RealClock, check: Callable[[], None], tell: Callable[[], None]) -> Iterator[None]:
-    # pip inherits the file: an environment that a killed process was making stays locked until pip has ended.
+def _lock(
+    path: Path, clock: RealClock, check: Callable[[], None], tell: Callable[[], None]
+) -> Iterator[None]:
+    # pip inherits the file: an environment that a killed process was making stays locked until pip
+    # has ended.
     file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     os.set_inheritable(file, True)
     try:
@@ -164,7 +189,8 @@ def _run(command: tuple[str, ...], note: Tell, check: Callable[[], None]) -> Non
     """Raises OSError with the last that the command wrote if it fails."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     process = subprocess.Popen(
-        command, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        command, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True,
         errors="replace", start_new_session=True, close_fds=False,
     )  # fmt: skip
     lines: list[str] = []
@@ -195,4 +221,7 @@ def _run(command: tuple[str, ...], note: Tell, check: Callable[[], None]) -> Non
     if code != 0:
         errors = [line for line in lines if line.startswith("ERROR:")] or lines
         text = _ADDRESS.sub("...", " ".join(errors[-2:]))
-        raise OSError(text.removeprefix("ERROR: ")[:_ERROR_CHARACTERS_MAX] or f"{command[0]} ended with {code}")
+        raise OSError(
+            text.removeprefix("ERROR: ")[:_ERROR_CHARACTERS_MAX]
+            or f"{command[0]} ended with {code}"
+        )

@@ -1,9 +1,11 @@
-"""What the modules of a program would take on the slice: a process that reads them from files and prices each once.
+"""What the modules of a program would take on the slice: a process that reads them from files and
+prices each once.
 
     python -m podyard.programs.estimator RUN VERDICTS ACCELERATOR_TYPE COMPILER
 
-It ends when VERDICTS/done exists and nothing is left to price, or when the process that started it is gone. Estimates
-are kept for the next run of the same program (`CACHE_VARIABLE`). RUN is the program's to write: it may hold anything.
+It ends when VERDICTS/done exists and nothing is left to price, or when the process that started it
+is gone. Estimates are kept for the next run of the same program (`CACHE_VARIABLE`). RUN is the
+program's to write: it may hold anything.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ DONE = "done"
 CACHE_VARIABLE = "PODYARD_ESTIMATES"
 LOOK_SECONDS = 0.1
 NICENESS = 5  # the program goes first
-MEMORY_BYTES_MAX = 4 * 2**30  # a module may be anything; one of 7 billion parameters, unrolled, takes 0.13 GiB
+# a module may be anything; one of 7 billion parameters, unrolled, takes 0.13 GiB
+MEMORY_BYTES_MAX = 4 * 2**30
 BUFFERS_SHOWN = 3
 NOTE = "// podyard: "
 _NOTES_BYTES = 4096
@@ -39,9 +42,10 @@ _NARROW = re.compile(rb"x(i8|ui8|i4|f8\w+)>")  # types whose products can have a
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ModuleEstimate:
-    """One run of a module. Figures are those of one device, `seconds` of the slice; None where it cannot be priced, and
-    `error` says why. `verdict` is a line such as `fits (3.1 of 15.5 GiB)`; `refusal` is how a TPU would say no.
-    `compiler` judged. `doubts`: what is not modelled. `peak_flops`: of one device, a second."""
+    """One run of a module. Figures are those of one device, `seconds` of the slice; None where it
+    cannot be priced, and `error` says why. `verdict` is a line such as `fits (3.1 of 15.5 GiB)`;
+    `refusal` is how a TPU would say no. `compiler` judged. `doubts`: what is not modelled.
+    `peak_flops`: of one device, a second."""
 
     seconds: float | None
     device_seconds: float = 0.0
@@ -63,13 +67,20 @@ class ModuleEstimate:
 
     @property
     def mfu(self) -> float:
-        """Model FLOPs utilization: the flops of a run over what the devices could do in its time."""
-        return self.flops / (self.seconds * self.peak_flops) if self.seconds and self.peak_flops else 0.0
+        """Model FLOPs utilization: the flops of a run over what the devices could do in its
+        time."""
+        return (
+            self.flops / (self.seconds * self.peak_flops)
+            if self.seconds and self.peak_flops
+            else 0.0
+        )
 
 
 def of_json(data: dict[str, Any]) -> ModuleEstimate:
     """Raises TypeError for fields that there are not."""
-    fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+    fields: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in data.items()
+    }
     return ModuleEstimate(**fields)
 
 
@@ -79,23 +90,35 @@ def estimate(text: bytes, kind: AcceleratorType, compiler: str = "podyard") -> M
         why = text.removeprefix(NOT_LOWERED).decode(errors="replace")
         return ModuleEstimate(None, compiler=compiler, error=f"XLA does not compile it: {why}")
     try:
-        found = engine.analyze_stablehlo(text.decode(errors="replace"), accelerator_type=kind.name, compiler=compiler)
+        found = engine.analyze_stablehlo(
+            text.decode(errors="replace"), accelerator_type=kind.name, compiler=compiler
+        )
     except PodyardError as error:
         return ModuleEstimate(None, compiler=compiler, error=error.message)
     except Exception as error:  # the engine's own fault must not take the others' estimates with it
         return ModuleEstimate(None, compiler=compiler, error=f"{type(error).__name__}: {error}")
-    # The program's own copies to the devices are not part of a module: the estimate's feed is left out.
-    # The compiler's own estimate of a large product, which the model follows, is up to 7 % below what the peak allows.
+    # The program's own copies to the devices are not part of a module: the estimate's feed is left
+    # out.
+    # The compiler's own estimate of a large product, which the model follows, is up to 7 % below
+    # what the peak allows.
     peak = kind.generation.peak_bf16_flops_per_second / kind.generation.devices_per_chip
-    device = found.device_seconds if _NARROW.search(text) else max(found.device_seconds, found.flops / peak)
+    device = (
+        found.device_seconds
+        if _NARROW.search(text)
+        else max(found.device_seconds, found.flops / peak)
+    )
     seconds = max(device, found.dispatch_seconds)
     need, limit = found.needed_hbm_bytes, found.usable_hbm_bytes
-    largest = tuple(f"{one.name} ({one.kind}) {bytes_text(one.nbytes)}" for one in found.largest_buffers)
+    largest = tuple(
+        f"{one.name} ({one.kind}) {bytes_text(one.nbytes)}" for one in found.largest_buffers
+    )
     return ModuleEstimate(
         seconds=seconds,
         device_seconds=device,
         flops=found.flops,
-        mxu_utilization=found.mxu_utilization * found.modelled_seconds / seconds if seconds else 0.0,
+        mxu_utilization=found.mxu_utilization * found.modelled_seconds / seconds
+        if seconds
+        else 0.0,
         peak_flops=peak,
         peak_bytes=need,
         limit_bytes=limit,
@@ -123,16 +146,28 @@ def _refusal(need: int, limit: int, why: str) -> str:
         return why
     over = f"{(need - limit) / 2**30:.2f}G"
     return (
-        "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm. "
-        f"Used {need / 2**30:.2f}G of {limit / 2**30:.2f}G hbm. Exceeded hbm capacity by {over}.\n{why}"
+        "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in "
+        "memory space hbm. "
+        f"Used {need / 2**30:.2f}G of {limit / 2**30:.2f}G hbm. Exceeded hbm capacity by "
+        f"{over}.\n{why}"
     )
 
 
-def price_new(run: Path, verdicts: Path, kind: AcceleratorType, cache: Path | None, compiler: str) -> int:
+def price_new(
+    run: Path, verdicts: Path, kind: AcceleratorType, cache: Path | None, compiler: str
+) -> int:
     """Prices the modules of `run` that have no estimate in `verdicts` yet; how many there were."""
-    names = [name for name in list_inside(run, "modules", SUFFIX, MODULES_MAX) if not _verdict(verdicts, name).exists()]
+    names = [
+        name
+        for name in list_inside(run, "modules", SUFFIX, MODULES_MAX)
+        if not _verdict(verdicts, name).exists()
+    ]
     for name in names:
-        kept = None if cache is None else cache / f"{kind.name}-{compiler}-{name.removesuffix(SUFFIX)}.json"
+        kept = (
+            None
+            if cache is None
+            else cache / f"{kind.name}-{compiler}-{name.removesuffix(SUFFIX)}.json"
+        )
         data = read_json(kept) if kept is not None else {}
         if not data:
             text = read_inside(run, "modules", name, MODULE_BYTES_MAX)
@@ -144,10 +179,13 @@ def price_new(run: Path, verdicts: Path, kind: AcceleratorType, cache: Path | No
 
 
 def engine_digest() -> str:
-    """Changes with the engine's sources: estimates of another engine are not taken from the cache."""
+    """Changes with the engine's sources: estimates of another engine are not taken from the
+    cache."""
     folder = Path(engine.__file__).parent
     files = sorted([*folder.rglob("*.py"), *(folder.parent / "hardware").rglob("*.py")])
-    return hashlib.sha256(repr([(str(file), file.stat().st_mtime_ns) for file in files]).encode()).hexdigest()[:16]
+    return hashlib.sha256(
+        repr([(str(file), file.stat().st_mtime_ns) for file in files]).encode()
+    ).hexdigest()[:16]
 
 
 def _verdict(verdicts: Path, name: str) -> Path:
@@ -159,13 +197,28 @@ def _write(path: Path, data: dict[str, Any]) -> None:
     write_atomically(path, json.dumps(data).encode())
 
 
-def command(run: Path, verdicts: Path, kind: AcceleratorType, compiler: str = "podyard") -> list[str]:
+def command(
+    run: Path, verdicts: Path, kind: AcceleratorType, compiler: str = "podyard"
+) -> list[str]:
     """What starts the process."""
-    return [sys.executable, "-m", "podyard.programs.estimator", str(run), str(verdicts), kind.name, compiler]
+    return [
+        sys.executable,
+        "-m",
+        "podyard.programs.estimator",
+        str(run),
+        str(verdicts),
+        kind.name,
+        compiler,
+    ]
 
 
 def main(arguments: list[str]) -> None:
-    run, verdicts, kind, compiler = Path(arguments[0]), Path(arguments[1]), parse(arguments[2]), arguments[3]
+    run, verdicts, kind, compiler = (
+        Path(arguments[0]),
+        Path(arguments[1]),
+        parse(arguments[2]),
+        arguments[3],
+    )
     folder = os.environ.get(CACHE_VARIABLE)
     cache = Path(folder) / engine_digest() if folder else None
     os.nice(NICENESS)
@@ -173,7 +226,8 @@ def main(arguments: list[str]) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
     clock, parent = OsClock(), os.getppid()
     while os.getppid() == parent:
-        is_done = (verdicts / DONE).exists()  # before the look: what is written until then is seen by it
+        # before the look: what is written until then is seen by it
+        is_done = (verdicts / DONE).exists()
         if not price_new(run, verdicts, kind, cache, compiler) and is_done:
             return
         clock.sleep(LOOK_SECONDS)

@@ -1,4 +1,5 @@
-"""How much memory this machine has left, as its kernel says: users' Pythons need not have psutil."""
+"""How much memory this machine has left, as its kernel says: users' Pythons need not have
+psutil."""
 
 from __future__ import annotations
 
@@ -9,7 +10,9 @@ from pathlib import Path
 def free_bytes(meminfo: Path = Path("/proc/meminfo")) -> int | None:
     """None where the system does not say."""
     try:
-        found = re.search(r"^MemAvailable:\s+(\d+) kB", meminfo.read_text(encoding="ascii"), re.MULTILINE)
+        found = re.search(
+            r"^MemAvailable:\s+(\d+) kB", meminfo.read_text(encoding="ascii"), re.MULTILINE
+        )
     except OSError:
         return None
     return None if found is None else int(found[1]) * 1024

@@ -1,7 +1,8 @@
 """JAX's coordinator listens where its program dials it, and nowhere else.
 
 By itself it listens on all addresses of the machine, on a port that other listeners can share: two
-slices on one machine would join each other without an error. And what a program calls localhost is its own host.
+slices on one machine would join each other without an error. And what a program calls localhost is
+its own host.
 """
 
 import os
@@ -18,7 +19,10 @@ def apply(distributed: Any) -> None:
     if not own:
         return
     library = distributed._jax if hasattr(distributed, "_jax") else distributed.xla_extension
-    make_service, make_client = library.get_distributed_runtime_service, library.get_distributed_runtime_client
+    make_service, make_client = (
+        library.get_distributed_runtime_service,
+        library.get_distributed_runtime_client,
+    )
 
     def service(address: str, *args: Any, **options: Any) -> Any:
         dialled = on_host(distributed.global_state.coordinator_address, own)
@@ -27,7 +31,10 @@ def apply(distributed: Any) -> None:
     def client(address: str, *args: Any, **options: Any) -> Any:
         return make_client(on_host(address, own), *args, **options)
 
-    library.get_distributed_runtime_service, library.get_distributed_runtime_client = service, client
+    library.get_distributed_runtime_service, library.get_distributed_runtime_client = (
+        service,
+        client,
+    )
 
 
 def on_host(address: str, own: str) -> str:
@@ -39,7 +46,8 @@ def on_host(address: str, own: str) -> str:
 def listening_on(address: str, dialled: str) -> str:
     """Where a coordinator that asks for `address` and is dialled at `dialled` listens.
 
-    Values that the program chose stay unchanged, and so does everything if `dialled` is not an address of this machine.
+    Values that the program chose stay unchanged, and so does everything if `dialled` is not an
+    address of this machine.
     """
     name, _, port = address.rpartition(":")
     if name not in _EVERYWHERE:

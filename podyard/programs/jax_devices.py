@@ -1,7 +1,7 @@
 """XLA's CPU devices, shown to a JAX program as the TPU devices of a slice.
 
-The backend `tpu` is XLA's own client for CPUs, with one device for each TPU device of the host. What a program can ask
-a device or the client about is answered for the TPU; what runs stays XLA's.
+The backend `tpu` is XLA's own client for CPUs, with one device for each TPU device of the host.
+What a program can ask a device or the client about is answered for the TPU; what runs stays XLA's.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from podyard.programs import jax_internals as internals
 from podyard.programs.slice import Slice, TpuDevice, devices_of
 
 PLATFORM = "tpu"
-# A version in the form of libtpu's, whose date JAX reads: that of the libtpu that JAX 0.10.2 is made for.
+# A version in the form of libtpu's, whose date JAX reads: that of the libtpu that JAX 0.10.2 is
+# made for.
 _BUILD = "Built on Jun 17 2026 11:08:48 (1781719728) cl/933746096"
 
 
@@ -35,7 +36,8 @@ class _Backend:
         count = internals.process_count()
         self.client = internals.make_client_of(self.of.devices_per_process)
         described = devices_of(self.of)
-        if count != self.of.process_count:  # joined otherwise than the slice is: its own devices, as often as needed
+        # joined otherwise than the slice is: its own devices, as often as needed
+        if count != self.of.process_count:
             own = self.of.devices_per_process
             described = [
                 one._replace(number=process * own + place, host=process, process_index=process)
@@ -46,7 +48,8 @@ class _Backend:
         return self.client
 
     def memory_stats(self, device: Any) -> dict[str, int]:
-        """By the arrays that are alive: what a compiled program needs in between is not among them."""
+        """By the arrays that are alive: what a compiled program needs in between is not among
+        them."""
         sizes = [
             shard.data.nbytes
             for array in self.client.live_arrays()
@@ -66,7 +69,9 @@ class _Backend:
             "bytes_reserved": 0,
             "peak_bytes_reserved": 0,
             "bytes_reservable_limit": self.of.generation.hbm_usable_bytes_per_device,
-            "largest_free_block_bytes": max(0, self.of.generation.hbm_usable_bytes_per_device - in_use),
+            "largest_free_block_bytes": max(
+                0, self.of.generation.hbm_usable_bytes_per_device - in_use
+            ),
         }
 
 
@@ -81,7 +86,9 @@ def install(of: Slice) -> None:
                 if described is not None:
                     return value(described)
                 if inner is None:
-                    raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+                    raise AttributeError(
+                        f"{type(self).__name__!r} object has no attribute {name!r}"
+                    )
                 return inner.__get__(self)
 
             return property(get)

@@ -1,9 +1,9 @@
 """Runs a program for models that are larger than the machine: nothing large is computed.
 
-Each module is lowered and handed over as in any run, but not compiled. Its results are arrays of zeros that share one
-piece of memory that nobody has touched, so they take none; their shardings are those that Shardy, JAX's own
-partitioner, finds. What depends on nothing of that and is small (keys, schedules, whole small models) is computed. The
-program ends after some runs of its main step.
+Each module is lowered and handed over as in any run, but not compiled. Its results are arrays of
+zeros that share one piece of memory that nobody has touched, so they take none; their shardings are
+those that Shardy, JAX's own partitioner, finds. What depends on nothing of that and is small (keys,
+schedules, whole small models) is computed. The program ends after some runs of its main step.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ _AXIS = re.compile(r'"([^"]+)"(?::\((\d+)\)(\d+))?')
 
 @dataclasses.dataclass(slots=True)
 class DryExecutable:
-    """Stands for a compiled module. `compile_now` compiles it after all. `argument_shardings`, `result_shardings`: None
-    for one device. `donated`: which arguments the module takes away. `estimate`: what Podyard says of it."""
+    """Stands for a compiled module. `compile_now` compiles it after all. `argument_shardings`,
+    `result_shardings`: None for one device. `donated`: which arguments the module takes away.
+    `estimate`: what Podyard says of it."""
 
     compile_now: Callable[[], Any]
     devices: tuple[Any, ...]
@@ -54,10 +55,17 @@ class DryExecutable:
 
     @property
     def is_small(self) -> bool:
-        return self.argument_bytes + self.result_bytes <= SMALL_BYTES and len(self.devices) <= SMALL_DEVICES
+        return (
+            self.argument_bytes + self.result_bytes <= SMALL_BYTES
+            and len(self.devices) <= SMALL_DEVICES
+        )
 
     def local_devices(self) -> list[Any]:
-        return [device for device in self.devices if device.process_index == device.client.process_index()]
+        return [
+            device
+            for device in self.devices
+            if device.process_index == device.client.process_index()
+        ]
 
     def get_parameter_shardings(self) -> list[Any] | None:
         return self.argument_shardings
@@ -69,14 +77,21 @@ class DryExecutable:
         on_host = {f"host_{name}_size_in_bytes": 0 for name in (*_SIZES, "alias", "generated_code")}
         on_device = {f"{name}_size_in_bytes": size for name, size in sizes.items()}
         rest = {"alias_size_in_bytes": 0, "generated_code_size_in_bytes": 0}
-        return SimpleNamespace(**on_host, **on_device, **rest, peak_memory_in_bytes=int(found.get("peak_bytes", 0)))
+        return SimpleNamespace(
+            **on_host, **on_device, **rest, peak_memory_in_bytes=int(found.get("peak_bytes", 0))
+        )
 
     def cost_analysis(self) -> dict[str, float]:
         found = self.estimate()
-        return {"flops": float(found.get("flops", 0)), "optimal_seconds": float(found.get("seconds") or 0.0)}
+        return {
+            "flops": float(found.get("flops", 0)),
+            "optimal_seconds": float(found.get("seconds") or 0.0),
+        }
 
     def hlo_modules(self) -> Any:
-        raise NotImplementedError("a dry run compiles nothing: there is no text of a compiled module")
+        raise NotImplementedError(
+            "a dry run compiles nothing: there is no text of a compiled module"
+        )
 
     def get_output_shardings(self) -> list[Any] | None:
         return self.result_shardings
@@ -91,7 +106,8 @@ def current() -> DryRun | None:
 
 
 class DryRun:
-    """`steps`: runs of the main step after which the program ends; `finish` is called before that."""
+    """`steps`: runs of the main step after which the program ends; `finish` is called before
+    that."""
 
     def __init__(self, steps: int, finish: Callable[[], None]) -> None:
         self._steps = steps
@@ -108,7 +124,8 @@ class DryRun:
     ) -> DryExecutable:  # fmt: skip
         """`estimate` gives the fields of `estimator.ModuleEstimate`, or nothing.
 
-        Raises NotImplementedError for modules in which JAX left the shardings to XLA's older partitioner.
+        Raises NotImplementedError for modules in which JAX left the shardings to XLA's older
+        partitioner.
         """
         main = _main(module)
         types = main.type
@@ -122,7 +139,9 @@ class DryRun:
         found = None
         if len(devices) > 1:
             if not internals.uses_partitioner():
-                raise NotImplementedError("a dry run needs Shardy: JAX_USE_SHARDY_PARTITIONER must not be 0")
+                raise NotImplementedError(
+                    "a dry run needs Shardy: JAX_USE_SHARDY_PARTITIONER must not be 0"
+                )
             found = _shardings(internals.propagate_shardings(module), len(devices))
         return DryExecutable(
             compile_now,
@@ -166,7 +185,9 @@ class DryRun:
 
     def make(self, aval: Any, sharding: Any) -> Any:
         """An array of zeros that takes no memory."""
-        array = internals.array_from(aval, sharding, self._view(sharding.shard_shape(aval.shape), aval.dtype))
+        array = internals.array_from(
+            aval, sharding, self._view(sharding.shard_shape(aval.shape), aval.dtype)
+        )
         self._mark(array)
         return array
 
@@ -240,8 +261,14 @@ def _shardings(module: Any, device_count: int) -> tuple[list[Any], list[Any]]:
     }
     main = _main(module)
     return (
-        [_op_sharding(main.arg_attrs, place, meshes, device_count) for place in range(len(main.type.inputs))],
-        [_op_sharding(main.res_attrs, place, meshes, device_count) for place in range(len(main.type.results))],
+        [
+            _op_sharding(main.arg_attrs, place, meshes, device_count)
+            for place in range(len(main.type.inputs))
+        ],
+        [
+            _op_sharding(main.res_attrs, place, meshes, device_count)
+            for place in range(len(main.type.results))
+        ],
     )
 
 
@@ -249,7 +276,9 @@ def _mesh(text: str) -> dict[str, int]:
     return {name: int(size) for name, size in _MESH_AXIS.findall(text)}
 
 
-def _op_sharding(attributes: Any, place: int, meshes: dict[str, dict[str, int]], device_count: int) -> Any:
+def _op_sharding(
+    attributes: Any, place: int, meshes: dict[str, dict[str, int]], device_count: int
+) -> Any:
     found = None
     own = attributes[place] if attributes is not None and place < len(attributes) else {}
     if "sdy.sharding" in own:
@@ -261,13 +290,17 @@ def _op_sharding(attributes: Any, place: int, meshes: dict[str, dict[str, int]],
     return _tiles(dimensions, axes, device_count)
 
 
-def _tiles(dimensions: list[list[tuple[str, str, str]]], axes: dict[str, int], device_count: int) -> Any:
-    """`dimensions`: for each of the value's, its axes as (name, what lies before a part of the axis, its size)."""
+def _tiles(
+    dimensions: list[list[tuple[str, str, str]]], axes: dict[str, int], device_count: int
+) -> Any:
+    """`dimensions`: for each of the value's, its axes as (name, what lies before a part of the
+    axis, its size)."""
     cuts: dict[str, set[int]] = {name: {1, size} for name, size in axes.items()}
     for name, before, size in (axis for dimension in dimensions for axis in dimension):
         if before:
             cuts[name] |= {int(before), int(before) * int(size)}
-    parts: list[tuple[str, int]] = []  # of the mesh in its order: each axis in the pieces that anything needs
+    # of the mesh in its order: each axis in the pieces that anything needs
+    parts: list[tuple[str, int]] = []
     sizes: list[int] = []
     for name in axes:
         bounds = sorted(cuts[name])
@@ -289,4 +322,6 @@ def _tiles(dimensions: list[list[tuple[str, str, str]]], axes: dict[str, int], d
                     count *= sizes[place]
         counts.append(count)
     rest = [place for place in range(len(parts)) if place not in used]
-    return internals.op_sharding(counts, sizes, [*used, *rest], math.prod(sizes[place] for place in rest))
+    return internals.op_sharding(
+        counts, sizes, [*used, *rest], math.prod(sizes[place] for place in rest)
+    )

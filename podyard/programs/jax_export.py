@@ -15,6 +15,10 @@ def apply(export: Any) -> None:
     from podyard.programs import jax_internals
 
     def lower(inner: Any, exported: Any) -> Any:
-        return inner(dataclasses.replace(exported, platforms=("cpu",)) if exported.platforms == ("tpu",) else exported)
+        return inner(
+            dataclasses.replace(exported, platforms=("cpu",))
+            if exported.platforms == ("tpu",)
+            else exported
+        )
 
     jax_internals.wrap_calls_of_exports(export, lower)

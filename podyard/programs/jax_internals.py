@@ -1,8 +1,9 @@
 """Every name inside of JAX that Podyard's hook uses, and whether this JAX has it.
 
-JAX gives no interface to stand in for a backend. What it has instead are the factories of its backends, the function
-that compiles, and the hook that its fast path calls after a run. All of them are private and may change with a release:
-so they stand here, and nowhere else, and `missing` finds out before anything is replaced.
+JAX gives no interface to stand in for a backend. What it has instead are the factories of its
+backends, the function that compiles, and the hook that its fast path calls after a run. All of them
+are private and may change with a release: so they stand here, and nowhere else, and `missing` finds
+out before anything is replaced.
 """
 
 from __future__ import annotations
@@ -89,7 +90,8 @@ def register_tpu(make_client: Callable[[], Client]) -> None:
 
 
 def make_client_of(device_count: int) -> Client:
-    """XLA's client for CPUs with `device_count` devices in this process, joined to the other processes if there are
+    """XLA's client for CPUs with `device_count` devices in this process, joined to the other
+    processes if there are
     any."""
     state = distributed.global_state
     joined: dict[str, Any] = {}
@@ -104,27 +106,30 @@ def make_client_of(device_count: int) -> Client:
 
 
 def make_cpus_local() -> None:
-    """The backend `cpu` of a process has its own CPUs only: a second client that joins the others would collide with
+    """The backend `cpu` of a process has its own CPUs only: a second client that joins the others
+    would collide with
     the first at the coordinator. There is one, unless the program itself asks for more."""
 
     def make() -> Client:
         asked = xla_bridge.num_cpu_devices.value
         ours = os.environ.get("JAX_NUM_CPU_DEVICES") == str(asked)
-        return xla_client.make_cpu_client(asynchronous=True, num_devices=None if ours or asked < 0 else asked)
+        return xla_client.make_cpu_client(
+            asynchronous=True, num_devices=None if ours or asked < 0 else asked
+        )
 
     xla_bridge._backend_factories["cpu"].factory = make
 
 
 def join_processes(count: int, index: int) -> None:
-    """What `jax.distributed.initialize()` does, for programs on several hosts that do not call it: a TPU's own runtime
-    joins the hosts of a slice. Its arguments come from the environment."""
+    """What `jax.distributed.initialize()` does, for programs on several hosts that do not call it:
+    a TPU's own runtime joins the hosts of a slice. Its arguments come from the environment."""
     if distributed.global_state.client is None:
         distributed.global_state.initialize(num_processes=count, process_id=index)
 
 
 def leave_processes() -> None:
-    """This process will end without a word to the ones that it is joined to. The end of JAX, and that of its client,
-    would wait up to five minutes until all others end as well."""
+    """This process will end without a word to the ones that it is joined to. The end of JAX, and
+    that of its client, would wait up to five minutes until all others end as well."""
     atexit.unregister(api.clean_up)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(distributed.global_state.client))
 
@@ -135,7 +140,11 @@ def has_backends() -> bool:
 
 def process_count() -> int:
     """How many processes are joined: 1 if this one is alone."""
-    return int(distributed.global_state.num_processes) if distributed.global_state.client is not None else 1
+    return (
+        int(distributed.global_state.num_processes)
+        if distributed.global_state.client is not None
+        else 1
+    )
 
 
 def cpu_id(device: Device) -> int:
@@ -144,17 +153,21 @@ def cpu_id(device: Device) -> int:
 
 
 def replace_on(kind: str, name: str, make: Callable[[Any], Any]) -> None:
-    """The attribute `name` of all objects of the type `kind` ("Device", "Client"); `make` gets what was there."""
+    """The attribute `name` of all objects of the type `kind` ("Device", "Client"); `make` gets what
+    was there."""
     owner = getattr(_jax, kind)
     setattr(owner, name, make(getattr(owner, name, None)))
 
 
 def wrap_compile(
-    around: Callable[[Callable[..., Any], Client, Any, DeviceList], Any], leave_out: Callable[[str], None]
+    around: Callable[[Callable[..., Any], Client, Any, DeviceList], Any],
+    leave_out: Callable[[str], None],
 ) -> None:
-    """Calls `around(compile, client, module, devices)` for each module; `compile()` compiles it as it then is.
+    """Calls `around(compile, client, module, devices)` for each module; `compile()` compiles it as
+    it then is.
 
-    Programs give options for the TPU's compiler, which XLA's for CPUs refuses: `leave_out` is told their names.
+    Programs give options for the TPU's compiler, which XLA's for CPUs refuses: `leave_out` is told
+    their names.
     """
     inner = compiler.compile_or_get_cached
 
@@ -170,11 +183,22 @@ def wrap_compile(
             while True:
                 try:
                     return inner(
-                        backend, computation, devices, options, host_callbacks, executable_devices, *rest, **named
+                        backend,
+                        computation,
+                        devices,
+                        options,
+                        host_callbacks,
+                        executable_devices,
+                        *rest,
+                        **named,
                     )
                 except XlaRuntimeError as error:
                     option = _UNKNOWN_OPTION.search(str(error))
-                    kept = [one for one in options.env_option_overrides if option and one[0] != option[1]]
+                    kept = [
+                        one
+                        for one in options.env_option_overrides
+                        if option and one[0] != option[1]
+                    ]
                     if option is None or len(kept) == len(options.env_option_overrides):
                         raise
                     options.env_option_overrides = kept
@@ -198,7 +222,8 @@ def wrap_slow_runs(after: Callable[[Any, Sequence[Any]], None]) -> None:
 
 
 def wrap_first_calls(around: Callable[..., Any]) -> None:
-    """Calls `around(call, function, args, kwargs)` for each call of a jitted function that misses the fast path."""
+    """Calls `around(call, function, args, kwargs)` for each call of a jitted function that misses
+    the fast path."""
     inner = pjit._run_python_pjit
 
     def run(p: Any, args_flat: Any, fun: Any, args: Any, kwargs: Any) -> Any:
@@ -208,8 +233,9 @@ def wrap_first_calls(around: Callable[..., Any]) -> None:
 
 
 def set_fast_run_hook(after: Callable[[Any, Any, Any, Any], None]) -> None:
-    """Calls `after(function, args, kwargs, results)` for each run on the fast path, in all threads. JAX has one such
-    hook, and uses it where a program asks for a check of NaN or infinity: then both run."""
+    """Calls `after(function, args, kwargs, results)` for each run on the fast path, in all threads.
+    JAX has one such hook, and uses it where a program asks for a check of NaN or infinity: then
+    both run."""
 
     def both(function: Any, args: Any, kwargs: Any, results: Any) -> None:
         api._nan_check_posthook(function, args, kwargs, results)
@@ -240,7 +266,8 @@ def lower_callbacks_for_cpu() -> None:
 
 
 def choose_branches_for_tpu() -> None:
-    """`platform_dependent` asks for the name that lowering is for: on the TPU's backend, branches of a `tpu` are
+    """`platform_dependent` asks for the name that lowering is for: on the TPU's backend, branches
+    of a `tpu` are
     taken."""
 
     def wrap(inner: Callable[..., Any], parameter: str) -> Callable[..., Any]:
@@ -248,7 +275,9 @@ def choose_branches_for_tpu() -> None:
             backend, branches = ctx.module_context.backend, params.get(parameter)
             if branches is not None and backend is not None and backend.platform == "tpu":
                 here = {"tpu": "cpu", "cpu": "not here"}
-                params[parameter] = tuple(names and tuple(here.get(name, name) for name in names) for names in branches)
+                params[parameter] = tuple(
+                    names and tuple(here.get(name, name) for name in names) for names in branches
+                )
             return inner(ctx, *args, **params)
 
         return lowering
@@ -268,7 +297,9 @@ def text_of(module: Any) -> bytes:
     return text.encode()
 
 
-XlaRuntimeError = _jax.JaxRuntimeError if hasattr(_jax, "JaxRuntimeError") else xla_client.XlaRuntimeError
+XlaRuntimeError = (
+    _jax.JaxRuntimeError if hasattr(_jax, "JaxRuntimeError") else xla_client.XlaRuntimeError
+)
 
 
 # What only a dry run needs: it stands in for executables and arrays.
@@ -278,8 +309,9 @@ Sharding = Any
 
 
 def replace_calls(around: Callable[[Callable[..., Any], Call, tuple[Any, ...]], Any]) -> None:
-    """Calls `around(run, call, args)` for each run: `run(call, *args)` executes it, `call.xla_executable` is what
-    `compile` gave, and `args` are those that the module has, in its order (after the tokens of ordered effects)."""
+    """Calls `around(run, call, args)` for each run: `run(call, *args)` executes it,
+    `call.xla_executable` is what `compile` gave, and `args` are those that the module has, in its
+    order (after the tokens of ordered effects)."""
     inner = pxla.ExecuteReplicated.__call__
 
     def execute(self: Any, *args: Any) -> Any:
@@ -322,9 +354,15 @@ def results_of(call: Call, make: Callable[[Any, Sharding], Array]) -> list[Any]:
     """The results of a call from arrays that `make(aval, sharding)` gives."""
     found = []
     handlers = call.out_handler
-    for handler, aval, sharding in zip(handlers.handlers, handlers.out_avals, handlers.out_shardings, strict=True):
-        if dtypes.issubdtype(aval.dtype, dtypes.extended):  # keys: arrays of numbers with another face
-            aval, sharding = core.physical_aval(aval), sharding_impls.physical_sharding(aval, sharding)
+    for handler, aval, sharding in zip(
+        handlers.handlers, handlers.out_avals, handlers.out_shardings, strict=True
+    ):
+        # keys: arrays of numbers with another face
+        if dtypes.issubdtype(aval.dtype, dtypes.extended):
+            aval, sharding = (
+                core.physical_aval(aval),
+                sharding_impls.physical_sharding(aval, sharding),
+            )
         found.append(handler(single_arrays(make(aval, sharding))))
     return found
 
@@ -336,9 +374,12 @@ def single_arrays(array: Array) -> list[Array]:
 
 
 def array_from(aval: Any, sharding: Sharding, of_device: Any, committed: bool = True) -> Array:
-    """An array whose part on each device of this process is `of_device`, a NumPy array that is not copied."""
+    """An array whose part on each device of this process is `of_device`, a NumPy array that is not
+    copied."""
     devices = list(sharding._addressable_device_assignment)
-    return xla_client.batched_device_put(aval, sharding, [of_device] * len(devices), devices, committed)
+    return xla_client.batched_device_put(
+        aval, sharding, [of_device] * len(devices), devices, committed
+    )
 
 
 def replace_device_puts(around: Callable[[Callable[..., Any], Any, Any, Any], Any]) -> None:
@@ -346,11 +387,19 @@ def replace_device_puts(around: Callable[[Callable[..., Any], Any, Any, Any], An
     inner_put, inner_batch = dispatch._device_put_sharding_impl, pxla.batched_device_put
 
     def device_put(x: Any, aval: Any, device: Any, copy: Any) -> Any:
-        sharding = sharding_impls.make_single_device_sharding(device) if isinstance(device, _jax.Device) else device
+        sharding = (
+            sharding_impls.make_single_device_sharding(device)
+            if isinstance(device, _jax.Device)
+            else device
+        )
         return around(lambda: inner_put(x, aval, device, copy), [x], aval, sharding)
 
-    def put_shards(aval: Any, sharding: Any, xs: Any, devices: Any, *rest: Any, **named: Any) -> Any:
-        return around(lambda: inner_batch(aval, sharding, xs, devices, *rest, **named), xs, aval, sharding)
+    def put_shards(
+        aval: Any, sharding: Any, xs: Any, devices: Any, *rest: Any, **named: Any
+    ) -> Any:
+        return around(
+            lambda: inner_batch(aval, sharding, xs, devices, *rest, **named), xs, aval, sharding
+        )
 
     dispatch._device_put_sharding_impl, pxla.batched_device_put = device_put, put_shards
 
@@ -361,19 +410,24 @@ def replace_values(around: Callable[[Callable[[], Any], Array], Any]) -> None:
     array.ArrayImpl._value = property(lambda self: around(lambda: inner(self), self))
 
 
-def op_sharding(dims: Sequence[int], mesh: Sequence[int], order: Sequence[int], replicated: int) -> Any:
-    """XLA's spelling of a sharding: `dims` pieces per dimension of the value, of devices that lie in a `mesh`, whose
-    axes are taken in the `order`; `replicated` devices at the end have the same piece."""
+def op_sharding(
+    dims: Sequence[int], mesh: Sequence[int], order: Sequence[int], replicated: int
+) -> Any:
+    """XLA's spelling of a sharding: `dims` pieces per dimension of the value, of devices that lie
+    in a `mesh`, whose axes are taken in the `order`; `replicated` devices at the end have the same
+    piece."""
     if replicated * int(np.prod(dims)) == replicated:
         return xla_client.HloSharding.replicate().to_proto()
     last = [replicated] if replicated > 1 else []
     return xla_client.HloSharding.iota_tile(
-        [*dims, *last], list(mesh), list(order), [xla_client.OpSharding.Type.REPLICATED] if last else [],
+        [*dims, *last], list(mesh), list(order),
+        [xla_client.OpSharding.Type.REPLICATED] if last else [],
     ).to_proto()  # fmt: skip
 
 
 def has_partitioner() -> bool:
-    """Whether Shardy's passes can be used: up to JAX 0.9 they end the process at the first loop or call."""
+    """Whether Shardy's passes can be used: up to JAX 0.9 they end the process at the first loop or
+    call."""
     return tuple(map(int, version().split(".")[:2])) >= (0, 10)
 
 
@@ -386,13 +440,17 @@ def propagate_shardings(module: Any) -> Any:
     """A copy of `module` with the shardings of all values, as Shardy finds them."""
     with module.context:
         copy = ir.Module.parse(module.operation.get_asm())
-        passmanager.PassManager.parse("builtin.module(inline,sdy-propagation-pipeline)").run(copy.operation)
+        passmanager.PassManager.parse("builtin.module(inline,sdy-propagation-pipeline)").run(
+            copy.operation
+        )
     return copy
 
 
 def interpret_kernels(before: Callable[[], None]) -> None:
     """Has Pallas interpret all kernels for TPUs, and calls `before` for each."""
-    interpreter: Any = importlib.import_module("jax._src.pallas.mosaic.interpret.interpret_pallas_call")
+    interpreter: Any = importlib.import_module(
+        "jax._src.pallas.mosaic.interpret.interpret_pallas_call"
+    )
     inner = interpreter.interpret_pallas_call
 
     def interpret_pallas_call(*args: Any, **named: Any) -> Any:
@@ -404,7 +462,8 @@ def interpret_kernels(before: Callable[[], None]) -> None:
 
 
 def wrap_calls_of_exports(export: Any, around: Callable[[Callable[[Any], Any], Any], Any]) -> None:
-    """Calls `around(lower, exported)` where a program calls an exported function; `lower(exported)` lowers it."""
+    """Calls `around(lower, exported)` where a program calls an exported function; `lower(exported)`
+    lowers it."""
     inner = export._call_exported_lowering
 
     def lowering(ctx: Any, *args: Any, exported: Any) -> Any:

@@ -1,4 +1,5 @@
-"""Pallas kernels run in JAX's interpreter for TPUs: it simulates their memories, copies and semaphores on the CPU."""
+"""Pallas kernels run in JAX's interpreter for TPUs: it simulates their memories, copies and
+semaphores on the CPU."""
 
 from __future__ import annotations
 
@@ -7,7 +8,10 @@ from typing import Any
 
 from podyard.programs import slice as slices
 
-LINE = "podyard: Pallas kernels run in JAX's interpreter: right, slow, and without an estimate of their time"
+LINE = (
+    "podyard: Pallas kernels run in JAX's interpreter: right, slow, and without an estimate "
+    "of their time"
+)
 
 
 def apply(_pallas: Any) -> None:

@@ -16,7 +16,8 @@ from podyard.programs.say import say
 if TYPE_CHECKING:
     from podyard.programs.jax_dry_run import DryRun
 
-VERDICT_SECONDS = 600.0  # how long a compilation waits for the verdict under --strict: the TPU compiler takes minutes
+# how long a compilation waits for the verdict under --strict: the TPU compiler takes minutes
+VERDICT_SECONDS = 600.0
 
 
 def apply(_jax: Any) -> None:
@@ -28,7 +29,9 @@ def apply(_jax: Any) -> None:
 
     steps = int(os.environ.get(slices.DRY_RUN_VARIABLE) or 0)
     if steps and not jax_internals.has_partitioner():
-        raise SystemExit(f"podyard: a dry run needs JAX 0.10 or newer; this is JAX {jax_internals.version()}")
+        raise SystemExit(
+            f"podyard: a dry run needs JAX 0.10 or newer; this is JAX {jax_internals.version()}"
+        )
     if absent := jax_internals.missing(dry_run=steps > 0):
         raise RuntimeError(f"JAX {jax_internals.version()} has no {', '.join(absent)}")
     if not jax_internals.version().startswith(jax_internals.TESTED):
@@ -41,7 +44,9 @@ def apply(_jax: Any) -> None:
     runs = jax_runs.install()
     clock = OsClock()
 
-    def compile_module(compile_now: Callable[[], Any], client: Any, module: Any, devices: Any) -> Any:
+    def compile_module(
+        compile_now: Callable[[], Any], client: Any, module: Any, devices: Any
+    ) -> Any:
         if client.platform != "tpu":
             return compile_now()
         name = str(module.operation.attributes["sym_name"]).strip('"')
@@ -55,7 +60,9 @@ def apply(_jax: Any) -> None:
             return recorder.verdict(record, VERDICT_SECONDS)
 
         started = clock.monotonic_seconds()
-        executable = compile_now() if dry is None else dry.compile(compile_now, module, devices, estimate)
+        executable = (
+            compile_now() if dry is None else dry.compile(compile_now, module, devices, estimate)
+        )
         record.compile_seconds = clock.monotonic_seconds() - started
         runs.add_module(executable, record)
         return executable
@@ -65,7 +72,10 @@ def apply(_jax: Any) -> None:
     def leave_out(option: str) -> None:
         if option not in told:
             told.add(option)
-            say(f"compiler option {option} has no effect here: XLA's compiler for CPUs does not have it")
+            say(
+                f"compiler option {option} has no effect here: XLA's compiler for CPUs "
+                "does not have it"
+            )
 
     jax_internals.wrap_compile(compile_module, leave_out)
     jax_devices.install(of)

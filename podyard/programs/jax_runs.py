@@ -1,8 +1,9 @@
 """Counts the runs of each module, and lets only one run of several devices be in flight.
 
-XLA's devices for CPUs share one pool of threads. When two runs are in flight, each may hold threads that the other's
-sum waits for, and both wait until XLA aborts. JAX calls a hook after each run of its fast path, in the thread that
-started it: waiting there for the run bounds them to one by construction.
+XLA's devices for CPUs share one pool of threads. When two runs are in flight, each may hold threads
+that the other's sum waits for, and both wait until XLA aborts. JAX calls a hook after each run of
+its fast path, in the thread that started it: waiting there for the run bounds them to one by
+construction.
 """
 
 from __future__ import annotations
@@ -18,14 +19,16 @@ from podyard.base.clock import OsClock
 from podyard.programs import jax_internals as internals
 from podyard.programs.records import MODULES_MAX, ModuleRuns
 
-_PARK_SECONDS = 1.0  # longer than most steps of a small program; the end of a program waits no longer
+# longer than most steps of a small program; the end of a program waits no longer
+_PARK_SECONDS = 1.0
 _MAIN = threading.main_thread().ident
 _monotonic = OsClock().monotonic_seconds
 _Signature = tuple[object, ...]
 
 
 class Runs:
-    """Which module a function runs: JAX's hook names the function, and a function has a module for each signature."""
+    """Which module a function runs: JAX's hook names the function, and a function has a module for
+    each signature."""
 
     def __init__(self) -> None:
         self._of_executable: dict[int, tuple[Any, ModuleRuns]] = {}
@@ -35,7 +38,8 @@ class Runs:
         self._exit = _Exit()
 
     def add_module(self, executable: Any, module: ModuleRuns) -> None:
-        """A program that compiles without end is counted up to MODULES_MAX: what is counted is kept alive."""
+        """A program that compiles without end is counted up to MODULES_MAX: what is counted is kept
+        alive."""
         if len(self._of_executable) < MODULES_MAX:
             self._of_executable[id(executable)] = (executable, module)
 
@@ -90,8 +94,9 @@ class Runs:
 class _Exit:
     """Lets daemon threads stop between two runs when the program ends.
 
-    A thread that comes back from native code while the interpreter is being taken down is ended by unwinding its
-    stack, and JAX's C++ aborts the process at that. A thread that waits for a lock forever is not.
+    A thread that comes back from native code while the interpreter is being taken down is ended by
+    unwinding its stack, and JAX's C++ aborts the process at that. A thread that waits for a lock
+    forever is not.
     """
 
     def __init__(self) -> None:
@@ -115,7 +120,10 @@ class _Exit:
         self._ends = True
         clock, until = OsClock(), _monotonic() + _PARK_SECONDS
         busy = {own for own, at in list(self._seen.items()) if at > _monotonic() - _PARK_SECONDS}
-        while busy & set(self._seen) & {thread.ident for thread in threading.enumerate()} and _monotonic() < until:
+        while (
+            busy & set(self._seen) & {thread.ident for thread in threading.enumerate()}
+            and _monotonic() < until
+        ):
             clock.sleep(0.005)
 
 
@@ -129,7 +137,9 @@ def install() -> Runs:
 
 def _signature(tree: Any) -> _Signature:
     return tuple(
-        (leaf.shape, str(leaf.dtype)) if hasattr(leaf, "dtype") and hasattr(leaf, "shape") else repr(leaf)
+        (leaf.shape, str(leaf.dtype))
+        if hasattr(leaf, "dtype") and hasattr(leaf, "shape")
+        else repr(leaf)
         for leaf in jax.tree.leaves(tree)
     )
 

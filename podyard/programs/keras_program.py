@@ -1,4 +1,5 @@
-"""Arguments of older Keras that Keras 3 refuses, and many programs for TPUs have: rename, with a warning."""
+"""Arguments of older Keras that Keras 3 refuses, and many programs for TPUs have: rename, with a
+warning."""
 
 from __future__ import annotations
 
@@ -30,7 +31,10 @@ def _rename(owner: Any, method: str, old: str, new: str) -> None:
         if old not in kwargs:
             return inner(self, *args, **kwargs)
         value = kwargs.pop(old)
-        print(f"podyard: {type(self).__name__}: {old} is {new} in this Keras: {new}={value} is used", file=sys.stderr)
+        print(
+            f"podyard: {type(self).__name__}: {old} is {new} in this Keras: {new}={value} is used",
+            file=sys.stderr,
+        )
         # Subclasses give the default of the new name by place or by name.
         args = args[1:] if method == "__init__" and new not in kwargs else args
         return inner(self, *args, **{**kwargs, new: value})
@@ -40,4 +44,7 @@ def _rename(owner: Any, method: str, old: str, new: str) -> None:
 
 def _takes(owner: Any, method: str, name: str) -> bool:
     own = owner.__dict__.get(method)
-    return own is not None and name in getattr(inspect.unwrap(own), "__code__", _takes.__code__).co_varnames
+    return (
+        own is not None
+        and name in getattr(inspect.unwrap(own), "__code__", _takes.__code__).co_varnames
+    )

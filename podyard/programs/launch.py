@@ -15,12 +15,20 @@ from typing import BinaryIO
 
 from podyard.base.clock import RealClock
 
-END_SECONDS = 10.0  # from the first failure to the end of the last worker; SIGKILL comes a second earlier
+# from the first failure to the end of the last worker; SIGKILL comes a second earlier
+END_SECONDS = 10.0
 _KILL_AFTER_SECONDS = END_SECONDS - 1.0
 _LOOK_SECONDS = 0.05
 _OUTPUT_SECONDS = 2.0  # for what a worker's own children still write after its end
 _PDEATHSIG = 1  # linux/prctl.h
-_PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT, signal.SIGQUIT)
+_PASSED_ON = (
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGINT,
+    signal.SIGQUIT,
+)
 _FROM_KEYBOARD = (signal.SIGINT, signal.SIGQUIT)
 _ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 _NOISE = b"[Gloo] Rank "  # what XLA sums with on CPUs says how it is connected; no TPU says so
@@ -48,7 +56,8 @@ class _LaunchedWorker:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LaunchEnd:
-    """How all workers ended: `code` of the first that failed (minus the signal that it died of), or 0."""
+    """How all workers ended: `code` of the first that failed (minus the signal that it died of), or
+    0."""
 
     code: int
     failed_worker: int | None
@@ -60,10 +69,12 @@ def launch(
     clock: RealClock,
     look: Callable[[], None] | None = None,
 ) -> LaunchEnd:
-    """Runs `command` in each of the environments, passes signals on, and waits for all. `look` is called until then.
+    """Runs `command` in each of the environments, passes signals on, and waits for all. `look` is
+    called until then.
 
-    Lines of several workers begin with `[worker 2] `; one alone writes where this process does. Worker 0 gets the
-    standard input. After the first failure the others get SIGTERM, and SIGKILL before END_SECONDS are over.
+    Lines of several workers begin with `[worker 2] `; one alone writes where this process does.
+    Worker 0 gets the standard input. After the first failure the others get SIGTERM, and SIGKILL
+    before END_SECONDS are over.
     Raises OSError for a command that cannot be started.
     """
     workers: list[_LaunchedWorker] = []
@@ -71,7 +82,8 @@ def launch(
 
     def forward(number: int, _frame: FrameType | None) -> None:
         for worker in workers:
-            # What was typed reaches a command in this process group by itself: it would get it twice.
+            # What was typed reaches a command in this process group by itself: it would get it
+            # twice.
             if worker.has_group or not (number in _FROM_KEYBOARD and at_the_keyboard()):
                 worker.signal(number)
         if number in _ENDING and len(workers) > 1:
@@ -96,7 +108,10 @@ def launch(
 
 
 def _wait(
-    workers: list[_LaunchedWorker], ends_asked: list[float], clock: RealClock, look: Callable[[], None] | None
+    workers: list[_LaunchedWorker],
+    ends_asked: list[float],
+    clock: RealClock,
+    look: Callable[[], None] | None,
 ) -> LaunchEnd:
     failed: _LaunchedWorker | None = None
     running = list(workers)
@@ -110,7 +125,9 @@ def _wait(
                 for other in running:
                     other.signal(signal.SIGTERM)
         if not running:
-            return LaunchEnd(failed.process.returncode if failed else 0, failed.index if failed else None)
+            return LaunchEnd(
+                failed.process.returncode if failed else 0, failed.index if failed else None
+            )
         if ends_asked and clock.monotonic_seconds() > ends_asked[0] + _KILL_AFTER_SECONDS:
             for worker in running:
                 worker.signal(signal.SIGKILL)
@@ -119,15 +136,19 @@ def _wait(
         clock.sleep(_LOOK_SECONDS)
 
 
-def _start(index: int, command: Sequence[str], environ: Mapping[str, str], several: bool) -> _LaunchedWorker:
+def _start(
+    index: int, command: Sequence[str], environ: Mapping[str, str], several: bool
+) -> _LaunchedWorker:
     if not several:
-        # In this process group, so that the terminal is the command's: its keys reach it by themselves.
+        # In this process group, so that the terminal is the command's: its keys reach it by
+        # themselves.
         process = subprocess.Popen(command, env=dict(environ), preexec_fn=_die_with(os.getpid()))
         return _LaunchedWorker(index, process, [], has_group=False)
     reads_terminal = index == 0 and sys.stdin is not None and sys.stdin.isatty()
     stdin = subprocess.DEVNULL if index else (subprocess.PIPE if reads_terminal else None)
     process = subprocess.Popen(
-        command, env=dict(environ), stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, process_group=0,
+        command, env=dict(environ), stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        process_group=0,
         preexec_fn=_die_with(os.getpid()),
     )  # fmt: skip
     return _LaunchedWorker(index, process, [], has_group=True)
@@ -136,9 +157,14 @@ def _start(index: int, command: Sequence[str], environ: Mapping[str, str], sever
 def _read(worker: _LaunchedWorker, lock: threading.Lock) -> None:
     """Passes on what a worker writes, and to it what is typed."""
     process = worker.process
-    for source, target in ((process.stdout, sys.stdout.buffer), (process.stderr, sys.stderr.buffer)):
+    for source, target in (
+        (process.stdout, sys.stdout.buffer),
+        (process.stderr, sys.stderr.buffer),
+    ):
         if source is not None:
-            reader = threading.Thread(target=_prefix, args=(worker.index, source, target, lock), daemon=True)
+            reader = threading.Thread(
+                target=_prefix, args=(worker.index, source, target, lock), daemon=True
+            )
             reader.start()
             worker.readers.append(reader)
     if process.stdin is not None:
@@ -167,7 +193,8 @@ def _pass_input(target: BinaryIO) -> None:
 
 
 def _drain(worker: _LaunchedWorker) -> None:
-    """What it has written comes before what is said of its end. Its children may hold the pipes open: not for long."""
+    """What it has written comes before what is said of its end. Its children may hold the pipes
+    open: not for long."""
     for reader in worker.readers:
         reader.join(_OUTPUT_SECONDS)
 
@@ -186,7 +213,8 @@ def _die_with(parent: int) -> Callable[[], None]:
 
 
 def at_the_keyboard() -> bool:
-    """Whether this process is in the foreground of its terminal, whose keys signal all that is there."""
+    """Whether this process is in the foreground of its terminal, whose keys signal all that is
+    there."""
     try:
         descriptor = os.open("/dev/tty", os.O_RDONLY)
     except OSError:

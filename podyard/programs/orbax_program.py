@@ -1,4 +1,5 @@
-"""Checkpoints in a dry run: orbax writes no arrays that have no values. At their full size they would fill the disk."""
+"""Checkpoints in a dry run: orbax writes no arrays that have no values. At their full size they
+would fill the disk."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ _FUNCTIONS = ("save", "save_pytree", "save_checkpointables")
 
 
 def apply(orbax: Any) -> None:
-    """`orbax`: the module orbax.checkpoint, or its functions. Raises AttributeError if it has other names."""
+    """`orbax`: the module orbax.checkpoint, or its functions. Raises AttributeError if it has other
+    names."""
     if not int(os.environ.get(slices.DRY_RUN_VARIABLE) or 0):
         return
     if orbax.__name__.endswith(".v1"):
@@ -66,7 +68,8 @@ def _wrap(save: Callable[..., Any], answer: object, *, owners: int) -> Callable[
 
 
 def _arrays(given: object) -> Iterator[Any]:
-    """The arrays in what `save` gets: in trees, and in orbax's own arguments, which are no trees."""
+    """The arrays in what `save` gets: in trees, and in orbax's own arguments, which are no
+    trees."""
     import jax
 
     for leaf in jax.tree.leaves(given):

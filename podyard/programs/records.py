@@ -1,8 +1,9 @@
 """What a program compiled and ran, in files that Podyard reads: the program itself talks to nobody.
 
 RUN/modules/HASH.mlir       the StableHLO of a module, as JAX lowered it
-RUN/verdicts/HASH.json      its estimate, where Podyard puts it there (`podyard run`, for `--strict` and dry runs)
-RUN/processes/WORKER-PID.json   the modules of one process with their counts, rewritten every second
+RUN/verdicts/HASH.json      its estimate, where Podyard puts it there (`podyard run`, for `--strict`
+and dry runs) RUN/processes/WORKER-PID.json   the modules of one process with their counts,
+rewritten every second
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ _recorders: list[Recorder] = []
 
 @dataclasses.dataclass(slots=True)
 class ModuleRuns:
-    """A module of one process. `devices`: how many it runs on; `first`, `last`: when the first run and the last one
-    ended, in seconds of the machine's clock."""
+    """A module of one process. `devices`: how many it runs on; `first`, `last`: when the first run
+    and the last one ended, in seconds of the machine's clock."""
 
     digest: str
     name: str
@@ -56,7 +57,9 @@ class Recorder:
 
     def __init__(self, folder: Path | None, worker: int) -> None:
         self._folder = folder
-        self._path = None if folder is None else folder / "processes" / f"{worker}-{os.getpid()}.json"
+        self._path = (
+            None if folder is None else folder / "processes" / f"{worker}-{os.getpid()}.json"
+        )
         self._worker = worker
         self._pid = os.getpid()
         self._lock = threading.Lock()
@@ -65,10 +68,15 @@ class Recorder:
         self._written = ""
 
     def add(self, text: bytes, name: str, devices: int) -> ModuleRuns:
-        """A module that is compiled now. Raises nothing: a disk that is full must not end the program."""
+        """A module that is compiled now. Raises nothing: a disk that is full must not end the
+        program."""
         module = ModuleRuns(hashlib.sha256(text).hexdigest()[:32], name, devices)
         with self._lock:
-            if self._folder is None or len(self._modules) >= MODULES_MAX or len(text) > MODULE_BYTES_MAX:
+            if (
+                self._folder is None
+                or len(self._modules) >= MODULES_MAX
+                or len(text) > MODULE_BYTES_MAX
+            ):
                 self._left_out += 1
                 return module
             first = not self._modules
@@ -83,11 +91,14 @@ class Recorder:
         if first:
             _recorders.append(self)
             atexit.register(self.write)
-            threading.Thread(target=self._write_regularly, name="podyard-records", daemon=True).start()
+            threading.Thread(
+                target=self._write_regularly, name="podyard-records", daemon=True
+            ).start()
         return module
 
     def verdict(self, module: ModuleRuns, seconds: float) -> dict[str, object]:
-        """What Podyard says of a module, at most `seconds` later; empty if it has said nothing by then."""
+        """What Podyard says of a module, at most `seconds` later; empty if it has said nothing by
+        then."""
         if self._folder is None:
             return {}
         path = self._folder / VERDICTS / f"{module.digest}.json"
@@ -97,12 +108,18 @@ class Recorder:
         return dict(found)
 
     def write(self) -> None:
-        """Writes the counts, if they have changed. A process that was forked has nothing to write."""
+        """Writes the counts, if they have changed. A process that was forked has nothing to
+        write."""
         if self._path is None or os.getpid() != self._pid:
             return
         with self._lock:
-            modules, left_out = [dataclasses.asdict(module) for module in self._modules], self._left_out
-        text = json.dumps({"worker": self._worker, "pid": self._pid, "modules": modules, "left_out": left_out})
+            modules, left_out = (
+                [dataclasses.asdict(module) for module in self._modules],
+                self._left_out,
+            )
+        text = json.dumps(
+            {"worker": self._worker, "pid": self._pid, "modules": modules, "left_out": left_out}
+        )
         if text == self._written:
             return
         try:

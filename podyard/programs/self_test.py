@@ -1,4 +1,5 @@
-"""Whether this Python's JAX shows the devices of a slice: a program like any other, with the hook around it.
+"""Whether this Python's JAX shows the devices of a slice: a program like any other, with the hook
+around it.
 
 Prints a line of JSON for each part: `part`, `ok`, and what it found.
 """
@@ -24,14 +25,20 @@ def main() -> None:
 
     def devices() -> tuple[bool, str]:
         found = jax.devices()
-        of_kind = f"{len(found)} {found[0].device_kind} devices, {jax.local_device_count()} of them on this host"
+        of_kind = (
+            f"{len(found)} {found[0].device_kind} devices, "
+            f"{jax.local_device_count()} of them "
+            "on this host"
+        )
         return jax.default_backend() == "tpu", f"JAX {jax.__version__} shows {of_kind}"
 
     def total() -> tuple[bool, str]:
         count = jax.local_device_count()
         lax: Any = jax.lax
         found = jax.pmap(lambda x: lax.psum(x, "i"), axis_name="i")(jnp.ones(count))
-        return float(found[0]) == jax.device_count(), f"a sum of ones over all devices is {float(found[0]):g}"
+        return float(
+            found[0]
+        ) == jax.device_count(), f"a sum of ones over all devices is {float(found[0]):g}"
 
     def numerics() -> tuple[bool, str]:
         fine = np.float32(1 + 2**-10)  # bfloat16 has no such number
@@ -41,9 +48,17 @@ def main() -> None:
 
     def memory() -> tuple[bool, str]:
         stats = jax.local_devices()[0].memory_stats()
-        return stats is not None, f"a device has {(stats or {}).get('bytes_limit', 0) / 2**30:.2f} GiB for programs"
+        return (
+            stats is not None,
+            f"a device has {(stats or {}).get('bytes_limit', 0) / 2**30:.2f} GiB for programs",
+        )
 
-    for part, check in (("devices", devices), ("sums", total), ("numerics", numerics), ("memory", memory)):
+    for part, check in (
+        ("devices", devices),
+        ("sums", total),
+        ("numerics", numerics),
+        ("memory", memory),
+    ):
         say(part, check)
 
 

@@ -1,4 +1,5 @@
-"""The slice that this process is told to be part of, and its devices in the order in which a TPU's runtime has them."""
+"""The slice that this process is told to be part of, and its devices in the order in which a TPU's
+runtime has them."""
 
 from __future__ import annotations
 
@@ -16,13 +17,15 @@ NUMERICS_VARIABLE = "PODYARD_NUMERICS"  # mxu (default) or f32
 STRICT_VARIABLE = "PODYARD_STRICT"  # 1: a module that does not fit raises RESOURCE_EXHAUSTED
 DRY_RUN_VARIABLE = "PODYARD_DRY_RUN"  # runs of the main step, of which none is computed
 OFF = "off"
-_SLICE_IDS = 100_000  # where the ids of the first of several slices begin; those of the second begin at twice that
+# where the ids of the first of several slices begin; those of the second begin at twice that
+_SLICE_IDS = 100_000
 
 Bounds = tuple[int, int, int]
 
 
 class Slice(NamedTuple):
-    """`hosts`, `host_shape`: processes of the slice and chips of each, as x, y, z. `worker`: the index of this one."""
+    """`hosts`, `host_shape`: processes of the slice and chips of each, as x, y, z. `worker`: the
+    index of this one."""
 
     generation: Generation
     hosts: Bounds
@@ -45,13 +48,15 @@ class Slice(NamedTuple):
 
     @property
     def shape(self) -> Bounds:
-        x, y, z = (count * extent for count, extent in zip(self.hosts, self.host_shape, strict=True))
+        x, y, z = (
+            count * extent for count, extent in zip(self.hosts, self.host_shape, strict=True)
+        )
         return x, y, z
 
 
 class TpuDevice(NamedTuple):
-    """What a program sees of a device. `number`, `host`: within its slice. `slice_index` is None where there is one
-    slice only."""
+    """What a program sees of a device. `number`, `host`: within its slice. `slice_index` is None
+    where there is one slice only."""
 
     number: int
     host: int
@@ -63,11 +68,18 @@ class TpuDevice(NamedTuple):
 
     @property
     def id(self) -> int:
-        return self.number if self.slice_index is None else self.number + _SLICE_IDS * (self.slice_index + 1)
+        return (
+            self.number
+            if self.slice_index is None
+            else self.number + _SLICE_IDS * (self.slice_index + 1)
+        )
 
     @property
     def long_text(self) -> str:
-        place = f"process_index={self.host}, coords={self._coords_text}, core_on_chip={self.core_on_chip}"
+        place = (
+            f"process_index={self.host}, coords={self._coords_text}, "
+            f"core_on_chip={self.core_on_chip}"
+        )
         return self._in_slice(f"TpuDevice(id={self.number}, {place})")
 
     @property
@@ -86,8 +98,10 @@ class TpuDevice(NamedTuple):
 
 
 def from_environment(environ: Mapping[str, str] = os.environ) -> Slice | None:
-    """None where no TPU is asked for. The shape comes from the variables that libtpu reads, so that a program that
-    asks for a part of the slice gets it. Raises PodyardError for an unknown type, ValueError for bounds that are none.
+    """None where no TPU is asked for. The shape comes from the variables that libtpu reads, so that
+    a program that
+    asks for a part of the slice gets it. Raises PodyardError for an unknown type, ValueError for
+    bounds that are none.
     """
     name = environ.get(TYPE_VARIABLE, OFF)
     if name == OFF or not name:
@@ -110,8 +124,9 @@ def _bounds(text: str) -> Bounds:
 
 
 def devices_of(of: Slice) -> list[TpuDevice]:
-    """All devices of all slices: slice by slice, host by host, x fastest, as libtpu's topologies list them. The ids
-    count the chips of a slice row by row instead, so that those of one host are not consecutive on larger slices."""
+    """All devices of all slices: slice by slice, host by host, x fastest, as libtpu's topologies
+    list them. The ids count the chips of a slice row by row instead, so that those of one host are
+    not consecutive on larger slices."""
     found = []
     columns, rows, _ = of.hosts
     host_x, host_y, _ = of.host_shape
@@ -126,5 +141,7 @@ def devices_of(of: Slice) -> list[TpuDevice]:
             for core in range(per_chip):
                 own_slice = slice_index if of.slice_count > 1 else None
                 kind = of.generation.device_kind
-                found.append(TpuDevice(number + core, host, process, (x, y, z), core, kind, own_slice))
+                found.append(
+                    TpuDevice(number + core, host, process, (x, y, z), core, kind, own_slice)
+                )
     return found

@@ -1,7 +1,8 @@
-"""Writes StableHLO, an operation at a time: what a step of another framework is told to the estimator in.
+"""Writes StableHLO, an operation at a time: what a step of another framework is told to the
+estimator in.
 
-A module is the program of one device among several, as `jax.shard_map` would print it: nothing is split, and what the
-devices exchange stands in it.
+A module is the program of one device among several, as `jax.shard_map` would print it: nothing is
+split, and what the devices exchange stands in it.
 """
 
 from __future__ import annotations
@@ -64,7 +65,11 @@ class Writer:
     def broadcast_in(self, value: Value, shape: Shape, axes: Sequence[int]) -> Value:
         dims = ", ".join(map(str, axes))
         types = f"({value.type}) -> {tensor_type(shape, value.element)}"
-        return self.add(f"stablehlo.broadcast_in_dim {value.name}, dims = [{dims}] : {types}", shape, value.element)
+        return self.add(
+            f"stablehlo.broadcast_in_dim {value.name}, dims = [{dims}] : {types}",
+            shape,
+            value.element,
+        )
 
     def convert(self, value: Value, element: str) -> Value:
         if value.element == element:
@@ -81,15 +86,27 @@ class Writer:
 
     def unary(self, operation: str, value: Value) -> Value:
         if operation == "erf":
-            return self.add(f"chlo.erf {value.name} : {value.type} -> {value.type}", value.shape, value.element)
-        return self.add(f"stablehlo.{operation} {value.name} : {value.type}", value.shape, value.element)
+            return self.add(
+                f"chlo.erf {value.name} : {value.type} -> {value.type}", value.shape, value.element
+            )
+        return self.add(
+            f"stablehlo.{operation} {value.name} : {value.type}", value.shape, value.element
+        )
 
     def binary(self, operation: str, one: Value, other: Value) -> Value:
         """Of equal types."""
-        return self.add(f"stablehlo.{operation} {one.name}, {other.name} : {one.type}", one.shape, one.element)
+        return self.add(
+            f"stablehlo.{operation} {one.name}, {other.name} : {one.type}", one.shape, one.element
+        )
 
     def compare(self, direction: str, one: Value, other: Value) -> Value:
-        how = "FLOAT" if is_float(one.element) else "UNSIGNED" if one.element in ("i1", "ui8") else "SIGNED"
+        how = (
+            "FLOAT"
+            if is_float(one.element)
+            else "UNSIGNED"
+            if one.element in ("i1", "ui8")
+            else "SIGNED"
+        )
         types = f"({one.type}, {other.type}) -> {tensor_type(one.shape, 'i1')}"
         text = f"stablehlo.compare {direction}, {one.name}, {other.name}, {how} : {types}"
         return self.add(text, one.shape, "i1")
@@ -99,14 +116,19 @@ class Writer:
         return self.add(text, one.shape, one.element)
 
     def iota(self, axis: int, shape: Shape, element: str = "i32") -> Value:
-        return self.add(f"stablehlo.iota dim = {axis} : {tensor_type(shape, element)}", shape, element)
+        return self.add(
+            f"stablehlo.iota dim = {axis} : {tensor_type(shape, element)}", shape, element
+        )
 
     def reduce(self, operation: str, value: Value, axes: Sequence[int], initial: float) -> Value:
         shape = tuple(size for axis, size in enumerate(value.shape) if axis not in axes)
         begin = self.constant(initial, (), value.element)
         dims = ", ".join(map(str, sorted(axes)))
         types = f"({value.type}, {begin.type}) -> {tensor_type(shape, value.element)}"
-        text = f"stablehlo.reduce({value.name} init: {begin.name}) applies stablehlo.{operation} across dimensions = "
+        text = (
+            f"stablehlo.reduce({value.name} init: {begin.name}) applies stablehlo.{operation} "
+            "across dimensions = "
+        )
         return self.add(f"{text}[{dims}] : {types}", shape, value.element)
 
     def reshape(self, value: Value, shape: Shape) -> Value:
@@ -122,77 +144,129 @@ class Writer:
         return self.add(text, shape, value.element)
 
     def slice(self, value: Value, begins: Shape, ends: Shape, steps: Shape) -> Value:
-        shape = tuple(-(-(end - begin) // step) for begin, end, step in zip(begins, ends, steps, strict=True))
-        parts = [f"{b}:{e}" + f":{s}" * (s > 1) for b, e, s in zip(begins, ends, steps, strict=True)]
+        shape = tuple(
+            -(-(end - begin) // step) for begin, end, step in zip(begins, ends, steps, strict=True)
+        )
+        parts = [
+            f"{b}:{e}" + f":{s}" * (s > 1) for b, e, s in zip(begins, ends, steps, strict=True)
+        ]
         types = f"({value.type}) -> {tensor_type(shape, value.element)}"
-        return self.add(f"stablehlo.slice {value.name} [{', '.join(parts)}] : {types}", shape, value.element)
+        return self.add(
+            f"stablehlo.slice {value.name} [{', '.join(parts)}] : {types}", shape, value.element
+        )
 
     def concatenate(self, values: Sequence[Value], axis: int) -> Value:
         first = values[0]
         size = sum(value.shape[axis] for value in values)
         shape = (*first.shape[:axis], size, *first.shape[axis + 1 :])
-        names, types = ", ".join(value.name for value in values), ", ".join(value.type for value in values)
-        text = f"stablehlo.concatenate {names}, dim = {axis} : ({types}) -> {tensor_type(shape, first.element)}"
+        names, types = (
+            ", ".join(value.name for value in values),
+            ", ".join(value.type for value in values),
+        )
+        text = (
+            f"stablehlo.concatenate {names}, dim = {axis} : ({types}) -> "
+            f"{tensor_type(shape, first.element)}"
+        )
         return self.add(text, shape, first.element)
 
     def pad(
-        self, value: Value, low: Sequence[int], high: Sequence[int], filling: float, between: Sequence[int] = ()
+        self,
+        value: Value,
+        low: Sequence[int],
+        high: Sequence[int],
+        filling: float,
+        between: Sequence[int] = (),
     ) -> Value:
         between = between or [0] * len(value.shape)
         sizes = [size + (size - 1) * gap for size, gap in zip(value.shape, between, strict=True)]
         shape = tuple(size + a + b for size, a, b in zip(sizes, low, high, strict=True))
         fill = self.constant(filling, (), value.element)
-        text = f"stablehlo.pad {value.name}, {fill.name}, low = {list(low)}, high = {list(high)}, interior = "
+        text = (
+            f"stablehlo.pad {value.name}, {fill.name}, low = {list(low)}, high = "
+            f"{list(high)}, interior = "
+        )
         types = f"({value.type}, {fill.type}) -> {tensor_type(shape, value.element)}"
         return self.add(f"{text}{list(between)} : {types}", shape, value.element)
 
     def dot(self, one: Value, other: Value, axes: tuple[int, int], batched: bool = False) -> Value:
         """`axes` are summed over; `batched`: the first axis of both is the same."""
-        rest = [size for axis, size in enumerate(one.shape) if axis != axes[0] and not (batched and axis == 0)]
-        rest += [size for axis, size in enumerate(other.shape) if axis != axes[1] and not (batched and axis == 0)]
+        rest = [
+            size
+            for axis, size in enumerate(one.shape)
+            if axis != axes[0] and not (batched and axis == 0)
+        ]
+        rest += [
+            size
+            for axis, size in enumerate(other.shape)
+            if axis != axes[1] and not (batched and axis == 0)
+        ]
         shape = (*one.shape[:1], *rest) if batched else tuple(rest)
         batch = "batching_dims = [0] x [0], " if batched else ""
         how = f"{batch}contracting_dims = [{axes[0]}] x [{axes[1]}], precision = [DEFAULT, DEFAULT]"
         types = f"({one.type}, {other.type}) -> {tensor_type(shape, one.element)}"
-        return self.add(f"stablehlo.dot_general {one.name}, {other.name}, {how} : {types}", shape, one.element)
+        return self.add(
+            f"stablehlo.dot_general {one.name}, {other.name}, {how} : {types}", shape, one.element
+        )
 
     def convolution(
-        self, one: Value, other: Value, shape: Shape, numbers: str, window: Sequence[Sequence[object]],
+        self, one: Value, other: Value, shape: Shape, numbers: str,
+        window: Sequence[Sequence[object]],
         groups: int = 1, reverse: bool = False,
     ) -> Value:  # fmt: skip
-        """`numbers`: dim_numbers. `window`: strides, (low, high) paddings, dilations of both sides. `groups`: of
-        features. `reverse`: the window is read from its end."""
+        """`numbers`: dim_numbers. `window`: strides, (low, high) paddings, dilations of both sides.
+        `groups`: of features. `reverse`: the window is read from its end."""
         stride, pad, lhs, rhs = (f"[{', '.join(map(_list, part))}]" for part in window)
         types = f"({one.type}, {other.type}) -> {tensor_type(shape, one.element)}"
         text = (
-            f"stablehlo.convolution({one.name}, {other.name}) dim_numbers = {numbers}, window = {{stride = {stride}, "
+            f"stablehlo.convolution({one.name}, {other.name}) dim_numbers = {numbers}, window = "
+            f"{{stride = {stride}, "
             f"pad = {pad}, lhs_dilate = {lhs}, rhs_dilate = {rhs}, "
             f"reverse = {str([reverse] * len(window[0])).lower()}}} {{batch_group_count = 1 : i64, "
-            f"feature_group_count = {groups} : i64, precision_config = [#stablehlo<precision DEFAULT>, "
+            f"feature_group_count = {groups} : i64, precision_config = "
+            "[#stablehlo<precision DEFAULT>, "
             f"#stablehlo<precision DEFAULT>]}} : {types}"
         )
         return self.add(text, shape, one.element)
 
     def reduce_window(
-        self, operation: str, value: Value, initial: float, sizes: Shape, strides: Shape, pads: Sequence[Sequence[int]]
+        self,
+        operation: str,
+        value: Value,
+        initial: float,
+        sizes: Shape,
+        strides: Shape,
+        pads: Sequence[Sequence[int]],
     ) -> Value:
         shape = tuple(
             (size + sum(pad) - window) // stride + 1
             for size, pad, window, stride in zip(value.shape, pads, sizes, strides, strict=True)
         )
         begin = self.constant(initial, (), value.element)
-        how = f"padding = {_pads(pads)}, window_dimensions = {_array(sizes)}, window_strides = {_array(strides)}"
+        how = (
+            f"padding = {_pads(pads)}, window_dimensions = {_array(sizes)}, window_strides = "
+            f"{_array(strides)}"
+        )
         types = f"({value.type}, {begin.type}) -> {tensor_type(shape, value.element)}"
         body = _region(operation, value.element)
-        text = f'"stablehlo.reduce_window"({value.name}, {begin.name}) <{{{how}}}> ({body}) : {types}'
+        text = (
+            f'"stablehlo.reduce_window"({value.name}, {begin.name}) <{{{how}}}> ({body}) : {types}'
+        )
         return self.add(text, shape, value.element)
 
     def select_and_scatter(
-        self, value: Value, source: Value, sizes: Shape, strides: Shape, pads: Sequence[Sequence[int]]
+        self,
+        value: Value,
+        source: Value,
+        sizes: Shape,
+        strides: Shape,
+        pads: Sequence[Sequence[int]],
     ) -> Value:
         """The gradient of a maximum over windows."""
         begin = self.constant(0.0, (), value.element)
-        how = f"padding = {_pads(pads)}, window_dimensions = {_array(sizes)}, window_strides = {_array(strides)}"
+        how = (
+            f"padding = {_pads(pads)}, window_dimensions = {_array(sizes)}, window_strides = "
+            f"{_array(strides)}"
+        )
         types = f"({value.type}, {source.type}, {begin.type}) -> {value.type}"
         bodies = f"{_comparing('GE', value.element)}, {_region('add', value.element)}"
         operands = f"({value.name}, {source.name}, {begin.name})"
@@ -204,8 +278,10 @@ class Writer:
         shape = (*places.shape, *table.shape[1:])
         offsets = list(range(len(places.shape), len(shape)))
         how = (
-            f"dimension_numbers = #stablehlo.gather<offset_dims = {offsets}, collapsed_slice_dims = [0], "
-            f"start_index_map = [0], index_vector_dim = {len(places.shape)}>, indices_are_sorted = false, "
+            f"dimension_numbers = #stablehlo.gather<offset_dims = {offsets}, "
+            "collapsed_slice_dims = [0], "
+            f"start_index_map = [0], index_vector_dim = {len(places.shape)}>, "
+            "indices_are_sorted = false, "
             f"slice_sizes = {_array((1, *table.shape[1:]))}"
         )
         types = f"({table.type}, {places.type}) -> {tensor_type(shape, table.element)}"
@@ -217,12 +293,16 @@ class Writer:
         offsets = list(range(len(places.shape), len(rows.shape)))
         how = (
             "indices_are_sorted = false, scatter_dimension_numbers = #stablehlo.scatter<"
-            f"update_window_dims = {offsets}, inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], "
+            f"update_window_dims = {offsets}, inserted_window_dims = [0], "
+            "scatter_dims_to_operand_dims = [0], "
             f"index_vector_dim = {len(places.shape)}>, unique_indices = false"
         )
         types = f"({table.type}, {places.type}, {rows.type}) -> {table.type}"
         body = _region("add", table.element)
-        text = f'"stablehlo.scatter"({table.name}, {places.name}, {rows.name}) <{{{how}}}> ({body}) : {types}'
+        text = (
+            f'"stablehlo.scatter"({table.name}, {places.name}, {rows.name}) <{{{how}}}> '
+            f"({body}) : {types}"
+        )
         return self.add(text, table.shape, table.element)
 
     def all_reduce(self, value: Value, devices: int) -> Value:
@@ -231,33 +311,51 @@ class Writer:
             f"dense<[{list(range(devices))}]> : tensor<1x{devices}xi64>, use_global_device_ids"
         )
         types = f"({value.type}) -> {value.type}"
-        text = f'"stablehlo.all_reduce"({value.name}) <{{{how}}}> ({_region("add", value.element)}) : {types}'
+        text = (
+            f'"stablehlo.all_reduce"({value.name}) <{{{how}}}> '
+            f"({_region('add', value.element)}) : {types}"
+        )
         return self.add(text, value.shape, value.element)
 
-    def module(self, name: str, results: Sequence[Value], devices: int, notes: Sequence[str] = ()) -> str:
+    def module(
+        self, name: str, results: Sequence[Value], devices: int, notes: Sequence[str] = ()
+    ) -> str:
         """`notes` stand in front of it, as comments."""
         comments = "".join(f"// {note}\n" for note in notes)
         heading = (
-            f"module @{name} attributes {{mhlo.num_partitions = {devices} : i32, mhlo.num_replicas = 1 : i32}} {{\n"
+            f"module @{name} attributes {{mhlo.num_partitions = {devices} : i32, "
+            f"mhlo.num_replicas = 1 : i32}} {{\n"
         )
         arguments = ", ".join(f"{one.name}: {one.type}" for one in self._arguments)
-        returned, types = ", ".join(one.name for one in results), ", ".join(one.type for one in results)
+        returned, types = (
+            ", ".join(one.name for one in results),
+            ", ".join(one.type for one in results),
+        )
         signature = f"  func.func public @main({arguments}) -> ({types}) {{\n"
         if devices == 1:
             body = "".join(f"    {line}\n" for line in self._lines)
-            return f"{comments}{heading}{signature}{body}    return {returned} : {types}\n  }}\n}}\n"
+            return (
+                f"{comments}{heading}{signature}{body}    return {returned} : {types}\n  }}\n}}\n"
+            )
         mesh = f'  sdy.mesh @mesh = <["i"={devices}]>\n'
         outer = ", ".join(one.name for one in self._arguments)
-        whole = ", ".join(_replicate(one) for one in self._arguments), ", ".join(map(_replicate, results))
-        inner = ", ".join(f"{one.name.replace('arg', 'own')}: {one.type}" for one in self._arguments)
+        whole = (
+            ", ".join(_replicate(one) for one in self._arguments),
+            ", ".join(map(_replicate, results)),
+        )
+        inner = ", ".join(
+            f"{one.name.replace('arg', 'own')}: {one.type}" for one in self._arguments
+        )
         body = "".join(f"      {line.replace('%arg', '%own')}\n" for line in self._lines)
         given = ", ".join(one.type for one in self._arguments)
         names = [f"%0#{number}" if len(results) > 1 else "%0" for number in range(len(results))]
         count = f":{len(results)}" if len(results) > 1 else ""
         return (
             f"{comments}{heading}{mesh}{signature}    %0{count} = sdy.manual_computation({outer}) "
-            f'in_shardings=[{whole[0]}] out_shardings=[{whole[1]}] manual_axes={{"i"}} ({inner}) {{\n{body}'
-            f"      sdy.return {returned.replace('%arg', '%own')} : {types}\n    }} : ({given}) -> ({types})\n"
+            f'in_shardings=[{whole[0]}] out_shardings=[{whole[1]}] manual_axes={{"i"}} '
+            f"({inner}) {{\n{body}"
+            f"      sdy.return {returned.replace('%arg', '%own')} : {types}\n    }} : ({given}) "
+            f"-> ({types})\n"
             f"    return {', '.join(names)} : {types}\n  }}\n}}\n"
         )
 
@@ -273,7 +371,11 @@ def _number(number: float, element: str) -> str:
         return str(int(number))
     if math.isinf(number) or math.isnan(number):
         special = {"f32": "FF800000", "f16": "FC00", "bf16": "FF80", "f64": "FFF0000000000000"}
-        return "0x" + special[element] if number < 0 else "0x" + special[element].replace("FF", "7F", 1)
+        return (
+            "0x" + special[element]
+            if number < 0
+            else "0x" + special[element].replace("FF", "7F", 1)
+        )
     return f"{float(number):e}"
 
 

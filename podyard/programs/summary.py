@@ -1,4 +1,5 @@
-"""What a program did, from the files of its run: modules, how often they ran, and what each would take on the slice."""
+"""What a program did, from the files of its run: modules, how often they ran, and what each would
+take on the slice."""
 
 from __future__ import annotations
 
@@ -14,13 +15,15 @@ from podyard.programs.estimator import ModuleEstimate, of_json
 from podyard.programs.records import MODULES_MAX, PROCESSES_MAX, RUN_BYTES_MAX, ModuleRuns
 
 NAME_CHARACTERS_MAX = 200
-NUMBER_MAX = 1e12  # of runs, and of seconds: what a thousand processes add up to can still be told as it is
+# of runs, and of seconds: what a thousand processes add up to can still be told as it is
+NUMBER_MAX = 1e12
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ModuleTotal:
-    """A module in all processes. `runs`: of the slice, which runs a module of all hosts once for all. `wall_seconds`:
-    from one run's end to the next, on this machine; None with fewer than two runs. `estimate`: None: not priced yet."""
+    """A module in all processes. `runs`: of the slice, which runs a module of all hosts once for
+    all. `wall_seconds`: from one run's end to the next, on this machine; None with fewer than two
+    runs. `estimate`: None: not priced yet."""
 
     digest: str
     name: str
@@ -43,7 +46,9 @@ class ModuleTotal:
     @property
     def waits_for_host(self) -> bool:
         """Whether the devices are done before the host can start the next run."""
-        return self.estimate is None or self.estimate.device_seconds < (self.estimate.seconds or 0.0)
+        return self.estimate is None or self.estimate.device_seconds < (
+            self.estimate.seconds or 0.0
+        )
 
     @property
     def is_priced(self) -> bool:
@@ -52,8 +57,8 @@ class ModuleTotal:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ProgramSummary:
-    """`modules`: those that take the most on the slice first. `left_out`: modules that were too many or too large to be
-    handed over."""
+    """`modules`: those that take the most on the slice first. `left_out`: modules that were too
+    many or too large to be handed over."""
 
     kind: AcceleratorType
     modules: tuple[ModuleTotal, ...]
@@ -65,18 +70,23 @@ class ProgramSummary:
 
     @property
     def step(self) -> ModuleTotal | None:
-        """The main step: of what runs again and again, the module that takes the most; one that waits for the host only
-        if all do. What is not priced yet takes long to price, and may be it."""
+        """The main step: of what runs again and again, the module that takes the most; one that
+        waits for the host only if all do. What is not priced yet takes long to price, and may be
+        it."""
         waiting = [module for module in self.modules if module.runs > 1 and module.estimate is None]
         if waiting:
             return max(waiting, key=lambda module: module.runs)
         often = [module for module in self.modules if module.runs > 1 and module.work_seconds]
         large = [module for module in often if not module.waits_for_host]
-        return max(large or often or self.modules, key=lambda module: module.work_seconds, default=None)
+        return max(
+            large or often or self.modules, key=lambda module: module.work_seconds, default=None
+        )
 
     @property
     def too_large(self) -> tuple[ModuleTotal, ...]:
-        return tuple(one for one in self.modules if one.estimate is not None and not one.estimate.fits)
+        return tuple(
+            one for one in self.modules if one.estimate is not None and not one.estimate.fits
+        )
 
     @property
     def not_covered(self) -> tuple[ModuleTotal, ...]:
@@ -86,7 +96,9 @@ class ProgramSummary:
     @property
     def doubts(self) -> tuple[str, ...]:
         found = [d for m in self.modules if m.runs and m.estimate for d in m.estimate.doubts]
-        slices = max((m.devices for m in self.modules if m.runs), default=0) // self.kind.device_count
+        slices = (
+            max((m.devices for m in self.modules if m.runs), default=0) // self.kind.device_count
+        )
         if slices > 1:
             found.insert(0, f"the traffic between {slices} slices is not modelled")
         return tuple(dict.fromkeys(found))
@@ -104,7 +116,8 @@ class ProgramSummary:
 
 
 def read_summary(run: Path, verdicts: Path, kind: AcceleratorType) -> ProgramSummary:
-    """Of what is written so far. `run` is the program's to write: what is not as it should be is left out."""
+    """Of what is written so far. `run` is the program's to write: what is not as it should be is
+    left out."""
     by_digest: dict[str, list[tuple[int, ModuleRuns]]] = {}
     left_out = 0
     for worker, left, modules in _processes(run):
@@ -156,11 +169,20 @@ def _processes(run: Path) -> Iterator[tuple[int, int, list[ModuleRuns]]]:
 def _module_runs(data: dict[str, Any]) -> ModuleRuns:
     """Raises ValueError, TypeError or KeyError for what no process of ours has written."""
     digest, name = str(data["digest"]), str(data["name"])
-    if not (digest.isascii() and digest.isalnum() and name.isprintable() and len(name) <= NAME_CHARACTERS_MAX):
+    if not (
+        digest.isascii()
+        and digest.isalnum()
+        and name.isprintable()
+        and len(name) <= NAME_CHARACTERS_MAX
+    ):
         raise ValueError(f"{digest[:80]!r} and {name[:80]!r} are no names of ours")
-    compile_seconds, first, last = (float(data[field]) for field in ("compile_seconds", "first", "last"))
+    compile_seconds, first, last = (
+        float(data[field]) for field in ("compile_seconds", "first", "last")
+    )
     devices, runs = int(data["devices"]), int(data["runs"])
-    if not all(0 <= number <= NUMBER_MAX for number in (compile_seconds, first, last, devices, runs)):
+    if not all(
+        0 <= number <= NUMBER_MAX for number in (compile_seconds, first, last, devices, runs)
+    ):
         raise ValueError("counts and times are between 0 and NUMBER_MAX")
     return ModuleRuns(digest, name, devices, compile_seconds, runs, first, last)
 

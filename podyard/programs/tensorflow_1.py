@@ -1,9 +1,10 @@
-"""Programs of 2018 and 2019, for TensorFlow 1: TPUEstimator, `keras_to_tpu_model`, `tf.contrib.tpu`.
+"""Programs of 2018 and 2019, for TensorFlow 1: TPUEstimator, `keras_to_tpu_model`,
+`tf.contrib.tpu`.
 
-TensorFlow 2.15 is the last release with estimators, and `tensorflow.compat.v1` is TensorFlow 1's interface in it. The
-first name that only TensorFlow 1 has turns the module `tensorflow` into that one, where the program itself asks for it:
-libraries look for such names to find out what they run on. Replicas are fused: the global batch runs as one, so sums
-over replicas are what they are given.
+TensorFlow 2.15 is the last release with estimators, and `tensorflow.compat.v1` is TensorFlow 1's
+interface in it. The first name that only TensorFlow 1 has turns the module `tensorflow` into that
+one, where the program itself asks for it: libraries look for such names to find out what they run
+on. Replicas are fused: the global batch runs as one, so sums over replicas are what they are given.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 # Names that TensorFlow 2 does not have, and that programs for TensorFlow 1 begin with.
 NAMES = frozenset({
     "ConfigProto", "InteractiveSession", "Session", "app", "contrib", "flags", "get_variable",
-    "global_variables_initializer", "layers", "logging", "placeholder", "set_random_seed", "to_float", "variable_scope",
+    "global_variables_initializer", "layers", "logging", "placeholder", "set_random_seed",
+    "to_float", "variable_scope",
 })  # fmt: skip
 CONTRIB = "tensorflow.contrib"
 _INSTALLED = ("site-packages", "dist-packages", "importlib", "<frozen")  # in the paths of libraries
@@ -44,9 +46,9 @@ def lend(tensorflow: Any, system: TpuSystem) -> bool:
 
 def apply(estimators: Any) -> None:
     """Of TensorFlow's module that has TPUEstimator, once it is imported: it finds its TPU here."""
-    from podyard.programs.tensorflow_program import system_here
+    from podyard.programs.tensorflow_system import current
 
-    system = system_here()
+    system = current()
     if system is None:
         return
     make, configure = estimators.TPUEstimator.__init__, estimators.tpu_config.RunConfig.__init__
@@ -104,7 +106,10 @@ class _TensorFlow1:
         tf, v1 = self._tf, self._tf.compat.v1
         v1.disable_v2_behavior()
         v1.logging.set_verbosity(v1.logging.INFO)  # as TensorFlow 1 begins
-        say(f"this program is for TensorFlow 1: it has tensorflow.compat.v1 of {tf.__version__}; replicas are fused")
+        say(
+            f"this program is for TensorFlow 1: it has tensorflow.compat.v1 of {tf.__version__}; "
+            "replicas are fused"
+        )
         for name in dir(v1):
             if not name.startswith("_"):
                 setattr(tf, name, getattr(v1, name))
@@ -114,8 +119,8 @@ class _TensorFlow1:
         """What `compat.v1` has for TPUs, and needs one."""
         v1 = self._tf.compat.v1
         # The real one sums by an operation that no CPU has.
-        v1.tpu.CrossShardOptimizer.apply_gradients = lambda self, *args, **named: self._opt.apply_gradients(
-            *args, **named
+        v1.tpu.CrossShardOptimizer.apply_gradients = lambda self, *args, **named: (
+            self._opt.apply_gradients(*args, **named)
         )
         for name, one in self._operations().items():
             setattr(v1.tpu, name, one)
@@ -124,15 +129,28 @@ class _TensorFlow1:
     def _operations(self) -> dict[str, Any]:
         v1, system = self._tf.compat.v1, self._system
 
-        def rewrite(computation: Callable[..., Any], inputs: Sequence[Any] | None = None, **_named: Any) -> Any:
+        def rewrite(
+            computation: Callable[..., Any], inputs: Sequence[Any] | None = None, **_named: Any
+        ) -> Any:
             found = computation(*(inputs or ()))
-            return [] if found is None else list(found) if isinstance(found, (list, tuple)) else [found]
+            return (
+                []
+                if found is None
+                else list(found)
+                if isinstance(found, (list, tuple))
+                else [found]
+            )
 
-        def replicate(computation: Callable[..., Any], inputs: Sequence[Any] | None = None, **_named: Any) -> Any:
+        def replicate(
+            computation: Callable[..., Any], inputs: Sequence[Any] | None = None, **_named: Any
+        ) -> Any:
             return [rewrite(computation, one) for one in inputs or ((),)]
 
         def shard(
-            computation: Callable[..., Any], inputs: Sequence[Any] | None = None, num_shards: int = 1, **named: Any
+            computation: Callable[..., Any],
+            inputs: Sequence[Any] | None = None,
+            num_shards: int = 1,
+            **named: Any,
         ) -> Any:
             for one in inputs or ():
                 if one.shape.rank and one.shape[0] is not None and one.shape[0] % num_shards:
@@ -163,10 +181,18 @@ class _TensorFlow1:
             model.sync_to_cpu = lambda: model
             return model
 
-        config = {name: getattr(estimators, name) for name in ("RunConfig", "TPUConfig", "InputPipelineConfig")}
-        estimator = {name: getattr(estimators, name) for name in ("TPUEstimator", "TPUEstimatorSpec")}
+        config = {
+            name: getattr(estimators, name)
+            for name in ("RunConfig", "TPUConfig", "InputPipelineConfig")
+        }
+        estimator = {
+            name: getattr(estimators, name) for name in ("TPUEstimator", "TPUEstimatorSpec")
+        }
         optimizer = {"CrossShardOptimizer": v1.tpu.CrossShardOptimizer}
-        keras = {"TPUDistributionStrategy": TPUDistributionStrategy, "keras_to_tpu_model": keras_to_tpu_model}
+        keras = {
+            "TPUDistributionStrategy": TPUDistributionStrategy,
+            "keras_to_tpu_model": keras_to_tpu_model,
+        }
         inside = f"{CONTRIB}.tpu.python.tpu"
         resolvers = {"TPUClusterResolver": v1.distribute.cluster_resolver.TPUClusterResolver}
         of: dict[str, dict[str, Any]] = {
@@ -199,23 +225,28 @@ class TPUDistributionStrategy:
 
 
 def _session_class(v1: Any) -> Any:
-    class Session(v1.Session):  # type: ignore[misc]
+    class LocalSession(v1.Session):  # type: ignore[misc]
         """A session of this process, also where the TPU's address is given."""
 
         def __init__(self, target: str = "", graph: Any = None, config: Any = None) -> None:
             super().__init__("" if target.startswith("grpc:") else target, graph, config)
 
-    return Session
+    return LocalSession
 
 
 def _uneven(name: str, size: int, cores: int) -> str:
-    return f"{name} {size} cannot be shared evenly: {cores} cores have the same number of examples each"
+    return (
+        f"{name} {size} cannot be shared evenly: {cores} cores have the same number of "
+        "examples each"
+    )
 
 
 def _not_emulated(module: str) -> Callable[[str], Any]:
     def missing(name: str) -> Any:
         text = f"module {module!r} has no attribute {name!r}"
-        raise AttributeError(text if name.startswith("__") else f"{text}: contrib has tpu and cluster_resolver here")
+        raise AttributeError(
+            text if name.startswith("__") else f"{text}: contrib has tpu and cluster_resolver here"
+        )
 
     return missing
 
@@ -226,7 +257,9 @@ class _ContribFinder:
     def __init__(self, begin: Callable[[], None]) -> None:
         self._begin = begin
 
-    def find_spec(self, name: str, _path: Any = None, _target: Any = None) -> importlib.machinery.ModuleSpec | None:
+    def find_spec(
+        self, name: str, _path: Any = None, _target: Any = None
+    ) -> importlib.machinery.ModuleSpec | None:
         if name != CONTRIB or not _is_asked_by_program():
             return None
         self._begin()
@@ -240,11 +273,15 @@ class _Made(importlib.abc.Loader):
         self._made = made
 
     def exec_module(self, module: types.ModuleType) -> None:
-        module.__dict__.update({name: one for name, one in vars(self._made).items() if name != "__spec__"})
+        module.__dict__.update(
+            {name: one for name, one in vars(self._made).items() if name != "__spec__"}
+        )
 
 
 def _is_asked_by_program() -> bool:
     frame: types.FrameType | None = sys._getframe(1)
-    while frame is not None and (frame.f_code.co_filename == __file__ or "importlib" in frame.f_code.co_filename):
+    while frame is not None and (
+        frame.f_code.co_filename == __file__ or "importlib" in frame.f_code.co_filename
+    ):
         frame = frame.f_back
     return frame is None or not any(part in frame.f_code.co_filename for part in _INSTALLED)

@@ -1,4 +1,5 @@
-"""Every private name of TensorFlow that the other modules use. A release without one of them is left as it is."""
+"""Every private name of TensorFlow that the other modules use. A release without one of them is
+left as it is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""StableHLO as TensorFlow's bridge writes it, made into a module of the slice: each replica is a device of a mesh."""
+"""StableHLO as TensorFlow's bridge writes it, made into a module of the slice: each replica is a
+device of a mesh."""
 
 from __future__ import annotations
 
@@ -20,14 +21,16 @@ _NOT_IN_NAMES = re.compile(r"\W+")
 def of_one_device(text: str, name: str) -> str:
     """The module with its variables' results in the place of their arguments."""
     body, arguments, results, given = _parts(text)
-    signature = ", ".join(f"%arg{place}: {one}{given(place)}" for place, one in enumerate(arguments))
+    signature = ", ".join(
+        f"%arg{place}: {one}{given(place)}" for place, one in enumerate(arguments)
+    )
     head = f"func.func public @main({signature}) -> ({', '.join(results)}) {{"
     return _HEAD.sub(_module(name, 1), _MAIN.sub(lambda _: head, body, count=1), count=1)
 
 
 def over_replicas(text: str, name: str, replicas: int, split: int) -> str:
-    """A replica's module on each of `replicas` devices. The first `split` arguments are a replica's part of the batch,
-    the others (variables) are the same on all."""
+    """A replica's module on each of `replicas` devices. The first `split` arguments are a replica's
+    part of the batch, the others (variables) are the same on all."""
     if replicas == 1:
         return of_one_device(text, name)
     body, arguments, results, given = _parts(text)
@@ -40,16 +43,22 @@ def over_replicas(text: str, name: str, replicas: int, split: int) -> str:
         body,
     )
     is_split = [place < split and "x" in one for place, one in enumerate(arguments)]
-    whole = [_times(one, replicas) if cut else one for one, cut in zip(arguments, is_split, strict=True)]
+    whole = [
+        _times(one, replicas) if cut else one for one, cut in zip(arguments, is_split, strict=True)
+    ]
     numbers = range(len(arguments))
     names = ", ".join(f"%arg{place}" for place in numbers)
-    returned = ", ".join(f"%0#{place}" for place in range(len(results))) if len(results) > 1 else "%0"
+    returned = (
+        ", ".join(f"%0#{place}" for place in range(len(results))) if len(results) > 1 else "%0"
+    )
     inner = returned.replace("%0", "%1")
     count = f":{len(results)}" if len(results) > 1 else ""
     types = ", ".join(results)
     signature = ", ".join(f"%arg{place}: {whole[place]}{given(place)}" for place in numbers)
     own = ", ".join(f"%own{place}: {arguments[place]}" for place in numbers)
-    shardings_in = ", ".join(_sharding(one, cut) for one, cut in zip(arguments, is_split, strict=True))
+    shardings_in = ", ".join(
+        _sharding(one, cut) for one, cut in zip(arguments, is_split, strict=True)
+    )
     shardings_out = ", ".join(_sharding(one, cut=False) for one in results)
     main = f"""{_module(name, replicas)}
   sdy.mesh @mesh = <["replica"={replicas}]>
@@ -60,14 +69,17 @@ manual_axes={{"replica"}} ({own}) {{
       sdy.return {inner} : {types}
     }} : ({", ".join(whole)}) -> ({types})
     return {returned} : {types}
-  }}"""
+  }}"""  # noqa: E501
     plain = ", ".join(f"%arg{place}: {one}" for place, one in enumerate(arguments))
-    body = _MAIN.sub(lambda _: f"func.func private @replica({plain}) -> ({types}) {{", body, count=1)
+    body = _MAIN.sub(
+        lambda _: f"func.func private @replica({plain}) -> ({types}) {{", body, count=1
+    )
     return _HEAD.sub(lambda _: main, body, count=1)
 
 
 def _parts(text: str) -> tuple[str, list[str], list[str], _Given]:
-    """The text as StableHLO only, types of its arguments and results, and what is written into which result."""
+    """The text as StableHLO only, types of its arguments and results, and what is written into
+    which result."""
     body = _LOCATIONS.sub("", _LOCATION.sub("", text))
     body = _COPY.sub(r"\1 = stablehlo.reshape \2 : (\3) -> \3", body)
     main, head = _MAIN.search(body), _HEAD.search(body)
@@ -88,7 +100,11 @@ class _Given:
 
 def _module(name: str, devices: int) -> str:
     name = _NOT_IN_NAMES.sub("_", name)
-    return f"module @{name} attributes {{mhlo.num_partitions = {devices} : i32, mhlo.num_replicas = 1 : i32}} {{"
+    return (
+        f"module @{name} attributes {{mhlo.num_partitions = {devices} : i32, "
+        "mhlo.num_replicas = "
+        f"1 : i32}} {{"
+    )
 
 
 def _times(type_: str, count: int) -> str:

@@ -1,9 +1,11 @@
-"""What a program that imports TensorFlow sees where a TPU is asked for: resolver, system, strategy, devices.
+"""What a program that imports TensorFlow sees where a TPU is asked for: resolver, system, strategy,
+devices.
 
-Two ways to run replicas. *mirrored*: each has a logical CPU device, as MirroredStrategy has it, and their values are
-summed on one, in a fixed order. *fused*: the whole global batch runs on one device, as one replica; outside of it, the
-strategy says how many replicas the slice has. Mirrored is right for what differs between replicas (batch normalization
-per replica, replica ids); fused is for slices of more devices than a machine runs well. PODYARD_TF_REPLICAS chooses.
+Two ways to run replicas. *mirrored*: each has a logical CPU device, as MirroredStrategy has it, and
+their values are summed on one, in a fixed order. *fused*: the whole global batch runs on one
+device, as one replica; outside of it, the strategy says how many replicas the slice has. Mirrored
+is right for what differs between replicas (batch normalization per replica, replica ids); fused is
+for slices of more devices than a machine runs well. PODYARD_TF_REPLICAS chooses.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from podyard.programs import slice as slices
-from podyard.programs import tensorflow_1
+from podyard.programs import tensorflow_1, tensorflow_system
 from podyard.programs.records import Recorder
 from podyard.programs.say import say
 from podyard.programs.slice import Slice
@@ -26,13 +28,11 @@ if TYPE_CHECKING:
 
 _OF_TENSORFLOW_1 = re.compile(
     r"module 'tensorflow' has no attribute "
-    r"'(Session|InteractiveSession|placeholder|contrib|app|flags|layers|get_variable|global_variables_initializer|train|"
+    r"'(Session|InteractiveSession|placeholder|contrib|app|flags|layers|get_variable|"
+    r"global_variables_initializer|train|"
     r"ConfigProto|set_random_seed|to_float|estimator|logging)'"
     r"|No module named 'tensorflow\.(contrib|estimator|examples)"
 )
-
-
-_here: list[TpuSystem] = []
 
 
 def apply(tensorflow: Any) -> None:
@@ -61,14 +61,9 @@ def apply(tensorflow: Any) -> None:
     config.experimental.list_logical_devices = config.list_logical_devices
     config.experimental.list_physical_devices = config.list_physical_devices
     tensorflow.device = system.device(tensorflow.device)
-    _here.append(system)
+    tensorflow_system.set_current(system)
     if not tensorflow_1.lend(tensorflow, system):
         sys.excepthook = _hint_behind(sys.excepthook)
-
-
-def system_here() -> TpuSystem | None:
-    """None where no TPU is asked for."""
-    return _here[0] if _here else None
 
 
 def _hint_behind(inner: Any) -> Any:
@@ -78,8 +73,10 @@ def _hint_behind(inner: Any) -> Any:
         inner(kind, error, traceback)
         if _OF_TENSORFLOW_1.search(str(error)):
             say(
-                "this program is for TensorFlow 1: it runs with TensorFlow 2.15, the last release that has its "
-                "estimators (pip install tensorflow-cpu==2.15.1, or a node of version tpu-vm-tf-2.15.1)"
+                "this program is for TensorFlow 1: it runs with TensorFlow 2.15, the last release "
+                "that has its "
+                "estimators (pip install tensorflow-cpu==2.15.1, or a node of version "
+                "tpu-vm-tf-2.15.1)"
             )
 
     return excepthook
@@ -94,6 +91,8 @@ def _steps(tensorflow: Any, of: Slice, system: TpuSystem) -> TensorFlowSteps | N
 
     recorder = Recorder(Path(folder), of.process_index)
     strict = os.environ.get(slices.STRICT_VARIABLE) == "1"
-    steps = TensorFlowSteps(tensorflow, recorder, len(system.devices), not system.is_mirrored, strict)
+    steps = TensorFlowSteps(
+        tensorflow, recorder, len(system.devices), not system.is_mirrored, strict
+    )
     steps.install()
     return steps

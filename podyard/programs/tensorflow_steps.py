@@ -1,9 +1,11 @@
-"""The steps that a TensorFlow program runs on its TPU: what each compiles to, and how often it runs.
+"""The steps that a TensorFlow program runs on its TPU: what each compiles to, and how often it
+runs.
 
-A step is what `strategy.run` gets, Keras' own included, or a function with `jit_compile=True` that is called by itself.
-After its first run it is traced once more, as one replica with that replica's part of the batch, and XLA's bridge gives
-its StableHLO: nothing is executed for that, and no state of the program changes. Sums over replicas stand in it as
-all-reduces. A counter in the program's own graph tells how often a step ran, loops on the device included.
+A step is what `strategy.run` gets, Keras' own included, or a function with `jit_compile=True` that
+is called by itself. After its first run it is traced once more, as one replica with that replica's
+part of the batch, and XLA's bridge gives its StableHLO: nothing is executed for that, and no state
+of the program changes. Sums over replicas stand in it as all-reduces. A counter in the program's
+own graph tells how often a step ran, loops on the device included.
 """
 
 from __future__ import annotations
@@ -26,9 +28,11 @@ from podyard.programs import tensorflow_modules
 from podyard.programs.records import MODULES_MAX, NOT_LOWERED, ModuleRuns, Recorder
 from podyard.programs.say import say
 
-VERDICT_SECONDS = 600.0  # how long a step waits for the verdict under --strict: the TPU compiler takes minutes
+# how long a step waits for the verdict under --strict: the TPU compiler takes minutes
+VERDICT_SECONDS = 600.0
 _REASON_CHARACTERS_MAX = 300
-_LOOK_SECONDS = 1.0  # from one look at all counters to the next; those of the function that ran are looked at at once
+# from one look at all counters to the next; those of the function that ran are looked at at once
+_LOOK_SECONDS = 1.0
 _NO_KERNEL = re.compile(r"XLA_CPU_JIT: (\w+) \(No registered")
 _HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
 _SUMMED = ("float32", "bfloat16", "float16", "int32", "uint32")  # what XLA sums over replicas
@@ -36,14 +40,21 @@ _monotonic = OsClock().monotonic_seconds
 
 
 class _Step:
-    """One way in which a step runs: the function with its arguments' structure, and the module of their shapes.
+    """One way in which a step runs: the function with its arguments' structure, and the module of
+    their shapes.
 
-    `specs`: the tensors among the arguments as TensorSpecs, of which `open_dims` are known only when they run.
-    `counter`: in the program's graph: how often it ran, and the largest extents of `open_dims`; None: `ran` is called.
+    `specs`: the tensors among the arguments as TensorSpecs, of which `open_dims` are known only
+    when they run. `counter`: in the program's graph: how often it ran, and the largest extents of
+    `open_dims`; None: `ran` is called.
     """
 
     def __init__(
-        self, name: str, devices: int, specs: list[Any], open_dims: list[tuple[int, int]], counter: Any
+        self,
+        name: str,
+        devices: int,
+        specs: list[Any],
+        open_dims: list[tuple[int, int]],
+        counter: Any,
     ) -> None:
         self.name = name
         self.devices = devices
@@ -75,7 +86,8 @@ class _Step:
             self._first = (runs, now)
         first_runs, first = self._first
         self.module.runs, self.module.last = runs, now
-        # A call runs several steps at once: the time of a step is that of the later calls over their steps.
+        # A call runs several steps at once: the time of a step is that of the later calls over
+        # their steps.
         later = runs - first_runs
         self.module.first = now - (now - first) * (runs - 1) / later if later else now
 
@@ -87,9 +99,12 @@ class _Step:
 
 
 class TensorFlowSteps:
-    """All steps of the program. `replicas`: of the slice. `shares`: whether a step gets the global batch."""
+    """All steps of the program. `replicas`: of the slice. `shares`: whether a step gets the global
+    batch."""
 
-    def __init__(self, tf: Any, recorder: Recorder, replicas: int, shares: bool, strict: bool) -> None:
+    def __init__(
+        self, tf: Any, recorder: Recorder, replicas: int, shares: bool, strict: bool
+    ) -> None:
         self.tf = tf
         self.replicas = replicas
         self._shares = shares
@@ -113,7 +128,11 @@ class TensorFlowSteps:
         inner, steps = internals.Function.__call__, self
 
         def call(function: Any, *args: Any, **kwargs: Any) -> Any:
-            if steps._outer is not None or steps.is_tracing or not internals.context.executing_eagerly():
+            if (
+                steps._outer is not None
+                or steps.is_tracing
+                or not internals.context.executing_eagerly()
+            ):
                 return inner(function, *args, **kwargs)
             return steps._call(function, args, kwargs, lambda: inner(function, *args, **kwargs))
 
@@ -184,7 +203,9 @@ class TensorFlowSteps:
                 self._of_function.setdefault(self._outer, []).extend([step] if known else [])
         return result
 
-    def _run_now(self, strategy: Any, fn: Any, args: Any, kwargs: Any, call: Callable[[], Any]) -> Any:
+    def _run_now(
+        self, strategy: Any, fn: Any, args: Any, kwargs: Any, call: Callable[[], Any]
+    ) -> Any:
         with self._inside(fn):
             result = call()
         step = self._step_of(strategy, fn, args, kwargs, counts_itself=True)
@@ -196,7 +217,9 @@ class TensorFlowSteps:
                 step.look(self)
         return result
 
-    def _step_of(self, strategy: Any, fn: Any, args: Any, kwargs: Any, *, counts_itself: bool) -> _Step:
+    def _step_of(
+        self, strategy: Any, fn: Any, args: Any, kwargs: Any, *, counts_itself: bool
+    ) -> _Step:
         tf = self.tf
         one = tf.nest.map_structure(_of_first_replica, (args, kwargs))
         leaves = tf.nest.flatten(one)
@@ -206,7 +229,9 @@ class TensorFlowSteps:
         counter = None
         if not counts_itself:
             with tf.init_scope(), tf.device("/CPU:0"):
-                counter = internals.ResourceVariable(np.zeros(1 + len(open_dims), np.int64), trainable=False)
+                counter = internals.ResourceVariable(
+                    np.zeros(1 + len(open_dims), np.int64), trainable=False
+                )
         step = _Step(_name_of(fn), self.replicas, specs, open_dims, counter)
         rest = [None if isinstance(leaf, tf.Tensor) else leaf for leaf in leaves]
 
@@ -214,9 +239,14 @@ class TensorFlowSteps:
             if self._shares:
                 batch = next((shape[0] for shape in shapes if shape), 0)
                 if batch % self.replicas:
-                    say(f"a batch of {batch} cannot be shared evenly by {self.replicas} replicas: use a multiple")
+                    say(
+                        f"a batch of {batch} cannot be shared evenly by {self.replicas} replicas: "
+                        "use a multiple"
+                    )
                 shapes = _share(shapes, batch, self.replicas)
-            at_run = [tf.TensorSpec(shape, spec.dtype) for shape, spec in zip(shapes, specs, strict=True)]
+            at_run = [
+                tf.TensorSpec(shape, spec.dtype) for shape, spec in zip(shapes, specs, strict=True)
+            ]
 
             def replica(*tensors: Any) -> Any:
                 filled = list(rest)
@@ -225,9 +255,15 @@ class TensorFlowSteps:
                 own_args, own_kwargs = tf.nest.pack_sequence_as(one, filled)
                 with internals.distribute_lib.ReplicaContext(strategy, 0):
                     result = fn(*own_args, **own_kwargs)
-                return [leaf for leaf in tf.nest.flatten(result, expand_composites=True) if isinstance(leaf, tf.Tensor)]
+                return [
+                    leaf
+                    for leaf in tf.nest.flatten(result, expand_composites=True)
+                    if isinstance(leaf, tf.Tensor)
+                ]
 
-            text = self._stablehlo(tf.function(replica, jit_compile=True, autograph=False), at_run, {})
+            text = self._stablehlo(
+                tf.function(replica, jit_compile=True, autograph=False), at_run, {}
+            )
             return tensorflow_modules.over_replicas(text, step.name, self.replicas, len(specs))
 
         step.lower = lower
@@ -242,7 +278,9 @@ class TensorFlowSteps:
         tensors = [leaf for leaf in leaves if isinstance(leaf, tf.Tensor)]
         extents = [tf.shape(tensors[place], tf.int64)[axis] for place, axis in step.open_dims]
         before = step.counter.read_value()
-        step.counter.assign(tf.concat([before[:1] + 1, tf.maximum(before[1:], tf.stack(extents))], 0))
+        step.counter.assign(
+            tf.concat([before[:1] + 1, tf.maximum(before[1:], tf.stack(extents))], 0)
+        )
 
     # --- functions of one device
 
@@ -251,7 +289,10 @@ class TensorFlowSteps:
         if function in self._of_function:
             return None
         leaves = self.tf.nest.flatten((args, kwargs))
-        shapes = [(tuple(leaf.shape), str(leaf.dtype)) if hasattr(leaf, "shape") else repr(leaf) for leaf in leaves]
+        shapes = [
+            (tuple(leaf.shape), str(leaf.dtype)) if hasattr(leaf, "shape") else repr(leaf)
+            for leaf in leaves
+        ]
         key = (function, *shapes)
         with self._lock:
             step = self._eager.get(key)
@@ -275,12 +316,14 @@ class TensorFlowSteps:
         try:
             with self._tracing():
                 text = step.lower(shapes).encode()
-        except Exception as error:  # whatever a program's function raises where it is traced once more
+        # whatever a program's function raises where it is traced once more
+        except Exception as error:
             text = NOT_LOWERED + _reason(error).encode()
         module = self._recorder.add(text, step.name, step.devices)
         if not self._ends_with_look:
             self._ends_with_look = True
-            atexit.register(lambda: self._look(self._steps))  # behind the recorder's: it runs before that
+            # behind the recorder's: it runs before that
+            atexit.register(lambda: self._look(self._steps))
         module.compile_seconds = _monotonic() - started
         if self._strict:
             self._refuse_what_does_not_fit(module)
@@ -295,7 +338,8 @@ class TensorFlowSteps:
 
     @contextmanager
     def _tracing(self) -> Iterator[None]:
-        """What is random outside of TensorFlow's variables is as before, whatever the function draws."""
+        """What is random outside of TensorFlow's variables is as before, whatever the function
+        draws."""
         own = getattr(internals.context.context(), "_rng", None)
         drawn = None if own is None else own.getstate()
         self._thread.traces = True
@@ -308,20 +352,29 @@ class TensorFlowSteps:
                 own.setstate(drawn)
 
     def _stablehlo(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-        """Of a function with `jit_compile=True`, for the device of its variables. By name: TensorFlow would draw a
-        random number to find the device out, from the program's own sequence."""
+        """Of a function with `jit_compile=True`, for the device of its variables. By name:
+        TensorFlow would draw a random number to find the device out, from the program's own
+        sequence."""
         captured = function.get_concrete_function(*args, **kwargs).captured_inputs
         device = next((one.device for one in captured if one.dtype == self.tf.resource), _HOST)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return str(function.experimental_get_compiler_ir(*args, **kwargs)(stage="stablehlo", device_name=device))
+            return str(
+                function.experimental_get_compiler_ir(*args, **kwargs)(
+                    stage="stablehlo", device_name=device
+                )
+            )
 
     def all_reduce(self, op: Any, value: Any) -> Any:
         """A sum over replicas, where a step is traced for one."""
         tf = self.tf
         if isinstance(value, tf.IndexedSlices):
             value = tf.convert_to_tensor(value)
-        if not isinstance(value, tf.Tensor) or value.dtype.name not in _SUMMED or self.replicas == 1:
+        if (
+            not isinstance(value, tf.Tensor)
+            or value.dtype.name not in _SUMMED
+            or self.replicas == 1
+        ):
             return value
         groups = [list(range(self.replicas))]
         total = internals.all_reduce(value, groups, reduce_op="Add", mode="CrossReplica")
@@ -348,8 +401,12 @@ def _open_dims(specs: Sequence[Any]) -> list[tuple[int, int]]:
 
 
 def _share(shapes: list[Any], batch: int, replicas: int) -> list[Any]:
-    """One replica's shapes, of those of the global batch: its extent is that of the first axis of the first array."""
-    return [[-(-batch // replicas), *shape[1:]] if shape and shape[0] == batch else shape for shape in shapes]
+    """One replica's shapes, of those of the global batch: its extent is that of the first axis of
+    the first array."""
+    return [
+        [-(-batch // replicas), *shape[1:]] if shape and shape[0] == batch else shape
+        for shape in shapes
+    ]
 
 
 def _name_of(fn: Any) -> str:

@@ -1,7 +1,8 @@
 """TPUStrategy on logical CPU devices: mirrored on one for each core, or fused in one.
 
-A step is traced a second time as one replica, for its module: then values of one replica stand where TensorFlow has
-those of all, sums are XLA's all-reduces, and only the first replica's variables are written.
+A step is traced a second time as one replica, for its module: then values of one replica stand
+where TensorFlow has those of all, sums are XLA's all-reduces, and only the first replica's
+variables are written.
 """
 
 from __future__ import annotations
@@ -16,12 +17,16 @@ if TYPE_CHECKING:
     from podyard.programs.tensorflow_system import TpuSystem
 
 
-def strategy_class(tf: Any, system: TpuSystem) -> Any:
+def strategy_class(tf: Any, system: TpuSystem) -> Any:  # noqa: C901
     # What AutoGraph rewrites is the program, as with TensorFlow's own strategies.
     rules = internals.autograph
     rules.CONVERSION_RULES = (rules.DoNotConvert("podyard"), *rules.CONVERSION_RULES)
-    base: Any = tf.distribute.MirroredStrategy if system.is_mirrored else tf.distribute.OneDeviceStrategy
-    extended_base: Any = internals.MirroredExtended if system.is_mirrored else internals.OneDeviceExtended
+    base: Any = (
+        tf.distribute.MirroredStrategy if system.is_mirrored else tf.distribute.OneDeviceStrategy
+    )
+    extended_base: Any = (
+        internals.MirroredExtended if system.is_mirrored else internals.OneDeviceExtended
+    )
 
     class Extended(extended_base):  # type: ignore[misc]
         """`steps` sees what replicas run, and how it is traced for its module."""
@@ -31,7 +36,11 @@ def strategy_class(tf: Any, system: TpuSystem) -> Any:
                 return super(Extended, self)._call_for_each_replica(fn, args, kwargs)
 
             steps = system.steps
-            return call() if steps is None else steps.run(self._container_strategy(), fn, args, kwargs, call)
+            return (
+                call()
+                if steps is None
+                else steps.run(self._container_strategy(), fn, args, kwargs, call)
+            )
 
         def _experimental_distribute_dataset(self, dataset: Any, options: Any) -> Any:
             if isinstance(dataset, tf.data.Dataset):
@@ -43,10 +52,14 @@ def strategy_class(tf: Any, system: TpuSystem) -> Any:
                 return super()._reduce_to(reduce_op, value, destinations, options)
             return system.steps.all_reduce(reduce_op, value)
 
-        def _batch_reduce_to(self, reduce_op: Any, value_destination_pairs: Any, options: Any) -> Any:
+        def _batch_reduce_to(
+            self, reduce_op: Any, value_destination_pairs: Any, options: Any
+        ) -> Any:
             if not system.is_tracing:
                 return super()._batch_reduce_to(reduce_op, value_destination_pairs, options)
-            return [system.steps.all_reduce(reduce_op, value) for value, _ in value_destination_pairs]
+            return [
+                system.steps.all_reduce(reduce_op, value) for value, _ in value_destination_pairs
+            ]
 
         def _replica_ctx_all_reduce(self, reduce_op: Any, value: Any, options: Any = None) -> Any:
             if not system.is_tracing:
@@ -74,12 +87,16 @@ def strategy_class(tf: Any, system: TpuSystem) -> Any:
             self._resolver = tpu_cluster_resolver
             system.say_what_was_found()
             if system.is_mirrored:
-                devices: Sequence[str] = [system.cpu_of(place) for place in range(len(system.devices))]
+                devices: Sequence[str] = [
+                    system.cpu_of(place) for place in range(len(system.devices))
+                ]
                 log = tf.get_logger()
                 level = log.level
                 log.setLevel("WARNING")  # it names its devices, which no TPU has
                 try:
-                    extended = Extended(self, devices=devices, cross_device_ops=tf.distribute.ReductionToOneDevice())
+                    extended = Extended(
+                        self, devices=devices, cross_device_ops=tf.distribute.ReductionToOneDevice()
+                    )
                 finally:
                     log.setLevel(level)
             else:
@@ -95,7 +112,11 @@ def strategy_class(tf: Any, system: TpuSystem) -> Any:
         def reduce(self, reduce_op: Any, value: Any, axis: Any) -> Any:
             """Raises ValueError for parts of a batch that are not equal: they cannot be summed."""
             for one in tf.nest.flatten(value):
-                if axis is None and isinstance(one, internals.DistributedValues) and not system.is_tracing:
+                if (
+                    axis is None
+                    and isinstance(one, internals.DistributedValues)
+                    and not system.is_tracing
+                ):
                     shapes = [getattr(part, "shape", None) for part in one.values]
                     if any(shape != shapes[0] for shape in shapes):
                         raise ValueError(_unequal(shapes))
@@ -118,8 +139,8 @@ def strategy_class(tf: Any, system: TpuSystem) -> Any:
 
 
 def _untuned(tf: Any, dataset: Any) -> Any:
-    """The thread that tunes a pipeline may sleep a minute where its iterator, and the program, wait for its end. A
-    distributed pipeline has one, and one for each of its devices."""
+    """The thread that tunes a pipeline may sleep a minute where its iterator, and the program, wait
+    for its end. A distributed pipeline has one, and one for each of its devices."""
     options = tf.data.Options()
     options.autotune.enabled = False
     return dataset.with_options(options)
@@ -130,6 +151,7 @@ def _unequal(shapes: Sequence[Any]) -> str:
     total = sum(size for size in sizes if size is not None)
     parts = ", ".join(map(str, sizes)) or ", ".join(map(str, shapes))
     return (
-        f"a global batch of {total} cannot be shared evenly: the {len(shapes)} replicas have {parts} examples; use a "
+        f"a global batch of {total} cannot be shared evenly: the {len(shapes)} replicas have "
+        f"{parts} examples; use a "
         f"multiple of {len(shapes)}, and drop_remainder=True for the last batch"
     )

@@ -1,22 +1,32 @@
-"""The TPU system that TensorFlow programs meet: its devices, its resolver, and what TensorFlow logs of it."""
+"""The TPU system that TensorFlow programs meet: its devices, its resolver, and what TensorFlow logs
+of it."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from podyard.programs import slice as slices
 from podyard.programs.free_memory import free_bytes
 from podyard.programs.say import say
 from podyard.programs.slice import Slice, TpuDevice, devices_of
 
-if TYPE_CHECKING:
-    pass
-
 MODE_VARIABLE = "PODYARD_TF_REPLICAS"  # mirrored or fused
 MIRRORED_MAX = 8  # replicas that are mirrored if nothing else is said
 REPLICA_BYTES = 128 * 2**20  # below this for each replica, a small model is in doubt
 _PORT = 8470
+
+
+_current: list[TpuSystem] = []
+
+
+def current() -> TpuSystem | None:
+    """Return the TPU system of this process, or None if no TPU is asked for."""
+    return _current[0] if _current else None
+
+
+def set_current(system: TpuSystem) -> None:
+    _current.append(system)
 
 
 class TpuSystem:
@@ -40,7 +50,9 @@ class TpuSystem:
     @property
     def workers(self) -> list[str]:
         """Where TensorFlow's clients would reach the hosts."""
-        names = [name for name in os.environ.get("TPU_WORKER_HOSTNAMES", "").split(",") if name] or ["10.128.0.2"]
+        names = [
+            name for name in os.environ.get("TPU_WORKER_HOSTNAMES", "").split(",") if name
+        ] or ["10.128.0.2"]
         return [f"{name}:{_PORT}" for name in names]
 
     @property
@@ -48,22 +60,30 @@ class TpuSystem:
         return len(self.devices) // len(self.workers)
 
     def begin(self) -> None:
-        """The program asks for its TPU. What cannot be had is said now: programs import TensorFlow for other things."""
+        """The program asks for its TPU. What cannot be had is said now: programs import TensorFlow
+        for other things."""
         if self._has_begun:
             return
         self._has_begun = True
         if int(os.environ.get(slices.DRY_RUN_VARIABLE) or 0):
-            raise SystemExit("podyard: a dry run needs JAX: steps of TensorFlow are computed; leave --dry-run away")
+            raise SystemExit(
+                "podyard: a dry run needs JAX: steps of TensorFlow are computed; leave "
+                "--dry-run away"
+            )
         from podyard.programs.tensorflow_internals import TESTED
 
         version = self.tf.__version__
         if not version.startswith(TESTED):
-            say(f"TensorFlow {version} was not tested: {' and '.join(one.rstrip('.') for one in TESTED)} were")
+            say(
+                f"TensorFlow {version} was not tested: "
+                f"{' and '.join(one.rstrip('.') for one in TESTED)} were"
+            )
 
         needed = len(self.devices) * REPLICA_BYTES
         if self.is_mirrored and (free := free_bytes()) is not None and free < needed:
             say(
-                f"{len(self.devices)} replicas have a copy of all variables each, and this machine has "
+                f"{len(self.devices)} replicas have a copy of all variables each, and this "
+                "machine has "
                 f"{free / 2**30:.1f} GiB free: {MODE_VARIABLE}=fused needs one copy"
             )
 
@@ -103,7 +123,8 @@ class TpuSystem:
             f"*** Num TPU Workers: {hosts}",
             f"*** Num TPU Cores Per Worker: {count // hosts}",
             *(
-                f"*** Available Device: _DeviceAttributes(/job:worker/replica:0/task:{place // (count // hosts)}"
+                "*** Available Device: "
+                f"_DeviceAttributes(/job:worker/replica:0/task:{place // (count // hosts)}"
                 f"/device:TPU:{place % (count // hosts)}, TPU, 0, 0)"
                 for place in range(count)
             ),
@@ -116,7 +137,10 @@ class TpuSystem:
         def list_devices(device_type: str | None = None) -> Any:
             names = [f"/device:TPU:{place}" for place in range(len(self.devices))]
             make = self.tf.config.LogicalDevice if logical else self.tf.config.PhysicalDevice
-            tpus = [make(name if logical else name.replace("device", "physical_device"), "TPU") for name in names]
+            tpus = [
+                make(name if logical else name.replace("device", "physical_device"), "TPU")
+                for name in names
+            ]
             if device_type == "TPU":
                 return tpus
             found = inner(device_type)
@@ -141,7 +165,9 @@ class TpuSystem:
         class TPUClusterResolver(base):  # type: ignore[misc]
             """Finds the slice around this program, by whatever name it is asked for."""
 
-            def __init__(self, tpu: str | None = None, *_args: Any, job_name: str = "worker", **_named: Any) -> None:
+            def __init__(
+                self, tpu: str | None = None, *_args: Any, job_name: str = "worker", **_named: Any
+            ) -> None:
                 self._tpu = tpu or os.environ.get("TPU_NAME") or "local"
                 self.task_type, self.task_id = job_name, 0
                 self.rpc_layer = "grpc"

@@ -1,4 +1,5 @@
-"""What layers and losses of PyTorch come down to in StableHLO: convolutions, pools, attention, tables."""
+"""What layers and losses of PyTorch come down to in StableHLO: convolutions, pools, attention,
+tables."""
 
 from __future__ import annotations
 
@@ -25,8 +26,13 @@ def _attention_backward(w: Writer, a: list[Any], to: Type) -> list[Value]:
     rows = w.broadcast_in(w.reduce("add", weighted, [2], 0.0), weighted.shape, [0, 1])
     of_scores = w.binary("subtract", weighted, w.binary("multiply", chances, rows))
     factor = a[9] if isinstance(a[9], int | float) else query.shape[-1] ** -0.5
-    of_scores = w.binary("multiply", of_scores, w.constant(factor, of_scores.shape, of_scores.element))
-    of_query, of_key = w.dot(of_scores, key, (2, 1), batched=True), w.dot(of_scores, query, (1, 1), batched=True)
+    of_scores = w.binary(
+        "multiply", of_scores, w.constant(factor, of_scores.shape, of_scores.element)
+    )
+    of_query, of_key = (
+        w.dot(of_scores, key, (2, 1), batched=True),
+        w.dot(of_scores, query, (1, 1), batched=True),
+    )
     shapes = (a[1].shape, a[2].shape, a[3].shape)
     found = zip((of_query, of_key, of_value), shapes, strict=True)
     return [w.reshape(w.convert(one, to[1]), shape) for one, shape in found]
@@ -41,14 +47,18 @@ def _chances(w: Writer, query: Value, key: Value, mask: Any, scale: Any, causal:
     factor = scale if isinstance(scale, int | float) else query.shape[-1] ** -0.5
     scores = w.binary("multiply", scores, w.constant(factor, scores.shape, scores.element))
     if isinstance(mask, Value):
-        flat = w.reshape(mask, mask.shape[-2:]) if math.prod(mask.shape[:-2]) == 1 else _heads(w, mask)
+        flat = (
+            w.reshape(mask, mask.shape[-2:]) if math.prod(mask.shape[:-2]) == 1 else _heads(w, mask)
+        )
         scores = w.binary("add", scores, w.cast(flat, (scores.shape, scores.element)))
     elif causal:
         rows, columns = (w.iota(axis, scores.shape) for axis in (1, 2))
         lowest = w.constant(-math.inf, scores.shape, scores.element)
         scores = w.select(w.compare("GE", rows, columns), scores, lowest)
     largest = w.reduce("maximum", scores, [2], -math.inf)
-    powers = w.unary("exponential", w.binary("subtract", scores, w.broadcast_in(largest, scores.shape, [0, 1])))
+    powers = w.unary(
+        "exponential", w.binary("subtract", scores, w.broadcast_in(largest, scores.shape, [0, 1]))
+    )
     total = w.reduce("add", powers, [2], 0.0)
     return w.binary("divide", powers, w.broadcast_in(total, scores.shape, [0, 1]))
 
@@ -87,7 +97,9 @@ def _convolution_backward(w: Writer, a: list[Any], to: Type) -> list[Value]:  # 
             high = size[axis] + reach - low - (result[axis] - 1) * stride[axis] - 1
             pads.append((low, high))
         numbers = f"[b, f, {axes}]x[i, o, {axes}]->[b, f, {axes}]"
-        found[0] = w.convolution(grad, kernel, image.shape, numbers, (ones, pads, stride, dilation), reverse=True)
+        found[0] = w.convolution(
+            grad, kernel, image.shape, numbers, (ones, pads, stride, dilation), reverse=True
+        )
     if wanted[1]:
         pads = []
         for axis in range(count):
@@ -102,18 +114,25 @@ def _convolution_backward(w: Writer, a: list[Any], to: Type) -> list[Value]:  # 
 
 
 def _windows(a: list[Any], first: int, rank: int) -> tuple[Shape, Shape, list[tuple[int, int]]]:
-    sizes, strides, pads = ([*a[first + number]] if len(a) > first + number else [] for number in range(3))
+    sizes, strides, pads = (
+        [*a[first + number]] if len(a) > first + number else [] for number in range(3)
+    )
     sizes = sizes * (2 // len(sizes))
     strides = strides * (2 // len(strides)) if strides else sizes
     pads = pads * (2 // len(pads)) if pads else [0, 0]
     lead = rank - 2
-    return (1,) * lead + tuple(sizes), (1,) * lead + tuple(strides), [(0, 0)] * lead + [(one, one) for one in pads]
+    return (
+        (1,) * lead + tuple(sizes),
+        (1,) * lead + tuple(strides),
+        [(0, 0)] * lead + [(one, one) for one in pads],
+    )
 
 
 def _max_pool(w: Writer, a: list[Any], to: Type) -> list[Value]:
     sizes, strides, pads = _windows(a, 1, len(to[0]))
     found = w.reduce_window("maximum", a[0], -math.inf, sizes, strides, pads)
-    return [found, w.constant(0, found.shape, "i64")]  # XLA keeps no places: the gradient looks for them again
+    # XLA keeps no places: the gradient looks for them again
+    return [found, w.constant(0, found.shape, "i64")]
 
 
 def _max_pool_backward(w: Writer, a: list[Any], to: Type) -> list[Value]:
@@ -132,7 +151,9 @@ def _average_pool_backward(w: Writer, a: list[Any], to: Type) -> list[Value]:
     sizes, strides, pads = _windows(a, 2, len(to[0]))
     low = [size - 1 - pad[0] for size, pad in zip(sizes, pads, strict=True)]
     used = [(size - 1) * stride + 1 for size, stride in zip(grad.shape, strides, strict=True)]
-    high = [whole + size - 1 - a - b for whole, size, a, b in zip(to[0], sizes, low, used, strict=True)]
+    high = [
+        whole + size - 1 - a - b for whole, size, a, b in zip(to[0], sizes, low, used, strict=True)
+    ]
     spread = w.pad(grad, low, high, 0.0, [stride - 1 for stride in strides])
     total = w.reduce_window("add", spread, 0.0, sizes, (1,) * len(sizes), [(0, 0)] * len(sizes))
     return [w.binary("divide", total, w.constant(math.prod(sizes), to[0], to[1]))]
@@ -179,7 +200,9 @@ def _nll_loss_backward(w: Writer, a: list[Any], to: Type) -> list[Value]:
     grad, chances, labels, reduction = a[0], a[1], a[2], a[4]
     axis = len(chances.shape) - 1 if len(chances.shape) < 3 else 1
     if reduction == 1:
-        grad = w.binary("divide", grad, w.constant(math.prod(labels.shape), grad.shape, grad.element))
+        grad = w.binary(
+            "divide", grad, w.constant(math.prod(labels.shape), grad.shape, grad.element)
+        )
     rest = [one for one in range(len(to[0])) if one != axis]
     spread = w.broadcast_in(w.unary("negate", grad), to[0], rest if grad.shape else [])
     hot = _one_hot(w, labels, to[0], axis)

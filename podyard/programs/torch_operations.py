@@ -1,4 +1,5 @@
-"""PyTorch's operations (aten) in StableHLO: those that training steps end in once PyTorch has taken others apart.
+"""PyTorch's operations (aten) in StableHLO: those that training steps end in once PyTorch has taken
+others apart.
 
 Each function takes the writer, the operation's arguments, and the type of its first result.
 """
@@ -34,7 +35,9 @@ def _unary(operation: str) -> Operation:
 def _compare(direction: str) -> Operation:
     def run(w: Writer, a: list[Any], to: Type) -> list[Value]:
         element = a[0].element if isinstance(a[0], Value) else a[1].element
-        return [w.compare(direction, w.cast(a[0], (to[0], element)), w.cast(a[1], (to[0], element)))]
+        return [
+            w.compare(direction, w.cast(a[0], (to[0], element)), w.cast(a[1], (to[0], element)))
+        ]
 
     return run
 
@@ -116,7 +119,11 @@ def _slice(w: Writer, a: list[Any], to: Type) -> list[Value]:
 
 def _part(w: Writer, value: Value, axis: int, begin: int, count: int, step: int = 1) -> Value:
     begins, ends, steps = [0] * len(value.shape), list(value.shape), [1] * len(value.shape)
-    begins[axis], ends[axis], steps[axis] = begin, min(value.shape[axis], begin + count * step), step
+    begins[axis], ends[axis], steps[axis] = (
+        begin,
+        min(value.shape[axis], begin + count * step),
+        step,
+    )
     return w.slice(value, tuple(begins), tuple(ends), tuple(steps))
 
 
@@ -128,7 +135,11 @@ def _select(w: Writer, a: list[Any], to: Type) -> list[Value]:
 def _split(w: Writer, a: list[Any], to: Type) -> list[Value]:  # noqa: ARG001
     axis = _axis(a[0], a[2] if len(a) > 2 else 0)
     whole = a[0].shape[axis]
-    sizes = list(a[1]) if isinstance(a[1], Sequence) else [min(a[1], whole - at) for at in range(0, whole, a[1])]
+    sizes = (
+        list(a[1])
+        if isinstance(a[1], Sequence)
+        else [min(a[1], whole - at) for at in range(0, whole, a[1])]
+    )
     return [_part(w, a[0], axis, sum(sizes[:number]), size) for number, size in enumerate(sizes)]
 
 
@@ -144,7 +155,11 @@ def _join(w: Writer, a: list[Any], to: Type) -> list[Value]:
 
 def _stack(w: Writer, a: list[Any], to: Type) -> list[Value]:
     axis = (a[1] if len(a) > 1 else 0) % len(to[0])
-    return [w.concatenate([w.reshape(one, (*one.shape[:axis], 1, *one.shape[axis:])) for one in a[0]], axis)]
+    return [
+        w.concatenate(
+            [w.reshape(one, (*one.shape[:axis], 1, *one.shape[axis:])) for one in a[0]], axis
+        )
+    ]
 
 
 def _pad(w: Writer, a: list[Any], to: Type) -> list[Value]:
@@ -158,7 +173,11 @@ def _triangle(direction: str) -> Operation:
     def run(w: Writer, a: list[Any], to: Type) -> list[Value]:
         rows, columns = (w.iota(len(to[0]) - 2 + axis, to[0]) for axis in (0, 1))
         rows = w.binary("add", rows, w.constant(a[1] if len(a) > 1 else 0, to[0], "i32"))
-        return [w.select(w.compare(direction, rows, columns), w.cast(a[0], to), w.constant(0, to[0], to[1]))]
+        return [
+            w.select(
+                w.compare(direction, rows, columns), w.cast(a[0], to), w.constant(0, to[0], to[1])
+            )
+        ]
 
     return run
 
@@ -197,7 +216,11 @@ def _variance(w: Writer, a: list[Any], to: Type) -> list[Value]:
     centred = w.binary("subtract", value, w.broadcast_in(mean, value.shape, rest))
     squares = w.reduce("add", w.binary("multiply", centred, centred), axes, 0.0)
     less = a[2] if len(a) > 2 and a[2] is not None else 1
-    return [w.reshape(w.binary("divide", squares, w.constant(count - less, squares.shape, to[1])), to[0])]
+    return [
+        w.reshape(
+            w.binary("divide", squares, w.constant(count - less, squares.shape, to[1])), to[0]
+        )
+    ]
 
 
 def _norm(w: Writer, a: list[Any], to: Type) -> list[Value]:
@@ -215,7 +238,9 @@ def _where_largest(w: Writer, value: Value, asked: Any) -> tuple[Value, Value]:
     largest = w.reduce("maximum", flat, [axis], lowest)
     rest = [one for one in range(len(flat.shape)) if one != axis]
     same = w.compare("EQ", flat, w.broadcast_in(largest, flat.shape, rest))
-    places = w.select(same, w.iota(axis, flat.shape), w.constant(flat.shape[axis], flat.shape, "i32"))
+    places = w.select(
+        same, w.iota(axis, flat.shape), w.constant(flat.shape[axis], flat.shape, "i32")
+    )
     return largest, w.reduce("minimum", places, [axis], flat.shape[axis])
 
 
@@ -235,7 +260,14 @@ def _largest(w: Writer, a: list[Any], to: Type) -> list[Value]:
 
 
 def _product(w: Writer, a: list[Any], to: Type) -> list[Value]:  # noqa: ARG001
-    return [w.dot(a[0], a[1], (len(a[0].shape) - 1, max(0, len(a[1].shape) - 2)), batched=len(a[0].shape) == 3)]
+    return [
+        w.dot(
+            a[0],
+            a[1],
+            (len(a[0].shape) - 1, max(0, len(a[1].shape) - 2)),
+            batched=len(a[0].shape) == 3,
+        )
+    ]
 
 
 def _added_product(w: Writer, a: list[Any], to: Type) -> list[Value]:
@@ -244,8 +276,14 @@ def _added_product(w: Writer, a: list[Any], to: Type) -> list[Value]:
 
 
 OPERATIONS: dict[str, Operation] = {
-    **{n: _binary(o) for n, o in (("add", "add"), ("sub", "subtract"), ("mul", "multiply"), ("div", "divide"))},
-    **{n: _binary(o) for n, o in (("maximum", "maximum"), ("minimum", "minimum"), ("remainder", "remainder"))},
+    **{
+        n: _binary(o)
+        for n, o in (("add", "add"), ("sub", "subtract"), ("mul", "multiply"), ("div", "divide"))
+    },
+    **{
+        n: _binary(o)
+        for n, o in (("maximum", "maximum"), ("minimum", "minimum"), ("remainder", "remainder"))
+    },
     **{n: _binary("and") for n in ("bitwise_and", "logical_and")},
     **{n: _binary("or") for n in ("bitwise_or", "logical_or")},
     "addcmul": _with_product("multiply"),
@@ -253,11 +291,20 @@ OPERATIONS: dict[str, Operation] = {
     "lerp": _between,
     "pow": _binary("power"),
     "rsub": _reverse("subtract"),
-    **{n: _unary(n) for n in ("sqrt", "rsqrt", "tanh", "abs", "sign", "floor", "ceil", "log", "erf")},
+    **{
+        n: _unary(n)
+        for n in ("sqrt", "rsqrt", "tanh", "abs", "sign", "floor", "ceil", "log", "erf")
+    },
     **{n: _unary("not") for n in ("bitwise_not", "logical_not")},
-    **{n: _unary(o) for n, o in (("exp", "exponential"), ("neg", "negate"), ("sigmoid", "logistic"))},
+    **{
+        n: _unary(o)
+        for n, o in (("exp", "exponential"), ("neg", "negate"), ("sigmoid", "logistic"))
+    },
     **{n: _unary(o) for n, o in (("log1p", "log_plus_one"), ("expm1", "exponential_minus_one"))},
-    **{n: _unary(o) for n, o in (("sin", "sine"), ("cos", "cosine"), ("round", "round_nearest_even"))},
+    **{
+        n: _unary(o)
+        for n, o in (("sin", "sine"), ("cos", "cosine"), ("round", "round_nearest_even"))
+    },
     "reciprocal": lambda w, a, to: _binary("divide")(w, [1.0, a[0]], to),
     "relu": lambda w, a, to: _binary("maximum")(w, [a[0], 0.0], to),
     **{n: _compare(n.upper()) for n in ("eq", "ne", "lt", "le", "gt", "ge")},
@@ -265,7 +312,18 @@ OPERATIONS: dict[str, Operation] = {
     "masked_fill": _masked_fill,
     "clamp": _clamp,
     "copy": _copy,
-    **{n: _fill(0) for n in ("zeros", "zeros_like", "new_zeros", "zero", "empty", "empty_like", "empty_strided")},
+    **{
+        n: _fill(0)
+        for n in (
+            "zeros",
+            "zeros_like",
+            "new_zeros",
+            "zero",
+            "empty",
+            "empty_like",
+            "empty_strided",
+        )
+    },
     **{n: _fill(0) for n in ("new_empty", "new_empty_strided")},
     **{n: _fill(1) for n in ("ones", "ones_like", "new_ones")},
     **{n: _fill(None) for n in ("full", "full_like", "fill")},
@@ -274,8 +332,12 @@ OPERATIONS: dict[str, Operation] = {
     "new_full": lambda w, a, to: [w.constant(a[2], to[0], to[1])],
     "scalar_tensor": lambda w, a, to: [w.constant(a[0], to[0], to[1])],
     "arange": lambda w, a, to: [w.iota(0, to[0], to[1])],  # noqa: ARG005
-    **dict.fromkeys(("clone", "detach", "alias", "lift_fresh", "_to_copy", "expand", "contiguous"), _to_same),
-    **dict.fromkeys(("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "_reshape_alias"), _reshape),
+    **dict.fromkeys(
+        ("clone", "detach", "alias", "lift_fresh", "_to_copy", "expand", "contiguous"), _to_same
+    ),
+    **dict.fromkeys(
+        ("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "_reshape_alias"), _reshape
+    ),
     "t": _transpose,
     "transpose": _transpose,
     "permute": _permute,

@@ -1,8 +1,10 @@
-"""The steps of a PyTorch program as modules: what is computed between two `mark_step`, recorded once for each kind.
+"""The steps of a PyTorch program as modules: what is computed between two `mark_step`, recorded
+once for each kind.
 
-PyTorch computes an operation when it is called. While a step is recorded, each operation is noted below autograd, with
-the tensors that it takes by their place in memory; at the step's end, what leads to a tensor that is still there, or to
-one that was changed, is written as StableHLO. That is the graph that torch_xla would compile.
+PyTorch computes an operation when it is called. While a step is recorded, each operation is noted
+below autograd, with the tensors that it takes by their place in memory; at the step's end, what
+leads to a tensor that is still there, or to one that was changed, is written as StableHLO. That is
+the graph that torch_xla would compile.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from podyard.programs.torch_operations import OPERATIONS
 
 RECORDED_MAX = 200  # steps of a program that are recorded, in search of one of each kind
 _ELEMENTS = {
-    torch.float32: "f32", torch.float64: "f32", torch.bfloat16: "bf16", torch.float16: "f16", torch.int64: "i64",
+    torch.float32: "f32", torch.float64: "f32", torch.bfloat16: "bf16", torch.float16: "f16",
+    torch.int64: "i64",
     torch.int32: "i32", torch.int16: "i16", torch.int8: "i8", torch.uint8: "ui8", torch.bool: "i1",
 }  # fmt: skip
 _READS = "_local_scalar_dense"
@@ -114,7 +117,8 @@ class StepRecording(TorchDispatchMode):  # type: ignore[misc]
         arguments = self._arguments(func, args, kwargs)
         for place, result in enumerate(args[0] if changes else found):
             own = [
-                one[place] if isinstance(one, list | tuple) and not isinstance(one, _Ref) else one for one in arguments
+                one[place] if isinstance(one, list | tuple) and not isinstance(one, _Ref) else one
+                for one in arguments
             ]
             if changes:
                 self._drop_overlaps(result)
@@ -153,7 +157,9 @@ class StepRecording(TorchDispatchMode):  # type: ignore[misc]
             if not one.is_meta:
                 self._results.append((weakref.ref(one), ref))
 
-    def _take_apart(self, func: Any, plain: str, args: Any, kwargs: Any, results: Sequence[Any]) -> bool:
+    def _take_apart(
+        self, func: Any, plain: str, args: Any, kwargs: Any, results: Sequence[Any]
+    ) -> bool:
         if plain:
             packet = getattr(torch.ops.aten, plain, None)
             func = getattr(packet, func._overloadname, None)
@@ -186,7 +192,9 @@ class StepRecording(TorchDispatchMode):  # type: ignore[misc]
         if not isinstance(value, torch.Tensor) or value.is_meta:
             return value
         with torch.utils._python_dispatch._disable_current_modes():
-            shadow = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
+            shadow = torch.empty_strided(
+                value.shape, value.stride(), dtype=value.dtype, device="meta"
+            )
         self._bind(shadow, self._ref(value))
         return shadow
 
@@ -195,7 +203,13 @@ class StepRecording(TorchDispatchMode):  # type: ignore[misc]
     def _key(self, tensor: Any) -> tuple[Any, ...]:
         storage = tensor.untyped_storage()
         self._storages.setdefault(storage._cdata, storage)
-        return storage._cdata, tensor.storage_offset(), tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype
+        return (
+            storage._cdata,
+            tensor.storage_offset(),
+            tuple(tensor.shape),
+            tuple(tensor.stride()),
+            tensor.dtype,
+        )
 
     def _new(self, tensor: Any) -> _Ref:
         self._count += 1
@@ -229,7 +243,11 @@ class StepRecording(TorchDispatchMode):  # type: ignore[misc]
         """The module, and the numbers of its arguments and results."""
         alive = {ref.number: ref for tensor, ref in self._results if tensor() is not None}
         makers = {ref.number: node for node in self._nodes for ref in node.results}
-        roots = {ref.number: ref for ref in (*self._roots.values(), *alive.values()) if ref.number in makers}
+        roots = {
+            ref.number: ref
+            for ref in (*self._roots.values(), *alive.values())
+            if ref.number in makers
+        }
         needed = self._need(list(roots), makers)
         nodes = [node for node in self._nodes if any(ref.number in needed for ref in node.results)]
         if not nodes:
@@ -246,8 +264,12 @@ class StepRecording(TorchDispatchMode):  # type: ignore[misc]
             return values[one.number]
 
         for node in nodes:
-            arguments = tree_map(value_of, node.arguments, is_leaf=lambda one: isinstance(one, _Ref))
-            for ref, value in zip(node.results, self._write(writer, node, arguments, uncovered), strict=False):
+            arguments = tree_map(
+                value_of, node.arguments, is_leaf=lambda one: isinstance(one, _Ref)
+            )
+            for ref, value in zip(
+                node.results, self._write(writer, node, arguments, uncovered), strict=False
+            ):
                 if value is not None:
                     values[ref.number] = value
         notes = []
@@ -259,7 +281,9 @@ class StepRecording(TorchDispatchMode):  # type: ignore[misc]
         text = writer.module(name, [values[number] for number in results], self._devices, notes)
         return text.encode(), arguments_of, results
 
-    def _write(self, writer: Writer, node: _StepNode, arguments: list[Any], uncovered: dict[str, int]) -> list[Any]:
+    def _write(
+        self, writer: Writer, node: _StepNode, arguments: list[Any], uncovered: dict[str, int]
+    ) -> list[Any]:
         first = node.results[0]
         if node.name not in OPERATIONS and node.name != "all_reduce":
             uncovered[node.name] = uncovered.get(node.name, 0) + 1
@@ -268,7 +292,8 @@ class StepRecording(TorchDispatchMode):  # type: ignore[misc]
             return [writer.all_reduce(arguments[0], self._devices)]
         try:
             found = OPERATIONS[node.name](writer, arguments, (first.shape, first.element))
-            return [value for value in found if value is not None]  # as among the results: gradients nobody asked for
+            # as among the results: gradients nobody asked for
+            return [value for value in found if value is not None]
         except Exception:
             uncovered[node.name] = uncovered.get(node.name, 0) + 1
             return [writer.constant(0.0, ref.shape, ref.element) for ref in node.results]
@@ -281,18 +306,23 @@ class StepRecording(TorchDispatchMode):  # type: ignore[misc]
                 continue
             found.add(number)
             if number in makers:
-                leaves = tree_flatten(makers[number].arguments, is_leaf=lambda one: isinstance(one, _Ref))[0]
+                leaves = tree_flatten(
+                    makers[number].arguments, is_leaf=lambda one: isinstance(one, _Ref)
+                )[0]
                 numbers += [one.number for one in leaves if isinstance(one, _Ref)]
         return found
 
 
 def _extent(key: tuple[Any, ...]) -> tuple[int, int]:
     _, offset, shape, stride, _ = key
-    return offset, offset + 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
+    return offset, offset + 1 + sum(
+        (size - 1) * step for size, step in zip(shape, stride, strict=True)
+    )
 
 
 class TorchSteps:
-    """The kinds of steps of one process. A kind is what the step moved to the device, and what it exchanged."""
+    """The kinds of steps of one process. A kind is what the step moved to the device, and what it
+    exchanged."""
 
     def __init__(self, recorder: Recorder, devices: int) -> None:
         self._recorder = recorder
@@ -311,7 +341,8 @@ class TorchSteps:
         self._events.append(event)
 
     def begin_batch(self, event: str) -> None:
-        """A batch goes to the device: a program that calls no `mark_step` begins its next step with it."""
+        """A batch goes to the device: a program that calls no `mark_step` begins its next step with
+        it."""
         if self._has_stepped:
             self.end()
         self.add(event)

@@ -1,4 +1,5 @@
-"""Which torch_xla a program gets: the one that is installed, else Podyard's own where there is torch, and a TPU."""
+"""Which torch_xla a program gets: the one that is installed, else Podyard's own where there is
+torch, and a TPU."""
 
 from __future__ import annotations
 
@@ -23,16 +24,27 @@ def find_spec(find_installed: Callable[[], ModuleSpec | None]) -> ModuleSpec | N
         return None
     if (installed := find_installed()) is not None:
         os.environ.setdefault("PJRT_DEVICE", "CPU")
-        print("podyard: the installed torch_xla is used: it sees CPU devices, and no TPU", file=sys.stderr)
+        print(
+            "podyard: the installed torch_xla is used: it sees CPU devices, and no TPU",
+            file=sys.stderr,
+        )
         return installed
     if util.find_spec("torch") is None:
         return None
-    return util.spec_from_file_location(NAME, _FOLDER / "__init__.py", submodule_search_locations=[str(_FOLDER)])
+    return util.spec_from_file_location(
+        NAME, _FOLDER / "__init__.py", submodule_search_locations=[str(_FOLDER)]
+    )
 
 
-def find_distributions(find_installed: Callable[[], ModuleSpec | None]) -> list[metadata.Distribution]:
+def find_distributions(
+    find_installed: Callable[[], ModuleSpec | None],
+) -> list[metadata.Distribution]:
     """For programs that ask which version is there."""
-    return [_Own()] if _is_on() and find_installed() is None and util.find_spec("torch") is not None else []
+    return (
+        [_Own()]
+        if _is_on() and find_installed() is None and util.find_spec("torch") is not None
+        else []
+    )
 
 
 def _is_on() -> bool:
@@ -41,7 +53,11 @@ def _is_on() -> bool:
 
 class _Own(metadata.Distribution):
     def read_text(self, filename: str) -> str | None:
-        return f"Metadata-Version: 2.1\nName: torch-xla\nVersion: {VERSION}\n" if filename == "METADATA" else None
+        return (
+            f"Metadata-Version: 2.1\nName: torch-xla\nVersion: {VERSION}\n"
+            if filename == "METADATA"
+            else None
+        )
 
     def locate_file(self, path: Any) -> Any:
         return _FOLDER.parent / path

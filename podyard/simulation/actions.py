@@ -45,20 +45,29 @@ def _create(world: World, name: str, args: Mapping[str, Any]) -> None:
     if request_id is None:
         world.ask(nodes.create, args["project"], args["zone"], name, _spec(args))
         return
-    operation = world.ask(_create_once, args["project"], args["zone"], name, _spec(args), request_id)
+    operation = world.ask(
+        _create_once, args["project"], args["zone"], name, _spec(args), request_id
+    )
     first = world.told.operations.get(request_id)
     if first is not None and first != operation:
-        world.told.strange.append(("I11", name, f"requestId {request_id} gave {first}, and then {operation}"))
+        world.told.strange.append(
+            ("I11", name, f"requestId {request_id} gave {first}, and then {operation}")
+        )
     elif operation is not None:
         world.told.operations[request_id] = operation
     if first is not None:
-        other = world.ask(_create_once, args["project"], args["zone"], f"{name}-other", _spec(args), request_id)
+        other = world.ask(
+            _create_once, args["project"], args["zone"], f"{name}-other", _spec(args), request_id
+        )
         if other is not None:
-            text = f"requestId {request_id} gave {other} to another request than the one that it stands for"
+            text = (
+                f"requestId {request_id} gave {other} to another request than the one that "
+                "it stands for"
+            )
             world.told.strange.append(("I11", name, text))
 
 
-def _create_once(
+def _create_once(  # noqa: PLR0913
     uow: UnitOfWork,
     fleet: Fleet,
     principal: Principal,
@@ -125,7 +134,9 @@ def _job(world: World, name: str, args: Mapping[str, Any]) -> None:
         replica_processes=min(kind.host_count, PROCESSES_MAX),
         elastic=Elastic(1, "keep", "keep") if args.get("elastic") and kind.host_count > 1 else None,
     )
-    world.ask(jobs.create, args["project"], args["zone"], name, request, args.get("node") or _spec(args))
+    world.ask(
+        jobs.create, args["project"], args["zone"], name, request, args.get("node") or _spec(args)
+    )
 
 
 def _cancel(world: World, name: str, args: Mapping[str, Any]) -> None:
@@ -161,6 +172,11 @@ _ACTIONS: Mapping[str, Callable[[World, str, Mapping[str, Any]], None]] = {
 
 
 def _patch(
-    uow: UnitOfWork, principal: Principal, project: str, zone: str, name: str, labels: Mapping[str, str]
+    uow: UnitOfWork,
+    principal: Principal,
+    project: str,
+    zone: str,
+    name: str,
+    labels: Mapping[str, str],
 ) -> Operation:
     return nodes.patch(uow, principal, project, zone, name, {"labels": dict(labels)})

@@ -1,7 +1,9 @@
-"""Simulated machines: agents with the real agent's state, replicas that take modelled time, and a bad broker.
+"""Simulated machines: agents with the real agent's state, replicas that take modelled time, and a
+bad broker.
 
-They call what an agent and a replica call over HTTP, in the same order. Processes start and stop within one of the
-machine's real seconds; steps take platform time, so that a day of training passes with the platform clock.
+They call what an agent and a replica call over HTTP, in the same order. Processes start and stop
+within one of the machine's real seconds; steps take platform time, so that a day of training passes
+with the platform clock.
 """
 
 from __future__ import annotations
@@ -25,8 +27,10 @@ from podyard.domain.replica import Desired
 from podyard.simulation.hosts import HOSTS_MAX, SimHosts
 from podyard.workers.agent_state import Known, KnownReplicas, ReplicaPhase, Start, Stop, Wanted
 
-SYNC_SECONDS = 3.0  # real time, while nothing moves: a third of the lease; the agent's own period is a second
-REPORT_SECONDS = 10.0  # real time between two reports that say nothing new: with the longest turn, within the lease
+# real time, while nothing moves: a third of the lease; the agent's own period is a second
+SYNC_SECONDS = 3.0
+# real time between two reports that say nothing new: with the longest turn, within the lease
+REPORT_SECONDS = 10.0
 NO_FILES = LogFiles(Path("/nonexistent"))  # simulated replicas write no lines
 _IS_OVER = "SELECT 1 FROM replicas WHERE replica_id = :replica AND state = 'EXITED'"
 
@@ -55,21 +59,27 @@ class SimReplica:
         return min(self.assigned.job.spec.steps, self.assigned.attempt.resume_step + passed)
 
     def next_mark(self) -> PlatformTime | None:
-        """When it reaches its end; of the first one, which tells the steps of all: or its next checkpoint."""
+        """When it reaches its end; of the first one, which tells the steps of all: or its next
+        checkpoint."""
         if self.began is None or self.final is not None:
             return None
         step = self.assigned.job.spec.steps
         if self.assigned.replica.rank == 0:
             every = self.assigned.job.spec.checkpoint_every_steps
             step = min(step, (self.done // every + 1) * every)
-        return self.began.plus_seconds((step - self.assigned.attempt.resume_step) * self.step_seconds)
+        return self.began.plus_seconds(
+            (step - self.assigned.attempt.resume_step) * self.step_seconds
+        )
 
 
 class SimAgent:
-    """An agent on a separate machine. `silent_until`: neither it nor its replicas reach the platform before; their
+    """An agent on a separate machine. `silent_until`: neither it nor its replicas reach the
+    platform before; their
     steps go on."""
 
-    def __init__(self, agent_id: str, replicas_max: int, database: Database, clock: RealClock) -> None:
+    def __init__(
+        self, agent_id: str, replicas_max: int, database: Database, clock: RealClock
+    ) -> None:
         self.agent_id = agent_id
         self._replicas_max = replicas_max
         self._database = database
@@ -120,7 +130,9 @@ class SimAgent:
         return not self.is_silent and self._has_work()
 
     def _has_work(self) -> bool:
-        starting_or_ending = any(item.phase is not ReplicaPhase.RUNNING for item in self.memory.reports())
+        starting_or_ending = any(
+            item.phase is not ReplicaPhase.RUNNING for item in self.memory.reports()
+        )
         return (
             starting_or_ending
             or self.hosts.has_news
@@ -131,7 +143,8 @@ class SimAgent:
         )
 
     def turn(self, poked: bool, now: PlatformTime) -> bool:
-        """One look at the machine: replicas first, then the agent. Returns whether anything has moved."""
+        """One look at the machine: replicas first, then the agent. Returns whether anything has
+        moved."""
         if self.is_silent:
             return False
         before = self._moves()
@@ -154,10 +167,14 @@ class SimAgent:
 
     def sync(self) -> None:
         reported = self.memory.reports()
-        said = [_report(item.replica, item.fence, item.phase, item.reason, item.released) for item in reported]
+        said = [
+            _report(item.replica, item.fence, item.phase, item.reason, item.released)
+            for item in reported
+        ]
         try:
             live = self._database.run(
-                lambda uow: reports.sync(uow, self.principal, self.agent_id, self.fence, said), actor=self.agent_id
+                lambda uow: reports.sync(uow, self.principal, self.agent_id, self.fence, said),
+                actor=self.agent_id,
             )
         except PodyardError as error:
             if error.code is not Code.ABORTED:
@@ -185,7 +202,9 @@ class SimAgent:
 
     def _start(self, start: Start, attempt_id: str) -> None:
         principal = Principal(f"{attempt_id}@jobs.podyard.local", {}, attempt_id=attempt_id)
-        found = self._database.read(lambda uow: reports.specification(uow, principal, start.replica))
+        found = self._database.read(
+            lambda uow: reports.specification(uow, principal, start.replica)
+        )
         self.processes[start.replica] = SimReplica(
             start.replica,
             start.fence,
@@ -213,7 +232,9 @@ class SimAgent:
     def _join(self, process: SimReplica) -> None:
         name, fence = process.replica_id, process.fence
         peers = self._database.run(
-            lambda uow: reports.join(uow, process.principal, name, fence, f"{self.agent_id}:{name[-6:]}"),
+            lambda uow: reports.join(
+                uow, process.principal, name, fence, f"{self.agent_id}:{name[-6:]}"
+            ),
             actor=self.agent_id,
         )
         process.joined = peers is not None
@@ -222,7 +243,9 @@ class SimAgent:
         if process.began is None:
             process.began = now
         reached = process.last_step(now)
-        due = process.reported is None or self._clock.now() >= process.reported.plus_seconds(REPORT_SECONDS)
+        due = process.reported is None or self._clock.now() >= process.reported.plus_seconds(
+            REPORT_SECONDS
+        )
         state = "SUCCEEDED" if reached >= process.assigned.job.spec.steps else "RUNNING"
         news = reached > process.done and process.assigned.replica.rank == 0
         if not news and not due and state == "RUNNING":
@@ -255,23 +278,50 @@ class SimAgent:
 
         def unit(uow: UnitOfWork) -> str:
             saved = [_checkpoint(step, number, uow.now) for step in marks] if first else []
-            progress = Progress(number, state, None, points, evaluations=[], checkpoints=saved, pruned=[], summary={})
-            return reports.report(uow, process.principal, process.replica_id, progress, NO_FILES).desired
+            progress = Progress(
+                number,
+                state,
+                None,
+                points,
+                evaluations=[],
+                checkpoints=saved,
+                pruned=[],
+                summary={},
+            )
+            return reports.report(
+                uow, process.principal, process.replica_id, progress, NO_FILES
+            ).desired
 
         desired = self._database.run(unit, actor=self.agent_id)
         if self._database.peek(_IS_OVER, {"replica": process.replica_id}) is not None:
-            self.strange.append(("I4", process.replica_id, f"fence {process.fence} is over, and its report was taken"))
+            self.strange.append(
+                (
+                    "I4",
+                    process.replica_id,
+                    f"fence {process.fence} is over, and its report was taken",
+                )
+            )
         process.reported = self._clock.now()
         process.done = max(process.done, reached)
         return desired
 
 
-def _report(replica: str, fence: int, phase: ReplicaPhase, reason: str, released: bool) -> ReplicaReport:
-    return ReplicaReport(replica, fence, "EXITED" if phase is ReplicaPhase.EXITED else str(phase), reason, released)
+def _report(
+    replica: str, fence: int, phase: ReplicaPhase, reason: str, released: bool
+) -> ReplicaReport:
+    return ReplicaReport(
+        replica, fence, "EXITED" if phase is ReplicaPhase.EXITED else str(phase), reason, released
+    )
 
 
 def _point(step: int, attempt: int, seconds: float) -> MetricPoint:
-    return MetricPoint(step, attempt, {"loss": 1.0 / step, "accuracy": 0.5}, wall_seconds=0.0, modelled_seconds=seconds)
+    return MetricPoint(
+        step,
+        attempt,
+        {"loss": 1.0 / step, "accuracy": 0.5},
+        wall_seconds=0.0,
+        modelled_seconds=seconds,
+    )
 
 
 def _checkpoint(step: int, attempt: int, at: PlatformTime) -> CheckpointRecord:
@@ -286,7 +336,8 @@ class _Letter:
 
 
 class Broker:
-    """Takes what the loop sends. For the next `messages` messages after `disturb` it loses, doubles and delays some."""
+    """Takes what the loop sends. For the next `messages` messages after `disturb` it loses, doubles
+    and delays some."""
 
     def __init__(self, clock: RealClock, chance: Random) -> None:
         self._clock = clock
@@ -305,16 +356,25 @@ class Broker:
         copies, delay = 1, 0.0
         if self._disturbed > 0:
             self._disturbed -= 1
-            copies = 0 if self._chance.random() < self._lose else 1 + (self._chance.random() < self._double)
+            copies = (
+                0
+                if self._chance.random() < self._lose
+                else 1 + (self._chance.random() < self._double)
+            )
             delay = self._chance.uniform(0.0, self._delay)
         for _ in range(copies):
             self._sent += 1
-            self._letters.append(_Letter(self._clock.now().plus_seconds(delay), self._sent, args[0]))
+            self._letters.append(
+                _Letter(self._clock.now().plus_seconds(delay), self._sent, args[0])
+            )
 
     def due(self) -> list[str]:
         """Agents that are poked now, taken out; in the order of their letters."""
         now = self._clock.now()
-        ready = sorted((item for item in self._letters if item.at <= now), key=lambda item: (item.at, item.number))
+        ready = sorted(
+            (item for item in self._letters if item.at <= now),
+            key=lambda item: (item.at, item.number),
+        )
         self._letters = [item for item in self._letters if item.at > now]
         return list(dict.fromkeys(item.agent_id for item in ready))
 

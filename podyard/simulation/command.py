@@ -1,4 +1,5 @@
-"""What `podyard simulate` runs: main hands it to the command line, which may not import a simulation itself."""
+"""What `podyard simulate` runs: main hands it to the command line, which may not import a
+simulation itself."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from podyard.simulation.shrink import shrink
 
 
 def run(request: SimulationRequest) -> SimulationOutcome:
-    """Raises INVALID_ARGUMENT for a scenario or a trace that is wrong, with its line and field; nothing runs then."""
+    """Raises INVALID_ARGUMENT for a scenario or a trace that is wrong, with its line and field;
+    nothing runs then."""
     scenario = _scenario(request)
     result = simulate(scenario)
     if request.scenario is None:

@@ -1,7 +1,7 @@
 """What goes wrong: faults drawn from the seed, and what each of them does.
 
-Each uses what the control plane, the machines or the broker have today; a new kind is a row in `kinds.FAULTS`, a weight
-here and a function here.
+Each uses what the control plane, the machines or the broker have today; a new kind is a row in
+`kinds.FAULTS`, a weight here and a function here.
 """
 
 from __future__ import annotations
@@ -31,13 +31,15 @@ LAPSE_TURNS = 10  # long ones: more than any lease
 
 # How often each kind comes, in parts of all.
 _WEIGHTS: Mapping[str, float] = {
-    "preempt": 5, "maintain": 2, "announce": 1, "vanish": 1, "silence": 1, "die": 1, "exit": 2, "broker": 3,
+    "preempt": 5, "maintain": 2, "announce": 1, "vanish": 1, "silence": 1, "die": 1, "exit": 2,
+    "broker": 3,
     "crash": 3, "leap": 1,
 }  # fmt: skip
 
 
 def draw(streams: Streams, workload: Sequence[Event], days: float, per_day: float) -> list[Event]:
-    """Faults at times of a Poisson process; each hits something that the workload has then asked for."""
+    """Faults at times of a Poisson process; each hits something that the workload has then asked
+    for."""
     chance = streams.stream("faults")
     lives = _lives(workload)
     events: list[Event] = []
@@ -69,7 +71,8 @@ _TARGETS: Mapping[str, tuple[str, ...]] = {
 
 
 def _lives(workload: Sequence[Event]) -> list[tuple[str, str, float, float]]:
-    """(name, kind, begin, end) of what is asked for, in the order of its beginning. A job's end is not known."""
+    """(name, kind, begin, end) of what is asked for, in the order of its beginning. A job's end is
+    not known."""
     ends = {event.name: event.at for event in workload if event.do in ("delete", "unqueue")}
     found: dict[str, tuple[str, str, float, float]] = {}
     for event in sorted(workload, key=lambda event: (event.at, event.name)):
@@ -85,14 +88,25 @@ def _args(do: str, chance: Any) -> dict[str, Any]:
         return {"seconds": round(chance.uniform(NOTICE_SECONDS, 7200.0), 3)}
     if do == "silence":
         seconds = round(chance.uniform(1.0, 2.0 * 3600.0), 3)
-        return {"agent": chance.randrange(AGENT_COUNT), "seconds": seconds, "lapse": chance.random() < 0.7}
+        return {
+            "agent": chance.randrange(AGENT_COUNT),
+            "seconds": seconds,
+            "lapse": chance.random() < 0.7,
+        }
     if do == "die":
         return {"agent": chance.randrange(AGENT_COUNT)}
     if do == "exit":
         return {"code": chance.choice((1, -9, -11))}
     if do == "broker":
-        amounts = {"lose": chance.random(), "double": chance.random(), "delay": chance.uniform(0.0, 30.0)}
-        return {**{name: round(value, 3) for name, value in amounts.items()}, "messages": chance.randrange(1, 20)}
+        amounts = {
+            "lose": chance.random(),
+            "double": chance.random(),
+            "delay": chance.uniform(0.0, 30.0),
+        }
+        return {
+            **{name: round(value, 3) for name, value in amounts.items()},
+            "messages": chance.randrange(1, 20),
+        }
     if do == "crash":
         return {"units": chance.randrange(0, 12)}
     if do == "leap":
@@ -109,11 +123,17 @@ Effect = Callable[[World, str, Mapping[str, Any]], None]
 
 
 def _nodes_of(world: World, name: str) -> list[str]:
-    """The live nodes that an event's name stands for: the node, a job's own, or those of a queued resource."""
+    """The live nodes that an event's name stands for: the node, a job's own, or those of a queued
+    resource."""
     if not name:
         return []
-    sql = "SELECT node_id FROM nodes WHERE live_name IS NOT NULL AND (node_id = :name OR queued_resource LIKE :queue)"
-    found = world.rows(f"{sql} ORDER BY node_id", {"name": name, "queue": f"%/queuedResources/{name}"})
+    sql = (
+        "SELECT node_id FROM nodes WHERE live_name IS NOT NULL AND (node_id = :name OR "
+        "queued_resource LIKE :queue)"
+    )
+    found = world.rows(
+        f"{sql} ORDER BY node_id", {"name": name, "queue": f"%/queuedResources/{name}"}
+    )
     return [str(row[0]) for row in found]
 
 
@@ -128,7 +148,13 @@ def _each_node(use_case: Callable[..., Node | Operation], most: int | None = Non
 
 
 def _maintain(
-    uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str, node_id: str, seconds: float
+    uow: UnitOfWork,
+    fleet: Fleet,
+    principal: Principal,
+    project: str,
+    zone: str,
+    node_id: str,
+    seconds: float,
 ) -> Node:
     begin: PlatformTime = uow.now.plus_seconds(seconds)
     end = begin.plus_seconds(MAINTENANCE_WINDOW_SECONDS)

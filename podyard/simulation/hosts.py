@@ -1,7 +1,7 @@
 """Simulated host servers: which hosts a machine runs, and what its host server says of them.
 
-They call `control/compute/hosts.sync` in the order in which `workers/host_server.py` does. A host takes one turn of its
-machine to start and one to stop.
+They call `control/compute/hosts.sync` in the order in which `workers/host_server.py` does. A host
+takes one turn of its machine to start and one to stop.
 """
 
 from __future__ import annotations
@@ -22,11 +22,14 @@ LATEST_SECONDS = 6 * 3600.0  # after the node was asked for
 
 
 def draw(streams: Streams, work: Sequence[Event]) -> Iterator[Event]:
-    """Requests for the hosts of some nodes. They have their own stream, so that seeds keep their other events."""
+    """Requests for the hosts of some nodes. They have their own stream, so that seeds keep their
+    other events."""
     chance = streams.stream("hosts")
     for event in work:
         if event.do == "create" and chance.random() < NODES_PART:
-            yield Event(round(event.at + chance.uniform(60.0, LATEST_SECONDS), 3), "materialise", event.name)
+            yield Event(
+                round(event.at + chance.uniform(60.0, LATEST_SECONDS), 3), "materialise", event.name
+            )
 
 
 @dataclasses.dataclass(slots=True)
@@ -51,9 +54,13 @@ class SimHosts:
     def sync(self) -> None:
         """Reports the hosts, then starts and stops hosts as the answer says."""
         said = dict(self.states)
-        reports = [_report(host_id, generation, state) for (host_id, generation), state in sorted(said.items())]
+        reports = [
+            _report(host_id, generation, state)
+            for (host_id, generation), state in sorted(said.items())
+        ]
         live, _ = self.database.run(
-            lambda uow: hosts.sync(uow, self.principal, self.agent_id, reports, {}), actor=self.agent_id
+            lambda uow: hosts.sync(uow, self.principal, self.agent_id, reports, {}),
+            actor=self.agent_id,
         )
         self.told = said
         self.states = {(item.host_id, item.generation): _next_state(item) for item in live}

@@ -1,7 +1,8 @@
-"""The invariants while a simulation runs: after each step what has changed, each day all that lives, in the end all.
+"""The invariants while a simulation runs: after each step what has changed, each day all that
+lives, in the end all.
 
-A step is cheap to check because it looks at new lines of history and new slices only. What it finds suspicious, and
-what only the whole database can tell, `control/checks/fsck` judges.
+A step is cheap to check because it looks at new lines of history and new slices only. What it finds
+suspicious, and what only the whole database can tell, `control/checks/fsck` judges.
 """
 
 from __future__ import annotations
@@ -27,11 +28,13 @@ from podyard.domain.state_change import StateChange
 from podyard.pricing.current_card import default_rate_card
 from podyard.simulation.world import World
 
-PROCESS_SECONDS_MAX = 60.0  # real time: two leases of a replica, and the turns in which they are noticed
+# real time: two leases of a replica, and the turns in which they are noticed
+PROCESS_SECONDS_MAX = 60.0
 
 
 class Watch:
-    """Looks at one world. `found` are the violations so far, each once. `every_seconds` of platform time it looks at
+    """Looks at one world. `found` are the violations so far, each once. `every_seconds` of platform
+    time it looks at
     all that lives."""
 
     def __init__(self, world: World, every_seconds: float) -> None:
@@ -46,7 +49,8 @@ class Watch:
         self._last: dict[str, StateChange] = {}  # the newest line of each resource
         self._chips: dict[str, dict[str, int]] = {}  # by pod: slice -> chips, as last seen
         self._since = self._now
-        self._newest = PlatformTime(0)  # of all lines: timers fire in order, and nobody acts in the past
+        # of all lines: timers fire in order, and nobody acts in the past
+        self._newest = PlatformTime(0)
         self._endings: dict[str, str] = {}  # of each operation that has ended: what it said then
         self._strange_since: dict[str, float] = {}
         self._written = -1
@@ -73,7 +77,9 @@ class Watch:
 
     def _add(self, violations: list[Violation]) -> None:
         known = {(item.invariant, item.resource, item.detail) for item in self.found}
-        self.found += [item for item in violations if (item.invariant, item.resource, item.detail) not in known]
+        self.found += [
+            item for item in violations if (item.invariant, item.resource, item.detail) not in known
+        ]
 
     def _step(self, uow: UnitOfWork) -> bool:
         """Whether the whole database should be looked at."""
@@ -81,7 +87,10 @@ class Watch:
             text = f"the platform clock went back to {uow.now.rfc3339()}"
             self._add([Violation("I13", self._now, "clock", text)])
         self._now = uow.now
-        strange = [*self._world.told.strange, *(item for agent in self._world.agents for item in agent.strange)]
+        strange = [
+            *self._world.told.strange,
+            *(item for agent in self._world.agents for item in agent.strange),
+        ]
         self._add([Violation(which, uow.now, name, detail) for which, name, detail in strange])
         suspicious = False
         written = self._world.database.write_count("state_changes", "slices")
@@ -96,9 +105,14 @@ class Watch:
         return suspicious
 
     def _silence(self, uow: UnitOfWork) -> bool:
-        """Whether something has waited for long without a reason, and was not looked at for that before."""
+        """Whether something has waited for long without a reason, and was not looked at for that
+        before."""
         long_ago = uow.now.plus_seconds(-GRACE_SECONDS)
-        silent = {key for key in watch.silent(uow, long_ago) if key not in self._last or self._last[key].at < long_ago}
+        silent = {
+            key
+            for key in watch.silent(uow, long_ago)
+            if key not in self._last or self._last[key].at < long_ago
+        }
         news = not silent <= self._silent
         self._silent = silent
         return news
@@ -133,7 +147,9 @@ class Watch:
         if state in BILLABLE_NODE_STATES:
             return False
         gang = watch.attempts_on(uow, key)
-        return not gang <= {AttemptState.ENDING} or (bool(gang) and state not in HOLDING and not placed)
+        return not gang <= {AttemptState.ENDING} or (
+            bool(gang) and state not in HOLDING and not placed
+        )
 
     def _active(self, uow: UnitOfWork, change: StateChange) -> None:
         """I14 as it happens: by their lines so far, all nodes of it are READY."""
@@ -145,7 +161,8 @@ class Watch:
                 self._add([Violation("I14", change.at, change.resource_name, text)])
 
     def _attempt(self, uow: UnitOfWork, change: StateChange) -> None:
-        """I3 as it happens: one attempt of a job at a time; and I8: it ends when its last process is gone."""
+        """I3 as it happens: one attempt of a job at a time; and I8: it ends when its last process
+        is gone."""
         job = change.resource_name.split("/")[0]
         is_open = self._attempts.get(job)
         if change.event == "create" and is_open is not None:
@@ -156,7 +173,10 @@ class Watch:
         elif is_open == change.resource_name:
             del self._attempts[job]
         if change.to_state == "ENDED":
-            gang = [self._last[item.replica_id] for item in replicas.of_attempt(uow, change.resource_key)]
+            gang = [
+                self._last[item.replica_id]
+                for item in replicas.of_attempt(uow, change.resource_key)
+            ]
             live = sum(last.to_state != "EXITED" for last in gang)
             if live:
                 text = f"it ended, and {live} of its replicas had not"
@@ -181,7 +201,8 @@ class Watch:
                 self._add([Violation("I7", self._now, operation.name, text)])
 
     def _overlap(self, uow: UnitOfWork) -> bool:
-        """Whether a new slice has chips of another one, by what was last seen: one that was given back since only
+        """Whether a new slice has chips of another one, by what was last seen: one that was given
+        back since only
         makes us look again."""
         clash = False
         for slice_id, pod_id, chips in watch.new_slices(uow, self._since):
@@ -205,7 +226,8 @@ class Watch:
         return clash
 
     def _zombies(self) -> None:
-        """I8 on the machines: a process whose replica the platform counts as gone ends within its lease."""
+        """I8 on the machines: a process whose replica the platform counts as gone ends within its
+        lease."""
         real = self._world.clock.monotonic_seconds()
         strange: dict[str, float] = {}
         for agent in self._world.agents:

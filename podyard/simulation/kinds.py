@@ -41,14 +41,16 @@ FAULTS: Mapping[str, Mapping[str, Wanted]] = {
     "maintain": {"seconds": _NUMBER},  # a maintenance of a node whose window begins after so long
     "announce": {},  # a node's hosts are told of a maintenance that does not come
     "vanish": {},  # a node is deleted, even if it is needed
-    # An agent and its replicas cannot reach the platform for so long (platform time); `lapse`: nor while leases end.
+    # An agent and its replicas cannot reach the platform for so long (platform time); `lapse`: nor
+    # while leases end.
     "silence": {"agent": int, "seconds": _NUMBER, "lapse": bool},
     "die": {"agent": int},  # an agent's machine loses all its processes, and starts again
     "exit": {"code": int},  # a replica of a job ends by itself
     "broker": {"lose": _NUMBER, "double": _NUMBER, "delay": _NUMBER, "messages": int},
     "crash": {"units": int},  # the control loop dies after so many more units of work
     "leap": {"seconds": _NUMBER},  # the machine's clock jumps forward
-    "rule": {"rule": dict},  # a fault rule is added, as `podyard fault add` does; it is not drawn from the seed
+    # a fault rule is added, as `podyard fault add` does; it is not drawn from the seed
+    "rule": {"rule": dict},
 }
 
 KINDS: Mapping[str, Mapping[str, Wanted]] = {**WORKLOAD, **FAULTS}

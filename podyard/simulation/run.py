@@ -36,9 +36,10 @@ _AT_ONCE = frozenset({"job", *FAULTS})
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Result:
-    """`events`: state changes that were written; `decisions`: the same ones, named by their resources.
-    `waits`: platform seconds from a request to its first READY. `utilisation`: READY chip-seconds in parts of all.
-    `stopped_by`: a failure of the code itself, which ended it."""
+    """`events`: state changes that were written; `decisions`: the same ones, named by their
+    resources.
+    `waits`: platform seconds from a request to its first READY. `utilisation`: READY chip-seconds
+    in parts of all. `stopped_by`: a failure of the code itself, which ended it."""
 
     seed: int
     days: float
@@ -94,14 +95,17 @@ def draw_events(scenario: Scenario) -> tuple[Event, ...]:
         *hosts.draw(streams, work),
         *faults.draw(streams, work, scenario.days, scenario.faults_per_day),
     ]
-    return tuple(sorted(found, key=lambda event: event.at))  # stable: what was drawn first comes first
+    # stable: what was drawn first comes first
+    return tuple(sorted(found, key=lambda event: event.at))
 
 
 def simulate(scenario: Scenario) -> Result:
     """Runs it to its end, or to the first step after which an invariant is broken."""
     check(scenario)
     events = draw_events(scenario)
-    world = World(scenario.seed, fleet_for(scenario.nodes), max(_AGENT_PLACES_LEAST, scenario.nodes))
+    world = World(
+        scenario.seed, fleet_for(scenario.nodes), max(_AGENT_PLACES_LEAST, scenario.nodes)
+    )
     watch = Watch(world, SELDOM_SECONDS if scenario.nodes >= LARGE_NODES else OFTEN_SECONDS)
     stopped_by = ""
     try:
@@ -109,7 +113,8 @@ def simulate(scenario: Scenario) -> Result:
         if not watch.found:
             watch.end()
     except Exception as error:
-        # A failure of the code under test is a finding like any other: it is reported with its seed.
+        # A failure of the code under test is a finding like any other: it is reported with its
+        # seed.
         place = traceback.extract_tb(error.__traceback__)[-1]
         stopped_by = f"{type(error).__name__} in {place.name}: {error}"
     try:
@@ -137,7 +142,9 @@ def _walk(world: World, watch: Watch, events: Sequence[Event], end: float) -> No
         watch.step()
 
 
-def _result(scenario: Scenario, events: Sequence[Event], world: World, watch: Watch, stopped_by: str) -> Result:
+def _result(
+    scenario: Scenario, events: Sequence[Event], world: World, watch: Watch, stopped_by: str
+) -> Result:
     end = scenario.days * DAY_SECONDS
     parts = 0
     for project in PROJECT_NAMES:
@@ -153,13 +160,18 @@ def _result(scenario: Scenario, events: Sequence[Event], world: World, watch: Wa
         decisions=tuple(world.database.read(decisions)),
         utilisation=_utilisation(world),
         waits=_waits(world),
-        preemptions=world.rows("SELECT count(*) FROM state_changes WHERE machine = 'node' AND event = 'preempt'")[0][0],
+        preemptions=world.rows(
+            "SELECT count(*) FROM state_changes WHERE machine = 'node' AND event = 'preempt'"
+        )[0][0],
         cost=Amount(parts),
         stopped_by=stopped_by,
     )
 
 
-_STATES = "SELECT resource_key, to_state, at FROM state_changes WHERE machine = :machine ORDER BY resource_key, seq"
+_STATES = (
+    "SELECT resource_key, to_state, at FROM state_changes WHERE machine = :machine ORDER BY "
+    "resource_key, seq"
+)
 
 
 def _utilisation(world: World) -> float:

@@ -1,4 +1,5 @@
-"""Fewer events that still break the same invariant: delta debugging (Zeller, Hildebrandt 2002) on the list."""
+"""Fewer events that still break the same invariant: delta debugging (Zeller, Hildebrandt 2002) on
+the list."""
 
 from __future__ import annotations
 
@@ -8,14 +9,19 @@ from collections.abc import Callable, Sequence
 from podyard.simulation.run import Result, draw_events, simulate
 from podyard.simulation.scenario import Event, Scenario
 
-RUNS_MAX = 150  # each costs up to what the failing run did; a list of hundreds comes to a handful well before
+# each costs up to what the failing run did; a list of hundreds comes to a handful well before
+RUNS_MAX = 150
 
 
 def shrink(
-    scenario: Scenario, failed: Result, run: Callable[[Scenario], Result] = simulate, runs_max: int = RUNS_MAX
+    scenario: Scenario,
+    failed: Result,
+    run: Callable[[Scenario], Result] = simulate,
+    runs_max: int = RUNS_MAX,
 ) -> Scenario:
-    """`scenario` with a part of its events that breaks what `failed` broke first; after `runs_max` runs, the shortest
-    that was found. Ends with the day of the failure: what would come after it is left out at once."""
+    """`scenario` with a part of its events that breaks what `failed` broke first; after `runs_max`
+    runs, the shortest that was found. Ends with the day of the failure: what would come after it is
+    left out at once."""
     wanted = _what(failed)
     left = runs_max
 
@@ -30,7 +36,9 @@ def shrink(
         size = -(-len(events) // parts)
         chunks = [events[start : start + size] for start in range(0, len(events), size)]
         for index in range(len(chunks)):
-            rest = [event for other, chunk in enumerate(chunks) if other != index for event in chunk]
+            rest = [
+                event for other, chunk in enumerate(chunks) if other != index for event in chunk
+            ]
             if left > 0 and fails(rest):
                 events, parts = rest, max(parts - 1, 2)
                 break

@@ -1,6 +1,8 @@
-"""What tenants ask for: arrivals as a Poisson process with a daily pattern, drawn from a seed, or from a trace.
+"""What tenants ask for: arrivals as a Poisson process with a daily pattern, drawn from a seed, or
+from a trace.
 
-The numbers are ours, chosen so that each path of the control plane is taken: they do not describe any real fleet.
+The numbers are ours, chosen so that each path of the control plane is taken: they do not describe
+any real fleet.
 """
 
 from __future__ import annotations
@@ -21,9 +23,11 @@ from podyard.hardware.accelerator_types import AcceleratorType, parse
 from podyard.simulation.scenario import DAY_SECONDS, Event
 
 PATTERN = 0.6  # by day there are 1.6 times as many arrivals as on average, by night 0.4 times
-TYPE_CHIPS_MAX = 256  # of one slice: larger ones are rare, and one of them would empty a small fleet
+# of one slice: larger ones are rare, and one of them would empty a small fleet
+TYPE_CHIPS_MAX = 256
 LIFE_HOURS = (4.0, 120.0)  # of a node on average, in a short run and in a long one
-LIVES_PER_RUN = 6.0  # in between: so many after each other, that there is something to see in each run
+# in between: so many after each other, that there is something to see in each run
+LIVES_PER_RUN = 6.0
 HOUR_SECONDS = 3_600.0
 EVENTS_MAX = 5_000_000  # of one run: what a machine's memory holds
 _TRACE_FIELDS = ("submit_time", "type", "duration", "priority")
@@ -32,8 +36,8 @@ _PRIORITY_SPOT, _PRIORITY_ON_DEMAND = 0, 100  # as Kubernetes and Borg count: hi
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tenant:
-    """A project and its habits: shares of its requests, from 0 to 1. What is neither queued nor made for a job is a
-    plain node."""
+    """A project and its habits: shares of its requests, from 0 to 1. What is neither queued nor
+    made for a job is a plain node."""
 
     project: str
     weight: float
@@ -44,9 +48,23 @@ class Tenant:
 
 
 TENANTS = (
-    Tenant("atlas", 0.4, {UsageClass.ON_DEMAND: 0.7, UsageClass.RESERVED: 0.2, UsageClass.SPOT: 0.1}, 0.2, 0.1),
-    Tenant("bora", 0.35, {UsageClass.SPOT: 0.6, UsageClass.PREEMPTIBLE: 0.3, UsageClass.ON_DEMAND: 0.1}, 0.1, 0.2),
-    Tenant("ceres", 0.25, {UsageClass.ON_DEMAND: 0.4, UsageClass.SPOT: 0.6}, 0.8, 0.1, multislice=0.4),
+    Tenant(
+        "atlas",
+        0.4,
+        {UsageClass.ON_DEMAND: 0.7, UsageClass.RESERVED: 0.2, UsageClass.SPOT: 0.1},
+        0.2,
+        0.1,
+    ),
+    Tenant(
+        "bora",
+        0.35,
+        {UsageClass.SPOT: 0.6, UsageClass.PREEMPTIBLE: 0.3, UsageClass.ON_DEMAND: 0.1},
+        0.1,
+        0.2,
+    ),
+    Tenant(
+        "ceres", 0.25, {UsageClass.ON_DEMAND: 0.4, UsageClass.SPOT: 0.6}, 0.8, 0.1, multislice=0.4
+    ),
 )
 
 
@@ -70,11 +88,15 @@ def draw(streams: Streams, fleet: Fleet, days: float, nodes: int) -> list[Event]
     chance = streams.stream("workload")
     hours = min(max(days * 24.0 / LIVES_PER_RUN, LIFE_HOURS[0]), LIFE_HOURS[1])
     events = list(_reservations(fleet, nodes))
-    for number, at in enumerate(_arrivals(chance, days * DAY_SECONDS, nodes / (hours * HOUR_SECONDS))):
+    for number, at in enumerate(
+        _arrivals(chance, days * DAY_SECONDS, nodes / (hours * HOUR_SECONDS))
+    ):
         tenant = chance.choices(TENANTS, [tenant.weight for tenant in TENANTS])[0]
         zone, kind = _what(chance, fleet)
         usage = chance.choices(list(tenant.usage), list(tenant.usage.values()))[0]
-        request = _Request(at, chance.expovariate(1.0 / (hours * HOUR_SECONDS)), tenant, zone, kind, usage)
+        request = _Request(
+            at, chance.expovariate(1.0 / (hours * HOUR_SECONDS)), tenant, zone, kind, usage
+        )
         events += _life(chance, request, number)
     return [event for event in events if event.at < days * DAY_SECONDS]
 
@@ -114,7 +136,8 @@ def _plain(chance: Random, request: _Request, name: str) -> Iterator[Event]:
     create: dict[str, Any] = request.where()
     if chance.random() < 0.2:
         create["request_id"] = f"00000000-0000-4000-8000-{chance.getrandbits(48):012x}"
-        yield Event(round(at + chance.uniform(0.1, 900.0), 3), "create", name, create)  # its answer was lost
+        # its answer was lost
+        yield Event(round(at + chance.uniform(0.1, 900.0), 3), "create", name, create)
     yield Event(at, "create", name, create)
     if chance.random() < 0.05:
         life = chance.uniform(1.0, 100.0)  # given up while it is made, or just after
@@ -127,7 +150,9 @@ def _plain(chance: Random, request: _Request, name: str) -> Iterator[Event]:
         yield Event(round(at + chance.uniform(0.2, 0.9) * life, 3), "patch", name, changes)
     if chance.random() < 0.2:
         begin = at + chance.uniform(120.0, 600.0)
-        yield from _job(chance, dataclasses.replace(request, at=round(begin, 3)), f"j{name[1:]}", name)
+        yield from _job(
+            chance, dataclasses.replace(request, at=round(begin, 3)), f"j{name[1:]}", name
+        )
     yield Event(round(at + life, 3), "delete", name)
 
 
@@ -139,7 +164,9 @@ def _queue_events(chance: Random, request: _Request, name: str) -> Iterator[Even
     if chance.random() < 0.15:
         args["valid_after"] = round(chance.uniform(60.0, 0.4 * life + 61.0), 3)
     if chance.random() < 0.4:
-        args["valid_until"] = round(args.get("valid_after", 0.0) + chance.uniform(30.0, 6 * HOUR_SECONDS), 3)
+        args["valid_until"] = round(
+            args.get("valid_after", 0.0) + chance.uniform(30.0, 6 * HOUR_SECONDS), 3
+        )
     if chance.random() < 0.2:
         args["run_seconds"] = round(chance.uniform(0.2, 0.8) * life, 3)
     yield Event(at, "queue", name, args)
@@ -147,17 +174,24 @@ def _queue_events(chance: Random, request: _Request, name: str) -> Iterator[Even
         yield Event(round(at + chance.uniform(0.3, 0.8) * life, 3), "reset", name)
     if chance.random() < 0.2:
         on_slice = f"{name}-0" if "count" in args else f"{name}-n"
-        begin = dataclasses.replace(request, at=round(at + chance.uniform(0.05, 0.4) * life + 100.0, 3))
+        begin = dataclasses.replace(
+            request, at=round(at + chance.uniform(0.05, 0.4) * life + 100.0, 3)
+        )
         yield from _job(chance, begin, f"j{name[1:]}", on_slice)
     yield Event(round(at + life, 3), "unqueue", name)
 
 
 def _job(chance: Random, request: _Request, name: str, node: str | None) -> Iterator[Event]:
-    """A job on a node that is there, or (None) on one that is made for it. It takes a part of the node's life."""
+    """A job on a node that is there, or (None) on one that is made for it. It takes a part of the
+    node's life."""
     seconds = min(chance.expovariate(1.0 / (4 * HOUR_SECONDS)), 0.7 * request.life) + 60.0
     steps = chance.choice((4, 6, 8, 12))
     args: dict[str, Any] = request.where()
-    args |= {"steps": steps, "every": chance.choice((2, 3, 4)), "step_seconds": round(seconds / steps, 3)}
+    args |= {
+        "steps": steps,
+        "every": chance.choice((2, 3, 4)),
+        "step_seconds": round(seconds / steps, 3),
+    }
     if node is not None:
         args["node"] = node
     if chance.random() < 0.25:
@@ -168,20 +202,27 @@ def _job(chance: Random, request: _Request, name: str, node: str | None) -> Iter
 
 
 def _reservations(fleet: Fleet, nodes: int) -> Iterator[Event]:
-    """Each tenant that buys reserved nodes has a reservation in each zone: of a tenth of its chips."""
+    """Each tenant that buys reserved nodes has a reservation in each zone: of a tenth of its
+    chips."""
     for tenant in TENANTS:
         if UsageClass.RESERVED not in tenant.usage:
             continue
         for zone in sorted(fleet.zones):
             for generation, offer in fleet.zones[zone].offers.items():
                 size = max(8, sum(pod.chip_count for pod in offer.pods) // 10)
-                args = {"project": tenant.project, "zone": zone, "generation": generation, "size": size}
+                args = {
+                    "project": tenant.project,
+                    "zone": zone,
+                    "generation": generation,
+                    "size": size,
+                }
                 yield Event(0.0, "reserve", f"r-{generation}-{nodes}", args)
 
 
 def of_trace(path: Path, fleet: Fleet) -> list[Event]:
-    """Nodes of a trace: CSV with a header, or JSONL, with submit_time (seconds from the beginning), type, duration
-    (seconds) and priority (an integer; from 100 on the node is on-demand, else spot).
+    """Nodes of a trace: CSV with a header, or JSONL, with submit_time (seconds from the beginning),
+    type, duration (seconds) and priority (an integer; from 100 on the node is on-demand, else
+    spot).
 
     Raises INVALID_ARGUMENT that names the line and the field that is wrong.
     """

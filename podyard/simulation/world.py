@@ -1,7 +1,9 @@
-"""The whole control plane in one process: the real use cases, the real loop, simulated machines, two manual clocks.
+"""The whole control plane in one process: the real use cases, the real loop, simulated machines,
+two manual clocks.
 
-Platform time jumps from one thing that happens to the next: the loop walks it there, firing each timer at its due time.
-Real time, which leases and heartbeats go by, passes only where processes on machines have to react.
+Platform time jumps from one thing that happens to the next: the loop walks it there, firing each
+timer at its due time. Real time, which leases and heartbeats go by, passes only where processes on
+machines have to react.
 """
 
 from __future__ import annotations
@@ -31,10 +33,12 @@ T = TypeVar("T")
 START = RealTime.from_rfc3339("2026-03-01T00:00:00Z")
 STEP_REAL_SECONDS = 0.05  # of each event: twenty of them are a look of the reconciler
 TURN_REAL_SECONDS = 1.0  # of a turn in which machines have something to do
-LONG_TURN_REAL_SECONDS = 2.5  # of one in which only leases run out: the loop has to keep its own of 3 s
+# of one in which only leases run out: the loop has to keep its own of 3 s
+LONG_TURN_REAL_SECONDS = 2.5
 SHORT_TURNS = 3  # within these all machines that can be reached have answered
 PASSES_MAX = 5  # a process is started, joins, hears of its peers, reports, and is heard of
-TURNS_MAX = 18  # after one event: what a lost gang takes until its leases are over and the next one runs
+# after one event: what a lost gang takes until its leases are over and the next one runs
+TURNS_MAX = 18
 ROUNDS_MAX = 100_000  # of one walk: far more timers than any fleet has at once
 AGENT_COUNT = 2
 PROJECT_NAMES = tuple(tenant.project for tenant in TENANTS)
@@ -44,13 +48,13 @@ PROJECT_NAMES = tuple(tenant.project for tenant in TENANTS)
 _NEXT_TIMER_OF_JOBS = """
     SELECT min(due) FROM timers WHERE EXISTS (SELECT 1 FROM jobs WHERE state IN ('QUEUED', 'RECOVERING'))
     OR resource_key IN (SELECT node_key FROM jobs WHERE state IN ('PREPARING', 'RUNNING', 'CANCELLING'))
-"""
+"""  # noqa: E501
 
 
 _GANG_ON_ITS_WAY = """
     SELECT 1 FROM attempts WHERE state IN ('STARTING', 'ENDING') OR (state = 'RUNNING' AND yield_real IS NOT NULL)
     LIMIT 1
-"""
+"""  # noqa: E501
 
 
 # An agent tells of its replicas; the loop ends those of which it has heard nothing.
@@ -95,8 +99,10 @@ class Told:
 
     done: int = 0
     refused: int = 0
-    operations: dict[str, str] = dataclasses.field(default_factory=dict)  # by request id: that of the first answer
-    strange: list[tuple[str, str, str]] = dataclasses.field(default_factory=list)  # invariant, name, what is wrong
+    # by request id: that of the first answer
+    operations: dict[str, str] = dataclasses.field(default_factory=dict)
+    # invariant, name, what is wrong
+    strange: list[tuple[str, str, str]] = dataclasses.field(default_factory=list)
 
 
 class World:
@@ -112,14 +118,17 @@ class World:
         self._now: tuple[object, PlatformTime] | None = None  # and what it goes by
         self.crashes = 0
         self.principals = {
-            name: Principal(f"owner@{name}.example", {name: frozenset({"owner"})}) for name in PROJECT_NAMES
+            name: Principal(f"owner@{name}.example", {name: frozenset({"owner"})})
+            for name in PROJECT_NAMES
         }
         self.database.run(self._set_up)
         self.loop = self._new_loop()
         self._lease_seconds = self.database.leases.replica_seconds
-        self._listens_since = self._rounded = self.clock.now()  # the end of the loop's last gap, and its last round
+        # the end of the loop's last gap, and its last round
+        self._listens_since = self._rounded = self.clock.now()
         self.agents = [
-            SimAgent(f"machine-{number}", agent_places, self.database, self.clock) for number in range(AGENT_COUNT)
+            SimAgent(f"machine-{number}", agent_places, self.database, self.clock)
+            for number in range(AGENT_COUNT)
         ]
         self.round()
         self.start = self.now()
@@ -133,7 +142,12 @@ class World:
 
     def _new_loop(self) -> Loop:
         return Loop(
-            self.database, self.fleet, self.broker.send, self.clock, f"loop-{self.crashes}", _streams=self.streams
+            self.database,
+            self.fleet,
+            self.broker.send,
+            self.clock,
+            f"loop-{self.crashes}",
+            _streams=self.streams,
         )
 
     def close(self) -> None:
@@ -149,14 +163,19 @@ class World:
         """Platform seconds since the beginning."""
         return self.now().seconds_since(self.start)
 
-    def ask(self, use_case: Callable[..., T], project: str, *arguments: Any, **options: Any) -> T | None:
-        """A use case of a tenant, `use_case(uow, [fleet,] principal, project, ...)`; None when it was refused."""
+    def ask(
+        self, use_case: Callable[..., T], project: str, *arguments: Any, **options: Any
+    ) -> T | None:
+        """A use case of a tenant, `use_case(uow, [fleet,] principal, project, ...)`; None when it
+        was refused."""
         principal = self.principals[project]
         takes_fleet = use_case.__code__.co_varnames[1] == "fleet"
         given = (self.fleet, principal) if takes_fleet else (principal,)
         try:
             answer = self.database.run(
-                lambda uow: use_case(uow, *given, project, *arguments, **options), actor=principal.email, via="v2"
+                lambda uow: use_case(uow, *given, project, *arguments, **options),
+                actor=principal.email,
+                via="v2",
             )
         except PodyardError:
             self.told.refused += 1
@@ -165,12 +184,15 @@ class World:
         return answer
 
     def advance(self, seconds: float) -> None:
-        """Lets platform time come to `seconds` since the beginning, with all that is due on the way."""
+        """Lets platform time come to `seconds` since the beginning, with all that is due on the
+        way."""
         target = self.start.plus_seconds(seconds)
         if target <= self.now():
             self.round()  # what came up after the last round, at the same moment
             return
-        self.database.run(lambda uow: platform_clock.write(uow, dataclasses.replace(uow.clock, target=target)))
+        self.database.run(
+            lambda uow: platform_clock.write(uow, dataclasses.replace(uow.clock, target=target))
+        )
         for number in range(ROUNDS_MAX):
             self.round()
             if self.database.read(lambda uow: uow.clock.target) is None:
@@ -180,7 +202,8 @@ class World:
         raise AssertionError(f"the clock does not come to {target.rfc3339()}")
 
     def settle(self) -> None:
-        """Lets the machines react, and real time pass, until they have nothing more to do at this moment."""
+        """Lets the machines react, and real time pass, until they have nothing more to do at this
+        moment."""
         self.clock.advance(STEP_REAL_SECONDS)
         self._agents()
         for number in range(TURNS_MAX):
@@ -200,13 +223,22 @@ class World:
         return self.peek(_GANG_ON_ITS_WAY) is not None
 
     def next_mark(self) -> PlatformTime | None:
-        """When machines have something to do next: a job's checkpoint or end, or a timer that may end a job.
+        """When machines have something to do next: a job's checkpoint or end, or a timer that may
+        end a job.
 
-        A node that is taken back looks every quarter of a second of platform time whether its last process is gone;
-        processes end in real time, so the clock must not walk on for hours before they could.
+        A node that is taken back looks every quarter of a second of platform time whether its last
+        process is gone; processes end in real time, so the clock must not walk on for hours before
+        they could.
         """
-        processes = [item for agent in self.agents if not agent.is_silent for item in agent.processes.values()]
-        marks = [mark for mark in (process.next_mark() for process in processes) if mark is not None]
+        processes = [
+            item
+            for agent in self.agents
+            if not agent.is_silent
+            for item in agent.processes.values()
+        ]
+        marks = [
+            mark for mark in (process.next_mark() for process in processes) if mark is not None
+        ]
         marks += [agent.silent_until for agent in self.agents if agent.silent_until is not None]
         row = self.peek(_NEXT_TIMER_OF_JOBS)
         if row is not None and row[0] is not None:
@@ -226,7 +258,8 @@ class World:
             poked = []
 
     def round(self) -> None:
-        """One round of the loop. After a crash the next loop leads when the lease of the first is over."""
+        """One round of the loop. After a crash the next loop leads when the lease of the first is
+        over."""
         if self.clock.now().seconds_since(self._rounded) > self._lease_seconds / 2:
             self._listens_since = self.clock.now()
         try:
@@ -240,7 +273,8 @@ class World:
             self._round()
 
     def _round(self) -> None:
-        """I3: who was not heard of while nobody listened is not given up before the loop has listened for a lease."""
+        """I3: who was not heard of while nobody listened is not given up before the loop has
+        listened for a lease."""
         deaf = self.clock.now() < self._listens_since.plus_seconds(self._lease_seconds)
         last = self.rows("SELECT max(seq) FROM state_changes")[0][0] if deaf else None
         self.loop.round()

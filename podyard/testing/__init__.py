@@ -1,6 +1,8 @@
-"""For tests of people who build on Podyard: `local()`, and the pytest plugin (`podyard.testing.plugin`).
+"""For tests of people who build on Podyard: `local()`, and the pytest plugin
+(`podyard.testing.plugin`).
 
-pytest imports this package at its start, whether a test wants a Podyard or not: nothing heavy is imported here.
+pytest imports this package at its start, whether a test wants a Podyard or not: nothing heavy is
+imported here.
 """
 
 from __future__ import annotations
@@ -17,10 +19,12 @@ __all__ = ["local"]
 
 @contextmanager
 def local(**options: object) -> Iterator[Podyard]:
-    """A Podyard in this process, for notebooks and scripts: `with local(rate=60) as podyard: ...`; gone afterwards.
+    """A Podyard in this process, for notebooks and scripts: `with local(rate=60) as podyard: ...`;
+    gone afterwards.
 
-    The options are those of `podyard.testing.options.Options`. Its clock is virtual and stands still unless `rate` says
-    how many platform seconds a real second has. Raises INVALID_ARGUMENT for an option that is wrong.
+    The options are those of `podyard.testing.options.Options`. Its clock is virtual and stands
+    still unless `rate` says how many platform seconds a real second has. Raises INVALID_ARGUMENT
+    for an option that is wrong.
     """
     import tempfile
     from pathlib import Path

@@ -16,21 +16,25 @@ from podyard.domain.fleet_file import instant_fleet, load_fleet
 from podyard.settings import FLEET_NAMES
 from podyard.testing.scenario import read_scenario
 
-START = "2026-03-01T00:00:00Z"  # within the time that the rate card prices, and the same in every run
+# within the time that the rate card prices, and the same in every run
+START = "2026-03-01T00:00:00Z"
 PROJECT = "demo"  # the one that the first start makes
 LOCATION = "us-central1-f"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Options:
-    """`rate`: platform seconds per real second of a virtual clock; 0: it stands still until it is advanced. `seed`: of
-    ids and of the faults that happen by chance. `env`: whether the test's environment points to it. `fsck`: whether
-    the test fails when an invariant is broken after it. `scenario`: a file whose faults stand from the beginning."""
+    """`rate`: platform seconds per real second of a virtual clock; 0: it stands still until it is
+    advanced. `seed`: of ids and of the faults that happen by chance. `env`: whether the test's
+    environment points to it. `fsck`: whether the test fails when an invariant is broken after it.
+    `scenario`: a file whose faults stand from the beginning."""
 
     fleet: Fleet = dataclasses.field(default_factory=instant_fleet)
     clock: ClockMode = ClockMode.VIRTUAL
     rate: float = 0.0
-    start: PlatformTime = dataclasses.field(default_factory=lambda: PlatformTime.from_rfc3339(START))
+    start: PlatformTime = dataclasses.field(
+        default_factory=lambda: PlatformTime.from_rfc3339(START)
+    )
     seed: int = 0
     location: str = LOCATION
     env: bool = False
@@ -42,26 +46,32 @@ NAMES = tuple(field.name for field in dataclasses.fields(Options))
 
 
 def read_options(given: Mapping[str, Any], folder: Path | None = None) -> Options:
-    """Options as a user wrote them; files are relative to `folder`. Raises INVALID_ARGUMENT that names the option,
-    or the line and field of a scenario file, and FAILED_PRECONDITION that names the place in a fleet file."""
+    """Options as a user wrote them; files are relative to `folder`. Raises INVALID_ARGUMENT that
+    names the option,
+    or the line and field of a scenario file, and FAILED_PRECONDITION that names the place in a
+    fleet file."""
     unknown = [name for name in given if name not in NAMES]
     if unknown:
         raise invalid(f"unknown option {unknown[0]!r}: use {', '.join(NAMES)}", unknown[0])
     read = {name: _READERS[name](name, value, folder or Path()) for name, value in given.items()}
     found = Options(**read)
     if found.rate and found.clock is not ClockMode.VIRTUAL:
-        raise invalid(f"rate can only be set with a virtual clock, not with a {found.clock} clock", "rate")
+        raise invalid(
+            f"rate can only be set with a virtual clock, not with a {found.clock} clock", "rate"
+        )
     if found.location not in found.fleet.zones:
         if "location" in given:
             raise invalid(f"location: the fleet has no zone {found.location}", "location")
         found = dataclasses.replace(found, location=next(iter(found.fleet.zones)))
     if found.scenario is not None:
-        read_scenario(found.scenario, found.start)  # what is wrong with it is said before anything starts
+        # what is wrong with it is said before anything starts
+        read_scenario(found.scenario, found.start)
     return found
 
 
 def _fleet(name: str, value: Any, folder: Path) -> Fleet:
-    """A Fleet, the name of one that comes with Podyard, a mapping or YAML text of a fleet file, or the path of one."""
+    """A Fleet, the name of one that comes with Podyard, a mapping or YAML text of a fleet file, or
+    the path of one."""
     if isinstance(value, Fleet):
         return value
     if isinstance(value, Mapping):
@@ -94,7 +104,11 @@ def _rate(name: str, value: Any, _folder: Path) -> float:
     except (TypeError, ValueError):
         rate = -1.0
     if not 0 <= rate <= RATE_MAX:
-        raise invalid(f"{name} is {value!r}: it must be from 0 to {RATE_MAX} platform seconds per real second", name)
+        raise invalid(
+            f"{name} is {value!r}: "
+            f"it must be from 0 to {RATE_MAX} platform seconds per real second",
+            name,
+        )
     return rate
 
 

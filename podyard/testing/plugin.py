@@ -1,8 +1,9 @@
 """The pytest plugin: a fixture `podyard`, a new Podyard for each test.
 
-Settings in pytest's ini file (`podyard_fleet`, `podyard_clock`, `podyard_rate`, `podyard_scope`, ...) hold for all
-tests, `@pytest.mark.podyard(...)` for one. After a test that passed the invariants are checked, and a broken one
-fails it. Everything heavy is imported when a test asks for the fixture.
+Settings in pytest's ini file (`podyard_fleet`, `podyard_clock`, `podyard_rate`, `podyard_scope`,
+...) hold for all tests, `@pytest.mark.podyard(...)` for one. After a test that passed the
+invariants are checked, and a broken one fails it. Everything heavy is imported when a test asks for
+the fixture.
 """
 
 from __future__ import annotations
@@ -21,11 +22,16 @@ SCOPES = ("function", "class", "module", "package", "session")
 _TEXTS = {
     "fleet": "fleet file, relative to pytest's root folder",
     "clock": "virtual (the default), local or system",
-    "rate": "platform seconds per real second of a virtual clock (0: it stands still until it is advanced)",
+    "rate": (
+        "platform seconds per real second of a virtual clock (0: it stands still until it "
+        "is advanced)"
+    ),
     "start": "platform time at which a test begins, as in 2026-03-01T00:00:00Z",
     "seed": "seed of ids and of faults that happen by chance",
     "location": "zone that the fixture's paths and variables name",
-    "scenario": "scenario file whose faults stand from the beginning, relative to pytest's root folder",
+    "scenario": (
+        "scenario file whose faults stand from the beginning, relative to pytest's root folder"
+    ),
 }
 _FLAGS = {
     "env": ("whether PODYARD_*, CLOUDSDK_* and GOOGLE_* variables point to it", False),
@@ -34,7 +40,9 @@ _FLAGS = {
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addini("podyard_scope", f"scope of the fixture podyard: {', '.join(SCOPES)}", default="function")
+    parser.addini(
+        "podyard_scope", f"scope of the fixture podyard: {', '.join(SCOPES)}", default="function"
+    )
     for name, text in _TEXTS.items():
         parser.addini(f"podyard_{name}", text, default=None)
     for name, (text, default) in _FLAGS.items():
@@ -50,18 +58,25 @@ def _scope(fixture_name: str, config: pytest.Config) -> Any:
     del fixture_name
     found = config.getini("podyard_scope")
     if found not in SCOPES:
-        raise pytest.UsageError(f"podyard_scope is {found!r}: it must be one of {', '.join(SCOPES)}")
+        raise pytest.UsageError(
+            f"podyard_scope is {found!r}: it must be one of {', '.join(SCOPES)}"
+        )
     return found
 
 
 @pytest.fixture(scope=_scope)
-def podyard(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podyard]:
-    """A Podyard for the test: `.url`, `.token`, `.env`, `.client()`, `.advance("30d")`, `.preempt(node)`,
-    `.fault(effect, ...)`, `.scenario(file)`, `.fsck()`."""
+def podyard(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Podyard]:
+    """A Podyard for the test: `.url`, `.token`, `.env`, `.client()`, `.advance("30d")`,
+    `.preempt(node)`, `.fault(effect, ...)`, `.scenario(file)`, `.fsck()`."""
     options = _options(request)
     from podyard.testing.stack import open_podyard
 
-    with open_podyard(tmp_path_factory.mktemp("podyard"), options) as found, pytest.MonkeyPatch.context() as patch:
+    with (
+        open_podyard(tmp_path_factory.mktemp("podyard"), options) as found,
+        pytest.MonkeyPatch.context() as patch,
+    ):
         if options.env:
             for name, value in found.env.items():
                 patch.setenv(name, value)
@@ -76,18 +91,27 @@ def _options(request: pytest.FixtureRequest) -> Options:
     settings = {name: config.getini(f"podyard_{name}") for name in (*_TEXTS, *_FLAGS)}
     marker = request.node.get_closest_marker("podyard")
     if marker is not None and marker.args:
-        pytest.fail("@pytest.mark.podyard takes options by their names: fleet=..., rate=...", pytrace=False)
+        pytest.fail(
+            "@pytest.mark.podyard takes options by their names: fleet=..., rate=...", pytrace=False
+        )
     try:
         if marker is None:
             return read_options(_options_of(settings, {}, config.rootpath))
-        return read_options(_options_of(settings, marker.kwargs, config.rootpath), request.path.parent)
+        return read_options(
+            _options_of(settings, marker.kwargs, config.rootpath), request.path.parent
+        )
     except PodyardError as error:
         pytest.fail(f"podyard: {error.message}", pytrace=False)
 
 
 def _options_of(settings: dict[str, Any], marked: dict[str, Any], root: Path) -> dict[str, Any]:
-    """What the ini file says, with its files found from the root folder, and what the marker says instead."""
-    found = {name: value for name, value in settings.items() if value not in (None, "") and name not in marked}
+    """What the ini file says, with its files found from the root folder, and what the marker says
+    instead."""
+    found = {
+        name: value
+        for name, value in settings.items()
+        if value not in (None, "") and name not in marked
+    }
     for name in ("fleet", "scenario"):
         if name in found:
             found[name] = root / found[name]

@@ -1,4 +1,5 @@
-"""Scenario files for tests: a list of faults, with times that count from the moment at which it is loaded."""
+"""Scenario files for tests: a list of faults, with times that count from the moment at which it is
+loaded."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ class FaultScenario:
 
 
 def read_scenario(path: Path, now: PlatformTime) -> FaultScenario:
-    """A scenario file. Raises INVALID_ARGUMENT that names the file, the line and the field that is wrong."""
+    """A scenario file. Raises INVALID_ARGUMENT that names the file, the line and the field that is
+    wrong."""
     try:
         data = path.read_bytes()
     except OSError as error:

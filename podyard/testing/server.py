@@ -1,6 +1,8 @@
-"""The parts of a Podyard in one process: an empty database, the application behind a real server, the loop in a thread.
+"""The parts of a Podyard in one process: an empty database, the application behind a real server,
+the loop in a thread.
 
-Nothing here leads: `stack.py` puts them together, and so does who needs another loop or another clock.
+Nothing here leads: `stack.py` puts them together, and so does who needs another loop or another
+clock.
 """
 
 from __future__ import annotations
@@ -29,11 +31,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.002
-STARTED_SECONDS_MAX = 30.0  # of a server on loopback: a machine that takes longer has other troubles
+# of a server on loopback: a machine that takes longer has other troubles
+STARTED_SECONDS_MAX = 30.0
 STOP_SECONDS = 0.01  # between two checks of whether the server has to stop
-TICK_SECONDS = 0.1  # between two rounds that nobody asked for: what a clock that runs by itself is seen to move by
-TURN_SECONDS_MAX = 20.0  # of a round that a caller waits for: the longest walk of one round takes a few seconds
-PROMPT_SECONDS_MAX = 1.0  # so long a change's answer waits for the round after it: a long walk must not hold it up
+# between two rounds that nobody asked for: what a clock that runs by itself is seen to move by
+TICK_SECONDS = 0.1
+# of a round that a caller waits for: the longest walk of one round takes a few seconds
+TURN_SECONDS_MAX = 20.0
+# so long a change's answer waits for the round after it: a long walk must not hold it up
+PROMPT_SECONDS_MAX = 1.0
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
 
@@ -54,8 +60,8 @@ def write_empty_database(path: Path) -> None:
 
 
 class _Server(uvicorn.Server):
-    """One that ends when it is told to and its requests are answered: uvicorn's own looks ten times a second, and then
-    waits a tenth of a second more, which many a test lasts."""
+    """One that ends when it is told to and its requests are answered: uvicorn's own looks ten times
+    a second, and then waits a tenth of a second more, which many a test lasts."""
 
     async def main_loop(self) -> None:
         looks = 0
@@ -77,11 +83,14 @@ class _Server(uvicorn.Server):
 @contextlib.contextmanager
 def serving(app: Any) -> Iterator[str]:
     """Serves an ASGI application on a free port of loopback, in a thread; gives its URL."""
-    # Named as TCP, so that asyncio switches Nagle off: without it every answer waits 40 ms for an ACK.
+    # Named as TCP, so that asyncio switches Nagle off: without it every answer waits 40 ms for an
+    # ACK.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
     server = _Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off"))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="podyard-api", daemon=True)
+    thread = threading.Thread(
+        target=server.run, kwargs={"sockets": [listener]}, name="podyard-api", daemon=True
+    )
     thread.start()
     try:
         _wait_until(lambda: server.started or not thread.is_alive())
@@ -118,7 +127,8 @@ class Turner:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the thread, and the loop in order. What a round failed of is raised here at the latest."""
+        """Ends the thread, and the loop in order. What a round failed of is raised here at the
+        latest."""
         self._stopping = True
         self._wake.set()
         self._thread.join()
@@ -127,11 +137,14 @@ class Turner:
         self._loop.stop()
 
     def turn(self, seconds_max: float = TURN_SECONDS_MAX) -> bool:
-        """Waits for a round that begins from now on; False when it took too long. Raises what a round failed of."""
+        """Waits for a round that begins from now on; False when it took too long. Raises what a
+        round failed of."""
         with self._turned:
             wanted = self._begun + 1
             self._wake.set()
-            over = self._turned.wait_for(lambda: self._ended >= wanted or self._failure is not None, seconds_max)
+            over = self._turned.wait_for(
+                lambda: self._ended >= wanted or self._failure is not None, seconds_max
+            )
         if self._failure is not None:
             raise self._failure
         return over

@@ -1,4 +1,5 @@
-"""A Podyard for a test: the real application behind a real server, its loop, and a clock that the test controls."""
+"""A Podyard for a test: the real application behind a real server, its loop, and a clock that the
+test controls."""
 
 from __future__ import annotations
 
@@ -40,9 +41,12 @@ SHOWN_MAX = 20  # violations in the message of a test that failed: more are seld
 
 
 class Podyard:
-    """What a test has in its hand. Paths and names are those of the project `project` and the location `location`."""
+    """What a test has in its hand. Paths and names are those of the project `project` and the
+    location `location`."""
 
-    def __init__(self, url: str, settings: Settings, database: Database, turner: Turner, options: Options) -> None:
+    def __init__(
+        self, url: str, settings: Settings, database: Database, turner: Turner, options: Options
+    ) -> None:
         self.url = url
         self.data = settings.data
         self.database = database
@@ -56,7 +60,8 @@ class Podyard:
 
     @property
     def env(self) -> dict[str, str]:
-        """The variables with which gcloud, Google's libraries and Terraform find it, as `podyard env` prints them."""
+        """The variables with which gcloud, Google's libraries and Terraform find it, as `podyard
+        env` prints them."""
         return exports(Target(self.url, self.token, self.project, self.location), self._settings)
 
     def client(self) -> httpx.Client:
@@ -80,7 +85,9 @@ class Podyard:
         if not response.is_success:
             error = found["error"]
             raise PodyardError(
-                Code[error["status"]], error["message"], tuple(error_details.of_json(error.get("details", ())))
+                Code[error["status"]],
+                error["message"],
+                tuple(error_details.of_json(error.get("details", ()))),
             )
         return found
 
@@ -95,9 +102,10 @@ class Podyard:
         return self.database.read(lambda uow: uow.now)
 
     def advance(self, duration: str | float | timedelta) -> datetime:
-        """Lets platform time pass: `"90s"`, `"36h"`, `"30d"`, seconds, or a timedelta. Whatever is due on the way
-        happens at its time. Returns the time that is reached; raises INVALID_ARGUMENT for a malformed duration, and
-        FAILED_PRECONDITION where the clock is not virtual."""
+        """Lets platform time pass: `"90s"`, `"36h"`, `"30d"`, seconds, or a timedelta. Whatever is
+        due on the way happens at its time. Returns the time that is reached; raises
+        INVALID_ARGUMENT for a malformed duration, and FAILED_PRECONDITION where the clock is not
+        virtual."""
         nanos = _nanos(duration)
         way = self.database.run(lambda uow: clock_control.advance(uow, PLATFORM, by_nanos=nanos))
         clock = OsClock()
@@ -107,32 +115,36 @@ class Podyard:
             if self._now() >= way.target:
                 return self.now
             if clock.monotonic_seconds() > deadline:
-                raise PodyardError(Code.DEADLINE_EXCEEDED, f"{way.target.rfc3339()} is not reached: {self.now}")
+                raise PodyardError(
+                    Code.DEADLINE_EXCEEDED, f"{way.target.rfc3339()} is not reached: {self.now}"
+                )
 
     def settle(self) -> None:
-        """Lets the control loop do what can be done at this moment: two rounds, since what the first one frees the
-        second one places."""
+        """Lets the control loop do what can be done at this moment: two rounds, since what the
+        first one frees the second one places."""
         self._turner.turn()
         self._turner.turn()
 
     def preempt(self, node: str, location: str | None = None) -> dict[str, Any]:
-        """Takes a READY node back, as Google does with spot and preemptible ones; returns the node."""
+        """Takes a READY node back, as Google does with spot and preemptible ones; returns the
+        node."""
         place = f"/podyard/v1/projects/{self.project}/locations/{quote(location or self.location)}"
         found = self.call("POST", f"{place}/nodes/{quote(node)}:preempt")
         self.settle()
         return found
 
     def fault(self, effect: str, **fields: Any) -> dict[str, Any]:
-        """Adds a fault rule. Fields that a rule is matched by (zone, acceleratorType, project, resource, method, usage)
-        are its match; the others are its own: count, probability, until, and the parameters of its effect. A word of
-        Python's gets an underscore behind it: `from_="10m"`."""
+        """Adds a fault rule. Fields that a rule is matched by (zone, acceleratorType, project,
+        resource, method, usage) are its match; the others are its own: count, probability, until,
+        and the parameters of its effect. A word of Python's gets an underscore behind it:
+        `from_="10m"`."""
         rule = self.database.run(lambda uow: faults.create(uow, PLATFORM, _rule(effect, fields)))
         self.settle()
         return {"id": rule.fault_id, **rule_json(rule)}
 
     def scenario(self, path: str | os.PathLike[str]) -> None:
-        """Adds the faults of a scenario file; its times count from now. Raises INVALID_ARGUMENT with the line and the
-        field that is wrong, and has then added nothing."""
+        """Adds the faults of a scenario file; its times count from now. Raises INVALID_ARGUMENT
+        with the line and the field that is wrong, and has then added nothing."""
         items = read_scenario(Path(path), self._now()).faults
         self.database.run(lambda uow: faults.create_all(uow, PLATFORM, items))
         self.settle()
@@ -140,13 +152,17 @@ class Podyard:
     def fsck(self) -> list[dict[str, str]]:
         """The invariants that are broken: invariant, at, resource and detail of each."""
         self.settle()
-        found = self.database.read(lambda uow: fsck.check(uow, self.options.fleet, default_rate_card()))
+        found = self.database.read(
+            lambda uow: fsck.check(uow, self.options.fleet, default_rate_card())
+        )
         return [violation.as_json() for violation in found]
 
     def check(self) -> None:
         """Raises AssertionError that lists the invariants that are broken."""
         found = self.fsck()
-        lines = [f"{v['invariant']} {v['at']} {v['resource']}: {v['detail']}" for v in found[:SHOWN_MAX]]
+        lines = [
+            f"{v['invariant']} {v['at']} {v['resource']}: {v['detail']}" for v in found[:SHOWN_MAX]
+        ]
         more = f"\n... and {len(found) - SHOWN_MAX} more" if len(found) > SHOWN_MAX else ""
         assert not found, f"podyard fsck found {len(found)} violations:\n" + "\n".join(lines) + more
 
@@ -163,7 +179,9 @@ def _nanos(duration: str | float | timedelta) -> int:
             raise invalid(str(error), "duration") from None
     seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
     if not 0 <= seconds < float("inf"):
-        raise invalid(f"{duration!r} is negative: the platform clock cannot run backwards", "duration")
+        raise invalid(
+            f"{duration!r} is negative: the platform clock cannot run backwards", "duration"
+        )
     return round(seconds * NANOS_PER_SECOND)
 
 
@@ -180,7 +198,8 @@ def _camel(name: str) -> str:
 
 @contextlib.contextmanager
 def open_podyard(data: Path, options: Options) -> Iterator[Podyard]:
-    """A Podyard whose files are in the folder `data`, which is empty; it is gone with the context."""
+    """A Podyard whose files are in the folder `data`, which is empty; it is gone with the
+    context."""
     settings = from_environment({"PODYARD_DATA": str(data), "PODYARD_CLOCK": str(options.clock)})
     clock = OsClock()
     write_empty_database(data / "podyard.db")
@@ -189,7 +208,16 @@ def open_podyard(data: Path, options: Options) -> Iterator[Podyard]:
         ending.callback(database.close)
         prepare(settings, database)
         database.run(lambda uow: _set_clock(uow, options))
-        turner = Turner(Loop(database, options.fleet, _sends_nothing, clock, "test", _streams=Streams(options.seed)))
+        turner = Turner(
+            Loop(
+                database,
+                options.fleet,
+                _sends_nothing,
+                clock,
+                "test",
+                _streams=Streams(options.seed),
+            )
+        )
         app = create_app(settings, database, options.fleet, clock)
         url = ending.enter_context(serving(Prompt(app, turner)))
         turner.start()

@@ -1,8 +1,9 @@
-"""`python -m tests.browser.axe AXE_JS`: axe-core on every page of the console, light and dark, wide and narrow.
+"""`python -m tests.browser.axe AXE_JS`: axe-core on every page of the console, light and dark, wide
+and narrow.
 
-AXE_JS: a file axe.min.js, for example of the package axe-core-python, which is not part of this repository. The pages
-are those of a busy project (`busy_project.py`), found by links from the overview: of one kind (nodes, jobs, pods) one.
-Prints what is wrong, and ends with 1 if anything is.
+AXE_JS: a file axe.min.js, for example of the package axe-core-python, which is not part of this
+repository. The pages are those of a busy project (`busy_project.py`), found by links from the
+overview: of one kind (nodes, jobs, pods) one. Prints what is wrong, and ends with 1 if anything is.
 """
 
 from __future__ import annotations
@@ -25,12 +26,15 @@ _RUN = """
 const done = arguments[arguments.length - 1];
 axe.run(document, {resultTypes: ['violations']}).then(found => done(found.violations.map(
   one => `${one.id} (${one.impact}): ${one.nodes.slice(0, 3).map(node => node.target.join(' ')).join(' | ')}`)));
-"""
+"""  # noqa: E501
 
 
 def main() -> int:
     axe = Path(sys.argv[1]).read_text(encoding="utf-8")
-    with tempfile.TemporaryDirectory() as folder, open_stack(Path(folder) / "data", busy_project.CLOCK) as stack:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        open_stack(Path(folder) / "data", busy_project.CLOCK) as stack,
+    ):
         first = busy_project.fill(stack)
         with open_browser(stack) as browser:
             kinds, looks, wrong = _walk(browser.driver, axe, stack.url, first)
@@ -38,7 +42,9 @@ def main() -> int:
     return 1 if wrong else 0
 
 
-def _walk(browser: webdriver.Chrome, axe: str, url: str, first: tuple[str, ...]) -> tuple[int, int, int]:
+def _walk(
+    browser: webdriver.Chrome, axe: str, url: str, first: tuple[str, ...]
+) -> tuple[int, int, int]:
     """How many kinds of pages, looks and violations there are."""
     kinds, looks, wrong = 0, 0, 0
     for address in walk.pages(browser, url, first):

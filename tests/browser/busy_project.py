@@ -1,8 +1,9 @@
-"""A project that two teams have worked in for some weeks, for looking at the console: nodes of many types, jobs that
-run, wait, failed and ended, what waits for chips, bills, budgets, broken chips, members and objects.
+"""A project that two teams have worked in for some weeks, for looking at the console: nodes of many
+types, jobs that run, wait, failed and ended, what waits for chips, bills, budgets, broken chips,
+members and objects.
 
-The clock is virtual and stands still while the stack is filled, so that weeks of cost take seconds. `EMPTY`: a project
-of which nothing is used yet.
+The clock is virtual and stands still while the stack is filled, so that weeks of cost take seconds.
+`EMPTY`: a project of which nothing is used yet.
 """
 
 from __future__ import annotations
@@ -20,7 +21,12 @@ HERE = "/podyard/v1/projects/demo"
 # Node, type, zone, fields: those that stay, and those that are deleted before the present.
 _LASTING: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("resnet-train", "v3-32", "europe-west4-a", {"labels": {"team": "vision", "env": "prod"}}),
-    ("llm-pretrain", "v4-128", "us-central2-b", {"labels": {"team": "language"}, "description": "7B, run 12"}),
+    (
+        "llm-pretrain",
+        "v4-128",
+        "us-central2-b",
+        {"labels": {"team": "language"}, "description": "7B, run 12"},
+    ),
     ("llm-finetune", "v4-32", "us-central2-b", {"labels": {"team": "language"}}),
     ("bert-sweep", "v2-32", "us-central1-a", {"labels": {"team": "language", "env": "dev"}}),
     ("notebook-ada", "v2-8", ZONE, {"labels": {"owner": "ada"}}),
@@ -39,7 +45,8 @@ _FAILING = (
     "{ echo \"ModuleNotFoundError: No module named 'flax'\" >&2; exit 1; }"
 )
 _LONG = {"recipe": "resnet-50", "execution": "simulated", "globalBatch": 1024, "steps": 100_000}
-_DAYS = ("9d", "6d", "5d")  # before the first nodes go, before the month's last ones come, and up to the present
+# before the first nodes go, before the month's last ones come, and up to the present
+_DAYS = ("9d", "6d", "5d")
 
 
 def fill(stack: Stack) -> tuple[str, ...]:
@@ -53,7 +60,8 @@ def fill(stack: Stack) -> tuple[str, ...]:
     demo = "/console/demo"
     return (
         f"{demo}/jobs/{ZONE}/digits-live", f"{demo}/nodes/us-central2-b/llm-pretrain",
-        f"{demo}/pods/us-central2-b-v4-0", f"{demo}/compare?job={ZONE}/digits-a&job={ZONE}/digits-b",
+        f"{demo}/pods/us-central2-b-v4-0",
+        f"{demo}/compare?job={ZONE}/digits-a&job={ZONE}/digits-b",
         f"{demo}/settings/storage/demo-data?prefix=runs/",
     )  # fmt: skip
 
@@ -75,7 +83,11 @@ def _past(stack: Stack) -> None:
 
 def _advance(stack: Stack, duration: str) -> None:
     operation = stack.call("POST", "/podyard/v1/clock:advance", {"duration": duration})
-    until(lambda: stack.call("GET", f"/podyard/v1/{operation['name']}").get("done") or None, 120, "the clock")
+    until(
+        lambda: stack.call("GET", f"/podyard/v1/{operation['name']}").get("done") or None,
+        120,
+        "the clock",
+    )
 
 
 def _present_jobs(stack: Stack) -> None:
@@ -86,22 +98,32 @@ def _present_jobs(stack: Stack) -> None:
             "training": {"evaluateEverySteps": 20},
             "labels": {"sweep": "rate"},
         }
-        stack.wait_job(stack.submit(job, ZONE, node="notebook-ada", arguments={"learningRate": rate}, **fields))
+        stack.wait_job(
+            stack.submit(job, ZONE, node="notebook-ada", arguments={"learningRate": rate}, **fields)
+        )
     jobs = f"{HERE}/locations/us-central1-a/jobs"
     failing = {"run": {"command": _FAILING}, "node": "bert-sweep", "maxFailures": 0}
     stack.call("POST", f"{jobs}?jobId=bert-tune", failing)
     stack.wait_job(f"{jobs}/bert-tune")
-    for job, node, zone in (("resnet-imagenet", "resnet-train", "europe-west4-a"), ("vit-l16", "maps", "us-east5-b")):
+    for job, node, zone in (
+        ("resnet-imagenet", "resnet-train", "europe-west4-a"),
+        ("vit-l16", "maps", "us-east5-b"),
+    ):
         stack.submit(job, zone, node=node, **_LONG)
     stack.submit("rerun", "europe-west4-a", node="resnet-train", **_LONG)
     steps = {"steps": 100_000, "checkpointEverySteps": 100, "training": {"evaluateEverySteps": 100}}
-    stack.wait_steps(stack.submit("digits-live", ZONE, node="notebook-ada", labels={"team": "vision"}, **steps), 30)
+    stack.wait_steps(
+        stack.submit("digits-live", ZONE, node="notebook-ada", labels={"team": "vision"}, **steps),
+        30,
+    )
     stack.submit("digits-next", ZONE, node="notebook-ada", steps=500)
     preempted = {"effect": "preempt", "match": {"resource": "gemma-spot"}, "count": 1}
     stack.call("POST", "/podyard/v1/faults", preempted)
     broken = {"effect": "chip", "match": {"resource": "llm-finetune"}, "chips": 2, "count": 1}
     stack.call("POST", "/podyard/v1/faults", broken)
-    stack.call("POST", "/podyard/v1/faults", {"effect": "stockout", "match": {"zone": "us-central1-b"}})
+    stack.call(
+        "POST", "/podyard/v1/faults", {"effect": "stockout", "match": {"zone": "us-central1-b"}}
+    )
 
 
 def _present_requests(stack: Stack) -> None:
@@ -118,7 +140,9 @@ def _present_requests(stack: Stack) -> None:
     for name, generation, size in (("vision-team", "v2", 16), ("language-team", "v4", 128)):
         zone = ZONE if generation == "v2" else "us-central2-b"
         reservation = {"generation": generation, "size": size}
-        stack.call("POST", f"{HERE}/locations/{zone}/reservations?reservationId={name}", reservation)
+        stack.call(
+            "POST", f"{HERE}/locations/{zone}/reservations?reservationId={name}", reservation
+        )
 
 
 def _account(stack: Stack) -> None:
@@ -147,4 +171,8 @@ def _storage(stack: Stack) -> None:
         f"storage cp {file} gs://demo-data/runs/results/table.txt",
         f"storage cp {file} gs://demo-data/readme.txt",
     ):
-        subprocess.run([*PODYARD, *words.split(), "--data", str(stack.data)], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [*PODYARD, *words.split(), "--data", str(stack.data)],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )

@@ -23,7 +23,8 @@ from tests.waiting import patient
 
 CHROMIUM_FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--window-size=1280,1000",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--window-size=1280,1000",
 )  # fmt: skip
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
@@ -52,7 +53,8 @@ class Browser:
         return self.driver.execute_script(code)
 
     def text(self, selector: str) -> str:
-        """The text of an element that a live page may replace at any time, so it is read in one step."""
+        """The text of an element that a live page may replace at any time, so it is read in one
+        step."""
         found = self.script(f"return document.querySelector({selector!r})?.textContent ?? ''")
         return str(found).strip()
 
@@ -70,7 +72,8 @@ class Browser:
         return found
 
     def errors(self) -> list[str]:
-        """What the page complained of since the last call: scripts, the content security policy, missing files."""
+        """What the page complained of since the last call: scripts, the content security policy,
+        missing files."""
         entries = self.driver.get_log("browser")  # type: ignore[no-untyped-call]
         return [entry["message"] for entry in entries if entry["level"] == "SEVERE"]
 
@@ -120,7 +123,11 @@ def open_browser(stack: Stack) -> Iterator[Browser]:
         assert driver.current_url.endswith("/login")
         found.one("#token").send_keys(stack.token)
         found.one("button.primary").click()
-        found.until(lambda: driver.current_url.endswith("/console/demo/overview"), 10, "the first page after sign-in")
+        found.until(
+            lambda: driver.current_url.endswith("/console/demo/overview"),
+            10,
+            "the first page after sign-in",
+        )
         yield found
     finally:
         driver.quit()

@@ -17,7 +17,8 @@ KEY_SECONDS = 0.06  # between two keys of a person who types at 200 characters a
 
 
 class Person:
-    """One pair of hands. Elements are found before anything is typed, as the eye does: the page may not swap them."""
+    """One pair of hands. Elements are found before anything is typed, as the eye does: the page may
+    not swap them."""
 
     def __init__(self, browser: Browser) -> None:
         self._browser = browser
@@ -31,13 +32,16 @@ class Person:
         self._hands().move_to_element(self._browser.one(field)).click().send_keys(text).perform()
 
     def type_and_click(self, field: str, text: str, button: str) -> None:
-        """Clicks the field, types, moves to the button, presses and releases: one movement, no pause for the page."""
+        """Clicks the field, types, moves to the button, presses and releases: one movement, no
+        pause for the page."""
         hands, target = self._hands(), self._browser.one(button)
         hands.move_to_element(self._browser.one(field)).click().send_keys(text)
         hands.move_to_element(target).click_and_hold().pause(PRESS_SECONDS).release().perform()
 
     def type_and_enter(self, field: str, text: str) -> None:
-        self._hands().move_to_element(self._browser.one(field)).click().send_keys(text).send_keys(Keys.ENTER).perform()
+        self._hands().move_to_element(self._browser.one(field)).click().send_keys(text).send_keys(
+            Keys.ENTER
+        ).perform()
 
     def type_ahead(self, select: str, text: str) -> None:
         """Types into a select that has the focus and is closed."""

@@ -1,5 +1,5 @@
-"""The billing pages in a real Chromium, over a year that is walked on a virtual clock: figures that add up to the bill
-also where the clocks change, probes of every page, and what 50,000 rows take."""
+"""The billing pages in a real Chromium, over a year that is walked on a virtual clock: figures that
+add up to the bill also where the clocks change, probes of every page, and what 50,000 rows take."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ HERE = "/podyard/v1/projects/demo"
 BILLING = "/console/demo/billing"
 EVIL = "<img src=x onerror=document.body.dataset.hit=1>"
 SIZE_MAX = 60_000
-# What a page is read by: headings in order, one h1, tables and their headers, pictures with texts, ids that are unique.
+# What a page is read by: headings in order, one h1, tables and their headers, pictures with texts,
+# ids that are unique.
 PAGE_PROBE = """
 const bad = [];
 const all = (selector) => [...document.querySelectorAll(selector)];
@@ -55,7 +56,7 @@ for (const link of all('a, button')) if (!link.textContent.trim() && !link.ariaL
 for (const element of all('[tabindex]')) if (element.tabIndex > 0) bad.push('a separate order');
 const ids = all('[id]').map((element) => element.id);
 if (new Set(ids).size !== ids.length) bad.push('an id twice');
-return bad;"""
+return bad;"""  # noqa: E501
 
 
 class Console(Yard):
@@ -72,7 +73,9 @@ class Console(Yard):
 
     def page(self, path: str) -> httpx.Response:
         cookies = {"podyard_session": self.token}
-        with httpx.Client(base_url=self.url, cookies=cookies, trust_env=False, timeout=patient(60)) as visitor:
+        with httpx.Client(
+            base_url=self.url, cookies=cookies, trust_env=False, timeout=patient(60)
+        ) as visitor:
             return visitor.get(f"{BILLING}{path}")
 
     def table(self, query: str) -> list[list[str]]:
@@ -102,7 +105,11 @@ def live(yard: Console) -> None:
     yard.create("big", "v2-32", "us-central1-a", labels={"team": "speech"})
     yard.create("spotty", schedulingConfig={"spot": True})
     _job(yard)
-    yard.ok("PUT", f"{HERE}/budgets/year", {"amount": "9000", "thresholds": ["0.5", "1"], "period": "total"})
+    yard.ok(
+        "PUT",
+        f"{HERE}/budgets/year",
+        {"amount": "9000", "thresholds": ["0.5", "1"], "period": "total"},
+    )
     yard.ok("PUT", f"{HERE}/budgets/vision", {"amount": "5000", "scope": "label:team=vision"})
     yard.to("2026-03-08T09:59:17Z")
     yard.ok("POST", f"{HERE}/locations/{ZONE}/nodes/spotty:preempt", {})
@@ -113,8 +120,14 @@ def live(yard: Console) -> None:
     yard.to("2026-03-09T03:07:11Z")
     yard.ok("DELETE", f"{yard.nodes('us-central1-a')}/big")
     yard.step()
-    yard.ok("POST", f"{HERE}/commitments", {"acceleratorType": "v2-32", "location": "us-central1-a", "years": 1})
-    yard.ok("POST", f"{HERE}/credits", {"amount": "12.345", "untilMonth": "2026-12", "reason": "a gift"})
+    yard.ok(
+        "POST",
+        f"{HERE}/commitments",
+        {"acceleratorType": "v2-32", "location": "us-central1-a", "years": 1},
+    )
+    yard.ok(
+        "POST", f"{HERE}/credits", {"amount": "12.345", "untilMonth": "2026-12", "reason": "a gift"}
+    )
     yard.to("2026-10-31T22:13:07Z")
     for name in ("lite", "more"):
         fields = {"runtimeVersion": "v2-alpha-tpuv5-lite", "labels": {"team": "vision"}}
@@ -127,7 +140,13 @@ def live(yard: Console) -> None:
 def _job(yard: Console) -> None:
     """Two attempts on the spot node: three of the first one's eight steps are done again."""
     gang = Gang(yard)
-    body = {"recipe": "digits-cnn", "node": "spotty", "steps": 20, "globalBatch": 64, "checkpointEverySteps": 5}
+    body = {
+        "recipe": "digits-cnn",
+        "node": "spotty",
+        "steps": 20,
+        "globalBatch": 64,
+        "checkpointEverySteps": 5,
+    }
     yard.ok("POST", f"{yard.jobs()}?jobId=digits", body)
     yard.step()
     (first,) = gang.sync()
@@ -175,7 +194,8 @@ def revenue(yard: Console, month: str) -> Decimal:
 
 
 @pytest.mark.parametrize(
-    ("month", "last", "hours"), [("2026-03", 31, {"2026-03-08": "23 h"}), ("2026-11", 30, {"2026-11-01": "25 h"})]
+    ("month", "last", "hours"),
+    [("2026-03", 31, {"2026-03-08": "23 h"}), ("2026-11", 30, {"2026-11-01": "25 h"})],
 )
 @pytest.mark.parametrize("group", ["type", "node"])
 def test_chart_table_csv_and_ledger_say_the_same_where_the_clocks_change(
@@ -191,7 +211,9 @@ def test_chart_table_csv_and_ledger_say_the_same_where_the_clocks_change(
     assert {text.split()[0]: text.split(" ", 1)[1] for text, _ in bars if " " in text} == hours
     nets = [money(cell.text) for cell in browser.all("#groups tbody td:last-child")]
     assert len(nets) >= 3 and sum(nets) == total
-    for gross, credits, net in zip(*(browser.all(f"#groups tbody td:nth-child({n})") for n in (2, 3, 4)), strict=True):
+    for gross, credits, net in zip(
+        *(browser.all(f"#groups tbody td:nth-child({n})") for n in (2, 3, 4)), strict=True
+    ):
         assert money(gross.text) + money(credits.text) == money(net.text)
     head, *rows, foot = lived.table(query)
     assert head == [group, "gross USD", "credits USD", "net USD", "net exact USD"]
@@ -212,22 +234,31 @@ def drawn(browser: Browser) -> float:
       let sum = 0;
       for (const path of document.querySelectorAll('svg.chart path.bar'))
         for (const [, , a, b] of path.getAttribute('d').matchAll(/M([\\d.]+) ([\\d.]+)V([\\d.]+)h/g)) sum += a - b;
-      return sum * (top[0] - low[0]) / (low[1] - top[1]);""")
+      return sum * (top[0] - low[0]) / (low[1] - top[1]);""")  # noqa: E501
     )
 
 
 def test_the_invoices_total_is_that_of_the_explorer(lived: Console) -> None:
-    """Issued, with a credit that is used up in it: lines + credits = the explorer's net, to the cent."""
+    """Issued, with a credit that is used up in it: lines + credits = the explorer's net, to the
+    cent."""
     document = lived.ok("GET", f"{HERE}/invoices/2026-03")["invoice"]
     foot = lived.table("from=2026-03-01&to=2026-03-31&group=sku")[-1]
     assert Decimal(document["subtotal"]) == Decimal(foot[3])
-    by_sku = {row[0]: Decimal(row[4]) for row in lived.table("from=2026-03-01&to=2026-03-31&group=sku")[1:-1]}
+    by_sku = {
+        row[0]: Decimal(row[4])
+        for row in lived.table("from=2026-03-01&to=2026-03-31&group=sku")[1:-1]
+    }
     assert set(by_sku) == {line["sku"] for line in document["lines"]}
 
 
-@pytest.mark.parametrize("group", ["project", "region", "zone", "generation", "usage", "sku", "label:team", "job"])
+@pytest.mark.parametrize(
+    "group", ["project", "region", "zone", "generation", "usage", "sku", "label:team", "job"]
+)
 def test_every_dimension_and_every_bar_has_the_same_total(lived: Console, group: str) -> None:
-    for query in ("from=2026-02-28&to=2026-11-20&bucket=month", "from=2026-11-01&to=2026-11-01&bucket=hour"):
+    for query in (
+        "from=2026-02-28&to=2026-11-20&bucket=month",
+        "from=2026-11-01&to=2026-11-01&bucket=hour",
+    ):
         whole = lived.table(f"{query}&group=type")
         found = lived.table(f"{query}&group={group}")
         assert found[-1] == whole[-1]
@@ -245,7 +276,9 @@ def test_a_filter_and_an_hour_that_comes_twice_are_in_the_address(browser: Brows
     Select(browser.one("#dim")).select_by_value("label:team")
     browser.one("#value").send_keys("vision")
     browser.one("form.ask button").click()
-    browser.until(lambda: "dim=label%3Ateam&value=vision" in browser.driver.current_url, 10, "the address")
+    browser.until(
+        lambda: "dim=label%3Ateam&value=vision" in browser.driver.current_url, 10, "the address"
+    )
     assert [cell.text for cell in browser.all("#groups tbody th")] == [
         "us-central1-a/lite", "us-central1-a/more", "us-central1-f/trainer",
     ]  # fmt: skip
@@ -258,12 +291,16 @@ def test_a_line_is_explained_down_to_seconds_and_events(browser: Browser, lived:
     document = lived.ok("GET", f"{HERE}/invoices/2026-03")["invoice"]
     browser.open(f"{BILLING}/invoices/2026-03")
     assert browser.text("#total") == amount_text(document["total"], "USD")
-    line = next(line for line in document["lines"] if line["sku"] == "tpu-v2-32/us-central1/on-demand")
+    line = next(
+        line for line in document["lines"] if line["sku"] == "tpu-v2-32/us-central1/on-demand"
+    )
     browser.one(f"a[href*='{line['sku'].replace('/', '%2F')}']").click()
     browser.until(lambda: browser.all("#exact"), 10, "the explanation")
     assert browser.text("#exact") == money_text(line["exactUsd"])
     assert browser.one("#exact").get_attribute("title") == f"${line['exactUsd']} exactly"
-    seconds = [int(cell.text.replace(",", "")) for cell in browser.all("#parts tbody td:nth-child(4)")]
+    seconds = [
+        int(cell.text.replace(",", "")) for cell in browser.all("#parts tbody td:nth-child(4)")
+    ]
     exact = [cell.get_attribute("title") for cell in browser.all("#parts tbody td:last-child span")]
     amounts = [Decimal(title.removeprefix("$").removesuffix(" exactly")) for title in exact]
     assert sum(seconds) == line["seconds"] and sum(amounts) == Decimal(line["exactUsd"])
@@ -275,7 +312,9 @@ def test_a_line_is_explained_down_to_seconds_and_events(browser: Browser, lived:
 def test_every_link_of_an_invoice_leads_somewhere(lived: Console) -> None:
     links = re.findall(r'href="(/[^"]*)"', lived.page("/invoices/2026-03").text)
     cookies = {"podyard_session": lived.token}
-    with httpx.Client(base_url=lived.url, cookies=cookies, trust_env=False, follow_redirects=True) as visitor:
+    with httpx.Client(
+        base_url=lived.url, cookies=cookies, trust_env=False, follow_redirects=True
+    ) as visitor:
         for link in dict.fromkeys(map(html.unescape, links)):
             assert visitor.get(link).status_code == 200, link
 
@@ -284,7 +323,12 @@ def test_costs_of_work_are_those_of_the_api(browser: Browser, lived: Console) ->
     (job,) = lived.ok("GET", f"{HERE}/costs?month=2026-02")["jobs"]
     browser.open(f"{BILLING}/runs?month=2026-02")
     row = browser.text("tbody tr")
-    assert money_text(job["amount"]) in row and "off" not in row and "2 attempts" in row and "3 steps done again" in row
+    assert (
+        money_text(job["amount"]) in row
+        and "off" not in row
+        and "2 attempts" in row
+        and "3 steps done again" in row
+    )
     browser.open(f"{BILLING}/spot?month=2026-02")
     assert money_text(job["saved"]) in browser.text("tbody tr")
     browser.open(f"{BILLING}/spot?month=2026-03")
@@ -303,7 +347,9 @@ def test_a_ready_node_ticks_by_the_platforms_clock(browser: Browser, lived: Cons
         first = money(browser.text("[data-tick]"))
         browser.until(lambda: money(browser.text("[data-tick]")) > first + 20, 10, "an hour of $24")
         text = lived.page("").text
-        assert "data-tick" in text and "$24.00" in text, "the figure and the rate are there without a script"
+        assert "data-tick" in text and "$24.00" in text, (
+            "the figure and the rate are there without a script"
+        )
     finally:
         lived.ok("POST", "/podyard/v1/clock:setRate", {"rate": 1})
 
@@ -313,11 +359,30 @@ def test_pages_work_by_keys_alone(browser: Browser) -> None:
     seen: list[str] = []
     for _ in range(60):
         browser.driver.switch_to.active_element.send_keys(Keys.TAB)
-        seen.append(str(browser.script("const e = document.activeElement; return e.id || e.textContent.trim()")))
+        seen.append(
+            str(
+                browser.script(
+                    "const e = document.activeElement; return e.id || e.textContent.trim()"
+                )
+            )
+        )
         if seen[-1] == "Show":
             break
-    order = [name for name in seen if name in ("Month", "What if", "from", "to", "bucket", "group", "measure", "Show")]
-    assert list(dict.fromkeys(order)) == ["Month", "What if", "from", "to", "bucket", "group", "measure", "Show"]
+    order = [
+        name
+        for name in seen
+        if name in ("Month", "What if", "from", "to", "bucket", "group", "measure", "Show")
+    ]
+    assert list(dict.fromkeys(order)) == [
+        "Month",
+        "What if",
+        "from",
+        "to",
+        "bucket",
+        "group",
+        "measure",
+        "Show",
+    ]
     outline = browser.script("return getComputedStyle(document.activeElement).outlineStyle")
     browser.driver.switch_to.active_element.send_keys(Keys.ENTER)
     assert outline == "solid"
@@ -328,7 +393,9 @@ def test_the_figure_under_the_pointer_is_that_bars(browser: Browser) -> None:
     browser.open(f"{BILLING}/explorer?from=2026-03-01&to=2026-03-31&group=node")
     browser.script("document.querySelector('details.data').open = true")
     rows = [re.split(r"\s+", row.text) for row in browser.all("#bars tbody tr")]
-    titles = browser.script("return [...document.querySelectorAll('svg .hover title')].map((t) => t.textContent)")
+    titles = browser.script(
+        "return [...document.querySelectorAll('svg .hover title')].map((t) => t.textContent)"
+    )
     assert len(titles) == len(rows) == 31
     for title, row in zip(titles, rows, strict=True):
         day, amount = title.splitlines()[0].split(": ")
@@ -351,7 +418,9 @@ def test_nodes_are_sorted_by_what_they_have_cost(tmp_path: Path) -> None:
         yard.step()
         yard.create("newer")
         yard.to("2026-03-01T13:00:00Z")
-        rows = re.findall(r'<th scope="row">(?:<a [^>]*>)?(\w+)', yard.page("").text.split("By resource")[1])
+        rows = re.findall(
+            r'<th scope="row">(?:<a [^>]*>)?(\w+)', yard.page("").text.split("By resource")[1]
+        )
     assert rows == ["dear", "older", "newer"]
 
 
@@ -367,15 +436,19 @@ def test_a_budget_above_100_percent_looks_like_it(browser: Browser, page: str) -
     assert "over budget" in beyond.text and "over" not in within.text
     bars = [row.find_element(By.TAG_NAME, "progress") for row in (beyond, within)]
     lengths = [float(bar.get_property("value")) / float(bar.get_property("max")) for bar in bars]
-    assert lengths[0] == pytest.approx(float(money(amount) / money(spent)), rel=0.01), "the budget is a part of the bar"
+    assert lengths[0] == pytest.approx(float(money(amount) / money(spent)), rel=0.01), (
+        "the budget is a part of the bar"
+    )
     colours = [bar.value_of_css_property("background-color") for bar in bars]
     assert colours[0] != colours[1]
     assert "of the budget" in bars[0].get_attribute("aria-valuetext")
 
 
 PAGES = (
-    "", "/explorer?from=2026-03-01&to=2026-03-31", "/explorer?from=2026-11-01&to=2026-11-03&bucket=hour&group=node",
-    "/explorer?group=nonsense", "/runs?month=2026-02", "/idle", "/spot?month=2026-03", "/commitments", "/invoices",
+    "", "/explorer?from=2026-03-01&to=2026-03-31",
+    "/explorer?from=2026-11-01&to=2026-11-03&bucket=hour&group=node",
+    "/explorer?group=nonsense", "/runs?month=2026-02", "/idle", "/spot?month=2026-03",
+    "/commitments", "/invoices",
     "/invoices/2026-03", "/prices", "/budgets", "/what-if?usage=spot",
 )  # fmt: skip
 
@@ -394,10 +467,14 @@ def test_every_page_can_be_read_and_fits(browser: Browser, scheme: str, width: i
             assert browser.script(LABELS_PROBE) == [], path
             assert browser.script(CONTRAST_PROBE) == [], path
             assert browser.script(PAGE_PROBE) == [], path
-            assert browser.script("return document.documentElement.scrollWidth - innerWidth") <= 0, path
+            assert (
+                browser.script("return document.documentElement.scrollWidth - innerWidth") <= 0
+            ), path
             assert all("400" in message for message in browser.errors()), path
             assert len(browser.driver.page_source) < SIZE_MAX, path
-            assert "0000000001" not in browser.text("main") and "NaN" not in browser.driver.page_source
+            assert (
+                "0000000001" not in browser.text("main") and "NaN" not in browser.driver.page_source
+            )
     finally:
         browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
@@ -407,7 +484,9 @@ def test_without_use_every_page_says_so_and_a_stranger_sees_none(tmp_path: Path)
         for path in PAGES:
             if "nonsense" not in path and "/invoices/" not in path and "what-if" not in path:
                 answer = yard.page(path)
-                assert answer.status_code == 200 and answer.headers["cache-control"] == "no-store", path
+                assert (
+                    answer.status_code == 200 and answer.headers["cache-control"] == "no-store"
+                ), path
         assert "Nothing used yet" in yard.page("").text
         body = {"email": "eve@example.com", "project": "demo", "roles": ["tpu.viewer"]}
         yard.token = yard.ok("POST", "/podyard/v1/tokens", body)["token"]
@@ -417,21 +496,32 @@ def test_without_use_every_page_says_so_and_a_stranger_sees_none(tmp_path: Path)
 
 
 def test_texts_of_users_are_text(lived: Console) -> None:
-    for query in (f"group=label:{EVIL}", f"dim=node&value={EVIL}", f"where=node={EVIL}", f"from={EVIL}"):
+    for query in (
+        f"group=label:{EVIL}",
+        f"dim=node&value={EVIL}",
+        f"where=node={EVIL}",
+        f"from={EVIL}",
+    ):
         answer = lived.page(f"/explorer?{query}")
         assert answer.status_code in (200, 400) and "<img" not in answer.text
 
 
-def test_by_invoice_month_the_explorer_has_the_totals_of_the_invoices(browser: Browser, lived: Console) -> None:
+def test_by_invoice_month_the_explorer_has_the_totals_of_the_invoices(
+    browser: Browser, lived: Console
+) -> None:
     browser.open(f"{BILLING}/explorer")
     Select(browser.one("#by")).select_by_value("invoice")
     browser.script("document.querySelector('#from').value = '2026-02-01'")
     browser.one("form.ask button").click()
     browser.until(lambda: "by=invoice" in browser.driver.current_url, 10, "the address")
     browser.script("document.querySelector('details.data').open = true")
-    bars = {row.find_element(By.TAG_NAME, "th").text: money(row.find_element(By.TAG_NAME, "td").text)
+    bars = {row.find_element(By.TAG_NAME,
+        "th").text: money(row.find_element(By.TAG_NAME, "td").text)
             for row in browser.all("#bars tbody tr")}  # fmt: skip
-    issued = {one["month"]: Decimal(one["total"]) for one in lived.ok("GET", f"{HERE}/invoices")["invoices"]}
+    issued = {
+        one["month"]: Decimal(one["total"])
+        for one in lived.ok("GET", f"{HERE}/invoices")["invoices"]
+    }
     draft = lived.ok("GET", f"{HERE}/invoices:preview")["invoice"]
     assert len(issued) == 10 and bars == {**issued, draft["month"]: Decimal(draft["total"])}
     assert money(browser.text("#total")) == sum(bars.values())
@@ -444,7 +534,9 @@ def test_an_invoice_leads_to_its_page_for_paper_and_to_its_pdf_where_one_can_be_
     lived: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for month in ("2026-03", "2026-12"):
-        assert f'href="/console/demo/invoices/{month}/print"' in lived.page(f"/invoices/{month}").text
+        assert (
+            f'href="/console/demo/invoices/{month}/print"' in lived.page(f"/invoices/{month}").text
+        )
         assert f'href="/console/demo/invoices/{month}/pdf"' in lived.page(f"/invoices/{month}").text
     monkeypatch.setattr(billing_invoices, "_has_pdf", lambda: False)
     text = lived.page("/invoices/2026-03").text

@@ -1,5 +1,6 @@
-"""Billing pages whose figures are not there yet: the frame is painted first, refusals keep their status, and what goes
-wrong later is said in the page. The bill is held up by an event, never by time."""
+"""Billing pages whose figures are not there yet: the frame is painted first, refusals keep their
+status, and what goes wrong later is said in the page. The bill is held up by an event, never by
+time."""
 
 from __future__ import annotations
 
@@ -67,7 +68,9 @@ def yard(tmp_path: Path, held: Held) -> Iterator[Console]:
 def streamed(yard: Console, path: str) -> Iterator[tuple[httpx.Response, Iterator[str]]]:
     cookies = {"podyard_session": yard.token}
     with (
-        httpx.Client(base_url=yard.url, cookies=cookies, trust_env=False, timeout=SECONDS_MAX) as visitor,
+        httpx.Client(
+            base_url=yard.url, cookies=cookies, trust_env=False, timeout=SECONDS_MAX
+        ) as visitor,
         visitor.stream("GET", f"{BILLING}{path}") as response,
     ):
         yield response, response.iter_text()
@@ -103,7 +106,10 @@ def test_the_frame_comes_before_the_figures_and_they_are_one_document(
         with streamed(yard, path) as (response, parts):
             frame = next(parts)
             assert response.status_code == 200 and response.headers["cache-control"] == "no-store"
-            assert f'<p class="waiting" role="status">{WAITING}</p>' in frame and 'aria-label="Billing"' in frame
+            assert (
+                f'<p class="waiting" role="status">{WAITING}</p>' in frame
+                and 'aria-label="Billing"' in frame
+            )
             assert frame.count("<h1>") == 1 and "</main>" not in frame
             held.free.set()
             rest = "".join(parts)
@@ -113,7 +119,10 @@ def test_the_frame_comes_before_the_figures_and_they_are_one_document(
             patient.setattr(billing_stream, "FRAME_SECONDS", SECONDS_MAX)
             whole = yard.page(path).text
         assert 'class="waiting"' not in whole
-        assert whole.partition("<!-- figures -->")[0].split() == frame.partition('<p class="waiting"')[0].split()
+        assert (
+            whole.partition("<!-- figures -->")[0].split()
+            == frame.partition('<p class="waiting"')[0].split()
+        )
         assert whole.partition("<!-- figures -->")[2] == rest, path
 
 
@@ -136,12 +145,16 @@ def test_strangers_are_refused_at_once(yard: Console, held: Held) -> None:
         assert yard.page(path).status_code == 403, path
     yard.token = mine
     for path, status in (("/console/nowhere/billing", 404), ("/console/nowhere/billing/idle", 404)):
-        with httpx.Client(base_url=yard.url, cookies={"podyard_session": mine}, trust_env=False) as visitor:
+        with httpx.Client(
+            base_url=yard.url, cookies={"podyard_session": mine}, trust_env=False
+        ) as visitor:
             assert visitor.get(path).status_code == status
     assert held.begun == 0
 
 
-def test_threads_take_short_turns_while_a_bill_is_made_and_no_longer(yard: Console, held: Held) -> None:
+def test_threads_take_short_turns_while_a_bill_is_made_and_no_longer(
+    yard: Console, held: Held
+) -> None:
     usual = sys.getswitchinterval()
     assert usual > billing_turns.TURN_SECONDS
     with streamed(yard, "/idle") as (_, one), streamed(yard, "/explorer") as (_, two):
@@ -155,7 +168,10 @@ def test_threads_take_short_turns_while_a_bill_is_made_and_no_longer(yard: Conso
 @pytest.mark.parametrize(
     ("failure", "said"),
     [
-        (PodyardError(Code.FAILED_PRECONDITION, "the card has lost <it>"), "the card has lost &lt;it&gt;"),
+        (
+            PodyardError(Code.FAILED_PRECONDITION, "the card has lost <it>"),
+            "the card has lost &lt;it&gt;",
+        ),
         (RuntimeError("a secret of ours"), "Internal error"),
     ],
 )
@@ -180,28 +196,43 @@ def test_files_come_whole(yard: Console, held: Held) -> None:
     assert answer.headers["content-type"].startswith("text/csv") and WAITING not in answer.text
 
 
-def test_a_cold_process_paints_the_frame_before_there_are_figures(yard: Console, held: Held) -> None:
+def test_a_cold_process_paints_the_frame_before_there_are_figures(
+    yard: Console, held: Held
+) -> None:
     """In a separate window, since a driver waits for what its own window loads."""
     with open_browser(yard) as browser:  # type: ignore[arg-type]
         browser.script(f"window.other = open('{BILLING}', 'other', 'width=1000,height=800')")
         paints = "return other.performance.getEntriesByType('paint').map((entry) => entry.name)"
-        browser.until(lambda: "first-contentful-paint" in browser.script(paints), SECONDS_MAX, "the first paint")
+        browser.until(
+            lambda: "first-contentful-paint" in browser.script(paints),
+            SECONDS_MAX,
+            "the first paint",
+        )
         assert browser.script("return other.document.readyState") == "loading"
         waiting = (
-            "const line = other.document.querySelector('.waiting'); return [line.textContent, line.offsetHeight > 0]"
+            "const line = other.document.querySelector('.waiting'); return "
+            "[line.textContent, "
+            "line.offsetHeight > 0]"
         )
         assert browser.script(waiting) == [WAITING, True]
         assert browser.script("return other.document.querySelector('.tabs').offsetHeight") > 20
         assert browser.script("return other.document.querySelector('#month')") is None
         held.free.set()
-        browser.until(lambda: browser.script("return other.document.readyState") == "complete", SECONDS_MAX, "the end")
-        assert browser.script("return other.document.querySelector('#month').textContent").startswith("$0.")
-        assert browser.script("return other.document.querySelector('.waiting').offsetHeight") == 0, (
-            "it is out of the way"
+        browser.until(
+            lambda: browser.script("return other.document.readyState") == "complete",
+            SECONDS_MAX,
+            "the end",
         )
+        assert browser.script(
+            "return other.document.querySelector('#month').textContent"
+        ).startswith("$0.")
+        assert (
+            browser.script("return other.document.querySelector('.waiting').offsetHeight") == 0
+        ), "it is out of the way"
         browser.driver.switch_to.window(browser.driver.window_handles[-1])
         assert browser.script(PAGE_PROBE) == [] and browser.script(CONTRAST_PROBE) == []
-        # The overview after sign-in has waited for the same bill, which is held for longer than it may wait.
+        # The overview after sign-in has waited for the same bill, which is held for longer than it
+        # may wait.
         assert [error for error in browser.errors() if "/console/demo/overview" not in error] == []
 
 

@@ -22,7 +22,8 @@ EVIL = "<img src=x onerror=document.body.dataset.hit=1>"
 LABELS_PROBE = """
 return [...document.querySelectorAll('input:not([type=hidden]), select')].filter((field) =>
   field.labels.length === 0 && !field.getAttribute('aria-label')).map((field) => field.outerHTML)"""
-# Contrast of every piece of text against the nearest ground that is not transparent, by the formula of WCAG 2.
+# Contrast of every piece of text against the nearest ground that is not transparent, by the formula
+# of WCAG 2.
 CONTRAST_PROBE = """
 const rgb = (text) => text.match(/[\\d.]+/g).map(Number);
 const light = ([r, g, b]) => [r, g, b].map((v) => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
@@ -42,7 +43,7 @@ for (const element of document.querySelectorAll('body *')) {
   const ratio = (a + 0.05) / (b + 0.05);
   if (ratio < 4.5) bad.push(`${ratio.toFixed(2)} ${element.outerHTML.slice(0, 120)}`);
 }
-return bad;"""
+return bad;"""  # noqa: E501
 
 
 def test_a_node_is_created_trained_on_deleted_and_billed(browser: Browser, stack: Stack) -> None:
@@ -64,7 +65,10 @@ def _create_by_form(browser: Browser) -> None:
     person.type("#node_id", "by-form")
     person.type_ahead("#usage", "sp")
     browser.until(lambda: "--spot" in browser.text(".code pre"), 5, "the commands of the choice")
-    assert browser.text("#node_id") == "" and browser.one("#node_id").get_attribute("value") == "by-form"
+    assert (
+        browser.text("#node_id") == ""
+        and browser.one("#node_id").get_attribute("value") == "by-form"
+    )
     assert browser.text(".price").startswith("$1.35")
     assert "podyard tpu create by-form" in browser.text(".code pre")
     person.type_and_click("#description", EVIL, "[data-submit]")
@@ -85,17 +89,27 @@ def _submit_and_watch(browser: Browser, stack: Stack) -> None:
     person.click(".card > details > summary")
     person.type("#labels", "note=onerror")
     person.click(".commands summary")  # closing and opening the commands keeps the page
-    browser.until(lambda: "--steps=20" in browser.text(".code pre"), 5, "the commands of the choice")
+    browser.until(
+        lambda: "--steps=20" in browser.text(".code pre"), 5, "the commands of the choice"
+    )
     browser.until(lambda: "onerror" in browser.text(".code pre"), 5, "the label in the commands")
     assert not browser.script("return document.querySelector('.commands details').open")
     person.click("[data-submit]")
-    browser.until(lambda: browser.driver.current_url.endswith(f"/jobs/{ZONE}/short"), 10, "the job's page")
-    browser.until(lambda: browser.text("h1 .badge") == "SUCCEEDED", 120, "the end, without a reload")
+    browser.until(
+        lambda: browser.driver.current_url.endswith(f"/jobs/{ZONE}/short"), 10, "the job's page"
+    )
+    browser.until(
+        lambda: browser.text("h1 .badge") == "SUCCEEDED", 120, "the end, without a reload"
+    )
     assert "step 20 of 20" in browser.text(".progress")
     browser.until(lambda: "test accuracy" in browser.text(".log"), 10, "the last lines of the log")
     browser.until(lambda: browser.all("svg.chart polyline.line"), 10, "the curve")
     shown = browser.text("main")
-    assert "Elapsed" in shown and "v2-8 (tpu-model)" in shown and "note=onerror" in shown.replace(": ", "=")
+    assert (
+        "Elapsed" in shown
+        and "v2-8 (tpu-model)" in shown
+        and "note=onerror" in shown.replace(": ", "=")
+    )
     assert not browser.all("main img") and not browser.script("return document.body.dataset.hit")
     assert browser.errors() == []
 
@@ -105,7 +119,9 @@ def _delete_by_dialog(browser: Browser) -> None:
     browser.open(f"/console/demo/nodes/{ZONE}/by-form")
     person.click("[data-dialog='confirm-delete']")
     dialog = browser.one("#confirm-delete")
-    assert dialog.is_displayed() and browser.script("return document.querySelector('dialog:modal') !== null")
+    assert dialog.is_displayed() and browser.script(
+        "return document.querySelector('dialog:modal') !== null"
+    )
     person.click("#confirm-delete [data-close]")
     assert not dialog.is_displayed()
     person.click("[data-dialog='confirm-delete']")
@@ -120,7 +136,9 @@ def _check_bill(browser: Browser, stack: Stack) -> None:
     assert browser.text("#total") == money_text(usage["amount"])
     assert browser.one("#total").get_attribute("title") == f"${usage['amount']}", "exactly"
     command = [*PODYARD, "bill", "show", "--data", str(stack.data)]
-    printed = subprocess.run(command, capture_output=True, text=True, timeout=patient(60), check=True).stdout
+    printed = subprocess.run(
+        command, capture_output=True, text=True, timeout=patient(60), check=True
+    ).stdout
     assert f"{money_text(usage['amount'])} as of" in printed
     assert "by-form" in browser.text("table.cards") and browser.all("svg.chart rect.bar")
     assert browser.errors() == []
@@ -137,9 +155,16 @@ def test_an_error_stands_beside_the_form_with_what_was_entered(browser: Browser)
 
 @pytest.mark.parametrize(
     ("width", "scheme"),
-    [pytest.param(1280, "light", marks=pytest.mark.smoke), (1280, "dark"), (390, "light"), (390, "dark")],
+    [
+        pytest.param(1280, "light", marks=pytest.mark.smoke),
+        (1280, "dark"),
+        (390, "light"),
+        (390, "dark"),
+    ],
 )
-def test_every_page_is_labelled_readable_and_fits(browser: Browser, finished_job: str, scheme: str, width: int) -> None:
+def test_every_page_is_labelled_readable_and_fits(
+    browser: Browser, finished_job: str, scheme: str, width: int
+) -> None:
     feature = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
     browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", feature)
     browser.driver.execute_cdp_cmd(
@@ -148,10 +173,24 @@ def test_every_page_is_labelled_readable_and_fits(browser: Browser, finished_job
     )
     browser.errors()  # those of the test before, which a slow machine reports late
     compared = f"compare?job={finished_job.removeprefix('jobs/')}"
-    pages = ["overview", compared, "nodes", "nodes/new?usage=spot", "jobs", "jobs/new", finished_job]
+    pages = [
+        "overview",
+        compared,
+        "nodes",
+        "nodes/new?usage=spot",
+        "jobs",
+        "jobs/new",
+        finished_job,
+    ]
     pages += ["create", "create?chips=16&usage=spot", "connect"]
     pages += ["billing", "pods", "queue/resources", "queue/resources/new", "queue/reservations"]
-    pages += ["mxu?numbers=decimal", "all-reduce", "lesson", "digits?lesson=2", "generations?a=v1&b=v5p"]
+    pages += [
+        "mxu?numbers=decimal",
+        "all-reduce",
+        "lesson",
+        "digits?lesson=2",
+        "generations?a=v1&b=v5p",
+    ]
     pages += ["device?lesson=4", "tpu-v1"]
     pages += [
         "settings/access",
@@ -170,12 +209,17 @@ def test_every_page_is_labelled_readable_and_fits(browser: Browser, finished_job
         for page in ["/login", *(f"/console/demo/{page}" for page in pages)]:
             browser.open(page)
             assert browser.one("html").get_attribute("lang") == "en"
-            assert browser.driver.title.endswith("· Podyard") and len(browser.all("h1, .empty h2")) >= 1, page
+            assert (
+                browser.driver.title.endswith("· Podyard")
+                and len(browser.all("h1, .empty h2")) >= 1
+            ), page
             assert browser.script(LABELS_PROBE) == [], page
             assert browser.script(CONTRAST_PROBE) == [], page
             wide = browser.script("return document.documentElement.scrollWidth - window.innerWidth")
             assert wide <= 0, f"{page} is {wide} pixels wider than the window"
-            ids = browser.script("return [...document.querySelectorAll('[id]')].map((one) => one.id)")
+            ids = browser.script(
+                "return [...document.querySelectorAll('[id]')].map((one) => one.id)"
+            )
             assert len(ids) == len(set(ids)), f"{page} has an id twice"
     finally:
         browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

@@ -1,4 +1,5 @@
-"""An invoice in yen of an account in Los Angeles, as people read it: pages, print, PDF and command line."""
+"""An invoice in yen of an account in Los Angeles, as people read it: pages, print, PDF and command
+line."""
 
 from __future__ import annotations
 
@@ -72,7 +73,15 @@ def test_the_invoices_page_speaks_of_the_accounts_zone_and_currency(tokyo: Conso
     (line,) = document["lines"]
     dollars = f'title="${without_zeros(line["exactUsd"])} exactly">{money_text(line["exactUsd"])}<'
     total = amount_text(document["total"], "JPY")
-    for text in (total, dollars, RATE, PERIOD, ISSUED, "Project demo", "1 May 2026, 30 days after its issue"):
+    for text in (
+        total,
+        dollars,
+        RATE,
+        PERIOD,
+        ISSUED,
+        "Project demo",
+        "1 May 2026, 30 days after its issue",
+    ):
         assert text in page, text
     assert "an estimate" not in page
     listed = tokyo.page("/invoices").text
@@ -90,13 +99,23 @@ def test_print_and_pdf_name_issuer_customer_and_due_date(tokyo: Console) -> None
     paper = tokyo.call("GET", "/console/demo/invoices/2026-03/print").text
     data = tokyo.call("GET", "/console/demo/invoices/2026-03/pdf").content
     pdf = "\n".join(page.extract_text() for page in PdfReader(io.BytesIO(data)).pages)
-    for text in ("Podyard", "Project demo", PERIOD, ISSUED, RATE, "1 May 2026", amount_text(document["total"], "JPY")):
+    for text in (
+        "Podyard",
+        "Project demo",
+        PERIOD,
+        ISSUED,
+        RATE,
+        "1 May 2026",
+        amount_text(document["total"], "JPY"),
+    ):
         assert text in paper, text
         assert text in pdf, text
     assert "stimate" not in paper + pdf
 
 
-def test_the_command_line_writes_amounts_the_same(tokyo: Console, podyard: Callable[..., str]) -> None:
+def test_the_command_line_writes_amounts_the_same(
+    tokyo: Console, podyard: Callable[..., str]
+) -> None:
     document = _document(tokyo)
     total = amount_text(document["total"], "JPY")
     shown = podyard("bill", "invoice", "2026-03")

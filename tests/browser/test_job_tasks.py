@@ -1,4 +1,5 @@
-"""What people do with jobs, by mouse and keyboard, with the clicks counted: none takes more than six."""
+"""What people do with jobs, by mouse and keyboard, with the clicks counted: none takes more than
+six."""
 
 from __future__ import annotations
 
@@ -27,7 +28,14 @@ def trained(stack: Stack) -> Iterator[str]:
     """The node of two short runs, which differ in one setting."""
     stack.create_node("tasks", "v2-8", ZONE)
     for job, rate in (("run-a", 0.001), ("run-b", 0.01)):
-        path = stack.submit(job, ZONE, node="tasks", steps=12, checkpointEverySteps=5, arguments={"learningRate": rate})
+        path = stack.submit(
+            job,
+            ZONE,
+            node="tasks",
+            steps=12,
+            checkpointEverySteps=5,
+            arguments={"learningRate": rate},
+        )
         assert stack.wait_job(path)["state"] == "SUCCEEDED"
     yield "tasks"
     stack.delete_node("tasks", ZONE)
@@ -59,8 +67,14 @@ def test_submit_and_watch_a_job(browser: Browser, person: ClickCounter, trained:
     person.type("#job_id", "watched")
     person.type("#steps", "400")
     person.click("[data-submit]")
-    browser.until(lambda: browser.text(".phases [aria-current]") == "Training", 60, "the phase, without a reload")
-    drawn = "return document.querySelectorAll('.chart-frame polyline')[0]?.points.numberOfItems ?? 0"
+    browser.until(
+        lambda: browser.text(".phases [aria-current]") == "Training",
+        60,
+        "the phase, without a reload",
+    )
+    drawn = (
+        "return document.querySelectorAll('.chart-frame polyline')[0]?.points.numberOfItems ?? 0"
+    )
     first = browser.until(lambda: browser.script(drawn), 30, "a curve")
     browser.until(lambda: browser.script(drawn) > first, 30, "new points, without a reload")
     for name in ("Speed", "Time left", "Elapsed", "Device time"):
@@ -76,7 +90,9 @@ def test_submit_and_watch_a_job(browser: Browser, person: ClickCounter, trained:
     browser.until(lambda: browser.text("h1 .badge") == "CANCELLED", 30, "its end")
 
 
-def test_read_the_log_of_one_worker_and_why_a_job_failed(browser: Browser, person: ClickCounter, stack: Stack) -> None:
+def test_read_the_log_of_one_worker_and_why_a_job_failed(
+    browser: Browser, person: ClickCounter, stack: Stack
+) -> None:
     stack.create_node("four-hosts", "v2-32", "us-central1-a")
     jobs = "/podyard/v1/projects/demo/locations/us-central1-a/jobs"
     body = {"run": {"command": FAILING}, "node": "four-hosts", "maxFailures": 0}
@@ -88,20 +104,29 @@ def test_read_the_log_of_one_worker_and_why_a_job_failed(browser: Browser, perso
     browser.until(lambda: browser.text("h1 .badge") == "FAILED", 10, "the job's page")
     assert "No module named 'flax'" in browser.text(".failure .log")
     assert "requirements.txt" in browser.text("[data-part=job_head] .note"), "what to do"
-    top = "return [...document.querySelectorAll('main section, main .failure, main .tiles')][0].className"
+    top = (
+        "return [...document.querySelectorAll('main section, main .failure, main "
+        ".tiles')][0].className"
+    )
     assert "failure" in browser.script(top), "the failure comes first"
     person.click(".failure a[href*='replica=2']")
     browser.until(
-        lambda: browser.path().endswith("/failing") and "hello from 2" in browser.text("#logs"), 10, "the log"
+        lambda: browser.path().endswith("/failing") and "hello from 2" in browser.text("#logs"),
+        10,
+        "the log",
     )
     assert "hello from 1" not in browser.text("#logs .log")
     person.type("#search", "flax" + Keys.ENTER)
-    browser.until(lambda: "hello from 2" not in browser.text("#logs .log"), 10, "the lines with the text")
+    browser.until(
+        lambda: "hello from 2" not in browser.text("#logs .log"), 10, "the lines with the text"
+    )
     assert "flax" in browser.text("#logs .log")
     stack.delete_node("four-hosts", "us-central1-a")
 
 
-def test_clone_a_job_with_another_rate(browser: Browser, person: ClickCounter, stack: Stack, trained: str) -> None:
+def test_clone_a_job_with_another_rate(
+    browser: Browser, person: ClickCounter, stack: Stack, trained: str
+) -> None:
     open_job(browser, person, "run-a")
     person.click("a[href*='/jobs/new?']")
     field = "[name='arg.learningRate']"
@@ -109,7 +134,11 @@ def test_clone_a_job_with_another_rate(browser: Browser, person: ClickCounter, s
     assert browser.one("#steps").get_attribute("value") == "12"
     person.type(field, Keys.END + Keys.BACKSPACE * len("0.001") + "0.005")
     person.click("[data-submit]")
-    browser.until(lambda: browser.path().startswith(f"/console/demo/jobs/{ZONE}/job-"), 10, "the page of the clone")
+    browser.until(
+        lambda: browser.path().startswith(f"/console/demo/jobs/{ZONE}/job-"),
+        10,
+        "the page of the clone",
+    )
     assert "learningRate=0.005" in browser.text("main")
     job = browser.path().rpartition("/")[2]
     assert job != "run-a"
@@ -124,9 +153,15 @@ def test_compare_two_runs(browser: Browser, person: ClickCounter, trained: str) 
     browser.until(lambda: browser.all(other), 10, "the runs to choose from")
     person.click(other)
     person.click(".choices button")
-    browser.until(lambda: len(browser.all("figure[data-figure=loss] .chart-key[aria-pressed]")) >= 2, 10, "two curves")
+    browser.until(
+        lambda: len(browser.all("figure[data-figure=loss] .chart-key[aria-pressed]")) >= 2,
+        10,
+        "two curves",
+    )
     rows = {row.text.split(" ")[0]: row for row in browser.all("table.compare tbody tr")}
-    assert "0.001 0.01" in rows["learningRate"].text and "differs" in rows["learningRate"].get_attribute("innerHTML")
+    assert "0.001 0.01" in rows["learningRate"].text and "differs" in rows[
+        "learningRate"
+    ].get_attribute("innerHTML")
     assert "differs" not in rows["Global"].get_attribute("innerHTML")
     assert len(browser.all("figure[data-figure=loss] polyline.line")) >= 2
 
@@ -135,7 +170,11 @@ def test_preempt_a_node_and_see_the_job_recover(
     browser: Browser, person: ClickCounter, stack: Stack, trained: str
 ) -> None:
     # One that Google may take back, and that comes back: the job makes it again for itself.
-    fields = {"acceleratorType": "v2-8", "runtimeVersion": "tpu-vm-base", "schedulingConfig": {"preemptible": True}}
+    fields = {
+        "acceleratorType": "v2-8",
+        "runtimeVersion": "tpu-vm-base",
+        "schedulingConfig": {"preemptible": True},
+    }
     path = stack.submit("recovers", ZONE, steps=5000, checkpointEverySteps=20, **fields)
     stack.wait_steps(path, 40)
     open_job(browser, person, "recovers")
@@ -148,7 +187,11 @@ def test_preempt_a_node_and_see_the_job_recover(
     marks = "figure[data-figure=loss] .mark.lost"
     browser.until(lambda: browser.all(marks), 90, "the preemption in the curve, without a reload")
     assert "PREEMPTED" in browser.script(f"return document.querySelector({marks!r}).textContent")
-    browser.until(lambda: len(browser.all("svg.timeline rect:not(.track)")) >= 2, 30, "two attempts on the timeline")
+    browser.until(
+        lambda: len(browser.all("svg.timeline rect:not(.track)")) >= 2,
+        30,
+        "two attempts on the timeline",
+    )
     assert "✕ failed, preempted or timed out" in browser.text(".timeline-box .legend")
     stack.call("POST", f"{path}:cancel")
     stack.wait_job(path)
@@ -179,10 +222,16 @@ def test_values_are_read_from_a_chart_by_mouse_and_by_keyboard(
     hands = ActionChains(browser.driver, duration=40)
     hands.move_to_element(picture).perform()
     browser.until(
-        lambda: browser.text(where).startswith("step ") and browser.all(f"{figure} .cross"), 5, "the crosshair"
+        lambda: browser.text(where).startswith("step ") and browser.all(f"{figure} .cross"),
+        5,
+        "the crosshair",
     )
     assert browser.text(value) != last
-    ticks = "return [...document.querySelectorAll('figure[data-figure=loss] text.axis')].map((one) => one.textContent)"
+    ticks = (
+        "return [...document.querySelectorAll('figure[data-figure=loss] "
+        "text.axis')].map((one) => "
+        "one.textContent)"
+    )
     whole = browser.script(ticks)
     hands.move_to_element(picture).click_and_hold().move_by_offset(60, 0).release().perform()
     browser.until(lambda: browser.one("[data-unzoom]").is_enabled(), 5, "the zoom")
@@ -193,7 +242,9 @@ def test_values_are_read_from_a_chart_by_mouse_and_by_keyboard(
     browser.until(lambda: browser.script(ticks) != whole, 5, "the log scale")
     browser.script("document.querySelector('[data-smooth]').focus()")
     person.keys(Keys.END)
-    browser.until(lambda: browser.all(f"{figure} polyline.raw"), 5, "the smoothed line over the raw one")
+    browser.until(
+        lambda: browser.all(f"{figure} polyline.raw"), 5, "the smoothed line over the raw one"
+    )
     browser.script(f"document.querySelector({figure!r}).focus()")
     person.keys(Keys.HOME)
     browser.until(lambda: browser.text(where) == "step 1", 5, "the first point")

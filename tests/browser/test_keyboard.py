@@ -1,4 +1,5 @@
-"""Ten tasks by the keyboard alone: each element is reached with Tab, its focus is seen, and nothing holds it fast."""
+"""Ten tasks by the keyboard alone: each element is reached with Tab, its focus is seen, and nothing
+holds it fast."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from tests.stack import Stack
 
 ZONE = "us-central1-f"
 TABS_MAX = 120  # more than any of these pages has to pass to the last of its elements
-# "" where the focus is seen: drawn by the browser or the style sheet, inside the window, and nothing lies over it.
+# "" where the focus is seen: drawn by the browser or the style sheet, inside the window, and
+# nothing lies over it.
 UNSEEN = """
 const here = document.activeElement;
 if (here === document.body || here.id === 'main') return '';
@@ -28,7 +30,7 @@ const y = Math.min(Math.max(box.top + box.height / 2, 1), innerHeight - 1);
 const top = document.elementFromPoint(x, y);
 const isFree = top === null || here.contains(top) || top.contains(here);
 return isFree ? '' : `${name}: ${top.tagName}.${top.className} over it`;
-"""
+"""  # noqa: E501
 
 
 class Keyboard:
@@ -109,7 +111,9 @@ def test_the_list_is_sorted_and_a_row_is_selected_and_stopped(keys: Keyboard) ->
     keys.press(Keys.ENTER)
     keys.browser.until(lambda: "sort=-price" in keys.browser.driver.current_url, 10, "the order")
     keys.press("j", "x")
-    assert keys.browser.script(f"return document.querySelector('[value=\"{ZONE}/by-hand\"]').checked")
+    assert keys.browser.script(
+        f"return document.querySelector('[value=\"{ZONE}/by-hand\"]').checked"
+    )
     keys.to('button[value="stop"]')
     keys.press(Keys.ENTER)
     keys.browser.until(lambda: keys.browser.text("h1").startswith("Stop"), 10, "the question")
@@ -128,7 +132,8 @@ def test_a_dialog_takes_the_focus_and_escape_gives_it_back(keys: Keyboard) -> No
     for _ in range(6):  # it goes round inside, past the browser's own controls
         keys.press(Keys.TAB)
         inside = (
-            "document.activeElement === document.body || document.activeElement.closest('#confirm-delete') !== null"
+            "document.activeElement === document.body || "
+            "document.activeElement.closest('#confirm-delete') !== null"
         )
         assert keys.browser.script(f"return {inside}")
     keys.press(Keys.ESCAPE)
@@ -174,7 +179,10 @@ def test_a_job_is_submitted(stack: Stack, keys: Keyboard) -> None:
     keys.to("#steps")
     keys.press("1", Keys.ENTER)
     keys.comes_to(f"/jobs/{ZONE}/by-keys")
-    assert stack.wait_job(f"/podyard/v1/projects/demo/locations/{ZONE}/jobs/by-keys")["state"] == "SUCCEEDED"
+    assert (
+        stack.wait_job(f"/podyard/v1/projects/demo/locations/{ZONE}/jobs/by-keys")["state"]
+        == "SUCCEEDED"
+    )
 
 
 def test_a_log_is_opened_and_searched(keys: Keyboard, finished_job: str) -> None:
@@ -184,7 +192,9 @@ def test_a_log_is_opened_and_searched(keys: Keyboard, finished_job: str) -> None
     keys.skip()
     keys.to("#search")
     keys.press("compiled", Keys.ENTER)
-    keys.browser.until(lambda: "search=compiled" in keys.browser.driver.current_url, 10, "the lines")
+    keys.browser.until(
+        lambda: "search=compiled" in keys.browser.driver.current_url, 10, "the lines"
+    )
     keys.browser.until(lambda: "compiled" in keys.browser.text("pre.log"), 10, "the lines")
     keys.skip()
     keys.follow("#first-error", "/lines")
@@ -200,8 +210,12 @@ def test_a_budget_is_set(stack: Stack, keys: Keyboard) -> None:
     keys.press("by-hand")
     keys.to('input[name="amount"]')
     keys.press("12", Keys.ENTER)
-    keys.browser.until(lambda: "Budget by-hand is set" in keys.browser.text("main"), 10, "the budget")
-    assert stack.call("GET", "/podyard/v1/projects/demo/budgets/by-hand")["amount"] == "12.000000000"
+    keys.browser.until(
+        lambda: "Budget by-hand is set" in keys.browser.text("main"), 10, "the budget"
+    )
+    assert (
+        stack.call("GET", "/podyard/v1/projects/demo/budgets/by-hand")["amount"] == "12.000000000"
+    )
 
 
 def test_a_webhook_is_set_tested_and_deleted(stack: Stack, keys: Keyboard) -> None:
@@ -221,7 +235,9 @@ def test_a_webhook_is_set_tested_and_deleted(stack: Stack, keys: Keyboard) -> No
     keys.skip()
     keys.to('[aria-label="Test by-hand"]')
     keys.press(Keys.ENTER)
-    keys.browser.until(lambda: "Deliveries to by-hand" in keys.browser.text("main"), 10, "the deliveries")
+    keys.browser.until(
+        lambda: "Deliveries to by-hand" in keys.browser.text("main"), 10, "the deliveries"
+    )
     (hook,) = stack.call("GET", "/podyard/v1/projects/demo/webhooks")["webhooks"]
     assert hook["events"] == ["job.recovering", "job.succeeded", "job.failed", "node.ready"]
     keys.skip()

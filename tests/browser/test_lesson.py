@@ -1,4 +1,5 @@
-"""The lesson of eight steps, from the console alone, in Chromium: each step at most three clicks."""
+"""The lesson of eight steps, from the console alone, in Chromium: each step at most three
+clicks."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ class Student:
 
     def click(self, selector: str) -> None:
         element = self.browser.one(selector)
-        self.browser.script(f"document.querySelector({selector!r}).scrollIntoView({{block: 'center'}})")
+        self.browser.script(
+            f"document.querySelector({selector!r}).scrollIntoView({{block: 'center'}})"
+        )
         element.click()
         self.clicks += 1
 
@@ -42,7 +45,9 @@ def student(browser: Browser) -> Student:
     return Student(browser)
 
 
-def test_a_student_goes_through_eight_steps_of_at_most_three_clicks(student: Student, stack: Stack) -> None:
+def test_a_student_goes_through_eight_steps_of_at_most_three_clicks(
+    student: Student, stack: Stack
+) -> None:
     browser = student.browser
     student.start(1)
     student.sees(".film-now", "Cycle 0")
@@ -99,10 +104,14 @@ def test_the_steps_follow_each_other_by_one_click(student: Student) -> None:
     for number in range(2, 8):
         student.browser.one("[data-next]").click()
         student.browser.until(
-            lambda number=number: student.browser.text(".lesson-where") == f"Step {number} of 8", 10, f"step {number}"
+            lambda number=number: student.browser.text(".lesson-where") == f"Step {number} of 8",
+            10,
+            f"step {number}",
         )
     student.browser.one("[data-next]").click()
-    student.browser.until(lambda: student.browser.path().endswith("/nodes/new"), 10, "the form of step 8")
+    student.browser.until(
+        lambda: student.browser.path().endswith("/nodes/new"), 10, "the form of step 8"
+    )
     assert student.browser.one("#node_id").get_attribute("value") == "lesson"
 
 

@@ -1,4 +1,5 @@
-"""Tasks of a user in lists, search and forms, with real events: clicks are counted, none takes more than six."""
+"""Tasks of a user in lists, search and forms, with real events: clicks are counted, none takes more
+than six."""
 
 from __future__ import annotations
 
@@ -38,7 +39,9 @@ def test_the_dearest_node_is_on_top_after_one_click(browser: Browser, person: Cl
     person.click('nav a[href$="/nodes"]')
     browser.until(lambda: browser.all('th a[href*="sort=-price"]'), 10, "the heading of prices")
     person.click('th a[href*="sort=-price"]')
-    browser.until(lambda: browser.text("tbody tr:first-child th") == "dearest", 10, "the dearest node on top")
+    browser.until(
+        lambda: browser.text("tbody tr:first-child th") == "dearest", 10, "the dearest node on top"
+    )
 
 
 def test_idle_nodes_are_selected_and_stopped(browser: Browser, person: ClickCounter) -> None:
@@ -48,7 +51,9 @@ def test_idle_nodes_are_selected_and_stopped(browser: Browser, person: ClickCoun
     browser.until(lambda: "idle=1" in browser.driver.current_url, 10, "the idle nodes")
     person.click(f'[name="pick"][value="{ZONE}/cheap-1"]')
     person.click(f'[name="pick"][value="{ZONE}/cheap-2"]')
-    browser.until(lambda: browser.text("[data-selected]") == "2 selected", 10, "the count of selected rows")
+    browser.until(
+        lambda: browser.text("[data-selected]") == "2 selected", 10, "the count of selected rows"
+    )
     person.click('button[value="stop"]')
     browser.until(lambda: browser.text("h1") == "Stop 2 nodes?", 10, "the question")
     person.click('button[name="confirmed"]')
@@ -57,11 +62,17 @@ def test_idle_nodes_are_selected_and_stopped(browser: Browser, person: ClickCoun
 
 def test_a_node_is_found_by_keys_alone(browser: Browser, person: ClickCounter) -> None:
     person.keys("/")
-    browser.until(lambda: browser.script("return document.getElementById('find-dialog').open"), 10, "the search")
+    browser.until(
+        lambda: browser.script("return document.getElementById('find-dialog').open"),
+        10,
+        "the search",
+    )
     person.keys("deare")
     browser.until(lambda: browser.text("#find-dialog .hits a strong") == "dearest", 10, "the hit")
     person.keys(Keys.ARROW_DOWN, Keys.ENTER)
-    browser.until(lambda: browser.path().endswith("/nodes/europe-west4-a/dearest"), 10, "the node's page")
+    browser.until(
+        lambda: browser.path().endswith("/nodes/europe-west4-a/dearest"), 10, "the node's page"
+    )
     assert person.clicks == 0
 
 
@@ -73,7 +84,9 @@ def test_a_list_is_walked_and_selected_by_keys(browser: Browser, person: ClickCo
     assert browser.script(chosen) == f"{ZONE}/cheap-2"
 
 
-def test_a_queued_resource_is_requested(browser: Browser, person: ClickCounter, stack: Stack) -> None:
+def test_a_queued_resource_is_requested(
+    browser: Browser, person: ClickCounter, stack: Stack
+) -> None:
     person.click('nav a[href$="/queue"]')
     browser.until(lambda: browser.path().endswith("/queue"), 10, "the queue")
     person.click('.tabs a[href$="/queue/resources"]')
@@ -102,15 +115,28 @@ def test_lists_with_rows_and_an_open_search_are_readable_at_every_width(browser:
     emulate = browser.driver.execute_cdp_cmd
     try:
         for scheme in ("light", "dark"):
-            emulate("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
+            emulate(
+                "Emulation.setEmulatedMedia",
+                {"features": [{"name": "prefers-color-scheme", "value": scheme}]},
+            )
             for width in (390, 900, 1280):
-                size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+                size = {
+                    "width": width,
+                    "height": 900,
+                    "deviceScaleFactor": 1,
+                    "mobile": width < 500,
+                }
                 emulate("Emulation.setDeviceMetricsOverride", size)
                 browser.open("/console/demo/nodes")
                 browser.script("document.querySelector('.columns').open = true")
                 for _ in range(2):
-                    assert browser.script(LABELS_PROBE) == browser.script(CONTRAST_PROBE) == [], (scheme, width)
-                    wide = browser.script("return document.documentElement.scrollWidth - window.innerWidth")
+                    assert browser.script(LABELS_PROBE) == browser.script(CONTRAST_PROBE) == [], (
+                        scheme,
+                        width,
+                    )
+                    wide = browser.script(
+                        "return document.documentElement.scrollWidth - window.innerWidth"
+                    )
                     assert wide <= 0, (scheme, width)
                     browser.script("document.querySelector('[data-search]').click()")
     finally:
@@ -119,18 +145,29 @@ def test_lists_with_rows_and_an_open_search_are_readable_at_every_width(browser:
 
 def test_long_entries_of_members_and_queues_fit_every_width(browser: Browser, stack: Stack) -> None:
     email = f"{'a-rather-long-name-' * 3}@{'department-of-' * 3}a-university.example.com"
-    made = stack.call("POST", "/podyard/v1/tokens", {"email": email, "project": "demo", "roles": ["tpu.viewer"]})
+    made = stack.call(
+        "POST", "/podyard/v1/tokens", {"email": email, "project": "demo", "roles": ["tpu.viewer"]}
+    )
     emulate = browser.driver.execute_cdp_cmd
     try:
         for width in (390, 1280):
             size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
             emulate("Emulation.setDeviceMetricsOverride", size)
-            for page in ("settings/access", "machines", "queue", "queue/resources", "queue/reservations"):
+            for page in (
+                "settings/access",
+                "machines",
+                "queue",
+                "queue/resources",
+                "queue/reservations",
+            ):
                 browser.open(f"/console/demo/{page}")
                 assert browser.script(LABELS_PROBE) == [], (page, width)
-                wide = browser.script("return document.documentElement.scrollWidth - window.innerWidth")
+                wide = browser.script(
+                    "return document.documentElement.scrollWidth - window.innerWidth"
+                )
                 cut = browser.script(
-                    "return [...document.querySelectorAll('.scroll')].map((one) => one.scrollWidth - one.clientWidth)"
+                    "return [...document.querySelectorAll('.scroll')].map((one) => "
+                    "one.scrollWidth - one.clientWidth)"
                 )
                 assert wide <= 0 and all(over <= 0 for over in cut), (page, width, wide, cut)
     finally:

@@ -1,4 +1,5 @@
-"""The rest of what a user does every day, by mouse and keyboard from the overview, with the clicks counted."""
+"""The rest of what a user does every day, by mouse and keyboard from the overview, with the clicks
+counted."""
 
 from __future__ import annotations
 
@@ -43,7 +44,9 @@ def _open_draft(browser: Browser, person: ClickCounter) -> None:
     browser.until(lambda: browser.all("a[href$='/print']"), 20, "the draft")
 
 
-def test_a_preemptible_v2_8_is_created(browser: Browser, person: ClickCounter, stack: Stack) -> None:
+def test_a_preemptible_v2_8_is_created(
+    browser: Browser, person: ClickCounter, stack: Stack
+) -> None:
     person.click("a[href$='/create']")
     browser.until(lambda: browser.all("table.zones"), 10, "the zones")
     person.click("a.pill[href*='usage=preemptible']")
@@ -71,9 +74,15 @@ def test_the_zones_that_have_a_v3_32_are_found(browser: Browser, person: ClickCo
     assert "$32.00" in zones["us-east1-d"] and "1,024 of 1,024 chips" in zones["us-east1-d"]
 
 
-def test_gcloud_is_connected_from_any_page(browser: Browser, person: ClickCounter, stack: Stack) -> None:
+def test_gcloud_is_connected_from_any_page(
+    browser: Browser, person: ClickCounter, stack: Stack
+) -> None:
     person.click("[data-panel]")
-    browser.until(lambda: browser.script("return document.querySelector('dialog#panel').open"), 10, "the panel")
+    browser.until(
+        lambda: browser.script("return document.querySelector('dialog#panel').open"),
+        10,
+        "the panel",
+    )
     labels = [one.text for one in browser.all("#panel section:nth-of-type(1) summary")]
     row = f"#panel details:nth-of-type({labels.index('gcloud, without podyard installed') + 1})"
     person.click(f"{row} summary")
@@ -84,7 +93,9 @@ def test_gcloud_is_connected_from_any_page(browser: Browser, person: ClickCounte
     assert browser.path() == "/console/demo/overview", "the page is still there"
 
 
-def test_an_invoice_is_downloaded_as_pdf(browser: Browser, person: ClickCounter, tmp_path: Path) -> None:
+def test_an_invoice_is_downloaded_as_pdf(
+    browser: Browser, person: ClickCounter, tmp_path: Path
+) -> None:
     pytest.importorskip("reportlab", reason="PDFs need the extra podyard[pdf]")
     behaviour = {"behavior": "allow", "downloadPath": str(tmp_path)}
     browser.driver.execute_cdp_cmd("Page.setDownloadBehavior", behaviour)
@@ -99,7 +110,9 @@ def test_a_cent_is_explained(browser: Browser, person: ClickCounter) -> None:
     person.click("a[title='Explain this line']")
     browser.until(lambda: browser.all("#exact"), 20, "the explanation")
     assert browser.one("#exact").get_attribute("title").endswith(" exactly")
-    assert browser.all("#parts tbody tr") and browser.all("tbody th code"), "seconds, and the events that they are of"
+    assert browser.all("#parts tbody tr") and browser.all("tbody th code"), (
+        "seconds, and the events that they are of"
+    )
 
 
 def test_a_reservation_is_made(browser: Browser, person: ClickCounter, stack: Stack) -> None:

@@ -27,7 +27,9 @@ EVIL = "<img src=x onerror=document.body.dataset.hit=1>"
 
 @pytest.fixture(scope="module")
 def virtual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with open_stack(Path(tmp_path_factory.mktemp("operator")), {"PODYARD_CLOCK": "virtual"}) as found:
+    with open_stack(
+        Path(tmp_path_factory.mktemp("operator")), {"PODYARD_CLOCK": "virtual"}
+    ) as found:
         found.create_node("mine", "v2-32", ZONE)
         found.create_node("spotty", "v2-8", ZONE, schedulingConfig={"spot": True})
         node = {"acceleratorType": "v2-512", "runtimeVersion": "tpu-vm-base"}
@@ -43,9 +45,14 @@ def console(virtual: Stack) -> Iterator[Browser]:
         yield found
 
 
-def test_a_map_shows_each_slice_with_its_letter_and_what_would_have_to_move(console: Browser) -> None:
+def test_a_map_shows_each_slice_with_its_letter_and_what_would_have_to_move(
+    console: Browser,
+) -> None:
     console.open(f"{POD}?type=v2-512")
-    assert console.text("svg.pod desc") == "20 of 256 chips are held, 16 chips by mine, 4 chips by spotty"
+    assert (
+        console.text("svg.pod desc")
+        == "20 of 256 chips are held, 16 chips by mine, 4 chips by spotty"
+    )
     drawn = [_chips(path.get_attribute("d")) for path in console.all("svg.pod path[class^=chip-s]")]
     assert sorted(drawn) == [4, 16]
     assert [letter.text for letter in console.all("svg.pod text")] == ["A", "B"]
@@ -116,13 +123,19 @@ def test_a_fault_is_one_click_away_on_the_page_of_a_node(console: Browser, virtu
     (rule,) = virtual.call("GET", "/podyard/v1/faults")["faults"]
     node = f"projects/demo/locations/{ZONE}/nodes/mine"
     assert (rule["effect"], rule["match"]) == ("metadata", {"resource": node})
-    console.until(lambda: console.script("return location.pathname") == page, 10, "the node's page again")
+    console.until(
+        lambda: console.script("return location.pathname") == page, 10, "the node's page again"
+    )
     virtual.call("DELETE", f"/podyard/v1/faults/{rule['fault']}")
 
 
 def test_a_broken_chip_is_crossed_on_the_map(console: Browser, virtual: Stack) -> None:
-    rule = virtual.call("POST", "/podyard/v1/faults", {"effect": "chip", "match": {"resource": "mine"}})
-    console.until(lambda: console.open(POD) or console.all("svg.pod path.chip-broken"), 20, "the broken chip")
+    rule = virtual.call(
+        "POST", "/podyard/v1/faults", {"effect": "chip", "match": {"resource": "mine"}}
+    )
+    console.until(
+        lambda: console.open(POD) or console.all("svg.pod path.chip-broken"), 20, "the broken chip"
+    )
     assert "1 chip broken" in console.text("svg.pod desc")
     assert _chips(console.one("path.chip-broken").get_attribute("d")) == 1
     virtual.call("DELETE", f"/podyard/v1/faults/{rule['fault']}")
@@ -137,7 +150,10 @@ def test_a_viewer_sees_the_pods_and_is_refused_the_rest(virtual: Stack) -> None:
         assert pods.status_code == 200 and "Operator" not in pods.text
         assert viewer.get(OPERATOR).status_code == 403
         assert viewer.post(f"{OPERATOR}/advance", data={"duration": "1d"}).status_code == 403
-        assert viewer.post(f"{OPERATOR}/node", data={"fault": "host", "resource": "mine"}).status_code == 403
+        assert (
+            viewer.post(f"{OPERATOR}/node", data={"fault": "host", "resource": "mine"}).status_code
+            == 403
+        )
         assert "go wrong" not in viewer.get(f"/console/demo/nodes/{ZONE}/mine").text
 
 
@@ -165,7 +181,9 @@ def test_a_node_s_page_says_what_keeps_its_hosts_apart(browser: Browser, stack: 
     stack.create_node("apart", "v2-8", "us-central1-f")
     path = "/podyard/v1/projects/demo/locations/us-central1-f/nodes/apart"
     stack.call("POST", f"{path}:materialise", {"workers": []})
-    until(lambda: stack.call("GET", f"{path}/hosts")["hosts"][0]["isolation"] or None, 30, "the host")
+    until(
+        lambda: stack.call("GET", f"{path}/hosts")["hosts"][0]["isolation"] or None, 30, "the host"
+    )
     browser.open("/console/demo/nodes/us-central1-f/apart")
     said = boxes.sentence(boxes.why_not(boxes.BOXES_AUTO))
     browser.until(lambda: said in browser.text("main") or None, 10, "the sentence")
@@ -183,7 +201,9 @@ def test_machines_are_shown_drained_and_invited(console: Browser, virtual: Stack
     console.click("button[aria-label='Resume local']")
     assert console.text("td[data-label=State]") == "READY"
     console.click("form[action$='/machines/token'] button")
-    assert re.fullmatch(rf"podyard agent join {virtual.url} --token pdj_\S{{40,}}", console.text("#join-command"))
+    assert re.fullmatch(
+        rf"podyard agent join {virtual.url} --token pdj_\S{{40,}}", console.text("#join-command")
+    )
     console.open("/console/demo/machines")
     assert not console.all("#join-command")
     assert console.script(LABELS_PROBE) == [] and console.script(CONTRAST_PROBE) == []

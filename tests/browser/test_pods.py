@@ -41,7 +41,10 @@ def test_the_slider_shows_the_pod_as_it_was(browser: Browser, mapped: str) -> No
     slider = browser.one("#ago")
     slider.send_keys(Keys.ARROW_LEFT)
     browser.until(lambda: not browser.all("#map svg a"), 10, "the map without the node")
-    assert browser.text("#at") != "now" and browser.text("#map-title") == f"Map at {browser.text('#at')}"
+    assert (
+        browser.text("#at") != "now"
+        and browser.text("#map-title") == f"Map at {browser.text('#at')}"
+    )
     assert "ago=5" in browser.driver.current_url
     slider.send_keys(Keys.ARROW_RIGHT)
     browser.until(lambda: browser.all("#map svg a"), 10, "the node again")

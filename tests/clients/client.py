@@ -14,23 +14,37 @@ from tests.conftest import require
 from tests.stack import PODYARD, Stack
 
 ENVIRONMENTS = Path(__file__).parents[2] / ".venv-clients"
-SECONDS_MAX = 150.0  # of one program: TensorFlow's import takes 20 s on a busy machine, Ray waits in steps of 5 s
+# of one program: TensorFlow's import takes 20 s on a busy machine, Ray waits in steps of 5 s
+SECONDS_MAX = 150.0
 # Settings that lead a client elsewhere, or to a user's own credentials.
 _DROPPED = ("PODYARD_", "GOOGLE_", "CLOUDSDK_", "GCE_", "TPU_", "PYTHON")
 _DROPPED_NAMES = frozenset(
     (
-        *("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "NO_PROXY", "https_proxy", "http_proxy", "all_proxy", "no_proxy"),
+        *(
+            "HTTPS_PROXY",
+            "HTTP_PROXY",
+            "ALL_PROXY",
+            "NO_PROXY",
+            "https_proxy",
+            "http_proxy",
+            "all_proxy",
+            "no_proxy",
+        ),
         *redirect_tls.BUNDLE_VARIABLES,
     )
 )
 
 
 class Client:
-    def __init__(self, environment: str, program: Path, stack: Stack, outside: Outside, home: Path) -> None:
+    def __init__(
+        self, environment: str, program: Path, stack: Stack, outside: Outside, home: Path
+    ) -> None:
         python = ENVIRONMENTS / environment / "bin" / "python"
         # The stamp is written last: an environment that is half made is none.
         made = (python.parents[1] / ".made").is_file()
-        self._python = require(str(python) if made else None, f"the environment {environment} of `make real`")
+        self._python = require(
+            str(python) if made else None, f"the environment {environment} of `make real`"
+        )
         self._program = program
         self._stack = stack
         self._outside = outside
@@ -55,5 +69,13 @@ class Client:
         return done.stdout
 
     def _environ(self) -> dict[str, str]:
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(_DROPPED) and k not in _DROPPED_NAMES}
-        return kept | self._outside.environ() | {"HOME": str(self._home), "PODYARD_DATA": str(self._stack.data)}
+        kept = {
+            k: v
+            for k, v in os.environ.items()
+            if not k.startswith(_DROPPED) and k not in _DROPPED_NAMES
+        }
+        return (
+            kept
+            | self._outside.environ()
+            | {"HOME": str(self._home), "PODYARD_DATA": str(self._stack.data)}
+        )

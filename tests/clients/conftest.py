@@ -19,7 +19,10 @@ FLEET = HERE / "fleet.yaml"
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    asked = (Path(config.invocation_params.dir, argument.split("::")[0]).resolve() for argument in config.args)
+    asked = (
+        Path(config.invocation_params.dir, argument.split("::")[0]).resolve()
+        for argument in config.args
+    )
     return None if any(path == HERE or HERE in path.parents for path in asked) else True
 
 
@@ -40,8 +43,11 @@ def outside() -> Iterator[Outside]:
 def client(
     request: pytest.FixtureRequest, stack: Stack, outside: Outside, tmp_path: Path
 ) -> Iterator[Callable[..., object]]:
-    """`client(case, *arguments)` runs a case of the module's `PROGRAM` in its `ENVIRONMENT`, and gives its answer."""
+    """`client(case, *arguments)` runs a case of the module's `PROGRAM` in its `ENVIRONMENT`, and
+    gives its answer."""
     module = request.module
-    runner = Client(module.ENVIRONMENT, HERE / "programs" / module.PROGRAM, stack, outside, tmp_path)
+    runner = Client(
+        module.ENVIRONMENT, HERE / "programs" / module.PROGRAM, stack, outside, tmp_path
+    )
     yield runner.run
     assert not outside.refused, "a request left the machine"

@@ -1,4 +1,5 @@
-"""What is neither Podyard nor Google, as the clients here see it: a proxy that refuses everything, and says so."""
+"""What is neither Podyard nor Google, as the clients here see it: a proxy that refuses everything,
+and says so."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from typing import Any, Self
 
 
 class Outside(ThreadingHTTPServer):
-    """Serves while the context lasts. `refused`: what `podyard run` passed on to the proxy that its user had set."""
+    """Serves while the context lasts. `refused`: what `podyard run` passed on to the proxy that its
+    user had set."""
 
     daemon_threads = True
 
@@ -20,14 +22,19 @@ class Outside(ThreadingHTTPServer):
 
     def environ(self) -> dict[str, str]:
         """With these variables a command sees nothing but this."""
-        return dict.fromkeys(("HTTPS_PROXY", "HTTP_PROXY"), f"http://127.0.0.1:{self.server_address[1]}")
+        return dict.fromkeys(
+            ("HTTPS_PROXY", "HTTP_PROXY"), f"http://127.0.0.1:{self.server_address[1]}"
+        )
 
     def __enter__(self) -> Self:
         self._thread.start()
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.shutdown()
         self._thread.join()

@@ -1,4 +1,5 @@
-"""A checkpoint of the engine in plain JAX, Keras and PyTorch, by the names that docs/export.md gives."""
+"""A checkpoint of the engine in plain JAX, Keras and PyTorch, by the names that docs/export.md
+gives."""
 
 from __future__ import annotations
 
@@ -27,13 +28,17 @@ def folder(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     found = tmp_path_factory.mktemp("checkpoint")
     stack.create_node("checkpoint", "v2-8", ZONE)
-    path = stack.submit("checkpoint", ZONE, node="checkpoint", steps=60, training={"exportAtEnd": True})
+    path = stack.submit(
+        "checkpoint", ZONE, node="checkpoint", steps=60, training={"exportAtEnd": True}
+    )
     assert stack.wait_job(path)["state"] == "SUCCEEDED"
     ours = ["--data", str(stack.data)]
     download = ["job", "download", "checkpoint", "--zone", ZONE, "--checkpoints", "-o", str(found)]
     subprocess.run([*PODYARD, *download, *ours], check=True, timeout=60)
     (file,) = (found / "checkpoints").glob("*60*.safetensors")
-    parameters = {n.removeprefix("params/"): a for n, a in load_file(file).items() if n.startswith("params/")}
+    parameters = {
+        n.removeprefix("params/"): a for n, a in load_file(file).items() if n.startswith("params/")
+    }
     np.savez(found / "parameters.npz", **parameters)  # type: ignore[arg-type]
     images = load_digits().test.slice(0, IMAGES)["image"]
     np.savez(found / "images.npz", image=images)
@@ -44,7 +49,9 @@ def folder(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _scores(folder: Path, environment: str, program: str, *options: str) -> NDArray[np.float32]:
     python = ENVIRONMENTS / environment / "bin" / "python"
-    require(str(python) if python.is_file() else None, f"the environment {environment} of `make real`")
+    require(
+        str(python) if python.is_file() else None, f"the environment {environment} of `make real`"
+    )
     scores = folder / f"{environment}.npy"
     command = [str(python), "-W", "ignore", str(PROGRAMS / program)]
     files = [str(folder / "parameters.npz"), str(folder / "images.npz"), str(scores)]
@@ -62,19 +69,26 @@ def _in_plain_jax(folder: Path) -> NDArray[np.float32]:
 
     def conv(name: str, x: jax.Array) -> jax.Array:
         layout = ("NHWC", "HWIO", "NHWC")
-        made = lax.conv_general_dilated(x, of[f"{name}/kernel"], (1, 1), "SAME", dimension_numbers=layout)
+        made = lax.conv_general_dilated(
+            x, of[f"{name}/kernel"], (1, 1), "SAME", dimension_numbers=layout
+        )
         return nn.relu(made + of[f"{name}/bias"])
 
     x = conv("conv2", conv("conv1", jnp.asarray(np.load(folder / "images.npz")["image"])))
-    x = lax.reduce_window(x, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID").reshape(IMAGES, -1)
+    x = lax.reduce_window(x, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID").reshape(
+        IMAGES, -1
+    )
     x = nn.relu(x @ of["dense1/kernel"] + of["dense1/bias"])
     return np.asarray(x @ of["dense2/kernel"] + of["dense2/bias"])
 
 
-def test_all_frameworks_give_the_scores_of_one_another_and_the_answers_of_the_export(folder: Path) -> None:
+def test_all_frameworks_give_the_scores_of_one_another_and_the_answers_of_the_export(
+    folder: Path,
+) -> None:
     expected = np.load(folder / "expected.npz")["answers"]
     plain = _in_plain_jax(folder)
-    # The export has the matrix unit's rounding: an answer may differ only where two classes are close.
+    # The export has the matrix unit's rounding: an answer may differ only where two classes are
+    # close.
     clear = np.ptp(np.sort(plain, axis=1)[:, -2:], axis=1) > 0.05
     assert clear.sum() > 0.9 * IMAGES
     assert (plain.argmax(axis=1) == expected)[clear].all()

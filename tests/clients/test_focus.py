@@ -1,8 +1,10 @@
-"""The official FOCUS validator reads our export: it reports what its own model gets wrong, and nothing else.
+"""The official FOCUS validator reads our export: it reports what its own model gets wrong, and
+nothing else.
 
-Of its model 1.2.0.1, three rules have conditions that are empty or inverted, or are not read: they fail on correct rows
-of any export, and five more that are made of them with them. A fourth, which is read in the same wrong way, fails as
-soon as there is a node of a reservation. The validator ends with 0 whatever it finds, so that its lines are read.
+Of its model 1.2.0.1, three rules have conditions that are empty or inverted, or are not read: they
+fail on correct rows of any export, and five more that are made of them with them. A fourth, which
+is read in the same wrong way, fails as soon as there is a node of a reservation. The validator ends
+with 0 whatever it finds, so that its lines are read.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ FALSE_FAILURES = {
     "CostAndUsage-D-002-M",
     "InvoiceId-C-004-C",
 }
-# "MUST be null when CapacityReservationId is null": its condition is left aside, so that no row may have a status.
+# "MUST be null when CapacityReservationId is null": its condition is left aside, so that no row may
+# have a status.
 OF_RESERVATIONS = {"CapacityReservationStatus-C-003-C"}
 _ALL = ("--applicability-criteria", "ALL")  # of the rules that not everybody has to keep
 _TOTAL = re.compile(r"Total: (\d+) \| Pass: (\d+) \| Fail: (\d+) \| Skipped: (\d+)")
@@ -45,7 +48,7 @@ def _validate(data: bytes, folder: Path) -> tuple[int, set[str]]:
     program = home / "bin" / "focus-validator"
     made = (home / ".made").is_file()
     if not made:
-        # No failure even where all must run: `make real` makes it, or fails, where there is a Python 3.12.
+        # No failure even where all must run: `make real` makes it where there is a Python 3.12.
         pytest.skip("the environment focus of `make real` is not there: it needs Python 3.12")
     file = folder / "focus.csv"
     file.write_bytes(data)
@@ -69,7 +72,8 @@ def _export(found: ExportSource) -> bytes:
 
 
 def test_only_its_known_false_failures_are_left(tmp_path: Path) -> None:
-    """Commitments, credits, spot, a correction, tax, euros and a month in which clocks are moved."""
+    """Commitments, credits, spot, a correction, tax, euros and a month in which clocks are
+    moved."""
     passed, failed = _validate(_export(source(NODES[:4], by_job=True)), tmp_path)
     assert failed == FALSE_FAILURES
     assert passed >= COLUMNS_CHECKED_MIN

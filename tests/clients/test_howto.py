@@ -1,4 +1,5 @@
-"""The examples of docs/howto/clients.md, as they stand there: each prints what its last comment says."""
+"""The examples of docs/howto/clients.md, as they stand there: each prints what its last comment
+says."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ from tests.stack import Stack
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "clients.md"
 ZONE = "us-central1-f"
 ENVIRONMENTS = {"SkyPilot": "sky", "Ray": "ray", "TensorFlow": "tf", "cloud-tpu-client": "tf"}
-EXAMPLES = dict(re.findall(r"^## (.+?)\n.*?^```python\n(.+?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL))
+EXAMPLES = dict(
+    re.findall(r"^## (.+?)\n.*?^```python\n(.+?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+)
 pytestmark = pytest.mark.slow
 
 
@@ -32,7 +35,9 @@ def test_each_client_has_an_example() -> None:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_an_example_prints_what_it_says(name: str, node: None, stack: Stack, outside: Outside, tmp_path: Path) -> None:
+def test_an_example_prints_what_it_says(
+    name: str, node: None, stack: Stack, outside: Outside, tmp_path: Path
+) -> None:
     program = tmp_path / "example.py"
     program.write_text(EXAMPLES[name])
     client = Client(ENVIRONMENTS[name], program, stack, outside, tmp_path)

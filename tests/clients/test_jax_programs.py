@@ -1,4 +1,5 @@
-"""Programs of users' frameworks on JAX: flax, optax, orbax, Keras, and an older JAX, started as a person would."""
+"""Programs of users' frameworks on JAX: flax, optax, orbax, Keras, and an older JAX, started as a
+person would."""
 
 from __future__ import annotations
 
@@ -18,13 +19,20 @@ EXAMPLES = ROOT / "examples" / "programs"
 PROGRAMS = ROOT / "tests" / "programs"
 
 
-def _run(environment: str, folder: Path, kind: str, *command: str) -> tuple[subprocess.CompletedProcess[str], Any]:
+def _run(
+    environment: str, folder: Path, kind: str, *command: str
+) -> tuple[subprocess.CompletedProcess[str], Any]:
     python = ROOT / ".venv-clients" / environment / "bin" / "python"
     report = folder / "report.json"
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(("PODYARD_", "JAX_"))}
+    environ = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PODYARD_", "JAX_"))
+    }
     done = subprocess.run(
         [*PODYARD, "run", "--tpu", kind, "--report", str(report), "--", str(python), *command],
-        env=environ, capture_output=True, text=True, timeout=300, cwd=folder, stdin=subprocess.DEVNULL,
+        env=environ, capture_output=True, text=True, timeout=300, cwd=folder,
+        stdin=subprocess.DEVNULL,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done, json.loads(report.read_text())
@@ -37,9 +45,15 @@ def _step(report: Any) -> Any:
 def test_flax_trains_on_the_four_hosts_of_a_slice(tmp_path: Path) -> None:
     done, report = _run("flax", tmp_path, "v3-32", str(EXAMPLES / "flax_data_parallel.py"))
     lines = sorted(line for line in done.stdout.splitlines() if " devices, loss " in line)
-    assert [line.split(":")[0] for line in lines] == [f"[worker {n}] host {n} of 4" for n in range(4)]
+    assert [line.split(":")[0] for line in lines] == [
+        f"[worker {n}] host {n} of 4" for n in range(4)
+    ]
     assert len({line.rpartition(" ")[2] for line in lines}) == 1
-    assert (_step(report)["name"], _step(report)["runs"], _step(report)["devices"]) == ("jit_train_step", 10, 32)
+    assert (_step(report)["name"], _step(report)["runs"], _step(report)["devices"]) == (
+        "jit_train_step",
+        10,
+        32,
+    )
 
 
 def test_a_transformer_is_split_over_two_axes(tmp_path: Path) -> None:
@@ -56,7 +70,9 @@ def test_keras_trains_on_all_devices(data: str, tmp_path: Path) -> None:
 
 
 def test_orbax_writes_and_reads_sharded_arrays(tmp_path: Path) -> None:
-    done, _ = _run("flax", tmp_path, "v3-8", str(PROGRAMS / "checkpoints.py"), str(tmp_path / "kept"))
+    done, _ = _run(
+        "flax", tmp_path, "v3-8", str(PROGRAMS / "checkpoints.py"), str(tmp_path / "kept")
+    )
     assert done.stdout == "restored True, split True\n", done.stderr
 
 
@@ -73,8 +89,13 @@ def test_a_dry_run_writes_no_checkpoints_of_what_it_did_not_compute(tmp_path: Pa
         timeout=300,
     )
     assert dry.stdout == "saved []\n", dry.stderr
-    assert dry.stderr.count("podyard: a dry run writes no checkpoints of arrays without values\n") == 1
-    assert sorted(path.name for path in (tmp_path / "dry").iterdir() if path.is_dir()) == ["small", "small_tree"]
+    assert (
+        dry.stderr.count("podyard: a dry run writes no checkpoints of arrays without values\n") == 1
+    )
+    assert sorted(path.name for path in (tmp_path / "dry").iterdir() if path.is_dir()) == [
+        "small",
+        "small_tree",
+    ]
 
 
 def _python(environment: str) -> str:
@@ -103,14 +124,28 @@ def test_a_newer_jax_runs_dry(tmp_path: Path) -> None:
     python = _python("jax011")
     command = [*PODYARD, "run", "--tpu", "v5p-64", "--dry-run", "--steps", "2", "--", python]
     done = subprocess.run(
-        [*command, str(PROGRAMS / "llama.py"), "1"], capture_output=True, text=True, timeout=300, cwd=tmp_path
+        [*command, str(PROGRAMS / "llama.py"), "1"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=tmp_path,
     )
     assert done.returncode == 0 and "step jit_train_step: " in done.stderr, done.stderr
 
 
 def test_an_older_jax_refuses_a_dry_run_in_words(tmp_path: Path) -> None:
     python = str(ROOT / ".venv-clients" / "jax09" / "bin" / "python")
-    command = [*PODYARD, "run", "--tpu", "v5p-64", "--dry-run", "--", python, str(PROGRAMS / "llama.py"), "1"]
+    command = [
+        *PODYARD,
+        "run",
+        "--tpu",
+        "v5p-64",
+        "--dry-run",
+        "--",
+        python,
+        str(PROGRAMS / "llama.py"),
+        "1",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
     assert done.returncode == 1
     assert done.stderr.startswith("podyard: a dry run needs JAX 0.10 or newer; this is JAX 0.9.")
@@ -121,11 +156,20 @@ def test_bits_of_another_jax_are_those_of_its_own_devices(environment: str, tmp_
     python = _python(environment)
     environ = os.environ | {"JAX_PLATFORMS": "cpu"}
     plain = subprocess.run(
-        [python, str(PROGRAMS / "bits.py")], env=environ, capture_output=True, text=True, timeout=300
+        [python, str(PROGRAMS / "bits.py")],
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(("PODYARD_", "JAX_"))}
+    environ = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PODYARD_", "JAX_"))
+    }
     same = subprocess.run(
-        [*PODYARD, "run", "--tpu", "v3-8", "--numerics", "f32", "--", python, str(PROGRAMS / "bits.py")],
+        [*PODYARD, "run", "--tpu", "v3-8", "--numerics", "f32", "--", python,
+            str(PROGRAMS / "bits.py")],
         env=environ, capture_output=True, text=True, timeout=300, cwd=tmp_path,
     )  # fmt: skip
     assert plain.stdout == same.stdout and len(plain.stdout.splitlines()) == 7, same.stderr

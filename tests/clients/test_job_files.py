@@ -1,4 +1,5 @@
-"""The fields of job files against SkyPilot's own schemas, of the wheel: none may be unknown here."""
+"""The fields of job files against SkyPilot's own schemas, of the wheel: none may be unknown
+here."""
 
 from __future__ import annotations
 
@@ -28,7 +29,10 @@ def test_each_field_of_skypilots_schemas_is_read_passed_over_or_refused_by_name(
     task, resources, arguments = (set(names) for names in json.loads(done.stdout.splitlines()[-1]))
     ours = [
         (task, {*job_file.TASK_READ, *job_file.TASK_IGNORED, *job_file.TASK_REFUSED}),
-        (resources, {*job_file.RESOURCES_READ, *job_file.RESOURCES_IGNORED, *job_file.RESOURCES_REFUSED}),
+        (
+            resources,
+            {*job_file.RESOURCES_READ, *job_file.RESOURCES_IGNORED, *job_file.RESOURCES_REFUSED},
+        ),
         (arguments, set(job_file.ACCELERATOR_ARGS)),
     ]
     for theirs, known in ours:

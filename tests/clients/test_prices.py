@@ -1,4 +1,5 @@
-"""SkyPilot's and gpuhunt's own fetchers read our catalogue, and come to the prices of the rate card."""
+"""SkyPilot's and gpuhunt's own fetchers read our catalogue, and come to the prices of the rate
+card."""
 
 from __future__ import annotations
 
@@ -45,7 +46,9 @@ def run(stack: Stack, outside: Outside, tmp_path: Path) -> Iterator[Callable[...
     assert not outside.refused, "a request left the machine"
 
 
-def test_skypilot_has_the_price_of_every_tpu(run: Callable[..., Iterable[list[str | None]]]) -> None:
+def test_skypilot_has_the_price_of_every_tpu(
+    run: Callable[..., Iterable[list[str | None]]],
+) -> None:
     """Before it rounds to five decimals. Google's v5p sizes that it adds itself are among them."""
     _compare(
         (kind, zone, _exact(price), _exact(spot))
@@ -53,16 +56,29 @@ def test_skypilot_has_the_price_of_every_tpu(run: Callable[..., Iterable[list[st
     )
 
 
-def test_skypilot_s_whole_fetcher_writes_its_catalogue(run: Callable[..., Iterable[dict[str, str]]]) -> None:
+def test_skypilot_s_whole_fetcher_writes_its_catalogue(
+    run: Callable[..., Iterable[dict[str, str]]],
+) -> None:
     rows = list(run("sky", "skypilot_prices.py", "catalogue"))
-    tpus = {(row["AcceleratorName"], row["AvailabilityZone"]): row for row in rows if row["AcceleratorName"]}
+    tpus = {
+        (row["AcceleratorName"], row["AvailabilityZone"]): row
+        for row in rows
+        if row["AcceleratorName"]
+    }
     pod = tpus["tpu-v3-32", "europe-west4-a"]
     assert (Decimal(pod["Price"]), Decimal(pod["SpotPrice"])) == (Decimal(32), Decimal("10.56"))
     assert {(kind.removeprefix("tpu-"), zone) for kind, zone in tpus} >= _offered()
-    machines = {(row["InstanceType"], row["AvailabilityZone"]): row for row in rows if row["InstanceType"]}
+    machines = {
+        (row["InstanceType"], row["AvailabilityZone"]): row for row in rows if row["InstanceType"]
+    }
     host = machines["n1-highmem-8", "us-central1-f"]
-    expected = [8 * _host("vcpu", usage) + 52 * _host("ram", usage) for usage in ("on-demand", "preemptible")]
-    assert [Decimal(host["Price"]), Decimal(host["SpotPrice"])] == [round(price, 5) for price in expected]
+    expected = [
+        8 * _host("vcpu", usage) + 52 * _host("ram", usage)
+        for usage in ("on-demand", "preemptible")
+    ]
+    assert [Decimal(host["Price"]), Decimal(host["SpotPrice"])] == [
+        round(price, 5) for price in expected
+    ]
 
 
 def test_gpuhunt_has_the_price_of_every_tpu(run: Callable[..., Iterable[list[str]]]) -> None:
@@ -74,7 +90,8 @@ def test_gpuhunt_has_the_price_of_every_tpu(run: Callable[..., Iterable[list[str
 
 def test_gpuhunt_offers_tpus_and_machines(run: Callable[..., Iterable[list[str]]]) -> None:
     offers = {
-        (name, zone, spot): _exact(price) for name, zone, spot, price in run("gpuhunt", "gpuhunt_prices.py", "offers")
+        (name, zone, spot): _exact(price)
+        for name, zone, spot, price in run("gpuhunt", "gpuhunt_prices.py", "offers")
     }
     assert offers["v6e-8", "us-central1-b", True] == Decimal("4.35368")
     assert offers["v2-8", "us-central1-f", False] == Decimal("4.5")
@@ -83,7 +100,8 @@ def test_gpuhunt_offers_tpus_and_machines(run: Callable[..., Iterable[list[str]]
 
 
 def _compare(found: Iterable[tuple[str, str, Price, Price]]) -> None:
-    """Every offer of the fleet has the card's prices, on demand and spot, and where the card has none, none."""
+    """Every offer of the fleet has the card's prices, on demand and spot, and where the card has
+    none, none."""
     seen = set()
     for kind, zone, price, spot in found:
         assert price == _of_card(kind, zone, "on-demand"), (kind, zone)

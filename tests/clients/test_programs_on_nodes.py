@@ -1,6 +1,6 @@
-"""Unmodified programs on the hosts of nodes: sent with `gcloud ... scp` and started with `ssh --worker=all`, as Cloud
-TPU's documentation has it. The hosts have the software of their runtime version, or the JAX that `podyard runtime
-install jax` gives them."""
+"""Unmodified programs on the hosts of nodes: sent with `gcloud ... scp` and started with `ssh
+--worker=all`, as Cloud TPU's documentation has it. The hosts have the software of their runtime
+version, or the JAX that `podyard runtime install jax` gives them."""
 
 from __future__ import annotations
 
@@ -50,8 +50,12 @@ RUNS = [
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     require("gcloud" if dials_port_22() else None, "gcloud, and hosts that listen on port 22")
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("PODYARD_")} | FOLDER
-    made = subprocess.run([*PODYARD, "runtime", "install", "jax"], env=environ, capture_output=True, text=True)
+    environ = {
+        name: value for name, value in os.environ.items() if not name.startswith("PODYARD_")
+    } | FOLDER
+    made = subprocess.run(
+        [*PODYARD, "runtime", "install", "jax"], env=environ, capture_output=True, text=True
+    )
     assert made.returncode == 0, made.stderr
     with open_stack(tmp_path_factory.mktemp("yard"), FOLDER) as found:
         for node, (kind, version) in PODS.items():
@@ -82,7 +86,10 @@ def test_a_program_on_all_hosts_of_a_node(
 
 
 def test_eight_processes_of_torch_xla_have_the_bits_of_one(terminal: Terminal) -> None:
-    bits = [_run(terminal, "tests/programs/torch_bits.py", start, "torch").split() for start in ("fork", "")]
+    bits = [
+        _run(terminal, "tests/programs/torch_bits.py", start, "torch").split()
+        for start in ("fork", "")
+    ]
     assert (len(bits[0]), len(bits[1])) == (8, 1)
     assert set(bits[0]) == set(bits[1])
 
@@ -92,9 +99,13 @@ def test_training_is_saved_on_the_notice_of_a_preemption_and_goes_on_on_the_next
 ) -> None:
     program = ROOT / "examples/programs/torch_xla_resume.py"
     kept = tmp_path / "kept.pt"
-    create_node(stack, "spot", "v3-8", ZONE, version=PYTORCH, schedulingConfig={"preemptible": True})
+    create_node(
+        stack, "spot", "v3-8", ZONE, version=PYTORCH, schedulingConfig={"preemptible": True}
+    )
     assert terminal.run(f"{TPU_VM} scp {program} spot: --zone {ZONE}").returncode == 0
-    running = terminal.start(f"{TPU_VM} ssh spot --zone {ZONE} --command='python torch_xla_resume.py kept.pt 100000'")
+    running = terminal.start(
+        f"{TPU_VM} ssh spot --zone {ZONE} --command='python torch_xla_resume.py kept.pt 100000'"
+    )
     assert running.stdout is not None
     for line in running.stdout:
         if line.startswith("step 5 "):
@@ -102,7 +113,8 @@ def test_training_is_saved_on_the_notice_of_a_preemption_and_goes_on_on_the_next
     fault = {"effect": "preempt", "match": {"resource": "*spot*"}, "notice": "60s", "count": 1}
     stack.call("POST", "/podyard/v1/faults", fault)
     saved = next(line for line in running.stdout if line.startswith("saved at step "))
-    end(running)  # ssh's exit code after a signal is 255: gcloud takes it for a lost connection, and starts again
+    # ssh's exit code after a signal is 255: gcloud takes it for a lost connection, and starts again
+    end(running)
     step = int(saved.split()[-1])
     fetched = terminal.run(f"{TPU_VM} scp spot:kept.pt {kept} --zone {ZONE}")
     assert fetched.returncode == 0, fetched.stderr

@@ -26,7 +26,11 @@ def test_a_node_lives_its_life(client: Callable[..., Any]) -> None:
     labels = {"ray-node-name": "ray-life", "ray-node-type": "worker", "ray-cluster-name": "life"}
     labelled = {**labels, "ray-node-status": "up-to-date"}
     ready = ["READY", True, False, labelled]
-    assert found["seen"] == [["READY", True, False, labels], ["STOPPED", False, True, labelled], ready]
+    assert found["seen"] == [
+        ["READY", True, False, labels],
+        ["STOPPED", False, True, labelled],
+        ready,
+    ]
     assert (found["listed"], found["listed_while_stopped"], found["left"]) == ([ready], 0, 0)
     assert found["deleted"] == {"@type": "type.googleapis.com/google.protobuf.Empty"}
 
@@ -61,7 +65,9 @@ def test_failures_of_operations_and_of_requests_are_raised(client: Callable[...,
 
 def test_a_preempted_node_is_terminated(client: Callable[..., Any], stack: Stack) -> None:
     labels = {"ray-cluster-name": "any"}
-    node = stack.create_node("ray-spot", "v2-8", ZONE, labels=labels, schedulingConfig={"preemptible": True})
+    node = stack.create_node(
+        "ray-spot", "v2-8", ZONE, labels=labels, schedulingConfig={"preemptible": True}
+    )
     assert client("looked_at", node["name"], ZONE) == [True, False, 1]
     stack.call("POST", f"/podyard/v1/{node['name']}:preempt", {})
     assert client("looked_at", node["name"], ZONE) == [False, True, 0]

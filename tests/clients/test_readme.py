@@ -1,4 +1,5 @@
-"""The README's first page as a newcomer follows it: a fresh clone, an empty home, each command as it is printed."""
+"""The README's first page as a newcomer follows it: a fresh clone, an empty home, each command as
+it is printed."""
 
 from __future__ import annotations
 
@@ -49,9 +50,14 @@ def _blocks_of_start() -> list[str]:
 
 def _shell(commands: str, folder: Path, home: Path, output: int) -> subprocess.Popen[bytes]:
     """A terminal: a shell that stops at the first command that fails, in its own process group."""
-    # The interpreter behind the version manager's shims, which look for their own files in the home folder.
+    # The interpreter behind the version manager's shims, which look for their own files in the home
+    # folder.
     path = os.pathsep.join((f"{sys.base_prefix}/bin", os.environ["PATH"]))
-    kept = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_", "LANG"))}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith(("PIP_", "SSL_", "LANG"))
+    }
     return subprocess.Popen(
         ["bash", "-ec", commands],
         cwd=folder,

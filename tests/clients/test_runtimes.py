@@ -1,4 +1,5 @@
-"""The software of runtime versions, installed from the package index: what `podyard runtime list` promises."""
+"""The software of runtime versions, installed from the package index: what `podyard runtime list`
+promises."""
 
 from __future__ import annotations
 
@@ -45,8 +46,12 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         ("jax", "", "flax_data_parallel.py", "host 0 of 1: 8 devices, loss"),
     ],
 )
-def test_a_program_runs_with_the_software_of_a_version(version: str, says: str, program: str, first: str) -> None:
-    done = _podyard("run", "--tpu", "v3-8", "--runtime", version, "--", "python", str(EXAMPLES / program))
+def test_a_program_runs_with_the_software_of_a_version(
+    version: str, says: str, program: str, first: str
+) -> None:
+    done = _podyard(
+        "run", "--tpu", "v3-8", "--runtime", version, "--", "python", str(EXAMPLES / program)
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(first)
     assert says in done.stderr
@@ -54,7 +59,9 @@ def test_a_program_runs_with_the_software_of_a_version(version: str, says: str, 
 
 def test_a_node_has_the_tensorflow_of_its_version(stack: Stack) -> None:
     stack.create_node("keras", "v2-8", ZONE, runtimeVersion="tpu-vm-tf-2.8.0")
-    code = "import tensorflow as tf; print(tf.__version__, len(tf.config.list_logical_devices('TPU')))"
+    code = (
+        "import tensorflow as tf; print(tf.__version__, len(tf.config.list_logical_devices('TPU')))"
+    )
     target = ("--data", str(stack.data), "--zone", ZONE)
     done = _podyard("tpu", "exec", "keras", *target, "--", f"python -c {shlex.quote(code)}")
     assert (done.returncode, done.stdout) == (0, "2.15.1 8\n"), done.stderr
@@ -66,10 +73,20 @@ def test_what_is_installed_is_listed() -> None:
     assert all("not installed" not in listed[name] for name in INSTALLED)
 
 
-@pytest.mark.parametrize("software", [item for item in SOFTWARE if item.name not in INSTALLED], ids=lambda it: it.name)
+@pytest.mark.parametrize(
+    "software", [item for item in SOFTWARE if item.name not in INSTALLED], ids=lambda it: it.name
+)
 def test_the_other_lock_files_can_be_had(software: Software) -> None:
-    options = ("--dry-run", "--ignore-installed", "--no-deps", "--disable-pip-version-check", "--quiet")
+    options = (
+        "--dry-run",
+        "--ignore-installed",
+        "--no-deps",
+        "--disable-pip-version-check",
+        "--quiet",
+    )
     done = subprocess.run(
-        [sys.executable, "-m", "pip", "install", *options, *software.lock_lines()], capture_output=True, text=True
+        [sys.executable, "-m", "pip", "install", *options, *software.lock_lines()],
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr

@@ -21,7 +21,9 @@ def _path(zone: str, node: str) -> str:
 
 def test_a_cluster_lives_its_life(client: Callable[..., Any], stack: Stack) -> None:
     made = client("launch", "life", ZONE, "v2-8", "2")
-    assert client("statuses", "life", ZONE).keys() == {_path(ZONE, name) for name in made["created"]}
+    assert client("statuses", "life", ZONE).keys() == {
+        _path(ZONE, name) for name in made["created"]
+    }
     names = [_path(ZONE, name) for name in made["created"]]
     head = _path(ZONE, made["head"])
     assert len(names) == 2
@@ -37,7 +39,8 @@ def test_a_cluster_lives_its_life(client: Callable[..., Any], stack: Stack) -> N
         assert node["metadata"]["ssh-keys"] == "gcpuser:ssh-ed25519 AAAA gcpuser"
     assert not found["machines"]
 
-    client("stop", "life", ZONE)  # this lists the machines of Compute Engine too, of which there are none
+    # this lists the machines of Compute Engine too, of which there are none
+    client("stop", "life", ZONE)
     assert client("statuses", "life", ZONE) == dict.fromkeys(names, "STOPPED")
     again = client("launch", "life", ZONE, "v2-8", "2")
     assert again == {"head": head, "created": [], "resumed": names}
@@ -50,11 +53,16 @@ def test_tags_and_labels_are_set_with_a_mask_each(client: Callable[..., Any], st
     stack.create_node("sky-tags", "v2-8", ZONE, labels={"kept": "yes"}, tags=["zeroth"])
     assert client("tag", _path(ZONE, "sky-tags"), ZONE) == "default"
     node = stack.call("GET", f"/v2/{_path(ZONE, 'sky-tags')}")
-    assert (node["tags"], node["labels"]) == (["zeroth", "first", "second"], {"kept": "yes", "team": "others"})
+    assert (node["tags"], node["labels"]) == (
+        ["zeroth", "first", "second"],
+        {"kept": "yes", "team": "others"},
+    )
     stack.delete_node("sky-tags", ZONE)
 
 
-def test_a_pod_has_a_machine_per_host_and_a_full_zone_is_left_out(client: Callable[..., Any]) -> None:
+def test_a_pod_has_a_machine_per_host_and_a_full_zone_is_left_out(
+    client: Callable[..., Any],
+) -> None:
     made = client("launch", "pod", "us-east1-d", "v2-32", "1")
     found = client("machines", "pod", "us-east1-d")
     (hosts,) = found["machines"].values()
@@ -62,14 +70,18 @@ def test_a_pod_has_a_machine_per_host_and_a_full_zone_is_left_out(client: Callab
     refused = client("launch", "other", "us-east1-d", "v2-32", "1")
     (error,) = refused["errors"]
     assert error["code"] == 8
-    assert error["message"].startswith('There is no more capacity in the zone "us-east1-d"; you can try in another')
+    assert error["message"].startswith(
+        'There is no more capacity in the zone "us-east1-d"; you can try in another'
+    )
     assert refused["blocked"] == [["us-east1", "us-east1-d"]]
     client("terminate", "pod", "us-east1-d")
     assert made["created"] == [made["head"]]
 
 
 @pytest.mark.parametrize("queued", [(), ("queued",)], ids=["node", "queued resource"])
-def test_a_used_up_quota_leaves_out_the_region(client: Callable[..., Any], queued: tuple[str, ...]) -> None:
+def test_a_used_up_quota_leaves_out_the_region(
+    client: Callable[..., Any], queued: tuple[str, ...]
+) -> None:
     # A queued resource is asked for six times, with longer and longer pauses.
     refused = client("launch", "large", "europe-west4-a", "v3-64", "1", "spot", *queued)
     assert refused["errors"] == [
@@ -92,7 +104,8 @@ def test_a_type_that_the_zone_has_not_leaves_out_the_zone(client: Callable[..., 
 def test_a_preempted_cluster_is_cleared_away(client: Callable[..., Any], stack: Stack) -> None:
     name = _path(ZONE, client("launch", "spotty", ZONE, "v2-8", "1", "spot")["head"])
     stack.call("POST", f"/podyard/v1/{name}:preempt", {})
-    assert client("statuses", "spotty", ZONE) == {name: None}  # no separate status; and it deletes the node
+    # no separate status; and it deletes the node
+    assert client("statuses", "spotty", ZONE) == {name: None}
     assert client("statuses", "spotty", ZONE) == {}
 
 
@@ -104,7 +117,11 @@ def test_a_queued_resource_becomes_a_cluster(client: Callable[..., Any], stack: 
     assert client("statuses", "waiting", ZONE) == {_path(ZONE, made["head"]): "UP"}
     client("terminate", "waiting", ZONE)
     # It deletes the node only: the queued resource stays, as it does at Google.
-    until(lambda: stack.call("GET", f"/v2/{name}")["state"]["state"] == "SUSPENDED" or None, 20, "SUSPENDED")
+    until(
+        lambda: stack.call("GET", f"/v2/{name}")["state"]["state"] == "SUSPENDED" or None,
+        20,
+        "SUSPENDED",
+    )
     stack.call("DELETE", f"/v2/{name}")
 
 
@@ -116,6 +133,8 @@ def test_a_zone_that_is_not_there_has_no_nodes(client: Callable[..., Any]) -> No
 def test_a_client_may_pause_between_two_requests(client: Callable[..., Any], stack: Stack) -> None:
     stack.create_node("sky-pause", "v2-8", ZONE)
     try:
-        assert client("pause", _path(ZONE, "sky-pause"), ZONE).startswith("projects/demo/locations/")
+        assert client("pause", _path(ZONE, "sky-pause"), ZONE).startswith(
+            "projects/demo/locations/"
+        )
     finally:
         stack.delete_node("sky-pause", ZONE)

@@ -1,4 +1,5 @@
-"""Google's library for Cloud Storage, gcsfs, orbax, TensorBoard and TensorFlow on gs://, as they are documented."""
+"""Google's library for Cloud Storage, gcsfs, orbax, TensorBoard and TensorFlow on gs://, as they
+are documented."""
 
 from __future__ import annotations
 
@@ -29,9 +30,13 @@ def test_a_client_works_as_documented(
     stack: Stack, outside: Outside, tmp_path: Path, environment: str, program: str, cases: int
 ) -> None:
     name = program.removesuffix(".py").replace("_", "-")
-    subprocess.run([*PODYARD, "storage", "mb", f"gs://{name}", "--data", str(stack.data)], check=True)
+    subprocess.run(
+        [*PODYARD, "storage", "mb", f"gs://{name}", "--data", str(stack.data)], check=True
+    )
     results = Client(environment, PROGRAMS / program, stack, outside, tmp_path).run(name)
-    print(f"{program}: {sum(result == 'ok' for result in results.values())} of {len(results)} cases")
+    print(
+        f"{program}: {sum(result == 'ok' for result in results.values())} of {len(results)} cases"
+    )
     assert results == dict.fromkeys(results, "ok")
     assert len(results) == cases
     assert not outside.refused, "a request left the machine"

@@ -30,7 +30,8 @@ def _start(
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PODYARD_")}
     done = subprocess.run(
         [*PODYARD, "run", "--tpu", kind, *options, "--", PYTHON, *command],
-        env=environ | changes, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL,
+        env=environ | changes, capture_output=True, text=True, timeout=300,
+        stdin=subprocess.DEVNULL,
     )  # fmt: skip
     assert done.returncode == code, done.stdout + done.stderr
     return done
@@ -44,7 +45,9 @@ def _hooked(*command: str, **changes: str) -> subprocess.CompletedProcess[str]:
     """With devices, and without an estimate."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PODYARD_")}
     environ |= {"PYTHONPATH": str(SITE_HOOK), "PODYARD_TPU": "v3-8"}
-    return subprocess.run([PYTHON, *command], env=environ | changes, capture_output=True, text=True, timeout=300)
+    return subprocess.run(
+        [PYTHON, *command], env=environ | changes, capture_output=True, text=True, timeout=300
+    )
 
 
 @pytest.mark.parametrize("data", ["fashion", "cifar10"])
@@ -80,7 +83,7 @@ print(strategy.experimental_local_results(strategy.run(tf.function(
     lambda: tf.distribute.get_replica_context().all_reduce("sum", tf.constant(1.0)))))[0].numpy())
 with tf.device("/TPU:3"):
     print(tf.ones(2).device[-5:])
-"""
+"""  # noqa: E501
     assert _run("v3-8", "-c", code).splitlines() == [
         "grpc://10.1.2.3:8470 8470 {'TPU': 8}", "[2 2 1 2] 1 8", "8 1", "8.0", "CPU:4",
     ]  # fmt: skip
@@ -100,14 +103,19 @@ def _modules(report: Path) -> dict[tuple[str, int], dict[str, Any]]:
 def test_what_the_steps_of_keras_take_is_told(replicas: str, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     done = _start(
-        ["--batch", "128", "--report", str(report)], str(EXAMPLES / "tpu_strategy_cnn.py"), PODYARD_TF_REPLICAS=replicas
+        ["--batch", "128", "--report", str(report)],
+        str(EXAMPLES / "tpu_strategy_cnn.py"),
+        PODYARD_TF_REPLICAS=replicas,
     )
     modules = _modules(report)
     train, predict = modules["train_step", 8], modules["predict_step", 8]
     assert (train["runs"], predict["runs"], len(modules)) == (32, 1, 2)
-    # Three times the flops of the forward pass, of which the first layer needs two; 16 images a replica.
+    # Three times the flops of the forward pass, of which the first layer needs two; 16 images a
+    # replica.
     forward = [32 * 32 * 32 * 27, 16 * 16 * 64 * 9 * 32, 8 * 8 * 64 * 128, 128 * 10]
-    assert train["flopsPerDevice"] == pytest.approx(2 * 16 * (3 * sum(forward) - forward[0]), rel=0.05)
+    assert train["flopsPerDevice"] == pytest.approx(
+        2 * 16 * (3 * sum(forward) - forward[0]), rel=0.05
+    )
     assert predict["flopsPerDevice"] == pytest.approx(2 * 2 * sum(forward), rel=0.05)
     assert train["fits"] and train["error"] == "" and 1e-4 < train["deviceSecondsPerRun"] < 2e-3
     assert " examples per second, 1,000 steps $" in done.stderr + done.stdout
@@ -120,9 +128,14 @@ def test_runs_are_counted_wherever_a_step_runs(replicas: str, tmp_path: Path) ->
     done = _start(["--report", str(report)], program, PODYARD_TF_REPLICAS=replicas)
     runs = {name: module["runs"] for name, module in _modules(report).items()}
     assert runs == {("step", 8): 6, ("alone", 1): 2, ("spell", 8): 4, ("double", 8): 3}
-    told = "1 of 5 modules, 4 of 16 runs (spell: XLA does not compile it: it has no kernel for AsString)"
+    told = (
+        "1 of 5 modules, 4 of 16 runs (spell: XLA does not compile it: it has no kernel "
+        "for AsString)"
+    )
     assert told in done.stdout + done.stderr
-    assert done.stdout.startswith("TPUStrategy.run(fn, ...) does not support pure eager execution.\n")
+    assert done.stdout.startswith(
+        "TPUStrategy.run(fn, ...) does not support pure eager execution.\n"
+    )
     # The program itself does what it does without an estimate.
     bare = _hooked(program, PODYARD_TF_REPLICAS=replicas)
     assert bare.stdout.splitlines()[:2] == done.stdout.splitlines()[:2]
@@ -139,16 +152,23 @@ print(float(outer(tf.ones(70_000))))
 
 def test_a_function_that_does_not_fit_is_refused_before_it_runs() -> None:
     done = _start(["--strict"], "-c", LARGE, code=1)
-    assert "podyard: outer does not fit on v3-8: 73.0 GiB of 15.5 GiB a core" in done.stderr + done.stdout
     assert (
-        "ResourceExhaustedError: RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory" in done.stderr
+        "podyard: outer does not fit on v3-8: 73.0 GiB of 15.5 GiB a core"
+        in done.stderr + done.stdout
+    )
+    assert (
+        "ResourceExhaustedError: RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran "
+        "out of memory" in done.stderr
     )
 
 
 def test_losses_are_those_of_plain_keras() -> None:
-    """Later steps differ as much as plain Keras differs from itself with the examples of a batch in another order."""
+    """Later steps differ as much as plain Keras differs from itself with the examples of a batch in
+    another order."""
     command = [str(PROGRAMS / "tensorflow_losses.py"), "adam", "8"]
-    plain = subprocess.run([PYTHON, *command], capture_output=True, text=True, timeout=300, check=True).stdout
+    plain = subprocess.run(
+        [PYTHON, *command], capture_output=True, text=True, timeout=300, check=True
+    ).stdout
     assert _hooked(*command, PODYARD_TF_REPLICAS="fused").stdout == plain
     mirrored = _hooked(*command, PODYARD_TF_REPLICAS="mirrored").stdout
     assert [float(loss) for loss in mirrored.split()] == pytest.approx(
@@ -159,17 +179,26 @@ def test_losses_are_those_of_plain_keras() -> None:
 def test_a_fit_goes_on_after_its_slice_was_taken_back(tmp_path: Path) -> None:
     program = str(PROGRAMS / "tensorflow_preempted.py")
     command = [*PODYARD, "run", "--tpu", "v3-8", "--", PYTHON, program]
-    whole = subprocess.run([*command, str(tmp_path / "whole")], capture_output=True, text=True, timeout=300)
-    with subprocess.Popen([*command, str(tmp_path / "cut"), "wait"], stdout=subprocess.PIPE, text=True) as first:
+    whole = subprocess.run(
+        [*command, str(tmp_path / "whole")], capture_output=True, text=True, timeout=300
+    )
+    with subprocess.Popen(
+        [*command, str(tmp_path / "cut"), "wait"], stdout=subprocess.PIPE, text=True
+    ) as first:
         assert first.stdout is not None
         while "epoch 2" not in first.stdout.readline():
             pass
         first.send_signal(signal.SIGTERM)
         assert first.wait(60) == 143
-    second = subprocess.run([*command, str(tmp_path / "cut")], capture_output=True, text=True, timeout=300)
+    second = subprocess.run(
+        [*command, str(tmp_path / "cut")], capture_output=True, text=True, timeout=300
+    )
     epochs = [line for line in second.stdout.splitlines() if line.startswith("epoch")]
     assert epochs[-1] == "epoch 5" and epochs[0] in ("epoch 2", "epoch 3"), second.stderr
-    ends = [next(line for line in done.stdout.splitlines() if line.startswith("losses")) for done in (whole, second)]
+    ends = [
+        next(line for line in done.stdout.splitlines() if line.startswith("losses"))
+        for done in (whole, second)
+    ]
     assert ends[0].split()[-3:] == ends[1].split()[-3:]
     assert "saved 41 ['best.weights.h5', 'notice.keras']" in second.stdout
 
@@ -193,7 +222,7 @@ with strategy.scope():
 print(adam.learning_rate.numpy(), model.steps_per_execution)
 for name in ("my-tpu", "", "local"):
     print(tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name).num_accelerators())
-"""
+"""  # noqa: E501
 
 
 def test_documents_of_users_run_as_they_are_written() -> None:
@@ -205,15 +234,20 @@ def test_documents_of_users_run_as_they_are_written() -> None:
     assert logged[:6] == [
         f"INFO:tensorflow:{line}"
         for line in (
-            logged[0].removeprefix("INFO:tensorflow:"), "Finished initializing TPU system.", "Found TPU system:",
+            logged[0].removeprefix("INFO:tensorflow:"), "Finished initializing TPU system.",
+            "Found TPU system:",
             "*** Num TPU Cores: 8", "*** Num TPU Workers: 1", "*** Num TPU Cores Per Worker: 8",
         )
     ]  # fmt: skip
     assert logged[0].startswith("INFO:tensorflow:Initializing the TPU system: grpc://")
     assert logged[6] == (
-        "INFO:tensorflow:*** Available Device: _DeviceAttributes(/job:worker/replica:0/task:0/device:TPU:0, TPU, 0, 0)"
+        "INFO:tensorflow:*** Available Device: "
+        "_DeviceAttributes(/job:worker/replica:0/task:0/device:TPU:0, TPU, 0, 0)"
     )
-    assert "podyard: Adam: lr is learning_rate in this Keras: learning_rate=0.25 is used" in done.stderr
+    assert (
+        "podyard: Adam: lr is learning_rate in this Keras: learning_rate=0.25 is used"
+        in done.stderr
+    )
     assert "experimental_steps_per_execution is steps_per_execution in this Keras" in done.stderr
 
 
@@ -231,20 +265,29 @@ def test_a_batch_that_replicas_cannot_share_is_told() -> None:
     done = _start((), "-c", UNEQUAL, code=1)
     assert done.stderr.startswith("Traceback") or "\nTraceback" in done.stderr
     assert (
-        "ValueError: a global batch of 100 cannot be shared evenly: the 8 replicas have 13, 13, 13, 13, 13, 13, 13, 9 "
+        "ValueError: a global batch of 100 cannot be shared evenly: the 8 replicas have 13, 13, "
+        "13, 13, 13, 13, 13, 9 "
         "examples; use a multiple of 8, and drop_remainder=True for the last batch"
     ) in done.stderr
     fused = _start((), "-c", UNEQUAL, PODYARD_TF_REPLICAS="fused")
-    assert "podyard: a batch of 100 cannot be shared evenly by 8 replicas: use a multiple" in fused.stderr
+    assert (
+        "podyard: a batch of 100 cannot be shared evenly by 8 replicas: use a multiple"
+        in fused.stderr
+    )
 
 
 def test_programs_for_tensorflow_1_and_dry_runs_are_refused_in_words() -> None:
     done = _start((), "-c", "import tensorflow as tf; tf.Session()", code=1)
     lines = done.stderr.splitlines()
     error = next(place for place, line in enumerate(lines) if line.startswith("AttributeError"))
-    assert lines[error + 1].startswith("podyard: this program is for TensorFlow 1: it runs with TensorFlow 2.15, the")
+    assert lines[error + 1].startswith(
+        "podyard: this program is for TensorFlow 1: it runs with TensorFlow 2.15, the"
+    )
     dry = _start(["--dry-run"], "-c", UNEQUAL, code=1)
-    assert "podyard: a dry run needs JAX: steps of TensorFlow are computed; leave --dry-run away" in dry.stderr
+    assert (
+        "podyard: a dry run needs JAX: steps of TensorFlow are computed; leave --dry-run away"
+        in dry.stderr
+    )
 
 
 PIPELINES = """
@@ -256,9 +299,10 @@ pipelines._create_device_dataset = lambda *args: created.append(create(*args)) o
 source = tf.data.Dataset.range(64).batch(16, drop_remainder=True)
 print(sum(strategy.reduce("sum", batch, axis=0) for batch in strategy.experimental_distribute_dataset(source)).numpy())
 print(len(created), {dataset.options().autotune.enabled for dataset in created})
-"""
+"""  # noqa: E501
 
 
 def test_no_pipeline_of_a_replica_has_a_thread_that_tunes_it() -> None:
-    """Such a thread sleeps for up to a minute where the program waits for its end: fits stood still."""
+    """Such a thread sleeps for up to a minute where the program waits for its end: fits stood
+    still."""
     assert _hooked("-c", PIPELINES).stdout.split("\n")[-3:-1] == ["2016", "8 {False}"]

@@ -32,13 +32,18 @@ def python() -> str:
 
 
 def _environ(**changes: str) -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith("PODYARD_")} | changes
+    return {
+        name: value for name, value in os.environ.items() if not name.startswith("PODYARD_")
+    } | changes
 
 
-def _run(kind: str, folder: Path, *command: str, **changes: str) -> subprocess.CompletedProcess[str]:
+def _run(
+    kind: str, folder: Path, *command: str, **changes: str
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*PODYARD, "run", "--tpu", kind, "--", *command],
-        env=_environ(**changes), capture_output=True, text=True, timeout=patient(SECONDS), stdin=subprocess.DEVNULL,
+        env=_environ(**changes), capture_output=True, text=True, timeout=patient(SECONDS),
+        stdin=subprocess.DEVNULL,
         cwd=folder,
     )  # fmt: skip
 
@@ -51,22 +56,47 @@ def _lines(kind: str, folder: Path, *command: str, **changes: str) -> list[str]:
 
 def test_a_cnn_trains_on_eight_cores_and_the_master_saves_it(python: str, tmp_path: Path) -> None:
     lines = _lines("v3-8", tmp_path, python, str(EXAMPLES / "torch_xla_mnist.py"))
-    assert lines[-2].startswith("epoch 2: 8 cores, accuracy ") and float(lines[-2].rpartition(" ")[2]) > 0.95
+    assert (
+        lines[-2].startswith("epoch 2: 8 cores, accuracy ")
+        and float(lines[-2].rpartition(" ")[2]) > 0.95
+    )
     assert lines[-1] == "saved mnist_cnn.pt" and (tmp_path / "mnist_cnn.pt").stat().st_size > 80_000
 
 
 def test_a_step_is_priced_on_all_cores(python: str, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     program = str(EXAMPLES / "torch_xla_mnist.py")
-    command = [*PODYARD, "run", "--tpu", "v3-8", "--batch", "128", "--report", str(report), "--", python, program]
-    done = subprocess.run(command, env=_environ(), capture_output=True, text=True, timeout=SECONDS, cwd=tmp_path)
-    assert "step torch_train_step: " in done.stderr and "examples per second" in done.stderr, done.stderr
+    command = [
+        *PODYARD,
+        "run",
+        "--tpu",
+        "v3-8",
+        "--batch",
+        "128",
+        "--report",
+        str(report),
+        "--",
+        python,
+        program,
+    ]
+    done = subprocess.run(
+        command, env=_environ(), capture_output=True, text=True, timeout=SECONDS, cwd=tmp_path
+    )
+    assert "step torch_train_step: " in done.stderr and "examples per second" in done.stderr, (
+        done.stderr
+    )
     found = json.loads(report.read_text())
     train, evaluate = found["modules"]
-    assert (train["name"], train["runs"], train["devices"], train["fits"]) == ("torch_train_step", 16, 8, True)
+    assert (train["name"], train["runs"], train["devices"], train["fits"]) == (
+        "torch_train_step",
+        16,
+        8,
+        True,
+    )
     assert (evaluate["name"], evaluate["runs"]) == ("torch_step", 4)
     assert 1e-5 < train["deviceSecondsPerRun"] < 1e-3 and found["doubts"] == []
-    # Forward, and twice as much backward but for the first layer's images: multiplications and additions of 16 images.
+    # Forward, and twice as much backward but for the first layer's images: multiplications and
+    # additions of 16 images.
     products = 16 * (2 * 24 * 24 * 10 * 25 + 3 * (8 * 8 * 20 * 250 + 320 * 50 + 50 * 10))
     assert train["flopsPerDevice"] == pytest.approx(2 * products, rel=0.35)
 
@@ -74,7 +104,12 @@ def test_a_step_is_priced_on_all_cores(python: str, tmp_path: Path) -> None:
 def test_recorded_steps_compute_what_pytorch_has_computed(python: str, tmp_path: Path) -> None:
     _lines("v3-8", tmp_path, python, str(PROGRAMS / "torch_graph.py"), str(tmp_path))
     files = sorted(tmp_path.glob("*.mlir"))
-    assert [file.stem for file in files] == ["attention_adam", "attention_adamw", "conv_rmsprop", "conv_sgd"]
+    assert [file.stem for file in files] == [
+        "attention_adam",
+        "attention_adamw",
+        "conv_rmsprop",
+        "conv_sgd",
+    ]
     for file in files:
         assert not file.read_text().startswith("//"), "an operation is not covered"
         _compare_with_xla(file)
@@ -86,13 +121,20 @@ def _compare_with_xla(file: Path) -> None:
 
     values = np.load(file.with_suffix(".npz"))
     device = jax.devices("cpu")[0]
-    executable = device.client.compile_and_load(file.read_bytes(), [device], xla_client.CompileOptions())
+    executable = device.client.compile_and_load(
+        file.read_bytes(), [device], xla_client.CompileOptions()
+    )
     with jax.enable_x64(True):
-        arguments = [jax.device_put(values[f"in{place}"]) for place in range(sum(n.startswith("in") for n in values))]
+        arguments = [
+            jax.device_put(values[f"in{place}"])
+            for place in range(sum(n.startswith("in") for n in values))
+        ]
     arrays = executable.execute_sharded(arguments).disassemble_into_single_device_arrays()
     for name in (one for one in values if one.startswith("out")):
         found = np.asarray(arrays[int(name[3:])][0])
-        np.testing.assert_allclose(found, values[name], rtol=2e-3, atol=2e-3, err_msg=f"{file.stem} {name}")
+        np.testing.assert_allclose(
+            found, values[name], rtol=2e-3, atol=2e-3, err_msg=f"{file.stem} {name}"
+        )
 
 
 def test_a_program_of_torch_xla_2_trains_in_bfloat16(python: str, tmp_path: Path) -> None:
@@ -104,7 +146,9 @@ def test_accelerate_launches_its_processes(python: str, tmp_path: Path) -> None:
     options = ["--tpu", "--num_processes", "8", "--main_training_function", "main"]
     command = ["-m", "accelerate.commands.launch", *options]
     lines = _lines("v3-8", tmp_path, python, *command, str(EXAMPLES / "torch_accelerate.py"))
-    assert lines[-1] == "DistributedType.XLA xla:0" and lines[-2].startswith("epoch 1: 8 processes, ")
+    assert lines[-1] == "DistributedType.XLA xla:0" and lines[-2].startswith(
+        "epoch 1: 8 processes, "
+    )
     assert (tmp_path / "accelerate_model" / "model.safetensors").is_file()
 
 
@@ -113,9 +157,13 @@ def test_lightning_finds_its_accelerator(python: str, tmp_path: Path) -> None:
     assert "8 processes, xla:0, XLAStrategy" in lines and lines[-1] == "accuracy 1.0000"
 
 
-def test_eight_processes_have_the_bits_of_one_that_adds_in_the_same_order(python: str, tmp_path: Path) -> None:
+def test_eight_processes_have_the_bits_of_one_that_adds_in_the_same_order(
+    python: str, tmp_path: Path
+) -> None:
     program = str(PROGRAMS / "torch_bits.py")
-    alone = subprocess.run([python, program], env=_environ(), capture_output=True, text=True, timeout=SECONDS)
+    alone = subprocess.run(
+        [python, program], env=_environ(), capture_output=True, text=True, timeout=SECONDS
+    )
     lines = _lines("v3-8", tmp_path, python, program, "fork", OMP_NUM_THREADS="1")
     assert lines == [alone.stdout.strip()] * 8, alone.stderr
 
@@ -129,8 +177,13 @@ def test_processes_tell_each_other_everything_on_one_host_and_on_four(
         for line in _lines(kind, tmp_path, python, str(PROGRAMS / "torch_collectives.py"))
     ]
     world, devices = 8 * hosts, ",".join(f"xla:{number}" for number in range(8))
-    assert sorted(line for line in lines if "program" in line) == [f"program {devices} 1 TPU v3 TPU"] * hosts
-    found = sorted((line.split()[1:7] for line in lines if "process" in line), key=lambda words: int(words[0]))
+    assert (
+        sorted(line for line in lines if "program" in line)
+        == [f"program {devices} 1 TPU v3 TPU"] * hosts
+    )
+    found = sorted(
+        (line.split()[1:7] for line in lines if "process" in line), key=lambda words: int(words[0])
+    )
     assert found == [[str(n), str(n % 8), str(world), "1", "8", str(world)] for n in range(world)]
 
 
@@ -140,7 +193,14 @@ def test_processes_tell_each_other_everything_on_one_host_and_on_four(
         ("raises", "ValueError: a bad batch"),
         ("deaf", "ValueError: a bad batch"),
         ("killed", "process 3 terminated with signal SIGKILL"),
-        ("uneven", "process 0, 1, 2, 4, 5, 6, 7: all_reduce (sum) of float32[4, 4], float32[4]; process 3: the end of"),
+        (
+            "uneven",
+            (
+                "process 0, 1, 2, 4, 5, 6, 7: all_reduce (sum) of float32[4, 4], "
+                "float32[4]; process "
+                "3: the end of"
+            ),
+        ),
         ("shapes", "process 3: all_reduce (sum) of float32[3]"),
         ("nprocs", "Unsupported nprocs (4). Please use nprocs=1 or None"),
         ("spmd", "SPMD is not emulated: use a process for each core"),
@@ -167,7 +227,9 @@ def test_the_notice_of_a_preemption_reaches_all_and_training_goes_on_from_the_ch
 ) -> None:
     program = [python, str(EXAMPLES / "torch_xla_resume.py"), str(tmp_path / "kept.pt"), "30"]
     command = [*PODYARD, "run", "--tpu", "v3-8", "--", *program]
-    with subprocess.Popen(command, env=_environ(), stdout=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+    with subprocess.Popen(
+        command, env=_environ(), stdout=subprocess.PIPE, text=True, cwd=tmp_path
+    ) as process:
         assert process.stdout is not None
         early = []
         while not early or not early[-1].startswith("step 5 "):
@@ -187,7 +249,10 @@ def test_the_notice_of_a_preemption_reaches_all_and_training_goes_on_from_the_ch
 def test_a_program_that_is_killed_leaves_nothing_running(python: str, tmp_path: Path) -> None:
     program = [python, str(EXAMPLES / "torch_xla_resume.py"), str(tmp_path / "kept.pt"), "100000"]
     process = subprocess.Popen(
-        [*PODYARD, "run", "--tpu", "v3-8", "--", *program], env=_environ(), stdout=subprocess.DEVNULL, cwd=tmp_path
+        [*PODYARD, "run", "--tpu", "v3-8", "--", *program],
+        env=_environ(),
+        stdout=subprocess.DEVNULL,
+        cwd=tmp_path,
     )
     until(lambda: len(_processes_of("torch_xla_resume.py")) > 9, 60, "all processes to run")
     process.kill()
@@ -221,9 +286,10 @@ print(torch.load(buffer, map_location=device)["t"].sum().item())
 xm.mark_step()
 print(met.metrics_report().split(), importlib.metadata.version("torch_xla") == torch_xla.__version__)
 print(xm.get_memory_info(device)["bytes_limit"] > 15 * 2**30)
-"""
+"""  # noqa: E501
     assert _lines("v3-8", tmp_path, python, "-c", code) == [
-        "xla:0 torch.Size([2, 2]) TPU 1 xla:7", "4.0 8.0 [[0, 1, 1], [0, 0, 1]]", "torch.bfloat16", "8.0",
+        "xla:0 torch.Size([2, 2]) TPU 1 xla:7", "4.0 8.0 [[0, 1, 1], [0, 0, 1]]", "torch.bfloat16",
+        "8.0",
         "['Counter:', 'MarkStep', 'Value:', '1'] True", "True",
     ]  # fmt: skip
 
@@ -241,7 +307,7 @@ def train(index):
     xm.master_print(f"{dist.get_world_size()} {value.item()} {xm.all_reduce(xm.REDUCE_SUM, value).item()}")
 
 torch_xla.launch(train)
-""")
+""")  # noqa: E501
     command = [python, "-m", "torch.distributed.run", "--nproc_per_node=4", str(program)]
     assert _lines("v5litepod-4", tmp_path, *command, OMP_NUM_THREADS="1") == ["4 4.0 16.0"]
 

@@ -1,5 +1,5 @@
-"""Google's own discovery documents, as googleapiclient ships them: the complete list of methods and fields, and a check
-of answers against them."""
+"""Google's own discovery documents, as googleapiclient ships them: the complete list of methods and
+fields, and a check of answers against them."""
 
 from __future__ import annotations
 
@@ -65,7 +65,11 @@ def _value(version: str, kind: dict[str, Any], value: Any, path: str) -> list[st
     if wanted == "array":
         if not isinstance(value, list):
             return [f"{path}: {value!r} is not a list"]
-        return [text for i, item in enumerate(value) for text in _value(version, kind["items"], item, f"{path}[{i}]")]
+        return [
+            text
+            for i, item in enumerate(value)
+            for text in _value(version, kind["items"], item, f"{path}[{i}]")
+        ]
     if wanted == "object":
         return [] if isinstance(value, dict) else [f"{path}: {value!r} is not an object"]
     types = {"string": str, "boolean": bool, "integer": int, "number": float}

@@ -1,4 +1,5 @@
-"""What the tests of faults share: a small fleet on a virtual clock, and short words for what they ask."""
+"""What the tests of faults share: a small fleet on a virtual clock, and short words for what they
+ask."""
 
 from __future__ import annotations
 
@@ -59,7 +60,11 @@ def states(yard: Yard) -> dict[str, str]:
 def queue(yard: Yard, name: str = "q", count: int = 1, **fields: Any) -> None:
     made = {"acceleratorType": "v2-8", "runtimeVersion": "tpu-vm-base"}
     spec: dict[str, Any] = {"parent": f"projects/demo/locations/{ZONE}", "node": made}
-    spec |= {"nodeId": f"{name}-n"} if count == 1 else {"multisliceParams": {"nodeCount": count, "nodeIdPrefix": name}}
+    spec |= (
+        {"nodeId": f"{name}-n"}
+        if count == 1
+        else {"multisliceParams": {"nodeCount": count, "nodeIdPrefix": name}}
+    )
     yard.ok("POST", f"{queues()}?queuedResourceId={name}", {"tpu": {"nodeSpec": [spec]}, **fields})
 
 
@@ -75,7 +80,9 @@ def queued(yard: Yard, name: str = "q") -> str:
 def changes(yard: Yard, name: str) -> list[tuple[str, str, str]]:
     """(state, reason, actor) of everything that has happened to a node or queued resource."""
     mine = state_changes.c.resource_name.like(f"%/{name}")
-    rows = yard.database.read(lambda uow: uow.all(select(state_changes).where(mine).order_by(state_changes.c.seq)))
+    rows = yard.database.read(
+        lambda uow: uow.all(select(state_changes).where(mine).order_by(state_changes.c.seq))
+    )
     return [(row["to_state"], row["reason"], row["actor"]) for row in rows]
 
 

@@ -1,6 +1,8 @@
-"""gcloud commands of services that Podyard does not serve, in a namespace whose only way out leads to a listener.
+"""gcloud commands of services that Podyard does not serve, in a namespace whose only way out leads
+to a listener.
 
-By hand, all of them: `make gcloud-leaks` (two to four minutes; root, on Linux). The test runs the first few.
+By hand, all of them: `make gcloud-leaks` (two to four minutes; root, on Linux). The test runs the
+first few.
 """
 
 from __future__ import annotations
@@ -50,7 +52,11 @@ COMMANDS = (
     "compute os-login describe-profile",
     "compute instances create vm --zone us-central1-f",
 )
-SERVED = ("storage buckets create gs://bucket", "storage cp /etc/hostname gs://bucket/x", "storage cat gs://bucket/x")
+SERVED = (
+    "storage buckets create gs://bucket",
+    "storage cp /etc/hostname gs://bucket/x",
+    "storage cat gs://bucket/x",
+)
 REFUSED = "is not served by Podyard; nothing was sent to Google"
 _INSIDE, _OUTSIDE = "192.0.2.2", "192.0.2.1"
 _LISTENER = """
@@ -81,12 +87,13 @@ for work in (names, lambda: take(80), lambda: take(443)):
     threading.Thread(target=work, daemon=True).start()
 print("ready", flush=True)
 sys.stdin.read()
-"""
+"""  # noqa: E501
 
 
 @dataclasses.dataclass
 class Namespace:
-    """`name` is that of the namespace whose commands are watched; `heard` is what came to the listener."""
+    """`name` is that of the namespace whose commands are watched; `heard` is what came to the
+    listener."""
 
     name: str
     heard: list[str]
@@ -99,7 +106,8 @@ class Namespace:
 
 @contextlib.contextmanager
 def watched() -> Iterator[Namespace]:
-    """A namespace with one way out, at whose end a listener answers for every name and address. Needs root."""
+    """A namespace with one way out, at whose end a listener answers for every name and address.
+    Needs root."""
     inside, outside = (f"podyard-{side}-{os.getpid()}" for side in ("in", "out"))
     resolver = Path("/etc/netns") / inside
     with contextlib.ExitStack() as stack:
@@ -110,7 +118,21 @@ def watched() -> Iterator[Namespace]:
         stack.callback(resolver.rmdir)
         (resolver / "resolv.conf").write_text(f"nameserver {_OUTSIDE}\n")
         stack.callback((resolver / "resolv.conf").unlink)
-        run("ip", "link", "add", "out", "netns", inside, "type", "veth", "peer", "name", "in", "netns", outside)
+        run(
+            "ip",
+            "link",
+            "add",
+            "out",
+            "netns",
+            inside,
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "in",
+            "netns",
+            outside,
+        )
         for name, link, address in ((inside, "out", _INSIDE), (outside, "in", _OUTSIDE)):
             within = ("ip", "netns", "exec", name)
             # Of its own IPv6 announces itself, and nobody has asked it to.
@@ -119,7 +141,19 @@ def watched() -> Iterator[Namespace]:
             run(*within, "ip", "link", "set", "lo", "up")
             run(*within, "ip", "link", "set", link, "up")
         run("ip", "netns", "exec", inside, "ip", "route", "add", "default", "via", _OUTSIDE)
-        run("ip", "netns", "exec", outside, "ip", "route", "add", "local", "203.0.113.0/24", "dev", "lo")
+        run(
+            "ip",
+            "netns",
+            "exec",
+            outside,
+            "ip",
+            "route",
+            "add",
+            "local",
+            "203.0.113.0/24",
+            "dev",
+            "lo",
+        )
         listener = subprocess.Popen(
             ["ip", "netns", "exec", outside, sys.executable, "-c", _LISTENER],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -129,7 +163,9 @@ def watched() -> Iterator[Namespace]:
         stack.callback(listener.stdout.close)
         assert listener.stdout.readline() == "ready\n"
         heard: list[str] = []
-        thread = threading.Thread(target=lambda: heard.extend(line.strip() for line in listener.stdout or ()))
+        thread = threading.Thread(
+            target=lambda: heard.extend(line.strip() for line in listener.stdout or ())
+        )
         stack.callback(thread.join)
         stack.callback(lambda: listener.stdin and listener.stdin.close())
         thread.start()
@@ -147,8 +183,18 @@ class WatchedStack(Stack):
         return self.run(*PODYARD, arguments[0], "--data", str(self.data), *arguments[1:])
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PODYARD_", "CLOUDSDK_"))}
-        return subprocess.run([*self._within, *command], env=kept, capture_output=True, text=True, timeout=patient(120))
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("PODYARD_", "CLOUDSDK_"))
+        }
+        return subprocess.run(
+            [*self._within, *command],
+            env=kept,
+            capture_output=True,
+            text=True,
+            timeout=patient(120),
+        )
 
     def gcloud(self, command: str) -> subprocess.CompletedProcess[str]:
         """As typed after the exports."""
@@ -167,7 +213,11 @@ def main() -> int:
                 said = [line for line in done.stderr.splitlines() if REFUSED in line]
                 good = done.returncode != 0 and len(said) == 1
                 failed += not good
-                print(f"{'ok  ' if good else 'FAIL'} {command}: {said[0] if said else done.stderr[-300:]}", flush=True)
+                print(
+                    f"{'ok  ' if good else 'FAIL'} {command}: "
+                    f"{said[0] if said else done.stderr[-300:]}",
+                    flush=True,
+                )
         finally:
             stack.down()
         print(f"{len(COMMANDS)} commands, {failed} without one clear message")

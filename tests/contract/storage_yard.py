@@ -1,4 +1,5 @@
-"""A storage server in one process for tests: the real application behind a real server, on an empty data folder."""
+"""A storage server in one process for tests: the real application behind a real server, on an empty
+data folder."""
 
 from __future__ import annotations
 

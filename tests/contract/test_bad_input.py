@@ -40,8 +40,16 @@ GOOD: dict[str, Any] = {"acceleratorType": "v2-8", "runtimeVersion": "tpu-vm-bas
         ("a", {**GOOD, "acceleratorType": "v9-8"}, "v9-8"),
         ("a", {**GOOD, "acceleratorType": "v2-9"}, "v2-8"),
         ("a", {**GOOD, "acceleratorType": "v4-8"}, "CloudTpu received an invalid AcceleratorType"),
-        ("a", {"acceleratorConfig": {"type": "V2", "topology": "3x3"}, "runtimeVersion": "x"}, "3x3"),
-        ("a", {"acceleratorConfig": {"type": "V4", "topology": "abc"}, "runtimeVersion": "x"}, "abc"),
+        (
+            "a",
+            {"acceleratorConfig": {"type": "V2", "topology": "3x3"}, "runtimeVersion": "x"},
+            "3x3",
+        ),
+        (
+            "a",
+            {"acceleratorConfig": {"type": "V4", "topology": "abc"}, "runtimeVersion": "x"},
+            "abc",
+        ),
         ("a", {"acceleratorConfig": {"type": 99, "topology": "2x2"}, "runtimeVersion": "x"}, "99"),
         ("a", {**GOOD, "acceleratorConfig": {"type": "V2", "topology": "4x4"}}, "contradicts"),
         ("a", {**GOOD, "networkConfig": {}, "networkConfigs": [{}]}, "cannot be combined"),
@@ -55,7 +63,11 @@ GOOD: dict[str, Any] = {"acceleratorType": "v2-8", "runtimeVersion": "tpu-vm-bas
         ("a", {**GOOD, "acceleratorType": 5}, "'node.accelerator_type' (TYPE_STRING), 5"),
         ("a", {**GOOD, "unknownField": 1}, "unknownField"),
         ("a", {**GOOD, "description": "x" * 513}, "512"),
-        ("a", {**GOOD, "schedulingConfig": {"spot": True, "preemptible": True}}, "cannot be combined"),
+        (
+            "a",
+            {**GOOD, "schedulingConfig": {"spot": True, "preemptible": True}},
+            "cannot be combined",
+        ),
         ("A", GOOD, "nodeId"),
         ("1a", GOOD, "nodeId"),
         ("a_b", GOOD, "nodeId"),
@@ -65,9 +77,13 @@ GOOD: dict[str, Any] = {"acceleratorType": "v2-8", "runtimeVersion": "tpu-vm-bas
         ("a", None, "acceleratorType"),
     ],
 )
-def test_a_wrong_node_is_refused_and_leaves_nothing(yard: Yard, node_id: str, body: Any, says: str) -> None:
+def test_a_wrong_node_is_refused_and_leaves_nothing(
+    yard: Yard, node_id: str, body: Any, says: str
+) -> None:
     before = _rows(yard)
-    message = yard.refused(400, "INVALID_ARGUMENT", "POST", f"{yard.nodes()}?nodeId={node_id}", body)
+    message = yard.refused(
+        400, "INVALID_ARGUMENT", "POST", f"{yard.nodes()}?nodeId={node_id}", body
+    )
     assert says in message
     assert _rows(yard) == before
 
@@ -83,12 +99,16 @@ def test_what_is_no_json_or_too_large_or_nowhere_has_the_envelope_too(yard: Yard
     assert error(method="POST", url=path, content=b" " * (1 << 20) + b"{}")["code"] == 413
     assert error(method="GET", url="/v2/nothing")["status"] == "NOT_FOUND"
     assert error(method="PUT", url=yard.nodes())["code"] == 405
-    assert error(method="GET", url=f"{yard.nodes()}?pageToken=%21%21")["status"] == "INVALID_ARGUMENT"
+    assert (
+        error(method="GET", url=f"{yard.nodes()}?pageToken=%21%21")["status"] == "INVALID_ARGUMENT"
+    )
     assert error(method="GET", url=f"{yard.nodes()}?pageSize=x")["status"] == "INVALID_ARGUMENT"
 
 
 def test_a_zone_that_is_not_there_is_refused_in_googles_words(yard: Yard) -> None:
-    message = yard.refused(403, "PERMISSION_DENIED", "POST", f"{yard.nodes('mars-1')}?nodeId=a", GOOD)
+    message = yard.refused(
+        403, "PERMISSION_DENIED", "POST", f"{yard.nodes('mars-1')}?nodeId=a", GOOD
+    )
     assert message == "Location mars-1 is not found or access is unauthorized."
 
 
@@ -117,7 +137,11 @@ def test_quota_is_refused_with_its_name_and_limit(tmp_path: Path) -> None:
         yard.create("s2", schedulingConfig={"spot": True})
         yard.ok("POST", "/podyard/v1/projects/demo/locations/us-central1-f/nodes/s1:preempt", {})
         yard.refused(
-            429, "RESOURCE_EXHAUSTED", "POST", f"{yard.nodes()}?nodeId=s3", {**GOOD, "schedulingConfig": {"spot": True}}
+            429,
+            "RESOURCE_EXHAUSTED",
+            "POST",
+            f"{yard.nodes()}?nodeId=s3",
+            {**GOOD, "schedulingConfig": {"spot": True}},
         )
 
 
@@ -132,10 +156,30 @@ def test_quota_is_refused_with_its_name_and_limit(tmp_path: Path) -> None:
         ({"recipe": "digits-cnn", "node": "a", "steps": 0}, 400, "INVALID_ARGUMENT", "steps"),
         ({"recipe": "digits-cnn", "node": "a", "globalBatch": 13}, 400, "INVALID_ARGUMENT", "13"),
         ({"recipe": "digits-cnn", "node": "a", "mode": "fly"}, 400, "INVALID_ARGUMENT", "fly"),
-        ({"recipe": "digits-cnn", "node": "a", "arguments": {"x": 1}}, 400, "INVALID_ARGUMENT", "x"),
-        ({"recipe": "digits-cnn", "node": "a", "arguments": {"dropout": 2}}, 400, "INVALID_ARGUMENT", "dropout"),
-        ({"recipe": "digits-cnn", "node": "a", "replicaProcesses": 9}, 400, "INVALID_ARGUMENT", "replicaProcesses"),
-        ({"recipe": "digits-cnn", "node": "a", "execution": "imagined"}, 400, "INVALID_ARGUMENT", "imagined"),
+        (
+            {"recipe": "digits-cnn", "node": "a", "arguments": {"x": 1}},
+            400,
+            "INVALID_ARGUMENT",
+            "x",
+        ),
+        (
+            {"recipe": "digits-cnn", "node": "a", "arguments": {"dropout": 2}},
+            400,
+            "INVALID_ARGUMENT",
+            "dropout",
+        ),
+        (
+            {"recipe": "digits-cnn", "node": "a", "replicaProcesses": 9},
+            400,
+            "INVALID_ARGUMENT",
+            "replicaProcesses",
+        ),
+        (
+            {"recipe": "digits-cnn", "node": "a", "execution": "imagined"},
+            400,
+            "INVALID_ARGUMENT",
+            "imagined",
+        ),
         (
             {"recipe": "digits-cnn", "node": "a", "acceleratorType": "v2-8"},
             400,
@@ -144,13 +188,38 @@ def test_quota_is_refused_with_its_name_and_limit(tmp_path: Path) -> None:
         ),
         ({"recipe": "digits-cnn", "node": "none"}, 404, "NOT_FOUND", "none"),
         ({"recipe": "digits-cnn", "node": "stopped"}, 400, "FAILED_PRECONDITION", "STOPPED"),
-        ({"recipe": "digits-cnn", "node": "a", "mode": "evaluate"}, 400, "INVALID_ARGUMENT", "startFrom"),
-        ({"recipe": "digits-cnn", "node": "a", "training": {"keepCheckpoints": 1}}, 400, "INVALID_ARGUMENT", "keep"),
-        ({"recipe": "digits-cnn", "node": "a", "elastic": {}}, 400, "INVALID_ARGUMENT", "minReplicas"),
-        ({"recipe": "digits-cnn", "node": "a", "elastic": {"minReplicas": 2}}, 400, "INVALID_ARGUMENT", "has 1"),
+        (
+            {"recipe": "digits-cnn", "node": "a", "mode": "evaluate"},
+            400,
+            "INVALID_ARGUMENT",
+            "startFrom",
+        ),
+        (
+            {"recipe": "digits-cnn", "node": "a", "training": {"keepCheckpoints": 1}},
+            400,
+            "INVALID_ARGUMENT",
+            "keep",
+        ),
+        (
+            {"recipe": "digits-cnn", "node": "a", "elastic": {}},
+            400,
+            "INVALID_ARGUMENT",
+            "minReplicas",
+        ),
+        (
+            {"recipe": "digits-cnn", "node": "a", "elastic": {"minReplicas": 2}},
+            400,
+            "INVALID_ARGUMENT",
+            "has 1",
+        ),
         ({"program": "../x:y", "node": "a"}, 400, "INVALID_ARGUMENT", "MODULE:FUNCTION"),
         ({"node": "a", "mode": "export", "startFrom": {"job": "none"}}, 404, "NOT_FOUND", "none"),
-        ({"recipe": "digits-cnn", "node": "a"}, 400, "FAILED_PRECONDITION", "live agents (0) can run at most 0"),
+        (
+            {"recipe": "digits-cnn", "node": "a"},
+            400,
+            "FAILED_PRECONDITION",
+            "live agents (0) can run at most 0",
+        ),
     ],
 )
 def test_a_wrong_job_is_refused_and_leaves_nothing(

@@ -1,4 +1,5 @@
-"""Billing over REST: a virtual month that closes itself, costs of jobs, budgets, and what is refused."""
+"""Billing over REST: a virtual month that closes itself, costs of jobs, budgets, and what is
+refused."""
 
 from __future__ import annotations
 
@@ -36,14 +37,20 @@ def _advance(yard: Yard, to: str) -> None:
 
 
 def _exactly(yard: Yard, node: str) -> int:
-    return next(int(item["seconds"]) for item in yard.usage()["nodes"] if item["node"].endswith(f"/{node}"))
+    return next(
+        int(item["seconds"]) for item in yard.usage()["nodes"] if item["node"].endswith(f"/{node}")
+    )
 
 
 def test_a_year_that_is_walked_closes_its_months(yard: Yard) -> None:
     yard.create("n")
     _advance(yard, "2027-03-01T00:00:00Z")
     found = yard.ok("GET", f"{HERE}/invoices")["invoices"]
-    assert [row["month"] for row in found] == [*(f"2026-{m:02d}" for m in range(3, 13)), "2027-01", "2027-02"]
+    assert [row["month"] for row in found] == [
+        *(f"2026-{m:02d}" for m in range(3, 13)),
+        "2027-01",
+        "2027-02",
+    ]
     assert sum(Decimal(row["total"]) for row in found) == 365 * 108
     issued = yard.ok("GET", f"{HERE}/invoices/2026-04")
     assert (issued["state"], issued["invoice"]["total"]) == ("ISSUED", "3240.00")
@@ -64,25 +71,50 @@ def test_a_year_that_is_walked_closes_its_months(yard: Yard) -> None:
 
 def test_the_account_is_shown_and_set(yard: Yard) -> None:
     before = yard.ok("GET", f"{HERE}/billingAccount")
-    assert (before["timeZone"], before["currency"], before["nextMonth"]) == ("UTC", "USD", "2026-03")
-    changes = {"timeZone": "America/Los_Angeles", "currency": "EUR", "tax": "0.19", "exchangeRates": {"2026-03": "0.9"}}
+    assert (before["timeZone"], before["currency"], before["nextMonth"]) == (
+        "UTC",
+        "USD",
+        "2026-03",
+    )
+    changes = {
+        "timeZone": "America/Los_Angeles",
+        "currency": "EUR",
+        "tax": "0.19",
+        "exchangeRates": {"2026-03": "0.9"},
+    }
     after = yard.ok("PATCH", f"{HERE}/billingAccount", changes)
-    assert (after["closesAt"], after["decimals"], after["nextMonth"]) == ("2026-03-01T08:00:00Z", 2, "2026-02")
+    assert (after["closesAt"], after["decimals"], after["nextMonth"]) == (
+        "2026-03-01T08:00:00Z",
+        2,
+        "2026-02",
+    )
     assert after["exchangeRates"] == {"2026-03": "0.9"}
     yard.refused(400, "INVALID_ARGUMENT", "PATCH", f"{HERE}/billingAccount", {"timezone": "UTC"})
-    assert "Mars" in yard.refused(400, "INVALID_ARGUMENT", "PATCH", f"{HERE}/billingAccount", {"timeZone": "Mars"})
+    assert "Mars" in yard.refused(
+        400, "INVALID_ARGUMENT", "PATCH", f"{HERE}/billingAccount", {"timeZone": "Mars"}
+    )
 
 
 def test_commitments_are_tried_bought_and_listed(yard: Yard) -> None:
     wanted = {"acceleratorType": "v2-32", "location": ZONE, "years": 3, "validateOnly": True}
     tried = yard.ok("POST", f"{HERE}/commitments", wanted)
-    assert (tried["pricePerHour"], tried["verified"], tried["quantity"]) == ("10.800000000", False, 1)
+    assert (tried["pricePerHour"], tried["verified"], tried["quantity"]) == (
+        "10.800000000",
+        False,
+        1,
+    )
     assert yard.ok("GET", f"{HERE}/commitments") == {"commitments": []}
-    bought = yard.ok("POST", f"{HERE}/commitments", {**wanted, "validateOnly": False, "upfront": True})
+    bought = yard.ok(
+        "POST", f"{HERE}/commitments", {**wanted, "validateOnly": False, "upfront": True}
+    )
     assert bought["upfront"] == "283824.000000000000"  # 10.80 x 26,280 h
     assert yard.ok("GET", f"{HERE}/commitments")["commitments"] == [bought]
-    yard.refused(404, "NOT_FOUND", "POST", f"{HERE}/commitments", {"sku": "no-such-sku", "years": 1})
-    credit = yard.ok("POST", f"{HERE}/credits", {"amount": "12.5", "untilMonth": "2026-12", "reason": "a gift"})
+    yard.refused(
+        404, "NOT_FOUND", "POST", f"{HERE}/commitments", {"sku": "no-such-sku", "years": 1}
+    )
+    credit = yard.ok(
+        "POST", f"{HERE}/credits", {"amount": "12.5", "untilMonth": "2026-12", "reason": "a gift"}
+    )
     assert yard.ok("GET", f"{HERE}/credits")["credits"] == [{**credit, "reason": "a gift"}]
 
 
@@ -90,26 +122,37 @@ def test_credit_notes_over_rest(yard: Yard) -> None:
     yard.create("n")
     wanted = {"acceleratorType": "v2-32", "location": ZONE, "years": 1}
     commitment = yard.ok("POST", f"{HERE}/commitments", wanted)["commitment"]
-    credit = yard.ok("POST", f"{HERE}/credits", {"amount": "12.5", "untilMonth": "2026-12"})["credit"]
+    credit = yard.ok("POST", f"{HERE}/credits", {"amount": "12.5", "untilMonth": "2026-12"})[
+        "credit"
+    ]
     _advance(yard, "2026-04-02T00:00:00Z")
     before = yard.ok("GET", f"{HERE}/invoices/2026-03")
-    note = yard.ok("POST", f"{HERE}/creditNotes", {"month": "2026-03", "amount": "10", "reason": "outage"})
+    note = yard.ok(
+        "POST", f"{HERE}/creditNotes", {"month": "2026-03", "amount": "10", "reason": "outage"}
+    )
     assert (note["creditNote"], note["month"], note["amount"], note["currency"]) == (
         "demo-CN-1",
         "2026-03",
         "10.00",
         "USD",
     )
-    ended = yard.ok("POST", f"{HERE}/creditNotes", {"commitment": commitment, "reason": "moved away"})
+    ended = yard.ok(
+        "POST", f"{HERE}/creditNotes", {"commitment": commitment, "reason": "moved away"}
+    )
     assert (ended["amount"], ended["endTime"]) == ("0.00", "2026-04-02T00:00:00Z")
-    assert yard.ok("GET", f"{HERE}/commitments")["commitments"][0]["endTime"] == "2026-04-02T00:00:00Z"
+    assert (
+        yard.ok("GET", f"{HERE}/commitments")["commitments"][0]["endTime"] == "2026-04-02T00:00:00Z"
+    )
     stopped = yard.ok("POST", f"{HERE}/creditNotes", {"credit": credit, "reason": "a mistake"})
     assert stopped["endMonth"] == "2026-04"
     assert yard.ok("GET", f"{HERE}/creditNotes")["creditNotes"] == [note, ended, stopped]
     assert yard.ok("GET", f"{HERE}/invoices/2026-03") == before
     bad: list[tuple[dict[str, str], str]] = [
         ({"reason": "x"}, "specify one of month, commitment and credit"),
-        ({"month": "2026-03", "commitment": commitment, "amount": "1", "reason": "x"}, "specify one of"),
+        (
+            {"month": "2026-03", "commitment": commitment, "amount": "1", "reason": "x"},
+            "specify one of",
+        ),
         ({"month": "2026-03", "reason": "x"}, "amount is required with month"),
         ({"commitment": commitment, "amount": "1", "reason": "x"}, "not allowed with commitment"),
         ({"credit": credit, "line": "x", "reason": "x"}, "line is only allowed with month"),
@@ -126,7 +169,13 @@ def test_a_job_costs_all_of_its_attempts_and_the_rest_of_the_node_is_idle(yard: 
     yard.create("od")
     gang = Gang(yard)
     _advance(yard, "2026-03-01T01:00:00Z")
-    body = {"recipe": "digits-cnn", "node": "n", "steps": 20, "globalBatch": 64, "checkpointEverySteps": 5}
+    body = {
+        "recipe": "digits-cnn",
+        "node": "n",
+        "steps": 20,
+        "globalBatch": 64,
+        "checkpointEverySteps": 5,
+    }
     yard.ok("POST", f"{yard.jobs()}?jobId=j", body)
     yard.step()
     (first,) = gang.sync()
@@ -145,13 +194,17 @@ def test_a_job_costs_all_of_its_attempts_and_the_rest_of_the_node_is_idle(yard: 
     _advance(yard, "2026-03-01T03:00:00Z")
     found = yard.ok("GET", f"{HERE}/costs?month=2026-03")
     (job,) = found["jobs"]
-    assert [(a["attempt"], a["seconds"], a["lostSteps"]) for a in job["attempts"]] == [(1, 1800, 3), (2, 1800, 0)]
+    assert [(a["attempt"], a["seconds"], a["lostSteps"]) for a in job["attempts"]] == [
+        (1, 1800, 3),
+        (2, 1800, 0),
+    ]
     assert (job["seconds"], job["amount"], job["steps"]) == (3600, "4.500000000000", 20)
     assert job["perStep"] == "0.225000000000"
     assert job["per1000Examples"] == "3.515625000000"
     assert job["perEpoch"] == "5.055468750000"  # 1,438 examples
     assert job["lost"] == "0.843750000000"  # three of the first attempt's eight steps
-    assert (job["estimate"], job["variance"]) == ("0.012500000000", "4.487500000000")  # 20 steps of 0.5 s
+    # 20 steps of 0.5 s
+    assert (job["estimate"], job["variance"]) == ("0.012500000000", "4.487500000000")
     nodes = {node["name"].rpartition("/")[2]: node for node in found["nodes"]}
     assert nodes["n"]["idle"] == {"seconds": 7200, "amount": "9.000000000000"}
     assert nodes["od"]["idle"]["seconds"] == 10800
@@ -174,7 +227,8 @@ def test_what_spot_has_saved_is_net_of_what_was_done_again(yard: Yard) -> None:
     _advance(yard, "2026-03-01T02:00:00Z")
     (job,) = yard.ok("GET", f"{HERE}/costs")["jobs"]
     assert [attempt["onDemand"] for attempt in job["attempts"]] == ["4.500000000000"] * 2
-    assert (job["amount"], job["saved"]) == ("2.700000000000", "1.800000000000")  # all of the first hour was lost
+    # all of the first hour was lost
+    assert (job["amount"], job["saved"]) == ("2.700000000000", "1.800000000000")
 
 
 def test_what_if_bills_the_seconds_of_the_month_in_another_way(yard: Yard) -> None:
@@ -195,11 +249,21 @@ def test_what_if_bills_the_seconds_of_the_month_in_another_way(yard: Yard) -> No
     both = ask(acceleratorType="v2-32", commitmentYears=1)
     assert both["changed"] != both["actual"]
     assert ["europe-west4" in reason for reason in both["notSold"]] == [True]
-    yard.refused(404, "NOT_FOUND", "POST", f"{HERE}/costs:whatIf", {"acceleratorType": "v2-8", "commitmentYears": 1})
+    yard.refused(
+        404,
+        "NOT_FOUND",
+        "POST",
+        f"{HERE}/costs:whatIf",
+        {"acceleratorType": "v2-8", "commitmentYears": 1},
+    )
     held = ask(acceleratorType="v4-8")
-    assert "no on-demand price of v4-8 in us-central1" in " ".join(one["reason"] for one in held["held"])
+    assert "no on-demand price of v4-8 in us-central1" in " ".join(
+        one["reason"] for one in held["held"]
+    )
     yard.refused(400, "INVALID_ARGUMENT", "POST", f"{HERE}/costs:whatIf", {"usage": "free"})
-    yard.refused(400, "INVALID_ARGUMENT", "POST", f"{HERE}/costs:whatIf", {"acceleratorType": "v9-8"})
+    yard.refused(
+        400, "INVALID_ARGUMENT", "POST", f"{HERE}/costs:whatIf", {"acceleratorType": "v9-8"}
+    )
 
 
 def test_a_budget_stops_the_node_of_a_job_in_its_second_after_notice(yard: Yard) -> None:
@@ -253,14 +317,25 @@ def test_a_job_that_brings_its_node_is_refused_by_a_budget(yard: Yard) -> None:
     yard.create("n")
     _advance(yard, "2026-03-01T10:00:00Z")
     yard.ok("PUT", f"{HERE}/budgets/b", {"amount": "1", "actions": ["refuse-new-nodes"]})
-    body = {"recipe": "digits-cnn", "acceleratorType": "v2-8", "runtimeVersion": "tpu-vm-base", "steps": 10}
+    body = {
+        "recipe": "digits-cnn",
+        "acceleratorType": "v2-8",
+        "runtimeVersion": "tpu-vm-base",
+        "steps": 10,
+    }
     Gang(yard)
     message = yard.refused(429, "RESOURCE_EXHAUSTED", "POST", f"{yard.jobs()}?jobId=j", body)
     assert message == "budget b of projects/demo is used up: 45.00 of 1.00 USD in 2026-03"
     # On record, once in this minute, whichever way it was asked.
     node = {"acceleratorType": "v2-8", "runtimeVersion": "tpu-vm-base"}
-    assert yard.refused(429, "RESOURCE_EXHAUSTED", "POST", f"{yard.nodes()}?nodeId=m", node) == message
-    wanted = {"tpu": {"nodeSpec": [{"parent": f"projects/demo/locations/{ZONE}", "nodeId": "q", "node": node}]}}
+    assert (
+        yard.refused(429, "RESOURCE_EXHAUSTED", "POST", f"{yard.nodes()}?nodeId=m", node) == message
+    )
+    wanted = {
+        "tpu": {
+            "nodeSpec": [{"parent": f"projects/demo/locations/{ZONE}", "nodeId": "q", "node": node}]
+        }
+    }
     path = f"/v2alpha1/projects/demo/locations/{ZONE}/queuedResources?queuedResourceId=q"
     assert yard.refused(429, "RESOURCE_EXHAUSTED", "POST", path, wanted) == message
     events = yard.ok("GET", f"{HERE}/budgetEvents")["events"]
@@ -278,20 +353,30 @@ def test_a_line_is_explained_page_by_page(yard: Yard) -> None:
     records, asked = [], {"line": line["id"], "pageSize": "2"}
     while True:
         page = yard.ok("GET", path, params=asked)
-        assert {name: page[name] for name in ("quantity", "unitSeconds", "seconds", "unitPrice")} == {
-            name: line[name] for name in ("quantity", "unitSeconds", "seconds", "unitPrice")
-        }
+        assert {
+            name: page[name] for name in ("quantity", "unitSeconds", "seconds", "unitPrice")
+        } == {name: line[name] for name in ("quantity", "unitSeconds", "seconds", "unitPrice")}
         assert page["amount"] == line["exactUsd"]
         records += page["records"]
         if "nextPageToken" not in page:
             break
         asked["pageToken"] = page["nextPageToken"]
-    assert [record["resource"][-1] for record in records] == sorted(record["resource"][-1] for record in records)
+    assert [record["resource"][-1] for record in records] == sorted(
+        record["resource"][-1] for record in records
+    )
     assert sum(Decimal(record["amount"]) for record in records) == Decimal(line["exactUsd"])
     for wrong in ("", "nothing", f"{line['id']}0"):
         yard.refused(404, "NOT_FOUND", "GET", path, params={"line": wrong})
-    yard.refused(404, "NOT_FOUND", "GET", f"{HERE}/invoices/2020-01:explain", params={"line": line["id"]})
-    yard.refused(400, "INVALID_ARGUMENT", "GET", f"{HERE}/invoices/march:explain", params={"line": line["id"]})
+    yard.refused(
+        404, "NOT_FOUND", "GET", f"{HERE}/invoices/2020-01:explain", params={"line": line["id"]}
+    )
+    yard.refused(
+        400,
+        "INVALID_ARGUMENT",
+        "GET",
+        f"{HERE}/invoices/march:explain",
+        params={"line": line["id"]},
+    )
     elsewhere = path.replace("/projects/demo/", "/projects/other/")
     yard.refused(404, "NOT_FOUND", "GET", elsewhere, params={"line": line["id"]})
 
@@ -320,7 +405,9 @@ def podyard(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..
 
 def test_the_commands_do_the_same(yard: Yard, podyard: Callable[..., str]) -> None:
     yard.create("n")
-    podyard("budget", "set", "b", "--amount", "50", "--threshold", "0.5", "--action", "refuse-new-nodes")
+    podyard(
+        "budget", "set", "b", "--amount", "50", "--threshold", "0.5", "--action", "refuse-new-nodes"
+    )
     assert "refuse-new-nodes" in podyard("budget", "list")
     dry = podyard("commitment", "buy", "--type", "v2-32", "--years", "1", "--dry-run")
     assert "not verified" in dry
@@ -344,9 +431,13 @@ def test_the_commands_do_the_same(yard: Yard, podyard: Callable[..., str]) -> No
     made = podyard("bill", "credit-note", "create", "2026-03", "2.50", "--reason", "an outage")
     assert "demo-CN-1" in made and "2.50" in made
     (bought,) = json.loads(podyard("commitment", "list", "-o", "json"))
-    assert bought["commitment"] in podyard("commitment", "end", bought["commitment"], "--reason", "moved away")
+    assert bought["commitment"] in podyard(
+        "commitment", "end", bought["commitment"], "--reason", "moved away"
+    )
     (credit,) = json.loads(podyard("bill", "credit", "list", "-o", "json"))
-    assert credit["credit"] in podyard("bill", "credit", "end", credit["credit"], "--reason", "a mistake")
+    assert credit["credit"] in podyard(
+        "bill", "credit", "end", credit["credit"], "--reason", "a mistake"
+    )
     notes = podyard("bill", "credit-note", "list")
     assert "an outage" in notes and "moved away" in notes and "a mistake" in notes
     podyard("bill", "credit-note", "create", "2026-03", "999999", "--reason", "x", code=1)
@@ -359,7 +450,12 @@ def test_the_commands_do_the_same(yard: Yard, podyard: Callable[..., str]) -> No
     explained = podyard("bill", "explain", "2026-03", line)
     assert "744 device-hours at $4.50 cost $3,348.00 (exactly $3348.00)" in explained
     assert "2026-04-01T00:00:00Z" in explained
-    assert json.loads(podyard("bill", "explain", "2026-03", line, "-o", "json"))["records"][0]["seconds"] == 2_678_400
+    assert (
+        json.loads(podyard("bill", "explain", "2026-03", line, "-o", "json"))["records"][0][
+            "seconds"
+        ]
+        == 2_678_400
+    )
     podyard("bill", "explain", "2026-03", "nothing", code=1)
     assert json.loads(podyard("bill", "close", "2026-03", "-o", "json"))["state"] == "ISSUED"
     podyard("budget", "delete", "b")
@@ -370,7 +466,10 @@ def test_the_commands_do_the_same(yard: Yard, podyard: Callable[..., str]) -> No
 def test_an_account_that_pays_for_another_project(yard: Yard, tmp_path: Path) -> None:
     there = "/podyard/v1/projects/research"
     yard.ok("POST", "/podyard/v1/projects", {"projectId": "research"})
-    assert yard.ok("GET", f"{there}/billingInfo") == {"project": "research", "paidBy": "projects/research"}
+    assert yard.ok("GET", f"{there}/billingInfo") == {
+        "project": "research",
+        "paidBy": "projects/research",
+    }
     yard.create("n")
     body = {"acceleratorType": "v2-8", "runtimeVersion": "tpu-vm-base"}
     yard.ok("POST", "/v2/projects/research/locations/us-central1-a/nodes?nodeId=m", body)
@@ -382,9 +481,15 @@ def test_an_account_that_pays_for_another_project(yard: Yard, tmp_path: Path) ->
     _advance(yard, "2026-04-03T00:00:00Z")
     (line,) = yard.ok("GET", f"{HERE}/invoices/2026-03")["invoice"]["lines"]
     asked = "?groupBy=project&from=2026-03-01&to=2026-03-31"
-    rows = {row["group"]: Decimal(row["net"]) for row in yard.ok("GET", f"{HERE}/costs:explore{asked}")["rows"]}
+    rows = {
+        row["group"]: Decimal(row["net"])
+        for row in yard.ok("GET", f"{HERE}/costs:explore{asked}")["rows"]
+    }
     assert set(rows) == {"demo", "research"} and sum(rows.values()) == Decimal(line["exactUsd"])
-    rows = {row["group"]: Decimal(row["net"]) for row in yard.ok("GET", f"{there}/costs:explore{asked}")["rows"]}
+    rows = {
+        row["group"]: Decimal(row["net"])
+        for row in yard.ok("GET", f"{there}/costs:explore{asked}")["rows"]
+    }
     assert set(rows) == {"research"}
     assert yard.ok("GET", f"{there}/invoices")["invoices"] == []
     for body, field in (
@@ -404,5 +509,7 @@ def test_accounts_are_linked_on_the_command_line(yard: Yard, podyard: Callable[.
     yard.ok("POST", "/podyard/v1/projects", {"projectId": "research"})
     assert "projects/research" in podyard("bill", "account", "link", "research")
     assert yard.ok("GET", f"{HERE}/billingInfo")["paidBy"] == "projects/research"
-    assert json.loads(podyard("bill", "account", "unlink", "-o", "json"))["paidBy"] == "projects/demo"
+    assert (
+        json.loads(podyard("bill", "account", "unlink", "-o", "json"))["paidBy"] == "projects/demo"
+    )
     assert "PAYS_FOR" in podyard("bill", "account", "show")

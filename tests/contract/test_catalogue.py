@@ -1,4 +1,5 @@
-"""Google's Cloud Billing catalogue: its wire, its versions in time, and that it says our prices in Google's units."""
+"""Google's Cloud Billing catalogue: its wire, its versions in time, and that it says our prices in
+Google's units."""
 
 from __future__ import annotations
 
@@ -49,14 +50,16 @@ def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
 @pytest.fixture(scope="module")
 def client(yard: Yard) -> Iterator[Any]:
     options = {"api_endpoint": yard.url}
-    with build("cloudbilling", "v1", credentials=Credentials(yard.token), client_options=options) as found:
+    with build(
+        "cloudbilling", "v1", credentials=Credentials(yard.token), client_options=options
+    ) as found:
         yield found
 
 
 @functools.cache
 def schema(name: str) -> Any:
-    """Google's own definition of a message, in which no other field is allowed and all are required but those that it
-    says may be left out."""
+    """Google's own definition of a message, in which no other field is allowed and all are required
+    but those that it says may be left out."""
     folder = Path(googleapiclient.__file__).parent / "discovery_cache" / "documents"
     schemas = json.loads((folder / "cloudbilling.v1.json").read_text())["schemas"]
     for known in schemas.values():
@@ -93,7 +96,9 @@ def test_googleapiclient_lists_services_and_skus(client: Any) -> None:
         assert all(sku["name"] == f"{name}/skus/{sku['skuId']}" for sku in found["skus"])
         ids = [sku["skuId"] for sku in found["skus"]]
         assert len(set(ids)) == len(ids)
-        assert all(len(part) == 4 and int(part, 16) >= 0 for item in ids for part in item.split("-"))
+        assert all(
+            len(part) == 4 and int(part, 16) >= 0 for item in ids for part in item.split("-")
+        )
         (one,) = {len(sku["pricingInfo"]) for sku in found["skus"]}
         assert one == 1
 
@@ -115,8 +120,16 @@ def test_the_texts_that_programs_look_for(client: Any) -> None:
         "TpuV5e running in us-east5": ("TPU", "OnDemand", "1.2"),
         "Spot Preemptible TpuV5p running in europe-west1": ("TPU", "Preemptible", "1.783782"),
         "Commitment v1: TpuV6e running in us-east5 for 3 Year": ("TPU", "Commit3Yr", "1.215"),
-        "N1 Predefined Instance Core running in us-central1": ("N1Standard", "OnDemand", "0.031611"),
-        "Spot Preemptible N1 Predefined Instance Ram running in asia-east1": ("N1Standard", "Preemptible", "0.000981"),
+        "N1 Predefined Instance Core running in us-central1": (
+            "N1Standard",
+            "OnDemand",
+            "0.031611",
+        ),
+        "Spot Preemptible N1 Predefined Instance Ram running in asia-east1": (
+            "N1Standard",
+            "Preemptible",
+            "0.000981",
+        ),
         "SSD backed PD Capacity in europe-west4": ("SSD", "OnDemand", "0.187"),
     }
     for text, (group, usage_type, usd) in expected.items():
@@ -124,14 +137,19 @@ def test_the_texts_that_programs_look_for(client: Any) -> None:
         assert (category["resourceGroup"], category["usageType"]) == (group, usage_type), text
         assert price_of(found[text]) == Fraction(usd), text
     hour = found["TpuV5e running in us-east5"]["pricingInfo"][0]["pricingExpression"]
-    assert (hour["usageUnit"], hour["baseUnit"], hour["baseUnitConversionFactor"]) == ("h", "s", 3600)
+    assert (hour["usageUnit"], hour["baseUnit"], hour["baseUnitConversionFactor"]) == (
+        "h",
+        "s",
+        3600,
+    )
     disk = found["SSD backed PD Capacity in europe-west4"]["pricingInfo"][0]["pricingExpression"]
     assert (disk["usageUnit"], disk["baseUnit"]) == ("GiBy.mo", "By.s")
     assert disk["baseUnitConversionFactor"] == 2**30 * 730 * 3600
 
 
 def node_price(skus: tuple[ListedSku, ...], kind: str, region: str, start: str) -> Fraction | None:
-    """The nanos of a node as its reader finds them: the first SKU with the words, times its units."""
+    """The nanos of a node as its reader finds them: the first SKU with the words, times its
+    units."""
     found = parse(kind)
     generation = found.generation.name
     words = f"TpuV{generation[1:]}" if generation in PER_CHIP else f"Tpu-{generation}"
@@ -139,7 +157,11 @@ def node_price(skus: tuple[ListedSku, ...], kind: str, region: str, start: str) 
     for sku in skus:
         text = f"{start}{words}{' Pod' if pod else ''} running"
         if sku.region == region and sku.description.startswith(text):
-            units = Fraction(found.chip_count) if generation in PER_CHIP else Fraction(found.core_count, 8)
+            units = (
+                Fraction(found.chip_count)
+                if generation in PER_CHIP
+                else Fraction(found.core_count, 8)
+            )
             return sku.prices[-1][1] * units
     return None
 
@@ -151,8 +173,16 @@ def test_every_price_of_every_type_follows_from_the_catalogue() -> None:
     compared = 0
     for region in sorted({sku.region for sku in card.skus.values()}):
         for kind in all_types():
-            for usage, start in (("on-demand", ""), ("spot", "Spot Preemptible "), ("preemptible", "Preemptible ")):
-                found = node_price(skus, kind.name, region, start) if kind.generation.node_type else None
+            for usage, start in (
+                ("on-demand", ""),
+                ("spot", "Spot Preemptible "),
+                ("preemptible", "Preemptible "),
+            ):
+                found = (
+                    node_price(skus, kind.name, region, start)
+                    if kind.generation.node_type
+                    else None
+                )
                 try:
                     price = card.price(kind.name, region, usage, now).total_nanos_per_hour
                 except PodyardError:
@@ -183,13 +213,18 @@ def test_slices_without_one_price_per_unit_are_taken_for_nothing_else() -> None:
         "TPU slice v2-128 running in us-east1": 90 * 10**9,
         "TPU slice v3-32 running in us-east1": 1,
     }
-    per_type = {sku.description: sku.prices[0][1] for sku in catalogue.skus_of(card, COMPUTE_ENGINE)}
+    per_type = {
+        sku.description: sku.prices[0][1] for sku in catalogue.skus_of(card, COMPUTE_ENGINE)
+    }
     assert per_type["Spot Preemptible TPU slice v6e-8 running in us-east1"] == 7 * 10**9
     assert per_type["Spot Preemptible TPU slice v6e-16 running in us-east1"] == 16 * 10**9
 
 
 def test_ids_are_the_same_for_ever(client: Any) -> None:
-    ids = {sku["description"]: sku["skuId"] for sku in client.services().skus().list(parent=TPU).execute()["skus"]}
+    ids = {
+        sku["description"]: sku["skuId"]
+        for sku in client.services().skus().list(parent=TPU).execute()["skus"]
+    }
     assert ids["Tpu-v2 running in us-central1"] == "95D2-902D-C8CA"
     assert ids["Tpu-v4 Pod running in us-central2"] == "6A1D-F0B2-F469"
 
@@ -198,7 +233,7 @@ TWO_PRICES = """
 {sources: {s: x}, skus: {a: {generation: v6e, region: us-east1, usage: spot, unit: chip_hour, prices: [
   {from: "2026-02-10T00:00:00Z", usd: "1", source: s}, {from: "2026-02-20T00:00:00Z", usd: "2.5", source: s},
   {from: "2026-02-28T20:00:00Z", usd: "3", source: s}, {from: "2026-03-02T00:00:00Z", usd: "4", source: s}]}}}
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture
@@ -218,7 +253,11 @@ def two_prices(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         (
             "2026-02-15T00:00:00Z",
             "2026-02-28T21:00:00Z",
-            [("2026-02-15T00:00:00Z", "1"), ("2026-02-20T00:00:00Z", "2.5"), ("2026-02-28T20:00:00Z", "3")],
+            [
+                ("2026-02-15T00:00:00Z", "1"),
+                ("2026-02-20T00:00:00Z", "2.5"),
+                ("2026-02-28T20:00:00Z", "3"),
+            ],
         ),
         ("2026-02-20T01:00:00+01:00", "2026-02-21T00:00:00Z", [("2026-02-20T00:00:00Z", "2.5")]),
     ],
@@ -236,7 +275,9 @@ def test_a_time_range_has_the_versions_of_its_time(
     assert timeline == [(moment, Fraction(usd)) for moment, usd in expected]
 
 
-def test_without_a_range_the_price_of_now_is_there(client: Any, two_prices: None, yard: Yard) -> None:
+def test_without_a_range_the_price_of_now_is_there(
+    client: Any, two_prices: None, yard: Yard
+) -> None:
     def latest() -> tuple[str, Fraction]:
         (sku,) = client.services().skus().list(parent=COMPUTE).execute()["skus"]
         (info,) = sku["pricingInfo"]
@@ -263,7 +304,10 @@ def test_without_a_range_the_price_of_now_is_there(client: Any, two_prices: None
         ("startTime=yesterday&endTime=today", "'yesterday' is not an RFC 3339 time"),
         ("startTime=2026-02-02T00:00:00Z&endTime=2026-02-02T00:00:00Z", "must be before endTime"),
         ("startTime=2026-02-02T00:00:00Z&endTime=2027-02-02T00:00:00Z", "is in the future"),
-        ("startTime=2026-02-01T07:00:00Z&endTime=2026-02-01T09:00:00Z", "one calendar month of America/Los_Angeles"),
+        (
+            "startTime=2026-02-01T07:00:00Z&endTime=2026-02-01T09:00:00Z",
+            "one calendar month of America/Los_Angeles",
+        ),
     ],
 )
 def test_bad_requests_are_refused_in_google_s_envelope(yard: Yard, query: str, told: str) -> None:
@@ -291,7 +335,10 @@ def test_pages(client: Any) -> None:
     services = client.services().list(pageSize=2).execute()
     assert len(services["services"]) == 2
     more = client.services().list(pageSize=1, pageToken=services["nextPageToken"]).execute()
-    assert ([item["displayName"] for item in more["services"]], more["nextPageToken"]) == (["Cloud TPU"], "")
+    assert ([item["displayName"] for item in more["services"]], more["nextPageToken"]) == (
+        ["Cloud TPU"],
+        "",
+    )
 
 
 def test_a_credential_is_needed_and_any_will_do(yard: Yard) -> None:
@@ -313,9 +360,17 @@ def test_the_grpc_front_says_the_same(stack: Stack) -> None:
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
 
         def call(rpc: str, token: str, **fields: Any) -> Any:
-            takes, gives = (catalogue_grpc.message_class(name) for name in catalogue_grpc.METHODS[rpc])
-            ask = channel.unary_unary(f"/{catalogue_grpc.SERVICE}/{rpc}", takes.SerializeToString, gives.FromString)
-            return ask(takes(**fields), metadata=[("authorization", f"Bearer {token}")], timeout=patient(20))
+            takes, gives = (
+                catalogue_grpc.message_class(name) for name in catalogue_grpc.METHODS[rpc]
+            )
+            ask = channel.unary_unary(
+                f"/{catalogue_grpc.SERVICE}/{rpc}", takes.SerializeToString, gives.FromString
+            )
+            return ask(
+                takes(**fields),
+                metadata=[("authorization", f"Bearer {token}")],
+                timeout=patient(20),
+            )
 
         found = call("ListSkus", stack.token, parent=TPU, page_size=7)
         rest = call("ListSkus", stack.token, parent=TPU, page_token=found.next_page_token)
@@ -351,7 +406,15 @@ except HttpError as error:
 
 @pytest.mark.slow
 def test_google_s_host_of_prices_is_podyard_s_under_run(yard: Yard, tmp_path: Path) -> None:
-    dropped = ("PODYARD_", "GOOGLE_", "CLOUDSDK_", "GCE_", "HTTP", "http", *redirect_tls.BUNDLE_VARIABLES)
+    dropped = (
+        "PODYARD_",
+        "GOOGLE_",
+        "CLOUDSDK_",
+        "GCE_",
+        "HTTP",
+        "http",
+        *redirect_tls.BUNDLE_VARIABLES,
+    )
     environ = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
     environ |= {"PODYARD_URL": yard.url, "PODYARD_TOKEN": yard.token, "PODYARD_DATA": str(tmp_path)}
     command = [*PODYARD, "run", "--", sys.executable, "-W", "ignore", "-c", ASKS]

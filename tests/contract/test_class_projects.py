@@ -32,9 +32,22 @@ def _podyard(yard: Yard, monkeypatch: pytest.MonkeyPatch, *argv: str) -> str:
 def test_twenty_students_sign_in_by_links_and_see_their_own_project_only(
     yard: Yard, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    argv = ["project", "create", "student-{01..20}", "--quota", "chips=8", "--budget", "50", "--invite", "-o", "json"]
+    argv = [
+        "project",
+        "create",
+        "student-{01..20}",
+        "--quota",
+        "chips=8",
+        "--budget",
+        "50",
+        "--invite",
+        "-o",
+        "json",
+    ]
     made = json.loads(_podyard(yard, monkeypatch, *argv))
-    assert [one["projectId"] for one in made] == [f"student-{number:02}" for number in range(1, STUDENTS + 1)]
+    assert [one["projectId"] for one in made] == [
+        f"student-{number:02}" for number in range(1, STUDENTS + 1)
+    ]
     for number, one in enumerate(made):
         with httpx.Client(base_url=yard.url) as browser:
             code = re.search(r"code=(\S+)", one["link"])
@@ -45,11 +58,16 @@ def test_twenty_students_sign_in_by_links_and_see_their_own_project_only(
             again = browser.post("/sign-in", data={"code": code[1]})
             assert again.status_code == 400, "it works once"
             token = browser.cookies["podyard_session"]
-        with httpx.Client(base_url=yard.url, headers={"Authorization": f"Bearer {token}"}) as student:
+        with httpx.Client(
+            base_url=yard.url, headers={"Authorization": f"Bearer {token}"}
+        ) as student:
             seen = student.get("/podyard/v1/projects").json()["projects"]
             assert [found["projectId"] for found in seen] == [one["projectId"]]
             other = made[(number + 1) % STUDENTS]["projectId"]
-            for path in (f"/v2/projects/{other}/locations/-/nodes", f"/podyard/v1/projects/{other}/budgets"):
+            for path in (
+                f"/v2/projects/{other}/locations/-/nodes",
+                f"/podyard/v1/projects/{other}/budgets",
+            ):
                 assert student.get(path).status_code == 403
             own = f"/podyard/v1/projects/{one['projectId']}"
             assert student.get(f"{own}/budgets").json()["budgets"][0]["amount"].startswith("50")
@@ -57,13 +75,17 @@ def test_twenty_students_sign_in_by_links_and_see_their_own_project_only(
             assert student.patch(own, json={"quota": {"chips": 999}}).status_code == 403
 
 
-def test_a_quota_of_chips_counts_all_zones_and_a_reset_keeps_it(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quota_of_chips_counts_all_zones_and_a_reset_keeps_it(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _podyard(yard, monkeypatch, "project", "create", "s-1", "--quota", "chips=4")
     nodes = "/v2/projects/s-1/locations/{}/nodes?nodeId={}"
     body = {"acceleratorType": "v2-8", "runtimeVersion": "tpu-vm-base"}
     yard.ok("POST", nodes.format("us-central1-f", "one"), body)
     yard.step()
-    text = yard.refused(429, "RESOURCE_EXHAUSTED", "POST", nodes.format("europe-west4-a", "two"), body)
+    text = yard.refused(
+        429, "RESOURCE_EXHAUSTED", "POST", nodes.format("europe-west4-a", "two"), body
+    )
     assert "may hold 4 chips" in text
     assert yard.ok("GET", "/podyard/v1/projects")["projects"][-1]["quota"] == {"chips": 4}
     _podyard(yard, monkeypatch, "project", "update", "s-1", "--quota", "chips=none")

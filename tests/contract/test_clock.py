@@ -1,4 +1,5 @@
-"""The platform clock over REST: a virtual one is advanced from timer to timer, paused, and run at a rate."""
+"""The platform clock over REST: a virtual one is advanced from timer to timer, paused, and run at a
+rate."""
 
 from __future__ import annotations
 
@@ -64,14 +65,18 @@ def test_an_advance_fires_each_timer_at_its_time_and_is_an_operation_until_then(
 
 
 def test_what_a_timer_frees_is_given_to_who_waits_before_the_next_timer(yard: Yard) -> None:
-    """Four nodes end one after the other; what waits for their chips is READY 60 s after each, not at the target."""
+    """Four nodes end one after the other; what waits for their chips is READY 60 s after each, not
+    at the target."""
     for index in range(4):
         _request(yard, f"first-{index}", schedulingConfig={"preemptible": True})
         yard.ok("POST", "/podyard/v1/clock:advance", {"duration": "1h"})
         yard.step()
-    body = {"tpu": {"nodeSpec": [{"parent": f"projects/demo/locations/{ZONE}", "nodeId": "later", "node": {
+    body = {"tpu": {"nodeSpec": [{"parent": f"projects/demo/locations/{ZONE}", "nodeId": "later",
+        "node": {
         "acceleratorType": "v2-8", "runtimeVersion": "tpu-vm-base"}}]}, "spot": {}}  # fmt: skip
-    yard.ok("POST", f"/v2/projects/demo/locations/{ZONE}/queuedResources?queuedResourceId=later", body)
+    yard.ok(
+        "POST", f"/v2/projects/demo/locations/{ZONE}/queuedResources?queuedResourceId=later", body
+    )
     yard.ok("POST", "/podyard/v1/clock:advance", {"duration": "10d"})
     yard.step()
     assert _events(yard, "later") == [
@@ -80,7 +85,9 @@ def test_what_a_timer_frees_is_given_to_who_waits_before_the_next_timer(yard: Ya
     ]
 
 
-def test_time_runs_at_the_rate_while_the_loop_turns_and_stands_still_when_paused(yard: Yard) -> None:
+def test_time_runs_at_the_rate_while_the_loop_turns_and_stands_still_when_paused(
+    yard: Yard,
+) -> None:
     assert yard.ok("POST", "/podyard/v1/clock:setRate", {"rate": 3600})["rate"] == 3600
     yard.step(1.0)
     assert _clock(yard)["platformTime"] == "2026-03-01T01:00:00Z"
@@ -92,7 +99,9 @@ def test_time_runs_at_the_rate_while_the_loop_turns_and_stands_still_when_paused
     assert _clock(yard)["platformTime"] == stood
     yard.ok("POST", "/podyard/v1/clock:setRate", {"rate": 0.5})
     yard.step(2.0)
-    passed = PlatformTime.from_rfc3339(_clock(yard)["platformTime"]).seconds_since(PlatformTime.from_rfc3339(stood))
+    passed = PlatformTime.from_rfc3339(_clock(yard)["platformTime"]).seconds_since(
+        PlatformTime.from_rfc3339(stood)
+    )
     assert passed == 1.0
 
 
@@ -107,10 +116,18 @@ def test_a_walk_goes_on_in_the_next_round_and_ends_where_it_is_paused(
     operation = yard.ok("POST", "/podyard/v1/clock:advance", {"time": "2026-03-05T00:00:00Z"})
     yard.loop.walk()
     assert _clock(yard)["platformTime"] == "2026-03-01T00:01:00Z"
-    assert yard.ok("GET", f"/podyard/v1/{operation['name']}")["metadata"]["platformTime"] == "2026-03-01T00:01:00Z"
+    assert (
+        yard.ok("GET", f"/podyard/v1/{operation['name']}")["metadata"]["platformTime"]
+        == "2026-03-01T00:01:00Z"
+    )
     yard.ok("POST", "/podyard/v1/clock:setRate", {"rate": 0})
     yard.step(1.0)
-    assert _clock(yard) == {"platformTime": "2026-03-01T00:01:00Z", "mode": "virtual", "running": True, "rate": 0.0}
+    assert _clock(yard) == {
+        "platformTime": "2026-03-01T00:01:00Z",
+        "mode": "virtual",
+        "running": True,
+        "rate": 0.0,
+    }
     assert yard.ok("GET", f"/podyard/v1/{operation['name']}")["done"] is False
 
 
@@ -139,18 +156,31 @@ def test_a_wrong_request_is_refused_and_leaves_the_clock_alone(
 
 def test_an_advance_does_not_shorten_another(yard: Yard) -> None:
     yard.ok("POST", "/podyard/v1/clock:advance", {"duration": "2d"})
-    text = yard.refused(400, "FAILED_PRECONDITION", "POST", "/podyard/v1/clock:advance", {"duration": "1d"})
+    text = yard.refused(
+        400, "FAILED_PRECONDITION", "POST", "/podyard/v1/clock:advance", {"duration": "1d"}
+    )
     assert "already advancing to 2026-03-03" in text
 
 
-def test_only_the_owner_of_the_platform_sets_a_clock_and_only_a_virtual_one(yard: Yard, tmp_path: Path) -> None:
+def test_only_the_owner_of_the_platform_sets_a_clock_and_only_a_virtual_one(
+    yard: Yard, tmp_path: Path
+) -> None:
     body = {"email": "eve@example.com", "project": "demo", "roles": ["owner"]}
     other = {"Authorization": f"Bearer {yard.ok('POST', '/podyard/v1/tokens', body)['token']}"}
     for path in ("advance", "setRate"):
-        yard.refused(403, "PERMISSION_DENIED", "POST", f"/podyard/v1/clock:{path}", {"rate": "x"}, headers=other)
+        yard.refused(
+            403,
+            "PERMISSION_DENIED",
+            "POST",
+            f"/podyard/v1/clock:{path}",
+            {"rate": "x"},
+            headers=other,
+        )
     yard.refused(404, "NOT_FOUND", "GET", "/podyard/v1/clock/operations/none")
     folder = tmp_path / "local"
     folder.mkdir()
     with open_yard(folder) as local:
-        text = local.refused(400, "FAILED_PRECONDITION", "POST", "/podyard/v1/clock:advance", {"duration": "1d"})
+        text = local.refused(
+            400, "FAILED_PRECONDITION", "POST", "/podyard/v1/clock:advance", {"duration": "1d"}
+        )
         assert "--clock virtual" in text

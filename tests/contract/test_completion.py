@@ -19,7 +19,8 @@ COMP_WORDS=({words}); COMP_CWORD=$(( ${{#COMP_WORDS[@]}} - 1 ))
 _podyard_completion podyard
 printf '%s\\n' "${{COMPREPLY[@]}}"
 """
-# Without a terminal there is no line to complete, so the two functions that show matches print them.
+# Without a terminal there is no line to complete, so the two functions that show matches print
+# them.
 ZSH = """
 compdef() {{ :; }}
 _describe() {{ local -a shown; shown=("${{(@P)3}}"); print -l -- "${{shown[@]}}"; }}
@@ -44,7 +45,9 @@ def complete(shell: str, yard: Yard, words: str) -> list[str]:
         "PODYARD_TOKEN": yard.token,
     }
     script = SCRIPTS[Path(shell).name].format(words=words)
-    done = subprocess.run([shell, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [shell, "-c", script], env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     return [line.partition(":")[0] for line in done.stdout.splitlines()]
 

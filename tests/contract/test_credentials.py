@@ -1,4 +1,5 @@
-"""Credentials as Google's libraries use them: keys that sign for themselves, the token endpoint, API keys."""
+"""Credentials as Google's libraries use them: keys that sign for themselves, the token endpoint,
+API keys."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ def pair() -> keys.KeyPair:
 def yard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pair: keys.KeyPair) -> Iterator[Yard]:
     monkeypatch.setattr(keys, "make_pair", lambda: pair)  # making one takes a tenth of a second
     with open_yard(tmp_path) as found:
-        # google.auth reads the machine's clock, which no test can move: the yard's stands at the same time.
+        # google.auth reads the machine's clock, which no test can move: the yard's stands at the
+        # same time.
         found.clock.advance(OsClock().now().seconds_since(found.clock.now()))
         yield found
 
@@ -50,7 +52,9 @@ def key(yard: Yard) -> dict[str, Any]:
     return yard.ok("POST", KEYS, {"roles": ["tpu.viewer"]})
 
 
-def _ask(yard: Yard, path: str = "/podyard/v1/whoami", method: str = "GET", **options: Any) -> httpx.Response:
+def _ask(
+    yard: Yard, path: str = "/podyard/v1/whoami", method: str = "GET", **options: Any
+) -> httpx.Response:
     return yard.bare.request(method, path, **options)
 
 
@@ -73,7 +77,14 @@ def _sign(key: dict[str, Any], *, header: dict[str, Any] | None = None, **claims
 
     signer = crypt.RSASigner.from_service_account_info(key)
     now = int(time.time())
-    found = {"iss": ROBOT, "sub": ROBOT, "aud": "https://tpu.googleapis.com/", "iat": now, "exp": now + 3600, **claims}
+    found = {
+        "iss": ROBOT,
+        "sub": ROBOT,
+        "aud": "https://tpu.googleapis.com/",
+        "iat": now,
+        "exp": now + 3600,
+        **claims,
+    }
     found = {name: value for name, value in found.items() if value is not None}
     head = {"alg": "RS256", "typ": "JWT", "kid": key["private_key_id"], **(header or {})}
     signed = f"{_part(json.dumps(head).encode())}.{_part(json.dumps(found).encode())}"
@@ -86,7 +97,9 @@ def _trade(yard: Yard, assertion: str | None, **changes: Any) -> httpx.Response:
     return _ask(yard, "/token", "POST", data=given)
 
 
-def test_a_key_file_is_google_s_and_its_private_key_is_not_kept(yard: Yard, key: dict[str, Any]) -> None:
+def test_a_key_file_is_google_s_and_its_private_key_is_not_kept(
+    yard: Yard, key: dict[str, Any]
+) -> None:
     assert key["type"] == "service_account"
     assert (key["project_id"], key["client_email"]) == ("demo", ROBOT)
     assert (key["token_uri"], key["universe_domain"]) == (f"{yard.url}/token", "googleapis.com")
@@ -101,10 +114,15 @@ def test_a_key_file_is_google_s_and_its_private_key_is_not_kept(yard: Yard, key:
 def test_google_auth_gets_an_access_token_for_a_key(yard: Yard, key: dict[str, Any]) -> None:
     credentials = service_account.Credentials.from_service_account_info(key, scopes=SCOPES)
     _refresh(credentials)
-    assert _ask(yard, headers=_bearer(credentials.token)).json() == {"email": ROBOT, "roles": {"demo": ["tpu.viewer"]}}
+    assert _ask(yard, headers=_bearer(credentials.token)).json() == {
+        "email": ROBOT,
+        "roles": {"demo": ["tpu.viewer"]},
+    }
     listed = _ask(yard, yard.nodes(), headers=_bearer(credentials.token))
     assert listed.status_code == 200
-    created = _ask(yard, f"{yard.nodes()}?nodeId=a", "POST", json={}, headers=_bearer(credentials.token))
+    created = _ask(
+        yard, f"{yard.nodes()}?nodeId=a", "POST", json={}, headers=_bearer(credentials.token)
+    )
     assert created.status_code == 403
 
 
@@ -162,7 +180,8 @@ def test_a_jwt_that_was_changed_or_cut_is_refused(yard: Yard, key: dict[str, Any
     other = _part(json.dumps({"iss": "owner@podyard.local"}).encode())
     deep = _part(b"[" * 3000)
     broken = (
-        f"{head}.{other}.{signature}", f"{head}.{claims}.", f"{head}.{claims}.{signature[:-8]}", f"{head}..{signature}",
+        f"{head}.{other}.{signature}", f"{head}.{claims}.", f"{head}.{claims}.{signature[:-8]}",
+        f"{head}..{signature}",
         "..", "a.b.c", f"{head}.{_part(b'[]')}.{signature}", f"{deep}.{claims}.{signature}",
         f"{head}.{claims}.{'A' * 5000}",
     )  # fmt: skip
@@ -175,12 +194,18 @@ def test_a_jwt_that_was_changed_or_cut_is_refused(yard: Yard, key: dict[str, Any
 def test_a_deleted_key_ends_its_jwts_and_its_access_tokens(yard: Yard, key: dict[str, Any]) -> None:
     signed = _sign(key)
     issued = _trade(yard, _sign(key, aud=key["token_uri"])).json()["access_token"]
-    assert [_ask(yard, headers=_bearer(token)).status_code for token in (signed, issued)] == [200, 200]
+    assert [_ask(yard, headers=_bearer(token)).status_code for token in (signed, issued)] == [
+        200,
+        200,
+    ]
     (listed,) = yard.ok("GET", KEYS)["keys"]
     assert (listed["keyId"], listed["email"]) == (key["private_key_id"], ROBOT)
     yard.ok("DELETE", f"{KEYS}/{key['private_key_id']}")
     yard.clock.advance(PRINCIPAL_CACHE_SECONDS)
-    assert [_ask(yard, headers=_bearer(token)).status_code for token in (signed, issued)] == [401, 401]
+    assert [_ask(yard, headers=_bearer(token)).status_code for token in (signed, issued)] == [
+        401,
+        401,
+    ]
     assert _trade(yard, _sign(key, aud=key["token_uri"])).json()["error"] == "invalid_grant"
     yard.refused(404, "NOT_FOUND", "DELETE", f"{KEYS}/{key['private_key_id']}")
 
@@ -199,7 +224,9 @@ def test_an_access_token_ends_after_its_hour(yard: Yard, key: dict[str, Any]) ->
 
 def test_expired_tokens_are_forgotten_and_others_are_kept(yard: Yard, key: dict[str, Any]) -> None:
     def count() -> int:
-        return yard.database.read(lambda uow: int(uow.execute(select(func.count()).select_from(tokens)).scalar() or 0))
+        return yard.database.read(
+            lambda uow: int(uow.execute(select(func.count()).select_from(tokens)).scalar() or 0)
+        )
 
     before = count()
     first = [_trade(yard, _sign(key, aud=key["token_uri"])).status_code for _ in range(3)]
@@ -247,7 +274,10 @@ def test_an_api_key_is_good_in_one_project_only(yard: Yard) -> None:
     assert _ask(yard, headers=_bearer(made["key"])).status_code == 401
     assert _ask(yard, params={"key": made["key"]}, headers=_bearer("wrong")).status_code == 401
     wrong = _ask(yard, params={"key": yard.token})
-    assert (wrong.status_code, wrong.json()["error"]["details"][0]["reason"]) == (400, "API_KEY_INVALID")
+    assert (wrong.status_code, wrong.json()["error"]["details"][0]["reason"]) == (
+        400,
+        "API_KEY_INVALID",
+    )
     assert "key" not in yard.ok("GET", "/podyard/v1/projects/demo/apiKeys")["keys"][0]
     yard.ok("DELETE", f"/podyard/v1/projects/demo/apiKeys/{made['keyId']}")
     yard.clock.advance(PRINCIPAL_CACHE_SECONDS)
@@ -266,7 +296,9 @@ def test_a_token_may_come_in_the_query_or_the_path(yard: Yard) -> None:
     assert _ask(yard, f"/_t/{yard.token}/%2e%2e/nothing").status_code == 404
 
 
-def test_a_token_in_the_path_is_neither_answered_nor_logged(yard: Yard, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_token_in_the_path_is_neither_answered_nor_logged(
+    yard: Yard, caplog: pytest.LogCaptureFixture
+) -> None:
     answers = [
         _ask(yard, f"/_t/{yard.token}/nothing/here"),
         _ask(yard, f"/_t/{yard.token}/podyard/v1/whoami", "PUT"),
@@ -288,10 +320,15 @@ def test_who_has_no_credential_is_told_so_in_google_s_way(yard: Yard) -> None:
             "metadata": {"service": "tpu.googleapis.com"},
         }
     ]
-    assert missing.json()["error"]["message"].startswith("Request is missing required authentication credential.")
+    assert missing.json()["error"]["message"].startswith(
+        "Request is missing required authentication credential."
+    )
     assert missing.headers["www-authenticate"] == 'Bearer realm="podyard"'
     assert wrong.json()["error"]["details"][0]["reason"] == "ACCESS_TOKEN_TYPE_UNSUPPORTED"
-    assert [r.json()["error"]["status"] for r in (missing, wrong)] == ["UNAUTHENTICATED", "UNAUTHENTICATED"]
+    assert [r.json()["error"]["status"] for r in (missing, wrong)] == [
+        "UNAUTHENTICATED",
+        "UNAUTHENTICATED",
+    ]
     for bad in ("Basic abc", "Bearer", f"Token {yard.token}"):
         assert _ask(yard, headers={"Authorization": bad}).status_code == 401, bad
 
@@ -301,14 +338,23 @@ def test_nobody_makes_a_node_that_acts_as_somebody_who_may_do_more(yard: Yard) -
     yard.ok("POST", "/podyard/v1/tokens", {"email": robot, "project": "demo", "roles": ["owner"]})
     admin = {"email": "ann@x.org", "project": "demo", "roles": ["tpu.admin"]}
     ann = _bearer(yard.ok("POST", "/podyard/v1/tokens", admin)["token"])
-    node = {"acceleratorType": "v2-8", "runtimeVersion": "tpu-vm-base", "serviceAccount": {"email": robot}}
+    node = {
+        "acceleratorType": "v2-8",
+        "runtimeVersion": "tpu-vm-base",
+        "serviceAccount": {"email": robot},
+    }
     queued = {"tpu": {"nodeSpec": [{"nodeId": "q", "node": node}]}}
     place = yard.nodes().removesuffix("nodes")
     for path, body in (("nodes?nodeId=a", node), ("queuedResources?queuedResourceId=q", queued)):
         refused = yard.call("POST", f"{place}{path}", body, headers=ann)
         assert refused.status_code == 403
         assert "iam.serviceAccounts.actAs" in refused.json()["error"]["message"]
-    assert yard.call("POST", f"{place}nodes?nodeId=a", {**node, "serviceAccount": {}}, headers=ann).status_code == 200
+    assert (
+        yard.call(
+            "POST", f"{place}nodes?nodeId=a", {**node, "serviceAccount": {}}, headers=ann
+        ).status_code
+        == 200
+    )
     assert yard.call("POST", f"{place}nodes?nodeId=b", node).status_code == 200
 
 
@@ -340,7 +386,13 @@ def test_who_makes_credentials_must_own_all_that_they_open(yard: Yard) -> None:
 
 def test_bad_keys_are_refused_and_keys_are_counted(yard: Yard) -> None:
     for email in ("robot", "a@b@c", f"{'a' * 200}@b"):
-        yard.refused(400, "INVALID_ARGUMENT", "POST", f"/podyard/v1/projects/demo/serviceAccounts/{email}/keys", {})
+        yard.refused(
+            400,
+            "INVALID_ARGUMENT",
+            "POST",
+            f"/podyard/v1/projects/demo/serviceAccounts/{email}/keys",
+            {},
+        )
     yard.refused(400, "INVALID_ARGUMENT", "POST", KEYS, {"roles": ["king"]})
     yard.refused(404, "NOT_FOUND", "POST", KEYS.replace("projects/demo", "projects/none"), {})
     made = [yard.call("POST", KEYS, {}).status_code for _ in range(keys.KEYS_PER_ACCOUNT_MAX + 1)]
@@ -368,7 +420,10 @@ def test_the_command_line_makes_lists_and_deletes_keys(
     assert path.stat().st_mode & 0o777 == 0o600
     credentials = service_account.Credentials.from_service_account_file(str(path), scopes=SCOPES)
     _refresh(credentials)
-    assert _ask(yard, headers=_bearer(credentials.token)).json() == {"email": ROBOT, "roles": {"demo": ["tpu.admin"]}}
+    assert _ask(yard, headers=_bearer(credentials.token)).json() == {
+        "email": ROBOT,
+        "roles": {"demo": ["tpu.admin"]},
+    }
     key_id = json.loads(path.read_text())["private_key_id"]
     assert key_id in podyard("key", "list")
     podyard("key", "delete", key_id)

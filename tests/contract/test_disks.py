@@ -23,7 +23,10 @@ def test_a_disk_lives_its_life(yard: Yard) -> None:
     for verb, path in (("GET", ""), ("POST", "/wait")):
         assert yard.ok(verb, f"{HERE}/operations/{done['name']}{path}") == done
     disk = yard.ok("GET", f"{DISKS}/d")
-    said = {name: disk[name] for name in ("kind", "name", "sizeGb", "status", "labels", "description", "users")}
+    said = {
+        name: disk[name]
+        for name in ("kind", "name", "sizeGb", "status", "labels", "description", "users")
+    }
     assert said == {
         "kind": "compute#disk",
         "name": "d",
@@ -42,7 +45,11 @@ def test_a_disk_lives_its_life(yard: Yard) -> None:
     yard.ok("POST", f"{DISKS}/d/setLabels", labels)
     yard.refused(412, "ABORTED", "POST", f"{DISKS}/d/setLabels", labels)
     changed = yard.ok("GET", f"{DISKS}/d")
-    assert (changed["sizeGb"], changed["labels"], changed["id"]) == ("200", {"team": "b"}, disk["id"])
+    assert (changed["sizeGb"], changed["labels"], changed["id"]) == (
+        "200",
+        {"team": "b"},
+        disk["id"],
+    )
     yard.ok("DELETE", f"{DISKS}/d")
     yard.refused(404, "NOT_FOUND", "GET", f"{DISKS}/d")
     assert "items" not in yard.ok("GET", DISKS)
@@ -74,20 +81,34 @@ def test_what_a_disk_cannot_be_is_refused(yard: Yard) -> None:
     text = yard.refused(404, "NOT_FOUND", "POST", nowhere, {"name": "d"})
     assert text == "The resource 'projects/demo/zones/x-y1-z' was not found"
     shrunk = yard.refused(400, "INVALID_ARGUMENT", "POST", f"{DISKS}/d/resize", {"sizeGb": 50})
-    assert shrunk == f"sizeGb is 50: a disk can only grow, and 'projects/demo/zones/{ZONE}/disks/d' has 100 GB"
+    assert shrunk == (
+        f"sizeGb is 50: a disk can only grow, and 'projects/demo/zones/{ZONE}/disks/d' has 100 GB"
+    )
 
 
 def test_a_disk_of_a_node_cannot_be_deleted(yard: Yard) -> None:
     _make(yard)
     source = f"projects/demo/zones/{ZONE}/disks/d"
-    yard.create("n", dataDisks=[{"sourceDisk": source}, {"sourceDisk": source.replace("disks/d", "disks/unknown")}])
+    yard.create(
+        "n",
+        dataDisks=[
+            {"sourceDisk": source},
+            {"sourceDisk": source.replace("disks/d", "disks/unknown")},
+        ],
+    )
     node = f"projects/demo/locations/{ZONE}/nodes/n"
     assert yard.ok("GET", f"{DISKS}/d")["users"] == [node]
     answer = yard.call("DELETE", f"{DISKS}/d")
     error = answer.json()["error"]
-    assert (answer.status_code, error["errors"][0]["reason"]) == (400, "resourceInUseByAnotherResource")
-    assert error["message"].startswith(f"The disk resource '{source}' is already being used by '{node}'")
-    assert [item["name"] for item in yard.ok("GET", DISKS)["items"]] == ["d"]  # what nobody made is in no list
+    assert (answer.status_code, error["errors"][0]["reason"]) == (
+        400,
+        "resourceInUseByAnotherResource",
+    )
+    assert error["message"].startswith(
+        f"The disk resource '{source}' is already being used by '{node}'"
+    )
+    # what nobody made is in no list
+    assert [item["name"] for item in yard.ok("GET", DISKS)["items"]] == ["d"]
     yard.ok("DELETE", f"/v2/{node}")
     yard.step(60)
     yard.ok("DELETE", f"{DISKS}/d")

@@ -1,4 +1,5 @@
-"""Programs in the styles of JAX's documentation, as they are: what they print on a slice is what plain devices give."""
+"""Programs in the styles of JAX's documentation, as they are: what they print on a slice is what
+plain devices give."""
 
 from __future__ import annotations
 
@@ -21,9 +22,18 @@ PLAIN = {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "8", "NPROC": "16"}
 
 
 def _run(command: list[str], changes: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PODYARD_", "JAX_", "XLA_"))}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PODYARD_", "JAX_", "XLA_"))
+    }
     return subprocess.run(
-        command, env=kept | changes, capture_output=True, text=True, timeout=SECONDS, stdin=subprocess.DEVNULL
+        command,
+        env=kept | changes,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        stdin=subprocess.DEVNULL,
     )
 
 
@@ -74,7 +84,10 @@ def test_kernels_for_tpus_ask_for_the_chip_and_copy_to_neighbours() -> None:
 
 def test_a_chip_that_is_one_device_has_two_cores() -> None:
     code = "import jax; print({device.num_cores for device in jax.devices()})"
-    cores = [_on_tpu(f"{kind} --workers 1", "-c", code).stdout for kind in ("v3-8", "v4-8", "v5p-8", "v6e-8")]
+    cores = [
+        _on_tpu(f"{kind} --workers 1", "-c", code).stdout
+        for kind in ("v3-8", "v4-8", "v5p-8", "v6e-8")
+    ]
     assert cores == ["{1}\n", "{2}\n", "{2}\n", "{1}\n"]
 
 
@@ -91,7 +104,11 @@ def test_options_and_branches_for_tpus_are_taken_and_a_line_says_what_has_no_eff
             return jax.lax.platform_dependent(x, tpu=lambda x: x + 1, cpu=lambda x: x - 1, default=lambda x: x)
         print(jax.jit(choose)(jnp.zeros(())), jax.jit(jax.vmap(choose))(jnp.zeros(2)), jax.jit(jax.grad(choose))(1.0))
         print(jax.jit(choose)(jax.device_put(0.0, jax.devices("cpu")[0])))
-    """
+    """  # noqa: E501
     done = _on_tpu("v3-8", "-c", code)
-    assert done.stdout.splitlines() == ["1.0 [1. 1.]", "refused", "1.0 [1. 1.] 1.0", "-1.0"], done.stderr
-    assert done.stderr.count("compiler option xla_tpu_scoped_vmem_limit_kib has no effect here") == 1
+    assert done.stdout.splitlines() == ["1.0 [1. 1.]", "refused", "1.0 [1. 1.] 1.0", "-1.0"], (
+        done.stderr
+    )
+    assert (
+        done.stderr.count("compiler option xla_tpu_scoped_vmem_limit_kib has no effect here") == 1
+    )

@@ -1,4 +1,5 @@
-"""Exports over REST and by the command line: at once, in the background, to print; and what is refused."""
+"""Exports over REST and by the command line: at once, in the background, to print; and what is
+refused."""
 
 from __future__ import annotations
 
@@ -42,7 +43,11 @@ from tests.yard import START, Yard
 
 HERE = "/podyard/v1/projects/demo"
 CONSOLE = "/console/demo/invoices"
-SETTINGS = {"currency": "EUR", "tax": "0.19", "exchangeRates": {"2026-03": "0.9137", "2026-04": "0.92"}}
+SETTINGS = {
+    "currency": "EUR",
+    "tax": "0.19",
+    "exchangeRates": {"2026-03": "0.9137", "2026-04": "0.92"},
+}
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +66,9 @@ def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
         found = Yard(url, database, loop, clock, data)
         loop.round()
         found.ok("PATCH", f"{HERE}/billingAccount", SETTINGS)
-        found.ok("POST", f"{HERE}/commitments", {"sku": "tpu-v2-32/us-central1/on-demand", "years": 1})
+        found.ok(
+            "POST", f"{HERE}/commitments", {"sku": "tpu-v2-32/us-central1/on-demand", "years": 1}
+        )
         found.ok("POST", f"{HERE}/credits", {"amount": "12.345", "untilMonth": "2026-12"})
         found.create("n", labels={"team": "a"})
         found.ok("POST", "/podyard/v1/clock:advance", {"time": "2026-04-03T00:00:00Z"})
@@ -87,7 +94,9 @@ def _document(yard: Yard, month: str = "2026-03") -> dict[str, Any]:
 
 
 def _sum(text: str, column: str) -> Decimal:
-    return sum((Decimal(row[column]) for row in csv.DictReader(io.StringIO(text, newline=""))), Decimal(0))
+    return sum(
+        (Decimal(row[column]) for row in csv.DictReader(io.StringIO(text, newline=""))), Decimal(0)
+    )
 
 
 def test_every_format_of_a_month_sums_to_its_invoice(yard: Yard) -> None:
@@ -112,7 +121,12 @@ def test_the_same_month_is_the_same_bytes(yard: Yard) -> None:
 
 
 def test_an_export_in_the_background_is_an_operation(yard: Yard) -> None:
-    body = {"format": "bigquery", "fromMonth": "2026-03", "untilMonth": "2026-04", "granularity": "hour"}
+    body = {
+        "format": "bigquery",
+        "fromMonth": "2026-03",
+        "untilMonth": "2026-04",
+        "granularity": "hour",
+    }
     begun = yard.ok("POST", f"{HERE}/exports", body)
     assert (begun["done"], begun["metadata"]["rowsDone"]) == (False, 0)
     path = f"/podyard/v1/{begun['name']}"
@@ -131,9 +145,16 @@ def test_an_export_in_the_background_is_an_operation(yard: Yard) -> None:
 @pytest.fixture(scope="module")
 def large(yard: Yard) -> tuple[str, bytes]:
     """The path of an export that is done, and its bytes: more than go out at a time."""
-    body = {"format": "bigquery", "fromMonth": "2026-03", "untilMonth": "2026-04", "granularity": "hour"}
+    body = {
+        "format": "bigquery",
+        "fromMonth": "2026-03",
+        "untilMonth": "2026-04",
+        "granularity": "hour",
+    }
     name = yard.ok("POST", f"{HERE}/exports", body)["name"]
-    assert worker.make(yard.database, yard.data / "objects", default_rate_card(), name.rpartition("/")[2])
+    assert worker.make(
+        yard.database, yard.data / "objects", default_rate_card(), name.rpartition("/")[2]
+    )
     content = _file(yard, f"/podyard/v1/{name}:download").content
     assert len(content) > 2 * CHUNK_BYTES
     return f"/podyard/v1/{name}", content
@@ -156,11 +177,15 @@ def test_a_part_of_a_download_can_be_asked_for(yard: Yard, large: tuple[str, byt
     path, content = large
     begun = yard.call("GET", f"{path}:download", headers={"Range": "bytes=0-99999"})
     etag = begun.headers["ETag"]
-    rest = yard.call("GET", f"{path}:download", headers={"Range": "bytes=100000-", "If-Range": etag})
+    rest = yard.call(
+        "GET", f"{path}:download", headers={"Range": "bytes=100000-", "If-Range": etag}
+    )
     assert (begun.status_code, rest.status_code) == (206, 206)
     assert begun.content + rest.content == content
     assert rest.headers["Content-Range"] == f"bytes 100000-{len(content) - 1}/{len(content)}"
-    other = yard.call("GET", f"{path}:download", headers={"Range": "bytes=100000-", "If-Range": '"another"'})
+    other = yard.call(
+        "GET", f"{path}:download", headers={"Range": "bytes=100000-", "If-Range": '"another"'}
+    )
     assert (other.status_code, other.content) == (200, content)
     several = yard.call("GET", f"{path}:download", headers={"Range": "bytes=0-1,5-6"})
     assert (several.status_code, several.content) == (200, content)
@@ -168,7 +193,9 @@ def test_a_part_of_a_download_can_be_asked_for(yard: Yard, large: tuple[str, byt
     assert beyond.status_code == 416
 
 
-def test_an_export_whose_file_is_gone_is_not_found(yard: Yard, large: tuple[str, bytes], tmp_path: Path) -> None:
+def test_an_export_whose_file_is_gone_is_not_found(
+    yard: Yard, large: tuple[str, bytes], tmp_path: Path
+) -> None:
     path, _ = large
     (found,) = (yard.data / "objects").rglob(f"{path.rpartition('/')[2]}-*")
     aside = found.rename(tmp_path / "aside")
@@ -194,7 +221,9 @@ def test_what_is_not_understood_is_refused(yard: Yard) -> None:
 
 
 def test_only_who_may_see_the_bill_may_export_it(yard: Yard) -> None:
-    token = yard.ok("POST", "/podyard/v1/tokens", {"email": "v@e.x", "project": "demo", "roles": ["tpu.viewer"]})
+    token = yard.ok(
+        "POST", "/podyard/v1/tokens", {"email": "v@e.x", "project": "demo", "roles": ["tpu.viewer"]}
+    )
     headers = {"Authorization": f"Bearer {token['token']}"}
     for method, path in (
         ("GET", f"{HERE}/invoices/2026-03:export?format=csv"),
@@ -232,7 +261,10 @@ def test_the_printed_page_has_what_the_invoice_says(yard: Yard) -> None:
 
 
 def _amounts(document: dict[str, Any]) -> list[str]:
-    found = [line["amount"] for line in (*document["lines"], *document["credits"], *document["adjustments"])]
+    found = [
+        line["amount"]
+        for line in (*document["lines"], *document["credits"], *document["adjustments"])
+    ]
     found += [document[name] for name in ("roundingError", "subtotal", "tax", "total")]
     return [amount_text(amount, document["currency"]) for amount in found]
 
@@ -254,7 +286,10 @@ def test_the_pdf_can_be_read_and_is_the_same_each_time(yard: Yard) -> None:
 
 def test_amounts_are_said_in_words() -> None:
     assert invoice_print.in_words("0.00") == "zero and 00/100"
-    assert invoice_print.in_words("-1234.50") == "minus one thousand two hundred and thirty-four and 50/100"
+    assert (
+        invoice_print.in_words("-1234.50")
+        == "minus one thousand two hundred and thirty-four and 50/100"
+    )
     assert invoice_print.in_words("1000017") == "one million seventeen"
     assert invoice_print.in_words("6594560.1234").endswith("five hundred and sixty and 1234/10000")
 
@@ -324,7 +359,10 @@ def _broken_off() -> Iterator[Client]:
         request.end_headers()
         request.wfile.write(b"a" * 500_000)
 
-    with listening(answer) as url, contextlib.closing(Client(Target(url, "token", "demo", "us-central1-f"))) as client:
+    with (
+        listening(answer) as url,
+        contextlib.closing(Client(Target(url, "token", "demo", "us-central1-f"))) as client,
+    ):
         yield client
 
 

@@ -105,7 +105,9 @@ def test_a_node_can_be_preempted_while_it_is_created(yard: Yard) -> None:
     ready(yard, "m", **SPOT)
 
 
-def test_a_node_can_be_preempted_while_it_is_deleted_and_then_stays_until_it_is_deleted_again(yard: Yard) -> None:
+def test_a_node_can_be_preempted_while_it_is_deleted_and_then_stays_until_it_is_deleted_again(
+    yard: Yard,
+) -> None:
     ready(yard, "n", **SPOT)
     add(yard, "preempt", during="delete", count=1)
     operation = yard.ok("DELETE", f"{yard.nodes()}/n")
@@ -122,13 +124,20 @@ def test_a_maintenance_takes_its_time(yard: Yard) -> None:
     fault = add(yard, "maintenance", seconds="1h", match={"resource": "n"})
     yard.step()
     found = node(yard, "n")
-    assert (found["state"], found["upcomingMaintenance"]["maintenanceStatus"]) == ("REPAIRING", "ONGOING")
+    assert (found["state"], found["upcomingMaintenance"]["maintenanceStatus"]) == (
+        "REPAIRING",
+        "ONGOING",
+    )
     assert fault in found["healthDescription"]
     advance(yard, "59m")
     assert node(yard, "n")["state"] == "REPAIRING"
     advance(yard, "1m")
     found = node(yard, "n")
-    assert (found["state"], found["health"], "upcomingMaintenance" in found) == ("READY", "HEALTHY", False)
+    assert (found["state"], found["health"], "upcomingMaintenance" in found) == (
+        "READY",
+        "HEALTHY",
+        False,
+    )
 
 
 def test_the_clock_jumps_over_nothing(yard: Yard) -> None:
@@ -142,7 +151,9 @@ def test_the_clock_jumps_over_nothing(yard: Yard) -> None:
 def test_only_a_virtual_clock_can_jump(tmp_path: Path) -> None:
     with open_yard(tmp_path) as local:
         rules = [{"effect": "stockout"}, {"effect": "jump", "seconds": 60}]
-        text = local.refused(400, "FAILED_PRECONDITION", "POST", f"{FAULTS}:batchCreate", {"faults": rules})
+        text = local.refused(
+            400, "FAILED_PRECONDITION", "POST", f"{FAULTS}:batchCreate", {"faults": rules}
+        )
         assert "virtual" in text
         assert local.ok("GET", FAULTS)["faults"] == []
 
@@ -150,13 +161,19 @@ def test_only_a_virtual_clock_can_jump(tmp_path: Path) -> None:
 # Placing, quota, lateness
 
 
-def test_in_a_stockout_creations_fail_with_the_usual_text_and_queued_resources_wait(yard: Yard) -> None:
+def test_in_a_stockout_creations_fail_with_the_usual_text_and_queued_resources_wait(
+    yard: Yard,
+) -> None:
     fault = add(yard, "stockout", until="1h", match={"acceleratorType": "v2-*"})
     done = yard.create("n")
     assert done["error"]["code"] == 8
     assert done["error"]["message"].startswith(f'There is no more capacity in the zone "{ZONE}"')
     assert fault in done["error"]["details"][0]["metadata"]["why"]
-    assert changes(yard, "nodes/n")[-1] == ("GONE", f"fault {fault}: stockout of v2-8 in {ZONE}", "fault")
+    assert changes(yard, "nodes/n")[-1] == (
+        "GONE",
+        f"fault {fault}: stockout of v2-8 in {ZONE}",
+        "fault",
+    )
     assert yard.create("other", "v3-8")["done"] is False  # it is being created
     queue(yard)
     yard.step()
@@ -235,7 +252,11 @@ def test_states_are_shown_as_they_were(yard: Yard) -> None:
     yard.step()
     advance(yard, "5m")
     fault = add(yard, "stale", seconds="1h")
-    assert (node(yard, "n")["state"], states(yard)["n"], queued(yard)) == ("CREATING", "CREATING", "CREATING")
+    assert (node(yard, "n")["state"], states(yard)["n"], queued(yard)) == (
+        "CREATING",
+        "CREATING",
+        "CREATING",
+    )
     advance(yard, "55m")
     assert (node(yard, "n")["state"], queued(yard)) == ("READY", "PROVISIONING")
     yard.ok("DELETE", f"{FAULTS}/{fault}")
@@ -258,10 +279,17 @@ def test_the_health_is_missing(yard: Yard) -> None:
 
 @pytest.mark.parametrize(
     ("code", "name"),
-    [(429, "RESOURCE_EXHAUSTED"), (500, "INTERNAL"), (503, "UNAVAILABLE"), (504, "DEADLINE_EXCEEDED")],
+    [
+        (429, "RESOURCE_EXHAUSTED"),
+        (500, "INTERNAL"),
+        (503, "UNAVAILABLE"),
+        (504, "DEADLINE_EXCEEDED"),
+    ],
 )
 def test_a_call_fails_without_an_effect(yard: Yard, code: int, name: str) -> None:
-    fault = add(yard, "error", code=code, count=1, match={"method": "nodes.create", "resource": "n"})
+    fault = add(
+        yard, "error", code=code, count=1, match={"method": "nodes.create", "resource": "n"}
+    )
     body = {"acceleratorType": "v2-8", "runtimeVersion": "tpu-vm-base"}
     assert states(yard) == {}
     yard.refused(code, name, "POST", f"{yard.nodes()}?nodeId=n", body)
@@ -273,7 +301,10 @@ def test_a_call_fails_without_an_effect(yard: Yard, code: int, name: str) -> Non
 def test_an_error_says_what_it_is_told_to_and_only_to_who_may_call(yard: Yard) -> None:
     fault = add(yard, "error", message="Backend Error")
     answer = yard.call("GET", yard.nodes()).json()["error"]
-    assert (answer["message"], answer["details"][0]["metadata"]["fault"]) == ("Backend Error", fault)
+    assert (answer["message"], answer["details"][0]["metadata"]["fault"]) == (
+        "Backend Error",
+        fault,
+    )
     assert yard.bare.get(yard.nodes()).status_code == 401
     yard.ok("GET", FAULTS)  # the creator of the rule can remove it
     yard.ok("GET", "/podyard/v1/projects/demo/pods")
@@ -301,7 +332,9 @@ def test_a_call_waits_for_platform_time(yard: Yard) -> None:
     answers: list[str] = []
     token = {"Authorization": f"Bearer {yard.token}"}
     slow = threading.Thread(
-        target=lambda: answers.append(httpx.get(f"{yard.url}{yard.nodes()}/n", headers=token).json()["state"])
+        target=lambda: answers.append(
+            httpx.get(f"{yard.url}{yard.nodes()}/n", headers=token).json()["state"]
+        )
     )
     slow.start()
     while not yard.ok("GET", FAULTS)["faults"][0]["fired"]:
@@ -316,7 +349,9 @@ def test_a_call_waits_for_platform_time(yard: Yard) -> None:
 def test_an_operation_is_lost_and_its_effect_is_not(yard: Yard) -> None:
     fault = add(yard, "lostOperation", count=1, match={"method": "nodes.create"})
     body = {"acceleratorType": "v2-8", "runtimeVersion": "tpu-vm-base"}
-    lost, kept = (yard.ok("POST", f"{yard.nodes()}?nodeId={name}", body)["name"] for name in ("n", "m"))
+    lost, kept = (
+        yard.ok("POST", f"{yard.nodes()}?nodeId={name}", body)["name"] for name in ("n", "m")
+    )
     yard.refused(404, "NOT_FOUND", "GET", f"/v2/{lost}")
     yard.refused(404, "NOT_FOUND", "POST", f"/v2/{lost}:cancel")
     advance(yard, "2m")
@@ -353,7 +388,10 @@ def test_a_job_goes_on_from_its_last_checkpoint_when_chips_break_under_it(yard: 
     fault = add(yard, "chip", seconds=100)
     yard.step()
     assert (node(yard, "n")["state"], yard.ok("GET", path)["state"]) == ("REPAIRING", "RECOVERING")
-    assert (node(yard, "n")["health"], node(yard, "n")["symptoms"][0]["workerId"]) == ("UNHEALTHY_TENSORFLOW", "0")
+    assert (node(yard, "n")["health"], node(yard, "n")["symptoms"][0]["workerId"]) == (
+        "UNHEALTHY_TENSORFLOW",
+        "0",
+    )
     assert fault in yard.ok("GET", path)["stateReason"]
     assert gang.exit_all() == []
     advance(yard, "99s")
@@ -388,7 +426,10 @@ def test_a_checkpoint_that_cannot_be_written_is_none_and_the_job_goes_on(yard: Y
     _save(gang, replica, 4)
     found = yard.ok("GET", path)
     assert found["state"] == "RUNNING"
-    assert found["stateReason"] == f"the checkpoint of step 4 could not be written: fault {fault}: checkpoint"
+    assert (
+        found["stateReason"]
+        == f"the checkpoint of step 4 could not be written: fault {fault}: checkpoint"
+    )
     assert _save(gang, replica, 6)["checkpointsFail"] is False
     listed = yard.ok("GET", f"{path}:checkpoints")["checkpoints"]
     assert [item["step"] for item in listed] == [6, 2]

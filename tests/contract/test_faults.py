@@ -31,7 +31,14 @@ def yard(tmp_path: Path) -> Iterator[Yard]:
 
 
 def test_a_rule_is_shown_as_it_was_given_and_gone_when_it_is_removed(yard: Yard) -> None:
-    given = {"effect": "preempt", "match": {"zone": "us-*"}, "count": 3, "from": "1h", "until": "2h", "every": "10m"}
+    given = {
+        "effect": "preempt",
+        "match": {"zone": "us-*"},
+        "count": 3,
+        "from": "1h",
+        "until": "2h",
+        "every": "10m",
+    }
     made = yard.ok("POST", FAULTS, {**given, "notice": "30s"})
     assert made == {
         "name": f"faults/{made['fault']}",
@@ -65,10 +72,17 @@ def test_of_several_rules_all_are_added_or_none(yard: Yard) -> None:
     wrong = [{"effect": "stockout"}, {"effect": "preempt", "probability": 2}]
     text = yard.refused(400, "INVALID_ARGUMENT", "POST", f"{FAULTS}:batchCreate", {"faults": wrong})
     assert text.startswith("faults[1].probability: 2")
-    for body in ({}, {"faults": {}}, {"faults": [], "more": 1}, {"faults": [{"effect": "stockout"}] * 257}):
+    for body in (
+        {},
+        {"faults": {}},
+        {"faults": [], "more": 1},
+        {"faults": [{"effect": "stockout"}] * 257},
+    ):
         yard.refused(400, "INVALID_ARGUMENT", "POST", f"{FAULTS}:batchCreate", body)
     assert yard.ok("GET", FAULTS)["faults"] == []
-    added = yard.ok("POST", f"{FAULTS}:batchCreate", {"faults": [{"effect": "stockout"}, {"effect": "health"}]})
+    added = yard.ok(
+        "POST", f"{FAULTS}:batchCreate", {"faults": [{"effect": "stockout"}, {"effect": "health"}]}
+    )
     assert yard.ok("GET", FAULTS) == added
 
 
@@ -90,7 +104,8 @@ def test_faults_are_for_who_has_the_role_on_the_whole_platform(yard: Yard) -> No
         ("GET", f"{FAULTS}/f-none"),
         ("DELETE", f"{FAULTS}/{fault}"),
     ):
-        message = yard.refused(403, "PERMISSION_DENIED", verb, path, {"effect": "wrong"} if verb == "POST" else None,
+        message = yard.refused(403, "PERMISSION_DENIED", verb, path,
+            {"effect": "wrong"} if verb == "POST" else None,
                                headers=eve)  # fmt: skip
         assert "podyard.faults." in message
     assert [item["fault"] for item in yard.ok("GET", FAULTS)["faults"]] == [fault]
@@ -108,7 +123,11 @@ def test_without_rules_no_statement_is_asked_for_them(yard: Yard) -> None:
         yard.ok("POST", f"{yard.nodes()}?nodeId=new", body)
 
     def about_faults(found: list[str]) -> list[str]:
-        return [text for text in found if " faults" in text or "node_faults" in text or "broken_chips" in text]
+        return [
+            text
+            for text in found
+            if " faults" in text or "node_faults" in text or "broken_chips" in text
+        ]
 
     without = statements(yard, calls)
     assert about_faults(without) == []
@@ -128,15 +147,36 @@ def _run(yard: Yard, monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int,
     monkeypatch.setattr("podyard.cli.faults.client_of", lambda _data: client)
     result = CliRunner().invoke(root, ["fault", *words])
     client.close()
-    return result.exit_code, result.output if result.exception is None else f"{result.output}{result.exception}"
+    return (
+        result.exit_code,
+        result.output if result.exception is None else f"{result.output}{result.exception}",
+    )
 
 
-def test_the_command_line_adds_lists_and_removes(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = ["preempt", "--zone", "us-*", "--type", "v2-*", "--count", "2", "--every", "1h", "-p", "notice=30s"]
+def test_the_command_line_adds_lists_and_removes(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = [
+        "preempt",
+        "--zone",
+        "us-*",
+        "--type",
+        "v2-*",
+        "--count",
+        "2",
+        "--every",
+        "1h",
+        "-p",
+        "notice=30s",
+    ]
     code, out = _run(yard, monkeypatch, "add", *words, "-o", "json")
     assert code == 0, out
     made = json.loads(out)
-    assert (made["match"], made["every"], made["notice"]) == ({"zone": "us-*", "acceleratorType": "v2-*"}, 3600, 30)
+    assert (made["match"], made["every"], made["notice"]) == (
+        {"zone": "us-*", "acceleratorType": "v2-*"},
+        3600,
+        30,
+    )
     assert made["fault"] in _run(yard, monkeypatch, "list")[1]
     _run(yard, monkeypatch, "add", "stockout")
     assert _run(yard, monkeypatch, "rm", made["fault"])[0] == 0
@@ -149,18 +189,25 @@ def test_a_scenario_file_is_added_whole_or_not_at_all(
     yard: Yard, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     file = tmp_path / "scenario.yaml"
-    file.write_text("seed: 1\nfaults:\n- {effect: stockout, until: 2h}\n- effect: preempt\n  every: 1x\n")
+    file.write_text(
+        "seed: 1\nfaults:\n- {effect: stockout, until: 2h}\n- effect: preempt\n  every: 1x\n"
+    )
     code, out = _run(yard, monkeypatch, "add", "-f", str(file))
     assert code != 0
     assert f"{file}: line 5: faults[1].every" in out
     assert yard.ok("GET", FAULTS)["faults"] == []
-    file.write_text("faults:\n- {effect: stockout, from: 2026-03-02T00:00:00Z}\n- {effect: preempt, every: 1h}\n")
+    file.write_text(
+        "faults:\n- {effect: stockout, from: 2026-03-02T00:00:00Z}\n- {effect: preempt, "
+        "every: 1h}\n"
+    )
     code, out = _run(yard, monkeypatch, "add", "-f", str(file))
     assert code == 0, out
     assert [item["effect"] for item in yard.ok("GET", FAULTS)["faults"]] == ["stockout", "preempt"]
 
 
-def test_wrong_words_are_refused_with_what_is_wrong(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_words_are_refused_with_what_is_wrong(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for words, text in (
         (["add"], "specify either"),
         (["add", "stockout", "-f", "x"], "specify either"),

@@ -1,6 +1,6 @@
-"""Field by field against Google's own discovery documents: every method is there, every field that a client may set is
-taken and given back, every answer is one that the documents allow. What is otherwise has an id in
-docs/compatibility.md; a difference without one fails."""
+"""Field by field against Google's own discovery documents: every method is there, every field that
+a client may set is taken and given back, every answer is one that the documents allow. What is
+otherwise has an id in docs/compatibility.md; a difference without one fails."""
 
 from __future__ import annotations
 
@@ -14,11 +14,22 @@ import pytest
 from googleapiclient.discovery import build_from_document
 
 from podyard.api.tpu import discovery, schema
-from tests.contract.discovery_schema import VERSIONS, document, methods, properties, request_fields, violations
+from tests.contract.discovery_schema import (
+    VERSIONS,
+    document,
+    methods,
+    properties,
+    request_fields,
+    violations,
+)
 from tests.yard import Yard, open_yard
 
 # Ids of docs/compatibility.md: (version, schema, field path) -> id.
-LEFT_ASIDE = {("health",): "health-is-ours", ("ipAddress",): "addresses-are-ours", ("port",): "addresses-are-ours"}
+LEFT_ASIDE = {
+    ("health",): "health-is-ours",
+    ("ipAddress",): "addresses-are-ours",
+    ("port",): "addresses-are-ours",
+}
 STATE_IS_OURS = "state-is-ours"
 PROJECT = "projects/demo/locations"
 ZONE = "us-central1-f"
@@ -31,7 +42,11 @@ def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
 
 
 def _software(version: str) -> dict[str, str]:
-    return {"tensorflowVersion": "2.12.0"} if version.startswith("v1") else {"runtimeVersion": "tpu-vm-base"}
+    return (
+        {"tensorflowVersion": "2.12.0"}
+        if version.startswith("v1")
+        else {"runtimeVersion": "tpu-vm-base"}
+    )
 
 
 def _node(version: str) -> dict[str, Any]:
@@ -64,8 +79,15 @@ def _sample(path: str, kind: dict[str, Any]) -> Any:
     if name in samples:
         return samples[name]
     if "enum" in kind:
-        return {"type": "V2", "mode": "READ_ONLY", "provisioningModel": "SPOT"}.get(name, kind["enum"][-1])
-    by_format = {"int64": "100", "google-duration": "3600s", "google-datetime": "2026-03-02T00:00:00Z", "int32": 3}
+        return {"type": "V2", "mode": "READ_ONLY", "provisioningModel": "SPOT"}.get(
+            name, kind["enum"][-1]
+        )
+    by_format = {
+        "int64": "100",
+        "google-duration": "3600s",
+        "google-datetime": "2026-03-02T00:00:00Z",
+        "int32": 3,
+    }
     if kind.get("format") in by_format:
         return by_format[kind["format"]]
     by_type = {"boolean": True, "string": "some-text", "object": {"a-key": "a-value"}}
@@ -139,7 +161,11 @@ def test_every_field_of_a_queued_resource_is_taken_and_given_back(yard: Yard, ve
     for index, (path, kind) in enumerate(request_fields(version, "QueuedResource")):
         name = f"queued-{index}-{version}"
         value = _sample(path, kind)
-        spec: dict[str, Any] = {"parent": f"{PROJECT}/{ZONE}", "nodeId": name, "node": _node(version)}
+        spec: dict[str, Any] = {
+            "parent": f"{PROJECT}/{ZONE}",
+            "nodeId": name,
+            "node": _node(version),
+        }
         body: dict[str, Any] = {"tpu": {"nodeSpec": [spec]}}
         short = path.removeprefix("tpu.nodeSpec.").removeprefix("node.")
         if short.startswith("acceleratorConfig"):
@@ -147,13 +173,17 @@ def test_every_field_of_a_queued_resource_is_taken_and_given_back(yard: Yard, ve
         if short.startswith("multi"):
             del spec["nodeId"]
         prefix = path.removesuffix(short)
-        companions = {f"{prefix}{other}": given for other, given in _COMPANIONS.get(short, {}).items()}
+        companions = {
+            f"{prefix}{other}": given for other, given in _COMPANIONS.get(short, {}).items()
+        }
         if path == "provisioningModel":
             value = "FLEX_START"
             companions = {"runDuration.maxRunDuration": "3600s"}
         for other, given in {path: value, **companions}.items():
             _put(body, other, given, LISTS)
-        answer = yard.call("POST", f"/{version}/{PROJECT}/{ZONE}/queuedResources?queuedResourceId={name}", body)
+        answer = yard.call(
+            "POST", f"/{version}/{PROJECT}/{ZONE}/queuedResources?queuedResourceId={name}", body
+        )
         if answer.status_code != 200:
             wrong.append(f"{path}: {answer.text}")
             continue
@@ -186,7 +216,11 @@ def test_every_method_is_there_and_no_other(yard: Yard, version: str) -> None:
     assert ours == set(methods(version))
     for name, method in methods(version).items():
         path = method["flatPath"].replace("{projectsId}", "demo").replace("{locationsId}", ZONE)
-        path = path[: path.index("{")] + "nobody" + path[path.index("}") + 1 :] if "{" in path else path
+        path = (
+            path[: path.index("{")] + "nobody" + path[path.index("}") + 1 :]
+            if "{" in path
+            else path
+        )
         answer = yard.call(method["httpMethod"], f"/{path}", {} if "request" in method else None)
         # Refused for what it lacks or names, never for not being there.
         assert answer.status_code in (200, 400, 404), f"{name}: {answer.status_code} {answer.text}"
@@ -206,13 +240,25 @@ def test_our_document_says_what_google_s_says(version: str) -> None:
             a, b = _bare(properties(version, name).get(field)), _bare(mine.get(field))
             if a != b:
                 found.append((name, field))
-                assert a == {key: value for key, value in (b or {}).items() if key != "readOnly"}, (name, field)
+                assert a == {key: value for key, value in (b or {}).items() if key != "readOnly"}, (
+                    name,
+                    field,
+                )
     # v2alpha1 does not call the state of a queued resource output only, though it is.
     only = {"QueuedResourceState", "FailedData"} if version == "v2alpha1" else set()
     assert {name for name, _ in found} == only
     for name, method in methods(version).items():
         mine = _methods(ours)[name]
-        for key in ("id", "httpMethod", "path", "flatPath", "request", "response", "parameterOrder", "scopes"):
+        for key in (
+            "id",
+            "httpMethod",
+            "path",
+            "flatPath",
+            "request",
+            "response",
+            "parameterOrder",
+            "scopes",
+        ):
             assert method.get(key) == mine.get(key), (name, key)
         assert _bare(method["parameters"]) == _bare(mine["parameters"]), name
     build_from_document(ours, http=httplib2.Http())
@@ -222,7 +268,9 @@ def test_every_difference_is_written_down_and_every_id_is_used() -> None:
     text = (Path(__file__).parents[2] / "docs" / "compatibility.md").read_text(encoding="utf-8")
     listed = {line.split("`")[1] for line in text.splitlines() if line.startswith("| `")}
     assert {*LEFT_ASIDE.values(), STATE_IS_OURS} <= listed
-    tests = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py"))
+    tests = "".join(
+        path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py")
+    )
     for name in listed:
         assert name in tests, f"{name} has no test"
 
@@ -239,5 +287,9 @@ def _bare(kind: Any) -> Any:
     """A part of a document without its sentences."""
     if isinstance(kind, dict):
         words = ("description", "enumDescriptions", "deprecated", "enumDeprecated")
-        return {key: _bare(value) for key, value in kind.items() if key not in words or isinstance(value, dict)}
+        return {
+            key: _bare(value)
+            for key, value in kind.items()
+            if key not in words or isinstance(value, dict)
+        }
     return [_bare(item) for item in kind] if isinstance(kind, list) else kind

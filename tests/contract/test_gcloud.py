@@ -33,7 +33,9 @@ def environment(stack: Stack) -> dict[str, str]:
 def _run(environment: dict[str, str], *arguments: str) -> Any:
     """One gcloud command in the zone, and its answer."""
     command = ["gcloud", *arguments, "--zone", ZONE, "--format", "json", "--quiet"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=patient(120))
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=patient(120)
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout) if done.stdout.strip() else None
 
@@ -44,12 +46,24 @@ def _gcloud(environment: dict[str, str], *arguments: str) -> Any:
 
 @pytest.mark.smoke
 def test_a_node_lives_its_life(environment: dict[str, str]) -> None:
-    version = ("--accelerator-type", "v2-8", "--version", "tpu-vm-base", "--preemptible", "--labels", "a=b")
+    version = (
+        "--accelerator-type",
+        "v2-8",
+        "--version",
+        "tpu-vm-base",
+        "--preemptible",
+        "--labels",
+        "a=b",
+    )
     _gcloud(environment, "create", "gc", *version)
     (listed,) = _gcloud(environment, "list")
     assert listed["name"].endswith(f"/locations/{ZONE}/nodes/gc")
     found = _gcloud(environment, "describe", "gc")
-    assert (found["state"], found["labels"], found["schedulingConfig"]) == ("READY", {"a": "b"}, {"preemptible": True})
+    assert (found["state"], found["labels"], found["schedulingConfig"]) == (
+        "READY",
+        {"a": "b"},
+        {"preemptible": True},
+    )
     _gcloud(environment, "update", "gc", "--description", "hello", "--update-labels", "c=d")
     found = _gcloud(environment, "describe", "gc")
     assert (found["description"], found["labels"]) == ("hello", {"a": "b", "c": "d"})
@@ -61,7 +75,16 @@ def test_a_node_lives_its_life(environment: dict[str, str]) -> None:
 
 
 def test_an_error_is_shown_in_our_words(environment: dict[str, str]) -> None:
-    arguments = ["create", "bad", "--zone", ZONE, "--accelerator-type", "v4-8", "--version", "tpu-vm-base"]
+    arguments = [
+        "create",
+        "bad",
+        "--zone",
+        ZONE,
+        "--accelerator-type",
+        "v4-8",
+        "--version",
+        "tpu-vm-base",
+    ]
     done = subprocess.run(
         ["gcloud", "compute", "tpus", "tpu-vm", *arguments],
         env=environment,
@@ -70,7 +93,10 @@ def test_an_error_is_shown_in_our_words(environment: dict[str, str]) -> None:
         timeout=patient(120),
     )
     assert done.returncode == 1
-    assert 'CloudTpu received an invalid AcceleratorType, "v4-8" for zone "us-central1-f"' in done.stderr
+    assert (
+        'CloudTpu received an invalid AcceleratorType, "v4-8" for zone "us-central1-f"'
+        in done.stderr
+    )
 
 
 def test_queued_resources_live_their_lives(environment: dict[str, str]) -> None:
@@ -96,7 +122,9 @@ def test_queued_resources_live_their_lives(environment: dict[str, str]) -> None:
     assert _gcloud(environment, "list") == []
 
 
-def test_the_catalogue_maintenance_and_guest_attributes(environment: dict[str, str], stack: Stack) -> None:
+def test_the_catalogue_maintenance_and_guest_attributes(
+    environment: dict[str, str], stack: Stack
+) -> None:
     tpus = ("compute", "tpus")
     kinds = {item["type"] for item in _run(environment, *tpus, "accelerator-types", "list")}
     assert kinds == {"v2-8", "v3-8"}
@@ -104,15 +132,29 @@ def test_the_catalogue_maintenance_and_guest_attributes(environment: dict[str, s
     assert "tpu-vm-base" in versions
     assert {item["version"] for item in _run(environment, *tpus, "versions", "list")} >= {"2.12.0"}
     body = {"generation": "v2", "size": 8, "capacityUnits": "CORES"}
-    stack.call("POST", f"/podyard/v1/projects/demo/locations/{ZONE}/reservations?reservationId=kept", body)
+    stack.call(
+        "POST", f"/podyard/v1/projects/demo/locations/{ZONE}/reservations?reservationId=kept", body
+    )
     (kept,) = _run(environment, "alpha", *tpus, "reservations", "list")
     assert (kept["name"].rsplit("/", 1)[-1], kept["standard"]["size"]) == ("kept", 8)
     _run(
-        environment, "alpha", *tpus, "tpu-vm", "create", "gm", "--accelerator-type", "v2-8", "--version", "tpu-vm-base"
+        environment,
+        "alpha",
+        *tpus,
+        "tpu-vm",
+        "create",
+        "gm",
+        "--accelerator-type",
+        "v2-8",
+        "--version",
+        "tpu-vm-base",
     )
-    played = _run(environment, "alpha", *tpus, "tpu-vm", "simulate-maintenance-event", "gm", "--workers", "0")
+    played = _run(
+        environment, "alpha", *tpus, "tpu-vm", "simulate-maintenance-event", "gm", "--workers", "0"
+    )
     assert played["response"]["name"].endswith("/nodes/gm")
-    (key,) = _run(environment, *tpus, "tpu-vm", "get-guest-attributes", "gm")  # before the host runs
+    # before the host runs
+    (key,) = _run(environment, *tpus, "tpu-vm", "get-guest-attributes", "gm")
     assert (key["namespace"], key["key"], key["worker_id"]) == ("hostkeys", "ssh-ed25519", 0)
     _gcloud(environment, "delete", "gm")
 
@@ -122,8 +164,15 @@ def test_a_node_of_the_first_api(environment: dict[str, str]) -> None:
     made = ("--version", "2.12.0", "--accelerator-type", "v2-8", "--range", "10.240.1.0/29")
     _run(environment, *tpus, "create", "gone", *made, "--network", "default")
     found = _run(environment, *tpus, "describe", "gone")
-    assert (found["apiVersion"], found["tensorflowVersion"], found["cidrBlock"]) == ("V1", "2.12.0", "10.240.1.0/29")
-    assert (found["ipAddress"], found["port"]) == (found["networkEndpoints"][0]["ipAddress"], "8470")
+    assert (found["apiVersion"], found["tensorflowVersion"], found["cidrBlock"]) == (
+        "V1",
+        "2.12.0",
+        "10.240.1.0/29",
+    )
+    assert (found["ipAddress"], found["port"]) == (
+        found["networkEndpoints"][0]["ipAddress"],
+        "8470",
+    )
     _run(environment, *tpus, "reimage", "gone", "--version", "2.11.0")
     assert _run(environment, *tpus, "describe", "gone")["tensorflowVersion"] == "2.11.0"
     # gcloud hides nodes of the first API from the list of TPU VMs.
@@ -133,8 +182,24 @@ def test_a_node_of_the_first_api(environment: dict[str, str]) -> None:
 
 def test_a_disk_lives_its_life(environment: dict[str, str]) -> None:
     disks = ("compute", "disks")
-    (made,) = _run(environment, *disks, "create", "gd", "--size", "200GB", "--type", "pd-ssd", "--labels", "a=b")
-    assert (made["name"], made["sizeGb"], made["status"], made["labels"]) == ("gd", "200", "READY", {"a": "b"})
+    (made,) = _run(
+        environment,
+        *disks,
+        "create",
+        "gd",
+        "--size",
+        "200GB",
+        "--type",
+        "pd-ssd",
+        "--labels",
+        "a=b",
+    )
+    assert (made["name"], made["sizeGb"], made["status"], made["labels"]) == (
+        "gd",
+        "200",
+        "READY",
+        {"a": "b"},
+    )
     assert _listed_disks(environment) == ["gd"]
     _run(environment, *disks, "resize", "gd", "--size", "300GB")
     _run(environment, *disks, "update", "gd", "--update-labels", "c=d")
@@ -147,6 +212,8 @@ def test_a_disk_lives_its_life(environment: dict[str, str]) -> None:
 def _listed_disks(environment: dict[str, str]) -> list[str]:
     """In all zones, which the command line of disks has no flag for."""
     command = ["gcloud", "compute", "disks", "list", "--format", "json", "--quiet"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=patient(120))
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=patient(120)
+    )
     assert done.returncode == 0, done.stderr
     return [item["name"] for item in json.loads(done.stdout)]

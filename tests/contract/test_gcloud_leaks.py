@@ -19,7 +19,9 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.xdist_group("contract"),
     pytest.mark.skipif(shutil.which("gcloud") is None, reason="gcloud is not installed"),
-    pytest.mark.skipif(os.geteuid() != 0 or shutil.which("ip") is None, reason="needs root and iproute2"),
+    pytest.mark.skipif(
+        os.geteuid() != 0 or shutil.which("ip") is None, reason="needs root and iproute2"
+    ),
 ]
 COMMANDS_TRIED = 4
 
@@ -47,7 +49,10 @@ def test_commands_of_other_services_are_refused_here_and_nothing_leaves(
             assert said.startswith("ERROR: (gcloud."), said
             assert leaks.REFUSED in said
         done = stack.podyard("calls", "--unserved", "-o", "json")
-        calls = {(call["method"], call["host"], call["path"]): call["calls"] for call in json.loads(done.stdout)}
+        calls = {
+            (call["method"], call["host"], call["path"]): call["calls"]
+            for call in json.loads(done.stdout)
+        }
         assert calls["GET", "pubsub.googleapis.com", "/v1/projects/demo/topics"] == 1
         assert len(calls) == COMMANDS_TRIED
         for command in leaks.SERVED:
@@ -57,7 +62,9 @@ def test_commands_of_other_services_are_refused_here_and_nothing_leaves(
         # What is served goes the same way, and the API may be killed: the exports outlive it.
         before = stack.podyard("env").stdout
         leaks.run("kill", "-9", str(stack.pid("api")))
-        done = stack.run("sh", "-c", f"{before}\nsleep 3; gcloud compute tpus tpu-vm list --zone us-central1-f")
+        done = stack.run(
+            "sh", "-c", f"{before}\nsleep 3; gcloud compute tpus tpu-vm list --zone us-central1-f"
+        )
         assert (done.returncode, done.stdout) == (0, ""), done.stderr
         assert (namespace.sent_bytes(), namespace.heard) == (0, [])
         # The listener does hear what leaves.

@@ -1,5 +1,5 @@
-"""`gcloud compute tpus tpu-vm ssh` and `scp` as a user types them after `eval "$(podyard env)"`: as root, where hosts
-listen on port 22, and as an ordinary user after `podyard ssh setup`."""
+"""`gcloud compute tpus tpu-vm ssh` and `scp` as a user types them after `eval "$(podyard env)"`: as
+root, where hosts listen on port 22, and as an ordinary user after `podyard ssh setup`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ pytestmark = [
     pytest.mark.xdist_group("contract"),
     pytest.mark.skipif(shutil.which("gcloud") is None, reason="gcloud is not installed"),
     pytest.mark.skipif(shutil.which("ssh") is None, reason="ssh is not installed"),
-    pytest.mark.skipif(sys.platform != "linux", reason="only on Linux have hosts addresses of their own"),
+    pytest.mark.skipif(
+        sys.platform != "linux", reason="only on Linux have hosts addresses of their own"
+    ),
 ]
 
 Shell = Callable[[str], subprocess.CompletedProcess[str]]
@@ -39,7 +41,8 @@ def _states(stack: Stack, node: str) -> set[str]:
 
 
 def _numbers(done: subprocess.CompletedProcess[str]) -> list[str]:
-    """The workers that have answered: ssh-keygen draws a picture before, when gcloud makes its key."""
+    """The workers that have answered: ssh-keygen draws a picture before, when gcloud makes its
+    key."""
     return sorted(line for line in done.stdout.splitlines() if line.isdigit())
 
 
@@ -47,14 +50,18 @@ def _works_on_all_workers(stack: Stack, shell: Shell, node: str, folder: Path) -
     assert _states(stack, node) == {"VIRTUAL"}
     done = shell(f"{TPU_VM} ssh {node} --zone {ZONE} --worker=all --command='echo $TPU_WORKER_ID'")
     assert _numbers(done) == ["0", "1", "2", "3"], done.stderr
-    done = shell(f"{TPU_VM} ssh {node} --zone {ZONE} --worker=2 --command='echo $TPU_WORKER_ID; exit 7'")
+    done = shell(
+        f"{TPU_VM} ssh {node} --zone {ZONE} --worker=2 --command='echo $TPU_WORKER_ID; exit 7'"
+    )
     assert (done.returncode, done.stdout) == (7, "2\n"), done.stderr
     there = folder / "there"
     there.write_bytes(bytes(range(256)) * 64)
     there.chmod(0o644)
     done = shell(f"{TPU_VM} scp {there} {node}:copied --zone {ZONE} --worker=all")
     assert done.returncode == 0, done.stderr
-    done = shell(f"{TPU_VM} ssh {node} --zone {ZONE} --worker=3 --command='echo $TPU_WORKER_ID >> copied'")
+    done = shell(
+        f"{TPU_VM} ssh {node} --zone {ZONE} --worker=3 --command='echo $TPU_WORKER_ID >> copied'"
+    )
     assert done.returncode == 0, done.stderr
     for worker, more in (("0", b""), ("3", b"3\n")):
         back = folder / f"back-{worker}"
@@ -75,7 +82,10 @@ def test_all_workers_are_reached_on_port_22(stack: Stack, tmp_path: Path) -> Non
     key = (tmp_path / ".ssh" / "google_compute_engine.pub").read_text().split()
     node = f"/v2/projects/demo/locations/{ZONE}/nodes/m1"
     stack.call("PATCH", f"{node}?updateMask=metadata", {"metadata": {"ssh-keys": ""}})
-    done = shell(f"gcloud compute project-info add-metadata --metadata='ssh-keys=root:{key[0]} {key[1]} root'")
+    done = shell(
+        f"gcloud compute project-info add-metadata --metadata='ssh-keys=root:{key[0]} "
+        f"{key[1]} root'"
+    )
     assert done.returncode == 0, done.stderr
     done = shell(f"{TPU_VM} ssh m1 --zone {ZONE} --command='echo in'")
     assert done.stdout == "in\n", done.stderr
@@ -125,7 +135,9 @@ def test_an_ordinary_user_reaches_all_workers_after_a_set_up(user: tuple[str, Pa
 
 
 @pytest.mark.long
-def test_without_boxes_an_ordinary_user_is_told_exactly_what_hosts_share(user: tuple[str, Path]) -> None:
+def test_without_boxes_an_ordinary_user_is_told_exactly_what_hosts_share(
+    user: tuple[str, Path],
+) -> None:
     """One probe for each word of the sentence, and some for what even these hosts do not reach."""
     name, home = user
     stack = UserStack(home / "data", name, {"PODYARD_BOXES": "off"})
@@ -143,14 +155,23 @@ def test_without_boxes_an_ordinary_user_is_told_exactly_what_hosts_share(user: t
                 "processes": f"kill -0 {stack.pid('agent')}",
                 "ports": "bash -c 'echo > /dev/tcp/127.0.0.1/$(cat ~/../../*-w-1/home/port)'",
                 "the network": f"bash -c 'echo > /dev/tcp/127.0.0.1/{listener.getsockname()[1]}'",
-                "memory and CPU": f'test "$(cat /proc/self/cgroup)" = "$(cat /proc/{stack.pid("agent")}/cgroup)"',
+                "memory and CPU": (
+                    f'test "$(cat /proc/self/cgroup)" = "$(cat /proc/{stack.pid("agent")}/cgroup)"'
+                ),
                 "a file of root": "cat /etc/shadow",
                 "a process of root": "kill -0 1",
                 "root": "sudo -n true",
                 "port 22": "python3 -c 'import socket; socket.create_server((\"127.0.0.1\", 22))'",
             }
-            serve = "import socket, time; s = socket.create_server(('', 0)); print(s.getsockname()[1], flush=True)"
-            serve = f'setsid python3 -c "{serve}; time.sleep(60)" >port 2>&1 & until test -s port; do sleep 0.1; done'
+            serve = (
+                "import socket, time; s = socket.create_server(('', 0)); "
+                "print(s.getsockname()[1], flush=True)"
+            )
+            serve = (
+                f'setsid python3 -c "{serve}; time.sleep(60)" >port 2>&1 & until test '
+                "-s port; do "
+                "sleep 0.1; done"
+            )
 
             def run(worker: str, command: str) -> int:
                 where = ("--data", str(stack.data), "--worker", worker, "--zone", ZONE)
@@ -159,7 +180,9 @@ def test_without_boxes_an_ordinary_user_is_told_exactly_what_hosts_share(user: t
             assert run("1", serve) == 0
             reached = [what for what, command in probes.items() if run("0", command) == 0]
         assert reached == list(boxes.SHARED)
-        hosts = stack.call("GET", f"/podyard/v1/projects/demo/locations/{ZONE}/nodes/m1/hosts")["hosts"]
+        hosts = stack.call("GET", f"/podyard/v1/projects/demo/locations/{ZONE}/nodes/m1/hosts")[
+            "hosts"
+        ]
         assert {host["isolation"] for host in hosts if host["state"] == "RUNNING"} == {said}
     finally:
         stack.down()
@@ -171,9 +194,13 @@ def _by_proxy_command(stack: UserStack, shell: Shell, home: Path) -> None:
     node: dict[str, Any] = stack.call("GET", f"/v2/projects/demo/locations/{ZONE}/nodes/m1")
     address = node["networkEndpoints"][1]["accessConfig"]["externalIp"]
     proxy = home / "proxy"
-    proxy.write_text(f"#!/bin/sh\nexec {stack.python} -c '{PODYARD[2]}' ssh connect --data {stack.data} $1\n")
+    proxy.write_text(
+        f"#!/bin/sh\nexec {stack.python} -c '{PODYARD[2]}' ssh connect --data {stack.data} $1\n"
+    )
     proxy.chmod(0o755)
-    options = f"-o StrictHostKeyChecking=no -o ProxyCommand='{proxy} %h' -i ~/.ssh/google_compute_engine"
+    options = (
+        f"-o StrictHostKeyChecking=no -o ProxyCommand='{proxy} %h' -i ~/.ssh/google_compute_engine"
+    )
     done = shell(f"ssh {options} {address} 'echo $TPU_WORKER_ID'")
     assert done.stdout == "1\n", done.stderr
 

@@ -1,4 +1,5 @@
-"""Google's own client library, unmodified, over its REST transport (the only version that has one is v2)."""
+"""Google's own client library, unmodified, over its REST transport (the only version that has one
+is v2)."""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ pytestmark = [
 @pytest.fixture
 def client(stack: Stack) -> tpu_v2.TpuClient:
     return tpu_v2.TpuClient(
-        credentials=Credentials(stack.token), transport="rest", client_options={"api_endpoint": stack.url}
+        credentials=Credentials(stack.token),
+        transport="rest",
+        client_options={"api_endpoint": stack.url},
     )
 
 
@@ -48,7 +51,9 @@ def test_a_node_lives_its_life(client: tpu_v2.TpuClient) -> None:
 
     assert client.get_node(name=node.name).health == tpu_v2.Node.Health.HEALTHY
     assert [found.name for found in client.list_nodes(parent=PARENT)] == [node.name]
-    assert node.name in [found.name for found in client.list_nodes(parent="projects/demo/locations/-")]
+    assert node.name in [
+        found.name for found in client.list_nodes(parent="projects/demo/locations/-")
+    ]
 
     changed = tpu_v2.Node(name=node.name, labels={"team": "b"}, description="second")
     mask = {"paths": ["labels", "description"]}
@@ -61,14 +66,22 @@ def test_a_node_lives_its_life(client: tpu_v2.TpuClient) -> None:
 
 
 def test_stop_and_start_of_a_single_host(client: tpu_v2.TpuClient) -> None:
-    name = client.create_node(parent=PARENT, node_id="pause", node=_node(accelerator_type="v4-8")).result().name
+    name = (
+        client.create_node(parent=PARENT, node_id="pause", node=_node(accelerator_type="v4-8"))
+        .result()
+        .name
+    )
     assert client.stop_node({"name": name}).result(timeout=30).state == tpu_v2.Node.State.STOPPED
     assert client.start_node({"name": name}).result(timeout=30).state == tpu_v2.Node.State.READY
     client.delete_node(name=name).result(timeout=30)
 
 
 def test_errors_are_the_classes_that_the_library_knows(client: tpu_v2.TpuClient) -> None:
-    name = client.create_node(parent=PARENT, node_id="twice", node=_node(accelerator_type="v4-8")).result().name
+    name = (
+        client.create_node(parent=PARENT, node_id="twice", node=_node(accelerator_type="v4-8"))
+        .result()
+        .name
+    )
     with pytest.raises(exceptions.Conflict):
         client.create_node(parent=PARENT, node_id="twice", node=_node(accelerator_type="v4-8"))
     with pytest.raises(exceptions.BadRequest, match="v9-8"):
@@ -78,7 +91,9 @@ def test_errors_are_the_classes_that_the_library_knows(client: tpu_v2.TpuClient)
     refused = client.create_node(
         parent=PARENT,
         node_id="reserved",
-        node=_node(accelerator_type="v4-8", scheduling_config=tpu_v2.SchedulingConfig(reserved=True)),
+        node=_node(
+            accelerator_type="v4-8", scheduling_config=tpu_v2.SchedulingConfig(reserved=True)
+        ),
     )
     with pytest.raises(exceptions.FailedPrecondition, match="Insufficient reserved capacity"):
         refused.result(timeout=30)
@@ -91,13 +106,17 @@ def test_the_catalogue_is_listed(client: tpu_v2.TpuClient) -> None:
     versions = {found.version for found in client.list_runtime_versions(parent=PARENT)}
     assert "tpu-vm-v4-base" in versions
     locations = client.list_locations({"name": "projects/demo"}).locations
-    assert {"us-central1-a", "us-central2-b", "us-east5-a"} <= {found.location_id for found in locations}
+    assert {"us-central1-a", "us-central2-b", "us-east5-a"} <= {
+        found.location_id for found in locations
+    }
     assert client.get_accelerator_type(name=f"{PARENT}/acceleratorTypes/v4-8").type_ == "v4-8"
 
 
 def test_a_stranger_is_refused(stack: Stack) -> None:
     stranger = tpu_v2.TpuClient(
-        credentials=Credentials("wrong"), transport="rest", client_options={"api_endpoint": stack.url}
+        credentials=Credentials("wrong"),
+        transport="rest",
+        client_options={"api_endpoint": stack.url},
     )
     # After a 401 the library tries to refresh the token, and says that it cannot.
     with pytest.raises((exceptions.Unauthorized, RefreshError)):
@@ -105,19 +124,31 @@ def test_a_stranger_is_refused(stack: Stack) -> None:
 
 
 def test_the_program_that_the_console_shows_creates_the_node(
-    stack: Stack, client: tpu_v2.TpuClient, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    stack: Stack,
+    client: tpu_v2.TpuClient,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("PODYARD_URL", stack.url)
     monkeypatch.setenv("PODYARD_TOKEN", stack.token)
     kind, version = "v4-8", "tpu-vm-v4-base"
     spec = NodeSpec(kind, "2x2x1", version, UsageClass.SPOT, 'a "quoted" word', {"team": "a"})
     zone = PARENT.rpartition("/")[2]
-    (text,) = (one.text for one in client_commands.create_node("demo", zone, "shown", spec) if one.label == "Python")
+    (text,) = (
+        one.text
+        for one in client_commands.create_node("demo", zone, "shown", spec)
+        if one.label == "Python"
+    )
     exec(text, {})
-    (listing,) = (one.text for one in client_commands.list_nodes("demo", zone) if one.label == "Python")
+    (listing,) = (
+        one.text for one in client_commands.list_nodes("demo", zone) if one.label == "Python"
+    )
     exec(listing, {})
     said = capsys.readouterr().out.splitlines()
     assert said[0] == "READY" and f"{PARENT}/nodes/shown READY" in said[1:]
     node = client.get_node(name=f"{PARENT}/nodes/shown")
-    assert node.scheduling_config.spot and (node.description, dict(node.labels)) == (spec.description, {"team": "a"})
+    assert node.scheduling_config.spot and (node.description, dict(node.labels)) == (
+        spec.description,
+        {"team": "a"},
+    )
     client.delete_node(name=node.name).result(timeout=30)

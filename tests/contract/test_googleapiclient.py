@@ -1,5 +1,5 @@
-"""googleapiclient with the document that it ships and with the one that we serve, all versions; and cloud-tpu-client on
-top of it."""
+"""googleapiclient with the document that it ships and with the one that we serve, all versions; and
+cloud-tpu-client on top of it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ def locations(request: pytest.FixtureRequest, stack: Stack) -> Iterator[Any]:
     built = []
 
     def of(version: str) -> Any:
-        options: dict[str, Any] = {"credentials": Credentials(stack.token), "cache_discovery": False}
+        options: dict[str, Any] = {
+            "credentials": Credentials(stack.token),
+            "cache_discovery": False,
+        }
         if request.param == "static":
             options |= {"client_options": {"api_endpoint": stack.url}, "static_discovery": True}
         else:
@@ -55,7 +58,11 @@ def _done(locations: Any, operation: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_node_lives_its_life(locations: Any, version: str) -> None:
     client = locations(version)
-    software = {"tensorflowVersion": "2.12.0"} if version.startswith("v1") else {"runtimeVersion": "tpu-vm-base"}
+    software = (
+        {"tensorflowVersion": "2.12.0"}
+        if version.startswith("v1")
+        else {"runtimeVersion": "tpu-vm-base"}
+    )
     body = {"acceleratorType": "v2-8", "labels": {"a": "b"}, **software}
     node_id = f"api-{version}"
     done = _done(client, client.nodes().create(parent=PARENT, nodeId=node_id, body=body).execute())
@@ -72,10 +79,16 @@ def test_a_node_lives_its_life(locations: Any, version: str) -> None:
         request = client.nodes().list_next(request, page)
     assert name in found
     if not version.startswith("v1"):
-        patched = client.nodes().patch(name=name, updateMask="labels", body={"labels": {"c": "d"}}).execute()
+        patched = (
+            client.nodes()
+            .patch(name=name, updateMask="labels", body={"labels": {"c": "d"}})
+            .execute()
+        )
         assert _done(client, patched)["response"]["labels"] == {"c": "d"}
     deleted = _done(client, client.nodes().delete(name=name).execute())
-    assert deleted["response"]["@type"].endswith(".Node" if version.startswith("v1") else "protobuf.Empty")
+    assert deleted["response"]["@type"].endswith(
+        ".Node" if version.startswith("v1") else "protobuf.Empty"
+    )
     with pytest.raises(HttpError) as missing:
         client.nodes().get(name=name).execute()
     assert (missing.value.status_code, name in missing.value.reason) == (404, True)
@@ -99,7 +112,9 @@ def test_a_queued_resource_lives_its_life(locations: Any, version: str) -> None:
     _done(client, queue.reset(name=full, body={}).execute())
     until(lambda: _in_state(queue.get(name=full).execute(), "ACTIVE"), 20, "ACTIVE again")
     _done(client, queue.delete(name=full, force=True).execute())
-    assert full not in [item["name"] for item in queue.list(parent=PARENT).execute()["queuedResources"]]
+    assert full not in [
+        item["name"] for item in queue.list(parent=PARENT).execute()["queuedResources"]
+    ]
 
 
 def _in_state(found: dict[str, Any], state: str) -> dict[str, Any] | None:

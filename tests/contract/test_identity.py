@@ -1,4 +1,5 @@
-"""An identity belongs to who proved it: credentials that one project makes are good for nothing elsewhere."""
+"""An identity belongs to who proved it: credentials that one project makes are good for nothing
+elsewhere."""
 
 from __future__ import annotations
 
@@ -15,7 +16,12 @@ import pytest
 
 from podyard.api.app import prepare
 from podyard.cli.commands import root
-from podyard.domain.credential import INVITATION_DAYS, INVITATIONS_PER_PROJECT_MAX, KEPT_DAYS, SECONDS_PER_DAY
+from podyard.domain.credential import (
+    INVITATION_DAYS,
+    INVITATIONS_PER_PROJECT_MAX,
+    KEPT_DAYS,
+    SECONDS_PER_DAY,
+)
 from podyard.http.guard import PRINCIPAL_CACHE_SECONDS
 from podyard.settings import from_environment
 from tests.yard import Yard, open_yard
@@ -46,9 +52,13 @@ def _accept(yard: Yard, code: str) -> httpx.Response:
     return yard.bare.post("/podyard/v1/invitations:accept", json={"code": code})
 
 
-def _invite(yard: Yard, email: str, project: str, role: str, by: str | None = None) -> dict[str, Any]:
+def _invite(
+    yard: Yard, email: str, project: str, role: str, by: str | None = None
+) -> dict[str, Any]:
     body = {"email": email, "roles": [role]}
-    answer = _ask(yard, by or yard.token, "POST", f"/podyard/v1/projects/{project}/invitations", body)
+    answer = _ask(
+        yard, by or yard.token, "POST", f"/podyard/v1/projects/{project}/invitations", body
+    )
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
     return found
@@ -56,13 +66,17 @@ def _invite(yard: Yard, email: str, project: str, role: str, by: str | None = No
 
 def test_a_token_gets_nothing_that_another_project_grants_its_email_later(yard: Yard) -> None:
     other_owner = _token(yard, "owner@other.example", "other", "owner")
-    squatted = _accept(yard, _invite(yard, NEWHIRE, "other", "tpu.viewer", by=other_owner)["code"]).json()["token"]
+    squatted = _accept(
+        yard, _invite(yard, NEWHIRE, "other", "tpu.viewer", by=other_owner)["code"]
+    ).json()["token"]
     real = _token(yard, NEWHIRE, "demo", "owner")
     _token(yard, NEWHIRE, "*", "owner")
     assert _ask(yard, real, "GET", yard.nodes()).status_code == 200
     assert _ask(yard, squatted, "GET", yard.nodes().replace("demo", "other")).status_code == 200
     assert _ask(yard, squatted, "GET", yard.nodes()).status_code == 403
-    assert _ask(yard, squatted, "GET", "/podyard/v1/whoami").json()["roles"] == {"other": ["tpu.viewer"]}
+    assert _ask(yard, squatted, "GET", "/podyard/v1/whoami").json()["roles"] == {
+        "other": ["tpu.viewer"]
+    }
     assert _ask(yard, real, "GET", "/podyard/v1/whoami").json()["roles"] == {"demo": ["owner"]}
 
 
@@ -107,19 +121,30 @@ def test_an_invitation_ends(yard: Yard) -> None:
 
 def test_an_invitation_that_cannot_be_is_refused(yard: Yard) -> None:
     path = "/podyard/v1/projects/demo/invitations"
-    for email in ("bot@demo.iam.gserviceaccount.com", "owner@podyard.local", "local@agents.podyard.local", "nobody"):
-        yard.refused(400, "INVALID_ARGUMENT", "POST", path, {"email": email, "roles": ["tpu.viewer"]})
+    for email in (
+        "bot@demo.iam.gserviceaccount.com",
+        "owner@podyard.local",
+        "local@agents.podyard.local",
+        "nobody",
+    ):
+        yard.refused(
+            400, "INVALID_ARGUMENT", "POST", path, {"email": email, "roles": ["tpu.viewer"]}
+        )
     for roles in ([], ["king"], ["platform.owner"]):
         yard.refused(400, "INVALID_ARGUMENT", "POST", path, {"email": NEWHIRE, "roles": roles})
     for _ in range(INVITATIONS_PER_PROJECT_MAX):
         _invite(yard, NEWHIRE, "demo", "tpu.viewer")
-    yard.refused(429, "RESOURCE_EXHAUSTED", "POST", path, {"email": NEWHIRE, "roles": ["tpu.viewer"]})
+    yard.refused(
+        429, "RESOURCE_EXHAUSTED", "POST", path, {"email": NEWHIRE, "roles": ["tpu.viewer"]}
+    )
 
 
 def test_the_platform_s_owner_is_one_role_of_its_own(yard: Yard) -> None:
     assert yard.ok("GET", "/podyard/v1/whoami")["roles"] == {"*": ["platform.owner"]}
     body = {"email": "eve@x.org", "project": "demo", "roles": ["platform.owner"]}
-    assert "on the whole platform" in yard.refused(400, "INVALID_ARGUMENT", "POST", "/podyard/v1/tokens", body)
+    assert "on the whole platform" in yard.refused(
+        400, "INVALID_ARGUMENT", "POST", "/podyard/v1/tokens", body
+    )
     everywhere = _token(yard, "ann@x.org", "*", "owner")
     assert _ask(yard, everywhere, "GET", yard.nodes()).status_code == 200
     for path in ("agents", "faults", "unservedCalls"):
@@ -127,7 +152,10 @@ def test_the_platform_s_owner_is_one_role_of_its_own(yard: Yard) -> None:
     more = {"email": "ann@x.org", "project": "*", "roles": ["platform.owner"]}
     assert _ask(yard, everywhere, "POST", "/podyard/v1/tokens", more).status_code == 403
     second = _token(yard, "ben@x.org", "*", "platform.owner")
-    assert _ask(yard, second, "POST", "/podyard/v1/projects", {"projectId": "third"}).status_code == 200
+    assert (
+        _ask(yard, second, "POST", "/podyard/v1/projects", {"projectId": "third"}).status_code
+        == 200
+    )
 
 
 def test_tokens_are_listed_to_who_may_see_them(yard: Yard) -> None:
@@ -147,9 +175,15 @@ def test_tokens_are_listed_to_who_may_see_them(yard: Yard) -> None:
     assert emails(owner, "?project=other") == []
     everything = sorted([("owner@podyard.local", "*"), *in_demo, (NEWHIRE, "other")])
     assert emails(yard.token) == everything
-    held = sorted(yard.ok("GET", "/podyard/v1/tokens")["tokens"], key=lambda t: (t["email"], t.get("project", "*")))
+    held = sorted(
+        yard.ok("GET", "/podyard/v1/tokens")["tokens"],
+        key=lambda t: (t["email"], t.get("project", "*")),
+    )
     for caller, statuses in ((viewer, [200, 403, 403, 403]), (owner, [200, 403, 200, 403])):
-        asked = [_ask(yard, caller, "GET", f"/podyard/v1/tokens/{item['tokenId']}").status_code for item in held]
+        asked = [
+            _ask(yard, caller, "GET", f"/podyard/v1/tokens/{item['tokenId']}").status_code
+            for item in held
+        ]
         assert asked == statuses
     assert _ask(yard, viewer, "GET", "/podyard/v1/tokens/none").status_code == 403
     yard.refused(404, "NOT_FOUND", "GET", "/podyard/v1/tokens/none")
@@ -166,7 +200,9 @@ def test_a_revoked_token_is_refused_and_stays_listed_for_a_month(yard: Yard) -> 
     assert yard.ok("POST", path)["revokeTime"] == first["revokeTime"]
     yard.clock.advance((KEPT_DAYS - 1) * SECONDS_PER_DAY)
     _token(yard, NEWHIRE, "demo", "tpu.viewer")
-    assert [item["state"] for item in yard.ok("GET", "/podyard/v1/tokens?project=demo")["tokens"]] == [
+    assert [
+        item["state"] for item in yard.ok("GET", "/podyard/v1/tokens?project=demo")["tokens"]
+    ] == [
         "REVOKED",
         "ACTIVE",
     ]
@@ -183,11 +219,17 @@ def test_a_token_lasts_90_days_and_its_end_is_announced_for_14(yard: Yard) -> No
     assert "podyard-token-expires" not in _ask(yard, viewer, "GET", yard.nodes()).headers
     yard.clock.advance(1)
     for path in (yard.nodes(), "/podyard/v1/whoami", "/nothing"):
-        assert _ask(yard, viewer, "GET", path).headers["podyard-token-expires"] == made["expireTime"]
-    assert "podyard-token-expires" not in yard.call("GET", yard.nodes()).headers  # the local owner's has no end
+        assert (
+            _ask(yard, viewer, "GET", path).headers["podyard-token-expires"] == made["expireTime"]
+        )
+    # the local owner's has no end
+    assert "podyard-token-expires" not in yard.call("GET", yard.nodes()).headers
     yard.clock.advance(14 * SECONDS_PER_DAY)
     ended = _ask(yard, viewer, "GET", yard.nodes())
-    assert (ended.status_code, ended.json()["error"]["details"][0]["reason"]) == (401, "ACCESS_TOKEN_EXPIRED")
+    assert (ended.status_code, ended.json()["error"]["details"][0]["reason"]) == (
+        401,
+        "ACCESS_TOKEN_EXPIRED",
+    )
     assert yard.ok("GET", f"/podyard/v1/tokens/{made['tokenId']}")["state"] == "EXPIRED"
     assert yard.call("GET", yard.nodes()).status_code == 200
 
@@ -202,10 +244,15 @@ def test_who_holds_a_token_renews_it(yard: Yard) -> None:
     viewer = _token(yard, NEWHIRE, "demo", "tpu.viewer")
     renewed = _ask(yard, viewer, "POST", "/podyard/v1/tokens:renew", {}).json()
     for token in (viewer, renewed["token"]):
-        assert _ask(yard, token, "GET", "/podyard/v1/whoami").json()["roles"] == {"demo": ["tpu.viewer"]}
+        assert _ask(yard, token, "GET", "/podyard/v1/whoami").json()["roles"] == {
+            "demo": ["tpu.viewer"]
+        }
     assert (renewed["project"], renewed["mintedBy"]) == ("demo", NEWHIRE)
-    yard.refused(400, "FAILED_PRECONDITION", "POST", "/podyard/v1/tokens:renew", {})  # the local owner's has no end
-    key = yard.ok("POST", "/podyard/v1/projects/demo/apiKeys", {"email": "owner@podyard.local"})["key"]
+    # the local owner's has no end
+    yard.refused(400, "FAILED_PRECONDITION", "POST", "/podyard/v1/tokens:renew", {})
+    key = yard.ok("POST", "/podyard/v1/projects/demo/apiKeys", {"email": "owner@podyard.local"})[
+        "key"
+    ]
     by_key = yard.bare.post("/podyard/v1/tokens:renew", params={"key": key}, json={})
     assert (by_key.status_code, "only tokens can be renewed" in by_key.text) == (403, True)
 
@@ -214,7 +261,9 @@ def test_the_last_use_of_a_token_is_noted_every_ten_minutes(yard: Yard) -> None:
     viewer = _token(yard, NEWHIRE, "demo", "tpu.viewer")
 
     def last_use() -> str | None:
-        used: str | None = yard.ok("GET", "/podyard/v1/tokens?project=demo")["tokens"][0].get("lastUseTime")
+        used: str | None = yard.ok("GET", "/podyard/v1/tokens?project=demo")["tokens"][0].get(
+            "lastUseTime"
+        )
         return used
 
     assert last_use() is None
@@ -232,12 +281,16 @@ def test_the_local_owner_s_token_is_not_revoked_but_replaced(yard: Yard) -> None
     path = f"/podyard/v1/tokens/{mine['tokenId']}:revoke"
     assert "podyard down" in yard.refused(400, "FAILED_PRECONDITION", "POST", path)
     (yard.data / "token").unlink()
-    prepare(from_environment({"PODYARD_DATA": str(yard.data)}), yard.database)  # as the next start does
+    # as the next start does
+    prepare(from_environment({"PODYARD_DATA": str(yard.data)}), yard.database)
     yard.clock.advance(PRINCIPAL_CACHE_SECONDS)
     assert yard.call("GET", yard.nodes()).status_code == 401
     fresh = (yard.data / "token").read_text().strip()
     listed = _ask(yard, fresh, "GET", "/podyard/v1/tokens").json()["tokens"]
-    assert {item["tokenId"] == mine["tokenId"]: item["state"] for item in listed} == {True: "REVOKED", False: "ACTIVE"}
+    assert {item["tokenId"] == mine["tokenId"]: item["state"] for item in listed} == {
+        True: "REVOKED",
+        False: "ACTIVE",
+    }
 
 
 def test_the_command_line_shows_whole_lives_of_tokens_and_invitations(
@@ -256,22 +309,35 @@ def test_the_command_line_shows_whole_lives_of_tokens_and_invitations(
 
     invited, said = podyard("invitation", "create", NEWHIRE, "--role", "tpu.viewer", "-o", "json")
     code = json.loads(invited)["code"]
-    assert said == f"send {NEWHIRE} this command: PODYARD_URL={yard.url} podyard auth accept {code}\n"
+    assert (
+        said == f"send {NEWHIRE} this command: PODYARD_URL={yard.url} podyard auth accept {code}\n"
+    )
     assert NEWHIRE in podyard("invitation", "list")[0]
     monkeypatch.delenv("PODYARD_TOKEN", raising=False)
     accepted, said = podyard("accept", code, "-o", "json", token="")
     viewer = json.loads(accepted)["token"]
-    assert said == f"to use it: export PODYARD_URL={yard.url} PODYARD_TOKEN=TOKEN PODYARD_PROJECT=demo\n"
-    made = json.loads(podyard("token", "renew", "--expires-in", "13d", "-o", "json", token=viewer)[0])
+    assert (
+        said
+        == f"to use it: export PODYARD_URL={yard.url} PODYARD_TOKEN=TOKEN PODYARD_PROJECT=demo\n"
+    )
+    made = json.loads(
+        podyard("token", "renew", "--expires-in", "13d", "-o", "json", token=viewer)[0]
+    )
     said = podyard("token", "list", token=made["token"])[1]
     assert said == (
-        f"warning: your token expires at {made['expireTime']}; `podyard auth token renew` makes you a new one\n"
+        f"warning: your token expires at {made['expireTime']}; `podyard auth token renew` makes "
+        "you a new one\n"
     )
     assert "state: ACTIVE" in podyard("token", "describe", made["tokenId"])[0]
-    assert podyard("token", "revoke", made["tokenId"])[1] == f"revoked token [{made['tokenId']}] of [{NEWHIRE}]\n"
+    assert (
+        podyard("token", "revoke", made["tokenId"])[1]
+        == f"revoked token [{made['tokenId']}] of [{NEWHIRE}]\n"
+    )
     assert podyard("token", "list")[0].count("REVOKED") == 1
     assert "owner@podyard.local" in podyard("token", "list", "--all-projects")[0]
-    open_one = json.loads(podyard("invitation", "create", NEWHIRE, "--role", "owner", "-o", "json")[0])
+    open_one = json.loads(
+        podyard("invitation", "create", NEWHIRE, "--role", "owner", "-o", "json")[0]
+    )
     podyard("invitation", "revoke", open_one["invitationId"])
     with pytest.raises(click.UsageError, match="is not a duration"):
         podyard("token", "renew", "--expires-in", "long")
@@ -296,16 +362,35 @@ def test_credentials_of_a_service_account_are_made_in_its_own_project_only(yard:
 
 def test_permission_is_checked_before_the_body(yard: Yard) -> None:
     viewer = _token(yard, "viewer@demo.example", "demo", "tpu.viewer")
-    for path in ("projects", "tokens", "agents/local:register", "agents/local:sync", "agents/local:syncHosts"):
+    for path in (
+        "projects",
+        "tokens",
+        "agents/local:register",
+        "agents/local:sync",
+        "agents/local:syncHosts",
+    ):
         answer = _ask(yard, viewer, "POST", f"/podyard/v1/{path}", {"nonsense": 1})
         assert answer.status_code == 403, (path, answer.text)
     for verb in ("join", "report"):
-        assert _ask(yard, viewer, "POST", f"/podyard/v1/replicas/r:{verb}", {"nonsense": 1}).status_code == 403
+        assert (
+            _ask(
+                yard, viewer, "POST", f"/podyard/v1/replicas/r:{verb}", {"nonsense": 1}
+            ).status_code
+            == 403
+        )
 
 
 @pytest.mark.parametrize("labels", [{"Team": "a"}, {"team": "A"}, {"team": "x" * 64}, {"1": "a"}])
-def test_labels_of_jobs_and_projects_are_checked_as_those_of_nodes(yard: Yard, labels: dict[str, str]) -> None:
+def test_labels_of_jobs_and_projects_are_checked_as_those_of_nodes(
+    yard: Yard, labels: dict[str, str]
+) -> None:
     yard.create("n1")
-    yard.refused(400, "INVALID_ARGUMENT", "POST", "/podyard/v1/projects", {"projectId": "labelled", "labels": labels})
+    yard.refused(
+        400,
+        "INVALID_ARGUMENT",
+        "POST",
+        "/podyard/v1/projects",
+        {"projectId": "labelled", "labels": labels},
+    )
     job = {"recipe": "digits-cnn", "node": "n1", "labels": labels}
     yard.refused(400, "INVALID_ARGUMENT", "POST", f"{yard.jobs()}?jobId=j1", job)

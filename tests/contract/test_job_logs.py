@@ -17,7 +17,13 @@ from tests.unit.control.gang import Gang
 from tests.yard import open_yard
 
 FLOOD_LINES = 20_000
-LINES = {"seq": 0, "lines": 3, "at": "2026-03-01T00:00:00Z", "millis": 20, "text": "o0 one\ne10 two\np20 three\n"}
+LINES = {
+    "seq": 0,
+    "lines": 3,
+    "at": "2026-03-01T00:00:00Z",
+    "millis": 20,
+    "text": "o0 one\ne10 two\np20 three\n",
+}
 
 
 @pytest.fixture
@@ -38,9 +44,10 @@ def test_lines_are_read_chosen_and_downloaded(world: World) -> None:
     again = yard.ok("GET", f"{path}:logs?pageToken={page['nextPageToken']}")
     assert again["lines"] == []
     assert [line["line"] for line in yard.ok("GET", f"{path}:logs?search=TWO")["lines"]] == ["two"]
-    assert [line["line"] for line in yard.ok("GET", f"{path}:logs?stream=platform&worker=0&attempt=1")["lines"]] == [
-        "three"
-    ]
+    assert [
+        line["line"]
+        for line in yard.ok("GET", f"{path}:logs?stream=platform&worker=0&attempt=1")["lines"]
+    ] == ["three"]
     answer = yard.http.get(f"{path}:logText?stream=stderr")
     assert answer.headers["content-type"].startswith("text/plain")
     assert answer.text.endswith(" [1.0] stderr two\n")
@@ -50,11 +57,14 @@ def test_a_page_begins_at_the_end_or_at_a_time_and_leads_back(world: World) -> N
     path = f"{world.yard.jobs()}/j:logs"
     end = world.yard.ok("GET", f"{path}?from=end&pageSize=1")
     assert ([line["line"] for line in end["lines"]], end["more"]) == (["three"], False)
-    before = world.yard.ok("GET", f"{path}?from=before&pageSize=2&pageToken={end['previousPageToken']}")
+    before = world.yard.ok(
+        "GET", f"{path}?from=before&pageSize=2&pageToken={end['previousPageToken']}"
+    )
     assert [line["line"] for line in before["lines"]] == ["one", "two"]
     assert (before["more"], "previousPageToken" in before) == (True, False)
     later = world.yard.ok("GET", f"{path}?from=time&time={before['lines'][1]['time']}")
-    assert [line["line"] for line in later["lines"]] == ["one", "two", "three"]  # all of the same time
+    # all of the same time
+    assert [line["line"] for line in later["lines"]] == ["one", "two", "three"]
     assert world.yard.ok("GET", f"{path}?from=time&time=2027-01-01T00:00:00Z")["lines"] == []
     assert world.yard.ok("GET", f"{path}?from=error")["lines"] == [*before["lines"], *end["lines"]]
 
@@ -102,7 +112,9 @@ def test_four_workers_write_at_once_and_no_line_is_lost(tmp_path: Path) -> None:
         yard.step()
         replicas = gang.sync()
         assert len(replicas) == 4
-        threads = [threading.Thread(target=_flood, args=(yard.url, replica)) for replica in replicas]
+        threads = [
+            threading.Thread(target=_flood, args=(yard.url, replica)) for replica in replicas
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -121,7 +133,9 @@ def test_four_workers_write_at_once_and_no_line_is_lost(tmp_path: Path) -> None:
 def _flood(url: str, replica: dict[str, Any]) -> None:
     """As a replica does it, with more lines than wait at once."""
     api = JsonClient(url, replica["token"])
-    reporter = Reporter(api, replica["replica"], replica["fence"], 600.0, 0, OsClock(), pytest.fail, pytest.fail)
+    reporter = Reporter(
+        api, replica["replica"], replica["fence"], 600.0, 0, OsClock(), pytest.fail, pytest.fail
+    )
     reporter.start()
     for number in range(FLOOD_LINES):
         reporter.log(f"line {number}")

@@ -18,7 +18,12 @@ ZONE = "europe-west4-a"
 @pytest.fixture
 def yard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Yard]:
     with open_yard(tmp_path) as found:
-        for name, value in (("URL", found.url), ("TOKEN", found.token), ("LOCATION", ZONE), ("PROJECT", "demo")):
+        for name, value in (
+            ("URL", found.url),
+            ("TOKEN", found.token),
+            ("LOCATION", ZONE),
+            ("PROJECT", "demo"),
+        ):
             monkeypatch.setenv(f"PODYARD_{name}", value)
         yield found
 
@@ -43,7 +48,15 @@ def run(gang: Gang) -> list[dict[str, str]]:
 
 
 def resize(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from podyard.main import cli; cli()", "job", "resize", "j", *arguments]
+    command = [
+        sys.executable,
+        "-c",
+        "from podyard.main import cli; cli()",
+        "job",
+        "resize",
+        "j",
+        *arguments,
+    ]
     return subprocess.run(command, capture_output=True, text=True)
 
 
@@ -71,10 +84,18 @@ def test_the_gang_is_asked_at_once(gang: Gang) -> None:
 
 def test_what_is_no_size_is_refused(gang: Gang) -> None:
     path = f"{gang.yard.jobs(ZONE)}/j:resize"
-    for body in ({}, {"replicas": "many"}, {"replicas": 2.5}, {"replicas": True}, {"replicas": 2, "hosts": 2}):
+    for body in (
+        {},
+        {"replicas": "many"},
+        {"replicas": 2.5},
+        {"replicas": True},
+        {"replicas": 2, "hosts": 2},
+    ):
         gang.yard.refused(400, "INVALID_ARGUMENT", "POST", path, body)
     said = gang.yard.refused(400, "INVALID_ARGUMENT", "POST", path, {"replicas": 5})
     assert "its slice has room for 4 at most" in said
-    gang.yard.refused(404, "NOT_FOUND", "POST", f"{gang.yard.jobs(ZONE)}/nobody:resize", {"replicas": 2})
+    gang.yard.refused(
+        404, "NOT_FOUND", "POST", f"{gang.yard.jobs(ZONE)}/nobody:resize", {"replicas": 2}
+    )
     wrong = resize("--replicas", "few")
     assert wrong.returncode == 2 and "--replicas" in wrong.stderr

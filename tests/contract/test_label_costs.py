@@ -1,4 +1,5 @@
-"""Costs by labels at the time of use and by who created what, over REST and the command line; what is refused."""
+"""Costs by labels at the time of use and by who created what, over REST and the command line; what
+is refused."""
 
 from __future__ import annotations
 
@@ -62,23 +63,35 @@ def _ann(yard: Yard) -> dict[str, str]:
     return {"Authorization": f"Bearer {yard.ok('POST', '/podyard/v1/tokens', asked)['token']}"}
 
 
-def test_a_node_that_changes_teams_costs_each_of_them_what_it_used(yard: Yard, podyard: Callable[..., str]) -> None:
+def test_a_node_that_changes_teams_costs_each_of_them_what_it_used(
+    yard: Yard, podyard: Callable[..., str]
+) -> None:
     ann = _ann(yard)
     yard.ok("POST", f"{yard.nodes()}?nodeId=hers", {**BODY, "labels": {"team": "a"}}, headers=ann)
     yard.create("n", labels={"team": "b"})
     _advance(yard, "2026-03-11T00:00:00Z")
-    for version, team in (("v2", "b"), ("v2alpha1", "c")):  # the first one has nothing to change in it
-        yard.ok("PATCH", f"{yard.nodes().replace('v2', version)}/hers?updateMask=labels", {"labels": {"team": team}})
+    # the first one has nothing to change in it
+    for version, team in (("v2", "b"), ("v2alpha1", "c")):
+        yard.ok(
+            "PATCH",
+            f"{yard.nodes().replace('v2', version)}/hers?updateMask=labels",
+            {"labels": {"team": team}},
+        )
     _advance(yard, "2026-03-21T00:00:00Z")
     yard.ok("PATCH", f"{yard.nodes()}/hers?updateMask=labels", {"labels": {}}, headers=ann)
     _advance(yard, "2026-04-01T00:00:00Z")
     march = {"from": "2026-03-01", "to": "2026-03-31"}
     teams = {"a": "1080.00", "b": "3348.00", "c": "1080.00", "(none)": "1188.00"}
     assert _groups(yard, **march, groupBy="label:team") == teams
-    assert _groups(yard, **march, groupBy="user") == {"ann@x.org": "3348.00", "owner@podyard.local": "3348.00"}
+    assert _groups(yard, **march, groupBy="user") == {
+        "ann@x.org": "3348.00",
+        "owner@podyard.local": "3348.00",
+    }
     hers = {"where": ["user=ann@x.org", "label:team=c"], "groupBy": "node", "bucket": "month"}
     assert _groups(yard, **march, **hers) == {f"{ZONE}/hers": "1080.00"}
-    assert _groups(yard, **march, groupBy="label:team", where="label:team=(none)") == {"(none)": "1188.00"}
+    assert _groups(yard, **march, groupBy="label:team", where="label:team=(none)") == {
+        "(none)": "1188.00"
+    }
     _advance(yard, "2026-04-09T00:00:00Z")
     issued = yard.ok("GET", f"{HERE}/invoices/2026-03")["invoice"]
     assert issued["total"] == "6696.00"
@@ -91,7 +104,9 @@ def test_a_node_that_changes_teams_costs_each_of_them_what_it_used(yard: Yard, p
     shown = podyard("bill", "explore", "--group-by", "label:team", *days).splitlines()
     assert [line.split()[0] for line in shown] == ["LABEL:TEAM", "b", "(none)", "a", "c", "Total"]
     assert shown[-1].startswith("Total $6,696.00 from 2026-03-01 to 2026-03-31")
-    by_user = podyard("bill", "explore", "--group-by", "user", "--by", "invoice", "--bucket", "month", *days)
+    by_user = podyard(
+        "bill", "explore", "--group-by", "user", "--by", "invoice", "--bucket", "month", *days
+    )
     assert "ann@x.org" in by_user
     assert "2026-03" in by_user
     assert "ann@x.org" in podyard("bill", "show")
@@ -102,7 +117,9 @@ def test_events_say_labels_and_creators(yard: Yard) -> None:
     yard.ok("PATCH", f"{yard.nodes()}/n?updateMask=labels", {"labels": {"team": "b"}})
     yard.ok("PATCH", f"{yard.nodes()}/n?updateMask=description", {"description": "x"})
     events = [one for one in yard.ok("GET", f"{HERE}/events")["events"] if one["kind"] == "node"]
-    told = [(one["event"], one["toState"], one.get("labels"), one.get("createdBy")) for one in events]
+    told = [
+        (one["event"], one["toState"], one.get("labels"), one.get("createdBy")) for one in events
+    ]
     assert told == [
         ("create", "CREATING", {"team": "a"}, "owner@podyard.local"),
         ("created", "READY", None, None),
@@ -110,7 +127,8 @@ def test_events_say_labels_and_creators(yard: Yard) -> None:
     ]
     (usage,) = yard.usage()["nodes"]
     assert usage["createdBy"] == "owner@podyard.local"
-    assert [one["labels"] for one in usage["labels"]] == [{"team": "b"}]  # both in one second of the clock
+    # both in one second of the clock
+    assert [one["labels"] for one in usage["labels"]] == [{"team": "b"}]
 
 
 @pytest.mark.parametrize(
@@ -142,7 +160,9 @@ EVIL_KEY = "+<img src>"
 EVIL_EMAIL = "-2+3@<script>x</script>.org"
 
 
-def test_hostile_labels_and_creators_are_text_on_every_page_and_in_every_file(tmp_path: Path) -> None:
+def test_hostile_labels_and_creators_are_text_on_every_page_and_in_every_file(
+    tmp_path: Path,
+) -> None:
     """As a foreign tool may have written them: the API refuses such texts."""
     with open_yard(tmp_path, clock_mode="virtual", routers=(console,)) as yard:
         yard.create("n", labels={"team": "a"})
@@ -151,7 +171,9 @@ def test_hostile_labels_and_creators_are_text_on_every_page_and_in_every_file(tm
         spec = NodeSpec("v2-8", "2x2", "tpu-vm-base", UsageClass.ON_DEMAND, labels={EVIL_KEY: EVIL})
         yard.database.run(lambda uow: nodes.create(uow, fleet, evil, "demo", ZONE, "theirs", spec))
         yard.step()
-        yard.database.run(lambda uow: nodes.patch(uow, PLATFORM, "demo", ZONE, "n", {"labels": {"team": EVIL}}))
+        yard.database.run(
+            lambda uow: nodes.patch(uow, PLATFORM, "demo", ZONE, "n", {"labels": {"team": EVIL}})
+        )
         _advance(yard, "2026-03-02T00:00:00Z")
         session = {"Cookie": f"podyard_session={yard.token}"}
         here = "/console/demo/billing/explorer"
@@ -170,8 +192,12 @@ def test_hostile_labels_and_creators_are_text_on_every_page_and_in_every_file(tm
             assert "<img" not in text and "<script>" not in text, path
             assert "&lt;img" in text or "&lt;script" in text, path
         for group, found in (("label:team", EVIL), ("user", EVIL_EMAIL)):
-            answer = yard.bare.get(f"{here}?{urlencode({'group': group, 'format': 'csv'})}", headers=session)
+            answer = yard.bare.get(
+                f"{here}?{urlencode({'group': group, 'format': 'csv'})}", headers=session
+            )
             names = [row[0] for row in csv.reader(io.StringIO(answer.text))]
             assert f"'{found}" in names and found not in names
         assert _groups(yard, groupBy="label:team") == {EVIL: "108.00", "(none)": "108.00"}
-        assert _groups(yard, groupBy="user", where=f"label:{EVIL_KEY}={EVIL}") == {EVIL_EMAIL: "108.00"}
+        assert _groups(yard, groupBy="user", where=f"label:{EVIL_KEY}={EVIL}") == {
+            EVIL_EMAIL: "108.00"
+        }

@@ -1,4 +1,5 @@
-"""Agents of machines over REST: who may join, what is refused with its reason on both sides, draining and leaving."""
+"""Agents of machines over REST: who may join, what is refused with its reason on both sides,
+draining and leaving."""
 
 from __future__ import annotations
 
@@ -32,19 +33,23 @@ def yard(tmp_path: Path) -> Iterator[Yard]:
 def machine(yard: Yard, **changes: Any) -> dict[str, Any]:
     declared = {
         "release": __version__, "hostName": "rack-7", "place": "p1", "cores": 4, "coresMeasured": 4,
-        "memoryBytes": 8192 * MIB, "memoryBytesMeasured": 8192 * MIB, "kernels": "x86_64-v3", "runtimes": [],
+        "memoryBytes": 8192 * MIB, "memoryBytesMeasured": 8192 * MIB, "kernels": "x86_64-v3",
+        "runtimes": [],
         "labels": {"rack": "7"}, "now": yard.clock.now().rfc3339(),
     }  # fmt: skip
     return declared | changes
 
 
 @contextlib.contextmanager
-def asking(yard: Yard, machine_changes: dict[str, Any] | None = None, **changes: Any) -> Iterator[dict[str, Any]]:
+def asking(
+    yard: Yard, machine_changes: dict[str, Any] | None = None, **changes: Any
+) -> Iterator[dict[str, Any]]:
     """What a machine sends, while it answers at its address."""
     with reach.answering("127.0.0.1") as (port, number):
         body = {
             "replicasMax": 4, "hostsMax": 4, "bindAddress": "127.0.0.1", "pid": 7,
-            "machine": machine(yard, **(machine_changes or {})), "probe": {"port": port, "number": number},
+            "machine": machine(yard, **(machine_changes or {})),
+            "probe": {"port": port, "number": number},
         }  # fmt: skip
         yield body | changes
 
@@ -55,7 +60,9 @@ def token(yard: Yard, **body: Any) -> str:
 
 def join(yard: Yard, name: str = "second", secret: str = "", **changes: Any) -> httpx.Response:
     with asking(yard, **changes) as body:
-        return yard.bare.post(f"{AGENTS}:join", json={**body, "token": secret or token(yard), "name": name})
+        return yard.bare.post(
+            f"{AGENTS}:join", json={**body, "token": secret or token(yard), "name": name}
+        )
 
 
 class Joined:
@@ -98,7 +105,11 @@ def test_a_machine_joins_registers_and_is_described(yard: Yard) -> None:
     assert agent.register().status_code == 200
     found = shown(yard)
     assert (found["state"], found["hostName"], found["cores"]) == ("READY", "rack-7", 4)
-    assert (found["labels"], found["joinedBy"], found["problem"]) == ({"rack": "7"}, "owner@podyard.local", "")
+    assert (found["labels"], found["joinedBy"], found["problem"]) == (
+        {"rack": "7"},
+        "owner@podyard.local",
+        "",
+    )
     yard.clock.advance(60)
     assert shown(yard)["state"] == "GONE"
     assert agent.sync().status_code == 200
@@ -112,7 +123,9 @@ def test_a_join_token_works_once_and_not_for_ever(yard: Yard) -> None:
     assert text.startswith("agent second has used this join token at 2026-03-01T00:00:00Z")
     late = token(yard)
     yard.clock.advance(JOIN_SECONDS + 1)
-    assert "the join token expired at" in message(join(yard, "third", late), 400, "FAILED_PRECONDITION")
+    assert "the join token expired at" in message(
+        join(yard, "third", late), 400, "FAILED_PRECONDITION"
+    )
     short = token(yard, ttl="30s")
     yard.clock.advance(31)
     assert "expired" in message(join(yard, "third", short), 400, "FAILED_PRECONDITION")
@@ -125,7 +138,11 @@ def test_what_a_refused_machine_has_sent_leaves_its_token_good(yard: Yard) -> No
     refusals = {
         "podyard==": ({"machine_changes": {"release": "9.9.0"}}, "FAILED_PRECONDITION"),
         "ahead of the API's": (
-            {"machine_changes": {"now": yard.clock.now().plus_seconds(CLOCK_SECONDS_MAX + 5).rfc3339()}},
+            {
+                "machine_changes": {
+                    "now": yard.clock.now().plus_seconds(CLOCK_SECONDS_MAX + 5).rfc3339()
+                }
+            },
             "FAILED_PRECONDITION",
         ),
         "64 cores and has 4": ({"machine_changes": {"cores": 64}}, "INVALID_ARGUMENT"),
@@ -147,9 +164,12 @@ def test_what_a_refused_machine_has_sent_leaves_its_token_good(yard: Yard) -> No
 def test_two_machines_cannot_have_one_name(yard: Yard) -> None:
     first = Joined(yard)
     first.register()
-    assert "an agent named second exists already (rack-7)" in message(join(yard), 409, "ALREADY_EXISTS")
+    assert "an agent named second exists already (rack-7)" in message(
+        join(yard), 409, "ALREADY_EXISTS"
+    )
     assert "the platform's own agent" in message(join(yard, "local"), 400, "INVALID_ARGUMENT")
-    # Nor one identity, copied to another machine: the second is refused, and the first goes on and shows it.
+    # Nor one identity, copied to another machine: the second is refused, and the first goes on and
+    # shows it.
     copied = first.register(machine_changes={"place": "p2", "hostName": "rack-8"})
     assert "runs already, as process 7 of rack-7" in message(copied, 400, "FAILED_PRECONDITION")
     assert first.sync().status_code == 200
@@ -177,8 +197,13 @@ def test_a_clock_that_drifts_is_warned_of_and_then_refused(yard: Yard) -> None:
     ]
     assert shown(yard)["problem"] == "its clock is 60 s behind the API's: set it by NTP"
     far = yard.clock.now().plus_seconds(-400).rfc3339()
-    assert "400 s behind" in message(agent.register(machine_changes={"now": far}), 400, "FAILED_PRECONDITION")
-    assert "refused to a process at 127.0.0.1: this machine's clock is 400 s behind" in shown(yard)["problem"]
+    assert "400 s behind" in message(
+        agent.register(machine_changes={"now": far}), 400, "FAILED_PRECONDITION"
+    )
+    assert (
+        "refused to a process at 127.0.0.1: this machine's clock is 400 s behind"
+        in shown(yard)["problem"]
+    )
 
 
 def test_a_removed_machine_has_no_token_and_can_join_again(yard: Yard) -> None:
@@ -211,7 +236,9 @@ def test_a_token_is_renewed_and_the_one_before_works_a_little_longer(yard: Yard)
 def place(yard: Yard, job: str, zone: str = ZONE, **fields: Any) -> list[str]:
     """The agents that a job is placed on, by rank."""
     path = yard.jobs(zone)
-    yard.ok("POST", f"{path}?jobId={job}", {"recipe": "digits-cnn", "node": "n", "steps": 10, **fields})
+    yard.ok(
+        "POST", f"{path}?jobId={job}", {"recipe": "digits-cnn", "node": "n", "steps": 10, **fields}
+    )
     yard.step()
     found: list[str] = yard.ok("GET", f"{path}/{job}:attempts")["attempts"][-1]["agents"]
     return found
@@ -220,7 +247,9 @@ def place(yard: Yard, job: str, zone: str = ZONE, **fields: Any) -> list[str]:
 def test_machines_whose_kernels_differ_are_not_mixed(yard: Yard) -> None:
     yard.create("n", "v2-32", BIG)
     Joined(yard, "amd", replicasMax=3).register()
-    Joined(yard, "intel", machine_changes={"kernels": "x86_64-v4", "place": "p2"}, replicasMax=3).register()
+    Joined(
+        yard, "intel", machine_changes={"kernels": "x86_64-v4", "place": "p2"}, replicasMax=3
+    ).register()
     text = yard.refused(
         400, "FAILED_PRECONDITION", "POST", f"{yard.jobs(BIG)}?jobId=j",
         {"recipe": "digits-cnn", "node": "n", "steps": 10},
@@ -266,7 +295,9 @@ def test_a_machine_that_is_removed_by_force_loses_its_gang(yard: Yard) -> None:
     assert (job["state"], job["preemptions"]) == ("RECOVERING", 1), job
     path = f"/podyard/v1/replicas/{replica['replica']}:report"
     yard.clock.advance(PRINCIPAL_CACHE_SECONDS + 1)
-    answer = yard.bare.post(path, json={"fence": replica["fence"], "state": "RUNNING"}, headers=bearer(replica))
+    answer = yard.bare.post(
+        path, json={"fence": replica["fence"], "state": "RUNNING"}, headers=bearer(replica)
+    )
     assert answer.status_code == 401
 
 

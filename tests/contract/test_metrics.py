@@ -71,7 +71,9 @@ def _named(expression: str) -> set[str]:
 def test_the_dashboard_is_as_it_is_made_and_names_only_what_is_told(yard: Yard) -> None:
     assert dashboard.FILE.read_text(encoding="utf-8") == dashboard.text()
     board = json.loads(dashboard.FILE.read_text(encoding="utf-8"))
-    named = set().union(*(_named(target["expr"]) for panel in board["panels"] for target in panel["targets"]))
+    named = set().union(
+        *(_named(target["expr"]) for panel in board["panels"] for target in panel["targets"])
+    )
     assert named - _told(yard) == set()
     assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"]) > 10
 

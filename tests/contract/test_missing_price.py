@@ -1,4 +1,5 @@
-"""A node whose type and usage have no price: its creation warns, and the month that cannot be closed names it."""
+"""A node whose type and usage have no price: its creation warns, and the month that cannot be
+closed names it."""
 
 from __future__ import annotations
 
@@ -10,13 +11,19 @@ from tests.stack import PODYARD
 from tests.yard import open_yard
 
 ZONE = "us-central2-b"  # v4 has no preemptible price
-SPEC = {"acceleratorType": "v4-8", "runtimeVersion": "tpu-vm-v4-base", "schedulingConfig": {"preemptible": True}}
+SPEC = {
+    "acceleratorType": "v4-8",
+    "runtimeVersion": "tpu-vm-v4-base",
+    "schedulingConfig": {"preemptible": True},
+}
 
 
 def test_creating_a_node_without_a_price_returns_a_warning(tmp_path: Path) -> None:
     with open_yard(tmp_path) as yard:
         operation = yard.ok("POST", f"{yard.nodes(ZONE)}?nodeId=n1", SPEC)
-        assert "no preemptible price of v4-8 in us-central2" in operation["metadata"]["statusDetail"]
+        assert (
+            "no preemptible price of v4-8 in us-central2" in operation["metadata"]["statusDetail"]
+        )
         yard.step()
         again = yard.ok("GET", f"/v2/{operation['name']}")
         assert again["metadata"]["statusDetail"] == operation["metadata"]["statusDetail"]
@@ -32,9 +39,19 @@ def test_creating_a_node_without_a_price_returns_a_warning(tmp_path: Path) -> No
 def test_the_command_line_prints_the_warning(tmp_path: Path) -> None:
     with open_yard(tmp_path) as yard:
         env = os.environ | {"PODYARD_URL": yard.url, "PODYARD_TOKEN": yard.token}
-        flags = ["--accelerator-type", "v4-8", "--version", "tpu-vm-v4-base", "--preemptible", "--async"]
+        flags = [
+            "--accelerator-type",
+            "v4-8",
+            "--version",
+            "tpu-vm-v4-base",
+            "--preemptible",
+            "--async",
+        ]
         done = subprocess.run(
-            [*PODYARD, "tpu", "create", "n3", "--zone", ZONE, *flags], env=env, capture_output=True, text=True
+            [*PODYARD, "tpu", "create", "n3", "--zone", ZONE, *flags],
+            env=env,
+            capture_output=True,
+            text=True,
         )
         assert done.returncode == 0, done.stderr
         assert "warning: no preemptible price of v4-8 in us-central2" in done.stderr

@@ -1,6 +1,8 @@
-"""The OpenAPI document is what the API does: each route is in it, and whatever is sent gets an answer that it names.
+"""The OpenAPI document is what the API does: each route is in it, and whatever is sent gets an
+answer that it names.
 
-`PODYARD_FUZZ_EXAMPLES` makes the run longer (docs/internals/wire.md). What is sent follows from it alone.
+`PODYARD_FUZZ_EXAMPLES` makes the run longer (docs/internals/wire.md). What is sent follows from it
+alone.
 """
 
 from __future__ import annotations
@@ -38,19 +40,22 @@ CHECKS = [
     checks.content_type_conformance,
     checks.response_schema_conformance,
 ]
-# Of our own routes only: Google's wire takes more forms of a message than the document spells out. That what is allowed
-# is also done is not asked: most of it names what is not there.
+# Of our own routes only: Google's wire takes more forms of a message than the document spells out.
+# That what is allowed is also done is not asked: most of it names what is not there.
 OWN_CHECKS = [*CHECKS, checks.negative_data_rejection]
 
 
 def _led(body: Any, right: Mapping[str, Any]) -> Any:
-    """The body, in which about half of the fields that must name something do name what is there."""
+    """The body, in which about half of the fields that must name something do name what is
+    there."""
     if isinstance(body, list):
         return [_led(item, right) for item in body]
     if not isinstance(body, dict):
         return body
     return {
-        name: right[name] if type(value) is type(right.get(name)) and len(str(value)) % 2 else _led(value, right)
+        name: right[name]
+        if type(value) is type(right.get(name)) and len(str(value)) % 2
+        else _led(value, right)
         for name, value in body.items()
     }
 
@@ -64,14 +69,17 @@ def worlds(prepared_world: World, tmp_path_factory: pytest.TempPathFactory) -> I
         def world(changed: bool) -> World:
             if changed or not found:
                 stack.close()
-                found[:] = [stack.enter_context(open_copy(prepared_world, tmp_path_factory.mktemp("world")))]
+                found[:] = [
+                    stack.enter_context(open_copy(prepared_world, tmp_path_factory.mktemp("world")))
+                ]
             return found[0]
 
         yield world
 
 
 def _served(routes: Sequence[BaseRoute], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """(verb, path) of everything that an application serves, with what is mounted or included in it."""
+    """(verb, path) of everything that an application serves, with what is mounted or included in
+    it."""
     for route in routes:
         if isinstance(route, Mount):
             yield from _served(route.routes, prefix + route.path)
@@ -85,8 +93,11 @@ def _served(routes: Sequence[BaseRoute], prefix: str = "") -> Iterator[tuple[str
 def test_every_route_is_in_the_document_and_the_other_way_round(tmp_path: Path) -> None:
     clock = ManualClock(START)
     database = Database(f"sqlite:///{tmp_path / 'podyard.db'}", clock)
-    app = create_app(from_environment({"PODYARD_DATA": str(tmp_path)}), database, instant_fleet(), clock)
-    # Google's other APIs, of which next to nothing is served, have documents of their own; /sign-in is a page.
+    app = create_app(
+        from_environment({"PODYARD_DATA": str(tmp_path)}), database, instant_fleet(), clock
+    )
+    # Google's other APIs, of which next to nothing is served, have documents of their own; /sign-in
+    # is a page.
     others = ("/compute/", "/google/", "/storage/", "/upload/", "/batch/", "/sign-in")
     served = [(verb, path) for verb, path in _served(app.routes) if not path.startswith(others)]
     database.close()
@@ -124,17 +135,28 @@ def test_another_verb_is_refused_with_those_that_are_possible(worlds: Any) -> No
         assert {verb.upper() for verb in verbs} <= set(answer.headers["Allow"].split(", ")), path
 
 
-@pytest.mark.parametrize("text", ["%C2%B2", "AAAA", "eHg=", "LTE=", "wrI=", "MTAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMA=="])
+@pytest.mark.parametrize(
+    "text", ["%C2%B2", "AAAA", "eHg=", "LTE=", "wrI=", "MTAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMA=="]
+)
 def test_a_page_token_of_somebody_else_is_refused(text: str, worlds: Any) -> None:
     yard = worlds(False).yard
-    for path in (f"{yard.jobs()}/j:metrics", f"{yard.jobs()}/j:logs", "/podyard/v1/projects/demo/events"):
+    for path in (
+        f"{yard.jobs()}/j:metrics",
+        f"{yard.jobs()}/j:logs",
+        "/podyard/v1/projects/demo/events",
+    ):
         yard.refused(400, "INVALID_ARGUMENT", "GET", f"{path}?pageToken={text}")
 
 
 @pytest.mark.parametrize("text", ["%C2%B2", "-1", "x", "1" * 40, "1" * 5000])
 def test_a_number_of_the_query_that_is_none_is_refused(text: str, worlds: Any) -> None:
     yard = worlds(False).yard
-    for path in (yard.jobs(), yard.nodes(), f"{yard.jobs()}/j:metrics", "/podyard/v1/projects/demo/events"):
+    for path in (
+        yard.jobs(),
+        yard.nodes(),
+        f"{yard.jobs()}/j:metrics",
+        "/podyard/v1/projects/demo/events",
+    ):
         assert "page" in yard.refused(400, "INVALID_ARGUMENT", "GET", f"{path}?pageSize={text}")
     yard.refused(400, "INVALID_ARGUMENT", "GET", f"{yard.jobs()}/j:logs?worker={text}")
 
@@ -154,7 +176,11 @@ def test_a_number_of_the_query_that_is_none_is_refused(text: str, worlds: Any) -
 )
 def test_json_that_cannot_be_stored_is_refused(content: bytes, worlds: Any) -> None:
     yard = worlds(False).yard
-    for path in (f"{yard.jobs()}?jobId=other", f"{yard.nodes()}?nodeId=other", "/podyard/v1/tokens"):
+    for path in (
+        f"{yard.jobs()}?jobId=other",
+        f"{yard.nodes()}?nodeId=other",
+        "/podyard/v1/tokens",
+    ):
         answer = yard.http.post(path, content=content)
         assert (answer.status_code, answer.json()["error"]["status"]) == (400, "INVALID_ARGUMENT")
         assert "JSON payload" in answer.json()["error"]["message"]
@@ -162,7 +188,11 @@ def test_json_that_cannot_be_stored_is_refused(content: bytes, worlds: Any) -> N
 
 def test_a_url_with_nul_is_refused(worlds: Any) -> None:
     yard = worlds(False).yard
-    for path in (f"{yard.nodes()}/%00", f"{yard.nodes()}?pageToken=%00", "/podyard/v1/projects/demo/usage?node=%00"):
+    for path in (
+        f"{yard.nodes()}/%00",
+        f"{yard.nodes()}?pageToken=%00",
+        "/podyard/v1/projects/demo/usage?node=%00",
+    ):
         yard.refused(400, "INVALID_ARGUMENT", "GET", path)
 
 
@@ -171,7 +201,12 @@ LINES = {"seq": 0, "lines": 1, "at": "2026-03-01T00:00:00Z", "millis": 0, "text"
 
 def test_numbers_that_no_column_holds_are_refused(worlds: Any) -> None:
     world, huge = worlds(False), 10**30
-    point = {"step": 4, "metrics": {"loss": 1.0, "accuracy": 0.5}, "wallSeconds": 0.1, "modelledSeconds": 0.1}
+    point = {
+        "step": 4,
+        "metrics": {"loss": 1.0, "accuracy": 0.5},
+        "wallSeconds": 0.1,
+        "modelledSeconds": 0.1,
+    }
     saved = {"step": huge, "name": "x", "sha256": "0" * 64}
     for news in (
         {"metrics": [{**point, "step": huge}]},
@@ -186,7 +221,9 @@ def test_numbers_that_no_column_holds_are_refused(worlds: Any) -> None:
         assert world.gang.report(world.replica, **news).status_code == 400
     assert world.gang.report(world.replica, summary={"resumedStep": -huge}).status_code == 200
     about = {"replicasMax": 1, "hostsMax": 1, "bindAddress": "x", "pid": huge}
-    answer = world.yard.bare.post("/podyard/v1/agents/local:register", json=about, headers=world.agent_headers)
+    answer = world.yard.bare.post(
+        "/podyard/v1/agents/local:register", json=about, headers=world.agent_headers
+    )
     assert answer.status_code == 400
 
 

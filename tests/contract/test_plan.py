@@ -50,7 +50,16 @@ def planned(*arguments: str) -> dict[str, Any]:
 
 @pytest.mark.usefixtures("modelled")
 def test_the_cheapest_that_meets_both_is_marked() -> None:
-    found = planned("--steps", "100000", "--deadline", "6h", "--budget", "100", "--types", "v2-8,v3-8,v3-32,v4-8")
+    found = planned(
+        "--steps",
+        "100000",
+        "--deadline",
+        "6h",
+        "--budget",
+        "100",
+        "--types",
+        "v2-8,v3-8,v3-32,v4-8",
+    )
     rows = found["rows"]
     best = [row for row in rows if row["cheapest"]]
     assert len(best) == 1
@@ -67,12 +76,22 @@ def test_the_cheapest_that_meets_both_is_marked() -> None:
 
 @pytest.mark.usefixtures("modelled")
 def test_on_demand_is_exact() -> None:
-    asked = ("--steps", "36000", "--types", "v3-8", "--zone", "us-central1-f", "--restart-seconds", "0")
+    asked = (
+        "--steps",
+        "36000",
+        "--types",
+        "v3-8",
+        "--zone",
+        "us-central1-f",
+        "--restart-seconds",
+        "0",
+    )
     found = planned(*asked, "--fleet", "instant")
     row = next(row for row in found["rows"] if row["usage"] == "on-demand")
     assert row["finishSeconds"] == {"p50": 7200.0, "p95": 7200.0}
     slower = next(row for row in planned(*asked)["rows"] if row["usage"] == "on-demand")
-    assert slower["finishSeconds"] == {"p50": 7204.05, "p95": 7204.05}  # the default fleet creates it in 4.05 s
+    # the default fleet creates it in 4.05 s
+    assert slower["finishSeconds"] == {"p50": 7204.05, "p95": 7204.05}
     assert row["cost"] == {"p50": "16.000000", "p95": "16.000000"}
     spot = next(row for row in found["rows"] if row["usage"] == "spot")
     assert spot["finishSeconds"]["p95"] > 7200 and spot["preemptions"] > 0
@@ -149,6 +168,19 @@ def test_ten_types_are_planned_in_five_seconds() -> None:
 
 def test_a_host_loop_adds_to_every_step() -> None:
     """Of a small program, the host is most of a step that it waits for."""
-    given = ("--steps", "1000", "--types", "v6e-1", "--zone", "us-east1-d", "--global-batch", "64", "--samples", "100")
-    alone, waiting = (planned(*given, *more)["rows"][0]["stepSeconds"] for more in ((), ("--host-loop",)))
+    given = (
+        "--steps",
+        "1000",
+        "--types",
+        "v6e-1",
+        "--zone",
+        "us-east1-d",
+        "--global-batch",
+        "64",
+        "--samples",
+        "100",
+    )
+    alone, waiting = (
+        planned(*given, *more)["rows"][0]["stepSeconds"] for more in ((), ("--host-loop",))
+    )
     assert waiting > alone + 1e-3

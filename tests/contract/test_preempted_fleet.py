@@ -1,4 +1,5 @@
-"""A launcher through three bad days: nothing is left behind, and the bill is what the state changes say."""
+"""A launcher through three bad days: nothing is left behind, and the bill is what the state changes
+say."""
 
 from __future__ import annotations
 
@@ -22,7 +23,11 @@ FLEET = {
     "zones": {ZONE: {"v2": {"shape": "8x8", "types": ["v2-8"]}}},
     "timings": {"create_seconds": 95, "delete_seconds": 40},
 }
-NODE = {"acceleratorType": "v2-8", "runtimeVersion": "tpu-vm-base", "schedulingConfig": {"spot": True}}
+NODE = {
+    "acceleratorType": "v2-8",
+    "runtimeVersion": "tpu-vm-base",
+    "schedulingConfig": {"spot": True},
+}
 WANTED = 8
 STEP_SECONDS = 600.0
 STEPS = 3 * 24 * 6
@@ -31,7 +36,8 @@ FREE_SECONDS = 60
 
 
 class Launcher:
-    """Keeps so many nodes alive: creates, watches, deletes what was taken back, tries again what was refused."""
+    """Keeps so many nodes alive: creates, watches, deletes what was taken back, tries again what
+    was refused."""
 
     def __init__(self, http: httpx.Client) -> None:
         self.http = http
@@ -54,7 +60,9 @@ class Launcher:
         self.fewest = min(self.fewest, alive) if self.made >= WANTED else self.fewest
         while alive < WANTED:
             self.made += 1
-            answer = self.http.post(f"{self.path}/nodes", params={"nodeId": f"w-{self.made}"}, json=NODE)
+            answer = self.http.post(
+                f"{self.path}/nodes", params={"nodeId": f"w-{self.made}"}, json=NODE
+            )
             if answer.status_code == 429:
                 self.refused.append(answer.json()["error"]["message"])
                 return
@@ -71,15 +79,18 @@ class Launcher:
 
 def queue(http: httpx.Client, launcher: Launcher) -> str:
     """Asks for one queued spot node; returns its path."""
-    spec = {"tpu": {"nodeSpec": [{"parent": launcher.path[4:], "nodeId": "late", "node": NODE}]}, "spot": {}}
+    spec = {
+        "tpu": {"nodeSpec": [{"parent": launcher.path[4:], "nodeId": "late", "node": NODE}]},
+        "spot": {},
+    }
     path = f"/v2alpha1{launcher.path[3:]}/queuedResources"
     http.post(path, params={"queuedResourceId": "late"}, json=spec).raise_for_status()
     return f"{path}/late"
 
 
 def billed(changes: list[Mapping[str, Any]]) -> tuple[int, int]:
-    """(seconds, preemptions) by the rules alone: each second that is touched as READY, but for a first time as READY of
-    less than a minute that ended in PREEMPTED."""
+    """(seconds, preemptions) by the rules alone: each second that is touched as READY, but for a
+    first time as READY of less than a minute that ended in PREEMPTED."""
     seconds, preemptions = 0, 0
     begun: dict[str, int] = {}
     seen: set[str] = set()
@@ -123,7 +134,9 @@ def test_a_launcher_keeps_its_fleet_through_three_bad_days(podyard: Podyard) -> 
     assert http.get("/v2/projects/demo/locations/-/nodes").json().get("nodes", []) == []
     pods = podyard.call("GET", "/podyard/v1/projects/demo/pods")["pods"]
     assert [pod["chipsHeld"] for pod in pods] == [0] * len(pods)
-    query = select(state_changes).where(state_changes.c.machine == "node").order_by(state_changes.c.seq)
+    query = (
+        select(state_changes).where(state_changes.c.machine == "node").order_by(state_changes.c.seq)
+    )
     seconds, preemptions = billed(podyard.database.read(lambda uow: uow.all(query)))
     usage = podyard.call("GET", "/podyard/v1/projects/demo/usage")
     assert preemptions == 50

@@ -21,7 +21,11 @@ def yard(tmp_path: Path) -> Iterator[Yard]:
     ("path", "name", "use"),
     [
         (f"{HERE}/usage?nodes=n", "nodes", "use node"),
-        (f"{HERE}/costs:explore?group-by=user", "group-by", "use groupBy, where, from, to, bucket, by"),
+        (
+            f"{HERE}/costs:explore?group-by=user",
+            "group-by",
+            "use groupBy, where, from, to, bucket, by",
+        ),
         (f"{HERE}/costs?months=2026-03", "months", "use month"),
         (f"{HERE}/invoices?pageSize=1", "pageSize", "there are none here"),
         (f"{HERE}/events?pageSize=1&after=3", "after", "use newest, pageSize, pageToken"),

@@ -1,4 +1,5 @@
-"""Queued resources and reservations from outside: Podyard's own REST, and its command line over Google's wire."""
+"""Queued resources and reservations from outside: Podyard's own REST, and its command line over
+Google's wire."""
 
 from __future__ import annotations
 
@@ -38,7 +39,12 @@ def podyard(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..
 
 
 def test_a_reservation_over_rest(yard: Yard) -> None:
-    body = {"generation": "v2", "size": 8, "capacityUnits": "CORES", "endTime": "2027-01-01T00:00:00Z"}
+    body = {
+        "generation": "v2",
+        "size": 8,
+        "capacityUnits": "CORES",
+        "endTime": "2027-01-01T00:00:00Z",
+    }
     made = yard.ok("POST", f"{OWN}?reservationId=r", body)
     assert made == {
         "name": f"projects/demo/locations/{ZONE}/reservations/r",
@@ -53,7 +59,9 @@ def test_a_reservation_over_rest(yard: Yard) -> None:
     assert yard.create("n", schedulingConfig={"reserved": True})["response"]["state"] == "READY"
     assert yard.ok("GET", f"{OWN}/r")["used"] == 8
     assert [item["used"] for item in yard.ok("GET", OWN.replace(ZONE, "-"))["reservations"]] == [8]
-    assert "delete the nodes that use 8 CORES" in yard.refused(400, "FAILED_PRECONDITION", "DELETE", f"{OWN}/r")
+    assert "delete the nodes that use 8 CORES" in yard.refused(
+        400, "FAILED_PRECONDITION", "DELETE", f"{OWN}/r"
+    )
     yard.ok("DELETE", f"{yard.nodes()}/n")
     yard.step()
     assert yard.ok("DELETE", f"{OWN}/r") == {}
@@ -69,30 +77,50 @@ def test_a_reservation_over_rest(yard: Yard) -> None:
         ({"generation": "v2", "size": 4, "endTime": "tomorrow"}, "RFC 3339"),
     ],
 )
-def test_a_reservation_in_bad_form_is_refused_by_name(yard: Yard, body: dict[str, Any], text: str) -> None:
+def test_a_reservation_in_bad_form_is_refused_by_name(
+    yard: Yard, body: dict[str, Any], text: str
+) -> None:
     assert text in yard.refused(400, "INVALID_ARGUMENT", "POST", f"{OWN}?reservationId=r", body)
-    assert "reservationId" in yard.refused(400, "INVALID_ARGUMENT", "POST", OWN, {"generation": "v2", "size": 4})
+    assert "reservationId" in yard.refused(
+        400, "INVALID_ARGUMENT", "POST", OWN, {"generation": "v2", "size": 4}
+    )
 
 
-def test_the_command_line_queues_lists_resets_and_deletes(yard: Yard, podyard: Callable[..., Any]) -> None:
+def test_the_command_line_queues_lists_resets_and_deletes(
+    yard: Yard, podyard: Callable[..., Any]
+) -> None:
     flags = ("--accelerator-type", "v2-8", "--runtime-version", "tpu-vm-base", "--spot")
     podyard("qr", "create", "q", "--node-count", "2", "--node-prefix", "s", *flags)
     yard.step()
     (found,) = json.loads(podyard("qr", "list", "-o", "json").stdout)
     assert (found["state"]["state"], found["spot"]) == ("ACTIVE", {})
-    assert podyard("qr", "list").stdout.splitlines()[1].split() == ["q", ZONE, "2", "v2-8", "ACTIVE"]
+    assert podyard("qr", "list").stdout.splitlines()[1].split() == [
+        "q",
+        ZONE,
+        "2",
+        "v2-8",
+        "ACTIVE",
+    ]
     assert "queuedResources/q" in podyard("qr", "describe", "q").stdout
-    assert {node["name"].rsplit("/", 1)[-1] for node in yard.ok("GET", yard.nodes())["nodes"]} == {"s-0", "s-1"}
+    assert {node["name"].rsplit("/", 1)[-1] for node in yard.ok("GET", yard.nodes())["nodes"]} == {
+        "s-0",
+        "s-1",
+    }
     yard.call("POST", f"/podyard/v1/projects/demo/locations/{ZONE}/nodes/s-0:preempt", {})
     yard.step()
     podyard("qr", "reset", "q")
     yard.step()
     yard.step()
-    assert json.loads(podyard("qr", "describe", "q", "-o", "json").stdout)["state"]["state"] == "ACTIVE"
+    assert (
+        json.loads(podyard("qr", "describe", "q", "-o", "json").stdout)["state"]["state"]
+        == "ACTIVE"
+    )
     assert "use force" in str(podyard("qr", "delete", "q", "-q", code=1).exception)
 
 
-def test_the_command_line_asks_for_best_effort_and_for_long_waits(yard: Yard, podyard: Callable[..., Any]) -> None:
+def test_the_command_line_asks_for_best_effort_and_for_long_waits(
+    yard: Yard, podyard: Callable[..., Any]
+) -> None:
     flags = ("--node-id", "n", "--accelerator-type", "v2-8", "--runtime-version", "tpu-vm-base")
     podyard("qr", "create", "q", *flags, "--best-effort", "--valid-until-duration", "31536000.5")
     yard.step()
@@ -104,13 +132,29 @@ def test_the_command_line_asks_for_best_effort_and_for_long_waits(yard: Yard, po
 def test_the_command_line_refuses_flags_that_contradict(podyard: Callable[..., Any]) -> None:
     flags = ("qr", "create", "q", "--accelerator-type", "v2-8", "--runtime-version", "tpu-vm-base")
     assert "--node-id for one node" in podyard(*flags, code=2).stderr
-    assert "cannot be combined" in podyard(*flags, "--node-id", "n", "--spot", "--reserved", code=2).stderr
-    assert "--reservation requires --reserved" in podyard(*flags, "--node-id", "n", "--reservation", "r", code=2).stderr
+    assert (
+        "cannot be combined"
+        in podyard(*flags, "--node-id", "n", "--spot", "--reserved", code=2).stderr
+    )
+    assert (
+        "--reservation requires --reserved"
+        in podyard(*flags, "--node-id", "n", "--reservation", "r", code=2).stderr
+    )
 
 
-def test_the_command_line_makes_a_reservation_and_what_it_serves(yard: Yard, podyard: Callable[..., Any]) -> None:
+def test_the_command_line_makes_a_reservation_and_what_it_serves(
+    yard: Yard, podyard: Callable[..., Any]
+) -> None:
     podyard("reservation", "create", "r", "--generation", "v2", "--size", "4")
-    flags = ("--accelerator-type", "v2-8", "--runtime-version", "tpu-vm-base", "--reserved", "--reservation", "r")
+    flags = (
+        "--accelerator-type",
+        "v2-8",
+        "--runtime-version",
+        "tpu-vm-base",
+        "--reserved",
+        "--reservation",
+        "r",
+    )
     podyard("qr", "create", "q", "--node-id", "n", *flags)
     yard.step()
     assert podyard("reservation", "list").stdout.splitlines()[1].split() == [

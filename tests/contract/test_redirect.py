@@ -47,9 +47,17 @@ def temporary(tmp_path: Path) -> Path:
 
 def _environment(yard: Yard, temporary: Path, **changes: str) -> dict[str, str]:
     dropped = (*PROXY_VARIABLES, "NO_PROXY", "no_proxy", *redirect_tls.BUNDLE_VARIABLES)
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PODYARD_", "GOOGLE_", "CLOUDSDK_", "GCE_"))}
+    kept = {
+        k: v
+        for k, v in os.environ.items()
+        if not k.startswith(("PODYARD_", "GOOGLE_", "CLOUDSDK_", "GCE_"))
+    }
     kept = {k: v for k, v in kept.items() if k not in dropped}
-    own = {"PODYARD_URL": yard.url, "PODYARD_TOKEN": yard.token, "PODYARD_DATA": str(temporary / "data")}
+    own = {
+        "PODYARD_URL": yard.url,
+        "PODYARD_TOKEN": yard.token,
+        "PODYARD_DATA": str(temporary / "data"),
+    }
     return {**kept, **own, "TMPDIR": str(temporary), **changes}
 
 
@@ -71,12 +79,19 @@ def _run(
 def _python(yard: Yard, temporary: Path, script: str, **changes: str) -> Any:
     """What the script prints, as JSON."""
     return json.loads(
-        _run(yard, temporary, [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script)], **changes).stdout
+        _run(
+            yard,
+            temporary,
+            [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script)],
+            **changes,
+        ).stdout
     )
 
 
 @pytest.mark.slow
-def test_google_s_python_client_creates_a_node_without_any_change(yard: Yard, temporary: Path) -> None:
+def test_google_s_python_client_creates_a_node_without_any_change(
+    yard: Yard, temporary: Path
+) -> None:
     found = _python(
         yard,
         temporary,
@@ -95,7 +110,7 @@ def test_google_s_python_client_creates_a_node_without_any_change(yard: Yard, te
         except HttpError as error:
             status = error.resp.status
         print(json.dumps([operation["metadata"]["target"], [n["name"] for n in listed["nodes"]], status]))
-        """,
+        """,  # noqa: E501
     )
     name = f"projects/demo/locations/{ZONE}/nodes/hard-wired"
     assert found == [name, [name], 404]
@@ -103,9 +118,13 @@ def test_google_s_python_client_creates_a_node_without_any_change(yard: Yard, te
 
 
 @pytest.mark.slow
-def test_credentials_project_and_zone_come_from_the_metadata_server(yard: Yard, temporary: Path) -> None:
+def test_credentials_project_and_zone_come_from_the_metadata_server(
+    yard: Yard, temporary: Path
+) -> None:
     key = temporary.parent / "foreign.json"
-    key.write_text(json.dumps({"type": "service_account", "token_uri": "https://oauth2.googleapis.com/token"}))
+    key.write_text(
+        json.dumps({"type": "service_account", "token_uri": "https://oauth2.googleapis.com/token"})
+    )
     found = _python(
         yard,
         temporary,
@@ -127,12 +146,18 @@ def test_credentials_project_and_zone_come_from_the_metadata_server(yard: Yard, 
             hard_wired.append(requests.get(url).status_code)
         email = credentials.service_account_email
         print(json.dumps([project, credentials.token, email, credentials.universe_domain, hard_wired]))
-        """,
+        """,  # noqa: E501
         GOOGLE_APPLICATION_CREDENTIALS=str(key),
     )
     number = yard.ok("GET", "/podyard/v1/projects")["projects"][0]["projectNumber"]
     zone = f"projects/{number}/zones/{ZONE}"
-    assert found == ["demo", yard.token, "owner@podyard.local", "googleapis.com", [zone, zone, 403] * 2]
+    assert found == [
+        "demo",
+        yard.token,
+        "owner@podyard.local",
+        "googleapis.com",
+        [zone, zone, 403] * 2,
+    ]
 
 
 @pytest.mark.slow
@@ -161,22 +186,40 @@ def test_every_usual_library_trusts_the_redirection(yard: Yard, temporary: Path)
             httpx.get(url, headers=headers).status_code, httplib2.Http().request(url, headers=headers)[0].status,
             chunked.status_code, chunked.json()["error"]["status"], token.status_code, token.json()["error"],
         ]))
-        """,
+        """,  # noqa: E501
     )
-    expected = [[200] * 3, 401, 200, 401, 200, 200, 400, "INVALID_ARGUMENT", 400, "unsupported_grant_type"]
+    expected = [
+        [200] * 3,
+        401,
+        200,
+        401,
+        200,
+        200,
+        400,
+        "INVALID_ARGUMENT",
+        400,
+        "unsupported_grant_type",
+    ]
     assert found == expected
     curl = require(shutil.which("curl"), "curl")
     header = f"Authorization: Bearer {yard.token}"
-    done = _run(yard, temporary, [curl, "-s", "-S", "-w", "%{http_version} %{http_code}", "-H", header, url])
+    done = _run(
+        yard, temporary, [curl, "-s", "-S", "-w", "%{http_version} %{http_code}", "-H", header, url]
+    )
     assert done.stdout.endswith("1.1 200")
 
 
 @pytest.mark.slow
 def test_a_key_of_ours_goes_on_being_used(yard: Yard, temporary: Path) -> None:
     path = temporary.parent / "key.json"
-    made = yard.ok("POST", "/podyard/v1/projects/demo/serviceAccounts/robot@demo.iam.gserviceaccount.com/keys", {})
+    made = yard.ok(
+        "POST",
+        "/podyard/v1/projects/demo/serviceAccounts/robot@demo.iam.gserviceaccount.com/keys",
+        {},
+    )
     path.write_text(json.dumps(made))
-    yard.clock.advance(OsClock().now().seconds_since(yard.clock.now()))  # google.auth reads the machine's clock
+    # google.auth reads the machine's clock
+    yard.clock.advance(OsClock().now().seconds_since(yard.clock.now()))
     found = _python(
         yard,
         temporary,
@@ -185,7 +228,7 @@ def test_a_key_of_ours_goes_on_being_used(yard: Yard, temporary: Path) -> None:
         from googleapiclient.discovery import build
         listed = build("tpu", "v2").projects().locations().nodes().list(parent="projects/demo/locations/-").execute()
         print(json.dumps(listed))
-        """,
+        """,  # noqa: E501
         GOOGLE_APPLICATION_CREDENTIALS=str(path),
     )
     assert "error" not in found
@@ -202,7 +245,9 @@ def test_the_exit_code_and_the_signal_of_the_command_are_ours(yard: Yard, tempor
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
-def test_a_signal_is_passed_on_and_nothing_is_left(yard: Yard, temporary: Path, number: signal.Signals) -> None:
+def test_a_signal_is_passed_on_and_nothing_is_left(
+    yard: Yard, temporary: Path, number: signal.Signals
+) -> None:
     script = f"""
         import os, signal, sys
         signal.signal({int(number)}, lambda *_: sys.exit(5))
@@ -211,7 +256,11 @@ def test_a_signal_is_passed_on_and_nothing_is_left(yard: Yard, temporary: Path, 
         """
     command = [*PODYARD, "run", sys.executable, "-c", textwrap.dedent(script)]
     process = subprocess.Popen(
-        command, env=_environment(yard, temporary), stdout=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        env=_environment(yard, temporary),
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     assert process.stdout is not None
     with process, process.stdout, contextlib.ExitStack() as at_last:
@@ -226,7 +275,9 @@ def test_a_signal_is_passed_on_and_nothing_is_left(yard: Yard, temporary: Path, 
 
 
 @pytest.mark.slow
-def test_google_s_other_apis_are_answered_here_and_named_at_the_end(yard: Yard, temporary: Path) -> None:
+def test_google_s_other_apis_are_answered_here_and_named_at_the_end(
+    yard: Yard, temporary: Path
+) -> None:
     script = f"""
         import json, os
         import google.auth.credentials, google.oauth2.credentials, requests
@@ -253,17 +304,24 @@ def test_google_s_other_apis_are_answered_here_and_named_at_the_end(yard: Yard, 
             requests.get("https://www.googleapis.com/discovery/v1/apis/storage/v1/rest").status_code,
             requests.get("https://www.googleapis.com/discovery/v1/apis/tpu/v2/rest").json()["id"],
         ]))
-        """
+        """  # noqa: E501
     done = _run(yard, temporary, [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script)])
     kind, zones, instance, buckets, *others = json.loads(done.stdout)
     assert (kind, ZONE in zones) == ("compute#instanceList", True)
-    assert instance == [404, f"The resource 'projects/demo/zones/{ZONE}/instances/one' was not found"]
-    text = "GET https://storage.googleapis.com/storage/v1/b is not served by Podyard; nothing was sent to Google"
+    assert instance == [
+        404,
+        f"The resource 'projects/demo/zones/{ZONE}/instances/one' was not found",
+    ]
+    text = (
+        "GET https://storage.googleapis.com/storage/v1/b is not served by Podyard; nothing was "
+        "sent to Google"
+    )
     assert buckets == [501, text]
     assert others == [501, 501, 501, 501, "tpu:v2"]
     (line,) = (line for line in done.stderr.splitlines() if line.startswith("podyard run:"))
     assert line == (
-        "podyard run: not served, and nothing was sent to Google: iam.googleapis.com (2), storage.googleapis.com (1), "
+        "podyard run: not served, and nothing was sent to Google: iam.googleapis.com (2), "
+        "storage.googleapis.com (1), "
         "my-bucket.storage.googleapis.com (1), www.googleapis.com (1)"
     )
 
@@ -272,7 +330,8 @@ def test_google_s_other_apis_are_answered_here_and_named_at_the_end(yard: Yard, 
 def test_google_s_other_apis_can_be_passed_on(yard: Yard, pass_google: bool, status: int) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
-        environ = {"https_proxy": f"127.0.0.1:{unused.getsockname()[1]}"}  # so that nothing goes out
+        # so that nothing goes out
+        environ = {"https_proxy": f"127.0.0.1:{unused.getsockname()[1]}"}
         target = Target(yard.url, yard.token, "demo", ZONE)
         with redirect.redirect(target, environ, pass_google=pass_google) as environment:
             host, port = environment["https_proxy"].removeprefix("http://").split(":")
@@ -285,16 +344,29 @@ def test_google_s_other_apis_can_be_passed_on(yard: Yard, pass_google: bool, sta
 
 
 @pytest.mark.slow
-def test_the_command_line_says_whether_google_s_other_apis_are_passed_on(yard: Yard, temporary: Path) -> None:
+def test_the_command_line_says_whether_google_s_other_apis_are_passed_on(
+    yard: Yard, temporary: Path
+) -> None:
     curl = require(shutil.which("curl"), "curl")
-    asked = [curl, "-s", "-o", os.devnull, "-w", "%{http_connect} %{http_code}", "https://storage.googleapis.com/x"]
+    asked = [
+        curl,
+        "-s",
+        "-o",
+        os.devnull,
+        "-w",
+        "%{http_connect} %{http_code}",
+        "https://storage.googleapis.com/x",
+    ]
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
-        nowhere = {"HTTPS_PROXY": f"127.0.0.1:{unused.getsockname()[1]}"}  # so that nothing goes out
+        # so that nothing goes out
+        nowhere = {"HTTPS_PROXY": f"127.0.0.1:{unused.getsockname()[1]}"}
         assert _run(yard, temporary, asked, **nowhere).stdout == "200 501"
         command = [*PODYARD, "run", "--pass-google", "--", *asked]
         environ = _environment(yard, temporary, **nowhere)
-        done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=patient(60))
+        done = subprocess.run(
+            command, env=environ, capture_output=True, text=True, timeout=patient(60)
+        )
     assert (done.stdout, done.stderr) == ("502 000", "")
 
 
@@ -307,7 +379,10 @@ def test_a_python_that_would_go_past_the_proxy_is_warned_of(yard: Yard, temporar
     assert _run(yard, temporary, python).stderr == ""
     (packages / "httplib2").mkdir()
     done = _run(yard, temporary, python)
-    assert (done.stdout, f"WARNING: {packages} has httplib2 without PySocks" in done.stderr) == ("started\n", True)
+    assert (done.stdout, f"WARNING: {packages} has httplib2 without PySocks" in done.stderr) == (
+        "started\n",
+        True,
+    )
     (packages / "socks.py").touch()
     assert _run(yard, temporary, python).stderr == ""
 

@@ -1,4 +1,5 @@
-"""`execution: simulated` over REST and by the command line: the time of a step is the estimate's."""
+"""`execution: simulated` over REST and by the command line: the time of a step is the
+estimate's."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ module @train_step {
     return %0 : tensor<1024x1024xbf16>
   }
 }
-"""
+"""  # noqa: E501
 
 
 def test_a_recipe_that_is_only_estimated_runs_in_modelled_time(
@@ -26,18 +27,34 @@ def test_a_recipe_that_is_only_estimated_runs_in_modelled_time(
 ) -> None:
     yard.create("n")
     body = {
-        "recipe": "resnet-50", "execution": "simulated", "node": "n", "steps": 100, "globalBatch": 64,
+        "recipe": "resnet-50", "execution": "simulated", "node": "n", "steps": 100,
+        "globalBatch": 64,
         "checkpointEverySteps": 40,
     }  # fmt: skip
     made = yard.ok("POST", f"{yard.jobs()}?jobId=large", body)
-    asked = ["estimate", "resnet-50", "--accelerator-type", "v2-8", "--global-batch", "64", "-o", "json"]
-    step = json.loads(CliRunner().invoke(root, asked, standalone_mode=False).output)["modelledSeconds"]
+    asked = [
+        "estimate",
+        "resnet-50",
+        "--accelerator-type",
+        "v2-8",
+        "--global-batch",
+        "64",
+        "-o",
+        "json",
+    ]
+    step = json.loads(CliRunner().invoke(root, asked, standalone_mode=False).output)[
+        "modelledSeconds"
+    ]
     assert made["stepSeconds"] == pytest.approx(step)
     assert (made["program"], made["execution"]) == ("podyard:resnet-50", "simulated")
     for _ in range(3):
         yard.step(100 * step)
     job = yard.ok("GET", f"{yard.jobs()}/large")
-    assert (job["state"], job["stepsDone"], job["modelledSeconds"]) == ("SUCCEEDED", 100, pytest.approx(100 * step))
+    assert (job["state"], job["stepsDone"], job["modelledSeconds"]) == (
+        "SUCCEEDED",
+        100,
+        pytest.approx(100 * step),
+    )
     points = yard.ok("GET", f"{yard.jobs()}/large:metrics")["metrics"]
     assert points and all(point["loss"] is None and point["metrics"] == {} for point in points)
     saved = yard.ok("GET", f"{yard.jobs()}/large:checkpoints")["checkpoints"]
@@ -63,14 +80,21 @@ def test_a_stablehlo_module_is_a_job(yard: Yard) -> None:
         ({"recipe": "resnet-50", "globalBatch": 63}, "63 is not a positive multiple"),
         ({"program": "my_model:build", "globalBatch": 64}, "requires stepSeconds"),
         ({"stablehlo": "module @x { nonsense }", "globalBatch": 64}, "StableHLO, line 1"),
-        ({"stablehlo": MODULE, "execution": "real"}, "stablehlo can only be used with execution simulated"),
+        (
+            {"stablehlo": MODULE, "execution": "real"},
+            "stablehlo can only be used with execution simulated",
+        ),
         ({"stablehlo": MODULE, "recipe": "mlp"}, "specify one of recipe, program and stablehlo"),
         ({"recipe": "mlp", "stepSeconds": -1}, "stepSeconds is -1"),
         ({"recipe": "mlp", "stepSeconds": "1"}, "stepSeconds"),
     ],
 )
-def test_what_cannot_be_estimated_is_refused(yard: Yard, changes: dict[str, object], says: str) -> None:
-    if not any(node["name"].endswith("/n") for node in yard.ok("GET", yard.nodes()).get("nodes", [])):
+def test_what_cannot_be_estimated_is_refused(
+    yard: Yard, changes: dict[str, object], says: str
+) -> None:
+    if not any(
+        node["name"].endswith("/n") for node in yard.ok("GET", yard.nodes()).get("nodes", [])
+    ):
         yard.create("n")
     body = {"execution": "simulated", "node": "n", "steps": 10, **changes}
     assert says in yard.refused(400, "INVALID_ARGUMENT", "POST", yard.jobs(), body)
@@ -78,6 +102,12 @@ def test_what_cannot_be_estimated_is_refused(yard: Yard, changes: dict[str, obje
 
 def test_recipes_that_train_on_files_need_none(yard: Yard) -> None:
     yard.create("n")
-    body = {"recipe": "mnist-cnn", "execution": "simulated", "node": "n", "steps": 10, "stepSeconds": 0.25}
+    body = {
+        "recipe": "mnist-cnn",
+        "execution": "simulated",
+        "node": "n",
+        "steps": 10,
+        "stepSeconds": 0.25,
+    }
     made = yard.ok("POST", yard.jobs(), body)
     assert (made["recipe"], made["stepSeconds"]) == ("mnist-cnn", 0.25)

@@ -32,7 +32,10 @@ def test_free_seconds_say_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         with contextlib.closing(Client(Target(yard.url, yard.token, "demo", ZONE))) as client:
             monkeypatch.setattr(bill, "client_of", lambda *_: client)
             shown = CliRunner().invoke(root, ["bill", "show"]).output
-        assert f"s1: {used['s1']['waivedSeconds']} s are free: preempted 43 s after it became READY" in shown
+        assert (
+            f"s1: {used['s1']['waivedSeconds']} s are free: preempted 43 s after it became READY"
+            in shown
+        )
 
 
 def test_runs_and_spot_meter_a_part_to_the_same_costs(tmp_path: Path) -> None:
@@ -43,7 +46,9 @@ def test_runs_and_spot_meter_a_part_to_the_same_costs(tmp_path: Path) -> None:
 
         def of(needed: Needed) -> Costs:
             card = default_rate_card()
-            return yard.database.read(lambda uow: costs.costs(uow, card, PLATFORM, "demo", None, needed))
+            return yard.database.read(
+                lambda uow: costs.costs(uow, card, PLATFORM, "demo", None, needed)
+            )
 
         whole, spot, jobs = of(Needed.ALL), of(Needed.SPOT), of(Needed.JOBS)
         assert [node.name.rsplit("/", 1)[-1] for node in whole.nodes] == ["plain", "s1"]
@@ -51,7 +56,9 @@ def test_runs_and_spot_meter_a_part_to_the_same_costs(tmp_path: Path) -> None:
         assert list(jobs.nodes) == []
         wanted = {"acceleratorType": "v2-32", "location": "us-central1-a", "years": 1}
         yard.ok("POST", "/podyard/v1/projects/demo/commitments", wanted)
-        assert of(Needed.SPOT).nodes == of(Needed.ALL).nodes, "what a commitment covers depends on all nodes"
+        assert of(Needed.SPOT).nodes == of(Needed.ALL).nodes, (
+            "what a commitment covers depends on all nodes"
+        )
 
 
 def test_a_spot_node_without_a_job_has_saved_money(tmp_path: Path) -> None:
@@ -59,7 +66,9 @@ def test_a_spot_node_without_a_job_has_saved_money(tmp_path: Path) -> None:
         yard.create("s1", schedulingConfig={"spot": True})
         yard.create("plain")
         yard.step(300)
-        found = yard.database.read(lambda uow: costs.costs(uow, default_rate_card(), PLATFORM, "demo"))
+        found = yard.database.read(
+            lambda uow: costs.costs(uow, default_rate_card(), PLATFORM, "demo")
+        )
         saved = {node.name.rsplit("/", 1)[-1]: node.idle_saved for node in found.nodes}
         usage = {node["node"].rsplit("/", 1)[-1]: node for node in yard.usage()["nodes"]}
         assert saved["plain"] == 0

@@ -54,14 +54,20 @@ def _ok(response: httpx.Response, status: int = 200) -> Any:
 
 def _refused(response: httpx.Response, status: int, reason: str) -> str:
     error = response.json()["error"]
-    assert (response.status_code, error["code"], error["errors"][0]["reason"]) == (status, status, reason), error
+    assert (response.status_code, error["code"], error["errors"][0]["reason"]) == (
+        status,
+        status,
+        reason,
+    ), error
     assert error["message"] == error["errors"][0]["message"]
     return str(error["message"])
 
 
 def _begin(yard: StorageYard, bucket: str, name: str, **query: str) -> str:
     response = yard.http.post(
-        f"/upload/storage/v1/b/{bucket}/o", params={"uploadType": "resumable", **query}, json={"name": name}
+        f"/upload/storage/v1/b/{bucket}/o",
+        params={"uploadType": "resumable", **query},
+        json={"name": name},
     )
     assert response.status_code == 200, response.text
     return response.headers["Location"]
@@ -76,7 +82,11 @@ def _content(yard: StorageYard, bucket: str, name: str) -> bytes:
 def test_an_object_has_what_cloud_storage_says_of_one(yard: StorageYard, bucket: str) -> None:
     made = _ok(yard.put(bucket, "a/b", b"hello"))
     assert (made["kind"], made["id"]) == ("storage#object", f"{bucket}/a/b/{made['generation']}")
-    assert (made["size"], made["crc32c"], made["md5Hash"]) == ("5", "mnG7TA==", "XUFAKrxLKna5cZ2REBfFkg==")
+    assert (made["size"], made["crc32c"], made["md5Hash"]) == (
+        "5",
+        "mnG7TA==",
+        "XUFAKrxLKna5cZ2REBfFkg==",
+    )
     assert made["contentType"] == "text/plain"
     assert _ok(yard.http.get(made["selfLink"])) == made
     assert yard.http.get(made["mediaLink"]).content == b"hello"
@@ -84,14 +94,26 @@ def test_an_object_has_what_cloud_storage_says_of_one(yard: StorageYard, bucket:
     assert media.headers["X-Goog-Hash"] == "crc32c=mnG7TA==,md5=XUFAKrxLKna5cZ2REBfFkg=="
     assert media.headers["X-Goog-Generation"] == made["generation"]
     head = yard.http.head(f"/{bucket}/a/b")
-    assert (head.headers["Content-Length"], head.headers["ETag"]) == ("5", '"5d41402abc4b2a76b9719d911017c592"')
+    assert (head.headers["Content-Length"], head.headers["ETag"]) == (
+        "5",
+        '"5d41402abc4b2a76b9719d911017c592"',
+    )
 
 
-def test_links_lead_back_by_the_capability_that_the_client_came_by(yard: StorageYard, bucket: str) -> None:
-    made = _ok(httpx.post(f"{yard.emulator_host}/upload/storage/v1/b/{bucket}/o?uploadType=media&name=x", content=b"1"))
+def test_links_lead_back_by_the_capability_that_the_client_came_by(
+    yard: StorageYard, bucket: str
+) -> None:
+    made = _ok(
+        httpx.post(
+            f"{yard.emulator_host}/upload/storage/v1/b/{bucket}/o?uploadType=media&name=x",
+            content=b"1",
+        )
+    )
     assert made["mediaLink"].startswith(f"{yard.emulator_host}/download/")
     assert httpx.get(made["mediaLink"]).content == b"1"
-    begun = httpx.post(f"{yard.emulator_host}/upload/storage/v1/b/{bucket}/o?uploadType=resumable&name=y")
+    begun = httpx.post(
+        f"{yard.emulator_host}/upload/storage/v1/b/{bucket}/o?uploadType=resumable&name=y"
+    )
     assert httpx.put(begun.headers["Location"], content=b"22").json()["size"] == "2"
 
 
@@ -112,7 +134,13 @@ def test_links_lead_back_by_the_capability_that_the_client_came_by(yard: Storage
 )
 @pytest.mark.parametrize("path", ["/storage/v1/b/{}/o/x?alt=media", "/{}/x"])
 def test_ranges(
-    yard: StorageYard, bucket: str, path: str, asked: str, status: int, found: bytes | None, span: str | None
+    yard: StorageYard,
+    bucket: str,
+    path: str,
+    asked: str,
+    status: int,
+    found: bytes | None,
+    span: str | None,
 ) -> None:
     yard.put(bucket, "x", b"0123456789")
     response = yard.http.get(path.format(bucket), headers={"Range": asked})
@@ -120,10 +148,17 @@ def test_ranges(
     assert found is None or response.content == found
 
 
-def test_multipart_bodies_of_both_line_ends_and_with_boundaries_inside(yard: StorageYard, bucket: str) -> None:
+def test_multipart_bodies_of_both_line_ends_and_with_boundaries_inside(
+    yard: StorageYard, bucket: str
+) -> None:
     for number, end in enumerate((b"\r\n", b"\n")):
         data = b"--other\r\n\r\n--BOUNDAR" + end + b"--BOUNDAR\n" + bytes(range(256)) * 3000
-        lines = [b"--BOUNDARY", b"Content-Type: application/json", b"", json.dumps({"name": f"m{number}"}).encode()]
+        lines = [
+            b"--BOUNDARY",
+            b"Content-Type: application/json",
+            b"",
+            json.dumps({"name": f"m{number}"}).encode(),
+        ]
         lines += [b"--BOUNDARY", b"Content-Type: x/y", b"", data, b"--BOUNDARY--"]
         made = _ok(
             yard.http.post(
@@ -136,8 +171,12 @@ def test_multipart_bodies_of_both_line_ends_and_with_boundaries_inside(yard: Sto
         assert _content(yard, bucket, f"m{number}") == data
 
 
-@pytest.mark.parametrize("body", [b"", b"--B", b"--B\r\n\r\n{}", b"--X\r\n\r\n{}\r\n--X--", b'--B\r\n\r\n{"name":1'])
-def test_broken_multipart_bodies_are_refused_and_leave_nothing(yard: StorageYard, bucket: str, body: bytes) -> None:
+@pytest.mark.parametrize(
+    "body", [b"", b"--B", b"--B\r\n\r\n{}", b"--X\r\n\r\n{}\r\n--X--", b'--B\r\n\r\n{"name":1']
+)
+def test_broken_multipart_bodies_are_refused_and_leave_nothing(
+    yard: StorageYard, bucket: str, body: bytes
+) -> None:
     before = yard.files()
     response = yard.http.post(
         f"/upload/storage/v1/b/{bucket}/o?uploadType=multipart",
@@ -148,7 +187,9 @@ def test_broken_multipart_bodies_are_refused_and_leave_nothing(yard: StorageYard
     assert yard.files() == before
 
 
-def test_an_upload_in_parts_says_how_far_it_is_and_takes_overlaps(yard: StorageYard, bucket: str) -> None:
+def test_an_upload_in_parts_says_how_far_it_is_and_takes_overlaps(
+    yard: StorageYard, bucket: str
+) -> None:
     data = bytes(range(256)) * 3 * 1024 + b"end"
     place = _begin(yard, bucket, "parts")
     total = len(data)
@@ -176,10 +217,17 @@ def test_an_upload_in_parts_says_how_far_it_is_and_takes_overlaps(yard: StorageY
     assert yard.http.put(place, headers={"Content-Range": "nonsense"}).status_code == 200
 
 
-def test_an_upload_of_unknown_length_ends_with_an_empty_part(yard: StorageYard, bucket: str) -> None:
+def test_an_upload_of_unknown_length_ends_with_an_empty_part(
+    yard: StorageYard, bucket: str
+) -> None:
     place = _begin(yard, bucket, "unknown")
     data = b"x" * KIB_256
-    assert yard.http.put(place, content=data, headers={"Content-Range": f"bytes 0-{KIB_256 - 1}/*"}).status_code == 308
+    assert (
+        yard.http.put(
+            place, content=data, headers={"Content-Range": f"bytes 0-{KIB_256 - 1}/*"}
+        ).status_code
+        == 308
+    )
     made = _ok(yard.http.put(place, headers={"Content-Range": f"bytes */{KIB_256}"}))
     assert made["crc32c"] == base64.b64encode(google_crc32c.value(data).to_bytes(4, "big")).decode()
     empty = _begin(yard, bucket, "empty")
@@ -188,24 +236,36 @@ def test_an_upload_of_unknown_length_ends_with_an_empty_part(yard: StorageYard, 
 
 def test_a_cancelled_upload_is_not_known_any_more(yard: StorageYard, bucket: str) -> None:
     place = _begin(yard, bucket, "cancelled")
-    yard.http.put(place, content=b"x" * KIB_256, headers={"Content-Range": f"bytes 0-{KIB_256 - 1}/*"})
+    yard.http.put(
+        place, content=b"x" * KIB_256, headers={"Content-Range": f"bytes 0-{KIB_256 - 1}/*"}
+    )
     assert yard.http.delete(place).status_code == 499
     _refused(yard.http.put(place, content=b"x"), 404, "notFound")
     _refused(yard.http.get(f"/storage/v1/b/{bucket}/o/cancelled"), 404, "notFound")
 
 
-def test_what_is_cut_off_makes_no_object_and_can_go_on_in_parts(yard: StorageYard, bucket: str) -> None:
+def test_what_is_cut_off_makes_no_object_and_can_go_on_in_parts(
+    yard: StorageYard, bucket: str
+) -> None:
     host, port = yard.url.removeprefix("http://").split(":")
     place = _begin(yard, bucket, "cut")
-    paths = [f"/upload/storage/v1/b/{bucket}/o?uploadType=media&name=cut", place.removeprefix(yard.url)]
+    paths = [
+        f"/upload/storage/v1/b/{bucket}/o?uploadType=media&name=cut",
+        place.removeprefix(yard.url),
+    ]
     for method, path in zip(("POST", "PUT"), paths, strict=True):
         with socket.create_connection((host, int(port))) as connection:
-            head = f"{method} {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {yard.token}\r\n"
+            head = (
+                f"{method} {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer "
+                f"{yard.token}\r\n"
+            )
             connection.sendall(f"{head}Content-Length: 1000000\r\n\r\n".encode() + b"x" * 600_000)
     _refused(yard.http.get(f"/storage/v1/b/{bucket}/o/cut"), 404, "notFound")
 
     def kept() -> int | None:
-        found = yard.http.put(place, headers={"Content-Range": "bytes */1000000"}).headers.get("Range")
+        found = yard.http.put(place, headers={"Content-Range": "bytes */1000000"}).headers.get(
+            "Range"
+        )
         return None if found is None else int(found.rpartition("-")[2]) + 1
 
     assert until(kept, 10, "what has come of the part") == 2 * KIB_256
@@ -219,7 +279,9 @@ def test_chunked_bodies(yard: StorageYard, bucket: str) -> None:
         for _ in range(300):
             yield b"0123456789" * 1000
 
-    response = yard.http.post(f"/upload/storage/v1/b/{bucket}/o?uploadType=media&name=chunked", content=pieces())
+    response = yard.http.post(
+        f"/upload/storage/v1/b/{bucket}/o?uploadType=media&name=chunked", content=pieces()
+    )
     assert _ok(response)["size"] == "3000000"
 
 
@@ -227,17 +289,28 @@ def test_preconditions(yard: StorageYard, bucket: str) -> None:
     made = _ok(yard.put(bucket, "x", b"1"))
     path, generation = f"/storage/v1/b/{bucket}/o/x", made["generation"]
     assert yard.http.get(path, params={"ifGenerationNotMatch": generation}).status_code == 304
-    assert yard.http.get(path, params={"ifMetagenerationNotMatch": "1", "alt": "media"}).status_code == 304
+    assert (
+        yard.http.get(path, params={"ifMetagenerationNotMatch": "1", "alt": "media"}).status_code
+        == 304
+    )
     for query in ({"ifGenerationMatch": "1"}, {"ifMetagenerationMatch": "2"}):
         for method in ("GET", "PATCH", "DELETE"):
             body = {} if method == "PATCH" else None
-            _refused(yard.http.request(method, path, params=query, json=body), 412, "conditionNotMet")
-    _refused(yard.http.patch(path, params={"ifGenerationNotMatch": generation}, json={}), 412, "conditionNotMet")
+            _refused(
+                yard.http.request(method, path, params=query, json=body), 412, "conditionNotMet"
+            )
+    _refused(
+        yard.http.patch(path, params={"ifGenerationNotMatch": generation}, json={}),
+        412,
+        "conditionNotMet",
+    )
     _refused(yard.http.get(path, params={"generation": "1"}), 404, "notFound")
     _refused(yard.http.get(path, params={"ifGenerationMatch": "x"}), 400, "invalid")
     place = _begin(yard, bucket, "x", ifGenerationMatch=generation)
     assert _ok(yard.http.put(place, content=b"2"))["generation"] > generation
-    again = yard.http.post(f"/upload/storage/v1/b/{bucket}/o?uploadType=resumable&name=x&ifGenerationMatch=0", json={})
+    again = yard.http.post(
+        f"/upload/storage/v1/b/{bucket}/o?uploadType=resumable&name=x&ifGenerationMatch=0", json={}
+    )
     _refused(again, 412, "conditionNotMet")
 
 
@@ -245,7 +318,9 @@ def test_metadata_is_merged_by_patch_and_replaced_by_put(yard: StorageYard, buck
     yard.put(bucket, "x", b"1")
     path = f"/storage/v1/b/{bucket}/o/x"
     _ok(yard.http.patch(path, json={"metadata": {"a": "1", "b": "2"}, "cacheControl": "no-store"}))
-    found = _ok(yard.http.patch(path, json={"metadata": {"a": None, "c": "3"}, "contentType": None}))
+    found = _ok(
+        yard.http.patch(path, json={"metadata": {"a": None, "c": "3"}, "contentType": None})
+    )
     assert (found["metadata"], found["metageneration"]) == ({"b": "2", "c": "3"}, "3")
     assert (found["contentType"], found["cacheControl"]) == ("application/octet-stream", "no-store")
     found = _ok(yard.http.put(path, json={"metadata": {"d": "4"}}))
@@ -273,16 +348,21 @@ def test_bad_fields_are_refused(yard: StorageYard, bucket: str, body: dict[str, 
 
 
 @pytest.mark.parametrize(
-    "name", ["..%2F..%2Fetc", "%2Fabs", "a%2F..%2Fb", "%2e%2e", ".", "a%0Ab", "%ff", "x" * 1025, "a%00"]
+    "name",
+    ["..%2F..%2Fetc", "%2Fabs", "a%2F..%2Fb", "%2e%2e", ".", "a%0Ab", "%ff", "x" * 1025, "a%00"],
 )
-def test_hostile_names_are_names_or_refused_and_lead_nowhere(yard: StorageYard, bucket: str, name: str) -> None:
+def test_hostile_names_are_names_or_refused_and_lead_nowhere(
+    yard: StorageYard, bucket: str, name: str
+) -> None:
     before = {path for path in yard.data.parent.rglob("*") if "contents" not in path.parts}
     raw = f"/upload/storage/v1/b/{bucket}/o?uploadType=media&name={name}"
     response = yard.http.post(raw, content=b"evil")
     assert response.status_code in (200, 400)
     if response.status_code == 200:
         assert _content(yard, bucket, name) == b"evil"
-    written = {path for path in yard.data.parent.rglob("*") if "contents" not in path.parts} - before
+    written = {
+        path for path in yard.data.parent.rglob("*") if "contents" not in path.parts
+    } - before
     assert {path.name for path in written} <= {"podyard.db-wal", "podyard.db-shm"}
 
 
@@ -309,15 +389,26 @@ def test_other_projects_buckets_are_closed(yard: StorageYard) -> None:
     mine = yard.bucket("mine-1")
     copied = yard.http.post(f"/storage/v1/b/{theirs}/o/secret/copyTo/b/{mine}/o/x", json={})
     assert copied.status_code == 200  # the owner of the platform may
-    _refused(viewer.post(f"/upload/storage/v1/b/{mine}/o?uploadType=media&name=x", content=b"1"), 403, "forbidden")
-    assert runner.post(f"/upload/storage/v1/b/{mine}/o?uploadType=media&name=y", content=b"1").status_code == 200
+    _refused(
+        viewer.post(f"/upload/storage/v1/b/{mine}/o?uploadType=media&name=x", content=b"1"),
+        403,
+        "forbidden",
+    )
+    assert (
+        runner.post(
+            f"/upload/storage/v1/b/{mine}/o?uploadType=media&name=y", content=b"1"
+        ).status_code
+        == 200
+    )
     assert viewer.get(f"/{mine}/y").content == b"1"
     _refused(viewer.delete(f"/storage/v1/b/{mine}"), 403, "forbidden")
     for client in (viewer, runner):
         client.close()
     assert httpx.get(f"{yard.url}/{theirs}/secret").status_code == 401
     # The name of a bucket is taken for all projects.
-    _refused(yard.http.post(f"/storage/v1/b?project={PROJECT}", json={"name": theirs}), 409, "conflict")
+    _refused(
+        yard.http.post(f"/storage/v1/b?project={PROJECT}", json={"name": theirs}), 409, "conflict"
+    )
 
 
 def test_a_list_has_pages_prefixes_and_globs(yard: StorageYard, bucket: str) -> None:
@@ -328,7 +419,9 @@ def test_a_list_has_pages_prefixes_and_globs(yard: StorageYard, bucket: str) -> 
     def list_objects(**query: str) -> tuple[list[str], list[str]]:
         names, prefixes, token = [], [], ""
         while True:
-            found = _ok(yard.http.get(path, params={**query, **({"pageToken": token} if token else {})}))
+            found = _ok(
+                yard.http.get(path, params={**query, **({"pageToken": token} if token else {})})
+            )
             names += [item["name"] for item in found.get("items", ())]
             prefixes += found.get("prefixes", ())
             token = found.get("nextPageToken", "")
@@ -336,7 +429,11 @@ def test_a_list_has_pages_prefixes_and_globs(yard: StorageYard, bucket: str) -> 
                 return names, prefixes
 
     assert list_objects() == list_objects(maxResults="1") == (["a", "d/1", "d/2", "d/e/3", "z"], [])
-    assert list_objects(delimiter="/") == list_objects(delimiter="/", maxResults="1") == (["a", "z"], ["d/"])
+    assert (
+        list_objects(delimiter="/")
+        == list_objects(delimiter="/", maxResults="1")
+        == (["a", "z"], ["d/"])
+    )
     assert list_objects(prefix="d/", delimiter="/") == (["d/1", "d/2"], ["d/e/"])
     assert list_objects(matchGlob="d/[!2]") == (["d/1"], [])
     assert list_objects(startOffset="d/2", endOffset="z") == (["d/2", "d/e/3"], [])
@@ -354,14 +451,29 @@ def test_compose_rewrite_and_move(yard: StorageYard, bucket: str) -> None:
     sources = [{"name": f"p{number}"} for number in range(2)]
     made = _ok(yard.http.post(f"{path}/both/compose", json={"sourceObjects": sources}))
     assert (made["componentCount"], "md5Hash" in made) == (2, False)
-    assert made["crc32c"] == base64.b64encode(google_crc32c.value(b"onetwo").to_bytes(4, "big")).decode()
-    again = _ok(yard.http.post(f"{path}/both/compose", json={"sourceObjects": [{"name": "both"}, *sources]}))
+    assert (
+        made["crc32c"]
+        == base64.b64encode(google_crc32c.value(b"onetwo").to_bytes(4, "big")).decode()
+    )
+    again = _ok(
+        yard.http.post(f"{path}/both/compose", json={"sourceObjects": [{"name": "both"}, *sources]})
+    )
     assert again["componentCount"] == 4
-    _refused(yard.http.post(f"{path}/x/compose", json={"sourceObjects": sources * 17}), 400, "invalid")
-    _refused(yard.http.post(f"{path}/x/compose", json={"sourceObjects": [{"name": "no"}]}), 404, "notFound")
+    _refused(
+        yard.http.post(f"{path}/x/compose", json={"sourceObjects": sources * 17}), 400, "invalid"
+    )
+    _refused(
+        yard.http.post(f"{path}/x/compose", json={"sourceObjects": [{"name": "no"}]}),
+        404,
+        "notFound",
+    )
     wrong = [{"name": "p0", "objectPreconditions": {"ifGenerationMatch": "1"}}]
-    _refused(yard.http.post(f"{path}/x/compose", json={"sourceObjects": wrong}), 412, "conditionNotMet")
-    rewritten = _ok(yard.http.post(f"{path}/both/rewriteTo/b/{bucket}/o/a%2Fb", json={"contentType": "a/b"}))
+    _refused(
+        yard.http.post(f"{path}/x/compose", json={"sourceObjects": wrong}), 412, "conditionNotMet"
+    )
+    rewritten = _ok(
+        yard.http.post(f"{path}/both/rewriteTo/b/{bucket}/o/a%2Fb", json={"contentType": "a/b"})
+    )
     assert (rewritten["done"], rewritten["resource"]["contentType"]) == (True, "a/b")
     moved = _ok(yard.http.post(f"{path}/a%2Fb/moveTo/o/c", json={}))
     assert moved["name"] == "c"
@@ -373,7 +485,9 @@ def test_buckets_say_what_is_not_supported(yard: StorageYard, bucket: str) -> No
     _refused(yard.http.patch(path, json={"versioning": {"enabled": True}}), 400, "invalid")
     _ok(yard.http.patch(path, json={"versioning": {"enabled": False}, "labels": {"a": "b"}}))
     _refused(yard.http.get(f"{path}/acl"), 400, "invalid")
-    assert _ok(yard.http.get(f"{path}/storageLayout"))["hierarchicalNamespace"] == {"enabled": False}
+    assert _ok(yard.http.get(f"{path}/storageLayout"))["hierarchicalNamespace"] == {
+        "enabled": False
+    }
     assert yard.http.put(f"{path}/iam", json={}).status_code == 501
     assert yard.http.get("/storage/v1/nonsense").status_code == 404
     assert yard.http.request("TRACE", f"/{bucket}/x").status_code == 501
@@ -383,18 +497,32 @@ def test_a_wrong_digest_is_refused_and_leaves_nothing(yard: StorageYard, bucket:
     before = yard.files()
     wrong = {"X-Goog-Hash": "crc32c=AAAAAA=="}
     _refused(yard.put(bucket, "x", b"hello", **wrong), 400, "invalid")
-    assert yard.http.put(f"/{bucket}/x", content=b"1", headers={"Content-MD5": "A" * 22 + "=="}).status_code == 400
+    assert (
+        yard.http.put(
+            f"/{bucket}/x", content=b"1", headers={"Content-MD5": "A" * 22 + "=="}
+        ).status_code
+        == 400
+    )
     _refused(yard.put(bucket, "x", b"hello", **{"X-Goog-Hash": "crc32c=short"}), 400, "invalid")
     assert yard.files() == before
     assert _ok(yard.put(bucket, "x", b"hello", **{"X-Goog-Hash": "crc32c=mnG7TA=="}))["size"] == "5"
 
 
 def test_the_xml_api_writes_and_deletes(yard: StorageYard, bucket: str) -> None:
-    made = yard.http.put(f"/{bucket}/a/b", content=b"xml", headers={"x-goog-meta-k": "v", "Content-Type": "a/b"})
+    made = yard.http.put(
+        f"/{bucket}/a/b", content=b"xml", headers={"x-goog-meta-k": "v", "Content-Type": "a/b"}
+    )
     assert (made.status_code, made.headers["ETag"]) == (200, f'"{hashlib.md5(b"xml").hexdigest()}"')
     found = yard.http.get(f"/{bucket}/a/b")
-    assert (found.content, found.headers["Content-Type"], found.headers["X-Goog-Meta-k"]) == (b"xml", "a/b", "v")
-    assert yard.http.get(f"/{bucket}/a/b", headers={"If-None-Match": made.headers["ETag"]}).status_code == 304
+    assert (found.content, found.headers["Content-Type"], found.headers["X-Goog-Meta-k"]) == (
+        b"xml",
+        "a/b",
+        "v",
+    )
+    assert (
+        yard.http.get(f"/{bucket}/a/b", headers={"If-None-Match": made.headers["ETag"]}).status_code
+        == 304
+    )
     copied = yard.http.put(f"/{bucket}/c", headers={"x-goog-copy-source": f"/{bucket}/a%2Fb"})
     assert copied.status_code == 200
     missing = yard.http.get(f"/{bucket}/no")
@@ -405,7 +533,9 @@ def test_the_xml_api_writes_and_deletes(yard: StorageYard, bucket: str) -> None:
     assert yard.http.put(begun.headers["Location"], content=b"123").status_code == 200
     assert yard.http.delete(f"/{bucket}/d").status_code == 204
     assert yard.http.delete(f"/{bucket}/d").status_code == 404
-    assert f"<Name>{bucket}</Name>" in yard.http.get("/", headers={"x-goog-project-id": PROJECT}).text
+    assert (
+        f"<Name>{bucket}</Name>" in yard.http.get("/", headers={"x-goog-project-id": PROJECT}).text
+    )
 
 
 def test_parts_of_the_xml_api_are_joined_in_their_order(yard: StorageYard, bucket: str) -> None:
@@ -413,11 +543,15 @@ def test_parts_of_the_xml_api_are_joined_in_their_order(yard: StorageYard, bucke
     upload = begun.partition("<UploadId>")[2].partition("<")[0]
     tags = {}
     for number in (2, 1, 1):
-        response = yard.http.put(f"/{bucket}/multi?partNumber={number}&uploadId={upload}", content=b"%d" % number * 3)
+        response = yard.http.put(
+            f"/{bucket}/multi?partNumber={number}&uploadId={upload}", content=b"%d" % number * 3
+        )
         tags[number] = response.headers["ETag"]
 
     def complete(*named: tuple[int, str]) -> httpx.Response:
-        listed = "".join(f"<Part><PartNumber>{n}</PartNumber><ETag>{tag}</ETag></Part>" for n, tag in named)
+        listed = "".join(
+            f"<Part><PartNumber>{n}</PartNumber><ETag>{tag}</ETag></Part>" for n, tag in named
+        )
         body = f"<CompleteMultipartUpload>{listed}</CompleteMultipartUpload>"
         return yard.http.post(f"/{bucket}/multi?uploadId={upload}", content=body)
 
@@ -427,7 +561,9 @@ def test_parts_of_the_xml_api_are_joined_in_their_order(yard: StorageYard, bucke
     assert complete((3, tags[2])).status_code == 400
     assert complete((1, tags[1]), (2, tags[2])).status_code == 200
     assert yard.http.get(f"/{bucket}/multi").content == b"111222"
-    bomb = b'<!DOCTYPE x [<!ENTITY a "aaaa">]><CompleteMultipartUpload>&a;</CompleteMultipartUpload>'
+    bomb = (
+        b'<!DOCTYPE x [<!ENTITY a "aaaa">]><CompleteMultipartUpload>&a;</CompleteMultipartUpload>'
+    )
     assert yard.http.post(f"/{bucket}/multi?uploadId={upload}", content=bomb).status_code == 400
 
 
@@ -440,7 +576,8 @@ def test_a_batch_answers_each_call(yard: StorageYard, bucket: str) -> None:
         f"GET /storage/v1/b/{bucket}/o/no",
     ]
     parts = "".join(
-        f"--B\r\nContent-Type: application/http\r\nContent-ID: <{number}>\r\n\r\n{call} HTTP/1.1\r\n\r\n\r\n"
+        f"--B\r\nContent-Type: application/http\r\nContent-ID: <{number}>\r\n\r\n{call} "
+        "HTTP/1.1\r\n\r\n\r\n"
         for number, call in enumerate(calls)
     )
     headers = {"Content-Type": "multipart/mixed; boundary=B"}
@@ -451,8 +588,12 @@ def test_a_batch_answers_each_call(yard: StorageYard, bucket: str) -> None:
     assert yard.http.post("/batch/storage/v1", content="{}").status_code == 400
 
 
-def test_a_refused_upload_is_answered_before_its_body_has_come(yard: StorageYard, bucket: str) -> None:
-    response = yard.http.post("/upload/storage/v1/b/there-is-none/o?uploadType=media&name=x", content=b"x" * (4 << 20))
+def test_a_refused_upload_is_answered_before_its_body_has_come(
+    yard: StorageYard, bucket: str
+) -> None:
+    response = yard.http.post(
+        "/upload/storage/v1/b/there-is-none/o?uploadType=media&name=x", content=b"x" * (4 << 20)
+    )
     _refused(response, 404, "notFound")
 
 
@@ -476,7 +617,9 @@ def test_a_disk_that_fills_up_in_the_middle_is_said_and_leaves_nothing(
     _refused(yard.http.get(f"/storage/v1/b/{bucket}/o/full"), 404, "notFound")
 
 
-def test_the_process_ends_when_it_is_quiet_and_not_before(yard: StorageYard, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_process_ends_when_it_is_quiet_and_not_before(
+    yard: StorageYard, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(server, "QUIET_SECONDS", 1.0)
     monkeypatch.setattr(server, "TICK_SECONDS", 0.05)
     settings = from_environment({"PODYARD_DATA": str(yard.data)})

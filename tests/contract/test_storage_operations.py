@@ -24,7 +24,11 @@ def _operations(data: Path) -> list[tuple[str, int]]:
             return list(usage_events.events(uow, PROJECT))  # type: ignore[arg-type]
 
         found = database.read(read)
-    return [(event.resource_id.partition("/")[2], event.operations) for event in found if event.operations]
+    return [
+        (event.resource_id.partition("/")[2], event.operations)
+        for event in found
+        if event.operations
+    ]
 
 
 async def _live(data: Path) -> None:
@@ -43,7 +47,9 @@ async def _live(data: Path) -> None:
         await app({"type": "lifespan", "state": {}}, receive, send)  # type: ignore[arg-type]
 
 
-def test_operations_are_written_when_a_process_ends_or_begins_or_their_bucket_changes(tmp_path: Path) -> None:
+def test_operations_are_written_when_a_process_ends_or_begins_or_their_bucket_changes(
+    tmp_path: Path,
+) -> None:
     """What is refused, removed or of no bucket is free."""
     with open_storage(tmp_path) as yard:
         bucket = yard.bucket()
@@ -56,5 +62,6 @@ def test_operations_are_written_when_a_process_ends_or_begins_or_their_bucket_ch
         changes = {"storageClass": "NEARLINE"}
         assert yard.http.patch(f"/storage/v1/b/{bucket}", json=changes).status_code == 200
         assert _operations(tmp_path) == [("class-a", 2), ("class-b", 2)]
-    asyncio.run(_live(tmp_path))  # the server of the yard has ended without a word, as if it was killed
+    # the server of the yard has ended without a word, as if it was killed
+    asyncio.run(_live(tmp_path))
     assert sorted(_operations(tmp_path)) == [("class-a", 1), ("class-a", 2), ("class-b", 2)]

@@ -1,4 +1,5 @@
-"""What clients demand that read strictly: operations over REST as google-api-core parses them, the discovery document
+"""What clients demand that read strictly: operations over REST as google-api-core parses them, the
+discovery document
 as SkyPilot and Ray fetch it, and the sequences of Terraform's provider."""
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::Deprec
 
 
 def _strict(operation: dict[str, Any]) -> operations_pb2.Operation:
-    """As google.api_core.operations_v1.transports.rest reads it: what it does not know is an error."""
-    return json_format.Parse(json.dumps(operation), operations_pb2.Operation(), ignore_unknown_fields=False)
+    """As google.api_core.operations_v1.transports.rest reads it: what it does not know is an
+    error."""
+    return json_format.Parse(
+        json.dumps(operation), operations_pb2.Operation(), ignore_unknown_fields=False
+    )
 
 
 @pytest.mark.parametrize("version", PACKAGES)
@@ -33,7 +37,13 @@ def test_operations_are_read_strictly_in_every_version(yard: Yard, version: str)
         "bootDiskConfig": {"customerEncryptionKey": {"kmsKeyName": "k"}, "diskSizeGb": "100"},
         "autocheckpointEnabled": True,
         "schedulingConfig": {"provisioningModel": "SPOT"},
-        "dataDisks": [{"sourceDisk": f"projects/demo/zones/{ZONE}/disks/d", "mode": "READ_WRITE", "workerIds": ["0"]}],
+        "dataDisks": [
+            {
+                "sourceDisk": f"projects/demo/zones/{ZONE}/disks/d",
+                "mode": "READ_WRITE",
+                "workerIds": ["0"],
+            }
+        ],
         "networkConfig": {"enableExternalIps": True},
     }
     begun = yard.ok("POST", f"/v2alpha1/{PARENT}/nodes?nodeId=rich", rich)
@@ -43,7 +53,10 @@ def test_operations_are_read_strictly_in_every_version(yard: Yard, version: str)
         parsed = _strict(operation)
         assert parsed.done
         assert parsed.response.type_url == f"type.googleapis.com/google.cloud.tpu.{version}.Node"
-        assert parsed.metadata.type_url == f"type.googleapis.com/google.cloud.tpu.{version}.OperationMetadata"
+        assert (
+            parsed.metadata.type_url
+            == f"type.googleapis.com/google.cloud.tpu.{version}.OperationMetadata"
+        )
         if verb:
             begun = yard.ok("POST", f"/v2/{PARENT}/nodes/rich{verb}", {})
             yard.step()
@@ -59,14 +72,24 @@ def test_operations_are_read_strictly_in_every_version(yard: Yard, version: str)
 
 @pytest.mark.parametrize("version", ["v2", "v2alpha1"])
 def test_operations_of_queued_resources_are_read_strictly(yard: Yard, version: str) -> None:
-    node = {"acceleratorType": "v2-8", "runtimeVersion": "tpu-vm-base", "bootDiskConfig": {"diskSizeGb": "10"}}
+    node = {
+        "acceleratorType": "v2-8",
+        "runtimeVersion": "tpu-vm-base",
+        "bootDiskConfig": {"diskSizeGb": "10"},
+    }
     several = {"nodeCount": 2, "nodeIdPrefix": "s", "workloadType": "THROUGHPUT_OPTIMIZED"}
     spec = {"parent": PARENT, "multiNodeParams": several, "node": node}
-    body = {"tpu": {"nodeSpec": [spec]}, "provisioningModel": "SPOT", "runDuration": {"maxRunDuration": "3600s"}}
+    body = {
+        "tpu": {"nodeSpec": [spec]},
+        "provisioningModel": "SPOT",
+        "runDuration": {"maxRunDuration": "3600s"},
+    }
     begun = yard.ok("POST", f"/v2alpha1/{PARENT}/queuedResources?queuedResourceId=q", body)
     yard.step()
     made = _strict(yard.ok("GET", f"/{version}/{begun['name']}"))
-    assert made.response.type_url == f"type.googleapis.com/google.cloud.tpu.{version}.QueuedResource"
+    assert (
+        made.response.type_url == f"type.googleapis.com/google.cloud.tpu.{version}.QueuedResource"
+    )
     found = yard.ok("GET", f"/{version}/{PARENT}/queuedResources/q")
     # Each version has its own word for several nodes.
     word = {"v2": "multisliceParams", "v2alpha1": "multiNodeParams"}[version]
@@ -75,7 +98,9 @@ def test_operations_of_queued_resources_are_read_strictly(yard: Yard, version: s
     for _ in range(3):
         yard.step()
     gone = _strict(yard.ok("GET", f"/{version}/{deleted['name']}"))
-    wanted = "google.protobuf.Empty" if version == "v2" else "google.cloud.tpu.v2alpha1.QueuedResource"
+    wanted = (
+        "google.protobuf.Empty" if version == "v2" else "google.cloud.tpu.v2alpha1.QueuedResource"
+    )
     assert gone.response.type_url == f"type.googleapis.com/{wanted}"
 
 
@@ -84,14 +109,18 @@ def test_an_operation_that_failed_has_a_code_a_text_and_no_response(yard: Yard) 
     zone = "us-central1-c"
     for index in range(100):
         begun = yard.ok(
-            "POST", f"{yard.nodes(zone)}?nodeId=n{index}", {"acceleratorType": "v2-8", "runtimeVersion": "tpu-vm-base"}
+            "POST",
+            f"{yard.nodes(zone)}?nodeId=n{index}",
+            {"acceleratorType": "v2-8", "runtimeVersion": "tpu-vm-base"},
         )
         yard.step()
         operation = yard.ok("GET", f"/v2/{begun['name']}")
         if "error" in operation:
             break
     assert operation["error"]["code"] == 8
-    assert operation["error"]["message"].startswith(f'There is no more capacity in the zone "{zone}"; you can try in')
+    assert operation["error"]["message"].startswith(
+        f'There is no more capacity in the zone "{zone}"; you can try in'
+    )
     assert "[EID: 0x" in operation["error"]["message"]
     assert "response" not in operation
     assert _strict(operation).error.code == 8
@@ -119,7 +148,8 @@ def test_the_discovery_document_is_there_for_strangers_and_leads_back_to_us(yard
 
 
 def test_terraform_s_sequence_for_a_tpu_vm(yard: Yard) -> None:
-    """terraform-provider-google-beta, google_tpu_v2_vm: everything that was configured must come back unchanged."""
+    """terraform-provider-google-beta, google_tpu_v2_vm: everything that was configured must come
+    back unchanged."""
     base = "/v2alpha1/"
     configured = {
         "name": "tf",
@@ -130,7 +160,10 @@ def test_terraform_s_sequence_for_a_tpu_vm(yard: Yard) -> None:
         "schedulingConfig": {"preemptible": True},
         "shieldedInstanceConfig": {"enableSecureBoot": True},
         "cidrBlock": "10.0.0.0/29",
-        "serviceAccount": {"email": "tf@demo.iam.gserviceaccount.com", "scope": ["https://example.com/auth/x"]},
+        "serviceAccount": {
+            "email": "tf@demo.iam.gserviceaccount.com",
+            "scope": ["https://example.com/auth/x"],
+        },
         "labels": {"foo": "bar", "goog-terraform-provisioned": "true"},
         "metadata": {"foo": "bar"},
         "tags": ["foo"],
@@ -148,9 +181,17 @@ def test_terraform_s_sequence_for_a_tpu_vm(yard: Yard) -> None:
             assert {key: node[name].get(key) for key in value} == value, name
         else:
             assert node[name] == value, name
-    changes = {"description": "second", "labels": {"foo": "baz"}, "metadata": {}, "tags": [], "dataDisks": []}
+    changes = {
+        "description": "second",
+        "labels": {"foo": "baz"},
+        "metadata": {},
+        "tags": [],
+        "dataDisks": [],
+    }
     mask = "description,dataDisks,metadata,tags,labels"
-    operation = yard.ok("PATCH", f"{base}{PARENT}/nodes/tf?updateMask={mask}", {**configured, **changes})
+    operation = yard.ok(
+        "PATCH", f"{base}{PARENT}/nodes/tf?updateMask={mask}", {**configured, **changes}
+    )
     yard.step()
     assert yard.ok("GET", f"{base}{operation['name']}")["done"] is True
     node = yard.ok("GET", f"{base}{PARENT}/nodes/tf")
@@ -167,14 +208,26 @@ def test_terraform_s_sequence_for_a_tpu_vm(yard: Yard) -> None:
 
 def test_terraform_s_sequence_for_a_queued_resource(yard: Yard) -> None:
     base = f"/v2alpha1/{PARENT}/queuedResources"
-    node = {"runtimeVersion": "tpu-vm-base", "acceleratorType": "v2-8", "description": "Text.", "networkConfig": {}}
-    body = {"name": "tf-qr", "tpu": {"nodeSpec": [{"parent": PARENT, "nodeId": "tf-node", "node": node}]}}
+    node = {
+        "runtimeVersion": "tpu-vm-base",
+        "acceleratorType": "v2-8",
+        "description": "Text.",
+        "networkConfig": {},
+    }
+    body = {
+        "name": "tf-qr",
+        "tpu": {"nodeSpec": [{"parent": PARENT, "nodeId": "tf-node", "node": node}]},
+    }
     operation = yard.ok("POST", f"{base}?queuedResourceId=tf-qr", body)
     yard.step()
     assert yard.ok("GET", f"/v2alpha1/{operation['name']}")["done"] is True
     found = yard.ok("GET", f"{base}/tf-qr")
     spec = found["tpu"]["nodeSpec"][0]
-    assert (spec["parent"], spec["nodeId"], spec["node"]["description"]) == (PARENT, "tf-node", "Text.")
+    assert (spec["parent"], spec["nodeId"], spec["node"]["description"]) == (
+        PARENT,
+        "tf-node",
+        "Text.",
+    )
     # It deletes without force: refused while there is a node.
     yard.refused(400, "FAILED_PRECONDITION", "DELETE", f"{base}/tf-qr")
     yard.ok("DELETE", f"/v2alpha1/{PARENT}/nodes/tf-node")

@@ -1,4 +1,5 @@
-"""The pytest plugin, as a person's tests meet it: the fixture itself, and pytest runs on small files."""
+"""The pytest plugin, as a person's tests meet it: the fixture itself, and pytest runs on small
+files."""
 
 from __future__ import annotations
 
@@ -35,13 +36,30 @@ def create(podyard: Podyard, name: str, body: Mapping[str, Any] = BODY) -> dict[
     return podyard.call("GET", f"/v2/{operation['name']}")
 
 
-_LIGHT = ("-p", "no:schemathesis", "-p", "no:xdist", "-p", "no:hypothesispytest")  # start in a second less each
+# start in a second less each
+_LIGHT = ("-p", "no:schemathesis", "-p", "no:xdist", "-p", "no:hypothesispytest")
 
 
-def pytest_on(folder: Path, name: str, text: str, *options: str) -> subprocess.CompletedProcess[str]:
+def pytest_on(
+    folder: Path, name: str, text: str, *options: str
+) -> subprocess.CompletedProcess[str]:
     (folder / name).write_text(text, encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *_LIGHT, "-W", "error", *options, name]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": ""})
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        *_LIGHT,
+        "-W",
+        "error",
+        *options,
+        name,
+    ]
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": ""}
+    )
 
 
 @pytest.mark.parametrize("name", ["first", "second"])
@@ -53,11 +71,16 @@ def test_each_test_has_a_podyard_of_its_own(podyard: Podyard, name: str) -> None
 
 def test_google_cloud_tpu_sees_what_a_plain_client_made(podyard: Podyard) -> None:
     client = tpu_v2.TpuClient(
-        credentials=Credentials(podyard.token), transport="rest", client_options={"api_endpoint": podyard.url}
+        credentials=Credentials(podyard.token),
+        transport="rest",
+        client_options={"api_endpoint": podyard.url},
     )
     parent = f"projects/{podyard.project}/locations/{podyard.location}"
     node = tpu_v2.Node(accelerator_type="v2-8", runtime_version="tpu-vm-base")
-    assert client.create_node(parent=parent, node_id="a", node=node).result().state == tpu_v2.Node.State.READY
+    assert (
+        client.create_node(parent=parent, node_id="a", node=node).result().state
+        == tpu_v2.Node.State.READY
+    )
     http = podyard.client()
     assert http.post(nodes(podyard), params={"nodeId": "b"}, json=BODY).status_code == 200
     assert [item.name.rsplit("/", 1)[1] for item in client.list_nodes(parent=parent)] == ["a", "b"]
@@ -72,14 +95,22 @@ def test_time_stands_still_until_it_is_advanced(podyard: Podyard) -> None:
     assert podyard.advance(30 * 86_400.0) == START + timedelta(days=31)
 
 
-@pytest.mark.podyard(fleet={"zones": {"us-east1-d": {"v3": {}}}, "timings": {"create_seconds": 60}}, env=True)
+@pytest.mark.podyard(
+    fleet={"zones": {"us-east1-d": {"v3": {}}}, "timings": {"create_seconds": 60}}, env=True
+)
 def test_the_marker_gives_a_fleet_and_an_environment(podyard: Podyard) -> None:
     assert podyard.location == "us-east1-d"
     assert {name: os.environ[name] for name in podyard.env} == podyard.env
-    assert {"PODYARD_URL", "CLOUDSDK_CORE_PROJECT", "GOOGLE_TPU_V2_CUSTOM_ENDPOINT"} <= podyard.env.keys()
+    assert {
+        "PODYARD_URL",
+        "CLOUDSDK_CORE_PROJECT",
+        "GOOGLE_TPU_V2_CUSTOM_ENDPOINT",
+    } <= podyard.env.keys()
     headers = {"Authorization": f"Bearer {os.environ['PODYARD_TOKEN']}"}
     path = os.environ["CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU"].rstrip("/") + nodes(podyard)
-    made = httpx.post(path, params={"nodeId": "a"}, json={**BODY, "acceleratorType": "v3-8"}, headers=headers)
+    made = httpx.post(
+        path, params={"nodeId": "a"}, json={**BODY, "acceleratorType": "v3-8"}, headers=headers
+    )
     operation = f"/v2/{made.json()['name']}"
     podyard.advance(59)
     assert not podyard.call("GET", operation).get("done", False)
@@ -111,7 +142,11 @@ def test_what_the_platform_refuses_is_raised(podyard: Podyard) -> None:
     with pytest.raises(PodyardError) as caught:
         podyard.preempt("nobody")
     assert caught.value.code is Code.NOT_FOUND
-    for wrong, text in (("yesterday", "not a duration"), (-1, "-1 is negative"), (float("nan"), "nan")):
+    for wrong, text in (
+        ("yesterday", "not a duration"),
+        (-1, "-1 is negative"),
+        (float("nan"), "nan"),
+    ):
         with pytest.raises(PodyardError, match=text):
             podyard.advance(wrong)
 
@@ -121,7 +156,10 @@ def test_options_that_are_wrong_are_named() -> None:
         ({"colour": "red"}, "unknown option 'colour'"),
         ({"clock": "sundial"}, "clock is 'sundial'"),
         ({"rate": -1}, "rate is -1"),
-        ({"rate": 2, "clock": "system"}, "rate can only be set with a virtual clock, not with a system clock"),
+        (
+            {"rate": 2, "clock": "system"},
+            "rate can only be set with a virtual clock, not with a system clock",
+        ),
         ({"start": "noon"}, "start: 'noon'"),
         ({"seed": "x"}, "seed is 'x'"),
         ({"location": "mars-north1-a"}, "no zone mars-north1-a"),
@@ -133,8 +171,10 @@ def test_options_that_are_wrong_are_named() -> None:
 
 
 def test_words_of_a_fault_become_those_of_a_rule() -> None:
-    assert _rule("preempt", {"accelerator_type": "v3-*", "usage": "spot", "from_": "1h", "count": 2}) == {
-        "effect": "preempt", "match": {"acceleratorType": "v3-*", "usage": "spot"}, "from": "1h", "count": 2,
+    assert _rule("preempt",
+        {"accelerator_type": "v3-*", "usage": "spot", "from_": "1h", "count": 2}) == {
+        "effect": "preempt", "match": {"acceleratorType": "v3-*", "usage": "spot"}, "from": "1h",
+        "count": 2,
     }  # fmt: skip
     assert _rule("dirty", {"as_": "UNKNOWN"}) == {"effect": "dirty", "as": "UNKNOWN"}
 
@@ -190,7 +230,9 @@ def test_second(podyard):
 
 @pytest.mark.slow
 def test_the_ini_file_sets_scope_and_fleet(tmp_path: Path) -> None:
-    (tmp_path / "pytest.ini").write_text("[pytest]\npodyard_scope = module\npodyard_fleet = fleet.yaml\n")
+    (tmp_path / "pytest.ini").write_text(
+        "[pytest]\npodyard_scope = module\npodyard_fleet = fleet.yaml\n"
+    )
     (tmp_path / "fleet.yaml").write_text("zones: {us-east1-d: {v3: {}}}\n")
     done = pytest_on(tmp_path, "test_shared.py", SHARED)
     assert "2 passed" in done.stdout, done.stdout + done.stderr
@@ -203,7 +245,7 @@ def test_nothing_heavy_is_imported():
     heavy = {"sqlalchemy", "fastapi", "uvicorn", "httpx", "numpy", "podyard.db", "podyard.testing.stack"}
     assert "podyard.testing.plugin" in sys.modules
     assert not heavy & set(sys.modules)
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.slow
@@ -241,10 +283,22 @@ def test_a_fault_is_matched_by_its_words(podyard: Podyard) -> None:
 @pytest.mark.parametrize(
     ("text", "where"),
     [
-        ("faults:\n  - effect: preempt\n  - effect: preemption\n", "line 3: faults[1].effect: unknown effect 'pre"),
-        ("faults:\n  - effect: late\n    match: {zone: a}\n", "line 2: faults[0].seconds: it is missing"),
-        ("description: x\nfaults:\n\n  - effect: stockout\n    count: 0\n", "line 5: faults[0].count: 0 is not"),
-        ("faults:\n  - effect: stockout\n    match:\n      colour: red\n", "line 4: faults[0].match.colour"),
+        (
+            "faults:\n  - effect: preempt\n  - effect: preemption\n",
+            "line 3: faults[1].effect: unknown effect 'pre",
+        ),
+        (
+            "faults:\n  - effect: late\n    match: {zone: a}\n",
+            "line 2: faults[0].seconds: it is missing",
+        ),
+        (
+            "description: x\nfaults:\n\n  - effect: stockout\n    count: 0\n",
+            "line 5: faults[0].count: 0 is not",
+        ),
+        (
+            "faults:\n  - effect: stockout\n    match:\n      colour: red\n",
+            "line 4: faults[0].match.colour",
+        ),
         ("faults: 3\n", "line 1: faults must be a list"),
         ("fault: []\n", "line 1: fault: unknown: a scenario has"),
         ("- preempt\n", "line 1: a scenario is a mapping"),
@@ -268,12 +322,23 @@ def test_a_podyard_begins_with_its_scenario_or_not_at_all(tmp_path: Path) -> Non
     with local(scenario=path) as podyard:
         assert "error" in create(podyard, "a")
     wrong = scenario_file(tmp_path, "faults:\n  - {effect: rain}\n")
-    with pytest.raises(PodyardError, match=r"line 2: faults\[0\].effect: unknown effect 'rain'"), local(scenario=wrong):
+    with (
+        pytest.raises(PodyardError, match=r"line 2: faults\[0\].effect: unknown effect 'rain'"),
+        local(scenario=wrong),
+    ):
         pytest.fail("it has started")
 
 
 @pytest.mark.slow
 def test_the_example_of_a_launcher_passes() -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "examples/launcher_test.py"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "examples/launcher_test.py",
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert "3 passed" in done.stdout, done.stdout + done.stderr

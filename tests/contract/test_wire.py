@@ -1,4 +1,5 @@
-"""The wire as bytes: shapes, spellings and errors that clients depend on, over a real HTTP server."""
+"""The wire as bytes: shapes, spellings and errors that clients depend on, over a real HTTP
+server."""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ def test_an_operation_always_says_done_and_holds_no_null(yard: Yard) -> None:
     pending = yard.ok("POST", f"{yard.nodes()}?nodeId=a", BODY)
     assert pending["done"] is False
     assert set(pending) == {"name", "metadata", "done"}
-    assert pending["metadata"]["@type"] == "type.googleapis.com/google.cloud.tpu.v2.OperationMetadata"
+    assert (
+        pending["metadata"]["@type"] == "type.googleapis.com/google.cloud.tpu.v2.OperationMetadata"
+    )
     assert (pending["metadata"]["verb"], pending["metadata"]["apiVersion"]) == ("create", "v2")
     yard.step()
     done = yard.ok("GET", f"/v2/{pending['name']}")
@@ -37,8 +40,13 @@ def test_a_finished_operation_does_not_change_with_its_node(yard: Yard) -> None:
 
 
 def test_enums_may_be_numbers_and_fields_may_be_snake_case(yard: Yard) -> None:
-    body = {"accelerator_config": {"type": 7, "topology": "2x2x2"}, "runtime_version": "tpu-vm-v4-base"}
-    yard.ok("POST", f"{yard.nodes('us-central2-b')}?nodeId=a&%24alt=json%3Benum-encoding%3Dint", body)
+    body = {
+        "accelerator_config": {"type": 7, "topology": "2x2x2"},
+        "runtime_version": "tpu-vm-v4-base",
+    }
+    yard.ok(
+        "POST", f"{yard.nodes('us-central2-b')}?nodeId=a&%24alt=json%3Benum-encoding%3Dint", body
+    )
     yard.step()
     node = yard.ok("GET", f"{yard.nodes('us-central2-b')}/a")
     assert node["acceleratorConfig"] == {"type": "V4", "topology": "2x2x2"}
@@ -52,7 +60,11 @@ def test_enums_may_be_numbers_and_fields_may_be_snake_case(yard: Yard) -> None:
 )
 def test_both_spellings_of_a_mask_do_the_same(yard: Yard, mask: str) -> None:
     yard.create("a", labels={"x": "y"})
-    yard.ok("PATCH", f"{yard.nodes()}/a?updateMask={mask}", {"networkConfig": {"enableExternalIps": True}})
+    yard.ok(
+        "PATCH",
+        f"{yard.nodes()}/a?updateMask={mask}",
+        {"networkConfig": {"enableExternalIps": True}},
+    )
     node = yard.ok("GET", f"{yard.nodes()}/a")
     assert "labels" not in node  # masked and absent means cleared
     assert node["networkConfig"]["enableExternalIps"] is True
@@ -89,7 +101,9 @@ def test_a_stockout_is_told_by_the_operation_and_the_node_vanishes(yard: Yard) -
     text = 'There is no more capacity in the zone "us-central1-c"; you can try in another zone'
     assert refused["error"]["message"].startswith(text)
     assert "[EID: 0x" in refused["error"]["message"]
-    assert "largest free box" in refused["error"]["details"][0]["metadata"]["why"] or "no box is free" in str(refused)
+    assert "largest free box" in refused["error"]["details"][0]["metadata"][
+        "why"
+    ] or "no box is free" in str(refused)
     yard.refused(404, "NOT_FOUND", "GET", f"{yard.nodes('us-central1-c')}/last")
     yard.ok("DELETE", f"{yard.nodes('us-central1-c')}/huge")
     yard.step()
@@ -113,9 +127,12 @@ def test_a_preempted_node_stays_listed_until_it_is_deleted(yard: Yard) -> None:
     yard.ok("POST", "/podyard/v1/projects/demo/locations/us-central1-f/nodes/a:preempt", {})
     yard.step()
     assert yard.ok("GET", f"{yard.nodes()}/a")["state"] == "PREEMPTED"
-    text = yard.refused(400, "INVALID_ARGUMENT", "PATCH", f"{yard.nodes()}/a?updateMask=labels", {"labels": {}})
+    text = yard.refused(
+        400, "INVALID_ARGUMENT", "PATCH", f"{yard.nodes()}/a?updateMask=labels", {"labels": {}}
+    )
     assert text.startswith(
-        "Cloud TPU received a bad request. update is not supported while in state PREEMPTED [EID: 0x"
+        "Cloud TPU received a bad request. update is not supported while in state "
+        "PREEMPTED [EID: 0x"
     )
     yard.refused(400, "INVALID_ARGUMENT", "POST", f"{yard.nodes()}/a:start", {})
     yard.ok("DELETE", f"{yard.nodes()}/a")
@@ -142,7 +159,9 @@ def test_a_preemptible_node_ends_after_24_hours_and_a_spot_node_does_not(tmp_pat
 def _client(yard: Yard, token: str | None) -> httpx.Client:
     """Another user's client, closed with the yard."""
     client = httpx.Client(
-        base_url=yard.url, headers={"Authorization": f"Bearer {token}"} if token else {}, verify=False
+        base_url=yard.url,
+        headers={"Authorization": f"Bearer {token}"} if token else {},
+        verify=False,
     )
     yard.others.append(client)
     return client
@@ -176,5 +195,7 @@ def test_platform_routes_answer(yard: Yard) -> None:
     assert yard.ok("GET", "/podyard/v1/clock")["mode"] == "local"
     pods = {pod["pod"]: pod for pod in yard.ok("GET", "/podyard/v1/projects/demo/pods")["pods"]}
     assert pods[f"{ZONE}-v2-0"]["chipsHeld"] == 4
-    price = yard.ok("GET", f"/podyard/v1/projects/demo/locations/{ZONE}/prices/v2-8?usage=preemptible")
+    price = yard.ok(
+        "GET", f"/podyard/v1/projects/demo/locations/{ZONE}/prices/v2-8?usage=preemptible"
+    )
     assert price["pricePerHour"] == "1.350000000"

@@ -1,4 +1,5 @@
-"""Requests that no client sends on a good day: each is refused in words, and nothing of it stays behind."""
+"""Requests that no client sends on a good day: each is refused in words, and nothing of it stays
+behind."""
 
 from __future__ import annotations
 
@@ -48,7 +49,9 @@ def _wrong(yard: Yard, method: str, path: str, body: Any) -> str:
 def test_a_data_disk_has_a_name_that_no_other_has(yard: Yard, disks: list[Any], text: str) -> None:
     assert text in _wrong(yard, "POST", f"{yard.nodes()}?nodeId=a", {**BODY, "dataDisks": disks})
     yard.create("a")
-    assert text in _wrong(yard, "PATCH", f"{yard.nodes()}/a?updateMask=dataDisks", {"dataDisks": disks})
+    assert text in _wrong(
+        yard, "PATCH", f"{yard.nodes()}/a?updateMask=dataDisks", {"dataDisks": disks}
+    )
     assert "dataDisks" not in yard.ok("GET", f"{yard.nodes()}/a")
 
 
@@ -58,7 +61,9 @@ def test_half_a_surrogate_pair_as_a_name_is_refused_in_valid_json(yard: Yard) ->
     assert answer.json()["error"]["status"] == "INVALID_ARGUMENT"
 
 
-@pytest.mark.parametrize("text", ["9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z", "2030-01-01T00:00:00+99:99"])
+@pytest.mark.parametrize(
+    "text", ["9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z", "2030-01-01T00:00:00+99:99"]
+)
 @pytest.mark.parametrize("field", ["validUntilTime", "validAfterTime"])
 def test_a_time_that_cannot_be_kept_is_refused(yard: Yard, field: str, text: str) -> None:
     _wrong(yard, "POST", f"{QUEUED}?queuedResourceId=q", _queued(queueingPolicy={field: text}))
@@ -82,25 +87,38 @@ def test_a_duration_that_nobody_can_wait_for_is_refused(yard: Yard, path: str, t
 
 
 def test_the_longest_durations_can_be_kept(yard: Yard) -> None:
-    body = _queued(queueingPolicy={"validUntilDuration": LONGEST}, runDuration={"maxRunDuration": LONGEST})
+    body = _queued(
+        queueingPolicy={"validUntilDuration": LONGEST}, runDuration={"maxRunDuration": LONGEST}
+    )
     yard.ok("POST", f"{ALPHA}?queuedResourceId=q", body)
     yard.step()
     assert yard.ok("GET", f"{ALPHA}/q")["state"]["state"] == "ACTIVE"
-    assert "terminationTimestamp" in yard.ok("GET", f"/v2alpha1/{PARENT}/nodes/n")["schedulingConfig"]
+    assert (
+        "terminationTimestamp" in yard.ok("GET", f"/v2alpha1/{PARENT}/nodes/n")["schedulingConfig"]
+    )
 
 
 @pytest.mark.parametrize("several", [{}, {"nodeCount": 0}, {"nodeIdPrefix": "s"}])
-def test_a_multislice_without_a_count_is_not_taken_for_one_node(yard: Yard, several: dict[str, Any]) -> None:
+def test_a_multislice_without_a_count_is_not_taken_for_one_node(
+    yard: Yard, several: dict[str, Any]
+) -> None:
     body = {"tpu": {"nodeSpec": [{"node": BODY, "multisliceParams": several}]}}
     assert "nodeCount is 0" in _wrong(yard, "POST", f"{QUEUED}?queuedResourceId=q", body)
 
 
 @pytest.mark.parametrize(
     "parent",
-    [f"projects/other/locations/{ZONE}", "projects/demo/locations/us-central1-a", f"a/{ZONE}", "projects/demo"],
+    [
+        f"projects/other/locations/{ZONE}",
+        "projects/demo/locations/us-central1-a",
+        f"a/{ZONE}",
+        "projects/demo",
+    ],
 )
 def test_a_node_of_another_parent_is_refused(yard: Yard, parent: str) -> None:
-    assert "parent is" in _wrong(yard, "POST", f"{QUEUED}?queuedResourceId=q", _queued({"parent": parent}))
+    assert "parent is" in _wrong(
+        yard, "POST", f"{QUEUED}?queuedResourceId=q", _queued({"parent": parent})
+    )
 
 
 @pytest.mark.parametrize("parent", [PARENT, f"projects/123456789012/locations/{ZONE}"])
@@ -118,7 +136,9 @@ def test_a_parent_may_name_the_project_by_its_number(yard: Yard, parent: str) ->
         "junk",
     ],
 )
-def test_a_reservation_of_another_place_is_refused_rather_than_waited_for(yard: Yard, name: str) -> None:
+def test_a_reservation_of_another_place_is_refused_rather_than_waited_for(
+    yard: Yard, name: str
+) -> None:
     text = _wrong(yard, "POST", f"{QUEUED}?queuedResourceId=q", _queued(reservationName=name))
     assert text.startswith("reservationName")
     node = {**BODY, "schedulingConfig": {"reservationName": name}}
@@ -130,7 +150,9 @@ def test_one_network_cannot_be_set_beside_several(yard: Yard, mask: str) -> None
     yard.create("a", networkConfigs=[{"network": "one"}, {"network": "two"}])
     before = yard.ok("GET", f"{yard.nodes()}/a")
     body = {"networkConfig": {"enableExternalIps": True}}
-    assert "networkConfig cannot be set" in _wrong(yard, "PATCH", f"{yard.nodes()}/a?updateMask={mask}", body)
+    assert "networkConfig cannot be set" in _wrong(
+        yard, "PATCH", f"{yard.nodes()}/a?updateMask={mask}", body
+    )
     assert yard.ok("GET", f"{yard.nodes()}/a") == before
 
 
@@ -145,8 +167,12 @@ def test_two_credentials_of_one_kind_are_refused_in_either_order(yard: Yard, nam
 
 
 @pytest.mark.parametrize("collection", ["acceleratorTypes", "runtimeVersions"])
-def test_what_zones_offer_is_listed_for_all_zones_and_for_projects_that_are_there(yard: Yard, collection: str) -> None:
-    everywhere = yard.ok("GET", f"/v2/projects/demo/locations/-/{collection}?pageSize=1000")[collection]
+def test_what_zones_offer_is_listed_for_all_zones_and_for_projects_that_are_there(
+    yard: Yard, collection: str
+) -> None:
+    everywhere = yard.ok("GET", f"/v2/projects/demo/locations/-/{collection}?pageSize=1000")[
+        collection
+    ]
     names = [item["name"] for item in everywhere]
     assert len(set(names)) == len(names)
     here = yard.ok("GET", f"/v2/{PARENT}/{collection}")[collection]
@@ -159,7 +185,10 @@ def test_what_zones_offer_is_listed_for_all_zones_and_for_projects_that_are_ther
 
 def _window(yard: Yard, start: float, end: float) -> dict[str, Any]:
     now = yard.clock.now()
-    return {"windowStartTime": now.plus_seconds(start).rfc3339(), "windowEndTime": now.plus_seconds(end).rfc3339()}
+    return {
+        "windowStartTime": now.plus_seconds(start).rfc3339(),
+        "windowEndTime": now.plus_seconds(end).rfc3339(),
+    }
 
 
 def _schedule(node: str) -> str:
@@ -172,7 +201,10 @@ def _schedule(node: str) -> str:
         ({"windowStartTime": "2026-02-28T00:00:00Z"}, "must start in the future"),
         ({"windowEndTime": "2026-03-01T00:00:10Z"}, "must start in the future"),
         ({"windowEndTime": "2026-03-01T00:00:59Z"}, "the maintenance window is too short"),
-        ({"latestWindowStartTime": "2026-03-02T00:00:00Z"}, "must be within the maintenance window"),
+        (
+            {"latestWindowStartTime": "2026-03-02T00:00:00Z"},
+            "must be within the maintenance window",
+        ),
         ({"type": "ZORK"}, "use SCHEDULED, UNSCHEDULED"),
         ({"windowStartTime": "soon"}, "is not an RFC 3339 time"),
         ({"windowEndTime": "9999-12-31T23:59:59Z"}, "years range from 1678 to 2261"),
@@ -180,7 +212,9 @@ def _schedule(node: str) -> str:
         ({"zork": 1}, 'Unknown name "zork"'),
     ],
 )
-def test_a_maintenance_that_cannot_be_is_refused(tmp_path: Path, changes: dict[str, Any], text: str) -> None:
+def test_a_maintenance_that_cannot_be_is_refused(
+    tmp_path: Path, changes: dict[str, Any], text: str
+) -> None:
     with open_yard(tmp_path, load_fleet(SLOW_FLEET), clock_mode="system") as yard:
         yard.create("a", "v4-8", runtimeVersion="tpu-ubuntu2204-base")
         assert text in _wrong(yard, "POST", _schedule("a"), {**_window(yard, 20, 600), **changes})
@@ -189,7 +223,9 @@ def test_a_maintenance_that_cannot_be_is_refused(tmp_path: Path, changes: dict[s
 
 def test_a_planned_maintenance_is_shown_and_performed_once(tmp_path: Path) -> None:
     with open_yard(tmp_path, load_fleet(SLOW_FLEET), clock_mode="system") as yard:
-        yard.create("a", "v4-8", runtimeVersion="tpu-ubuntu2204-base", schedulingConfig={"spot": True})
+        yard.create(
+            "a", "v4-8", runtimeVersion="tpu-ubuntu2204-base", schedulingConfig={"spot": True}
+        )
         planned = yard.ok("POST", _schedule("a"), {**_window(yard, 20, 600), "type": "UNSCHEDULED"})
         assert planned["upcomingMaintenance"] == {
             "type": "UNSCHEDULED",
@@ -201,7 +237,10 @@ def test_a_planned_maintenance_is_shown_and_performed_once(tmp_path: Path) -> No
         }
         perform = f"/v2alpha1/{PARENT}/nodes/a:performMaintenance"
         begun = yard.ok("POST", perform, {})
-        assert yard.ok("GET", f"{yard.nodes()}/a")["upcomingMaintenance"]["maintenanceStatus"] == "ONGOING"
+        assert (
+            yard.ok("GET", f"{yard.nodes()}/a")["upcomingMaintenance"]["maintenanceStatus"]
+            == "ONGOING"
+        )
         yard.refused(400, "FAILED_PRECONDITION", "POST", perform, {})
         yard.refused(400, "FAILED_PRECONDITION", "POST", _schedule("a"), _window(yard, 20, 600))
         yard.clock.advance(60)
@@ -211,9 +250,13 @@ def test_a_planned_maintenance_is_shown_and_performed_once(tmp_path: Path) -> No
         assert "upcomingMaintenance" not in yard.ok("GET", f"{yard.nodes()}/a")
 
 
-def test_a_node_that_is_lost_during_its_maintenance_says_nothing_of_it_any_more(tmp_path: Path) -> None:
+def test_a_node_that_is_lost_during_its_maintenance_says_nothing_of_it_any_more(
+    tmp_path: Path,
+) -> None:
     with open_yard(tmp_path, load_fleet(SLOW_FLEET), clock_mode="system") as yard:
-        yard.create("a", "v4-8", runtimeVersion="tpu-ubuntu2204-base", schedulingConfig={"spot": True})
+        yard.create(
+            "a", "v4-8", runtimeVersion="tpu-ubuntu2204-base", schedulingConfig={"spot": True}
+        )
         yard.ok("POST", _schedule("a"), _window(yard, 20, 600))
         begun = yard.ok("POST", f"/v2alpha1/{PARENT}/nodes/a:performMaintenance", {})
         yard.ok("POST", f"/podyard/v1/{PARENT}/nodes/a:preempt", {})
@@ -230,7 +273,9 @@ def test_who_may_not_plan_a_maintenance_learns_nothing(yard: Yard) -> None:
     token = yard.ok("POST", "/podyard/v1/tokens", body)["token"]
     texts = set()
     for node in ("a", "b"):
-        answer = yard.bare.post(_schedule(node), json={}, headers={"Authorization": f"Bearer {token}"})
+        answer = yard.bare.post(
+            _schedule(node), json={}, headers={"Authorization": f"Bearer {token}"}
+        )
         assert answer.status_code == 403
         texts.add(answer.text.replace(f"nodes/{node}", "nodes/X"))
     assert len(texts) == 1
@@ -243,7 +288,9 @@ def test_who_may_not_plan_a_maintenance_learns_nothing(yard: Yard) -> None:
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
 def test_a_host_is_told_of_its_maintenance_and_googleapiclient_performs_it(tmp_path: Path) -> None:
     fleet = tmp_path / "fleet.yaml"
-    fleet.write_text("zones: {us-central1-f: {v4: {shape: 4x4x4}}}\ntimings: {maintenance_seconds: 2}\n")
+    fleet.write_text(
+        "zones: {us-central1-f: {v4: {shape: 4x4x4}}}\ntimings: {maintenance_seconds: 2}\n"
+    )
     with open_stack(tmp_path / "data", {"PODYARD_FLEET": str(fleet)}) as stack:
         stack.create_node("a", "v4-8", ZONE, runtimeVersion="tpu-ubuntu2204-base")
         own = f"/podyard/v1/{PARENT}/nodes/a"
@@ -256,7 +303,9 @@ def test_a_host_is_told_of_its_maintenance_and_googleapiclient_performs_it(tmp_p
         instance = f"http://{until(address, 30, 'the metadata server')}/computeMetadata/v1/instance"
 
         def told(key: str, text: str) -> bool | None:
-            found = httpx.get(f"{instance}/{key}", headers={"Metadata-Flavor": "Google"}, verify=False)
+            found = httpx.get(
+                f"{instance}/{key}", headers={"Metadata-Flavor": "Google"}, verify=False
+            )
             return (found.status_code == 200 and text in found.text) or None
 
         assert told("maintenance-event", "NONE")
@@ -265,7 +314,11 @@ def test_a_host_is_told_of_its_maintenance_and_googleapiclient_performs_it(tmp_p
         command = [*PODYARD, "tpu", "schedule-maintenance", "a", *where, *window]
         planned = subprocess.run(command, capture_output=True, text=True, timeout=60)
         assert planned.returncode == 0, planned.stderr
-        until(lambda: told("upcoming-maintenance/maintenance_status", "PENDING"), 10, "the upcoming maintenance")
+        until(
+            lambda: told("upcoming-maintenance/maintenance_status", "PENDING"),
+            10,
+            "the upcoming maintenance",
+        )
         credentials = Credentials(stack.token)
         with build(
             "tpu",
@@ -277,7 +330,9 @@ def test_a_host_is_told_of_its_maintenance_and_googleapiclient_performs_it(tmp_p
             members = service.projects().locations().nodes()
             name = f"{PARENT}/nodes/a"
             members.simulateMaintenanceEvent(name=name, body={"workerIds": ["0"]}).execute()
-            until(lambda: told("maintenance-event", "TERMINATE_ON_HOST_MAINTENANCE"), 10, "the event")
+            until(
+                lambda: told("maintenance-event", "TERMINATE_ON_HOST_MAINTENANCE"), 10, "the event"
+            )
             until(lambda: told("maintenance-event", "NONE"), 10, "the end of the event")
             begun = members.performMaintenance(name=name, body={}).execute()
             assert members.get(name=name).execute()["state"] == "REPAIRING"

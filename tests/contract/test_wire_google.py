@@ -1,5 +1,5 @@
-"""What Google's service does where our wire once did otherwise: how nodes say that they are bought, names that do not
-exist, masks, HEAD, gzip and page tokens."""
+"""What Google's service does where our wire once did otherwise: how nodes say that they are bought,
+names that do not exist, masks, HEAD, gzip and page tokens."""
 
 from __future__ import annotations
 
@@ -54,7 +54,10 @@ PLAIN: dict[str, dict[str, Any]] = {version: {} for version in VERSIONS}
     [
         ({"spot": {}}, SPOT | {"v2alpha1": {"spot": True, "provisioningModel": "SPOT"}}),
         ({"bestEffort": {}}, PREEMPTIBLE),
-        ({"provisioningModel": "SPOT"}, SPOT | {"v2alpha1": {"spot": True, "provisioningModel": "SPOT"}}),
+        (
+            {"provisioningModel": "SPOT"},
+            SPOT | {"v2alpha1": {"spot": True, "provisioningModel": "SPOT"}},
+        ),
         ({"guaranteed": {}}, PLAIN),
         ({}, PLAIN),
     ],
@@ -64,13 +67,17 @@ def test_a_node_of_a_queued_resource_shows_how_it_is_bought(
     yard: Yard, tier: dict[str, Any], shown: dict[str, Any]
 ) -> None:
     # STANDARD is what a node says that leaves the choice to its queued resource.
-    node = BODY | {"schedulingConfig": {"provisioningModel": "STANDARD"}} if "spot" in tier else BODY
+    node = (
+        BODY | {"schedulingConfig": {"provisioningModel": "STANDARD"}} if "spot" in tier else BODY
+    )
     body = {"tpu": {"nodeSpec": [{"nodeId": "n", "node": node}]}, **tier}
     yard.ok("POST", f"/v2alpha1/{PARENT}/queuedResources?queuedResourceId=q", body)
     yard.step()
     for version in VERSIONS:
         node = yard.ok("GET", f"/{version}/{PARENT}/nodes/n")
-        scheduling = {k: v for k, v in node["schedulingConfig"].items() if k != "terminationTimestamp"}
+        scheduling = {
+            k: v for k, v in node["schedulingConfig"].items() if k != "terminationTimestamp"
+        }
         assert scheduling == shown[version], version
         assert yard.ok("GET", f"/{version}/{PARENT}/nodes")["nodes"] == [node]
 
@@ -86,25 +93,38 @@ def test_a_reserved_node_names_its_reservation_where_the_version_has_the_field(y
     for version in VERSIONS:
         alpha = version == "v2alpha1"
         model = {"provisioningModel": "RESERVATION_BOUND"} if alpha else {}
-        plain, queued = (yard.ok("GET", f"/{version}/{PARENT}/nodes/{node}")["schedulingConfig"] for node in "nm")
+        plain, queued = (
+            yard.ok("GET", f"/{version}/{PARENT}/nodes/{node}")["schedulingConfig"] for node in "nm"
+        )
         assert plain == {"reserved": True} | model
         assert queued == plain | ({"reservationName": name} if alpha else {})
 
 
 def test_unknown_runtime_versions_are_refused_with_the_nearest(yard: Yard) -> None:
     text = yard.refused(
-        400, "INVALID_ARGUMENT", "POST", f"{yard.nodes()}?nodeId=a", BODY | {"runtimeVersion": "tpu-vm-bse"}
+        400,
+        "INVALID_ARGUMENT",
+        "POST",
+        f"{yard.nodes()}?nodeId=a",
+        BODY | {"runtimeVersion": "tpu-vm-bse"},
     )
-    assert text == "runtime version 'tpu-vm-bse' does not exist; the nearest that runs on v2 is 'tpu-vm-base'"
+    assert text == (
+        "runtime version 'tpu-vm-bse' does not exist; the nearest that runs on v2 is 'tpu-vm-base'"
+    )
     spec = {"nodeId": "a", "node": BODY | {"runtimeVersion": "v2-alpha-tpuv9"}}
     body = {"tpu": {"nodeSpec": [spec]}}
-    assert "is 'v2-alpha'" in yard.refused(400, "INVALID_ARGUMENT", "POST", f"{QUEUED}?queuedResourceId=q", body)
+    assert "is 'v2-alpha'" in yard.refused(
+        400, "INVALID_ARGUMENT", "POST", f"{QUEUED}?queuedResourceId=q", body
+    )
     job = {"recipe": "digits-cnn", "acceleratorType": "v2-8", "runtimeVersion": "tpu-vm-bse"}
-    assert "'tpu-vm-base'" in yard.refused(400, "INVALID_ARGUMENT", "POST", f"{yard.jobs()}?jobId=j", job)
+    assert "'tpu-vm-base'" in yard.refused(
+        400, "INVALID_ARGUMENT", "POST", f"{yard.jobs()}?jobId=j", job
+    )
     node = {"acceleratorType": "v2-8", "tensorflowVersion": "2.4"}
     refused = yard.call("POST", f"/v1/{PARENT}/nodes?nodeId=a", node)
     assert refused.json()["error"]["message"].startswith(
-        'Cloud TPU received an invalid argument. The field "TensorflowVersion" cannot be "2.4". [EID: 0x'
+        'Cloud TPU received an invalid argument. The field "TensorflowVersion" cannot be '
+        '"2.4". [EID: 0x'
     )
     assert "the nearest that does is '2.4.1'" in _details(refused)
     yard.create("a")
@@ -136,10 +156,16 @@ def test_a_fleet_may_allow_unknown_runtime_versions(tmp_path: Path) -> None:
     fleet = load_fleet("extends: instant\nunknown_runtime_versions: allow\n")
     with open_yard(tmp_path, fleet=fleet) as yard:
         yard.create("a", runtimeVersion="a-version-of-next-week")
-        yard.ok("POST", f"/v1/{PARENT}/nodes?nodeId=b", {"acceleratorType": "v2-8", "tensorflowVersion": "9.9"})
+        yard.ok(
+            "POST",
+            f"/v1/{PARENT}/nodes?nodeId=b",
+            {"acceleratorType": "v2-8", "tensorflowVersion": "9.9"},
+        )
         # A version that is known to serve other generations is refused all the same.
         body = BODY | {"runtimeVersion": "v2-alpha-tpuv5"}
-        assert "does not run on v2" in yard.refused(400, "INVALID_ARGUMENT", "POST", f"{yard.nodes()}?nodeId=c", body)
+        assert "does not run on v2" in yard.refused(
+            400, "INVALID_ARGUMENT", "POST", f"{yard.nodes()}?nodeId=c", body
+        )
 
 
 @pytest.mark.parametrize("several", ["multisliceParams", "multiNodeParams"])
@@ -154,13 +180,17 @@ def test_one_node_is_not_several(yard: Yard, several: str) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_unknown_types_are_refused_in_googles_words_and_explained_in_the_details(yard: Yard, version: str) -> None:
+def test_unknown_types_are_refused_in_googles_words_and_explained_in_the_details(
+    yard: Yard, version: str
+) -> None:
     software = {"tensorflowVersion" if version.startswith("v1") else "runtimeVersion": "2.3"}
     zone = "us-central1-c"
     path = f"/{version}/projects/demo/locations/{zone}/nodes?nodeId=a"
     refused = yard.call("POST", path, {"acceleratorType": "v3-16", **software})
     expected = (
-        'CloudTpu received an invalid AcceleratorType, "v3-16" for zone "us-central1-c". Valid values are "v2-8, ".'
+        'CloudTpu received an invalid AcceleratorType, "v3-16" for zone '
+        '"us-central1-c". Valid '
+        'values are "v2-8, ".'
     )
     assert refused.json()["error"]["message"] == expected
     assert "the nearest that do are v3-8, v3-32" in _details(refused)
@@ -190,11 +220,24 @@ def test_the_command_line_prints_google_s_words_and_ours(
         monkeypatch.setattr(tpu, "client_of", lambda *_: client)
         with pytest.raises(SystemExit):
             commands.run(
-                ["tpu", "create", "n", "--zone", ZONE, "--accelerator-type", "v2-9", "--version", "tpu-vm-base"]
+                [
+                    "tpu",
+                    "create",
+                    "n",
+                    "--zone",
+                    ZONE,
+                    "--accelerator-type",
+                    "v2-9",
+                    "--version",
+                    "tpu-vm-base",
+                ]
             )
     first, second = capsys.readouterr().err.splitlines()
     assert 'CloudTpu received an invalid AcceleratorType, "v2-9" for zone' in first
-    assert second == "accelerator type 'v2-9' does not exist; the nearest that do are v2-8, v2-32, v2-128, v2-256"
+    assert second == (
+        "accelerator type 'v2-9' does not exist; the nearest that do are v2-8, v2-32, "
+        "v2-128, v2-256"
+    )
 
 
 def _legal() -> Iterator[tuple[str, str, str]]:
@@ -207,14 +250,19 @@ def _legal() -> Iterator[tuple[str, str, str]]:
 
 def test_every_legal_shape_has_its_name_everywhere(yard: Yard) -> None:
     fleet = instant_fleet()
-    zones = {"v2": "us-central1-a", "v3": "us-east1-d", "v4": "us-central2-b", "v5e": "us-central1-a"}
+    zones = {
+        "v2": "us-central1-a",
+        "v3": "us-east1-d",
+        "v4": "us-central2-b",
+        "v5e": "us-central1-a",
+    }
     zones |= {"v5p": "us-central1-a", "v6e": "us-central1-b"}
     described = {
         (zone, kind["type"]): [config["topology"] for config in kind["acceleratorConfigs"]]
         for zone in set(zones.values())
-        for kind in yard.ok("GET", f"/v2/projects/demo/locations/{zone}/acceleratorTypes?pageSize=1000")[
-            "acceleratorTypes"
-        ]
+        for kind in yard.ok(
+            "GET", f"/v2/projects/demo/locations/{zone}/acceleratorTypes?pageSize=1000"
+        )["acceleratorTypes"]
     }
     count, names = 0, set()
     for generation, wire_type, topology in _legal():
@@ -223,7 +271,9 @@ def test_every_legal_shape_has_its_name_everywhere(yard: Yard) -> None:
             "runtimeVersion": "tpu-ubuntu2204-base",
         }
         zone = zones[generation]
-        asked = convert.from_api_node("v2", config, lambda name, zone=zone: fleet.type_named(zone, name))
+        asked = convert.from_api_node(
+            "v2", config, lambda name, zone=zone: fleet.type_named(zone, name)
+        )
         kind = accelerator_types.parse(asked.accelerator_type)
         assert kind.name == asked.accelerator_type
         assert fleet.type_named(zone, kind.name) == kind
@@ -234,7 +284,9 @@ def test_every_legal_shape_has_its_name_everywhere(yard: Yard) -> None:
         count += 1
     assert count == 5 + 8 + 186 + 8 + 414 + 8
     assert names == {kind.name for kind in accelerator_types.all_types()}
-    assert sorted(plan._kinds("v4-*", fleet), key=lambda kind: kind.chip_count)[-1].name == "v4-8192"
+    assert (
+        sorted(plan._kinds("v4-*", fleet), key=lambda kind: kind.chip_count)[-1].name == "v4-8192"
+    )
     assert all_reduce_plan("v4-8192", 1 << 20).seconds > 0
     assert roof_of("v4-8192") == roof_of("v4-8")
     path = "/v2/projects/demo/locations/us-central2-b/acceleratorTypes/v4-8192"
@@ -242,7 +294,10 @@ def test_every_legal_shape_has_its_name_everywhere(yard: Yard) -> None:
     body = {"acceleratorType": "v4-8192", "runtimeVersion": "tpu-vm-v4-base"}
     yard.ok("POST", f"{yard.nodes('us-central2-b')}?nodeId=pod", body)
     yard.step()
-    assert yard.ok("GET", f"{yard.nodes('us-central2-b')}/pod")["acceleratorConfig"]["topology"] == "16x16x16"
+    assert (
+        yard.ok("GET", f"{yard.nodes('us-central2-b')}/pod")["acceleratorConfig"]["topology"]
+        == "16x16x16"
+    )
     pod = "/podyard/v1/projects/demo/pods/us-central2-b-v4-1:defragment?acceleratorType=v4-8192"
     assert yard.ok("GET", pod)["acceleratorType"] == "v4-8192"
     shown = CliRunner().invoke(hardware, ["show", "v4-8192", "-o", "json"])
@@ -263,7 +318,9 @@ def test_an_update_without_a_mask_sets_the_fields_that_are_there(yard: Yard) -> 
     ending = path.replace("/v2/", "/v2alpha1/").replace("nodes/a", "nodes/p")
     assert "terminationTimestamp" in yard.ok("GET", ending)["schedulingConfig"]
     yard.ok("PATCH", ending, yard.ok("GET", ending))
-    text = yard.refused(400, "INVALID_ARGUMENT", "PATCH", path, {"acceleratorType": "v3-8", "description": "no"})
+    text = yard.refused(
+        400, "INVALID_ARGUMENT", "PATCH", path, {"acceleratorType": "v3-8", "description": "no"}
+    )
     assert text.startswith("acceleratorType cannot be updated")
     assert yard.ok("GET", path)["description"] == "third"
 
@@ -276,7 +333,9 @@ def test_a_mask_of_one_star_replaces_all_that_can_be_updated(yard: Yard) -> None
     assert node["labels"] == {"only": "this"}
     assert not {"description", "tags", "metadata"} & set(node)
     assert node["acceleratorType"] == "v2-8"
-    text = yard.refused(400, "INVALID_ARGUMENT", "PATCH", f"{path}?updateMask=*,labels", {"labels": {}})
+    text = yard.refused(
+        400, "INVALID_ARGUMENT", "PATCH", f"{path}?updateMask=*,labels", {"labels": {}}
+    )
     assert "means all fields" in text
 
 
@@ -312,7 +371,10 @@ def test_answers_of_some_size_are_compressed_for_who_accepts_it(yard: Yard) -> N
 
 def test_compressed_requests_are_read(yard: Yard) -> None:
     path = f"{yard.nodes()}?nodeId=a"
-    packed = {"content": gzip.compress(json.dumps(BODY).encode()), "headers": {"Content-Encoding": "gzip"}}
+    packed = {
+        "content": gzip.compress(json.dumps(BODY).encode()),
+        "headers": {"Content-Encoding": "gzip"},
+    }
     created = yard.http.post(path, **packed)
     assert created.status_code == 200, created.text
     for content, encoding, says in (
@@ -332,7 +394,9 @@ def test_a_page_token_continues_only_the_list_that_gave_it(yard: Yard) -> None:
     types = f"/v2/{PARENT}/acceleratorTypes?pageSize=1"
     token = yard.ok("GET", f"{yard.nodes()}?pageSize=1")["nextPageToken"]
     assert len(yard.ok("GET", f"{yard.nodes()}?pageSize=2&pageToken={token}")["nodes"]) == 2
-    narrowed = yard.ok("GET", f"/v2/{PARENT}/runtimeVersions?pageSize=1&filter=version:tpu*")["nextPageToken"]
+    narrowed = yard.ok("GET", f"/v2/{PARENT}/runtimeVersions?pageSize=1&filter=version:tpu*")[
+        "nextPageToken"
+    ]
     forged = base64.urlsafe_b64encode(f"{PARENT}/nodes/n1".encode()).decode()
     cut = base64.urlsafe_b64encode(base64.urlsafe_b64decode(token)[:-1] + b"9").decode()
     for path in (

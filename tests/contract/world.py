@@ -1,4 +1,5 @@
-"""A yard in which every name of a path leads to something, and every operation of the OpenAPI document."""
+"""A yard in which every name of a path leads to something, and every operation of the OpenAPI
+document."""
 
 from __future__ import annotations
 
@@ -21,20 +22,33 @@ OPERATIONS = {
     for verb, operation in verbs.items()
 }
 NODE = {"acceleratorType": "v2-8", "runtimeVersion": "tpu-vm-base"}
-QUEUED = {"tpu": {"nodeSpec": [{"parent": f"projects/demo/locations/{ZONE}", "nodeId": "of-queue", "node": NODE}]}}
+QUEUED = {
+    "tpu": {
+        "nodeSpec": [
+            {"parent": f"projects/demo/locations/{ZONE}", "nodeId": "of-queue", "node": NODE}
+        ]
+    }
+}
 
 
 class World:
-    """What there is for requests to meet: a node, a job that runs on it, a queued resource, a reservation, keys."""
+    """What there is for requests to meet: a node, a job that runs on it, a queued resource, a
+    reservation, keys."""
 
     def __init__(self, yard: Yard) -> None:
         self.yard = yard
         here = f"projects/demo/locations/{ZONE}"
         done = yard.create("n")
         yard.ok("POST", f"/v2/{here}/queuedResources?queuedResourceId=q", QUEUED)
-        yard.ok("POST", f"/podyard/v1/{here}/reservations?reservationId=r", {"generation": "v2", "size": 4})
+        yard.ok(
+            "POST",
+            f"/podyard/v1/{here}/reservations?reservationId=r",
+            {"generation": "v2", "size": 4},
+        )
         self.gang = gang = Gang(yard)
-        yard.ok("POST", f"{yard.jobs()}?jobId=j", {"recipe": "digits-cnn", "node": "n", "steps": 10})
+        yard.ok(
+            "POST", f"{yard.jobs()}?jobId=j", {"recipe": "digits-cnn", "node": "n", "steps": 10}
+        )
         yard.step()
         (self.replica,) = gang.sync()
         swept = {"recipe": "digits-cnn", "node": "n", "steps": 10, "values": {"seed": [1]}}
@@ -43,13 +57,17 @@ class World:
         yard.ok("PUT", "/podyard/v1/projects/demo/budgets/b", {"amount": "1000"})
         endpoint = {"url": "http://127.0.0.1:9/", "events": ["job.failed"]}
         yard.ok("PUT", "/podyard/v1/projects/demo/webhooks/h", endpoint)
-        self.agent_headers = {"Authorization": f"Bearer {(yard.data / 'agent-local.token').read_text().strip()}"}
+        self.agent_headers = {
+            "Authorization": f"Bearer {(yard.data / 'agent-local.token').read_text().strip()}"
+        }
         token = {"email": "ann@example.com", "project": "demo", "roles": ["tpu.viewer"]}
         invited = {"email": "ben@example.com", "roles": ["tpu.viewer"]}
         self.names = {
             "project": "demo",
             "token": yard.ok("POST", "/podyard/v1/tokens", token)["tokenId"],
-            "invitation": yard.ok("POST", "/podyard/v1/projects/demo/invitations", invited)["invitationId"],
+            "invitation": yard.ok("POST", "/podyard/v1/projects/demo/invitations", invited)[
+                "invitationId"
+            ],
             "zone": ZONE,
             "node": "n",
             "job": "j",
@@ -62,17 +80,17 @@ class World:
             "key": "none",
             "pod": f"{ZONE}-v2-0",
             "operation": "advance-1772323200000000000",
-            "fault": yard.ok("POST", "/podyard/v1/faults", {"effect": "stockout", "match": {"zone": "nowhere"}})[
-                "fault"
-            ],
+            "fault": yard.ok(
+                "POST", "/podyard/v1/faults", {"effect": "stockout", "match": {"zone": "nowhere"}}
+            )["fault"],
             "version": "v2",
             "service": "E000-3F24-B8AA",
             "month": "2026-03",
             "budget": "b",
             "webhook": "h",
-            "export": yard.ok("POST", "/podyard/v1/projects/demo/exports", {"format": "csv", "month": "2026-03"})[
-                "name"
-            ].rpartition("/")[2],
+            "export": yard.ok(
+                "POST", "/podyard/v1/projects/demo/exports", {"format": "csv", "month": "2026-03"}
+            )["name"].rpartition("/")[2],
         }
         self.members = {
             "nodes": "n",
@@ -126,7 +144,8 @@ class World:
 
 @contextlib.contextmanager
 def open_copy(prepared: World, data: Path) -> Iterator[World]:
-    """A world like the prepared one, in half the time that making it takes. Nobody may serve the prepared one."""
+    """A world like the prepared one, in half the time that making it takes. Nobody may serve the
+    prepared one."""
     shutil.copytree(prepared.yard.data, data, dirs_exist_ok=True)
     with open_yard(data) as yard:
         yield prepared.copy_into(yard)

@@ -1,4 +1,5 @@
-"""What tests of boxes have in common, with root and without: commands on hosts, and the ways out that they try."""
+"""What tests of boxes have in common, with root and without: commands on hosts, and the ways out
+that they try."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ def box_of(stack: Stack, node: str) -> box.Box:
 
 
 def digest(top: Path) -> dict[str, str]:
-    """SHA-256 of everything below a folder: owners, rights, times of change, and of files below 64 KiB the contents."""
+    """SHA-256 of everything below a folder: owners, rights, times of change, and of files below 64
+    KiB the contents."""
     found = {}
     for folder, names, files in os.walk(top):
         names[:] = [name for name in names if name not in ("__pycache__", ".cache")]
@@ -52,7 +54,9 @@ def digest(top: Path) -> dict[str, str]:
             path = Path(folder, name)
             with contextlib.suppress(OSError):
                 seen = path.lstat()
-                said = f"{seen.st_mode} {seen.st_uid} {seen.st_gid} {seen.st_size} {seen.st_ctime_ns}"
+                said = (
+                    f"{seen.st_mode} {seen.st_uid} {seen.st_gid} {seen.st_size} {seen.st_ctime_ns}"
+                )
                 if path.is_symlink():
                     said += str(path.readlink())
                 elif path.is_file() and seen.st_size < 64 << 10:
@@ -69,7 +73,10 @@ def _attempts(stack: Stack, port: int, pid: int) -> dict[str, str]:
     own = "10.128.0.0"
     code = Path(boxes.__file__).parent
     fails = f"&& echo {MARKER}"
-    dial = "python -c 'import socket,sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 2)'"
+    dial = (
+        "python -c 'import socket,sys; socket.create_connection((sys.argv[1], "
+        "int(sys.argv[2])), 2)'"
+    )
     return {
         "the administrator's token": f"cat {data}/token {fails}",
         "the agent's token": f"cat {data}/agent-local.token {fails}",
@@ -81,13 +88,20 @@ def _attempts(stack: Stack, port: int, pid: int) -> dict[str, str]:
         "another host's root": f"ls {folder}/box {fails}",
         "its own folder from outside": f"ls {data}/agents {fails}",
         "the machine's passwords": "grep -E '^root:[^*!]' /etc/shadow && echo " + MARKER,
-        **{f"a file of the machine's {top}": f"cat {Path(top, _PLANTED)} {fails}" for top in _planted_in(stack)},
+        **{
+            f"a file of the machine's {top}": f"cat {Path(top, _PLANTED)} {fails}"
+            for top in _planted_in(stack)
+        },
         "Podyard's own code": f"touch {code}/planted {fails}",
         "the machine's root, through init": f"cat /proc/1/root{data}/token {fails}",
-        "the machine's root, through a file descriptor": f"cat /proc/self/fd/*/../..{data}/token {fails}",
+        "the machine's root, through a file descriptor": (
+            f"cat /proc/self/fd/*/../..{data}/token {fails}"
+        ),
         "the machine's root, by chroot": f"chroot /proc/1/root cat {data}/token {fails}",
         "the machine's root, by more ..": f"cat /../../../../../..{data}/token {fails}",
-        "the machine's disk": f"for d in /dev/sd? /dev/vd? /dev/nvme*; do head -c1 $d >/dev/null {fails}; done",
+        "the machine's disk": (
+            f"for d in /dev/sd? /dev/vd? /dev/nvme*; do head -c1 $d >/dev/null {fails}; done"
+        ),
         "the machine's disk, by mknod": f"mknod /tmp/disk b 254 0 && head -c1 /tmp/disk {fails}",
         "the machine's disk, mounted": f"mount -t devtmpfs none /mnt && ls /mnt/vda {fails}",
         "what lies under a mount": f"umount /usr {fails}",
@@ -95,24 +109,35 @@ def _attempts(stack: Stack, port: int, pid: int) -> dict[str, str]:
         "the namespaces of the machine": f"nsenter -t 1 -a cat {data}/token {fails}",
         "another process namespace": f"nsenter -t {pid} -m true {fails}",
         "what lies under /usr, with more rights": f"unshare -Urm umount -l /usr {fails}",
-        "what is read-only, with more rights": f"unshare -Urm mount -o remount,rw,bind {code} && echo {MARKER}",
+        "what is read-only, with more rights": (
+            f"unshare -Urm mount -o remount,rw,bind {code} && echo {MARKER}"
+        ),
         "processes of the machine": f"ps axww | grep -q '[p]odyard.main' {fails}",
-        "the environment of the platform": f"cat /proc/*/environ | tr '\\0' '\\n' | grep -E '^PODYARD_TOKEN=' {fails}",
+        "the environment of the platform": (
+            f"cat /proc/*/environ | tr '\\0' '\\n' | grep -E '^PODYARD_TOKEN=' {fails}"
+        ),
         "a signal to a process of the machine": f"kill -0 {pid} {fails}",
         "the memory of the machine": f"head -c1 /dev/mem /proc/kcore {fails}",
         "the machine's kernel log": f"dmesg {fails}",
         "the machine's settings": f"echo 1 > /proc/sys/kernel/sysrq {fails}",
-        "a handler of the machine's crashes": f"echo '|/tmp/x' > /proc/sys/kernel/core_pattern {fails}",
+        "a handler of the machine's crashes": (
+            f"echo '|/tmp/x' > /proc/sys/kernel/core_pattern {fails}"
+        ),
         "the machine's reset": f"echo b > /proc/sysrq-trigger {fails}",
         "the machine's clock": f"date -s @1 {fails}",
-        "the machine's name": f"echo x > /proc/sys/kernel/hostname && test $(cat /proc/1/sched | wc -l) = 0 {fails}",
+        "the machine's name": (
+            f"echo x > /proc/sys/kernel/hostname && test $(cat /proc/1/sched | wc -l) = 0 {fails}"
+        ),
         "a kernel module": f"modprobe dummy {fails}",
         "its own limits": (
-            "mkdir -p /mnt/c && mount -t cgroup -o pids none /mnt/c && echo max > /mnt/c/pids.max && echo " + MARKER
+            "mkdir -p /mnt/c && mount -t cgroup -o pids none /mnt/c && echo max > "
+            "/mnt/c/pids.max && echo " + MARKER
         ),
         "the machine's loopback": f"{dial} 127.0.0.1 {port} {fails}",
         "the machine's own address": f"{dial} {machine_address()} {port} {fails}",
-        "the metadata server of another host": f"{dial} {other['metadataAddress'].replace(':', ' ')} {fails}",
+        "the metadata server of another host": (
+            f"{dial} {other['metadataAddress'].replace(':', ' ')} {fails}"
+        ),
         "the ssh port of another slice": f"{dial} {other['internalIp']} 22 {fails}",
         "a program of another slice": f"{dial} {other['internalIp']} 8476 {fails}",
         "the address of another host outside": f"{dial} {other['externalIp']} 8470 {fails}",
@@ -120,11 +145,15 @@ def _attempts(stack: Stack, port: int, pid: int) -> dict[str, str]:
         "a name outside": f"getent hosts example.com {fails}",
         "a route outside": f"ip route add default via {own} && {dial} 1.1.1.1 443 {fails}",
         "another slice, by its address": (
-            f"ip addr add {other['internalIp']}/32 dev eth0; arping -c1 {other['internalIp']} {fails}"
+            f"ip addr add {other['internalIp']}/32 dev eth0; arping -c1 "
+            f"{other['internalIp']} {fails}"
         ),
-        "the API without a token": f"curl -sf http://127.0.0.1:{api}/podyard/v1/projects/demo/pods {fails}",
+        "the API without a token": (
+            f"curl -sf http://127.0.0.1:{api}/podyard/v1/projects/demo/pods {fails}"
+        ),
         "abstract sockets of the machine": (
-            "python -c 'import socket; s = socket.socket(socket.AF_UNIX); s.connect(\"\\0podyard-box-test\")' " + fails
+            "python -c 'import socket; s = socket.socket(socket.AF_UNIX); "
+            's.connect("\\0podyard-box-test")\' ' + fails
         ),
         "shared memory of the machine": f"ls /dev/shm/.p* {fails}",
     }
@@ -144,7 +173,8 @@ def machine_address() -> str:
 
 
 def ways_out(stack: Stack) -> list[str]:
-    """Those that lead out of a box of node `one`; another slice is that of node `other`. Each is tried as the box's
+    """Those that lead out of a box of node `one`; another slice is that of node `other`. Each is
+    tried as the box's
     user and as its root, and what it looks for is there, as the test itself sees."""
     run_on(stack, "other", "true")
     run_on(stack, "one", "true")
@@ -160,14 +190,24 @@ def ways_out(stack: Stack) -> list[str]:
         attempts = _attempts(stack, listener.getsockname()[1], os.getpid())
         assert len(attempts) >= 40
         for name in ("the administrator's token", "the data folder's list", "the platform's log"):
-            assert MARKER in subprocess.run(["sh", "-c", attempts[name]], capture_output=True, text=True).stdout, name
+            assert (
+                MARKER
+                in subprocess.run(
+                    ["sh", "-c", attempts[name]], capture_output=True, text=True
+                ).stdout
+            ), name
         tries = [
-            f"(echo '== {who} {number}'; timeout 10 {sudo} sh -c {shlex.quote(command)} 2>/dev/null) >~/{who}{number} &"
+            (
+                f"(echo '== {who} {number}'; timeout 10 {sudo} sh -c {shlex.quote(command)} "
+                f"2>/dev/null) >~/{who}{number} &"
+            )
             for number, command in enumerate(attempts.values())
             for who, sudo in (("user", ""), ("root", "sudo"))
         ]
         # Most of them wait for an answer that never comes.
-        batches = ("\n".join(tries[first : first + AT_ONCE]) for first in range(0, len(tries), AT_ONCE))
+        batches = (
+            "\n".join(tries[first : first + AT_ONCE]) for first in range(0, len(tries), AT_ONCE)
+        )
         done = run_on(stack, "one", "\nwait\n".join((*batches, "cat ~/user* ~/root*")), seconds=400)
     assert done.stdout.count("== ") == 2 * len(attempts), done.stderr
     out = [part.split("\n")[0] for part in done.stdout.split("== ") if MARKER in part]

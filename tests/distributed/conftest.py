@@ -12,8 +12,8 @@ _WITHOUT = pytest.param("off", marks=pytest.mark.long) if not why_not("on") else
 
 @pytest.fixture(scope="module", params=["on", _WITHOUT])
 def boxes(request: pytest.FixtureRequest) -> str:
-    """Hosts in boxes, and hosts that share the machine: what a test says holds for both. Where boxes work, `make long`
-    alone runs what shares the machine."""
+    """Hosts in boxes, and hosts that share the machine: what a test says holds for both. Where
+    boxes work, `make long` alone runs what shares the machine."""
     if request.param == "on":
         require(None if why_not("on") else "boxes", f"what boxes need ({why_not('on')})")
     return str(request.param)

@@ -2,11 +2,12 @@
 
     python -m tests.distributed.jax_slices [--rounds 20] [--client podyard]
 
-`gcloud compute tpus tpu-vm scp --worker=all` sends one program to both slices. Each round starts it with `ssh
---worker=all` on both at once: the sum over 32 devices must be the slice's own on each of its four hosts. Rounds take
-turns: `jax.distributed.initialize()` without arguments; the program's own address, with one port on both slices; and
-without Podyard's folder on PYTHONPATH. After every round one slice's gang is killed while it runs, and started again at
-once. `--client podyard` does all this with `podyard tpu scp` and `ssh`.
+`gcloud compute tpus tpu-vm scp --worker=all` sends one program to both slices. Each round starts it
+with `ssh --worker=all` on both at once: the sum over 32 devices must be the slice's own on each of
+its four hosts. Rounds take turns: `jax.distributed.initialize()` without arguments; the program's
+own address, with one port on both slices; and without Podyard's folder on PYTHONPATH. After every
+round one slice's gang is killed while it runs, and started again at once. `--client podyard` does
+all this with `podyard tpu scp` and `ssh`.
 """
 
 from __future__ import annotations
@@ -51,9 +52,10 @@ import jax.numpy as jnp
 added = jax.pmap(lambda x: jax.lax.psum(x, "d"), axis_name="d")(jnp.full(jax.local_device_count(), value))
 total = float(added.addressable_shards[0].data[0])
 print(f"<{jax.process_index()} {jax.local_device_count()} {jax.device_count()} {total}>")
-"""
+"""  # noqa: E501
 CLIENTS = ("gcloud", "podyard")
-WAYS = ("plain", "own", "bare")  # `bare`: the user's own PYTHONPATH has taken the place of the host's
+# `bare`: the user's own PYTHONPATH has taken the place of the host's
+WAYS = ("plain", "own", "bare")
 _ENVIRONMENT = {"bare": "PYTHONPATH=. "}
 _SECONDS_MAX = 120.0
 
@@ -74,24 +76,29 @@ class Slices:
         program.write_text(PROGRAM)
         for node in VALUES:
             self._create(node)
-            done = self._terminal.run(f"{self._tpu} scp {program} {node}: --zone {ZONE} --worker=all")
+            done = self._terminal.run(
+                f"{self._tpu} scp {program} {node}: --zone {ZONE} --worker=all"
+            )
             assert done.returncode == 0, done.stderr
 
     def at_once(self, how: str) -> None:
         """The program on both slices at the same time."""
         with contextlib.ExitStack() as running:
-            for node, process in [(node, running.enter_context(self._started(node, how))) for node in VALUES]:
+            for node, process in [
+                (node, running.enter_context(self._started(node, how))) for node in VALUES
+            ]:
                 _check(node, process)
 
     def killed_and_restarted(self, node: str) -> None:
-        """kill -9 for all four processes of a gang that has met, and the same program again at once."""
+        """kill -9 for all four processes of a gang that has met, and the same program again at
+        once."""
         with self._started(node, "wait") as waiting:
             until(lambda: self._has_met(node), _SECONDS_MAX, "the gang to have met")
             for process in self._gang(node):
                 os.kill(process.pid, signal.SIGKILL)
             if self._client == "gcloud":
-                # After 5 s it would start the killed gang again by itself, among the new one: ssh's exit code after a
-                # signal is 255, which gcloud takes for a connection that failed.
+                # After 5 s it would start the killed gang again by itself, among the new one: ssh's
+                # exit code after a signal is 255, which gcloud takes for a connection that failed.
                 end(waiting)
             with self._started(node, "plain") as again:
                 _check(node, again)
@@ -107,7 +114,9 @@ class Slices:
     @contextlib.contextmanager
     def _started(self, node: str, how: str) -> Iterator[subprocess.Popen[str]]:
         command = f"{_ENVIRONMENT.get(how, '')}python program.py {VALUES[node]} {how}"
-        process = self._terminal.start(f"{self._tpu} ssh {node} --zone {ZONE} --worker=all --command='{command}'")
+        process = self._terminal.start(
+            f"{self._tpu} ssh {node} --zone {ZONE} --worker=all --command='{command}'"
+        )
         try:
             yield process
         finally:
@@ -139,15 +148,25 @@ class Slices:
 
 
 def _peers(process: psutil.Process) -> set[str]:
-    """The addresses that a process is connected to, or where it has a network of its own, its box."""
+    """The addresses that a process is connected to, or where it has a network of its own, its
+    box."""
     if Path(f"/proc/{process.pid}/ns/net").readlink() == Path("/proc/self/ns/net").readlink():
-        return {item.raddr.ip.removeprefix("::ffff:") for item in process.net_connections("tcp") if item.raddr}
+        return {
+            item.raddr.ip.removeprefix("::ffff:")
+            for item in process.net_connections("tcp")
+            if item.raddr
+        }
     found = set()
     for name in ("tcp", "tcp6"):
         for line in Path(f"/proc/{process.pid}/net/{name}").read_text().splitlines()[1:]:
             remote, state = line.split()[2:4]
-            if state == "01":  # established; the last four bytes are those of IPv4, in the machine's order
-                found.add(".".join(map(str, int(remote.split(":")[0][-8:], 16).to_bytes(4, sys.byteorder))))
+            # established; the last four bytes are those of IPv4, in the machine's order
+            if state == "01":
+                found.add(
+                    ".".join(
+                        map(str, int(remote.split(":")[0][-8:], 16).to_bytes(4, sys.byteorder))
+                    )
+                )
     return found
 
 
@@ -158,17 +177,22 @@ def _check(node: str, process: subprocess.Popen[str]) -> None:
     except subprocess.TimeoutExpired:
         raise AssertionError((node, "did not end", *end(process))) from None
     expected = [f"{worker} 8 32 {VALUES[node] * 32.0}" for worker in range(4)]
-    found = sorted(re.findall(r"<(.*?)>", out))  # among what Gloo's threads print, whose lines may be broken
+    # among what Gloo's threads print, whose lines may be broken
+    found = sorted(re.findall(r"<(.*?)>", out))
     assert (process.returncode, found) == (0, expected), (node, out, err)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--client", choices=CLIENTS, default="gcloud")
     options = parser.parse_args(arguments)
     if options.client == "gcloud" and not dials_port_22():
-        parser.error("gcloud is not installed, or hosts cannot listen on port 22 here: use --client podyard")
+        parser.error(
+            "gcloud is not installed, or hosts cannot listen on port 22 here: use --client podyard"
+        )
     rounds, began = options.rounds, time.monotonic()
     with tempfile.TemporaryDirectory() as folder, open_stack(Path(folder) / "data") as stack:
         set_slowness(time.monotonic() - began)
@@ -179,9 +203,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             slices.at_once(how)
             between = time.monotonic()
             slices.killed_and_restarted(node)
-            seconds = f"{between - began:.0f} s, {node} killed and restarted {time.monotonic() - between:.0f} s"
+            seconds = (
+                f"{between - began:.0f} s, {node} killed and restarted "
+                f"{time.monotonic() - between:.0f} s"
+            )
             print(f"round {number + 1} of {rounds}: {how}, both sums right: {seconds}", flush=True)
-    print(f"{rounds} rounds with {options.client}, every slice with its own sum; no process left, fsck green")
+    print(
+        f"{rounds} rounds with {options.client}, every slice with its own sum; no process "
+        "left, fsck green"
+    )
     return 0
 
 

@@ -1,14 +1,17 @@
-"""A whole yard that is disturbed for long: kills, cuts, pauses, a broker that forgets. What must be true in the end?
+"""A whole yard that is disturbed for long: kills, cuts, pauses, a broker that forgets. What must be
+true in the end?
 
     python -m tests.distributed.machine_soak [--faults 600] [--seed 1] [--minutes 28]
 
-Two control planes on PostgreSQL and Redis, and three namespaces whose agents have joined over TLS, run one training job
-after the other: four replicas of a v3-32, at most two on a machine. The seed draws the faults, their victims and their
-times; which step of a job they hit depends on the machine. A fault of `DISTURBING` may end an attempt, and every few of
-them the job has to come on before the next.
+Two control planes on PostgreSQL and Redis, and three namespaces whose agents have joined over TLS,
+run one training job after the other: four replicas of a v3-32, at most two on a machine. The seed
+draws the faults, their victims and their times; which step of a job they hit depends on the
+machine. A fault of `DISTURBING` may end an attempt, and every few of them the job has to come on
+before the next.
 
-In the end: every job has SUCCEEDED with each step once and the parameters of the job that nobody disturbed; no chip is
-held, fsck is clean, the bill equals an independent recomputation, and no process is left.
+In the end: every job has SUCCEEDED with each step once and the parameters of the job that nobody
+disturbed; no chip is held, fsck is clean, the bill equals an independent recomputation, and no
+process is left.
 """
 
 from __future__ import annotations
@@ -41,9 +44,12 @@ SHARES = {
     "replica": 16, "two replicas": 6, "agent": 10, "machine": 6, "cut": 12, "pause of a replica": 8,
     "pause of an agent": 6, "api": 10, "loop": 10, "broker": 6, "flush": 10,
 }  # fmt: skip
-DISTURBING = frozenset({"replica", "two replicas", "machine", "cut", "pause of a replica", "pause of an agent"})
+DISTURBING = frozenset(
+    {"replica", "two replicas", "machine", "cut", "pause of a replica", "pause of an agent"}
+)
 DISTURBING_IN_A_ROW_MAX = 3  # then the job has to come on: else none would ever end
-PAUSE_SECONDS_MAX, CUT_SECONDS_MAX = 6.0, 6.0  # beyond the leases, so that who comes back finds itself replaced
+# beyond the leases, so that who comes back finds itself replaced
+PAUSE_SECONDS_MAX, CUT_SECONDS_MAX = 6.0, 6.0
 GAP_SECONDS_MAX = 1.5
 RECOVERY_SECONDS_MAX, END_SECONDS_MAX = 120.0, 300.0
 _NO_LIMIT = 10**6
@@ -51,8 +57,8 @@ _NO_LIMIT = 10**6
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """`length`, `gap` and `victim` are in [0, 1): of the longest pause or cut, of the longest time before, of all
-    victims."""
+    """`length`, `gap` and `victim` are in [0, 1): of the longest pause or cut, of the longest time
+    before, of all victims."""
 
     kind: str
     victim: float
@@ -62,7 +68,8 @@ class Fault:
 
 @dataclasses.dataclass
 class Report:
-    """`done`: faults by kind; `skipped`: those that found no victim. `recoveries`: seconds until steps went on."""
+    """`done`: faults by kind; `skipped`: those that found no victim. `recoveries`: seconds until
+    steps went on."""
 
     seed: int
     done: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
@@ -76,8 +83,10 @@ class Report:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.done.items()))
         slowest = max(self.recoveries, default=0.0)
         return (
-            f"seed {self.seed}: {self.done.total()} faults ({kinds}); {self.skipped} found no victim\n"
-            f"{self.jobs} jobs with {self.attempts} attempts; steps went on after {slowest:.1f} s at the latest\n"
+            f"seed {self.seed}: {self.done.total()} faults ({kinds}); {self.skipped} "
+            "found no victim\n"
+            f"{self.jobs} jobs with {self.attempts} attempts; steps went on after {slowest:.1f} s "
+            "at the latest\n"
             f"the last process was gone {self.left_seconds:.1f} s after the end"
         )
 
@@ -146,7 +155,9 @@ class Soak:
 
     def _submit(self, name: str) -> str:
         fields = {"node": NODE, "steps": STEPS, "checkpointEverySteps": EVERY}
-        return self.stack.submit(name, ZONE, **fields, maxFailures=_NO_LIMIT, maxPreemptions=_NO_LIMIT)
+        return self.stack.submit(
+            name, ZONE, **fields, maxFailures=_NO_LIMIT, maxPreemptions=_NO_LIMIT
+        )
 
     def _follow_job(self) -> None:
         job = self.stack.call("GET", self.paths[-1])
@@ -178,7 +189,10 @@ class Soak:
         for pid in sorted(pid for machine in self.yard.machines for pid in machine.pids()):
             with contextlib.suppress(psutil.NoSuchProcess):
                 process = psutil.Process(pid)
-                if all(word in process.cmdline() for word in words) and process.status() != psutil.STATUS_ZOMBIE:
+                if (
+                    all(word in process.cmdline() for word in words)
+                    and process.status() != psutil.STATUS_ZOMBIE
+                ):
                     found.append(process)
         return found
 
@@ -244,13 +258,21 @@ class Soak:
         for path in self.paths:
             job = self.stack.call("GET", path)
             assert job["state"] == "SUCCEEDED", job
-            assert [point["step"] for point in self.stack.metrics(path)] == list(range(1, STEPS + 1)), path
+            assert [point["step"] for point in self.stack.metrics(path)] == list(
+                range(1, STEPS + 1)
+            ), path
             assert self.stack.params_sha256(path) == bits, path
             self.report.attempts += job["attempt"]
         until(lambda: True if not self._replicas() else None, 20, "the replicas' end")
         self.stack.delete_node(NODE, ZONE)
         assert_exact_bill(self.stack)
-        assert sum(pod["chipsHeld"] for pod in self.stack.call("GET", "/podyard/v1/projects/demo/pods")["pods"]) == 0
+        assert (
+            sum(
+                pod["chipsHeld"]
+                for pod in self.stack.call("GET", "/podyard/v1/projects/demo/pods")["pods"]
+            )
+            == 0
+        )
         began = time.monotonic()
         for machine in self.yard.machines:
             machine.stop()
@@ -260,7 +282,9 @@ class Soak:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--faults", type=int, default=600)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=28.0)
@@ -275,7 +299,9 @@ def main() -> None:
     ):
         found = Soak(whole, given.seed).run(schedule(given.faults, given.seed), given.minutes * 60)
     load = " ".join(f"{value:.1f}" for value in os.getloadavg())
-    print(f"{found.text()}\nall as it must be; {time.monotonic() - began:.0f} s, load average {load}")
+    print(
+        f"{found.text()}\nall as it must be; {time.monotonic() - began:.0f} s, load average {load}"
+    )
 
 
 if __name__ == "__main__":

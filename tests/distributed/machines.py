@@ -1,5 +1,6 @@
-"""Machines for tests: network namespaces on one bridge. Each has an agent of its own that has joined over TLS, a data
-folder that the others do not see, and shared memory of its own. None of them sees the platform's data folder."""
+"""Machines for tests: network namespaces on one bridge. Each has an agent of its own that has
+joined over TLS, a data folder that the others do not see, and shared memory of its own. None of
+them sees the platform's data folder."""
 
 from __future__ import annotations
 
@@ -30,7 +31,14 @@ class Platform(Stack):
 
     @override
     def up_options(self) -> list[str]:
-        return [*super().up_options(), "--bind", self.address, "--tls", "--public-port", str(self.public_port)]
+        return [
+            *super().up_options(),
+            "--bind",
+            self.address,
+            "--tls",
+            "--public-port",
+            str(self.public_port),
+        ]
 
     @override
     def up(self) -> None:
@@ -49,9 +57,13 @@ class Platform(Stack):
     def podyard(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         # Groups take their options after the name of the command.
         words = 2 if arguments[0] in ("agent", "job", "storage", "tpu") else 1
-        env = {name: value for name, value in os.environ.items() if not name.startswith("PODYARD_")} | self.env
+        env = {
+            name: value for name, value in os.environ.items() if not name.startswith("PODYARD_")
+        } | self.env
         command = [*PODYARD, *arguments[:words], "--data", str(self.data), *arguments[words:]]
-        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=patient(120))
+        return subprocess.run(
+            command, env=env, capture_output=True, text=True, timeout=patient(120)
+        )
 
 
 class YardMachine:
@@ -82,15 +94,22 @@ class YardMachine:
 
     def command(self, argv: Sequence[str]) -> list[str]:
         """`argv` on this machine: in its network, and without the folders of the others."""
-        hidden = [self.yard.platform.data, *(one.data for one in self.yard.machines if one is not self)]
-        mounts = " && ".join(f"mount -t tmpfs none '{path}'" for path in (*hidden, "/dev/shm", "/run/netns"))
+        hidden = [
+            self.yard.platform.data,
+            *(one.data for one in self.yard.machines if one is not self),
+        ]
+        mounts = " && ".join(
+            f"mount -t tmpfs none '{path}'" for path in (*hidden, "/dev/shm", "/run/netns")
+        )
         inside = ["unshare", "--mount", "sh", "-c", f'{mounts} && exec "$@"', "sh", *argv]
         # Not `ip netns exec`: its /sys has no control groups.
         return ["nsenter", f"--net=/run/netns/{self.space}", *inside]
 
     def podyard(self, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
         command = self.command([*PODYARD, *arguments])
-        return subprocess.run(command, env=_environment(env), capture_output=True, text=True, timeout=patient(120))
+        return subprocess.run(
+            command, env=_environment(env), capture_output=True, text=True, timeout=patient(120)
+        )
 
     def join(self, *options: str, **env: str) -> None:
         """Joins with a fresh token, and runs the agent until `stop` or `kill`."""
@@ -99,10 +118,17 @@ class YardMachine:
 
     def start(self, *arguments: str, **env: str) -> None:
         """`podyard agent join`; without arguments with the identity that it has."""
-        command = self.command([*PODYARD, *(arguments or ("agent", "join")), "--data", str(self.data)])
+        command = self.command(
+            [*PODYARD, *(arguments or ("agent", "join")), "--data", str(self.data)]
+        )
         with self.log.open("ab") as log:
             self._agent = subprocess.Popen(
-                command, env=_environment(env), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                command,
+                env=_environment(env),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
 
     def wait_ready(self) -> dict[str, Any]:
@@ -114,7 +140,10 @@ class YardMachine:
         def ask() -> dict[str, Any] | None:
             assert self._agent is not None
             assert self._agent.poll() is None, self.said()
-            found = {one["agent"]: one for one in self.yard.platform.call("GET", "/podyard/v1/agents")["agents"]}
+            found = {
+                one["agent"]: one
+                for one in self.yard.platform.call("GET", "/podyard/v1/agents")["agents"]
+            }
             return found[self.name] if found.get(self.name, {}).get("state") == state else None
 
         found: dict[str, Any] = until(ask, JOIN_SECONDS, f"{self.name} is {state}")
@@ -128,7 +157,9 @@ class YardMachine:
         return self.log.read_text()
 
     def pids(self) -> list[int]:
-        done = subprocess.run(["ip", "netns", "pids", self.space], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            ["ip", "netns", "pids", self.space], capture_output=True, text=True, check=True
+        )
         return [int(word) for word in done.stdout.split()]
 
     def replicas(self) -> list[int]:
@@ -189,7 +220,8 @@ def open_machines(
     env: dict[str, str] | None = None,
     prepare: Callable[[MachineYard], None] = lambda _: None,
 ) -> Iterator[MachineYard]:
-    """A running platform and `count` machines whose agents have not joined yet. Nothing of them is left afterwards.
+    """A running platform and `count` machines whose agents have not joined yet. Nothing of them is
+    left afterwards.
 
     `prepare` is called once the network stands, before the platform is started.
     """
@@ -218,13 +250,17 @@ def open_machines(
 
 def _command(pid: int) -> str:
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        return (
+            Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        )
     except (FileNotFoundError, ProcessLookupError):
         return ""
 
 
 def _environment(more: dict[str, str]) -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith("PODYARD_")} | more
+    return {
+        name: value for name, value in os.environ.items() if not name.startswith("PODYARD_")
+    } | more
 
 
 def _ip(*arguments: str) -> None:

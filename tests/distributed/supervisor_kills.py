@@ -1,9 +1,11 @@
-"""kill -9 for the supervisor on the default ports in the middle of a job, each followed by `podyard up`.
+"""kill -9 for the supervisor on the default ports in the middle of a job, each followed by `podyard
+up`.
 
     python -m tests.distributed.supervisor_kills [--kills 20] [--seed 1]
 
-One job, digits-cnn on a v3-32. The moments are spread over its steps. After a third of the kills, drawn from the seed,
-the next `up` is killed while it starts, so that processes are left that nobody has recorded. After each kill
+One job, digits-cnn on a v3-32. The moments are spread over its steps. After a third of the kills,
+drawn from the seed, the next `up` is killed while it starts, so that processes are left that nobody
+has recorded. After each kill
 `podyard status` must know every process; after each `up` there must be one stack.
 """
 
@@ -34,7 +36,8 @@ _JOB_SECONDS_MAX = 1800.0
 
 @dataclasses.dataclass(frozen=True)
 class SupervisorKill:
-    """`starting`: seconds after which the `up` that followed was killed, too; None if it was not."""
+    """`starting`: seconds after which the `up` that followed was killed, too; None if it was
+    not."""
 
     step: int
     attempt: int
@@ -62,7 +65,9 @@ def run(stack: Stack, kills: int, seed: int) -> SupervisorOutcome:
     done = []
     for number in range(kills):
         moment = (number + chance.random()) / kills
-        starting = chance.random() * _START_SECONDS if chance.random() < _SHARE_WHILE_STARTING else None
+        starting = (
+            chance.random() * _START_SECONDS if chance.random() < _SHARE_WHILE_STARTING else None
+        )
         stack.wait_steps(path, max(1, round(moment * _SHARE_OF_STEPS * steps)), _JOB_SECONDS_MAX)
         done.append(_kill(stack, path, starting))
     stack.wait_job(path, _JOB_SECONDS_MAX)
@@ -86,16 +91,23 @@ def check(stack: Stack, outcome: SupervisorOutcome) -> None:
     """Everything that must be true in the end; deletes the node."""
     job = stack.call("GET", outcome.path)
     assert job["state"] == "SUCCEEDED", job
-    assert [point["step"] for point in stack.metrics(outcome.path)] == list(range(1, outcome.steps + 1))
+    assert [point["step"] for point in stack.metrics(outcome.path)] == list(
+        range(1, outcome.steps + 1)
+    )
     assert stack.params_sha256(outcome.path) == outcome.undisturbed_sha256
     until(lambda: True if not stack.replicas() else None, 10, "the replicas' end")
     stack.delete_node(NODE, ZONE)
     assert_exact_bill(stack)
-    assert sum(pod["chipsHeld"] for pod in stack.call("GET", "/podyard/v1/projects/demo/pods")["pods"]) == 0
+    assert (
+        sum(pod["chipsHeld"] for pod in stack.call("GET", "/podyard/v1/projects/demo/pods")["pods"])
+        == 0
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--kills", type=int, default=20, help="Number of kills.")
     parser.add_argument("--seed", type=int, default=1, help="Random seed for the moments.")
     given = parser.parse_args()
@@ -103,7 +115,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, open_stack(Path(folder), ports=PORTS) as stack:
         outcome = run(stack, given.kills, given.seed)
         for number, kill in enumerate(outcome.kills, 1):
-            also = "" if kill.starting is None else f", again {kill.starting:.2f} s into the next start"
+            also = (
+                ""
+                if kill.starting is None
+                else f", again {kill.starting:.2f} s into the next start"
+            )
             when = f"at step {kill.step} of attempt {kill.attempt}{also}"
             print(f"kill {number:>3} {when}: up after {kill.up_seconds:.1f} s", flush=True)
         check(stack, outcome)
@@ -111,8 +127,10 @@ def main() -> None:
         killed = len(outcome.kills) + sum(kill.starting is not None for kill in outcome.kills)
     load = " ".join(f"{value:.1f}" for value in os.getloadavg())
     print(
-        f"{killed} supervisors killed on port {HTTP_PORT}; {outcome.steps} steps in {attempts} attempts, same bits "
-        f"{outcome.undisturbed_sha256[:16]}, one stack, bill exact, fsck green; {time.monotonic() - begin:.0f} s, "
+        f"{killed} supervisors killed on port {HTTP_PORT}; {outcome.steps} steps in {attempts} "
+        "attempts, same bits "
+        f"{outcome.undisturbed_sha256[:16]}, one stack, bill exact, fsck green; "
+        f"{time.monotonic() - begin:.0f} s, "
         f"load average {load}"
     )
 

@@ -1,5 +1,5 @@
-"""The restore drill: a backup of a running yard, killed in the middle and taken again; restored elsewhere, its job goes
-on from its checkpoint to the bits of the original."""
+"""The restore drill: a backup of a running yard, killed in the middle and taken again; restored
+elsewhere, its job goes on from its checkpoint to the bits of the original."""
 
 from __future__ import annotations
 
@@ -47,15 +47,20 @@ def test_a_yard_is_restored_elsewhere_in_the_middle_of_a_job(tmp_path: Path) -> 
 
 def _backup(stack: Stack, archive: Path) -> str:
     command = [*PODYARD, "admin", "backup", str(archive), "--data", str(stack.data), "-o", "json"]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=patient(60)).stdout
+    return subprocess.run(
+        command, check=True, capture_output=True, text=True, timeout=patient(60)
+    ).stdout
 
 
 def _killed_backups(stack: Stack, archive: Path, target: Path) -> None:
-    """Kills backups at several moments. What lies under the archive's name then is a whole archive, or nothing."""
+    """Kills backups at several moments. What lies under the archive's name then is a whole archive,
+    or nothing."""
     command = [*PODYARD, "admin", "backup", str(archive), "--data", str(stack.data)]
     killed = 0
     for seconds in (0.2, 0.4, 0.6, 0.9):
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ})
+        process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ}
+        )
         try:
             process.wait(seconds)
         except subprocess.TimeoutExpired:

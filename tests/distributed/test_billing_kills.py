@@ -1,6 +1,6 @@
-"""kill -9 at every named point between the stop of a node and its invoice, on both databases: whatever dies, the same
-invoice comes out, byte for byte, and the ledger has it once. `computing` is the read that a closing is computed in:
-what comes after it is written in a separate unit."""
+"""kill -9 at every named point between the stop of a node and its invoice, on both databases:
+whatever dies, the same invoice comes out, byte for byte, and the ledger has it once. `computing` is
+the read that a closing is computed in: what comes after it is written in a separate unit."""
 
 from __future__ import annotations
 
@@ -27,16 +27,21 @@ from podyard.db.unit_of_work import Database, UnitOfWork
 from tests.builders import Play
 
 MADE, STOPPED, OVER = (
-    RealTime.from_rfc3339(text) for text in ("2026-03-30T00:00:00Z", "2026-03-30T11:59:59.5Z", "2026-04-01T00:00:00Z")
+    RealTime.from_rfc3339(text)
+    for text in ("2026-03-30T00:00:00Z", "2026-03-30T11:59:59.5Z", "2026-04-01T00:00:00Z")
 )
 _STOP_TABLES = ("operations", "nodes", "state_changes", "usage_events", "timers")
 _CLOSE_TABLES = (
-    "computing", "card_prices", "ledger_transactions", "ledger_entries", "invoices", "invoice_records",
+    "computing", "card_prices", "ledger_transactions", "ledger_entries", "invoices",
+    "invoice_records",
     "billing_accounts", "timers",
 )  # fmt: skip
 POINTS = [
     f"{side} {table} of {phase}"
-    for phase, tables in (("stop", (*_STOP_TABLES, "commit")), ("close", (*_CLOSE_TABLES, "commit")))
+    for phase, tables in (
+        ("stop", (*_STOP_TABLES, "commit")),
+        ("close", (*_CLOSE_TABLES, "commit")),
+    )
     for table in tables
     for side in ("before", "after")
 ]
@@ -44,7 +49,9 @@ Make = Callable[[], str]
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
-def make(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Make]:
+def make(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Make]:
     """Makes databases in which a node is READY: copies of one."""
     folder, count = tmp_path_factory.mktemp("kills"), iter(range(10_000))
     if request.param == "sqlite":
@@ -82,7 +89,9 @@ def _prepare(url: str) -> None:
     database.close()
 
 
-def _live(url: str, start: RealTime, seed: int, arm: Callable[[Database, str], None] = lambda *_: None) -> Database:
+def _live(
+    url: str, start: RealTime, seed: int, arm: Callable[[Database, str], None] = lambda *_: None
+) -> Database:
     """From the stop of the node, unless it is over already, to the invoice."""
     clock = ManualClock(start)
     database = Database(url, clock, Streams(seed))
@@ -92,7 +101,8 @@ def _live(url: str, start: RealTime, seed: int, arm: Callable[[Database, str], N
         try:
             play.run(nodes.stop, "n")
         except PodyardError as error:
-            assert "node is ST" in error.message or "STOP" in error.message, error.message  # it was stopped already
+            # it was stopped already
+            assert "node is ST" in error.message or "STOP" in error.message, error.message
     play.turn(10)
     if clock.now() < OVER:
         clock.advance(OVER.seconds_since(clock.now()))
@@ -140,7 +150,8 @@ def _die(point: str) -> Callable[[Database, str], None]:
     return arm
 
 
-# Children are copies of a process that has only these modules: this one may have threads by now, of JAX for example.
+# Children are copies of a process that has only these modules: this one may have threads by now, of
+# JAX for example.
 _PROCESSES = multiprocessing.get_context("forkserver")
 _PROCESSES.set_forkserver_preload([__name__])
 
@@ -167,12 +178,15 @@ def undisturbed(make: Make) -> bytes:
     database = _live(make(), STOPPED, 1)
     document = _issued(database)
     database.close()
-    assert b'"seconds":43190' in document  # READY for twelve hours, without the ten seconds of its creation
+    # READY for twelve hours, without the ten seconds of its creation
+    assert b'"seconds":43190' in document
     return document
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_whatever_is_killed_the_invoice_is_the_same(make: Make, undisturbed: bytes, point: str) -> None:
+def test_whatever_is_killed_the_invoice_is_the_same(
+    make: Make, undisturbed: bytes, point: str
+) -> None:
     url = make()
     _killed_at(point, url)
     later = STOPPED if point.endswith("stop") else OVER.plus_seconds(3600)
@@ -184,7 +198,9 @@ def test_whatever_is_killed_the_invoice_is_the_same(make: Make, undisturbed: byt
         booked = database.read(lambda uow: uow.all(select(ledger_entries)))
         assert len(booked) >= 2
         assert sum(row["amount"].parts for row in booked) == 0
-        states = database.read(lambda uow: uow.all(select(usage_events).order_by(usage_events.c.seq)))
+        states = database.read(
+            lambda uow: uow.all(select(usage_events).order_by(usage_events.c.seq))
+        )
         assert [row["state"] for row in states] == ["CREATING", "READY", "STOPPING", "STOPPED"]
     finally:
         database.close()

@@ -17,16 +17,32 @@ import pytest
 from podyard.base.boxes import sentence, why_not
 from podyard.workers import box_limit
 from tests.conftest import require
-from tests.distributed.boxes import FORK_BOMB, ZONE, box_of, digest, hosts, machine_address, run_on, ways_out
+from tests.distributed.boxes import (
+    FORK_BOMB,
+    ZONE,
+    box_of,
+    digest,
+    hosts,
+    machine_address,
+    run_on,
+    ways_out,
+)
 from tests.stack import PODYARD, Stack, open_stack, until
 
-_QUIET: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "stdin": subprocess.DEVNULL}
+_QUIET: Any = {
+    "stdout": subprocess.DEVNULL,
+    "stderr": subprocess.DEVNULL,
+    "stdin": subprocess.DEVNULL,
+}
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("stack")]
 
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    require(None if why_not("on") or os.geteuid() != 0 else "boxes", f"root, and what boxes need ({why_not('on')})")
+    require(
+        None if why_not("on") or os.geteuid() != 0 else "boxes",
+        f"root, and what boxes need ({why_not('on')})",
+    )
     with open_stack(tmp_path_factory.mktemp("boxes"), {"PODYARD_BOXES": "on"}) as found:
         found.create_node("one", "v3-8", ZONE)
         found.create_node("other", "v3-32", ZONE)
@@ -45,52 +61,91 @@ def _env() -> dict[str, str]:
 def test_a_host_is_a_machine_of_its_own(stack: Stack) -> None:
     said = run_on(
         stack, "other",
-        "id -un; sudo id -u; sudo -n -u podyard id -un; hostname; pwd; ls /dev | grep -c accel; pgrep -c sleep;"
+        "id -un; sudo id -u; sudo -n -u podyard id -un; hostname; pwd; ls /dev | grep -c accel; "
+        "pgrep -c sleep;"
         " touch /tmp/x ~/y; sudo touch /etc/z /usr/z; echo $TPU_WORKER_HOSTNAMES;"
-        " curl -sH Metadata-Flavor:Google http://metadata.google.internal/computeMetadata/v1/instance/name;"
-        " echo; curl -sH Metadata-Flavor:Google http://169.254.169.254/computeMetadata/v1/instance/attributes/"
-        "agent-worker-number; echo; curl -s -o /dev/null -w '%{http_code}' $PODYARD_URL/podyard/v1/projects",
+        " curl -sH Metadata-Flavor:Google "
+        "http://metadata.google.internal/computeMetadata/v1/instance/name;"
+        " echo; curl -sH Metadata-Flavor:Google "
+        "http://169.254.169.254/computeMetadata/v1/instance/attributes/"
+        "agent-worker-number; echo; curl -s -o /dev/null -w '%{http_code}' "
+        "$PODYARD_URL/podyard/v1/projects",
     )  # fmt: skip
     addresses = ",".join(host["internalIp"] for host in hosts(stack, "other"))
     assert (said.returncode, said.stdout.split("\n")) == (
         0,
-        ["podyard", "0", "podyard", "other-w-0", "/home/podyard", "4", "1", addresses, "other-w-0", "0", "401"],
+        [
+            "podyard",
+            "0",
+            "podyard",
+            "other-w-0",
+            "/home/podyard",
+            "4",
+            "1",
+            addresses,
+            "other-w-0",
+            "0",
+            "401",
+        ],
     ), said.stderr
     assert not Path("/etc/z").exists() and not Path("/usr/z").exists()
-    assert {host["isolation"] for host in hosts(stack, "other") if host["state"] == "RUNNING"} == {sentence("")}
+    assert {host["isolation"] for host in hosts(stack, "other") if host["state"] == "RUNNING"} == {
+        sentence("")
+    }
 
 
 def test_hosts_of_a_slice_reach_each_other_at_all_ports_and_each_has_its_own(stack: Stack) -> None:
     serve = "sudo python -m http.server $port >/dev/null 2>&1 &"
-    done = run_on(stack, "other", f"for port in 80 8476; do {serve} done; sleep 1.5; echo $TPU_WORKER_ID", "all")
+    done = run_on(
+        stack,
+        "other",
+        f"for port in 80 8476; do {serve} done; sleep 1.5; echo $TPU_WORKER_ID",
+        "all",
+    )
     assert (done.returncode, done.stdout) == (0, "0\n1\n2\n3\n"), done.stderr
-    ask = "curl --retry 9 --retry-connrefused --retry-delay 1 -so /dev/null -w '%{http_code} ' http://other-w-$n:$p/"
-    assert run_on(stack, "other", f"for n in 0 1 2 3; do for p in 80 8476; do {ask}; done; done").stdout == "200 " * 8
-    greeting = "python -c 'import socket; print(socket.create_connection((\"other-w-3\", 22)).recv(4))'"
+    ask = (
+        "curl --retry 9 --retry-connrefused --retry-delay 1 -so /dev/null -w '%{http_code} ' "
+        "http://other-w-$n:$p/"
+    )
+    assert (
+        run_on(
+            stack, "other", f"for n in 0 1 2 3; do for p in 80 8476; do {ask}; done; done"
+        ).stdout
+        == "200 " * 8
+    )
+    greeting = (
+        "python -c 'import socket; print(socket.create_connection((\"other-w-3\", 22)).recv(4))'"
+    )
     assert run_on(stack, "other", greeting).stdout == "b'SSH-'\n"
 
 
 def test_what_launchers_do_to_a_host_leaves_the_machine_as_it_is(stack: Stack) -> None:
-    """What SkyPilot runs on a host, and the effect of `ray stop`: the end of every process that it sees."""
+    """What SkyPilot runs on a host, and the effect of `ray stop`: the end of every process that it
+    sees."""
     outside = subprocess.Popen(["sleep", "600"])
     tops = [Path(name) for name in ("/etc", "/home", "/usr")]
     before = [digest(top) for top in tops]
     done = run_on(
         stack, "one",
-        "sudo rm -rf /etc/security/limits.d; echo x | sudo tee -a /etc/profile >/dev/null; sudo pkill -9 dpkg;"
+        "sudo rm -rf /etc/security/limits.d; echo x | sudo tee -a /etc/profile >/dev/null; sudo "
+        "pkill -9 dpkg;"
         "sudo rm -f /usr/bin/wget /usr/bin/perl; sudo chmod 777 /etc /usr; ls /etc/security;"
-        "sudo rm -rf /home/* /usr/share/doc /usr/lib/python3; setsid sudo sh -c 'kill -9 -1' & sleep 1; echo gone",
+        "sudo rm -rf /home/* /usr/share/doc /usr/lib/python3; setsid sudo sh -c 'kill -9 -1' & "
+        "sleep 1; echo gone",
     )  # fmt: skip
     assert "limits.d" not in done.stdout
     assert [digest(top) for top in tops] == before
     assert outside.poll() is None
     outside.kill()
     outside.wait()
-    assert run_on(stack, "one", "test ! -e /etc/security/limits.d && echo still").stdout == "still\n"
+    assert (
+        run_on(stack, "one", "test ! -e /etc/security/limits.d && echo still").stdout == "still\n"
+    )
 
 
 def test_forty_ways_out_of_a_box_lead_nowhere(stack: Stack) -> None:
-    """Tried as the box's user and as its root. What they look for is there, as the test itself sees."""
+    """Tried as the box's user and as its root. What they look for is there, as the test itself
+    sees."""
     assert ways_out(stack) == []
 
 
@@ -101,17 +156,26 @@ def test_a_fork_bomb_is_ended_and_its_host_goes_on(stack: Stack) -> None:
     assert (done.returncode, done.stderr) == (137, f"podyard: {why}\n")
     print(f"fork bomb: ended {time.monotonic() - began:.1f} s after the start of its session")
     # The last ones are cleared up by the machine's own first process.
-    until(lambda: run_on(stack, "one", "pgrep -c python3").stdout == "0\n" or None, 10, "the end of its processes")
+    until(
+        lambda: run_on(stack, "one", "pgrep -c python3").stdout == "0\n" or None,
+        10,
+        "the end of its processes",
+    )
     until(lambda: hosts(stack, "one")[0]["problem"] == why or None, 10, "the problem of the host")
 
 
 def test_a_memory_hog_ends_in_its_box(stack: Stack) -> None:
     run_on(stack, "one", "true")
     place = box_of(stack, "one")
-    files = [path / name for path in place.cgroups for name in ("memory.max", "memory.limit_in_bytes")]
-    path = Path(require(next((str(file) for file in files if file.exists()), None), "a memory cgroup"))
+    files = [
+        path / name for path in place.cgroups for name in ("memory.max", "memory.limit_in_bytes")
+    ]
+    path = Path(
+        require(next((str(file) for file in files if file.exists()), None), "a memory cgroup")
+    )
     usual = path.read_text()
-    path.write_text(str(256 << 20))  # the same limit, smaller: the machine's memory is not for tests
+    # the same limit, smaller: the machine's memory is not for tests
+    path.write_text(str(256 << 20))
     try:
         hog = "python -c 'b = []\nwhile True: b.append(bytes(1 << 20))'; echo $?"
         assert run_on(stack, "one", hog).stdout == "137\n"
@@ -121,11 +185,14 @@ def test_a_memory_hog_ends_in_its_box(stack: Stack) -> None:
 
 
 def test_what_a_killed_yard_leaves_is_adopted_or_removed(stack: Stack, tmp_path: Path) -> None:
-    """kill -9 for the whole stack, boxes gone on; then a start that finds one of them alive and the other dead."""
+    """kill -9 for the whole stack, boxes gone on; then a start that finds one of them alive and the
+    other dead."""
     with open_stack(tmp_path, {"PODYARD_BOXES": "on"}) as yard:
         for node in ("stays", "ends"):
             yard.create_node(node, "v3-8", ZONE)
-            assert run_on(yard, node, "setsid sleep 7777 >/dev/null 2>&1 & echo ok").stdout == "ok\n"
+            assert (
+                run_on(yard, node, "setsid sleep 7777 >/dev/null 2>&1 & echo ok").stdout == "ok\n"
+            )
         stays, ends = box_of(yard, "stays"), box_of(yard, "ends")
         networks = {item.name for item in Path("/run/netns").glob("podyard-*")}
         for process in [item for item in yard.processes() if item.pid not in (stays.pid, ends.pid)]:
@@ -135,7 +202,8 @@ def test_what_a_killed_yard_leaves_is_adopted_or_removed(stack: Stack, tmp_path:
         yard.up()
         # Until another host server listens, hosts that the API takes for running answer nobody.
         until(lambda: run_on(yard, "stays", "true").returncode == 0 or None, 20, "the hosts")
-        assert run_on(yard, "stays", "pgrep -c sleep").stdout == "2\n"  # with the box's first process
+        # with the box's first process
+        assert run_on(yard, "stays", "pgrep -c sleep").stdout == "2\n"
         assert stays.is_alive()
         assert run_on(yard, "ends", "pgrep -c sleep").stdout == "1\n"
         assert {item.name for item in Path("/run/netns").glob("podyard-*")} == networks
@@ -154,7 +222,11 @@ def test_two_yards_on_one_machine_do_not_meet(stack: Stack, tmp_path: Path) -> N
     with open_stack(tmp_path, {"PODYARD_BOXES": "on"}) as yard:
         yard.create_node("one", "v3-8", ZONE)
         for found, word in ((yard, "second"), (stack, "first")):
-            serve = f"mkdir -p s && cd s && echo {word} > w && (python -m http.server 9000 >/dev/null 2>&1 &); sleep 1"
+            serve = (
+                f"mkdir -p s && cd s && echo {word} > w && (python -m http.server "
+                "9000 >/dev/null "
+                "2>&1 &); sleep 1"
+            )
             assert run_on(found, "one", serve).returncode == 0
         for found, word in ((yard, "second"), (stack, "first")):
             assert run_on(found, "one", "curl -s http://one-w-0:9000/w").stdout == f"{word}\n"
@@ -166,7 +238,11 @@ def test_a_way_out_is_a_setting(tmp_path: Path) -> None:
     own = machine_address()
     with open_stack(tmp_path, {"PODYARD_BOXES": "on", "PODYARD_BOX_NETWORK": "any"}) as yard:
         yard.create_node("one", "v3-8", ZONE)
-        said = run_on(yard, "one", f"curl -s http://{own}:1/; curl -s http://127.0.0.1.nip.invalid/; echo $https_proxy")
+        said = run_on(
+            yard,
+            "one",
+            f"curl -s http://{own}:1/; curl -s http://127.0.0.1.nip.invalid/; echo $https_proxy",
+        )
         assert "PODYARD_BOX_NETWORK=any" in said.stdout
         assert said.stdout.endswith("http://169.254.169.254:3128\n"), said.stderr
 
@@ -179,7 +255,10 @@ def test_the_cost_of_abox_of(stack: Stack) -> None:
     assert run_on(stack, "cost", "true").returncode == 0
     first = psutil.Process(box_of(stack, "cost").pid)
     memory = first.memory_full_info().uss
-    print(f"first process {memory / 1024:.0f} KiB, node to first command {time.monotonic() - began:.2f} s")
+    print(
+        f"first process {memory / 1024:.0f} KiB, node to first command "
+        f"{time.monotonic() - began:.2f} s"
+    )
     assert memory < 2 << 20
     stack.delete_node("cost", ZONE)
 

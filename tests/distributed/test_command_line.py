@@ -62,7 +62,9 @@ def test_a_newer_database_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
     assert "newer" in _refused(Stack(tmp_path), "--port", "0")
 
 
-def test_a_second_podyard_is_refused_and_nothing_is_billed_while_the_first_is_down(tmp_path: Path) -> None:
+def test_a_second_podyard_is_refused_and_nothing_is_billed_while_the_first_is_down(
+    tmp_path: Path,
+) -> None:
     with open_stack(tmp_path) as stack:
         done = stack.podyard("up", "--port", "0", "--detach")
         assert done.returncode == 2
@@ -72,15 +74,20 @@ def test_a_second_podyard_is_refused_and_nothing_is_billed_while_the_first_is_do
         stack.down()
         assert stack.podyard("status").returncode == 1
         stood = _platform_time(tmp_path)
-        waited = until(lambda: None if _slept(tmp_path) < 3 else _slept(tmp_path), 10, "three seconds")
+        waited = until(
+            lambda: None if _slept(tmp_path) < 3 else _slept(tmp_path), 10, "three seconds"
+        )
         assert _platform_time(tmp_path) == stood
         stack.up()
         now = _parse(stack.call("GET", "/podyard/v1/clock")["platformTime"])
-        # The clock goes on from where it stood; what passed since is the new stack's own running time.
+        # The clock goes on from where it stood; what passed since is the new stack's own running
+        # time.
         assert 0 <= now - stood < waited
         usage = stack.call("GET", "/podyard/v1/projects/demo/usage")
         ready = next(
-            e for e in stack.call("GET", "/podyard/v1/projects/demo/events")["events"] if e["toState"] == "READY"
+            e
+            for e in stack.call("GET", "/podyard/v1/projects/demo/events")["events"]
+            if e["toState"] == "READY"
         )
         assert usage["seconds"] <= now - _parse(ready["at"]) + 4
 
@@ -89,7 +96,9 @@ def test_a_second_podyard_is_refused_and_nothing_is_billed_while_the_first_is_do
 def test_a_job_goes_on_after_down_and_up_and_that_is_no_failure(tmp_path: Path) -> None:
     with open_stack(tmp_path) as stack:
         stack.create_node("long", "v2-8", "us-central1-f")
-        path = stack.submit("long", "us-central1-f", node="long", steps=300, checkpointEverySteps=20, maxFailures=0)
+        path = stack.submit(
+            "long", "us-central1-f", node="long", steps=300, checkpointEverySteps=20, maxFailures=0
+        )
         stack.wait_steps(path, 30)
         stack.down()
         assert stack.processes() == []
@@ -134,7 +143,12 @@ def test_commands_speak_json_and_errors_have_their_exit_code(tmp_path: Path) -> 
         exports = _run(stack, "env").stdout.splitlines()
         assert all(re.fullmatch(r"export [A-Z0-9_]+=.+", line) for line in exports)
         assert f"export PODYARD_URL={stack.url}" in exports
-        assert _run(stack, "run -- sh -c 'test -n \"$CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU\"'").returncode == 0
+        assert (
+            _run(
+                stack, "run -- sh -c 'test -n \"$CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU\"'"
+            ).returncode
+            == 0
+        )
         assert "v4-4096" in _run(stack, "hardware list").stdout
         _check_a_job_without_its_data(stack)
 
@@ -142,17 +156,32 @@ def test_commands_speak_json_and_errors_have_their_exit_code(tmp_path: Path) -> 
 def _check_a_job_without_its_data(stack: Stack) -> None:
     """It fails at once, its error is in its log, and it is found whatever zone it is in."""
     stack.create_node("elsewhere", "v2-8", "europe-west4-a")
-    path = stack.submit("no-data", "europe-west4-a", node="elsewhere", recipe="mnist-cnn", arguments={"data": "mnist"})
+    path = stack.submit(
+        "no-data",
+        "europe-west4-a",
+        node="elsewhere",
+        recipe="mnist-cnn",
+        arguments={"data": "mnist"},
+    )
     job = stack.wait_job(path)
-    assert (job["state"], job["attempt"], job["error"]["status"]) == ("FAILED", 1, "FAILED_PRECONDITION"), job
-    assert any(job["error"]["message"] in line for line in stack.log_lines(path)), stack.log_lines(path)
+    assert (job["state"], job["attempt"], job["error"]["status"]) == (
+        "FAILED",
+        1,
+        "FAILED_PRECONDITION",
+    ), job
+    assert any(job["error"]["message"] in line for line in stack.log_lines(path)), stack.log_lines(
+        path
+    )
     described = _run(stack, "job describe no-data")
     assert "locations/europe-west4-a/jobs/no-data" in described.stdout, described.stderr
     assert job["error"]["message"] in _run(stack, "job logs no-data").stdout
     assert _run(stack, "job wait no-data").returncode == 1
     unanswered = _run(stack, "tpu delete elsewhere --zone europe-west4-a")
     assert unanswered.returncode == 2 and "--quiet" in unanswered.stderr
-    assert stack.call("GET", "/v2/projects/demo/locations/europe-west4-a/nodes/elsewhere")["state"] == "READY"
+    assert (
+        stack.call("GET", "/v2/projects/demo/locations/europe-west4-a/nodes/elsewhere")["state"]
+        == "READY"
+    )
 
 
 def _run(stack: Stack, text: str) -> subprocess.CompletedProcess[str]:
@@ -170,14 +199,20 @@ def _run(stack: Stack, text: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.smoke
 def test_the_demo_proves_its_bill_and_leaves_nothing(tmp_path: Path) -> None:
-    done = subprocess.run([*PODYARD, "demo"], capture_output=True, text=True, timeout=patient(300), cwd=tmp_path)
+    done = subprocess.run(
+        [*PODYARD, "demo"], capture_output=True, text=True, timeout=patient(300), cwd=tmp_path
+    )
     assert done.returncode == 0, done.stderr
     single, pod, total = done.stdout.strip().splitlines()[-3:]
     row = r"{}  +{}  +{}  +{}  +accuracy 0\.\d\d  +steps 400"
     row += r"  +wall [\d.]+ (?:s|min[\d s]*)  +modelled [\d.]+ m?s \(tpu-model\)"
     billed = r"  +billed ((?:\d+ min)? ?(?:\d+ s)?)  +\$([\d.]+)"
-    first = re.fullmatch(row.format("v2-8", "preemptible", "us-central1-f", "1 host") + billed, single)
-    second = re.fullmatch(row.format("v3-32", "on demand", "europe-west4-a", "4 hosts") + billed, pod)
+    first = re.fullmatch(
+        row.format("v2-8", "preemptible", "us-central1-f", "1 host") + billed, single
+    )
+    second = re.fullmatch(
+        row.format("v3-32", "on demand", "europe-west4-a", "4 hosts") + billed, pod
+    )
     assert first is not None, single
     assert second is not None, pod
     seconds = [_seconds(first[1]), _seconds(second[1])]
@@ -189,12 +224,17 @@ def test_the_demo_proves_its_bill_and_leaves_nothing(tmp_path: Path) -> None:
 
 def _seconds(text: str) -> int:
     """`1 min 5 s`."""
-    return sum(int(number) * {"min": 60, "s": 1}[unit] for number, unit in re.findall(r"(\d+) (min|s)", text))
+    return sum(
+        int(number) * {"min": 60, "s": 1}[unit]
+        for number, unit in re.findall(r"(\d+) (min|s)", text)
+    )
 
 
 def test_an_interrupted_demo_takes_everything_down(tmp_path: Path) -> None:
     env = {**os.environ, "TMPDIR": str(tmp_path)}
-    demo = subprocess.Popen([*PODYARD, "demo"], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    demo = subprocess.Popen(
+        [*PODYARD, "demo"], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
     said = demo.stdout
     assert said is not None
     until(lambda: True if "READY" in said.readline() else None, 60, "the first node")

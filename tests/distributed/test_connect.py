@@ -1,4 +1,5 @@
-"""`podyard connect` from a machine that reaches the door's port only, with the clients that people use."""
+"""`podyard connect` from a machine that reaches the door's port only, with the clients that people
+use."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ print([node.name for node in client.list_nodes(parent=parent, metadata=token)])
 
 
 class Laptop:
-    """A terminal on the neighbour, after `eval "$(podyard env)"` on the folder of `podyard connect`."""
+    """A terminal on the neighbour, after `eval "$(podyard env)"` on the folder of `podyard
+    connect`."""
 
     def __init__(self, yard: DoorStack, other: Neighbour, folder: Path) -> None:
         self.yard, self.other, self.folder = yard, other, folder
@@ -45,14 +47,19 @@ class Laptop:
         self.token, self.token_id = issued["token"], issued["tokenId"]
         state = yard.state()
         command = [
-            *PODYARD, "connect", state["publicUrl"], "--data", str(self.data), "--fingerprint", state["fingerprint"],
+            *PODYARD, "connect", state["publicUrl"], "--data", str(self.data), "--fingerprint",
+            state["fingerprint"],
             "--port", "0", "--grpc-port", "0", "--storage-port", "0",
         ]  # fmt: skip
         self.connection = other.start(command, {"PODYARD_TOKEN": self.token, "HOME": str(folder)})
-        until(lambda: (self.data / "podyard.json").exists() or self._has_ended(), 30, "the connection")
+        until(
+            lambda: (self.data / "podyard.json").exists() or self._has_ended(), 30, "the connection"
+        )
 
     def _has_ended(self) -> None:
-        assert self.connection.poll() is None, self.connection.stdout and self.connection.stdout.read()
+        assert self.connection.poll() is None, (
+            self.connection.stdout and self.connection.stdout.read()
+        )
 
     def command(self, text: str) -> list[str]:
         podyard = shlex.join(PODYARD)
@@ -93,12 +100,16 @@ def laptop(place: tuple[DoorStack, Neighbour], tmp_path: Path) -> Iterator[Lapto
 def test_gcloud_ssh_scp_storage_grpc_and_console_work_as_on_the_server(laptop: Laptop) -> None:
     create = f"{TPU} create far --zone {ZONE} --accelerator-type v2-32 --version tpu-vm-base"
     laptop.run(create)
-    said = laptop.run(f"{TPU} ssh far --zone {ZONE} --worker=all --command 'echo $(hostname)' </dev/null")
+    said = laptop.run(
+        f"{TPU} ssh far --zone {ZONE} --worker=all --command 'echo $(hostname)' </dev/null"
+    )
     found = sorted(line for line in said.splitlines() if line.startswith("far-w-"))
     assert found == [f"far-w-{index}" for index in range(4)]
     (laptop.folder / "notes.txt").write_text("from the laptop")
     laptop.run(f"{TPU} scp --zone {ZONE} --worker=1 {laptop.folder}/notes.txt far:copied.txt")
-    assert laptop.run("podyard tpu ssh far --worker 1 --command 'cat copied.txt'") == "from the laptop"
+    assert (
+        laptop.run("podyard tpu ssh far --worker 1 --command 'cat copied.txt'") == "from the laptop"
+    )
 
     laptop.run("gcloud storage buckets create gs://far-away")
     laptop.run(f"gcloud storage cp {laptop.folder}/notes.txt gs://far-away/")
@@ -106,15 +117,21 @@ def test_gcloud_ssh_scp_storage_grpc_and_console_work_as_on_the_server(laptop: L
     assert laptop.run("podyard storage cat gs://far-away/notes.txt") == "from the laptop"
 
     program = shlex.quote(GRPC)
-    assert f"projects/demo/locations/{ZONE}/nodes/far" in laptop.run(f"{shlex.quote(sys.executable)} -c {program}")
-    page = laptop.run('curl -sL -H "Authorization: Bearer $PODYARD_TOKEN" $PODYARD_URL/console/demo/nodes')
+    assert f"projects/demo/locations/{ZONE}/nodes/far" in laptop.run(
+        f"{shlex.quote(sys.executable)} -c {program}"
+    )
+    page = laptop.run(
+        'curl -sL -H "Authorization: Bearer $PODYARD_TOKEN" $PODYARD_URL/console/demo/nodes'
+    )
     assert "far" in page and "<html" in page
     laptop.run(f"{TPU} delete far --zone {ZONE} --quiet")
 
 
 @pytest.mark.slow
 def test_a_revoked_token_ends_everything_within_five_seconds(laptop: Laptop) -> None:
-    laptop.run(f"podyard tpu create near --accelerator-type v2-8 --version tpu-vm-base --zone {ZONE}")
+    laptop.run(
+        f"podyard tpu create near --accelerator-type v2-8 --version tpu-vm-base --zone {ZONE}"
+    )
     laptop.run("podyard tpu ssh near --command true")
     shell = laptop.start("podyard tpu ssh near --command 'echo begun; sleep 600'")
     assert shell.stdout is not None

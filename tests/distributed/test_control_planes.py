@@ -1,5 +1,6 @@
-"""Two machines with an API and a loop each, on one PostgreSQL and one Redis; the clock of the second is five minutes
-ahead. Machines are data folders here: they share contents, logs and objects, and nothing else."""
+"""Two machines with an API and a loop each, on one PostgreSQL and one Redis; the clock of the
+second is five minutes ahead. Machines are data folders here: they share contents, logs and objects,
+and nothing else."""
 
 from __future__ import annotations
 
@@ -56,7 +57,9 @@ class Planes:
 def lease_of(database: str) -> tuple[str, int]:
     """(owner, fence) of the leader."""
     with psycopg.connect(database) as connection:
-        row = connection.execute("SELECT owner, fence FROM leases WHERE name = 'loop.leader'").fetchone()
+        row = connection.execute(
+            "SELECT owner, fence FROM leases WHERE name = 'loop.leader'"
+        ).fetchone()
     assert row is not None
     return str(row[0]), int(row[1])
 
@@ -72,13 +75,21 @@ def redis(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def yard(postgresql_url: str, redis: list[str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Planes]:
+def yard(
+    postgresql_url: str, redis: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Planes]:
     with psycopg.connect(f"{postgresql_url}/postgres", autocommit=True) as connection:
         connection.execute("CREATE DATABASE planes")
     database = f"{postgresql_url}/planes"
-    env = {"PODYARD_DATABASE_URL": database, "PODYARD_BROKER_URL": f"redis://127.0.0.1:{redis[2]}/0"}
+    env = {
+        "PODYARD_DATABASE_URL": database,
+        "PODYARD_BROKER_URL": f"redis://127.0.0.1:{redis[2]}/0",
+    }
     folder = tmp_path_factory.mktemp("planes")
-    skewed = {"PYTHONPATH": str(Path(__file__).parent / "skewed"), "PODYARD_TEST_SKEW_SECONDS": str(SKEW_SECONDS)}
+    skewed = {
+        "PYTHONPATH": str(Path(__file__).parent / "skewed"),
+        "PODYARD_TEST_SKEW_SECONDS": str(SKEW_SECONDS),
+    }
     first = Stack(folder / "first", env)
     ahead = Stack(folder / "ahead", env | skewed | {"PODYARD_ROLES": "api,loop,storage"})
     found = Planes(database, _start(redis), redis, first, ahead)
@@ -92,7 +103,11 @@ def yard(postgresql_url: str, redis: list[str], tmp_path_factory: pytest.TempPat
         ahead.up()
         yield found
     assert first.violations() == []
-    assert until(lambda: True if not first.processes() and not ahead.processes() else None, 10, "the last process")
+    assert until(
+        lambda: True if not first.processes() and not ahead.processes() else None,
+        10,
+        "the last process",
+    )
 
 
 def _start(command: list[str]) -> subprocess.Popen[bytes]:
@@ -134,7 +149,8 @@ def test_both_apis_serve_the_same_yard(yard: Planes) -> None:
 
 @contextlib.contextmanager
 def _supervisor_stopped(machine: Stack) -> Iterator[None]:
-    """Nobody starts a process of that machine again: its stand-by has to take over. Else its own next loop does."""
+    """Nobody starts a process of that machine again: its stand-by has to take over. Else its own
+    next loop does."""
     pid = machine.supervisor_pid()
     os.kill(pid, signal.SIGSTOP)
     try:
@@ -150,7 +166,11 @@ def test_the_leader_is_killed_again_and_again(yard: Planes) -> None:
     led: list[bool] = []
     slowest = 0.0
     for number in range(LEADERS_KILLED):
-        pid = until(lambda: pid if psutil.pid_exists(pid := yard.leader_pid()) else None, 20, "a living leader")
+        pid = until(
+            lambda: pid if psutil.pid_exists(pid := yard.leader_pid()) else None,
+            20,
+            "a living leader",
+        )
         led.append(pid == yard.first.pid("loop"))
         machine = yard.first if led[-1] else yard.ahead
         _, fence = yard.lease()
@@ -158,22 +178,33 @@ def test_the_leader_is_killed_again_and_again(yard: Planes) -> None:
         with _supervisor_stopped(machine) if number % 2 == 0 else contextlib.nullcontext():
             kill(pid)
             until(
-                lambda fence=fence: True if yard.lease()[1] > fence else None, TAKE_OVER_SECONDS_MAX, "the next leader"
+                lambda fence=fence: True if yard.lease()[1] > fence else None,
+                TAKE_OVER_SECONDS_MAX,
+                "the next leader",
             )
         slowest = max(slowest, time.monotonic() - began)
-    print(f"{LEADERS_KILLED} leaders killed, {sum(led)} on the first machine; slowest take-over {slowest:.1f} s")
+    print(
+        f"{LEADERS_KILLED} leaders killed, {sum(led)} on the first machine; slowest take-over "
+        f"{slowest:.1f} s"
+    )
     assert 0 < sum(led) < LEADERS_KILLED  # both machines have led
     job = yard.ahead.wait_job(path)
     assert (job["state"], job["failures"], job["preemptions"]) == ("SUCCEEDED", 0, 0), job
     assert [point["step"] for point in yard.first.metrics(path)] == list(range(1, STEPS + 1))
     yard.first.delete_node("killed", ZONE)
     usage = yard.first.call("GET", "/podyard/v1/projects/demo/usage")
-    assert check_bill(usage, yard.ahead.call("GET", "/podyard/v1/projects/demo/events")["events"]) is None
+    assert (
+        check_bill(usage, yard.ahead.call("GET", "/podyard/v1/projects/demo/events")["events"])
+        is None
+    )
 
 
 def test_work_resumes_soon_after_redis_has_come_back(yard: Planes) -> None:
     yard.first.create_node("redis", "v2-8", ZONE)
-    assert yard.first.wait_job(yard.first.submit("before", ZONE, node="redis", steps=5))["state"] == "SUCCEEDED"
+    assert (
+        yard.first.wait_job(yard.first.submit("before", ZONE, node="redis", steps=5))["state"]
+        == "SUCCEEDED"
+    )
     yard.broker.kill()
     yard.broker.wait()
     path = yard.first.submit("meanwhile", ZONE, node="redis", steps=5)
@@ -200,12 +231,15 @@ def test_a_machine_with_another_folder_is_refused_in_words(yard: Planes, tmp_pat
         (tmp_path / "half" / "objects").unlink()
         half = Stack(tmp_path / "half", {**yard.first.env, "PODYARD_ROLES": "api"})
         done = half.podyard("up", "--detach", *half.up_options())
-        assert (done.returncode, "is not the folder objects that" in done.stderr) == (2, True), done.stderr
+        assert (done.returncode, "is not the folder objects that" in done.stderr) == (2, True), (
+            done.stderr
+        )
         assert not (tmp_path / "stranger" / "token").exists()
     finally:
         stranger.http.close()
         half.http.close()
-    assert yard.first.http.get("/podyard/v1/agents").status_code == 200  # the owner's token is still good
+    # the owner's token is still good
+    assert yard.first.http.get("/podyard/v1/agents").status_code == 200
 
 
 def _adopt_folders(stack: Stack) -> subprocess.CompletedProcess[str]:
@@ -213,10 +247,14 @@ def _adopt_folders(stack: Stack) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env={**os.environ, **stack.env}, capture_output=True, text=True)
 
 
-def test_a_lost_data_folder_is_replaced_when_its_operator_says_so(yard: Planes, tmp_path: Path) -> None:
+def test_a_lost_data_folder_is_replaced_when_its_operator_says_so(
+    yard: Planes, tmp_path: Path
+) -> None:
     running = _adopt_folders(yard.first)
     assert (running.returncode, "Podyard runs on" in running.stderr) == (1, True), running.stderr
-    with psycopg.connect(yard.database.replace("/planes", "/postgres"), autocommit=True) as connection:
+    with psycopg.connect(
+        yard.database.replace("/planes", "/postgres"), autocommit=True
+    ) as connection:
         connection.execute("CREATE DATABASE lost")
     env = {"PODYARD_DATABASE_URL": yard.database.replace("/planes", "/lost")}
     old, new = Stack(tmp_path / "old", env), Stack(tmp_path / "new", env)
@@ -224,12 +262,16 @@ def test_a_lost_data_folder_is_replaced_when_its_operator_says_so(yard: Planes, 
         old.up()
         old.down()
         refused = new.podyard("up", "--detach", *new.up_options())
-        assert (refused.returncode, "podyard admin adopt-folders" in refused.stderr) == (2, True), refused.stderr
+        assert (refused.returncode, "podyard admin adopt-folders" in refused.stderr) == (2, True), (
+            refused.stderr
+        )
         assert _adopt_folders(new).returncode == 0
         new.up()
         assert new.token != old.token
         new.create_node("n", "v2-8", ZONE)
-        assert old.http.get(f"{new.url}/podyard/v1/agents", headers={"Authorization": f"Bearer {old.token}"}).is_error
+        assert old.http.get(
+            f"{new.url}/podyard/v1/agents", headers={"Authorization": f"Bearer {old.token}"}
+        ).is_error
     finally:
         for one in (old, new):
             one.down()
@@ -244,7 +286,11 @@ def test_a_machine_may_run_a_loop_alone(yard: Planes, tmp_path: Path) -> None:
         assert _roles(alone) == {"loop", "supervisor"}
         kill(yard.first.pid("loop"))
         kill(yard.ahead.pid("loop"))
-        until(lambda: True if psutil.pid_exists(yard.leader_pid()) else None, TAKE_OVER_SECONDS_MAX, "a leader")
+        until(
+            lambda: True if psutil.pid_exists(yard.leader_pid()) else None,
+            TAKE_OVER_SECONDS_MAX,
+            "a leader",
+        )
     finally:
         alone.down()
         alone.http.close()

@@ -1,4 +1,5 @@
-"""`podyard up` as users start it: with the default fleet, whose nodes take time and whose quotas end."""
+"""`podyard up` as users start it: with the default fleet, whose nodes take time and whose quotas
+end."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from tests.stack import Stack, open_stack, until
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("stack")]
 
 NODES = "/v2/projects/demo/locations/us-central1-a/nodes"
-NEIGHBOUR = "/v2/projects/demo/locations/us-central1-f/nodes"  # another zone of the same region, so of the same quota
+# another zone of the same region, so of the same quota
+NEIGHBOUR = "/v2/projects/demo/locations/us-central1-f/nodes"
 V2_8_PER_POD = 64
 SPEC = {"acceleratorType": "v2-8", "runtimeVersion": "tpu-vm-base"}
 

@@ -1,4 +1,5 @@
-"""The files of deploy/: what can be checked without a container engine, and the image's steps on a Debian base.
+"""The files of deploy/: what can be checked without a container engine, and the image's steps on a
+Debian base.
 
 `make image` runs the latter: it downloads a base and takes minutes.
 """
@@ -89,7 +90,13 @@ def base(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "base"
     if wanted == "new":
         debootstrap = require(shutil.which("debootstrap"), "debootstrap")
-        command = [debootstrap, "--variant=minbase", "--include=ca-certificates", "bookworm", str(folder)]
+        command = [
+            debootstrap,
+            "--variant=minbase",
+            "--include=ca-certificates",
+            "bookworm",
+            str(folder),
+        ]
         subprocess.run(command, check=True, capture_output=True, timeout=IMAGE_SECONDS_MAX)
     else:
         subprocess.run(["cp", "--archive", wanted, str(folder)], check=True)
@@ -116,9 +123,21 @@ def test_the_steps_of_the_image_run_on_a_debian_base(base: Path, tmp_path: Path)
         "HOME": "/root",
     }
     # In namespaces of its own: nothing that it mounts or leaves running outlives it.
-    jail = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", f"--root={base}"]
+    jail = [
+        "unshare",
+        "--mount",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+        f"--root={base}",
+    ]
     done = subprocess.run(
-        [*jail, "sh", "/tmp/build.sh", inside], env=env, capture_output=True, text=True, timeout=IMAGE_SECONDS_MAX
+        [*jail, "sh", "/tmp/build.sh", inside],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=IMAGE_SECONDS_MAX,
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert done.stdout.splitlines()[-1].startswith("podyard, version ")

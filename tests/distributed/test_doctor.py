@@ -40,7 +40,9 @@ def _expired_certificate(path: Path) -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "yard")])
     began = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
-    made = x509.CertificateBuilder().issuer_name(name).subject_name(name).public_key(key.public_key())
+    made = (
+        x509.CertificateBuilder().issuer_name(name).subject_name(name).public_key(key.public_key())
+    )
     made = made.serial_number(x509.random_serial_number()).not_valid_before(began)
     signed = made.not_valid_after(began + datetime.timedelta(days=30)).sign(key, hashes.SHA256())
     path.parent.mkdir(exist_ok=True)
@@ -51,18 +53,36 @@ def test_what_is_wrong_is_named_with_what_to_do(tmp_path: Path) -> None:
     with open_stack(tmp_path / "data") as stack:
         until(lambda: stack.call("GET", "/podyard/v1/agents")["agents"] or None, 30, "an agent")
         code, found = _findings(stack)
-        assert (code, {area for area, one in found.items() if one["level"] == "BAD"}) == (0, set()), found
-        assert {"processes", "api", "disk", "database", "clock", "loop", "queues", "agents"} <= found.keys()
+        assert (code, {area for area, one in found.items() if one["level"] == "BAD"}) == (
+            0,
+            set(),
+        ), found
+        assert {
+            "processes",
+            "api",
+            "disk",
+            "database",
+            "clock",
+            "loop",
+            "queues",
+            "agents",
+        } <= found.keys()
         assert found["agents"]["what"] == "1 READY"
 
         agent = stack.pid("agent")
         os.kill(agent, signal.SIGSTOP)
-        until(lambda: _findings(stack)[1]["agents"]["what"] == "1 GONE" or None, 40, "a silent agent")
+        until(
+            lambda: _findings(stack)[1]["agents"]["what"] == "1 GONE" or None, 40, "a silent agent"
+        )
         os.kill(agent, signal.SIGCONT)
 
         loop = stack.pid("loop")
         os.kill(loop, signal.SIGSTOP)
-        until(lambda: _findings(stack)[1]["loop"]["level"] == "BAD" or None, 20, "a loop that leads no more")
+        until(
+            lambda: _findings(stack)[1]["loop"]["level"] == "BAD" or None,
+            20,
+            "a loop that leads no more",
+        )
         code, found = _findings(stack)
         assert (code, found["api"]["level"]) == (1, "BAD"), found
         assert "control loop" in found["api"]["what"]
@@ -74,7 +94,11 @@ def test_what_is_wrong_is_named_with_what_to_do(tmp_path: Path) -> None:
             closed = probe.getsockname()[1]
         stack.env["PODYARD_BROKER_URL"] = f"redis://:hidden@127.0.0.1:{closed}/0"
         code, found = _findings(stack)
-        assert (code, found["certificates"]["level"], found["broker"]["level"]) == (1, "BAD", "warning"), found
+        assert (code, found["certificates"]["level"], found["broker"]["level"]) == (
+            1,
+            "BAD",
+            "warning",
+        ), found
         assert "has expired" in found["certificates"]["what"]
         assert "hidden" not in json.dumps(found)
         del stack.env["PODYARD_BROKER_URL"]
@@ -83,7 +107,10 @@ def test_what_is_wrong_is_named_with_what_to_do(tmp_path: Path) -> None:
         assert "belongs to another yard" in _findings(stack)[1]["folders"]["what"]
         stack.kill("supervisor")
         code, found = _findings(stack)
-        assert (code, found["processes"]["what"]) == (1, "the supervisor was killed: nothing restarts the others")
+        assert (code, found["processes"]["what"]) == (
+            1,
+            "the supervisor was killed: nothing restarts the others",
+        )
     code, found = _findings(stack)
     assert (code, found["processes"]["todo"]) == (1, f"podyard up --data {tmp_path / 'data'}")
 

@@ -1,4 +1,5 @@
-"""The door, with real processes, real TLS, and a network namespace that reaches nothing but its port."""
+"""The door, with real processes, real TLS, and a network namespace that reaches nothing but its
+port."""
 
 from __future__ import annotations
 
@@ -34,7 +35,9 @@ def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[DoorStack, 
         yield found
 
 
-def test_another_machine_reaches_the_door_and_nothing_else(yard: tuple[DoorStack, Neighbour]) -> None:
+def test_another_machine_reaches_the_door_and_nothing_else(
+    yard: tuple[DoorStack, Neighbour],
+) -> None:
     stack, other = yard
     url, ports = stack.state()["publicUrl"], stack.state()["ports"]
     assert url == f"https://{other.gateway}:{ports['public']}"
@@ -54,10 +57,13 @@ def test_curl_needs_the_authority_and_a_token(yard: tuple[DoorStack, Neighbour])
     def curl(*arguments: str) -> subprocess.CompletedProcess[str]:
         return other.run(["curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", *arguments, url])
 
-    assert curl("-H", f"Authorization: Bearer {stack.token}").returncode == 60  # no authority of the machine's
+    # no authority of the machine's
+    assert curl("-H", f"Authorization: Bearer {stack.token}").returncode == 60
     assert curl(*authority).stdout == "401"
     assert curl(*authority, "-H", f"Authorization: Bearer {stack.token}").stdout == "200"
-    foreign = curl(*authority, "-H", "Host: evil.example", "-H", f"Authorization: Bearer {stack.token}")
+    foreign = curl(
+        *authority, "-H", "Host: evil.example", "-H", f"Authorization: Bearer {stack.token}"
+    )
     assert foreign.stdout == "403"
 
 
@@ -68,7 +74,8 @@ def test_the_door_stays_open_while_the_api_is_killed(yard: tuple[DoorStack, Neig
     header = f"Authorization: Bearer {stack.token}"
     # A connection waits in the socket that the supervisor holds; it is answered by the next API.
     done = other.run(
-        ["curl", "-s", "--max-time", "60", "-o", "/dev/null", "-w", "%{http_code}", *authority, "-H", header,
+        ["curl", "-s", "--max-time", "60", "-o", "/dev/null", "-w", "%{http_code}", *authority,
+            "-H", header,
          f"{stack.state()['publicUrl']}/podyard/v1/clock"]
     )  # fmt: skip
     assert done.stdout == "200", done
@@ -82,7 +89,9 @@ def test_the_door_stays_open_while_the_api_is_killed(yard: tuple[DoorStack, Neig
         (("--tls", "--behind-proxy"), "exclude each other"),
     ],
 )
-def test_a_door_that_cannot_be_opened_is_one_sentence(tmp_path: Path, options: tuple[str, ...], why: str) -> None:
+def test_a_door_that_cannot_be_opened_is_one_sentence(
+    tmp_path: Path, options: tuple[str, ...], why: str
+) -> None:
     stack = DoorStack(tmp_path)
     stack.options = options
     done = stack.podyard("up", *stack.up_options())
@@ -96,21 +105,37 @@ def test_a_public_port_in_use_is_one_sentence(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         stack = DoorStack(tmp_path)
         port = str(taken.getsockname()[1])
-        done = stack.podyard("up", "--port", "0", "--storage-port", "0", "--tls", "--public-port", port)
+        done = stack.podyard(
+            "up", "--port", "0", "--storage-port", "0", "--tls", "--public-port", port
+        )
     assert done.returncode == 2
     assert done.stderr == (
-        f"podyard up: port {port} is taken by another program; use --public-port to choose another, "
+        f"podyard up: port {port} is taken by another program; use --public-port to "
+        "choose another, "
         "or --public-port 0\n"
     )
 
 
-def test_changes_and_refusals_are_in_the_audit_log_with_who_and_from_where(yard: tuple[DoorStack, Neighbour]) -> None:
+def test_changes_and_refusals_are_in_the_audit_log_with_who_and_from_where(
+    yard: tuple[DoorStack, Neighbour],
+) -> None:
     stack, other = yard
     url = f"{stack.state()['publicUrl']}/podyard/v1/projects"
-    curl = ["curl", "-s", "-D", "-", "--cacert", str(stack.data / "tls" / "ca.pem"), "-o", "/dev/null"]
+    curl = [
+        "curl",
+        "-s",
+        "-D",
+        "-",
+        "--cacert",
+        str(stack.data / "tls" / "ca.pem"),
+        "-o",
+        "/dev/null",
+    ]
     body = ["-H", "Content-Type: application/json", "-d", '{"projectId": "far"}']
     made = other.run([*curl, "-H", f"Authorization: Bearer {stack.token}", *body, url])
-    refused = other.run([*curl, "-H", "Authorization: Bearer pdy_wrong", *body, f"{url}?key=secret"])
+    refused = other.run(
+        [*curl, "-H", "Authorization: Bearer pdy_wrong", *body, f"{url}?key=secret"]
+    )
     assert "401" in refused.stdout.splitlines()[0]
 
     def ask() -> list[dict[str, Any]] | None:
@@ -119,7 +144,8 @@ def test_changes_and_refusals_are_in_the_audit_log_with_who_and_from_where(yard:
         return lines if len(lines) == 2 else None
 
     wrong, right = until(ask, 10, "the audit log")
-    assert (right["actor"], right["address"], right["byDoor"], right["method"], right["status"]) == (
+    assert (right["actor"], right["address"], right["byDoor"], right["method"],
+        right["status"]) == (
         "owner@podyard.local", other.address, True, "POST", 200,
     )  # fmt: skip
     assert f"x-request-id: {right['requestId']}" in made.stdout

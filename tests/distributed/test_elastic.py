@@ -1,4 +1,5 @@
-"""A machine is lost: an elastic job goes on with fewer hosts, and grows back when the machine is there again."""
+"""A machine is lost: an elastic job goes on with fewer hosts, and grows back when the machine is
+there again."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("stack")]
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with open_stack(tmp_path_factory.mktemp("elastic"), {**LEASES, "PODYARD_REPLICAS_MAX": "2"}) as found:
+    with open_stack(
+        tmp_path_factory.mktemp("elastic"), {**LEASES, "PODYARD_REPLICAS_MAX": "2"}
+    ) as found:
         found.create_node("slice", "v3-32", ZONE)
         yield found
 
@@ -28,7 +31,11 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 def machine(stack: Stack) -> Iterator[Machine]:
     found = Machine(stack)
     found.start()
-    until(lambda: True if len(stack.call("GET", "/podyard/v1/agents")["agents"]) == 2 else None, 30, "two agents")
+    until(
+        lambda: True if len(stack.call("GET", "/podyard/v1/agents")["agents"]) == 2 else None,
+        30,
+        "two agents",
+    )
     yield found
     found.leave()
 
@@ -76,7 +83,11 @@ def test_a_job_goes_on_with_fewer_hosts_and_grows_back(stack: Stack, machine: Ma
 
     until(smaller, 30, "a gang on two hosts")
     lost = attempts(stack, path)
-    assert (lost[0]["hosts"], lost[0]["outcome"], lost[1]["globalBatch"]) == (4, "FAILED", lost[0]["globalBatch"])
+    assert (lost[0]["hosts"], lost[0]["outcome"], lost[1]["globalBatch"]) == (
+        4,
+        "FAILED",
+        lost[0]["globalBatch"],
+    )
     stack.wait_steps(path, lost[1]["resumeStep"] + EVERY)
     assert "2 of 4 hosts" in stack.call("GET", path)["stateReason"]
     machine.start()
@@ -88,7 +99,8 @@ def test_a_job_goes_on_with_fewer_hosts_and_grows_back(stack: Stack, machine: Ma
     assert first["attempt"] == 1 and second["resumeStep"] % EVERY == 0
     points = stack.metrics(path)
     assert [point["step"] for point in points] == list(range(1, STEPS + 1))
-    # Not a step is computed twice because of growing: the third goes on after the last step of the second.
+    # Not a step is computed twice because of growing: the third goes on after the last step of the
+    # second.
     assert [p["attempt"] for p in points] == [
         *([1] * second["resumeStep"]),
         *([2] * (third["resumeStep"] - second["resumeStep"])),
@@ -97,7 +109,8 @@ def test_a_job_goes_on_with_fewer_hosts_and_grows_back(stack: Stack, machine: Ma
     yielded = [line for line in stack.log_lines(path) if line.startswith("yielded after step")]
     assert yielded == [f"yielded after step {third['resumeStep']}"] * 2
     assert job["metrics"]["latest"]["testAccuracy"] >= 0.97
-    # The same batches: while nothing but rounding differs, the losses are those of an undisturbed run.
+    # The same batches: while nothing but rounding differs, the losses are those of an undisturbed
+    # run.
     calm = stack.submit("calm", ZONE, steps=second["resumeStep"] + 20, **fields)
     assert stack.wait_job(calm)["state"] == "SUCCEEDED"
     for one, other in zip(stack.metrics(calm), points, strict=False):
@@ -108,12 +121,17 @@ def test_a_job_that_is_not_elastic_waits_for_its_full_gang(stack: Stack, machine
     path = stack.submit("whole", ZONE, steps=400, checkpointEverySteps=EVERY, node="slice")
     stack.wait_steps(path, EVERY + 5)
     machine.kill()
-    until(lambda: stack.call("GET", path)["state"] == "RECOVERING" or None, 30, "the loss to be seen")
+    until(
+        lambda: stack.call("GET", path)["state"] == "RECOVERING" or None, 30, "the loss to be seen"
+    )
     reason = "4 replicas are needed at once and the live agents have room for 2"
     until(lambda: stack.call("GET", path)["stateReason"] == reason or None, 30, "the reason")
     machine.start()
     assert stack.wait_job(path)["state"] == "SUCCEEDED"
     first, *others, last = attempts(stack, path)
     assert {one["hosts"] for one in (first, *others, last)} == {4}
-    # Two attempts, but for those that a busy machine costs: an agent falls silent, or loses contact.
-    assert all("silent" in one["reason"] or "lost contact" in one["reason"] for one in others), others
+    # Two attempts, but for those that a busy machine costs: an agent falls silent, or loses
+    # contact.
+    assert all("silent" in one["reason"] or "lost contact" in one["reason"] for one in others), (
+        others
+    )

@@ -1,5 +1,6 @@
-"""kill -9 of the Celery worker in the middle of a large export, and of the worker and the API while a webhook is under
-way: the file is whole and has the bytes of an undisturbed one, and the address hears of one webhook by one id."""
+"""kill -9 of the Celery worker in the middle of a large export, and of the worker and the API while
+a webhook is under way: the file is whole and has the bytes of an undisturbed one, and the address
+hears of one webhook by one id."""
 
 from __future__ import annotations
 
@@ -43,12 +44,19 @@ def _kill_worker(stack: Stack) -> None:
             for process in [*worker.children(recursive=True), worker]:
                 kill(process.pid)
     gone = {process.pid for process in before}
-    until(lambda: [p for p in stack.celery() if p.pid not in gone] or None, 20, "another Celery worker")
+    until(
+        lambda: [p for p in stack.celery() if p.pid not in gone] or None,
+        20,
+        "another Celery worker",
+    )
 
 
 def _let_claim_lapse(stack: Stack, table: Table) -> None:
-    """What the time of a claim does, at once: the loop finds that what a dead worker had claimed is due."""
-    with contextlib.closing(Database(f"sqlite:///{stack.data / 'podyard.db'}", OsClock())) as database:
+    """What the time of a claim does, at once: the loop finds that what a dead worker had claimed is
+    due."""
+    with contextlib.closing(
+        Database(f"sqlite:///{stack.data / 'podyard.db'}", OsClock())
+    ) as database:
         database.run(lambda uow: _set_due(uow, table))
 
 
@@ -76,7 +84,9 @@ class _Reader:
         if not found["done"]:
             answer = self._stack.http.get(f"{self._name}:download")
             # It may have been finished since: then the whole file is there.
-            assert answer.status_code == 400 or self._stack.call("GET", self._name)["done"], answer.text
+            assert answer.status_code == 400 or self._stack.call("GET", self._name)["done"], (
+                answer.text
+            )
         self.seen.append(found)
         return found
 
@@ -106,7 +116,11 @@ def test_an_export_is_finished_once_with_the_same_bytes_by_the_next_worker(stack
     for number in range(NODES):
         stack.create_node(f"n{number}", "v2-8", "us-central1-f")
     stack.call("POST", "/podyard/v1/clock:advance", {"duration": f"{DAYS}d"})
-    until(lambda: True if "targetTime" not in stack.call("GET", "/podyard/v1/clock") else None, 60, "the months")
+    until(
+        lambda: True if "targetTime" not in stack.call("GET", "/podyard/v1/clock") else None,
+        60,
+        "the months",
+    )
     disturbed = _begin(stack, start[:7])
     half = disturbed.until(lambda found: found["metadata"]["rowsDone"] > 0, "progress")
     assert not half["done"], half
@@ -119,14 +133,17 @@ def test_an_export_is_finished_once_with_the_same_bytes_by_the_next_worker(stack
     done = disturbed.until(lambda found: bool(found["done"]), "the export")
     assert done["metadata"]["tries"] == 2
     calm = _begin(stack, start[:7])
-    assert calm.until(lambda found: bool(found["done"]), "the other export")["metadata"]["tries"] == 1
+    assert (
+        calm.until(lambda found: bool(found["done"]), "the other export")["metadata"]["tries"] == 1
+    )
     assert disturbed.file() == calm.file()
     assert len(list(folder.iterdir())) == 2  # nothing of the first try is left
     assert disturbed.look() == done
 
 
 class _Address:
-    """The address of a webhook. A request waits until it is told how to be answered; `ids` are those that came."""
+    """The address of a webhook. A request waits until it is told how to be answered; `ids` are
+    those that came."""
 
     def __init__(self) -> None:
         self.ids: list[str] = []
@@ -154,7 +171,11 @@ class _Address:
 def test_a_webhook_arrives_by_one_id_whatever_is_killed_while_it_is_under_way(stack: Stack) -> None:
     address = _Address()
     with address.open() as url:
-        stack.call("PUT", f"{HERE}/budgets/b", {"amount": "1", "period": "total", "actions": [f"notify:{url}"]})
+        stack.call(
+            "PUT",
+            f"{HERE}/budgets/b",
+            {"amount": "1", "period": "total", "actions": [f"notify:{url}"]},
+        )
         address.wait_for(1)
         _kill_worker(stack)  # nobody will say how the first try went
         address.answers.put(204)

@@ -1,4 +1,5 @@
-"""Hosts that are made real: scripts, the metadata server as JAX and google-auth ask it, ssh, scp, and kills."""
+"""Hosts that are made real: scripts, the metadata server as JAX and google-auth ask it, ssh, scp,
+and kills."""
 
 from __future__ import annotations
 
@@ -50,13 +51,17 @@ def _hosts(stack: Stack, node: str) -> list[dict[str, Any]]:
     return found
 
 
-def _settled(stack: Stack, node: str, script: str = "startup-script", generation: int = 1) -> list[dict[str, Any]]:
+def _settled(
+    stack: Stack, node: str, script: str = "startup-script", generation: int = 1
+) -> list[dict[str, Any]]:
     """The hosts once each has run the script in this life."""
 
     def ask() -> list[dict[str, Any]] | None:
         found = _hosts(stack, node)
         done = [host["scripts"].get(script, {}).get("state") == "DONE" for host in found]
-        return found if all(done) and all(host["generation"] == generation for host in found) else None
+        return (
+            found if all(done) and all(host["generation"] == generation for host in found) else None
+        )
 
     return list(until(ask, 30, f"{script} of {node}"))
 
@@ -65,10 +70,23 @@ def _home(stack: Stack, host: dict[str, Any]) -> Path:
     return stack.data / "agents" / "local" / "hosts" / host["host"] / "home"
 
 
-def _tpu(stack: Stack, *arguments: str, input: str | None = None) -> subprocess.CompletedProcess[str]:
+def _tpu(
+    stack: Stack, *arguments: str, input: str | None = None
+) -> subprocess.CompletedProcess[str]:
     env = {name: value for name, value in os.environ.items() if not name.startswith("PODYARD_")}
-    command = [*PODYARD, "tpu", arguments[0], "--data", str(stack.data), "--zone", ZONE, *arguments[1:]]
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, input=input or "")
+    command = [
+        *PODYARD,
+        "tpu",
+        arguments[0],
+        "--data",
+        str(stack.data),
+        "--zone",
+        ZONE,
+        *arguments[1:],
+    ]
+    return subprocess.run(
+        command, env=env, capture_output=True, text=True, timeout=60, input=input or ""
+    )
 
 
 def _environment(stack: Stack, node: str, worker: int) -> dict[str, str]:
@@ -86,7 +104,10 @@ def _on_hosts(stack: Stack, node: str) -> list[psutil.Process]:
         record = json.loads(path.read_text())
         with contextlib.suppress(psutil.Error):
             process = psutil.Process(record["pid"])
-            if abs(process.create_time() - record["started"]) < 1 and process.status() != psutil.STATUS_ZOMBIE:
+            if (
+                abs(process.create_time() - record["started"]) < 1
+                and process.status() != psutil.STATUS_ZOMBIE
+            ):
                 found.append(process)
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
@@ -109,7 +130,9 @@ def _server(stack: Stack) -> psutil.Process:
 
 def _python(code: str, env: dict[str, str]) -> str:
     kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    done = subprocess.run([sys.executable, "-c", code], env=kept | env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=kept | env, capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -136,7 +159,9 @@ def test_jax_reads_its_cluster_from_the_metadata_server(stack: Stack, pod: str) 
 def test_google_auth_gets_a_token_that_the_api_takes(stack: Stack, pod: str) -> None:
     env = _environment(stack, pod, 0)
     account = httpx.get(
-        f"http://{env['GCE_METADATA_HOST']}/computeMetadata/v1/instance/service-accounts/default/email", headers=HEADER
+        f"http://{env['GCE_METADATA_HOST']}/computeMetadata/v1/instance/service-accounts/"
+        "default/email",
+        headers=HEADER,
     ).text
     code = (
         "import google.auth, google.auth.transport.requests as t\n"
@@ -149,7 +174,9 @@ def test_google_auth_gets_a_token_that_the_api_takes(stack: Stack, pod: str) -> 
     path = f"{stack.url}/v2/projects/demo/locations/{ZONE}/nodes/{pod}"
     bearer = {"Authorization": f"Bearer {token}"}
     assert httpx.get(path, headers=bearer).status_code == 403
-    stack.call("POST", "/podyard/v1/tokens", {"email": account, "project": "demo", "roles": ["tpu.viewer"]})
+    stack.call(
+        "POST", "/podyard/v1/tokens", {"email": account, "project": "demo", "roles": ["tpu.viewer"]}
+    )
 
     def allowed() -> bool | None:
         return httpx.get(path, headers=bearer).status_code == 200 or None
@@ -158,10 +185,15 @@ def test_google_auth_gets_a_token_that_the_api_takes(stack: Stack, pod: str) -> 
     assert httpx.delete(path, headers=bearer).status_code == 403
 
 
-def test_a_program_on_a_host_finds_its_node_as_tensorflow_s_resolver_does(stack: Stack, pod: str) -> None:
-    """By the variables and addresses of tensorflow/python/tpu/client/client.py, in the environment of the host."""
+def test_a_program_on_a_host_finds_its_node_as_tensorflow_s_resolver_does(
+    stack: Stack, pod: str
+) -> None:
+    """By the variables and addresses of tensorflow/python/tpu/client/client.py, in the environment
+    of the host."""
     account = f"{_project_number(stack)}-compute@developer.gserviceaccount.com"
-    stack.call("POST", "/podyard/v1/tokens", {"email": account, "project": "demo", "roles": ["tpu.viewer"]})
+    stack.call(
+        "POST", "/podyard/v1/tokens", {"email": account, "project": "demo", "roles": ["tpu.viewer"]}
+    )
     code = """
 import os, threading, urllib.request
 import google.auth
@@ -183,24 +215,35 @@ node = service.projects().locations().nodes().get(name=name).execute()
 print(node["state"], len(node["networkEndpoints"]))
 for thread in threading.enumerate()[1:]:
     thread.join()  # google-auth looks up its region over TLS in a thread; OpenSSL crashes if Python ends meanwhile
-"""
+"""  # noqa: E501
     done = _tpu(stack, "exec", pod, "--worker", "1", "--", "python -W ignore -", input=code)
     assert (done.returncode, done.stdout) == (0, "READY 4\n"), done.stderr
 
 
 def _project_number(stack: Stack) -> str:
-    found = {item["projectId"]: item["projectNumber"] for item in stack.call("GET", "/podyard/v1/projects")["projects"]}
+    found = {
+        item["projectId"]: item["projectNumber"]
+        for item in stack.call("GET", "/podyard/v1/projects")["projects"]
+    }
     return str(found["demo"])
 
 
 @pytest.mark.smoke
-def test_commands_run_on_workers_and_give_their_exit_code(stack: Stack, pod: str, boxes: str) -> None:
+def test_commands_run_on_workers_and_give_their_exit_code(
+    stack: Stack, pod: str, boxes: str
+) -> None:
     done = _tpu(stack, "exec", pod, "--worker", "all", "--", "echo worker $TPU_WORKER_ID")
-    assert (done.returncode, done.stdout) == (0, "worker 0\nworker 1\nworker 2\nworker 3\n"), done.stderr
-    done = _tpu(stack, "exec", pod, "--worker", "3", "--", "cat; pwd; echo no >&2; exit 7", input="said\n")
+    assert (done.returncode, done.stdout) == (0, "worker 0\nworker 1\nworker 2\nworker 3\n"), (
+        done.stderr
+    )
+    done = _tpu(
+        stack, "exec", pod, "--worker", "3", "--", "cat; pwd; echo no >&2; exit 7", input="said\n"
+    )
     home = "/home/podyard" if boxes == "on" else _home(stack, _hosts(stack, pod)[3])
     assert (done.returncode, done.stdout, done.stderr) == (7, f"said\n{home}\n", "no\n")
-    done = _tpu(stack, "ssh", pod, "--worker", "1", input="echo $TPU_NAME\nkill -TERM $$; sleep 5\n")
+    done = _tpu(
+        stack, "ssh", pod, "--worker", "1", input="echo $TPU_NAME\nkill -TERM $$; sleep 5\n"
+    )
     assert (done.returncode, done.stdout) == (128 + 15, "pod\n"), done.stderr
 
 
@@ -217,7 +260,9 @@ def test_files_go_to_workers_and_come_back(stack: Stack, pod: str, tmp_path: Pat
 
 
 @pytest.mark.smoke
-def test_openssh_logs_in_by_the_printed_configuration(stack: Stack, pod: str, tmp_path: Path) -> None:
+def test_openssh_logs_in_by_the_printed_configuration(
+    stack: Stack, pod: str, tmp_path: Path
+) -> None:
     require(shutil.which("ssh"), "the ssh client")
     done = _tpu(stack, "ssh-config", pod)
     config = tmp_path / "config"
@@ -225,7 +270,9 @@ def test_openssh_logs_in_by_the_printed_configuration(stack: Stack, pod: str, tm
 
     def run(*command: str) -> subprocess.CompletedProcess[str]:
         argv = [command[0], "-F", str(config), *command[1:]]
-        return subprocess.run(argv, capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL)
+        return subprocess.run(
+            argv, capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL
+        )
 
     done = run("ssh", "pod-w-3", "echo $CLOUD_TPU_TASK_ID; exit 4")
     assert (done.returncode, done.stdout) == (4, "3\n"), done.stderr
@@ -236,8 +283,14 @@ def test_openssh_logs_in_by_the_printed_configuration(stack: Stack, pod: str, tm
     assert run("scp", "pod-w-3:g", str(tmp_path / "h")).returncode == 0
     assert (tmp_path / "h").read_text() == "content"
     # Another key than those of the node's metadata gets nowhere.
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "other")], check=True)
-    config.write_text(config.read_text().replace(str(stack.data / "ssh" / "podyard_ed25519"), str(tmp_path / "other")))
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "other")], check=True
+    )
+    config.write_text(
+        config.read_text().replace(
+            str(stack.data / "ssh" / "podyard_ed25519"), str(tmp_path / "other")
+        )
+    )
     done = run("ssh", "-o", "BatchMode=yes", "pod-w-3", "true")
     assert done.returncode == 255
     assert "Permission denied" in done.stderr
@@ -263,7 +316,8 @@ def test_scripts_run_at_each_start_and_at_the_end(stack: Stack, tmp_path: Path) 
     }
     stack.create_node("one", "v2-8", ZONE, metadata=metadata)
     log = tmp_path / "log"
-    log.hardlink_to(_home(stack, _settled(stack, "one")[0]) / "log")  # the host's folder goes with its node
+    # the host's folder goes with its node
+    log.hardlink_to(_home(stack, _settled(stack, "one")[0]) / "log")
     path = f"/v2/projects/demo/locations/{ZONE}/nodes/one"
     (_home(stack, _hosts(stack, "one")[0]) / "kept").write_text("disk")
     for verb, state in (("stop", "STOPPED"), ("start", "READY")):
@@ -276,7 +330,11 @@ def test_scripts_run_at_each_start_and_at_the_end(stack: Stack, tmp_path: Path) 
     assert (_home(stack, host) / "kept").read_text() == "disk"
     stack.delete_node("one", ZONE)
     assert log.read_text().split("\n") == ["start 0", "end 0", "start 0", "end 0", ""]
-    until(lambda: not _home(stack, host).exists() or None, 10, "the folder of a deleted host to be gone")
+    until(
+        lambda: not _home(stack, host).exists() or None,
+        10,
+        "the folder of a deleted host to be gone",
+    )
 
 
 def test_every_host_of_a_slice_runs_the_script_and_a_preempted_one_its_last(stack: Stack) -> None:
@@ -290,10 +348,19 @@ def test_every_host_of_a_slice_runs_the_script_and_a_preempted_one_its_last(stac
     held = _chips_held(stack)
     stack.create_node("four", "v2-32", ZONE, metadata=metadata, schedulingConfig={"spot": True})
     found = _settled(stack, "four")
-    assert [(_home(stack, host) / "started").read_text() for host in found] == ["0\n", "1\n", "2\n", "3\n"]
+    assert [(_home(stack, host) / "started").read_text() for host in found] == [
+        "0\n",
+        "1\n",
+        "2\n",
+        "3\n",
+    ]
     assert {host["scripts"]["startup-script"]["exitCode"] for host in found} == {0}
     stack.call("POST", f"/podyard/v1/projects/demo/locations/{ZONE}/nodes/four:preempt", {})
-    until(lambda: {h["state"] for h in _hosts(stack, "four")} == {"VIRTUAL"} or None, 20, "the end of the hosts")
+    until(
+        lambda: {h["state"] for h in _hosts(stack, "four")} == {"VIRTUAL"} or None,
+        20,
+        "the end of the hosts",
+    )
     assert [(_home(stack, host) / "log").read_text() for host in found] == ["TRUE"] * 4
 
     until(lambda: _chips_held(stack) == held or None, 5, "the chips to be given back")
@@ -304,13 +371,19 @@ def test_programs_of_a_slice_that_is_taken_back_save_at_one_step(stack: Stack) -
     pytest.importorskip("jax", reason="the program imports JAX")
     program = Path(__file__).parents[1] / "programs" / "preempted.py"
     stack.create_node("reclaimed", "v2-32", ZONE, schedulingConfig={"spot": True})
-    assert _tpu(stack, "scp", str(program), "reclaimed:program.py", "--worker", "all").returncode == 0
+    assert (
+        _tpu(stack, "scp", str(program), "reclaimed:program.py", "--worker", "all").returncode == 0
+    )
     start = "nohup python program.py > log 2>&1 &"
     assert _tpu(stack, "exec", "reclaimed", "--worker", "all", "--", start).returncode == 0
     homes = [_home(stack, host) for host in _hosts(stack, "reclaimed")]
     until(lambda: all((home / "trains").exists() for home in homes) or None, 60, "the third step")
     stack.call("POST", f"/podyard/v1/projects/demo/locations/{ZONE}/nodes/reclaimed:preempt", {})
-    until(lambda: {h["state"] for h in _hosts(stack, "reclaimed")} == {"VIRTUAL"} or None, 40, "the end of the hosts")
+    until(
+        lambda: {h["state"] for h in _hosts(stack, "reclaimed")} == {"VIRTUAL"} or None,
+        40,
+        "the end of the hosts",
+    )
     saved = {(home / "saved").read_text() for home in homes}
     assert len(saved) == 1, saved
     done, _, step = saved.pop().split()
@@ -324,7 +397,9 @@ def _chips_held(stack: Stack) -> int:
 
 
 def test_a_killed_host_server_and_a_killed_agent_leave_the_script_running(stack: Stack) -> None:
-    script = "cd; echo begun >> log; while test ! -e go; do sleep 0.05; done; echo ended >> log; exit 3"
+    script = (
+        "cd; echo begun >> log; while test ! -e go; do sleep 0.05; done; echo ended >> log; exit 3"
+    )
     stack.create_node("hardy", "v2-8", ZONE, metadata={"startup-script": script})
     home = _home(stack, _hosts(stack, "hardy")[0])
     until(lambda: (home / "log").exists() or None, 20, "the start of the script")
@@ -336,7 +411,9 @@ def test_a_killed_host_server_and_a_killed_agent_leave_the_script_running(stack:
     until(lambda: _server(stack).pid != before or None, 20, "another host server")
     kill(stack.pid("agent"))
     # A third of a second after its start the server listens; until then nobody answers.
-    until(lambda: _tpu(stack, "exec", "hardy", "--", "true").returncode == 0 or None, 20, "an answer")
+    until(
+        lambda: _tpu(stack, "exec", "hardy", "--", "true").returncode == 0 or None, 20, "an answer"
+    )
     done = _tpu(stack, "exec", "hardy", "--", "echo back")
     assert (done.returncode, done.stdout) == (0, "back\n"), done.stderr
     (home / "go").touch()
@@ -396,7 +473,9 @@ def test_a_program_on_a_host_sees_its_devices_and_is_priced(stack: Stack) -> Non
     program = Path(__file__).parents[1] / "programs" / "data_parallel.py"
     assert _tpu(stack, "scp", str(program), "priced:program.py").returncode == 0
     done = _tpu(stack, "exec", "priced", "--", "python program.py 20")
-    assert done.stdout.split()[:5] == ["0", "1", "8", "8", "TPU_0(process=0,(0,0,0,0))"], done.stderr
+    assert done.stdout.split()[:5] == ["0", "1", "8", "8", "TPU_0(process=0,(0,0,0,0))"], (
+        done.stderr
+    )
 
     def priced() -> dict[str, Any] | None:
         found = {module["name"]: module for module in _hosts(stack, "priced")[0]["programs"]}
@@ -406,11 +485,14 @@ def test_a_program_on_a_host_sees_its_devices_and_is_priced(stack: Stack) -> Non
     step = until(priced, 60, "the step's time")
     assert (step["runs"], step["fits"]) == (20, True)
     assert step["verdict"].startswith("fits (")
-    page = httpx.get(f"{stack.url}/console/demo/nodes/{ZONE}/priced", cookies={"podyard_session": stack.token})
+    page = httpx.get(
+        f"{stack.url}/console/demo/nodes/{ZONE}/priced", cookies={"podyard_session": stack.token}
+    )
     assert "Programs on this node" in page.text and "jit_train_step" in page.text
     # What programs write there is theirs: links out of it lead nowhere, and nothing ends the host.
     trick = (
-        "cd $PODYARD_TPU_RUN && rm -rf processes modules && ln -s / processes && ln -s /etc modules && mkfifo x.json"
+        "cd $PODYARD_TPU_RUN && rm -rf processes modules && ln -s / processes && ln -s /etc "
+        "modules && mkfifo x.json"
     )
     assert _tpu(stack, "exec", "priced", "--", trick).returncode == 0
     until(lambda: _hosts(stack, "priced")[0]["programs"] == [] or None, 30, "an empty report")

@@ -1,4 +1,5 @@
-"""A generation is data: one that does not exist is placed, priced, estimated and billed from three files."""
+"""A generation is data: one that does not exist is placed, priced, estimated and billed from three
+files."""
 
 from __future__ import annotations
 
@@ -45,19 +46,43 @@ def test_a_generation_is_added_by_files_alone(tmp_path: Path) -> None:
 def test_an_estimate_and_a_price_of_an_added_generation() -> None:
     slice_ = ("--accelerator-type", "v9x-16", "--global-batch", "256", "--zone", ZONE)
     estimate = json.loads(_podyard("estimate", "resnet-50", *slice_, "-o", "json"))
-    assert (estimate["devices"], estimate["usableHbmBytes"], estimate["fits"]) == (16, 47 * 2**30, True)
+    assert (estimate["devices"], estimate["usableHbmBytes"], estimate["fits"]) == (
+        16,
+        47 * 2**30,
+        True,
+    )
     # Twice the bandwidth and the peak of v6e, so faster than it, but not by more than that.
     known = json.loads(
-        _podyard("estimate", "resnet-50", "--accelerator-type", "v6e-16", "--global-batch", "256", "-o", "json")
+        _podyard(
+            "estimate",
+            "resnet-50",
+            "--accelerator-type",
+            "v6e-16",
+            "--global-batch",
+            "256",
+            "-o",
+            "json",
+        )
     )
     assert 0.5 < estimate["computeSeconds"] / known["computeSeconds"] < 1
-    prices = json.loads(_podyard("price", "list", "--generation", "v9x", "--type", "v9x-16", "-o", "json"))
+    prices = json.loads(
+        _podyard("price", "list", "--generation", "v9x", "--type", "v9x-16", "-o", "json")
+    )
     assert "3.60" in json.dumps(prices) and "1.80" in json.dumps(prices)
 
 
 def _create(stack: Stack) -> None:
-    types = stack.call("GET", f"/v2/projects/demo/locations/{ZONE}/acceleratorTypes")["acceleratorTypes"]
-    assert [item["type"] for item in types] == ["v9x-1", "v9x-4", "v9x-8", "v9x-16", "v9x-32", "v9x-64"]
+    types = stack.call("GET", f"/v2/projects/demo/locations/{ZONE}/acceleratorTypes")[
+        "acceleratorTypes"
+    ]
+    assert [item["type"] for item in types] == [
+        "v9x-1",
+        "v9x-4",
+        "v9x-8",
+        "v9x-16",
+        "v9x-32",
+        "v9x-64",
+    ]
     node = stack.create_node("n1", "v9x-32", ZONE, runtimeVersion=RUNTIME)
     assert node["acceleratorConfig"] == {"type": "V9X", "topology": "4x8"}
     assert len(node["networkEndpoints"]) == 8  # hosts of four chips
@@ -67,11 +92,15 @@ def _create(stack: Stack) -> None:
 
 
 def _refuse(stack: Stack) -> None:
-    old = stack.http.post(f"{NODES}?nodeId=n3", json={"acceleratorType": "v9x-4", "runtimeVersion": "v2-alpha"})
+    old = stack.http.post(
+        f"{NODES}?nodeId=n3", json={"acceleratorType": "v9x-4", "runtimeVersion": "v2-alpha"}
+    )
     assert old.status_code == 400
     assert "does not run on v9x" in old.text
     # 48 chips of the quota of 64 are taken.
-    large = stack.http.post(f"{NODES}?nodeId=n3", json={"acceleratorType": "v9x-32", "runtimeVersion": RUNTIME})
+    large = stack.http.post(
+        f"{NODES}?nodeId=n3", json={"acceleratorType": "v9x-32", "runtimeVersion": RUNTIME}
+    )
     assert large.status_code == 429
     assert "TPUV9XsPodPerProjectPerRegionForTPUAPI" in large.text
 
@@ -82,11 +111,16 @@ def _check_bill(stack: Stack) -> None:
     assert sorted(line["acceleratorType"] for line in lines) == sorted(chips)
     for line in lines:
         assert line["seconds"] > 0
-        assert Fraction(line["amount"]) == line["seconds"] * chips[line["acceleratorType"]] * USD_PER_CHIP_SECOND
+        assert (
+            Fraction(line["amount"])
+            == line["seconds"] * chips[line["acceleratorType"]] * USD_PER_CHIP_SECOND
+        )
 
 
 def _podyard(*arguments: str) -> str:
     env = os.environ | ENV
-    done = subprocess.run([*PODYARD, *arguments], env=env, capture_output=True, text=True, timeout=patient(120))
+    done = subprocess.run(
+        [*PODYARD, *arguments], env=env, capture_output=True, text=True, timeout=patient(120)
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -1,4 +1,5 @@
-"""jax.distributed as users start it: two slices on one machine at the same time, and a gang that is killed."""
+"""jax.distributed as users start it: two slices on one machine at the same time, and a gang that is
+killed."""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ _AS_GCLOUD = [pytest.mark.long] if dials_port_22() else []
 @pytest.mark.slow
 @pytest.mark.xdist_group("stack")
 @pytest.mark.parametrize("client", [pytest.param("podyard", marks=_AS_GCLOUD), "gcloud"])
-def test_two_slices_at_once_each_have_their_own_sum_and_a_killed_gang_starts_again(tmp_path: Path, client: str) -> None:
+def test_two_slices_at_once_each_have_their_own_sum_and_a_killed_gang_starts_again(
+    tmp_path: Path, client: str
+) -> None:
     if client == "gcloud" and not dials_port_22():
         pytest.skip("gcloud is not installed, or hosts cannot listen on port 22 here")
     with open_stack(tmp_path / "data") as stack:

@@ -1,4 +1,5 @@
-"""Logs of users' programs and of recipes in real processes: stacks on demand, curves from JSON, tracebacks first."""
+"""Logs of users' programs and of recipes in real processes: stacks on demand, curves from JSON,
+tracebacks first."""
 
 from __future__ import annotations
 
@@ -32,7 +33,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("stack")]
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory, boxes: str) -> Iterator[Stack]:
-    with open_stack(tmp_path_factory.mktemp("logs"), {"PODYARD_BOXES": boxes, "PODYARD_RUNTIMES": "off"}) as found:
+    with open_stack(
+        tmp_path_factory.mktemp("logs"), {"PODYARD_BOXES": boxes, "PODYARD_RUNTIMES": "off"}
+    ) as found:
         found.create_node("slice", "v3-32", ZONE)
         yield found
 
@@ -65,7 +68,10 @@ def test_a_hanging_program_says_where_and_what_it_prints_as_json_is_its_curve(st
     done = _job(stack, "stacks", "hangs", "--zone", ZONE)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("in wait_for_a_peer") == HOSTS, done.stdout
-    assert "its stacks are on stderr" in done.stdout and "it is not a Python that Podyard can ask" in done.stdout
+    assert (
+        "its stacks are on stderr" in done.stdout
+        and "it is not a Python that Podyard can ask" in done.stdout
+    )
     assert stack.call("GET", path)["state"] == "RUNNING"
     stack.call("POST", f"{path}:cancel", {})
     assert stack.wait_job(path)["state"] == "CANCELLED"
@@ -77,10 +83,25 @@ def test_the_traceback_of_the_worker_that_failed_stands_first(stack: Stack) -> N
     assert job["state"] == "FAILED"
     failure = job["failure"]
     assert (failure["attempt"], failure["worker"]) == (1, 2)
-    assert failure["lines"][0].startswith("Traceback") and failure["lines"][-1] == "ValueError: a bad shard"
+    assert (
+        failure["lines"][0].startswith("Traceback")
+        and failure["lines"][-1] == "ValueError: a bad shard"
+    )
     described = _job(stack, "describe", "fails", "--zone", ZONE).stdout
     assert described.index("a bad shard") < described.index("acceleratorType")
-    found = _job(stack, "logs", "fails", "--zone", ZONE, "--worker", "2", "--grep", "BAD SHARD", "--stream", "stderr")
+    found = _job(
+        stack,
+        "logs",
+        "fails",
+        "--zone",
+        ZONE,
+        "--worker",
+        "2",
+        "--grep",
+        "BAD SHARD",
+        "--stream",
+        "stderr",
+    )
     assert found.stdout.endswith("[1.2 stderr] ValueError: a bad shard\n")
 
 

@@ -1,4 +1,5 @@
-"""Programs on two slices at once: what JAX sees of them, and what a job does when one of them is taken back."""
+"""Programs on two slices at once: what JAX sees of them, and what a job does when one of them is
+taken back."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ print("worker", jax.process_index(), "of", jax.process_count(), "slice", mine.sl
 assert os.environ["SKYPILOT_NODE_RANK"] == str(jax.process_index())
 assert os.environ["SKYPILOT_NODE_IPS"].splitlines()[0] == os.environ["MEGASCALE_COORDINATOR_ADDRESS"].split(":")[0]
 assert os.environ["MEGASCALE_SLICE_ID"] == str(mine.slice_index)
-"""
+"""  # noqa: E501
 TASK = f"""
 name: both
 num_nodes: 2
@@ -71,7 +72,17 @@ def test_jax_computes_on_all_devices_of_two_slices(stack: Stack, tmp_path: Path)
 
 def test_all_slices_are_made_again_when_one_is_taken_back(stack: Stack) -> None:
     """With notice, so that both programs can save; API and loop are killed meanwhile."""
-    flags = ("--zone", ZONE, "--accelerator-type", "v2-8", "--num-nodes", "2", "--spot", "--command", WAITS)
+    flags = (
+        "--zone",
+        ZONE,
+        "--accelerator-type",
+        "v2-8",
+        "--num-nodes",
+        "2",
+        "--spot",
+        "--command",
+        WAITS,
+    )
     done = stack.command("job", "submit", "spot", "--data", str(stack.data), *flags)
     assert done.returncode == 0, done.stderr
     path = f"{JOBS}/spot"
@@ -82,13 +93,23 @@ def test_all_slices_are_made_again_when_one_is_taken_back(stack: Stack) -> None:
     for process in ("api", "loop"):
         kill(stack.pid(process))
     found = stack.wait_job(path, 120)
-    assert (found["state"], found["attempt"], found["preemptions"], found["failures"]) == ("SUCCEEDED", 2, 1, 0), found
+    assert (found["state"], found["attempt"], found["preemptions"], found["failures"]) == (
+        "SUCCEEDED",
+        2,
+        1,
+        0,
+    ), found
     lines = stack.log_lines(path)
     assert sorted(line for line in lines if line.startswith(("attempt", "left"))) == [
-        *both, *(f"attempt 2 slice {n} of 2" for n in range(2)), *(f"left slice {n}" for n in range(2)),
+        *both, *(f"attempt 2 slice {n} of 2" for n in range(2)),
+        *(f"left slice {n}" for n in range(2)),
     ]  # fmt: skip
     until(lambda: True if not _nodes(stack) else None, 30, "the end of the nodes")
-    used = [node for node in stack.call("GET", "/podyard/v1/projects/demo/usage")["nodes"] if "/spot-" in node["node"]]
+    used = [
+        node
+        for node in stack.call("GET", "/podyard/v1/projects/demo/usage")["nodes"]
+        if "/spot-" in node["node"]
+    ]
     assert len(used) == 4, "two slices, twice"
     assert stack.violations() == []
 
@@ -98,8 +119,16 @@ def test_a_cancelled_job_leaves_no_slice(stack: Stack) -> None:
     done = stack.command("job", "submit", "cancelled", "--data", str(stack.data), *flags)
     assert done.returncode == 0, done.stderr
     path = f"{JOBS}/cancelled"
-    until(lambda: True if any("attempt 1" in line for line in stack.log_lines(path)) else None, 60, "a slice")
+    until(
+        lambda: True if any("attempt 1" in line for line in stack.log_lines(path)) else None,
+        60,
+        "a slice",
+    )
     stack.call("POST", f"{path}:cancel", {})
     assert stack.wait_job(path, 30)["state"] == "CANCELLED"
-    until(lambda: True if not _nodes(stack) and not stack.replicas() else None, 30, "the end of nodes and replicas")
+    until(
+        lambda: True if not _nodes(stack) and not stack.replicas() else None,
+        30,
+        "the end of nodes and replicas",
+    )
     assert stack.violations() == []

@@ -1,4 +1,5 @@
-"""What users bring with their jobs: files, folders, archives, wheels and job files, from the command line on."""
+"""What users bring with their jobs: files, folders, archives, wheels and job files, from the
+command line on."""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("stack")]
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory, boxes: str) -> Iterator[Stack]:
-    with open_stack(tmp_path_factory.mktemp("sources"), {"PODYARD_BOXES": boxes, "PODYARD_RUNTIMES": "off"}) as found:
+    with open_stack(
+        tmp_path_factory.mktemp("sources"), {"PODYARD_BOXES": boxes, "PODYARD_RUNTIMES": "off"}
+    ) as found:
         found.create_node("slice", "v3-32", ZONE)
         yield found
 
@@ -56,14 +59,30 @@ def _wheel(path: Path) -> None:
         "RECORD": "",
     }
     with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("tinypkg.py", "VALUE = 7\nif __name__ == '__main__':\n    print('from the wheel')\n")
+        archive.writestr(
+            "tinypkg.py", "VALUE = 7\nif __name__ == '__main__':\n    print('from the wheel')\n"
+        )
         for name, text in said.items():
             archive.writestr(f"tinypkg-1.0.dist-info/{name}", text)
 
 
-def _job(stack: Stack, *arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def _job(
+    stack: Stack, *arguments: str, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     command, *rest = arguments
-    argv = [*PODYARD, "job", command, "--data", str(stack.data), "--node", "slice", "--zone", ZONE, "--wait", *rest]
+    argv = [
+        *PODYARD,
+        "job",
+        command,
+        "--data",
+        str(stack.data),
+        "--node",
+        "slice",
+        "--zone",
+        ZONE,
+        "--wait",
+        *rest,
+    ]
     return subprocess.run(argv, capture_output=True, text=True, timeout=patient(180), cwd=cwd)
 
 
@@ -79,14 +98,20 @@ def _counts(stack: Stack, job: str, text: str) -> int:
     return sum(text in line for line in stack.log_lines(_path(job)))
 
 
-def test_a_folder_with_its_packages_runs_on_all_hosts_and_is_installed_once(stack: Stack, source: Path) -> None:
+def test_a_folder_with_its_packages_runs_on_all_hosts_and_is_installed_once(
+    stack: Stack, source: Path
+) -> None:
     done = _submit(stack, "folder", "--run", str(source), "--", "--epochs", "3")
     assert done.returncode == 0, done.stderr
     output = f"gs://demo-podyard-jobs/jobs/{ZONE}/folder/"
     assert _counts(stack, "folder", f"trained --epochs 3 5 7 {output}") == HOSTS
     assert _counts(stack, "folder", "requirements.txt: installing packages") == 1
     run: dict[str, Any] = stack.call("GET", _path("folder"))["run"]
-    assert (run["entry"], run["args"], len(run["source"]["sha256"])) == ("train.py", ["--epochs", "3"], 64)
+    assert (run["entry"], run["args"], len(run["source"]["sha256"])) == (
+        "train.py",
+        ["--epochs", "3"],
+        64,
+    )
     assert _submit(stack, "again", "--run", str(source)).returncode == 0
     assert _counts(stack, "again", "installing packages") == 0
 
@@ -94,7 +119,12 @@ def test_a_folder_with_its_packages_runs_on_all_hosts_and_is_installed_once(stac
 @pytest.mark.parametrize("kind", ["file", "zip", "wheel", "gs"])
 def test_other_sources(stack: Stack, source: Path, kind: str) -> None:
     if kind == "wheel":
-        arguments = ["--run", str(source / "wheels" / "tinypkg-1.0-py3-none-any.whl"), "-m", "tinypkg"]
+        arguments = [
+            "--run",
+            str(source / "wheels" / "tinypkg-1.0-py3-none-any.whl"),
+            "-m",
+            "tinypkg",
+        ]
     elif kind == "file":
         (source / "one.py").write_text("print('from the wheel')")
         arguments = ["--run", str(source / "one.py")]
@@ -104,7 +134,8 @@ def test_other_sources(stack: Stack, source: Path, kind: str) -> None:
         arguments = ["--run", str(source / "packed.zip"), "--entry", "deep/run.sh"]
         if kind == "gs":
             sent = stack.http.post(
-                f"{_path('').removesuffix('/')}:upload?name=packed.zip", content=(source / "packed.zip").read_bytes()
+                f"{_path('').removesuffix('/')}:upload?name=packed.zip",
+                content=(source / "packed.zip").read_bytes(),
             )
             arguments[1] = sent.json()["uri"]
     done = _submit(stack, f"from-{kind}", *arguments)
@@ -124,25 +155,38 @@ def test_what_cannot_be_installed_ends_the_job_with_the_reason_and_no_second_att
 
 
 def test_setup_that_fails_is_not_tried_again(stack: Stack) -> None:
-    done = _submit(stack, "bad-setup", "--command", "echo never", "--setup", "echo broken >&2; exit 4")
+    done = _submit(
+        stack, "bad-setup", "--command", "echo never", "--setup", "echo broken >&2; exit 4"
+    )
     assert done.returncode == 1
     job = stack.call("GET", _path("bad-setup"))
     assert job["attempt"] == 1
     assert "setup: the program ended with exit code 4: broken" in job["error"]["message"]
 
 
-def test_bad_sources_are_refused_and_leave_no_job(stack: Stack, source: Path, tmp_path: Path) -> None:
+def test_bad_sources_are_refused_and_leave_no_job(
+    stack: Stack, source: Path, tmp_path: Path
+) -> None:
     link = tmp_path / "linked"
     link.mkdir()
     (link / "secret").symlink_to("/etc/passwd")
     for arguments, why in (
-        (["--run", str(source), "--entry", "nope.py"], "run.entry 'nope.py' is not in run.source; it has train.py"),
-        (["--run", str(source / "missing")], "does not exist: name a file, a folder or a gs:// object"),
+        (
+            ["--run", str(source), "--entry", "nope.py"],
+            "run.entry 'nope.py' is not in run.source; it has train.py",
+        ),
+        (
+            ["--run", str(source / "missing")],
+            "does not exist: name a file, a folder or a gs:// object",
+        ),
         (["--run", str(link)], "is a link that leads out of"),
         (["--run", "gs://demo-podyard-jobs/none.zip"], "No such object"),
         (["--run", "gs://somebody-elses/x.zip"], "The specified bucket does not exist"),
         (["--run", str(source / "requirements.txt")], "is not an archive or a program"),
-        (["--run", str(source), "--command", "ls", "-m", "x"], "specify either run.command or run.module"),
+        (
+            ["--run", str(source), "--command", "ls", "-m", "x"],
+            "specify either run.command or run.module",
+        ),
         (["--command", "ls", "--env", "PODYARD_URL=x"], "is set by the platform"),
         (["--command", "ls", "--env", "A-B=x"], "is not a variable's name"),
         (["--command", "ls", "--steps", "5"], "steps cannot be used with run"),
@@ -192,19 +236,32 @@ run: |
 def test_a_file_is_dropped_into_the_console_without_any_script(stack: Stack) -> None:
     form = "/console/demo/jobs/program"
     with httpx.Client(
-        base_url=stack.url, headers={"Origin": stack.url}, follow_redirects=True, timeout=patient(30), trust_env=False
+        base_url=stack.url,
+        headers={"Origin": stack.url},
+        follow_redirects=True,
+        timeout=patient(30),
+        trust_env=False,
     ) as visitor:
         visitor.post("/login", data={"token": stack.token})
         shown = visitor.get(form, params={"command": "ls", "node": f"{ZONE}/slice"}).text
         assert "podyard job submit" in shown
         token = re.search(r'name="csrf_token" value="([0-9a-f]{64})"', shown)
         assert token is not None
-        fields = {"csrf_token": token[1], "job_id": "dropped", "node": f"{ZONE}/slice", "args": "--name 'a b'"}
+        fields = {
+            "csrf_token": token[1],
+            "job_id": "dropped",
+            "node": f"{ZONE}/slice",
+            "args": "--name 'a b'",
+        }
         files = {"file": ("train.py", b"import os, sys\nprint(sys.argv, os.environ['KEY'])\n")}
         refused = visitor.post(form, data={**fields, "env": "KEY"}, files=files)
         assert refused.status_code == 400 and "must be NAME=VALUE" in refused.text
-        assert 'value="gs://demo-podyard-jobs/sources/' in refused.text, "the file need not be sent again"
-        assert visitor.post(form, data={"job_id": "dropped"}, files=files).status_code == 403, "no CSRF token"
+        assert 'value="gs://demo-podyard-jobs/sources/' in refused.text, (
+            "the file need not be sent again"
+        )
+        assert visitor.post(form, data={"job_id": "dropped"}, files=files).status_code == 403, (
+            "no CSRF token"
+        )
         hostile = {"file": ("train.zip", b"PK not a zip")}
         refused = visitor.post(form, data=fields, files=hostile)
         assert refused.status_code == 400 and "it is damaged" in refused.text
@@ -252,7 +309,17 @@ file_mounts: {/data/in: data, notes/b.txt: data/a.txt}
 run: cat /data/in/a.txt notes/b.txt && touch mine && stat -c %U . /data/in
 """
     )
-    argv = [*PODYARD, "job", "launch", str(task), "--name", "placed", "--data", str(stack.data), "--wait"]
+    argv = [
+        *PODYARD,
+        "job",
+        "launch",
+        str(task),
+        "--name",
+        "placed",
+        "--data",
+        str(stack.data),
+        "--wait",
+    ]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=patient(120), cwd=tmp_path)
     assert "v2-8 is not offered in region us-west4" in done.stderr
     job = stack.call("GET", _path("placed").replace(ZONE, "-"))
@@ -275,14 +342,27 @@ def test_the_tasks_of_skypilots_documentation_run(stack: Stack, boxes: str, tmp_
         (folder / "run.py").write_text("print('trained')")
         (folder / "requirements.txt").touch()
     (tmp_path / "run.py").write_text("print('trained')")
-    uri = stack.http.post(f"{_path('').removesuffix('/')}:upload?name=data.csv", content=b"1,2").json()["uri"]
+    uri = stack.http.post(
+        f"{_path('').removesuffix('/')}:upload?name=data.csv", content=b"1,2"
+    ).json()["uri"]
     bucket = uri.removeprefix("gs://").removesuffix("/data.csv")
     names = []
     for name, text in tasks.items():
         (tmp_path / "task.yaml").write_text(text)
-        argv = [*PODYARD, "job", "launch", "task.yaml", "--data", str(stack.data), "--name", name.replace("_", "-")]
+        argv = [
+            *PODYARD,
+            "job",
+            "launch",
+            "task.yaml",
+            "--data",
+            str(stack.data),
+            "--name",
+            name.replace("_", "-"),
+        ]
         argv += ["--secret", "HF_TOKEN=secret", "--env", f"MY_BUCKET={bucket}", "-o", "json"]
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=patient(60), cwd=tmp_path)
+        done = subprocess.run(
+            argv, capture_output=True, text=True, timeout=patient(60), cwd=tmp_path
+        )
         assert done.returncode == 0, done.stderr
         names.append(json.loads(done.stdout)["name"])
     for name in names:

@@ -1,4 +1,5 @@
-"""kill -9 in the middle of a job, each process in turn: the job succeeds all the same, and nothing is left or lost."""
+"""kill -9 in the middle of a job, each process in turn: the job succeeds all the same, and nothing
+is left or lost."""
 
 from __future__ import annotations
 
@@ -43,7 +44,11 @@ def _kill_agent(stack: Stack) -> None:
 def _kill_celery(stack: Stack) -> None:
     before = until(lambda: stack.celery() or None, 20, "a Celery worker")
     kill(before[0].pid)
-    until(lambda: [p for p in stack.celery() if p.pid != before[0].pid] or None, 20, "another Celery worker")
+    until(
+        lambda: [p for p in stack.celery() if p.pid != before[0].pid] or None,
+        20,
+        "another Celery worker",
+    )
 
 
 def _kill_loop(stack: Stack) -> None:
@@ -55,8 +60,10 @@ def _kill_api(stack: Stack) -> None:
 
 
 def _kill_supervisor(stack: Stack) -> None:
-    """Everything else goes on without it; the next `up`, on the same ports, takes over, and adopts the replicas. So
-    does the one after it, when the first is killed, too. `make kills-supervisor` does this on the default ports."""
+    """Everything else goes on without it; the next `up`, on the same ports, takes over, and adopts
+    the replicas. So
+    does the one after it, when the first is killed, too. `make kills-supervisor` does this on the
+    default ports."""
     before = {process.pid for process in stack.replicas()}
     assert before
     stack.kill("supervisor")
@@ -66,7 +73,13 @@ def _kill_supervisor(stack: Stack) -> None:
     stack.kill_while_starting(0.7)
     stack.up()
     assert stack.status_knows_all()
-    assert sorted(name for name, _ in stack.main_processes()) == ["agent", "api", "broker", "loop", "supervisor"]
+    assert sorted(name for name, _ in stack.main_processes()) == [
+        "agent",
+        "api",
+        "broker",
+        "loop",
+        "supervisor",
+    ]
     assert {process.pid for process in stack.replicas()} <= before
 
 
@@ -82,7 +95,9 @@ def _kill_supervisor(stack: Stack) -> None:
     ],
     ids=lambda f: f.__name__.removeprefix("_kill_"),
 )
-def test_a_job_survives_the_kill_of(disturb: Callable[[Stack], None], stack: Stack, undisturbed: str) -> None:
+def test_a_job_survives_the_kill_of(
+    disturb: Callable[[Stack], None], stack: Stack, undisturbed: str
+) -> None:
     name = disturb.__name__.removeprefix("_").replace("_", "-")
     stack.create_node(name, "v3-32", ZONE)
     path = stack.submit(name, ZONE, node=name, steps=STEPS, checkpointEverySteps=EVERY)
@@ -95,7 +110,10 @@ def test_a_job_survives_the_kill_of(disturb: Callable[[Stack], None], stack: Sta
     stack.delete_node(name, ZONE)
     assert stack.replicas() == []
     assert_exact_bill(stack)
-    assert sum(pod["chipsHeld"] for pod in stack.call("GET", "/podyard/v1/projects/demo/pods")["pods"]) == 0
+    assert (
+        sum(pod["chipsHeld"] for pod in stack.call("GET", "/podyard/v1/projects/demo/pods")["pods"])
+        == 0
+    )
 
 
 def assert_exact_bill(stack: Stack) -> None:

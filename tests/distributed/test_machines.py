@@ -1,4 +1,5 @@
-"""Agents of other machines: they join over TLS with a one-time token, and run what the platform places on them."""
+"""Agents of other machines: they join over TLS with a one-time token, and run what the platform
+places on them."""
 
 from __future__ import annotations
 
@@ -56,7 +57,9 @@ def one_machine(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[flo
 
 
 def bits_of(yard: MachineYard, path: str) -> tuple[str, list[float]]:
-    return yard.platform.params_sha256(path), [point["loss"] for point in yard.platform.metrics(path)]
+    return yard.platform.params_sha256(path), [
+        point["loss"] for point in yard.platform.metrics(path)
+    ]
 
 
 def agents_of(yard: MachineYard, path: str) -> list[str]:
@@ -70,15 +73,28 @@ def test_a_gang_over_three_machines_has_the_bits_of_one(
 ) -> None:
     path = joined.platform.submit("three", ZONE, node="slice", **JOB)
     job = joined.platform.wait_job(path)
-    assert (job["state"], job["failures"]) == ("SUCCEEDED", 0), (job, [m.said() for m in joined.machines])
+    assert (job["state"], job["failures"]) == ("SUCCEEDED", 0), (
+        job,
+        [m.said() for m in joined.machines],
+    )
     assert agents_of(joined, path) == ["machine-1", "machine-1", "machine-2", "machine-3"]
     assert bits_of(joined, path) == one_machine
     # What the gang has made is on the platform, and on none of the machines.
     artifacts = {
-        item["name"] for item in joined.platform.call("GET", f"{path}:artifacts?checkpoints=true")["artifacts"]
+        item["name"]
+        for item in joined.platform.call("GET", f"{path}:artifacts?checkpoints=true")["artifacts"]
     }
     assert any(name.startswith("events/") for name in artifacts), artifacts
-    assert len([name for name in artifacts if name.startswith("checkpoints/") and name.endswith(".json")]) >= 2
+    assert (
+        len(
+            [
+                name
+                for name in artifacts
+                if name.startswith("checkpoints/") and name.endswith(".json")
+            ]
+        )
+        >= 2
+    )
     assert not any((machine.data / "objects").exists() for machine in joined.machines)
 
 
@@ -92,9 +108,15 @@ def test_a_machine_that_is_cut_off_costs_its_gang_and_nothing_else(
     lost.cut()
     # Nobody can tell it to: its replica stops by itself, within its lease and the time to end.
     until(lambda: True if not lost.replicas() else None, REPLICA_LEASE + 5, "the cut replica's end")
-    until(lambda: joined.platform.call("GET", path)["state"] == "RECOVERING" or None, 30, "the loss to be seen")
+    until(
+        lambda: joined.platform.call("GET", path)["state"] == "RECOVERING" or None,
+        30,
+        "the loss to be seen",
+    )
     reason = "4 replicas are needed at once and the live agents have room for 3"
-    until(lambda: joined.platform.call("GET", path)["stateReason"] == reason or None, 30, "the reason")
+    until(
+        lambda: joined.platform.call("GET", path)["stateReason"] == reason or None, 30, "the reason"
+    )
     shown = joined.platform.call("GET", "/podyard/v1/agents/machine-3")
     assert (shown["state"], shown["replicas"]) == ("GONE", 0)
     lost.heal()
@@ -137,10 +159,15 @@ def test_a_machine_that_is_refused_is_told_why(joined: MachineYard) -> None:
         return done.stderr
 
     assert "an agent named machine-2 exists already" in refused("--name", "machine-2")
-    assert "cannot listen at the advertised address 192.0.2.1" in refused("--advertise", "192.0.2.1")
+    assert "cannot listen at the advertised address 192.0.2.1" in refused(
+        "--advertise", "192.0.2.1"
+    )
     assert "declares 4096 cores and has" in refused("--cores", "4096")
     words = joined.platform.join_arguments()
-    used = [word[:-1] + ("0" if word[-1] != "0" else "1") if word.startswith("pdj_") else word for word in words]
+    used = [
+        word[:-1] + ("0" if word[-1] != "0" else "1") if word.startswith("pdj_") else word
+        for word in words
+    ]
     assert "it is another server, or its authority was replaced" in refused(token=used)
 
 
@@ -148,7 +175,9 @@ def test_a_users_program_runs_on_another_machine(joined: MachineYard) -> None:
     platform = joined.platform
     platform.create_node("own", "v2-8", ZONE)
     name = f"/podyard/v1/projects/demo/locations/{ZONE}/jobs:upload?name=run.py"
-    uploaded = platform.http.post(name, content=b"import os; print('ran as', os.environ['PODYARD_JOB'])")
+    uploaded = platform.http.post(
+        name, content=b"import os; print('ran as', os.environ['PODYARD_JOB'])"
+    )
     assert uploaded.status_code == 200, uploaded.text
     run = {"source": uploaded.json()["uri"], "command": "python3 run.py"}
     path = platform.submit("mine", ZONE, recipe=None, node="own", run=run)
@@ -169,7 +198,13 @@ def test_programs_and_data_sets_come_from_the_platform(joined: MachineYard) -> N
         labels = random.integers(0, 10, count, dtype=np.uint8)
         _write_idx(folder, split, images, labels)
     path = platform.submit(
-        "learns", ZONE, recipe="mnist-cnn", node="data", steps=4, globalBatch=32, arguments={"data": "tiny"}
+        "learns",
+        ZONE,
+        recipe="mnist-cnn",
+        node="data",
+        steps=4,
+        globalBatch=32,
+        arguments={"data": "tiny"},
     )
     job = platform.wait_job(path)
     assert job["state"] == "SUCCEEDED", (job, platform.log_lines(path))

@@ -1,4 +1,5 @@
-"""Platform time of a running stack: it stands still only while no loop runs, or while the machine sleeps."""
+"""Platform time of a running stack: it stands still only while no loop runs, or while the machine
+sleeps."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ def test_a_loop_that_is_late_loses_no_platform_time(tmp_path: Path) -> None:
         loop = stack.pid("loop")
         os.kill(loop, signal.SIGSTOP)
         time.sleep(STANDS_STILL_SECONDS)
-        assert _lag_seconds(stack) > before + STANDS_STILL_SECONDS - 3  # it is late: the clock stands still meanwhile
+        # it is late: the clock stands still meanwhile
+        assert _lag_seconds(stack) > before + STANDS_STILL_SECONDS - 3
         os.kill(loop, signal.SIGCONT)
         until(lambda: _lag_seconds(stack) < before + 1 or None, 20, "platform time is where it was")
         answer = stack.call("GET", "/podyard/v1/clock")
@@ -34,7 +36,9 @@ def test_a_loop_that_is_late_loses_no_platform_time(tmp_path: Path) -> None:
         stack.up()
         assert "s behind UTC" in stack.podyard("status").stderr
         headers = {"Origin": stack.url}
-        with httpx.Client(base_url=stack.url, headers=headers, follow_redirects=True, trust_env=False) as visitor:
+        with httpx.Client(
+            base_url=stack.url, headers=headers, follow_redirects=True, trust_env=False
+        ) as visitor:
             assert " s behind UTC)" in visitor.post("/login", data={"token": stack.token}).text
 
 

@@ -29,5 +29,8 @@ def test_a_job_runs_and_is_billed_on_postgresql(postgresql_url: str, tmp_path: P
         stack.delete_node("slice", ZONE)
         usage = stack.call("GET", "/podyard/v1/projects/demo/usage")
         assert usage["seconds"] > 0
-        assert check_bill(usage, stack.call("GET", "/podyard/v1/projects/demo/events")["events"]) is None
+        assert (
+            check_bill(usage, stack.call("GET", "/podyard/v1/projects/demo/events")["events"])
+            is None
+        )
         assert not (tmp_path / "podyard.db").exists()

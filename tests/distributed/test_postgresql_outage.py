@@ -1,4 +1,5 @@
-"""PostgreSQL goes away in the middle of a job and comes back: clear answers meanwhile, and the job is not to blame."""
+"""PostgreSQL goes away in the middle of a job and comes back: clear answers meanwhile, and the job
+is not to blame."""
 
 from __future__ import annotations
 
@@ -49,37 +50,62 @@ class Server:
             self._run("pg_ctl", "stop", "-w", "-m", "immediate")
 
     def _run(self, program: str, *arguments: str) -> None:
-        command = [*self._as_user, f"{self._binaries}/{program}", "-D", f"{self._folder}/data", *arguments]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=self._folder, timeout=patient(60))
+        command = [
+            *self._as_user,
+            f"{self._binaries}/{program}",
+            "-D",
+            f"{self._folder}/data",
+            *arguments,
+        ]
+        subprocess.run(
+            command, check=True, stdout=subprocess.DEVNULL, cwd=self._folder, timeout=patient(60)
+        )
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
     # Not in pytest's folder, which is closed to other users.
-    with tempfile.TemporaryDirectory(prefix="podyard-outage-", ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(
+        prefix="podyard-outage-", ignore_cleanup_errors=True
+    ) as folder:
         found = Server(Path(folder))
         found.start()
         yield found
         found.stop()
 
 
-def test_an_outage_of_postgresql_is_answered_in_words_and_no_failure_of_the_job(server: Server, tmp_path: Path) -> None:
+def test_an_outage_of_postgresql_is_answered_in_words_and_no_failure_of_the_job(
+    server: Server, tmp_path: Path
+) -> None:
     url = f"postgresql://podyard@127.0.0.1:{server.port}"
     with psycopg.connect(f"{url}/postgres", autocommit=True) as connection:
         connection.execute("CREATE DATABASE stack")
-    env = {"PODYARD_DATABASE_URL": f"{url}/stack", "PODYARD_REPLICA_LEASE_SECONDS": str(LEASE_SECONDS)}
+    env = {
+        "PODYARD_DATABASE_URL": f"{url}/stack",
+        "PODYARD_REPLICA_LEASE_SECONDS": str(LEASE_SECONDS),
+    }
     with open_stack(tmp_path / "data", env) as stack:
         stack.create_node("n1", "v2-8", ZONE)
-        path = stack.submit("job", ZONE, node="n1", steps=400, checkpointEverySteps=20, maxFailures=0)
+        path = stack.submit(
+            "job", ZONE, node="n1", steps=400, checkpointEverySteps=20, maxFailures=0
+        )
         stack.wait_steps(path, 30)
         server.stop()
         spec = {"acceleratorType": "v2-8", "runtimeVersion": "tpu-vm-base"}
-        for request in (("GET", NODES), ("POST", f"{NODES}?nodeId=n2"), ("GET", "/podyard/v1/agents")):
+        for request in (
+            ("GET", NODES),
+            ("POST", f"{NODES}?nodeId=n2"),
+            ("GET", "/podyard/v1/agents"),
+        ):
             answer = stack.http.request(*request, json=spec if request[0] == "POST" else None)
             assert answer.status_code == 503, answer.text
             assert answer.json()["error"]["status"] == "UNAVAILABLE"
             assert int(answer.headers["Retry-After"]) >= 1
-        until(lambda: True if not stack.replicas() else None, 4 * LEASE_SECONDS, "the replicas give up")
+        until(
+            lambda: True if not stack.replicas() else None,
+            4 * LEASE_SECONDS,
+            "the replicas give up",
+        )
         time.sleep(1)
         server.start()
         job = stack.wait_job(path)

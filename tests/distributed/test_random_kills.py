@@ -1,4 +1,5 @@
-"""kill -9 four times, at random moments, of random processes: one job takes it all, and ends in the same bits."""
+"""kill -9 four times, at random moments, of random processes: one job takes it all, and ends in the
+same bits."""
 
 from __future__ import annotations
 
@@ -6,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.distributed.random_kills import ENVIRONMENT, KINDS, Attempt, check, lost_steps, run, schedule, table
+from tests.distributed.random_kills import (
+    ENVIRONMENT,
+    KINDS,
+    Attempt,
+    check,
+    lost_steps,
+    run,
+    schedule,
+    table,
+)
 from tests.stack import open_stack
 
 KILLS, SEED = 4, 57  # each kind once, one of them early; `make kills` has a hundred
@@ -27,5 +37,9 @@ def test_the_seed_decides_who_is_killed_and_all_kinds_come() -> None:
 
 
 def test_lost_are_the_steps_beyond_the_checkpoint_that_the_next_attempt_takes() -> None:
-    attempts = [Attempt(1, 0, 47, "killed"), Attempt(2, 40, 0, "killed"), Attempt(3, 40, 60, "killed")]
+    attempts = [
+        Attempt(1, 0, 47, "killed"),
+        Attempt(2, 40, 0, "killed"),
+        Attempt(3, 40, 60, "killed"),
+    ]
     assert lost_steps([*attempts, Attempt(4, 40, 100, "")]) == {1: 7, 2: 0, 3: 20}

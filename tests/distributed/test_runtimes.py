@@ -1,4 +1,5 @@
-"""Hosts with the software of their runtime version: environments that pip makes from wheels of these tests."""
+"""Hosts with the software of their runtime version: environments that pip makes from wheels of
+these tests."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ from tests.stack import PODYARD, Stack, open_stack, until
 from tests.wheels import write_wheels
 
 ZONE = "us-central1-a"
-TENSORFLOW, OTHER = (item for item in SOFTWARE if item.name in ("tensorflow-2.15.1", "tensorflow-2.16.1"))
+TENSORFLOW, OTHER = (
+    item for item in SOFTWARE if item.name in ("tensorflow-2.15.1", "tensorflow-2.16.1")
+)
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("stack")]
 
 
@@ -38,8 +41,19 @@ def stack(tmp_path_factory: pytest.TempPathFactory, boxes: str, folder: Path) ->
 
 def _tpu(stack: Stack, *arguments: str) -> subprocess.CompletedProcess[str]:
     env = {name: value for name, value in os.environ.items() if not name.startswith("PODYARD_")}
-    command = [*PODYARD, "tpu", arguments[0], "--data", str(stack.data), "--zone", ZONE, *arguments[1:]]
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=180, stdin=subprocess.DEVNULL)
+    command = [
+        *PODYARD,
+        "tpu",
+        arguments[0],
+        "--data",
+        str(stack.data),
+        "--zone",
+        ZONE,
+        *arguments[1:],
+    ]
+    return subprocess.run(
+        command, env=env, capture_output=True, text=True, timeout=180, stdin=subprocess.DEVNULL
+    )
 
 
 def _hosts(stack: Stack, node: str) -> list[dict[str, Any]]:
@@ -48,13 +62,25 @@ def _hosts(stack: Stack, node: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_hosts_of_a_version_have_its_packages_and_wait_for_them(stack: Stack, boxes: str, folder: Path) -> None:
+def test_hosts_of_a_version_have_its_packages_and_wait_for_them(
+    stack: Stack, boxes: str, folder: Path
+) -> None:
     stack.create_node("old", "v2-32", ZONE, runtimeVersion="tpu-vm-tf-2.8.0-pod")
-    done = _tpu(stack, "exec", "old", "--worker", "all", "--", "python -c 'import keras; print(keras.__version__)'")
+    done = _tpu(
+        stack,
+        "exec",
+        "old",
+        "--worker",
+        "all",
+        "--",
+        "python -c 'import keras; print(keras.__version__)'",
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["2.15.0"] * 4
     assert "podyard tpu: TensorFlow 2.15.1: making an environment" in done.stderr
-    assert [path.name for path in folder.iterdir() if path.is_dir()] == [environments.path_of(TENSORFLOW, folder).name]
+    assert [path.name for path in folder.iterdir() if path.is_dir()] == [
+        environments.path_of(TENSORFLOW, folder).name
+    ]
     said = {host["software"] for host in _hosts(stack, "old")}
     why = f"no environment of TensorFlow 2.8.0 for Python 3.{sys.version_info.minor}"
     assert said == {f"tpu-vm-tf-2.8.0-pod: TensorFlow 2.15.1 here ({why})"}
@@ -87,8 +113,18 @@ def test_a_node_that_goes_while_its_hosts_wait_does_not_wait(stack: Stack, folde
     (path / "podyard.made").unlink(missing_ok=True)
     with environments.lock_path(path).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # as if another process made it
-        stack.create_node("short", "v2-8", ZONE, runtimeVersion="tpu-vm-tf-2.8.0", metadata={"startup-script": "true"})
-        until(lambda: "another process" in _hosts(stack, "short")[0]["software"] or None, 30, "the host to wait")
+        stack.create_node(
+            "short",
+            "v2-8",
+            ZONE,
+            runtimeVersion="tpu-vm-tf-2.8.0",
+            metadata={"startup-script": "true"},
+        )
+        until(
+            lambda: "another process" in _hosts(stack, "short")[0]["software"] or None,
+            30,
+            "the host to wait",
+        )
         home = stack.data / "agents" / "local" / "hosts" / _hosts(stack, "short")[0]["host"]
         assert home.is_dir()
         stack.delete_node("short", ZONE)

@@ -71,24 +71,29 @@ _PSUM = """
 import jax, jax.numpy as jnp
 jax.distributed.initialize()
 print("sum", float(jax.pmap(lambda x: jax.lax.psum(x, "i"), "i")(jnp.ones(jax.local_device_count()))[0]), flush=True)
-"""
+"""  # noqa: E501
 _WRITES = """
 import os, sys, urllib.request
 bucket, name = sys.argv[1], "from-host-" + os.environ["TPU_WORKER_ID"]
 url = os.environ["STORAGE_EMULATOR_HOST"] + "/upload/storage/v1/b/" + bucket + "/o?uploadType=media&name=" + name
 urllib.request.urlopen(urllib.request.Request(url, data=b"x" * 3_000_000, method="POST")).close()
-"""
+"""  # noqa: E501
 
 
 def _exec(yard: MachineYard, program: str, *arguments: str) -> str:
-    """What the program prints on all hosts. A host whose server starts again is not reached for some seconds."""
+    """What the program prints on all hosts. A host whose server starts again is not reached for
+    some seconds."""
     command = shlex.join(["python3", "-c", program, *arguments])
 
     def ask() -> str | None:
-        done = yard.platform.podyard("tpu", "exec", "slice", "--zone", ZONE, "--worker", "all", "--", command)
+        done = yard.platform.podyard(
+            "tpu", "exec", "slice", "--zone", ZONE, "--worker", "all", "--", command
+        )
         if done.returncode != 0 and "Connect call failed" in done.stderr:
             return None
-        assert done.returncode == 0, done.stdout + done.stderr + "".join(one.said() for one in yard.machines)
+        assert done.returncode == 0, (
+            done.stdout + done.stderr + "".join(one.said() for one in yard.machines)
+        )
         return done.stdout
 
     said: str = until(ask, 60, "every host is reached")
@@ -111,7 +116,9 @@ def test_hosts_reach_each_other_over_machines(yard: MachineYard) -> None:
 
 def test_an_unmodified_jax_program_sums_over_machines(yard: MachineYard) -> None:
     said = _exec(yard, _PSUM)
-    assert sorted(line for line in said.splitlines() if line.startswith("sum")) == ["sum 32.0"] * 4, said
+    assert (
+        sorted(line for line in said.splitlines() if line.startswith("sum")) == ["sum 32.0"] * 4
+    ), said
 
 
 def test_hosts_of_other_machines_write_objects_through_the_door(yard: MachineYard) -> None:
@@ -120,7 +127,9 @@ def test_hosts_of_other_machines_write_objects_through_the_door(yard: MachineYar
     _exec(yard, _WRITES, "from-machines")
     listed = yard.platform.podyard("storage", "ls", "-l", "-o", "json", "gs://from-machines")
     found = {item["url"]: item["size"] for item in json.loads(listed.stdout)}
-    assert found == {f"gs://from-machines/from-host-{index}": 3_000_000 for index in range(4)}, listed
+    assert found == {f"gs://from-machines/from-host-{index}": 3_000_000 for index in range(4)}, (
+        listed
+    )
 
 
 def test_a_slice_is_whole_again_after_a_machine_was_cut_off_for_a_moment(yard: MachineYard) -> None:

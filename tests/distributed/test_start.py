@@ -1,4 +1,5 @@
-"""`podyard up` on a bad day: damaged files, a full disk, processes that stand still, folders that are open to all."""
+"""`podyard up` on a bad day: damaged files, a full disk, processes that stand still, folders that
+are open to all."""
 
 from __future__ import annotations
 
@@ -55,7 +56,10 @@ def _empty_database(data: Path) -> None:
 def _damaged_page(data: Path) -> None:
     with contextlib.closing(sqlite3.connect(data / "podyard.db")) as connection:
         query = "SELECT rootpage FROM sqlite_master WHERE name = 'nodes'"
-        page, size = connection.execute(query).fetchone()[0], connection.execute("PRAGMA page_size").fetchone()[0]
+        page, size = (
+            connection.execute(query).fetchone()[0],
+            connection.execute("PRAGMA page_size").fetchone()[0],
+        )
     with (data / "podyard.db").open("r+b") as file:
         file.seek((page - 1) * size)
         file.write(b"\x5a" * size)
@@ -81,7 +85,9 @@ def _empty_token_of_the_agent(data: Path) -> None:
     ],
     ids=lambda value: value.__name__.removeprefix("_") if callable(value) else "",
 )
-def test_a_damaged_file_is_named_in_one_line(damage: Callable[[Path], None], named: str, folder: Path) -> None:
+def test_a_damaged_file_is_named_in_one_line(
+    damage: Callable[[Path], None], named: str, folder: Path
+) -> None:
     damage(folder)
     before = (folder / named).read_bytes()
     stack = Stack(folder)
@@ -97,7 +103,9 @@ def test_a_damaged_file_is_named_in_one_line(damage: Callable[[Path], None], nam
 @contextlib.contextmanager
 def _small_disk(folder: Path, size: str) -> Iterator[Path]:
     folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], capture_output=True)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], capture_output=True
+    )
     if mounted.returncode:
         pytest.skip(f"a small disk cannot be mounted here: {mounted.stderr.decode().strip()}")
     try:
@@ -161,10 +169,13 @@ def test_files_are_closed_and_children_that_stand_still_are_replaced(folder: Pat
 
 def _check_modes(folder: Path) -> None:
     files = [path for path in folder.rglob("*") if path.name != "notes.txt"]
-    assert {"podyard.db", "podyard.log", "token", "objects", "broker.conf"} <= {path.name for path in files}
+    assert {"podyard.db", "podyard.log", "token", "objects", "broker.conf"} <= {
+        path.name for path in files
+    }
     modes = {}
     for path in files:
-        with contextlib.suppress(FileNotFoundError):  # a record of a process that has gone meanwhile
+        # a record of a process that has gone meanwhile
+        with contextlib.suppress(FileNotFoundError):
             modes[str(path)] = path.lstat().st_mode
     assert {path: oct(mode) for path, mode in modes.items() if mode & 0o077} == {}
     assert (folder / "notes.txt").stat().st_mode & 0o777 == 0o644
@@ -172,18 +183,28 @@ def _check_modes(folder: Path) -> None:
 
 
 def _disconnect(stack: Stack) -> None:
-    """Clients that go in the middle of their requests leave no error and no traceback in the log."""
+    """Clients that go in the middle of their requests leave no error and no traceback in the
+    log."""
     head = f"Host: localhost\r\nAuthorization: Bearer {stack.token}\r\n"
-    for path in (f"{NODE_PATH}?nodeId=gone", "/podyard/v1/projects/demo/locations/us-central1-f/jobs?jobId=gone"):
+    for path in (
+        f"{NODE_PATH}?nodeId=gone",
+        "/podyard/v1/projects/demo/locations/us-central1-f/jobs?jobId=gone",
+    ):
         with socket.create_connection(("127.0.0.1", stack.ports[0])) as connection:
-            connection.sendall(f"POST {path} HTTP/1.1\r\n{head}Content-Length: 100\r\n\r\nhalf".encode())
+            connection.sendall(
+                f"POST {path} HTTP/1.1\r\n{head}Content-Length: 100\r\n\r\nhalf".encode()
+            )
             time.sleep(0.1)
     with socket.create_connection(("127.0.0.1", stack.ports[0])) as connection:
         connection.sendall(f"GET /console/demo/nodes/live HTTP/1.1\r\n{head}\r\n".encode())
         assert b"text/event-stream" in connection.recv(65536)
     stack.call("GET", NODE_PATH)
     log_path = stack.data / "podyard.log"
-    until(lambda: True if log_path.read_text().count("has disconnected") == 2 else None, 10, "a line for each POST")
+    until(
+        lambda: True if log_path.read_text().count("has disconnected") == 2 else None,
+        10,
+        "a line for each POST",
+    )
     log = log_path.read_text()
     assert '"ERROR"' not in log and "Traceback" not in log
 
@@ -207,7 +228,11 @@ def _stand_still(stack: Stack) -> None:
     for name in still:
         os.kill(before[name], signal.SIGSTOP)
     try:
-        until(lambda: _replaced(stack, before) or None, 60, "other processes instead of those that stand still")
+        until(
+            lambda: _replaced(stack, before) or None,
+            60,
+            "other processes instead of those that stand still",
+        )
     finally:
         os.kill(before["broker"], signal.SIGCONT)
     after = dict(stack.main_processes())
@@ -217,18 +242,28 @@ def _stand_still(stack: Stack) -> None:
 
 def _replaced(stack: Stack, before: dict[str, int]) -> bool:
     after = dict(stack.main_processes())
-    return after.keys() == before.keys() and all(after[name] != before[name] for name in ("api", "loop", "agent"))
+    return after.keys() == before.keys() and all(
+        after[name] != before[name] for name in ("api", "loop", "agent")
+    )
 
 
 def test_two_that_start_at_once_and_a_down_meanwhile(tmp_path: Path) -> None:
     stack = Stack(tmp_path / "data")
     env = {name: value for name, value in os.environ.items() if not name.startswith("PODYARD_")}
     command = [*PODYARD, "up", "--data", str(stack.data), "--port", "0"]
-    both = [subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) for _ in range(2)]
-    refused = until(lambda: next((one for one in both if one.poll() is not None), None), 30, "the refusal of one")
+    both = [
+        subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    refused = until(
+        lambda: next((one for one in both if one.poll() is not None), None),
+        30,
+        "the refusal of one",
+    )
     assert refused.returncode == 2
     assert refused.stderr is not None and str(stack.data) in refused.stderr.read().decode()
-    # The other one is still starting: nothing is recorded as ready, and `down` finds it all the same.
+    # The other one is still starting: nothing is recorded as ready, and `down` finds it all the
+    # same.
     stack.down()
     assert [one.wait(30) for one in both if one is not refused] == [0]
     assert stack.processes() == []

@@ -1,5 +1,5 @@
-"""The storage process as a user meets it: started by the first connection, killed in the middle of uploads, and used by
-`podyard storage` and gcloud."""
+"""The storage process as a user meets it: started by the first connection, killed in the middle of
+uploads, and used by `podyard storage` and gcloud."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def _exports(stack: Stack) -> dict[str, str]:
 
 def _http(stack: Stack) -> httpx.Client:
     """Trailing slash: paths are relative to it."""
-    return httpx.Client(base_url=f"{_exports(stack)['STORAGE_EMULATOR_HOST']}/", timeout=60, trust_env=False)
+    return httpx.Client(
+        base_url=f"{_exports(stack)['STORAGE_EMULATOR_HOST']}/", timeout=60, trust_env=False
+    )
 
 
 def _process(stack: Stack, name: str) -> int | None:
@@ -61,12 +63,15 @@ def test_it_starts_with_the_first_connection(stack: Stack) -> None:
 
 
 def _upload(stack: Stack, number: int, data: bytes) -> bool:
-    """Whether the client was told that its object is there. It begins again as clients do, and may give up."""
+    """Whether the client was told that its object is there. It begins again as clients do, and may
+    give up."""
     with _http(stack) as http:
         for _ in range(20):
             try:
                 if number % 2:
-                    response = http.post(f"upload/storage/v1/b/kills/o?uploadType=media&name=o{number}", content=data)
+                    response = http.post(
+                        f"upload/storage/v1/b/kills/o?uploadType=media&name=o{number}", content=data
+                    )
                 else:
                     response = _in_parts(http, f"o{number}", data)
                 if response.status_code == 200:
@@ -102,10 +107,16 @@ def test_each_upload_is_whole_or_absent_when_processes_are_killed(stack: Stack) 
     """The storage process is killed five times, the API twice, in the middle of the uploads."""
     with _http(stack) as http:
         assert http.post("storage/v1/b?project=demo", json={"name": "kills"}).status_code == 200
-    contents = [hashlib.sha256(b"%d" % number).digest() * (4096 * (1 + number % 40)) for number in range(UPLOADS)]
+    contents = [
+        hashlib.sha256(b"%d" % number).digest() * (4096 * (1 + number % 40))
+        for number in range(UPLOADS)
+    ]
     kills = 0
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        waiting = {pool.submit(_upload, stack, number, data): number for number, data in enumerate(contents)}
+        waiting = {
+            pool.submit(_upload, stack, number, data): number
+            for number, data in enumerate(contents)
+        }
         for name in itertools.cycle(("storage", "storage", "api", "storage")):
             time.sleep(0.5)
             done = sum(future.done() for future in waiting)
@@ -129,10 +140,16 @@ def test_each_upload_is_whole_or_absent_when_processes_are_killed(stack: Stack) 
         for number, item in found.items():
             data = contents[number]
             assert item["size"] == str(len(data))
-            assert item["crc32c"] == base64.b64encode(google_crc32c.value(data).to_bytes(4, "big")).decode()
+            assert (
+                item["crc32c"]
+                == base64.b64encode(google_crc32c.value(data).to_bytes(4, "big")).decode()
+            )
             assert http.get(f"storage/v1/b/kills/o/o{number}?alt=media").content == data
     assert told <= set(found), "an object that its client was told of is not there"
-    print(f"{UPLOADS} uploads, {kills} kills: {len(found)} objects whole, {UPLOADS - len(found)} absent")
+    print(
+        f"{UPLOADS} uploads, {kills} kills: {len(found)} objects whole, "
+        f"{UPLOADS - len(found)} absent"
+    )
     assert len(told) == UPLOADS
 
 
@@ -165,12 +182,21 @@ def test_podyard_storage(stack: Stack, tmp_path: Path) -> None:
     (source / "a b").write_text("two")
     assert "1 copied, 0 deleted, 1 unchanged" in run("sync", str(source), "gs://commands/src")[1]
     (source / "sub" / "ü").unlink()
-    assert "0 copied, 1 deleted, 1 unchanged" in run("sync", str(source), "gs://commands/src", "--delete")[1]
+    assert (
+        "0 copied, 1 deleted, 1 unchanged"
+        in run("sync", str(source), "gs://commands/src", "--delete")[1]
+    )
     with _http(stack) as http:
         for name in ("..%2F..%2Fevil", "%2Fabs", "a%2F..%2Fb"):
-            http.post(f"upload/storage/v1/b/commands/o?uploadType=media&name=hostile%2F{name}", content=b"evil")
+            http.post(
+                f"upload/storage/v1/b/commands/o?uploadType=media&name=hostile%2F{name}",
+                content=b"evil",
+            )
     before = set(tmp_path.rglob("*"))
-    assert "cannot be a file" in run("cp", "-r", "gs://commands/hostile", str(tmp_path / "in"), code=1)[1]
+    assert (
+        "cannot be a file"
+        in run("cp", "-r", "gs://commands/hostile", str(tmp_path / "in"), code=1)[1]
+    )
     assert set(tmp_path.rglob("*")) == before
     assert "matches no object" in run("rm", "gs://commands/nothing", code=1)[1]
     assert "use -r" in run("cp", str(source), "gs://commands/x", code=2)[1]
@@ -205,7 +231,9 @@ def test_gcloud_storage(stack: Stack, tmp_path: Path) -> None:
         if " cat " in command:
             assert stdout == "small\n"
         if " ls " in command:
-            assert stdout.split() == [f"gs://by-gcloud/{name}" for name in ("one", "src/small", "src/sub/large")]
+            assert stdout.split() == [
+                f"gs://by-gcloud/{name}" for name in ("one", "src/small", "src/sub/large")
+            ]
     print(f"gcloud storage: {len(commands)} commands")
     assert (tmp_path / "back/sub/large").read_bytes() == (source / "sub" / "large").read_bytes()
 
@@ -216,16 +244,37 @@ def test_hosts_reach_the_buckets_of_their_project_without_a_setting(stack: Stack
         assert http.post("storage/v1/b?project=demo", json={"name": "of-hosts"}).status_code == 200
     stack.create_node("h", "v2-8", "us-central1-f")
     place = "upload/storage/v1/b/of-hosts/o?uploadType"
-    script = f'curl -sS -X POST "$STORAGE_EMULATOR_HOST/{place}=media&name=plain" --data-binary plain -o /dev/null'
+    script = (
+        f'curl -sS -X POST "$STORAGE_EMULATOR_HOST/{place}=media&name=plain" '
+        "--data-binary plain "
+        "-o /dev/null"
+    )
     if why_not("on") is None:
-        begin = f"curl -sS -i -X POST 'https://www.googleapis.com/{place}=resumable&name=tls' -H 'Content-Length: 0'"
+        begin = (
+            f"curl -sS -i -X POST 'https://www.googleapis.com/{place}=resumable&name=tls' -H "
+            "'Content-Length: 0'"
+        )
         script += (
-            f" && L=$({begin} -H 'Transfer-Encoding: identity' | tr -d '\\r' | sed -n 's/^Location: //p')"
-            ' && printf tls > t && curl -sS -T t "$L" -o /dev/null && curl -sS https://storage.googleapis.com/of-hosts/tls'
+            f" && L=$({begin} -H 'Transfer-Encoding: identity' | tr -d '\\r' | sed -n "
+            "'s/^Location: //p')"
+            ' && printf tls > t && curl -sS -T t "$L" -o /dev/null && curl -sS '
+            "https://storage.googleapis.com/of-hosts/tls"
         )
     env = {name: value for name, value in os.environ.items() if not name.startswith("PODYARD_")}
-    command = [*PODYARD, "tpu", "exec", "h", "--zone", "us-central1-f", "--data", str(stack.data), "--"]
-    done = subprocess.run([*command, "bash", "-c", script], env=env, capture_output=True, text=True, timeout=120)
+    command = [
+        *PODYARD,
+        "tpu",
+        "exec",
+        "h",
+        "--zone",
+        "us-central1-f",
+        "--data",
+        str(stack.data),
+        "--",
+    ]
+    done = subprocess.run(
+        [*command, "bash", "-c", script], env=env, capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr
     with _http(stack) as http:
         assert http.get("of-hosts/plain").content == b"plain"

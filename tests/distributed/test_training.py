@@ -1,4 +1,5 @@
-"""Jobs on the whole stack: the same bits however the hosts are spread, real accuracy, cancellation, scoped tokens."""
+"""Jobs on the whole stack: the same bits however the hosts are spread, real accuracy, cancellation,
+scoped tokens."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 def test_four_processes_and_one_process_give_the_same_bits_over_half_the_demo(stack: Stack) -> None:
     hashes = []
-    for name, fields in (("four", {}), ("one", {"replicaProcesses": 1})):  # four twice: test_kills.py
+    # four twice: test_kills.py
+    for name, fields in (("four", {}), ("one", {"replicaProcesses": 1})):
         path = stack.submit(name, ZONE, node="slice", steps=200, **fields)
         job = stack.wait_job(path)
         assert (job["state"], job["stepsDone"]) == ("SUCCEEDED", 200), job
@@ -42,7 +44,8 @@ def test_four_processes_and_one_process_give_the_same_bits_over_half_the_demo(st
     assert hashes[0] == hashes[1]
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])  # 0: tests/unit/engine/test_executor.py
+# 0: tests/unit/engine/test_executor.py
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_the_recipe_learns_with_any_seed(stack: Stack, seed: int) -> None:
     path = stack.submit(f"seed-{seed}", SINGLE, node="single", seed=seed)
     job = stack.wait_job(path)
@@ -57,7 +60,9 @@ def test_a_cancelled_job_leaves_no_process_and_its_node_can_run_another(stack: S
     path = stack.submit("cancelled", ZONE, node="slice", steps=100_000)
     stack.wait_steps(path, 5)
     waiting = stack.submit("next", ZONE, node="slice", steps=10)
-    assert "busy" in until(lambda: stack.call("GET", waiting)["stateReason"] or None, 10, "a reason")
+    assert "busy" in until(
+        lambda: stack.call("GET", waiting)["stateReason"] or None, 10, "a reason"
+    )
     stack.call("POST", f"{path}:cancel", {})
     assert stack.wait_job(path)["state"] == "CANCELLED"
     assert stack.wait_job(waiting)["state"] == "SUCCEEDED"
@@ -76,10 +81,14 @@ def test_a_job_ends_when_its_node_is_deleted_under_it(stack: Stack) -> None:
 
 
 def test_a_job_may_bring_its_own_node_and_takes_it_along(stack: Stack) -> None:
-    path = stack.submit("own", SINGLE, acceleratorType="v2-8", runtimeVersion="tpu-vm-base", steps=10)
+    path = stack.submit(
+        "own", SINGLE, acceleratorType="v2-8", runtimeVersion="tpu-vm-base", steps=10
+    )
     assert stack.wait_job(path)["state"] == "SUCCEEDED"
     nodes = f"/v2/projects/demo/locations/{SINGLE}/nodes"
-    names = lambda: [n["name"].rsplit("/", 1)[-1] for n in stack.call("GET", nodes).get("nodes", [])]  # noqa: E731
+    names = lambda: [  # noqa: E731
+        n["name"].rsplit("/", 1)[-1] for n in stack.call("GET", nodes).get("nodes", [])
+    ]
     until(lambda: True if "own" not in names() else None, 10, "the node's end")
 
 
@@ -88,7 +97,9 @@ def test_a_replicas_token_opens_its_own_attempt_only(stack: Stack) -> None:
     stack.wait_steps(path, 2)
     environ = stack.replicas()[0].environ()
     assert not [name for name in environ if "DATABASE" in name or "BROKER" in name]
-    with httpx.Client(base_url=stack.url, headers={"Authorization": f"Bearer {environ['PODYARD_TOKEN']}"}) as client:
+    with httpx.Client(
+        base_url=stack.url, headers={"Authorization": f"Bearer {environ['PODYARD_TOKEN']}"}
+    ) as client:
         assert client.get(f"/podyard/v1/replicas/{environ['PODYARD_REPLICA']}").status_code == 200
         assert client.get("/podyard/v1/replicas/replica-other").status_code == 403
         assert client.get(path).status_code == 403
@@ -97,7 +108,9 @@ def test_a_replicas_token_opens_its_own_attempt_only(stack: Stack) -> None:
         stack.call("POST", f"{path}:cancel", {})
         stack.wait_job(path)
         # The attempt is over, and its token with it (a moment of caching aside).
-        gone = lambda: client.get(f"/podyard/v1/replicas/{environ['PODYARD_REPLICA']}").status_code == 401  # noqa: E731
+        gone = lambda: (  # noqa: E731
+            client.get(f"/podyard/v1/replicas/{environ['PODYARD_REPLICA']}").status_code == 401
+        )
         until(lambda: True if gone() else None, 5, "the token's end")
 
 
@@ -106,7 +119,9 @@ def test_a_trained_model_is_judged_asked_and_taken_away(stack: Stack, tmp_path: 
     latest = stack.wait_job(trained)["metrics"]["latest"]
     answers = {}
     for mode in ("evaluate", "predict", "export"):
-        path = stack.submit(mode, SINGLE, recipe=None, node="single", mode=mode, startFrom={"job": "trained"})
+        path = stack.submit(
+            mode, SINGLE, recipe=None, node="single", mode=mode, startFrom={"job": "trained"}
+        )
         job = stack.wait_job(path)
         assert job["state"] == "SUCCEEDED", job
         found = job["metrics"]["latest"]
@@ -127,13 +142,19 @@ def test_a_trained_model_is_judged_asked_and_taken_away(stack: Stack, tmp_path: 
     test = load_digits().test
     np.savez(tmp_path / "images.npz", image=test.slice(0, test.count)["image"])
     exported = next((tmp_path / "export").rglob("manifest.json")).parent
-    asked = command_line("predict", "--export", str(exported), "--input", str(tmp_path / "images.npz"), "-o", "json")
-    predictions = json.loads(next((tmp_path / "predict").rglob("*.json")).read_text())["predictions"]
+    asked = command_line(
+        "predict", "--export", str(exported), "--input", str(tmp_path / "images.npz"), "-o", "json"
+    )
+    predictions = json.loads(next((tmp_path / "predict").rglob("*.json")).read_text())[
+        "predictions"
+    ]
     assert json.loads(asked) == predictions
 
 
 def command_line(*arguments: str) -> str:
-    done = subprocess.run([*PODYARD, *arguments], capture_output=True, text=True, timeout=patient(120))
+    done = subprocess.run(
+        [*PODYARD, *arguments], capture_output=True, text=True, timeout=patient(120)
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -160,14 +181,19 @@ def test_a_users_program_stops_early_and_keeps_its_best_checkpoint(stack: Stack)
     job = stack.wait_job(path)
     assert job["state"] == "SUCCEEDED" and job["stepsDone"] < 5000, job
     assert "val_loss was not better in 4 evaluations" in job["stateReason"]
-    judged = {e["step"]: e["metrics"]["val_loss"] for e in stack.call("GET", f"{path}:evaluations")["evaluations"]}
+    judged = {
+        e["step"]: e["metrics"]["val_loss"]
+        for e in stack.call("GET", f"{path}:evaluations")["evaluations"]
+    }
     assert list(judged) == list(range(10, job["stepsDone"] + 1, 10))
     best = min(judged, key=lambda step: judged[step])
     saved = stack.call("GET", f"{path}:checkpoints")["checkpoints"]
     assert [item["step"] for item in saved] == [job["stepsDone"], job["stepsDone"] - 10, best]
     assert [item.get("best", False) for item in saved] == [False, False, True]
     assert saved[-1]["name"].endswith(f"-{judged[best]:.4f}")
-    broken = stack.submit("broken", ZONE, node="slice", maxFailures=0, **{**fields, "arguments": {"fail": True}})
+    broken = stack.submit(
+        "broken", ZONE, node="slice", maxFailures=0, **{**fields, "arguments": {"fail": True}}
+    )
     message = stack.wait_job(broken)["error"]["message"]
     assert "tiny_program.py, line" in message and "KeyError" in message
 
@@ -194,6 +220,15 @@ def test_a_recipe_of_files_trains_on_a_folder_of_the_data_sets(stack: Stack) -> 
     assert job["metrics"]["latest"]["testAccuracy"] >= 0.9
     lines = [line["line"] for line in stack.call("GET", f"{path}:logs?worker=0")["lines"]]
     assert "gradients are summed in shared memory" in lines
-    lost = stack.submit("lost", SINGLE, node="single", maxFailures=0, **(fields | {"arguments": {"data": "not-there"}}))
+    lost = stack.submit(
+        "lost",
+        SINGLE,
+        node="single",
+        maxFailures=0,
+        **(fields | {"arguments": {"data": "not-there"}}),
+    )
     job = stack.wait_job(lost)
-    assert job["state"] == "FAILED" and "not-there is not a folder with data" in job["error"]["message"]
+    assert (
+        job["state"] == "FAILED"
+        and "not-there is not a folder with data" in job["error"]["message"]
+    )

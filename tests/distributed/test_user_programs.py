@@ -1,4 +1,5 @@
-"""Users' programs as jobs: on all hosts at once, in their boxes, through failures, kills and preemptions."""
+"""Users' programs as jobs: on all hosts at once, in their boxes, through failures, kills and
+preemptions."""
 
 from __future__ import annotations
 
@@ -45,20 +46,24 @@ until = step + 10 if step else 1 << 60
 while step < until:
     time.sleep(0.05)
     step += 1
-"""
+"""  # noqa: E501
 FOREVER = "while true; do sleep 0.2; done"
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("stack")]
 
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory, boxes: str) -> Iterator[Stack]:
-    with open_stack(tmp_path_factory.mktemp("programs"), {"PODYARD_BOXES": boxes, "PODYARD_RUNTIMES": "off"}) as found:
+    with open_stack(
+        tmp_path_factory.mktemp("programs"), {"PODYARD_BOXES": boxes, "PODYARD_RUNTIMES": "off"}
+    ) as found:
         found.create_node("slice", "v3-32", ZONE)
         yield found
 
 
 def _submit(stack: Stack, job: str, command: str, **fields: Any) -> str:
-    return stack.submit(job, ZONE, **{"recipe": None, "node": "slice", "run": {"command": command}, **fields})
+    return stack.submit(
+        job, ZONE, **{"recipe": None, "node": "slice", "run": {"command": command}, **fields}
+    )
 
 
 def _lines(stack: Stack, path: str, text: str, count: int = HOSTS) -> list[str]:
@@ -97,23 +102,46 @@ def _cmdline(process: psutil.Process) -> list[str]:
 
 @pytest.mark.smoke
 def test_a_command_runs_on_every_host_with_what_it_needs(stack: Stack) -> None:
-    said = "echo worker $TPU_WORKER_ID of $SKYPILOT_NUM_NODES rank $SKYPILOT_NODE_RANK job $PODYARD_JOB $COLOUR"
-    said += ' "$(echo "$SKYPILOT_NODE_IPS" | wc -l)" $(basename $PWD); echo apart >&2; env | grep -c TOKEN= || true'
+    said = (
+        "echo worker $TPU_WORKER_ID of $SKYPILOT_NUM_NODES rank $SKYPILOT_NODE_RANK job "
+        "$PODYARD_JOB $COLOUR"
+    )
+    said += (
+        ' "$(echo "$SKYPILOT_NODE_IPS" | wc -l)" $(basename $PWD); echo apart >&2; '
+        "env | grep -c "
+        "TOKEN= || true"
+    )
     path = _submit(
-        stack, "hello", "", run={"command": said, "env": {"COLOUR": "it's $HOME"}, "secrets": {"KEY": "xyz"}}
+        stack,
+        "hello",
+        "",
+        run={"command": said, "env": {"COLOUR": "it's $HOME"}, "secrets": {"KEY": "xyz"}},
     )
     job = stack.wait_job(path, 60)
     assert (job["state"], job["attempt"]) == ("SUCCEEDED", 1), job
     lines = sorted(line for line in stack.log_lines(path) if line.startswith("worker"))
     assert lines == [f"worker {n} of 4 rank {n} job hello it's $HOME 4 hello" for n in range(HOSTS)]
     output = f"gs://demo-podyard-jobs/jobs/{ZONE}/hello"
-    assert job["run"] == {"command": said, "env": {"COLOUR": "it's $HOME"}, "secrets": ["KEY"], "output": output}
-    assert stack.log_lines(path).count("0") == HOSTS, "no token of the platform's in its environment"
-    until(lambda: True if not _programs(stack) and not stack.replicas() else None, 10, "the end of all processes")
+    assert job["run"] == {
+        "command": said,
+        "env": {"COLOUR": "it's $HOME"},
+        "secrets": ["KEY"],
+        "output": output,
+    }
+    assert stack.log_lines(path).count("0") == HOSTS, (
+        "no token of the platform's in its environment"
+    )
+    until(
+        lambda: True if not _programs(stack) and not stack.replicas() else None,
+        10,
+        "the end of all processes",
+    )
 
 
 def test_the_logs_of_every_attempt_and_worker_are_copied_to_the_output(stack: Stack) -> None:
-    path = _submit(stack, "copied", "echo worker $TPU_WORKER_ID; test $TPU_WORKER_ID != 2", maxFailures=1)
+    path = _submit(
+        stack, "copied", "echo worker $TPU_WORKER_ID; test $TPU_WORKER_ID != 2", maxFailures=1
+    )
     assert stack.wait_job(path)["state"] == "FAILED"
     output = stack.call("GET", path)["run"]["output"]
     bucket, _, folder = output.removeprefix("gs://").partition("/")
@@ -123,7 +151,12 @@ def test_the_logs_of_every_attempt_and_worker_are_copied_to_the_output(stack: St
     names = sorted(f"{folder.rstrip('/')}/logs/attempt-{n}/worker-{w}.log" for n, w in spoke)
 
     def copied() -> list[str] | None:
-        found = [item["name"] for item in _storage(stack, f"/storage/v1/b/{bucket}/o?prefix={folder}").get("items", [])]
+        found = [
+            item["name"]
+            for item in _storage(stack, f"/storage/v1/b/{bucket}/o?prefix={folder}").get(
+                "items", []
+            )
+        ]
         return sorted(found) if len(found) >= len(names) else None
 
     assert until(copied, 60, "copies of the logs") == names
@@ -136,7 +169,9 @@ def test_the_logs_of_every_attempt_and_worker_are_copied_to_the_output(stack: St
 def _storage_text(stack: Stack, path: str) -> str:
     port = json.loads((stack.data / "podyard.json").read_text())["ports"]["storage"]
     headers = {"Authorization": f"Bearer {(stack.data / 'token').read_text().strip()}"}
-    with urllib.request.urlopen(urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=headers)) as answer:
+    with urllib.request.urlopen(
+        urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=headers)
+    ) as answer:
         text: str = answer.read().decode()
         return text
 
@@ -146,14 +181,18 @@ def _storage(stack: Stack, path: str) -> Any:
 
 
 def test_the_error_names_the_worker_its_exit_code_and_what_it_wrote_last(stack: Stack) -> None:
-    code = f"if [ $TPU_WORKER_ID = 2 ]; then python -c 'raise ValueError(42)'; exit 3; fi; {FOREVER}"
+    code = (
+        f"if [ $TPU_WORKER_ID = 2 ]; then python -c 'raise ValueError(42)'; exit 3; fi; {FOREVER}"
+    )
     path = _submit(stack, "fails", code, maxFailures=0)
     began = time.monotonic()
     job = stack.wait_job(path, 60)
     assert time.monotonic() - began < patient(30)
     assert job["state"] == "FAILED"
     message = job["error"]["message"]
-    assert "replica 2: the program ended with exit code 3" in message and message.endswith("ValueError: 42"), message
+    assert "replica 2: the program ended with exit code 3" in message and message.endswith(
+        "ValueError: 42"
+    ), message
     until(lambda: True if not _programs(stack) else None, 10, "the end of the others")
 
 
@@ -185,13 +224,19 @@ def test_a_killed_replica_takes_its_program_along_and_the_job_begins_again(stack
 
 
 @pytest.mark.parametrize("process", ["host_server", "agent", "api"])
-def test_a_program_goes_on_through_a_kill_of_the_platforms_processes(stack: Stack, process: str) -> None:
+def test_a_program_goes_on_through_a_kill_of_the_platforms_processes(
+    stack: Stack, process: str
+) -> None:
     path = _submit(
-        stack, f"through-{process.replace('_', '-')}", "echo up; for i in $(seq 30); do sleep 0.2; done; echo end"
+        stack,
+        f"through-{process.replace('_', '-')}",
+        "echo up; for i in $(seq 30); do sleep 0.2; done; echo end",
     )
     _lines(stack, path, "up")
     if process == "host_server":
-        (server,) = [p for p in stack.processes() if "podyard.workers.host_server" in " ".join(_cmdline(p))]
+        (server,) = [
+            p for p in stack.processes() if "podyard.workers.host_server" in " ".join(_cmdline(p))
+        ]
         kill(server.pid)
     else:
         kill(stack.pid(process))
@@ -208,7 +253,9 @@ def test_agent_and_replica_killed_together_leave_no_program(stack: Stack) -> Non
     for replica in replicas:
         kill(replica.pid)
     _lines(stack, path, "attempt 2")
-    attempts = {_environment(process).get("PODYARD_ATTEMPT") for process in _programs(stack)} - {None}
+    attempts = {_environment(process).get("PODYARD_ATTEMPT") for process in _programs(stack)} - {
+        None
+    }
     assert attempts == {"2"}
     stack.call("POST", f"{path}:cancel", {})
     assert stack.wait_job(path, 30)["state"] == "CANCELLED"
@@ -216,14 +263,29 @@ def test_agent_and_replica_killed_together_leave_no_program(stack: Stack) -> Non
 
 def test_a_preempted_program_saves_and_goes_on_on_another_node(stack: Stack) -> None:
     uploaded = stack.http.post(
-        f"/podyard/v1/projects/demo/locations/{ZONE}/jobs:upload?name=resumes.py", content=RESUMES.encode()
+        f"/podyard/v1/projects/demo/locations/{ZONE}/jobs:upload?name=resumes.py",
+        content=RESUMES.encode(),
     )
-    target = {"acceleratorType": "v3-32", "runtimeVersion": "tpu-vm-base", "schedulingConfig": {"spot": True}}
+    target = {
+        "acceleratorType": "v3-32",
+        "runtimeVersion": "tpu-vm-base",
+        "schedulingConfig": {"spot": True},
+    }
     path = _submit(stack, "spot", "", node=None, run={"source": uploaded.json()["uri"]}, **target)
     _lines(stack, path, "starts at zero")
     fault = {"effect": "preempt", "match": {"resource": "*spot*"}, "notice": "20s", "count": 1}
     stack.call("POST", "/podyard/v1/faults", fault)
     job = stack.wait_job(path, 90)
-    assert (job["state"], job["preemptions"], job["failures"], job["attempt"]) == ("SUCCEEDED", 1, 0, 2), job
+    assert (job["state"], job["preemptions"], job["failures"], job["attempt"]) == (
+        "SUCCEEDED",
+        1,
+        0,
+        2,
+    ), job
     lines = stack.log_lines(path)
-    assert lines.count("saved") == lines.count("starts at zero") == lines.count("starts at more") == HOSTS
+    assert (
+        lines.count("saved")
+        == lines.count("starts at zero")
+        == lines.count("starts at more")
+        == HOSTS
+    )

@@ -1,4 +1,5 @@
-"""Two control planes and three machines: jobs over the machines have the bits of one, through faults, too."""
+"""Two control planes and three machines: jobs over the machines have the bits of one, through
+faults, too."""
 
 from __future__ import annotations
 
@@ -34,7 +35,10 @@ def whole(postgresql_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
 def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The digests of the parameters of the same jobs on one machine, in one process."""
     with open_stack(tmp_path_factory.mktemp("alone"), {"PODYARD_BOXES": "off"}) as stack:
-        return {name: stack.params_sha256(_finish(stack, _submit(stack, name, replicaProcesses=1))) for name in JOBS}
+        return {
+            name: stack.params_sha256(_finish(stack, _submit(stack, name, replicaProcesses=1)))
+            for name in JOBS
+        }
 
 
 def _submit(stack: Stack, name: str, **fields: Any) -> str:
@@ -49,7 +53,9 @@ def _finish(stack: Stack, path: str) -> str:
     return path
 
 
-def test_two_slices_train_over_three_machines_with_the_bits_of_one(whole: WholeYard, alone: dict[str, str]) -> None:
+def test_two_slices_train_over_three_machines_with_the_bits_of_one(
+    whole: WholeYard, alone: dict[str, str]
+) -> None:
     """The leader is killed and Redis forgets everything in the middle."""
     paths = {"eight": _submit(whole.second, "eight"), "four": _submit(whole.first, "four")}
     for name, path in paths.items():
@@ -64,7 +70,9 @@ def test_two_slices_train_over_three_machines_with_the_bits_of_one(whole: WholeY
     for name, path in paths.items():
         _finish(whole.second, path)
         assert whole.second.call("GET", path)["failures"] == 0
-        assert [point["step"] for point in whole.first.metrics(path)] == list(range(1, FIELDS["steps"] + 1))
+        assert [point["step"] for point in whole.first.metrics(path)] == list(
+            range(1, FIELDS["steps"] + 1)
+        )
         assert whole.first.params_sha256(path) == alone[name]
 
 
@@ -73,7 +81,9 @@ def test_the_bill_of_both_is_exact(whole: WholeYard) -> None:
         whole.second.delete_node(name, zone)
     usage = whole.first.call("GET", "/podyard/v1/projects/demo/usage")
     assert all(node["seconds"] > 0 for node in usage["nodes"])
-    assert check_bill(usage, whole.second.pages("/podyard/v1/projects/demo/events", "events")) is None
+    assert (
+        check_bill(usage, whole.second.pages("/podyard/v1/projects/demo/events", "events")) is None
+    )
 
 
 def test_jobs_survive_a_few_faults(whole: WholeYard) -> None:

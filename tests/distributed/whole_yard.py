@@ -1,7 +1,8 @@
-"""A whole yard: two control planes on one PostgreSQL and one Redis, and machines that have joined over TLS.
+"""A whole yard: two control planes on one PostgreSQL and one Redis, and machines that have joined
+over TLS.
 
-The second plane has an API and a loop in a data folder of its own; the agents know the first one's door. Redis is where
-all machines reach it.
+The second plane has an API and a loop in a data folder of its own; the agents know the first one's
+door. Redis is where all machines reach it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,17 @@ class Broker:
             port = probe.getsockname()[1]
         password = secret_token(16)
         server = require(shutil.which("redis-server"), "Redis")
-        self._command = [server, "--bind", address, "--port", str(port), "--requirepass", password, "--save", ""]
+        self._command = [
+            server,
+            "--bind",
+            address,
+            "--port",
+            str(port),
+            "--requirepass",
+            password,
+            "--save",
+            "",
+        ]
         self._command += ["--dir", str(folder)]
         self.url = f"redis://:{password}@{address}:{port}/0"
         self._process = self._start()
@@ -82,7 +93,8 @@ class WholeYard:
 
 @contextlib.contextmanager
 def open_whole_yard(root: Path, server: str, places: Sequence[int]) -> Iterator[WholeYard]:
-    """`server`: the URL of a PostgreSQL server. `places`: how many replicas each machine may run."""
+    """`server`: the URL of a PostgreSQL server. `places`: how many replicas each machine may
+    run."""
     name = f"whole_{secret_token(4).lower().replace('-', '_')}"
     with psycopg.connect(f"{server}/postgres", autocommit=True) as connection:
         connection.execute(f'CREATE DATABASE "{name}"')
@@ -92,7 +104,10 @@ def open_whole_yard(root: Path, server: str, places: Sequence[int]) -> Iterator[
         def prepare(found: MachineYard) -> None:
             brokers.append(Broker(root, found.platform.address))
             stack.callback(brokers[0].stop)
-            found.platform.env |= {"PODYARD_DATABASE_URL": f"{server}/{name}", "PODYARD_BROKER_URL": brokers[0].url}
+            found.platform.env |= {
+                "PODYARD_DATABASE_URL": f"{server}/{name}",
+                "PODYARD_BROKER_URL": brokers[0].url,
+            }
 
         machines = stack.enter_context(open_machines(root, len(places), dict(_PLATFORM), prepare))
         second = Stack(root / "second", {**machines.platform.env, "PODYARD_ROLES": "api,loop"})

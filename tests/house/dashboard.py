@@ -1,4 +1,5 @@
-"""Makes deploy/grafana/podyard.json: `python -m tests.house.dashboard`. A test compares it with the file."""
+"""Makes deploy/grafana/podyard.json: `python -m tests.house.dashboard`. A test compares it with the
+file."""
 
 from __future__ import annotations
 
@@ -30,8 +31,10 @@ PANELS: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
     )),
     ("Requests", "reqps", (("sum by (code) (rate(podyard_http_requests_total[1m]))", "{{code}}"),)),
     ("Time of requests", "s", (
-        ("histogram_quantile(0.5, sum by (le) (rate(podyard_http_request_seconds_bucket[5m])))", "p50"),
-        ("histogram_quantile(0.99, sum by (le) (rate(podyard_http_request_seconds_bucket[5m])))", "p99"),
+        ("histogram_quantile(0.5, sum by (le) (rate(podyard_http_request_seconds_bucket[5m])))",
+            "p50"),
+        ("histogram_quantile(0.99, sum by (le) (rate(podyard_http_request_seconds_bucket[5m])))",
+            "p99"),
     )),
     ("Free disk", "bytes", (("podyard_disk_free_bytes", "{{instance}}"),)),
     ("Platform time behind UTC", "s", (("max(podyard_clock_lag_seconds)", "behind"),)),
@@ -45,7 +48,12 @@ def dashboard() -> dict[str, Any]:
     for index, (title, unit, queries) in enumerate(PANELS):
         row, column = divmod(index, COLUMNS)
         targets = [
-            {"datasource": source, "expr": expression, "legendFormat": legend, "refId": chr(ord("A") + number)}
+            {
+                "datasource": source,
+                "expr": expression,
+                "legendFormat": legend,
+                "refId": chr(ord("A") + number),
+            }
             for number, (expression, legend) in enumerate(queries)
         ]
         panels.append(
@@ -59,7 +67,12 @@ def dashboard() -> dict[str, Any]:
                 "targets": targets,
             }
         )
-    variable = {"name": "source", "type": "datasource", "query": "prometheus", "label": "Data source"}
+    variable = {
+        "name": "source",
+        "type": "datasource",
+        "query": "prometheus",
+        "label": "Data source",
+    }
     return {
         "title": "Podyard",
         "uid": "podyard",

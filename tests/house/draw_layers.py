@@ -1,6 +1,8 @@
-"""Draws docs/internals/layers.svg: the layers from import-linter's contracts, the processes from the supervisor.
+"""Draws docs/internals/layers.svg: the layers from import-linter's contracts, the processes from
+the supervisor.
 
-`python -m tests.house.draw_layers` writes the file. `tests/unit/test_layers_drawing.py` fails when it is stale.
+`python -m tests.house.draw_layers` writes the file. `tests/unit/test_layers_drawing.py` fails when
+it is stale.
 """
 
 from __future__ import annotations
@@ -46,17 +48,29 @@ PACKAGES: Mapping[str, str] = {
 }
 # Process -> what it does. The supervisor's children are those of STOP_SECONDS.
 CHILDREN: Mapping[str, tuple[str, ...]] = {
-    "api": ("uvicorn: Google's API over REST and gRPC,", "Podyard's REST API, the console; no state"),
+    "api": (
+        "uvicorn: Google's API over REST and gRPC,",
+        "Podyard's REST API, the console; no state",
+    ),
     "loop": ("one leader by lease: timers, placement,", "reconciler, outbox"),
-    "storage": ("uvicorn: Cloud Storage's APIs; from the first", "connection until nobody has needed it for 60 s"),
+    "storage": (
+        "uvicorn: Cloud Storage's APIs; from the first",
+        "connection until nobody has needed it for 60 s",
+    ),
     "broker": ("Redis or Valkey on loopback: messages,", "which may be lost"),
     "agent": ("gets its desired state over HTTP; starts", "and stops what runs on this machine"),
 }
 # Module of an agent's child -> its name, and what it does.
 GRANDCHILDREN: Mapping[str, tuple[str, str]] = {
     "workers/app.py": ("Celery worker", "receives messages, pokes the agent"),
-    "workers/replica.py": ("replica (one process group each)", "engine, gradient sums, reports over HTTP"),
-    "workers/host_server.py": ("host server (once there is a host)", "metadata server, ssh, start-up scripts"),
+    "workers/replica.py": (
+        "replica (one process group each)",
+        "engine, gradient sums, reports over HTTP",
+    ),
+    "workers/host_server.py": (
+        "host server (once there is a host)",
+        "metadata server, ssh, start-up scripts",
+    ),
 }
 _STYLE = """
   svg { --paper: #ffffff; --text: #1d2733; --muted: #55636f; --line: #c3ccd4; --edge: #e9eefb; --edge-line: #8aa0d8;
@@ -75,13 +89,14 @@ _STYLE = """
   .edge { fill: var(--edge); stroke: var(--edge-line); }
   .process { fill: var(--process); stroke: var(--process-line); }
   .wire { stroke: var(--muted); stroke-width: 1.2; fill: none; }
-"""
+"""  # noqa: E501
 _LEFT, _TOP, _WIDTH, _GAP, _ROW = 24, 64, 620, 8, 50
 _RIGHT, _PROCESS_WIDTH, _INDENT = 692, 344, 28
 
 
 class Contracts(NamedTuple):
-    """Layers and rooms from the top, each row its packages side by side; packages with modules that do no I/O."""
+    """Layers and rooms from the top, each row its packages side by side; packages with modules that
+    do no I/O."""
 
     layers: list[list[str]]
     rooms: list[list[str]]
@@ -97,7 +112,10 @@ def read_contracts(pyproject: str) -> Contracts:
 
 
 def _rows(contract: Mapping[str, Any]) -> list[list[str]]:
-    return [[name.strip().rpartition(".")[2] for name in re.split("[|:]", row)] for row in contract["layers"]]
+    return [
+        [name.strip().rpartition(".")[2] for name in re.split("[|:]", row)]
+        for row in contract["layers"]
+    ]
 
 
 def draw(contracts: Contracts) -> str:
@@ -115,7 +133,8 @@ def draw(contracts: Contracts) -> str:
             ),
             '<title id="title">Layers and processes of Podyard</title>',
             (
-                f'<desc id="desc">Layers from the top: {"; ".join(", ".join(row) for row in contracts.layers)}. '
+                '<desc id="desc">Layers from the top: '
+                f"{'; '.join(', '.join(row) for row in contracts.layers)}. "
                 f"Processes: supervisor with {', '.join(CHILDREN)}.</desc>"
             ),
             f"<style>{_STYLE}</style>",
@@ -158,7 +177,10 @@ def _draw_rooms(rows: list[list[str]], left: float, top: int, width: float) -> l
         each = (width - _GAP * (len(row) - 1)) / len(row)
         for place, name in enumerate(row):
             x, y = left + place * (each + _GAP), top + number * 32
-            parts.append(f'<rect class="paper" x="{x:.1f}" y="{y}" width="{each:.1f}" height="25" style="rx:4px"/>')
+            parts.append(
+                f'<rect class="paper" x="{x:.1f}" y="{y}" width="{each:.1f}" height="25" '
+                'style="rx:4px"/>'
+            )
             parts.append(_text(x + each / 2, y + 17, name, "name middle"))
     return parts
 
@@ -187,7 +209,10 @@ def _draw_processes() -> tuple[list[str], int]:
 
 def _draw_process(x: int, y: int, name: str, lines: tuple[str, ...]) -> list[str]:
     width = _RIGHT + _PROCESS_WIDTH - x
-    parts = [_box(x, y, width, 34 + 16 * len(lines), "process"), _text(x + 12, y + 21, name, "name")]
+    parts = [
+        _box(x, y, width, 34 + 16 * len(lines), "process"),
+        _text(x + 12, y + 21, name, "name"),
+    ]
     return parts + [_text(x + 12, y + 38 + 16 * number, line) for number, line in enumerate(lines)]
 
 
@@ -205,7 +230,9 @@ def _draw_legend(y: int) -> list[str]:
 
 
 def _box(x: float, y: float, width: float, height: float, kind: str) -> str:
-    return f'<rect class="{kind}" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"/>'
+    return (
+        f'<rect class="{kind}" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"/>'
+    )
 
 
 def _text(x: float, y: float, text: str, kind: str = "") -> str:
@@ -215,7 +242,10 @@ def _text(x: float, y: float, text: str, kind: str = "") -> str:
 
 def main() -> None:
     assert set(CHILDREN) == set(STOP_SECONDS), "the supervisor has other children"
-    FILE.write_text(draw(read_contracts((ROOT / "pyproject.toml").read_text(encoding="utf-8"))), encoding="utf-8")
+    FILE.write_text(
+        draw(read_contracts((ROOT / "pyproject.toml").read_text(encoding="utf-8"))),
+        encoding="utf-8",
+    )
 
 
 if __name__ == "__main__":

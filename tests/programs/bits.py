@@ -1,6 +1,8 @@
-"""Training steps whose results are printed as digests: `python bits.py NUMERICS`, `engine` or nothing.
+"""Training steps whose results are printed as digests: `python bits.py NUMERICS`, `engine` or
+nothing.
 
-With `engine` each step is compiled by Podyard's own transformation; else it is a program that knows nothing of Podyard.
+With `engine` each step is compiled by Podyard's own transformation; else it is a program that knows
+nothing of Podyard.
 """
 
 import hashlib
@@ -24,7 +26,9 @@ def jit(function):
 
 
 def digest(tree):
-    return hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(tree))).hexdigest()[:16]
+    return hashlib.sha256(
+        b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(tree))
+    ).hexdigest()[:16]
 
 
 def normal(*shape):
@@ -52,7 +56,12 @@ def cnn_loss(precision):
         x = images
         for name in ("first", "second"):
             x = jax.lax.conv_general_dilated(
-                x, params[name], (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"), precision=precision
+                x,
+                params[name],
+                (2, 2),
+                "SAME",
+                dimension_numbers=("NHWC", "HWIO", "NHWC"),
+                precision=precision,
             )
             x = jax.nn.relu(x)
         logits = jnp.dot(x.reshape(32, -1), params["last"], precision=precision)
@@ -79,10 +88,27 @@ def mixed(x):
     return x @ narrow.astype(jnp.float32) + (narrow @ narrow).astype(jnp.float32)
 
 
+def vectors(x):
+    row, column = x[:1], x[:, 0]
+    batched = jnp.einsum("bi,bij->bj", x, x[None] + row[:, :, None] * 0 + jnp.zeros((64, 1, 1)))
+    return x @ column, row @ x, column @ column, batched, row.reshape(1, 1, -1) @ x[None]
+
+
+def algorithms(x):
+    presets = ("BF16_BF16_F32", "BF16_BF16_F32_X3", "BF16_BF16_F32_X6")
+    return [jnp.dot(y, x, precision=preset) for preset in presets for y in (x, x[:1])]
+
+
 for precision in (None, "high", "highest"):
     print("cnn", precision, train(cnn_loss(precision), cnn, optax.adam(1e-3)))
 print("transformer", train(transformer_loss, weights, optax.sgd(0.1)))
 print("mixed", digest(jit(mixed)(weights[0])))
+print("vectors", digest(jit(vectors)(weights[0])))
+print("algorithms", digest(jit(algorithms)(weights[0])))
 odd = weights[0].at[0, 0].set(jnp.inf).at[3, 4].set(jnp.nan).at[5, 5].set(3e38)
 for precision in ("high", "highest"):
-    print("odd", precision, digest(jit(lambda x, p=precision: jnp.dot(x, weights[1], precision=p))(odd)))
+    print(
+        "odd",
+        precision,
+        digest(jit(lambda x, p=precision: jnp.dot(x, weights[1], precision=p))(odd)),
+    )

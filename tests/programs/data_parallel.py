@@ -1,4 +1,5 @@
-"""Data-parallel training, on all devices of all hosts: `python data_parallel.py STEPS [initialize|ADDRESS:PORT]`."""
+"""Data-parallel training, on all devices of all hosts: `python data_parallel.py STEPS
+[initialize|ADDRESS:PORT]`."""
 
 import os
 import sys
@@ -13,7 +14,9 @@ if "initialize" in sys.argv:
     jax.distributed.initialize()
 elif len(sys.argv) > 2:
     workers = os.environ["TPU_WORKER_HOSTNAMES"].split(",")
-    jax.distributed.initialize(f"{workers[0]}:{sys.argv[2]}", len(workers), int(os.environ["TPU_WORKER_ID"]))
+    jax.distributed.initialize(
+        f"{workers[0]}:{sys.argv[2]}", len(workers), int(os.environ["TPU_WORKER_ID"])
+    )
 
 chance = np.random.default_rng(0)
 mesh = Mesh(np.array(jax.devices()), ("data",))
@@ -43,4 +46,11 @@ x, y = (jax.make_array_from_callback(a.shape, split, lambda where, a=a: a[where]
 for _ in range(int(sys.argv[1])):
     params, state, loss = train_step(params, state, x, y)
 first = jax.local_devices()[0]
-print(jax.process_index(), jax.process_count(), jax.device_count(), jax.local_device_count(), first, float(loss).hex())
+print(
+    jax.process_index(),
+    jax.process_count(),
+    jax.device_count(),
+    jax.local_device_count(),
+    first,
+    float(loss).hex(),
+)

@@ -1,4 +1,5 @@
-"""A training step like Llama 2 7B's: FSDP over all devices, AdamW, rematerialized layers in a scan or one by one.
+"""A training step like Llama 2 7B's: FSDP over all devices, AdamW, rematerialized layers in a scan
+or one by one.
 
 `python llama.py SEQUENCES_PER_DEVICE [unrolled] [LAYERS WIDTH FEED_FORWARD HEADS]`
 """
@@ -15,7 +16,9 @@ from jax.sharding import PartitionSpec as P
 
 arguments = [word for word in sys.argv[1:] if word != "unrolled"]
 in_scan = "unrolled" not in sys.argv
-layers, width, feed_forward, heads = map(int, arguments[1:5]) if len(arguments) > 1 else (32, 4096, 11008, 32)
+layers, width, feed_forward, heads = (
+    map(int, arguments[1:5]) if len(arguments) > 1 else (32, 4096, 11008, 32)
+)
 vocabulary, length = 32000, 2048
 mesh = Mesh(np.array(jax.devices()), ("fsdp",))
 
@@ -47,7 +50,10 @@ def place(stacked, leaf):
 
 
 shapes = jax.eval_shape(init, jax.random.key(0))
-places = {name: jax.tree.map(functools.partial(place, int(name == "layers")), leaf) for name, leaf in shapes.items()}
+places = {
+    name: jax.tree.map(functools.partial(place, int(name == "layers")), leaf)
+    for name, leaf in shapes.items()
+}
 params = jax.jit(init, out_shardings=places)(jax.random.key(0))
 optimizer = optax.adamw(1e-4)
 moments = jax.eval_shape(optimizer.init, shapes)
@@ -77,7 +83,9 @@ def layer(x, weights):
 
 
 def loss_of(params, tokens):
-    x = jax.lax.with_sharding_constraint(params["tokens"].astype(jnp.bfloat16)[tokens], sharding("fsdp"))
+    x = jax.lax.with_sharding_constraint(
+        params["tokens"].astype(jnp.bfloat16)[tokens], sharding("fsdp")
+    )
     if in_scan:
         x, _ = jax.lax.scan(lambda x, weights: (layer(x, weights), None), x, params["layers"])
     else:

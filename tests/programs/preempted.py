@@ -1,4 +1,5 @@
-"""Trains until the slice is taken back, and saves at a step that all hosts agree on: `python preempted.py`."""
+"""Trains until the slice is taken back, and saves at a step that all hosts agree on: `python
+preempted.py`."""
 
 import time
 from pathlib import Path

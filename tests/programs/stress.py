@@ -1,9 +1,10 @@
-"""Steps that nobody waits for, on many devices and processes, and interrupted programs: none may hang or abort.
+"""Steps that nobody waits for, on many devices and processes, and interrupted programs: none may
+hang or abort.
 
     python -m tests.programs.stress [--short]
 
-The first part starts `data_parallel.py` under `podyard run --tpu`; the second sends SIGINT to `threads.py`, at moments
-that are drawn.
+The first part starts `data_parallel.py` under `podyard run --tpu`; the second sends SIGINT to
+`threads.py`, at moments that are drawn.
 """
 
 from __future__ import annotations
@@ -33,14 +34,28 @@ INTERRUPTS = 50
 
 
 def _environ() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith(("PODYARD_", "JAX_", "XLA_"))}
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PODYARD_", "JAX_", "XLA_"))
+    }
 
 
 def run_steps(options: str, steps: int) -> str:
     """`ok`, `hangs`, or the exit code."""
-    command = [*PODYARD, "run", "--tpu", *options.split(), "--", sys.executable, str(HERE / "data_parallel.py")]
+    command = [
+        *PODYARD,
+        "run",
+        "--tpu",
+        *options.split(),
+        "--",
+        sys.executable,
+        str(HERE / "data_parallel.py"),
+    ]
     try:
-        done = subprocess.run([*command, str(steps)], env=_environ(), capture_output=True, timeout=HANG_SECONDS)
+        done = subprocess.run(
+            [*command, str(steps)], env=_environ(), capture_output=True, timeout=HANG_SECONDS
+        )
     except subprocess.TimeoutExpired:
         return "hangs"
     return "ok" if done.returncode == 0 else f"exit code {done.returncode}"
@@ -49,7 +64,9 @@ def run_steps(options: str, steps: int) -> str:
 def interrupt(seconds: float) -> str:
     """`ok` if Ctrl-C ends the program as Python ends one."""
     command = [*PODYARD, "run", "--tpu", "v3-8", "--", sys.executable, str(HERE / "threads.py")]
-    with subprocess.Popen(command, env=_environ(), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        command, env=_environ(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
         assert process.stdout is not None
         if process.stdout.readline() != b"runs\n":
             process.kill()
@@ -62,13 +79,17 @@ def interrupt(seconds: float) -> str:
             process.kill()
             return "hangs"
     return (
-        "ok" if process.returncode in (1, -signal.SIGINT) and b"KeyboardInterrupt" in told else str(process.returncode)
+        "ok"
+        if process.returncode in (1, -signal.SIGINT) and b"KeyboardInterrupt" in told
+        else str(process.returncode)
     )
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--short", action="store_true", help="one round of each with a tenth of the steps")
+    parser.add_argument(
+        "--short", action="store_true", help="one round of each with a tenth of the steps"
+    )
     short = parser.parse_args().short
     bad = 0
     for name, options, rounds, steps in SHAPES:
@@ -78,7 +99,8 @@ def main() -> int:
         bad += sum(one != "ok" for one in found)
         each = (time.monotonic() - started) / rounds
         print(
-            f"{name}: {found.count('ok')} of {rounds} rounds of {steps} steps, {each:.0f} s each {set(found)}",
+            f"{name}: {found.count('ok')} of {rounds} rounds of {steps} steps, {each:.0f} s each "
+            f"{set(found)}",
             flush=True,
         )
     chance = random.Random(0)

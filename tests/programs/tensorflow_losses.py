@@ -1,4 +1,5 @@
-"""Losses of a Keras CNN: `python tensorflow_losses.py OPTIMIZER STEPS [float64]`; plain without a TPU."""
+"""Losses of a Keras CNN: `python tensorflow_losses.py OPTIMIZER STEPS [float64]`; plain without a
+TPU."""
 
 import os
 import sys
@@ -18,7 +19,9 @@ tf.keras.utils.set_random_seed(0)
 chance = np.random.default_rng(0)
 labels = chance.integers(0, 10, 128 * steps)
 images = chance.random((128 * steps, 28, 28, 1)) * 0.2 + labels[:, None, None, None] / 10
-data = tf.data.Dataset.from_tensor_slices((images.astype(tf.keras.backend.floatx()), labels)).batch(128)
+data = tf.data.Dataset.from_tensor_slices((images.astype(tf.keras.backend.floatx()), labels)).batch(
+    128
+)
 with strategy.scope():
     model = tf.keras.Sequential(
         [

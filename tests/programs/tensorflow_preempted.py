@@ -1,4 +1,5 @@
-"""Fits in Keras, and is taken back: `python tensorflow_preempted.py FOLDER`. Started again, it goes on where it was."""
+"""Fits in Keras, and is taken back: `python tensorflow_preempted.py FOLDER`. Started again, it goes
+on where it was."""
 
 import signal
 import sys
@@ -16,7 +17,9 @@ tf.tpu.experimental.initialize_tpu_system(resolver)
 strategy = tf.distribute.TPUStrategy(resolver)
 tf.keras.utils.set_random_seed(0)
 with strategy.scope():
-    model = tf.keras.Sequential([tf.keras.layers.Input((8,)), tf.keras.layers.Dense(4), tf.keras.layers.Dense(1)])
+    model = tf.keras.Sequential(
+        [tf.keras.layers.Input((8,)), tf.keras.layers.Dense(4), tf.keras.layers.Dense(1)]
+    )
     model.compile(tf.keras.optimizers.Adam(0.01), "mse")
 
 
@@ -43,13 +46,21 @@ class Notice(tf.keras.callbacks.Callback):
 x = np.random.default_rng(0).random((256, 8), np.float32)
 callbacks = [
     tf.keras.callbacks.BackupAndRestore(folder / "backup"),
-    tf.keras.callbacks.ModelCheckpoint(folder / "best.weights.h5", save_weights_only=True, monitor="loss"),
+    tf.keras.callbacks.ModelCheckpoint(
+        folder / "best.weights.h5", save_weights_only=True, monitor="loss"
+    ),
     tf.keras.callbacks.EarlyStopping(monitor="loss", patience=100),
     Notice(),
 ]
 if find_spec("tensorboard"):
     callbacks.append(tf.keras.callbacks.TensorBoard(folder / "logs"))
-history = model.fit(x, x.sum(1), batch_size=64, epochs=6, shuffle=False, verbose=0, callbacks=callbacks)
+history = model.fit(
+    x, x.sum(1), batch_size=64, epochs=6, shuffle=False, verbose=0, callbacks=callbacks
+)
 print("losses", *(f"{loss:.6f}" for loss in history.history["loss"]))
-again = tf.keras.models.load_model(folder / "notice.keras") if (folder / "notice.keras").exists() else model
+again = (
+    tf.keras.models.load_model(folder / "notice.keras")
+    if (folder / "notice.keras").exists()
+    else model
+)
 print("saved", again.count_params(), sorted(path.name for path in folder.iterdir()))

@@ -1,4 +1,5 @@
-"""Steps of every kind under TPUStrategy, and functions for XLA: what the report is to tell apart."""
+"""Steps of every kind under TPUStrategy, and functions for XLA: what the report is to tell
+apart."""
 
 import numpy as np
 import tensorflow as tf

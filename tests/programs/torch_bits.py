@@ -1,6 +1,8 @@
-"""Five steps on the same global batch: by eight processes, or by this one, which adds eight parts' gradients in order.
+"""Five steps on the same global batch: by eight processes, or by this one, which adds eight parts'
+gradients in order.
 
-python torch_bits.py [METHOD]: with a start method of processes, by torch_xla; without, by PyTorch alone.
+python torch_bits.py [METHOD]: with a start method of processes, by torch_xla; without, by PyTorch
+alone.
 """
 
 import hashlib
@@ -14,7 +16,8 @@ PARTS, STEPS = 8, 5
 def make():
     torch.manual_seed(0)
     model = torch.nn.Sequential(
-        torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(8 * 30 * 30, 64),
+        torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Flatten(),
+        torch.nn.Linear(8 * 30 * 30, 64),
         torch.nn.Tanh(), torch.nn.Linear(64, 10),
     )  # fmt: skip
     return model, torch.optim.Adam(model.parameters(), lr=0.01)

@@ -24,7 +24,9 @@ def check(index):
     halves = [list(range(world // 2)), list(range(world // 2, world))]
     assert xm.all_reduce(xm.REDUCE_SUM, torch.ones(1), groups=halves).item() == world // 2
     assert xm.all_gather(own, dim=0).tolist() == [float(n) for n in range(world) for _ in range(2)]
-    assert xm.reduce_scatter(xm.REDUCE_SUM, torch.arange(world), 1.0, 0, world).tolist() == [world * ordinal]
+    assert xm.reduce_scatter(xm.REDUCE_SUM, torch.arange(world), 1.0, 0, world).tolist() == [
+        world * ordinal
+    ]
     shares = torch.arange(world) + 100 * ordinal
     assert xm.all_to_all(shares, 0, 0, world).tolist() == [100 * n + ordinal for n in range(world)]
     ring = [(n, (n + 1) % world) for n in range(world)]
@@ -45,7 +47,12 @@ def check(index):
     assert torch.equal(found, expected)
     half = xm.all_reduce(xm.REDUCE_SUM, torch.ones(3, dtype=torch.bfloat16))
     assert (half.dtype, half[0].item()) == (torch.bfloat16, world)
-    count = xr.process_count(), xr.addressable_device_count(), xr.local_device_count(), xr.global_device_count()
+    count = (
+        xr.process_count(),
+        xr.addressable_device_count(),
+        xr.local_device_count(),
+        xr.global_device_count(),
+    )
     xm.rendezvous("end")
     words = ("process", ordinal, xm.get_local_ordinal(), *count, xm.xla_real_devices()[0])
     sys.stdout.write(" ".join(map(str, words)) + "\n")
@@ -53,5 +60,12 @@ def check(index):
 
 if __name__ == "__main__":
     devices = ",".join(map(str, torch_xla.devices()))
-    print("program", devices, xr.world_size(), xm.xla_device_kind(), xm.xla_device_hw(torch_xla.device()), flush=True)
+    print(
+        "program",
+        devices,
+        xr.world_size(),
+        xm.xla_device_kind(),
+        xm.xla_device_hw(torch_xla.device()),
+        flush=True,
+    )
     torch_xla.launch(check, start_method="fork")

@@ -1,4 +1,5 @@
-"""Records steps of models; writes what each took, and the parameters it left: python torch_graph.py FOLDER."""
+"""Records steps of models; writes what each took, and the parameters it left: python torch_graph.py
+FOLDER."""
 
 import sys
 from pathlib import Path
@@ -24,7 +25,11 @@ class Kept(StepRecording):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         for one in tree_flatten((args, kwargs))[0]:
-            if isinstance(one, torch.Tensor) and not one.is_meta and self._key(one) not in self._refs:
+            if (
+                isinstance(one, torch.Tensor)
+                and not one.is_meta
+                and self._key(one) not in self._refs
+            ):
                 self.early[self._key(one)] = one.detach().clone()
         return super().__torch_dispatch__(func, types, args, kwargs)
 
@@ -48,7 +53,9 @@ class ConvNet(nn.Module):
     def forward(self, x):
         x = F.max_pool2d(F.relu(self.bn(self.conv1(x))), 2, padding=1, stride=2)
         x = F.avg_pool2d(F.silu(self.conv2(x)), 2, stride=1)
-        return F.log_softmax(self.out(torch.tanh(self.conv3(x.flatten(2)[:, :, :17])).flatten(1)), dim=-1)
+        return F.log_softmax(
+            self.out(torch.tanh(self.conv3(x.flatten(2)[:, :, :17])).flatten(1)), dim=-1
+        )
 
 
 class Attention(nn.Module):
@@ -61,7 +68,10 @@ class Attention(nn.Module):
 
     def forward(self, tokens):
         x = self.embed(tokens)
-        q, k, v = (one.unflatten(-1, (2, 8)).transpose(1, 2) for one in self.qkv(self.norm(x)).chunk(3, dim=-1))
+        q, k, v = (
+            one.unflatten(-1, (2, 8)).transpose(1, 2)
+            for one in self.qkv(self.norm(x)).chunk(3, dim=-1)
+        )
         x = x + F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
         weights = torch.softmax(x @ x.transpose(1, 2) / 4.0, dim=-1).tril()
         return self.down(F.gelu(self.up(weights @ x))).flatten(0, 1)
@@ -73,7 +83,9 @@ def conv_step(model, x, y):
 
 def attention_step(model, x, y):
     logits = model(x)
-    return F.cross_entropy(logits, y) + F.mse_loss(torch.sigmoid(logits), torch.ones_like(logits)).clamp(0.0, 10.0)
+    return F.cross_entropy(logits, y) + F.mse_loss(
+        torch.sigmoid(logits), torch.ones_like(logits)
+    ).clamp(0.0, 10.0)
 
 
 def data(kind):
@@ -105,7 +117,9 @@ for name, kind, step, make, options in (
             accuracy = (model(x).argmax(-1) == y).float().mean()
     text, arguments, results = recording.write(name)
     (FOLDER / f"{name}.mlir").write_bytes(text)
-    found = {f"in{place}": recording.taken[number].numpy() for place, number in enumerate(arguments)}
+    found = {
+        f"in{place}": recording.taken[number].numpy() for place, number in enumerate(arguments)
+    }
     for parameter in model.parameters():  # as the step left them
         place = results.index(recording._ref(parameter).number)
         found[f"out{place}"] = parameter.detach().numpy()

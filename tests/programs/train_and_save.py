@@ -1,4 +1,5 @@
-"""Trains a few steps, with a checkpoint of the state at every second: `python train_and_save.py FOLDER WIDTH`."""
+"""Trains a few steps, with a checkpoint of the state at every second: `python train_and_save.py
+FOLDER WIDTH`."""
 
 import sys
 
@@ -10,7 +11,9 @@ from orbax.checkpoint.experimental import v1
 folder, width = sys.argv[1], int(sys.argv[2])
 manager = ocp.CheckpointManager(folder, options=ocp.CheckpointManagerOptions(save_interval_steps=2))
 state = jax.jit(lambda key: {"w": jax.random.normal(key, (width, width))})(jax.random.key(0))
-step = jax.jit(lambda state: jax.tree.map(lambda w: w - jnp.tanh(w @ w.T) * 1e-3, state), donate_argnums=0)
+step = jax.jit(
+    lambda state: jax.tree.map(lambda w: w - jnp.tanh(w @ w.T) * 1e-3, state), donate_argnums=0
+)
 for number in range(6):
     state = step(state)
     manager.save(number, args=ocp.args.Composite(state=ocp.args.StandardSave(state)))

@@ -1,8 +1,9 @@
-"""Cases drawn by chance, in the format of the worked ones: five minutes around the end of a month, so that the slow
+"""Cases drawn by chance, in the format of the worked ones: five minutes around the end of a month,
+so that the slow
 bill can work each of them second by second.
 
-They are drawn from one seed, not choice by choice: hypothesis favours what is small, and small cases have no
-commitment that runs out, no free minute and no second that two jobs touch.
+They are drawn from one seed, not choice by choice: hypothesis favours what is small, and small
+cases have no commitment that runs out, no free minute and no second that two jobs touch.
 """
 
 from __future__ import annotations
@@ -83,14 +84,22 @@ class _Draw:
 
     def resource(self, name: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         kind = self.chance.choice(["tpu", "tpu", "tpu", "vm", "disk"])
-        row = {"id": name, "kind": kind, "sku": self.chance.choice(SKUS_OF[kind])}
+        row: dict[str, Any] = {"id": name, "kind": kind, "sku": self.chance.choice(SKUS_OF[kind])}
         row["quantity"] = self.chance.choice(QUANTITIES)
         if kind == "tpu":
             row["scheduling"] = self.chance.choice(["ON_DEMAND", "SPOT", "PREEMPTIBLE"])
         tenth, events = self.tenth() - AROUND_TENTHS // 2, []
         for seq in self.some(9):
             state = self.chance.choice(STATES[kind])
-            events.append({"id": f"{name}-{seq}", "resource": name, "seq": seq, "t": self.at(tenth), "state": state})
+            events.append(
+                {
+                    "id": f"{name}-{seq}",
+                    "resource": name,
+                    "seq": seq,
+                    "t": self.at(tenth),
+                    "state": state,
+                }
+            )
             tenth += self.chance.choice([-3, 0, 4, 200, 590, self.chance.randint(1, 700)])
         return row, events
 
@@ -103,7 +112,9 @@ class _Draw:
                 "covers": self.chance.choice("aaabdv"),
                 "quantity": self.chance.choice(QUANTITIES),
             }
-            found.append({**row, "usd": self.price(), "from": self.second(start), "until": self.second(end)})
+            found.append(
+                {**row, "usd": self.price(), "from": self.second(start), "until": self.second(end)}
+            )
         return found
 
     def credits(self) -> list[dict[str, str]]:
@@ -114,16 +125,27 @@ class _Draw:
         found = []
         for index in self.some(4):
             first, last = self.chance.choice(months)
-            found.append({"id": f"k{index}", "usd": self.dollars(), "from_month": first, "until_month": last})
+            found.append(
+                {"id": f"k{index}", "usd": self.dollars(), "from_month": first, "until_month": last}
+            )
         return found
 
     def jobs(self, resources: list[dict[str, Any]]) -> list[dict[str, Any]]:
         found = []
         for _ in self.some(6):
             start = self.tenth()
-            end = self.chance.choice([None, self.at(start), self.at(start + self.chance.randint(1, 900))])
+            end = self.chance.choice(
+                [None, self.at(start), self.at(start + self.chance.randint(1, 900))]
+            )
             resource = self.chance.choice(resources)["id"]
-            found.append({"id": self.chance.choice("jkl"), "resource": resource, "start": self.at(start), "end": end})
+            found.append(
+                {
+                    "id": self.chance.choice("jkl"),
+                    "resource": resource,
+                    "start": self.at(start),
+                    "end": end,
+                }
+            )
         return found
 
     def issued(self, minor: int) -> dict[str, str]:

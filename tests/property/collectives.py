@@ -1,4 +1,5 @@
-"""Collectives for tests: vectors, ways to spread ranks over processes, transports, and what must come out.
+"""Collectives for tests: vectors, ways to spread ranks over processes, transports, and what must
+come out.
 
 What is expected is computed here, by separate formulas, not by the code under test.
 """
@@ -61,22 +62,31 @@ def spreads(ranks: int) -> st.SearchStrategy[Groups]:
     """Ways to put `ranks` ranks into processes."""
 
     def grouped(homes: list[int]) -> Groups:
-        return [[rank for rank, home in enumerate(homes) if home == one] for one in sorted(set(homes))]
+        return [
+            [rank for rank, home in enumerate(homes) if home == one] for one in sorted(set(homes))
+        ]
 
     return st.lists(st.integers(0, ranks - 1), min_size=ranks, max_size=ranks).map(grouped)
 
 
 def vectors_of(ranks: int, length: int, dtype: np.dtype[Any], seed: int) -> list[Array]:
-    """Numbers whose sum shows the order of additions: they differ by many powers of ten. None is 0."""
+    """Numbers whose sum shows the order of additions: they differ by many powers of ten. None is
+    0."""
     rng = np.random.default_rng(seed)
     if dtype.kind in "iu":
         bounds = np.iinfo(dtype)
-        return [rng.integers(bounds.min, bounds.max, length, dtype, endpoint=True) for _ in range(ranks)]
-    return [(rng.standard_normal(length) * 10.0 ** rng.integers(-6, 6)).astype(dtype) for _ in range(ranks)]
+        return [
+            rng.integers(bounds.min, bounds.max, length, dtype, endpoint=True) for _ in range(ranks)
+        ]
+    return [
+        (rng.standard_normal(length) * 10.0 ** rng.integers(-6, 6)).astype(dtype)
+        for _ in range(ranks)
+    ]
 
 
 def combined(vectors: Sequence[Array], reduction: Reduction) -> Array:
-    """((first + second) + third) + ..., rounded to the type after each addition; a mean is divided once."""
+    """((first + second) + third) + ..., rounded to the type after each addition; a mean is divided
+    once."""
     total = functools.reduce(np.maximum if reduction is Reduction.MAX else np.add, vectors)
     if reduction is Reduction.MEAN:
         total = (total.astype(np.float32) / np.float32(len(vectors))).astype(total.dtype)
@@ -138,7 +148,8 @@ def together(work: Callable[[int], Any], count: int) -> list[Any]:
 
 @contextmanager
 def linked(groups: Groups, schedule: Schedule) -> Iterator[list[TcpTransport]]:
-    """A transport per group, with a connection for every two ranks of different groups that speak."""
+    """A transport per group, with a connection for every two ranks of different groups that
+    speak."""
     home = {rank: index for index, ranks in enumerate(groups) for rank in ranks}
     found = [TcpTransport(MEMBER, SILENCE_SECONDS, lambda: False) for _ in groups]
     links = {Link(move.sender, move.receiver) for _, move in schedule.moves()}
@@ -146,7 +157,9 @@ def linked(groups: Groups, schedule: Schedule) -> Iterator[list[TcpTransport]]:
         for link in sorted(links, key=lambda link: (link.sender, link.receiver)):
             sender, receiver = home[link.sender], home[link.receiver]
             if sender != receiver:
-                leaving = TcpStream(socket.create_connection(server.getsockname()), "receiver", SILENCE_SECONDS)
+                leaving = TcpStream(
+                    socket.create_connection(server.getsockname()), "receiver", SILENCE_SECONDS
+                )
                 entering = TcpStream(server.accept()[0], "sender", SILENCE_SECONDS)
                 leaving.stop_blocking()
                 entering.stop_blocking()
@@ -160,15 +173,21 @@ def linked(groups: Groups, schedule: Schedule) -> Iterator[list[TcpTransport]]:
 
 
 @contextmanager
-def ring_of(groups: Groups, members: Sequence[Membership] | None = None) -> Iterator[list[TcpTransport]]:
+def ring_of(
+    groups: Groups, members: Sequence[Membership] | None = None
+) -> Iterator[list[TcpTransport]]:
     """A transport per group, opened as replicas open theirs."""
     listeners = [Listener("127.0.0.1:0") for _ in groups]
-    addresses = {rank: listeners[index].address for index, ranks in enumerate(groups) for rank in ranks}
+    addresses = {
+        rank: listeners[index].address for index, ranks in enumerate(groups) for rank in ranks
+    }
 
     def opened(index: int) -> TcpTransport:
         member = MEMBER if members is None else members[index]
         ranks = frozenset(groups[index])
-        return TcpTransport.open_ring(member, listeners[index], addresses, ranks, silence_seconds=SILENCE_SECONDS)
+        return TcpTransport.open_ring(
+            member, listeners[index], addresses, ranks, silence_seconds=SILENCE_SECONDS
+        )
 
     try:
         found = together(opened, len(groups))
@@ -243,7 +262,8 @@ def window_folder() -> Iterator[Path]:
 
 @contextmanager
 def trickling(most: int | None) -> Iterator[None]:
-    """With connections that take `most` bytes at once, and nothing every second time; None leaves them as they are."""
+    """With connections that take `most` bytes at once, and nothing every second time; None leaves
+    them as they are."""
     with pytest.MonkeyPatch.context() as patch:
         if most is not None:
             write, turns = TcpStream.write_now, itertools.count()

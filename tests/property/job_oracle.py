@@ -1,6 +1,8 @@
-"""Which gangs start and who makes room, place by place: written without the code that it is held against.
+"""Which gangs start and who makes room, place by place: written without the code that it is held
+against.
 
-Agents are lists of places; a place holds the name of a job, or None. Each decision is carried out before the next one.
+Agents are lists of places; a place holds the name of a job, or None. Each decision is carried out
+before the next one.
 """
 
 from __future__ import annotations
@@ -26,8 +28,9 @@ class OracleRun:
 
 @dataclasses.dataclass
 class Work:
-    """A job. `least` None: it is not elastic. `most`: it was set to so many replicas; None: to all. `rests`: it may not
-    try again yet. `nodes`: of its slices; only the first one counts for its size here."""
+    """A job. `least` None: it is not elastic. `most`: it was set to so many replicas; None: to all.
+    `rests`: it may not try again yet. `nodes`: of its slices; only the first one counts for its
+    size here."""
 
     name: str
     project: str
@@ -58,7 +61,8 @@ class Work:
 
 @dataclasses.dataclass
 class OracleWorld:
-    """`agents`: the places of those that live; `dead`: of the others. An agent may hold more than it has places for."""
+    """`agents`: the places of those that live; `dead`: of the others. An agent may hold more than
+    it has places for."""
 
     works: list[Work]
     agents: dict[str, list[str | None]]
@@ -73,7 +77,11 @@ class OracleWorld:
         return sum(place == name for places in self.agents.values() for place in places)
 
     def all_of(self, names: set[str]) -> int:
-        return sum(place in names for places in (*self.agents.values(), *self.dead.values()) for place in places)
+        return sum(
+            place in names
+            for places in (*self.agents.values(), *self.dead.values())
+            for place in places
+        )
 
     def held(self, project: str) -> int:
         return self.all_of({work.name for work in self.works if work.project == project})
@@ -81,7 +89,8 @@ class OracleWorld:
 
 @dataclasses.dataclass
 class Decided:
-    """`starts`: the agents of each replica; `asked`: what the end of a gang counts as; both by job."""
+    """`starts`: the agents of each replica; `asked`: what the end of a gang counts as; both by
+    job."""
 
     starts: dict[str, list[str]] = dataclasses.field(default_factory=dict)
     asked: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -114,16 +123,25 @@ def starts(world: OracleWorld) -> Decided:
 
 
 def sizes(world: OracleWorld, only: str | None = None) -> dict[str, int]:
-    """The job whose gang is asked to leave for another size, with the number of hosts that it may have."""
+    """The job whose gang is asked to leave for another size, with the number of hosts that it may
+    have."""
     if any(work.run is not None and work.run.asked for work in world.works):
         return {}
-    runs = [work for work in world.works if work.state == "RUNNING" and work.run and work.run.state == "RUNNING"]
+    runs = [
+        work
+        for work in world.works
+        if work.state == "RUNNING" and work.run and work.run.state == "RUNNING"
+    ]
     for work in sorted(runs, key=lambda work: (-_run(work).seconds, work.name)):
         if work.least is None or (only or work.name) != work.name:
             continue
         if only is None and _run(work).seconds <= PAUSE_SECONDS:
             continue
-        hosts, counts, room = _run(work).hosts, work.counts(), world.free() + world.living(work.name)
+        hosts, counts, room = (
+            _run(work).hosts,
+            work.counts(),
+            world.free() + world.living(work.name),
+        )
         if hosts < max(counts):
             free = room
             room -= sum(_least_need(work, rival, free) for rival in _rivals_of_running(world))
@@ -166,7 +184,9 @@ def _is_before(one: Work, other: Work) -> bool:
 def _in_turn(works: Sequence[Work]) -> list[Work]:
     left, found = list(works), []
     while left:
-        first = next(work for work in left if all(work is other or _is_before(work, other) for other in left))
+        first = next(
+            work for work in left if all(work is other or _is_before(work, other) for other in left)
+        )
         left.remove(first)
         found.append(first)
     return found
@@ -174,11 +194,17 @@ def _in_turn(works: Sequence[Work]) -> list[Work]:
 
 def _is_kept_off(world: OracleWorld, work: Work, found: Decided) -> bool:
     others = [other for other in world.works if other is not work and other.shares_nodes_with(work)]
-    running = sorted((other for other in others if other.run is not None), key=lambda other: -other.priority)
+    running = sorted(
+        (other for other in others if other.run is not None), key=lambda other: -other.priority
+    )
     if running:
         other = running[0]
         room = world.free() + world.living(other.name)
-        can_ask = other.priority < work.priority and _run(other).state == "RUNNING" and not _run(other).asked
+        can_ask = (
+            other.priority < work.priority
+            and _run(other).state == "RUNNING"
+            and not _run(other).asked
+        )
         if can_ask and min(work.counts()) <= room:
             _run(other).asked = True
             found.asked[other.name] = "PREEMPTED"
@@ -212,7 +238,8 @@ def _count(world: OracleWorld, work: Work, rivals: Sequence[Work]) -> int | None
 
 
 def _take(world: OracleWorld, work: Work, before: Sequence[str]) -> str:
-    """The agent that the job's last process went to while it has an empty place; else the first of the agents with
+    """The agent that the job's last process went to while it has an empty place; else the first of
+    the agents with
     the most."""
     empty = {name: places.count(None) for name, places in world.agents.items()}
     name = min(name for name, count in empty.items() if count == max(empty.values()))
@@ -228,11 +255,20 @@ def _shrink_others(world: OracleWorld, work: Work, found: Decided) -> None:
     missing = min(work.counts()) - world.free()
     gives: dict[str, list[int]] = {}
     for other in world.works:
-        settled = other.state == "RUNNING" and other.run is not None and other.run.state == "RUNNING"
-        if other.least is None or not settled or _run(other).seconds <= PAUSE_SECONDS or not _yields_to(other, work):
+        settled = (
+            other.state == "RUNNING" and other.run is not None and other.run.state == "RUNNING"
+        )
+        if (
+            other.least is None
+            or not settled
+            or _run(other).seconds <= PAUSE_SECONDS
+            or not _yields_to(other, work)
+        ):
             continue
         if other.project != work.project:
-            mine = (world.held(work.project) + min(work.counts())) / world.shares.get(work.project, 1.0)
+            mine = (world.held(work.project) + min(work.counts())) / world.shares.get(
+                work.project, 1.0
+            )
             theirs = (world.held(other.project) - missing) / world.shares.get(other.project, 1.0)
             if mine > theirs:
                 continue
@@ -240,7 +276,8 @@ def _shrink_others(world: OracleWorld, work: Work, found: Decided) -> None:
         if given := [places - count for count in other.counts() if count < places]:
             gives[other.name] = given
     late = sorted(
-        (other for other in world.works if other.name in gives), key=lambda other: (other.priority, other.age)
+        (other for other in world.works if other.name in gives),
+        key=lambda other: (other.priority, other.age),
     )
     chosen: Sequence[Work] = ()
     alone = [(min(g for g in gives[other.name] if g >= missing), n) for n, other in enumerate(late)
@@ -257,8 +294,11 @@ def _shrink_others(world: OracleWorld, work: Work, found: Decided) -> None:
         found.asked[other.name] = "RESIZED"
 
 
-def settled(state: str, asked_for: str | None, gang: Sequence[tuple[str, str | None]]) -> tuple[bool, str | None, bool]:
-    """(whether the attempt runs, what it ends as, whether it is over); `gang`: state and outcome of each replica."""
+def settled(
+    state: str, asked_for: str | None, gang: Sequence[tuple[str, str | None]]
+) -> tuple[bool, str | None, bool]:
+    """(whether the attempt runs, what it ends as, whether it is over); `gang`: state and outcome of
+    each replica."""
     left = sum(state != "EXITED" for state, _ in gang)
     if state == "ENDING":
         return False, None, left == 0
@@ -274,7 +314,9 @@ def settled(state: str, asked_for: str | None, gang: Sequence[tuple[str, str | N
     elif outcomes.count("SUCCEEDED") + outcomes.count("YIELDED") == len(gang):
         ends = asked_for or "RESIZED"
     starts = state == "STARTING"
-    runs = starts and (ends == "SUCCEEDED" or (ends is None and all(state == "RUNNING" for state, _ in gang)))
+    runs = starts and (
+        ends == "SUCCEEDED" or (ends is None and all(state == "RUNNING" for state, _ in gang))
+    )
     return runs, ends, ends is not None and left == 0
 
 

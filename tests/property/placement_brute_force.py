@@ -1,4 +1,5 @@
-"""Which places are legal and free, chip by chip: written without the code that it is held against."""
+"""Which places are legal and free, chip by chip: written without the code that it is held
+against."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ def pod(generation: str, *shape: int, switched: bool = False, pod_id: str = "p")
     return Pod(pod_id, "us-central1-a", GENERATIONS[generation], shape, switched)
 
 
-# Every case that is special: one host wide, longer than a box, extents that are no multiple of a block's edge.
+# Every case that is special: one host wide, longer than a box, extents that are no multiple of a
+# block's edge.
 TORUS_PODS = (
     pod("v2", 4, 4),
     pod("v2", 8, 4),
@@ -68,7 +70,8 @@ def mask_of(shape: Chip, chips: Iterable[Chip]) -> int:
 
 @functools.cache
 def places(pod_shape: Chip, wanted: Chip) -> tuple[int, ...]:
-    """Every legal place in an empty torus, as its chips; those below a cube are the places in a switched pod too."""
+    """Every legal place in an empty torus, as its chips; those below a cube are the places in a
+    switched pod too."""
     edge = 4 if len(pod_shape) == 3 else 2
     small = any(length % edge for length in wanted)
     whole = [extent - extent % edge for extent in pod_shape]
@@ -92,7 +95,9 @@ def places(pod_shape: Chip, wanted: Chip) -> tuple[int, ...]:
                 continue
             chips = [
                 tuple(p % extent for p, extent in zip(chip, pod_shape, strict=True))
-                for chip in itertools.product(*(range(o, end) for o, end in zip(origin, ends, strict=True)))
+                for chip in itertools.product(
+                    *(range(o, end) for o, end in zip(origin, ends, strict=True))
+                )
             ]
             # Blocks that the pod holds only in part are of no use to slices of whole blocks.
             if small or all(p < w for chip in chips for p, w in zip(chip, whole, strict=True)):
@@ -103,7 +108,10 @@ def places(pod_shape: Chip, wanted: Chip) -> tuple[int, ...]:
 @functools.cache
 def cubes(pod_shape: Chip) -> tuple[int, ...]:
     origins = itertools.product(*(range(0, extent, 4) for extent in pod_shape))
-    return tuple(mask_of(pod_shape, itertools.product(*(range(o, o + 4) for o in origin))) for origin in origins)
+    return tuple(
+        mask_of(pod_shape, itertools.product(*(range(o, o + 4) for o in origin)))
+        for origin in origins
+    )
 
 
 def joins_cubes(of: Pod, kind: AcceleratorType) -> bool:
@@ -124,17 +132,24 @@ def is_legal(of: Pod, chips: int, kind: AcceleratorType) -> bool:
 
 
 def lowest_cost(
-    pods: Sequence[Pod], free: Sequence[int], takeable: Sequence[Sequence[tuple[int, int]]], kind: AcceleratorType
+    pods: Sequence[Pod],
+    free: Sequence[int],
+    takeable: Sequence[Sequence[tuple[int, int]]],
+    kind: AcceleratorType,
 ) -> int | None:
     """Of the takeable slices (chips, cost) that a place needs, each counted once."""
-    costs = []
+    costs: list[int] = []
     for of, mask, items in zip(pods, free, takeable, strict=True):
         allowed = functools.reduce(operator.or_, (chips for chips, _ in items), mask)
         if joins_cubes(of, kind):
             usable = [cube for cube in cubes(of.shape) if cube & allowed == cube]
-            options = [sum(chosen) for chosen in itertools.combinations(usable, kind.chip_count // 64)]
+            options = [
+                sum(chosen) for chosen in itertools.combinations(usable, kind.chip_count // 64)
+            ]
         else:
-            options = [place for place in places(of.shape, kind.topology.shape) if place & allowed == place]
+            options = [
+                place for place in places(of.shape, kind.topology.shape) if place & allowed == place
+            ]
         costs.extend(sum(cost for chips, cost in items if chips & option) for option in options)
     return min(costs, default=None)
 
@@ -144,17 +159,25 @@ def random_free(of: Pod, chance: random.Random) -> int:
     everywhere = itertools.product(*(range(extent) for extent in of.shape))
     chips = list(everywhere)
     edge = 4 if len(of.shape) == 3 else 2
-    for lengths, part in (((edge,) * 3, chance.choice((0.0, 0.2, 0.5))), ((2, 2, 1), chance.choice((0.0, 0.1, 0.5)))):
-        block_of = {chip: tuple(p // length for p, length in zip(chip, lengths, strict=False)) for chip in chips}
+    for lengths, part in (
+        ((edge,) * 3, chance.choice((0.0, 0.2, 0.5))),
+        ((2, 2, 1), chance.choice((0.0, 0.1, 0.5))),
+    ):
+        block_of = {
+            chip: tuple(p // length for p, length in zip(chip, lengths, strict=False))
+            for chip in chips
+        }
         taken = {block for block in dict.fromkeys(block_of.values()) if chance.random() < part}
         chips = [chip for chip in chips if block_of[chip] not in taken]
     broken = chance.sample(chips, min(chance.choice((0, 0, 1, 3, len(chips) // 3)), len(chips)))
     return mask_of(of.shape, set(chips) - set(broken))
 
 
-def random_takeable(of: Pod, chance: random.Random, joined: bool = False) -> tuple[int, list[tuple[int, int]]]:
-    """A pod with slices of random types, some of which may be taken away: the free chips, and (chips, cost) of those.
-    `joined`: also slices of several cubes that optical switches join."""
+def random_takeable(
+    of: Pod, chance: random.Random, joined: bool = False
+) -> tuple[int, list[tuple[int, int]]]:
+    """A pod with slices of random types, some of which may be taken away: the free chips, and
+    (chips, cost) of those. `joined`: also slices of several cubes that optical switches join."""
     free = random_free(of, chance)
     items = []
     for kind in chance.choices(kinds(of), k=30):
@@ -163,7 +186,9 @@ def random_takeable(of: Pod, chance: random.Random, joined: bool = False) -> tup
             count = kind.chip_count // 64
             options = [sum(chance.sample(whole, count))] if joined and len(whole) >= count else []
         else:
-            options = [place for place in places(of.shape, kind.topology.shape) if place & free == place]
+            options = [
+                place for place in places(of.shape, kind.topology.shape) if place & free == place
+            ]
         if options:
             chips = chance.choice(options)
             free &= ~chips

@@ -1,4 +1,5 @@
-"""The rules of the bill as properties of cases drawn by chance, and the whole bill against one worked by the second."""
+"""The rules of the bill as properties of cases drawn by chance, and the whole bill against one
+worked by the second."""
 
 import dataclasses
 import json
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.money import Amount
 from podyard.domain import months
-from podyard.domain.ledger import LedgerEntry
+from podyard.domain.ledger import LedgerEntry, balances
 from podyard.domain.usage import PriceUnit, UsageRecord
 from podyard.pricing import attribution, bill, budgets, commitments, invoicing, ledger
 from podyard.pricing.amounts import cost_by_sku, total
@@ -24,13 +25,18 @@ from podyard.pricing.replay import replay_line, result_of
 from tests.property.billing_cases import cases
 from tests.unit.pricing.slow_bill import slow_bill
 
-# Drawing a case takes longer than billing it; small numbers of examples keep all rules within seconds.
-few = settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+# Drawing a case takes longer than billing it; small numbers of examples keep all rules within
+# seconds.
+few = settings(
+    max_examples=100, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 many = settings(few, max_examples=250)
 
 
 def compute(case: Case, **changes: Any) -> Bill:
-    return bill.compute(case.events, case.resources, dataclasses.replace(case.terms, **changes), case.as_of)
+    return bill.compute(
+        case.events, case.resources, dataclasses.replace(case.terms, **changes), case.as_of
+    )
 
 
 def by_second(records: Any) -> dict[tuple[str, int], int]:
@@ -53,15 +59,21 @@ def test_the_bill_is_the_one_worked_by_the_second(case: dict[str, Any]) -> None:
 
 @few
 @given(cases(), st.integers(0, 10**6))
-def test_r4_r14_neither_order_nor_repetition_changes_a_byte(case: dict[str, Any], seed: int) -> None:
+def test_r4_r14_neither_order_nor_repetition_changes_a_byte(
+    case: dict[str, Any], seed: int
+) -> None:
     mixed = case["events"] * 2
     Random(seed).shuffle(mixed)
-    assert json.dumps(result_of(read_case({**case, "events": mixed}))) == json.dumps(result_of(read_case(case)))
+    assert json.dumps(result_of(read_case({**case, "events": mixed}))) == json.dumps(
+        result_of(read_case(case))
+    )
 
 
 @few
 @given(cases(), st.data())
-def test_r4_a_conflicting_event_changes_the_quarantine_only(case: dict[str, Any], data: st.DataObject) -> None:
+def test_r4_a_conflicting_event_changes_the_quarantine_only(
+    case: dict[str, Any], data: st.DataObject
+) -> None:
     if not case["events"]:
         return
     rival = {**data.draw(st.sampled_from(case["events"])), "state": "TERMINATED"}
@@ -72,7 +84,9 @@ def test_r4_a_conflicting_event_changes_the_quarantine_only(case: dict[str, Any]
 
 @few
 @given(cases(), st.integers(-150, 150))
-def test_r1_later_billing_never_takes_a_closed_second_back(case: dict[str, Any], seconds: int) -> None:
+def test_r1_later_billing_never_takes_a_closed_second_back(
+    case: dict[str, Any], seconds: int
+) -> None:
     read = read_case({**case, "policy": {**case["policy"], "preempt_free_s": 0}})
     now = read.as_of.nanos // NANOS_PER_SECOND * NANOS_PER_SECOND
     earlier = dataclasses.replace(read, as_of=PlatformTime(now - abs(seconds) * NANOS_PER_SECOND))
@@ -94,12 +108,25 @@ def test_r1_later_billing_never_takes_a_closed_second_back(case: dict[str, Any],
 
 @few
 @given(cases(), st.integers(-150, 150))
-def test_r5_a_price_version_changes_only_what_is_used_from_then_on(case: dict[str, Any], seconds: int) -> None:
+def test_r5_a_price_version_changes_only_what_is_used_from_then_on(
+    case: dict[str, Any], seconds: int
+) -> None:
     since = months.seconds_of("2026-04", "UTC").start + seconds
-    row = {"sku": "a", "unit": "chip_hour", "usd": "1000000", "effective_from": PlatformTime(since * 10**9).rfc3339()}
-    if any((r["sku"], r["effective_from"]) == (row["sku"], row["effective_from"]) for r in case["rate_card"]):
+    row = {
+        "sku": "a",
+        "unit": "chip_hour",
+        "usd": "1000000",
+        "effective_from": PlatformTime(since * 10**9).rfc3339(),
+    }
+    if any(
+        (r["sku"], r["effective_from"]) == (row["sku"], row["effective_from"])
+        for r in case["rate_card"]
+    ):
         return
-    before, after = compute(read_case(case)), compute(read_case({**case, "rate_card": [*case["rate_card"], row]}))
+    before, after = (
+        compute(read_case(case)),
+        compute(read_case({**case, "rate_card": [*case["rate_card"], row]})),
+    )
 
     def until(found: Bill) -> Amount:
         cut = (_clipped(record, since) for record in found.records)
@@ -138,25 +165,40 @@ def test_r7_what_is_shown_sums_to_the_total(case: dict[str, Any]) -> None:
         shown = [line.shown for line in invoice.lines] + [line.shown for line in invoice.credits]
         assert sum(shown) + invoice.rounding_error == invoice.subtotal
         assert invoice.subtotal + invoice.tax == invoice.total
-        assert 2 * abs(invoice.rounding_error) <= len(shown) + 1  # half a unit for each, and for the sum
-        net = sum(line.amount.parts for line in invoice.lines) + sum(line.amount.parts for line in invoice.credits)
+        # half a unit for each, and for the sum
+        assert 2 * abs(invoice.rounding_error) <= len(shown) + 1
+        net = sum(line.amount.parts for line in invoice.lines) + sum(
+            line.amount.parts for line in invoice.credits
+        )
         exact = Amount(net).fraction() * invoice.exchange * 10**invoice.decimals
         assert abs(invoice.subtotal - exact) <= Fraction(1, 2)
         assert abs(invoice.tax - invoice.subtotal * read.terms.policy.tax) <= Fraction(1, 2)
 
 
 @few
-@given(cases(), st.sampled_from(["UTC", "America/Los_Angeles", "Asia/Kolkata", "Pacific/Apia", "Africa/Monrovia"]))
-def test_r8_zones_move_seconds_between_months_and_lose_none(case: dict[str, Any], zone: str) -> None:
+@given(
+    cases(),
+    st.sampled_from(
+        ["UTC", "America/Los_Angeles", "Asia/Kolkata", "Pacific/Apia", "Africa/Monrovia"]
+    ),
+)
+def test_r8_zones_move_seconds_between_months_and_lose_none(
+    case: dict[str, Any], zone: str
+) -> None:
     read = read_case({**case, "policy": {**case["policy"], "fx": "1"}})
     found = compute(read, policy=dataclasses.replace(read.terms.policy, time_zone=zone))
     lines = [line for invoice in found.invoices for line in invoice.lines]
     assert sum(line.seconds for line in lines) == sum(charge.seconds for charge in found.charges)
     assert Amount(sum(line.amount.parts for line in lines)) == found.total == compute(read).total
-    assert [invoice.month for invoice in found.invoices] == sorted({invoice.month for invoice in found.invoices})
+    assert [invoice.month for invoice in found.invoices] == sorted(
+        {invoice.month for invoice in found.invoices}
+    )
 
 
-@given(st.integers(-(2**33), 2**33), st.sampled_from(["UTC", "America/Los_Angeles", "Asia/Kolkata", "Pacific/Apia"]))
+@given(
+    st.integers(-(2**33), 2**33),
+    st.sampled_from(["UTC", "America/Los_Angeles", "Asia/Kolkata", "Pacific/Apia"]),
+)
 def test_r8_every_second_is_in_the_one_month_that_names_it(second: int, zone: str) -> None:
     month = months.month_of(second, zone)
     seconds = months.seconds_of(month, zone)
@@ -170,7 +212,9 @@ def test_r8_every_second_is_in_the_one_month_that_names_it(second: int, zone: st
 
 @few
 @given(cases(), st.integers(0, 150))
-def test_r9_issued_and_corrections_sum_to_what_is_rated_now(case: dict[str, Any], seconds: int) -> None:
+def test_r9_issued_and_corrections_sum_to_what_is_rated_now(
+    case: dict[str, Any], seconds: int
+) -> None:
     read = read_case({**case, "issued": {}})
     early = dataclasses.replace(read, as_of=read.as_of.plus_seconds(-seconds))
     issued = {invoice.month: invoice.total for invoice in compute(early).invoices}
@@ -179,7 +223,9 @@ def test_r9_issued_and_corrections_sum_to_what_is_rated_now(case: dict[str, Any]
         found = compute(read, issued=issued, adjusted=adjusted, open_month="2027-01").adjustments
         for adjustment in found:
             assert (adjustment.minor != 0, adjustment.booked_in_month) == (True, "2027-01")
-            adjusted[adjustment.corrects_month] = adjusted.get(adjustment.corrects_month, 0) + adjustment.minor
+            adjusted[adjustment.corrects_month] = (
+                adjusted.get(adjustment.corrects_month, 0) + adjustment.minor
+            )
     assert found == ()
     rated = {invoice.month: invoice.total for invoice in compute(read).invoices}
     for month, minor in issued.items():
@@ -204,7 +250,9 @@ def test_r11_each_second_covers_what_there_is_and_no_more(case: dict[str, Any]) 
     for key, units in by_second(found.records).items():
         assert left[key] == max(0, units - capacity[key])
     for commitment in read.terms.commitments:
-        seconds = sum(c.seconds for c in own if c.sku_id == commitments.OWN + commitment.commitment_id)
+        seconds = sum(
+            c.seconds for c in own if c.sku_id == commitments.OWN + commitment.commitment_id
+        )
         assert seconds == len(commitments.term(commitment, read.as_of))
 
 
@@ -242,7 +290,9 @@ def test_r12_jobs_and_idle_time_sum_to_what_each_resource_costs(case: dict[str, 
 
 @few
 @given(cases(), st.integers(1, 60_000))
-def test_r13_the_stop_is_the_end_of_the_first_second_that_spends_it(case: dict[str, Any], cents: int) -> None:
+def test_r13_the_stop_is_the_end_of_the_first_second_that_spends_it(
+    case: dict[str, Any], cents: int
+) -> None:
     charges = compute(read_case(case)).charges
     amount = Amount(cents * invoicing.PARTS_PER_UNIT // 100)
     stop = budgets.stop_at(charges, amount)
@@ -250,13 +300,18 @@ def test_r13_the_stop_is_the_end_of_the_first_second_that_spends_it(case: dict[s
         assert total(charges) < amount
         return
     second = stop.nanos // NANOS_PER_SECOND
-    spent = [total(c for c in (_clipped(c, second - late) for c in charges) if c is not None) for late in (0, 1)]
+    spent = [
+        total(c for c in (_clipped(c, second - late) for c in charges) if c is not None)
+        for late in (0, 1)
+    ]
     assert spent[1] < amount <= spent[0]
 
 
 @few
 @given(cases(), st.integers(-200, 200))
-def test_forecasts_are_in_order_and_begin_with_what_is_spent(case: dict[str, Any], seconds: int) -> None:
+def test_forecasts_are_in_order_and_begin_with_what_is_spent(
+    case: dict[str, Any], seconds: int
+) -> None:
     read = read_case(case)
     found = compute(read)
     as_of = read.as_of.plus_seconds(seconds)
@@ -277,11 +332,13 @@ def test_every_invoice_balances_in_the_ledger(case: dict[str, Any]) -> None:
     for month in ("2026-03", "2026-04"):
         invoice = invoicing.with_adjustments(found.invoice(month), found.adjustments, month, policy)
         booked = ledger.of_invoice("demo", invoice)
-        accounts = dict(ledger.balances(booked.entries))
+        accounts = dict(balances(booked.entries))
         assert sum(len(e.account) > 0 for e in booked.entries) == len(booked.entries)
         assert accounts.get("receivable:demo", Amount()) == ledger.of_minor(invoice.total, invoice)
         for line in invoice.lines:
-            of_sku = Amount(sum(other.amount.parts for other in invoice.lines if other.sku_id == line.sku_id))
+            of_sku = Amount(
+                sum(other.amount.parts for other in invoice.lines if other.sku_id == line.sku_id)
+            )
             assert accounts.get(f"revenue:{line.sku_id}", Amount()) == -of_sku
         has_correction = month == "2026-04" and bool(found.adjustments)
         assert ("adjustment:2026-01" in accounts) == has_correction

@@ -1,5 +1,5 @@
-"""Collectives of any size, type and spread over processes: the defined sum in every bit, the least bytes, and nothing
-read that nobody wrote."""
+"""Collectives of any size, type and spread over processes: the defined sum in every bit, the least
+bytes, and nothing read that nobody wrote."""
 
 from __future__ import annotations
 
@@ -55,11 +55,18 @@ from tests.unit.engine.schedule_check import check
 
 # Those that add are drawn more often: they have types and reductions.
 kinds = st.sampled_from(
-    [*CollectiveKind, CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_REDUCE]
+    [
+        *CollectiveKind,
+        CollectiveKind.ALL_REDUCE,
+        CollectiveKind.REDUCE_SCATTER,
+        CollectiveKind.ALL_REDUCE,
+    ]
 )
 
 
-def run_of(data: st.DataObject, kind: CollectiveKind, spread: Callable[[int], st.SearchStrategy[Groups]]) -> Any:
+def run_of(
+    data: st.DataObject, kind: CollectiveKind, spread: Callable[[int], st.SearchStrategy[Groups]]
+) -> Any:
     """(schedule, groups, vectors, reduction) of a collective of `kind`."""
     ranks = data.draw(st.integers(1, 9), "ranks")
     dtype, reduction = data.draw(typed, "type")
@@ -78,9 +85,13 @@ def run_of(data: st.DataObject, kind: CollectiveKind, spread: Callable[[int], st
 def test_every_collective_in_one_process_gives_what_is_defined(
     kind: CollectiveKind, size: int, data: st.DataObject
 ) -> None:
-    schedule, groups, vectors, reduction = run_of(data, kind, lambda ranks: st.just([list(range(ranks))]))
+    schedule, groups, vectors, reduction = run_of(
+        data, kind, lambda ranks: st.just([list(range(ranks))])
+    )
     with block_bytes(size):
-        assert_goals(kind, ran(schedule, groups, [LocalTransport()], vectors, reduction), vectors, reduction)
+        assert_goals(
+            kind, ran(schedule, groups, [LocalTransport()], vectors, reduction), vectors, reduction
+        )
 
 
 @pytest.mark.slow
@@ -89,7 +100,8 @@ def test_every_collective_in_one_process_gives_what_is_defined(
 def test_every_collective_over_connections_gives_what_is_defined(
     kind: CollectiveKind, size: int, data: st.DataObject
 ) -> None:
-    """Also over connections that take little at a time: a sender then goes on while its message waits to be written."""
+    """Also over connections that take little at a time: a sender then goes on while its message
+    waits to be written."""
     schedule, groups, vectors, reduction = run_of(data, kind, spreads)
     most = data.draw(st.sampled_from([None, 13, 60]), "most")
     with block_bytes(size), trickling(most), linked(groups, schedule) as transports:
@@ -101,7 +113,9 @@ def test_every_collective_over_connections_gives_what_is_defined(
 @pytest.mark.slow
 @settings(max_examples=80)
 @given(
-    kind=st.sampled_from([CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER]),
+    kind=st.sampled_from(
+        [CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER]
+    ),
     size=block_sizes,
     data=st.data(),
 )
@@ -110,11 +124,14 @@ def test_rings_that_met_at_their_doors_give_what_is_defined(
 ) -> None:
     schedule, groups, vectors, reduction = run_of(data, kind, spreads)
     with block_bytes(size), ring_of(groups) as transports:
-        assert_goals(kind, ran(schedule, groups, transports, vectors, reduction), vectors, reduction)
+        assert_goals(
+            kind, ran(schedule, groups, transports, vectors, reduction), vectors, reduction
+        )
 
 
 def followed(schedule: Schedule, vectors: Sequence[Array], reduction: Reduction) -> list[Array]:
-    """What a schedule gives, by the letter: in a step, whole messages of what was there before it, one by one."""
+    """What a schedule gives, by the letter: in a step, whole messages of what was there before it,
+    one by one."""
     held = [vector.copy() for vector in vectors]
     chunks = edges(len(vectors[0]), schedule.chunk_count)
     for step in schedule.steps:
@@ -126,7 +143,9 @@ def followed(schedule: Schedule, vectors: Sequence[Array], reduction: Reduction)
     return held
 
 
-shapes = st.lists(st.integers(1, 6), min_size=1, max_size=3).filter(lambda shape: math.prod(shape) <= 30)
+shapes = st.lists(st.integers(1, 6), min_size=1, max_size=3).filter(
+    lambda shape: math.prod(shape) <= 30
+)
 
 
 @pytest.mark.slow
@@ -142,7 +161,9 @@ def test_a_torus_of_any_shape_gives_every_rank_the_same_sum(
     check(schedule)
     chips = math.prod(shape)
     homes = data.draw(st.lists(st.integers(0, 2), min_size=chips, max_size=chips), "processes")
-    groups = [[rank for rank, home in enumerate(homes) if home == one] for one in sorted(set(homes))]
+    groups = [
+        [rank for rank, home in enumerate(homes) if home == one] for one in sorted(set(homes))
+    ]
     vectors = vectors_of(chips, length, dtype, seed)
     with block_bytes(64), linked(groups, schedule) as transports:
         held = ran(schedule, groups, transports, vectors, reduction)
@@ -153,17 +174,28 @@ def test_a_torus_of_any_shape_gives_every_rank_the_same_sum(
         assert held[0].tobytes() == combined(vectors, reduction).tobytes()
     else:
         wide = np.sum([vector.astype(np.float64) for vector in vectors], axis=0)
-        largest = max((float(abs(vector.astype(np.float64)).max()) for vector in vectors), default=0.0) if length else 0
+        largest = (
+            max((float(abs(vector.astype(np.float64)).max()) for vector in vectors), default=0.0)
+            if length
+            else 0
+        )
         tolerance = chips * largest * (2.0**-7 if dtype == FLOATS[1] else 2.0**-22)
         assert np.allclose(held[0].astype(np.float64), wide, rtol=0, atol=tolerance)
 
 
 @pytest.mark.slow
 @settings(max_examples=80)
-@given(ranks=st.integers(2, 9), length=lengths, size=block_sizes, dtype=st.sampled_from([*FLOATS, *WHOLES]))
-def test_a_ring_sends_the_least_bytes_there_are(ranks: int, length: int, size: int, dtype: np.dtype[Any]) -> None:
-    """Counted where they leave for the network: every rank sends 2 (n - 1) chunks, each an n-th of the vector up to one
-    element."""
+@given(
+    ranks=st.integers(2, 9),
+    length=lengths,
+    size=block_sizes,
+    dtype=st.sampled_from([*FLOATS, *WHOLES]),
+)
+def test_a_ring_sends_the_least_bytes_there_are(
+    ranks: int, length: int, size: int, dtype: np.dtype[Any]
+) -> None:
+    """Counted where they leave for the network: every rank sends 2 (n - 1) chunks, each an n-th of
+    the vector up to one element."""
     written: dict[TcpStream, int] = {}
 
     def counting(write: Callable[..., int]) -> Callable[..., int]:
@@ -186,18 +218,30 @@ def test_a_ring_sends_the_least_bytes_there_are(ranks: int, length: int, size: i
     assert len(sent) == ranks
     assert sum(sent) == 2 * (ranks - 1) * length * dtype.itemsize
     for payload in sent:
-        assert abs(payload - 2 * (ranks - 1) / ranks * length * dtype.itemsize) <= 2 * (ranks - 1) * dtype.itemsize
+        assert (
+            abs(payload - 2 * (ranks - 1) / ranks * length * dtype.itemsize)
+            <= 2 * (ranks - 1) * dtype.itemsize
+        )
 
 
 ROUNDS = 5
 POISON = 0xFF  # a NaN of float32 and of bfloat16, in every byte
 
 
-def gangs_of(folder: Path, groups: Mapping[int, Sequence[int]], nbytes: int, adders: int | None) -> list[Members]:
-    files = [WindowFile.make(folder, MEMBER, process, len(ranks), nbytes) for process, ranks in groups.items()]
+def gangs_of(
+    folder: Path, groups: Mapping[int, Sequence[int]], nbytes: int, adders: int | None
+) -> list[Members]:
+    files = [
+        WindowFile.make(folder, MEMBER, process, len(ranks), nbytes)
+        for process, ranks in groups.items()
+    ]
     return together(
         lambda index: Members.attach(
-            files[index], groups, silence_seconds=SILENCE_SECONDS, stopping=lambda: False, adders=adders
+            files[index],
+            groups,
+            silence_seconds=SILENCE_SECONDS,
+            stopping=lambda: False,
+            adders=adders,
         ),
         len(files),
     )
@@ -213,11 +257,14 @@ def poison_windows(gang: Members, ranks: Sequence[int], turns: Sequence[int]) ->
 @pytest.mark.slow
 @settings(max_examples=150)
 @given(
-    ranks=st.integers(1, 6), length=lengths, slack=st.integers(0, 9), size=block_sizes, short=st.booleans(),
-    dtype=st.sampled_from(FLOATS), reduction=st.sampled_from(list(Reduction)), seed=seeds, data=st.data(),
+    ranks=st.integers(1, 6), length=lengths, slack=st.integers(0, 9), size=block_sizes,
+    short=st.booleans(),
+    dtype=st.sampled_from(FLOATS), reduction=st.sampled_from(list(Reduction)), seed=seeds,
+    data=st.data(),
 )  # fmt: skip
-def test_shared_memory_reads_nothing_that_nobody_wrote(
-    ranks: int, length: int, slack: int, size: int, short: bool, dtype: np.dtype[Any], reduction: Reduction,
+def test_shared_memory_reads_nothing_that_nobody_wrote(  # noqa: PLR0913
+    ranks: int, length: int, slack: int, size: int, short: bool, dtype: np.dtype[Any],
+    reduction: Reduction,
     seed: int, data: st.DataObject,
 ) -> None:  # fmt: skip
     """Both windows of all ranks are full of NaN, to their ends, and so is whatever is added in."""
@@ -241,7 +288,9 @@ def test_shared_memory_reads_nothing_that_nobody_wrote(
                         shared.vector(rank)[...] = vectors[rank]
                     result = shared.all_reduce()
                     assert not np.isnan(result.astype(np.float32)).any(), turn
-                    for where, expected in goals(CollectiveKind.ALL_REDUCE, vectors, reduction, 0).values():
+                    for where, expected in goals(
+                        CollectiveKind.ALL_REDUCE, vectors, reduction, 0
+                    ).values():
                         assert result[where].tobytes() == expected.tobytes(), (turn, where)
             except BaseException:
                 gang.leave()  # or the others wait
@@ -275,7 +324,11 @@ def test_machines_that_share_memory_and_connections_read_nothing_that_nobody_wro
         for number, groups in enumerate(inside)
     ]
     rounds = [vectors_of(hosts, length, FLOATS[0], (seed + turn) % 2**32) for turn in range(ROUNDS)]
-    with block_bytes(size), window_folder() as folder, linked(machines, ring_all_reduce(hosts)) as transports:
+    with (
+        block_bytes(size),
+        window_folder() as folder,
+        linked(machines, ring_all_reduce(hosts)) as transports,
+    ):
         members: list[tuple[Members, Sequence[int], TcpTransport | None]] = []
         for number, groups in enumerate(processes):
             gangs = gangs_of(folder, groups, length * 4, 1)
@@ -292,7 +345,9 @@ def test_machines_that_share_memory_and_connections_read_nothing_that_nobody_wro
                     for host in own:
                         total.vector(host)[...] = vectors[host]
                     result = total.all_reduce()
-                    for where, expected in goals(CollectiveKind.ALL_REDUCE, vectors, Reduction.SUM, 0).values():
+                    for where, expected in goals(
+                        CollectiveKind.ALL_REDUCE, vectors, Reduction.SUM, 0
+                    ).values():
                         assert result[where].tobytes() == expected.tobytes(), (turn, where)
             except BaseException:
                 gang.leave()  # or the others wait
@@ -309,13 +364,21 @@ def test_machines_that_share_memory_and_connections_read_nothing_that_nobody_wro
 @settings(max_examples=80)
 @given(
     kind=st.sampled_from(
-        [CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER, CollectiveKind.BROADCAST]
+        [
+            CollectiveKind.ALL_REDUCE,
+            CollectiveKind.REDUCE_SCATTER,
+            CollectiveKind.ALL_GATHER,
+            CollectiveKind.BROADCAST,
+        ]
     ),
     size=block_sizes,
     data=st.data(),
 )
-def test_connections_read_nothing_that_nobody_wrote(kind: CollectiveKind, size: int, data: st.DataObject) -> None:
-    """Receive buffers are full of NaN, and so is every part of a vector that is to be overwritten."""
+def test_connections_read_nothing_that_nobody_wrote(
+    kind: CollectiveKind, size: int, data: st.DataObject
+) -> None:
+    """Receive buffers are full of NaN, and so is every part of a vector that is to be
+    overwritten."""
     schedule, groups, vectors, reduction = run_of(data, kind, spreads)
     ranks, parts = len(vectors), edges(len(vectors[0]), len(vectors))
     given_to_it = [vector.copy() for vector in vectors]

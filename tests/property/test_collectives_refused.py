@@ -1,4 +1,5 @@
-"""Strangers, members of another gang and damaged messages: refused with a reason, and not in any sum."""
+"""Strangers, members of another gang and damaged messages: refused with a reason, and not in any
+sum."""
 
 from __future__ import annotations
 
@@ -43,10 +44,12 @@ from tests.property.collectives import (
 
 
 class Side:
-    """One side of a handshake. Of the bytes that it writes, the one at `flips` (bits) is changed, and from `ends`
-    (bytes) on they are lost."""
+    """One side of a handshake. Of the bytes that it writes, the one at `flips` (bits) is changed,
+    and from `ends` (bytes) on they are lost."""
 
-    def __init__(self, sock: socket.socket, flips: int | None = None, ends: int | None = None) -> None:
+    def __init__(
+        self, sock: socket.socket, flips: int | None = None, ends: int | None = None
+    ) -> None:
         sock.settimeout(SILENCE_SECONDS)
         self._socket = sock
         self._flips = flips
@@ -76,13 +79,19 @@ class Side:
 
 
 def met(
-    connecting: Membership, accepting: Membership, connector: Mapping[str, int], acceptor: Mapping[str, int]
+    connecting: Membership,
+    accepting: Membership,
+    connector: Mapping[str, int],
+    acceptor: Mapping[str, int],
 ) -> list[PodyardError | None]:
-    """[the error of the connecting side, of the accepting side]; None where it takes the other one in."""
+    """[the error of the connecting side, of the accepting side]; None where it takes the other one
+    in."""
     ends = socket.socketpair()
     shakes = (
         lambda: connect_handshake(Side(ends[0], **connector), connecting, Link(3, 4)),
-        lambda: accept_handshake(Side(ends[1], **acceptor), accepting, lambda link: link == Link(3, 4)),
+        lambda: accept_handshake(
+            Side(ends[1], **acceptor), accepting, lambda link: link == Link(3, 4)
+        ),
     )
 
     def outcome(side: int) -> PodyardError | None:
@@ -105,14 +114,24 @@ members = st.builds(Membership, key=keys, epoch=epochs, agreement=agreements)
 
 
 @settings(max_examples=80)
-@given(member=members, other=members, what=st.sampled_from(["key", "epoch", "agreement", "nothing"]))
-def test_only_a_member_of_the_gang_is_taken_in(member: Membership, other: Membership, what: str) -> None:
-    stranger = member if what == "nothing" else dataclasses.replace(member, **{what: getattr(other, what)})
+@given(
+    member=members, other=members, what=st.sampled_from(["key", "epoch", "agreement", "nothing"])
+)
+def test_only_a_member_of_the_gang_is_taken_in(
+    member: Membership, other: Membership, what: str
+) -> None:
+    stranger = (
+        member if what == "nothing" else dataclasses.replace(member, **{what: getattr(other, what)})
+    )
     errors = met(member, stranger, {}, {})
     if stranger == member:
         assert errors == [None, None]
         return
-    text = {"key": "ring key", "epoch": "belongs to another epoch", "agreement": "trains something else"}[what]
+    text = {
+        "key": "ring key",
+        "epoch": "belongs to another epoch",
+        "agreement": "trains something else",
+    }[what]
     assert errors[0] is not None and text in errors[0].message
     assert errors[0].code is (Code.UNAUTHENTICATED if what == "key" else Code.ABORTED)
     assert errors[1] is not None and errors[1].code in (errors[0].code, Code.UNAVAILABLE)
@@ -133,7 +152,10 @@ def test_a_handshake_of_which_a_bit_is_flipped_or_the_end_is_lost_lets_nobody_in
     harm: dict[str, dict[str, int]] = {"connector": {}, "acceptor": {}} | {who: {how: place}}
     errors = met(MEMBER, MEMBER, harm["connector"], harm["acceptor"])
     assert all(error is not None for error in errors)
-    assert {error.code for error in errors if error is not None} <= {Code.UNAUTHENTICATED, Code.UNAVAILABLE}
+    assert {error.code for error in errors if error is not None} <= {
+        Code.UNAUTHENTICATED,
+        Code.UNAVAILABLE,
+    }
 
 
 @pytest.mark.parametrize("bit", range(8))
@@ -143,9 +165,12 @@ def test_a_verdict_that_was_changed_on_its_way_lets_nobody_in(bit: int) -> None:
 
 
 class Tampering:
-    """A transport that writes `harmed(header)` instead of the header of its message `number`, and then no more."""
+    """A transport that writes `harmed(header)` instead of the header of its message `number`, and
+    then no more."""
 
-    def __init__(self, transport: TcpTransport, number: int, harmed: Callable[[bytes, Tag, int], bytes]) -> None:
+    def __init__(
+        self, transport: TcpTransport, number: int, harmed: Callable[[bytes, Tag, int], bytes]
+    ) -> None:
         self._transport = transport
         self._number = number
         self._harmed = harmed
@@ -155,7 +180,10 @@ class Tampering:
         if self._sent == self._number:
             header = self._harmed(pack_frame(MEMBER.epoch, tag, data.nbytes), tag, data.nbytes)
             outgoing = self._transport._outgoing[Link(sender, receiver)]
-            outgoing.put(header, transport_tcp.bytes_of(data) if len(header) == FRAME_BYTES else memoryview(b""))
+            outgoing.put(
+                header,
+                transport_tcp.bytes_of(data) if len(header) == FRAME_BYTES else memoryview(b""),
+            )
             self._transport.flush()
             # Not closed: what has not been read yet would be lost.
             outgoing.stream._socket.shutdown(socket.SHUT_WR)
@@ -181,7 +209,8 @@ class Tampering:
 def test_a_message_that_is_refused_leaves_no_trace_in_the_sum(
     harm: str, length: int, size: int, data: st.DataObject
 ) -> None:
-    """Of two ranks, rank 1 gets a spoilt message from rank 0: it says so, and has what came before and no more."""
+    """Of two ranks, rank 1 gets a spoilt message from rank 0: it says so, and has what came before
+    and no more."""
     count = max(1, -(-(-(-length // 2) * 4) // size))
     number = data.draw(st.integers(0, 2 * count - 1), "message")
     epoch = data.draw(epochs.filter(lambda epoch: epoch != MEMBER.epoch), "epoch")
@@ -212,7 +241,10 @@ def test_a_message_that_is_refused_leaves_no_trace_in_the_sum(
         _, error = together(run, 2)
     assert error is not None
     if harm == "another epoch":
-        assert (error.code, error.message) == (Code.ABORTED, f"a message of epoch {epoch} reached epoch {MEMBER.epoch}")
+        assert (error.code, error.message) == (
+            Code.ABORTED,
+            f"a message of epoch {epoch} reached epoch {MEMBER.epoch}",
+        )
     elif harm == "a lost end":
         assert error.code is Code.UNAVAILABLE and "is gone" in error.message
     else:
@@ -223,7 +255,10 @@ def test_a_message_that_is_refused_leaves_no_trace_in_the_sum(
     for one in range(number):
         half, block = halves[one // count], one % count
         size_of_half = half.stop - half.start
-        where = slice(half.start + block * size_of_half // count, half.start + (block + 1) * size_of_half // count)
+        where = slice(
+            half.start + block * size_of_half // count,
+            half.start + (block + 1) * size_of_half // count,
+        )
         expected[where] = vectors[0][where] + vectors[1][where]
     assert held[1].tobytes() == expected.tobytes()
 
@@ -246,7 +281,10 @@ def test_windows_of_another_epoch_or_that_were_changed_are_refused(
         before = now
     old, member = (dataclasses.replace(MEMBER, epoch=epoch) for epoch in (before, now))
     with window_folder() as folder:
-        stale, own = WindowFile.make(folder, old, 0, 1, 64), WindowFile.make(folder, member, 1, 1, 64)
+        stale, own = (
+            WindowFile.make(folder, old, 0, 1, 64),
+            WindowFile.make(folder, member, 1, 1, 64),
+        )
         path, expected = windows._path(folder, member, 0), windows._path(folder, old, 0)
         if how == "under our name":
             expected.rename(path)
@@ -265,7 +303,9 @@ def test_windows_of_another_epoch_or_that_were_changed_are_refused(
             file.close()
     is_proven = how == "under our name" or (how == "shorter" and len(content) >= proven)
     refused = (
-        (Code.ABORTED, "belongs to another epoch") if is_proven else (Code.UNAUTHENTICATED, "are not of this gang")
+        (Code.ABORTED, "belongs to another epoch")
+        if is_proven
+        else (Code.UNAUTHENTICATED, "are not of this gang")
     )
     code, text = (Code.UNAVAILABLE, "has no windows") if how == "as it is" else refused
     assert caught.value.code is code and text in caught.value.message

@@ -1,4 +1,5 @@
-"""What is written is what is read, for any arrays and examples; batches do not depend on how they are asked for."""
+"""What is written is what is read, for any arrays and examples; batches do not depend on how they
+are asked for."""
 
 from __future__ import annotations
 
@@ -42,7 +43,11 @@ def test_idx_round_trip(array: np.ndarray, suffix: str) -> None:
     with file(suffix) as path:
         write_idx(path, array)
         read = read_idx(path)
-        assert (read.dtype, read.shape, read.tobytes()) == (array.dtype, array.shape, array.tobytes())
+        assert (read.dtype, read.shape, read.tobytes()) == (
+            array.dtype,
+            array.shape,
+            array.tobytes(),
+        )
 
 
 @settings(max_examples=50)
@@ -67,7 +72,9 @@ def test_example_round_trip(features: dict[str, list[bytes] | np.ndarray]) -> No
 
 
 @given(st.binary(max_size=2000), st.data())
-def test_checksums_of_parts_do_not_depend_on_their_neighbours(data: bytes, drawn: st.DataObject) -> None:
+def test_checksums_of_parts_do_not_depend_on_their_neighbours(
+    data: bytes, drawn: st.DataObject
+) -> None:
     cuts = sorted(drawn.draw(st.lists(st.integers(0, len(data)), max_size=8)))
     bounds = list(zip([0, *cuts], [*cuts, len(data)], strict=True))
     many = crc.crc32c_many(data, [a for a, _ in bounds], [b - a for a, b in bounds])
@@ -75,10 +82,16 @@ def test_checksums_of_parts_do_not_depend_on_their_neighbours(data: bytes, drawn
 
 
 @settings(max_examples=25)
-@given(st.sampled_from([1, 2, 3, 4, 6, 12]), st.integers(0, 1 << 40), st.integers(1, 40), st.booleans())
-def test_shards_are_parts_of_the_one_batch(shard_count: int, seed: int, step: int, floats: bool) -> None:
+@given(
+    st.sampled_from([1, 2, 3, 4, 6, 12]), st.integers(0, 1 << 40), st.integers(1, 40), st.booleans()
+)
+def test_shards_are_parts_of_the_one_batch(
+    shard_count: int, seed: int, step: int, floats: bool
+) -> None:
     images = np.arange(30 * 5 * 4 * 3, dtype=np.uint8).reshape(30, 5, 4, 3)
-    examples = Examples({"image": images.astype(np.float32) if floats else images, "label": np.arange(30)})
+    examples = Examples(
+        {"image": images.astype(np.float32) if floats else images, "label": np.arange(30)}
+    )
     transforms = (Geometry(30, 0.2, 0.2, True, 1), Normalise(1 / 255, -0.5))
 
     def batch(shards: int) -> dict[str, np.ndarray]:

@@ -38,11 +38,14 @@ class Choose(Protocol):
 
 
 def make_world(choose: Choose) -> OracleWorld:
-    """Up to seven jobs on five nodes, two agents that live, with few places, and one that does not. A node has one
+    """Up to seven jobs on five nodes, two agents that live, with few places, and one that does not.
+    A node has one
     gang at most."""
     works: list[Work] = []
     for number in range(choose(range(8))):
-        state = choose(["QUEUED", "RECOVERING", "QUEUED", "RUNNING", "RUNNING", "PREPARING", "ENDING"])
+        state = choose(
+            ["QUEUED", "RECOVERING", "QUEUED", "RUNNING", "RUNNING", "PREPARING", "ENDING"]
+        )
         least = choose([None, 1, 1, 2])
         work = Work(
             name=f"j{number}",
@@ -85,13 +88,18 @@ def worlds(draw: st.DrawFn) -> OracleWorld:
 
 def snapshot_of(world: OracleWorld) -> JobSnapshot:
     free = {name: held.count(None) for name, held in world.agents.items()}
-    return JobSnapshot(tuple(_active(world, work) for work in world.works), free, shares=world.shares)
+    return JobSnapshot(
+        tuple(_active(world, work) for work in world.works), free, shares=world.shares
+    )
 
 
 def _active(world: OracleWorld, work: Work) -> ActiveJob:
-    held = {name: places.count(work.name) for name, places in {**world.agents, **world.dead}.items()}
+    held = {
+        name: places.count(work.name) for name, places in {**world.agents, **world.dead}.items()
+    }
     slices = tuple(
-        JobSlice(node, node, NodeState.STOPPED if node in world.blocked else NodeState.READY) for node in work.nodes
+        JobSlice(node, node, NodeState.STOPPED if node in world.blocked else NodeState.READY)
+        for node in work.nodes
     )
     attempt = None if work.run is None else _attempt(work, work.run)
     places = {name: count for name, count in held.items() if count}
@@ -153,13 +161,17 @@ def _starts_of(plan: JobPlan) -> oracle.Decided:
 
 
 def starts_as_the_oracle(world: OracleWorld) -> bool:
-    return _starts_of(jobs.decide_starts(snapshot_of(world), NOW)) == oracle.starts(copy.deepcopy(world))
+    return _starts_of(jobs.decide_starts(snapshot_of(world), NOW)) == oracle.starts(
+        copy.deepcopy(world)
+    )
 
 
 def sizes_as_the_oracle(world: OracleWorld, only: str | None = None) -> bool:
     snapshot = snapshot_of(world)
     plan = jobs.decide_sizes(snapshot, NOW) if only is None else jobs.decide_size_of(snapshot, only)
-    return [leave.attempt.attempt_id for leave in plan.yields] == list(oracle.sizes(copy.deepcopy(world), only))
+    return [leave.attempt.attempt_id for leave in plan.yields] == list(
+        oracle.sizes(copy.deepcopy(world), only)
+    )
 
 
 @pytest.mark.slow
@@ -182,20 +194,31 @@ def test_gangs_change_their_size_as_the_oracle_says(world: OracleWorld, only: st
 def test_every_plan_keeps_the_rules(world: OracleWorld, chance: random.Random) -> None:
     snapshot = snapshot_of(world)
     plan = jobs.decide_starts(snapshot, NOW)
-    mixed = dataclasses.replace(snapshot, jobs=tuple(chance.sample(snapshot.jobs, len(snapshot.jobs))))
+    mixed = dataclasses.replace(
+        snapshot, jobs=tuple(chance.sample(snapshot.jobs, len(snapshot.jobs)))
+    )
     assert jobs.decide_starts(mixed, NOW) == plan  # whatever the order of the rows
     by_key = {active.job.job_key: active for active in snapshot.jobs}
     used = [agent for start in plan.starts for agent in start.agents]
     assert all(used.count(agent) <= snapshot.free[agent] for agent in set(used))
     nodes = [one.node_key for start in plan.starts for one in by_key[start.job.job_key].slices]
     assert len(nodes) == len(set(nodes))
-    running = (one.node_key for active in snapshot.jobs if active.attempt is not None for one in active.slices)
+    running = (
+        one.node_key
+        for active in snapshot.jobs
+        if active.attempt is not None
+        for one in active.slices
+    )
     assert not set(nodes) & set(running)
     for start in plan.starts:
         assert start.size in allowed_sizes(start.job.spec, start.job.kind)
         assert len(start.agents) == start.size.process_count
         assert {one.state for one in by_key[start.job.job_key].slices} == {NodeState.READY}
-    waiting = {a.job.job_key for a in snapshot.jobs if a.attempt is None and a.job.state in ("QUEUED", "RECOVERING")}
+    waiting = {
+        a.job.job_key
+        for a in snapshot.jobs
+        if a.attempt is None and a.job.state in ("QUEUED", "RECOVERING")
+    }
     said = {job.job_key for job, _ in plan.reasons}
     assert said | {start.job.job_key for start in plan.starts} == waiting
     assert len(said) + len(plan.starts) == len(waiting)
@@ -206,7 +229,9 @@ def test_every_plan_keeps_the_rules(world: OracleWorld, chance: random.Random) -
 
 
 def test_a_gang_that_does_not_leave_in_time_ends() -> None:
-    work = Work("j0", "p", 0, 1, "RUNNING", ("n0",), 96, 1, None, OracleRun("RUNNING", 4, 100.0, asked=True))
+    work = Work(
+        "j0", "p", 0, 1, "RUNNING", ("n0",), 96, 1, None, OracleRun("RUNNING", 4, 100.0, asked=True)
+    )
     snapshot = snapshot_of(OracleWorld([work], {"a": [None] * 4}, {}, set(), {}))
     just = NOW.plus_seconds(jobs.YIELD_SECONDS_MAX)
     assert jobs.decide_sizes(snapshot, just) == JobPlan()
@@ -233,18 +258,23 @@ def _replica(rank: int, state: str, outcome: str | None) -> Replica:
 @pytest.mark.parametrize("size", [1, 2])
 @pytest.mark.parametrize("state", ["STARTING", "RUNNING", "ENDING"])
 @pytest.mark.parametrize("asked_for", [None, "PREEMPTED"])
-def test_every_gang_is_settled_as_the_oracle_says(size: int, state: str, asked_for: str | None) -> None:
+def test_every_gang_is_settled_as_the_oracle_says(
+    size: int, state: str, asked_for: str | None
+) -> None:
     work = Work("j0", "p", 0, 1, "RUNNING", ("n0",), 96)
     yields = None if asked_for is None else AttemptOutcome(asked_for)
     attempt = dataclasses.replace(_attempt(work, OracleRun(state, 4, 0.0)), yield_outcome=yields)
     for said in oracle.gangs(size):
         gang = [_replica(rank, *one) for rank, one in enumerate(said)]
         found = attempt_rules.settle(attempt, gang)
-        assert (found.runs, found.outcome, found.is_over) == oracle.settled(state, asked_for, said), said
+        assert (found.runs, found.outcome, found.is_over) == oracle.settled(
+            state, asked_for, said
+        ), said
         assert (found.blamed is not None) == (found.outcome == "FAILED")
 
 
-# Rules that are wrong on purpose: each is caught by the comparison with the oracle that the right ones pass.
+# Rules that are wrong on purpose: each is caught by the comparison with the oracle that the right
+# ones pass.
 
 
 @functools.cache
@@ -270,7 +300,9 @@ def _without_begun(job: Job, turn: Callable[[Job], Turn] = jobs.turn) -> tuple[o
     return (first, *rest)
 
 
-def _alone(job: Contender, _waiting: object, free: int, count_for: Any = places.count_for) -> int | None:
+def _alone(
+    job: Contender, _waiting: object, free: int, count_for: Any = places.count_for
+) -> int | None:
     count: int | None = count_for(job, [], free)
     return count
 
@@ -288,7 +320,10 @@ def _younger_first(one: Contender, other: Contender) -> bool:
 
 
 def _on_nodes_of_all(by_node: Any, active: ActiveJob, on_nodes: Any = jobs._on_nodes) -> Any:
-    awake = {key: [dataclasses.replace(one, retry_at=None) for one in found] for key, found in by_node.items()}
+    awake = {
+        key: [dataclasses.replace(one, retry_at=None) for one in found]
+        for key, found in by_node.items()
+    }
     return on_nodes(awake, active)
 
 
@@ -306,7 +341,11 @@ WRONG: dict[str, tuple[object, str, object]] = {
     "only the first of several nodes is looked at": (jobs, "_by_node", _by_first_node),
     "the gang on the node is not looked at": (jobs, "_on_nodes", lambda *_: (None, None)),
     "a gang that starts is asked to leave": (jobs, "_runs", lambda *_: True),
-    "places on dead agents count": (jobs, "_own_places", lambda _, active, **__: sum(active.places.values())),
+    "places on dead agents count": (
+        jobs,
+        "_own_places",
+        lambda _, active, **__: sum(active.places.values()),
+    ),
     "a gang grows into what others need": (jobs, "left_for_others", lambda *_: 0),
     "a gang starts with what others need": (jobs, "count_for", _alone),
     "no gang starts smaller": (jobs, "count_for", _whole_or_none),

@@ -32,12 +32,15 @@ def events_of(life: list[tuple[int, str]]) -> list[UsageEvent]:
     return events
 
 
-def metered(events: list[UsageEvent], as_of: PlatformTime = END, policy: MeterPolicy = ON_DEMAND) -> Metered:
+def metered(
+    events: list[UsageEvent], as_of: PlatformTime = END, policy: MeterPolicy = ON_DEMAND
+) -> Metered:
     return meter_resource("n", admit(events).by_resource["n"], policy, as_of)
 
 
 def by_definition(events: list[UsageEvent], as_of: PlatformTime) -> set[int]:
-    """Whole seconds in which the node was READY at any tenth's start or in the tenth that follows it."""
+    """Whole seconds in which the node was READY at any tenth's start or in the tenth that follows
+    it."""
     seconds = set()
     ends = [*(event.at for event in events[1:]), as_of]
     for event, end in zip(events, ends, strict=True):
@@ -57,7 +60,9 @@ def test_billed_seconds_are_the_touched_seconds(life: list[tuple[int, str]]) -> 
 
 
 @given(lives, st.randoms(use_true_random=False))
-def test_order_and_repetition_of_delivery_change_nothing(life: list[tuple[int, str]], rng: object) -> None:
+def test_order_and_repetition_of_delivery_change_nothing(
+    life: list[tuple[int, str]], rng: object
+) -> None:
     events = events_of(life)
     delivered = events + events[::2]
     rng.shuffle(delivered)  # type: ignore[attr-defined]
@@ -65,7 +70,9 @@ def test_order_and_repetition_of_delivery_change_nothing(life: list[tuple[int, s
 
 
 @given(lives, st.integers(100, 200))
-def test_seconds_add_up_over_a_split_at_a_whole_second(life: list[tuple[int, str]], second: int) -> None:
+def test_seconds_add_up_over_a_split_at_a_whole_second(
+    life: list[tuple[int, str]], second: int
+) -> None:
     events = events_of(life)
     split = PlatformTime(second * SECOND)
     whole = {s for r in metered(events).ranges for s in r}
@@ -84,14 +91,22 @@ def test_cost_adds_up_over_a_change_of_price(
     start = "1970-01-01T00:00:00Z"
     one = make_sku("s", PriceUnit.CHIP_HOUR, [make_version("s", start, text, "t")])
     two = make_sku(
-        "s", PriceUnit.CHIP_HOUR, [make_version("s", start, text, "t"), make_version("s", moment, text, "t")]
+        "s",
+        PriceUnit.CHIP_HOUR,
+        [make_version("s", start, text, "t"), make_version("s", moment, text, "t")],
     )
     assert total(rate(result, one, quantity).records) == total(rate(result, two, quantity).records)
     assert sum(r.seconds for r in rate(result, two, quantity).records) == result.seconds
 
 
-@given(st.integers(0, 700), st.sampled_from(UsageClass), st.sampled_from(["PREEMPTED", "STOPPED", "DELETING"]))
-def test_only_a_preemption_in_the_first_minute_is_free(tenths: int, usage: UsageClass, ending: str) -> None:
+@given(
+    st.integers(0, 700),
+    st.sampled_from(UsageClass),
+    st.sampled_from(["PREEMPTED", "STOPPED", "DELETING"]),
+)
+def test_only_a_preemption_in_the_first_minute_is_free(
+    tenths: int, usage: UsageClass, ending: str
+) -> None:
     events = [
         UsageEvent("a", "n", 1, "READY", PlatformTime(100 * SECOND)),
         UsageEvent("b", "n", 2, ending, PlatformTime(100 * SECOND + tenths * SECOND // 10)),
@@ -110,14 +125,18 @@ def test_a_clock_that_steps_back_never_makes_negative_or_extra_time(
     events = events_of(life)
     index = position % len(events)
     moved = PlatformTime(max(0, events[index].at.nanos - back * SECOND // 10))
-    events[index] = UsageEvent(events[index].event_id, "n", events[index].seq, events[index].state, moved)
+    events[index] = UsageEvent(
+        events[index].event_id, "n", events[index].seq, events[index].state, moved
+    )
     ordered = admit(events).by_resource["n"]
     assert all(a.at <= b.at for a, b in itertools.pairwise(ordered))
     assert metered(events) == metered(list(ordered))
 
 
 @given(lives, st.data())
-def test_a_conflicting_event_changes_nothing_and_is_named(life: list[tuple[int, str]], data: st.DataObject) -> None:
+def test_a_conflicting_event_changes_nothing_and_is_named(
+    life: list[tuple[int, str]], data: st.DataObject
+) -> None:
     events = events_of(life)
     event = data.draw(st.sampled_from(events))
     other = UsageEvent(event.event_id, "n", event.seq, "TERMINATED", event.at)

@@ -1,4 +1,5 @@
-"""What must go or move for a slice: the lowest price against brute force, and moves that can be made."""
+"""What must go or move for a slice: the lowest price against brute force, and moves that can be
+made."""
 
 import itertools
 import random
@@ -15,13 +16,19 @@ from podyard.scheduler.placement import PodSpace, Takeable, cheapest_box, find_b
 from tests.property import placement_brute_force as brute_force
 
 TORUS = [brute_force.pod("v2", 8, 8), brute_force.pod("v5e", 4, 6), brute_force.pod("v4", 8, 4, 8)]
-SWITCHED = [brute_force.pod("v4", 8, 4, 8, switched=True), brute_force.pod("v5p", 12, 8, 4, switched=True)]
+SWITCHED = [
+    brute_force.pod("v4", 8, 4, 8, switched=True),
+    brute_force.pod("v5p", 12, 8, 4, switched=True),
+]
 PODS = [*TORUS, *SWITCHED]
 NAMES = [f"{pod.generation.name} {'switch' if pod.switched else 'torus'}" for pod in PODS]
 
 
 def two_pods(pod: Pod) -> list[Pod]:
-    return [brute_force.pod(pod.generation.name, *pod.shape, switched=pod.switched, pod_id=name) for name in "ab"]
+    return [
+        brute_force.pod(pod.generation.name, *pod.shape, switched=pod.switched, pod_id=name)
+        for name in "ab"
+    ]
 
 
 @pytest.mark.parametrize("pod", PODS, ids=NAMES)
@@ -41,13 +48,17 @@ def test_the_cheapest_box_costs_what_brute_force_says(pod: Pod, seed: int) -> No
             assert sum(given[number][position].cost for number, position in taken) == lowest
             assert list(taken) == sorted(set(taken))
             assert {pods[number].pod_id for number, _ in taken} <= {box.pod_id}
-            _can_stand(pods, free, box.pod_id, box.chips, kind, [given[n][p].chips for n, p in taken])
+            _can_stand(
+                pods, free, box.pod_id, box.chips, kind, [given[n][p].chips for n, p in taken]
+            )
 
 
 @pytest.mark.parametrize("pod", SWITCHED, ids=NAMES[len(TORUS) :])
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10**9))
-def test_slices_of_several_cubes_go_for_a_legal_box_without_need_for_more(pod: Pod, seed: int) -> None:
+def test_slices_of_several_cubes_go_for_a_legal_box_without_need_for_more(
+    pod: Pod, seed: int
+) -> None:
     free, items = brute_force.random_takeable(pod, random.Random(seed), joined=True)
     given = [Takeable(*item) for item in items]
     for kind in brute_force.kinds(pod):
@@ -77,7 +88,12 @@ def test_a_slice_in_many_cubes_counts_once() -> None:
 
 
 def _can_stand(
-    pods: list[Pod], free: tuple[int, ...] | list[int], pod_id: str, chips: int, kind: AcceleratorType, gone: list[int]
+    pods: list[Pod],
+    free: tuple[int, ...] | list[int],
+    pod_id: str,
+    chips: int,
+    kind: AcceleratorType,
+    gone: list[int],
 ) -> None:
     (number,) = (number for number, pod in enumerate(pods) if pod.pod_id == pod_id)
     assert chips & ~(free[number] | sum(gone)) == 0
@@ -110,7 +126,9 @@ def test_moves_can_be_made_in_their_order_and_then_the_slice_fits(pod: Pod, seed
         assert any(brute_force.is_free_somewhere(item, room[item.pod_id], wanted) for item in pods)
 
 
-def _scattered(pods: list[Pod], chance: random.Random) -> tuple[list[int], list[tuple[str, str, int, AcceleratorType]]]:
+def _scattered(
+    pods: list[Pod], chance: random.Random
+) -> tuple[list[int], list[tuple[str, str, int, AcceleratorType]]]:
     """Pods after many slices have come and most have gone again."""
     free = []
     slices = []

@@ -30,11 +30,15 @@ zones:
 )
 KINDS = [(zone, kind) for zone in FLEET.zones for kind in FLEET.offered_types(zone)]
 PODS = [*brute_force.TORUS_PODS, *brute_force.SWITCHED_PODS]
-NAMES = [f"{pod.generation.name} {pod.shape} {'switch' if pod.switched else 'torus'}" for pod in PODS]
+NAMES = [
+    f"{pod.generation.name} {pod.shape} {'switch' if pod.switched else 'torus'}" for pod in PODS
+]
 
 
 @given(st.lists(st.integers(1, 5), min_size=2, max_size=3).map(tuple), st.data())
-def test_free_origins_are_exactly_those_of_brute_force(pod: tuple[int, ...], data: st.DataObject) -> None:
+def test_free_origins_are_exactly_those_of_brute_force(
+    pod: tuple[int, ...], data: st.DataObject
+) -> None:
     shape = tuple(data.draw(st.integers(1, extent)) for extent in pod)
     free = data.draw(st.integers(0, torus.full_mask(pod)))
     expected = 0
@@ -106,7 +110,8 @@ def test_of_several_pods_the_one_is_taken_that_keeps_the_others_whole() -> None:
 
 def test_a_slice_fills_the_gap_and_leaves_the_large_box() -> None:
     pod = brute_force.pod("v2", 8, 8)
-    # Rows 0 to 3 are free to the left of column 4, and so are all of rows 4 to 7: the 2x2 goes to where it is taken.
+    # Rows 0 to 3 are free to the left of column 4, and so are all of rows 4 to 7: the 2x2 goes to
+    # where it is taken.
     free = torus.full_mask((8, 8)) & ~torus.box_mask((8, 8), (2, 0), (6, 4))
     box = find_box([pod], [free], parse("v2-8"))
     assert box is not None
@@ -138,7 +143,10 @@ def test_a_cube_with_a_broken_chip_holds_small_slices_only() -> None:
 
 def test_cubes_from_anywhere_form_a_slice_that_says_the_shape_that_was_asked_for() -> None:
     pod = brute_force.pod("v4", 16, 16, 16, switched=True)
-    free = sum(torus.box_mask(pod.shape, origin, (4, 4, 4)) for origin in ((4, 0, 0), (12, 8, 4), (0, 4, 12)))
+    free = sum(
+        torus.box_mask(pod.shape, origin, (4, 4, 4))
+        for origin in ((4, 0, 0), (12, 8, 4), (0, 4, 12))
+    )
     box = find_box([pod], [free], parse("v4-256"))
     assert box is not None
     assert (box.origin, box.shape) == ((4, 0, 0), (4, 4, 8))
@@ -150,15 +158,20 @@ def test_fragmentation_is_what_moving_could_win() -> None:
     full = torus.full_mask((8, 8))
     assert fragmentation([], []) == fragmentation([pod], [0]) == fragmentation([pod], [1]) == 0.0
     assert fragmentation([pod], [full]) == 0.0
-    # Free are 32 of 64 chips, as 2x2 boxes that touch at corners only: 4 chips fit at once where 16 could.
+    # Free are 32 of 64 chips, as 2x2 boxes that touch at corners only: 4 chips fit at once where 16
+    # could.
     corners = ((x, y) for x in range(0, 8, 2) for y in range(0, 8, 2) if (x + y) % 4 == 0)
     chess = sum(torus.box_mask((8, 8), origin, (2, 2)) for origin in corners)
     assert fragmentation([pod], [chess]) == 0.75
     # Every host has lost a chip: nothing fits, and 16 chips could.
-    broken = sum(torus.box_mask((8, 8), (x, y), (1, 1)) for x in range(0, 8, 2) for y in range(0, 8, 2))
+    broken = sum(
+        torus.box_mask((8, 8), (x, y), (1, 1)) for x in range(0, 8, 2) for y in range(0, 8, 2)
+    )
     assert fragmentation([pod], [full & ~broken]) == 1.0
     # 40 free chips in one pod, 4 in the other: the pods do not add up.
-    assert fragmentation([pod, pod], [torus.box_mask((8, 8), (0, 0), (8, 4)), 0b11_0000_0011]) == 0.0
+    assert (
+        fragmentation([pod, pod], [torus.box_mask((8, 8), (0, 0), (8, 4)), 0b11_0000_0011]) == 0.0
+    )
 
 
 @settings(max_examples=60)
@@ -170,7 +183,9 @@ def test_plans_hold_their_invariants(
     wanted: list[tuple[tuple[str, AcceleratorType], int, int]], broken: list[int]
 ) -> None:
     waiting = [
-        PlacementRequest(f"n{i}", i, "demo", zone, kind, UsageClass.SPOT, priority, PlatformTime(age))
+        PlacementRequest(
+            f"n{i}", i, "demo", zone, kind, UsageClass.SPOT, priority, PlatformTime(age)
+        )
         for i, ((zone, kind), priority, age) in enumerate(wanted)
     ]
     broken_chips = {"us-central1-a-v2-0": torus.mask_of(broken)}

@@ -1,4 +1,5 @@
-"""Searches that are wrong on purpose: each is caught by the comparison with brute force that the right one passes."""
+"""Searches that are wrong on purpose: each is caught by the comparison with brute force that the
+right one passes."""
 
 from __future__ import annotations
 
@@ -39,7 +40,9 @@ def is_caught(find: Find) -> bool:
         box = find([pod], [free], kind)
         if (box is not None) != possible:
             return True
-        if box is not None and (box.chips & ~free or not brute_force.is_legal(pod, box.chips, kind)):
+        if box is not None and (
+            box.chips & ~free or not brute_force.is_legal(pod, box.chips, kind)
+        ):
             return True
     return False
 
@@ -48,7 +51,11 @@ def is_caught(find: Find) -> bool:
 def cost_cases() -> tuple[tuple[Pod, int, tuple[Takeable, ...], AcceleratorType, int | None], ...]:
     """(pod, free chips, what may be taken, type, the lowest cost)."""
     found = []
-    for pod in (brute_force.pod("v2", 8, 8), brute_force.pod("v4", 8, 4, 8), brute_force.SWITCHED_PODS[1]):
+    for pod in (
+        brute_force.pod("v2", 8, 8),
+        brute_force.pod("v4", 8, 4, 8),
+        brute_force.SWITCHED_PODS[1],
+    ):
         for seed in COST_SEEDS:
             free, items = brute_force.random_takeable(pod, random.Random(seed))
             for kind in brute_force.kinds(pod):
@@ -68,7 +75,9 @@ def is_cost_caught() -> bool:
             freed = functools.reduce(lambda chips, item: chips | item.chips, gone, free)
             if box.chips & ~freed or not brute_force.is_legal(pod, box.chips, kind):
                 return True
-            if sum(item.cost for item in gone) != lowest or not all(item.chips & box.chips for item in gone):
+            if sum(item.cost for item in gone) != lowest or not all(
+                item.chips & box.chips for item in gone
+            ):
                 return True
     return False
 
@@ -84,7 +93,9 @@ def test_the_right_price_is_not_caught() -> None:
 
 def without_wrap(pod: Shape, free: int, shape: Shape) -> int:
     origins = torus.free_origins(pod, free, shape)
-    inside = torus.box_mask(pod, (0,) * len(pod), tuple(e - n + 1 for e, n in zip(pod, shape, strict=True)))
+    inside = torus.box_mask(
+        pod, (0,) * len(pod), tuple(e - n + 1 for e, n in zip(pod, shape, strict=True))
+    )
     return origins & inside
 
 
@@ -106,7 +117,9 @@ def anywhere(pods: Sequence[Pod], free: Sequence[int], kind: AcceleratorType) ->
     return None
 
 
-def heals_what_is_broken(pods: Sequence[Pod], free: Sequence[int], kind: AcceleratorType) -> ChipBox | None:
+def heals_what_is_broken(
+    pods: Sequence[Pod], free: Sequence[int], kind: AcceleratorType
+) -> ChipBox | None:
     """A block is whole when most of it is free."""
     blocks = torus.blocks_of(pods[0].shape)
     for offset, full in zip(blocks.offset, blocks.full, strict=True):
@@ -116,17 +129,22 @@ def heals_what_is_broken(pods: Sequence[Pod], free: Sequence[int], kind: Acceler
 
 
 def any_rotation(shape: Shape, pod: Shape) -> tuple[Shape, ...]:
-    return tuple(t for t in torus.rotations(shape) if all(a <= b for a, b in zip(t, pod, strict=True)))
+    return tuple(
+        t for t in torus.rotations(shape) if all(a <= b for a, b in zip(t, pod, strict=True))
+    )
 
 
-def partial_blocks_only(self: placement.PodSpace, kind: AcceleratorType) -> tuple[placement.Score, ChipBox] | None:
+def partial_blocks_only(
+    self: placement.PodSpace, kind: AcceleratorType
+) -> tuple[placement.Score, ChipBox] | None:
     """Small slices never break a whole block."""
     found = BEST_SMALL(self, kind)
     return found if found is not None and found[0][0] == 0 else None
 
 
 def spans_nothing(grid: Shape, shape: Shape) -> int:
-    """Boxes that span a dimension are looked for nowhere but at its start, and so are all others."""
+    """Boxes that span a dimension are looked for nowhere but at its start, and so are all
+    others."""
     once = tuple(1 if length > 1 else extent for extent, length in zip(grid, shape, strict=True))
     return torus.box_mask(grid, (0,) * len(grid), once)
 
@@ -151,7 +169,9 @@ PATCHES: dict[str, list[tuple[object, str, object]]] = {
 
 
 @pytest.mark.parametrize("name", PATCHES)
-def test_a_wrong_part_of_the_search_is_caught(name: str, fresh_caches: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_part_of_the_search_is_caught(
+    name: str, fresh_caches: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for owner, attribute, wrong in PATCHES[name]:
         monkeypatch.setattr(owner, attribute, wrong)
     assert is_caught(find_box)
@@ -162,21 +182,28 @@ def test_a_wrong_search_is_caught(wrong: Find) -> None:
     assert is_caught(wrong)
 
 
-def counted_per_block(self: placement.IfAllGo, box: ChipBox, below: int | None) -> placement.Priced | None:
+def counted_per_block(
+    self: placement.IfAllGo, box: ChipBox, below: int | None
+) -> placement.Priced | None:
     """A slice counts once for each block in which it is in the way."""
     priced = PRICE(self, box, None)
     assert priced is not None
     cost = sum(
-        self._items[position].cost * (self._touched[position] & box.blocks).bit_count() for position in priced.taken
+        self._items[position].cost * (self._touched[position] & box.blocks).bit_count()
+        for position in priced.taken
     )
     return dataclasses.replace(priced, cost=cost) if below is None or cost < below else None
 
 
-def first_place(self: placement.IfAllGo, box: ChipBox, below: int | None) -> placement.Priced | None:
+def first_place(
+    self: placement.IfAllGo, box: ChipBox, below: int | None
+) -> placement.Priced | None:
     return PRICE(self, box, None) if below is None else None
 
 
-def counted_by_slices(self: placement.IfAllGo, box: ChipBox, below: int | None) -> placement.Priced | None:
+def counted_by_slices(
+    self: placement.IfAllGo, box: ChipBox, below: int | None
+) -> placement.Priced | None:
     """Every slice costs the same."""
     priced = PRICE(self, box, None)
     assert priced is not None

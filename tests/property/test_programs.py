@@ -1,4 +1,5 @@
-"""Whatever is done to the text of a module, it is priced or refused in words; nothing else is raised, nothing hangs."""
+"""Whatever is done to the text of a module, it is priced or refused in words; nothing else is
+raised, nothing hangs."""
 
 from __future__ import annotations
 
@@ -36,22 +37,30 @@ PUT_IN = tuple(
     "stablehlo.sort" "stablehlo.case" stablehlo.convolution stablehlo.dot stablehlo.pad stablehlo.slice
     "stablehlo.all_reduce" "stablehlo.gather" "stablehlo.scatter" "stablehlo.select_and_scatter" sdy.manual_computation
     stablehlo.dynamic_update_slice
-""",
+""",  # noqa: E501
     )
 )
 
 
 def steps(w: Any, x: Any, key: Any) -> Any:
-    """What one module can hold: loops, branches, windows, sorting, random bits, convolutions with their gradients."""
+    """What one module can hold: loops, branches, windows, sorting, random bits, convolutions with
+    their gradients."""
 
     def loss(w: Any) -> Any:
-        y = lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        y = lax.conv_general_dilated(
+            x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
         y = lax.reduce_window(y, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
         y, rows = lax.scan(lambda c, row: (c * row.mean(), c), y, x)
         return (y * rows.sum(0) * jax.random.normal(key, y.shape)).sum()
 
     total = lax.cond(x.sum() > 0, loss, lambda w: w[0, 0].sum(), w)
-    return total, jax.grad(loss)(w), lax.top_k(x[0, 0], 3), lax.while_loop(lambda n: n < 9, lambda n: n + 2, 0)
+    return (
+        total,
+        jax.grad(loss)(w),
+        lax.top_k(x[0, 0], 3),
+        lax.while_loop(lambda n: n < 9, lambda n: n + 2, 0),
+    )
 
 
 @functools.cache
@@ -70,7 +79,10 @@ def modules() -> tuple[str, ...]:
     whole: Any = lowered.compiler_ir("stablehlo")
     texts = [lowered.as_text(), lowered.as_text(debug_info=True)]
     texts.append(whole.operation.get_asm(print_generic_op_form=True))
-    short = sorted({case.text for case in cases() if len(case.text) < LONGEST}, key=lambda text: (len(text), text))
+    short = sorted(
+        {case.text for case in cases() if len(case.text) < LONGEST},
+        key=lambda text: (len(text), text),
+    )
     return (*texts, *short[:: max(1, len(short) // 30)])
 
 
@@ -92,7 +104,10 @@ def read(text: str, accelerator_type: str = "v3-1024") -> PodyardError | None:
 
 texts = st.integers(0, 10_000).map(lambda index: modules()[index % len(modules())])
 edits = st.lists(
-    st.tuples(st.sampled_from(("drop", "double", "swap", "put", "number", "line")), st.randoms(use_true_random=False)),
+    st.tuples(
+        st.sampled_from(("drop", "double", "swap", "put", "number", "line")),
+        st.randoms(use_true_random=False),
+    ),
     min_size=1,
     max_size=4,
 )
@@ -106,7 +121,11 @@ def edited(text: str, changes: list[tuple[str, Any]]) -> str:
             text = "\n".join(lines)
             continue
         pieces: list[str] = PIECES.findall(text)
-        places = [at for at, piece in enumerate(pieces) if piece.isdigit() or (kind != "number" and piece.strip())]
+        places = [
+            at
+            for at, piece in enumerate(pieces)
+            if piece.isdigit() or (kind != "number" and piece.strip())
+        ]
         if not places:
             return text
         at, other = chance.choice(places), chance.choice(places)
@@ -117,7 +136,11 @@ def edited(text: str, changes: list[tuple[str, Any]]) -> str:
         elif kind == "swap":
             pieces[at], pieces[other] = pieces[other], pieces[at]
         else:
-            pieces[at] = chance.choice(PUT_IN) if kind == "put" else str(chance.choice((0, 1, 3, 100, 10**12)))
+            pieces[at] = (
+                chance.choice(PUT_IN)
+                if kind == "put"
+                else str(chance.choice((0, 1, 3, 100, 10**12)))
+            )
         text = "".join(pieces)
     return text
 
@@ -131,7 +154,9 @@ def test_modules_are_priced_before_anything_is_done_to_them(accelerator_type: st
 @settings(max_examples=400)
 @given(texts, edits, st.sampled_from(("v3-1024", "v5p-1024")))
 @pytest.mark.slow
-def test_edited_modules_are_priced_or_refused(text: str, changes: list[tuple[str, Any]], accelerator_type: str) -> None:
+def test_edited_modules_are_priced_or_refused(
+    text: str, changes: list[tuple[str, Any]], accelerator_type: str
+) -> None:
     read(edited(text, changes), accelerator_type)
 
 
@@ -144,7 +169,9 @@ def test_truncated_modules_are_refused() -> None:
 
 @given(st.text(max_size=200), texts, st.integers(0, 10_000))
 @pytest.mark.slow
-def test_any_characters_in_a_module_are_read_or_refused(garbage: str, text: str, place: int) -> None:
+def test_any_characters_in_a_module_are_read_or_refused(
+    garbage: str, text: str, place: int
+) -> None:
     at = place % len(text)
     read(text[:at] + garbage + text[at:])
 
@@ -163,7 +190,9 @@ def test_any_bytes_are_no_program_or_text(data: bytes) -> None:
 @pytest.mark.slow
 @given(
     st.integers(1, 200),
-    st.sampled_from((("[", "]"), ("(", ")"), ("{a = ", "}"), ("dense<", ">"), ("#stablehlo.x<a = ", ">"))),
+    st.sampled_from(
+        (("[", "]"), ("(", ")"), ("{a = ", "}"), ("dense<", ">"), ("#stablehlo.x<a = ", ">"))
+    ),
 )
 def test_nesting_is_read_to_a_depth_and_refused_below(depth: int, marks: tuple[str, str]) -> None:
     nested = f"{{a = {marks[0] * depth}1{marks[1] * depth}}}"

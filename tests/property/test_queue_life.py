@@ -1,4 +1,5 @@
-"""Whatever users, time and preemption do to queued resources: the rules that hold after each step."""
+"""Whatever users, time and preemption do to queued resources: the rules that hold after each
+step."""
 
 from __future__ import annotations
 
@@ -35,7 +36,11 @@ MACHINES = {machine.name: machine for machine in (NODE, QUEUED_RESOURCE)}
 
 STEP = st.one_of(
     st.tuples(
-        st.just("queue"), st.sampled_from("ab"), st.integers(1, 4), st.sampled_from([None, 5.0, 40.0]), st.booleans()
+        st.just("queue"),
+        st.sampled_from("ab"),
+        st.integers(1, 4),
+        st.sampled_from([None, 5.0, 40.0]),
+        st.booleans(),
     ),
     st.tuples(st.just("delete"), st.sampled_from("ab"), st.booleans()),
     st.tuples(st.just("reset"), st.sampled_from("ab")),
@@ -79,7 +84,9 @@ def _check(uow: UnitOfWork, play: Play) -> None:
         mine = [node for node in found if node["queued_resource_key"] == key]
         _check_gang(row, mine, holding)
     held = [node for node in found if node["queued_resource_key"] is None]
-    asked = sum(len(row["spec"]["nodes"]) for row in queues.values() if row["live_name"] is not None)
+    asked = sum(
+        len(row["spec"]["nodes"]) for row in queues.values() if row["live_name"] is not None
+    )
     used = quota.usage(uow, PROJECT, "us-central1", kind_of("v2-8", "2x2"), UsageClass.SPOT)
     assert used == 8 * (len(held) + asked)
     assert 0 <= used <= QUOTA
@@ -95,7 +102,11 @@ def _check_gang(row: Mapping[str, Any], mine: list[Mapping[str, Any]], holding: 
         assert len(mine) == wanted
         if state == "ACTIVE":
             assert {node["state"] for node in mine} == {"READY"}
-        elif row["activated"] is None and "PREEMPTED" not in {node["state"] for node in mine} and not row["repaired"]:
+        elif (
+            row["activated"] is None
+            and "PREEMPTED" not in {node["state"] for node in mine}
+            and not row["repaired"]
+        ):
             assert {node["node_key"] for node in mine} <= holding
     elif state == "SUSPENDED":
         assert {node["state"] for node in mine} <= {"PREEMPTED", "TERMINATED", "DELETING"}
@@ -103,14 +114,22 @@ def _check_gang(row: Mapping[str, Any], mine: list[Mapping[str, Any]], holding: 
 
 
 def _check_history(uow: UnitOfWork) -> None:
-    for row in uow.all(select(state_changes).where(state_changes.c.machine.in_(MACHINES), state_changes.c.version > 1)):
-        assert MACHINES[row["machine"]].next_state(row["from_state"], row["event"]) == row["to_state"]
+    for row in uow.all(
+        select(state_changes).where(
+            state_changes.c.machine.in_(MACHINES), state_changes.c.version > 1
+        )
+    ):
+        assert (
+            MACHINES[row["machine"]].next_state(row["from_state"], row["event"]) == row["to_state"]
+        )
 
 
 @pytest.mark.slow
 @given(st.lists(st.tuples(STEP, PAUSE), min_size=5, max_size=14))
 @settings(max_examples=30)
-def test_no_half_gang_no_orphan_no_wrong_quota(steps: list[tuple[tuple[Any, ...], float | None]]) -> None:
+def test_no_half_gang_no_orphan_no_wrong_quota(
+    steps: list[tuple[tuple[Any, ...], float | None]],
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "podyard.db"
         write_empty_database(path)

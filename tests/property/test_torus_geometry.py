@@ -18,7 +18,9 @@ def test_index_and_coordinate_are_inverse(shape: tuple[int, ...]) -> None:
 
 
 @given(shapes, st.data())
-def test_box_mask_holds_exactly_the_chips_of_the_box(pod: tuple[int, ...], data: st.DataObject) -> None:
+def test_box_mask_holds_exactly_the_chips_of_the_box(
+    pod: tuple[int, ...], data: st.DataObject
+) -> None:
     shape = tuple(data.draw(st.integers(1, extent)) for extent in pod)
     origin = tuple(data.draw(st.integers(0, extent - 1)) for extent in pod)
     expected = {

@@ -17,7 +17,7 @@ from tests.real import changes, environments, record
 from tests.real.order import order
 from tests.real.report import closing_lines
 from tests.real.runs import CollectionError, collect, run
-from tests.real.session import Limits, Session
+from tests.real.session import Deadlines, Session
 from tests.stack import measure_slowness
 from tests.waiting import slowness
 
@@ -40,27 +40,40 @@ def main(arguments: Sequence[str] | None = None) -> int:
     path = record.default_path()
     entries, commit = record.read(path), changes.head()
     session = Session(
-        run, environments.missing, lambda entries: record.write(path, entries), clock, limits, flaky.known(),
-        slowness(), commit, entries,
-    )  # fmt: skip
-    left_out = session.run_all(order(files, entries, changes.imports_to_changes(files, entries), commit))
+        run=run,
+        missing=environments.missing,
+        save=lambda entries: record.write(path, entries),
+        clock=clock,
+        limits=limits,
+        known_flaky=flaky.known(),
+        slowness=slowness(),
+        commit=commit,
+        record=entries,
+    )
+    left_out = session.run_all(
+        order(files, entries, changes.imports_to_changes(files, entries), commit)
+    )
     minutes = (clock.monotonic_seconds() - began) / 60
     for line in closing_lines(session, retry.read_flaky(), len(files), left_out, minutes):
         print(line)
     return 1 if session.failed else 0
 
 
-def _limits(minutes: float | None, began: float) -> Limits:
+def _limits(minutes: float | None, began: float) -> Deadlines:
     if minutes is None:
-        return Limits()
-    return Limits(began + 60 * minutes, began + 60 * (minutes + GRACE_MINUTES))
+        return Deadlines()
+    return Deadlines(began + 60 * minutes, began + 60 * (minutes + GRACE_MINUTES))
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.real", description=__doc__.split("\n\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.real", description=__doc__.split("\n\n")[0]
+    )
     parser.add_argument("paths", nargs="*", metavar="PATH", help="files or folders; without: all")
     parser.add_argument("--minutes", type=float, help="start nothing that is forecast to end later")
-    parser.add_argument("--gone", type=float, default=0.0, help="seconds of --minutes that are over already")
+    parser.add_argument(
+        "--gone", type=float, default=0.0, help="seconds of --minutes that are over already"
+    )
     return parser.parse_args(arguments)
 
 

@@ -24,8 +24,16 @@ def head() -> str:
 def read_sources() -> dict[str, str]:
     """Return path -> text of all Python files of the product and the tests; links are not
     followed."""
-    paths = [path for path in _git("ls-files", "--", *PRODUCT, "tests").splitlines() if path.endswith(".py")]
-    return {path: (ROOT / path).read_text(encoding="utf-8") for path in paths if not (ROOT / path).is_symlink()}
+    paths = [
+        path
+        for path in _git("ls-files", "--", *PRODUCT, "tests").splitlines()
+        if path.endswith(".py")
+    ]
+    return {
+        path: (ROOT / path).read_text(encoding="utf-8")
+        for path in paths
+        if not (ROOT / path).is_symlink()
+    }
 
 
 def imports_to_changes(files: Iterable[RealFile], record: Mapping[str, Entry]) -> dict[str, int]:
@@ -40,7 +48,11 @@ def imports_to_changes(files: Iterable[RealFile], record: Mapping[str, Entry]) -
         commit = record[file.name].commit if file.name in record else ""
         if commit not in changed:
             changed[commit] = _changed_since(commit)
-        steps = {**_named(file.name, sources), **_shared(file.name, sources), **distances(graph, file.name)}
+        steps = {
+            **_named(file.name, sources),
+            **_shared(file.name, sources),
+            **distances(graph, file.name),
+        }
         near = [steps[path] for path in changed[commit] if path in steps]
         if near:
             nearest[file.name] = min(near)
@@ -56,7 +68,9 @@ def _shared(name: str, sources: Collection[str]) -> dict[str, int]:
 def _named(name: str, sources: Mapping[str, str]) -> dict[str, int]:
     """Programs that a file of tests names and starts: a string that is the name of a file in a
     folder `programs`."""
-    words = {node.value for node in ast.walk(ast.parse(sources[name])) if isinstance(node, ast.Constant)}
+    words = {
+        node.value for node in ast.walk(ast.parse(sources[name])) if isinstance(node, ast.Constant)
+    }
     programs = (path for path in sources if "/programs/" in path and path.startswith("tests/"))
     return {path: 1 for path in programs if PurePosixPath(path).name in words}
 
@@ -65,7 +79,11 @@ def _changed_since(commit: str) -> frozenset[str]:
     """The files that differ between a commit and the work tree; without a commit, or with one that
     this clone does not have: since the branch left main, and on main since the commit before. Empty
     where git has neither."""
-    base = commit if commit and _git("cat-file", "-t", commit) else _git("merge-base", "HEAD", MAIN).strip()
+    base = (
+        commit
+        if commit and _git("cat-file", "-t", commit)
+        else _git("merge-base", "HEAD", MAIN).strip()
+    )
     if not base or (base == head() and not commit):
         base = "HEAD~1"
     return frozenset(_git("diff", "--name-only", base).splitlines())

@@ -17,7 +17,9 @@ ROOT = Path(__file__).resolve().parents[2]
 @functools.cache
 def available() -> tuple[str, ...]:
     """Return the environments that this machine can have: some need a Python 3.12."""
-    done = subprocess.run(["make", "-s", "client-names"], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["make", "-s", "client-names"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     return tuple(done.stdout.split())
 
 
@@ -31,7 +33,9 @@ def with_environments(file: RealFile) -> RealFile:
         return file
     tree = ast.parse((ROOT / file.name).read_text(encoding="utf-8"))
     words = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
-    return dataclasses.replace(file, environments=tuple(name for name in available() if name in words))
+    return dataclasses.replace(
+        file, environments=tuple(name for name in available() if name in words)
+    )
 
 
 def targets(files: Sequence[RealFile]) -> list[str]:

@@ -13,8 +13,11 @@ WORKERS = 2
 SECONDS_OF_A_TEST = {"distributed": 8.4, "browser": 2.0, "clients": 14.5, "contract": 4.0}
 SECONDS_OF_ANOTHER = 0.5  # on PostgreSQL
 START_SECONDS = 8.0  # pytest, its workers and what they collect
-INSTALL_SECONDS = 60.0  # of one environment of a client: 6 minutes for ten of them, and a network may be slower
-BATCH_SECONDS = 240.0  # of one run of pytest: short enough to look at the time left, long enough to start seldom
+INSTALL_SECONDS = (
+    60.0  # of one environment of a client: 6 minutes for ten of them, and a network may be slower
+)
+# Of one run of pytest: short enough to look at the time left, long enough to start seldom.
+BATCH_SECONDS = 240.0
 LEARN_SECONDS = 120.0  # the measured slowness weighs as much as so long a run
 
 
@@ -34,7 +37,9 @@ def pace(slowness: float, forecast: float, actual: float) -> float:
     return (LEARN_SECONDS * slowness + actual) / (LEARN_SECONDS + forecast)
 
 
-def batch_seconds(files: Sequence[RealFile], record: Mapping[str, Entry], missing: Sequence[str]) -> float:
+def batch_seconds(
+    files: Sequence[RealFile], record: Mapping[str, Entry], missing: Sequence[str]
+) -> float:
     """Return how long a run of pytest with these files takes, environments that are `missing`
     included.
 

@@ -32,7 +32,9 @@ def read(path: Path) -> dict[str, Entry]:
     try:
         files = json.loads(path.read_text(encoding="utf-8"))["files"]
         return {
-            name: Entry(str(fields["commit"]), RealTime.from_rfc3339(fields["at"]), float(fields["seconds"]))
+            name: Entry(
+                str(fields["commit"]), RealTime.from_rfc3339(fields["at"]), float(fields["seconds"])
+            )
             for name, fields in files.items()
         }
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

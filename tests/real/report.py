@@ -9,7 +9,11 @@ from tests.real.session import Session
 
 
 def closing_lines(
-    session: Session, flaky_before: Sequence[str], files: int, left_out: Sequence[RealFile], minutes: float
+    session: Session,
+    flaky_before: Sequence[str],
+    files: int,
+    left_out: Sequence[RealFile],
+    minutes: float,
 ) -> list[str]:
     """Return the failed and the flaky files, the counts of tests, and as the last line what ran and
     what did not.
@@ -24,7 +28,10 @@ def closing_lines(
         last += "; left out: " + ", ".join(file.name.removeprefix("tests/") for file in left_out)
     return [
         *(f"FAILED {name}" for name in session.failed),
-        *(f"FLAKY {name}: enter it in tests/flaky.txt with its cause" for name in (*flaky_before, *session.flaky)),
+        *(
+            f"FLAKY {name}: enter it in tests/flaky.txt with its cause"
+            for name in (*flaky_before, *session.flaky)
+        ),
         f"{max(passed, 0)} passed, {failed} failed",
         last,
     ]

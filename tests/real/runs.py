@@ -21,7 +21,9 @@ ROOT = Path(__file__).resolve().parents[2]
 # pytest with its caches off: what the first tier's run has left there is for tests/retry.py.
 PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--tier", Tier.REAL.value)
 EVERYTHING = ("tests", "tests/clients")
-END_SECONDS_MAX = 30.0  # a run that is asked to end takes its processes down; after that it is killed
+END_SECONDS_MAX = (
+    30.0  # a run that is asked to end takes its processes down; after that it is killed
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +42,14 @@ class CollectionError(Exception):
 def collect(paths: Sequence[str]) -> list[RealFile]:
     """Return the files below the paths that have tests of the real tier."""
     with _reports() as reports:
-        command = [*PYTEST, "--collect-only", "-qq", "--reports", str(reports), *(paths or EVERYTHING)]
+        command = [
+            *PYTEST,
+            "--collect-only",
+            "-qq",
+            "--reports",
+            str(reports),
+            *(paths or EVERYTHING),
+        ]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         if done.returncode != 0:
             raise CollectionError(done.stdout + done.stderr)
@@ -78,7 +87,9 @@ def _reports() -> Iterator[Path]:
 def _finish(command: Sequence[str], seconds_max: float | None) -> int | None:
     """Run a command to its end, and return its exit code; None where it has been ended after
     `seconds_max`."""
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, start_new_session=True) as process:
+    with subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.DEVNULL, start_new_session=True
+    ) as process:
         try:
             return process.wait(None if seconds_max is None else max(seconds_max, 0.0))
         except subprocess.TimeoutExpired:

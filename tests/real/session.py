@@ -22,7 +22,7 @@ class Clock(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class Limits:
+class Deadlines:
     """Times of the monotonic clock: nothing starts that is forecast to end after `soft`; what runs
     is ended at `hard`. None: no limit."""
 
@@ -40,7 +40,7 @@ class Session:
     missing: Callable[[Collection[str]], Sequence[str]]
     save: Callable[[Mapping[str, Entry]], None]
     clock: Clock
-    limits: Limits
+    limits: Deadlines
     known_flaky: Collection[str]
     slowness: float
     commit: str
@@ -60,7 +60,9 @@ class Session:
             waiting = [file for file in waiting if file not in batch]
             for file in self._failures(batch):
                 self._run_again(file)
-        return [file for file in files if file.name not in self.results and file.name not in self.failed]
+        return [
+            file for file in files if file.name not in self.results and file.name not in self.failed
+        ]
 
     def _left(self) -> float:
         """The seconds of the reference machine until the soft limit."""
@@ -82,7 +84,11 @@ class Session:
             self._actual += run.seconds
         self._keep(run.results)
         passed = {result.name for result in run.results if result.has_passed}
-        cut = {result.name for result in run.results if run.is_ended and not result.is_whole and not result.failed}
+        cut = {
+            result.name
+            for result in run.results
+            if run.is_ended and not result.is_whole and not result.failed
+        }
         return [file for file in batch if file.name not in passed | cut]
 
     def _run_again(self, file: RealFile) -> None:
@@ -103,7 +109,9 @@ class Session:
         return self.run(files, self._until_hard())
 
     def _until_hard(self) -> float | None:
-        return None if self.limits.hard is None else self.limits.hard - self.clock.monotonic_seconds()
+        return (
+            None if self.limits.hard is None else self.limits.hard - self.clock.monotonic_seconds()
+        )
 
     def _keep(self, results: Sequence[FileResult]) -> None:
         for result in results:

@@ -1,9 +1,10 @@
 """The decisions of 40 seeds and of an elastic job, as they were before a refactoring.
 
-`python -m tests.simulation.decision_hashes --check` compares this code with them (also `make decision-hashes`).
-`--record` writes the file again; do so only after a change of behaviour that is meant, and name the rule that changed
-in the commit. `--lines RUN` prints what the hash of a run is made from, so that `diff` shows what an old and a new
-tree decide differently. All of them take about 90 s on one core.
+`python -m tests.simulation.decision_hashes --check` compares this code with them (also `make
+decision-hashes`). `--record` writes the file again; do so only after a change of behaviour that is
+meant, and name the rule that changed in the commit. `--lines RUN` prints what the hash of a run is
+made from, so that `diff` shows what an old and a new tree decide differently. All of them take
+about 90 s on one core.
 """
 
 from __future__ import annotations
@@ -27,13 +28,14 @@ HEADER = f"""\
 # Checked with:  {COMMAND} --check   (`make decision-hashes`)
 # A line: run (its seed, or `elastic`), days, nodes, faults per day, decision_hash, the hash of the same lines sorted,
 # state changes, faults.
-"""
+"""  # noqa: E501
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Recorded:
-    """A line of the file. `sorted_hash`: of the same decisions in the order of their texts; equal where `decision_hash`
-    differs, it says that only the order of what happens at one moment has changed."""
+    """A line of the file. `sorted_hash`: of the same decisions in the order of their texts; equal
+    where `decision_hash` differs, it says that only the order of what happens at one moment has
+    changed."""
 
     run: str
     days: float
@@ -46,22 +48,30 @@ class Recorded:
 
     def line(self) -> str:
         size = f"{self.days:g} {self.nodes} {self.faults_per_day:g}"
-        return f"{self.run} {size} {self.decision_hash} {self.sorted_hash} {self.events} {self.faults}"
+        return (
+            f"{self.run} {size} {self.decision_hash} {self.sorted_hash} {self.events} {self.faults}"
+        )
 
 
 def scenarios() -> dict[str, Scenario]:
-    """By name. Five months (two of them on the large fleet), ten crowded runs, fifteen usual ones, ten with many
+    """By name. Five months (two of them on the large fleet), ten crowded runs, fifteen usual ones,
+    ten with many
     faults; and one that is written by hand, since no seed runs out of places on agents."""
-    found = [Scenario(seed=seed, days=30, nodes=nodes) for seed, nodes in enumerate((64, 60, 30, 60, 64))]
+    found = [
+        Scenario(seed=seed, days=30, nodes=nodes) for seed, nodes in enumerate((64, 60, 30, 60, 64))
+    ]
     found += [Scenario(seed=seed, days=2, nodes=30) for seed in range(5, 15)]
     found += [Scenario(seed=seed, days=4, nodes=10) for seed in range(15, 30)]
     found += [Scenario(seed=seed, days=2, nodes=5, faults_per_day=80.0) for seed in range(30, 40)]
-    return {**{str(item.seed): item for item in found}, "elastic": Scenario(days=1, nodes=4, events=_elastic())}
+    return {
+        **{str(item.seed): item for item in found},
+        "elastic": Scenario(days=1, nodes=4, events=_elastic()),
+    }
 
 
 def _elastic() -> tuple[Event, ...]:
-    """Three elastic jobs of three replicas each, and two agents with eight places. When an agent cannot be reached, a
-    job goes on with fewer hosts; when it is back, the job is resized."""
+    """Three elastic jobs of three replicas each, and two agents with eight places. When an agent
+    cannot be reached, a job goes on with fewer hosts; when it is back, the job is resized."""
     events = [
         Event(5_000.0, "silence", "", {"agent": 1, "seconds": 9_000.0, "lapse": True}),
         Event(20_000.0, "silence", "", {"agent": 1, "seconds": 10.0, "lapse": True}),
@@ -71,7 +81,14 @@ def _elastic() -> tuple[Event, ...]:
     places = (("bora", "us-central1-a", "v5litepod-16"), ("atlas", "us-east1-d", "v3-32"))
     for number, (project, zone, kind) in enumerate((*places, ("atlas", "us-central2-b", "v4-32"))):
         where = {"project": project, "zone": zone, "usage": "on-demand", "type": kind}
-        job = {**where, "node": f"n-{number}", "steps": 60, "every": 5, "step_seconds": 600.0, "elastic": True}
+        job = {
+            **where,
+            "node": f"n-{number}",
+            "steps": 60,
+            "every": 5,
+            "step_seconds": 600.0,
+            "elastic": True,
+        }
         events.append(Event(10.0, "create", f"n-{number}", where))
         events.append(Event(300.0 + 10.0 * number, "job", f"j-{number}", job))
     return tuple(sorted(events, key=lambda event: event.at))
@@ -101,7 +118,8 @@ def read() -> list[Recorded]:
 
 
 def difference(old: Recorded, new: Recorded) -> str:
-    """What has changed from one record of a run to another, as a sentence; empty when nothing has."""
+    """What has changed from one record of a run to another, as a sentence; empty when nothing
+    has."""
     if old.decision_hash == new.decision_hash:
         return ""
     text = f"run {old.run}: decision_hash is {new.decision_hash}, recorded {old.decision_hash}"
@@ -112,18 +130,29 @@ def difference(old: Recorded, new: Recorded) -> str:
 
 def _parsed(line: str) -> Recorded:
     run, days, nodes, per_day, hashed, in_order, events, faults = line.split()
-    return Recorded(run, float(days), int(nodes), float(per_day), hashed, in_order, int(events), int(faults))
+    return Recorded(
+        run, float(days), int(nodes), float(per_day), hashed, in_order, int(events), int(faults)
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog=COMMAND, description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     action = parser.add_mutually_exclusive_group(required=True)
-    action.add_argument("--record", action="store_true", help="Write the hashes of this code to the file.")
     action.add_argument(
-        "--check", action="store_true", help="Compare this code with the file. Exit code 1 on a change."
+        "--record", action="store_true", help="Write the hashes of this code to the file."
     )
     action.add_argument(
-        "--lines", choices=scenarios(), metavar="RUN", help="Print the decisions of a run: 0 to 39, or elastic."
+        "--check",
+        action="store_true",
+        help="Compare this code with the file. Exit code 1 on a change.",
+    )
+    action.add_argument(
+        "--lines",
+        choices=scenarios(),
+        metavar="RUN",
+        help="Print the decisions of a run: 0 to 39, or elastic.",
     )
     given = parser.parse_args(arguments)
     if given.lines is not None:
@@ -142,7 +171,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if text:
             changed += 1
             print(text, flush=True)
-    print(f"{len(read()) - changed} of {len(read())} decision hashes are equal ({time.process_time() - began:.0f} s)")
+    print(
+        f"{len(read()) - changed} of {len(read())} decision hashes are equal "
+        f"({time.process_time() - began:.0f} s)"
+    )
     return 1 if changed else 0
 
 

@@ -1,8 +1,8 @@
-"""`make mutants`: every planted bug, what found it, and in how many seconds. Exit code 1 when one is missed, or when a
-check also fails on the code as it is.
+"""`make mutants`: every planted bug, what found it, and in how many seconds. Exit code 1 when one
+is missed, or when a check also fails on the code as it is.
 
-Each bug gets a process of its own. `--seeds NAME...` looks for seeds that notice these. As a plugin of pytest, this
-plants the bug that PODYARD_MUTANT names, before any test is imported.
+Each bug gets a process of its own. `--seeds NAME...` looks for seeds that notice these. As a plugin
+of pytest, this plants the bug that PODYARD_MUTANT names, before any test is imported.
 """
 
 from __future__ import annotations
@@ -98,22 +98,33 @@ def run_of(candidate: Mutant, seed: int) -> str:
 
 def _by_test(candidate: Mutant) -> tuple[str, str]:
     status = _run_tests([candidate.test], candidate.name)
-    return (candidate.test, "") if status == _TESTS_FAILED else ("", f"pytest ends with status {status}")
+    return (
+        (candidate.test, "")
+        if status == _TESTS_FAILED
+        else ("", f"pytest ends with status {status}")
+    )
 
 
 def _run_tests(tests: Sequence[str], planted: str) -> int:
     options = ["-q", "-n", "0", "-p", "no:cacheprovider", "-p", "tests.simulation.mutant_table"]
     command = [sys.executable, "-m", "pytest", *options, *tests]
     env = {**os.environ, VARIABLE: planted}
-    return subprocess.run(command, cwd=ROOT, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode
+    return subprocess.run(
+        command, cwd=ROOT, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ).returncode
 
 
 def check_control(number: int) -> list[str]:
-    """What fails on the code as it is, of the runs (number 0) or the tests (1) that find the bugs."""
+    """What fails on the code as it is, of the runs (number 0) or the tests (1) that find the
+    bugs."""
     if number == 1:
         tests = sorted({item.test for item in MUTANTS if item.test})
         status = _run_tests(tests, "")
-        return [] if status == _ALL_PASSED else [f"the tests end with status {status}: {' '.join(tests)}"]
+        return (
+            []
+            if status == _ALL_PASSED
+            else [f"the tests end with status {status}: {' '.join(tests)}"]
+        )
     runs = {run_of(item, seed): item.scenario(seed) for item in MUTANTS for seed in item.seeds}
     return [run for run, scenario in sorted(runs.items()) if simulate(scenario).is_failure]
 

@@ -1,7 +1,9 @@
-"""Deliberately wrong variants of the control plane, and the seeds of simulations that notice each of them.
+"""Deliberately wrong variants of the control plane, and the seeds of simulations that notice each
+of them.
 
-A mutant is put in place with pytest's monkeypatch. `python -m tests.simulation.mutant_table --seeds NAME...` looks for
-seeds that notice it: the list below is kept with its help when the workload or the control plane changes.
+A mutant is put in place with pytest's monkeypatch. `python -m tests.simulation.mutant_table --seeds
+NAME...` looks for seeds that notice it: the list below is kept with its help when the workload or
+the control plane changes.
 """
 
 from __future__ import annotations
@@ -108,8 +110,13 @@ def a_gang_starts_without_its_last_replica(patch: pytest.MonkeyPatch) -> None:
 @mutant("I3", 2, 4, 7)
 def the_next_attempt_does_not_wait_for_the_last(patch: pytest.MonkeyPatch) -> None:
     active = job_snapshot._active
-    patch.setattr(job_snapshot, "_needs_places", lambda _row: True)  # where there is room, it starts
-    patch.setattr(job_snapshot, "_active", lambda *args: dataclasses.replace(active(*args), attempt=None, places={}))
+    # where there is room, it starts
+    patch.setattr(job_snapshot, "_needs_places", lambda _row: True)
+    patch.setattr(
+        job_snapshot,
+        "_active",
+        lambda *args: dataclasses.replace(active(*args), attempt=None, places={}),
+    )
 
 
 @mutant("I3", 0, 1, 2)
@@ -159,7 +166,9 @@ def a_queued_resource_does_not_say_why_it_waits(patch: pytest.MonkeyPatch) -> No
 def a_job_does_not_say_why_it_waits(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(gangs, "_say_why", lambda *_: None)
     end = gangs.end
-    patch.setattr(gangs, "end", lambda uow, attempt, outcome, reason: end(uow, attempt, outcome, ""))
+    patch.setattr(
+        gangs, "end", lambda uow, attempt, outcome, reason: end(uow, attempt, outcome, "")
+    )
 
 
 @mutant("I5", 1, 2, 3)
@@ -185,7 +194,11 @@ def usage_ends_a_second_late(patch: pytest.MonkeyPatch) -> None:
 def a_preempted_node_is_billed(patch: pytest.MonkeyPatch) -> None:
     policy = meter.node_policy
     states = frozenset({"READY", "PREEMPTED"})
-    patch.setattr(bill, "node_policy", lambda usage: dataclasses.replace(policy(usage), billable_states=states))
+    patch.setattr(
+        bill,
+        "node_policy",
+        lambda usage: dataclasses.replace(policy(usage), billable_states=states),
+    )
 
 
 @mutant("I6", 4, 9, 11)
@@ -198,7 +211,9 @@ def a_first_minute_is_free_for_who_deletes(patch: pytest.MonkeyPatch) -> None:
     is_free = meter._is_free
 
     def changed(first: Any, policy: Any) -> bool:
-        return is_free(dataclasses.replace(first, ended_by="PREEMPTED") if first.ended_by else first, policy)
+        return is_free(
+            dataclasses.replace(first, ended_by="PREEMPTED") if first.ended_by else first, policy
+        )
 
     patch.setattr(meter, "_is_free", changed)
 
@@ -206,7 +221,9 @@ def a_first_minute_is_free_for_who_deletes(patch: pytest.MonkeyPatch) -> None:
 @mutant("I6", 0, 1, 2)
 def the_meter_does_not_hear_of_a_stop(patch: pytest.MonkeyPatch) -> None:
     insert = UnitOfWork.insert
-    wrong = ignoring(insert, lambda uow, table, row, **_: table is usage_events and row["state"] == "STOPPING")
+    wrong = ignoring(
+        insert, lambda uow, table, row, **_: table is usage_events and row["state"] == "STOPPING"
+    )
     patch.setattr(UnitOfWork, "insert", wrong)
 
 
@@ -273,12 +290,16 @@ def the_hosts_of_a_deleted_node_stay(patch: pytest.MonkeyPatch) -> None:
 @mutant("I9", 0, 1, 2)
 def a_node_counts_twice(patch: pytest.MonkeyPatch) -> None:
     count = transition._count
-    patch.setattr(transition, "_count", lambda uow, node, more: count(uow, node, 2 if more == 1 else more))
+    patch.setattr(
+        transition, "_count", lambda uow, node, more: count(uow, node, 2 if more == 1 else more)
+    )
 
 
 @mutant("I9", 0, 1, 2)
 def quota_is_not_given_back(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(transition, "_count", ignoring(transition._count, lambda uow, node, more: more < 0))
+    patch.setattr(
+        transition, "_count", ignoring(transition._count, lambda uow, node, more: more < 0)
+    )
 
 
 @mutant("I9", 0, 5, 10)
@@ -300,7 +321,11 @@ def a_stopped_node_is_ready_at_once(patch: pytest.MonkeyPatch) -> None:
     next_state = Machine.next_state
 
     def changed(self: Machine, state: str, event: str) -> str:
-        return "READY" if (self.name, state, event) == ("node", "STOPPED", "start") else next_state(self, state, event)
+        return (
+            "READY"
+            if (self.name, state, event) == ("node", "STOPPED", "start")
+            else next_state(self, state, event)
+        )
 
     patch.setattr(Machine, "next_state", changed)
 
@@ -309,7 +334,9 @@ def a_stopped_node_is_ready_at_once(patch: pytest.MonkeyPatch) -> None:
 def a_preemption_is_written_past_the_writer_of_states(patch: pytest.MonkeyPatch) -> None:
     def changed(uow: UnitOfWork, node: NodeRecord, event: str, reason: str) -> Any:
         mine = nodes_table.c.node_key == node.node_key
-        uow.connection.execute(update(nodes_table).where(mine).values(state="PREEMPTED", state_reason=reason))
+        uow.connection.execute(
+            update(nodes_table).where(mine).values(state="PREEMPTED", state_reason=reason)
+        )
         return node_rows.get_by_key(uow, node.node_key)
 
     patch.setattr(nodes, "take_back", changed)
@@ -320,7 +347,9 @@ def a_preemption_is_written_past_the_writer_of_states(patch: pytest.MonkeyPatch)
 
 @mutant("I11", 0, 1, 2)
 def request_ids_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(idempotency, "once", lambda uow, who, project, method, request_id, body, act: act())
+    patch.setattr(
+        idempotency, "once", lambda uow, who, project, method, request_id, body, act: act()
+    )
 
 
 @mutant("I11", 0, 1, 2)
@@ -374,7 +403,9 @@ def active_with_the_first_node(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("I15", 0, 1, 2)
 def on_demand_nodes_are_preempted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(nodes, "INTERRUPTIBLE", frozenset({*nodes.INTERRUPTIBLE, nodes.UsageClass.ON_DEMAND}))
+    patch.setattr(
+        nodes, "INTERRUPTIBLE", frozenset({*nodes.INTERRUPTIBLE, nodes.UsageClass.ON_DEMAND})
+    )
 
 
 @mutant("I15", 0, 1, 2)
@@ -387,7 +418,9 @@ def a_preemptible_node_outlives_its_day(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("I16", 0, 1, 2)
 def a_stop_leaves_no_line(patch: pytest.MonkeyPatch) -> None:
-    wrong = ignoring(transition._record_event, lambda uow, kind, record, event, *rest: event == "stopped")
+    wrong = ignoring(
+        transition._record_event, lambda uow, kind, record, event, *rest: event == "stopped"
+    )
     patch.setattr(transition, "_record_event", wrong)
 
 

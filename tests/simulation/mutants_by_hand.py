@@ -1,5 +1,5 @@
-"""More wrong variants: those that reviewers have planted, and those that a named test notices, since a simulation has
-neither callers without rights nor training."""
+"""More wrong variants: those that reviewers have planted, and those that a named test notices,
+since a simulation has neither callers without rights nor training."""
 
 from __future__ import annotations
 
@@ -58,7 +58,9 @@ def an_attempt_ends_while_a_replica_lives(patch: pytest.MonkeyPatch) -> None:
 @mutant("I6", 0, events=BROKEN_CHIPS)
 def the_meter_does_not_hear_of_a_restart(patch: pytest.MonkeyPatch) -> None:
     insert = UnitOfWork.insert
-    wrong = ignoring(insert, lambda uow, table, row, **_: table is usage_events and row["state"] == "RESTARTING")
+    wrong = ignoring(
+        insert, lambda uow, table, row, **_: table is usage_events and row["state"] == "RESTARTING"
+    )
     patch.setattr(UnitOfWork, "insert", wrong)
 
 
@@ -76,7 +78,9 @@ def a_minute_is_free_and_its_last_instant_too(patch: pytest.MonkeyPatch) -> None
 def a_second_too_many_is_counted(patch: pytest.MonkeyPatch) -> None:
     union = meter.union_of_seconds
     patch.setattr(
-        meter, "union_of_seconds", lambda ranges: [range(item.start, item.stop + 1) for item in union(ranges)]
+        meter,
+        "union_of_seconds",
+        lambda ranges: [range(item.start, item.stop + 1) for item in union(ranges)],
     )
 
 
@@ -95,14 +99,19 @@ def a_request_id_ignores_the_body(patch: pytest.MonkeyPatch) -> None:
 def one_side_of_a_transaction_is_not_booked(patch: pytest.MonkeyPatch) -> None:
     book = ledger.book
 
-    def changed(uow: UnitOfWork, project: str, source_id: str, month: str, postings: Any, text: str) -> Any:
+    def changed(
+        uow: UnitOfWork, project: str, source_id: str, month: str, postings: Any, text: str
+    ) -> Any:
         return book(uow, project, source_id, month, postings[:-1], text)
 
     patch.setattr(ledger, "book", changed)
 
 
 def _history(seed: int) -> str:
-    return f"tests/store/test_billing_histories.py::test_all_surfaces_say_the_same_of_a_history[{seed}]"
+    return (
+        "tests/store/"
+        f"test_billing_histories.py::test_all_surfaces_say_the_same_of_a_history[{seed}]"
+    )
 
 
 @mutant("I6", test=_history(4))
@@ -111,7 +120,9 @@ def an_explanation_has_one_price_version_of_its_line(patch: pytest.MonkeyPatch) 
 
     def changed(*args: Any, **how: Any) -> bill_lines.Explained:
         found = explain(*args, **how)
-        return dataclasses.replace(found, parts=[part for part in found.parts if part.price == found.price])
+        return dataclasses.replace(
+            found, parts=[part for part in found.parts if part.price == found.price]
+        )
 
     patch.setattr(bill_lines, "explain", changed)
 
@@ -119,7 +130,11 @@ def an_explanation_has_one_price_version_of_its_line(patch: pytest.MonkeyPatch) 
 @mutant("I6", test=_history(1))
 def an_item_of_a_correction_has_no_seconds(patch: pytest.MonkeyPatch) -> None:
     items = corrections.items
-    patch.setattr(invoices, "items", lambda *args: tuple(dataclasses.replace(one, seconds=0) for one in items(*args)))
+    patch.setattr(
+        invoices,
+        "items",
+        lambda *args: tuple(dataclasses.replace(one, seconds=0) for one in items(*args)),
+    )
 
 
 @mutant("I6", test=_history(14))
@@ -131,10 +146,16 @@ def a_correction_states_earlier_items_again(patch: pytest.MonkeyPatch) -> None:
 @mutant("I12", test="tests/contract/test_roles_matrix.py::test_a_squatted_email_opens_nothing")
 def a_role_opens_every_project(patch: pytest.MonkeyPatch) -> None:
     may = Principal.may
-    patch.setattr(Principal, "may", lambda self, permission, _: any(may(self, permission, of) for of in self.roles))
+    patch.setattr(
+        Principal,
+        "may",
+        lambda self, permission, _: any(may(self, permission, of) for of in self.roles),
+    )
 
 
-@mutant("I12", test="tests/contract/test_roles_matrix.py::test_revoked_and_expired_tokens_open_nothing")
+@mutant(
+    "I12", test="tests/contract/test_roles_matrix.py::test_revoked_and_expired_tokens_open_nothing"
+)
 def a_revoked_token_still_opens(patch: pytest.MonkeyPatch) -> None:
     bearer = credentials.bearer
 
@@ -145,11 +166,19 @@ def a_revoked_token_still_opens(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(credentials, "bearer", changed)
 
 
-@mutant("I18", test="tests/unit/engine/test_training.py::test_cifar_trains_augmented_and_resumes_in_the_same_bits")
+@mutant(
+    "I18",
+    test=(
+        "tests/unit/engine/"
+        "test_training.py::test_cifar_trains_augmented_and_resumes_in_the_same_bits"
+    ),
+)
 def a_run_that_goes_on_begins_the_data_again(patch: pytest.MonkeyPatch) -> None:
     init = DataOrder.__init__
 
-    def changed(self: DataOrder, seed: int, count: int, batch: int, before: int = 0, start: Any = None) -> None:
+    def changed(
+        self: DataOrder, seed: int, count: int, batch: int, before: int = 0, start: Any = None
+    ) -> None:
         init(self, seed, count, batch, before)
 
     patch.setattr(DataOrder, "__init__", changed)

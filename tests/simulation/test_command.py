@@ -13,7 +13,8 @@ from podyard.simulation.command import run
 from tests.simulation.mutant_table import MUTANTS
 
 KEYS = {
-    "seed", "days", "events", "faults", "violations", "state_hash", "decision_hash", "utilisation", "waits",
+    "seed", "days", "events", "faults", "violations", "state_hash", "decision_hash", "utilisation",
+    "waits",
     "preemptions", "cost",
 }  # fmt: skip
 
@@ -26,7 +27,9 @@ def _simulate(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str,
 
 
 def _break(patch: pytest.MonkeyPatch) -> None:
-    next(item for item in MUTANTS if item.name == "the_release_of_a_preempted_node_is_dropped").patch(patch)
+    next(
+        item for item in MUTANTS if item.name == "the_release_of_a_preempted_node_is_dropped"
+    ).patch(patch)
 
 
 def test_a_run_prints_what_it_found_as_json(capsys: pytest.CaptureFixture[str]) -> None:

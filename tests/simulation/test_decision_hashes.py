@@ -1,4 +1,5 @@
-"""What the platform decides stays what was recorded; `make decision-hashes` checks all 40 runs, this a few of them."""
+"""What the platform decides stays what was recorded; `make decision-hashes` checks all 40 runs,
+this a few of them."""
 
 from __future__ import annotations
 
@@ -49,7 +50,11 @@ def test_the_file_has_all_runs_of_the_list() -> None:
     assert list(recorded) == [*map(str, range(40)), "elastic"]
     for name, scenario in decision_hashes.scenarios().items():
         item = recorded[name]
-        assert (item.days, item.nodes, item.faults_per_day) == (scenario.days, scenario.nodes, scenario.faults_per_day)
+        assert (item.days, item.nodes, item.faults_per_day) == (
+            scenario.days,
+            scenario.nodes,
+            scenario.faults_per_day,
+        )
         assert item.faults > 0
         assert name == "elastic" or (scenario.seed, scenario.events) == (int(name), None)
     assert len({item.decision_hash for item in recorded.values()}) == 41
@@ -77,7 +82,10 @@ def test_the_hash_is_that_of_the_lines() -> None:
         DECISIONS[:2],
         DECISIONS[1:],
         (DECISIONS[0], DECISIONS[2], DECISIONS[1]),
-        (*DECISIONS[:2], dataclasses.replace(DECISIONS[2], reason_code="READY>PREEMPTED by owner@p.example")),
+        (
+            *DECISIONS[:2],
+            dataclasses.replace(DECISIONS[2], reason_code="READY>PREEMPTED by owner@p.example"),
+        ),
         (*DECISIONS[:2], dataclasses.replace(DECISIONS[2], event="terminate")),
         (*DECISIONS[:2], dataclasses.replace(DECISIONS[2], resource="node/p/z/c")),
         (*DECISIONS[:2], dataclasses.replace(DECISIONS[2], at=PlatformTime(3))),
@@ -93,7 +101,11 @@ def test_two_runs_of_a_seed_are_equal_and_two_seeds_are_not(short: Result) -> No
     again = simulate(SHORT)
     assert len(short.decisions) == short.events > 50
     assert again.decisions == short.decisions
-    assert again.decision_hash == short.decision_hash != simulate(dataclasses.replace(SHORT, seed=4)).decision_hash
+    assert (
+        again.decision_hash
+        == short.decision_hash
+        != simulate(dataclasses.replace(SHORT, seed=4)).decision_hash
+    )
 
 
 def test_another_process_with_another_hash_seed_prints_the_same(short: Result) -> None:
@@ -104,7 +116,9 @@ def test_another_process_with_another_hash_seed_prints_the_same(short: Result) -
     assert json.loads(done.stdout)["decision_hash"] == short.decision_hash
 
 
-def test_no_key_and_no_text_of_a_reason_is_hashed(short: Result, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_key_and_no_text_of_a_reason_is_hashed(
+    short: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real: Any = transition._record_event
 
     def other(rng: Random, prefix: str) -> str:
@@ -118,15 +132,24 @@ def test_no_key_and_no_text_of_a_reason_is_hashed(short: Result, monkeypatch: py
     again = simulate(SHORT)
     assert again.state_hash != short.state_hash
     assert again.decision_hash == short.decision_hash
-    assert not [item for item in short.decisions if "node-" in item.line() or "operation-" in item.line()]
+    assert not [
+        item for item in short.decisions if "node-" in item.line() or "operation-" in item.line()
+    ]
 
 
 def test_resources_are_named_as_people_know_them() -> None:
-    where = {"project": "atlas", "zone": "us-central1-a", "usage": "on-demand", "type": "v5litepod-1"}
+    where = {
+        "project": "atlas",
+        "zone": "us-central1-a",
+        "usage": "on-demand",
+        "type": "v5litepod-1",
+    }
     events = (
         Event(10.0, "create", "n", where),
         Event(200.0, "materialise", "n"),
-        Event(300.0, "job", "j", {**where, "node": "n", "steps": 12, "every": 4, "step_seconds": 600}),
+        Event(
+            300.0, "job", "j", {**where, "node": "n", "steps": 12, "every": 4, "step_seconds": 600}
+        ),
         Event(5000.0, "delete", "n"),
     )
     lines: dict[str, list[str]] = {}

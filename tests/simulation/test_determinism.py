@@ -1,4 +1,5 @@
-"""A seed tells everything: whatever the process, the hash seed of Python, and the way to the database."""
+"""A seed tells everything: whatever the process, the hash seed of Python, and the way to the
+database."""
 
 from __future__ import annotations
 
@@ -17,11 +18,14 @@ SCENARIO = Scenario(seed=5, days=1, nodes=5)
 
 def _in_process(hash_seed: str) -> str:
     command = (
-        "from podyard.simulation.run import simulate; from podyard.simulation.scenario import Scenario; "
+        "from podyard.simulation.run import simulate; from podyard.simulation.scenario "
+        "import Scenario; "
         f"print(simulate({SCENARIO!r}).state_hash)"
     )
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-    done = subprocess.run([sys.executable, "-c", command], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", command], env=environment, capture_output=True, text=True, check=True
+    )
     return done.stdout.strip()
 
 
@@ -49,15 +53,23 @@ def test_events_that_are_given_are_the_events_that_happen() -> None:
     assert len(events) > 3
     given = Scenario(seed=5, days=0.2, nodes=3, events=events)
     assert simulate(given).state_hash == simulate(scenario).state_hash
-    first = next(index for index, event in enumerate(events) if event.do in ("create", "queue", "job"))
+    first = next(
+        index for index, event in enumerate(events) if event.do in ("create", "queue", "job")
+    )
     less = Scenario(seed=5, days=0.2, nodes=3, events=(*events[:first], *events[first + 1 :]))
     assert simulate(less).state_hash != simulate(scenario).state_hash
 
 
 def test_the_hash_sees_a_change_of_one_column() -> None:
-    create = Event(1.0, "create", "n", {"project": "atlas", "zone": "us-central1-a", "type": "v5litepod-1"})
+    create = Event(
+        1.0, "create", "n", {"project": "atlas", "zone": "us-central1-a", "type": "v5litepod-1"}
+    )
     hashes = {
-        simulate(Scenario(days=0.01, events=(Event(1.0, "create", "n", {**create.args, "usage": usage}),))).state_hash
+        simulate(
+            Scenario(
+                days=0.01, events=(Event(1.0, "create", "n", {**create.args, "usage": usage}),)
+            )
+        ).state_hash
         for usage in ("on-demand", "spot")
     }
     assert len(hashes) == 2

@@ -1,4 +1,5 @@
-"""`fsck` on SQLite and PostgreSQL: nothing is wrong with what the platform wrote, and each wrong row is named.
+"""`fsck` on SQLite and PostgreSQL: nothing is wrong with what the platform wrote, and each wrong
+row is named.
 `fsck --leaks`: what holds chips or quota for nothing, and its deletion through the API."""
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ HOUR = 3600.0
 
 @pytest.fixture
 def play(database: Database, clock: ManualClock) -> Play:
-    """Two nodes READY, one stopped and deleted, and a queued resource of two slices that is ACTIVE; a disk and a bucket
-    with an object."""
+    """Two nodes READY, one stopped and deleted, and a queued resource of two slices that is ACTIVE;
+    a disk and a bucket with an object."""
     play = Play(database, clock)
     play.create("n")
     play.create("spot", usage_class=UsageClass.SPOT)
@@ -102,24 +103,48 @@ WRONG: list[tuple[str, str, Callable[[UnitOfWork], Any]]] = [
     ("I2", "still holds chips", _moved_to_the_one_that_is_gone),
     ("I6", "usage events stand for", _drop(usage_events, usage_events.c.state == "READY")),
     ("I6", "or say something else", _set(usage_events, at=PlatformTime(5))),
-    ("I6", "does not say what it is", _set(usage_events, usage_events.c.resource_seq == 1, labels=None)),
-    ("I6", "other labels", _set(usage_events, usage_events.c.resource_seq == 1, labels={"team": "x"})),
-    ("I6", "another creator", _set(usage_events, usage_events.c.resource_seq == 1, created_by=None)),
+    (
+        "I6",
+        "does not say what it is",
+        _set(usage_events, usage_events.c.resource_seq == 1, labels=None),
+    ),
+    (
+        "I6",
+        "other labels",
+        _set(usage_events, usage_events.c.resource_seq == 1, labels={"team": "x"}),
+    ),
+    (
+        "I6",
+        "another creator",
+        _set(usage_events, usage_events.c.resource_seq == 1, created_by=None),
+    ),
     ("I6", "its usage events end with ('EXISTS', 2, 5)", _set(buckets_table, bytes=6)),
     ("I6", "its row counts 1 objects of 5 bytes", _set(objects_table, size=4)),
     ("I6", "its usage events end with ('EXISTS', 1", _set(disks_table, size_gb=700)),
     ("I6", "another creator, or other labels", _set(disks_table, labels={"team": "b"})),
     ("I6", "there is no such resource", _drop(disks_table)),
     ("I6", "its usage events have gaps", _drop(usage_events, usage_events.c.bytes == 0)),
-    ("I7", "response and error_code", _set(operations, operations.c.state == "SUCCEEDED", error_code=8)),
+    (
+        "I7",
+        "response and error_code",
+        _set(operations, operations.c.state == "SUCCEEDED", error_code=8),
+    ),
     ("I7", "nothing will end it", _set(operations, **RUNNING)),
     ("I8", "hosts instead of", _drop(hosts)),
     ("I9", "nodes are counted", _set(node_counts, nodes=7)),
     ("I10", "its last line says", _set(nodes_table, N, state="STOPPED")),
     ("I10", "the table says None", _set(state_changes, CREATED, event="unhidden")),
     ("I13", "no timer will end", _set(nodes_table, N, state="DELETING")),
-    ("I13", "nobody fires timers", lambda uow: timers.put(uow, "moon.full", "x", 0, uow.now.plus_seconds(60))),
-    ("I13", "has not been fired", lambda uow: timers.put(uow, "node.created", _of_node(uow), 1, PlatformTime(7))),
+    (
+        "I13",
+        "nobody fires timers",
+        lambda uow: timers.put(uow, "moon.full", "x", 0, uow.now.plus_seconds(60)),
+    ),
+    (
+        "I13",
+        "has not been fired",
+        lambda uow: timers.put(uow, "node.created", _of_node(uow), 1, PlatformTime(7)),
+    ),
     ("I14", "ACTIVE with 1 of 2", _set(nodes_table, Q_1, state="STOPPED")),
     ("I14", "first ACTIVE at", _set(queued_table, valid_until=PlatformTime(7))),
     ("I15", "and was preempted", _set(state_changes, *DELETE_OF_A_NODE, event="preempt")),
@@ -131,7 +156,9 @@ WRONG: list[tuple[str, str, Callable[[UnitOfWork], Any]]] = [
 @pytest.mark.parametrize(
     ("invariant", "detail", "wrong"), WRONG, ids=[f"{i}-{d.replace(' ', '-')}" for i, d, _ in WRONG]
 )
-def test_a_wrong_row_is_named(play: Play, invariant: str, detail: str, wrong: Callable[[UnitOfWork], Any]) -> None:
+def test_a_wrong_row_is_named(
+    play: Play, invariant: str, detail: str, wrong: Callable[[UnitOfWork], Any]
+) -> None:
     play.database.run(wrong)
     found = _found(play)
     assert [item for item in found if item.invariant == invariant and detail in item.detail], found
@@ -149,11 +176,13 @@ def test_two_slices_with_one_chip_are_named(play: Play) -> None:
 
 
 def test_what_changed_since_an_event_is_looked_at_alone(play: Play) -> None:
-    last = play.database.read(lambda uow: uow.execute(state_changes.select().order_by(state_changes.c.seq)).all())[
-        -1
-    ].seq
+    last = play.database.read(
+        lambda uow: uow.execute(state_changes.select().order_by(state_changes.c.seq)).all()
+    )[-1].seq
     play.database.run(
-        lambda uow: uow.execute(update(state_changes).where(state_changes.c.event == "created").values(actor=""))
+        lambda uow: uow.execute(
+            update(state_changes).where(state_changes.c.event == "created").values(actor="")
+        )
     )
     card = default_rate_card()
     assert play.database.read(lambda uow: fsck.check(uow, play.fleet, card, last)) == []
@@ -169,7 +198,9 @@ def test_leaks_are_idle_nodes_and_those_past_their_label(play: Play) -> None:
     assert found == []
     play.clock.advance(1800)
     found = play.database.read(lambda uow: leaks.find(uow, PROJECT, HOUR))
-    assert [(leak.name.rsplit("/", 1)[-1], "ttl=30m" in leak.why) for leak in found] == [("late", True)]
+    assert [(leak.name.rsplit("/", 1)[-1], "ttl=30m" in leak.why) for leak in found] == [
+        ("late", True)
+    ]
     play.clock.advance(HOUR)
     found = play.database.read(lambda uow: leaks.find(uow, None, HOUR))
     assert [leak.name.rsplit("/", 2)[-1] for leak in found] == ["late", "n", "spot", "q"]
@@ -193,7 +224,9 @@ def _cli(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]
     return int(ended.value.code or 0), said.out, said.err
 
 
-def test_the_command_says_what_is_wrong_and_exits_with_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_says_what_is_wrong_and_exits_with_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with open_yard(tmp_path) as yard:
         yard.create("n")
     code, out, err = _cli(capsys, "fsck", "--data", str(tmp_path))
@@ -222,7 +255,9 @@ def test_a_folder_without_a_database_is_refused_and_none_is_made(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_wrong_duration_and_a_deletion_without_leaks_are_usage_errors(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_duration_and_a_deletion_without_leaks_are_usage_errors(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert _cli(capsys, "fsck", "--leaks", "--idle", "soon")[0] == 2
     assert _cli(capsys, "fsck", "--delete")[0] == 2
 
@@ -255,4 +290,6 @@ def test_leaks_are_deleted_through_the_api(
             thread.join()
         assert code == 0
         assert "nodes/n is deleted" in err
-        assert [node["name"].rsplit("/", 1)[-1] for node in yard.ok("GET", yard.nodes())["nodes"]] == ["kept"]
+        assert [
+            node["name"].rsplit("/", 1)[-1] for node in yard.ok("GET", yard.nodes())["nodes"]
+        ] == ["kept"]

@@ -1,4 +1,5 @@
-"""Hosts in a simulated world start on request and end with their node, and fsck finds nothing wrong."""
+"""Hosts in a simulated world start on request and end with their node, and fsck finds nothing
+wrong."""
 
 from __future__ import annotations
 
@@ -21,18 +22,24 @@ def test_hosts_live_and_end_with_their_node_and_fsck_finds_nothing() -> None:
         world.advance(CREATED_SECONDS)
         actions.apply(world, Event(CREATED_SECONDS, "materialise", "n"))
         world.settle()
-        assert _lines(world) == {("materialise", "STARTING"): kind.host_count, ("run", "RUNNING"): kind.host_count}
+        assert _lines(world) == {
+            ("materialise", "STARTING"): kind.host_count,
+            ("run", "RUNNING"): kind.host_count,
+        }
         actions.apply(world, Event(CREATED_SECONDS, "delete", "n"))
         world.advance(2 * CREATED_SECONDS)
         world.settle()
         assert _lines(world)[("exit", "VIRTUAL")] == kind.host_count
-        assert world.database.read(lambda uow: fsck.check(uow, world.fleet, default_rate_card())) == []
+        assert (
+            world.database.read(lambda uow: fsck.check(uow, world.fleet, default_rate_card())) == []
+        )
     finally:
         world.close()
 
 
 def _lines(world: World) -> dict[tuple[str, str], int]:
     found = world.rows(
-        "SELECT event, to_state, count(*) FROM state_changes WHERE machine = 'host' GROUP BY event, to_state"
+        "SELECT event, to_state, count(*) FROM state_changes WHERE machine = 'host' GROUP BY "
+        "event, to_state"
     )
     return {(event, state): count for event, state, count in found}

@@ -1,4 +1,5 @@
-"""The database in memory: units are atomic, and the short way to the driver gives what SQLAlchemy gives."""
+"""The database in memory: units are atomic, and the short way to the driver gives what SQLAlchemy
+gives."""
 
 from __future__ import annotations
 
@@ -73,7 +74,9 @@ def test_units_that_run_together_each_succeed_or_fail_alone(world: World) -> Non
         _put(uow, "b")
         raise invalid("no")
 
-    results = world.database.run_together([lambda uow: _put(uow, "a"), second, lambda uow: _put(uow, "c")])
+    results = world.database.run_together(
+        [lambda uow: _put(uow, "a"), second, lambda uow: _put(uow, "c")]
+    )
     assert [isinstance(result, PodyardError) for result in results] == [False, True, False]
     assert _keys(world) == ["a", "c"]
 
@@ -82,15 +85,24 @@ def _statements() -> list[tuple[Any, Any]]:
     """Statements of every shape that the use cases have, some of them twice with other values."""
     due = table.c.due.type
     lists = [
-        select(table.c.resource_key).where(table.c.resource_key.in_(keys)) for keys in (["a"], ["a", "b", "c"], [])
+        select(table.c.resource_key).where(table.c.resource_key.in_(keys))
+        for keys in (["a"], ["a", "b", "c"], [])
     ]
     return [
         (select(table).where(table.c.resource_key == "a"), None),
         (select(table).where(table.c.resource_key == "b"), None),
         (select(table).where(table.c.resource_key == bindparam("key")), {"key": "b"}),
-        (select(table.c.due).where(table.c.due <= bindparam("until", type_=due)), {"until": PlatformTime(2**62)}),
+        (
+            select(table.c.due).where(table.c.due <= bindparam("until", type_=due)),
+            {"until": PlatformTime(2**62)},
+        ),
         *[(query.order_by(table.c.timer_id), None) for query in lists],
-        (select(table.c.kind).where(table.c.resource_key.not_in(["a"]), table.c.version == 1).limit(1), None),
+        (
+            select(table.c.kind)
+            .where(table.c.resource_key.not_in(["a"]), table.c.version == 1)
+            .limit(1),
+            None,
+        ),
         (select(func.count(), func.max(table.c.due)).select_from(table), None),
         (select(func.max(table.c.due)), None),
         (select(table.c.kind, func.count().label("many")).group_by(table.c.kind), None),
@@ -103,8 +115,12 @@ def test_the_short_way_reads_what_sqlalchemy_reads(world: World) -> None:
     fast, slow = world.database.connection, world.database._plain
     for statement, parameters in _statements():
         expected = [dict(row) for row in slow.execute(statement, parameters).mappings()]
-        assert [dict(row) for row in fast.execute(statement, parameters).mappings()] == expected, str(statement)
-        assert [tuple(row) for row in fast.execute(statement, parameters)] == [tuple(row.values()) for row in expected]
+        assert [dict(row) for row in fast.execute(statement, parameters).mappings()] == expected, (
+            str(statement)
+        )
+        assert [tuple(row) for row in fast.execute(statement, parameters)] == [
+            tuple(row.values()) for row in expected
+        ]
         first = fast.execute(statement, parameters).mappings().first()
         assert first == (expected[0] if expected else None)
 
@@ -116,8 +132,14 @@ def test_the_short_way_writes_what_sqlalchemy_writes(world: World) -> None:
             row = {"kind": "k", "resource_key": key, "version": number, "due": PlatformTime(number)}
             connection.execute(insert(table).values(**row))
         for keys in (["a"], ["b", "c"], []):
-            change = update(table).where(table.c.resource_key.in_(keys)).values(version=table.c.version + 10)
+            change = (
+                update(table)
+                .where(table.c.resource_key.in_(keys))
+                .values(version=table.c.version + 10)
+            )
             assert connection.execute(change).rowcount == len(keys)
-        found.append(world.rows("SELECT resource_key, version, due FROM timers ORDER BY resource_key"))
+        found.append(
+            world.rows("SELECT resource_key, version, due FROM timers ORDER BY resource_key")
+        )
         world.database.driver.execute("DELETE FROM timers")
     assert found[0] == found[1] == [("a", 10, 0), ("b", 11, 1), ("c", 12, 2)]

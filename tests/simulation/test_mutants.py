@@ -1,5 +1,5 @@
-"""Deliberately wrong variants are noticed, by the invariant that they break. `make mutants` runs them all; here is the
-first one of each invariant."""
+"""Deliberately wrong variants are noticed, by the invariant that they break. `make mutants` runs
+them all; here is the first one of each invariant."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from tests.simulation import mutant_table
 from tests.simulation.mutant import MUTANTS, Mutant
 
 CHECKED = {f"I{number}" for number in range(1, 19)}
-BY_TESTS = {"I12", "I18"}  # what a simulation cannot see: callers without rights, and the bits of a training run
+# what a simulation cannot see: callers without rights, and the bits of a training run
+BY_TESTS = {"I12", "I18"}
 FIRST = {item.invariant: item for item in reversed(MUTANTS) if not item.test}
 
 
@@ -25,7 +26,9 @@ def test_there_are_at_least_two_for_each_invariant() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("candidate", FIRST.values(), ids=[item.name for item in FIRST.values()])
-def test_a_named_seed_notices_the_mutant(candidate: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_named_seed_notices_the_mutant(
+    candidate: Mutant, monkeypatch: pytest.MonkeyPatch
+) -> None:
     candidate.patch(monkeypatch)
     assert any(candidate.invariant in candidate.found(seed) for seed in candidate.seeds)
 

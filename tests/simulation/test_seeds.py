@@ -1,4 +1,5 @@
-"""48 seeds of three days each, with over two thousand faults, break no invariant. A long run has 200."""
+"""48 seeds of three days each, with over two thousand faults, break no invariant. A long run has
+200."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Drawn rate cards and histories of one or two projects: two to four nodes, and up to three buckets and disks, over two
-or three months, closed one by one; the account of one project may pay for the other, for a time. All surfaces must say
-the same of every month.
+"""Drawn rate cards and histories of one or two projects: two to four nodes, and up to three buckets
+and disks, over two or three months, closed one by one; the account of one project may pay for the
+other, for a time. All surfaces must say the same of every month.
 
-Nodes are created, stopped, taken back and relabelled by the use cases, and their timers are fired; only the search for
-chips is left out. What becomes known late is done by a clock that stands earlier for a moment.
+Nodes are created, stopped, taken back and relabelled by the use cases, and their timers are fired;
+only the search for chips is left out. What becomes known late is done by a clock that stands
+earlier for a moment.
 `python -m tests.store.billing_histories` runs many; `--seed N` runs one again.
 """
 
@@ -65,7 +66,12 @@ from tests.surfaces import check_books, check_month, check_uses, exported
 
 T = TypeVar("T")
 SEEDS = 2_000
-STARTS = ("2026-02-24T22:00:00Z", "2026-03-05T00:00:00Z", "2026-09-27T11:11:11Z", "2026-10-20T00:00:00Z")
+STARTS = (
+    "2026-02-24T22:00:00Z",
+    "2026-03-05T00:00:00Z",
+    "2026-09-27T11:11:11Z",
+    "2026-10-20T00:00:00Z",
+)
 CREATORS = ("owner@example.com", "=cmd|'x'!A1@example.com")
 DAY = 86_400 * NANOS_PER_SECOND
 REPLAY = "python -m tests.store.billing_histories --seed"
@@ -104,8 +110,17 @@ class History:
             self.accounts.append(OTHER)
             self.run(identity.create_project, PLATFORM, OTHER, {})
         for project in self.accounts:
-            zone = self.zone if project == PROJECT or self.chance.random() < 0.5 else self.chance.choice(ZONES)
-            self.run(accounts.patch, PLATFORM, project, draw_account(self.chance, zone, first, self.months[-1]))
+            zone = (
+                self.zone
+                if project == PROJECT or self.chance.random() < 0.5
+                else self.chance.choice(ZONES)
+            )
+            self.run(
+                accounts.patch,
+                PLATFORM,
+                project,
+                draw_account(self.chance, zone, first, self.months[-1]),
+            )
         if self.chance.random() < 0.3:
             self._link()
 
@@ -123,27 +138,45 @@ class History:
         """The card of the beginning, and another that has the prices, too, that were missing."""
         base = base_card(*(self.chance.choice(HOSTS_FROM) for _ in range(4)))
         skus = dict(base.skus)
-        wanted = sorted({f"{KINDS[kind]}/us-central1/{usage}" for kind, usage, _ in self.nodes.values()})
+        wanted = sorted(
+            {f"{KINDS[kind]}/us-central1/{usage}" for kind, usage, _ in self.nodes.values()}
+        )
         wanted += stored_skus(self.stores.kinds.values())
         missing = set[str]()
         for sku_id in [name for name in wanted if name in skus]:
             old = skus[sku_id]
             begin = max(BEGIN, old.versions[0].effective_from.rfc3339())
-            form = self.chance.choice(["returns", "restated", "announced", "odd", "late", "missing", "as it is"])
+            form = self.chance.choice(
+                ["returns", "restated", "announced", "odd", "late", "missing", "as it is"]
+            )
             self._count(f"price {form}")
             first, second = sorted(self._second() for _ in range(2))
             second = max(second, first + NANOS_PER_SECOND)
             rows = {
-                "returns": [(begin, "4.50", "a"), (text_of(first), "9", "b"), (text_of(second), "4.5", "c")],
+                "returns": [
+                    (begin, "4.50", "a"),
+                    (text_of(first), "9", "b"),
+                    (text_of(second), "4.5", "c"),
+                ],
                 "restated": [(begin, "4.5", "a"), (text_of(first), "4.50", "another source")],
-                "announced": [(begin, "4.50", "a"), (text_of(self._end() + DAY), "5.123456789", "b")],
-                "odd": [(begin, f"{self.chance.randrange(30)}.{self.chance.randrange(10**9):09d}", "a")],
+                "announced": [
+                    (begin, "4.50", "a"),
+                    (text_of(self._end() + DAY), "5.123456789", "b"),
+                ],
+                "odd": [
+                    (begin, f"{self.chance.randrange(30)}.{self.chance.randrange(10**9):09d}", "a")
+                ],
                 "late": [(text_of(first), "0.444980001", "a"), (text_of(second), "0", "free")],
             }.get(form)
             missing |= {sku_id} if form == "missing" else set()
             if rows is not None:
-                fields = {name: getattr(old, name) for name in ("generation", "accelerator_type", "region", "usage")}
-                skus[sku_id] = make_sku(sku_id, old.unit, [make_version(sku_id, *row) for row in rows], **fields)
+                fields = {
+                    name: getattr(old, name)
+                    for name in ("generation", "accelerator_type", "region", "usage")
+                }
+                skus[sku_id] = make_sku(
+                    sku_id, old.unit, [make_version(sku_id, *row) for row in rows], **fields
+                )
         card = dataclasses.replace(base, skus=skus)
         return without_prices(card, missing), card
 
@@ -154,7 +187,9 @@ class History:
         """Some moment; often one at which something changes, or next to it."""
         month = months.seconds_of(self.chance.choice(self.months), self.zone)
         edge = self.chance.choice([month.start, month.stop]) * NANOS_PER_SECOND
-        near = self.chance.choice([0, 0, 1, -1, 250_000_000, -NANOS_PER_SECOND, -45 * NANOS_PER_SECOND])
+        near = self.chance.choice(
+            [0, 0, 1, -1, 250_000_000, -NANOS_PER_SECOND, -45 * NANOS_PER_SECOND]
+        )
         if self.chance.random() < 0.25:
             return edge + near
         at = self.start + self.chance.randrange(self._end() - self.start)
@@ -162,21 +197,30 @@ class History:
 
     def _second(self) -> int:
         """Some whole second after the beginning, for a price."""
-        return max(self._moment(), self.start) // NANOS_PER_SECOND * NANOS_PER_SECOND + NANOS_PER_SECOND
+        return (
+            max(self._moment(), self.start) // NANOS_PER_SECOND * NANOS_PER_SECOND
+            + NANOS_PER_SECOND
+        )
 
     def _actions(self) -> list[tuple[int, int, Callable[[], None]]]:
         """(when, order, what)."""
         drawn: list[tuple[int, Callable[[], None]]] = []
         for name in self.nodes:
-            drawn.append((self.start + self.chance.randrange(3 * DAY), functools.partial(self._create, name)))
+            drawn.append(
+                (self.start + self.chance.randrange(3 * DAY), functools.partial(self._create, name))
+            )
             # One that only changes late has room for corrections of corrections.
-            changes = 0 if name == "n0" and self.chance.random() < 0.6 else self.chance.randrange(2, 7)
+            changes = (
+                0 if name == "n0" and self.chance.random() < 0.6 else self.chance.randrange(2, 7)
+            )
             for _ in range(changes):
                 at = self._moment()
                 drawn.append((at, functools.partial(self._change, name)))
                 if self.chance.random() < 0.4:  # again within the second, or the minute
                     more = self.chance.choice([1, 300_000_000, 20 * NANOS_PER_SECOND])
-                    drawn.append((at + self.chance.randrange(more), functools.partial(self._change, name)))
+                    drawn.append(
+                        (at + self.chance.randrange(more), functools.partial(self._change, name))
+                    )
         drawn += self.stores.actions(self._moment)
         terms = [self._buy, self._end_commitment, self._add_credit, self._end_credit]
         for _ in range(self.chance.choice([0, 1, 2, 4, 7])):
@@ -188,7 +232,9 @@ class History:
             drawn.append((self._moment(), self._link))
         for account, month in itertools.product(self.accounts, self.months[:-1]):
             closes = self.account(account).closes_at(month).nanos
-            put_off = self.chance.choice([0, 0, 3600 * NANOS_PER_SECOND, self.chance.randrange(3 * DAY)])
+            put_off = self.chance.choice(
+                [0, 0, 3600 * NANOS_PER_SECOND, self.chance.randrange(3 * DAY)]
+            )
             drawn.append((closes + put_off, functools.partial(self._close, account, month)))
             if account != PROJECT:
                 continue
@@ -196,9 +242,13 @@ class History:
                 late = closes + put_off + 1 + self.chance.randrange(65 * DAY)
                 drawn.append((late, functools.partial(self._late, month)))
             if self.chance.random() < 0.3:
-                drawn.append((closes + put_off + DAY, functools.partial(self._credit_invoice, month)))
+                drawn.append(
+                    (closes + put_off + DAY, functools.partial(self._credit_invoice, month))
+                )
         drawn = [one for one in drawn if self.start < one[0] <= self._end() + DAY]
-        return sorted(((at, index, act) for index, (at, act) in enumerate(drawn)), key=lambda one: one[:2])
+        return sorted(
+            ((at, index, act) for index, (at, act) in enumerate(drawn)), key=lambda one: one[:2]
+        )
 
     # What happens.
 
@@ -209,7 +259,9 @@ class History:
             act()
         self._go(self._end() + DAY + self.chance.randrange(3 * DAY))
         for name in self.accounts:
-            while (account := self.account(name)).closes_at(account.next_month).nanos <= self.clock.now().nanos:
+            while (account := self.account(name)).closes_at(
+                account.next_month
+            ).nanos <= self.clock.now().nanos:
                 self._close(name, account.next_month)
         self.check()
 
@@ -217,11 +269,19 @@ class History:
         check_uses(self.database, self.card, self.accounts)
         check_books(self.database, self.fleet, self.card)
         later = months.following(self.months[-1])
-        still = [(name, month) for name in self.accounts for month in {self.account(name).next_month: 0, later: 0}]
+        still = [
+            (name, month)
+            for name in self.accounts
+            for month in {self.account(name).next_month: 0, later: 0}
+        ]
         for account, month in [*self.kept, *still]:
-            check_month(self.database, self.card, account, month, by_hour=self.chance.random() < 0.1)
+            check_month(
+                self.database, self.card, account, month, by_hour=self.chance.random() < 0.1
+            )
         for (account, month), before in self.kept.items():
-            assert self._issued(account, month) == before, f"{account} {month} has changed since it was issued"
+            assert self._issued(account, month) == before, (
+                f"{account} {month} has changed since it was issued"
+            )
         for account in self.accounts:
             self._check_again(account)
 
@@ -244,7 +304,9 @@ class History:
         found = [
             timer
             for timer in self.read(timers.list_all)
-            if timer.owner == "node" and timer.due.nanos <= until and key in ("", timer.resource_key)
+            if timer.owner == "node"
+            and timer.due.nanos <= until
+            and key in ("", timer.resource_key)
         ]
         return min(found, key=lambda timer: (timer.due, timer.timer_id), default=None)
 
@@ -260,10 +322,21 @@ class History:
             return
         kind, usage, version = self.nodes[name]
         runtime = {"runtime_version": "2.12.0"} if version == "V1" else {}
-        spec = node_spec(kind, usage_class=usage, api_version=version, labels=self._labels(), **runtime)
+        spec = node_spec(
+            kind, usage_class=usage, api_version=version, labels=self._labels(), **runtime
+        )
         creator = self.chance.choice(CREATORS)
         self._count(f"{usage} {version}")
-        self.run(nodes.create_all, self.fleet, PLATFORM, self.project_of[name], ZONE, [name], spec, created_by=creator)
+        self.run(
+            nodes.create_all,
+            self.fleet,
+            PLATFORM,
+            self.project_of[name],
+            ZONE,
+            [name],
+            spec,
+            created_by=creator,
+        )
         self._place(name)
 
     def _place(self, name: str) -> None:
@@ -309,7 +382,12 @@ class History:
             self._do(name, self.chance.choice(choices))
 
     def _do(self, name: str, what: str) -> None:
-        asked = {"principal": PLATFORM, "project": self.project_of[name], "zone": ZONE, "node_id": name}
+        asked = {
+            "principal": PLATFORM,
+            "project": self.project_of[name],
+            "zone": ZONE,
+            "node_id": name,
+        }
         self._count(what)
         if what == "relabel":
             self.run(nodes.patch, changes={"labels": self._labels()}, **asked)
@@ -323,13 +401,16 @@ class History:
         self._go(self.clock.now().nanos)
 
     def _late(self, month: str) -> None:
-        """Something becomes known of a closed month, or of the time since then: the platform's clock stands there."""
+        """Something becomes known of a closed month, or of the time since then: the platform's
+        clock stands there."""
         if (PROJECT, month) not in self.kept:
             return
         now = self.clock.now().nanos
         begin = months.seconds_of(month, self.zone).start * NANOS_PER_SECOND
         found = []
-        for node in [one for name in self.accounts for one in self.read(node_rows.of_project, name, ZONE)]:
+        for node in [
+            one for name in self.accounts for one in self.read(node_rows.of_project, name, ZONE)
+        ]:
             (newest,) = self.read(state_changes.newest, node.node_key, 1)
             since = newest.at.nanos
             quiet = self._due(2**62, node.node_key) is None
@@ -350,7 +431,9 @@ class History:
             self.stores.change(self.chance.choice(sorted(self.stores.kinds)))
         self._go_node(name, now)
         if self.chance.random() < 0.4:
-            self.clock.set(min(now, self.clock.now().nanos + self.chance.randrange(3600 * NANOS_PER_SECOND)))
+            self.clock.set(
+                min(now, self.clock.now().nanos + self.chance.randrange(3600 * NANOS_PER_SECOND))
+            )
             self._change(name)
             self._go_node(name, now)
         self.clock.set(max(now, self.clock.now().nanos))
@@ -368,33 +451,52 @@ class History:
 
     def _buy(self) -> None:
         sku = self.chance.choice(
-            [name for name in sorted(self.card.skus) if name.startswith("tpu-v2-32/us-central1/on-demand")] or [""]
+            [
+                name
+                for name in sorted(self.card.skus)
+                if name.startswith("tpu-v2-32/us-central1/on-demand")
+            ]
+            or [""]
         )
         if not sku:
             return
         upfront, years = self.chance.random() < 0.4, self.chance.choice([1, 3])
-        wanted = commitments.CommitmentRequest(self.chance.randrange(1, 3), years, upfront, sku_id=sku)
+        wanted = commitments.CommitmentRequest(
+            self.chance.randrange(1, 3), years, upfront, sku_id=sku
+        )
         self._count("commitment")
-        self.bought.append(self.run(commitments.buy, self.card, PLATFORM, PROJECT, wanted).commitment.commitment_id)
+        self.bought.append(
+            self.run(commitments.buy, self.card, PLATFORM, PROJECT, wanted).commitment.commitment_id
+        )
 
     def _end_commitment(self) -> None:
         if self.bought:
             self._count("commitment ended")
-            self.run(credit_notes.end_commitment, PLATFORM, PROJECT, self.bought.pop(), "moved away")
+            self.run(
+                credit_notes.end_commitment, PLATFORM, PROJECT, self.bought.pop(), "moved away"
+            )
 
     def _add_credit(self) -> None:
         amount = self.chance.choice(["12.345", "0.000000001", "4000", "100000"])
-        until = self.chance.choice([month for month in self.months if month >= self.account().next_month])
+        until = self.chance.choice(
+            [month for month in self.months if month >= self.account().next_month]
+        )
         self._count("credit")
         self.credits.append(
-            self.run(commitments.add_credit, PLATFORM, PROJECT, amount, None, until, "=a gift").credit_id
+            self.run(
+                commitments.add_credit, PLATFORM, PROJECT, amount, None, until, "=a gift"
+            ).credit_id
         )
 
     def _end_credit(self) -> None:
         if self.credits:
-            found = {credit.credit_id: credit for credit in self.read(account_rows.credits_of, PROJECT)}
+            found = {
+                credit.credit_id: credit for credit in self.read(account_rows.credits_of, PROJECT)
+            }
             credit_id = self.credits.pop()
-            if found[credit_id].until_month >= months.month_of(self.clock.now().nanos // NANOS_PER_SECOND, self.zone):
+            if found[credit_id].until_month >= months.month_of(
+                self.clock.now().nanos // NANOS_PER_SECOND, self.zone
+            ):
                 self._count("credit ended")
                 self.run(credit_notes.end_credit, PLATFORM, PROJECT, credit_id, "over")
 
@@ -402,7 +504,9 @@ class History:
         issued = self.read(invoice_rows.find, PROJECT, month)
         if issued is not None and issued.total > 0:
             self._count("credit note")
-            amount = "1" if issued.total >= 10**issued.decimals else f"0.{'0' * (issued.decimals - 1)}1"
+            amount = (
+                "1" if issued.total >= 10**issued.decimals else f"0.{'0' * (issued.decimals - 1)}1"
+            )
             self.run(credit_notes.credit_invoice, PLATFORM, PROJECT, month, amount, "", "outage")
 
     def _link(self) -> None:
@@ -430,7 +534,9 @@ class History:
     def _issued(self, account: str, month: str) -> tuple[bytes, list[bytes], list[bytes]]:
         row = self.read(invoice_rows.find, account, month)
         assert row is not None
-        files = [data for _, data in exported(self.database, self.card, account, month, ("csv", "focus"))]
+        files = [
+            data for _, data in exported(self.database, self.card, account, month, ("csv", "focus"))
+        ]
         return row.document, self.read(invoice_records.chunks_of, account, month), files
 
     # Short words.
@@ -451,7 +557,8 @@ class History:
 
 
 def check_history(seed: int, url: str | None = None) -> dict[str, int]:
-    """Plays one history; how often what happened in it. A failure names the seed and how to run it again."""
+    """Plays one history; how often what happened in it. A failure names the seed and how to run it
+    again."""
     with contextlib.ExitStack() as stack:
         if url is None:
             url = stack.enter_context(memory_database())
@@ -461,7 +568,9 @@ def check_history(seed: int, url: str | None = None) -> dict[str, int]:
             history = History(database, clock, seed)
             history.play()
         except Exception as error:
-            raise AssertionError(f"history {seed}: {type(error).__name__}: {error}\nAgain: {REPLAY} {seed}") from error
+            raise AssertionError(
+                f"history {seed}: {type(error).__name__}: {error}\nAgain: {REPLAY} {seed}"
+            ) from error
         return history.counts
 
 

@@ -27,26 +27,35 @@ class Gangs(Play):
         super().__init__(database, clock, instant_fleet())
         database.run(ready_node)
 
-    def submit(self, job: str = "j", node: str = "pod", project: str = PROJECT, **fields: Any) -> None:
+    def submit(
+        self, job: str = "j", node: str = "pod", project: str = PROJECT, **fields: Any
+    ) -> None:
         asked = JobRequest(recipe="digits-cnn", steps=10, **fields)
         self.wait(1)  # so that an older job is older
-        self.database.run(lambda uow: jobs.create(uow, instant_fleet(), PLATFORM, project, ZONE, job, asked, node))
+        self.database.run(
+            lambda uow: jobs.create(uow, instant_fleet(), PLATFORM, project, ZONE, job, asked, node)
+        )
 
     def job(self, job: str = "j", project: str = PROJECT) -> Job:
         return self.database.read(lambda uow: jobs.get(uow, PLATFORM, project, ZONE, job))
 
     def resize(self, replicas: int | None, job: str = "j") -> Job:
-        return self.database.run(lambda uow: jobs.resize(uow, PLATFORM, PROJECT, ZONE, job, replicas))
+        return self.database.run(
+            lambda uow: jobs.resize(uow, PLATFORM, PROJECT, ZONE, job, replicas)
+        )
 
     def cancel(self, job: str = "j") -> Job:
         return self.database.run(lambda uow: jobs.cancel(uow, PLATFORM, PROJECT, ZONE, job))
 
-    def attempts(self, job: str = "j", project: str = PROJECT) -> list[tuple[int, int | None, str | None]]:
+    def attempts(
+        self, job: str = "j", project: str = PROJECT
+    ) -> list[tuple[int, int | None, str | None]]:
         found = self.database.read(lambda uow: jobs.attempts(uow, PLATFORM, project, ZONE, job))
         return [(hosts, attempt.global_batch, attempt.outcome) for attempt, hosts, _ in found]
 
     def run_all(self) -> None:
-        """Every replica that has been started runs; those that are to yield have done so, and have gone."""
+        """Every replica that has been started runs; those that are to yield have done so, and have
+        gone."""
         for replica in self.live():
             if replica.state == "PENDING":
                 self.say(replica)
@@ -69,8 +78,13 @@ class Gangs(Play):
         found: dict[str, int] = {}
         for replica in self.live():
             found[replica.job_key] = found.get(replica.job_key, 0) + 1
-        ids = {row["job_key"]: row["job_id"] for row in self.database.read(lambda uow: uow.all(select(jobs_table)))}
-        return {ids[key]: count for key, count in sorted(found.items(), key=lambda item: ids[item[0]])}
+        ids = {
+            row["job_key"]: row["job_id"]
+            for row in self.database.read(lambda uow: uow.all(select(jobs_table)))
+        }
+        return {
+            ids[key]: count for key, count in sorted(found.items(), key=lambda item: ids[item[0]])
+        }
 
     def exit_all(self) -> None:
         self.exit(self.live())
@@ -82,6 +96,8 @@ class Gangs(Play):
 
 
 def ready_node(uow: UnitOfWork, name: str = "pod", number: int = 1, project: str = PROJECT) -> None:
-    node = node_record(name, "v3-32", "4x4", project=project, zone=ZONE, node_key=f"n-{number}", number=number)
+    node = node_record(
+        name, "v3-32", "4x4", project=project, zone=ZONE, node_key=f"n-{number}", number=number
+    )
     create_record(uow, node, reason="asked")
     move(uow, node, "created", reason="ready")

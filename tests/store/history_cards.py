@@ -1,4 +1,5 @@
-"""What drawn histories choose from: fleets with different timings, accounts, and the rows of the shipped rate card."""
+"""What drawn histories choose from: fleets with different timings, accounts, and the rows of the
+shipped rate card."""
 
 from __future__ import annotations
 
@@ -27,9 +28,17 @@ timings: {{create_seconds: {0}, start_seconds: {0}, stop_seconds: {1}, delete_se
 """
 TIMINGS = ((0, 0), (0.25, 0.125), (10, 5))
 # What a node can be: type, and the SKU of its generation's price on demand.
-KINDS = {"v2-8": "tpu-v2-device", "v2-32": "tpu-v2-32", "v5litepod-8": "tpu-v5e-chip", "v5litepod-1": "tpu-v5e-chip"}
-SHIPPED = (Path(cards.__file__).parent / "rate_cards" / f"{cards.SHIPPED}.yaml").read_text(encoding="utf-8")
-# What a bucket or disk can be: the SKU of what it costs. One of each has no price at first, or never.
+KINDS = {
+    "v2-8": "tpu-v2-device",
+    "v2-32": "tpu-v2-32",
+    "v5litepod-8": "tpu-v5e-chip",
+    "v5litepod-1": "tpu-v5e-chip",
+}
+SHIPPED = (Path(cards.__file__).parent / "rate_cards" / f"{cards.SHIPPED}.yaml").read_text(
+    encoding="utf-8"
+)
+# What a bucket or disk can be: the SKU of what it costs. One of each has no price at first, or
+# never.
 STORES = {
     "US/STANDARD": "object-standard/us/on-demand",
     "US-CENTRAL1/NEARLINE": "object-nearline/us-central1/on-demand",
@@ -38,12 +47,20 @@ STORES = {
     "pd-standard": "disk-pd-standard/us-central1/on-demand",
     "pd-balanced": "",
 }
-OPERATIONS = "operation-class-a-"  # SKUs of these, and then the class and location as those of objects have them
+# SKUs of these, and then the class and location as those of objects have them
+OPERATIONS = "operation-class-a-"
 STORED = {*STORES.values(), *(sku_id.removeprefix("object-") for sku_id in STORES.values())}
 BEGIN = "2015-01-01T00:00:00Z"
 HOSTS_FROM = (None, "2020-01-01T00:00:00Z", "2026-03-20T06:30:00Z", "2026-11-05T00:00:01Z")
 
-ZONES = ("UTC", "America/Los_Angeles", "Europe/Berlin", "Asia/Kolkata", "Asia/Kathmandu", "Australia/Lord_Howe")
+ZONES = (
+    "UTC",
+    "America/Los_Angeles",
+    "Europe/Berlin",
+    "Asia/Kolkata",
+    "Asia/Kathmandu",
+    "Australia/Lord_Howe",
+)
 CURRENCIES = (("USD", 2), ("EUR", 2), ("JPY", 0), ("KWD", 3))
 OTHER = "other-project"
 
@@ -58,7 +75,14 @@ class SettableClock(ManualClock):
 def stored_skus(kinds: Iterable[str]) -> list[str]:
     """What buckets and disks of these kinds, and operations of class A on them, are sold by."""
     stored = sorted({STORES[kind] for kind in kinds} - {""})
-    return [*stored, *(sku_id.replace("object-", OPERATIONS) for sku_id in stored if sku_id.startswith("object-"))]
+    return [
+        *stored,
+        *(
+            sku_id.replace("object-", OPERATIONS)
+            for sku_id in stored
+            if sku_id.startswith("object-")
+        ),
+    ]
 
 
 def nanos_of(text: str) -> int:
@@ -70,7 +94,8 @@ def text_of(nanos: int) -> str:
 
 
 def draw_account(chance: Random, zone: str, second: int, last: str) -> dict[str, Any]:
-    """What an account is set to, with rates of all months from that second on until the month after `last`."""
+    """What an account is set to, with rates of all months from that second on until the month after
+    `last`."""
     currency, decimals = chance.choice(CURRENCIES)
     changes: dict[str, Any] = {"currency": currency, "decimals": decimals, "time_zone": zone}
     changes["tax"] = chance.choice(["0", "0", "0.1", "0.081"])
@@ -80,7 +105,9 @@ def draw_account(chance: Random, zone: str, second: int, last: str) -> dict[str,
         named = [months.month_of(second, zone)]
         while named[-1] <= last:
             named.append(months.following(named[-1]))
-        changes["rates"] = {month: rates[currency] + str(chance.randrange(1, 10)) for month in named}
+        changes["rates"] = {
+            month: rates[currency] + str(chance.randrange(1, 10)) for month in named
+        }
     return changes
 
 
@@ -91,19 +118,27 @@ def fleet_of(timings: tuple[float, float]) -> Fleet:
 
 @functools.cache
 def base_card(
-    hosts_from: str | None, disks_from: str | None, objects_from: str | None, operations_from: str | None
+    hosts_from: str | None,
+    disks_from: str | None,
+    objects_from: str | None,
+    operations_from: str | None,
 ) -> RateCard:
     """The rows of the shipped card that these histories can use: closing keeps them all."""
     begins = {"hosts_from": hosts_from, "disks_from": disks_from, "objects_from": objects_from}
     begins["operations_from"] = operations_from
-    head = "".join(f'{switch}: "{start}"\n' for switch, start in begins.items() if start is not None)
+    head = "".join(
+        f'{switch}: "{start}"\n' for switch, start in begins.items() if start is not None
+    )
     card = load_rate_card(head + SHIPPED)
     kept = ("v2-8", "v2-32")
     skus = {
         sku_id: sku
         for sku_id, sku in card.skus.items()
         if sku_id.removeprefix(OPERATIONS) in STORED
-        or (sku.region == "us-central1" and (sku.accelerator_type in kept or sku.generation in ("v5e", "host")))
+        or (
+            sku.region == "us-central1"
+            and (sku.accelerator_type in kept or sku.generation in ("v5e", "host"))
+        )
     }
     return dataclasses.replace(card, skus=skus)
 
@@ -112,7 +147,9 @@ def base_card(
 def memory_database() -> Iterator[str]:
     """The URL of an empty database on SQLite, in memory where the machine has a folder for it."""
     memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(prefix="podyard-history-", dir=memory if memory.is_dir() else None) as folder:
+    with tempfile.TemporaryDirectory(
+        prefix="podyard-history-", dir=memory if memory.is_dir() else None
+    ) as folder:
         write_empty_database(Path(folder) / "podyard.db")
         yield f"sqlite:///{folder}/podyard.db"
 
@@ -124,4 +161,6 @@ def without_prices(card: RateCard, missing: Collection[str]) -> RateCard:
         own = {name for name, sku in card.skus.items() if sku.generation == switched}
         if own and own <= gone:
             gone.discard(min(own))
-    return dataclasses.replace(card, skus={name: sku for name, sku in card.skus.items() if name not in gone})
+    return dataclasses.replace(
+        card, skus={name: sku for name, sku in card.skus.items() if name not in gone}
+    )

@@ -1,4 +1,5 @@
-"""Buckets and disks of drawn histories: made, filled, resized, relabelled and deleted by the use cases."""
+"""Buckets and disks of drawn histories: made, filled, resized, relabelled and deleted by the use
+cases."""
 
 from __future__ import annotations
 
@@ -27,7 +28,12 @@ class Stores:
     """Up to three of them, by name, each of a kind."""
 
     def __init__(
-        self, chance: Random, database: Database, fleet: Fleet, projects: list[str], count: Callable[[str], None]
+        self,
+        chance: Random,
+        database: Database,
+        fleet: Fleet,
+        projects: list[str],
+        count: Callable[[str], None],
     ) -> None:
         self._chance, self._database, self._fleet, self._count = chance, database, fleet, count
         kinds = chance.choices(sorted(STORES), k=chance.choice([0, 1, 2, 3]))
@@ -41,13 +47,21 @@ class Stores:
                 at, act = moment(), functools.partial(self.change, name)
                 yield at, act
                 if self._chance.random() < 0.4:  # again within the second, or the day
-                    yield at + self._chance.randrange(self._chance.choice([1, 300_000_000, 86_400 * 10**9])), act
+                    yield (
+                        at
+                        + self._chance.randrange(
+                            self._chance.choice([1, 300_000_000, 86_400 * 10**9])
+                        ),
+                        act,
+                    )
 
     def change(self, name: str) -> None:
         """A bucket or disk is made, changed or deleted; labels, sizes and classes change."""
         place, _, kind = self.kinds[name].partition("/")
         if kind:
-            self._change_bucket(f"{name}-{self._project_of[name]}", self._project_of[name], place, kind)
+            self._change_bucket(
+                f"{name}-{self._project_of[name]}", self._project_of[name], place, kind
+            )
         else:
             self._change_disk(name, self._project_of[name], place)
 
@@ -58,17 +72,30 @@ class Stores:
             self._run(buckets.create, PLATFORM, project, name, place, kind, self._labels())
             return
         found = self._read(storage.list_objects, name, "", None, 10)
-        what = self._chance.choice(["put"] * 6 + ["ask"] * 4 + ["remove"] * 2 + ["relabel", "class", "delete"])
+        what = self._chance.choice(
+            ["put"] * 6 + ["ask"] * 4 + ["remove"] * 2 + ["relabel", "class", "delete"]
+        )
         self._count(f"bucket {what}")
         if what == "put":
             size = self._chance.choice([1, 2**20, 2**30 - 1, 2**30, self._chance.randrange(2**36)])
             content = Content(digest=f"{size:064x}", size=size, crc32c=0, md5="x")
             self._run(objects.put, PLATFORM, name, self._chance.choice("abc"), content)
         elif what == "ask":
-            of_class, number = self._chance.choice(list(OperationClass)), self._chance.choice([1, 7, 100_000])
-            self._run(storage.count_operations, name, of_class, number, f"event-{self._chance.getrandbits(96):x}")
+            of_class, number = (
+                self._chance.choice(list(OperationClass)),
+                self._chance.choice([1, 7, 100_000]),
+            )
+            self._run(
+                storage.count_operations,
+                name,
+                of_class,
+                number,
+                f"event-{self._chance.getrandbits(96):x}",
+            )
         elif what == "remove" and found:
-            self._run(objects.delete, PLATFORM, name, self._chance.choice(found).name, Preconditions())
+            self._run(
+                objects.delete, PLATFORM, name, self._chance.choice(found).name, Preconditions()
+            )
         elif what in ("relabel", "class"):
             other = {"storage_class": self._chance.choice(["STANDARD", "NEARLINE"])}
             changes = {"labels": self._labels()} if what == "relabel" else other
@@ -83,7 +110,9 @@ class Stores:
         of = {"principal": PLATFORM, "project": project, "zone": ZONE}
         if disk is None:
             self._count("disk")
-            request = DiskRequest(name, kind, self._chance.randrange(10, 500), labels=self._labels())
+            request = DiskRequest(
+                name, kind, self._chance.randrange(10, 500), labels=self._labels()
+            )
             self._run(persistent_disks.create, self._fleet, request=request, **of)
             return
         what = self._chance.choice(["resize"] * 3 + ["relabel", "delete"])

@@ -1,4 +1,5 @@
-"""A yard with many nodes and invoiced months, made by the use cases and the real loop: what is copied and backed up.
+"""A yard with many nodes and invoiced months, made by the use cases and the real loop: what is
+copied and backed up.
 
 `python -m tests.store.invoiced_yard --nodes 10000 FOLDER` makes one as a data folder.
 """
@@ -42,14 +43,21 @@ Change = Callable[[UnitOfWork], object]
 
 
 def fill(database: Database, clock: ManualClock, count: int, seed: int = 0) -> str:
-    """Creates `count` nodes in the first days; over three months some of them are stopped, started, relabelled and
-    deleted, and each month is invoiced. Returns the text of the fleet's file."""
+    """Creates `count` nodes in the first days; over three months some of them are stopped, started,
+    relabelled and deleted, and each month is invoiced. Returns the text of the fleet's file."""
     chance = Random(seed)
-    database.run(lambda uow: platform_clock.set_up(uow, ClockMode.LOCAL))  # it stands still afterwards
+    # it stands still afterwards
+    database.run(lambda uow: platform_clock.set_up(uow, ClockMode.LOCAL))
     fleet = FLEET.format(pods=count // 200 + 1)
     play = Play(database, clock, fleet)
-    database.run(lambda uow: accounts.patch(uow, PLATFORM, PROJECT, {"grace_hours": 24, "tax": "0.081"}))
-    database.run(lambda uow: commitments.add_credit(uow, PLATFORM, PROJECT, "1000.25", None, "2026-05", "a gift"))
+    database.run(
+        lambda uow: accounts.patch(uow, PLATFORM, PROJECT, {"grace_hours": 24, "tax": "0.081"})
+    )
+    database.run(
+        lambda uow: commitments.add_credit(
+            uow, PLATFORM, PROJECT, "1000.25", None, "2026-05", "a gift"
+        )
+    )
     names = [f"n{index}" for index in range(count)]
     for wave in _parts(names, WAVE):
         _run_all(play, [_creation(play, chance, name) for name in wave])
@@ -120,7 +128,9 @@ def make(folder: Path, count: int, seed: int = 0) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     write_empty_database(folder / "podyard.db")
     clock = ManualClock(START)
-    with contextlib.closing(Database(f"sqlite:///{folder / 'podyard.db'}", clock, Streams(seed))) as database:
+    with contextlib.closing(
+        Database(f"sqlite:///{folder / 'podyard.db'}", clock, Streams(seed))
+    ) as database:
         (folder / "fleet.yaml").write_text(fill(database, clock, count, seed), encoding="utf-8")
     (folder / "fleet").write_text(f"{folder.absolute() / 'fleet.yaml'}\n", encoding="utf-8")
 

@@ -47,7 +47,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "token").write_text("pdy_owner\n")
     (folder / "agent-local.token").write_text("pdy_agent\n")
     (folder / "podyard.log").write_text("not part of a backup")
-    for name in ("logs/jobs/job-1/1/0/000000.log", "objects/jobs/job-1/model.safetensors", "programs/mine.py"):
+    for name in (
+        "logs/jobs/job-1/1/0/000000.log",
+        "objects/jobs/job-1/model.safetensors",
+        "programs/mine.py",
+    ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(name.encode() * 100)
     content = _store(folder, CONTENT)
@@ -69,7 +73,9 @@ _SEEDS = itertools.count(7)  # who opens a database again makes other ids
 @contextlib.contextmanager
 def _database(folder: Path, clock: ManualClock | None = None) -> Any:
     url = f"sqlite:///{folder / 'podyard.db'}"
-    with contextlib.closing(Database(url, clock or ManualClock(invoiced_yard.END), Streams(next(_SEEDS)))) as database:
+    with contextlib.closing(
+        Database(url, clock or ManualClock(invoiced_yard.END), Streams(next(_SEEDS)))
+    ) as database:
         yield database
 
 
@@ -94,11 +100,19 @@ def archive(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-def test_a_restored_yard_has_every_file_and_is_without_violations(made: Path, archive: Path, tmp_path: Path) -> None:
+def test_a_restored_yard_has_every_file_and_is_without_violations(
+    made: Path, archive: Path, tmp_path: Path
+) -> None:
     target = tmp_path / "restored"
     found = _podyard("restore", archive, "--data", target)
     assert found["violations"] == []
-    for name in ("token", "agent-local.token", "fleet.yaml", "programs/mine.py", "logs/jobs/job-1/1/0/000000.log"):
+    for name in (
+        "token",
+        "agent-local.token",
+        "fleet.yaml",
+        "programs/mine.py",
+        "logs/jobs/job-1/1/0/000000.log",
+    ):
         assert (target / name).read_bytes() == (made / name).read_bytes(), name
     digest = next(path.name for path in (made / "contents").glob("??/??/*"))
     assert Contents(target / "contents").path(digest).read_bytes() == CONTENT
@@ -109,7 +123,9 @@ def test_a_restored_yard_has_every_file_and_is_without_violations(made: Path, ar
     assert sorted(path.name for path in tmp_path.iterdir()) == ["restored"]
 
 
-def test_the_next_invoice_of_a_restored_yard_has_the_same_bytes(made: Path, archive: Path, tmp_path: Path) -> None:
+def test_the_next_invoice_of_a_restored_yard_has_the_same_bytes(
+    made: Path, archive: Path, tmp_path: Path
+) -> None:
     target, original = tmp_path / "restored", tmp_path / "original"
     _podyard("restore", archive, "--data", target)
     shutil.copytree(made, original)
@@ -145,13 +161,17 @@ def test_a_backup_goes_to_postgresql_and_a_postgresql_is_backed_up(
     monkeypatch.setenv("PODYARD_DATABASE_URL", url)
     _podyard("backup", tmp_path / "again.tar", "--data", tmp_path / "one")
     monkeypatch.delenv("PODYARD_DATABASE_URL")
-    assert _podyard("restore", tmp_path / "again.tar", "--data", tmp_path / "two")["violations"] == []
+    assert (
+        _podyard("restore", tmp_path / "again.tar", "--data", tmp_path / "two")["violations"] == []
+    )
     with _database(made) as before, _database(tmp_path / "two") as after:
         assert invoiced_yard.issued(after) == invoiced_yard.issued(before)
 
 
 @pytest.mark.parametrize("moment", ["file", "snapshot", "manifest"])
-def test_a_killed_backup_leaves_nothing_that_could_be_restored(made: Path, tmp_path: Path, moment: str) -> None:
+def test_a_killed_backup_leaves_nothing_that_could_be_restored(
+    made: Path, tmp_path: Path, moment: str
+) -> None:
     target = tmp_path / "yard.tar"
     where = {
         "file": "podyard.base.backup_archive.ArchiveWriter.add",
@@ -185,7 +205,9 @@ def test_a_killed_backup_leaves_nothing_that_could_be_restored(made: Path, tmp_p
     assert sorted(path.name for path in tmp_path.iterdir()) == ["restored", "yard.tar"]
 
 
-def test_a_killed_restore_leaves_no_folder_and_the_next_one_works(archive: Path, tmp_path: Path) -> None:
+def test_a_killed_restore_leaves_no_folder_and_the_next_one_works(
+    archive: Path, tmp_path: Path
+) -> None:
     target = tmp_path / "data"
     code = (
         "import os, signal\n"
@@ -211,14 +233,22 @@ def test_a_damaged_or_cut_backup_is_refused(archive: Path, tmp_path: Path) -> No
     changed.write_bytes(data[:place] + b"W" + data[place + 1 :])
     refused = _refused("restore", changed, "--data", tmp_path / "b")
     assert (refused.code, "is damaged: 1 files" in refused.message) == (Code.DATA_LOSS, True)
-    assert "cannot be read as a backup" in _refused("restore", tmp_path / "none.tar", "--data", tmp_path / "c").message
+    assert (
+        "cannot be read as a backup"
+        in _refused("restore", tmp_path / "none.tar", "--data", tmp_path / "c").message
+    )
     assert not [name for name in "abc" if (tmp_path / name).exists()]
 
 
-def test_a_folder_in_use_and_an_existing_file_are_left_alone(made: Path, archive: Path, tmp_path: Path) -> None:
+def test_a_folder_in_use_and_an_existing_file_are_left_alone(
+    made: Path, archive: Path, tmp_path: Path
+) -> None:
     assert _refused("restore", archive, "--data", made).code is Code.ALREADY_EXISTS
     assert _refused("backup", archive, "--data", made).code is Code.ALREADY_EXISTS
-    assert "there is no data folder" in _refused("backup", tmp_path / "x.tar", "--data", tmp_path / "no").message
+    assert (
+        "there is no data folder"
+        in _refused("backup", tmp_path / "x.tar", "--data", tmp_path / "no").message
+    )
 
 
 def test_a_file_that_leads_out_of_the_folder_is_refused(archive: Path, tmp_path: Path) -> None:
@@ -233,7 +263,10 @@ def test_a_file_that_leads_out_of_the_folder_is_refused(archive: Path, tmp_path:
     with tarfile.open(evil, "a:") as tar:
         tar.add(tmp_path / MANIFEST, "../outside")
         tar.add(tmp_path / MANIFEST, MANIFEST)
-    assert "does not belong to a backup" in _refused("restore", evil, "--data", tmp_path / "data").message
+    assert (
+        "does not belong to a backup"
+        in _refused("restore", evil, "--data", tmp_path / "data").message
+    )
     assert not (tmp_path / "outside").exists()
 
 
@@ -269,17 +302,24 @@ def test_an_object_that_is_replaced_during_the_backup_is_in_it_as_the_snapshot_n
     assert (target / name).read_bytes() == b"second"
 
 
-def test_a_content_that_the_yard_has_lost_is_named_and_the_rest_is_saved(made: Path, tmp_path: Path) -> None:
+def test_a_content_that_the_yard_has_lost_is_named_and_the_rest_is_saved(
+    made: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "data"
     shutil.copytree(made, folder)
     (content,) = (folder / "contents").glob("??/??/*")
     content.unlink()
     found = _podyard("backup", tmp_path / "yard.tar", "--data", folder)
     assert found["missing"] == [content.relative_to(folder).as_posix()]
-    assert _podyard("restore", tmp_path / "yard.tar", "--data", tmp_path / "restored")["violations"] == []
+    assert (
+        _podyard("restore", tmp_path / "yard.tar", "--data", tmp_path / "restored")["violations"]
+        == []
+    )
 
 
-def test_a_backup_of_older_tables_is_migrated_and_one_of_newer_tables_is_refused(made: Path, tmp_path: Path) -> None:
+def test_a_backup_of_older_tables_is_migrated_and_one_of_newer_tables_is_refused(
+    made: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "data"
     shutil.copytree(made, folder)
     with copies.open_engine(f"sqlite:///{folder / 'podyard.db'}") as engine:
@@ -294,11 +334,16 @@ def test_a_backup_of_older_tables_is_migrated_and_one_of_newer_tables_is_refused
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
         connection.commit()
     _podyard("backup", tmp_path / "new.tar", "--data", folder)
-    assert "made by a newer one" in _refused("restore", tmp_path / "new.tar", "--data", tmp_path / "later").message
+    assert (
+        "made by a newer one"
+        in _refused("restore", tmp_path / "new.tar", "--data", tmp_path / "later").message
+    )
     assert not (tmp_path / "later").exists()
 
 
-def test_the_clock_of_a_restored_yard_goes_on_where_it_stood(made: Path, archive: Path, tmp_path: Path) -> None:
+def test_the_clock_of_a_restored_yard_goes_on_where_it_stood(
+    made: Path, archive: Path, tmp_path: Path
+) -> None:
     _podyard("restore", archive, "--data", tmp_path / "restored")
     with _database(made) as before, _database(tmp_path / "restored") as after:
         assert after.read(lambda uow: uow.now) == before.read(lambda uow: uow.now)

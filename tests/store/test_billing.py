@@ -1,5 +1,5 @@
-"""Closing a month: once, by the loop or by hand, with its ledger; previews, adjustments and what is refused; on both
-databases."""
+"""Closing a month: once, by the loop or by hand, with its ledger; previews, adjustments and what is
+refused; on both databases."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ def _invoice(play: Play, month: str) -> dict[str, Any]:
 
 
 def _preview(play: Play, month: str | None = None) -> Any:
-    return play.database.read(lambda uow: invoices.preview(uow, default_rate_card(), PLATFORM, PROJECT, month))
+    return play.database.read(
+        lambda uow: invoices.preview(uow, default_rate_card(), PLATFORM, PROJECT, month)
+    )
 
 
 def _account(play: Play, **changes: Any) -> Account:
@@ -74,7 +76,9 @@ def _refused(code: Code, body: Any) -> str:
     return raised.value.message
 
 
-def test_the_loop_closes_the_month_when_it_is_over_and_its_grace_has_passed(play: Play, clock: ManualClock) -> None:
+def test_the_loop_closes_the_month_when_it_is_over_and_its_grace_has_passed(
+    play: Play, clock: ManualClock
+) -> None:
     play.create("n")
     _account(play, grace_hours=2)
     clock.advance(31 * DAY - 10 + 3600)
@@ -86,7 +90,10 @@ def test_the_loop_closes_the_month_when_it_is_over_and_its_grace_has_passed(play
     assert (line["sku"], line["seconds"], line["estimated"]) == (SKU, READY_MARCH, False)
     assert found["asOf"] == "2026-04-01T02:00:00Z"
     assert found["total"] == line["amount"] == "3347.99"  # 2,678,390 s x 4.50 / 3600 = 3347.9875
-    assert (found["periodStart"], found["periodEnd"]) == ("2026-03-01T00:00:00Z", "2026-04-01T00:00:00Z")
+    assert (found["periodStart"], found["periodEnd"]) == (
+        "2026-03-01T00:00:00Z",
+        "2026-04-01T00:00:00Z",
+    )
 
 
 def test_a_preview_is_the_invoice_while_its_month_is_open(play: Play, clock: ManualClock) -> None:
@@ -100,7 +107,9 @@ def test_a_preview_is_the_invoice_while_its_month_is_open(play: Play, clock: Man
     play.turn(DAY)
     issued = _invoice(play, "2026-03")
     assert before.lines[0].amount == issued["lines"][0]["amount"]
-    assert "2026-03 is closed" in _refused(Code.FAILED_PRECONDITION, lambda: _preview(play, "2026-03"))
+    assert "2026-03 is closed" in _refused(
+        Code.FAILED_PRECONDITION, lambda: _preview(play, "2026-03")
+    )
 
 
 def test_a_month_is_closed_once_and_books_once(play: Play, clock: ManualClock) -> None:
@@ -109,7 +118,8 @@ def test_a_month_is_closed_once_and_books_once(play: Play, clock: ManualClock) -
     assert "2026-04-01T00:00:00Z" in message
     clock.advance(32 * DAY)
     first = _close(play, "2026-03")
-    assert json.loads(first.document)["asOf"] == "2026-04-01T00:00:00Z"  # a day late, with the same bytes
+    # a day late, with the same bytes
+    assert json.loads(first.document)["asOf"] == "2026-04-01T00:00:00Z"
     booked = _ledger(play)
     assert booked == {
         f"receivable:{PROJECT}": 334_799 * PARTS_PER_CENT,
@@ -139,11 +149,14 @@ def test_an_empty_month_closes_without_an_invoice(play: Play, clock: ManualClock
     assert account.next_month == "2026-06"
 
 
-def test_late_usage_is_an_adjustment_in_the_month_that_is_closed_next(play: Play, clock: ManualClock) -> None:
+def test_late_usage_is_an_adjustment_in_the_month_that_is_closed_next(
+    play: Play, clock: ManualClock
+) -> None:
     play.create("n")
     play.turn(31 * DAY)
     issued = _invoice(play, "2026-03")
-    play.late_event("STOPPED", "2026-03-31T12:00:00Z")  # twelve hours of March were not used after all
+    # twelve hours of March were not used after all
+    play.late_event("STOPPED", "2026-03-31T12:00:00Z")
     assert _invoice(play, "2026-03") == issued
     play.turn(30 * DAY)
     found = _invoice(play, "2026-04")
@@ -160,14 +173,18 @@ def test_late_usage_is_an_adjustment_in_the_month_that_is_closed_next(play: Play
     assert (correction["correctsMonth"], correction["amount"]) == ("2026-04", "4.50")
     assert [item["seconds"] for item in correction["items"]] == [3600]
     assert _ledger(play)["adjustment:2026-03"] == 5400 * PARTS_PER_CENT
-    rows = play.database.read(lambda uow: uow.all(select(adjustments).order_by(adjustments.c.corrects_month)))
+    rows = play.database.read(
+        lambda uow: uow.all(select(adjustments).order_by(adjustments.c.corrects_month))
+    )
     assert [(row["corrects_month"], row["booked_month"], row["minor"]) for row in rows] == [
         ("2026-03", "2026-04", -5400),
         ("2026-04", "2026-05", 450),
     ]
 
 
-def test_an_issued_invoice_is_computed_again_to_the_same_bytes(play: Play, clock: ManualClock) -> None:
+def test_an_issued_invoice_is_computed_again_to_the_same_bytes(
+    play: Play, clock: ManualClock
+) -> None:
     play.create("n")
     play.turn(31 * DAY)
     play.late_event("STOPPED", "2026-03-31T12:00:00Z")
@@ -175,12 +192,16 @@ def test_an_issued_invoice_is_computed_again_to_the_same_bytes(play: Play, clock
     rows = play.database.read(lambda uow: invoices.list_invoices(uow, PLATFORM, PROJECT))
     assert [row.month for row in rows] == ["2026-03", "2026-04"]
     for row in rows:
-        assert play.database.read(lambda uow, row=row: invoices.is_reproduced(uow, default_rate_card(), row))
+        assert play.database.read(
+            lambda uow, row=row: invoices.is_reproduced(uow, default_rate_card(), row)
+        )
 
 
 def _card_without_v2() -> RateCard:
     card = default_rate_card()
-    return RateCard(card.currency, {key: sku for key, sku in card.skus.items() if sku.generation != "v2"})
+    return RateCard(
+        card.currency, {key: sku for key, sku in card.skus.items() if sku.generation != "v2"}
+    )
 
 
 def test_usage_without_a_price_holds_the_month_up_or_is_adjusted_when_it_has_one(
@@ -193,7 +214,9 @@ def test_usage_without_a_price_holds_the_month_up_or_is_adjusted_when_it_has_one
     assert account.next_month == "2026-03"
     assert f"2678390 s of projects/{PROJECT}/locations/" in account.held_because
     assert "no on-demand price of v2-8" in account.held_because
-    message = _refused(Code.FAILED_PRECONDITION, lambda: _close(play, "2026-03", card=_card_without_v2()))
+    message = _refused(
+        Code.FAILED_PRECONDITION, lambda: _close(play, "2026-03", card=_card_without_v2())
+    )
     assert message == account.held_because
     row = _close(play, "2026-03", card=_card_without_v2(), hold_suspense=True)
     held = json.loads(row.document)
@@ -217,7 +240,9 @@ def test_a_price_that_was_used_cannot_change(play: Play, clock: ManualClock) -> 
     clock.advance(31 * DAY)
     message = _refused(Code.FAILED_PRECONDITION, lambda: _close(play, "2026-04", card=changed))
     assert old.versions[0].version_id in message
-    message = _refused(Code.FAILED_PRECONDITION, lambda: _close(play, "2026-04", card=_card_without_v2()))
+    message = _refused(
+        Code.FAILED_PRECONDITION, lambda: _close(play, "2026-04", card=_card_without_v2())
+    )
     assert "no longer has price" in message
 
 
@@ -236,8 +261,12 @@ def test_currency_tax_and_zone_are_those_of_the_account(play: Play, clock: Manua
     assert seconds == READY_MARCH - 9 * 3600
     yen = round(seconds * 4.5 / 3600 * 150)
     assert (found["subtotal"], found["tax"]) == (str(yen), str(round(yen / 10)))
-    assert "tax cannot change" in _refused(Code.FAILED_PRECONDITION, lambda: _account(play, tax="0.2"))
-    assert "2026-03 is closed" in _refused(Code.FAILED_PRECONDITION, lambda: _account(play, rates={"2026-03": "151"}))
+    assert "tax cannot change" in _refused(
+        Code.FAILED_PRECONDITION, lambda: _account(play, tax="0.2")
+    )
+    assert "2026-03 is closed" in _refused(
+        Code.FAILED_PRECONDITION, lambda: _account(play, rates={"2026-03": "151"})
+    )
     assert _account(play, grace_hours=3).grace_hours == 3
 
 
@@ -257,13 +286,17 @@ def test_an_account_refuses_what_it_cannot_be_and_names_it(play: Play) -> None:
         assert field in _refused(Code.INVALID_ARGUMENT, partial(_account, play, **changes))
 
 
-def test_a_commitment_is_charged_each_second_and_covers_what_is_used(play: Play, clock: ManualClock) -> None:
+def test_a_commitment_is_charged_each_second_and_covers_what_is_used(
+    play: Play, clock: ManualClock
+) -> None:
     play.create("n", "v2-32")
 
     def buy(**options: Any) -> Purchase:
         fields = {"quantity": 1, "years": 1, "accelerator_type": "v2-32", "zone": ZONE, **options}
         request = commitments.CommitmentRequest(**fields)
-        return play.database.run(lambda uow: commitments.buy(uow, default_rate_card(), PLATFORM, PROJECT, request))
+        return play.database.run(
+            lambda uow: commitments.buy(uow, default_rate_card(), PLATFORM, PROJECT, request)
+        )
 
     clock.advance(90)
     monthly, upfront = buy(), buy(quantity=2, upfront=True)
@@ -286,21 +319,34 @@ def test_a_commitment_is_charged_each_second_and_covers_what_is_used(play: Play,
     assert booked[f"revenue:{own}"] == -upfront.upfront.parts
     assert booked[f"receivable:{PROJECT}"] == _minor(found["total"]) * PARTS_PER_CENT
     play.turn(30 * DAY)
-    assert f"{own}/upfront-payment" not in [line["sku"] for line in _invoice(play, "2026-04")["lines"]]
+    assert f"{own}/upfront-payment" not in [
+        line["sku"] for line in _invoice(play, "2026-04")["lines"]
+    ]
     assert _ledger(play)[f"revenue:{own}"] == -upfront.upfront.parts
 
 
 def _buy_upfront(play: Play, **options: Any) -> Purchase:
-    fields = {"quantity": 1, "years": 1, "accelerator_type": "v2-32", "zone": ZONE, "upfront": True, **options}
+    fields = {
+        "quantity": 1,
+        "years": 1,
+        "accelerator_type": "v2-32",
+        "zone": ZONE,
+        "upfront": True,
+        **options,
+    }
     request = commitments.CommitmentRequest(**fields)
-    return play.database.run(lambda uow: commitments.buy(uow, default_rate_card(), PLATFORM, PROJECT, request))
+    return play.database.run(
+        lambda uow: commitments.buy(uow, default_rate_card(), PLATFORM, PROJECT, request)
+    )
 
 
 def _minor(text: str) -> int:
     return int(text.replace(".", ""))
 
 
-def test_a_payment_upfront_is_taxed_credited_and_converted_as_other_lines_are(play: Play, clock: ManualClock) -> None:
+def test_a_payment_upfront_is_taxed_credited_and_converted_as_other_lines_are(
+    play: Play, clock: ManualClock
+) -> None:
     play.create("n")
     _account(play, currency="EUR", tax="0.1", rates={"2026-03": "0.5"})
     bought = _buy_upfront(play)
@@ -319,11 +365,14 @@ def test_a_payment_upfront_is_taxed_credited_and_converted_as_other_lines_are(pl
         sums[key] = sums.get(key, 0) + row["amount"].parts
     assert bought.upfront is not None
     assert sums[f"revenue:{own}", "USD"] == -bought.upfront.parts
-    assert sums[f"receivable:{PROJECT}", "USD"] == 0  # what was owed in US dollars is owed in euros now
+    # what was owed in US dollars is owed in euros now
+    assert sums[f"receivable:{PROJECT}", "USD"] == 0
     assert sums[f"receivable:{PROJECT}", "EUR"] == _minor(found["total"]) * PARTS_PER_CENT
 
 
-def test_a_payment_upfront_belongs_to_the_month_in_which_its_term_begins(play: Play, clock: ManualClock) -> None:
+def test_a_payment_upfront_belongs_to_the_month_in_which_its_term_begins(
+    play: Play, clock: ManualClock
+) -> None:
     play.create("n")
     _account(play, grace_hours=5)
     clock.advance(31 * DAY - 10.5)  # half a second before the end: the term begins with April
@@ -334,7 +383,11 @@ def test_a_payment_upfront_belongs_to_the_month_in_which_its_term_begins(play: P
     assert sku not in [line["sku"] for line in _invoice(play, "2026-03")["lines"]]
     assert sku in [line.sku for line in _preview(play).document.lines]
     (booking,) = play.database.read(
-        lambda uow: [row for row in uow.all(select(ledger_transactions)) if row["source_id"].startswith("commitment/")]
+        lambda uow: [
+            row
+            for row in uow.all(select(ledger_transactions))
+            if row["source_id"].startswith("commitment/")
+        ]
     )
     assert booking["month"] == "2026-04"
 
@@ -347,7 +400,9 @@ def test_a_line_of_a_payment_upfront_is_explained(play: Play, clock: ManualClock
     (line,) = [line.id for line in _preview(play).document.lines if line.sku == sku]
     for month in ("2026-03", "2026-03"):  # open, then issued
         found = play.database.read(
-            lambda uow, month=month: bill_lines.explain(uow, default_rate_card(), PLATFORM, PROJECT, month, line)
+            lambda uow, month=month: bill_lines.explain(
+                uow, default_rate_card(), PLATFORM, PROJECT, month, line
+            )
         )
         assert found.amount == bought.upfront
         (part,) = found.parts
@@ -356,10 +411,14 @@ def test_a_line_of_a_payment_upfront_is_explained(play: Play, clock: ManualClock
     assert found.issued
 
 
-def test_a_payment_upfront_of_an_issued_month_stays_on_no_invoice(play: Play, clock: ManualClock) -> None:
+def test_a_payment_upfront_of_an_issued_month_stays_on_no_invoice(
+    play: Play, clock: ManualClock
+) -> None:
     play.create("n")
     old = _buy_upfront(play)
-    play.database.run(lambda uow: uow.update(table_of_commitments, {"project": PROJECT}, {"stated": False}))
+    play.database.run(
+        lambda uow: uow.update(table_of_commitments, {"project": PROJECT}, {"stated": False})
+    )
     play.turn(31 * DAY)  # issued as it was before payments were stated
     before = _invoice(play, "2026-03")
     assert before["total"] == "3347.99"
@@ -378,10 +437,14 @@ def test_a_payment_upfront_of_an_issued_month_stays_on_no_invoice(play: Play, cl
     assert play.database.read(lambda uow: fsck.check(uow, play.fleet, default_rate_card())) == []
 
 
-def test_a_budget_counts_a_payment_upfront_once_and_does_not_expect_it_again(play: Play, clock: ManualClock) -> None:
+def test_a_budget_counts_a_payment_upfront_once_and_does_not_expect_it_again(
+    play: Play, clock: ManualClock
+) -> None:
     play.create("n")
     wanted = budgets.BudgetRequest("200000", forecasts=["1"])
-    play.database.run(lambda uow: budgets.set_budget(uow, play.fleet, PLATFORM, PROJECT, "b", wanted))
+    play.database.run(
+        lambda uow: budgets.set_budget(uow, play.fleet, PLATFORM, PROJECT, "b", wanted)
+    )
     _buy_upfront(play)  # 132,451.20
     play.turn(DAY)
 
@@ -399,7 +462,9 @@ def test_a_commitment_that_nobody_sells_is_refused_with_its_reason(play: Play) -
     def buy(**fields: Any) -> None:
         wanted = {"quantity": 1, "years": 1, "accelerator_type": "v2-32", "zone": ZONE, **fields}
         request = commitments.CommitmentRequest(**wanted)
-        play.database.run(lambda uow: commitments.buy(uow, default_rate_card(), PLATFORM, PROJECT, request))
+        play.database.run(
+            lambda uow: commitments.buy(uow, default_rate_card(), PLATFORM, PROJECT, request)
+        )
 
     cases: list[tuple[dict[str, Any], Code, str]] = [
         ({"quantity": 0}, Code.INVALID_ARGUMENT, "quantity"),
@@ -410,7 +475,11 @@ def test_a_commitment_that_nobody_sells_is_refused_with_its_reason(play: Play) -
         ({"accelerator_type": None, "sku_id": "tpu-v9/nowhere"}, Code.NOT_FOUND, "tpu-v9/nowhere"),
         ({"accelerator_type": "v2-8"}, Code.NOT_FOUND, "no price for a commitment of 1 years"),
         ({"accelerator_type": "v9-8"}, Code.INVALID_ARGUMENT, "v9-8"),
-        ({"accelerator_type": None, "sku_id": "disk-pd-ssd/us-central1/on-demand"}, Code.INVALID_ARGUMENT, "disk"),
+        (
+            {"accelerator_type": None, "sku_id": "disk-pd-ssd/us-central1/on-demand"},
+            Code.INVALID_ARGUMENT,
+            "disk",
+        ),
     ]
     for fields, code, text in cases:
         assert text in _refused(code, partial(buy, **fields))
@@ -421,7 +490,9 @@ def test_credits_come_off_open_months_only(play: Play, clock: ManualClock) -> No
 
     def add(amount: str, first: str | None, last: str) -> Any:
         return play.database.run(
-            lambda uow: commitments.add_credit(uow, PLATFORM, PROJECT, amount, first, last, "a gift")
+            lambda uow: commitments.add_credit(
+                uow, PLATFORM, PROJECT, amount, first, last, "a gift"
+            )
         )
 
     add("100", None, "2026-03")
@@ -429,7 +500,9 @@ def test_credits_come_off_open_months_only(play: Play, clock: ManualClock) -> No
     found = _invoice(play, "2026-03")
     assert [line["amount"] for line in found["credits"]] == ["-100.00"]
     assert found["total"] == "3247.99"
-    assert "2026-03 is closed" in _refused(Code.FAILED_PRECONDITION, lambda: add("1", "2026-03", "2026-04"))
+    assert "2026-03 is closed" in _refused(
+        Code.FAILED_PRECONDITION, lambda: add("1", "2026-03", "2026-04")
+    )
     assert "amount" in _refused(Code.INVALID_ARGUMENT, lambda: add("-1", None, "2026-04"))
     assert "before" in _refused(Code.INVALID_ARGUMENT, lambda: add("1", "2026-05", "2026-04"))
 
@@ -462,7 +535,9 @@ def test_a_database_of_before_gets_accounts_for_what_was_used(play: Play) -> Non
     assert [(row.month, row.total) for row in found] == [("2026-03", 334_799), ("2026-04", 324_000)]
 
 
-def test_the_check_of_a_database_finds_a_ledger_or_an_invoice_that_was_changed(play: Play, clock: ManualClock) -> None:
+def test_the_check_of_a_database_finds_a_ledger_or_an_invoice_that_was_changed(
+    play: Play, clock: ManualClock
+) -> None:
     play.create("n")
     play.turn(31 * DAY)
 
@@ -473,18 +548,28 @@ def test_the_check_of_a_database_finds_a_ledger_or_an_invoice_that_was_changed(p
     assert found() == []
     half = Amount(1)
     play.database.run(
-        lambda uow: uow.execute(update(ledger_entries).where(ledger_entries.c.position == 0).values(amount=half))
+        lambda uow: uow.execute(
+            update(ledger_entries).where(ledger_entries.c.position == 0).values(amount=half)
+        )
     )
     ((resource, detail),) = found()
     assert (resource, "instead of zero" in detail) == ("invoice:demo:2026-03", True)
     play.database.run(lambda uow: uow.execute(update(table_of_invoices).values(document=b"{}")))
-    assert [resource for resource, _ in found()] == ["demo-2026-03", "demo-2026-03", "invoice:demo:2026-03"]
+    assert [resource for resource, _ in found()] == [
+        "demo-2026-03",
+        "demo-2026-03",
+        "invoice:demo:2026-03",
+    ]
 
 
 def test_no_statement_changes_what_is_issued_or_booked() -> None:
     root = Path(fsck.__file__).parents[1]
     kept = ("invoices", "ledger_transactions", "ledger_entries", "adjustments", "invoice_records")
-    for path in (*root.rglob("*.py"), *(root.parent / "api").rglob("*.py"), *(root.parent / "workers").rglob("*.py")):
+    for path in (
+        *root.rglob("*.py"),
+        *(root.parent / "api").rglob("*.py"),
+        *(root.parent / "workers").rglob("*.py"),
+    ):
         code = path.read_text(encoding="utf-8")
         for table in kept:
             for change in (f"update({table}", f"delete({table}", f"uow.update({table}"):

@@ -1,5 +1,5 @@
-"""Budgets: thresholds once per period, refusal of new nodes, and the stop at the end of the exact second; on both
-databases."""
+"""Budgets: thresholds once per period, refusal of new nodes, and the stop at the end of the exact
+second; on both databases."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ URL = "http://127.0.0.1:9/hook"
 
 def _set(play: Play, name: str = "b", **fields: Any) -> Any:
     wanted = budgets.BudgetRequest(**{"amount": "10", **fields})
-    return play.database.run(lambda u: budgets.set_budget(u, play.fleet, PLATFORM, PROJECT, name, wanted))[0]
+    return play.database.run(
+        lambda u: budgets.set_budget(u, play.fleet, PLATFORM, PROJECT, name, wanted)
+    )[0]
 
 
 def _events(play: Play) -> list[Any]:
@@ -59,7 +61,8 @@ def _refused(code: Code, body: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("amount", "seconds"), [("10", 8000), ("10.001", 8001), ("0.00125", 1), ("0.001250001", 2), ("0", 1)]
+    ("amount", "seconds"),
+    [("10", 8000), ("10.001", 8001), ("0.00125", 1), ("0.001250001", 2), ("0", 1)],
 )
 def test_a_node_is_stopped_at_the_end_of_the_second_in_which_the_amount_is_reached(
     play: Play, amount: str, seconds: int
@@ -95,7 +98,10 @@ def test_on_a_virtual_clock_the_walk_does_not_pass_the_second(play: Play) -> Non
     used = _usage(play)
     assert used.as_of == PlatformTime.from_rfc3339("2026-03-06T00:33:30Z")
     # 2010 s alone, then both: 2010 + 2 x 2995 = 8000.
-    assert {node.name.rpartition("/")[2]: node.seconds for node in used.nodes} == {"one": 5005, "two": 2995}
+    assert {node.name.rpartition("/")[2]: node.seconds for node in used.nodes} == {
+        "one": 5005,
+        "two": 2995,
+    }
     assert used.amount.text(12) == "10.000000000000"
     assert play.states() == {"one": "STOPPED", "two": "STOPPED"}
 
@@ -142,7 +148,9 @@ def test_a_total_does_not_begin_again_with_the_month(play: Play) -> None:
 
 
 @pytest.mark.parametrize("action", ["refuse-new-nodes", "stop"])
-def test_a_budget_that_is_used_up_lets_no_new_node_in_until_the_next_month(play: Play, action: str) -> None:
+def test_a_budget_that_is_used_up_lets_no_new_node_in_until_the_next_month(
+    play: Play, action: str
+) -> None:
     play.create("n")
     play.turn(3 * 3600)
     _set(play, actions=[action])
@@ -182,7 +190,8 @@ def test_a_refusal_is_on_record_once_for_each_budget_principal_and_minute(play: 
     first, second, _ = rows
     assert (first.name, first.cost.text(2), first.amount.text(2)) == ("b", "13.50", "10.00")
     assert second.text == (
-        "bob@example.com was refused other: budget b of projects/demo is used up: 13.50 of 10.00 USD in 2026-03"
+        "bob@example.com was refused other: budget b of projects/demo is used up: 13.50 of 10.00 "
+        "USD in 2026-03"
     )
     assert play.states() == {"n": "READY"}
 
@@ -216,7 +225,9 @@ def _read_events(play: Play, monkeypatch: pytest.MonkeyPatch, row: Any) -> int:
     return read
 
 
-def test_a_look_reads_what_its_period_and_scope_have_used(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_reads_what_its_period_and_scope_have_used(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for number in range(5):
         play.create(f"old-{number}")
         play.turn(60)
@@ -234,11 +245,18 @@ def test_a_look_reads_what_its_period_and_scope_have_used(play: Play, monkeypatc
 
 
 @pytest.mark.parametrize("commit", [False, True])
-def test_what_a_look_leaves_out_would_change_nothing(database: Database, clock: ManualClock, commit: bool) -> None:
+def test_what_a_look_leaves_out_would_change_nothing(
+    database: Database, clock: ManualClock, commit: bool
+) -> None:
     play = Play(database, clock, FLEET.replace("v2: {shape: 4x4}", "v2: {shape: 8x8}"))
     _mixed_use(play, commit)
     periods = [
-        spending.Period(name, range(*(PlatformTime.from_rfc3339(f"{text}T00:00:00Z").nanos // 10**9 for text in ends)))
+        spending.Period(
+            name,
+            range(
+                *(PlatformTime.from_rfc3339(f"{text}T00:00:00Z").nanos // 10**9 for text in ends)
+            ),
+        )
         for name, ends in {
             "2026-03": ("2026-03-01", "2026-04-01"),
             "2026-04": ("2026-04-01", "2026-05-01"),
@@ -266,8 +284,12 @@ def test_what_a_look_leaves_out_would_change_nothing(database: Database, clock: 
 def _mixed_use(play: Play, commit: bool) -> None:
     """Nodes that begin, end, stop and start on both sides of two ends of months."""
     if commit:
-        wanted = commitments.CommitmentRequest(quantity=1, years=1, accelerator_type="v2-32", zone=ZONE)
-        play.database.run(lambda uow: commitments.buy(uow, default_rate_card(), PLATFORM, PROJECT, wanted))
+        wanted = commitments.CommitmentRequest(
+            quantity=1, years=1, accelerator_type="v2-32", zone=ZONE
+        )
+        play.database.run(
+            lambda uow: commitments.buy(uow, default_rate_card(), PLATFORM, PROJECT, wanted)
+        )
     play.create("all")
     play.create("chip", "v5litepod-1")
     play.create("gone", "v2-32")
@@ -369,7 +391,10 @@ def test_the_same_budget_again_changes_nothing_and_another_one_replaces_it(play:
     assert other.secret == first.secret
     play.database.run(lambda uow: budgets.remove(uow, PLATFORM, PROJECT, "b"))
     assert play.database.read(lambda uow: budgets.list_budgets(uow, PLATFORM, PROJECT)) == []
-    _refused(Code.NOT_FOUND, lambda: play.database.run(lambda uow: budgets.remove(uow, PLATFORM, PROJECT, "b")))
+    _refused(
+        Code.NOT_FOUND,
+        lambda: play.database.run(lambda uow: budgets.remove(uow, PLATFORM, PROJECT, "b")),
+    )
 
 
 def test_what_is_no_budget_is_refused_with_its_field(play: Play) -> None:
@@ -395,7 +420,9 @@ def test_what_is_no_budget_is_refused_with_its_field(play: Play) -> None:
         assert text in _refused(Code.INVALID_ARGUMENT, partial(_set, play, **fields))
 
 
-def test_a_webhook_is_claimed_signed_and_its_result_written_under_the_fence(play: Play, clock: ManualClock) -> None:
+def test_a_webhook_is_claimed_signed_and_its_result_written_under_the_fence(
+    play: Play, clock: ManualClock
+) -> None:
     row = _set(play, actions=[f"notify:{URL}"])
     play.create("n")
     play.turn(8000)
@@ -405,10 +432,17 @@ def test_a_webhook_is_claimed_signed_and_its_result_written_under_the_fence(play
     digest = hmac.new(row.secret.encode(), claimed.body.encode(), hashlib.sha256).hexdigest()
     assert webhooks.signature_of(claimed.secret, claimed.body.encode()) == f"sha256={digest}"
     body = json.loads(claimed.body)
-    assert (body["budget"], body["kind"], body["detail"], body["cost"]) == ("b", "threshold", "1", "10.000000000")
-    assert play.database.run(lambda uow: webhooks.claim(uow, hook.webhook_id)) is None  # it is under way
+    assert (body["budget"], body["kind"], body["detail"], body["cost"]) == (
+        "b",
+        "threshold",
+        "1",
+        "10.000000000",
+    )
+    # it is under way
+    assert play.database.run(lambda uow: webhooks.claim(uow, hook.webhook_id)) is None
     clock.advance(webhooks.CLAIM_SECONDS)
-    second = play.database.run(lambda uow: webhooks.claim(uow, hook.webhook_id))  # its worker has died
+    # its worker has died
+    second = play.database.run(lambda uow: webhooks.claim(uow, hook.webhook_id))
     assert second is not None
     assert not play.database.run(lambda uow: webhooks.finish(uow, claimed, True, "late"))
     assert play.database.run(lambda uow: webhooks.finish(uow, second, False, "503"))
@@ -439,7 +473,9 @@ def test_a_hint_that_was_lost_is_given_again(play: Play, clock: ManualClock) -> 
 
 
 def test_a_budget_of_another_zone_counts_its_own_month(play: Play) -> None:
-    play.database.run(lambda uow: accounts.patch(uow, PLATFORM, PROJECT, {"time_zone": "Asia/Tokyo"}))
+    play.database.run(
+        lambda uow: accounts.patch(uow, PLATFORM, PROJECT, {"time_zone": "Asia/Tokyo"})
+    )
     _set(play, amount="4.5")
     play.create("n")
     play.turn(31 * DAY)

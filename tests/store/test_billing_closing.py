@@ -1,5 +1,5 @@
-"""A closing is computed in a read and written in a short unit: it never goes by what has changed in between, holds up
-nobody, and issues one invoice with any number of closers; on both databases."""
+"""A closing is computed in a read and written in a short unit: it never goes by what has changed in
+between, holds up nobody, and issues one invoice with any number of closers; on both databases."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ def _tax(play: Play) -> None:
 
 
 def _credit(play: Play) -> None:
-    play.database.run(lambda uow: commitments.add_credit(uow, PLATFORM, PROJECT, "1", None, "2026-03", ""))
+    play.database.run(
+        lambda uow: commitments.add_credit(uow, PLATFORM, PROJECT, "1", None, "2026-03", "")
+    )
 
 
 def _close(play: Play, month: str = "2026-03") -> Any:
@@ -55,7 +57,8 @@ def _close(play: Play, month: str = "2026-03") -> Any:
 
 
 def _between(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None], times: int = 1) -> list[int]:
-    """Does something after a bill was computed and before it is written; how often there was a computation."""
+    """Does something after a bill was computed and before it is written; how often there was a
+    computation."""
     compute, computed = invoices.compute, [0]
 
     def wrapped(*arguments: Any, **options: Any) -> Any:
@@ -70,16 +73,28 @@ def _between(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None], times: in
 
 
 def _count(play: Play, table: Any) -> Any:
-    return play.database.read(lambda uow: uow.execute(select(func.count()).select_from(table)).scalar())
+    return play.database.read(
+        lambda uow: uow.execute(select(func.count()).select_from(table)).scalar()
+    )
 
 
 @pytest.mark.parametrize(
     ("change", "total"),
-    [(_stop, "3293.99"), (_stop_at_the_very_end, "3347.99"), (_tax, "3682.79"), (_credit, "3346.99")],
+    [
+        (_stop, "3293.99"),
+        (_stop_at_the_very_end, "3347.99"),
+        (_tax, "3682.79"),
+        (_credit, "3346.99"),
+    ],
 )
 @pytest.mark.parametrize("by", ["hand", "loop"])
 def test_what_changes_between_computing_and_writing_is_in_the_invoice(
-    play: Play, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, by: str, change: Change, total: str
+    play: Play,
+    clock: ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
+    by: str,
+    change: Change,
+    total: str,
 ) -> None:
     play.create("n")
     clock.advance(31 * DAY)
@@ -102,7 +117,9 @@ def test_usage_after_the_month_does_not_make_a_bill_outdated(
 ) -> None:
     play.create("n")
     clock.advance(31 * DAY)
-    computed = _between(monkeypatch, lambda: play.late_event("STOPPED", "2026-04-01T00:00:00.000000001Z"))
+    computed = _between(
+        monkeypatch, lambda: play.late_event("STOPPED", "2026-04-01T00:00:00.000000001Z")
+    )
     row = _close(play)
     assert computed == [1]
     monkeypatch.undo()
@@ -163,7 +180,9 @@ def _impatient(play: Play, clock: ManualClock) -> None:
     play.loop._closings._clock = running
 
 
-def test_the_loop_goes_on_while_a_bill_is_computed(play: Play, clock: ManualClock, slow: _Slow) -> None:
+def test_the_loop_goes_on_while_a_bill_is_computed(
+    play: Play, clock: ManualClock, slow: _Slow
+) -> None:
     play.create("n")
     _impatient(play, clock)
     clock.advance(31 * DAY)
@@ -173,7 +192,8 @@ def test_the_loop_goes_on_while_a_bill_is_computed(play: Play, clock: ManualCloc
     for _ in range(12):
         clock.advance(1)
         assert play.loop.round()
-    assert play.states() == {"n": "READY", "m": "READY"}  # its timer was due after that of the invoice
+    # its timer was due after that of the invoice
+    assert play.states() == {"n": "READY", "m": "READY"}
     (lease,) = play.database.read(
         lambda uow: uow.all(select(leases_table).where(leases_table.c.name == leases.LOOP_LEADER))
     )
@@ -185,7 +205,9 @@ def test_the_loop_goes_on_while_a_bill_is_computed(play: Play, clock: ManualCloc
     assert _count(play, table_of_invoices) == 1
 
 
-def test_a_walk_of_a_virtual_clock_waits_for_the_bill(play: Play, clock: ManualClock, slow: _Slow) -> None:
+def test_a_walk_of_a_virtual_clock_waits_for_the_bill(
+    play: Play, clock: ManualClock, slow: _Slow
+) -> None:
     play.database.run(lambda uow: platform_clock.set_up(uow, ClockMode.VIRTUAL))
     play.loop.round()
     play.run(nodes.create, "n", node_spec())
@@ -251,7 +273,9 @@ def test_six_who_close_twice_at_once_issue_one_invoice(play: Play, clock: Manual
         return found
 
     with ThreadPoolExecutor(6) as pool:
-        answers = [one for closed in [pool.submit(client) for _ in range(6)] for one in closed.result()]
+        answers = [
+            one for closed in [pool.submit(client) for _ in range(6)] for one in closed.result()
+        ]
     assert len(answers) == 12
     assert all(one == answers[0] for one in answers)
     assert answers[0].total == 334_799
@@ -270,14 +294,17 @@ def test_on_postgresql_an_event_that_has_its_number_and_is_not_committed_is_wait
     play.create("n")
     play.create("m")
     clock.advance(31 * DAY)
-    rows = play.database.read(lambda uow: uow.all(select(usage_events).order_by(usage_events.c.seq)))
+    rows = play.database.read(
+        lambda uow: uow.all(select(usage_events).order_by(usage_events.c.seq))
+    )
     late = {**rows[1], "event_id": "slow", "resource_seq": 99, "state": "STOPPED"}
     late["at"] = PlatformTime.from_rfc3339("2026-03-31T12:00:00Z")
     del late["seq"]
     computed = _between(monkeypatch, lambda: None)
     with play.database.engine.connect() as slow, ThreadPoolExecutor(1) as pool:
         slow.execute(insert(usage_events).values(**late))  # its number is taken, and nobody sees it
-        play.late_event("READY", "2026-03-31T13:00:00Z")  # of the other node, that is READY: it changes nothing
+        # of the other node, that is READY: it changes nothing
+        play.late_event("READY", "2026-03-31T13:00:00Z")
         closed = pool.submit(_close, play)
         waits = text("SELECT count(*) FROM pg_locks WHERE NOT granted AND mode = 'ShareLock'")
         while not play.database.read(lambda uow: uow.execute(waits).scalar()):

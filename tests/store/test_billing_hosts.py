@@ -1,4 +1,5 @@
-"""Host VMs of TPU Nodes: from a date of the rate card on they are billed by a SKU of their own, on every surface."""
+"""Host VMs of TPU Nodes: from a date of the rate card on they are billed by a SKU of their own, on
+every surface."""
 
 from __future__ import annotations
 
@@ -49,7 +50,9 @@ DAY = 86_400
 CHIP = "tpu-v5e-chip/us-central1/on-demand"
 TPU, HOST = "tpu-v2-device/us-central1/on-demand", "host-n1-standard-2/us-central1/on-demand"
 HOUR = Fraction("0.0949995")  # 2 x 0.031611 + 7.5 x 0.004237
-SHIPPED = (Path(cards.__file__).parent / "rate_cards" / f"{cards.SHIPPED}.yaml").read_text(encoding="utf-8")
+SHIPPED = (Path(cards.__file__).parent / "rate_cards" / f"{cards.SHIPPED}.yaml").read_text(
+    encoding="utf-8"
+)
 LONG_AGO = "2020-01-01T00:00:00Z"
 
 
@@ -80,7 +83,9 @@ def _usage(play: Play, card: RateCard) -> list[NodeUsage]:
 def _lines(play: Play, card: RateCard, month: str = "2026-03") -> dict[str, tuple[str, int]]:
     """Of the month, by SKU: (exact amount, seconds)."""
     found = check_month(play.database, card, PROJECT, month)
-    return {} if found is None else {line.sku: (line.exact_usd, line.seconds) for line in found.lines}
+    return (
+        {} if found is None else {line.sku: (line.exact_usd, line.seconds) for line in found.lines}
+    )
 
 
 def _text(amount: Fraction) -> str:
@@ -102,7 +107,9 @@ def test_a_v1_node_of_an_hour_bills_its_host(play: Play, card: RateCard) -> None
     check_books(play.database, play.fleet, card)
 
 
-def test_ten_seconds_are_a_minute_of_the_host_and_ten_seconds_of_the_tpu(play: Play, card: RateCard) -> None:
+def test_ten_seconds_are_a_minute_of_the_host_and_ten_seconds_of_the_tpu(
+    play: Play, card: RateCard
+) -> None:
     _create(play)
     play.turn(10)
     play.run(nodes.stop, "n")
@@ -128,7 +135,9 @@ def test_each_start_has_its_minute(play: Play, card: RateCard) -> None:
     check_books(play.database, play.fleet, card)
 
 
-def test_a_slice_has_a_vm_for_each_host_and_a_tpu_vm_includes_them(play: Play, card: RateCard) -> None:
+def test_a_slice_has_a_vm_for_each_host_and_a_tpu_vm_includes_them(
+    play: Play, card: RateCard
+) -> None:
     _create(play, "n", "v2-32")
     play.create("m", "v5litepod-8")
     play.turn(3590)
@@ -137,7 +146,10 @@ def test_a_slice_has_a_vm_for_each_host_and_a_tpu_vm_includes_them(play: Play, c
     assert (found["m"].has_hosts, found["m"].host_amount) == (False, Amount())
     document = check_month(play.database, card, PROJECT, "2026-03")
     assert document is not None
-    words = {line.sku: hosts_text(line.hosts_included, line.quantity, PriceUnit(line.unit)) for line in document.lines}
+    words = {
+        line.sku: hosts_text(line.hosts_included, line.quantity, PriceUnit(line.unit))
+        for line in document.lines
+    }
     assert words == {"tpu-v2-32/us-central1/on-demand": "", CHIP: "hosts included", HOST: ""}
     check_books(play.database, play.fleet, card)
 
@@ -178,7 +190,9 @@ def test_a_month_before_the_date_has_the_bytes_of_a_card_without_hosts(
     plain = load_rate_card(SHIPPED)
     play.turn(30 * DAY)
     drafts = [
-        play.database.read(lambda uow, one=one: invoices.preview(uow, one, PLATFORM, PROJECT, "2026-03"))
+        play.database.read(
+            lambda uow, one=one: invoices.preview(uow, one, PLATFORM, PROJECT, "2026-03")
+        )
         for one in (card, plain)
     ]
     assert drafts[0].document == drafts[1].document
@@ -188,10 +202,13 @@ def test_a_month_before_the_date_has_the_bytes_of_a_card_without_hosts(
     assert issued is not None
     assert b"host" not in issued.document
     check_month(play.database, plain, PROJECT, "2026-03")
-    # The month is closed as of the 2nd of April: a date after that is let in, an earlier one is not.
+    # The month is closed as of the 2nd of April: a date after that is let in, an earlier one is
+    # not.
     play.database.read(lambda uow: card_prices.check(uow, card_with_hosts("2026-04-02T12:00:00Z")))
     with pytest.raises(PodyardError) as raised:
-        play.database.read(lambda uow: card_prices.check(uow, card_with_hosts("2026-03-15T00:00:00Z")))
+        play.database.read(
+            lambda uow: card_prices.check(uow, card_with_hosts("2026-03-15T00:00:00Z"))
+        )
     assert raised.value.code is Code.FAILED_PRECONDITION
     assert "hosts_from begins in the past" in raised.value.message
     check_month(play.database, card_with_hosts("2026-04-02T12:00:00Z"), PROJECT, "2026-03")
@@ -205,22 +222,33 @@ def test_the_pages_the_costs_and_what_if_say_the_same(play: Play, card: RateCard
     found = play.database.read(lambda uow: snapshots.snapshot(uow, card, PLATFORM, PROJECT))
     total = sum((node.amount.fraction() for node in _usage(play, card)), Fraction(0))
     assert found.total_use.fraction() == total
-    draft = play.database.read(lambda uow: invoices.preview(uow, card, PLATFORM, PROJECT, None)).document
+    draft = play.database.read(
+        lambda uow: invoices.preview(uow, card, PLATFORM, PROJECT, None)
+    ).document
     assert draft is not None
     line = next(line for line in draft.lines if line.sku == TPU)
     hosts = hosts_text(line.hosts_included, line.quantity, PriceUnit(line.unit))
     assert hosts == "hosts included in 1 device-hour"
     month = play.database.read(lambda uow: dashboard.month_to_date(uow, found))
     assert [node.facts.name.rsplit("/")[-1] for node in month.nodes] == ["n", "m"]
-    assert sum((node.amount.fraction() for node in month.nodes), Fraction(0)) == month.spent.fraction() == total
+    assert (
+        sum((node.amount.fraction() for node in month.nodes), Fraction(0))
+        == month.spent.fraction()
+        == total
+    )
     assert Amount(month.rate * 3600).fraction() == 9 + HOUR
     rows = play.database.read(lambda uow: dashboard.efficiency(uow, found, "2026-03"))
     assert {row.facts.name.rsplit("/")[-1]: row.idle for row in rows} == {"n": 3610, "m": 3600}
     spent = play.database.read(lambda uow: costs.costs(uow, card, PLATFORM, PROJECT))
     assert spent.total.fraction() == total
-    assert {node.name.rsplit("/")[-1]: node.share.seconds for node in spent.nodes} == {"n": 3610, "m": 3600}
+    assert {node.name.rsplit("/")[-1]: node.share.seconds for node in spent.nodes} == {
+        "n": 3610,
+        "m": 3600,
+    }
     changed = play.database.read(
-        lambda uow: costs.what_if(uow, card, PLATFORM, PROJECT, None, TermsChange(accelerator_type="v2-32"))
+        lambda uow: costs.what_if(
+            uow, card, PLATFORM, PROJECT, None, TermsChange(accelerator_type="v2-32")
+        )
     )
     assert changed.actual.fraction() == total
     assert changed.changed.fraction() == Fraction(24 * (3610 + 3600), 3600) + 4 * HOUR * 3610 / 3600
@@ -268,7 +296,9 @@ def test_a_job_has_the_hosts_of_its_node(
     assert job.share.amount.fraction() == (Fraction("4.5") + HOUR) * job.share.seconds / 3600 > 0
     assert node.share.amount == job.share.amount + node.idle.amount == found.total
     assert node.share.seconds == job.share.seconds + node.idle.seconds == 708
-    shown = database.read(lambda uow: job_progress.of(uow, card, PLATFORM, jobs.get(uow, PLATFORM, PROJECT, "-", "j")))
+    shown = database.read(
+        lambda uow: job_progress.of(uow, card, PLATFORM, jobs.get(uow, PLATFORM, PROJECT, "-", "j"))
+    )
     assert shown.cost == job.share.amount
     monkeypatch.setattr(spending, "default_rate_card", lambda: card)
     request = budgets.BudgetRequest(amount="10", scope="job:j")
@@ -286,5 +316,10 @@ def test_exports_name_a_host_as_a_vm(play: Play, card: RateCard) -> None:
     asked = ExportRequest("focus", "2026-03", "2026-03")
     source = play.database.read(lambda uow: exports.one_month(uow, card, PLATFORM, PROJECT, asked))
     rows = list(csv.DictReader(io.StringIO(exports.small_file(source, asked).decode(), newline="")))
-    told = [(row["SkuId"], row["ResourceType"], row["ServiceName"], row["SkuMeter"]) for row in rows[:2]]
-    assert told == [(TPU, "TPU node", "Cloud TPU", "TPU time"), (HOST, "Host VM", "Compute Engine", "VM time")]
+    told = [
+        (row["SkuId"], row["ResourceType"], row["ServiceName"], row["SkuMeter"]) for row in rows[:2]
+    ]
+    assert told == [
+        (TPU, "TPU node", "Cloud TPU", "TPU time"),
+        (HOST, "Host VM", "Compute Engine", "VM time"),
+    ]

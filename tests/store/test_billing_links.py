@@ -1,4 +1,5 @@
-"""One billing account over several projects: one invoice, one explorer, one budget; on both databases."""
+"""One billing account over several projects: one invoice, one explorer, one budget; on both
+databases."""
 
 from __future__ import annotations
 
@@ -58,7 +59,9 @@ def yard(play: Play) -> Play:
 
 
 def _create(play: Play, project: str, name: str, kind: str = "v2-8") -> None:
-    play.database.run(lambda uow: nodes.create(uow, play.fleet, PLATFORM, project, ZONE, name, node_spec(kind)))
+    play.database.run(
+        lambda uow: nodes.create(uow, play.fleet, PLATFORM, project, ZONE, name, node_spec(kind))
+    )
 
 
 def _link(play: Play, project: str, payer: str, principal: Principal = PLATFORM) -> BillingLink:
@@ -75,8 +78,13 @@ def _ask(play: Play, project: str, **fields: str) -> dict[str, int]:
     """Net parts by group, of March."""
     found = _snapshot(play, project)
     where = [fields.pop("where")] if "where" in fields else []
-    asked = explorer.to_question(found.account, found.as_of, {"from": "2026-03-01", "to": "2026-03-31"} | fields, where)
-    return {row.name: row.net for row in play.database.read(lambda uow: explorer.ask(uow, found, asked)).rows}
+    asked = explorer.to_question(
+        found.account, found.as_of, {"from": "2026-03-01", "to": "2026-03-31"} | fields, where
+    )
+    return {
+        row.name: row.net
+        for row in play.database.read(lambda uow: explorer.ask(uow, found, asked)).rows
+    }
 
 
 def _seconds(seconds: int) -> int:
@@ -91,7 +99,9 @@ def _refused(code: Code, body: Callable[[], Any]) -> str:
 
 
 def _close(play: Play, project: str, month: str = MARCH) -> None:
-    several_units.close(play.database, default_rate_card(), PLATFORM, project, month, hold_suspense=False)
+    several_units.close(
+        play.database, default_rate_card(), PLATFORM, project, month, hold_suspense=False
+    )
 
 
 def _check(play: Play, *months: str) -> None:
@@ -104,9 +114,17 @@ def _check(play: Play, *months: str) -> None:
 
 
 def test_each_second_is_paid_for_by_one_account() -> None:
-    made = [BillingLink("a", 10, "b"), BillingLink("a", 20, "b"), BillingLink("a", 30, "a"), BillingLink("b", 15, "c")]
+    made = [
+        BillingLink("a", 10, "b"),
+        BillingLink("a", 20, "b"),
+        BillingLink("a", 30, "a"),
+        BillingLink("b", 15, "c"),
+    ]
     assert paid_projects("a", made[:3]) == (PaidProject("a", (range(10), range(30, ALWAYS.stop))),)
-    assert paid_projects("b", made) == (PaidProject("b", (range(15),)), PaidProject("a", (range(10, 30),)))
+    assert paid_projects("b", made) == (
+        PaidProject("b", (range(15),)),
+        PaidProject("a", (range(10, 30),)),
+    )
     assert paid_projects("c", made[3:]) == (
         PaidProject("c", (ALWAYS,)),
         PaidProject("b", (range(15, ALWAYS.stop),)),
@@ -120,13 +138,16 @@ def test_from_the_next_second_on_the_other_account_pays(yard: Play) -> None:
     assert made.from_second == PlatformTime.from_rfc3339("2026-03-01T00:01:50Z").nanos // 10**9
     yard.turn(900.5)
     assert _ask(yard, PROJECT, group="project") == {PROJECT: _seconds(1000), OTHER: _seconds(900)}
-    assert _ask(yard, PROJECT, group="node", where=f"project={OTHER}") == {f"{OTHER}/{ZONE}/theirs": _seconds(900)}
+    assert _ask(yard, PROJECT, group="node", where=f"project={OTHER}") == {
+        f"{OTHER}/{ZONE}/theirs": _seconds(900)
+    }
     # Its own page has all that it has used, at list prices.
     assert _ask(yard, OTHER, group="node") == {f"{ZONE}/theirs": _seconds(1000)}
     _link(yard, OTHER, OTHER)
     yard.turn(50)
     assert _ask(yard, PROJECT, group="project") == {PROJECT: _seconds(1050), OTHER: _seconds(900)}
-    assert _ask(yard, OTHER, group="project") == {OTHER: _seconds(150)}  # what its own account pays for
+    # what its own account pays for
+    assert _ask(yard, OTHER, group="project") == {OTHER: _seconds(150)}
     _check(yard, MARCH)
 
 
@@ -140,7 +161,9 @@ def test_one_invoice_for_both_and_what_comes_late_stays_where_it_was(yard: Play)
     _close(yard, PROJECT)
     _close(yard, OTHER)
     issued = {
-        project: yard.database.read(lambda uow, project=project: invoices.get(uow, PLATFORM, project, MARCH))
+        project: yard.database.read(
+            lambda uow, project=project: invoices.get(uow, PLATFORM, project, MARCH)
+        )
         for project in (PROJECT, OTHER)
     }
     (line,) = json.loads(issued[PROJECT].document)["lines"]
@@ -151,12 +174,16 @@ def test_one_invoice_for_both_and_what_comes_late_stays_where_it_was(yard: Play)
     (_, rows) = next(exported(yard.database, default_rate_card(), PROJECT, MARCH, ("csv",)))
     sums: dict[str, Fraction] = {}
     for row in csv.DictReader(io.StringIO(rows.decode(), newline="")):
-        sums[row["project"]] = sums.get(row["project"], Fraction(0)) + Fraction(row["cost_usd"] or 0)
+        sums[row["project"]] = sums.get(row["project"], Fraction(0)) + Fraction(
+            row["cost_usd"] or 0
+        )
     assert sums[OTHER] == 1000 * PER_SECOND
     assert sums[PROJECT] == month_left * PER_SECOND
     for month_of, seconds in ((PROJECT, month_left + 1000), (OTHER, 1000)):
         found = yard.database.read(
-            lambda uow, of=month_of: bill_lines.explain(uow, default_rate_card(), PLATFORM, of, MARCH, line["id"])
+            lambda uow, of=month_of: bill_lines.explain(
+                uow, default_rate_card(), PLATFORM, of, MARCH, line["id"]
+            )
         )
         assert found.seconds == seconds
     assert yard.database.read(lambda uow: fsck.check(uow, yard.fleet, default_rate_card())) == []
@@ -175,11 +202,17 @@ def test_what_comes_late_is_corrected_by_the_account_of_its_second(yard: Play) -
     yard.late_event("STOPPED", "2026-03-01T00:28:30Z", "theirs")
     for project, seconds in ((PROJECT, 700), (OTHER, 300)):
         asked = {"principal": PLATFORM, "project": project, "month": "2026-04"}
-        found = yard.database.read(lambda uow, asked=asked: invoices.preview(uow, default_rate_card(), **asked))
+        found = yard.database.read(
+            lambda uow, asked=asked: invoices.preview(uow, default_rate_card(), **asked)
+        )
         assert found.document is not None
         (correction,) = found.document.adjustments
         (item,) = correction.items
-        assert (correction.corrects_month, item.seconds, item.name.split("/")[1]) == (MARCH, seconds, OTHER)
+        assert (correction.corrects_month, item.seconds, item.name.split("/")[1]) == (
+            MARCH,
+            seconds,
+            OTHER,
+        )
     check_uses(yard.database, default_rate_card(), [PROJECT, OTHER])
     for project in (PROJECT, OTHER):
         for month in (MARCH, "2026-04"):
@@ -191,18 +224,26 @@ def test_an_open_line_of_an_account_that_pays_for_nothing_now_is_explained(yard:
     _link(yard, OTHER, PROJECT)
     yard.turn(100)
     asked = {"principal": PLATFORM, "project": OTHER, "month": MARCH}
-    line = yard.database.read(lambda uow: invoices.preview(uow, default_rate_card(), **asked)).document
+    line = yard.database.read(
+        lambda uow: invoices.preview(uow, default_rate_card(), **asked)
+    ).document
     assert line is not None
-    found = yard.database.read(lambda uow: bill_lines.explain(uow, default_rate_card(), line=line.lines[0].id, **asked))
+    found = yard.database.read(
+        lambda uow: bill_lines.explain(uow, default_rate_card(), line=line.lines[0].id, **asked)
+    )
     assert found.seconds == 100
 
 
-def test_commitments_of_the_account_cover_all_of_its_projects(database: Database, clock: ManualClock) -> None:
+def test_commitments_of_the_account_cover_all_of_its_projects(
+    database: Database, clock: ManualClock
+) -> None:
     yard = Play(database, clock, FLEET.replace("v2: {shape: 4x4}", "v2: {shape: 8x8}"))
     database.run(lambda uow: identity.create_project(uow, PLATFORM, OTHER, {}))
     _link(yard, OTHER, PROJECT)
     wanted = commitments.CommitmentRequest(2, 1, accelerator_type="v2-32", zone=ZONE)
-    yard.database.run(lambda uow: commitments.buy(uow, default_rate_card(), PLATFORM, PROJECT, wanted))
+    yard.database.run(
+        lambda uow: commitments.buy(uow, default_rate_card(), PLATFORM, PROJECT, wanted)
+    )
     for project, name in ((PROJECT, "mine"), (OTHER, "theirs")):
         _create(yard, project, name, "v2-32")
     yard.turn()
@@ -210,12 +251,18 @@ def test_commitments_of_the_account_cover_all_of_its_projects(database: Database
     yard.turn(1000)
     found = _snapshot(yard, PROJECT)
     assert sum(found.seconds.values()) == 2000
-    assert not [charge for charge in found.charges if charge.resource_id in found.facts and charge.quantity]
+    assert not [
+        charge for charge in found.charges if charge.resource_id in found.facts and charge.quantity
+    ]
     # A project's own costs have list prices: what the commitments cover belongs to the account.
     assert _snapshot(yard, OTHER).plain
     for project in (PROJECT, OTHER):
-        spent = yard.database.read(lambda uow, of=project: costs.costs(uow, default_rate_card(), PLATFORM, of, MARCH))
-        used = yard.database.read(lambda uow, of=project: usages.usage(uow, default_rate_card(), PLATFORM, of))
+        spent = yard.database.read(
+            lambda uow, of=project: costs.costs(uow, default_rate_card(), PLATFORM, of, MARCH)
+        )
+        used = yard.database.read(
+            lambda uow, of=project: usages.usage(uow, default_rate_card(), PLATFORM, of)
+        )
         assert (spent.total, spent.commitments) == (used.amount, Amount())
         assert used.amount.parts
     _check(yard, MARCH)
@@ -224,12 +271,15 @@ def test_commitments_of_the_account_cover_all_of_its_projects(database: Database
 def test_a_budget_of_the_account_counts_stops_and_refuses_in_all_projects(yard: Play) -> None:
     def set_budget(project: str, name: str, scope: str, *actions: str) -> None:
         wanted = budgets.BudgetRequest("10", scope, actions=actions)
-        yard.database.run(lambda uow: budgets.set_budget(uow, yard.fleet, PLATFORM, project, name, wanted))
+        yard.database.run(
+            lambda uow: budgets.set_budget(uow, yard.fleet, PLATFORM, project, name, wanted)
+        )
 
     _link(yard, OTHER, PROJECT)
     set_budget(PROJECT, "both", "account", "stop", "refuse-new-nodes")
     set_budget(PROJECT, "one", "project")
-    set_budget(OTHER, "own", "account", "stop", "refuse-new-nodes")  # of an account that pays for nothing now
+    # of an account that pays for nothing now
+    set_budget(OTHER, "own", "account", "stop", "refuse-new-nodes")
     yard.turn(1000)
     _create(yard, OTHER, "second")  # it is seen by the account's budget: three nodes from now on
     yard.turn()
@@ -270,7 +320,9 @@ def _log(play: Play) -> list[tuple[str, str, str]]:
 
 def test_what_waits_for_the_budget_of_an_account_comes_in_once_another_one_pays(yard: Play) -> None:
     wanted = budgets.BudgetRequest("0.1", "account", actions=["refuse-new-nodes"])
-    yard.database.run(lambda uow: budgets.set_budget(uow, yard.fleet, PLATFORM, PROJECT, "b", wanted))
+    yard.database.run(
+        lambda uow: budgets.set_budget(uow, yard.fleet, PLATFORM, PROJECT, "b", wanted)
+    )
     yard.queue(request(valid_after=yard.database.read(lambda uow: uow.now).plus_seconds(90)))
     yard.turn(100)
     yard.turn(10)
@@ -285,27 +337,37 @@ def test_what_waits_for_the_budget_of_an_account_comes_in_once_another_one_pays(
 
 def test_who_may_link(yard: Play) -> None:
     ann = Principal("ann@x.org", {PROJECT: frozenset({"owner"})})
-    bob = Principal("bob@x.org", {OTHER: frozenset({"owner"}), PROJECT: frozenset({"billing.viewer"})})
+    bob = Principal(
+        "bob@x.org", {OTHER: frozenset({"owner"}), PROJECT: frozenset({"billing.viewer"})}
+    )
     both = Principal("eve@x.org", {OTHER: frozenset({"owner"}), PROJECT: frozenset({"owner"})})
     for caller in (ann, bob):
         _refused(Code.PERMISSION_DENIED, lambda caller=caller: _link(yard, OTHER, PROJECT, caller))
-    assert _refused(Code.NOT_FOUND, lambda: _link(yard, OTHER, "nobody")) == "Resource 'projects/nobody' was not found"
+    assert (
+        _refused(Code.NOT_FOUND, lambda: _link(yard, OTHER, "nobody"))
+        == "Resource 'projects/nobody' was not found"
+    )
     _refused(Code.NOT_FOUND, lambda: _link(yard, "nobody", PROJECT))
     made = _link(yard, OTHER, PROJECT, both)
     assert _link(yard, OTHER, PROJECT, both) == made  # once more: nothing changes
     yard.turn(10)
-    # The owner of the account may end it alone, and so may the project's; each only to the project's own account.
+    # The owner of the account may end it alone, and so may the project's; each only to the
+    # project's own account.
     _refused(Code.PERMISSION_DENIED, lambda: _link(yard, OTHER, THIRD, bob))
     assert _link(yard, OTHER, OTHER, ann).account == OTHER
     assert yard.database.read(lambda uow: links.get(uow, bob, OTHER)).account == OTHER
 
 
-def test_an_account_pays_for_a_limited_number_of_projects(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_account_pays_for_a_limited_number_of_projects(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(links, "PROJECTS_MAX", 2)
     for name in (OTHER, THIRD):
         play.database.run(lambda uow, name=name: identity.create_project(uow, PLATFORM, name, {}))
     _link(play, OTHER, PROJECT)
-    assert "already pays for 2 projects" in _refused(Code.RESOURCE_EXHAUSTED, lambda: _link(play, THIRD, PROJECT))
+    assert "already pays for 2 projects" in _refused(
+        Code.RESOURCE_EXHAUSTED, lambda: _link(play, THIRD, PROJECT)
+    )
     _link(play, OTHER, OTHER)
     play.turn(1)
     _link(play, THIRD, PROJECT)
@@ -324,10 +386,13 @@ def test_what_is_held_is_held_by_the_account_of_its_second(play: Play) -> None:
     play.turn(50)
     for project, seconds in ((PROJECT, 50), (OTHER, 100)):
         found = several_units.read_snapshot(
-            play.database, lambda uow, of=project: snapshots.snapshot(uow, bare, PLATFORM, of, of_account=True)
+            play.database,
+            lambda uow, of=project: snapshots.snapshot(uow, bare, PLATFORM, of, of_account=True),
         )
         assert sum(one.seconds for one in found.suspense) == seconds
-        previewed = play.database.read(lambda uow, of=project: invoices.preview(uow, bare, PLATFORM, of, MARCH))
+        previewed = play.database.read(
+            lambda uow, of=project: invoices.preview(uow, bare, PLATFORM, of, MARCH)
+        )
         assert previewed.held[0].startswith(f"{seconds} s of projects/{OTHER}/")
 
 

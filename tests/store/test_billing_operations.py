@@ -1,4 +1,5 @@
-"""Operations on buckets: from a date of the rate card on they are billed, and every surface says the same of them."""
+"""Operations on buckets: from a date of the rate card on they are billed, and every surface says
+the same of them."""
 
 from __future__ import annotations
 
@@ -80,13 +81,21 @@ def test_operations_are_lines_of_the_invoice(play: Play, card: RateCard) -> None
     assert _used(play, card) == {SKU_A: (1000, Fraction("0.01")), SKU_B: (2500, Fraction("0.001"))}
     document = check_month(play.database, card, PROJECT, "2026-03")
     assert document is not None
-    told = [(line.sku, line.unit, line.unit_price, line.quantity, line.seconds) for line in document.lines]
+    told = [
+        (line.sku, line.unit, line.unit_price, line.quantity, line.seconds)
+        for line in document.lines
+    ]
     assert told == [
         (SKU_A, "operation", "0.000010000", "1000.000000000000", 1),
         (SKU_B, "operation", "0.000000400", "2500.000000000000", 1),
     ]
     _check(play, card)
-    asked = {"principal": PLATFORM, "project": PROJECT, "month": "2026-03", "line": document.lines[0].id}
+    asked = {
+        "principal": PLATFORM,
+        "project": PROJECT,
+        "month": "2026-03",
+        "line": document.lines[0].id,
+    }
     told_line = play.database.read(lambda uow: bill_lines.explain(uow, card, **asked))  # type: ignore[arg-type]
     assert [(part.seconds, part.quantity) for part in told_line.parts] == [(1, 1000)]
     free = load_rate_card(SHIPPED)
@@ -95,14 +104,19 @@ def test_operations_are_lines_of_the_invoice(play: Play, card: RateCard) -> None
 
 
 @pytest.mark.parametrize("card", ["2026-03-02T00:00:00Z"], indirect=True)
-def test_operations_of_a_clock_that_ran_backwards_follow_those_before(play: Play, card: RateCard) -> None:
-    """R4: an event is not before the one before it, so that the second one is after the date, too."""
+def test_operations_of_a_clock_that_ran_backwards_follow_those_before(
+    play: Play, card: RateCard
+) -> None:
+    """R4: an event is not before the one before it, so that the second one is after the date,
+    too."""
     make_bucket(play)
     play.turn(DAY)
     _count(play, A, 10)
     _count(play, A, 20)
     late = update(usage_events).where(usage_events.c.operations == 20)
-    play.database.run(lambda uow: uow.execute(late.values(at=PlatformTime(uow.now.nanos - DAY * 10**9))))
+    play.database.run(
+        lambda uow: uow.execute(late.values(at=PlatformTime(uow.now.nanos - DAY * 10**9)))
+    )
     play.turn(1)
     assert _used(play, card)[SKU_A][0] == 30
     _check(play, card)
@@ -125,7 +139,9 @@ def test_operations_of_before_the_date_are_free(play: Play, card: RateCard) -> N
     _check(play, card)
 
 
-def test_operations_follow_the_class_and_the_labels_of_their_bucket(play: Play, card: RateCard) -> None:
+def test_operations_follow_the_class_and_the_labels_of_their_bucket(
+    play: Play, card: RateCard
+) -> None:
     make_bucket(play, labels={"team": "a"})
     play.turn(10)
     _count(play, B, 1)
@@ -149,8 +165,11 @@ def test_operations_follow_the_class_and_the_labels_of_their_bucket(play: Play, 
     _check(play, card)
 
 
-def test_a_count_that_is_written_again_is_one_count(play: Play, card: RateCard, tmp_path: Path) -> None:
-    """A process that was killed between its unit and the removal of the file leaves the file to the next one."""
+def test_a_count_that_is_written_again_is_one_count(
+    play: Play, card: RateCard, tmp_path: Path
+) -> None:
+    """A process that was killed between its unit and the removal of the file leaves the file to the
+    next one."""
     make_bucket(play)
     counts = OperationCounts(tmp_path / "counts")
     for _ in range(3):
@@ -175,7 +194,10 @@ def test_exports_name_operations(play: Play, card: RateCard) -> None:
     asked = ExportRequest("focus", "2026-03", "2026-03")
     source = play.database.read(lambda uow: exports.one_month(uow, card, PLATFORM, PROJECT, asked))
     row = next(csv.DictReader(io.StringIO(exports.small_file(source, asked).decode(), newline="")))
-    told = [row[name] for name in ("SkuId", "ResourceType", "ServiceName", "SkuMeter", "RegionId", "PricingUnit")]
+    told = [
+        row[name]
+        for name in ("SkuId", "ResourceType", "ServiceName", "SkuMeter", "RegionId", "PricingUnit")
+    ]
     assert told == [SKU_A, "Bucket", "Cloud Storage", "Operations", "us", "Operations"]
     assert Fraction(row["PricingQuantity"]) == 1500
     asked = ExportRequest("bigquery", "2026-03", "2026-03")

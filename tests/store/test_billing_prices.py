@@ -1,5 +1,5 @@
-"""A card cannot change what issued invoices went by: refused where a server starts, by previews and by closings, with
-the row and both prices; on both databases."""
+"""A card cannot change what issued invoices went by: refused where a server starts, by previews and
+by closings, with the row and both prices; on both databases."""
 
 from __future__ import annotations
 
@@ -37,15 +37,21 @@ def play(database: Database, clock: ManualClock) -> Play:
 
 
 def _with(sku_id: str, *versions: tuple[str, str]) -> RateCard:
-    """The shipped card, in which a SKU has these versions (time, USD) besides its own; one of its own time replaces
+    """The shipped card, in which a SKU has these versions (time, USD) besides its own; one of its
+    own time replaces
     it."""
     old = CARD.skus[sku_id]
     found = {version.effective_from: version for version in old.versions}
     for since, amount in versions:
         made = make_version(sku_id, since, amount, "test")
         found[made.effective_from] = made
-    fields = {name: getattr(old, name) for name in ("generation", "accelerator_type", "region", "usage")}
-    return RateCard(CARD.currency, {**CARD.skus, sku_id: make_sku(sku_id, old.unit, list(found.values()), **fields)})
+    fields = {
+        name: getattr(old, name) for name in ("generation", "accelerator_type", "region", "usage")
+    }
+    return RateCard(
+        CARD.currency,
+        {**CARD.skus, sku_id: make_sku(sku_id, old.unit, list(found.values()), **fields)},
+    )
 
 
 def _without(sku_id: str) -> RateCard:
@@ -59,8 +65,18 @@ def _other_unit() -> RateCard:
 
 BEGIN = CARD.skus[SKU].versions[0].effective_from.rfc3339()
 CHANGES = [
-    (_with(SKU, (BEGIN, "5")), f"{SKU}@{BEGIN}", "4.50 USD per device_hour", "5.00 USD per device_hour"),
-    (_with(OTHER, (BEGIN, "5")), f"{OTHER}@{BEGIN}", "4.95 USD per device_hour", "5.00 USD per device_hour"),
+    (
+        _with(SKU, (BEGIN, "5")),
+        f"{SKU}@{BEGIN}",
+        "4.50 USD per device_hour",
+        "5.00 USD per device_hour",
+    ),
+    (
+        _with(OTHER, (BEGIN, "5")),
+        f"{OTHER}@{BEGIN}",
+        "4.95 USD per device_hour",
+        "5.00 USD per device_hour",
+    ),
     (
         _with(SKU, ("2026-03-15T00:00:00Z", "5")),
         f"{SKU}@2026-03-15T00:00:00Z",
@@ -79,7 +95,9 @@ def test_a_card_that_contradicts_issued_invoices_is_refused_with_its_row(
     play.turn(31 * DAY)
     asks = [
         lambda: play.database.read(lambda uow: card_prices.check(uow, changed)),
-        lambda: play.database.read(lambda uow: invoices.preview(uow, changed, PLATFORM, PROJECT, None)),
+        lambda: play.database.read(
+            lambda uow: invoices.preview(uow, changed, PLATFORM, PROJECT, None)
+        ),
     ]
     play.clock.advance(31 * DAY)
     asks.append(lambda: several_units.close(play.database, changed, PLATFORM, PROJECT, "2026-04"))
@@ -92,7 +110,9 @@ def test_a_card_that_contradicts_issued_invoices_is_refused_with_its_row(
 
 
 @pytest.mark.parametrize("changed", [change[0] for change in CHANGES])
-def test_before_the_first_invoice_a_card_may_say_what_it_likes(play: Play, changed: RateCard) -> None:
+def test_before_the_first_invoice_a_card_may_say_what_it_likes(
+    play: Play, changed: RateCard
+) -> None:
     play.turn(DAY)
     play.database.read(lambda uow: card_prices.check(uow, changed))
     play.database.read(lambda uow: invoices.preview(uow, changed, PLATFORM, PROJECT, None))
@@ -106,14 +126,21 @@ def test_what_begins_after_the_last_invoice_may_change(play: Play, clock: Manual
     clock.advance(20 * DAY)
     row = several_units.close(play.database, changed, PLATFORM, PROJECT, "2026-04")
     assert row is not None
-    assert [line["unitPrice"] for line in json.loads(row.document)["lines"]] == ["4.500000000", "5.000000000"]
+    assert [line["unitPrice"] for line in json.loads(row.document)["lines"]] == [
+        "4.500000000",
+        "5.000000000",
+    ]
     with pytest.raises(PodyardError, match="2026-04-10T00:00:00Z"):
         play.database.read(lambda uow: card_prices.check(uow, CARD))
 
 
 def test_a_card_is_kept_once(play: Play, clock: ManualClock) -> None:
     def count() -> int:
-        return int(play.database.read(lambda uow: uow.execute(select(func.count()).select_from(table)).scalar_one()))
+        return int(
+            play.database.read(
+                lambda uow: uow.execute(select(func.count()).select_from(table)).scalar_one()
+            )
+        )
 
     assert count() == 0
     play.turn(31 * DAY)

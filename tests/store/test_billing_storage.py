@@ -1,4 +1,5 @@
-"""What buckets hold: from a date of the rate card on it is billed, and every surface says the same of it."""
+"""What buckets hold: from a date of the rate card on it is billed, and every surface says the same
+of it."""
 
 from __future__ import annotations
 
@@ -100,12 +101,21 @@ def test_half_a_gib_for_a_day_is_on_the_invoice(play: Play, card: RateCard) -> N
     play.turn(DAY)
     _delete(play)
     (one,) = _storage(play, card)
-    assert (one.name, one.sku_id, one.gib_seconds) == (f"projects/{PROJECT}/buckets/b-1", SKU, 43_200)
+    assert (one.name, one.sku_id, one.gib_seconds) == (
+        f"projects/{PROJECT}/buckets/b-1",
+        SKU,
+        43_200,
+    )
     assert one.amount.fraction() == 43_200 * PER_GIB_SECOND
     document = check_month(play.database, card, PROJECT, "2026-03")
     assert document is not None
     (line,) = document.lines
-    assert (line.sku, line.unit, line.unit_seconds, line.quantity) == (SKU, "gib_month", 43_200, "0.016438356164")
+    assert (line.sku, line.unit, line.unit_seconds, line.quantity) == (
+        SKU,
+        "gib_month",
+        43_200,
+        "0.016438356164",
+    )
     _check(play, card)
 
 
@@ -154,13 +164,17 @@ def test_nothing_before_the_date_is_billed(play: Play, card: RateCard) -> None:
     assert one.amount.fraction() == 120 * PER_GIB_SECOND
     _check(play, card)
     plain = load_rate_card(SHIPPED)
-    assert play.database.read(lambda uow: usages.usage(uow, plain, PLATFORM, PROJECT)).amount == Amount()
+    assert (
+        play.database.read(lambda uow: usages.usage(uow, plain, PLATFORM, PROJECT)).amount
+        == Amount()
+    )
     assert check_month(play.database, plain, PROJECT, "2026-03") is None
 
 
 @pytest.mark.parametrize("card", ["2026-03-03T00:00:00Z"], indirect=True)
 def test_a_page_of_before_the_date_hides_nothing_after_it(play: Play, card: RateCard) -> None:
-    """What a process keeps of a bucket that nobody changes is metered again once objects are charged."""
+    """What a process keeps of a bucket that nobody changes is metered again once objects are
+    charged."""
     make_bucket(play)
     put(play, GIB)
     play.turn(DAY)
@@ -171,7 +185,9 @@ def test_a_page_of_before_the_date_hides_nothing_after_it(play: Play, card: Rate
     assert _storage(play, card)[0].gib_seconds == DAY
 
 
-def test_objects_are_not_billed_of_issued_months(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_objects_are_not_billed_of_issued_months(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plain = load_rate_card(SHIPPED)
     monkeypatch.setattr(closing, "default_rate_card", lambda: plain)
     make_bucket(play)
@@ -181,7 +197,9 @@ def test_objects_are_not_billed_of_issued_months(play: Play, monkeypatch: pytest
     later = card_with_objects("2026-05-01T00:00:00Z")
     play.database.read(lambda uow: card_prices.check(uow, later))
     with pytest.raises(PodyardError, match="objects_from begins in the past"):
-        play.database.read(lambda uow: card_prices.check(uow, card_with_objects("2026-03-15T00:00:00Z")))
+        play.database.read(
+            lambda uow: card_prices.check(uow, card_with_objects("2026-03-15T00:00:00Z"))
+        )
     monkeypatch.setattr(closing, "default_rate_card", lambda: later)
     play.turn(60 * DAY)
     starts = play.database.read(prices.charge_starts)
@@ -211,7 +229,9 @@ def test_another_storage_class_is_another_price(play: Play, card: RateCard) -> N
     assert found == {SKU: 100, "object-nearline/us/on-demand": 100}
     put(play, 2 * GIB)
     play.turn(100)
-    assert {one.sku_id: one.gib_seconds for one in _storage(play, card)}["object-nearline/us/on-demand"] == 300
+    assert {one.sku_id: one.gib_seconds for one in _storage(play, card)}[
+        "object-nearline/us/on-demand"
+    ] == 300
     _check(play, card)
 
 
@@ -222,7 +242,9 @@ def test_a_location_without_a_price_is_held(play: Play, card: RateCard) -> None:
     (one,) = _storage(play, card)
     assert (one.amount, one.gib_seconds) == (Amount(), 100)
     assert one.held_because is not None
-    assert one.held_because.startswith("no price of object-standard in europe-north1: it is priced in ")
+    assert one.held_because.startswith(
+        "no price of object-standard in europe-north1: it is priced in "
+    )
     draft = play.database.read(lambda uow: invoices.preview(uow, card, PLATFORM, PROJECT, None))
     assert draft.held == (f"100 s of {one.name}: {one.held_because}",)
 
@@ -232,14 +254,20 @@ def test_the_pages_costs_what_if_and_budgets_say_the_same(play: Play, card: Rate
     play.create("n")
     put(play, 10 * GIB)
     play.turn(3600)
-    play.database.run(lambda uow: buckets.patch(uow, PLATFORM, "b-1", {"labels": {"team": "b"}}, ALWAYS))
+    play.database.run(
+        lambda uow: buckets.patch(uow, PLATFORM, "b-1", {"labels": {"team": "b"}}, ALWAYS)
+    )
     play.turn(3600)
     found = play.database.read(lambda uow: snapshots.snapshot(uow, card, PLATFORM, PROJECT))
     used = play.database.read(lambda uow: usages.usage(uow, card, PLATFORM, PROJECT))
     total = used.amount.fraction()
     assert used.storage[0].amount.fraction() == 10 * 7200 * PER_GIB_SECOND
     month = play.database.read(lambda uow: dashboard.month_to_date(uow, found))
-    assert month.spent.fraction() == total == sum((node.amount.fraction() for node in month.nodes), Fraction(0))
+    assert (
+        month.spent.fraction()
+        == total
+        == sum((node.amount.fraction() for node in month.nodes), Fraction(0))
+    )
     assert Amount(month.rate).fraction() == Fraction("4.5") / 3600 + 10 * PER_GIB_SECOND
     rows = play.database.read(lambda uow: dashboard.efficiency(uow, found, "2026-03"))
     assert [row.facts.short_name for row in rows] == ["n"]
@@ -247,7 +275,9 @@ def test_the_pages_costs_what_if_and_budgets_say_the_same(play: Play, card: Rate
     assert (spent.total.fraction(), spent.storage) == (total, used.storage[0].amount)
     assert [node.name.rsplit("/")[-1] for node in spent.nodes] == ["n"]
     changed = play.database.read(
-        lambda uow: costs.what_if(uow, card, PLATFORM, PROJECT, None, TermsChange(accelerator_type="v2-32"))
+        lambda uow: costs.what_if(
+            uow, card, PLATFORM, PROJECT, None, TermsChange(accelerator_type="v2-32")
+        )
     )
     assert changed.changed.fraction() - used.storage[0].amount.fraction() == 48
     for scope, wanted in {
@@ -259,16 +289,28 @@ def test_the_pages_costs_what_if_and_budgets_say_the_same(play: Play, card: Rate
     }.items():
         request = budgets.BudgetRequest(amount="10", scope=scope)
         name = f"b{abs(hash(scope)) % 1000}"
-        play.database.run(lambda uow, n=name, r=request: budgets.set_budget(uow, play.fleet, PLATFORM, PROJECT, n, r))
-        assert play.database.read(lambda uow, n=name: budgets.get(uow, PLATFORM, PROJECT, n)).spent.fraction() == wanted
+        play.database.run(
+            lambda uow, n=name, r=request: budgets.set_budget(
+                uow, play.fleet, PLATFORM, PROJECT, n, r
+            )
+        )
+        assert (
+            play.database.read(
+                lambda uow, n=name: budgets.get(uow, PLATFORM, PROJECT, n)
+            ).spent.fraction()
+            == wanted
+        )
     states = play.database.read(lambda uow: dashboard.budgets_of(uow, found))
     assert len(states) == 5
 
 
 def test_a_budget_learns_of_uploads_within_an_hour(play: Play, card: RateCard) -> None:
     make_bucket(play)
-    request = budgets.BudgetRequest(amount="0.007", thresholds=("1",))  # 400 GiB cost that in 1769 s
-    play.database.run(lambda uow: budgets.set_budget(uow, play.fleet, PLATFORM, PROJECT, "b", request))
+    # 400 GiB cost that in 1769 s
+    request = budgets.BudgetRequest(amount="0.007", thresholds=("1",))
+    play.database.run(
+        lambda uow: budgets.set_budget(uow, play.fleet, PLATFORM, PROJECT, "b", request)
+    )
     put(play, 400 * GIB)
     play.turn(3600)
     play.turn()
@@ -301,7 +343,15 @@ def test_exports_name_a_bucket(play: Play, card: RateCard) -> None:
     source = play.database.read(lambda uow: exports.one_month(uow, card, PLATFORM, PROJECT, asked))
     row = next(csv.DictReader(io.StringIO(exports.small_file(source, asked).decode(), newline="")))
     told = [
-        row[name] for name in ("SkuId", "ResourceType", "ServiceName", "ServiceSubcategory", "SkuMeter", "RegionId")
+        row[name]
+        for name in (
+            "SkuId",
+            "ResourceType",
+            "ServiceName",
+            "ServiceSubcategory",
+            "SkuMeter",
+            "RegionId",
+        )
     ]
     assert told == [SKU, "Bucket", "Cloud Storage", "Object Storage", "Storage volume", "us"]
     assert (row["PricingUnit"], row["AvailabilityZone"]) == ("GiB-Months", "")
@@ -317,14 +367,18 @@ def card_with_disks(disks_from: str = "2020-01-01T00:00:00Z") -> RateCard:
 
 def _disk(play: Play, name: str = "d", kind: str = "pd-ssd", **changes: object) -> None:
     request = persistent_disks.DiskRequest(name, kind, 100, **changes)  # type: ignore[arg-type]
-    play.database.run(lambda uow: persistent_disks.create(uow, play.fleet, PLATFORM, PROJECT, ZONE, request))
+    play.database.run(
+        lambda uow: persistent_disks.create(uow, play.fleet, PLATFORM, PROJECT, ZONE, request)
+    )
 
 
 def test_a_disk_is_billed_from_its_creation_to_its_end(play: Play) -> None:
     """100 GiB for 1000 s, then 300 GiB for 500 s, whatever the node does that has it."""
     card = card_with_disks()
     _disk(play, labels={"team": "a"})
-    play.create("n", extras={"dataDisks": [{"sourceDisk": f"projects/{PROJECT}/zones/{ZONE}/disks/d"}]})
+    play.create(
+        "n", extras={"dataDisks": [{"sourceDisk": f"projects/{PROJECT}/zones/{ZONE}/disks/d"}]}
+    )
     play.turn(490)
     play.run(nodes.stop, "n")
     play.turn(500)
@@ -336,7 +390,11 @@ def test_a_disk_is_billed_from_its_creation_to_its_end(play: Play) -> None:
     play.database.run(lambda uow: persistent_disks.delete(uow, PLATFORM, PROJECT, ZONE, "d"))
     play.turn(500)
     (one,) = _storage(play, card)
-    assert (one.name, one.sku_id, one.gib_seconds) == (f"projects/{PROJECT}/zones/{ZONE}/disks/d", DISK, 250_000)
+    assert (one.name, one.sku_id, one.gib_seconds) == (
+        f"projects/{PROJECT}/zones/{ZONE}/disks/d",
+        DISK,
+        250_000,
+    )
     assert one.amount.fraction() == 250_000 * DISK_GIB_SECOND
     document = check_month(play.database, card, PROJECT, "2026-03")
     assert document is not None
@@ -346,7 +404,8 @@ def test_a_disk_is_billed_from_its_creation_to_its_end(play: Play) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"), [("pd-balanced", "no price of disk-pd-balanced in us-central1: it is priced nowhere")]
+    ("kind", "told"),
+    [("pd-balanced", "no price of disk-pd-balanced in us-central1: it is priced nowhere")],
 )
 def test_a_disk_without_a_price_is_held(play: Play, kind: str, told: str) -> None:
     _disk(play, kind=kind)

@@ -1,4 +1,5 @@
-"""`podyard admin copy-database`: the same rows, bills and invariants on the other kind of database."""
+"""`podyard admin copy-database`: the same rows, bills and invariants on the other kind of
+database."""
 
 from __future__ import annotations
 
@@ -48,7 +49,16 @@ def postgresql(postgresql_url: str) -> str:
 
 
 def _copy(yard: Path, source: str | Path, target: str | Path) -> Any:
-    arguments = ["admin", "copy-database", str(source), str(target), "--data", str(yard), "-o", "json"]
+    arguments = [
+        "admin",
+        "copy-database",
+        str(source),
+        str(target),
+        "--data",
+        str(yard),
+        "-o",
+        "json",
+    ]
     done = CliRunner().invoke(root, arguments, catch_exceptions=False, standalone_mode=False)
     return json.loads(done.stdout)
 
@@ -111,10 +121,14 @@ def test_the_next_row_of_a_copy_gets_the_next_number(yard: Path, postgresql: str
 def test_every_table_of_the_schema_is_copied(tmp_path: Path) -> None:
     write_empty_database(tmp_path / "podyard.db")
     with copies.open_engine(f"sqlite:///{tmp_path / 'podyard.db'}") as engine:
-        assert set(inspect(engine).get_table_names()) - {"alembic_version"} == metadata.tables.keys()
+        assert (
+            set(inspect(engine).get_table_names()) - {"alembic_version"} == metadata.tables.keys()
+        )
 
 
-def test_a_table_that_is_not_known_is_not_left_behind_in_silence(yard: Path, tmp_path: Path) -> None:
+def test_a_table_that_is_not_known_is_not_left_behind_in_silence(
+    yard: Path, tmp_path: Path
+) -> None:
     source = tmp_path / "source.db"
     source.write_bytes((yard / "podyard.db").read_bytes())
     with contextlib.closing(sqlite3.connect(source)) as connection:
@@ -144,7 +158,9 @@ def test_a_database_of_an_older_version_is_refused(tmp_path: Path, yard: Path) -
         migrations.migrate(engine, migrations.KNOWN[-2])
     message = _refused(yard, path, tmp_path / "target.db")
     assert f"stands at revision {migrations.KNOWN[-2]}, not {migrations.HEAD}" in message
-    assert "there is no database at" in _refused(yard, tmp_path / "missing.db", tmp_path / "target.db")
+    assert "there is no database at" in _refused(
+        yard, tmp_path / "missing.db", tmp_path / "target.db"
+    )
 
 
 def test_a_text_that_postgresql_cannot_store_is_named_and_nothing_is_left(
@@ -155,7 +171,9 @@ def test_a_text_that_postgresql_cannot_store_is_named_and_nothing_is_left(
     with contextlib.closing(sqlite3.connect(source)) as connection:
         connection.execute("UPDATE nodes SET state_reason = 'a' || char(0) || 'b'")
         connection.commit()
-    assert re.search("PostgreSQL refuses a row of table nodes: .*NUL", _refused(yard, source, postgresql))
+    assert re.search(
+        "PostgreSQL refuses a row of table nodes: .*NUL", _refused(yard, source, postgresql)
+    )
     found = _copy(yard, yard / "podyard.db", postgresql)  # the target is still empty
     assert found["violations"] == []
 
@@ -174,11 +192,15 @@ def test_a_killed_copy_leaves_no_file_and_the_next_one_works(yard: Path, tmp_pat
         "from podyard.db import copies\n"
         "copies.ROWS_AT_ONCE = 10\n"
         "from podyard.cli import copy_database as it\n"
-        "it.progress = lambda text: 'state_changes' in text and os.kill(os.getpid(), signal.SIGKILL)\n"
+        "it.progress = lambda text: 'state_changes' in text and os.kill(os.getpid(), "
+        "signal.SIGKILL)\n"
         "from podyard.cli.commands import run\n"
-        f"run(['admin', 'copy-database', {str(yard / 'podyard.db')!r}, {str(target)!r}, '--data', {str(yard)!r}])\n"
+        f"run(['admin', 'copy-database', {str(yard / 'podyard.db')!r}, {str(target)!r}, '--data', "
+        f"{str(yard)!r}])\n"
     )
-    killed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ})
+    killed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ}
+    )
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert not target.exists()
     assert (tmp_path / "copy.db.partial").stat().st_size > 0

@@ -1,4 +1,5 @@
-"""Credit notes: a part of an issued invoice is taken back, a commitment or a credit ends; no invoice changes."""
+"""Credit notes: a part of an issued invoice is taken back, a commitment or a credit ends; no
+invoice changes."""
 
 from __future__ import annotations
 
@@ -34,7 +35,9 @@ def play(database: Database, clock: ManualClock) -> Play:
     return Play(database, clock)
 
 
-def _credit(play: Play, amount: str, line: str = "", month: str = "2026-03", reason: str = "outage") -> CreditNote:
+def _credit(
+    play: Play, amount: str, line: str = "", month: str = "2026-03", reason: str = "outage"
+) -> CreditNote:
     return play.database.run(
         lambda uow: credit_notes.credit_invoice(uow, PLATFORM, PROJECT, month, amount, line, reason)
     )
@@ -46,7 +49,11 @@ def _invoices(play: Play) -> list[IssuedInvoice]:
 
 def _owed(play: Play, currency: str = "USD") -> Fraction:
     rows = play.database.read(lambda uow: uow.all(select(ledger_entries)))
-    mine = [row for row in rows if (row["account"], row["currency"]) == (f"receivable:{PROJECT}", currency)]
+    mine = [
+        row
+        for row in rows
+        if (row["account"], row["currency"]) == (f"receivable:{PROJECT}", currency)
+    ]
     return sum((row["amount"].fraction() for row in mine), Fraction(0))
 
 
@@ -64,7 +71,9 @@ def _buy(play: Play, *, upfront: bool = False) -> str:
 
 
 def _end(play: Play, commitment: str) -> CreditNote:
-    return play.database.run(lambda uow: credit_notes.end_commitment(uow, PLATFORM, PROJECT, commitment, "moved away"))
+    return play.database.run(
+        lambda uow: credit_notes.end_commitment(uow, PLATFORM, PROJECT, commitment, "moved away")
+    )
 
 
 def test_a_note_takes_back_a_part_and_changes_no_invoice(play: Play, clock: ManualClock) -> None:
@@ -73,7 +82,12 @@ def test_a_note_takes_back_a_part_and_changes_no_invoice(play: Play, clock: Manu
     before, owed = _invoices(play), _owed(play)
     assert owed == Fraction("3347.99")
     note = _credit(play, "100.5")
-    assert (note.number, note.minor, note.currency, note.reason) == (f"{PROJECT}-CN-1", 10_050, "USD", "outage")
+    assert (note.number, note.minor, note.currency, note.reason) == (
+        f"{PROJECT}-CN-1",
+        10_050,
+        "USD",
+        "outage",
+    )
     assert note.created_by == PLATFORM.email
     line = _credit(play, "3000", f"{DEVICE}@4.50")
     assert line.number == f"{PROJECT}-CN-2"
@@ -94,7 +108,11 @@ def test_notes_never_exceed_the_invoice_or_the_line(play: Play, clock: ManualClo
     play.turn(31 * DAY)
     line = f"{DEVICE}@4.50"
     _credit(play, "3347.00", line)
-    _refused(Code.FAILED_PRECONDITION, "1.00 is more than is left of line", lambda: _credit(play, "1.00", line))
+    _refused(
+        Code.FAILED_PRECONDITION,
+        "1.00 is more than is left of line",
+        lambda: _credit(play, "1.00", line),
+    )
     _credit(play, "0.99", line)
     total = _invoices(play)[0].total
     left = total - 334_799
@@ -150,14 +168,17 @@ def test_a_monthly_commitment_ends_and_covers_nothing_more(play: Play, clock: Ma
     check_books(play.database, play.fleet, CARD)
 
 
-def test_what_was_paid_upfront_for_the_rest_is_taken_back_with_its_tax(play: Play, clock: ManualClock) -> None:
+def test_what_was_paid_upfront_for_the_rest_is_taken_back_with_its_tax(
+    play: Play, clock: ManualClock
+) -> None:
     play.database.run(lambda uow: accounts.patch(uow, PLATFORM, PROJECT, {"tax": "0.1"}))
     play.create("n")
     commitment = _buy(play, upfront=True)
     play.turn(31 * DAY)
     march = from_json(_invoices(play)[0].document)
     (paid,) = [line for line in march.lines if line.sku.endswith("/upfront-payment")]
-    play.turn(42 * DAY)  # a fifth of the year is over: 73 of 365 days, less the seconds before the purchase
+    # a fifth of the year is over: 73 of 365 days, less the seconds before the purchase
+    play.turn(42 * DAY)
     note = _end(play, commitment)
     exact = Amount(int(paid.parts)).fraction() * Fraction(365 * DAY - (73 * DAY), 365 * DAY)
     wanted = round(exact * 100)
@@ -169,20 +190,28 @@ def test_what_was_paid_upfront_for_the_rest_is_taken_back_with_its_tax(play: Pla
     check_month(play.database, CARD, PROJECT, "2026-05")
 
 
-def test_a_commitment_that_ends_at_once_is_charged_for_one_second(play: Play, clock: ManualClock) -> None:
+def test_a_commitment_that_ends_at_once_is_charged_for_one_second(
+    play: Play, clock: ManualClock
+) -> None:
     play.create("n")
     commitment = _buy(play, upfront=True)
     _end(play, commitment)
     play.turn(31 * DAY)
     march = check_month(play.database, CARD, PROJECT, "2026-03")
     assert march is not None
-    own = {line.sku.rpartition("/")[2]: line.seconds for line in march.lines if line.sku.startswith("commitment:")}
+    own = {
+        line.sku.rpartition("/")[2]: line.seconds
+        for line in march.lines
+        if line.sku.startswith("commitment:")
+    }
     assert own["upfront-payment"] == 1
 
 
 def test_a_credit_ends_with_the_month_before(play: Play, clock: ManualClock) -> None:
     credit = play.database.run(
-        lambda uow: commitments.add_credit(uow, PLATFORM, PROJECT, "5000", None, "2026-12", "a gift")
+        lambda uow: commitments.add_credit(
+            uow, PLATFORM, PROJECT, "5000", None, "2026-12", "a gift"
+        )
     )
     other = play.database.run(
         lambda uow: commitments.add_credit(uow, PLATFORM, PROJECT, "1", None, "2026-12", "another")
@@ -192,7 +221,9 @@ def test_a_credit_ends_with_the_month_before(play: Play, clock: ManualClock) -> 
     march = check_month(play.database, CARD, PROJECT, "2026-03")
     assert march is not None
     note = play.database.run(
-        lambda uow: credit_notes.end_credit(uow, PLATFORM, PROJECT, credit.credit_id, "given by mistake")
+        lambda uow: credit_notes.end_credit(
+            uow, PLATFORM, PROJECT, credit.credit_id, "given by mistake"
+        )
     )
     assert (note.minor, note.ends_month) == (0, "2026-04")
     play.turn(30 * DAY)

@@ -1,4 +1,5 @@
-"""On SQLite, units of work speak to the driver: each statement of the platform reads what SQLAlchemy reads."""
+"""On SQLite, units of work speak to the driver: each statement of the platform reads what
+SQLAlchemy reads."""
 
 from __future__ import annotations
 
@@ -11,7 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import CompoundSelect, Integer, Numeric, Select, String, bindparam, column, insert, select, table
+from sqlalchemy import (
+    CompoundSelect,
+    Integer,
+    Numeric,
+    Select,
+    String,
+    bindparam,
+    column,
+    insert,
+    select,
+    table,
+)
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 import podyard.db
@@ -34,7 +46,9 @@ STATEMENTS_LEAST = 200  # that the platform makes at import: fewer means that th
 def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
     folder = tmp_path_factory.mktemp("yard")
     invoiced_yard.make(folder, NODES)
-    with contextlib.closing(Database(f"sqlite:///{folder}/podyard.db", ManualClock(invoiced_yard.END))) as made:
+    with contextlib.closing(
+        Database(f"sqlite:///{folder}/podyard.db", ManualClock(invoiced_yard.END))
+    ) as made:
         yield made
 
 
@@ -73,7 +87,9 @@ def _value(bind: Any) -> Any:
     return [value] if bind.expanding else value
 
 
-def test_each_statement_reads_what_sqlalchemy_reads(database: Database, direct: DirectConnection) -> None:
+def test_each_statement_reads_what_sqlalchemy_reads(
+    database: Database, direct: DirectConnection
+) -> None:
     count = rows = 0
     for name, statement in _statements():
         given = _given(statement)
@@ -81,15 +97,24 @@ def test_each_statement_reads_what_sqlalchemy_reads(database: Database, direct: 
             expected = [dict(row) for row in slow.execute(statement, given).mappings()]
         for _ in range(2):  # the second time it is prepared
             assert direct.execute(statement, given).mappings().all() == expected, name
-        assert [tuple(row) for row in direct.execute(statement, given)] == [tuple(row.values()) for row in expected]
-        assert direct.execute(statement, given).mappings().first() == (expected[0] if expected else None)
+        assert [tuple(row) for row in direct.execute(statement, given)] == [
+            tuple(row.values()) for row in expected
+        ]
+        assert direct.execute(statement, given).mappings().first() == (
+            expected[0] if expected else None
+        )
         count, rows = count + 1, rows + len(expected)
     assert count >= STATEMENTS_LEAST
     assert rows > count
 
 
 def test_rows_that_are_streamed_are_read_as_they_are_wanted(direct: DirectConnection) -> None:
-    statement = select(nodes.c.node_id).where(LIVES).order_by(nodes.c.node_id).execution_options(yield_per=1)
+    statement = (
+        select(nodes.c.node_id)
+        .where(LIVES)
+        .order_by(nodes.c.node_id)
+        .execution_options(yield_per=1)
+    )
     for _ in range(2):
         found = iter(direct.execute(statement))
         assert [next(found).node_id, next(found).node_id] == ["n0", "n1"]
@@ -111,7 +136,9 @@ def test_what_is_known_of_a_statement_goes_with_it(direct: DirectConnection) -> 
     assert set(direct_statements._PREPARED) == before
 
 
-def test_shapes_and_texts_have_limits(direct: DirectConnection, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shapes_and_texts_have_limits(
+    direct: DirectConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(direct_statements, "SHAPES_KEPT_MAX", 5)
     monkeypatch.setattr(direct_statements, "TEXTS_KEPT_MAX", 5)
     for length in range(1, 12):
@@ -148,7 +175,9 @@ def test_a_database_that_is_damaged_says_so(tmp_path: Path) -> None:
     path = tmp_path / "podyard.db"
     path.write_bytes(b"no database at all" * 100)
     with (
-        contextlib.closing(Database(f"sqlite:///{path}", ManualClock(invoiced_yard.END))) as damaged,
+        contextlib.closing(
+            Database(f"sqlite:///{path}", ManualClock(invoiced_yard.END))
+        ) as damaged,
         pytest.raises(Exception, match="not a database"),
     ):
         damaged.read(lambda uow: uow.first(select(nodes.c.zone)))

@@ -1,4 +1,5 @@
-"""An elastic job's life and what its replicas tell, by use cases alone: the same rows on both databases."""
+"""An elastic job's life and what its replicas tell, by use cases alone: the same rows on both
+databases."""
 
 from __future__ import annotations
 
@@ -74,22 +75,28 @@ def test_evaluations_best_and_pruned_checkpoints_are_kept_and_dropped(play: Gang
         for step in range(1, 9)
     ]
     saved = [_saved(2, True), _saved(4, True), _saved(6), _saved(8)]
-    measured = [{"step": 4, "metrics": {"val_loss": 0.5}}, {"step": 8, "metrics": {"val_loss": 0.25}}]
+    measured = [
+        {"step": 4, "metrics": {"val_loss": 0.5}},
+        {"step": 8, "metrics": {"val_loss": 0.25}},
+    ]
     for _ in range(2):  # a report whose answer was lost comes again
         play.say(first, points=points, checkpoints=saved, evaluations=measured, pruned=[2])
     read = play.database.read
     found = read(lambda uow: jobs.checkpoints(uow, PLATFORM, PROJECT, ZONE, "j"))
     assert [(saved.step, saved.best) for saved in found] == [(8, False), (6, False), (4, True)]
     evaluations = read(lambda uow: jobs.evaluations(uow, PLATFORM, PROJECT, ZONE, "j"))
-    assert [(one.step, one.metrics) for one in evaluations] == [(4, {"val_loss": 0.5}), (8, {"val_loss": 0.25})]
+    assert [(one.step, one.metrics) for one in evaluations] == [
+        (4, {"val_loss": 0.5}),
+        (8, {"val_loss": 0.25}),
+    ]
     job = play.job()
     assert (job.latest["val_loss"], job.spec.training.evaluate_every_steps) == (0.25, 10)
 
 
 @pytest.fixture
 def three(play: Gangs) -> Gangs:
-    """Three slices of four hosts, and an elastic job that has run on the first one for a while, with all of its four
-    processes; the agent has four places."""
+    """Three slices of four hosts, and an elastic job that has run on the first one for a while,
+    with all of its four processes; the agent has four places."""
     for number, name in ((2, "second"), (3, "third")):
         play.database.run(lambda uow, name=name, number=number: ready_node(uow, name, number))
     play.register(4)
@@ -100,7 +107,9 @@ def three(play: Gangs) -> Gangs:
     return play
 
 
-def test_a_job_of_higher_priority_gets_the_fewest_places_that_it_can_start_with(three: Gangs) -> None:
+def test_a_job_of_higher_priority_gets_the_fewest_places_that_it_can_start_with(
+    three: Gangs,
+) -> None:
     three.submit("urgent", "second", priority=5, replica_processes=1)
     three.look()
     assert three.counts() == {"urgent": 1, "wide": 3}

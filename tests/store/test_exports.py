@@ -1,4 +1,5 @@
-"""Exports from the database, at once and in the background: what they sum to, and that a worker's death changes no
+"""Exports from the database, at once and in the background: what they sum to, and that a worker's
+death changes no
 byte; on both databases."""
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ def _used(play: Play, *, commit: bool = False) -> None:
         wanted = commitments.CommitmentRequest(1, 1, sku_id="tpu-v2-32/us-central1/on-demand")
         play.database.run(lambda uow: commitments.buy(uow, CARD, PLATFORM, PROJECT, wanted))
         play.database.run(
-            lambda uow: commitments.add_credit(uow, PLATFORM, PROJECT, "12.345", None, "2026-12", "a gift")
+            lambda uow: commitments.add_credit(
+                uow, PLATFORM, PROJECT, "12.345", None, "2026-12", "a gift"
+            )
         )
     play.turn(3 * DAY)
     play.run(nodes.delete, "pod")
@@ -92,7 +95,13 @@ def _refused(code: Code, body: Any) -> str:
 def test_an_export_sums_to_its_invoice_before_and_after_it_is_issued(play: Play) -> None:
     _used(play, commit=True)
     draft = _lines(_small(play))
-    assert {row["kind"] for row in draft} >= {"usage", "commitment", "credit", "tax", "rounding_error"}
+    assert {row["kind"] for row in draft} >= {
+        "usage",
+        "commitment",
+        "credit",
+        "tax",
+        "rounding_error",
+    }
     assert "true" in {row["estimated"] for row in draft}
     play.turn(28 * DAY)
     request = ExportRequest("json", "2026-03", "2026-03", by_job=True)
@@ -101,22 +110,35 @@ def test_an_export_sums_to_its_invoice_before_and_after_it_is_issued(play: Play)
     assert _sum(_small(play)) == Decimal(document["total"])
     hourly = _small(play, ExportRequest("csv", "2026-03", "2026-03", "hour"))
     assert _sum(hourly) == Decimal(document["total"])
-    assert _sum(_small(play, ExportRequest("focus", "2026-03", "2026-03")), "BilledCost") == Decimal(document["total"])
+    assert _sum(
+        _small(play, ExportRequest("focus", "2026-03", "2026-03")), "BilledCost"
+    ) == Decimal(document["total"])
     usage = [row for row in document["rows"] if row["kind"] == "usage"]
     assert {row["estimated"] for row in usage} == {False}
     assert {row["job"] for row in usage} == {"idle"}
     node = next(row for row in usage if row["resource"].endswith("/n"))
-    assert (node["labels"], node["service"], node["sku_id"]) == ('{"team":"a"}', "Cloud TPU", "318B-250C-DB30")
-    assert node["covered_unit_seconds"] == node["unit_seconds"] - 10  # it was READY before the commitment was bought
+    assert (node["labels"], node["service"], node["sku_id"]) == (
+        '{"team":"a"}',
+        "Cloud TPU",
+        "318B-250C-DB30",
+    )
+    # it was READY before the commitment was bought
+    assert node["covered_unit_seconds"] == node["unit_seconds"] - 10
 
 
-def test_a_correction_is_a_row_of_the_month_that_it_is_booked_in(play: Play, clock: ManualClock) -> None:
+def test_a_correction_is_a_row_of_the_month_that_it_is_booked_in(
+    play: Play, clock: ManualClock
+) -> None:
     play.create("n")
     play.turn(31 * DAY)
     play.late_event("STOPPED", "2026-03-31T12:00:00Z")
     before = _small(play)
     play.turn(30 * DAY)
-    (row,) = [r for r in _lines(_small(play, ExportRequest("csv", "2026-04", "2026-04"))) if r["kind"] == "adjustment"]
+    (row,) = [
+        r
+        for r in _lines(_small(play, ExportRequest("csv", "2026-04", "2026-04")))
+        if r["kind"] == "adjustment"
+    ]
     assert (row["corrects_month"], row["amount"]) == ("2026-03", "-54.000000000000")
     assert _small(play) == before  # the issued month stays what it knew of
 
@@ -127,11 +149,15 @@ def test_nothing_to_invoice_is_not_found(play: Play) -> None:
     _refused(Code.NOT_FOUND, lambda: _small(play))
 
 
-def test_an_export_in_the_background_is_the_one_that_is_made_at_once(play: Play, tmp_path: Path) -> None:
+def test_an_export_in_the_background_is_the_one_that_is_made_at_once(
+    play: Play, tmp_path: Path
+) -> None:
     _used(play)
     at_once = _small(play)
     export_id = _create(play)
-    (sent,) = play.database.read(lambda uow: uow.all(select(outbox).where(outbox.c.task == exports.TASK)))
+    (sent,) = play.database.read(
+        lambda uow: uow.all(select(outbox).where(outbox.c.task == exports.TASK))
+    )
     assert (sent["queue"], sent["args"]) == ("background", [export_id])
     assert "not done" in _refused(
         Code.FAILED_PRECONDITION,
@@ -158,12 +184,15 @@ def test_several_months_are_one_file(play: Play, tmp_path: Path) -> None:
     assert {row["month"] for row in _lines(data)} == {"2026-03", "2026-04"}
 
 
-def test_a_month_that_is_issued_before_a_worker_comes_is_exported_as_it_was_issued(play: Play, tmp_path: Path) -> None:
+def test_a_month_that_is_issued_before_a_worker_comes_is_exported_as_it_was_issued(
+    play: Play, tmp_path: Path
+) -> None:
     _used(play)
     export_id = _create(play)
     counted = play.database.run(lambda uow: exports.claim(uow, export_id))
     assert counted is not None
-    assert play.database.run(lambda uow: exports.progress(uow, counted, 1, 2))  # of what it was then
+    # of what it was then
+    assert play.database.run(lambda uow: exports.progress(uow, counted, 1, 2))
     play.turn(40 * DAY)
     assert _make(play, tmp_path, export_id)
     row = _row(play, export_id)
@@ -177,7 +206,8 @@ class _Killed(BaseException):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("at", [1, 4, 6])  # while rows are counted, before and while they are written
+# while rows are counted, before and while they are written
+@pytest.mark.parametrize("at", [1, 4, 6])
 def test_a_worker_that_dies_is_followed_by_another_with_the_same_bytes(
     play: Play, tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
@@ -205,7 +235,9 @@ def test_a_worker_that_dies_is_followed_by_another_with_the_same_bytes(
     assert not _make(play, tmp_path, export_id)  # its claim has not lapsed
     clock.advance(exports.CLAIM_SECONDS)
     play.database.run(exports.send_again)
-    sent = play.database.read(lambda uow: uow.all(select(outbox).where(outbox.c.task == exports.TASK)))
+    sent = play.database.read(
+        lambda uow: uow.all(select(outbox).where(outbox.c.task == exports.TASK))
+    )
     assert len(sent) == 2
     again = play.database.run(lambda uow: exports.claim(uow, export_id))
     assert again is not None
@@ -220,7 +252,9 @@ def test_a_worker_that_dies_is_followed_by_another_with_the_same_bytes(
     row = _row(play, export_id)
     assert row.tries == 3
     assert (tmp_path / row.object_name).read_bytes() == at_once
-    assert [path.name for path in (tmp_path / exports.folder_of(PROJECT)).iterdir()] == [f"{export_id}-3.csv"]
+    assert [path.name for path in (tmp_path / exports.folder_of(PROJECT)).iterdir()] == [
+        f"{export_id}-3.csv"
+    ]
 
 
 def test_a_worker_that_was_thought_dead_writes_nothing(play: Play, clock: ManualClock) -> None:
@@ -245,7 +279,9 @@ def _says_nothing(play: Play, export_id: str, claimed: Export) -> None:
     assert _row(play, export_id) == before
 
 
-def test_an_export_that_cannot_be_made_says_why(play: Play, tmp_path: Path, clock: ManualClock) -> None:
+def test_an_export_that_cannot_be_made_says_why(
+    play: Play, tmp_path: Path, clock: ManualClock
+) -> None:
     _used(play)
     play.turn(70 * DAY)  # there is no exchange rate of May
     export_id = _create(play, ExportRequest("csv", "2026-05", "2026-05"))
@@ -284,14 +320,19 @@ def test_what_cannot_be_exported_is_refused_with_its_field(play: Play) -> None:
         (ExportRequest("csv", "2026-3", "2026-03"), "fromMonth"),
         (ExportRequest("csv", "2026-03", "2026-02"), "untilMonth|from 2026-03 until"),
         (ExportRequest("csv", "2016-02", "2026-03"), "1 to 120 months"),
-        (ExportRequest("csv", "2026-03", "2026-04"), "it must not be after the current month 2026-03"),
+        (
+            ExportRequest("csv", "2026-03", "2026-04"),
+            "it must not be after the current month 2026-03",
+        ),
         (ExportRequest("csv", "2026-03", "2026-03", "minute"), "granularity"),
     ):
         message = _refused(Code.INVALID_ARGUMENT, lambda bad=bad: _create(play, bad))
         assert any(part in message for part in text.split("|")), message
 
 
-def test_a_month_with_very_many_rows_is_for_the_background(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_month_with_very_many_rows_is_for_the_background(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _used(play)
     monkeypatch.setattr(exports, "SMALL_ROWS_MAX", 5)
     assert "more than 5 rows" in _refused(Code.FAILED_PRECONDITION, lambda: _small(play))
@@ -306,7 +347,11 @@ def test_reserved_nodes_name_their_reservation(play: Play) -> None:
     focus = _lines(_small(play, ExportRequest("focus", "2026-03", "2026-03")))
     found = {row["CapacityReservationId"] for row in focus if row["ResourceName"] == "n"}
     key = play.database.read(lambda uow: uow.first(select(table_of_nodes.c.reservation_key)))
-    expected = f"projects/{PROJECT}/locations/{ZONE}/reservations/r" if key and key["reservation_key"] else ""
+    expected = (
+        f"projects/{PROJECT}/locations/{ZONE}/reservations/r"
+        if key and key["reservation_key"]
+        else ""
+    )
     assert found == {expected}
     assert expected
 
@@ -316,11 +361,17 @@ def _offers() -> Iterator[BilledResource]:
     for zone in sorted(fleet.zones):
         for kind in fleet.offered_types(zone):
             for usage in UsageClass:
-                yield BilledResource("k", f"projects/p/locations/{zone}/nodes/n", zone, kind.name, usage)
+                yield BilledResource(
+                    "k", f"projects/p/locations/{zone}/nodes/n", zone, kind.name, usage
+                )
 
 
 def test_every_offer_has_the_sku_of_the_catalogue_at_its_price() -> None:
-    by_id = {sku.sku_id: sku for service in catalogue.SERVICES for sku in catalogue.skus_of(CARD, service)}
+    by_id = {
+        sku.sku_id: sku
+        for service in catalogue.SERVICES
+        for sku in catalogue.skus_of(CARD, service)
+    }
     compared = 0
     for node in _offers():
         try:
@@ -330,7 +381,13 @@ def test_every_offer_has_the_sku_of_the_catalogue_at_its_price() -> None:
         listed = listings.listing_of(CARD, node, sku.sku_id)
         found = by_id[listed.sku_id]
         chips = parse(node.type).chip_count
-        unit_chips = chips if found.description.partition("TPU slice")[1] else 1 if "TpuV" in found.description else 4
+        unit_chips = (
+            chips
+            if found.description.partition("TPU slice")[1]
+            else 1
+            if "TpuV" in found.description
+            else 4
+        )
         whole = found.prices[-1][1] * chips
         assert whole == sku.versions[-1].nanos * quantity * unit_chips, (node, found.description)
         assert found.region == region_of(node.zone)

@@ -120,7 +120,9 @@ def test_removing_a_rule_leaves_nothing_of_it(play: Play) -> None:
         play.turn(20)
     play.turn(100)
     assert play.states() == {"a": "READY", "b": "READY"}
-    left = play.database.read(lambda uow: (uow.all(select(broken_chips)), uow.all(select(node_faults))))
+    left = play.database.read(
+        lambda uow: (uow.all(select(broken_chips)), uow.all(select(node_faults)))
+    )
     assert (left, counted(play)) == (([], []), 0)
 
 
@@ -133,7 +135,8 @@ def test_addresses_do_not_repeat(play: Play) -> None:
     assert play.database.read(next_address) == 3
 
 
-# Deliberately wrong variants: each breaks one of the rules above, and the test next to it must notice.
+# Deliberately wrong variants: each breaks one of the rules above, and the test next to it must
+# notice.
 
 Wrong = Callable[[pytest.MonkeyPatch], None]
 
@@ -147,7 +150,9 @@ def _every_slice_is_kept(patch: pytest.MonkeyPatch) -> None:
 
 
 def _spot_nodes_are_repaired(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("podyard.control.jobs.recovery.decide", lambda _, *rest: decide(UsageClass.ON_DEMAND, *rest))
+    patch.setattr(
+        "podyard.control.jobs.recovery.decide", lambda _, *rest: decide(UsageClass.ON_DEMAND, *rest)
+    )
 
 
 def _counts_have_no_limit(patch: pytest.MonkeyPatch) -> None:
@@ -165,7 +170,9 @@ def _chips_are_never_mended(patch: pytest.MonkeyPatch) -> None:
 
 def _any_pod_will_do(patch: pytest.MonkeyPatch) -> None:
     made = fleet_rows._node_request
-    patch.setattr(fleet_rows, "_node_request", lambda *args: dataclasses.replace(made(*args), last_pod=""))
+    patch.setattr(
+        fleet_rows, "_node_request", lambda *args: dataclasses.replace(made(*args), last_pod="")
+    )
 
 
 def _the_clock_is_not_told(patch: pytest.MonkeyPatch) -> None:
@@ -185,17 +192,29 @@ WRONG: list[tuple[Wrong, Callable[..., None]]] = [
     (_spot_nodes_are_repaired, test_recovery.test_a_node_that_may_be_taken_back_is),
     (_counts_have_no_limit, test_a_rule_with_a_count_strikes_so_often_also_when_many_ask_at_once),
     (_nobody_tells_the_queue, test_recovery.test_the_other_slices_of_a_multislice_restart),
-    (_chips_are_never_mended, test_recovery.test_a_rule_that_is_removed_gives_its_chips_back_at_once),
-    (_any_pod_will_do, test_recovery.test_a_node_whose_chips_never_come_back_gets_another_slice_in_the_same_pod),
+    (
+        _chips_are_never_mended,
+        test_recovery.test_a_rule_that_is_removed_gives_its_chips_back_at_once,
+    ),
+    (
+        _any_pod_will_do,
+        test_recovery.test_a_node_whose_chips_never_come_back_gets_another_slice_in_the_same_pod,
+    ),
     (_the_clock_is_not_told, test_the_clock_knows_how_many_rules_may_be_felt),
     (_a_removed_rule_keeps_its_store, test_removing_a_rule_leaves_nothing_of_it),
 ]
 _MORE: Mapping[str, Any] = {"usage": UsageClass.SPOT, "seconds": 50}
 
 
-@pytest.mark.parametrize(("wrong", "right"), WRONG, ids=[wrong.__name__.strip("_") for wrong, _ in WRONG])
+@pytest.mark.parametrize(
+    ("wrong", "right"), WRONG, ids=[wrong.__name__.strip("_") for wrong, _ in WRONG]
+)
 def test_a_wrong_variant_is_noticed(
-    wrong: Wrong, right: Callable[..., None], tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    wrong: Wrong,
+    right: Callable[..., None],
+    tmp_path: Path,
+    clock: ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     database = Database(f"sqlite:///{tmp_path / 'podyard.db'}", clock, Streams(0))
     migrations.upgrade(database)

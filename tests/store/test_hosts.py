@@ -44,14 +44,25 @@ class Hosts(Play):
 
     def make(self, metadata: Mapping[str, str] | None = None, **extras: Any) -> None:
         spec = NodeSpec(
-            "v2-32", "4x4", "tpu-vm-base", UsageClass.ON_DEMAND, metadata=dict(metadata or {}), extras=extras
+            "v2-32",
+            "4x4",
+            "tpu-vm-base",
+            UsageClass.ON_DEMAND,
+            metadata=dict(metadata or {}),
+            extras=extras,
         )
 
         def body(uow: UnitOfWork) -> None:
             nodes.create(uow, instant_fleet(), PLATFORM, PROJECT, ZONE, NODE, spec)
             node = self._read(uow)
             node_rows.add_hosts(uow, node.node_key, 1, 4)
-            move(uow, node, "created", reason="ready", changed=dataclasses.replace(node, ready_since=uow.now))
+            move(
+                uow,
+                node,
+                "created",
+                reason="ready",
+                changed=dataclasses.replace(node, ready_since=uow.now),
+            )
 
         self.database.run(body)
 
@@ -72,7 +83,9 @@ class Hosts(Play):
         since = self.clock.now().plus_seconds(-1000)
         self.database.run(lambda uow: hosts.settle(uow, since))
 
-    def tell(self, state: str, of: Sequence[HostRecord] | None = None, **said: Any) -> list[HostWanted]:
+    def tell(
+        self, state: str, of: Sequence[HostRecord] | None = None, **said: Any
+    ) -> list[HostWanted]:
         """What the host server says of its hosts; returns what it is told."""
         usual: dict[str, Any] = {
             "address": "127.0.0.1", "metadata_address": "127.0.0.1:80", "ports": {"ssh": 22},
@@ -81,7 +94,13 @@ class Hosts(Play):
         mine = [host for host in (of or self.hosts()) if host.agent_id == "local"]
         reports = [
             hosts.HostReport(
-                **{"host_id": host.host_id, "generation": host.generation, "state": state, **usual, **said}
+                **{
+                    "host_id": host.host_id,
+                    "generation": host.generation,
+                    "state": state,
+                    **usual,
+                    **said,
+                }
             )
             for host in mine
         ]
@@ -109,7 +128,9 @@ def test_a_host_lives_only_when_it_is_asked_for(play: Hosts) -> None:
     assert play.host_states() == ["VIRTUAL"] * 4
     assert [host.state for host in play.ask_for(2)] == ["STARTING"]
     assert play.host_states() == ["VIRTUAL", "VIRTUAL", "STARTING", "VIRTUAL"]
-    assert [(host.index, host.generation, host.run) for host in play.tell("RUNNING")] == [(2, 1, True)]
+    assert [(host.index, host.generation, host.run) for host in play.tell("RUNNING")] == [
+        (2, 1, True)
+    ]
     assert play.host_states()[2] == "RUNNING"
     host = play.hosts()[2]
     assert (host.bind_address, host.port_map, host.agent_id) == ("127.0.0.1", {"ssh": 22}, "local")
@@ -152,7 +173,9 @@ def test_scripts_make_every_host_live_and_poke_the_agent(play: Hosts) -> None:
 
 def test_there_is_room_on_living_agents_or_a_refusal_with_the_numbers(play: Hosts) -> None:
     play.make(SCRIPT)
-    with pytest.raises(PodyardError, match="4 hosts of node pod must run at once and the 0 live agents") as caught:
+    with pytest.raises(
+        PodyardError, match="4 hosts of node pod must run at once and the 0 live agents"
+    ) as caught:
         play.ask_for()
     assert caught.value.code is Code.RESOURCE_EXHAUSTED
     play.register(hosts_max=3)
@@ -245,7 +268,9 @@ def test_a_host_that_cannot_start_is_tried_again_after_a_while(play: Hosts) -> N
     assert {(host.state, host.problem) for host in play.hosts()} == {("STARTING", "")}
 
 
-def test_hosts_of_a_dead_agent_are_written_off_and_made_elsewhere(play: Hosts, clock: ManualClock) -> None:
+def test_hosts_of_a_dead_agent_are_written_off_and_made_elsewhere(
+    play: Hosts, clock: ManualClock
+) -> None:
     play.register(hosts_max=4)
     play.make()
     play.ask_for(0)
@@ -271,7 +296,10 @@ def test_hosts_of_a_living_agent_wait_for_their_server(play: Hosts, clock: Manua
 
 def test_facts_are_sent_once_and_again_when_they_change(play: Hosts) -> None:
     play.register(hosts_max=4)
-    play.make({**SCRIPT, "a-key": "1"}, serviceAccount={"email": "robot@demo.iam.gserviceaccount.com", "scope": ["s"]})
+    play.make(
+        {**SCRIPT, "a-key": "1"},
+        serviceAccount={"email": "robot@demo.iam.gserviceaccount.com", "scope": ["s"]},
+    )
     play.settle()
 
     def ask(known: Mapping[str, str]) -> dict[str, tuple[str, NodeFacts]]:
@@ -283,7 +311,9 @@ def test_facts_are_sent_once_and_again_when_they_change(play: Hosts) -> None:
     assert (facts.service_account, facts.scopes) == ("robot@demo.iam.gserviceaccount.com", ("s",))
     assert facts_of_json(facts.to_json()) == facts
     assert ask({key: digest}) == {}
-    play.database.run(lambda uow: nodes.patch(uow, PLATFORM, PROJECT, ZONE, NODE, {"metadata": {"a-key": "2"}}))
+    play.database.run(
+        lambda uow: nodes.patch(uow, PLATFORM, PROJECT, ZONE, NODE, {"metadata": {"a-key": "2"}})
+    )
     assert ask({key: digest})[key][1].metadata == {"a-key": "2"}
 
 
@@ -292,21 +322,29 @@ def test_a_token_is_of_the_nodes_own_project_and_ends(play: Hosts, clock: Manual
     play.make(serviceAccount={"email": "robot@demo.iam.gserviceaccount.com"})
     host_id = play.ask_for(0)[0].host_id
     made, seconds = play.database.run(lambda uow: hosts.token(uow, AGENT, "local", host_id))
-    play.database.run(lambda uow: identity.bind(uow, "robot@demo.iam.gserviceaccount.com", PROJECT, "tpu.viewer"))
+    play.database.run(
+        lambda uow: identity.bind(uow, "robot@demo.iam.gserviceaccount.com", PROJECT, "tpu.viewer")
+    )
     principal = play.database.read(lambda uow: identity.authenticate(uow, made))
     assert (principal.email, principal.agent_id) == ("robot@demo.iam.gserviceaccount.com", None)
     assert principal.may("tpu.nodes.get", PROJECT)
     assert not principal.may("tpu.nodes.delete", PROJECT)
     # Whatever else the account may do elsewhere: this token is good here only.
-    play.database.run(lambda uow: identity.bind(uow, "robot@demo.iam.gserviceaccount.com", "other", "owner"))
-    assert not play.database.read(lambda uow: identity.authenticate(uow, made)).may("tpu.nodes.get", "other")
+    play.database.run(
+        lambda uow: identity.bind(uow, "robot@demo.iam.gserviceaccount.com", "other", "owner")
+    )
+    assert not play.database.read(lambda uow: identity.authenticate(uow, made)).may(
+        "tpu.nodes.get", "other"
+    )
     clock.advance(seconds)
     with pytest.raises(PodyardError) as caught:
         play.database.read(lambda uow: identity.authenticate(uow, made))
     assert caught.value.code is Code.UNAUTHENTICATED
 
 
-@pytest.mark.parametrize("email", ["owner@podyard.local", "robot@other.iam.gserviceaccount.com", "x@evil.demo.iam.com"])
+@pytest.mark.parametrize(
+    "email", ["owner@podyard.local", "robot@other.iam.gserviceaccount.com", "x@evil.demo.iam.com"]
+)
 def test_a_node_gets_no_token_of_somebody_else(play: Hosts, email: str) -> None:
     play.register(hosts_max=4)
     play.make(serviceAccount={"email": email})
@@ -325,15 +363,19 @@ def test_guest_attributes_come_by_worker_and_path(play: Hosts) -> None:
 
     def ask(path: str, *workers: str, caller: Principal = VIEWER) -> list[list[dict[str, str]]]:
         return play.database.read(
-            lambda uow: hosts.guest_attributes(uow, caller, PROJECT, ZONE, NODE, path, list(workers))
+            lambda uow: hosts.guest_attributes(
+                uow, caller, PROJECT, ZONE, NODE, path, list(workers)
+            )
         )
 
-    # The keys that the hosts will have are there before any of them runs, and nothing on a host can change them.
+    # The keys that the hosts will have are there before any of them runs, and nothing on a host can
+    # change them.
     secret = play.database.read(yard.read).secret
     keys = [public_key(key_seed(secret, host.host_id)) for host in play.hosts()]
     item = {"namespace": "hostkeys", "key": "ssh-ed25519", "value": keys[1]}
     assert ask("hostkeys/", "1") == ask("hostkeys/", "", "1") == [[item]]
-    assert [items[0]["value"] for items in ask("hostkeys/", "")] == keys  # gcloud's way to say "all"
+    # gcloud's way to say "all"
+    assert [items[0]["value"] for items in ask("hostkeys/", "")] == keys
     assert len(set(keys)) == 4
     assert [len(items) for items in ask("")] == [1, 3, 1, 1]
     assert ask("mine/a", "1")[0] == [{"namespace": "mine", "key": "a", "value": "1"}]
@@ -351,13 +393,18 @@ def test_the_first_connection_makes_the_host(play: Hosts) -> None:
         return play.database.run(lambda uow: host_connections.connect(uow, AGENT, "local", host_id))
 
     first, second, *_ = play.hosts()
-    assert (connect(first.host_id).state, play.host_states()) == ("STARTING", ["STARTING", *["VIRTUAL"] * 3])
+    assert (connect(first.host_id).state, play.host_states()) == (
+        "STARTING",
+        ["STARTING", *["VIRTUAL"] * 3],
+    )
     play.tell("RUNNING", play.hosts())
     assert connect(first.host_id).port_map == {"ssh": 22}
     with pytest.raises(PodyardError, match="hosts/none"):
         connect("none")
     with pytest.raises(PodyardError) as caught:
-        play.database.run(lambda uow: host_connections.connect(uow, PLATFORM, "local", second.host_id))
+        play.database.run(
+            lambda uow: host_connections.connect(uow, PLATFORM, "local", second.host_id)
+        )
     assert caught.value.code is Code.PERMISSION_DENIED
     play.leave("stop")
     with pytest.raises(PodyardError, match="is STOPPING"):
@@ -380,7 +427,9 @@ def test_folders_of_hosts_that_are_no_more_may_go(play: Hosts) -> None:
     play.register(hosts_max=4)
     play.make()
     there = play.hosts()[0].host_id
-    assert play.database.read(lambda uow: hosts.list_removed(uow, [there, "host-of-old"])) == ["host-of-old"]
+    assert play.database.read(lambda uow: hosts.list_removed(uow, [there, "host-of-old"])) == [
+        "host-of-old"
+    ]
 
 
 def test_what_was_asked_for_comes_back_as_long_as_the_node_stays_ready(play: Hosts) -> None:
@@ -400,15 +449,23 @@ def test_agents_of_one_slice_learn_of_each_other_and_of_one_key(play: Hosts) -> 
     play.register(hosts_max=2)
     play.make()
     play.ask_for(0, 1)
-    assert play.database.read(lambda uow: slice_networks.of_agent(uow, "local", {play.record().node_key})) == []
+    assert (
+        play.database.read(
+            lambda uow: slice_networks.of_agent(uow, "local", {play.record().node_key})
+        )
+        == []
+    )
     play.register(hosts_max=2, agent_id="other")
     play.ask_for(2, 3)
     play.tell("RUNNING", address="10.0.0.5", ports={"ssh": 22, "tunnel": 7001})
 
     def networks(agent: str) -> list[slice_networks.SliceNetwork]:
-        return play.database.read(lambda uow: slice_networks.of_agent(uow, agent, {play.record().node_key}))
+        return play.database.read(
+            lambda uow: slice_networks.of_agent(uow, agent, {play.record().node_key})
+        )
 
     (here,), (there,) = networks("local"), networks("other")
     assert here.key == there.key and len(here.key) == 32
     assert there.peers == (slice_networks.NetworkPeer("local", "10.0.0.5", 7001),)
-    assert here.peers == (slice_networks.NetworkPeer("other", "", 0),)  # it has not said where it listens
+    # it has not said where it listens
+    assert here.peers == (slice_networks.NetworkPeer("other", "", 0),)

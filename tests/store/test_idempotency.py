@@ -30,7 +30,9 @@ BODY = {"node": {"acceleratorType": "v2-8", "labels": {"a": "1", "b": "2"}}, "no
 
 def _operation(uow: UnitOfWork) -> str:
     return begin(
-        uow, OperationTarget(ResourceKind.NODE, "n", "p", "us-central1-f", "n"), OperationVerb.CREATE
+        uow,
+        OperationTarget(ResourceKind.NODE, "n", "p", "us-central1-f", "n"),
+        OperationVerb.CREATE,
     ).operation_id
 
 
@@ -44,14 +46,20 @@ def _send(
     body: Any = BODY,
     act: Callable[[UnitOfWork], str] = _operation,
 ) -> str:
-    return database.run(lambda uow: idempotency.once(uow, who, project, method, request_id, body, lambda: act(uow)))
+    return database.run(
+        lambda uow: idempotency.once(uow, who, project, method, request_id, body, lambda: act(uow))
+    )
 
 
 def _count(database: Database, table: Any) -> int:
-    return database.read(lambda uow: int(uow.execute(select(func.count()).select_from(table)).scalar() or 0))
+    return database.read(
+        lambda uow: int(uow.execute(select(func.count()).select_from(table)).scalar() or 0)
+    )
 
 
-def test_the_same_request_is_answered_with_the_first_operation(database: Database, clock: ManualClock) -> None:
+def test_the_same_request_is_answered_with_the_first_operation(
+    database: Database, clock: ManualClock
+) -> None:
     first = _send(database)
     clock.advance(REMEMBERED_SECONDS - 1)
     turned = {"nodeId": "n", "node": {"labels": {"b": "2", "a": "1"}, "acceleratorType": "v2-8"}}
@@ -109,20 +117,33 @@ def test_a_request_whose_operation_was_deleted_counts_as_new(database: Database)
 
 
 @pytest.mark.parametrize(
-    "bad", ["", "x", "00000000-0000-0000-0000-000000000000", ID[:-1], f"{ID}\n", f"{{{ID}}}", ID.replace("-", "")]
+    "bad",
+    [
+        "",
+        "x",
+        "00000000-0000-0000-0000-000000000000",
+        ID[:-1],
+        f"{ID}\n",
+        f"{{{ID}}}",
+        ID.replace("-", ""),
+    ],
 )
 def test_an_id_that_is_no_uuid_is_refused(database: Database, bad: str) -> None:
     with pytest.raises(PodyardError) as refused:
         _send(database, bad)
     assert refused.value.code is Code.INVALID_ARGUMENT
-    assert refused.value.details == (BadRequest((FieldViolation("requestId", refused.value.message),)),)
+    assert refused.value.details == (
+        BadRequest((FieldViolation("requestId", refused.value.message),)),
+    )
 
 
 def test_old_requests_are_forgotten_a_few_at_a_time(database: Database, clock: ManualClock) -> None:
     def fill(uow: UnitOfWork) -> None:
         for index in range(SWEPT_MAX + 20):
             key = {"project": "p", "method": "nodes.create", "request_id": f"{index:036d}"}
-            uow.execute(insert(request_ids).values(**key, body_sha256="", operation_id="o", created=uow.now))
+            uow.execute(
+                insert(request_ids).values(**key, body_sha256="", operation_id="o", created=uow.now)
+            )
 
     database.run(fill)
     clock.advance(REMEMBERED_SECONDS)

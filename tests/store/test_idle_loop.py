@@ -1,5 +1,5 @@
-"""A loop that has nothing to do looks once a second, once in ten while nothing is alive, and at once when anything is
-committed or due."""
+"""A loop that has nothing to do looks once a second, once in ten while nothing is alive, and at
+once when anything is committed or due."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ def _other_process(play: Play) -> Iterator[Database]:
 
 
 def _create(play: Play, database: Database) -> None:
-    database.run(lambda uow: nodes.create(uow, play.fleet, PLATFORM, PROJECT, ZONE, "n", node_spec()))
+    database.run(
+        lambda uow: nodes.create(uow, play.fleet, PLATFORM, PROJECT, ZONE, "n", node_spec())
+    )
 
 
 def test_looks_once_a_second(play: Play, loop: _Counted) -> None:
@@ -67,7 +69,9 @@ def test_looks_once_a_second(play: Play, loop: _Counted) -> None:
 @pytest.fixture
 def local(play: Play, loop: _Counted) -> _Counted:
     """The loop on a local clock, where nothing is alive."""
-    play.database.run(lambda uow: platform_clock.write(uow, dataclasses.replace(uow.clock, mode=ClockMode.LOCAL)))
+    play.database.run(
+        lambda uow: platform_clock.write(uow, dataclasses.replace(uow.clock, mode=ClockMode.LOCAL))
+    )
     loop.looks_in(play.clock, 2)
     return loop
 
@@ -129,14 +133,17 @@ def test_what_another_process_commits_is_seen_in_the_next_round(play: Play, loop
     with _other_process(play) as other:
         for ticks in range(7):  # at each place between two anchors and two looks
             loop.looks_in(play.clock, ticks * TICK_SECONDS)
-            other.run(lambda uow: timers.put(uow, "node.none", "none", 0, uow.now.plus_seconds(3600)))
+            other.run(
+                lambda uow: timers.put(uow, "node.none", "none", 0, uow.now.plus_seconds(3600))
+            )
             assert loop.looks_in(play.clock, TICK_SECONDS) == 1
 
 
 def test_what_is_committed_next_to_an_anchor_is_seen(
     play: Play, loop: _Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another process commits just before the anchor's unit, when the loop has already looked at the version."""
+    """Another process commits just before the anchor's unit, when the loop has already looked at
+    the version."""
     while not loop.looks_in(play.clock, TICK_SECONDS):
         pass  # from here on, an idle loop would not look for a second
     before, run = loop.looks, play.database.run
@@ -154,7 +161,9 @@ def test_what_is_committed_next_to_an_anchor_is_seen(
 
 
 @pytest.mark.parametrize("clock_of", ["loop", "local"])
-def test_a_timer_fires_when_it_is_due(play: Play, clock_of: str, request: pytest.FixtureRequest) -> None:
+def test_a_timer_fires_when_it_is_due(
+    play: Play, clock_of: str, request: pytest.FixtureRequest
+) -> None:
     loop: _Counted = request.getfixturevalue(clock_of)
     with _other_process(play) as other:
         _create(play, other)
@@ -165,11 +174,17 @@ def test_a_timer_fires_when_it_is_due(play: Play, clock_of: str, request: pytest
 
 
 def test_a_virtual_clock_is_followed_in_each_round(play: Play, loop: _Counted) -> None:
-    play.database.run(lambda uow: platform_clock.write(uow, dataclasses.replace(uow.clock, mode=ClockMode.VIRTUAL)))
+    play.database.run(
+        lambda uow: platform_clock.write(
+            uow, dataclasses.replace(uow.clock, mode=ClockMode.VIRTUAL)
+        )
+    )
     assert loop.looks_in(play.clock, 1) == 10
 
 
-def test_a_round_sends_batch_after_batch_and_leaves_time_for_the_lease(play: Play, local: _Counted) -> None:
+def test_a_round_sends_batch_after_batch_and_leaves_time_for_the_lease(
+    play: Play, local: _Counted
+) -> None:
     count = 2 * outbox.OUTBOX_BATCH_MAX + 50
     sent: list[str] = []
 

@@ -1,4 +1,5 @@
-"""An issued invoice is what its kept records say, whatever becomes of events, labels and cards; corrections say of
+"""An issued invoice is what its kept records say, whatever becomes of events, labels and cards;
+corrections say of
 what they are; and months that an earlier version has closed get their records once."""
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ def _issued(play: Play, month: str) -> IssuedInvoice:
 
 
 def _explained(play: Play, month: str, line: str) -> bill_lines.Explained:
-    return play.database.read(lambda uow: bill_lines.explain(uow, CARD, PLATFORM, PROJECT, month, line))
+    return play.database.read(
+        lambda uow: bill_lines.explain(uow, CARD, PLATFORM, PROJECT, month, line)
+    )
 
 
 def _violations(play: Play) -> list[str]:
@@ -73,9 +76,15 @@ def _three_months(play: Play) -> None:
     play.turn(31 * DAY)
 
 
-def test_everything_that_is_said_of_an_issued_month_comes_from_its_records(play: Play, clock: ManualClock) -> None:
+def test_everything_that_is_said_of_an_issued_month_comes_from_its_records(
+    play: Play, clock: ManualClock
+) -> None:
     _three_months(play)
-    before = {(month, kind): _file(play, month, kind) for month in ("2026-03", "2026-04") for kind in FORMATS}
+    before = {
+        (month, kind): _file(play, month, kind)
+        for month in ("2026-03", "2026-04")
+        for kind in FORMATS
+    }
     line = from_json(_issued(play, "2026-03").document).lines[-1].id
     told = _explained(play, "2026-03", line)
     play.database.run(lambda uow: uow.execute(delete(usage_events)))
@@ -84,7 +93,9 @@ def test_everything_that_is_said_of_an_issued_month_comes_from_its_records(play:
     assert {part.covered for part in _explained(play, "2026-03", f"{SLICE}@24.00").parts} >= {()}
 
 
-def test_records_that_are_damaged_are_an_error_and_a_finding(play: Play, clock: ManualClock) -> None:
+def test_records_that_are_damaged_are_an_error_and_a_finding(
+    play: Play, clock: ManualClock
+) -> None:
     play.create("n")
     play.turn(31 * DAY)
     assert _violations(play) == []
@@ -107,7 +118,9 @@ def test_records_that_are_damaged_are_an_error_and_a_finding(play: Play, clock: 
         assert any(said in detail for detail in _violations(play))
 
 
-def test_a_correction_names_node_line_and_difference_and_states_it_once(play: Play, clock: ManualClock) -> None:
+def test_a_correction_names_node_line_and_difference_and_states_it_once(
+    play: Play, clock: ManualClock
+) -> None:
     for name in ("a", "b", "c"):
         play.create(name)
     play.create("big", "v5litepod-8")
@@ -119,7 +132,10 @@ def test_a_correction_names_node_line_and_difference_and_states_it_once(play: Pl
     april = check_month(play.database, CARD, PROJECT, "2026-04")
     assert april is not None
     (correction,) = april.adjustments
-    items = [(item.name.rpartition("/")[2], item.line, item.quantity, item.exact_usd) for item in correction.items]
+    items = [
+        (item.name.rpartition("/")[2], item.line, item.quantity, item.exact_usd)
+        for item in correction.items
+    ]
     assert sorted(items) == [
         ("a", f"{DEVICE}@4.50", "-12.000000000000", "-54.000000000000"),
         ("big", f"{CHIP}@1.20", "-384.000000000000", "-460.800000000000"),
@@ -129,7 +145,8 @@ def test_a_correction_names_node_line_and_difference_and_states_it_once(play: Pl
     play.turn(31 * DAY)
     may = check_month(play.database, CARD, PROJECT, "2026-05")
     assert may is not None
-    (first, second) = may.adjustments  # April, in which `b` was READY as far as was known, and March once more
+    # April, in which `b` was READY as far as was known, and March once more
+    (first, second) = may.adjustments
     assert (first.corrects_month, first.amount) == ("2026-03", "-4.50")
     assert [(item.name[-1], item.seconds) for item in first.items] == [("b", -3600)]
     assert (second.corrects_month, [item.name[-1] for item in second.items]) == ("2026-04", ["b"])
@@ -153,13 +170,17 @@ def test_use_that_moves_from_a_covered_node_to_another_is_itemised_for_both(
     play.turn(30 * DAY)
     april = check_month(play.database, CARD, PROJECT, "2026-04")
     assert april is not None
-    items = {item.name.rpartition("/")[2]: (item.seconds, item.unit_seconds) for item in april.adjustments[0].items}
+    items = {
+        item.name.rpartition("/")[2]: (item.seconds, item.unit_seconds)
+        for item in april.adjustments[0].items
+    }
     other = "b" if covered == "a" else "a"
     assert items == {covered: (-43_200, 0), other: (0, -43_200)}  # who is left is covered instead
 
 
 def _as_older(play: Play) -> dict[str, bytes]:
-    """Takes away what earlier versions did not write: documents are of form 1, and there are no records."""
+    """Takes away what earlier versions did not write: documents are of form 1, and there are no
+    records."""
     documents = {}
     for row in play.database.read(lambda uow: invoices.list_invoices(uow, PLATFORM, PROJECT)):
         data = to_json(from_json(row.document))
@@ -169,15 +190,24 @@ def _as_older(play: Play) -> dict[str, bytes]:
                 del line[name]
         for one in data["adjustments"]:
             del one["items"], one["exchangeRate"]
-        documents[row.month] = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
-        values = {"document": documents[row.month], "sha256": hashlib.sha256(documents[row.month]).hexdigest()}
+        documents[row.month] = json.dumps(
+            data, sort_keys=True, separators=(",", ":"), ensure_ascii=False
+        ).encode()
+        values = {
+            "document": documents[row.month],
+            "sha256": hashlib.sha256(documents[row.month]).hexdigest(),
+        }
         where = {"project": PROJECT, "month": row.month}
-        play.database.run(lambda uow, where=where, values=values: uow.update(invoices_table, where, values))
+        play.database.run(
+            lambda uow, where=where, values=values: uow.update(invoices_table, where, values)
+        )
     play.database.run(lambda uow: uow.execute(delete(table)))
     return documents
 
 
-def test_a_yard_of_the_old_form_with_three_closed_months_is_migrated(play: Play, clock: ManualClock) -> None:
+def test_a_yard_of_the_old_form_with_three_closed_months_is_migrated(
+    play: Play, clock: ManualClock
+) -> None:
     _three_months(play)
     told = {month: _file(play, month, "csv") for month in ("2026-03", "2026-05")}
     documents = _as_older(play)
@@ -219,7 +249,9 @@ def test_labels_of_an_issued_month_stay_with_it(play: Play, clock: ManualClock) 
     before = {kind: _file(play, "2026-03", kind) for kind in FORMATS}
     play.database.run(
         lambda uow: uow.execute(
-            update(usage_events).where(usage_events.c.labels.is_not(None)).values(labels={"team": "b"})
+            update(usage_events)
+            .where(usage_events.c.labels.is_not(None))
+            .values(labels={"team": "b"})
         )
     )
     assert {kind: _file(play, "2026-03", kind) for kind in FORMATS} == before
@@ -227,20 +259,34 @@ def test_labels_of_an_issued_month_stay_with_it(play: Play, clock: ManualClock) 
     assert b'""team"":""b""' in _file(play, "2026-04")
 
 
-def test_prices_of_older_data_are_one_table_and_survive_the_way_back(play: Play, clock: ManualClock) -> None:
+def test_prices_of_older_data_are_one_table_and_survive_the_way_back(
+    play: Play, clock: ManualClock
+) -> None:
     play.create("n")
     play.turn(31 * DAY)
-    kept = play.database.read(lambda uow: uow.all(card_prices.select().order_by(card_prices.c.version_id)))
+    kept = play.database.read(
+        lambda uow: uow.all(card_prices.select().order_by(card_prices.c.version_id))
+    )
     assert [row["sku_id"] for row in kept if row["first_used"]] == [DEVICE]
     assert len(kept) > 100
     migrations.migrate(play.database.engine, "0016")
     used = play.database.read(lambda uow: uow.all(text("SELECT sku_id FROM price_versions_used")))
     assert [row["sku_id"] for row in used] == [DEVICE]
     lost = {"version": next(row["version_id"] for row in kept if row["first_used"])}
-    play.database.run(lambda uow: uow.execute(text("DELETE FROM card_prices WHERE version_id = :version"), lost))
+    play.database.run(
+        lambda uow: uow.execute(text("DELETE FROM card_prices WHERE version_id = :version"), lost)
+    )
     migrations.upgrade(play.database)
-    after = play.database.read(lambda uow: uow.all(card_prices.select().order_by(card_prices.c.version_id)))
-    blank = {"generation": None, "accelerator_type": None, "region": None, "usage": None, "effective_from": None}
+    after = play.database.read(
+        lambda uow: uow.all(card_prices.select().order_by(card_prices.c.version_id))
+    )
+    blank = {
+        "generation": None,
+        "accelerator_type": None,
+        "region": None,
+        "usage": None,
+        "effective_from": None,
+    }
     assert after == [{**row, **blank} if row["first_used"] else row for row in kept]
     check_books(play.database, play.fleet, CARD)
 

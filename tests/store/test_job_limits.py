@@ -88,7 +88,9 @@ def test_the_wait_doubles_with_each_failure(play: Gangs) -> None:
     for wait in (30, 60, 120):
         _fail(play)
         assert play.job().state == "RECOVERING"
-        assert play.job().state_reason.startswith(f"attempt {play.job().attempt} failed: the next begins at ")
+        assert play.job().state_reason.startswith(
+            f"attempt {play.job().attempt} failed: the next begins at "
+        )
         play.turn(wait - 1)
         assert not play.live()
         play.turn(2)

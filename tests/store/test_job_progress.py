@@ -1,4 +1,5 @@
-"""What a job says of itself while it runs and when it fails, and where it is found: on both databases."""
+"""What a job says of itself while it runs and when it fails, and where it is found: on both
+databases."""
 
 from __future__ import annotations
 
@@ -43,7 +44,9 @@ def yard(database: Database, clock: ManualClock) -> Scheduling:
 def progress(yard: Scheduling, job_id: str, caller: Principal = PLATFORM) -> JobProgress:
     card = default_rate_card()
     asked = (PROJECT, "-", job_id)
-    return yard.database.read(lambda uow: job_progress.of(uow, card, caller, jobs.get(uow, caller, *asked)))
+    return yard.database.read(
+        lambda uow: job_progress.of(uow, card, caller, jobs.get(uow, caller, *asked))
+    )
 
 
 def log(yard: Scheduling, job_id: str) -> list[tuple[PlatformTime, str]]:
@@ -104,7 +107,10 @@ def test_what_no_attempt_can_mend_fails_the_job_at_once(yard: Scheduling) -> Non
     yard.exit_all()
     job = yard.job("j")
     assert (job.state, job.attempt, job.failures) == ("FAILED", 1, 1)
-    assert (job.error_code, job.error_message) == (Code.NOT_FOUND, "no file fits /data/mnist/train*")
+    assert (job.error_code, job.error_message) == (
+        Code.NOT_FOUND,
+        "no file fits /data/mnist/train*",
+    )
     yard.turn(60)
     assert yard.job("j").attempt == 1 and yard.outcomes("j") == ["FAILED"]
 
@@ -145,7 +151,11 @@ def test_log_lines_have_platform_time(yard: Scheduling) -> None:
     assert now.nanos > yard.clock.now().nanos + 3_000 * 10**9
     assert [at for at, _ in log(yard, "j")] == [now.plus_seconds(-3), now.plus_seconds(-1)]
     yard.report(lines=[(2, written.plus_seconds(-100), "a machine's clock that was set back")])
-    assert [line for _, line in log(yard, "j")] == ["first", "second", "a machine's clock that was set back"]
+    assert [line for _, line in log(yard, "j")] == [
+        "first",
+        "second",
+        "a machine's clock that was set back",
+    ]
 
 
 def _an_hour_ahead(uow: UnitOfWork) -> None:
@@ -158,12 +168,18 @@ def test_a_job_is_found_in_any_zone(yard: Scheduling) -> None:
     assert yard.database.read(lambda uow: jobs.get(uow, PLATFORM, PROJECT, "-", "j")).zone == ZONE
     with pytest.raises(PodyardError, match="locations/-/jobs/other' was not found"):
         yard.database.read(lambda uow: jobs.get(uow, PLATFORM, PROJECT, "-", "other"))
-    yard.database.run(lambda u: nodes.create(u, yard.fleet, PLATFORM, PROJECT, OTHER_ZONE, "n", node_spec()))
+    yard.database.run(
+        lambda u: nodes.create(u, yard.fleet, PLATFORM, PROJECT, OTHER_ZONE, "n", node_spec())
+    )
     yard.turn()
     yard.turn(30)
     asked = jobs.JobRequest(recipe="digits-cnn", steps=10)
-    yard.database.run(lambda u: jobs.create(u, yard.fleet, PLATFORM, PROJECT, OTHER_ZONE, "j", asked, "n"))
-    with pytest.raises(PodyardError, match=r"job j exists in 2 zones: specify one of us-central1-a, us-central1-b"):
+    yard.database.run(
+        lambda u: jobs.create(u, yard.fleet, PLATFORM, PROJECT, OTHER_ZONE, "j", asked, "n")
+    )
+    with pytest.raises(
+        PodyardError, match=r"job j exists in 2 zones: specify one of us-central1-a, us-central1-b"
+    ):
         yard.database.run(lambda uow: jobs.cancel(uow, PLATFORM, PROJECT, "-", "j"))
     stranger = Principal("stranger", {})
     with pytest.raises(PodyardError) as refused:
@@ -174,7 +190,10 @@ def test_a_job_is_found_in_any_zone(yard: Scheduling) -> None:
 MACHINES = MachineCard(
     *(
         make_sku(name, unit, [make_version(name, "2026-01-01T00:00:00Z", usd, "a bill")])
-        for name, unit, usd in (("cpu_hour", PriceUnit.VCPU_HOUR, "3.6"), ("gib_hour", PriceUnit.GIB_HOUR, "0.36"))
+        for name, unit, usd in (
+            ("cpu_hour", PriceUnit.VCPU_HOUR, "3.6"),
+            ("gib_hour", PriceUnit.GIB_HOUR, "0.36"),
+        )
     )
 )
 
@@ -197,9 +216,13 @@ def test_what_a_job_takes_of_this_machine_is_shown_where_there_is_a_card(
     assert found is not None and (found.cpu_seconds, found.gib_seconds) == (5, 6)
     assert progress(yard, "j", VIEWER).machine is None, "who may not see the bill sees no cost"
     yard.turn(8)
-    (job,) = yard.database.read(lambda uow: costs.costs(uow, default_rate_card(), PLATFORM, PROJECT).jobs)
+    (job,) = yard.database.read(
+        lambda uow: costs.costs(uow, default_rate_card(), PLATFORM, PROJECT).jobs
+    )
     assert job.machine == found
-    (job,) = yard.database.read(lambda uow: costs.costs(uow, default_rate_card(), PLATFORM, PROJECT, "2026-03").jobs)
+    (job,) = yard.database.read(
+        lambda uow: costs.costs(uow, default_rate_card(), PLATFORM, PROJECT, "2026-03").jobs
+    )
     assert job.machine == found
     assert to_api_job(yard.job("j"), progress(yard, "j"))["machine"] == {
         "cpuSeconds": 5,

@@ -1,4 +1,5 @@
-"""Jobs on several slices, on both databases: their nodes wait, are placed, and are made again together."""
+"""Jobs on several slices, on both databases: their nodes wait, are placed, and are made again
+together."""
 
 from __future__ import annotations
 
@@ -40,8 +41,15 @@ class SlicesOfJob(Play):
 
     def pass_time(self, seconds: float = 10) -> None:
         self.turn(seconds)
-        stopping = [host for host in self.database.run(lambda uow: hosts.list_wanted(uow, "local")) if not host.run]
-        gone = [HostReport(h.host_id, h.generation, "EXITED", "", "", {}, "", {}, None, "") for h in stopping]
+        stopping = [
+            host
+            for host in self.database.run(lambda uow: hosts.list_wanted(uow, "local"))
+            if not host.run
+        ]
+        gone = [
+            HostReport(h.host_id, h.generation, "EXITED", "", "", {}, "", {}, None, "")
+            for h in stopping
+        ]
         self.database.run(lambda uow: hosts.sync(uow, AGENT, "local", gone, {}))
         self.turn(10)
 
@@ -63,10 +71,14 @@ def test_slices_on_two_machines_have_one_network(database: Database, clock: Manu
     yard.submit(2)
     where = {replica.agent_id: replica.rank for replica in yard.live()}
     assert sorted(where) == ["local", "other"]
-    keys = yard.database.read(lambda uow: [node.node_key for node in jobs.nodes_of(uow, yard.job())])
+    keys = yard.database.read(
+        lambda uow: [node.node_key for node in jobs.nodes_of(uow, yard.job())]
+    )
 
     def network_of(agent: str) -> slice_networks.SliceNetwork:
-        (found,) = database.read(lambda uow: slice_networks.of_agent(uow, agent, {keys[where[agent]]}))
+        (found,) = database.read(
+            lambda uow: slice_networks.of_agent(uow, agent, {keys[where[agent]]})
+        )
         return found
 
     mine, theirs = network_of("local"), network_of("other")
@@ -78,9 +90,13 @@ def test_slices_wait_are_placed_and_are_made_again_together(yard: SlicesOfJob) -
     for name in ("a", "b", "c"):
         assert yard.create(name).error_code is None
     yard.submit(2)
-    assert yard.job().state_reason.startswith("node both-0 is CREATING: v2-8 needs a free box of 2x2 chips")
+    assert yard.job().state_reason.startswith(
+        "node both-0 is CREATING: v2-8 needs a free box of 2x2 chips"
+    )
     assert yard.holders() == ["a", "b", "c"], "no slice is held while another waits"
-    (row,) = yard.database.read(lambda uow: queue_view.rows(uow, yard.fleet, PLATFORM, PROJECT, ZONE))
+    (row,) = yard.database.read(
+        lambda uow: queue_view.rows(uow, yard.fleet, PLATFORM, PROJECT, ZONE)
+    )
     assert (row.kind, row.name) == ("job", yard.job().name)
     yard.run(nodes.delete, "a")
     yard.pass_time()
@@ -88,10 +104,15 @@ def test_slices_wait_are_placed_and_are_made_again_together(yard: SlicesOfJob) -
     running = yard.database.read(lambda uow: jobs.running_by_node(uow, PLATFORM, PROJECT, ZONE))
     assert running == {node_name(PROJECT, ZONE, name): "both" for name in ("both-0", "both-1")}
     more = [
-        yard.database.read(lambda uow, most=most: cost_dimensions.has_more_nodes(uow, PROJECT, most)) for most in (4, 5)
+        yard.database.read(
+            lambda uow, most=most: cost_dimensions.has_more_nodes(uow, PROJECT, most)
+        )
+        for most in (4, 5)
     ]
     assert more == [True, False], "three nodes, one of them deleted, and two slices"
-    keys = yard.database.read(lambda uow: [node.node_key for node in jobs.nodes_of(uow, yard.job())])
+    keys = yard.database.read(
+        lambda uow: [node.node_key for node in jobs.nodes_of(uow, yard.job())]
+    )
     spans = yard.database.read(lambda uow: cost_dimensions.job_spans_on(uow, keys))
     assert [span.resource_id for span in spans] == keys
     assert yard.database.read(lambda uow: slice_networks.of_agent(uow, "local", keys)) == []

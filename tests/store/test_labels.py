@@ -1,4 +1,5 @@
-"""Labels at the time of use, and who created what: facts of the events of nodes; on both databases."""
+"""Labels at the time of use, and who created what: facts of the events of nodes; on both
+databases."""
 
 from __future__ import annotations
 
@@ -65,9 +66,15 @@ def test_a_change_of_labels_is_an_event_in_the_state_that_the_node_has(play: Pla
     _patch(play, {"team": "b"})  # the same ones again are no change
     play.ask(nodes.patch, "n", {"description": "x"})
     assert _told(play)[2:] == [(3, "READY", {"team": "b"}, None)]
-    last = play.database.read(lambda uow: uow.all(select(state_changes).order_by(state_changes.c.seq.desc())))
+    last = play.database.read(
+        lambda uow: uow.all(select(state_changes).order_by(state_changes.c.seq.desc()))
+    )
     relabelled = next(row for row in last if row["machine"] == "node")
-    assert (relabelled["event"], relabelled["from_state"], relabelled["to_state"]) == ("relabel", "READY", "READY")
+    assert (relabelled["event"], relabelled["from_state"], relabelled["to_state"]) == (
+        "relabel",
+        "READY",
+        "READY",
+    )
     assert relabelled["reason"] == "labels: team=b"
     play.run(nodes.stop, "n")
     play.turn()
@@ -104,25 +111,41 @@ def test_labels_count_from_the_first_whole_second_after_they_were_given(play: Pl
 def test_seconds_are_cut_where_labels_change() -> None:
     a, b, c = {"team": "a"}, {"team": "b"}, {"team": "c"}
     node = BilledResource(
-        "k", "n", "z", "v2-8", node_spec().usage_class, "ann", (LabelPeriod(10, a), LabelPeriod(20, b))
+        "k",
+        "n",
+        "z",
+        "v2-8",
+        node_spec().usage_class,
+        "ann",
+        (LabelPeriod(10, a), LabelPeriod(20, b)),
     )
     assert list(label_periods(node, range(5, 30))) == [(range(5, 20), a), (range(20, 30), b)]
     assert list(label_periods(node, range(20, 30))) == [(range(20, 30), b)]
     assert list(label_periods(node, range(12, 20))) == [(range(12, 20), a)]
     assert list(label_periods(node, range(30, 40))) == [(range(30, 40), b)]
     assert list(label_periods(node, range(20, 20))) == []
-    three = BilledResource("k", "n", "z", "v2-8", node.usage_class, labels=(*node.labels, LabelPeriod(25, c)))
-    assert [(len(part), labels) for part, labels in label_periods(three, range(26))] == [(20, a), (5, b), (1, c)]
+    three = BilledResource(
+        "k", "n", "z", "v2-8", node.usage_class, labels=(*node.labels, LabelPeriod(25, c))
+    )
+    assert [(len(part), labels) for part, labels in label_periods(three, range(26))] == [
+        (20, a),
+        (5, b),
+        (1, c),
+    ]
     none = BilledResource("k", "n", "z", "v2-8", node.usage_class)
     assert list(label_periods(none, range(3, 5))) == [(range(3, 5), {})]
 
 
 def test_who_created_a_node_is_who_asked_for_it_or_for_what_it_was_made_for(play: Play) -> None:
     play.register()
-    play.database.run(lambda uow: nodes.create(uow, play.fleet, ANN, PROJECT, ZONE, "n", node_spec()))
+    play.database.run(
+        lambda uow: nodes.create(uow, play.fleet, ANN, PROJECT, ZONE, "n", node_spec())
+    )
     play.queue(request("q-node"))
     job = play.database.run(
-        lambda uow: jobs.create(uow, play.fleet, ANN, PROJECT, ZONE, "j", JobRequest(recipe="digits-cnn"), node_spec())
+        lambda uow: jobs.create(
+            uow, play.fleet, ANN, PROJECT, ZONE, "j", JobRequest(recipe="digits-cnn"), node_spec()
+        )
     )
     assert job.created_by == "ann@x.org"
     play.turn()
@@ -134,7 +157,9 @@ def test_who_created_a_node_is_who_asked_for_it_or_for_what_it_was_made_for(play
 
 def _budget(play: Play, name: str, **fields: Any) -> None:
     wanted = budgets.BudgetRequest(**{"amount": "10", **fields})
-    play.database.run(lambda uow: budgets.set_budget(uow, play.fleet, PLATFORM, PROJECT, name, wanted))
+    play.database.run(
+        lambda uow: budgets.set_budget(uow, play.fleet, PLATFORM, PROJECT, name, wanted)
+    )
 
 
 def _spent(play: Play) -> dict[str, str]:
@@ -166,7 +191,8 @@ def test_a_budget_of_a_label_counts_what_was_used_under_it(play: Play) -> None:
     play.create("m", labels={"team": "b"})
     _patch(play, {"team": "a"}, "m")
     play.turn(1)
-    assert play.states() == {"n": "STOPPED", "m": "STOPPED"}  # it has come to a budget that is used up
+    # it has come to a budget that is used up
+    assert play.states() == {"n": "STOPPED", "m": "STOPPED"}
     _check(play)
 
 
@@ -174,7 +200,9 @@ def test_a_budget_of_a_user_counts_stops_and_refuses_what_that_user_has_created(
     _budget(play, "ann", scope="user:ann@x.org", actions=["stop"])
 
     def of_ann(name: str) -> None:
-        play.database.run(lambda uow: nodes.create(uow, play.fleet, ANN, PROJECT, ZONE, name, node_spec()))
+        play.database.run(
+            lambda uow: nodes.create(uow, play.fleet, ANN, PROJECT, ZONE, name, node_spec())
+        )
 
     of_ann("hers")
     play.create("n")
@@ -194,7 +222,9 @@ def _explored(play: Play, group: str, first: str, last: str) -> dict[str, Amount
     def body(uow: UnitOfWork) -> explorer.Explored:
         found = snapshots.snapshot(uow, default_rate_card(), PLATFORM, PROJECT)
         fields = {"from": first, "to": last, "group": group, "bucket": "month"}
-        return explorer.ask(uow, found, explorer.to_question(found.account, found.as_of, fields, ()))
+        return explorer.ask(
+            uow, found, explorer.to_question(found.account, found.as_of, fields, ())
+        )
 
     answer = play.database.read(body)
     assert sum(row.gross for row in answer.rows) == answer.total.gross
@@ -238,10 +268,15 @@ def test_labels_that_move_divide_the_bill_and_change_nothing_of_it(play: Play) -
         == _explored(play, "project", "2026-03-01", "2026-03-31")[PROJECT].parts
     )
     first = _explored(play, "label:team", "2026-04-01", "2026-04-01")
-    assert first == {name: Amount.of_hourly(4_500_000_000, 86_400) for name in ("a", '=HYPERLINK("<b>")')}
+    assert first == {
+        name: Amount.of_hourly(4_500_000_000, 86_400) for name in ("a", '=HYPERLINK("<b>")')
+    }
     _until(play, "2026-04-10T00:00:00Z")
     (issued,) = play.database.read(lambda uow: invoices.list_invoices(uow, PLATFORM, PROJECT))
-    assert json.loads(issued.document)["subtotal"] == f"{sum(a.parts for a in expected.values()) / PARTS_PER_UNIT:.2f}"
+    assert (
+        json.loads(issued.document)["subtotal"]
+        == f"{sum(a.parts for a in expected.values()) / PARTS_PER_UNIT:.2f}"
+    )
     _patch(play, {"team": "z"})
     _patch(play, {"team": "z"}, "still")
     play.turn(86_400)
@@ -257,18 +292,22 @@ def test_two_callers_at_once_make_two_changes_one_after_the_other(play: Play) ->
         list(pool.map(lambda index: _patch(play, {"team": f"t{index}"}), range(24)))
     told = _told(play)[2:]
     assert [seq for seq, *_ in told] == list(range(3, 27))
-    assert sorted(str(labels["team"]) for _, _, labels, _ in told) == sorted(f"t{index}" for index in range(24))
+    assert sorted(str(labels["team"]) for _, _, labels, _ in told) == sorted(
+        f"t{index}" for index in range(24)
+    )
     assert play.node().spec.labels == told[-1][2]
     assert len(_fact(play).labels) == 2  # all in one second: the last one counts
     _check(play)
 
 
 EVENT = {
-    "project": "p", "resource_key": "n", "resource_name": "projects/p/locations/z/nodes/a", "zone": "z",
+    "project": "p", "resource_key": "n", "resource_name": "projects/p/locations/z/nodes/a",
+    "zone": "z",
     "accelerator_type": "v3-32", "usage_class": "on-demand", "billable": False,
 }  # fmt: skip
 CHANGE = {
-    "machine": "node", "resource_key": "n", "resource_name": "projects/p/locations/z/nodes/a", "project": "p",
+    "machine": "node", "resource_key": "n", "resource_name": "projects/p/locations/z/nodes/a",
+    "project": "p",
     "event": "create", "from_state": "", "to_state": "CREATING", "at": 1, "reason": "",
 }  # fmt: skip
 
@@ -276,7 +315,11 @@ CHANGE = {
 def _fill(uow: UnitOfWork) -> None:
     insert_row(uow, "clock", CLOCK)
     insert_row(uow, "nodes", {**NODE, "spec": json.dumps({"labels": {"team": "a\"'<b>"}})})
-    insert_row(uow, "nodes", {**NODE, "node_key": "m", "node_id": "b", "live_name": None, "queued_resource_key": "q"})
+    insert_row(
+        uow,
+        "nodes",
+        {**NODE, "node_key": "m", "node_id": "b", "live_name": None, "queued_resource_key": "q"},
+    )
     insert_row(uow, "jobs", JOB)
     for key in ("n", "m"):
         for seq in (1, 2):
@@ -290,7 +333,11 @@ def _fill(uow: UnitOfWork) -> None:
             }
             insert_row(uow, "usage_events", event)
     for key, actor in (("n", "ann@x.org"), ("m", "loop"), ("q", "ben@x.org")):
-        insert_row(uow, "state_changes", {**CHANGE, "resource_key": key, "event_id": key, "version": 1, "actor": actor})
+        insert_row(
+            uow,
+            "state_changes",
+            {**CHANGE, "resource_key": key, "event_id": key, "version": 1, "actor": actor},
+        )
 
 
 def test_older_data_get_the_labels_and_creators_that_are_known(empty_database: Database) -> None:
@@ -298,14 +345,17 @@ def test_older_data_get_the_labels_and_creators_that_are_known(empty_database: D
     empty_database.run(_fill)
     migrations.upgrade(empty_database)
     query = select(usage_events.c.event_id, usage_events.c.labels, usage_events.c.created_by)
-    rows = empty_database.read(lambda uow: [tuple(row) for row in uow.execute(query.order_by(usage_events.c.event_id))])
+    rows = empty_database.read(
+        lambda uow: [tuple(row) for row in uow.execute(query.order_by(usage_events.c.event_id))]
+    )
     assert rows == [
         ("m1", {}, "ben@x.org"),
         ("m2", None, None),
         ("n1", {"team": "a\"'<b>"}, "ann@x.org"),
         ("n2", None, None),
     ]
-    assert empty_database.read(lambda uow: job_rows.get(uow, "j")).created_by == ""  # nobody knows any more
+    # nobody knows any more
+    assert empty_database.read(lambda uow: job_rows.get(uow, "j")).created_by == ""
     facts = empty_database.read(lambda uow: usage_rows.facts(uow, "p"))
     assert {key: (fact.created_by, dict(fact.labels[0].labels)) for key, fact in facts.items()} == {
         "m": ("ben@x.org", {}),

@@ -33,7 +33,9 @@ def play(database: Database, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
     for index, kind in enumerate(KINDS):
         found.run(nodes.create, f"n{index}", node_spec(kind))
         found.queue(request(f"m{index}", kind=kind), f"q{index}")
-        found.run(reservations.create, f"r{index}", "v2" if index % 3 else "v5p", 4 * (1 + index % 2))
+        found.run(
+            reservations.create, f"r{index}", "v2" if index % 3 else "v5p", 4 * (1 + index % 2)
+        )
         found.turn(10)
         found.submit(f"j{index}", priority=index)
     found.turn()
@@ -45,10 +47,18 @@ PRICES = {
     NodeKind(ZONE, "v2-32", "4x4", "on-demand"): 24_000_000_000,
 }
 LISTS: dict[str, tuple[Pages, Callable[..., list[Facet]], tuple[str, ...]]] = {
-    "nodes": (partial(lists.node_page, nanos_per_hour=PRICES), lists.node_facets, (*lists._NODES.orders, "price")),
+    "nodes": (
+        partial(lists.node_page, nanos_per_hour=PRICES),
+        lists.node_facets,
+        (*lists._NODES.orders, "price"),
+    ),
     "jobs": (lists.job_page, lists.job_facets, tuple(lists._JOBS.orders)),
     "queued resources": (lists.queued_page, lists.queued_facets, tuple(lists._QUEUED.orders)),
-    "reservations": (lists.reservation_page, lists.reservation_facets, tuple(lists._RESERVATIONS.orders)),
+    "reservations": (
+        lists.reservation_page,
+        lists.reservation_facets,
+        tuple(lists._RESERVATIONS.orders),
+    ),
 }
 
 
@@ -75,10 +85,18 @@ def test_pages_in_each_order_are_the_rows_once(play: Gangs, name: str) -> None:
     pages, facets, orders = LISTS[name]
     found = play.database.read(lambda uow: facets(uow, PROJECT))
     for sort in orders:
-        up, down = (_walk(play, pages, ListQuery(sort, descending=descending)) for descending in (False, True))
-        assert down == up[::-1] and len(up) == len(set(map(repr, up))) == sum(facet.rows for facet in found) > PAGE
+        up, down = (
+            _walk(play, pages, ListQuery(sort, descending=descending))
+            for descending in (False, True)
+        )
+        assert (
+            down == up[::-1]
+            and len(up) == len(set(map(repr, up))) == sum(facet.rows for facet in found) > PAGE
+        )
     kinds = {facet.accelerator_type for facet in found}
     for kind in kinds:
         rows = _walk(play, pages, ListQuery(orders[0], accelerator_type=kind))
         assert len(rows) == sum(facet.rows for facet in found if facet.accelerator_type == kind)
-    assert _walk(play, pages, ListQuery(orders[0], text="3")) and not _walk(play, pages, ListQuery(orders[0], text="%"))
+    assert _walk(play, pages, ListQuery(orders[0], text="3")) and not _walk(
+        play, pages, ListQuery(orders[0], text="%")
+    )

@@ -1,4 +1,5 @@
-"""Logs of users' programs in their output: copied once the attempt has ended, asked for until they are there."""
+"""Logs of users' programs in their output: copied once the attempt has ended, asked for until they
+are there."""
 
 from __future__ import annotations
 
@@ -53,7 +54,9 @@ def _asked(play: Play, attempt_id: str) -> bool:
     return play.database.read(lambda uow: timers.is_set(uow, "log.copy", attempt_id))
 
 
-def test_the_copy_has_every_line_and_is_asked_for_until_it_is_there(play: Play, tmp_path: Path) -> None:
+def test_the_copy_has_every_line_and_is_asked_for_until_it_is_there(
+    play: Play, tmp_path: Path
+) -> None:
     attempt_id, contents = _fail(play), Contents(tmp_path / "contents")
     play.turn(log_copies.AGAIN_SECONDS + 1)
     assert _asked(play, attempt_id)  # the message may have been lost
@@ -61,9 +64,13 @@ def test_the_copy_has_every_line_and_is_asked_for_until_it_is_there(play: Play, 
         copy(play.database, play.files, contents, attempt_id)
     assert not _asked(play, attempt_id)
     logs = play.database.read(lambda uow: log_copies.find(uow, attempt_id))
-    stored = play.database.read(lambda uow: objects.find(uow, PLATFORM, logs.bucket, logs.name_of(0)))
+    stored = play.database.read(
+        lambda uow: objects.find(uow, PLATFORM, logs.bucket, logs.name_of(0))
+    )
     lines = contents.path(stored.digest).read_text().splitlines()
-    assert [line.rpartition("stderr ")[2] for line in lines[:LINES]] == [f"line {number}" for number in range(LINES)]
+    assert [line.rpartition("stderr ")[2] for line in lines[:LINES]] == [
+        f"line {number}" for number in range(LINES)
+    ]
     assert stored.name.endswith("/j/logs/attempt-1/worker-0.log")
     assert stored.created_by.endswith("-compute@developer.gserviceaccount.com")
 
@@ -75,7 +82,9 @@ def test_it_is_asked_for_a_limited_number_of_times(play: Play) -> None:
     assert not _asked(play, attempt_id)
 
 
-def test_what_the_program_may_not_write_is_not_copied_and_the_log_says_so(play: Play, tmp_path: Path) -> None:
+def test_what_the_program_may_not_write_is_not_copied_and_the_log_says_so(
+    play: Play, tmp_path: Path
+) -> None:
     play.database.run(lambda uow: identity.create_project(uow, PLATFORM, "other", {}))
     play.database.run(lambda uow: buckets.create(uow, PLATFORM, "other", "foreign-bucket"))
     attempt_id = _fail(play, "gs://foreign-bucket/out")

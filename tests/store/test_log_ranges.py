@@ -1,4 +1,5 @@
-"""A log that is opened in the middle: at a time, at its first error, at its end, and backwards from any place."""
+"""A log that is opened in the middle: at a time, at its first error, at its end, and backwards from
+any place."""
 
 from __future__ import annotations
 
@@ -36,13 +37,18 @@ def _fill(play: Play, seed: int, rounds: int = 12) -> None:
     told = dict.fromkeys(range(len(replicas)), 0)
     for _ in range(rounds):
         index, count = chance.randrange(len(replicas)), chance.randint(1, 9)
-        texts = [f"{index}.{told[index] + number} {chance.choice(('loss', 'step', 'save'))}" for number in range(count)]
+        texts = [
+            f"{index}.{told[index] + number} {chance.choice(('loss', 'step', 'save'))}"
+            for number in range(count)
+        ]
         _say(play, replicas[index], told[index], texts)
         told[index] += count
         play.clock.advance(chance.choice((0, 0.002, 1)))
 
 
-def _read(play: Play, start: LogStart, chosen: LineFilter = ALL, limit: int = 7, **where: object) -> LogRange:
+def _read(
+    play: Play, start: LogStart, chosen: LineFilter = ALL, limit: int = 7, **where: object
+) -> LogRange:
     asked = AskedRange(start, **where)  # type: ignore[arg-type]
     return play.ask(log_ranges.read, "j", play.files, chosen, asked, limit)
 
@@ -70,13 +76,17 @@ CHOSEN = (ALL, LineFilter(worker=1), LineFilter(search="LOSS"), LineFilter(strea
 
 
 @pytest.mark.parametrize("bytes_max", [4 << 20, 60], ids=["whole", "little-at-a-time"])
-def test_backwards_is_forwards_whatever_the_page(play: Play, monkeypatch: pytest.MonkeyPatch, bytes_max: int) -> None:
+def test_backwards_is_forwards_whatever_the_page(
+    play: Play, monkeypatch: pytest.MonkeyPatch, bytes_max: int
+) -> None:
     _fill(play, seed=bytes_max)
     everything = _forward(play, ALL, 1000)
     assert len(everything) > 30
     monkeypatch.setattr(log_reader, "PAGE_BYTES_MAX", bytes_max)
     for chosen in CHOSEN:
-        wanted = [line for line in everything if chosen.worker in (None, line.rank) and chosen.shows(line)]
+        wanted = [
+            line for line in everything if chosen.worker in (None, line.rank) and chosen.shows(line)
+        ]
         assert [_backward(play, chosen, limit) for limit in (1, 7, 1000)] == [wanted] * 3, chosen
 
 

@@ -36,7 +36,14 @@ def _job(play: Play) -> Job:
     return play.ask(jobs.get, "j")
 
 
-def _say(play: Play, replica: Replica, first: int, texts: list[str], stream: str = "stdout", ago: float = 0) -> None:
+def _say(
+    play: Play,
+    replica: Replica,
+    first: int,
+    texts: list[str],
+    stream: str = "stdout",
+    ago: float = 0,
+) -> None:
     at = RealTime(play.clock.now().nanos).plus_seconds(-ago)
     text = "".join(line_text(stream, number, line) for number, line in enumerate(texts))
     play.say(replica, written=WrittenLines(first, len(texts), at, len(texts) - 1, text))
@@ -98,16 +105,22 @@ def test_a_search_finds_text_in_any_case_and_one_stream(play: Play) -> None:
     assert _lines(play, search="nowhere") == []
 
 
-def test_a_search_through_much_takes_several_pages(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_through_much_takes_several_pages(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
     replica = play.live()[0]
     for number in range(20):
         _say(play, replica, number * 10, ["x" * 100] * 9 + [f"needle {number}"])
     monkeypatch.setattr(log_reader, "PAGE_BYTES_MAX", 3000)
-    assert _lines(play, search="NEEDLE 1") == [f"1.0 needle {number}" for number in (1, *range(10, 20))]
+    assert _lines(play, search="NEEDLE 1") == [
+        f"1.0 needle {number}" for number in (1, *range(10, 20))
+    ]
     assert len(_lines(play)) == 200
 
 
-def test_the_oldest_lines_go_and_a_line_says_so(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_lines_go_and_a_line_says_so(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(log_lines, "SEGMENT_BYTES", 1000)
     monkeypatch.setattr(log_lines, "SEGMENTS_MAX", 3)
     replica = play.live()[0]
@@ -136,7 +149,11 @@ def test_the_last_lines_are_those_of_all_workers(play: Play) -> None:
 
 def test_the_traceback_of_the_worker_that_failed_comes_first(play: Play) -> None:
     replicas = play.live()
-    trace = ["Traceback (most recent call last):", '  File "train.py", line 3, in <module>', "ValueError: no"]
+    trace = [
+        "Traceback (most recent call last):",
+        '  File "train.py", line 3, in <module>',
+        "ValueError: no",
+    ]
     _say(play, replicas[2], 0, ["warming up"])
     _say(play, replicas[2], 1, ["a warning", *trace], stream="stderr")
     _say(play, replicas[1], 0, ["lost a peer"], stream="stderr")
@@ -149,7 +166,9 @@ def test_the_traceback_of_the_worker_that_failed_comes_first(play: Play) -> None
     assert _lines(play, stream="platform") == ["1.2 attempt 1 failed: ValueError: no"]
 
 
-def test_a_full_disk_keeps_the_lines_with_the_replica(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_keeps_the_lines_with_the_replica(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
     replica = play.live()[0]
 
     def full(*_: object) -> None:
@@ -166,10 +185,16 @@ def test_a_full_disk_keeps_the_lines_with_the_replica(play: Play, monkeypatch: p
 def test_who_may_not_see_the_job_sees_no_line(play: Play) -> None:
     stranger = Principal("stranger", {})
     with pytest.raises(PodyardError, match=r"podyard\.jobs\.get"):
-        play.database.read(lambda uow: jobs.logs(uow, stranger, PROJECT, ZONE, "j", play.files, LineFilter(), "", 10))
+        play.database.read(
+            lambda uow: jobs.logs(
+                uow, stranger, PROJECT, ZONE, "j", play.files, LineFilter(), "", 10
+            )
+        )
 
 
-def test_what_a_program_prints_as_json_is_its_curve(database: Database, clock: ManualClock, tmp_path: Path) -> None:
+def test_what_a_program_prints_as_json_is_its_curve(
+    database: Database, clock: ManualClock, tmp_path: Path
+) -> None:
     """Across a restart: the new attempt's steps count from where it says that it is."""
     play = Play(database, clock)
     play.files = LogFiles(tmp_path)
@@ -196,13 +221,18 @@ def test_what_a_program_prints_as_json_is_its_curve(database: Database, clock: M
 
 def _measure(play: Play, replica: Replica, said: list[tuple[int, dict[str, float]]]) -> None:
     points = [
-        {"step": step, "metrics": metrics, "wall_seconds": 0.0, "modelled_seconds": 0.0} for step, metrics in said
+        {"step": step, "metrics": metrics, "wall_seconds": 0.0, "modelled_seconds": 0.0}
+        for step, metrics in said
     ]
     play.say(replica, points=points)
 
 
-def test_event_files_of_a_programs_output_are_its_curves_and_artifacts(play: Play, tmp_path: Path) -> None:
-    play.run(jobs.create, "tf", JobRequest(run=UserProgram(command="python fit.py")), node_spec("v2-8"))
+def test_event_files_of_a_programs_output_are_its_curves_and_artifacts(
+    play: Play, tmp_path: Path
+) -> None:
+    play.run(
+        jobs.create, "tf", JobRequest(run=UserProgram(command="python fit.py")), node_spec("v2-8")
+    )
     play.turn()
     job = play.ask(jobs.get, "tf")
     assert job.spec.run is not None
@@ -210,7 +240,9 @@ def test_event_files_of_a_programs_output_are_its_curves_and_artifacts(play: Pla
     contents = Contents(tmp_path / "contents")
     other = scalar_record(1.0, 1, {"epoch_loss": 0.75})
     files = {
-        f"{prefix}/logs/train/events.out.tfevents.1.host": scalar_record(1.0, 1, {"epoch_loss": 0.5}),
+        f"{prefix}/logs/train/events.out.tfevents.1.host": scalar_record(
+            1.0, 1, {"epoch_loss": 0.5}
+        ),
         f"{prefix}/logs/validation/events.out.tfevents.1.host": other + b"cut off",
         f"{prefix}/logs/large/events.out.tfevents.1.host": bytes(curves.FILE_BYTES_MAX + 1),
         f"{prefix}/model/weights.bin": b"weights",
@@ -221,11 +253,16 @@ def test_event_files_of_a_programs_output_are_its_curves_and_artifacts(play: Pla
         incoming.write(data)
         content = incoming.store()
         play.database.run(lambda uow, n=name, c=content: objects.put(uow, PLATFORM, bucket, n, c))
-    drawn, left_out = play.database.read(lambda uow: curves.event_curves(uow, PLATFORM, job, contents))
+    drawn, left_out = play.database.read(
+        lambda uow: curves.event_curves(uow, PLATFORM, job, contents)
+    )
     assert drawn == {"logs/train/epoch_loss": {1: 0.5}, "logs/validation/epoch_loss": {1: 0.75}}
     assert left_out == 1
     stranger = Principal("stranger", {})
-    assert play.database.read(lambda uow: curves.event_curves(uow, stranger, job, contents)) == ({}, 0)
+    assert play.database.read(lambda uow: curves.event_curves(uow, stranger, job, contents)) == (
+        {},
+        0,
+    )
     made = play.ask(jobs.artifacts, "tf", ObjectFiles(tmp_path))
     parts = ("large", "train", "validation")
     assert sorted(made) == [f"events/logs/{part}/events.out.tfevents.1.host" for part in parts]

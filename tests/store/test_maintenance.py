@@ -24,7 +24,11 @@ def test_a_simulated_event_is_on_the_workers_for_its_time_and_the_node_goes_on(p
     play.create("n", "v2-32")
     operation = play.run(maintenance.simulate, "n", ["3", "1"])
     node = play.node()
-    assert (node.state, node.health, node.maintenance_workers) == ("READY", "UNHEALTHY_MAINTENANCE", (1, 3))
+    assert (node.state, node.health, node.maintenance_workers) == (
+        "READY",
+        "UNHEALTHY_MAINTENANCE",
+        (1, 3),
+    )
     assert not play.operation(operation).is_done
     play.turn(59)
     assert play.node().health == "UNHEALTHY_MAINTENANCE"
@@ -75,11 +79,17 @@ def test_a_user_begins_a_planned_maintenance_early(play: Play) -> None:
     plan(play, "n")
     upcoming = play.node().upcoming_maintenance
     assert upcoming is not None
-    assert (upcoming.type, upcoming.can_reschedule, upcoming.maintenance_status) == ("SCHEDULED", True, "PENDING")
+    assert (upcoming.type, upcoming.can_reschedule, upcoming.maintenance_status) == (
+        "SCHEDULED",
+        True,
+        "PENDING",
+    )
     operation = play.run(maintenance.perform, "n")
     during = play.node()
     assert (during.state, during.health) == ("REPAIRING", "UNHEALTHY_MAINTENANCE")
-    assert during.upcoming_maintenance == dataclasses.replace(upcoming, maintenance_status="ONGOING")
+    assert during.upcoming_maintenance == dataclasses.replace(
+        upcoming, maintenance_status="ONGOING"
+    )
     play.turn(60)
     after = play.node()
     assert (after.state, after.health, after.upcoming_maintenance) == ("READY", "HEALTHY", None)
@@ -142,7 +152,10 @@ def test_maintenance_of_one_slice_restarts_the_others_and_ends_the_operation(pla
         with pytest.raises(PodyardError, match="is not a node of"):
             play.run(maintenance.perform_queued_resource, "q", [stranger])
     operation = play.run(maintenance.perform_queued_resource, "q", [play.node("s-0").name])
-    assert (play.queued().state, play.states()) == ("PROVISIONING", {"s-0": "REPAIRING", "s-1": "READY"})
+    assert (play.queued().state, play.states()) == (
+        "PROVISIONING",
+        {"s-0": "REPAIRING", "s-1": "READY"},
+    )
     play.turn(60)
     assert play.states() == {"s-0": "READY", "s-1": "RESTARTING"}
     assert not play.operation(operation).is_done

@@ -1,4 +1,5 @@
-"""The maps of the past day: slices that were given back are drawn where they were, and are kept for two days."""
+"""The maps of the past day: slices that were given back are drawn where they were, and are kept for
+two days."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ HOUR = 3600.0
 
 
 def _then(play: Play, ago_seconds: float, project: str = PROJECT) -> PodView:
-    view, _ = play.database.read(lambda uow: pods.past(uow, play.fleet, PLATFORM, project, POD, ago_seconds))
+    view, _ = play.database.read(
+        lambda uow: pods.past(uow, play.fleet, PLATFORM, project, POD, ago_seconds)
+    )
     return view
 
 
@@ -45,7 +48,9 @@ def test_a_map_shows_what_was_there_then(database: Database, clock: ManualClock)
     assert then.held == then.slices[0].chips | goes.chips and then.free & then.held == 0
 
 
-def test_a_node_that_is_stopped_and_started_was_in_two_places(database: Database, clock: ManualClock) -> None:
+def test_a_node_that_is_stopped_and_started_was_in_two_places(
+    database: Database, clock: ManualClock
+) -> None:
     play = Play(database, clock)
     play.create("n")
     play.turn(HOUR)

@@ -1,4 +1,5 @@
-"""What several do at once to one node, and what its hosts know of its networks; on both databases."""
+"""What several do at once to one node, and what its hosts know of its networks; on both
+databases."""
 
 from __future__ import annotations
 
@@ -23,13 +24,15 @@ DISK = {"sourceDisk": f"projects/{PROJECT}/zones/{ZONE}/disks/data", "mode": "RE
 def _patched_while_another_is(
     play: Play, first: tuple[str, Mapping[str, Any]], second: tuple[str, Mapping[str, Any]]
 ) -> list[Code | None]:
-    """Both updates, the second sent while the unit of the first has changed the node and not yet committed."""
+    """Both updates, the second sent while the unit of the first has changed the node and not yet
+    committed."""
     changed, sent = threading.Event(), threading.Event()
 
     def slow(uow: UnitOfWork) -> None:
         nodes.patch(uow, PLATFORM, PROJECT, ZONE, *first)
         changed.set()
-        # The second runs meanwhile where the database lets it: it must find out by itself that it has to wait.
+        # The second runs meanwhile where the database lets it: it must find out by itself that it
+        # has to wait.
         sent.wait(5)
         threading.Event().wait(0.1)
 
@@ -53,7 +56,9 @@ def _patched_while_another_is(
 
 def test_two_updates_at_once_are_both_kept(play: Play) -> None:
     play.create("n")
-    codes = _patched_while_another_is(play, ("n", {"labels": {"a": "b"}}), ("n", {"description": "text"}))
+    codes = _patched_while_another_is(
+        play, ("n", {"labels": {"a": "b"}}), ("n", {"description": "text"})
+    )
     assert codes == [None, None]
     spec = play.node().spec
     assert (spec.labels, spec.description) == ({"a": "b"}, "text")
@@ -62,7 +67,9 @@ def test_two_updates_at_once_are_both_kept(play: Play) -> None:
 def test_two_nodes_cannot_take_one_disk_at_once(play: Play) -> None:
     for name in ("n", "m"):
         play.create(name)
-    codes = _patched_while_another_is(play, ("n", {"dataDisks": [DISK]}), ("m", {"dataDisks": [DISK]}))
+    codes = _patched_while_another_is(
+        play, ("n", {"dataDisks": [DISK]}), ("m", {"dataDisks": [DISK]})
+    )
     assert codes == [None, Code.FAILED_PRECONDITION]
     assert "dataDisks" not in play.node("m").spec.extras
 

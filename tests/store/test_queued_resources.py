@@ -22,9 +22,15 @@ from podyard.hardware.accelerator_types import kind_of
 from tests.builders import FLEET, PROJECT, ZONE, Play, node_spec, request
 
 
-def test_a_request_with_room_goes_through_its_states_and_its_node_appears_when_it_is_placed(play: Play) -> None:
+def test_a_request_with_room_goes_through_its_states_and_its_node_appears_when_it_is_placed(
+    play: Play,
+) -> None:
     operation = play.queue()
-    assert (operation.verb, operation.target_kind, operation.is_done) == ("create", "queuedResource", True)
+    assert (operation.verb, operation.target_kind, operation.is_done) == (
+        "create",
+        "queuedResource",
+        True,
+    )
     assert operation.response is not None
     accepted = rows.thaw(operation.response)
     assert (accepted.name, accepted.state) == (
@@ -124,7 +130,9 @@ def test_the_end_of_the_policy_does_not_touch_what_is_active(play: Play) -> None
         ({"nodes": request().nodes * 2}, "node id n is used twice in the queued resource"),
     ],
 )
-def test_a_request_that_can_never_be_is_refused(play: Play, changes: dict[str, object], text: str) -> None:
+def test_a_request_that_can_never_be_is_refused(
+    play: Play, changes: dict[str, object], text: str
+) -> None:
     with pytest.raises(PodyardError, match=text) as caught:
         play.queue(request(**changes))  # type: ignore[arg-type]
     assert caught.value.code is Code.INVALID_ARGUMENT
@@ -154,7 +162,11 @@ def test_one_node_that_is_preempted_suspends_it_and_stays_listed(play: Play) -> 
     play.ask(nodes.preempt, "n")
     assert (play.queued().state, play.queued().state_initiator) == ("SUSPENDING", "SERVICE")
     play.turn()
-    assert (play.queued().state, play.states(), play.held()) == ("SUSPENDED", {"n": "PREEMPTED"}, [])
+    assert (play.queued().state, play.states(), play.held()) == (
+        "SUSPENDED",
+        {"n": "PREEMPTED"},
+        [],
+    )
 
 
 def test_a_user_who_deletes_a_node_suspends_it_and_reset_makes_the_node_anew(play: Play) -> None:
@@ -172,7 +184,11 @@ def test_a_user_who_deletes_a_node_suspends_it_and_reset_makes_the_node_anew(pla
     assert (operation.verb, operation.is_done) == ("reset", True)
     play.turn()
     play.turn(10)
-    assert (play.queued().state, play.queued().state_initiator, play.states()) == ("ACTIVE", "", {"n": "READY"})
+    assert (play.queued().state, play.queued().state_initiator, play.states()) == (
+        "ACTIVE",
+        "",
+        {"n": "READY"},
+    )
     assert play.node().node_key != first
 
 
@@ -188,7 +204,9 @@ def test_reset_of_an_active_one_makes_all_nodes_anew_at_once(play: Play) -> None
     assert not before & {play.node(name).node_key for name in play.states()}
 
 
-def test_a_multislice_that_loses_one_slice_makes_it_anew_and_restarts_the_others(play: Play) -> None:
+def test_a_multislice_that_loses_one_slice_makes_it_anew_and_restarts_the_others(
+    play: Play,
+) -> None:
     play.queue(request("s", count=2, usage_class=UsageClass.SPOT))
     play.turn()
     play.turn(10)
@@ -235,7 +253,10 @@ def test_a_multislice_that_loses_all_slices_is_suspended(play: Play) -> None:
         play.ask(nodes.preempt, name)
     assert play.queued().state == "SUSPENDING"
     play.turn()
-    assert (play.queued().state, play.states()) == ("SUSPENDED", {"s-0": "PREEMPTED", "s-1": "PREEMPTED"})
+    assert (play.queued().state, play.states()) == (
+        "SUSPENDED",
+        {"s-0": "PREEMPTED", "s-1": "PREEMPTED"},
+    )
 
 
 def test_delete_without_force_is_refused_while_nodes_live(play: Play) -> None:
@@ -261,7 +282,9 @@ def test_delete_without_force_is_refused_while_nodes_live(play: Play) -> None:
     play.queue()
 
 
-def test_delete_without_force_takes_what_waits_and_what_is_suspended_with_its_listed_nodes(play: Play) -> None:
+def test_delete_without_force_takes_what_waits_and_what_is_suspended_with_its_listed_nodes(
+    play: Play,
+) -> None:
     play.queue(request(valid_after_seconds=100.0))
     assert play.run(queued_resources.delete, "q").is_done
     play.queue(request(usage_class=UsageClass.SPOT))
@@ -282,7 +305,9 @@ def test_quota_counts_from_acceptance_until_deletion_and_nodes_do_not_count_twic
     kind = kind_of("v2-8", "2x2")
 
     def used() -> int:
-        return database.read(lambda uow: quota.usage(uow, PROJECT, "us-central1", kind, UsageClass.ON_DEMAND))
+        return database.read(
+            lambda uow: quota.usage(uow, PROJECT, "us-central1", kind, UsageClass.ON_DEMAND)
+        )
 
     play.queue(request(valid_after_seconds=50.0, valid_until_seconds=100.0))
     assert used() == 8
@@ -346,7 +371,11 @@ def test_a_creation_that_waits_for_the_loop_can_be_cancelled(play: Play) -> None
 
 def test_disks_are_written_to_by_one_node_with_one_host_only(play: Play) -> None:
     def disks(mode: str, name: str = "d") -> dict[str, object]:
-        return {"extras": {"dataDisks": [{"sourceDisk": f"projects/p/zones/z/disks/{name}", "mode": mode}]}}
+        return {
+            "extras": {
+                "dataDisks": [{"sourceDisk": f"projects/p/zones/z/disks/{name}", "mode": mode}]
+            }
+        }
 
     with pytest.raises(PodyardError, match="v2-32 has 4 hosts, so its disks must be READ_ONLY"):
         play.create("pod", "v2-32", **disks("READ_WRITE"))
@@ -356,7 +385,9 @@ def test_disks_are_written_to_by_one_node_with_one_host_only(play: Play) -> None
     play.create("b", **disks("READ_ONLY", "shared"))
     play.create("c", **disks("READ_ONLY", "shared"))
     with pytest.raises(PodyardError, match=r"already being used by '.*nodes/c'"):
-        play.ask(nodes.patch, "b", {"dataDisks": disks("READ_WRITE", "shared")["extras"]["dataDisks"]})  # type: ignore[index]
+        play.ask(
+            nodes.patch, "b", {"dataDisks": disks("READ_WRITE", "shared")["extras"]["dataDisks"]}
+        )  # type: ignore[index]
     play.ask(nodes.patch, "a", {"dataDisks": []})
     play.ask(nodes.patch, "b", {"dataDisks": disks("READ_WRITE")["extras"]["dataDisks"]})  # type: ignore[index]
 
@@ -376,7 +407,10 @@ def test_who_may_not_see_learns_nothing(play: Play) -> None:
     play.queue()
     stranger = Principal("x", {})
     for name in ("q", "missing"):
-        for use_case in (queued_resources.get, lambda u, p, *a: queued_resources.delete(u, play.fleet, p, *a)):
+        for use_case in (
+            queued_resources.get,
+            lambda u, p, *a: queued_resources.delete(u, play.fleet, p, *a),
+        ):
             with pytest.raises(PodyardError) as caught:
                 play.database.run(lambda u, f=use_case, n=name: f(u, stranger, PROJECT, ZONE, n))  # type: ignore[misc]
             assert caught.value.code is Code.PERMISSION_DENIED
@@ -392,7 +426,11 @@ def test_a_request_keeps_what_its_client_sent(play: Play) -> None:
 
 def test_a_job_goes_on_on_the_slice_that_is_made_anew(play: Play) -> None:
     agent = Principal("agent", {}, agent_id="local")
-    play.database.run(lambda uow: agents.register(uow, agent, "local", agents.AskedRegistration(4, 4, "127.0.0.1", 1)))
+    play.database.run(
+        lambda uow: agents.register(
+            uow, agent, "local", agents.AskedRegistration(4, 4, "127.0.0.1", 1)
+        )
+    )
     play.queue(request("s", count=2, usage_class=UsageClass.SPOT))
     play.turn()
     play.turn(5)
@@ -409,7 +447,11 @@ def test_a_job_goes_on_on_the_slice_that_is_made_anew(play: Play) -> None:
 
 
 def test_reset_waits_for_its_old_nodes_to_be_gone(database: Database, clock: ManualClock) -> None:
-    play = Play(database, clock, FLEET.replace("create_seconds: 10", "create_seconds: 10, delete_seconds: 7"))
+    play = Play(
+        database,
+        clock,
+        FLEET.replace("create_seconds: 10", "create_seconds: 10, delete_seconds: 7"),
+    )
     play.queue()
     play.turn()
     play.turn(10)

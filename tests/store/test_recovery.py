@@ -36,7 +36,12 @@ def test_a_node_whose_chips_come_back_is_ready_on_the_same_slice(play: Play) -> 
     check_room(play)
     play.turn(1)
     after = play.node()
-    assert (after.state, after.health, after.symptoms, after.health_description) == ("READY", "HEALTHY", (), "")
+    assert (after.state, after.health, after.symptoms, after.health_description) == (
+        "READY",
+        "HEALTHY",
+        (),
+        "",
+    )
     assert (chips(play), broken(play)) == (before, {})
 
 
@@ -45,9 +50,18 @@ def test_what_a_fault_does_carries_its_id_and_is_its_doing(play: Play) -> None:
     fault = add(play, "chip", seconds=100)
     play.turn()
     play.turn(100)
-    query = select(state_changes).where(state_changes.c.machine == "node").order_by(state_changes.c.seq)
-    events = [(row["event"], row["actor"]) for row in play.database.read(lambda uow: uow.all(query))]
-    assert events == [("create", "podyard"), ("created", "loop"), ("repair", "fault"), ("repaired", "loop")]
+    query = (
+        select(state_changes).where(state_changes.c.machine == "node").order_by(state_changes.c.seq)
+    )
+    events = [
+        (row["event"], row["actor"]) for row in play.database.read(lambda uow: uow.all(query))
+    ]
+    assert events == [
+        ("create", "podyard"),
+        ("created", "loop"),
+        ("repair", "fault"),
+        ("repaired", "loop"),
+    ]
     last = play.database.read(lambda uow: uow.all(query))[2]
     assert last["reason"].startswith(f"fault {fault}: chip: ")
 
@@ -73,7 +87,9 @@ def test_a_node_whose_chips_never_come_back_gets_another_slice_in_the_same_pod(
     check_room(play)
 
 
-def test_a_node_waits_for_another_slice_in_the_order_of_the_queue_when_there_is_none(play: Play) -> None:
+def test_a_node_waits_for_another_slice_in_the_order_of_the_queue_when_there_is_none(
+    play: Play,
+) -> None:
     play.create("n", "v2-32")
     fault = add(play, "chip")
     play.turn()
@@ -96,7 +112,11 @@ def test_a_node_waits_for_another_slice_in_the_order_of_the_queue_when_there_is_
 def test_how_long_is_waited_for_chips_is_the_fleets_to_say(
     database: Database, clock: ManualClock, patience: int, stays: bool
 ) -> None:
-    play = Play(database, clock, FLEET.replace("create_seconds: 10", f"create_seconds: 10, repair_seconds: {patience}"))
+    play = Play(
+        database,
+        clock,
+        FLEET.replace("create_seconds: 10", f"create_seconds: 10, repair_seconds: {patience}"),
+    )
     play.create("n")
     before = chips(play)
     add(play, "chip", seconds=100)
@@ -129,8 +149,14 @@ def test_a_node_that_is_deleted_meanwhile_is_not_revived(play: Play) -> None:
     assert play.history("node")[-2:] == ["CREATING", "READY"]
 
 
-def test_chips_that_come_back_end_no_maintenance_that_has_begun_since(database: Database, clock: ManualClock) -> None:
-    play = Play(database, clock, FLEET.replace("create_seconds: 10", "create_seconds: 10, repair_seconds: 60"))
+def test_chips_that_come_back_end_no_maintenance_that_has_begun_since(
+    database: Database, clock: ManualClock
+) -> None:
+    play = Play(
+        database,
+        clock,
+        FLEET.replace("create_seconds: 10", "create_seconds: 10, repair_seconds: 60"),
+    )
     play.create("n")
     add(play, "chip", seconds=500)
     play.turn()
@@ -197,7 +223,11 @@ def test_hosts_power_and_links_break_what_belongs_to_them(
     add(play, effect, seconds=50, **more)
     play.turn()
     during = play.node()
-    assert (during.state, during.health, during.symptoms[0].symptom_type) == ("REPAIRING", health, symptom)
+    assert (during.state, during.health, during.symptoms[0].symptom_type) == (
+        "REPAIRING",
+        health,
+        symptom,
+    )
     (mask,) = broken(play).values()
     assert mask.bit_count() == count
     if effect != "link":
@@ -239,7 +269,10 @@ def test_the_other_slices_of_a_multislice_restart(play: Play, seconds: int) -> N
     play.turn(10)
     add(play, "chip", seconds=seconds, match={"resource": "s-1"})
     play.turn()
-    assert (play.queued().state, play.states()) == ("PROVISIONING", {"s-0": "READY", "s-1": "REPAIRING"})
+    assert (play.queued().state, play.states()) == (
+        "PROVISIONING",
+        {"s-0": "READY", "s-1": "REPAIRING"},
+    )
     play.turn(seconds or 10)
     assert play.states() == {"s-0": "RESTARTING", "s-1": "READY"}
     play.turn(5)

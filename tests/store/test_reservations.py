@@ -28,11 +28,15 @@ def now(play: Play) -> PlatformTime:
     return play.database.read(lambda uow: uow.now)
 
 
-def test_without_a_reservation_a_node_fails_in_googles_words_and_a_queued_resource_waits(play: Play) -> None:
+def test_without_a_reservation_a_node_fails_in_googles_words_and_a_queued_resource_waits(
+    play: Play,
+) -> None:
     ended = play.create("n", usage_class=UsageClass.RESERVED)
     assert ended.error_code == int(Code.FAILED_PRECONDITION)
     assert ended.error_message is not None
-    assert ended.error_message.startswith("Insufficient reserved capacity. Contact customer support to increase your")
+    assert ended.error_message.startswith(
+        "Insufficient reserved capacity. Contact customer support to increase your"
+    )
     assert play.states() == {}
     play.queue(request(usage_class=UsageClass.RESERVED))
     play.turn()
@@ -50,8 +54,12 @@ def test_room_is_held_while_chips_are_and_given_back_with_them(play: Play) -> No
     assert reserve(play, size=8, units="CORES").used == 0
     play.create("a", usage_class=UsageClass.RESERVED)
     assert listed(play) == {"r": ("ACTIVE", 8)}
-    assert play.create("b", usage_class=UsageClass.RESERVED).error_code == int(Code.FAILED_PRECONDITION)
-    with pytest.raises(PodyardError, match="reservation r is in use: delete the nodes that use 8 CORES"):
+    assert play.create("b", usage_class=UsageClass.RESERVED).error_code == int(
+        Code.FAILED_PRECONDITION
+    )
+    with pytest.raises(
+        PodyardError, match="reservation r is in use: delete the nodes that use 8 CORES"
+    ):
         play.ask(reservations.delete, "r")
     play.run(nodes.delete, "a")
     play.turn()
@@ -80,10 +88,14 @@ def test_a_reservation_begins_and_ends_at_its_times_and_its_nodes_stay(play: Pla
     assert (play.queued().state, listed(play)) == ("PROVISIONING", {"r": ("ACTIVE", 4)})
     play.turn(100)
     assert (listed(play), play.states()) == ({"r": ("EXPIRED", 4)}, {"n": "READY"})
-    assert play.create("late", usage_class=UsageClass.RESERVED).error_code == int(Code.FAILED_PRECONDITION)
+    assert play.create("late", usage_class=UsageClass.RESERVED).error_code == int(
+        Code.FAILED_PRECONDITION
+    )
 
 
-def test_a_request_for_a_least_duration_is_not_placed_under_a_reservation_that_ends_sooner(play: Play) -> None:
+def test_a_request_for_a_least_duration_is_not_placed_under_a_reservation_that_ends_sooner(
+    play: Play,
+) -> None:
     reserve(play, "short", ends=now(play).plus_seconds(1000))
     play.queue(request(usage_class=UsageClass.RESERVED, min_duration_seconds=3600.0))
     play.turn()
@@ -129,7 +141,9 @@ def test_names_are_free_again_after_deletion_and_strangers_learn_nothing(play: P
         reserve(play)
     for name in ("r", "missing"):
         with pytest.raises(PodyardError) as caught:
-            play.database.run(lambda u, n=name: reservations.delete(u, Principal("x", {}), PROJECT, ZONE, n))  # type: ignore[misc]
+            play.database.run(
+                lambda u, n=name: reservations.delete(u, Principal("x", {}), PROJECT, ZONE, n)
+            )  # type: ignore[misc]
         assert caught.value.code is Code.PERMISSION_DENIED
     play.ask(reservations.delete, "r")
     with pytest.raises(PodyardError, match="was not found"):

@@ -36,7 +36,9 @@ def _settings(folder: Path, operations_days: int, logs_days: int) -> Settings:
 
 
 def _count(database: Database, table: Table) -> int:
-    return database.read(lambda uow: int(uow.execute(select(func.count()).select_from(table)).scalar_one()))
+    return database.read(
+        lambda uow: int(uow.execute(select(func.count()).select_from(table)).scalar_one())
+    )
 
 
 def test_finished_operations_go_with_their_history_and_the_rest_stays(
@@ -61,13 +63,20 @@ def test_finished_operations_go_with_their_history_and_the_rest_stays(
     assert prune(database, _settings(tmp_path, 0, 0), stop) == (0, 0)  # for ever
 
 
-def test_lines_of_ended_jobs_go_with_their_files(database: Database, clock: ManualClock, tmp_path: Path) -> None:
+def test_lines_of_ended_jobs_go_with_their_files(
+    database: Database, clock: ManualClock, tmp_path: Path
+) -> None:
     settings, stop = _settings(tmp_path, 0, 5), threading.Event()
     play = Play(database, clock)
     play.files = LogFiles(settings.logs_path)
     play.register()
     for job in ("old", "running"):
-        play.run(jobs.create, job, JobRequest(recipe="digits-cnn", steps=10, max_failures=0), node_spec("v2-8"))
+        play.run(
+            jobs.create,
+            job,
+            JobRequest(recipe="digits-cnn", steps=10, max_failures=0),
+            node_spec("v2-8"),
+        )
     play.turn()
     play.turn(10)
     for replica in play.live():
@@ -80,7 +89,10 @@ def test_lines_of_ended_jobs_go_with_their_files(database: Database, clock: Manu
     play.turn(2 * DAY_SECONDS)
     assert all((settings.logs_path / key).exists() for key in keys.values())
     assert prune(database, settings, stop) == (0, 1)
-    assert [(settings.logs_path / keys[job]).exists() for job in ("old", "running")] == [False, True]
+    assert [(settings.logs_path / keys[job]).exists() for job in ("old", "running")] == [
+        False,
+        True,
+    ]
     left = database.read(lambda uow: uow.all(select(log_chunks)))
     assert {row["job_key"] for row in left} == {keys["running"]}
     assert database.read(lambda uow: fsck.check(uow, play.fleet, default_rate_card())) == []
@@ -105,17 +117,24 @@ def test_a_log_that_has_become_too_long_is_moved_while_processes_append(
 
 @pytest.mark.parametrize("name", ["PODYARD_KEEP_OPERATIONS_DAYS", "PODYARD_KEEP_LOGS_DAYS"])
 def test_days_are_numbers_and_reach_the_processes(name: str) -> None:
-    assert from_environment(from_environment({name: "7"}).environment()).keep in (Keep(7, 0), Keep(30, 7))
+    assert from_environment(from_environment({name: "7"}).environment()).keep in (
+        Keep(7, 0),
+        Keep(30, 7),
+    )
     with pytest.raises(PodyardError, match=name):
         from_environment({name: "-1"})
 
 
-def test_pruning_ends_when_it_is_told_to(database: Database, clock: ManualClock, tmp_path: Path) -> None:
+def test_pruning_ends_when_it_is_told_to(
+    database: Database, clock: ManualClock, tmp_path: Path
+) -> None:
     from podyard.loop.retention import keep_pruning
 
     Play(database, clock)
     stop = threading.Event()
-    thread = threading.Thread(target=keep_pruning, args=(database, _settings(tmp_path, 30, 0), stop))
+    thread = threading.Thread(
+        target=keep_pruning, args=(database, _settings(tmp_path, 30, 0), stop)
+    )
     thread.start()
     stop.set()
     thread.join(30)

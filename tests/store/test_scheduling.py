@@ -1,4 +1,5 @@
-"""Preemption with notice, priorities and the queue's view: the real loop and use cases, on both databases."""
+"""Preemption with notice, priorities and the queue's view: the real loop and use cases, on both
+databases."""
 
 from __future__ import annotations
 
@@ -37,7 +38,9 @@ shares: {demo: 2}
 class Scheduling(Play):
     """With an agent whose replicas report together."""
 
-    def fill(self, usage: UsageClass = SPOT, kind: str = "v2-32", name: str = "old", **changes: Any) -> None:
+    def fill(
+        self, usage: UsageClass = SPOT, kind: str = "v2-32", name: str = "old", **changes: Any
+    ) -> None:
         assert self.create(name, kind, usage_class=usage, **changes).error_code is None
 
     def submit(self, job_id: str, node: Any, **fields: Any) -> None:
@@ -67,7 +70,9 @@ class Scheduling(Play):
         return {names[item.node_key]: item for item in found}
 
     def queue_rows(self, location: str | None = ZONE) -> list[queue_view.Waiting]:
-        return self.database.read(lambda uow: queue_view.rows(uow, self.fleet, PLATFORM, PROJECT, location))
+        return self.database.read(
+            lambda uow: queue_view.rows(uow, self.fleet, PLATFORM, PROJECT, location)
+        )
 
 
 @pytest.fixture
@@ -95,7 +100,9 @@ def _reclaimed(yard: Scheduling, name: str) -> bool:
     return yard.database.read(read)
 
 
-def test_an_on_demand_node_takes_the_chips_of_a_spot_node_after_its_notice(yard: Scheduling) -> None:
+def test_an_on_demand_node_takes_the_chips_of_a_spot_node_after_its_notice(
+    yard: Scheduling,
+) -> None:
     yard.fill()
     begun = yard.run(nodes.create, "new", node_spec())
     yard.turn()
@@ -264,7 +271,8 @@ def test_a_higher_job_takes_the_node_of_a_lower_one_of_its_project(yard: Schedul
     yard.turn(10)
     assert yard.job("high").state == "PREPARING"
     assert yard.outcomes("low") == ["PREEMPTED"]
-    # What the higher one leaves goes to the next one that fits: the lower one of the same size, not the big one.
+    # What the higher one leaves goes to the next one that fits: the lower one of the same size, not
+    # the big one.
     assert yard.job("same").state == "PREPARING"
     assert [row.name.rsplit("/", 1)[1] for row in yard.queue_rows()] == ["low"]
 
@@ -277,12 +285,18 @@ def test_on_one_node_the_higher_job_goes_first_and_the_lower_one_resumes(yard: S
     yard.submit("equal", "shared")
     assert yard.report() == ["RUN"]
     yard.submit("high", "shared", priority=1)
-    assert yard.job("high").state_reason.endswith("busy with job low, which has a lower priority and makes room")
+    assert yard.job("high").state_reason.endswith(
+        "busy with job low, which has a lower priority and makes room"
+    )
     assert [row.name.rsplit("/", 1)[1] for row in yard.queue_rows()] == ["high", "equal"]
     assert yard.report("YIELDED", checkpoints=[_saved(3)]) == ["STOP"]
     assert yard.job("low").state == "RECOVERING"
     yard.exit_all()
-    assert [yard.job(name).state for name in ("high", "low", "equal")] == ["PREPARING", "RECOVERING", "QUEUED"]
+    assert [yard.job(name).state for name in ("high", "low", "equal")] == [
+        "PREPARING",
+        "RECOVERING",
+        "QUEUED",
+    ]
     assert yard.outcomes("low") == ["PREEMPTED"]
     yard.report()
     yard.report("SUCCEEDED")
@@ -315,7 +329,10 @@ def test_a_job_is_not_preempted_for_one_that_has_no_room_anyway(yard: Scheduling
     yard.submit("other-job", "other")
     yard.report()
     yard.submit("high", "shared", replica_processes=2, priority=1)
-    assert yard.job("high").state_reason == "2 replicas are needed at once and the live agents have room for 1"
+    assert (
+        yard.job("high").state_reason
+        == "2 replicas are needed at once and the live agents have room for 1"
+    )
     assert yard.report() == ["RUN", "RUN"]
     yard.ask(jobs.cancel, "other-job")
     yard.exit([row for row in yard.live() if row.desired == "STOP"])
@@ -332,7 +349,16 @@ def test_a_priority_out_of_range_is_refused(yard: Scheduling) -> None:
 
 @pytest.mark.parametrize(
     ("text", "priority"),
-    [("5", 5), ("-1000", -1000), ("1000", 1000), ("1001", 0), ("high", 0), ("", 0), ("1.5", 0), ("9" * 5000, 0)],
+    [
+        ("5", 5),
+        ("-1000", -1000),
+        ("1000", 1000),
+        ("1001", 0),
+        ("high", 0),
+        ("", 0),
+        ("1.5", 0),
+        ("9" * 5000, 0),
+    ],
 )
 def test_the_priority_of_a_node_is_its_label_and_bad_text_is_none(text: str, priority: int) -> None:
     assert fleet_rows.priority_of({"podyard-priority": text}) == priority
@@ -344,7 +370,10 @@ def test_a_label_moves_a_request_up_the_queue(yard: Scheduling) -> None:
     urgent = request("urgent", kind="v2-32")
     spec = node_spec("v2-32", labels={"podyard-priority": "3"})
     yard.queue(
-        type(urgent)(nodes=(type(urgent.nodes[0])("urgent", spec, 0, 1),), usage_class=urgent.usage_class), "urgent"
+        type(urgent)(
+            nodes=(type(urgent.nodes[0])("urgent", spec, 0, 1),), usage_class=urgent.usage_class
+        ),
+        "urgent",
     )
     yard.turn()
     rows = yard.queue_rows()
@@ -364,11 +393,18 @@ def test_the_view_says_when_and_why_and_names_only_the_project_that_asks(yard: S
     yard.queue(request("n", kind="v2-32"), "mine")
     yard.turn()
     (row,) = yard.queue_rows(None)
-    assert (row.kind, row.position, row.accelerator_type, row.predicted_start) == ("queuedResource", 1, "v2-32", ends)
+    assert (row.kind, row.position, row.accelerator_type, row.predicted_start) == (
+        "queuedResource",
+        1,
+        "v2-32",
+        ends,
+    )
     assert ends is not None
     assert row.reason.endswith(f"16 chips are held for it from {ends.rfc3339()} on")
     stranger = Principal("x@example.com", {"other": frozenset({"owner"})})
-    others = yard.database.read(lambda uow: queue_view.rows(uow, yard.fleet, stranger, "other", ZONE))
+    others = yard.database.read(
+        lambda uow: queue_view.rows(uow, yard.fleet, stranger, "other", ZONE)
+    )
     assert others == []
     with pytest.raises(PodyardError):
         yard.database.read(lambda uow: queue_view.rows(uow, yard.fleet, stranger, PROJECT, ZONE))

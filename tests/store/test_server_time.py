@@ -60,10 +60,15 @@ def test_units_of_machines_with_wrong_clocks_have_one_time(url: str) -> None:
 def test_without_the_servers_time_the_machines_are_minutes_apart(url: str) -> None:
     """What the test above would find if units went by the machine's clock."""
     with contextlib.closing(Database(url, SkewedClock(SKEW_SECONDS))) as database:
-        assert database.run(lambda uow: uow.real_now).seconds_since(OsClock().now()) > SKEW_SECONDS - NEAR_SECONDS
+        assert (
+            database.run(lambda uow: uow.real_now).seconds_since(OsClock().now())
+            > SKEW_SECONDS - NEAR_SECONDS
+        )
 
 
-def test_the_server_is_asked_again_after_a_while_and_after_a_sleep(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_server_is_asked_again_after_a_while_and_after_a_sleep(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with machine(url, 0.0) as (database, clock):
         database.run(lambda uow: uow.real_now)
         asked: list[object] = []
@@ -93,8 +98,12 @@ def _acquire(database: Database, owner: str, seconds: float) -> Lease | None:
     return database.run(lambda uow: leases.acquire(uow, leases.LOOP_LEADER, owner, seconds))
 
 
-@pytest.mark.parametrize(("first", "second"), [(SKEW_SECONDS, -SKEW_SECONDS), (-SKEW_SECONDS, SKEW_SECONDS)])
-def test_a_lease_is_neither_taken_early_nor_held_for_minutes(url: str, first: float, second: float) -> None:
+@pytest.mark.parametrize(
+    ("first", "second"), [(SKEW_SECONDS, -SKEW_SECONDS), (-SKEW_SECONDS, SKEW_SECONDS)]
+)
+def test_a_lease_is_neither_taken_early_nor_held_for_minutes(
+    url: str, first: float, second: float
+) -> None:
     with machine(url, first) as (one, _), machine(url, second) as (two, _):
         held = _acquire(one, "one", 1.0)
         assert held is not None
@@ -105,10 +114,15 @@ def test_a_lease_is_neither_taken_early_nor_held_for_minutes(url: str, first: fl
 
 
 @pytest.mark.parametrize("skew", [SKEW_SECONDS, -SKEW_SECONDS])
-def test_platform_time_goes_on_when_a_loop_with_a_wrong_clock_takes_over(url: str, skew: float) -> None:
+def test_platform_time_goes_on_when_a_loop_with_a_wrong_clock_takes_over(
+    url: str, skew: float
+) -> None:
     with machine(url, 0.0) as (one, clock), machine(url, skew) as (two, wrong):
         one.run(lambda uow: platform_clock.set_up(uow, ClockMode.LOCAL))
-        loops = [Loop(d, instant_fleet(), lambda *_: None, c, n) for d, c, n in [(one, clock, "1"), (two, wrong, "2")]]
+        loops = [
+            Loop(d, instant_fleet(), lambda *_: None, c, n)
+            for d, c, n in [(one, clock, "1"), (two, wrong, "2")]
+        ]
         assert loops[0].round()
         assert not loops[1].round()
         began = two.read(lambda uow: uow.now)
@@ -117,7 +131,8 @@ def test_platform_time_goes_on_when_a_loop_with_a_wrong_clock_takes_over(url: st
         assert fence == 2
         watching = loops[1].watching_since
         assert watching is not None
-        # Silence of agents and replicas is counted from here, against times that other processes have written.
+        # Silence of agents and replicas is counted from here, against times that other processes
+        # have written.
         assert abs(watching.seconds_since(OsClock().now())) < NEAR_SECONDS
         moved = one.read(lambda uow: uow.now).seconds_since(began)
         assert 0 <= moved < 5

@@ -1,4 +1,5 @@
-"""Jobs of `execution: simulated`: states, attempts, checkpoints and the bill by modelled time on the platform clock."""
+"""Jobs of `execution: simulated`: states, attempts, checkpoints and the bill by modelled time on
+the platform clock."""
 
 from __future__ import annotations
 
@@ -33,7 +34,12 @@ zones:
 timings: {create_seconds: 10, restart_seconds: 5, maintenance_seconds: 60}
 """
 V4_4096 = NodeSpec("v4-4096", "8x16x16", "tpu-ubuntu2204-base", UsageClass.ON_DEMAND)
-SIMULATED: dict[str, Any] = {"recipe": "digits-cnn", "execution": "simulated", "step_seconds": 0.5, "steps": 1000}
+SIMULATED: dict[str, Any] = {
+    "recipe": "digits-cnn",
+    "execution": "simulated",
+    "step_seconds": 0.5,
+    "steps": 1000,
+}
 
 
 @pytest.fixture
@@ -61,7 +67,9 @@ def test_a_job_takes_its_modelled_time_and_needs_no_agent(play: Play) -> None:
     assert [item.step for item in play.ask(jobs.checkpoints, "j")] == [400, 300, 200, 100]
     play.turn(299)
     assert _job(play).state is JobState.RUNNING
-    assert list(play.database.read(lambda uow: fsck.check(uow, play.fleet, default_rate_card()))) == []
+    assert (
+        list(play.database.read(lambda uow: fsck.check(uow, play.fleet, default_rate_card()))) == []
+    )
     play.turn(1)
     job = _job(play)
     assert (job.state, job.steps_done, job.modelled_seconds) == (JobState.SUCCEEDED, 1000, 500.0)
@@ -69,10 +77,14 @@ def test_a_job_takes_its_modelled_time_and_needs_no_agent(play: Play) -> None:
     assert [item.step for item in play.ask(jobs.checkpoints, "j")] == [1000, 900, 800, 700, 600]
     assert "loss" not in job.latest
     assert play.history("replica") == []
-    assert list(play.database.read(lambda uow: fsck.check(uow, play.fleet, default_rate_card()))) == []
+    assert (
+        list(play.database.read(lambda uow: fsck.check(uow, play.fleet, default_rate_card()))) == []
+    )
 
 
-def test_a_lost_node_costs_the_steps_since_the_last_checkpoint(database: Database, clock: ManualClock) -> None:
+def test_a_lost_node_costs_the_steps_since_the_last_checkpoint(
+    database: Database, clock: ManualClock
+) -> None:
     play = Play(database, clock)
     _submit(play, node_spec(usage_class=UsageClass.SPOT))
     play.turn(10)
@@ -92,10 +104,14 @@ def test_a_lost_node_costs_the_steps_since_the_last_checkpoint(database: Databas
     assert tries == [(0, "PREEMPTED"), (300, "SUCCEEDED")]
     play.turn()
     assert play.states() == {}
-    assert list(play.database.read(lambda uow: fsck.check(uow, play.fleet, default_rate_card()))) == []
+    assert (
+        list(play.database.read(lambda uow: fsck.check(uow, play.fleet, default_rate_card()))) == []
+    )
 
 
-def test_it_is_cancelled_at_once_and_makes_way_for_a_higher_priority_with_a_checkpoint(play: Play) -> None:
+def test_it_is_cancelled_at_once_and_makes_way_for_a_higher_priority_with_a_checkpoint(
+    play: Play,
+) -> None:
     _submit(play)
     play.turn(30)
     _submit(play, name="first", priority=5, steps=10)
@@ -131,7 +147,9 @@ def test_a_simulated_job_that_has_used_up_its_time_saves_and_fails(play: Play) -
         ({"execution": "imagined", "step_seconds": None}, "unknown execution 'imagined'"),
     ],
 )
-def test_what_a_simulated_job_cannot_have_is_refused(play: Play, changes: dict[str, Any], text: str) -> None:
+def test_what_a_simulated_job_cannot_have_is_refused(
+    play: Play, changes: dict[str, Any], text: str
+) -> None:
     with pytest.raises(PodyardError, match=text):
         _submit(play, **changes)
 
@@ -155,7 +173,8 @@ def test_90_days_on_v4_4096_with_20_preemptions(database: Database, clock: Manua
         jobs.create,
         "large",
         JobRequest(
-            recipe="podyard:transformer-lm", execution="simulated", step_seconds=0.9, steps=steps, global_batch=4096,
+            recipe="podyard:transformer-lm", execution="simulated", step_seconds=0.9, steps=steps,
+            global_batch=4096,
             checkpoint_every_steps=1000,
         ),
         spec,
@@ -165,9 +184,16 @@ def test_90_days_on_v4_4096_with_20_preemptions(database: Database, clock: Manua
         _preempt(play, "large")
     _advance(play, start.plus_seconds(95 * DAY))
     job = _job(play, "large")
-    assert (job.state, job.steps_done, job.preemptions, job.attempt) == (JobState.SUCCEEDED, steps, 20, 21)
+    assert (job.state, job.steps_done, job.preemptions, job.attempt) == (
+        JobState.SUCCEEDED,
+        steps,
+        20,
+        21,
+    )
     assert play.states() == {}
-    assert list(play.database.read(lambda uow: fsck.check(uow, play.fleet, default_rate_card()))) == []
+    assert (
+        list(play.database.read(lambda uow: fsck.check(uow, play.fleet, default_rate_card()))) == []
+    )
     lost = job.ended.seconds_since(job.started) - 90 * DAY  # type: ignore[union-attr]
     assert 20 * 10 < lost < 20 * (1000 * 0.9 + 11)
     assert _billed_seconds(play) == _ready_seconds(play) > 90 * DAY
@@ -181,11 +207,16 @@ def _billed_seconds(play: Play) -> int:
 
 def _ready_seconds(play: Play) -> int:
     """By the histories of the nodes; each second that is begun counts."""
-    rows = play.database.read(lambda uow: uow.all(select(state_changes).order_by(state_changes.c.seq)))
+    rows = play.database.read(
+        lambda uow: uow.all(select(state_changes).order_by(state_changes.c.seq))
+    )
     total, since = 0, {}
     for row in (row for row in rows if row["machine"] == "node"):
         if row["from_state"] == "READY":
-            total += -(-row["at"].nanos // NANOS_PER_SECOND) - since.pop(row["resource_key"]).nanos // NANOS_PER_SECOND
+            total += (
+                -(-row["at"].nanos // NANOS_PER_SECOND)
+                - since.pop(row["resource_key"]).nanos // NANOS_PER_SECOND
+            )
         if row["to_state"] == "READY":
             since[row["resource_key"]] = row["at"]
     assert not since
@@ -198,7 +229,9 @@ def _as_virtual(uow: UnitOfWork) -> None:
 
 
 def _advance(play: Play, target: PlatformTime) -> None:
-    play.database.run(lambda uow: platform_clock.write(uow, dataclasses.replace(uow.clock, target=target)))
+    play.database.run(
+        lambda uow: platform_clock.write(uow, dataclasses.replace(uow.clock, target=target))
+    )
     for _ in range(1000):
         play.clock.advance(0.5)
         play.loop.round()

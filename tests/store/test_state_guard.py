@@ -1,4 +1,5 @@
-"""A state that is written past `transition` is refused at run time, in whatever form SQLAlchemy takes it."""
+"""A state that is written past `transition` is refused at run time, in whatever form SQLAlchemy
+takes it."""
 
 from __future__ import annotations
 
@@ -33,7 +34,11 @@ def held(database: Database) -> Database:
     def body(uow: UnitOfWork) -> None:
         identity.bootstrap(uow, "owner", "agent", "local")
         nodes.create(
-            uow, instant_fleet(), PLATFORM, *NODE, NodeSpec("v2-8", "2x2", "tpu-vm-base", UsageClass.ON_DEMAND)
+            uow,
+            instant_fleet(),
+            PLATFORM,
+            *NODE,
+            NodeSpec("v2-8", "2x2", "tpu-vm-base", UsageClass.ON_DEMAND),
         )
 
     database.run(body)
@@ -45,13 +50,23 @@ WRITES: dict[str, Callable[[UnitOfWork, str], Any]] = {
     "values by name": lambda uow, key: uow.execute(update(table).values(state="READY")),
     "values in a dict": lambda uow, key: uow.execute(update(table).values(READY)),
     "values spread": lambda uow, key: uow.execute(update(table).values(**READY)),
-    "values by column": lambda uow, key: uow.execute(update(table).values({table.c.state: "READY"})),
-    "values in their order": lambda uow, key: uow.execute(update(table).ordered_values((table.c.state, "READY"))),
+    "values by column": lambda uow, key: uow.execute(
+        update(table).values({table.c.state: "READY"})
+    ),
+    "values in their order": lambda uow, key: uow.execute(
+        update(table).ordered_values((table.c.state, "READY"))
+    ),
     "values of the execution": lambda uow, key: uow.execute(update(table), READY),
-    "values of the execution and others": lambda uow, key: uow.execute(update(table).values(wait_reason="x"), READY),
+    "values of the execution and others": lambda uow, key: uow.execute(
+        update(table).values(wait_reason="x"), READY
+    ),
     "several executions": lambda uow, key: uow.execute(insert(hosts), [READY, READY]),
-    "in what is asked": lambda uow, key: uow.first(update(table).values(READY).returning(table.c.node_key)),
-    "in a list that is asked": lambda uow, key: uow.all(update(table).values(READY).returning(table.c.node_key)),
+    "in what is asked": lambda uow, key: uow.first(
+        update(table).values(READY).returning(table.c.node_key)
+    ),
+    "in a list that is asked": lambda uow, key: uow.all(
+        update(table).values(READY).returning(table.c.node_key)
+    ),
     "insert of the unit": lambda uow, key: uow.insert(hosts, {"host_id": "h", **READY}),
     "inserts of the unit": lambda uow, key: uow.insert_all(hosts, [{"host_id": "h", **READY}]),
     "insert": lambda uow, key: uow.execute(insert(hosts).values(host_id="h", **READY)),
@@ -73,8 +88,12 @@ def test_a_state_is_written_by_transition_alone(held: Database, how: str) -> Non
 
 
 def test_a_state_may_be_asked_for(held: Database) -> None:
-    wanted = update(table).where(table.c.state == bindparam("now"), table.c.node_id == bindparam("id"))
-    done = held.run(lambda uow: uow.execute(wanted.values(wait_reason="x"), {"now": "CREATING", "id": "n"}))
+    wanted = update(table).where(
+        table.c.state == bindparam("now"), table.c.node_id == bindparam("id")
+    )
+    done = held.run(
+        lambda uow: uow.execute(wanted.values(wait_reason="x"), {"now": "CREATING", "id": "n"})
+    )
     assert done.rowcount == 1
 
 

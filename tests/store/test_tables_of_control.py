@@ -1,4 +1,5 @@
-"""The one writer of state, leases, outbox, timers, the platform clock and the migrations, on both databases."""
+"""The one writer of state, leases, outbox, timers, the platform clock and the migrations, on both
+databases."""
 
 from __future__ import annotations
 
@@ -34,7 +35,9 @@ def _read(uow: UnitOfWork) -> NodeRecord:
     return node_rows.get_by_key(uow, "n")
 
 
-def test_a_move_follows_the_table_and_writes_its_events_in_the_same_unit(database: Database) -> None:
+def test_a_move_follows_the_table_and_writes_its_events_in_the_same_unit(
+    database: Database,
+) -> None:
     database.run(lambda uow: create_record(uow, _node(), reason="asked"))
     database.run(lambda uow: move(uow, _read(uow), "created", reason="ready"))
     with pytest.raises(PodyardError, match="READY: created is not possible"):
@@ -63,7 +66,11 @@ def test_a_stale_row_is_not_moved(database: Database) -> None:
     old = database.read(_read)
     database.run(lambda uow: move(uow, _read(uow), "created", reason="ready"))
     with pytest.raises(Stale):
-        database.run(lambda uow: move(uow, dataclasses.replace(old, state=NodeState.READY), "stop", reason="late"))
+        database.run(
+            lambda uow: move(
+                uow, dataclasses.replace(old, state=NodeState.READY), "stop", reason="late"
+            )
+        )
 
 
 def test_an_event_is_never_before_the_last_one(database: Database, clock: ManualClock) -> None:
@@ -111,7 +118,9 @@ def test_a_lease_keeps_its_fence_while_renewed_and_raises_it_when_taken_over(
     assert lapsed.fence == third.fence + 1
 
 
-def test_a_loop_need_not_wait_for_the_lease_of_one_that_has_ended(database: Database, clock: ManualClock) -> None:
+def test_a_loop_need_not_wait_for_the_lease_of_one_that_has_ended(
+    database: Database, clock: ManualClock
+) -> None:
     play = Play(database, clock)
 
     def loop(owner: str) -> Loop:
@@ -126,7 +135,9 @@ def test_a_loop_need_not_wait_for_the_lease_of_one_that_has_ended(database: Data
     assert loop("host/8/next").round()
 
 
-def test_the_outbox_keeps_order_and_forgets_what_was_sent(database: Database, clock: ManualClock) -> None:
+def test_the_outbox_keeps_order_and_forgets_what_was_sent(
+    database: Database, clock: ManualClock
+) -> None:
     for name in ("a", "b", "c"):
         database.run(lambda uow, n=name: outbox.put(uow, n, "t", ["1"]))
     waiting = database.read(outbox.list_unsent)
@@ -142,7 +153,9 @@ def test_timers_come_by_due_time_and_then_by_age(database: Database) -> None:
     assert [timer.kind if timer else None for timer in taken] == ["first", "second", None]
 
 
-def test_a_local_clock_stands_still_without_its_loop(empty_database: Database, clock: ManualClock) -> None:
+def test_a_local_clock_stands_still_without_its_loop(
+    empty_database: Database, clock: ManualClock
+) -> None:
     database = empty_database
     migrations.upgrade(database)
     database.run(lambda uow: platform_clock.set_up(uow, ClockMode.LOCAL))
@@ -164,7 +177,9 @@ def test_a_local_clock_stands_still_without_its_loop(empty_database: Database, c
     database.run(lambda uow: platform_clock.tick(uow, 3, last_fence=2))
     assert now() == 34.0  # the same loop was only late, even if its lease had lapsed
     clock.advance(60)
-    database.run(lambda uow: platform_clock.tick(uow, 3, last_fence=3, suspended_nanos=60 * NANOS_PER_SECOND))
+    database.run(
+        lambda uow: platform_clock.tick(uow, 3, last_fence=3, suspended_nanos=60 * NANOS_PER_SECOND)
+    )
     assert now() == 35.0  # the machine slept
     database.run(lambda uow: platform_clock.write(uow, uow.clock.stop_at(uow.real_now)))
     clock.advance(50)
@@ -185,7 +200,9 @@ def test_migrations_go_up_down_and_up_again_and_match_the_tables(empty_database:
     assert _schema(database) == by_revisions
 
 
-def test_an_empty_database_gets_the_tables_that_the_revisions_come_to(empty_database: Database) -> None:
+def test_an_empty_database_gets_the_tables_that_the_revisions_come_to(
+    empty_database: Database,
+) -> None:
     database = empty_database
     migrations.upgrade(database)
     at_once = _schema(database)
@@ -204,7 +221,10 @@ def _schema(database: Database) -> dict[str, Any]:
     found = inspect(database.engine)
     return {
         table: {
-            "columns": {item["name"]: (str(item["type"]), item["nullable"]) for item in found.get_columns(table)},
+            "columns": {
+                item["name"]: (str(item["type"]), item["nullable"])
+                for item in found.get_columns(table)
+            },
             "primary key": found.get_pk_constraint(table),
             "foreign keys": sorted(map(repr, found.get_foreign_keys(table))),
             "indexes": sorted(map(_index, found.get_indexes(table))),

@@ -1,4 +1,5 @@
-"""Units of work: atomic, not hurt by each other's failures, answered after the commit; the same on both databases."""
+"""Units of work: atomic, not hurt by each other's failures, answered after the commit; the same on
+both databases."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ from tests.waiting import patient
 
 
 def _count(database: Database) -> int:
-    return database.read(lambda uow: int(uow.execute(select(func.count()).select_from(outbox_table)).scalar() or 0))
+    return database.read(
+        lambda uow: int(uow.execute(select(func.count()).select_from(outbox_table)).scalar() or 0)
+    )
 
 
 def _put(uow: UnitOfWork, name: str = "q") -> None:
@@ -134,14 +137,17 @@ def _writer(url: str, seconds: float, per_second: float, waits: Any) -> None:
     while (due := start + number / per_second) < start + seconds:
         time.sleep(max(0.0, due - time.monotonic()))
         before = time.monotonic()
-        database.run(lambda uow: uow.execute(insert(outbox_table).values(_ROW | {"created": uow.real_now})))
+        database.run(
+            lambda uow: uow.execute(insert(outbox_table).values(_ROW | {"created": uow.real_now}))
+        )
         found.append(time.monotonic() - before)
         number += 1
     database.close()
     waits.put(found)
 
 
-# A unit that waits longer than that costs the loop its lease. SQLite's own busy handler alone waits for seconds.
+# A unit that waits longer than that costs the loop its lease. SQLite's own busy handler alone waits
+# for seconds.
 LOOP_LEASE_SECONDS = 3.0
 _ROW: dict[str, Any] = {"queue": "q", "task": "t", "args": [], "sent": None}
 
@@ -162,7 +168,11 @@ def test_no_unit_waits_long_when_processes_write_at_once(processes: int, tmp_pat
         writer.join()
     assert _count(database) == len(found)
     database.close()
-    print(f"{processes} processes: {len(found)} units, p99 {found[-len(found) // 100] * 1000:.1f} ms, ", end="")
+    print(
+        f"{processes} processes: {len(found)} units, p99 "
+        f"{found[-len(found) // 100] * 1000:.1f} ms, ",
+        end="",
+    )
     print(f"longest {found[-1] * 1000:.1f} ms")
     assert found[-1] < LOOP_LEASE_SECONDS
 

@@ -1,6 +1,8 @@
-"""Data of every released revision of the tables goes up to this one: its bills are the same, and it goes on.
+"""Data of every released revision of the tables goes up to this one: its bills are the same, and it
+goes on.
 
-The data are a yard with invoiced months, taken down to the revision: what that revision could hold of it.
+The data are a yard with invoiced months, taken down to the revision: what that revision could hold
+of it.
 """
 
 from __future__ import annotations
@@ -26,9 +28,19 @@ from tests.store import invoiced_yard
 
 NODES = 12
 VERSIONS = Path(migrations.__file__).parent / "versions"
-# What a process of the release before does not see: it may run while these are made (rolling upgrades).
-ADDITIVE = {"add_column", "create_table", "create_index", "execute", "get_bind", "batch_alter_table", "f"}
-FIRST_ADDITIVE = "0033"  # revisions from here on are made while loops and agents of the release before go on
+# What a process of the release before does not see: it may run while these are made (rolling
+# upgrades).
+ADDITIVE = {
+    "add_column",
+    "create_table",
+    "create_index",
+    "execute",
+    "get_bind",
+    "batch_alter_table",
+    "f",
+}
+# revisions from here on are made while loops and agents of the release before go on
+FIRST_ADDITIVE = "0033"
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +51,9 @@ def yard(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _documents(path: Path) -> list[bytes]:
-    with contextlib.closing(Database(f"sqlite:///{path}", ManualClock(invoiced_yard.END))) as database:
+    with contextlib.closing(
+        Database(f"sqlite:///{path}", ManualClock(invoiced_yard.END))
+    ) as database:
         return [invoice.document for invoice in invoiced_yard.issued(database)]
 
 
@@ -65,44 +79,69 @@ def test_a_yard_of_every_released_revision_is_upgraded_with_its_bills(
 
 
 def _operations(path: Path) -> set[str]:
-    """The names of what `upgrade` calls on `op` and on batches, apart from what takes nothing away."""
+    """The names of what `upgrade` calls on `op` and on batches, apart from what takes nothing
+    away."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    (upgrade,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "upgrade")
-    calls = (node.func for node in ast.walk(upgrade) if isinstance(node, ast.Call) and not _takes_nothing(node))
-    return {call.attr for call in calls if isinstance(call, ast.Attribute) and isinstance(call.value, ast.Name)
+    (upgrade,) = (
+        node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "upgrade"
+    )
+    calls = (
+        node.func
+        for node in ast.walk(upgrade)
+        if isinstance(node, ast.Call) and not _takes_nothing(node)
+    )
+    return {call.attr for call in calls if isinstance(call,
+        ast.Attribute) and isinstance(call.value, ast.Name)
             and call.value.id in ("op", "batch")}  # fmt: skip
 
 
 def _takes_nothing(call: ast.Call) -> bool:
-    """Whether it makes room for longer texts, so that what a process of the release before writes still fits; or drops
-    an index that is not unique, which no statement names."""
+    """Whether it makes room for longer texts, so that what a process of the release before writes
+    still fits; or drops an index that is not unique, which no statement names."""
     if ast.unparse(call.func) == "op.drop_index":
         return ast.literal_eval(call.args[0]) not in _unique_indexes()
     words = {word.arg: ast.unparse(word.value) for word in call.keywords}
-    return words.pop("type_", "") == "sa.Text()" and words.keys() <= {"existing_type", "existing_nullable"}
+    return words.pop("type_", "") == "sa.Text()" and words.keys() <= {
+        "existing_type",
+        "existing_nullable",
+    }
 
 
 @functools.cache
 def _unique_indexes() -> frozenset[str]:
-    calls = [call for path in VERSIONS.glob("0*.py") for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+    calls = [
+        call
+        for path in VERSIONS.glob("0*.py")
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    ]
     return frozenset(
         ast.literal_eval(call.args[0])
         for call in calls
-        if isinstance(call, ast.Call) and any(ast.unparse(word) == "unique=True" for word in call.keywords)
+        if isinstance(call,
+            ast.Call) and any(ast.unparse(word) == "unique=True" for word in call.keywords)
         and ast.unparse(call.func).endswith(".create_index")
     )  # fmt: skip
 
 
 def _required_columns(path: Path) -> list[str]:
-    """Columns that `upgrade` adds to tables, and that a process of the release before could not fill."""
+    """Columns that `upgrade` adds to tables, and that a process of the release before could not
+    fill."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    (upgrade,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "upgrade")
+    (upgrade,) = (
+        node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "upgrade"
+    )
     found = []
     for node in ast.walk(upgrade):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_column":
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "add_column"
+        ):
             column = node.args[-1]
             given = (
-                {word.arg: ast.unparse(word.value) for word in column.keywords} if isinstance(column, ast.Call) else {}
+                {word.arg: ast.unparse(word.value) for word in column.keywords}
+                if isinstance(column, ast.Call)
+                else {}
             )
             if given.get("nullable") == "False" and "server_default" not in given:
                 found.append(ast.unparse(column))

@@ -1,4 +1,5 @@
-"""Webhooks of a project, on both databases: what they are told, once each, and what happens when nobody answers."""
+"""Webhooks of a project, on both databases: what they are told, once each, and what happens when
+nobody answers."""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ def _set(play: Play, *events: str, name: str = "hook", url: str = URL) -> bool:
 
 
 def _deliveries(play: Play, name: str = "hook") -> list[WebhookRequest]:
-    return play.database.read(lambda uow: webhook_endpoints.deliveries(uow, PLATFORM, PROJECT, name))
+    return play.database.read(
+        lambda uow: webhook_endpoints.deliveries(uow, PLATFORM, PROJECT, name)
+    )
 
 
 def _said(play: Play) -> list[tuple[str, str]]:
@@ -69,7 +72,9 @@ def test_a_change_that_is_committed_late_is_told_and_no_other_one_twice(play: Pl
 
 def test_it_is_sent_again_with_waits_and_given_up(play: Play, clock: ManualClock) -> None:
     _set(play, "*")
-    sent = play.database.run(lambda uow: webhook_endpoints.send_test(uow, PLATFORM, PROJECT, "hook"))
+    sent = play.database.run(
+        lambda uow: webhook_endpoints.send_test(uow, PLATFORM, PROJECT, "hook")
+    )
     for wait in (*webhooks.WAITS_SECONDS, None):
         tried = play.database.run(lambda uow: webhooks.claim(uow, sent))
         assert tried is not None
@@ -77,11 +82,17 @@ def test_it_is_sent_again_with_waits_and_given_up(play: Play, clock: ManualClock
         assert play.database.run(lambda uow: webhooks.claim(uow, sent)) is None
         clock.advance(wait or 0.0)
     (delivery,) = _deliveries(play)
-    assert (delivery.next_try, delivery.delivered, delivery.tries) == (None, False, webhooks.TRIES_MAX)
+    assert (delivery.next_try, delivery.delivered, delivery.tries) == (
+        None,
+        False,
+        webhooks.TRIES_MAX,
+    )
     assert delivery.outcome == f"given up after {webhooks.TRIES_MAX} tries: 503"
 
 
-def test_while_too_many_wait_events_are_shown_and_not_sent(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_while_too_many_wait_events_are_shown_and_not_sent(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(webhooks, "WAITING_MAX", 1)
     _set(play, "node.ready")
     _make_node(play, "a")
@@ -91,9 +102,13 @@ def test_while_too_many_wait_events_are_shown_and_not_sent(play: Play, monkeypat
     assert newest.outcome == "not sent: 1 requests to this endpoint wait already"
 
 
-def test_old_deliveries_are_removed_and_those_that_wait_are_not(play: Play, clock: ManualClock) -> None:
+def test_old_deliveries_are_removed_and_those_that_wait_are_not(
+    play: Play, clock: ManualClock
+) -> None:
     _set(play, "*")
-    sent = play.database.run(lambda uow: webhook_endpoints.send_test(uow, PLATFORM, PROJECT, "hook"))
+    sent = play.database.run(
+        lambda uow: webhook_endpoints.send_test(uow, PLATFORM, PROJECT, "hook")
+    )
 
     def prune(uow: UnitOfWork) -> int:
         return rows.remove_old(uow, uow.real_now.plus_seconds(-60), 100)
@@ -101,7 +116,9 @@ def test_old_deliveries_are_removed_and_those_that_wait_are_not(play: Play, cloc
     clock.advance(100)
     assert play.database.run(prune) == 0
     tried = play.database.run(lambda uow: webhooks.claim(uow, sent))
-    assert tried is not None and play.database.run(lambda uow: webhooks.finish(uow, tried, True, "204"))
+    assert tried is not None and play.database.run(
+        lambda uow: webhooks.finish(uow, tried, True, "204")
+    )
     assert play.database.run(prune) == 1
 
 
@@ -114,7 +131,9 @@ def test_old_deliveries_are_removed_and_those_that_wait_are_not(play: Play, cloc
         ("hook", "http://169.254.169.254/", ("*",), "a link-local address or a metadata server"),
     ],
 )
-def test_bad_input_is_refused(play: Play, name: str, url: str, events: tuple[str, ...], text: str) -> None:
+def test_bad_input_is_refused(
+    play: Play, name: str, url: str, events: tuple[str, ...], text: str
+) -> None:
     with pytest.raises(PodyardError) as refused:
         _set(play, *events, name=name, url=url)
     assert text in refused.value.message
@@ -127,7 +146,11 @@ def test_limits_and_rights(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(PodyardError, match="at most 1 webhooks"):
         _set(play, "*", name="other")
     viewer = Principal("v", {PROJECT: frozenset({"tpu.viewer"})})
-    acts: tuple[Any, ...] = (webhook_endpoints.get, webhook_endpoints.deliveries, webhook_endpoints.send_test)
+    acts: tuple[Any, ...] = (
+        webhook_endpoints.get,
+        webhook_endpoints.deliveries,
+        webhook_endpoints.send_test,
+    )
     for act in (*acts, webhook_endpoints.remove):
         with pytest.raises(PodyardError, match="denied"):
             play.database.run(lambda uow, act=act: act(uow, viewer, PROJECT, "hook"))  # type: ignore[misc]

@@ -1,4 +1,5 @@
-"""Print, as JSON, the paths under which this Python finds Podyard's modules and data. A test copies this file to a
+"""Print, as JSON, the paths under which this Python finds Podyard's modules and data. A test copies
+this file to a
 new folder and runs it there, so that nothing is found because of where it stands."""
 
 from __future__ import annotations
@@ -20,12 +21,17 @@ from podyard.pricing.cards import load_rate_card, shipped_cards
 from podyard.scheduler.placement import Takeable
 from podyard.web.render import templates
 
-RESOURCES = (("podyard.web", "static/podyard.css"), ("podyard.pricing", f"rate_cards/{shipped_cards()[0]}.yaml"))
+RESOURCES = (
+    ("podyard.web", "static/podyard.css"),
+    ("podyard.pricing", f"rate_cards/{shipped_cards()[0]}.yaml"),
+)
 
 
 def files_of_modules() -> dict[str, str]:
     """Each module of Podyard that is loaded, and its `__file__`."""
-    modules = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == "podyard"}
+    modules = {
+        name: module for name, module in sys.modules.items() if name.partition(".")[0] == "podyard"
+    }
     return {name: str(module.__file__) for name, module in modules.items()}
 
 
@@ -41,7 +47,8 @@ def in_spawned_child(value: Takeable) -> tuple[Takeable, dict[str, str]]:
 
 
 def files_of_traceback() -> list[str]:
-    """The files of Podyard that an error passes through: a card that is not a mapping is refused in `pricing`."""
+    """The files of Podyard that an error passes through: a card that is not a mapping is refused in
+    `pricing`."""
     try:
         load_rate_card("[]")
     except PodyardError as error:
@@ -51,7 +58,8 @@ def files_of_traceback() -> list[str]:
 
 
 def files_with_coverage() -> list[str]:
-    """The files in which the standard library's `trace` counts lines while the rate cards are listed."""
+    """The files in which the standard library's `trace` counts lines while the rate cards are
+    listed."""
     tracer = trace.Trace(count=1, trace=0)
     tracer.runfunc(shipped_cards)
     return sorted({file for file, _ in tracer.results().counts if "pricing" in Path(file).parts})
@@ -69,7 +77,8 @@ def main() -> None:
         "traceback": files_of_traceback(),
         "coverage": files_with_coverage(),
         "code": [podyard.api.app.create_app.__code__.co_filename],
-        "resources": [str(folders[package].joinpath(name)) for package, name in RESOURCES] + [str(page)],
+        "resources": [str(folders[package].joinpath(name)) for package, name in RESOURCES]
+        + [str(page)],
         "finders": [type(finder).__name__ for finder in sys.meta_path],
     }
     print(json.dumps(report))

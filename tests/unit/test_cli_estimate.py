@@ -1,4 +1,5 @@
-"""`podyard estimate` from arguments to output, with the analysis replaced: what it is asked, what becomes of it."""
+"""`podyard estimate` from arguments to output, with the analysis replaced: what it is asked, what
+becomes of it."""
 
 from __future__ import annotations
 
@@ -37,7 +38,9 @@ class Asked:
 
     def answer(self, accelerator_type: str, global_batch: int | None) -> Estimate:
         if accelerator_type.startswith("v9"):
-            raise invalid(f"accelerator type {accelerator_type!r} does not exist", "acceleratorType")
+            raise invalid(
+                f"accelerator type {accelerator_type!r} does not exist", "acceleratorType"
+            )
         fits = accelerator_type not in self.small
         return dataclasses.replace(estimate(accelerator_type), global_batch=global_batch, fits=fits)
 
@@ -47,13 +50,22 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     seen = Asked()
 
     def analyze(
-        step: Any, *args: Any, accelerator_type: str, global_batch: int | None, compiler: str, host_loop: bool
+        step: Any,
+        *args: Any,
+        accelerator_type: str,
+        global_batch: int | None,
+        compiler: str,
+        host_loop: bool,
     ) -> Estimate:
-        seen.calls.append({"args": args, "type": accelerator_type, "batch": global_batch, "compiler": compiler})
+        seen.calls.append(
+            {"args": args, "type": accelerator_type, "batch": global_batch, "compiler": compiler}
+        )
         seen.host_loop = host_loop
         return seen.answer(accelerator_type, global_batch)
 
-    def analyze_stablehlo(module: bytes, accelerator_type: str, compiler: str, host_loop: bool) -> Estimate:
+    def analyze_stablehlo(
+        module: bytes, accelerator_type: str, compiler: str, host_loop: bool
+    ) -> Estimate:
         seen.host_loop = host_loop
         seen.calls.append({"module": module, "type": accelerator_type, "compiler": compiler})
         return seen.answer(accelerator_type, None)
@@ -66,7 +78,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
 
 
 def run(*argv: str, given: str | bytes | None = None) -> tuple[int, str]:
-    """Exit code and standard output; usage errors and expected failures are raised, as `podyard` itself sees them."""
+    """Exit code and standard output; usage errors and expected failures are raised, as `podyard`
+    itself sees them."""
     result = CliRunner().invoke(root, ["estimate", *argv], input=given, standalone_mode=False)
     if result.exception is not None:
         raise result.exception
@@ -102,7 +115,9 @@ def test_standard_input_is_a_file_too(asked: Asked) -> None:
     assert asked.calls == [{"module": b"module @m {}", "type": "v3-8", "compiler": "xla-tpu"}]
 
 
-def test_too_much_input_is_refused(asked: Asked, module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_much_input_is_refused(
+    asked: Asked, module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(command, "MAX_TEXT_BYTES", 8)
     for program, given in ((module, None), ("-", "module {}")):
         with pytest.raises(PodyardError, match="larger than the maximum of 8 bytes"):
@@ -118,7 +133,9 @@ def test_bytes_that_are_no_program_are_refused() -> None:
 
 
 def test_what_is_not_there_is_named(asked: Asked, tmp_path: Path) -> None:
-    with pytest.raises(PodyardError, match=r"neither a recipe \(digits-cnn, .*nor a file that can be read: No such"):
+    with pytest.raises(
+        PodyardError, match=r"neither a recipe \(digits-cnn, .*nor a file that can be read: No such"
+    ):
         run("resnet-51")
     with pytest.raises(PodyardError, match="nor a file that can be read: Is a directory"):
         run(str(tmp_path))
@@ -126,7 +143,15 @@ def test_what_is_not_there_is_named(asked: Asked, tmp_path: Path) -> None:
 
 def test_a_recipe_is_asked_for_a_step_of_the_whole_slice(asked: Asked) -> None:
     pytest.importorskip("jax")
-    code, text = run("mlp", "--accelerator-type", "v3-32", "--global-batch", str(BATCH), "--arg", "learningRate=0.5")
+    code, text = run(
+        "mlp",
+        "--accelerator-type",
+        "v3-32",
+        "--global-batch",
+        str(BATCH),
+        "--arg",
+        "learningRate=0.5",
+    )
     assert code == 0
     (call,) = asked.calls
     assert (call["type"], call["batch"]) == ("v3-32", BATCH)
@@ -147,14 +172,18 @@ def test_arguments_that_the_recipe_does_not_take_are_refused(asked: Asked) -> No
     assert asked.calls == []
 
 
-def test_without_jax_a_recipe_says_what_to_install(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_jax_a_recipe_says_what_to_install(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(PodyardError, match=r"podyard\[engine\]"):
         run("mlp")
 
 
 @pytest.mark.parametrize("argv", [("--global-batch", "8"), ("--arg", "dtype=float32")])
-def test_a_file_takes_no_arguments_of_a_recipe(asked: Asked, module: str, argv: tuple[str, ...]) -> None:
+def test_a_file_takes_no_arguments_of_a_recipe(
+    asked: Asked, module: str, argv: tuple[str, ...]
+) -> None:
     with pytest.raises(click.UsageError, match="can only be used with a recipe"):
         run(module, *argv)
 
@@ -174,7 +203,10 @@ def test_prices_are_the_cards_and_a_missing_one_says_so() -> None:
     found = {price.usage: price for price in command.prices_of(card, "v3-32", "europe-west4", NOW)}
     assert list(found) == ["on-demand", "preemptible", "spot"]
     for usage, price in found.items():
-        assert price.nanos_per_hour == card.price("v3-32", "europe-west4", usage, NOW).total_nanos_per_hour
+        assert (
+            price.nanos_per_hour
+            == card.price("v3-32", "europe-west4", usage, NOW).total_nanos_per_hour
+        )
         assert price.note == card.price("v3-32", "europe-west4", usage, NOW).source
     missing = command.prices_of(card, "v3-32", "us-central1", NOW)
     assert [price.nanos_per_hour for price in missing] == [None, None, None]
@@ -186,11 +218,13 @@ def test_a_price_per_chip_counts_the_chips() -> None:
         sources: {a: a card}
         skus: {v4: {generation: v4, region: us-central2, usage: spot, unit: chip_hour,
                     prices: [{from: "2026-01-01T00:00:00Z", usd: "1.25", source: a, verified: false}]}}
-        """)
+        """)  # noqa: E501
     on_demand, _, spot = command.prices_of(card, "v4-32", "us-central2", NOW)
     assert on_demand.nanos_per_hour is None
     assert (spot.nanos_per_hour, spot.note, spot.verified) == (16 * 1_250_000_000, "a card", False)
-    before = command.prices_of(card, "v4-32", "us-central2", PlatformTime.from_rfc3339("2025-12-31T00:00:00Z"))
+    before = command.prices_of(
+        card, "v4-32", "us-central2", PlatformTime.from_rfc3339("2025-12-31T00:00:00Z")
+    )
     assert "the first is from 2026-01-01" in before[2].note
 
 
@@ -199,8 +233,13 @@ def test_an_error_of_the_card_is_not_a_missing_price() -> None:
         command.prices_of(default_rate_card(), "v1-1", "us-central1", NOW)
 
 
-def test_the_zone_decides_the_price(asked: Asked, module: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "no on-demand price of v3-32 in us-central1" in run(module, "--accelerator-type", "v3-32")[1]
+def test_the_zone_decides_the_price(
+    asked: Asked, module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (
+        "no on-demand price of v3-32 in us-central1"
+        in run(module, "--accelerator-type", "v3-32")[1]
+    )
     monkeypatch.setenv("PODYARD_LOCATION", "europe-west4-a")
     text = run(module, "--accelerator-type", "v3-32")[1]
     assert "Cost in europe-west4-a:" in text

@@ -43,14 +43,26 @@ def test_a_forecast_is_not_reached(spent: str, reached: str | None, expected: st
 
 def test_the_progress_of_a_job_is_time_speed_and_cost() -> None:
     job = {
-        "state": "RUNNING", "stepsDone": 40, "steps": 100, "metrics": {"latest": {}}, "wallSeconds": 95.2,
+        "state": "RUNNING", "stepsDone": 40, "steps": 100, "metrics": {"latest": {}},
+        "wallSeconds": 95.2,
         "stepsPerSecond": 2.5, "remainingSeconds": 24.0, "cost": "0.118750000000",
     }  # fmt: skip
-    assert progress_line(job).split("  ")[-3:] == ["1 min 35 s", "2.5 steps/s, 24 s left", "$0.1188"]
+    assert progress_line(job).split("  ")[-3:] == [
+        "1 min 35 s",
+        "2.5 steps/s, 24 s left",
+        "$0.1188",
+    ]
 
 
 def test_tables_write_money_and_time_for_people(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [{"cost": "14407.541234567890", "used": 1_620_000, "more": {"cost": "0.000001234"}}, {"used": 59}]
+    rows = [
+        {"cost": "14407.541234567890", "used": 1_620_000, "more": {"cost": "0.000001234"}},
+        {"used": 59},
+    ]
     emit(rows, "table", {"COST": "cost|usd", "USED": "used|seconds", "STEP": "more.cost|usd"})
     lines = [re.split(r"  +", line.strip()) for line in capsys.readouterr().out.splitlines()]
-    assert lines == [["COST", "USED", "STEP"], ["$14,407.54", "18 d 18 h", "$0.0000012"], ["-", "59 s", "-"]]
+    assert lines == [
+        ["COST", "USED", "STEP"],
+        ["$14,407.54", "18 d 18 h", "$0.0000012"],
+        ["-", "59 s", "-"],
+    ]

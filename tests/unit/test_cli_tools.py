@@ -1,4 +1,5 @@
-"""`podyard estimate --function`, `explain tpu-v1` and `hardware show edgetpu`, with nothing replaced."""
+"""`podyard estimate --function`, `explain tpu-v1` and `hardware show edgetpu`, with nothing
+replaced."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def fails():
     raise RuntimeError("no shapes today")
 
 number = 3
-"""
+"""  # noqa: E501
 SHAPES = "f32[64,32], bfloat16[16,64]"
 
 
@@ -53,7 +54,9 @@ def run(*argv: str) -> str:
 
 
 def estimate(*argv: str) -> dict[str, object]:
-    found: dict[str, object] = json.loads(run("estimate", "--accelerator-type", "v5litepod-1", "-o", "json", *argv))
+    found: dict[str, object] = json.loads(
+        run("estimate", "--accelerator-type", "v5litepod-1", "-o", "json", *argv)
+    )
     return found
 
 
@@ -61,11 +64,16 @@ def test_a_function_is_estimated_by_its_name_and_shapes() -> None:
     pytest.importorskip("jax")
     found = estimate("--function", "my_programs:Model.step", "--shapes", SHAPES)
     assert found["program"] == "my_programs:Model.step"
-    assert found["argumentBytes"] == 32 * 128 * 4 + 16 * 128 * 2  # the axis that pads least has the 128 lanes
+    # the axis that pads least has the 128 lanes
+    assert found["argumentBytes"] == 32 * 128 * 4 + 16 * 128 * 2
     for shapes in (["my_programs:shapes"], ["my_programs:given"], ["f32[64,32]", "bf16[ 16, 64 ]"]):
-        again = estimate("--function", "my_programs:Model.step", *(f"--shapes={text}" for text in shapes))
+        again = estimate(
+            "--function", "my_programs:Model.step", *(f"--shapes={text}" for text in shapes)
+        )
         assert again == found
-    split = estimate("--function", "my_programs:Model.step", "--shapes", SHAPES, "--global-batch", "16")
+    split = estimate(
+        "--function", "my_programs:Model.step", "--shapes", SHAPES, "--global-batch", "16"
+    )
     assert (split["devices"], split["globalBatch"]) == (1, 16)
 
 
@@ -79,11 +87,23 @@ def test_a_function_is_estimated_by_its_name_and_shapes() -> None:
         (["my_broken:step"], "cannot import my_broken: ZeroDivisionError"),
         (["my_programs:Model.step"], "cannot be traced: TypeError"),
         (["my_programs:Model.step", "--shapes", "f32[3],f32[4,4]"], "cannot be traced: TypeError"),
-        (["my_programs:Model.step", "--shapes", "f33[3]"], "unknown element type 'f33': use one of pred"),
-        (["my_programs:Model.step", "--shapes", "f32[3"], "use types and sizes such as f32[128,784]"),
+        (
+            ["my_programs:Model.step", "--shapes", "f33[3]"],
+            "unknown element type 'f33': use one of pred",
+        ),
+        (
+            ["my_programs:Model.step", "--shapes", "f32[3"],
+            "use types and sizes such as f32[128,784]",
+        ),
         (["my_programs:Model.step", "--shapes", "f32[3 4]"], "sizes are whole numbers"),
-        (["my_programs:Model.step", "--shapes", "my_programs:fails"], "failed: RuntimeError: no shapes today"),
-        (["my_programs:Model.step", "--shapes", "my_programs:number"], "must be a tuple of arguments"),
+        (
+            ["my_programs:Model.step", "--shapes", "my_programs:fails"],
+            "failed: RuntimeError: no shapes today",
+        ),
+        (
+            ["my_programs:Model.step", "--shapes", "my_programs:number"],
+            "must be a tuple of arguments",
+        ),
     ],
 )
 def test_what_is_no_function_or_shape_is_named(argv: list[str], message: str) -> None:
@@ -105,9 +125,15 @@ def test_tpu_v1_with_four_times_the_bandwidth() -> None:
     assert found["weightedMean"] == pytest.approx(3, rel=0.1)
     rows = {row["application"]: row for row in found["applications"]}
     assert rows["MLP0"]["speedup"] > 3 > rows["CNN0"]["speedup"]
-    ranges = {(one["what"], one["low"], one["high"]) for one in found["published"] if one["system"] == "TPU v1"}
+    ranges = {
+        (one["what"], one["low"], one["high"])
+        for one in found["published"]
+        if one["system"] == "TPU v1"
+    }
     assert ranges == {("speed", 15, 30), ("performance per watt", 30, 80)}
-    assert all(one["source"].startswith("abstract of arXiv 1704.04760") for one in found["published"])
+    assert all(
+        one["source"].startswith("abstract of arXiv 1704.04760") for one in found["published"]
+    )
     text = run("explain", "tpu-v1")
     assert "30 to 80 times the performance per watt of Nvidia K80" in text
     same = json.loads(run("explain", "tpu-v1", "--bandwidth", "1", "-o", "json"))

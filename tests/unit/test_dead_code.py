@@ -46,8 +46,14 @@ HANDLERS = [Handler]
 
 
 def dead(tools: str, main: str = MAIN) -> list[str]:
-    sources = {"app": ("app/__init__.py", ""), "app.main": ("app/main.py", main), "app.tools": ("app/tools.py", tools)}
-    return [definition.name for definition in Code(sources, package="app").dead({"app.tools:HANDLERS"})]
+    sources = {
+        "app": ("app/__init__.py", ""),
+        "app.main": ("app/main.py", main),
+        "app.tools": ("app/tools.py", tools),
+    }
+    return [
+        definition.name for definition in Code(sources, package="app").dead({"app.tools:HANDLERS"})
+    ]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +66,10 @@ def dead(tools: str, main: str = MAIN) -> list[str]:
         ("UNUSED = 1", ["UNUSED"]),
         ("_A, LIMIT_2 = 1, 2\ndef f():\n    return _A", ["LIMIT_2", "_A", "f"]),
         ("class Unused:\n    def method(self): pass", ["Unused"]),
-        ("@dataclasses.dataclass\nclass Never:\n    field: int\nUnion = Record | Never", ["Never", "Union"]),
+        (
+            "@dataclasses.dataclass\nclass Never:\n    field: int\nUnion = Record | Never",
+            ["Never", "Union"],
+        ),
         ("@dataclasses.dataclass\nclass Never:\n    field: int\nx: Never", ["Never", "x"]),
         ("class Handler2(Handler):\n    def do_POST(self): pass\nHANDLERS += [Handler2]", []),
         ("@register\ndef hook(): pass", []),
@@ -95,7 +104,9 @@ def test_names_are_followed_through_imports_and_tables_of_names() -> None:
 def test_a_function_planted_in_the_product_is_found() -> None:
     plant = "def planted_and_never_called() -> int:\n    return 1\n"
     found = product({"podyard.control.planted": plant}).dead(KEPT)
-    assert [(one.module, one.name) for one in found] == [("podyard.control.planted", "planted_and_never_called")]
+    assert [(one.module, one.name) for one in found] == [
+        ("podyard.control.planted", "planted_and_never_called")
+    ]
 
 
 @pytest.mark.slow

@@ -13,7 +13,8 @@ _LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)\s]*)?\)|src=\"([^\"]+)\"")
 
 
 def links(page: Path) -> Iterator[Path]:
-    """The files and folders of the tree that a page links to. A link to a folder stands for the files in it."""
+    """The files and folders of the tree that a page links to. A link to a folder stands for the
+    files in it."""
     text = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     for match in _LINK.finditer(text):
         target = match[1] or match[2]
@@ -38,12 +39,20 @@ def reachable(index: Path) -> set[Path]:
 
 
 def test_every_document_is_reachable_from_the_index() -> None:
-    pages = {path.resolve() for path in (ROOT / "docs").rglob("*") if path.suffix in {".md", ".html", ".svg"}}
+    pages = {
+        path.resolve()
+        for path in (ROOT / "docs").rglob("*")
+        if path.suffix in {".md", ".html", ".svg"}
+    }
     assert sorted(path.relative_to(ROOT).as_posix() for path in pages - reachable(INDEX)) == []
 
 
 def test_every_link_leads_somewhere() -> None:
-    pages = [*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md"), *(ROOT / "podyard").rglob("README.md")]
+    pages = [
+        *(ROOT / "docs").rglob("*.md"),
+        *ROOT.glob("*.md"),
+        *(ROOT / "podyard").rglob("README.md"),
+    ]
     broken = {
         page.relative_to(ROOT).as_posix(): lost
         for page in pages
@@ -54,7 +63,11 @@ def test_every_link_leads_somewhere() -> None:
 
 def test_no_page_waits_for_a_figure() -> None:
     pages = [*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")]
-    left = {page.name: found for page in pages if (found := re.findall(r"@[A-Z]{2,}@", page.read_text("utf-8")))}
+    left = {
+        page.name: found
+        for page in pages
+        if (found := re.findall(r"@[A-Z]{2,}@", page.read_text("utf-8")))
+    }
     assert left == {}
 
 
@@ -64,9 +77,13 @@ def test_the_status_is_one_screen() -> None:
 
 
 def test_a_page_without_a_link_and_a_broken_link_are_found(tmp_path: Path) -> None:
-    (tmp_path / "index.md").write_text("[a](a.md) and `[b](b.md)`, [web](https://example.com/x.md)\n")
+    (tmp_path / "index.md").write_text(
+        "[a](a.md) and `[b](b.md)`, [web](https://example.com/x.md)\n"
+    )
     (tmp_path / "a.md").write_text("[gone](gone.md#part)\n")
     (tmp_path / "b.md").write_text("")
     found = {path.name for path in reachable(tmp_path / "index.md")}
     assert found == {"index.md", "a.md", "gone.md"}
-    assert [target.name for target in links(tmp_path / "a.md") if not target.exists()] == ["gone.md"]
+    assert [target.name for target in links(tmp_path / "a.md") if not target.exists()] == [
+        "gone.md"
+    ]

@@ -24,7 +24,9 @@ def test_loopback_needs_no_tls_and_opens_no_door(bind: str) -> None:
     assert (found.bind_address, found.public_address) == (bind, None)
 
 
-@pytest.mark.parametrize("fields", [{"tls": True}, FILES, {"behind_proxy": True, "public_url": "https://tpu.example"}])
+@pytest.mark.parametrize(
+    "fields", [{"tls": True}, FILES, {"behind_proxy": True, "public_url": "https://tpu.example"}]
+)
 def test_beyond_loopback_only_the_door_is_opened(fields: dict[str, Any]) -> None:
     found = with_door(_settings(bind_address="0.0.0.0", **fields))
     assert (found.bind_address, found.public_address) == ("127.0.0.1", "0.0.0.0")
@@ -63,7 +65,9 @@ def test_anything_else_is_refused_in_one_sentence(fields: dict[str, Any], text: 
     assert "\n" not in refused.value.message
 
 
-@pytest.mark.parametrize("fields", [{"tls": True}, FILES, {"behind_proxy": True, "public_url": "http://tpu.example"}])
+@pytest.mark.parametrize(
+    "fields", [{"tls": True}, FILES, {"behind_proxy": True, "public_url": "http://tpu.example"}]
+)
 def test_children_get_the_same_door_from_their_environment(fields: dict[str, Any]) -> None:
     found = with_door(_settings(bind_address="0.0.0.0", public_port=9443, **fields))
     assert from_environment(found.environment()) == found

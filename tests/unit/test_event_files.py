@@ -42,7 +42,9 @@ def _tensor_event(step: int, tag: bytes, tensor: bytes) -> bytes:
     ],
 )
 def test_a_scalar_may_be_a_tensor(tensor: bytes, value: float) -> None:
-    assert list(scalars(_tensor_event(5, b"epoch_loss", tensor))) == [Scalar(5, "epoch_loss", value)]
+    assert list(scalars(_tensor_event(5, b"epoch_loss", tensor))) == [
+        Scalar(5, "epoch_loss", value)
+    ]
 
 
 def test_larger_tensors_and_numbers_that_are_none_are_left_out() -> None:
@@ -87,7 +89,9 @@ def test_an_attempt_writes_a_file_and_a_later_one_takes_back_what_was_lost(tmp_p
     assert [scalar.tag for scalar in scalars(data[1])] == ["loss", "val_loss"]
 
 
-def test_a_long_job_writes_fewer_points_and_a_full_disk_costs_only_the_curve(tmp_path: Path) -> None:
+def test_a_long_job_writes_fewer_points_and_a_full_disk_costs_only_the_curve(
+    tmp_path: Path,
+) -> None:
     clock = ManualClock(RealTime(10**18))
     writer = EventWriter(FileStore(tmp_path), 1, 0, 1_000_000, clock)
     for step in range(1, 101):

@@ -15,7 +15,16 @@ from podyard.api.faults import FaultAnswer
 from podyard.base.clock import ManualClock, PlatformTime, RealTime
 from podyard.base.errors import BadRequest, Code, FieldViolation, PodyardError
 from podyard.cli.faults import parameters_text
-from podyard.domain.fault import EFFECTS, Acts, FaultRule, Kind, Subject, parse_rule, parse_rules, rule_json
+from podyard.domain.fault import (
+    EFFECTS,
+    Acts,
+    FaultRule,
+    Kind,
+    Subject,
+    parse_rule,
+    parse_rules,
+    rule_json,
+)
 from podyard.domain.fault_file import read_faults
 from podyard.domain.host import NodeFacts, facts_of_json
 from podyard.domain.node import UsageClass
@@ -102,17 +111,28 @@ def test_a_wrong_rule_is_refused_with_the_field_that_is_wrong(data: Any, field: 
 
 
 @pytest.mark.parametrize("name", EFFECTS)
-def test_each_effect_can_be_had_with_what_it_must_say_alone_and_is_shown_as_it_may_be_given_again(name: str) -> None:
+def test_each_effect_can_be_had_with_what_it_must_say_alone_and_is_shown_as_it_may_be_given_again(
+    name: str,
+) -> None:
     needed = {key: 5 for key, parameter in EFFECTS[name].parameters.items() if parameter.required}
     made = parse_rule({"effect": name, **needed}, NOW)
     again = parse_rule(rule_json(made), NOW)
     assert again == made
     assert EFFECTS[name].text.endswith(".")
-    assert set(EFFECTS[name].keys) <= {"zone", "acceleratorType", "project", "resource", "method", "usage"}
+    assert set(EFFECTS[name].keys) <= {
+        "zone",
+        "acceleratorType",
+        "project",
+        "resource",
+        "method",
+        "usage",
+    }
 
 
 def test_times_and_durations_are_read_in_all_their_forms() -> None:
-    made = parse_rule({"effect": "maintenance", "from": "90s", "until": "1h30m", "every": "2m", "seconds": 7}, NOW)
+    made = parse_rule(
+        {"effect": "maintenance", "from": "90s", "until": "1h30m", "every": "2m", "seconds": 7}, NOW
+    )
     assert (made.starts, made.ends, made.every_seconds) == (at(90), at(5400), 120)
     assert made.parameters == {"seconds": 7.0}
     made = rule(**{"from": 30, "until": "2026-03-01T01:00:00+00:00"})
@@ -192,7 +212,9 @@ class _Says:
         return {"desired": "RUN", "checkpointsFail": self.fail, "leaseSeconds": 15}
 
 
-def test_while_checkpoints_cannot_be_written_a_replica_keeps_those_that_there_are(tmp_path: Path) -> None:
+def test_while_checkpoints_cannot_be_written_a_replica_keeps_those_that_there_are(
+    tmp_path: Path,
+) -> None:
     api = _Says()
     reporter = Reporter(api, "r", 1, 15.0, 0, ManualClock(RealTime(0)), pytest.fail, lambda: None)
     store = KeepingStore(FileStore(tmp_path), reporter.writes_fail)
@@ -213,9 +235,12 @@ def test_while_checkpoints_cannot_be_written_a_replica_keeps_those_that_there_ar
 @pytest.mark.parametrize("path", ["/", "/computeMetadata/v1/instance/id"])
 def test_a_metadata_server_that_is_down_answers_503(path: str) -> None:
     facts = NodeFacts(
-        node_key="n", project="p", project_number=1, zone="us-central2-b", node_id="n", number=1, state="READY",
-        accelerator_type="v4-16", topology="2x2x2", runtime_version="x", usage_class="spot", description="", tags=(),
-        metadata={}, service_account="a", scopes=(), network="default", internal_ips=("10.128.0.2", "10.128.0.3"),
+        node_key="n", project="p", project_number=1, zone="us-central2-b", node_id="n", number=1,
+        state="READY",
+        accelerator_type="v4-16", topology="2x2x2", runtime_version="x", usage_class="spot",
+        description="", tags=(),
+        metadata={}, service_account="a", scopes=(), network="default",
+        internal_ips=("10.128.0.2", "10.128.0.3"),
         external_ips=(), metadata_down=(1,),
     )  # fmt: skip
 
@@ -301,9 +326,18 @@ def test_a_file_gives_its_rules_with_times_as_they_are_written() -> None:
 @pytest.mark.parametrize(
     ("text", "where"),
     [
-        (FILE.replace("{wrong}", "method: nodes.get"), r"s.yaml: line 10: faults\[1\].match.method"),
-        (FILE.replace("{wrong}", "").replace("count: 2", "count: two"), r"s.yaml: line 6: faults\[0\].count"),
-        (FILE.replace("{wrong}", "").replace("stockout", "quota"), r"s.yaml: line 7: faults\[1\].limit"),
+        (
+            FILE.replace("{wrong}", "method: nodes.get"),
+            r"s.yaml: line 10: faults\[1\].match.method",
+        ),
+        (
+            FILE.replace("{wrong}", "").replace("count: 2", "count: two"),
+            r"s.yaml: line 6: faults\[0\].count",
+        ),
+        (
+            FILE.replace("{wrong}", "").replace("stockout", "quota"),
+            r"s.yaml: line 7: faults\[1\].limit",
+        ),
         ("faults:\n- effect: late\n", r"s.yaml: line 2: faults\[0\].seconds: it is missing"),
         ("faults: {}", "line 1"),
         ("- 1", "line 1"),

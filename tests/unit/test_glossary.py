@@ -1,4 +1,5 @@
-"""Each term of docs/glossary.md is used; no word that a term replaces is found in sources, templates and documents."""
+"""Each term of docs/glossary.md is used; no word that a term replaces is found in sources,
+templates and documents."""
 
 from __future__ import annotations
 
@@ -11,7 +12,9 @@ from tests.unit.test_language import texts
 
 ROOT = Path(__file__).parents[2]
 GLOSSARY = "docs/glossary.md"
-_ROW = re.compile(r"^\| \*\*(?P<term>[^*]+)\*\* \| (?P<what>[^|]+) \| ?(?P<out>[^|]*)\|$", re.MULTILINE)
+_ROW = re.compile(
+    r"^\| \*\*(?P<term>[^*]+)\*\* \| (?P<what>[^|]+) \| ?(?P<out>[^|]*)\|$", re.MULTILINE
+)
 # Words that replace nothing everywhere, but name something else in these files.
 SCOPED = {
     r"gangs?": (
@@ -28,18 +31,23 @@ KEPT = {
 
 def terms(text: str) -> dict[str, list[str]]:
     """Term -> the words that it replaces."""
-    return {row["term"]: [word for word in row["out"].strip().split(", ") if word] for row in _ROW.finditer(text)}
+    return {
+        row["term"]: [word for word in row["out"].strip().split(", ") if word]
+        for row in _ROW.finditer(text)
+    }
 
 
 def spoken(text: str) -> str:
-    """The text in words: identifiers and constants in pieces, one blank between two words, without code of commands."""
+    """The text in words: identifiers and constants in pieces, one blank between two words, without
+    code of commands."""
     text = re.sub(r"podyard price list", "", text)
     text = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|_", " ", text)
     return re.sub(r"\s+", " ", text).lower()
 
 
 def misuses(name: str, text: str, ruled_out: list[str]) -> list[str]:
-    """The words of `ruled_out` that a file has, and words of SCOPED that mean something else there."""
+    """The words of `ruled_out` that a file has, and words of SCOPED that mean something else
+    there."""
     words = [re.escape(word.lower()) for word in ruled_out]
     words += [word for word, where in SCOPED.items() if re.fullmatch(where, name)]
     return [match[0] for match in re.finditer(rf"\b(?:{'|'.join(words)})\b", spoken(text))]
@@ -62,7 +70,11 @@ def test_the_glossary_is_read_whole_and_in_order() -> None:
 
 def test_every_term_is_used(files: dict[str, str]) -> None:
     everything = " ".join(spoken(text) for text in files.values())
-    unused = [term for term in TERMS if not re.search(rf"\b{re.escape(term.lower())}(?:s|es)?\b", everything)]
+    unused = [
+        term
+        for term in TERMS
+        if not re.search(rf"\b{re.escape(term.lower())}(?:s|es)?\b", everything)
+    ]
     assert unused == []
 
 

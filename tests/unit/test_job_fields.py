@@ -51,7 +51,8 @@ def test_usual_values_are_those_of_the_records() -> None:
     usual = {"": JobRequest(), "training": TrainingSettings()}
     for field in JOB_FIELDS:
         parent, _, name = field.path.rpartition(".")
-        if field.usual is not None and field.path != "seed":  # a recipe's seed is 0; a job that starts from one has its
+        # a recipe's seed is 0; a job that starts from one has its
+        if field.usual is not None and field.path != "seed":
             assert getattr(usual[parent], name) == field.usual, field.path
 
 
@@ -70,6 +71,8 @@ def test_a_body_nests_what_belongs_together() -> None:
 
 
 def test_a_number_outside_its_limits_is_named_as_the_api_spells_it() -> None:
-    with pytest.raises(PodyardError, match=r"^training\.keepCheckpoints is -1: it must be from 0 to 2147483647$"):
+    with pytest.raises(
+        PodyardError, match=r"^training\.keepCheckpoints is -1: it must be from 0 to 2147483647$"
+    ):
         check_limits(TrainingSettings(keep_checkpoints=-1), "training")
     check_limits(TrainingSettings(), "training")

@@ -1,8 +1,11 @@
-"""Job files in the form of SkyPilot's tasks: what is read, what is passed over with a note, what is refused where.
+"""Job files in the form of SkyPilot's tasks: what is read, what is passed over with a note, what is
+refused where.
 
-The ten files have the fields of examples of SkyPilot's documentation for TPUs; their programs are ours. Sources:
-docs.skypilot.co/en/latest/reference/tpu.html, docs.skypilot.co/en/stable/examples/training/tpu.html,
-docs.skypilot.co/en/latest/reference/yaml-spec.html, and examples/tpu of github.com/skypilot-org/skypilot.
+The ten files have the fields of examples of SkyPilot's documentation for TPUs; their programs are
+ours. Sources: docs.skypilot.co/en/latest/reference/tpu.html,
+docs.skypilot.co/en/stable/examples/training/tpu.html,
+docs.skypilot.co/en/latest/reference/yaml-spec.html, and examples/tpu of
+github.com/skypilot-org/skypilot.
 """
 
 from __future__ import annotations
@@ -23,7 +26,8 @@ setup: |
 run: |
   python3 -c "print('trained')"
 """,
-    # examples/tpu/tpu_app.yaml: with a folder of code, and a requirements.txt that is installed in setup
+    # examples/tpu/tpu_app.yaml: with a folder of code, and a requirements.txt that is installed in
+    # setup
     "tpu_app": """
 name: tpu_app
 workdir: ./examples/tpu/tpu_app_code
@@ -152,7 +156,9 @@ run: |
 
 
 def _read(text: str, **given: dict[str, str]) -> JobFile:
-    return read_job_file(text, "task.yaml", given.get("env", {}), given.get("secrets", {"HF_TOKEN": "secret"}))
+    return read_job_file(
+        text, "task.yaml", given.get("env", {}), given.get("secrets", {"HF_TOKEN": "secret"})
+    )
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -224,13 +230,15 @@ REFUSED = [
     (BASE.replace("echo", "[echo]"), "line 3: run must be a text, not a list"),
     (BASE + "setup: {a: b}\n", "line 4: setup must be a text, not a mapping"),
     ("run: echo\n", "resources.accelerators is required"),
-    (BASE.replace("tpu-v2-8", "H100:8"), "line 2: resources.accelerators is 'H100': jobs run on TPUs"),
+    (BASE.replace("tpu-v2-8", "H100:8"),
+        "line 2: resources.accelerators is 'H100': jobs run on TPUs"),
     (BASE.replace("tpu-v2-8", "tpu-v2-9"), "line 2: .* does not exist; the nearest that do are"),
     (BASE.replace("tpu-v2-8", "tpu-v2-8:4"), "line 2: .*the count is 4: it must be 1"),
     (BASE.replace("tpu-v2-8", "tpu-v2-8:x"), "line 2: .*the count is x"),
     (BASE.replace("tpu-v2-8", "[tpu-v2-8, tpu-v3-8]"), "line 2: .*must be one TPU type"),
     (BASE.replace("tpu-v2-8", "{tpu-v2-8: 1, tpu-v3-8: 1}"), "line 2: .*must be one TPU type"),
-    (BASE + "num_nodes: 65\n", "line 4: num_nodes is 65: it must be from 1 to 64; it counts slices"),
+    (BASE + "num_nodes: 65\n",
+        "line 4: num_nodes is 65: it must be from 1 to 64; it counts slices"),
     (BASE + "num_nodes: 0\n", "line 4: num_nodes is 0: it must be from 1 to 64"),
     (BASE + "num_nodes: true\n", "line 4: num_nodes is True"),
     (BASE + "service:\n  readiness_probe: /\n", "line 4: service is not supported"),
@@ -243,27 +251,44 @@ REFUSED = [
     (BASE + "workdir:\n  url: https://example.com/x.git\n", "line 4: workdir must be a folder"),
     (BASE + "vm: big\n", "line 4: unknown field 'vm'"),
     (BASE + "name: '123'\n", "line 4: name is '123': it must begin with a letter"),
-    (BASE + "file_mounts:\n  /data: s3://bucket/x\n", "line 5: file_mounts./data: s3://bucket/x is not here"),
+    (BASE + "file_mounts:\n  /data: s3://bucket/x\n",
+        "line 5: file_mounts./data: s3://bucket/x is not here"),
     (BASE + "file_mounts:\n  /data: https://example.com/x\n", "line 5: .* is not here"),
-    (BASE + "file_mounts:\n  /data:\n    source: gs://b\n    mode: MOUNT\n", "line 5: .*buckets are not mounted"),
-    (BASE + "file_mounts:\n  /data: 5\n", "line 5: .*must be a path or a gs:// object, not a number"),
+    (BASE + "file_mounts:\n  /data:\n    source: gs://b\n    mode: MOUNT\n",
+        "line 5: .*buckets are not mounted"),
+    (BASE + "file_mounts:\n  /data: 5\n",
+        "line 5: .*must be a path or a gs:// object, not a number"),
     (BASE + "file_mounts: [a]\n", "line 4: file_mounts must be a mapping"),
-    ("resources:\n  accelerators: tpu-v2-8\n  cloud: aws\nrun: echo\n", "line 3: TPUs are in gcp, not in 'aws'"),
-    ("resources:\n  accelerators: tpu-v2-8\n  infra: k8s/x\nrun: echo\n", "line 3: TPUs are in gcp"),
-    ("resources:\n  accelerators: tpu-v2-8\n  infra: gcp\n  zone: z\nrun: echo\n", "line 3: .*cannot be combined"),
-    ("resources:\n  accelerators: tpu-v2-8\n  image_id: docker:x\nrun: echo\n", "line 3: .*runtime_version"),
-    ("resources:\n  accelerators: tpu-v2-8\n  instance_type: n1\nrun: echo\n", "line 3: .*use accelerators"),
+    ("resources:\n  accelerators: tpu-v2-8\n  cloud: aws\nrun: echo\n",
+        "line 3: TPUs are in gcp, not in 'aws'"),
+    ("resources:\n  accelerators: tpu-v2-8\n  infra: k8s/x\nrun: echo\n",
+        "line 3: TPUs are in gcp"),
+    ("resources:\n  accelerators: tpu-v2-8\n  infra: gcp\n  zone: z\nrun: echo\n",
+        "line 3: .*cannot be combined"),
+    ("resources:\n  accelerators: tpu-v2-8\n  image_id: docker:x\nrun: echo\n",
+        "line 3: .*runtime_version"),
+    ("resources:\n  accelerators: tpu-v2-8\n  instance_type: n1\nrun: echo\n",
+        "line 3: .*use accelerators"),
     ("resources:\n  accelerators: tpu-v2-8\n  max_hourly_cost: 3\nrun: echo\n", "line 3: .*budget"),
-    ("resources:\n  accelerators: tpu-v2-8\n  use_spot: maybe\nrun: echo\n", "line 3: .*true or false"),
-    ("resources:\n  accelerators: tpu-v2-8\n  priority: high\nrun: echo\n", "priority must be a whole number"),
-    ("resources:\n  accelerators: tpu-v2-8\n  accelerator_args:\n    tpu_vm: false\nrun: echo\n", "line 4: .*tpu_vm"),
-    ("resources:\n  accelerators: tpu-v2-8\n  accelerator_args:\n    chips: 4\nrun: echo\n", "line 4: unknown field"),
-    ("resources:\n  accelerators: tpu-v2-8\n  autostop: soon\nrun: echo\n", "line 3: .*minutes or a time such as 1h"),
-    ("resources:\n  accelerators: tpu-v2-8\n  autostop:\n    hook: x\nrun: echo\n", "line 4: .*end of run"),
+    ("resources:\n  accelerators: tpu-v2-8\n  use_spot: maybe\nrun: echo\n",
+        "line 3: .*true or false"),
+    ("resources:\n  accelerators: tpu-v2-8\n  priority: high\nrun: echo\n",
+        "priority must be a whole number"),
+    ("resources:\n  accelerators: tpu-v2-8\n  accelerator_args:\n    tpu_vm: false\nrun: echo\n",
+        "line 4: .*tpu_vm"),
+    ("resources:\n  accelerators: tpu-v2-8\n  accelerator_args:\n    chips: 4\nrun: echo\n",
+        "line 4: unknown field"),
+    ("resources:\n  accelerators: tpu-v2-8\n  autostop: soon\nrun: echo\n",
+        "line 3: .*minutes or a time such as 1h"),
+    ("resources:\n  accelerators: tpu-v2-8\n  autostop:\n    hook: x\nrun: echo\n",
+        "line 4: .*end of run"),
     ("resources:\n  any_of: []\nrun: echo\n", "line 2: resources.any_of must be a list"),
-    ("resources:\n  any_of: [{}]\n  ordered: [{}]\nrun: echo\n", "line 3: resources has any_of and ordered"),
-    ("resources:\n  any_of:\n    - accelerators: tpu-v2-8\n    - accelerators: A100\nrun: echo\n", "line 4: .*'A100'"),
-    ("resources:\n  accelerators: tpu-v2-8\n  job_recovery:\n    recover_on_exit_codes: 3\nrun: x\n", "line 4: .*max"),
+    ("resources:\n  any_of: [{}]\n  ordered: [{}]\nrun: echo\n",
+        "line 3: resources has any_of and ordered"),
+    ("resources:\n  any_of:\n    - accelerators: tpu-v2-8\n    - accelerators: A100\nrun: echo\n",
+        "line 4: .*'A100'"),
+    ("resources:\n  accelerators: tpu-v2-8\n  job_recovery: {recover_on_exit_codes: 3}\nrun: x\n",
+        "line 3: .*max"),
 ]  # fmt: skip
 
 

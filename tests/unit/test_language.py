@@ -1,4 +1,5 @@
-"""The English of what people read: help texts, errors, pages, documents, docstrings and comments."""
+"""The English of what people read: help texts, errors, pages, documents, docstrings and
+comments."""
 
 from __future__ import annotations
 
@@ -13,7 +14,18 @@ from podyard.cli.commands import root
 
 ROOT = Path(__file__).parents[2]
 SENTENCE_WORDS_MAX = 35
-FOLDERS = ("podyard", "api", "scheduler", "workers", "pricing", "web", "migrations", "benchmarks", "docs", "examples")
+FOLDERS = (
+    "podyard",
+    "api",
+    "scheduler",
+    "workers",
+    "pricing",
+    "web",
+    "migrations",
+    "benchmarks",
+    "docs",
+    "examples",
+)
 SUFFIXES = (".py", ".md", ".html", ".js", ".css", ".yaml")
 # Words and phrases that a reader stumbles over, and what to write instead.
 TICS = {
@@ -23,7 +35,9 @@ TICS = {
     r"\bwhoever\b": "the noun: the caller, the owner, ...",
     r"\bsomebody\b": "the noun: a user, another process, ...",
     r"\b(?:is|are) none of\b": 'unknown x "...": use a, b or c',
-    r"\bof its own(?= (?:that|so|with|in|and|for|from|which|until|does)\b|[^\w ]|$)": "a separate one",
+    (
+        r"\bof its own(?= (?:that|so|with|in|and|for|from|which|until|does)\b|[^\w ]|$)"
+    ): "a separate one",
     r"(?<!there )\bis no (?!longer|more\b|such\b)\w+": "is not a",
     r"\bthe dear part\b": "the costly part",
     r"\bsays? no more\b": "the plain fact",
@@ -31,7 +45,10 @@ TICS = {
 _TIC = re.compile("|".join(TICS), re.IGNORECASE | re.MULTILINE)
 # (file, words): why they stay.
 KEPT = {
-    ("docs/concepts/all-reduce-4.html", ""): "a film, made by a command whose words are checked where they are written",
+    (
+        "docs/concepts/all-reduce-4.html",
+        "",
+    ): "a film, made by a command whose words are checked where they are written",
     ("docs/concepts/all-reduce-v3-32.html", ""): "the same",
     ("docs/concepts/mxu-4x4x4.html", ""): "the same",
 }
@@ -43,7 +60,8 @@ def tics(text: str) -> list[str]:
 
 
 def long_sentences(markdown: str) -> list[str]:
-    """Sentences of more than `SENTENCE_WORDS_MAX` words. Code, headings and the address of a link count for nothing."""
+    """Sentences of more than `SENTENCE_WORDS_MAX` words. Code, headings and the address of a link
+    count for nothing."""
     return [text for text in _sentences(markdown) if len(text.split()) > SENTENCE_WORDS_MAX]
 
 
@@ -54,7 +72,9 @@ def _sentences(markdown: str) -> Iterator[str]:
             continue
         cells = re.split(r"\||\n", block) if block.lstrip().startswith("|") else [block]
         for cell in cells:
-            plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", re.sub(r"`[^`]*`", "code", " ".join(cell.split())))
+            plain = re.sub(
+                r"\[([^\]]*)\]\([^)]*\)", r"\1", re.sub(r"`[^`]*`", "code", " ".join(cell.split()))
+            )
             yield from re.split(r"(?<=[.?!:;])\s+", plain)
 
 
@@ -62,13 +82,16 @@ def texts() -> Iterator[tuple[str, str]]:
     """(path, text) of every file that is shipped or read."""
     paths = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*")]
     for path in [*paths, ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]:
-        linked = any(parent.is_symlink() for parent in path.parents)  # the root's folders are seen once
+        # the root's folders are seen once
+        linked = any(parent.is_symlink() for parent in path.parents)
         name = path.relative_to(ROOT).as_posix()
         if path.is_file() and path.suffix in SUFFIXES and not linked and (name, "") not in KEPT:
             yield name, path.read_text(encoding="utf-8")
 
 
-def _commands(command: click.Command, names: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
+def _commands(
+    command: click.Command, names: tuple[str, ...] = ()
+) -> Iterator[tuple[str, click.Command]]:
     yield " ".join(names), command
     if isinstance(command, click.Group):
         context = click.Context(command)
@@ -97,7 +120,11 @@ def test_help_texts_are_whole(name: str) -> None:
 
 
 def test_sentences_of_documents_are_short() -> None:
-    found = {name: bad for name, text in texts() if name.endswith(".md") and (bad := long_sentences(text))}
+    found = {
+        name: bad
+        for name, text in texts()
+        if name.endswith(".md") and (bad := long_sentences(text))
+    }
     assert found == {}
 
 

@@ -1,4 +1,5 @@
-"""import-linter and mypy really follow the links to the root folders, and mypy's messages name files as git does."""
+"""import-linter and mypy really follow the links to the root folders, and mypy's messages name
+files as git does."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ pytestmark = pytest.mark.slow
 def _lint(root: Path) -> subprocess.CompletedProcess[str]:
     tool = Path(sys.executable).parent / "lint-imports"
     env = {"PATH": str(tool.parent), "PYTHONPATH": str(root)}
-    return subprocess.run([str(tool), "--no-cache"], cwd=root, env=env, capture_output=True, text=True)
+    return subprocess.run(
+        [str(tool), "--no-cache"], cwd=root, env=env, capture_output=True, text=True
+    )
 
 
 @pytest.fixture
@@ -34,8 +37,12 @@ def tree(tmp_path: Path) -> Path:
 def test_an_upward_import_in_a_linked_folder_and_sql_outside_of_db_are_caught(tree: Path) -> None:
     assert _lint(tree).returncode == 0, _lint(tree).stdout
     cycle = tree / "scheduler" / "cycle.py"
-    cycle.write_text(cycle.read_text() + "\nfrom podyard.control.compute import nodes\n\n_ = nodes\n")
-    (tree / "web" / "planted.py").write_text("from podyard.db.tables_compute import nodes\n\n_ = nodes\n")
+    cycle.write_text(
+        cycle.read_text() + "\nfrom podyard.control.compute import nodes\n\n_ = nodes\n"
+    )
+    (tree / "web" / "planted.py").write_text(
+        "from podyard.db.tables_compute import nodes\n\n_ = nodes\n"
+    )
     done = _lint(tree)
     assert done.returncode == 1
     assert "podyard.scheduler.cycle -> podyard.control.compute.nodes" in done.stdout
@@ -48,8 +55,18 @@ def test_an_error_of_types_is_reported_with_the_path_that_git_knows(tree: Path) 
     settings = tree / "podyard" / "settings.py"
     settings.write_text(settings.read_text() + '\n_planted: int = "text"\n')
     # The copy is not on this Python's path: mypy finds both modules by their folders.
-    command = [sys.executable, "-m", "tests.typecheck", "-m", "podyard.pricing.meter", "-m", "podyard.settings"]
-    done = subprocess.run(command, cwd=tree, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+    command = [
+        sys.executable,
+        "-m",
+        "tests.typecheck",
+        "-m",
+        "podyard.pricing.meter",
+        "-m",
+        "podyard.settings",
+    ]
+    done = subprocess.run(
+        command, cwd=tree, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+    )
     assert done.returncode == 1, done.stdout + done.stderr
     *errors, summary = done.stdout.splitlines()
     assert {error.partition(": error: ")[0] for error in errors} == {

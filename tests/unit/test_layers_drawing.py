@@ -10,7 +10,9 @@ PYPROJECT = (draw_layers.ROOT / "pyproject.toml").read_text(encoding="utf-8")
 
 def test_the_drawing_is_that_of_the_contracts() -> None:
     drawn = draw_layers.draw(draw_layers.read_contracts(PYPROJECT))
-    assert draw_layers.FILE.read_text(encoding="utf-8") == drawn, f"stale: run {draw_layers.COMMAND}"
+    assert draw_layers.FILE.read_text(encoding="utf-8") == drawn, (
+        f"stale: run {draw_layers.COMMAND}"
+    )
 
 
 def test_another_layer_room_or_pure_package_changes_the_drawing() -> None:
@@ -22,7 +24,9 @@ def test_another_layer_room_or_pure_package_changes_the_drawing() -> None:
         ('  "podyard.scheduler",\n  "podyard.pricing.sku"', '  "podyard.pricing.sku"'),
     ):
         assert old in PYPROJECT, old
-        assert draw_layers.draw(draw_layers.read_contracts(PYPROJECT.replace(old, new, 1))) != drawn, old
+        assert (
+            draw_layers.draw(draw_layers.read_contracts(PYPROJECT.replace(old, new, 1))) != drawn
+        ), old
 
 
 def test_every_package_and_process_is_drawn() -> None:

@@ -12,7 +12,10 @@ from podyard.domain import metric_lines
     [
         ('{"step": 3, "loss": 0.5}', (3, {"loss": 0.5})),
         ('  {"loss": 1, "step": 0, "note": "x", "ok": true}\r', (0, {"loss": 1.0})),
-        ('{"step": 1, "val": {"loss": 2, "deep": {"x": 1}}, "lr": 1e-3}', (1, {"val/loss": 2.0, "lr": 0.001})),
+        (
+            '{"step": 1, "val": {"loss": 2, "deep": {"x": 1}}, "lr": 1e-3}',
+            (1, {"val/loss": 2.0, "lr": 0.001}),
+        ),
         ('{"step": 1, "loss": NaN, "acc": 1e400, "n": 3}', (1, {"n": 3.0})),
         ('{"step": 1, "loss": ' + "9" * 400 + ', "n": 3}', (1, {"n": 3.0})),
         ('{"step": 1, "' + "x" * 65 + '": 1, "n": 3}', (1, {"n": 3.0})),

@@ -30,7 +30,9 @@ for _ in range(1000):
     counts.count("b.2", "class-b")
 os.kill(os.getpid(), signal.SIGKILL)
 """
-    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == -signal.SIGKILL
+    assert (
+        subprocess.run([sys.executable, "-c", program], check=False).returncode == -signal.SIGKILL
+    )
     counts = OperationCounts(tmp_path)
     counts.count("b-1", "class-a")
     files = counts.close()
@@ -62,7 +64,10 @@ def test_requests_are_charged_as_google_says() -> None:
         ("POST", ("resumable", *upload), A),
         ("GET", ("download", *o, "x"), B),
     ):
-        assert json_operation(method, parts, {}) == (None if wanted is None else ("b-1", wanted)), (method, parts)
+        assert json_operation(method, parts, {}) == (None if wanted is None else ("b-1", wanted)), (
+            method,
+            parts,
+        )
     assert json_operation("PUT", upload, {"upload_id": "u"}) is None
     assert json_operation("POST", (*o, "x", "rewriteTo", "b", "b-2", "o", "y"), {}) == ("b-2", A)
     assert json_operation("GET", ("storage", "v1", "b"), {}) is None
@@ -79,4 +84,6 @@ def test_requests_are_charged_as_google_says() -> None:
         ("PUT", ("b-1", "x"), {"uploadId": "u", "partNumber": "1"}, A),
         ("GET", ("",), {}, None),
     ):
-        assert xml_operation(method, path, query) == (None if wanted is None else ("b-1", wanted)), (method, path)
+        assert xml_operation(method, path, query) == (
+            None if wanted is None else ("b-1", wanted)
+        ), (method, path)

@@ -1,4 +1,5 @@
-"""An install is exactly the tree: the wheel, from the checkout and from the sdist, holds each file once.
+"""An install is exactly the tree: the wheel, from the checkout and from the sdist, holds each file
+once.
 
 Every module has one path; in a checkout or an editable install it is the one that git knows.
 """
@@ -27,25 +28,45 @@ ROOT = Path(__file__).parents[2]
 PROBE = Path(__file__).with_name("module_paths.py")
 PATHS = ("traceback", "coverage", "code", "resources")  # lists of files in what it prints
 DATA_SUFFIXES = {".py", ".yaml", ".mako", ".typed", ".html", ".css", ".js", ".svg", ".txt"}
-HOOK_FINDER = "podyard_programs.pth"  # at the top of site-packages, where Python looks for such files
+# at the top of site-packages, where Python looks for such files
+HOOK_FINDER = "podyard_programs.pth"
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("packaging")]
 
 
 def _tree(root: Path) -> set[str]:
     """What the package holds, by its name in site-packages."""
     found = set()
-    for folder, prefix in ((root / "podyard", "podyard"), *((root / name, f"podyard/{name}") for name in ROOT_FOLDERS)):
+    for folder, prefix in (
+        (root / "podyard", "podyard"),
+        *((root / name, f"podyard/{name}") for name in ROOT_FOLDERS),
+    ):
         for path in folder.rglob("*"):
             relative = path.relative_to(folder)
             through_link = folder.name == "podyard" and relative.parts[0] in ROOT_FOLDERS
-            if path.is_file() and path.suffix in DATA_SUFFIXES and "__pycache__" not in path.parts and not through_link:
+            if (
+                path.is_file()
+                and path.suffix in DATA_SUFFIXES
+                and "__pycache__" not in path.parts
+                and not through_link
+            ):
                 found.add(f"{prefix}/{relative.as_posix()}")
-    found |= {f"podyard/{path.relative_to(root).as_posix()}" for path in (root / "docs").rglob("*.md")}
+    found |= {
+        f"podyard/{path.relative_to(root).as_posix()}" for path in (root / "docs").rglob("*.md")
+    }
     return found | {HOOK_FINDER}
 
 
 def _build(source: Path, kind: str, out: Path) -> Path:
-    command = [sys.executable, "-m", "build", "--no-isolation", f"--{kind}", "--outdir", str(out), str(source)]
+    command = [
+        sys.executable,
+        "-m",
+        "build",
+        "--no-isolation",
+        f"--{kind}",
+        "--outdir",
+        str(out),
+        str(source),
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr + done.stdout
     (built,) = out.iterdir()
@@ -57,16 +78,26 @@ def _names(wheel: Path) -> set[str]:
 
 
 def _environment(**added: str) -> dict[str, str]:
-    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "SYSTEMROOT", "TEMP") if name in os.environ}
+    kept = {
+        name: os.environ[name]
+        for name in ("PATH", "HOME", "LANG", "SYSTEMROOT", "TEMP")
+        if name in os.environ
+    }
     return kept | added
 
 
 def _git(folder: Path, *arguments: str) -> str:
     """What git prints, whatever its user has configured."""
     person = {"NAME": "Podyard", "EMAIL": "podyard@example.com"}
-    names = {f"GIT_{role}_{key}": value for role in ("AUTHOR", "COMMITTER") for key, value in person.items()}
+    names = {
+        f"GIT_{role}_{key}": value
+        for role in ("AUTHOR", "COMMITTER")
+        for key, value in person.items()
+    }
     environment = _environment(GIT_CONFIG_GLOBAL=os.devnull, GIT_CONFIG_NOSYSTEM="1", **names)
-    done = subprocess.run(["git", *arguments], cwd=folder, env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        ["git", *arguments], cwd=folder, env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -76,7 +107,11 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy with a repository, so that the build leaves nothing in the tree."""
     copy = tmp_path_factory.mktemp("checkout") / "podyard"
     names = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
+        ["git", "ls-files", "-co", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout.splitlines()
     for name in names:
         source, target = ROOT / name, copy / name
@@ -105,13 +140,15 @@ def test_a_wheel_from_the_sdist_is_the_same(checkout: Path, tmp_path: Path) -> N
     with tarfile.open(archive) as sources:
         sources.extractall(tmp_path / "sources", filter="tar")
     (source,) = (tmp_path / "sources").iterdir()
-    assert [name for name in ROOT_FOLDERS if (source / "podyard" / name).exists()] == []  # each file is there once
+    # each file is there once
+    assert [name for name in ROOT_FOLDERS if (source / "podyard" / name).exists()] == []
     assert _names(_build(source, "wheel", tmp_path / "wheel")) == _tree(checkout)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Setup:
-    """One way to have Podyard: a Python, its environment, and the folder that the paths of its modules begin with."""
+    """One way to have Podyard: a Python, its environment, and the folder that the paths of its
+    modules begin with."""
 
     python: Path
     environment: dict[str, str]
@@ -120,7 +157,9 @@ class Setup:
 
     def run(self, folder: Path, arguments: Sequence[str]) -> str:
         command = [str(self.python), *arguments]
-        done = subprocess.run(command, cwd=folder, env=self.environment, capture_output=True, text=True)
+        done = subprocess.run(
+            command, cwd=folder, env=self.environment, capture_output=True, text=True
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -136,7 +175,8 @@ class Setup:
 
 
 def _bare_python(folder: Path) -> Path:
-    """A Python that has the libraries of this one, but not its Podyard: path files of the other folder are not read."""
+    """A Python that has the libraries of this one, but not its Podyard: path files of the other
+    folder are not read."""
     venv.create(folder, with_pip=False, symlinks=os.name != "nt")
     paths = sysconfig.get_paths()
     libraries = dict.fromkeys((paths["purelib"], paths["platlib"]))
@@ -145,12 +185,20 @@ def _bare_python(folder: Path) -> Path:
 
 
 def _site_packages(folder: Path) -> Path:
-    return Path(sysconfig.get_path("purelib", "venv", {"base": str(folder), "platbase": str(folder)}))
+    return Path(
+        sysconfig.get_path("purelib", "venv", {"base": str(folder), "platbase": str(folder)})
+    )
 
 
 def _install(python: Path, *what: str) -> None:
     # The libraries are there. The Podyard of the environment that lends them must stay installed.
-    options = ("--no-deps", "--no-index", "--no-build-isolation", "--ignore-installed", "--disable-pip-version-check")
+    options = (
+        "--no-deps",
+        "--no-index",
+        "--no-build-isolation",
+        "--ignore-installed",
+        "--disable-pip-version-check",
+    )
     command = [str(python), "-m", "pip", "install", "--quiet", *options, *what]
     done = subprocess.run(command, env=_environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -165,7 +213,9 @@ def clone(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module", params=["checkout", "no links", "wheel", "editable"])
-def setup(request: pytest.FixtureRequest, checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Setup:
+def setup(
+    request: pytest.FixtureRequest, checkout: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Setup:
     folder = tmp_path_factory.mktemp("setup")
     python = _bare_python(folder / "venv")
     if request.param == "checkout":
@@ -175,11 +225,14 @@ def setup(request: pytest.FixtureRequest, checkout: Path, tmp_path_factory: pyte
         return Setup(python, _environment(PYTHONPATH=str(clone)), clone, True)
     if request.param == "editable":
         source = folder / "sources"
-        shutil.copytree(checkout, source, symlinks=True, ignore=shutil.ignore_patterns("build", "*.egg-info"))
+        shutil.copytree(
+            checkout, source, symlinks=True, ignore=shutil.ignore_patterns("build", "*.egg-info")
+        )
         _install(python, "--editable", str(source))
         return Setup(python, _environment(), source, True)
     site = _site_packages(folder / "venv")
-    for name in ROOT_FOLDERS:  # another project's packages with the names of ours, and its project file
+    # another project's packages with the names of ours, and its project file
+    for name in ROOT_FOLDERS:
         (site / name).mkdir()
         (site / name / "__init__.py").write_text("raise AssertionError('this is not Podyard')\n")
     (site / "pyproject.toml").write_text('[project]\nname = "other"\ndependencies = ["podyard"]\n')
@@ -196,11 +249,17 @@ def report(setup: Setup, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 
 
 @pytest.mark.parametrize("process", ["modules", "child"])
-def test_every_module_has_one_file_where_git_has_it(setup: Setup, report: dict[str, Any], process: str) -> None:
+def test_every_module_has_one_file_where_git_has_it(
+    setup: Setup, report: dict[str, Any], process: str
+) -> None:
     files: dict[str, str] = report[process]
     assert {"podyard", "podyard.scheduler.placement", "podyard.pricing.cards"} <= set(files)
     assert {f"podyard.{name}" for name in ROOT_FOLDERS} <= set(files)
-    misplaced = {name: file for name, file in files.items() if setup.path_of(file) not in setup.path_of_module(name)}
+    misplaced = {
+        name: file
+        for name, file in files.items()
+        if setup.path_of(file) not in setup.path_of_module(name)
+    }
     assert misplaced == {}
     assert len({os.path.realpath(file) for file in files.values()}) == len(files)
 
@@ -209,11 +268,15 @@ def test_a_pickle_comes_back_from_a_spawned_child_as_the_same_class(report: dict
     assert report["pickle"] == [True, True]
 
 
-def test_tracebacks_coverage_and_debuggers_show_that_path(setup: Setup, report: dict[str, Any]) -> None:
+def test_tracebacks_coverage_and_debuggers_show_that_path(
+    setup: Setup, report: dict[str, Any]
+) -> None:
     cards = setup.path_of_module("podyard.pricing.cards")[0]
     assert cards in {setup.path_of(file) for file in report["traceback"]}
     assert {setup.path_of(file) for file in report["coverage"]} == {cards}
-    assert [setup.path_of(file) for file in report["code"]] == [setup.path_of_module("podyard.api.app")[0]]
+    assert [setup.path_of(file) for file in report["code"]] == [
+        setup.path_of_module("podyard.api.app")[0]
+    ]
 
 
 def test_data_of_packages_is_found(setup: Setup, report: dict[str, Any]) -> None:
@@ -244,7 +307,10 @@ def test_the_hook_of_programs_is_found_without_pythonpath(setup: Setup, tmp_path
     hook = setup.root / "podyard" / "programs" / "site_hook"
     added = {"PODYARD_SITE_HOOK": str(hook), "PYTHONPATH": str(tmp_path)}
     hooked = dataclasses.replace(setup, environment=setup.environment | added)
-    code = "import sys; print(type(sys.meta_path[0]).__module__ == 'sitecustomize', sys.path.count(sys.argv[1]))"
+    code = (
+        "import sys; print(type(sys.meta_path[0]).__module__ == 'sitecustomize', "
+        "sys.path.count(sys.argv[1]))"
+    )
     assert hooked.run(tmp_path, ["-c", code, str(hook)]) == f"the user's\n{is_installed} 0\n"
 
 
@@ -256,7 +322,9 @@ def test_git_knows_every_path(setup: Setup, report: dict[str, Any], checkout: Pa
 
 
 def test_a_clone_without_links_stays_clean(clone: Path) -> None:
-    assert [(clone / "podyard" / name).read_text() for name in ROOT_FOLDERS] == [f"../{name}" for name in ROOT_FOLDERS]
+    assert [(clone / "podyard" / name).read_text() for name in ROOT_FOLDERS] == [
+        f"../{name}" for name in ROOT_FOLDERS
+    ]
     environment = _environment(PYTHONPATH=str(clone))
     subprocess.run([sys.executable, "-c", "import podyard.migrations"], env=environment, check=True)
     assert _git(clone, "status", "--short") == ""

@@ -13,11 +13,12 @@ from podyard.base.money import Amount
 from podyard.domain.node import UsageClass
 from podyard.pricing import planning
 from podyard.pricing.current_card import default_rate_card
-from podyard.pricing.planning import Draws, Life, Run
+from podyard.pricing.planning import Draws, Life, TrainingRun
 
 START = PlatformTime.from_rfc3339("2026-03-01T00:00:00Z")
-RUN = Run(
-    steps=100_000, step_seconds=0.3, checkpoint_every_steps=500, usage=UsageClass.SPOT, preemptions_per_day=24.0,
+RUN = TrainingRun(
+    steps=100_000, step_seconds=0.3, checkpoint_every_steps=500, usage=UsageClass.SPOT,
+    preemptions_per_day=24.0,
     create_seconds=95.0, restart_seconds=60.0,
 )  # fmt: skip
 MANY = Draws(1, 20_000)
@@ -28,22 +29,36 @@ def test_without_preemptions_a_run_is_exact() -> None:
     run = dataclasses.replace(RUN, usage=UsageClass.ON_DEMAND)
     found = planning.play(run, Draws(0), START)
     assert found.finish.tolist() == [95.0 + 60.0 + 30_000.0]
-    assert (found.billed.tolist(), found.lost.tolist(), found.preemptions.tolist()) == ([30_060], [0.0], [0])
+    assert (found.billed.tolist(), found.lost.tolist(), found.preemptions.tolist()) == (
+        [30_060],
+        [0.0],
+        [0],
+    )
     nodes = planning.lives(run, Draws(0), found.billed_index(0.95), START)
     assert nodes == [Life(95.0, 30_155.0, "DELETING")]
     sku, quantity = default_rate_card().sku_for("v3-8", "us-central1", UsageClass.ON_DEMAND)
-    price = default_rate_card().price("v3-8", "us-central1", UsageClass.ON_DEMAND, START).total_nanos_per_hour
-    assert planning.cost(nodes, run.usage, sku, quantity, START) == (Amount.of_hourly(price, 30_060), 30_060)
+    price = (
+        default_rate_card()
+        .price("v3-8", "us-central1", UsageClass.ON_DEMAND, START)
+        .total_nanos_per_hour
+    )
+    assert planning.cost(nodes, run.usage, sku, quantity, START) == (
+        Amount.of_hourly(price, 30_060),
+        30_060,
+    )
 
 
 @pytest.mark.parametrize("usage", list(UsageClass))
 def test_a_rate_of_zero_preempts_nobody(usage: UsageClass) -> None:
-    found = planning.play(dataclasses.replace(RUN, usage=usage, preemptions_per_day=0.0), Draws(0), START)
+    found = planning.play(
+        dataclasses.replace(RUN, usage=usage, preemptions_per_day=0.0), Draws(0), START
+    )
     assert (found.preemptions.tolist(), found.finish.tolist()) == ([0], [30_155.0])
 
 
 def test_lost_work_is_what_the_formula_says() -> None:
-    """A stretch of c seconds between two checkpoints fails e^(rc) - 1 times on average, and each time loses
+    """A stretch of c seconds between two checkpoints fails e^(rc) - 1 times on average, and each
+    time loses
     1/r - c/(e^(rc) - 1) seconds."""
     found = planning.play(RUN, MANY, START)
     c, n = 500 * 0.3, 200
@@ -52,7 +67,8 @@ def test_lost_work_is_what_the_formula_says() -> None:
 
 
 def test_the_mean_end_is_what_the_formula_says() -> None:
-    """w seconds that must pass without a preemption take (1/r + d)(e^(rw) - 1), where d passes until the next node."""
+    """w seconds that must pass without a preemption take (1/r + d)(e^(rw) - 1), where d passes
+    until the next node."""
     found = planning.play(RUN, MANY, START)
     r, c, d = RUN.rate, 500 * 0.3, RUN.create_seconds
     first = (1 / r + d) * math.expm1(r * (RUN.restart_seconds + c))
@@ -90,7 +106,9 @@ def test_what_never_ends_says_so() -> None:
 def test_seconds_are_counted_as_the_meter_of_the_bill_counts_them() -> None:
     """Also for nodes that are taken back within their first minute, which is free."""
     draws, start = Draws(3, 300), START.plus_seconds(0.25)
-    often = dataclasses.replace(RUN, steps=2000, preemptions_per_day=400.0, checkpoint_every_steps=10)
+    often = dataclasses.replace(
+        RUN, steps=2000, preemptions_per_day=400.0, checkpoint_every_steps=10
+    )
     found = planning.play(often, draws, start)
     free = 0
     for index in range(300):
@@ -120,7 +138,8 @@ def test_the_same_seed_plans_the_same_and_rows_share_their_luck() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("steps", 0), ("step_seconds", 0.0), ("step_seconds", math.nan), ("checkpoint_every_steps", 0),
+        ("steps", 0), ("step_seconds", 0.0), ("step_seconds", math.nan),
+        ("checkpoint_every_steps", 0),
         ("restart_seconds", -1.0), ("create_seconds", math.inf), ("preemptions_per_day", -1.0),
         ("preemptions_per_day", 1e9),
     ],

@@ -34,7 +34,8 @@ def test_a_checkout_is_known_by_its_project_file(tmp_path: Path) -> None:
     ids=["none", "empty", "of a user of Podyard", "other", "no text"],
 )
 def test_folders_of_these_names_make_no_checkout(tmp_path: Path, project: bytes | None) -> None:
-    """A wheel may be installed where folders named `api` or `web` are, next to another project's file."""
+    """A wheel may be installed where folders named `api` or `web` are, next to another project's
+    file."""
     for folder in ROOT_FOLDERS:
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "__init__.py").touch()
@@ -55,7 +56,16 @@ def test_the_finder_answers_to_six_names_only() -> None:
         assert spec is not None
         assert spec.origin == str(ROOT / folder / "__init__.py")
         assert spec.submodule_search_locations == [str(ROOT / folder)]
-    others = ("podyard", "podyard.base", "podyard.api.app", "podyard.tests", "api", "tests", "web", "other.api")
+    others = (
+        "podyard",
+        "podyard.base",
+        "podyard.api.app",
+        "podyard.tests",
+        "api",
+        "tests",
+        "web",
+        "other.api",
+    )
     assert [finder.find_spec(name) for name in others] == [None] * len(others)
 
 
@@ -69,6 +79,8 @@ def test_no_module_of_this_run_comes_through_a_link() -> None:
 
     assert podyard.api.app.__file__ == str(ROOT / "api" / "app.py")
     links = [str(ROOT / "podyard" / folder) for folder in ROOT_FOLDERS]
-    files = [str(module.__file__) for name, module in sys.modules.items() if name.startswith("podyard.")]
+    files = [
+        str(module.__file__) for name, module in sys.modules.items() if name.startswith("podyard.")
+    ]
     assert [file for file in files if file.startswith(tuple(links))] == []
     assert len(files) == len(set(files))

@@ -1,4 +1,5 @@
-"""What stands in the documents that rows keep: the release before has to read what this one writes."""
+"""What stands in the documents that rows keep: the release before has to read what this one
+writes."""
 
 from __future__ import annotations
 
@@ -9,17 +10,22 @@ from podyard.db import records
 from podyard.domain.job import JobSpec
 from tests.builders import node_spec, request
 
-# Names of the first release. A field that comes later is left out where it is as usual (podyard.db.records), so that
-# none is added here.
+# Names of the first release. A field that comes later is left out where it is as usual
+# (podyard.db.records), so that none is added here.
 JOB = {
-    "recipe", "arguments", "steps", "global_batch", "seed", "checkpoint_every_steps", "start_from", "mode",
-    "max_failures", "max_preemptions", "execution", "step_seconds", "replica_processes", "labels", "training",
-    "elastic", "priority", "time_limit_seconds", "retry_delay_seconds", "run", "keep_node", "autostop_seconds",
+    "recipe", "arguments", "steps", "global_batch", "seed", "checkpoint_every_steps", "start_from",
+    "mode",
+    "max_failures", "max_preemptions", "execution", "step_seconds", "replica_processes", "labels",
+    "training",
+    "elastic", "priority", "time_limit_seconds", "retry_delay_seconds", "run", "keep_node",
+    "autostop_seconds",
     "fallbacks",
 }  # fmt: skip
 NODE = {
-    "accelerator_type", "topology", "runtime_version", "usage_class", "description", "labels", "metadata", "tags",
-    "cidr_block", "extras", "api_version", "reservation_name", "max_run_seconds", "termination_time",
+    "accelerator_type", "topology", "runtime_version", "usage_class", "description", "labels",
+    "metadata", "tags",
+    "cidr_block", "extras", "api_version", "reservation_name", "max_run_seconds",
+    "termination_time",
 }  # fmt: skip
 QUEUED = {
     "nodes", "usage_class", "valid_after", "valid_until", "min_duration_seconds", "max_run_seconds",
@@ -29,7 +35,13 @@ QUEUED = {
 
 def _usual(**changes: Any) -> JobSpec:
     return JobSpec(
-        recipe="mnist-cnn", arguments={}, steps=1, global_batch=8, seed=0, checkpoint_every_steps=1, **changes
+        recipe="mnist-cnn",
+        arguments={},
+        steps=1,
+        global_batch=8,
+        seed=0,
+        checkpoint_every_steps=1,
+        **changes,
     )
 
 
@@ -43,7 +55,9 @@ def test_what_is_as_usual_has_the_fields_of_the_first_release() -> None:
 
 
 def test_what_is_written_is_what_is_read() -> None:
-    later = [name for name in (field.name for field in dataclasses.fields(JobSpec)) if name not in JOB]
+    later = [
+        name for name in (field.name for field in dataclasses.fields(JobSpec)) if name not in JOB
+    ]
     assert later == ["num_nodes"], "give each of them a value that is not usual here"
     for spec in (_usual(), _usual(num_nodes=2)):
         assert JobSpec.of_stored(records.from_job_spec(spec)) == spec

@@ -1,4 +1,5 @@
-"""The supervisor's decisions, with a clock that the test controls and children that are real processes."""
+"""The supervisor's decisions, with a clock that the test controls and children that are real
+processes."""
 
 from __future__ import annotations
 
@@ -14,7 +15,13 @@ import pytest
 
 from podyard import settings
 from podyard.base.clock import ManualClock, OsClock, RealTime
-from podyard.base.heartbeat import CHILD_VARIABLE, PIPE_VARIABLE, WORDS_BYTES_MAX, Heartbeat, from_environment
+from podyard.base.heartbeat import (
+    CHILD_VARIABLE,
+    PIPE_VARIABLE,
+    WORDS_BYTES_MAX,
+    Heartbeat,
+    from_environment,
+)
 from podyard.cli import modes, processes
 from podyard.cli.child import Child
 from podyard.cli.processes import StackProcess
@@ -108,7 +115,9 @@ def test_nobody_is_killed_when_the_supervisor_itself_was_late(tmp_path: Path) ->
 
 def test_a_child_that_has_not_begun_to_beat_has_the_time_of_a_start(tmp_path: Path) -> None:
     with _watched(tmp_path, SLEEPS) as supervisor:
-        supervisor.settings = settings.from_environment({**_data(tmp_path), "PODYARD_HEARTBEAT_SECONDS": "2"})
+        supervisor.settings = settings.from_environment(
+            {**_data(tmp_path), "PODYARD_HEARTBEAT_SECONDS": "2"}
+        )
         supervisor.run_for(READY_SECONDS_MAX - 1, 0.4)
         assert supervisor.is_untouched()
         supervisor.run_for(3, 0.4)
@@ -125,7 +134,9 @@ def _data(folder: Path) -> dict[str, str]:
     return {"PODYARD_DATA": str(folder)}
 
 
-def test_a_supervisor_that_cannot_write_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_supervisor_that_cannot_write_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(_path: Path, _data: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -153,7 +164,9 @@ def test_a_child_that_nobody_recorded_is_found_and_what_it_starts_is_not(tmp_pat
         subprocess.Popen(SLEEPS, env=other, start_new_session=True),
     ]
     try:
-        assert [(one.name, one.pid) for one in processes.living(tmp_path)] == [("api", children[0].pid)]
+        assert [(one.name, one.pid) for one in processes.living(tmp_path)] == [
+            ("api", children[0].pid)
+        ]
         link = tmp_path.parent / f"{tmp_path.name}-link"
         link.symlink_to(tmp_path)
         assert [one.pid for one in processes.living(link)] == [children[0].pid]
@@ -168,7 +181,9 @@ def test_another_process_with_a_recorded_pid_is_left_alone(tmp_path: Path) -> No
     with subprocess.Popen(SLEEPS) as process:
         mine = processes.find_process("loop", process.pid)
         assert mine is not None
-        processes.record(tmp_path, [StackProcess("loop", process.pid, "0@another start of the machine")])
+        processes.record(
+            tmp_path, [StackProcess("loop", process.pid, "0@another start of the machine")]
+        )
         assert processes.living(tmp_path) == []
         processes.record(tmp_path, [mine])
         assert processes.living(tmp_path) == [mine]
@@ -190,7 +205,8 @@ def test_one_process_at_a_time_has_a_folder(tmp_path: Path) -> None:
 
 def test_last_words_arrive_behind_any_number_of_heartbeats(tmp_path: Path) -> None:
     says = (
-        "import os; from podyard.base.heartbeat import from_environment; beats = from_environment(os.environ);"
+        "import os; from podyard.base.heartbeat import from_environment; beats = "
+        "from_environment(os.environ);"
         "[beats.beat() for _ in range(1000)]; beats.say('no\\nroom'); beats.beat()"
     )
     child = Child("api", [sys.executable, "-c", says], dict(os.environ))
@@ -203,7 +219,8 @@ def test_last_words_arrive_behind_any_number_of_heartbeats(tmp_path: Path) -> No
 
 def test_a_process_knows_the_mark_of_the_one_before_once_that_has_ended(tmp_path: Path) -> None:
     says = (
-        "import os; from podyard.base.heartbeat import from_environment; beats = from_environment(os.environ);"
+        "import os; from podyard.base.heartbeat import from_environment; beats = "
+        "from_environment(os.environ);"
         "beats.say(f'{beats.mark} {beats.ended or None}'); input()"
     )
     child = Child("loop", [sys.executable, "-c", says], dict(os.environ))

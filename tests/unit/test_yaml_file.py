@@ -59,12 +59,20 @@ def test_what_cannot_be_read_is_refused_with_its_place(
 def test_times_stay_texts_and_lines_are_those_of_the_file() -> None:
     file = yaml_file.parse("a:\n  - b: 2026-01-01\n  -\n    c: x\n", "file", invalid)
     assert file.data == {"a": [{"b": "2026-01-01"}, {"c": "x"}]}
-    assert [file.line_of(path) for path in ("a", "a[0].b", "a[1].c", "a[1].missing", "missing")] == [1, 2, 4, 4, 1]
+    assert [
+        file.line_of(path) for path in ("a", "a[0].b", "a[1].c", "a[1].missing", "missing")
+    ] == [1, 2, 4, 4, 1]
     assert yaml_file.parse("", "file", invalid).data is None
 
 
 def test_the_modules_of_the_product_parse_yaml_in_one_place() -> None:
     parsing = ("yaml.load(", "yaml.safe_load(", "yaml.compose(", "yaml.Loader", "SafeLoader")
     folders = [ROOT / name for name in ("podyard", "api", "scheduler", "workers", "pricing", "web")]
-    texts = {path: path.read_text(encoding="utf-8") for folder in folders for path in folder.rglob("*.py")}
-    assert {path.name for path, text in texts.items() if any(word in text for word in parsing)} == {"yaml_file.py"}
+    texts = {
+        path: path.read_text(encoding="utf-8")
+        for folder in folders
+        for path in folder.rglob("*.py")
+    }
+    assert {path.name for path, text in texts.items() if any(word in text for word in parsing)} == {
+        "yaml_file.py"
+    }

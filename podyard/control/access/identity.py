@@ -1,4 +1,5 @@
-"""Projects, tokens and roles; who a credential stands for. Tokens are random and stored as hashes only."""
+"""Projects, tokens and roles; who a credential stands for. Tokens are random and stored as hashes
+only."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ SERVICE_ACCOUNTS = "gserviceaccount.com"  # how their domains end
 API_KEY_PREFIX = "pdykey_"
 # Google's first sentence; what follows there is a link to its own console.
 INVALID_CREDENTIALS = (
-    "Request had invalid authentication credentials. Expected OAuth 2 access token, login cookie or other valid "
+    "Request had invalid authentication credentials. Expected OAuth 2 access token, login cookie "
+    "or other valid "
     "authentication credential: see `podyard env`."
 )
 
@@ -32,8 +34,8 @@ INVALID_CREDENTIALS = (
 def authenticate(uow: UnitOfWork, credential: str) -> Principal:
     """The principal of a token, a self-signed JWT or an API key.
 
-    Raises UNAUTHENTICATED for what is unknown, expired or revoked, and INVALID_ARGUMENT, as Google does, for an API key
-    that is not valid.
+    Raises UNAUTHENTICATED for what is unknown, expired or revoked, and INVALID_ARGUMENT, as Google
+    does, for an API key that is not valid.
     """
     if credential.startswith(API_KEY_PREFIX):
         return _of_api_key(uow, credential)
@@ -70,18 +72,22 @@ def error_info(reason: str, **metadata: str) -> ErrorInfo:
     return ErrorInfo(reason, "googleapis.com", {"service": "tpu.googleapis.com", **metadata})
 
 
-def require_to_act_as(uow: UnitOfWork, principal: Principal, permission: str, email: str, project: str) -> None:
-    """Raises PERMISSION_DENIED unless the caller has `permission` in `project` and wherever else `email` has roles.
+def require_to_act_as(
+    uow: UnitOfWork, principal: Principal, permission: str, email: str, project: str
+) -> None:
+    """Raises PERMISSION_DENIED unless the caller has `permission` in `project` and wherever else
+    `email` has roles.
 
-    The creator of a credential may do from then on what its email may: no more than what the creator owns.
+    The creator of a credential may do from then on what its email may: no more than what the
+    creator owns.
     """
     for place in (project, *sorted(projects.roles_of(uow, email))):
         principal.require(permission, place, f"projects/{project}/serviceAccounts/{email}")
 
 
 def require_no_more(uow: UnitOfWork, principal: Principal, email: str) -> None:
-    """Raises PERMISSION_DENIED when `email` may do anything that the caller may not: whose nodes act as it could do so
-    from then on."""
+    """Raises PERMISSION_DENIED when `email` may do anything that the caller may not: whose nodes
+    act as it could do so from then on."""
     if PLATFORM_OWNER in principal.roles.get("*", ()):
         return
     for place, roles in projects.roles_of(uow, email).items():
@@ -104,17 +110,22 @@ def _of_jwt(uow: UnitOfWork, token: str) -> Principal:
 
 
 def roles_by_key(uow: UnitOfWork, signed: jwt.SelfSigned) -> dict[str, frozenset[str]]:
-    """A service account of the key's project has what any project has granted it, as at Google; any other email only
-    what that project has: the key proves nothing about it elsewhere."""
+    """A service account of the key's project has what any project has granted it, as at Google; any
+    other email only what that project has: the key proves nothing about it elsewhere."""
     roles = projects.roles_of(uow, signed.email)
-    return roles if is_own_account(uow, signed.email, signed.project) else _only_in(signed.project, roles)
+    return (
+        roles
+        if is_own_account(uow, signed.email, signed.project)
+        else _only_in(signed.project, roles)
+    )
 
 
 def _of_api_key(uow: UnitOfWork, key: str) -> Principal:
     found = credentials.find_api_key(uow, hash_of(key))
     if found is None:
         raise api_key_not_valid()
-    # Only an owner of the project makes its keys, so that roles on the whole platform add nothing to it.
+    # Only an owner of the project makes its keys, so that roles on the whole platform add nothing
+    # to it.
     roles = projects.roles_of(uow, found.email)
     everywhere = ("owner" if role == PLATFORM_OWNER else role for role in roles.get("*", ()))
     here = roles.get(found.project, frozenset()).union(everywhere)
@@ -140,19 +151,29 @@ def keep_agent_token(uow: UnitOfWork, token: str, agent_id: str) -> None:
         credentials.store_unlisted(uow, hash_of(token), email, agent_id=agent_id)
 
 
-def lend(uow: UnitOfWork, email: str, seconds: float, *, key_id: str | None = None, project: str | None = None) -> str:
-    """A new access token of `email` that expires after so many real seconds, made with a key or (None) without one,
+def lend(
+    uow: UnitOfWork,
+    email: str,
+    seconds: float,
+    *,
+    key_id: str | None = None,
+    project: str | None = None,
+) -> str:
+    """A new access token of `email` that expires after so many real seconds, made with a key or
+    (None) without one,
     for one project or (None) all. Tokens that have expired are forgotten on the way."""
     credentials.sweep_expired(uow)
     token = TOKEN_PREFIX + secret_token()
     expires = uow.real_now.plus_seconds(seconds)
-    credentials.store_unlisted(uow, hash_of(token), email, key_id=key_id, project=project, expires=expires)
+    credentials.store_unlisted(
+        uow, hash_of(token), email, key_id=key_id, project=project, expires=expires
+    )
     return token
 
 
 def bootstrap(uow: UnitOfWork, owner_token: str, agent_token: str | None, agent_id: str) -> None:
-    """What a data folder needs before anybody can call: the first project, its owner's token, the agent's token, if it
-    runs one."""
+    """What a data folder needs before anybody can call: the first project, its owner's token, the
+    agent's token, if it runs one."""
     if projects.find(uow, FIRST_PROJECT) is None:
         _insert_project(uow, FIRST_PROJECT, {})
         bind(uow, OWNER_EMAIL, "*", PLATFORM_OWNER)
@@ -162,19 +183,22 @@ def bootstrap(uow: UnitOfWork, owner_token: str, agent_token: str | None, agent_
 
 
 def _keep_owner_token(uow: UnitOfWork, secret: str) -> None:
-    """The local owner's never expires. A new one (its file was deleted) takes the place of the one before."""
+    """The local owner's never expires. A new one (its file was deleted) takes the place of the one
+    before."""
     token_hash = hash_of(secret)
     if credentials.is_stored(uow, token_hash):
         return
     credentials.revoke_unbound(uow, OWNER_EMAIL)
     token_id = row_id(uow.streams.stream("tokens"), "token")
-    token = Token(token_id, OWNER_EMAIL, None, None, uow.real_now, expires=None, revoked=None, last_used=None)
+    token = Token(
+        token_id, OWNER_EMAIL, None, None, uow.real_now, expires=None, revoked=None, last_used=None
+    )
     credentials.store_token(uow, token, token_hash)
 
 
 def has_tenants(uow: UnitOfWork) -> bool:
-    """Whether two projects belong to different people: then one must not reach the network of the other's machine. A
-    project without an owner belongs to the platform's."""
+    """Whether two projects belong to different people: then one must not reach the network of the
+    other's machine. A project without an owner belongs to the platform's."""
     owned = projects.owners(uow)
     return len({owned.get(found.project, frozenset()) for found in projects.list_all(uow)}) > 1
 
@@ -185,7 +209,9 @@ def check_role(role: str, project: str) -> None:
         raise invalid(f"unknown role {role!r}: use {', '.join(sorted(ROLE_PERMISSIONS))}", "role")
     if role == PLATFORM_OWNER and project != "*":
         raise invalid(
-            f"role {role!r} can only be granted on the whole platform (project '*'), not in project {project!r}", "role"
+            f"role {role!r} can only be granted on the whole platform (project '*'), not in "
+            f"project {project!r}",
+            "role",
         )
 
 
@@ -195,7 +221,11 @@ def bind(uow: UnitOfWork, email: str, project: str, role: str) -> None:
 
 
 def create_project(
-    uow: UnitOfWork, principal: Principal, project: str, labels: Mapping[str, str], chips_max: int | None = None
+    uow: UnitOfWork,
+    principal: Principal,
+    project: str,
+    labels: Mapping[str, str],
+    chips_max: int | None = None,
 ) -> Project:
     principal.require("podyard.projects.create", project, f"projects/{project}")
     check_resource_id(project, "project_id")
@@ -204,7 +234,9 @@ def create_project(
     return _insert_project(uow, project, labels, chips_max)
 
 
-def update_project(uow: UnitOfWork, principal: Principal, project: str, chips_max: int | None) -> Project:
+def update_project(
+    uow: UnitOfWork, principal: Principal, project: str, chips_max: int | None
+) -> Project:
     """Sets the quota of chips. What the project holds beyond it stays."""
     principal.require("podyard.projects.create", "*", f"projects/{project}")
     found = project_row(uow, project)
@@ -214,7 +246,11 @@ def update_project(uow: UnitOfWork, principal: Principal, project: str, chips_ma
 
 def list_projects(uow: UnitOfWork, principal: Principal) -> list[Project]:
     """The projects that the caller may see."""
-    return [found for found in projects.list_all(uow) if principal.may("podyard.projects.get", found.project)]
+    return [
+        found
+        for found in projects.list_all(uow)
+        if principal.may("podyard.projects.get", found.project)
+    ]
 
 
 def project_row(uow: UnitOfWork, project: str) -> Project:
@@ -226,23 +262,31 @@ def project_row(uow: UnitOfWork, project: str) -> Project:
 
 
 def require_to_vouch_for(uow: UnitOfWork, principal: Principal, email: str, project: str) -> None:
-    """Raises PERMISSION_DENIED unless the caller may say who `email` is in a project: it is their own, or one of the
-    project's service accounts, or they own the platform."""
+    """Raises PERMISSION_DENIED unless the caller may say who `email` is in a project: it is their
+    own, or one of the project's service accounts, or they own the platform."""
     require_own_account(uow, email, project)
-    if email == principal.email or is_own_account(uow, email, project) or principal.may("podyard.people.create", "*"):
+    if (
+        email == principal.email
+        or is_own_account(uow, email, project)
+        or principal.may("podyard.people.create", "*")
+    ):
         return
     raise PodyardError(
         Code.PERMISSION_DENIED,
-        f"{email} is not a service account of project {project}: only the platform's owner can make this credential. "
-        f"Invite them instead: `podyard auth invitation create {email} --project {project} --role ROLE`.",
+        f"{email} is not a service account of project {project}: only the platform's owner can "
+        "make this credential. "
+        f"Invite them instead: `podyard auth invitation create {email} --project {project} "
+        "--role ROLE`.",
     )
 
 
 def is_own_account(uow: UnitOfWork, email: str, project: str) -> bool:
-    """Whether the email is a service account of the project, by its domain (cloud.google.com/iam/docs/
-    service-account-types)."""
+    """Whether the email is a service account of the project, by its domain
+    (cloud.google.com/iam/docs/ service-account-types)."""
     number = project_row(uow, project).number
-    return email == default_service_account(number) or email.endswith(f"@{project}.iam.{SERVICE_ACCOUNTS}")
+    return email == default_service_account(number) or email.endswith(
+        f"@{project}.iam.{SERVICE_ACCOUNTS}"
+    )
 
 
 def is_service_account(email: str) -> bool:
@@ -255,16 +299,21 @@ def is_reserved(email: str) -> bool:
 
 
 def require_own_account(uow: UnitOfWork, email: str, project: str) -> None:
-    """Raises PERMISSION_DENIED for a service account of another project: its credentials are made there."""
+    """Raises PERMISSION_DENIED for a service account of another project: its credentials are made
+    there."""
     if is_service_account(email) and not is_own_account(uow, email, project):
         raise PodyardError(
             Code.PERMISSION_DENIED,
-            f"{email} is not a service account of project {project}: use NAME@{project}.iam.{SERVICE_ACCOUNTS}",
+            f"{email} is not a service account of project {project}: use "
+            f"NAME@{project}.iam.{SERVICE_ACCOUNTS}",
         )
 
 
-def _insert_project(uow: UnitOfWork, project: str, labels: Mapping[str, str], chips_max: int | None = None) -> Project:
-    number = uow.streams.stream("projects").randrange(10**11, 10**12)  # twelve digits, as Google's are
+def _insert_project(
+    uow: UnitOfWork, project: str, labels: Mapping[str, str], chips_max: int | None = None
+) -> Project:
+    # twelve digits, as Google's are
+    number = uow.streams.stream("projects").randrange(10**11, 10**12)
     made = Project(project, number, dict(labels), uow.now, compute_metadata={}, chips_max=chips_max)
     projects.insert(uow, made)
     return made

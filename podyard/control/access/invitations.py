@@ -1,6 +1,7 @@
 """Invitations to a project. The person who has the code accepts it and gets a token.
 
-The token works in that project only. An invitation in another person's name gives no access to their projects.
+The token works in that project only. An invitation in another person's name gives no access to
+their projects.
 """
 
 from __future__ import annotations
@@ -34,15 +35,25 @@ def create(
     principal.require("podyard.invitations.create", project, f"projects/{project}/invitations")
     identity.project_row(uow, project)
     if identity.is_service_account(email):
-        raise invalid(f"{email} is a service account: create a key or a token for it instead", "email")
+        raise invalid(
+            f"{email} is a service account: create a key or a token for it instead", "email"
+        )
     if identity.is_reserved(email):
         raise invalid(f"{email} is reserved for the platform", "email")
     for role in roles:
         identity.check_role(role, project)
-    credentials.forget_invitations(uow, project, uow.real_now.plus_seconds(-KEPT_DAYS * SECONDS_PER_DAY))
+    credentials.forget_invitations(
+        uow, project, uow.real_now.plus_seconds(-KEPT_DAYS * SECONDS_PER_DAY)
+    )
     held = credentials.invitations_of(uow, project)
-    if sum(item.state(uow.real_now) is CredentialState.ACTIVE for item in held) >= INVITATIONS_PER_PROJECT_MAX:
-        text = f"projects/{project} has {INVITATIONS_PER_PROJECT_MAX} open invitations already; revoke one first"
+    if (
+        sum(item.state(uow.real_now) is CredentialState.ACTIVE for item in held)
+        >= INVITATIONS_PER_PROJECT_MAX
+    ):
+        text = (
+            f"projects/{project} has {INVITATIONS_PER_PROJECT_MAX} open invitations already; "
+            "revoke one first"
+        )
         raise PodyardError(Code.RESOURCE_EXHAUSTED, text)
     code = CODE_PREFIX + secret_token()
     invitation = Invitation(
@@ -73,18 +84,23 @@ def revoke(uow: UnitOfWork, principal: Principal, project: str, invitation_id: s
     if found is None:
         raise not_found(name)
     if found.accepted is not None:
-        text = f"{found.email} has accepted this invitation: revoke their tokens (`podyard auth token list`)"
+        text = (
+            f"{found.email} has accepted this invitation: revoke their tokens (`podyard auth "
+            "token list`)"
+        )
         raise PodyardError(Code.FAILED_PRECONDITION, text)
     if found.revoked is None:
         credentials.revoke_invitation(uow, invitation_id)
 
 
 def accept(uow: UnitOfWork, code: str) -> tuple[Token, str]:
-    """The token and its secret, for the caller who has the code. Raises NOT_FOUND, and FAILED_PRECONDITION for an
-    invitation that was accepted or revoked, or has expired."""
+    """The token and its secret, for the caller who has the code. Raises NOT_FOUND, and
+    FAILED_PRECONDITION for an invitation that was accepted or revoked, or has expired."""
     found = credentials.find_invitation(uow, identity.hash_of(code))
     if found is None:
-        raise PodyardError(Code.NOT_FOUND, "invitation not found: check the code, or ask for a new invitation")
+        raise PodyardError(
+            Code.NOT_FOUND, "invitation not found: check the code, or ask for a new invitation"
+        )
     state = found.state(uow.real_now)
     if state is not CredentialState.ACTIVE:
         ended = {
@@ -92,7 +108,9 @@ def accept(uow: UnitOfWork, code: str) -> tuple[Token, str]:
             CredentialState.REVOKED: "was revoked",
             CredentialState.EXPIRED: f"expired after {INVITATION_DAYS} days",
         }[state]
-        text = f"the invitation of {found.email} to project {found.project} {ended}: ask for a new one"
+        text = (
+            f"the invitation of {found.email} to project {found.project} {ended}: ask for a new one"
+        )
         raise PodyardError(Code.FAILED_PRECONDITION, text)
     credentials.accept_invitation(uow, found.invitation_id)
     for role in found.roles:

@@ -1,4 +1,5 @@
-"""Keys of service accounts, which sign for themselves, and API keys. Neither secret is stored: a public key, a hash."""
+"""Keys of service accounts, which sign for themselves, and API keys. Neither secret is stored: a
+public key, a hash."""
 
 from __future__ import annotations
 
@@ -54,7 +55,9 @@ def make_pair() -> KeyPair:
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    public = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    public = key.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
     return KeyPair(private.decode("ascii"), public.decode("ascii"))
 
 
@@ -69,7 +72,8 @@ def create_key(
 ) -> ServiceAccountKey:
     """Stores the public half of a new key of `email`, and gives the email `roles` in the project.
 
-    Without `roles`, an email that has none there yet gets `ROLE_DEFAULT`: a key that may do nothing helps nobody.
+    Without `roles`, an email that has none there yet gets `ROLE_DEFAULT`: a key that may do nothing
+    helps nobody.
     """
     principal.require("podyard.keys.create", project, _account_name(project, email))
     _check_email(email)
@@ -87,7 +91,8 @@ def create_key(
 
 
 def key_file(key: ServiceAccountKey, private_key: str) -> dict[str, str]:
-    """The JSON file that Google's auth libraries read (`gcloud iam service-accounts keys create` writes the same)."""
+    """The JSON file that Google's auth libraries read (`gcloud iam service-accounts keys create`
+    writes the same)."""
     client_id = int.from_bytes(hashlib.sha256(key.email.encode()).digest(), "big")
     server = key.token_uri.removesuffix(jwt.TOKEN_PATH)
     return {
@@ -103,13 +108,18 @@ def key_file(key: ServiceAccountKey, private_key: str) -> dict[str, str]:
     }
 
 
-def list_keys(uow: UnitOfWork, principal: Principal, project: str, email: str) -> list[ServiceAccountKey]:
-    """The keys of one account, the oldest first; `-`: of all accounts of the project, as in Google's IAM."""
+def list_keys(
+    uow: UnitOfWork, principal: Principal, project: str, email: str
+) -> list[ServiceAccountKey]:
+    """The keys of one account, the oldest first; `-`: of all accounts of the project, as in
+    Google's IAM."""
     principal.require("podyard.keys.list", project, _account_name(project, email))
     return credentials.keys_of(uow, project, None if email == "-" else email)
 
 
-def delete_key(uow: UnitOfWork, principal: Principal, project: str, email: str, key_id: str) -> None:
+def delete_key(
+    uow: UnitOfWork, principal: Principal, project: str, email: str, key_id: str
+) -> None:
     """Ends a key and the access tokens that were made with it."""
     name = f"{_account_name(project, email)}/keys/{key_id}"
     principal.require("podyard.keys.delete", project, name)
@@ -118,28 +128,37 @@ def delete_key(uow: UnitOfWork, principal: Principal, project: str, email: str, 
 
 
 def exchange(uow: UnitOfWork, assertion: str) -> str:
-    """An access token for an assertion that a service account signed (RFC 7523); raises OAuthError."""
+    """An access token for an assertion that a service account signed (RFC 7523); raises
+    OAuthError."""
     try:
         signed = jwt.for_token_endpoint(uow, assertion)
     except jwt.BadJwt as error:
         raise OAuthError("invalid_grant", error.message) from None
     if "target_audience" in signed.claims:
-        raise OAuthError("invalid_request", "target_audience: ID tokens are not supported, only access tokens are")
+        raise OAuthError(
+            "invalid_request",
+            "target_audience: ID tokens are not supported, only access tokens are",
+        )
     bound = None if identity.is_own_account(uow, signed.email, signed.project) else signed.project
-    return identity.lend(uow, signed.email, ACCESS_TOKEN_SECONDS, key_id=signed.key_id, project=bound)
+    return identity.lend(
+        uow, signed.email, ACCESS_TOKEN_SECONDS, key_id=signed.key_id, project=bound
+    )
 
 
 def create_api_key(
     uow: UnitOfWork, principal: Principal, project: str, email: str, roles: Sequence[str]
 ) -> tuple[ApiKey, str]:
-    """An API key that acts as `email` in one project, and its secret: the only time that it can be seen."""
+    """An API key that acts as `email` in one project, and its secret: the only time that it can be
+    seen."""
     principal.require("podyard.keys.create", project, f"projects/{project}/keys")
     _check_email(email)
     identity.require_to_act_as(uow, principal, "podyard.keys.create", email, project)
     identity.project_row(uow, project)
     identity.require_to_vouch_for(uow, principal, email, project)
     if len(credentials.api_keys_of(uow, project)) >= API_KEYS_PER_PROJECT_MAX:
-        text = f"projects/{project} has {API_KEYS_PER_PROJECT_MAX} API keys already; delete one first"
+        text = (
+            f"projects/{project} has {API_KEYS_PER_PROJECT_MAX} API keys already; delete one first"
+        )
         raise PodyardError(Code.RESOURCE_EXHAUSTED, text)
     _give_roles(uow, email, project, roles)
     secret = identity.API_KEY_PREFIX + secret_token()
@@ -168,7 +187,10 @@ def _give_roles(uow: UnitOfWork, email: str, project: str, roles: Sequence[str])
 
 def _check_email(email: str) -> None:
     if len(email) > EMAIL_CHARACTERS_MAX or _EMAIL.fullmatch(email) is None:
-        raise invalid(f"invalid email {email!r}: use an address of at most {EMAIL_CHARACTERS_MAX} characters", "email")
+        raise invalid(
+            f"invalid email {email!r}: use an address of at most {EMAIL_CHARACTERS_MAX} characters",
+            "email",
+        )
 
 
 def _account_name(project: str, email: str) -> str:

@@ -19,16 +19,21 @@ LINK_SECONDS = 60.0  # a browser opens within a few; a link that lies around is 
 
 
 def create_link(uow: UnitOfWork, principal: Principal, token: str) -> tuple[str, RealTime]:
-    """(code, when it expires). Raises PERMISSION_DENIED for credentials that are not a person's token."""
+    """(code, when it expires). Raises PERMISSION_DENIED for credentials that are not a person's
+    token."""
     if principal.token_id is None or not token.startswith(identity.TOKEN_PREFIX):
-        raise PodyardError(Code.PERMISSION_DENIED, f"{principal.email} is not signed in with a token: only tokens can")
+        raise PodyardError(
+            Code.PERMISSION_DENIED,
+            f"{principal.email} is not signed in with a token: only tokens can",
+        )
     code, expires = LINK_PREFIX + secret_token(), uow.real_now.plus_seconds(LINK_SECONDS)
     credentials.store_sign_in_link(uow, identity.hash_of(code), sealing.seal(token), expires)
     return code, expires
 
 
 def redeem(uow: UnitOfWork, code: str) -> str:
-    """The token to sign in with, of a link or of an invitation, which is accepted. The code works this once."""
+    """The token to sign in with, of a link or of an invitation, which is accepted. The code works
+    this once."""
     if not code.startswith(LINK_PREFIX):
         return invitations.accept(uow, code)[1]
     sealed = credentials.take_sign_in_link(uow, identity.hash_of(code))

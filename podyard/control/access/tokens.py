@@ -1,4 +1,5 @@
-"""Tokens that people and programs hold: each is good for the project that made it, until it expires or is revoked."""
+"""Tokens that people and programs hold: each is good for the project that made it, until it expires
+or is revoked."""
 
 from __future__ import annotations
 
@@ -29,10 +30,11 @@ def create(
     roles: Sequence[str],
     seconds: float | None,
 ) -> tuple[Token, str]:
-    """(token, its secret: the only time that it can be seen). `project`: `*` stands for the whole platform.
+    """(token, its secret: the only time that it can be seen). `project`: `*` stands for the whole
+    platform.
 
-    Owners of a project make them for its service accounts and for themselves, the platform's owner for everybody;
-    `roles` are given to the email in the project.
+    Owners of a project make them for its service accounts and for themselves, the platform's owner
+    for everybody; `roles` are given to the email in the project.
     """
     name = f"projects/{project}/tokens"
     principal.require("podyard.tokens.create", project, name)
@@ -44,29 +46,42 @@ def create(
     for role in roles:
         identity.bind(uow, email, project, role)
     if project not in projects.roles_of(uow, email):
-        raise invalid(f"{email} has no role in project {project} yet: give at least one role", "roles")
+        raise invalid(
+            f"{email} has no role in project {project} yet: give at least one role", "roles"
+        )
     return mint(uow, email, project, principal.email, seconds)
 
 
 def renew(uow: UnitOfWork, principal: Principal, seconds: float | None) -> tuple[Token, str]:
-    """A new token with the caller's email and project, and its secret. The old token works until it expires."""
+    """A new token with the caller's email and project, and its secret. The old token works until it
+    expires."""
     held = None if principal.token_id is None else credentials.find_token(uow, principal.token_id)
     if held is None:
         text = f"{principal.email} is not signed in with a token: only tokens can be renewed"
         raise PodyardError(Code.PERMISSION_DENIED, text)
     if held.project is None:
-        raise PodyardError(Code.FAILED_PRECONDITION, "the local owner's token cannot be renewed: it never expires")
+        raise PodyardError(
+            Code.FAILED_PRECONDITION, "the local owner's token cannot be renewed: it never expires"
+        )
     return mint(uow, held.email, held.project, held.email, seconds)
 
 
-def mint(uow: UnitOfWork, email: str, project: str, minted_by: str, seconds: float | None = None) -> tuple[Token, str]:
-    """A token without any question, and its secret. Tokens of the project that ended long ago are forgotten."""
+def mint(
+    uow: UnitOfWork, email: str, project: str, minted_by: str, seconds: float | None = None
+) -> tuple[Token, str]:
+    """A token without any question, and its secret. Tokens of the project that ended long ago are
+    forgotten."""
     days = TOKEN_DAYS_DEFAULT if seconds is None else seconds / SECONDS_PER_DAY
     if not 0 < days <= TOKEN_DAYS_MAX:
-        raise invalid(f"the lifetime of a token must be more than 0 and at most {TOKEN_DAYS_MAX} days", "ttl")
+        raise invalid(
+            f"the lifetime of a token must be more than 0 and at most {TOKEN_DAYS_MAX} days", "ttl"
+        )
     credentials.forget_tokens(uow, project, uow.real_now.plus_seconds(-KEPT_DAYS * SECONDS_PER_DAY))
     if credentials.count_tokens(uow, project) >= TOKENS_PER_PROJECT_MAX:
-        text = f"projects/{project} has {TOKENS_PER_PROJECT_MAX} tokens already; revoked ones go after {KEPT_DAYS} days"
+        text = (
+            f"projects/{project} has {TOKENS_PER_PROJECT_MAX} tokens already; revoked ones go "
+            f"after {KEPT_DAYS} days"
+        )
         raise PodyardError(Code.RESOURCE_EXHAUSTED, text)
     secret = identity.TOKEN_PREFIX + secret_token()
     token = Token(
@@ -84,7 +99,8 @@ def mint(uow: UnitOfWork, email: str, project: str, minted_by: str, seconds: flo
 
 
 def list_tokens(uow: UnitOfWork, principal: Principal, project: str | None) -> list[Token]:
-    """Those that the caller may see, the oldest first: owners see their projects', others their own."""
+    """Those that the caller may see, the oldest first: owners see their projects', others their
+    own."""
     found = credentials.tokens_of(uow, project)
     return [token for token in found if _may(principal, "podyard.tokens.list", token)]
 
@@ -99,7 +115,8 @@ def revoke(uow: UnitOfWork, principal: Principal, token_id: str) -> Token:
     token = _get(uow, principal, "podyard.tokens.revoke", token_id)
     if token.project is None and token.email == identity.OWNER_EMAIL:
         text = (
-            "this token is the local owner's, with which `podyard up` itself works. To replace it: `podyard down`, "
+            "this token is the local owner's, with which `podyard up` itself works. To replace "
+            "it: `podyard down`, "
             "delete the file `token` in the data folder, `podyard up`"
         )
         raise PodyardError(Code.FAILED_PRECONDITION, text)
@@ -117,5 +134,9 @@ def _get(uow: UnitOfWork, principal: Principal, permission: str, token_id: str) 
 
 
 def _may(principal: Principal, permission: str, token: Token) -> bool:
-    own = token.email == principal.email and principal.token_id is not None and token.project in principal.roles
+    own = (
+        token.email == principal.email
+        and principal.token_id is not None
+        and token.project in principal.roles
+    )
     return own or principal.may(permission, token.project or "*")

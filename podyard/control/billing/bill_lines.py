@@ -1,4 +1,5 @@
-"""What one line of an invoice is made of: the charges of resources, and the events that they follow from."""
+"""What one line of an invoice is made of: the charges of resources, and the events that they follow
+from."""
 
 from __future__ import annotations
 
@@ -15,7 +16,14 @@ from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain import months
 from podyard.domain.invoice import line_id
 from podyard.domain.principal import Principal
-from podyard.domain.usage import PriceUnit, PriceVersion, UsageEvent, UsageRecord, node_key_of, parts_within
+from podyard.domain.usage import (
+    PriceUnit,
+    PriceVersion,
+    UsageEvent,
+    UsageRecord,
+    node_key_of,
+    parts_within,
+)
 from podyard.pricing.amounts import total
 from podyard.pricing.sku import RateCard
 
@@ -25,8 +33,8 @@ EVENTS_SHOWN_MAX = 80  # of the resources on one page
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Explained:
-    """The charges of a line within its month, ordered by the names of the resources and by time. They sum to its exact
-    amount."""
+    """The charges of a line within its month, ordered by the names of the resources and by time.
+    They sum to its exact amount."""
 
     line: str
     month: str
@@ -57,11 +65,14 @@ class Explained:
         return sum(part.unit_seconds for part in self.parts)
 
 
-def explain(uow: UnitOfWork, card: RateCard, principal: Principal, project: str, month: str, line: str) -> Explained:
-    """A line of the month's invoice, by its id. Of an issued one: from the records that are kept with it.
+def explain(
+    uow: UnitOfWork, card: RateCard, principal: Principal, project: str, month: str, line: str
+) -> Explained:
+    """A line of the month's invoice, by its id. Of an issued one: from the records that are kept
+    with it.
 
-    Raises NOT_FOUND for a month that is closed without an invoice, and for a line that the invoice does not have;
-    DATA_LOSS where the records of an issued invoice do not sum to its lines.
+    Raises NOT_FOUND for a month that is closed without an invoice, and for a line that the invoice
+    does not have; DATA_LOSS where the records of an issued invoice do not sum to its lines.
     """
     accounts.require_to_view(uow, principal, project, "costs")
     account = accounts.of(uow, project)
@@ -88,7 +99,9 @@ def explain(uow: UnitOfWork, card: RateCard, principal: Principal, project: str,
 
 
 def no_line(month: str, line: str) -> PodyardError:
-    return PodyardError(Code.NOT_FOUND, f"the invoice of {month} has no line {line[:LINE_SHOWN_MAX]!r}")
+    return PodyardError(
+        Code.NOT_FOUND, f"the invoice of {month} has no line {line[:LINE_SHOWN_MAX]!r}"
+    )
 
 
 def events_of(uow: UnitOfWork, project: str, resources: Sequence[str]) -> list[UsageEvent]:

@@ -1,9 +1,10 @@
 """Budgets: what they are set to, when they look, and what they do.
 
-`look` computes what the scope will cost until the end of the period if everything goes on as it is, and knows from that
-the exact second at which each threshold is reached. It sets one timer, for the first thing that is to be done; `follow`
-looks again whenever nodes or jobs of the project have changed. So a threshold that is due has been reached, to the
-second, whatever has come and gone meanwhile, and a node is stopped at the end of that second (R13).
+`look` computes what the scope will cost until the end of the period if everything goes on as it is,
+and knows from that the exact second at which each threshold is reached. It sets one timer, for the
+first thing that is to be done; `follow` looks again whenever nodes or jobs of the project have
+changed. So a threshold that is due has been reached, to the second, whatever has come and gone
+meanwhile, and a node is stopped at the end of that second (R13).
 """
 
 from __future__ import annotations
@@ -21,7 +22,15 @@ from podyard.base.sealing import seal
 from podyard.control.access import identity
 from podyard.control.billing import accounts, ports, spending
 from podyard.control.billing.commitments import usd
-from podyard.control.billing.spending import LOOK_TIMER, MONTH, REFUSE, STOP, TOTAL, BudgetState, Period
+from podyard.control.billing.spending import (
+    LOOK_TIMER,
+    MONTH,
+    REFUSE,
+    STOP,
+    TOTAL,
+    BudgetState,
+    Period,
+)
 from podyard.control.platform import webhook_urls, webhooks
 from podyard.db import budgets, timers
 from podyard.db import nodes as node_rows
@@ -46,7 +55,8 @@ SHARE_MAX = 10  # of the amount
 URLS_MAX = 5
 SCOPES = "account, project, label:KEY=VALUE, user:EMAIL, job:ID or node:ID"
 SCOPE_VALUE_LENGTH_MAX = 256
-NOTICE_SECONDS = YIELD_SECONDS_MAX  # of platform time: as long as a gang may take to save and to leave
+# of platform time: as long as a gang may take to save and to leave
+NOTICE_SECONDS = YIELD_SECONDS_MAX
 FORECAST_LOOK_SECONDS = 86_400.0  # expectations change by the day also when nothing happens
 
 # What a request says of a budget.
@@ -57,8 +67,9 @@ Event = tuple[BudgetLogEntry, Sequence[WebhookRequest]]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BudgetRequest:
-    """What a budget is set to. `scope` is `account`, `project`, `label:KEY=VALUE`, `user:EMAIL`, `job:ID` or `node:ID`;
-    `thresholds` and `forecasts` are shares of the amount; `actions` are `notify:URL`, `refuse-new-nodes` and `stop`."""
+    """What a budget is set to. `scope` is `account`, `project`, `label:KEY=VALUE`, `user:EMAIL`,
+    `job:ID` or `node:ID`; `thresholds` and `forecasts` are shares of the amount; `actions` are
+    `notify:URL`, `refuse-new-nodes` and `stop`."""
 
     amount: str
     scope: str = "project"
@@ -69,7 +80,12 @@ class BudgetRequest:
 
 
 def set_budget(
-    uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, name: str, request: BudgetRequest
+    uow: UnitOfWork,
+    fleet: Fleet,
+    principal: Principal,
+    project: str,
+    name: str,
+    request: BudgetRequest,
 ) -> tuple[Budget, bool]:
     """The budget as it stands now, and whether it was changed: an equal one stays as it is. A new
     one has its secret (shown here only), and acts from now on on what its period has cost so far.
@@ -81,7 +97,9 @@ def set_budget(
     account = accounts.of(uow, project)
     wanted = _to_budget(uow, project, name, request)
     before = budgets.find(uow, project, name)
-    if before is not None and all(getattr(before, field) == getattr(wanted, field) for field in _ASKED):
+    if before is not None and all(
+        getattr(before, field) == getattr(wanted, field) for field in _ASKED
+    ):
         return before, False
     if before is None and len(budgets.of_project(uow, project)) >= BUDGETS_MAX:
         raise invalid(f"a project can have at most {BUDGETS_MAX} budgets", "name")
@@ -116,7 +134,9 @@ def remove(uow: UnitOfWork, principal: Principal, project: str, name: str) -> No
     spending.wake_queue(uow, account)
 
 
-def events(uow: UnitOfWork, principal: Principal, project: str, after_seq: int, limit: int) -> list[Event]:
+def events(
+    uow: UnitOfWork, principal: Principal, project: str, after_seq: int, limit: int
+) -> list[Event]:
     """What budgets have done, in order."""
     accounts.require_to_view(uow, principal, project, BUDGET_EVENTS)
     log = budgets.log(uow, project, after_seq, limit)
@@ -140,7 +160,11 @@ def _to_budget(uow: UnitOfWork, project: str, name: str, request: BudgetRequest)
     """What is asked for, without a key and a secret."""
     scope, _, value = request.scope.partition(":")
     whole = scope in (BudgetScope.ACCOUNT, BudgetScope.PROJECT)
-    if scope not in tuple(BudgetScope) or whole != (value == "") or len(value) > SCOPE_VALUE_LENGTH_MAX:
+    if (
+        scope not in tuple(BudgetScope)
+        or whole != (value == "")
+        or len(value) > SCOPE_VALUE_LENGTH_MAX
+    ):
         raise invalid(f"unknown scope {request.scope[:80]!r}: use {SCOPES}", "scope")
     if scope == "label" and "=" not in value:
         raise invalid(f"scope {request.scope[:80]!r} has no value: use label:KEY=VALUE", "scope")
@@ -176,10 +200,14 @@ def _shares(given: Sequence[str], field: str) -> list[str]:
 def _actions(given: Sequence[str], *, public_only: bool) -> list[str]:
     urls = [action.removeprefix(NOTIFY) for action in given if action.startswith(NOTIFY)]
     if len(urls) > URLS_MAX:
-        raise invalid(f"actions have {len(urls)} {NOTIFY} addresses: the maximum is {URLS_MAX}", "actions")
+        raise invalid(
+            f"actions have {len(urls)} {NOTIFY} addresses: the maximum is {URLS_MAX}", "actions"
+        )
     for action in given:
         if action not in (REFUSE, STOP) and not action.startswith(NOTIFY):
-            raise invalid(f"unknown action {action[:80]!r}: use {NOTIFY}URL, {REFUSE} or {STOP}", "actions")
+            raise invalid(
+                f"unknown action {action[:80]!r}: use {NOTIFY}URL, {REFUSE} or {STOP}", "actions"
+            )
     for url in urls:
         webhook_urls.check(url, "actions", public_only=public_only)
     return sorted(set(given))
@@ -216,7 +244,8 @@ def look(uow: UnitOfWork, fleet: Fleet, budget: Budget) -> None:
     notice_for = budget.notice_for
     reached = pure.stop_at(charges, budget.amount)
     if budget.scope is BudgetScope.JOB and notice_for is not None and period.has_before(notice_for):
-        # The job has left its node when it was told to, and would come back to what is left: the notice stands.
+        # The job has left its node when it was told to, and would come back to what is left: the
+        # notice stands.
         reached = notice_for if reached is None else min(reached, notice_for)
     due = [period.end, *spending.storage_looks(uow.now)]
     due += _thresholds(uow, looked)
@@ -257,7 +286,10 @@ def _forecasts(uow: UnitOfWork, looked: _Looked) -> list[PlatformTime]:
     forecast = pure.forecast(looked.charges, looked.period.name, looked.account.time_zone, uow.now)
     for share in shares:
         if forecast.expected >= spending.share_of(looked.budget.amount, share):
-            text = f"{_part_text(looked, share)} will be reached: {money_text(forecast.expected)} is expected"
+            text = (
+                f"{_part_text(looked, share)} will be reached: "
+                f"{money_text(forecast.expected)} is expected"
+            )
             _record(uow, looked, "forecast", share, uow.now, text)
     return [uow.now.plus_seconds(FORECAST_LOOK_SECONDS)]
 
@@ -266,7 +298,9 @@ def _part_text(looked: _Looked, share: str) -> str:
     return f"{float(Fraction(share) * 100):g} % of {money_text(looked.budget.amount)}"
 
 
-def _record(uow: UnitOfWork, looked: _Looked, kind: str, detail: str, at: PlatformTime, text: str) -> None:
+def _record(
+    uow: UnitOfWork, looked: _Looked, kind: str, detail: str, at: PlatformTime, text: str
+) -> None:
     """Once per period: an event, and who is to be told of it."""
     budget, cost = looked.budget, spending.cost_until(looked.charges, min(at, uow.now))
     entry = spending.keep_in_log(uow, budget, looked.period, kind, detail, at, cost, text)
@@ -291,7 +325,8 @@ def _record(uow: UnitOfWork, looked: _Looked, kind: str, detail: str, at: Platfo
 
 
 def _ready_nodes(uow: UnitOfWork, looked: _Looked) -> list[NodeRecord]:
-    """The nodes of the scope that cost something now. Of a job: those that it is on, or was last."""
+    """The nodes of the scope that cost something now. Of a job: those that it is on, or was
+    last."""
     budget = looked.budget
     if budget.scope is BudgetScope.ACCOUNT:
         paid = [one.project for one in looked.account.projects if one.is_paid_now]
@@ -300,7 +335,9 @@ def _ready_nodes(uow: UnitOfWork, looked: _Looked) -> list[NodeRecord]:
     if budget.scope is BudgetScope.JOB:
         mine = budgets.node_keys(uow, budget)
         return [node for node in found if node.node_key in mine]
-    return [node for node in found if budget.counts(node.node_id, node.created_by, node.spec.labels)]
+    return [
+        node for node in found if budget.counts(node.node_id, node.created_by, node.spec.labels)
+    ]
 
 
 def _give_notice(uow: UnitOfWork, looked: _Looked, reached: PlatformTime) -> None:
@@ -309,7 +346,14 @@ def _give_notice(uow: UnitOfWork, looked: _Looked, reached: PlatformTime) -> Non
         ports.give_notice(uow, node, reached, f"budget {looked.budget.name} will be used up")
     if told:
         names = _node_names(looked, told)
-        _record(uow, looked, "notice", reached.rfc3339(), uow.now, f"stops at {reached.rfc3339()}: {names}")
+        _record(
+            uow,
+            looked,
+            "notice",
+            reached.rfc3339(),
+            uow.now,
+            f"stops at {reached.rfc3339()}: {names}",
+        )
 
 
 def _withdraw_notice(uow: UnitOfWork, account: Account, budget: Budget) -> None:
@@ -320,7 +364,8 @@ def _withdraw_notice(uow: UnitOfWork, account: Account, budget: Budget) -> None:
 
 
 def _stop(uow: UnitOfWork, fleet: Fleet, looked: _Looked, reached: PlatformTime) -> None:
-    """Ends what costs: a node with one host is stopped, any other is deleted. Its billing ends at this moment."""
+    """Ends what costs: a node with one host is stopped, any other is deleted. Its billing ends at
+    this moment."""
     found = _ready_nodes(uow, looked)
     if not found:
         return
@@ -333,4 +378,6 @@ def _stop(uow: UnitOfWork, fleet: Fleet, looked: _Looked, reached: PlatformTime)
 
 def _node_names(looked: _Looked, found: Sequence[NodeRecord]) -> str:
     own = looked.budget.project
-    return spending.name_nodes([n.node_id if n.project == own else f"{n.project}/{n.node_id}" for n in found])
+    return spending.name_nodes(
+        [n.node_id if n.project == own else f"{n.project}/{n.node_id}" for n in found]
+    )

@@ -1,7 +1,9 @@
-"""The rate card that issued invoices went by: what it said of their time is kept, and no later card may say otherwise.
+"""The rate card that issued invoices went by: what it said of their time is kept, and no later card
+may say otherwise.
 
-Usage of issued months is rated again whenever there may be a correction. So a card by which it would be priced
-otherwise is refused before it is used: when a server starts, and by each preview and closing.
+Usage of issued months is rated again whenever there may be a correction. So a card by which it
+would be priced otherwise is refused before it is used: when a server starts, and by each preview
+and closing.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from podyard.pricing.sku import STORED, RateCard, make_sku
 
 
 def check_at_start(uow: UnitOfWork) -> None:
-    """Raises as `check` for the rate card of this process. One that cannot be read says so wherever it is asked."""
+    """Raises as `check` for the rate card of this process. One that cannot be read says so wherever
+    it is asked."""
     if not invoices.any_issued(uow):
         return  # nothing to contradict: a card need not be read for that
     try:
@@ -32,17 +35,19 @@ def check_at_start(uow: UnitOfWork) -> None:
 
 
 def check(uow: UnitOfWork, card: RateCard) -> None:
-    """Raises FAILED_PRECONDITION when the card prices the time of issued invoices otherwise than theirs did: it names
-    the SKU and time of the price, and both prices."""
+    """Raises FAILED_PRECONDITION when the card prices the time of issued invoices otherwise than
+    theirs did: it names the SKU and time of the price, and both prices."""
     bills.check_prices(uow, card)
     until = invoices.last_moment(uow)
     if until is not None:
         cards.check_change(_kept_card(uow), card, until)
 
 
-def keep(uow: UnitOfWork, card: RateCard, until: PlatformTime, used: frozenset[str], *, invoiced: bool) -> None:
-    """Keeps what the card says of the time until `until`, for which a month is closed now, and which versions it has
-    used; without an invoice, these versions only."""
+def keep(
+    uow: UnitOfWork, card: RateCard, until: PlatformTime, used: frozenset[str], *, invoiced: bool
+) -> None:
+    """Keeps what the card says of the time until `until`, for which a month is closed now, and
+    which versions it has used; without an invoice, these versions only."""
     told = (
         CardPrice(
             version_id=version.version_id,
@@ -63,7 +68,9 @@ def keep(uow: UnitOfWork, card: RateCard, until: PlatformTime, used: frozenset[s
     prices.keep(uow, told, used)
     if invoiced:
         starts = ((kind, card.charge_start(kind)) for kind in STORED.values())
-        prices.keep_starts(uow, {kind: start for kind, start in starts if start is not None and start <= until})
+        prices.keep_starts(
+            uow, {kind: start for kind, start in starts if start is not None and start <= until}
+        )
 
 
 def _kept_card(uow: UnitOfWork) -> RateCard:
@@ -71,7 +78,9 @@ def _kept_card(uow: UnitOfWork) -> RateCard:
     operations are kept from when these are charged."""
     skus = {}
     for sku_id, group in itertools.groupby(prices.list_kept(uow), lambda price: price.sku_id):
-        kept = [(price, price.effective_from) for price in group if price.effective_from is not None]
+        kept = [
+            (price, price.effective_from) for price in group if price.effective_from is not None
+        ]
         if not kept:
             continue
         first = kept[0][0]

@@ -1,14 +1,17 @@
-"""A rate card as Google lists prices: what is sold under which service, in which unit, with which text.
+"""A rate card as Google lists prices: what is sold under which service, in which unit, with which
+text.
 
-Programs find a TPU's price by words of the SKU's description, and multiply it by cores or chips that they know of, so
-the words and units here are those that they look for (SkyPilot 0.14.1 `fetch_gcp.py`, gpuhunt 0.1.34
-`providers/gcp.py`; field meanings: Google's discovery document cloudbilling v1):
+Programs find a TPU's price by words of the SKU's description, and multiply it by cores or chips
+that they know of, so the words and units here are those that they look for (SkyPilot 0.14.1
+`fetch_gcp.py`, gpuhunt 0.1.34 `providers/gcp.py`; field meanings: Google's discovery document
+cloudbilling v1):
 
-- v2, v3 and v4 are in the service Cloud TPU: `Tpu-v2` and `Tpu-v3` for a device, `Tpu-v2 Pod` and so on for slices, all
-  per 8 cores, which are 4 chips. v4 has pods only, its smallest slice too.
-- v5e and later ones are in the service Compute Engine: `TpuV5e`, per chip. Hosts and disks are there as well; what
-  buckets hold, and operations on them, are in the service Cloud Storage.
-- `Preemptible` in the text marks both preemptible and spot. Readers take the first one: spot stands before preemptible.
+- v2, v3 and v4 are in the service Cloud TPU: `Tpu-v2` and `Tpu-v3` for a device, `Tpu-v2 Pod` and
+  so on for slices, all per 8 cores, which are 4 chips. v4 has pods only, its smallest slice too.
+- v5e and later ones are in the service Compute Engine: `TpuV5e`, per chip. Hosts and disks are
+  there as well; what buckets hold, and operations on them, are in the service Cloud Storage.
+- `Preemptible` in the text marks both preemptible and spot. Readers take the first one: spot stands
+  before preemptible.
 """
 
 from __future__ import annotations
@@ -25,7 +28,16 @@ from podyard.domain.usage import PriceUnit
 from podyard.hardware.accelerator_types import all_types, parse
 from podyard.hardware.generation import Generation, Listing
 from podyard.hardware.generations import GENERATIONS
-from podyard.pricing.sku import COMMITMENT_YEARS, DISK, HOST, OBJECT, OPERATION, RateCard, Sku, commitment_usage
+from podyard.pricing.sku import (
+    COMMITMENT_YEARS,
+    DISK,
+    HOST,
+    OBJECT,
+    OPERATION,
+    RateCard,
+    Sku,
+    commitment_usage,
+)
 
 DEVICE_CHIPS = 4  # of a v2-8 and v3-8: 8 cores, in which Google's service Cloud TPU has its prices
 _GIB = 2**30
@@ -60,7 +72,9 @@ class ListedUnit:
 _HOUR = ListedUnit("h", "hour", "s", "second", 3600)
 _UNITS: Mapping[PriceUnit, ListedUnit] = {
     PriceUnit.GIB_HOUR: ListedUnit("GiBy.h", "gibibyte hour", "By.s", "byte second", _GIB * 3600),
-    PriceUnit.GIB_MONTH: ListedUnit("GiBy.mo", "gibibyte month", "By.s", "byte second", _GIB * _MONTH_SECONDS),
+    PriceUnit.GIB_MONTH: ListedUnit(
+        "GiBy.mo", "gibibyte month", "By.s", "byte second", _GIB * _MONTH_SECONDS
+    ),
     PriceUnit.OPERATION: ListedUnit("count", "count", "count", "count", 1),
 }
 
@@ -69,7 +83,8 @@ Timeline = tuple[tuple[PlatformTime, int], ...]  # (effective from, nanos per un
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ListedSku:
-    """One SKU of the catalogue, with all its prices. `sku_id` has Google's form and follows from our own id."""
+    """One SKU of the catalogue, with all its prices. `sku_id` has Google's form and follows from
+    our own id."""
 
     service: ListedService
     sku_id: str
@@ -92,7 +107,8 @@ _DISKS: Mapping[str, tuple[str, str]] = {
     "pd-standard": ("Storage PD Capacity", "PDStandard"),
     "pd-ssd": ("SSD backed PD Capacity", "SSD"),
 }
-# Ways to buy in the order of the catalogue -> (usageType at Compute Engine, before the name, behind it).
+# Ways to buy in the order of the catalogue -> (usageType at Compute Engine, before the name, behind
+# it).
 _USAGES: Mapping[str, tuple[str, str, str]] = {
     str(UsageClass.ON_DEMAND): ("OnDemand", "", ""),
     str(UsageClass.SPOT): ("Preemptible", "Spot Preemptible ", ""),
@@ -105,14 +121,19 @@ _USAGES: Mapping[str, tuple[str, str, str]] = {
 
 
 def skus_of(card: RateCard, service: ListedService) -> tuple[ListedSku, ...]:
-    """What a service sells at the prices of a card, in a stable order: by way to buy, region, generation."""
+    """What a service sells at the prices of a card, in a stable order: by way to buy, region,
+    generation."""
     return tuple(sku for sku in _all(card) if sku.service is service)
 
 
-def tpus_of(card: RateCard, generation: Generation, region: str, usage: str) -> tuple[ListedSku, ...]:
+def tpus_of(
+    card: RateCard, generation: Generation, region: str, usage: str
+) -> tuple[ListedSku, ...]:
     """What is sold of one generation's chips in a region, in one way to buy."""
     # Asking for the price of each type would say at length why there is none.
-    if generation.listing is None or all(sku.generation != generation.name for sku in card.rows_of(region, usage)):
+    if generation.listing is None or all(
+        sku.generation != generation.name for sku in card.rows_of(region, usage)
+    ):
         return ()
     return tuple(_tpus(card, generation.name, generation.listing, region, usage))
 
@@ -122,7 +143,9 @@ def service_of(service_id: str) -> ListedService:
     found = next((service for service in SERVICES if service.service_id == service_id), None)
     if found is None:
         known = ", ".join(f"{service.service_id} ({service.display_name})" for service in SERVICES)
-        raise PodyardError(Code.NOT_FOUND, f"Service services/{service_id} was not found: there are {known}")
+        raise PodyardError(
+            Code.NOT_FOUND, f"Service services/{service_id} was not found: there are {known}"
+        )
     return found
 
 
@@ -138,42 +161,64 @@ def _all(card: RateCard) -> Iterator[ListedSku]:
                     yield _OTHERS[sku.generation](sku)
 
 
-def _tpus(card: RateCard, generation: str, listing: Listing, region: str, usage: str) -> Iterator[ListedSku]:
-    """The SKUs of one generation: one for its devices and one for its pods, where a single price per unit is right for
-    all their types. Where it is not, each type has a separate SKU, whose text matches no other price."""
+def _tpus(
+    card: RateCard, generation: str, listing: Listing, region: str, usage: str
+) -> Iterator[ListedSku]:
+    """The SKUs of one generation: one for its devices and one for its pods, where a single price
+    per unit is right for all their types. Where it is not, each type has a separate SKU, whose text
+    matches no other price."""
     types = dict(_types(card, generation, region, usage))
     for pods in (False, True):
-        rows = {name: row for name, row in types.items() if listing.is_pod(parse(name).chip_count) == pods}
+        rows = {
+            name: row
+            for name, row in types.items()
+            if listing.is_pod(parse(name).chip_count) == pods
+        }
         if not rows:
             continue
-        shared = list(dict.fromkeys(_per_unit(name, *row, listing.chips) for name, row in rows.items()))
+        shared = list(
+            dict.fromkeys(_per_unit(name, *row, listing.chips) for name, row in rows.items())
+        )
         if len(shared) == 1 and shared[0] is not None:
             name, words = ("pod", f"{listing.words} Pod") if pods else ("unit", listing.words)
             yield _tpu(listing, f"tpu-{generation}-{name}", words, region, usage, shared[0])
             continue
         for name, (sku, quantity) in rows.items():
-            prices = tuple((version.effective_from, version.nanos * quantity) for version in sku.versions)
+            prices = tuple(
+                (version.effective_from, version.nanos * quantity) for version in sku.versions
+            )
             yield _tpu(listing, f"tpu-{name}", f"TPU slice {name}", region, usage, prices)
 
 
-def _types(card: RateCard, generation: str, region: str, usage: str) -> Iterator[tuple[str, tuple[Sku, int]]]:
+def _types(
+    card: RateCard, generation: str, region: str, usage: str
+) -> Iterator[tuple[str, tuple[Sku, int]]]:
     """Each type that has a price, with its SKU and how many of that one's units it is."""
-    own = (sku.accelerator_type for sku in card.rows_of(region, usage) if sku.generation == generation)
-    for name in dict.fromkeys((*(kind.name for kind in all_types(generation)), *(name for name in own if name))):
+    own = (
+        sku.accelerator_type for sku in card.rows_of(region, usage) if sku.generation == generation
+    )
+    for name in dict.fromkeys(
+        (*(kind.name for kind in all_types(generation)), *(name for name in own if name))
+    ):
         with contextlib.suppress(PodyardError):
             yield name, card.row_for(name, region, usage)
 
 
 def _per_unit(name: str, sku: Sku, quantity: int, unit_chips: int) -> Timeline | None:
-    """The prices of `unit_chips` chips of this type; None where one is not a whole number of nanos."""
+    """The prices of `unit_chips` chips of this type; None where one is not a whole number of
+    nanos."""
     chips = parse(name).chip_count
-    whole = [(version.effective_from, version.nanos * quantity * unit_chips) for version in sku.versions]
+    whole = [
+        (version.effective_from, version.nanos * quantity * unit_chips) for version in sku.versions
+    ]
     if any(nanos % chips for _, nanos in whole):
         return None
     return tuple((moment, nanos // chips) for moment, nanos in whole)
 
 
-def _tpu(listing: Listing, key: str, words: str, region: str, usage: str, prices: Timeline) -> ListedSku:
+def _tpu(
+    listing: Listing, key: str, words: str, region: str, usage: str, prices: Timeline
+) -> ListedSku:
     usage_type, before, behind = _USAGES[usage]
     if listing.service == CLOUD_TPU.display_name and usage_type == "Preemptible":
         usage_type = "OnDemand"  # as Google's are there: only the description tells
@@ -222,7 +267,12 @@ def _operation(sku: Sku) -> ListedSku:
 
 
 def _alone(
-    sku: Sku, description: str, family: str, group: str, usage_type: str, service: ListedService = COMPUTE_ENGINE
+    sku: Sku,
+    description: str,
+    family: str,
+    group: str,
+    usage_type: str,
+    service: ListedService = COMPUTE_ENGINE,
 ) -> ListedSku:
     return ListedSku(
         service=service,
@@ -237,7 +287,12 @@ def _alone(
     )
 
 
-_OTHERS: Mapping[str, Callable[[Sku], ListedSku]] = {DISK: _disk, HOST: _host, OBJECT: _object, OPERATION: _operation}
+_OTHERS: Mapping[str, Callable[[Sku], ListedSku]] = {
+    DISK: _disk,
+    HOST: _host,
+    OBJECT: _object,
+    OPERATION: _operation,
+}
 
 
 def _google_id(key: str) -> str:

@@ -1,10 +1,12 @@
 """Closing a month: computed in a read, and written in one short unit if it still stands.
 
-A bill of many events takes longer to compute than anybody may hold the writer. So three steps: which events
-are known; the bill of them, in a read that remembers what it went by; and one unit that writes prices in use, ledger,
-adjustments, invoice, its records and the account's next month, or nothing of it, after it has seen that all of that is
-as it was.
-Otherwise the bill is outdated and is computed again. A process that dies in between leaves nothing behind.
+A bill of many events takes longer to compute than anybody may hold the writer. So three steps:
+which events
+are known; the bill of them, in a read that remembers what it went by; and one unit that writes
+prices in use, ledger, adjustments, invoice, its records and the account's next month, or nothing of
+it, after it has seen that all of that is as it was.
+Otherwise the bill is outdated and is computed again. A process that dies in between leaves nothing
+behind.
 """
 
 from __future__ import annotations
@@ -28,10 +30,13 @@ from podyard.pricing.bill import Terms
 from podyard.pricing.current_card import default_rate_card
 from podyard.pricing.sku import RateCard
 
-RETRY_SECONDS = 86_400.0  # of platform time, until the loop tries again to close a month that something holds up
-# Only what comes late for a month that is over makes a bill outdated: who has met it so often tries again later.
+# of platform time, until the loop tries again to close a month that something holds up
+RETRY_SECONDS = 86_400.0
+# Only what comes late for a month that is over makes a bill outdated: who has met it so often tries
+# again later.
 CLOSE_TRIES_MAX = 3
-PUT_OFF_SECONDS = 1.0  # of platform time, until the loop looks again at a month that is still being computed
+# of platform time, until the loop looks again at a month that is still being computed
+PUT_OFF_SECONDS = 1.0
 HELD_NAMED_MAX = 5  # in an error that says what has no price
 
 
@@ -40,7 +45,8 @@ class Outdated(PodyardError):
 
     def __init__(self, project: str, month: str) -> None:
         super().__init__(
-            Code.ABORTED, f"usage or terms of projects/{project} changed while {month} was computed; try again"
+            Code.ABORTED,
+            f"usage or terms of projects/{project} changed while {month} was computed; try again",
         )
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -49,9 +55,10 @@ class Outdated(PodyardError):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Prepared:
-    """An account's next month, as it was computed. `last_seq` is the account's last usage event that it knows of, and
-    `known_seq` that of all projects. `refused`: why it cannot be computed; `invoice` None: there is nothing to
-    invoice. `used`: price versions; `records`: what the invoice is made of, as it is kept."""
+    """An account's next month, as it was computed. `last_seq` is the account's last usage event
+    that it knows of, and `known_seq` that of all projects. `refused`: why it cannot be computed;
+    `invoice` None: there is nothing to invoice. `used`: price versions; `records`: what the invoice
+    is made of, as it is kept."""
 
     card: RateCard
     account: Account
@@ -72,8 +79,8 @@ class Prepared:
 
 
 def known_events(uow: UnitOfWork) -> int:
-    """The number of the last usage event, in a separate unit: the first of three steps. No event with a lower number
-    appears any more."""
+    """The number of the last usage event, in a separate unit: the first of three steps. No event
+    with a lower number appears any more."""
     usage_events.wait_for_writers(uow)
     return usage_events.last_seq(uow)
 
@@ -81,8 +88,9 @@ def known_events(uow: UnitOfWork) -> int:
 def prepare(
     uow: UnitOfWork, card: RateCard, principal: Principal, project: str, month: str, known_seq: int
 ) -> Prepared | None:
-    """Computes the month from the events up to `known_seq`, in a read; None when it is closed already. Raises
-    FAILED_PRECONDITION before the month is over, and before the months before it are closed."""
+    """Computes the month from the events up to `known_seq`, in a read; None when it is closed
+    already. Raises FAILED_PRECONDITION before the month is over, and before the months before it
+    are closed."""
     account = _permitted_account(uow, principal, project, month)
     if month < account.next_month:
         return None
@@ -91,7 +99,8 @@ def prepare(
 
 
 def prepare_due(uow: UnitOfWork, project: str, known_seq: int) -> Prepared | None:
-    """What the loop's timer is to close, in a read at the moment at which it is due; None: the month is not over."""
+    """What the loop's timer is to close, in a read at the moment at which it is due; None: the
+    month is not over."""
     account = accounts.of(uow, project)
     return _prepare(uow, default_rate_card(), account, known_seq) if _is_due(uow, account) else None
 
@@ -122,8 +131,14 @@ def _prepare(uow: UnitOfWork, card: RateCard, account: Account, known_seq: int) 
         card_prices.check(uow, card)
         computed = invoices.compute(uow, card, account, month, as_of, last_seq, issued=True)
     except PodyardError as error:
-        return dataclasses.replace(found, terms=invoices.terms_of(uow, account, month), refused=error)
-    made = () if computed.invoice is None else chunks_of(invoices.records_of(uow, card, account, computed))
+        return dataclasses.replace(
+            found, terms=invoices.terms_of(uow, account, month), refused=error
+        )
+    made = (
+        ()
+        if computed.invoice is None
+        else chunks_of(invoices.records_of(uow, card, account, computed))
+    )
     return dataclasses.replace(
         found,
         terms=computed.terms,
@@ -141,8 +156,11 @@ def _locked_account(uow: UnitOfWork, project: str) -> Account:
 
 
 def _stands(uow: UnitOfWork, account: Account, found: Prepared) -> bool:
-    """Whether nothing has changed that the bill follows from. Events of a later time than it is for change nothing."""
-    if dataclasses.replace(account, held_because="") != dataclasses.replace(found.account, held_because=""):
+    """Whether nothing has changed that the bill follows from. Events of a later time than it is for
+    change nothing."""
+    if dataclasses.replace(account, held_because="") != dataclasses.replace(
+        found.account, held_because=""
+    ):
         return False
     if invoices.terms_of(uow, account, found.month) != found.terms:
         return False
@@ -150,10 +168,17 @@ def _stands(uow: UnitOfWork, account: Account, found: Prepared) -> bool:
 
 
 def issue_by_hand(
-    uow: UnitOfWork, principal: Principal, project: str, month: str, found: Prepared | None, hold_suspense: bool
+    uow: UnitOfWork,
+    principal: Principal,
+    project: str,
+    month: str,
+    found: Prepared | None,
+    hold_suspense: bool,
 ) -> IssuedInvoice | None:
-    """Writes what `prepare` has computed; the invoice, or None when there was nothing to invoice. Raises as
-    `prepare`, FAILED_PRECONDITION for usage without a price, and `Outdated` when it has to be computed again."""
+    """Writes what `prepare` has computed; the invoice, or None when there was nothing to invoice.
+    Raises as
+    `prepare`, FAILED_PRECONDITION for usage without a price, and `Outdated` when it has to be
+    computed again."""
     account = _permitted_account(uow, principal, project, month)
     if month < account.next_month:
         return invoice_rows.find(uow, project, month)
@@ -164,8 +189,10 @@ def issue_by_hand(
 
 
 def on_timer(uow: UnitOfWork, timer: Timer, found: Prepared | None) -> bool:
-    """The end of a month and its grace: the loop closes it, as it was computed. What holds it up is kept at the
-    account, and it tries again a day later. False: it has to be computed (again), and the timer stays."""
+    """The end of a month and its grace: the loop closes it, as it was computed. What holds it up is
+    kept at the
+    account, and it tries again a day later. False: it has to be computed (again), and the timer
+    stays."""
     project = timer.resource_key
     account = _locked_account(uow, project)
     if not _is_due(uow, account):
@@ -182,18 +209,24 @@ def on_timer(uow: UnitOfWork, timer: Timer, found: Prepared | None) -> bool:
 
 
 def put_off(uow: UnitOfWork, project: str) -> None:
-    """The month is still being computed: the loop looks again soon, and does something else meanwhile."""
+    """The month is still being computed: the loop looks again soon, and does something else
+    meanwhile."""
     accounts.close_later(uow, project, PUT_OFF_SECONDS)
 
 
-def _issue(uow: UnitOfWork, account: Account, found: Prepared, hold_suspense: bool) -> IssuedInvoice | None:
-    """All that can be refused is refused before the first row is written: the loop keeps why, in the same unit."""
+def _issue(
+    uow: UnitOfWork, account: Account, found: Prepared, hold_suspense: bool
+) -> IssuedInvoice | None:
+    """All that can be refused is refused before the first row is written: the loop keeps why, in
+    the same unit."""
     if found.refused is not None:
         raise found.refused
     card_prices.check(uow, found.card)
     if found.held and not hold_suspense:
         named = _first_of(found.held)
-        raise failed_precondition(f"{found.month} cannot be closed because some usage has no price: {named}")
+        raise failed_precondition(
+            f"{found.month} cannot be closed because some usage has no price: {named}"
+        )
     card_prices.keep(uow, found.card, found.as_of, found.used, invoiced=found.invoice is not None)
     if found.invoice is not None:
         _book(uow, account, found, found.invoice)
@@ -209,7 +242,9 @@ def _first_of(held: tuple[str, ...]) -> str:
 def _book(uow: UnitOfWork, account: Account, found: Prepared, invoice: Invoice) -> None:
     booked = entries.of_invoice(account.project, invoice)
     name = number_of(account.project, invoice.month)
-    ledger.book(uow, account.project, booked.source_id, invoice.month, booked.entries, f"invoice {name}")
+    ledger.book(
+        uow, account.project, booked.source_id, invoice.month, booked.entries, f"invoice {name}"
+    )
     issued = IssuedInvoice(
         project=account.project,
         month=invoice.month,

@@ -1,8 +1,10 @@
-"""Commitments: units of a SKU that are paid for every second of their term, used or not; and credits.
+"""Commitments: units of a SKU that are paid for every second of their term, used or not; and
+credits.
 
-A commitment is bought at the price of its moment, which holds for its whole term. Monthly: every second of the term is
-a charge on the invoice of its month. Upfront: the whole term is one transaction of the ledger at the purchase. The
-invoice of the month of the purchase states it as a separate line, and the commitment's other lines have the price 0.
+A commitment is bought at the price of its moment, which holds for its whole term. Monthly: every
+second of the term is a charge on the invoice of its month. Upfront: the whole term is one
+transaction of the ledger at the purchase. The invoice of the month of the purchase states it as a
+separate line, and the commitment's other lines have the price 0.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ REASON_LENGTH_MAX = 500
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CommitmentRequest:
-    """What is to be bought: `quantity` nodes of a type in a zone, or units of a SKU. One of the two is named."""
+    """What is to be bought: `quantity` nodes of a type in a zone, or units of a SKU. One of the two
+    is named."""
 
     quantity: int
     years: int
@@ -44,12 +47,17 @@ class CommitmentRequest:
     sku_id: str | None = None
 
 
-def buy(uow: UnitOfWork, card: RateCard, principal: Principal, project: str, request: CommitmentRequest) -> Purchase:
-    """Buys it, from the next whole second on. Raises INVALID_ARGUMENT for what nobody sells, NOT_FOUND for a SKU that
+def buy(
+    uow: UnitOfWork, card: RateCard, principal: Principal, project: str, request: CommitmentRequest
+) -> Purchase:
+    """Buys it, from the next whole second on. Raises INVALID_ARGUMENT for what nobody sells,
+    NOT_FOUND for a SKU that
     is unknown or has no price for the term."""
     accounts.require_to_edit(uow, principal, project, "commitments")
     account = accounts.of(uow, project)
-    bought = purchase(uow, card, project, request, row_id(uow.streams.stream("commitments"), "commitment"))
+    bought = purchase(
+        uow, card, project, request, row_id(uow.streams.stream("commitments"), "commitment")
+    )
     one, paid = bought.commitment, bought.upfront
     commitment_rows.add(uow, bought)
     if paid is not None:
@@ -72,26 +80,37 @@ def list_commitments(uow: UnitOfWork, principal: Principal, project: str) -> lis
 
 
 def to_billed(purchase: Purchase) -> Commitment:
-    """The commitment as invoices charge it: what was paid upfront is charged once, and has the price 0 otherwise."""
+    """The commitment as invoices charge it: what was paid upfront is charged once, and has the
+    price 0 otherwise."""
     bought = purchase.commitment.price
     if purchase.upfront is None:
         return purchase.commitment
     price = dataclasses.replace(bought, nanos=0, version_id=f"{bought.version_id}#upfront")
-    return dataclasses.replace(purchase.commitment, price=price, upfront=bought if purchase.stated else None)
+    return dataclasses.replace(
+        purchase.commitment, price=price, upfront=bought if purchase.stated else None
+    )
 
 
-def purchase(uow: UnitOfWork, card: RateCard, project: str, request: CommitmentRequest, commitment_id: str) -> Purchase:
+def purchase(
+    uow: UnitOfWork, card: RateCard, project: str, request: CommitmentRequest, commitment_id: str
+) -> Purchase:
     """What is bought by a request now; raises as `buy`."""
     if request.years not in COMMITMENT_YEARS:
         terms = " or ".join(map(str, COMMITMENT_YEARS))
         raise invalid(f"years is {request.years}: use {terms}", "years")
     if not 1 <= request.quantity <= QUANTITY_MAX:
-        raise invalid(f"quantity is {request.quantity}: it must be from 1 to {QUANTITY_MAX}", "quantity")
+        raise invalid(
+            f"quantity is {request.quantity}: it must be from 1 to {QUANTITY_MAX}", "quantity"
+        )
     sku, units = _find_sku(card, request)
     version = _price_of_term(card, sku, request.years, uow.now)
     start = -(-uow.now.nanos // NANOS_PER_SECOND)
     price = PriceVersion(
-        version.version_id, PlatformTime(start * NANOS_PER_SECOND), version.nanos, version.source, version.verified
+        version.version_id,
+        PlatformTime(start * NANOS_PER_SECOND),
+        version.nanos,
+        version.source,
+        version.verified,
     )
     seconds = request.years * SECONDS_PER_YEAR
     quantity = units * request.quantity
@@ -101,18 +120,29 @@ def purchase(uow: UnitOfWork, card: RateCard, project: str, request: CommitmentR
 
 
 def _find_sku(card: RateCard, request: CommitmentRequest) -> tuple[Sku, int]:
-    """The on-demand SKU that a commitment covers, and how many of its units one of what was asked for is."""
+    """The on-demand SKU that a commitment covers, and how many of its units one of what was asked
+    for is."""
     if (request.accelerator_type is None) == (request.sku_id is None):
-        raise invalid_field("specify either an accelerator type with a zone, or a SKU", "accelerator_type")
+        raise invalid_field(
+            "specify either an accelerator type with a zone, or a SKU", "accelerator_type"
+        )
     if request.accelerator_type is not None:
         if request.zone is None:
-            raise invalid("zone is required with acceleratorType: the commitment covers the region of the zone", "zone")
+            raise invalid(
+                "zone is required with acceleratorType: the commitment covers the "
+                "region of the zone",
+                "zone",
+            )
         return card.sku_for(request.accelerator_type, region_of(request.zone), UsageClass.ON_DEMAND)
     sku = card.skus.get(str(request.sku_id))
     if sku is None:
-        raise PodyardError(Code.NOT_FOUND, f"the rate card has no SKU {str(request.sku_id)[:128]!r}")
+        raise PodyardError(
+            Code.NOT_FOUND, f"the rate card has no SKU {str(request.sku_id)[:128]!r}"
+        )
     if sku.usage != UsageClass.ON_DEMAND or sku.unit in (PriceUnit.GIB_MONTH, PriceUnit.OPERATION):
-        raise invalid(f"SKU {sku.sku_id} cannot be committed to: use an on-demand SKU of a TPU", "sku")
+        raise invalid(
+            f"SKU {sku.sku_id} cannot be committed to: use an on-demand SKU of a TPU", "sku"
+        )
     return sku, 1
 
 
@@ -122,7 +152,9 @@ def _price_of_term(card: RateCard, sku: Sku, years: int, now: PlatformTime) -> P
     version = None if sold is None else sold.version_at(now)
     if version is not None:
         return version
-    raise PodyardError(Code.NOT_FOUND, f"{sku.sku_id} has no price for a commitment of {years} years")
+    raise PodyardError(
+        Code.NOT_FOUND, f"{sku.sku_id} has no price for a commitment of {years} years"
+    )
 
 
 def add_credit(
@@ -134,20 +166,26 @@ def add_credit(
     until_month: str,
     reason: str,
 ) -> Credit:
-    """A credit in US dollars for the invoices of these months, both included; from the first open one when it is left
-    out. Raises INVALID_ARGUMENT, and for months that are closed FAILED_PRECONDITION."""
+    """A credit in US dollars for the invoices of these months, both included; from the first open
+    one when it is left out. Raises INVALID_ARGUMENT, and for months that are closed
+    FAILED_PRECONDITION."""
     accounts.require_to_edit(uow, principal, project, "credits")
     account = accounts.of(uow, project)
     exact = usd(amount, "amount", CREDIT_NANOS_MAX)
-    first = account.next_month if from_month is None else accounts.check_month(from_month, "from_month")
+    first = (
+        account.next_month if from_month is None else accounts.check_month(from_month, "from_month")
+    )
     last = accounts.check_month(until_month, "until_month")
     accounts.require_open(account, first)
     if last < first:
         raise invalid_field(
-            f"the last month of a credit must not be before its first month {first}, got {last}", "until_month"
+            f"the last month of a credit must not be before its first month {first}, got {last}",
+            "until_month",
         )
     if len(reason) > REASON_LENGTH_MAX:
-        raise invalid(f"reason must have at most {REASON_LENGTH_MAX} characters, got {len(reason)}", "reason")
+        raise invalid(
+            f"reason must have at most {REASON_LENGTH_MAX} characters, got {len(reason)}", "reason"
+        )
     credit = Credit(row_id(uow.streams.stream("credits"), "credit"), exact, first, last, reason)
     account_rows.add_credit(uow, project, credit)
     return credit
@@ -159,8 +197,8 @@ def list_credits(uow: UnitOfWork, principal: Principal, project: str) -> list[Cr
 
 
 def usd(text: str, field: str, most_nanos: int, *, zero: bool = False) -> Amount:
-    """An amount of US dollars above zero (or zero, if `zero`), with at most nine decimals; INVALID_ARGUMENT names the
-    field."""
+    """An amount of US dollars above zero (or zero, if `zero`), with at most nine decimals;
+    INVALID_ARGUMENT names the field."""
     exact = accounts.decimal_of(text, field) if zero else accounts.positive_decimal(text, field)
     nanos = exact * NANOS_PER_UNIT
     if nanos.denominator != 1 or nanos > most_nanos:

@@ -1,7 +1,9 @@
-"""What work has cost: jobs with all of their attempts, idle nodes, savings of spot, and what-if on real usage.
+"""What work has cost: jobs with all of their attempts, idle nodes, savings of spot, and what-if on
+real usage.
 
-A node's second belongs to the attempt that touched it first, else it is idle (R12). So the jobs and the idle time of a
-node sum to what the node cost, exactly. All amounts come from `bills.compute`, as invoices do.
+A node's second belongs to the attempt that touched it first, else it is idle (R12). So the jobs and
+the idle time of a node sum to what the node cost, exactly. All amounts come from `bills.compute`,
+as invoices do.
 """
 
 from __future__ import annotations
@@ -46,9 +48,11 @@ _DEARER = "on-demand:"  # before the key of a node that can be taken back
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AttemptCost:
-    """Billed seconds of one attempt and what they cost. `lost_steps` were done again by a later attempt.
+    """Billed seconds of one attempt and what they cost. `lost_steps` were done again by a later
+    attempt.
 
-    `on_demand`: what the same seconds cost on demand; None where the node is on demand itself, or has no such price.
+    `on_demand`: what the same seconds cost on demand; None where the node is on demand itself, or
+    has no such price.
     """
 
     attempt: int
@@ -68,9 +72,10 @@ class AttemptCost:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class JobCost:
-    """A job with all of its attempts. `examples_per_epoch` None: the job's data decides. `estimate`: what its steps
-    should have cost by the timing model at the node's price; None before the first step, or without a price. `machine`:
-    what it has taken of one's own machines; None without a card for it."""
+    """A job with all of its attempts. `examples_per_epoch` None: the job's data decides.
+    `estimate`: what its steps should have cost by the timing model at the node's price; None before
+    the first step, or without a price. `machine`: what it has taken of one's own machines; None
+    without a card for it."""
 
     name: str
     node: str
@@ -108,16 +113,22 @@ class JobCost:
 
     @property
     def saving(self) -> Fraction | None:
-        """What the seconds that were not lost would have cost on demand, less what all seconds cost, in US dollars."""
+        """What the seconds that were not lost would have cost on demand, less what all seconds
+        cost, in US dollars."""
         if not self.attempts or any(attempt.on_demand is None for attempt in self.attempts):
             return None
-        useful = (a.on_demand.fraction() * (1 - a.lost_share) for a in self.attempts if a.on_demand is not None)
+        useful = (
+            a.on_demand.fraction() * (1 - a.lost_share)
+            for a in self.attempts
+            if a.on_demand is not None
+        )
         return sum(useful, Fraction(0)) - self.share.amount.fraction()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NodeCost:
-    """One node: all of it, and what of it no job has used. `idle_on_demand`: the price of the idle seconds on demand,
+    """One node: all of it, and what of it no job has used. `idle_on_demand`: the price of the idle
+    seconds on demand,
     of a node that can be taken back."""
 
     name: str
@@ -137,8 +148,8 @@ class NodeCost:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Costs:
-    """Nodes' costs are net of what commitments cover; `commitments` is what these cost themselves, `storage` what disks
-    and buckets do. All of one month, or (`month` None) of all time."""
+    """Nodes' costs are net of what commitments cover; `commitments` is what these cost themselves,
+    `storage` what disks and buckets do. All of one month, or (`month` None) of all time."""
 
     as_of: PlatformTime
     month: str | None
@@ -149,12 +160,16 @@ class Costs:
 
     @property
     def total(self) -> Amount:
-        return Amount(sum(node.share.amount.parts for node in self.nodes)) + self.commitments + self.storage
+        return (
+            Amount(sum(node.share.amount.parts for node in self.nodes))
+            + self.commitments
+            + self.storage
+        )
 
 
 class Needed(enum.Enum):
-    """Whose costs a reader looks at: of all nodes, of those that have run a job, or of these and of all that can be
-    taken back. A project of 50,000 nodes takes seconds to meter."""
+    """Whose costs a reader looks at: of all nodes, of those that have run a job, or of these and of
+    all that can be taken back. A project of 50,000 nodes takes seconds to meter."""
 
     ALL = enum.auto()
     JOBS = enum.auto()
@@ -163,8 +178,8 @@ class Needed(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TermsChange:
-    """What else might have been: another type, region or usage class for all nodes, and a commitment to `quantity` of
-    them for the whole time. What is None stays."""
+    """What else might have been: another type, region or usage class for all nodes, and a
+    commitment to `quantity` of them for the whole time. What is None stays."""
 
     accelerator_type: str | None = None
     region: str | None = None
@@ -175,8 +190,8 @@ class TermsChange:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WhatIf:
-    """The cost of the same seconds, as it was and as it would have been; `held`: nodes that would have no price;
-    `not_sold`: why a commitment is missing where some nodes are."""
+    """The cost of the same seconds, as it was and as it would have been; `held`: nodes that would
+    have no price; `not_sold`: why a commitment is missing where some nodes are."""
 
     month: str
     actual: Amount
@@ -193,7 +208,8 @@ def costs(
     month: str | None = None,
     needed: Needed = Needed.ALL,
 ) -> Costs:
-    """Every job and node of the project that cost something, by name; at least the nodes that are needed."""
+    """Every job and node of the project that cost something, by name; at least the nodes that are
+    needed."""
     accounts.require_to_view(uow, principal, project, "costs")
     account = accounts.of(uow, project)
     window = _window(account, month, uow.now)
@@ -239,10 +255,17 @@ def costs(
 
 
 def what_if(
-    uow: UnitOfWork, card: RateCard, principal: Principal, project: str, month: str | None, change: TermsChange
+    uow: UnitOfWork,
+    card: RateCard,
+    principal: Principal,
+    project: str,
+    month: str | None,
+    change: TermsChange,
 ) -> WhatIf:
-    """The bill of a month (None: the present one) if its nodes had been others. The seconds are those that were used:
-    a faster type would have needed fewer. Raises INVALID_ARGUMENT and NOT_FOUND as for nodes and commitments."""
+    """The bill of a month (None: the present one) if its nodes had been others. The seconds are
+    those that were used:
+    a faster type would have needed fewer. Raises INVALID_ARGUMENT and NOT_FOUND as for nodes and
+    commitments."""
     accounts.require_to_view(uow, principal, project, "costs")
     account = accounts.of(uow, project)
     month = account.month_of(uow.now) if month is None else month
@@ -256,10 +279,16 @@ def what_if(
     resources = resources_of(card, others)
     not_sold: list[str] = []
     if change.commitment_years is not None:
-        bought, not_sold = _commitments(uow, card, project, others, change, change.commitment_years, window)
+        bought, not_sold = _commitments(
+            uow, card, project, others, change, change.commitment_years, window
+        )
         terms = dataclasses.replace(terms, commitments=[*terms.commitments, *bought])
     changed = _charges(uow, project, resources, terms, window)
-    held = [(facts[key].name, resource.held_because) for key, resource in resources.items() if resource.sku is None]
+    held = [
+        (facts[key].name, resource.held_because)
+        for key, resource in resources.items()
+        if resource.sku is None
+    ]
     return WhatIf(month, total(actual), total(changed), held, not_sold)
 
 
@@ -277,8 +306,14 @@ def _window(account: Account, month: str | None, now: PlatformTime) -> range:
     return range(seconds.start, min(seconds.stop, until))
 
 
-def _keys(uow: UnitOfWork, project: str, spans: Sequence[JobSpan], window: range, needed: Needed) -> list[str]:
-    keys = {span.resource_id for span in spans if span.end is None or span.end.nanos >= window.start * NANOS_PER_SECOND}
+def _keys(
+    uow: UnitOfWork, project: str, spans: Sequence[JobSpan], window: range, needed: Needed
+) -> list[str]:
+    keys = {
+        span.resource_id
+        for span in spans
+        if span.end is None or span.end.nanos >= window.start * NANOS_PER_SECOND
+    }
     if needed is Needed.SPOT:
         start = PlatformTime(window.start * NANOS_PER_SECOND)
         keys.update(usage_events.keys_used_since(uow, project, start, INTERRUPTIBLE))
@@ -299,12 +334,17 @@ def _charges(
 
 
 def _attribute(
-    charges: Sequence[UsageRecord], spans: Sequence[JobSpan], resources: Mapping[str, Resource], as_of: PlatformTime
+    charges: Sequence[UsageRecord],
+    spans: Sequence[JobSpan],
+    resources: Mapping[str, Resource],
+    as_of: PlatformTime,
 ) -> Mapping[str, Mapping[str, Share]]:
     """Shares by node and job: the node's seconds, and what they cost with its hosts."""
     of_nodes = (charge for charge in charges if not charge.resource_id.startswith(OWN))
     found: dict[str, dict[str, Share]] = {}
-    for key, shares in attribution.attribute(of_nodes, extend_to_hosts(resources, spans), as_of).items():
+    for key, shares in attribution.attribute(
+        of_nodes, extend_to_hosts(resources, spans), as_of
+    ).items():
         mine = found.setdefault(resources[key].source, {})
         for job_id, share in shares.items():
             part = Share(0, share.amount) if resources[key].kind == BilledKind.HOST else share
@@ -315,8 +355,9 @@ def _attribute(
 def _on_demand(
     card: RateCard, facts: Mapping[str, BilledResource], resources: Mapping[str, Resource]
 ) -> dict[str, Resource]:
-    """For each node that can be taken back, a resource of the same events that is sold on demand; those without such a
-    price are left out. The free first minute stays theirs: what was not charged is not saved either."""
+    """For each node that can be taken back, a resource of the same events that is sold on demand;
+    those without such a price are left out. The free first minute stays theirs: what was not
+    charged is not saved either."""
     found = {}
     sold: dict[tuple[str, str, BilledKind], Resource] = {}  # many nodes are of one kind
     for key, node in facts.items():
@@ -324,7 +365,9 @@ def _on_demand(
             continue
         kind = (node.type, node.zone, node.kind)
         if kind not in sold:
-            sold[kind] = resource_of(card, dataclasses.replace(node, usage_class=UsageClass.ON_DEMAND))
+            sold[kind] = resource_of(
+                card, dataclasses.replace(node, usage_class=UsageClass.ON_DEMAND)
+            )
         if sold[kind].sku is not None:
             own = resources[key]
             found[_DEARER + key] = dataclasses.replace(
@@ -367,7 +410,9 @@ def _jobs(
     return found
 
 
-def _of_nodes(shares: Mapping[str, Mapping[str, Share]], keys: Sequence[str]) -> Mapping[str, Share]:
+def _of_nodes(
+    shares: Mapping[str, Mapping[str, Share]], keys: Sequence[str]
+) -> Mapping[str, Share]:
     """The shares of attempts in all nodes of their job."""
     found: dict[str, Share] = {}
     for key in keys:
@@ -406,7 +451,11 @@ def _job(
 ) -> JobCost:
     recipe = job.spec.recipe
     spec = job.spec
-    modelled = [seconds for _, seconds in reported.values()] if spec.step_seconds is None else [spec.step_seconds]
+    modelled = (
+        [seconds for _, seconds in reported.values()]
+        if spec.step_seconds is None
+        else [spec.step_seconds]
+    )
     return JobCost(
         name=job.name,
         node=node.name,
@@ -414,15 +463,22 @@ def _job(
         state=job.state,
         steps=job.steps_done,
         global_batch=job.spec.global_batch,
-        examples_per_epoch=None if job.spec.run or is_program(recipe) else manifest_of(recipe).training_example_count,
-        estimate=_estimate(resource, job.spec.steps, modelled[0], job.created) if modelled else None,
+        examples_per_epoch=None
+        if job.spec.run or is_program(recipe)
+        else manifest_of(recipe).training_example_count,
+        estimate=_estimate(resource, job.spec.steps, modelled[0], job.created)
+        if modelled
+        else None,
         attempts=costs_of,
         machine=machine,
     )
 
 
-def _estimate(resource: Resource, steps: int, step_seconds: float, at: PlatformTime) -> Amount | None:
-    """What the job's steps should take by the timing model, in whole seconds, at the node's price at that time."""
+def _estimate(
+    resource: Resource, steps: int, step_seconds: float, at: PlatformTime
+) -> Amount | None:
+    """What the job's steps should take by the timing model, in whole seconds, at the node's price
+    at that time."""
     version = None if resource.sku is None else resource.sku.version_at(at)
     if version is None:
         return None
@@ -451,8 +507,9 @@ def _commitments(
     years: int,
     window: range,
 ) -> tuple[list[Commitment], list[str]]:
-    """A commitment to each type in each region that the nodes would have had, which would have stood for the whole
-    month, and why there is none where it is not sold. Raises NOT_FOUND when it is sold nowhere."""
+    """A commitment to each type in each region that the nodes would have had, which would have
+    stood for the whole month, and why there is none where it is not sold. Raises NOT_FOUND when it
+    is sold nowhere."""
     nodes = (node for node in others.values() if node.kind is BilledKind.NODE)
     kinds = sorted({(node.type, node.region) for node in nodes})
     bought: list[Commitment] = []
@@ -462,7 +519,9 @@ def _commitments(
             change.commitment_quantity, years, accelerator_type=kind, zone=f"{region}-a"
         )
         try:
-            one = commitments.purchase(uow, card, project, wanted, f"what-if-{len(bought)}").commitment
+            one = commitments.purchase(
+                uow, card, project, wanted, f"what-if-{len(bought)}"
+            ).commitment
         except PodyardError as error:
             if error.code is not Code.NOT_FOUND:
                 raise

@@ -1,4 +1,5 @@
-"""The figures of the billing pages: month to date, idle time, preemptions, use of commitments, budgets.
+"""The figures of the billing pages: month to date, idle time, preemptions, use of commitments,
+budgets.
 
 All come from one `Snapshot`, so that no two figures of a page are of two moments.
 """
@@ -36,8 +37,8 @@ FORECAST_SECONDS = 60
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NodeMonth:
-    """What one node has cost in the month, before commitments and credits; `rate`: what it costs now, in parts per
-    second."""
+    """What one node has cost in the month, before commitments and credits; `rate`: what it costs
+    now, in parts per second."""
 
     key: str
     facts: BilledResource
@@ -47,10 +48,12 @@ class NodeMonth:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MonthToDate:
-    """The month so far: exact, net of what commitments cover and with their own charges, before credits.
+    """The month so far: exact, net of what commitments cover and with their own charges, before
+    credits.
 
-    `estimated`: the part of nodes that are still in use. `before`: the whole last month, and `before_then` the same
-    time of it. `rate`: parts per second now. `days`: by local day, of the last of which the part `today` is over.
+    `estimated`: the part of nodes that are still in use. `before`: the whole last month, and
+    `before_then` the same time of it. `rate`: parts per second now. `days`: by local day, of the
+    last of which the part `today` is over.
     """
 
     month: str
@@ -109,7 +112,9 @@ def _sums(found: Snapshot, spans: Sequence[int]) -> list[int]:
     return [a + b for a, b in zip(closed, _sums_of(found.open, spans), strict=True)]
 
 
-def _sums_of(charges: Iterable[UsageRecord], spans: Sequence[int], *, estimated: bool = False) -> list[int]:
+def _sums_of(
+    charges: Iterable[UsageRecord], spans: Sequence[int], *, estimated: bool = False
+) -> list[int]:
     named = (("", charge) for charge in charges if charge.estimated or not estimated)
     return list(explore.cells(named, spans).groups.get("", [0] * (len(spans) - 1)))
 
@@ -118,20 +123,27 @@ def _nodes(found: Snapshot, spans: Sequence[int], of_now: Mapping[str, int]) -> 
     """Those that cost something in the month or do now, by cost: the highest first."""
 
     def by_resource(records: Sequence[UsageRecord]) -> Cells:
-        return explore.cells(((node_key_of(record.resource_id), record) for record in records), spans)
+        return explore.cells(
+            ((node_key_of(record.resource_id), record) for record in records), spans
+        )
 
     def make_closed() -> list[NodeMonth]:
         sums = by_resource(found.closed).totals
-        return in_order([NodeMonth(key, found.facts[key], Amount(parts), 0) for key, parts in sums.items()])
+        return in_order(
+            [NodeMonth(key, found.facts[key], Amount(parts), 0) for key, parts in sums.items()]
+        )
 
     def in_order(rows: list[NodeMonth]) -> list[NodeMonth]:
         return sorted(rows, key=_by_cost)
 
     sums = by_resource(found.open).totals
     now = [
-        NodeMonth(k, found.facts[k], Amount(sums.get(k, 0)), of_now.get(k, 0)) for k in dict.fromkeys((*of_now, *sums))
+        NodeMonth(k, found.facts[k], Amount(sums.get(k, 0)), of_now.get(k, 0))
+        for k in dict.fromkeys((*of_now, *sums))
     ]
-    return list(heapq.merge(in_order(now), found.keep(("nodes", tuple(spans)), make_closed), key=_by_cost))
+    return list(
+        heapq.merge(in_order(now), found.keep(("nodes", tuple(spans)), make_closed), key=_by_cost)
+    )
 
 
 def _by_cost(row: NodeMonth) -> tuple[int, int, str]:
@@ -139,10 +151,15 @@ def _by_cost(row: NodeMonth) -> tuple[int, int, str]:
 
 
 def _forecast(found: Snapshot) -> pure.Forecast:
-    since = min(found.month_seconds().start, commitments.seconds_until(found.as_of) - pure.FORECAST_DAYS * 86_400)
+    since = min(
+        found.month_seconds().start,
+        commitments.seconds_until(found.as_of) - pure.FORECAST_DAYS * 86_400,
+    )
 
     def make() -> pure.Forecast:
-        recent = [charge for charge in found.charges if charge.start_second + charge.seconds > since]
+        recent = [
+            charge for charge in found.charges if charge.start_second + charge.seconds > since
+        ]
         return pure.forecast(recent, found.month, found.account.time_zone, found.as_of)
 
     if len(found.charges) <= FORECAST_EXACT_CHARGES:
@@ -152,7 +169,8 @@ def _forecast(found: Snapshot) -> pure.Forecast:
 
 
 def budgets_of(uow: UnitOfWork, found: Snapshot) -> list[BudgetState]:
-    """By name. They count what `spending.charges` counts; out of the snapshot, if its account has this project only."""
+    """By name. They count what `spending.charges` counts; out of the snapshot, if its account has
+    this project only."""
     made = []
     for budget in budgets.of_project(uow, found.project):
         if not found.account.is_alone:
@@ -175,7 +193,11 @@ def _scope(uow: UnitOfWork, found: Snapshot, budget: Budget) -> Iterable[UsageRe
     mine = (record for record in records if node_key_of(record.resource_id) in keys)
     own = budgets.job_keys(uow, budget)
     owners = _owners(uow, found)
-    cut = (part for record in mine for part in explore.by_job(record, owners.get(record.resource_id, ())))
+    cut = (
+        part
+        for record in mine
+        for part in explore.by_job(record, owners.get(record.resource_id, ()))
+    )
     return (part for job, part in cut if job in own)
 
 
@@ -185,15 +207,17 @@ def _owners(uow: UnitOfWork, found: Snapshot) -> Mapping[str, Sequence[Owned]]:
     return explore.owners(extend_to_hosts(found.resources, spans), found.as_of)
 
 
-STARTING = ("CREATING", "STARTING", "RESTARTING")  # on the way to READY: not billed, and nothing trains
+# on the way to READY: not billed, and nothing trains
+STARTING = ("CREATING", "STARTING", "RESTARTING")
 IDLE_HINT_SECONDS = 3_600  # a node that no job has used for so long may have been forgotten
 PREEMPTIONS_MAX = 1_000  # the newest of a month, of which a page shows a part
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Efficiency:
-    """One node's billed seconds within a month: those that jobs have used, and the others with what they cost with its
-    hosts, before commitments. `idle_since`: a POSIX second, of a node that is in use by nobody now."""
+    """One node's billed seconds within a month: those that jobs have used, and the others with what
+    they cost with its hosts, before commitments. `idle_since`: a POSIX second, of a node that is in
+    use by nobody now."""
 
     key: str
     facts: BilledResource
@@ -221,9 +245,12 @@ def efficiency(uow: UnitOfWork, found: Snapshot, month: str) -> list[Efficiency]
             row = sums.setdefault(key, [0, 0, 0, 0])
             rate = parts_per_second(record)
             for job, piece in explore.by_job(record, owners.get(record.resource_id, ())):
-                within = range(max(piece.start_second, window.start), min(_stop(piece), window.stop))
+                within = range(
+                    max(piece.start_second, window.start), min(_stop(piece), window.stop)
+                )
                 idle = job == IDLE
-                row[idle] += len(within) if key == record.resource_id else 0  # its hosts have no seconds of their own
+                # its hosts have no seconds of their own
+                row[idle] += len(within) if key == record.resource_id else 0
                 row[2 + idle] += len(within) * rate
     of_now = rates(found)
     rows = [
@@ -256,8 +283,11 @@ def _idle_since(found: Snapshot, key: str, mine: Sequence[Owned]) -> int | None:
     return None if last >= now else max(last, start)
 
 
-def starting_seconds(uow: UnitOfWork, found: Snapshot, keys: Sequence[str], month: str) -> Mapping[str, int]:
-    """Whole seconds within the month in which these nodes were on their way to READY, rounded down."""
+def starting_seconds(
+    uow: UnitOfWork, found: Snapshot, keys: Sequence[str], month: str
+) -> Mapping[str, int]:
+    """Whole seconds within the month in which these nodes were on their way to READY, rounded
+    down."""
     window = found.month_seconds(month)
     first, last = window.start * NANOS_PER_SECOND, window.stop * NANOS_PER_SECOND
     nanos = dict.fromkeys(keys, 0)
@@ -273,17 +303,22 @@ def starting_seconds(uow: UnitOfWork, found: Snapshot, keys: Sequence[str], mont
     return {key: value // NANOS_PER_SECOND for key, value in nanos.items()}
 
 
-def preemptions(uow: UnitOfWork, found: Snapshot, month: str) -> list[tuple[PlatformTime, str, str]]:
-    """(when, zone, name) of the month's preemptions, the newest first, at most `PREEMPTIONS_MAX`."""
+def preemptions(
+    uow: UnitOfWork, found: Snapshot, month: str
+) -> list[tuple[PlatformTime, str, str]]:
+    """(when, zone, name) of the month's preemptions, the newest first, at most
+    `PREEMPTIONS_MAX`."""
     window = found.month_seconds(month)
-    start, stop = (PlatformTime(second * NANOS_PER_SECOND) for second in (window.start, window.stop))
+    start, stop = (
+        PlatformTime(second * NANOS_PER_SECOND) for second in (window.start, window.stop)
+    )
     return usage_events.preemptions(uow, found.project, start, stop, PREEMPTIONS_MAX)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Covered:
-    """The commitments to one SKU up to now, in unit-seconds: committed, used of it, and all use of the SKU within their
-    terms. `own`: what they cost; `instead`: what they cover at its price."""
+    """The commitments to one SKU up to now, in unit-seconds: committed, used of it, and all use of
+    the SKU within their terms. `own`: what they cost; `instead`: what they cover at its price."""
 
     sku_id: str
     committed: int

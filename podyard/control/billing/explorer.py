@@ -1,4 +1,5 @@
-"""The explorer's answer: charges by time and by what they were for, out of one snapshot of the bill."""
+"""The explorer's answer: charges by time and by what they were for, out of one snapshot of the
+bill."""
 
 from __future__ import annotations
 
@@ -30,13 +31,15 @@ NONE = "(none)"
 UNKNOWN = "(unknown)"  # who created a node
 WHERE_MAX = 10  # filters of one question
 VALUE_LENGTH_MAX = 256
-BY_USE, BY_INVOICE = "use", "invoice"  # in which month a charge counts: in that of its seconds, or of its invoice
+# in which month a charge counts: in that of its seconds, or of its invoice
+BY_USE, BY_INVOICE = "use", "invoice"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Question:
-    """What the explorer is asked: these local days of the account, grouped by a dimension; `where`: of these values of
-    dimensions only. A label is `label:KEY`. By invoice it is all of the days' months."""
+    """What the explorer is asked: these local days of the account, grouped by a dimension; `where`:
+    of these values of dimensions only. A label is `label:KEY`. By invoice it is all of the days'
+    months."""
 
     first: date
     last: date
@@ -52,16 +55,20 @@ class Question:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Explored:
-    """`spans`: the POSIX seconds between which the bars lie; `rows`: the groups, the dearest first; `total`: all."""
+    """`spans`: the POSIX seconds between which the bars lie; `rows`: the groups, the dearest first;
+    `total`: all."""
 
     spans: Sequence[int]
     rows: Sequence[Row]
     total: Row
 
 
-def to_question(account: Account, as_of: PlatformTime, fields: Mapping[str, str], where: Sequence[str]) -> Question:
-    """What texts ask: `from`, `to`, `bucket`, `group` and `by`, where what is left out is the present month by day and
-    type; `where` are filters, `DIMENSION=VALUE`. Raises INVALID_ARGUMENT for a text that says nothing of the kind."""
+def to_question(
+    account: Account, as_of: PlatformTime, fields: Mapping[str, str], where: Sequence[str]
+) -> Question:
+    """What texts ask: `from`, `to`, `bucket`, `group` and `by`, where what is left out is the
+    present month by day and type; `where` are filters, `DIMENSION=VALUE`. Raises INVALID_ARGUMENT
+    for a text that says nothing of the kind."""
     zone = account.time_zone
     first = explore.local(months.seconds_of(account.month_of(as_of), zone).start, zone).date()
     last = max(first, explore.local(commitments.seconds_until(as_of) - 1, zone).date())
@@ -72,7 +79,9 @@ def to_question(account: Account, as_of: PlatformTime, fields: Mapping[str, str]
     if bucket not in tuple(CostBucket):
         raise invalid(f"unknown bucket {bucket[:40]!r}: use {', '.join(CostBucket)}", "bucket")
     pairs = dict.fromkeys(_filter(text) for text in where)
-    if len(pairs) > WHERE_MAX or any(len(part) > VALUE_LENGTH_MAX for pair in pairs for part in pair):
+    if len(pairs) > WHERE_MAX or any(
+        len(part) > VALUE_LENGTH_MAX for pair in pairs for part in pair
+    ):
         raise invalid(f"at most {WHERE_MAX} filters, of {VALUE_LENGTH_MAX} characters", "where")
     return Question(
         _day(fields.get("from"), first, "from"),
@@ -112,12 +121,18 @@ def ask(uow: UnitOfWork, found: Snapshot, asked: Question) -> Explored:
     credited = paid_shares(found)
     if not (found.plain and groups.lasting and not credited):
         net = found.keep(("net", of_moment), lambda: explore.cells(groups.of(found.charges), spans))
-        gross = net if found.plain else found.keep(("gross", of_moment), lambda: _gross(found, groups, spans))
+        gross = (
+            net
+            if found.plain
+            else found.keep(("gross", of_moment), lambda: _gross(found, groups, spans))
+        )
         names = dict.fromkeys((*gross.totals, *net.totals))
         made = explore.rows(gross, net, spans, credited, zone, names)
         return Explored(spans, made, explore.whole(gross, net, spans, credited, zone))
     closed = found.keep(asked, lambda: explore.cells(groups.of(found.closed), spans))
-    before = found.keep(("rows", asked), lambda: explore.rows(closed, closed, spans, credited, zone, closed.totals))
+    before = found.keep(
+        ("rows", asked), lambda: explore.rows(closed, closed, spans, credited, zone, closed.totals)
+    )
     now = explore.cells(groups.of(found.open), spans)
     both = closed.plus(now)
     changed = explore.rows(both, both, spans, credited, zone, now.totals)
@@ -126,18 +141,21 @@ def ask(uow: UnitOfWork, found: Snapshot, asked: Question) -> Explored:
 
 
 def spans_of(asked: Question, zone: str) -> Sequence[int]:
-    """The POSIX seconds between which the bars lie. Raises INVALID_ARGUMENT for days that are none, for too many bars
-    and for an unknown dimension."""
+    """The POSIX seconds between which the bars lie. Raises INVALID_ARGUMENT for days that are none,
+    for too many bars and for an unknown dimension."""
     check_dimensions(asked)
     return explore.edges(asked.bucket, asked.first, asked.last, zone)
 
 
 def check_dimensions(asked: Question) -> None:
     for dimension in asked.dimensions:
-        if dimension.partition(":")[0] not in DIMENSIONS or (dimension.partition(":")[0] == "label") != (
-            ":" in dimension
-        ):
-            raise invalid(f"unknown dimension {dimension[:80]!r}: use {', '.join(DIMENSIONS)}, or label:KEY", "group")
+        if dimension.partition(":")[0] not in DIMENSIONS or (
+            dimension.partition(":")[0] == "label"
+        ) != (":" in dimension):
+            raise invalid(
+                f"unknown dimension {dimension[:80]!r}: use {', '.join(DIMENSIONS)}, or label:KEY",
+                "group",
+            )
 
 
 def _gross(found: Snapshot, groups: Groups, spans: Sequence[int]) -> Cells:
@@ -152,7 +170,9 @@ def paid_shares(found: Snapshot) -> Mapping[str, Fraction]:
         return {}
     policy, credits = found.account.policy, found.terms.credits
     key = ("paid", *found.moment)
-    return found.keep(key, lambda: explore.paid_by_credits(invoicing.invoices(found.charges, policy, credits)))
+    return found.keep(
+        key, lambda: explore.paid_by_credits(invoicing.invoices(found.charges, policy, credits))
+    )
 
 
 class Groups:
@@ -200,10 +220,13 @@ class Groups:
                     yield (job if self._asked.group == "job" else name), part
 
     def _name(self, resource: str) -> str | None:
-        """The group of a resource's charges; None: they are not asked for. Jobs are looked at later."""
+        """The group of a resource's charges; None: they are not asked for. Jobs are looked at
+        later."""
         if resource not in self._names:
             node = self._found.facts.get(resource)
-            self._names[resource] = self._group_at(resource, node.labels[0].labels if node and node.labels else {})
+            self._names[resource] = self._group_at(
+                resource, node.labels[0].labels if node and node.labels else {}
+            )
         return self._names[resource]
 
     def _group_at(self, resource: str, labels: Mapping[str, str]) -> str | None:
@@ -222,12 +245,16 @@ class Groups:
         return {
             "region": facts.region,
             "zone": facts.zone,
-            "generation": facts.kind if facts.kind.is_storage else parse(facts.type).generation.name,
+            "generation": facts.kind
+            if facts.kind.is_storage
+            else parse(facts.type).generation.name,
             "type": facts.type,
             "usage": str(facts.usage_class),
             "sku": NONE if sold.sku is None else sold.sku.sku_id,
             "resource": name_in(self._found, facts.project, label_of(facts)),
-            "node": NONE if facts.kind.is_storage else name_in(self._found, facts.project, label_of(facts)),
+            "node": NONE
+            if facts.kind.is_storage
+            else name_in(self._found, facts.project, label_of(facts)),
             "user": facts.created_by or UNKNOWN,
             "job": "",
         }[dimension]
@@ -235,7 +262,9 @@ class Groups:
 
 def label_keys(found: Snapshot) -> list[str]:
     """The keys of all labels that its nodes have had."""
-    sets = {id(period.labels): period.labels for node in found.facts.values() for period in node.labels}
+    sets = {
+        id(period.labels): period.labels for node in found.facts.values() for period in node.labels
+    }
     return sorted({key for labels in sets.values() for key in labels})
 
 
@@ -245,8 +274,8 @@ def name_in(found: Snapshot, project: str, name: str) -> str:
 
 
 def label_of(facts: BilledResource) -> str:
-    """`ZONE/ID` of a node, with `disk` or `bucket` before it of others: short, and of one at a time. Operations are
-    their bucket's."""
+    """`ZONE/ID` of a node, with `disk` or `bucket` before it of others: short, and of one at a
+    time. Operations are their bucket's."""
     label = f"{facts.zone}/{facts.short_name}"
     if not facts.kind.is_storage:
         return label

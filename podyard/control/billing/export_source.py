@@ -1,4 +1,5 @@
-"""What an export is made of, read from the database: the invoice's document, its bill, and facts of nodes."""
+"""What an export is made of, read from the database: the invoice's document, its bill, and facts of
+nodes."""
 
 from __future__ import annotations
 
@@ -8,7 +9,13 @@ from fractions import Fraction
 from podyard.base.clock import PlatformTime
 from podyard.base.errors import Code, PodyardError
 from podyard.control.billing import accounts, commitments, invoice_records, invoices
-from podyard.control.billing.invoice_document import InvoiceDocument, adjustments_of, from_json, minor_of, parts_by_line
+from podyard.control.billing.invoice_document import (
+    InvoiceDocument,
+    adjustments_of,
+    from_json,
+    minor_of,
+    parts_by_line,
+)
 from podyard.db import commitments as commitment_rows
 from podyard.db import cost_dimensions
 from podyard.db.unit_of_work import UnitOfWork
@@ -24,9 +31,11 @@ from podyard.pricing.issued_records import IssuedRecords
 from podyard.pricing.sku import RateCard
 
 
-def source(uow: UnitOfWork, card: RateCard, project: str, month: str, *, by_job: bool) -> ExportSource | None:
-    """One month to export: as it was issued, or, of an open month, as its invoice is so far. None: there is nothing to
-    invoice in it. The caller has asked for permission."""
+def source(
+    uow: UnitOfWork, card: RateCard, project: str, month: str, *, by_job: bool
+) -> ExportSource | None:
+    """One month to export: as it was issued, or, of an open month, as its invoice is so far. None:
+    there is nothing to invoice in it. The caller has asked for permission."""
     account = accounts.of(uow, project)
     if month < account.next_month:
         issued = _find_issued(uow, project, month)
@@ -34,7 +43,9 @@ def source(uow: UnitOfWork, card: RateCard, project: str, month: str, *, by_job:
             return None
         records = invoice_records.of_issued(uow, card, issued)
         document = from_json(issued.document)
-        return _source(uow, card, account, document, records, issued.as_of, by_job, issued.issued_at)
+        return _source(
+            uow, card, account, document, records, issued.as_of, by_job, issued.issued_at
+        )
     found = invoices.preview(uow, card, PLATFORM, project, month)
     if found.document is None:
         return None
@@ -51,7 +62,7 @@ def _find_issued(uow: UnitOfWork, project: str, month: str) -> IssuedInvoice | N
         return None
 
 
-def _source(
+def _source(  # noqa: PLR0913
     uow: UnitOfWork,
     card: RateCard,
     account: Account,
@@ -107,7 +118,10 @@ def _commitments(uow: UnitOfWork, card: RateCard, project: str) -> dict[str, Com
 
 
 def _owners(
-    uow: UnitOfWork, projects: Sequence[str], resources: Mapping[str, ResourceFacts], as_of: PlatformTime
+    uow: UnitOfWork,
+    projects: Sequence[str],
+    resources: Mapping[str, ResourceFacts],
+    as_of: PlatformTime,
 ) -> dict[str, Sequence[Owned]]:
     """Whose the seconds of each node and of its hosts were, by the jobs' names."""
     names: dict[str, str] = {}
@@ -117,7 +131,10 @@ def _owners(
         for span in cost_dimensions.job_spans(uow, project):
             if span.start < as_of:
                 spans.setdefault(span.resource_id, []).append(span)
-    owners = {key: list(_with_names(attribution.ownership(found, as_of), names)) for key, found in spans.items()}
+    owners = {
+        key: list(_with_names(attribution.ownership(found, as_of), names))
+        for key, found in spans.items()
+    }
     return {key: owners.get(node_key_of(key), ()) for key in resources}
 
 

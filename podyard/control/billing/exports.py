@@ -1,9 +1,11 @@
-"""Exports of what was billed: small ones at once, large ones in the background, with progress and a file as result.
+"""Exports of what was billed: small ones at once, large ones in the background, with progress and a
+file as result.
 
-A worker claims an export (`db/claims.py`), reports every few thousand rows how far it is, and names the file in one
-last unit, unless another worker has claimed the export since. A worker that dies is followed by another one, which
-starts again and writes the same bytes: an open month is exported as of the time of the request, unless it has been
-issued since. Progress never goes back: `rows_done` is that of the furthest try.
+A worker claims an export (`db/claims.py`), reports every few thousand rows how far it is, and names
+the file in one last unit, unless another worker has claimed the export since. A worker that dies is
+followed by another one, which starts again and writes the same bytes: an open month is exported as
+of the time of the request, unless it has been issued since. Progress never goes back: `rows_done`
+is that of the furthest try.
 """
 
 from __future__ import annotations
@@ -12,7 +14,14 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from podyard.base.errors import Code, PodyardError, failed_precondition, invalid, invalid_field, not_found
+from podyard.base.errors import (
+    Code,
+    PodyardError,
+    failed_precondition,
+    invalid,
+    invalid_field,
+    not_found,
+)
 from podyard.base.ids import row_id
 from podyard.control.billing import accounts, export_source
 from podyard.db import exports
@@ -32,7 +41,8 @@ SMALL_ROWS_MAX = 20_000  # that are answered at once: a second of work and 10 MB
 MONTHS_MAX = 120  # of one export: ten years
 OPEN_MAX = 10  # exports of a project that are not done: each takes a worker for seconds to minutes
 KEPT_MAX = 100  # exports of a project: an older one that has ended gives way to a new one
-CLAIM_SECONDS = 60.0  # a month's bill is computed within that; then every few thousand rows renew the claim
+# a month's bill is computed within that; then every few thousand rows renew the claim
+CLAIM_SECONDS = 60.0
 TRIES_MAX = 5  # workers that die of the same export
 ERROR_LENGTH_MAX = 2000
 _CLAIMS = exports.claims(TASK, CLAIM_SECONDS)
@@ -61,7 +71,8 @@ FORMATS: Mapping[str, Format] = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ExportRequest:
-    """What is wanted: months, both included, in a format, by `day` or `hour`; `by_job`: a row for each job."""
+    """What is wanted: months, both included, in a format, by `day` or `hour`; `by_job`: a row for
+    each job."""
 
     format: str
     from_month: str
@@ -74,20 +85,26 @@ class ExportRequest:
         format_of(self.format)
         if self.granularity not in GRANULARITIES:
             known = ", ".join(GRANULARITIES)
-            raise invalid(f"unknown granularity {self.granularity[:20]!r}: use {known}", "granularity")
+            raise invalid(
+                f"unknown granularity {self.granularity[:20]!r}: use {known}", "granularity"
+            )
         accounts.check_month(self.from_month, "from_month")
         accounts.check_month(self.until_month, "until_month")
         count = months.index_of(self.until_month) - months.index_of(self.from_month) + 1
         if not 1 <= count <= MONTHS_MAX:
             raise invalid_field(
-                f"from {self.from_month} until {self.until_month}: an export must cover 1 to {MONTHS_MAX} months",
+                f"from {self.from_month} until {self.until_month}: an export must cover 1 to "
+                f"{MONTHS_MAX} months",
                 "until_month",
             )
 
 
 def object_name_of(export: Export) -> str:
     """Each try has a separate file."""
-    return f"{folder_of(export.project)}/{export.export_id}-{export.fence}.{format_of(export.format).extension}"
+    return (
+        f"{folder_of(export.project)}/{export.export_id}-"
+        f"{export.fence}.{format_of(export.format).extension}"
+    )
 
 
 def folder_of(project: str) -> str:
@@ -113,11 +130,13 @@ def one_month(
 
 
 def small_file(found: ExportSource, request: ExportRequest) -> bytes:
-    """The file of one month. Raises FAILED_PRECONDITION for one that has to be made in the background."""
+    """The file of one month. Raises FAILED_PRECONDITION for one that has to be made in the
+    background."""
     made = list(itertools.islice(rows(found, request.granularity), SMALL_ROWS_MAX + 1))
     if len(made) > SMALL_ROWS_MAX:
         raise failed_precondition(
-            f"{request.from_month} has more than {SMALL_ROWS_MAX} rows: create an export instead (POST .../exports)"
+            f"{request.from_month} has more than {SMALL_ROWS_MAX} rows: create an export instead "
+            "(POST .../exports)"
         )
     return b"".join(format_of(request.format).encode([(found, made)]))
 
@@ -129,7 +148,8 @@ def create(uow: UnitOfWork, principal: Principal, project: str, request: ExportR
     last = accounts.of(uow, project).month_of(uow.now)
     if request.until_month > last:
         raise invalid_field(
-            f"untilMonth is {request.until_month}: it must not be after the current month {last}", "until_month"
+            f"untilMonth is {request.until_month}: it must not be after the current month {last}",
+            "until_month",
         )
     there = exports.of_project(uow, project)
     ended = [one for one in there if one.ended is not None]
@@ -161,14 +181,17 @@ def result(uow: UnitOfWork, principal: Principal, project: str, export_id: str) 
     """An export that has a file. Raises FAILED_PRECONDITION while it has none, or why it failed."""
     found = get(uow, principal, project, export_id)
     if found.object_name is None:
-        why = found.error_message or f"it is not done: {found.rows_done} rows of {found.rows_all or 'many'}"
+        why = (
+            found.error_message
+            or f"it is not done: {found.rows_done} rows of {found.rows_all or 'many'}"
+        )
         raise failed_precondition(f"export {export_id} has no file: {why}")
     return found
 
 
 def claim(uow: UnitOfWork, export_id: str) -> Export | None:
-    """Takes the next try; None when there is none, or another worker is at it. An export that so many workers have died
-    of has failed."""
+    """Takes the next try; None when there is none, or another worker is at it. An export that so
+    many workers have died of has failed."""
     found = _CLAIMS.due(uow, export_id)
     if found is None:
         return None
@@ -179,13 +202,16 @@ def claim(uow: UnitOfWork, export_id: str) -> Export | None:
 
 
 def month_of(uow: UnitOfWork, card: RateCard, claimed: Export, month: str) -> ExportSource | None:
-    """A month of a claimed export, as of the moment at which it was asked for. None: nothing was used in it."""
-    return export_source.source(uow.at(claimed.created), card, claimed.project, month, by_job=claimed.by_job)
+    """A month of a claimed export, as of the moment at which it was asked for. None: nothing was
+    used in it."""
+    return export_source.source(
+        uow.at(claimed.created), card, claimed.project, month, by_job=claimed.by_job
+    )
 
 
 def progress(uow: UnitOfWork, claimed: Export, rows_done: int, rows_all: int | None) -> bool:
-    """Says how far it is (`rows_all` None: they are being counted), and renews the claim; False when the fence is
-    another one's by now."""
+    """Says how far it is (`rows_all` None: they are being counted), and renews the claim; False
+    when the fence is another one's by now."""
     found = _find_held(uow, claimed)
     if found is not None:
         done = max(rows_done, found.rows_done)
@@ -219,7 +245,8 @@ def fail(uow: UnitOfWork, claimed: Export, error: PodyardError) -> None:
 
 
 def stale_files(uow: UnitOfWork, project: str, names: Iterable[str]) -> list[str]:
-    """Which of these names of files are of exports that have given way, or of tries that died or came too late."""
+    """Which of these names of files are of exports that have given way, or of tries that died or
+    came too late."""
     there = {one.export_id: one for one in exports.of_project(uow, project)}
     found = []
     for name in names:
@@ -238,7 +265,11 @@ def _find_held(uow: UnitOfWork, claimed: Export) -> Export | None:
 
 
 def _fail(uow: UnitOfWork, found: Export, code: Code, message: str) -> None:
-    _CLAIMS.end(uow, found, dataclasses.replace(found, ended=uow.now, error_code=int(code), error_message=message))
+    _CLAIMS.end(
+        uow,
+        found,
+        dataclasses.replace(found, ended=uow.now, error_code=int(code), error_message=message),
+    )
 
 
 def _find(uow: UnitOfWork, project: str, export_id: str) -> Export:

@@ -1,8 +1,10 @@
-"""An invoice as a document: canonical JSON, so that the same invoice is the same bytes, and its digest proves it.
+"""An invoice as a document: canonical JSON, so that the same invoice is the same bytes, and its
+digest proves it.
 
-In JSON its fields are spelt `unitPrice`; amounts, prices and quantities are decimal numbers in texts. A document holds
-facts and no prose, so that rewording a message changes no document. Documents of form 1 say less of a line, and why
-something is held; those of form 2 say of a correction how much it is, and not of what. They are read and never written.
+In JSON its fields are spelt `unitPrice`; amounts, prices and quantities are decimal numbers in
+texts. A document holds facts and no prose, so that rewording a message changes no document.
+Documents of form 1 say less of a line, and why something is held; those of form 2 say of a
+correction how much it is, and not of what. They are read and never written.
 """
 
 from __future__ import annotations
@@ -30,9 +32,12 @@ _UPPER = re.compile("[A-Z]")
 
 
 class DocumentLine(NamedTuple):
-    """`unit_seconds` times `unit_price` is the exact amount, per hour or month as `unit` says. `quantity` is the same
-    in that unit, rounded to 12 decimals. `price_version` is the first of `price_versions`. `hosts_included`: how
-    much of the quantity is of nodes whose price includes their hosts; None, and left out, while the card charges none.
+    """`unit_seconds` times `unit_price` is the exact amount, per hour or month as `unit` says.
+    `quantity` is the same
+    in that unit, rounded to 12 decimals. `price_version` is the first of `price_versions`.
+    `hosts_included`: how
+    much of the quantity is of nodes whose price includes their hosts; None, and left out, while the
+    card charges none.
     """
 
     id: str
@@ -60,7 +65,8 @@ class DocumentCredit(NamedTuple):
 
 
 class DocumentItem(NamedTuple):
-    """What a correction adds to one line of the corrected invoice for one resource, exact and in US dollars."""
+    """What a correction adds to one line of the corrected invoice for one resource, exact and in US
+    dollars."""
 
     resource: str
     name: str
@@ -74,7 +80,8 @@ class DocumentItem(NamedTuple):
 
 
 class DocumentAdjustment(NamedTuple):
-    """`amount` is rounded once; what its items, at `exchange_rate`, miss of it is tax, credits and rounding."""
+    """`amount` is rounded once; what its items, at `exchange_rate`, miss of it is tax, credits and
+    rounding."""
 
     corrects_month: str
     amount: str
@@ -129,8 +136,8 @@ def document(
     *,
     issued: bool,
 ) -> InvoiceDocument:
-    """`names`: of resources, by id; `hosts_included`: unit-seconds, by lines. Of an issued one nothing is an estimate
-    any more: its month is over."""
+    """`names`: of resources, by id; `hosts_included`: unit-seconds, by lines. Of an issued one
+    nothing is an estimate any more: its month is over."""
     period = months.seconds_of(invoice.month, account.time_zone)
 
     def text_of(minor: int) -> str:
@@ -150,10 +157,18 @@ def document(
         tax_share=account.tax,
         as_of=as_of.rfc3339(),
         lines=[
-            _line(line, text_of(line.shown), hosts_included.get(line.line_id), estimated=line.estimated and not issued)
+            _line(
+                line,
+                text_of(line.shown),
+                hosts_included.get(line.line_id),
+                estimated=line.estimated and not issued,
+            )
             for line in invoice.lines
         ],
-        credits=[DocumentCredit(line.credit_id, text_of(line.shown), *_exact(line.amount)) for line in invoice.credits],
+        credits=[
+            DocumentCredit(line.credit_id, text_of(line.shown), *_exact(line.amount))
+            for line in invoice.credits
+        ],
         rounding_error=text_of(invoice.rounding_error),
         subtotal=text_of(invoice.subtotal),
         tax=text_of(invoice.tax),
@@ -173,7 +188,9 @@ def document(
 
 def canonical(found: InvoiceDocument) -> bytes:
     """UTF-8 JSON without spaces, keys in order."""
-    return json.dumps(to_json(found), sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    return json.dumps(
+        to_json(found), sort_keys=True, separators=(",", ":"), ensure_ascii=False
+    ).encode()
 
 
 def to_json(found: InvoiceDocument) -> dict[str, Any]:
@@ -200,7 +217,8 @@ def from_json(data: bytes) -> InvoiceDocument:
 
 
 def _complete_line(line: dict[str, Any]) -> dict[str, Any]:
-    """A line of form 1. How many units it charges follows from its exact amount, but for a price of 0."""
+    """A line of form 1. How many units it charges follows from its exact amount, but for a price of
+    0."""
     unit, nanos = PriceUnit(line["unit"]), nanos_from_decimal_text(line["unit_price"])
     parts_per_unit_second = nanos * (PARTS_PER_NANO // unit.seconds)
     unit_seconds = int(line["parts"]) // parts_per_unit_second if nanos else line["seconds"]
@@ -219,9 +237,10 @@ def parts_by_line(found: InvoiceDocument) -> dict[str, int]:
 
 
 def same_facts(issued: bytes, computed: InvoiceDocument) -> bool:
-    """Whether an issued document says what it would say if it was written now: to the byte, or, for one of an earlier
-    form, in everything that the form has. Where held seconds that touch are cut, it may be either: those of a SKU that
-    had no price yet are cut where the node's last period begins, those without a SKU are not."""
+    """Whether an issued document says what it would say if it was written now: to the byte, or, for
+    one of an earlier form, in everything that the form has. Where held seconds that touch are cut,
+    it may be either: those of a SKU that had no price yet are cut where the node's last period
+    begins, those without a SKU are not."""
     if canonical(computed) == issued:
         return True
     try:
@@ -237,7 +256,11 @@ def same_facts(issued: bytes, computed: InvoiceDocument) -> bool:
     lines = computed.lines
     if then.form == 1:
         lines = [
-            new._replace(price_versions=old.price_versions, unit_seconds=old.unit_seconds, quantity=old.quantity)
+            new._replace(
+                price_versions=old.price_versions,
+                unit_seconds=old.unit_seconds,
+                quantity=old.quantity,
+            )
             for old, new in zip(then.lines, lines, strict=True)
         ]
     amounts = [DocumentAdjustment(one.corrects_month, one.amount) for one in computed.adjustments]
@@ -270,7 +293,10 @@ def _spelt(found: Any) -> dict[str, Any]:
 
 
 def _read(data: Mapping[str, Any]) -> dict[str, Any]:
-    return {_UPPER.sub(lambda match: "_" + match[0].lower(), name): value for name, value in data.items()}
+    return {
+        _UPPER.sub(lambda match: "_" + match[0].lower(), name): value
+        for name, value in data.items()
+    }
 
 
 def digest(data: bytes) -> str:
@@ -306,7 +332,14 @@ def adjustments_of(document: InvoiceDocument) -> list[Adjustment]:
             booked_in_month=document.month,
             minor=minor_of(one.amount, document.decimals),
             items=[
-                CorrectedUse(i.resource, i.line, PriceUnit(i.unit), i.seconds, i.unit_seconds, Amount(int(i.parts)))
+                CorrectedUse(
+                    i.resource,
+                    i.line,
+                    PriceUnit(i.unit),
+                    i.seconds,
+                    i.unit_seconds,
+                    Amount(int(i.parts)),
+                )
                 for i in one.items
             ],
             exchange=Fraction(one.exchange_rate),
@@ -320,7 +353,9 @@ def minor_of(text: str, decimals: int) -> int:
     return int(Decimal(text) * 10**decimals)
 
 
-def _line(line: InvoiceLine, amount: str, hosts_included: int | None, *, estimated: bool) -> DocumentLine:
+def _line(
+    line: InvoiceLine, amount: str, hosts_included: int | None, *, estimated: bool
+) -> DocumentLine:
     exact_usd, parts = _exact(line.amount)
     return DocumentLine(
         id=line.line_id,

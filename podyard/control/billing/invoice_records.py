@@ -1,7 +1,9 @@
-"""The rated records of an invoice: made with it, kept with it, and read by everything that says what it is made of.
+"""The rated records of an invoice: made with it, kept with it, and read by everything that says
+what it is made of.
 
-Exports, explanations, the explorer and corrections of an issued month read what was kept. An invoice of an earlier
-version has none: its records are computed from the events and prices that it knew of, and the loop keeps them once.
+Exports, explanations, the explorer and corrections of an issued month read what was kept. An
+invoice of an earlier version has none: its records are computed from the events and prices that it
+knew of, and the loop keeps them once.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ def of_issued(uow: UnitOfWork, card: RateCard, issued: IssuedInvoice) -> IssuedR
     try:
         found = issued_records.decode(chunks) if chunks else _compute(uow, card, issued)
     except (ValueError, TypeError, LookupError):
-        raise PodyardError(Code.DATA_LOSS, f"the records of invoice {issued.number} cannot be read") from None
+        raise PodyardError(
+            Code.DATA_LOSS, f"the records of invoice {issued.number} cannot be read"
+        ) from None
     _check_lines(issued, found.charges)
     return found
 
@@ -57,7 +61,10 @@ def chunks_of(found: IssuedRecords) -> tuple[bytes, ...]:
 
 def _compute(uow: UnitOfWork, card: RateCard, issued: IssuedInvoice) -> IssuedRecords:
     """From the events and prices that the invoice knew of."""
-    account, then = accounts.of(uow, issued.project), bills.card_of_then(uow, card, issued.issued_at)
+    account, then = (
+        accounts.of(uow, issued.project),
+        bills.card_of_then(uow, card, issued.issued_at),
+    )
     nodes = bills.billed_resources(uow, then, account.names)
     resources = bills.paid_resources(then, account, nodes)
     terms = bills.terms_of(uow, account)
@@ -74,17 +81,20 @@ def _check_lines(issued: IssuedInvoice, charges: Sequence[UsageRecord]) -> None:
     for line, parts in found.items():
         if parts != stated.get(line, 0):
             difference = Amount(parts - stated.get(line, 0)).text(EXACT_DECIMALS)
-            raise PodyardError(Code.DATA_LOSS, f"{line}: its charges differ from the invoice by {difference} USD")
+            raise PodyardError(
+                Code.DATA_LOSS, f"{line}: its charges differ from the invoice by {difference} USD"
+            )
 
 
 def older(uow: UnitOfWork, past: int) -> list[tuple[str, str]]:
-    """(project, month) of some invoices of earlier versions whose records are not kept, for who has met `past` of them
-    already."""
+    """(project, month) of some invoices of earlier versions whose records are not kept, for who has
+    met `past` of them already."""
     return invoice_records.without_records(uow, past + KEPT_AT_ONCE_MAX)
 
 
 def read_older(uow: UnitOfWork, card: RateCard, project: str, month: str) -> tuple[bytes, ...]:
-    """The records of such an invoice, computed in a read. Raises DATA_LOSS where they do not sum to its lines."""
+    """The records of such an invoice, computed in a read. Raises DATA_LOSS where they do not sum to
+    its lines."""
     issued = invoice_rows.find(uow, project, month)
     assert issued is not None, "no invoice is ever deleted"
     return chunks_of(of_issued(uow, card, issued))

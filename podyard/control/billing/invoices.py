@@ -1,7 +1,9 @@
-"""Invoices: previewed at any time, issued once when their month is over (closing.py), and never changed.
+"""Invoices: previewed at any time, issued once when their month is over (closing.py), and never
+changed.
 
-An invoice is computed as of the month's end and the account's grace, whenever that happens, so that the same events
-give the same bytes. Usage that comes to be known later is an adjustment in the month that is closed next (R9).
+An invoice is computed as of the month's end and the account's grace, whenever that happens, so that
+the same events give the same bytes. Usage that comes to be known later is an adjustment in the
+month that is closed next (R9).
 """
 
 from __future__ import annotations
@@ -12,7 +14,13 @@ from collections.abc import Mapping
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.base.errors import failed_precondition, not_found
 from podyard.control.billing import accounts, bills, card_prices, invoice_records
-from podyard.control.billing.invoice_document import InvoiceDocument, adjustments_of, document, from_json, same_facts
+from podyard.control.billing.invoice_document import (
+    InvoiceDocument,
+    adjustments_of,
+    document,
+    from_json,
+    same_facts,
+)
 from podyard.db import invoices as invoice_rows
 from podyard.db import ledger
 from podyard.db.unit_of_work import UnitOfWork
@@ -31,8 +39,8 @@ from podyard.pricing.sku import RateCard
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Computed:
-    """An invoice of one month, as it would be issued. `invoice` None: there is nothing to invoice. `held`: what has no
-    price, and why, in words by the names of the nodes."""
+    """An invoice of one month, as it would be issued. `invoice` None: there is nothing to invoice.
+    `held`: what has no price, and why, in words by the names of the nodes."""
 
     month: str
     invoice: Invoice | None
@@ -43,7 +51,9 @@ class Computed:
     held: tuple[str, ...] = ()
 
 
-def preview(uow: UnitOfWork, card: RateCard, principal: Principal, project: str, month: str | None) -> Computed:
+def preview(
+    uow: UnitOfWork, card: RateCard, principal: Principal, project: str, month: str | None
+) -> Computed:
     """What the invoice of an open month (None: the one that platform time is in) is so far.
 
     Raises FAILED_PRECONDITION for a month that is closed, or has no exchange rate.
@@ -57,11 +67,13 @@ def preview(uow: UnitOfWork, card: RateCard, principal: Principal, project: str,
 
 
 def is_reproduced(uow: UnitOfWork, card: RateCard, issued: IssuedInvoice) -> bool:
-    """Whether the document and the records of an issued invoice are computed again, from the events that it knew of and
-    the prices of then. Raises DATA_LOSS for records that are damaged."""
+    """Whether the document and the records of an issued invoice are computed again, from the events
+    that it knew of and the prices of then. Raises DATA_LOSS for records that are damaged."""
     account = accounts.of(uow, issued.project)
     then = bills.card_of_then(uow, card, issued.issued_at)
-    found = compute(uow, then, account, issued.month, issued.as_of, issued.last_event_seq, issued=True)
+    found = compute(
+        uow, then, account, issued.month, issued.as_of, issued.last_event_seq, issued=True
+    )
     if found.document is None or not same_facts(issued.document, found.document):
         return False
     kept = sums_by_line(invoice_records.of_issued(uow, card, issued).charges)
@@ -78,10 +90,12 @@ def compute(
     *,
     issued: bool,
 ) -> Computed:
-    """The month's invoice from the events up to number `last_seq` (None: all). Raises FAILED_PRECONDITION without an
-    exchange rate."""
+    """The month's invoice from the events up to number `last_seq` (None: all). Raises
+    FAILED_PRECONDITION without an exchange rate."""
     if account.currency != accounts.USD and month not in account.rates:
-        raise failed_precondition(f"no exchange rate of {account.currency} for {month}: set one in the billing account")
+        raise failed_precondition(
+            f"no exchange rate of {account.currency} for {month}: set one in the billing account"
+        )
     nodes = bills.billed_resources(uow, card, account.names)
     resources = bills.paid_resources(card, account, nodes)
     terms = terms_of(uow, account, month)
@@ -95,7 +109,10 @@ def compute(
     names = {key: node.name for key, node in nodes.items()}
     included = _hosts_included(card, bill, nodes, months.seconds_of(month, account.time_zone))
     made = document(account, invoice, as_of, held, names, included, issued=issued)
-    words = (f"{one.seconds} s of {names.get(one.resource_id, one.resource_id)}: {one.reason}" for one in held)
+    words = (
+        f"{one.seconds} s of {names.get(one.resource_id, one.resource_id)}: {one.reason}"
+        for one in held
+    )
     return Computed(month, invoice, made, bill, terms, nodes, tuple(words))
 
 
@@ -113,13 +130,18 @@ def records_of(uow: UnitOfWork, card: RateCard, account: Account, found: Compute
     return invoice_records.of_charges(uow, card, account.names, charges, found.nodes, corrected)
 
 
-def _itemise(uow: UnitOfWork, card: RateCard, account: Account, bill: Bill, found: Adjustment) -> Adjustment:
-    """A correction with what it comes from: the month as it is rated now, less what was issued and corrected before."""
+def _itemise(
+    uow: UnitOfWork, card: RateCard, account: Account, bill: Bill, found: Adjustment
+) -> Adjustment:
+    """A correction with what it comes from: the month as it is rated now, less what was issued and
+    corrected before."""
     month, project = found.corrects_month, account.project
     seconds = months.seconds_of(month, account.time_zone)
     now = sums_by_line(parts_within(bill.charges, seconds))
     issued = invoice_rows.find(uow, project, month)
-    was = {} if issued is None else sums_by_line(invoice_records.of_issued(uow, card, issued).charges)
+    was = (
+        {} if issued is None else sums_by_line(invoice_records.of_issued(uow, card, issued).charges)
+    )
     earlier = [
         item
         for booked in invoice_rows.correcting(uow, project, month, found.booked_in_month)
@@ -127,13 +149,16 @@ def _itemise(uow: UnitOfWork, card: RateCard, account: Account, bill: Bill, foun
         if one.corrects_month == month
         for item in one.items
     ]
-    return dataclasses.replace(found, items=items(now, was, earlier), exchange=account.policy.exchange_of(month))
+    return dataclasses.replace(
+        found, items=items(now, was, earlier), exchange=account.policy.exchange_of(month)
+    )
 
 
 def _hosts_included(
     card: RateCard, bill: Bill, billed: Mapping[str, BilledResource], window: range
 ) -> Mapping[str, int]:
-    """Of each line of nodes the unit-seconds whose price includes their hosts; nothing before the card charges any."""
+    """Of each line of nodes the unit-seconds whose price includes their hosts; nothing before the
+    card charges any."""
     found: dict[str, int] = {}
     if card.hosts_from is None or card.hosts_from.nanos // NANOS_PER_SECOND >= window.stop:
         return found

@@ -21,16 +21,20 @@ from podyard.pricing.current_card import machine_card
 from podyard.pricing.machines import MachineCost, cost_of
 from podyard.pricing.sku import RateCard
 
-SPEED_STEPS_MAX = 100  # the speed is that of the newest steps: enough to smooth it, few enough to follow a change
+# the speed is that of the newest steps: enough to smooth it, few enough to follow a change
+SPEED_STEPS_MAX = 100
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class JobProgress:
-    """`wall_seconds`: real seconds of all attempts, up to now. `steps_per_second` and `seconds_left` (real seconds):
-    of a job that runs and has done a step. `cost`: US dollars of the job's seconds on its node at their prices, before
-    commitments and credits; None for callers who may not see the bill. `is_estimated`: the cost still grows.
+    """`wall_seconds`: real seconds of all attempts, up to now. `steps_per_second` and
+    `seconds_left` (real seconds):
+    of a job that runs and has done a step. `cost`: US dollars of the job's seconds on its node at
+    their prices, before commitments and credits; None for callers who may not see the bill.
+    `is_estimated`: the cost still grows.
 
-    `machine`: what all attempts have taken of one's own machines; None without a card for it, and for these callers.
+    `machine`: what all attempts have taken of one's own machines; None without a card for it, and
+    for these callers.
     """
 
     wall_seconds: float
@@ -59,12 +63,17 @@ def of_all(
     sees_bill = principal.may("podyard.billing.view", project)
     costs = _costs(uow, card, principal, project, jobs) if sees_bill else {}
     machines = machine_costs(uow, jobs) if sees_bill else {}
-    return {job.job_key: _progress(uow, job, costs.get(job.job_key), machines.get(job.job_key)) for job in jobs}
+    return {
+        job.job_key: _progress(uow, job, costs.get(job.job_key), machines.get(job.job_key))
+        for job in jobs
+    }
 
 
-def machine_costs(uow: UnitOfWork, jobs: Sequence[Job], window: range | None = None) -> dict[str, MachineCost]:
-    """What jobs have taken of one's own machines, by their keys, in attempts that started in these POSIX seconds (None:
-    in all); nothing without a card."""
+def machine_costs(
+    uow: UnitOfWork, jobs: Sequence[Job], window: range | None = None
+) -> dict[str, MachineCost]:
+    """What jobs have taken of one's own machines, by their keys, in attempts that started in these
+    POSIX seconds (None: in all); nothing without a card."""
     card = machine_card()
     if card is None:
         return {}
@@ -75,7 +84,9 @@ def machine_costs(uow: UnitOfWork, jobs: Sequence[Job], window: range | None = N
     return {key: cost_of(card, found) for key, found in used.items()}
 
 
-def _progress(uow: UnitOfWork, job: Job, cost: Amount | None, machine: MachineCost | None) -> JobProgress:
+def _progress(
+    uow: UnitOfWork, job: Job, cost: Amount | None, machine: MachineCost | None
+) -> JobProgress:
     wall = job.wall_seconds
     attempt = None if JOB.is_final(job.state) else attempts.find_open(uow, job.job_key)
     if attempt is not None:
@@ -86,7 +97,8 @@ def _progress(uow: UnitOfWork, job: Job, cost: Amount | None, machine: MachineCo
 
 
 def _steps_per_second(uow: UnitOfWork, job: Job) -> float | None:
-    """By the newest steps of the present attempt. Its first one compiles, so it is left out when there are others."""
+    """By the newest steps of the present attempt. Its first one compiles, so it is left out when
+    there are others."""
     seconds = job_history.newest_seconds(uow, job.job_key, job.attempt, SPEED_STEPS_MAX + 1)
     counted = seconds[:-1] or seconds
     return len(counted) / sum(counted) if sum(counted) > 0 else None
@@ -95,17 +107,25 @@ def _steps_per_second(uow: UnitOfWork, job: Job) -> float | None:
 def _costs(
     uow: UnitOfWork, card: RateCard, principal: Principal, project: str, jobs: Sequence[Job]
 ) -> dict[str, Amount]:
-    """Of all nodes that jobs have and had. A node's second belongs to the attempt that touched it first, as in
-    `costs.costs` (R12)."""
+    """Of all nodes that jobs have and had. A node's second belongs to the attempt that touched it
+    first, as in `costs.costs` (R12)."""
     nodes = cost_dimensions.node_keys(uow, jobs)
     keys = sorted({key for own in nodes.values() for key in own})
     used = usages.usage(uow, card, principal, project, resource_keys=keys)
     records = {node.resource_key: node.records for node in used.nodes}
     spans = cost_dimensions.job_spans_on(uow, keys)
-    owned = {key: attribution.ownership([span for span in spans if span.resource_id == key], uow.now) for key in keys}
+    owned = {
+        key: attribution.ownership([span for span in spans if span.resource_id == key], uow.now)
+        for key in keys
+    }
     found = {}
     for job in jobs:
-        mine = [(key, one.seconds) for key in nodes[job.job_key] for one in owned[key] if one.job_id == job.job_key]
+        mine = [
+            (key, one.seconds)
+            for key in nodes[job.job_key]
+            for one in owned[key]
+            if one.job_id == job.job_key
+        ]
         found[job.job_key] = total(
             part for key, seconds in mine for part in parts_within(records.get(key, ()), seconds)
         )

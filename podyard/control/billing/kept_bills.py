@@ -1,9 +1,9 @@
 """Bills that a process keeps, so that a page need not meter everything (`snapshots.py`).
 
-They are made resource by resource. One that is not in use, and has no new event, has the same records now as a minute
-ago. One that is in use and has no new event is in use longer: its last period is drawn out to now. Only the others are
-read and metered again. What is kept is never the truth: a process without it computes it again, once, however many ask
-for it at the same time.
+They are made resource by resource. One that is not in use, and has no new event, has the same
+records now as a minute ago. One that is in use and has no new event is in use longer: its last
+period is drawn out to now. Only the others are read and metered again. What is kept is never the
+truth: a process without it computes it again, once, however many ask for it at the same time.
 """
 
 from __future__ import annotations
@@ -36,11 +36,14 @@ from podyard.pricing import bill
 from podyard.pricing.bill import Resource, Use, resource_of
 from podyard.pricing.sku import RateCard
 
-# Whose bills a process keeps, but for the one that was asked for last: 50,000 took some 400 MB with all of their pages.
+# Whose bills a process keeps, but for the one that was asked for last: 50,000 took some 400 MB with
+# all of their pages.
 RESOURCES_KEPT = 200_000
-# PostgreSQL commits events out of the order of their numbers: among so many the late ones are looked for.
+# PostgreSQL commits events out of the order of their numbers: among so many the late ones are
+# looked for.
 LATE_EVENTS_MAX = 10_000
-WAIT_SECONDS_MAX = 120.0  # for a bill that another thread is making: one of 1,000,000 events takes some 15 s
+# for a bill that another thread is making: one of 1,000,000 events takes some 15 s
+WAIT_SECONDS_MAX = 120.0
 PACE_EVENTS = 400  # between two breaths of who makes a bill ahead: some 4 ms of metering
 
 Pace = Callable[[bool], None]  # is told whether a reader waits for the bill
@@ -48,13 +51,14 @@ Pace = Callable[[bool], None]  # is told whether a reader waits for the bill
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Kept:
-    """All resources as they were at `as_of`, when `last_seq` was the last usage event of all projects, and the `recent`
-    ones before it were so many.
+    """All resources as they were at `as_of`, when `last_seq` was the last usage event of all
+    projects, and the `recent` ones before it were so many.
 
-    `records`, `suspense`, `seconds`, `waived`: of those that are not in use, `closed` being all of the records in the
-    order of the resources; `running`: those that are in use, as they were metered at `as_of` or before. `unsettled`:
-    they have events later than that, by a machine whose clock is ahead. `views`: what pages have made of all this; a
-    bill with other events has none yet.
+    `records`, `suspense`, `seconds`, `waived`: of those that are not in use, `closed` being all of
+    the records in the order of the resources; `running`: those that are in use, as they were
+    metered at `as_of` or before. `unsettled`: they have events later than that, by a machine whose
+    clock is ahead. `views`: what pages have made of all this; a bill with other events has none
+    yet.
     """
 
     as_of: PlatformTime
@@ -75,7 +79,8 @@ class Kept:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class JoinedBill:
-    """What an account over several projects pays for of their bills: the records of what is not in use."""
+    """What an account over several projects pays for of their bills: the records of what is not in
+    use."""
 
     projects: tuple[PaidProject, ...]
     bills: tuple[Kept, ...]
@@ -93,7 +98,9 @@ class Behind(PodyardError):
     """The bill was made as of a later moment than this read is of: the reader starts again."""
 
     def __init__(self, shelf: Shelf, project: str) -> None:
-        super().__init__(Code.ABORTED, f"the bill of {project} is of a later moment by now; read it again")
+        super().__init__(
+            Code.ABORTED, f"the bill of {project} is of a later moment by now; read it again"
+        )
         self._shelf = shelf
         self._project = project
 
@@ -107,7 +114,9 @@ class Behind(PodyardError):
 
 def still_made() -> PodyardError:
     """For who has waited long enough."""
-    return PodyardError(Code.UNAVAILABLE, f"the bill is not ready after {WAIT_SECONDS_MAX:.0f} s; try again later")
+    return PodyardError(
+        Code.UNAVAILABLE, f"the bill is not ready after {WAIT_SECONDS_MAX:.0f} s; try again later"
+    )
 
 
 class _Turn:
@@ -156,7 +165,8 @@ class Shelf:
             self._projects.move_to_end(project)
             self._forget_joined(project)
             while (
-                len(self._projects) > 1 and sum(len(one.resources) for one in self._projects.values()) > RESOURCES_KEPT
+                len(self._projects) > 1
+                and sum(len(one.resources) for one in self._projects.values()) > RESOURCES_KEPT
             ):
                 self._forget_joined(self._projects.popitem(last=False)[0])
 
@@ -169,7 +179,11 @@ class Shelf:
         """What the account pays for of the bills of its projects, which are in their order."""
         with lock:
             found = self._joined.get(account.project)
-        if found is None or found.projects != account.projects or list(map(id, found.bills)) != list(map(id, bills)):
+        if (
+            found is None
+            or found.projects != account.projects
+            or list(map(id, found.bills)) != list(map(id, bills))
+        ):
             closed = list(_paid_records(account.projects, bills))
             found = JoinedBill(account.projects, tuple(bills), closed, OrderedDict())
             with lock:
@@ -193,8 +207,8 @@ _shelves: weakref.WeakKeyDictionary[object, Shelf] = weakref.WeakKeyDictionary()
 def current(uow: UnitOfWork, card: RateCard, project: str, pace: Pace | None = None) -> Kept:
     """What is kept, with the resources metered again that have new events.
 
-    `pace` is called after each `PACE_EVENTS` events; what it raises ends the work. Raises `Behind`, and UNAVAILABLE
-    when another thread has been making it for too long.
+    `pace` is called after each `PACE_EVENTS` events; what it raises ends the work. Raises `Behind`,
+    and UNAVAILABLE when another thread has been making it for too long.
     """
     last_seq = usage_events.last_seq(uow)
     with lock:
@@ -211,7 +225,9 @@ def current(uow: UnitOfWork, card: RateCard, project: str, pace: Pace | None = N
             raise Behind(shelf, project)
         if before is not None and _holds(uow, before, card, last_seq):
             return before
-        found = _make(uow, card, project, last_seq, before, lambda: pace(turn.waiting > 0) if pace else None)
+        found = _make(
+            uow, card, project, last_seq, before, lambda: pace(turn.waiting > 0) if pace else None
+        )
         shelf.put(project, found)
         return found
 
@@ -232,7 +248,12 @@ def join_bills(uow: UnitOfWork, account: Account, bills: Sequence[Kept]) -> Join
 
 def _holds(uow: UnitOfWork, kept: Kept, card: RateCard, last_seq: int) -> bool:
     """Whether nothing has happened since."""
-    same = kept.card is card and kept.last_seq == last_seq and kept.as_of <= uow.now and not kept.unsettled
+    same = (
+        kept.card is card
+        and kept.last_seq == last_seq
+        and kept.as_of <= uow.now
+        and not kept.unsettled
+    )
     return same and _recent(uow, last_seq) == kept.recent
 
 
@@ -242,18 +263,27 @@ def _recent(uow: UnitOfWork, last_seq: int) -> int:
 
 
 def _make(
-    uow: UnitOfWork, card: RateCard, project: str, last_seq: int, before: Kept | None, breathe: Callable[[], None]
+    uow: UnitOfWork,
+    card: RateCard,
+    project: str,
+    last_seq: int,
+    before: Kept | None,
+    breathe: Callable[[], None],
 ) -> Kept:
     recent, changed = _recent(uow, last_seq), None
     if before is not None:
         late = _recent(uow, before.last_seq) != before.recent
-        found = usage_events.resources_changed(uow, project, before.last_seq - (LATE_EVENTS_MAX if late else 0))
+        found = usage_events.resources_changed(
+            uow, project, before.last_seq - (LATE_EVENTS_MAX if late else 0)
+        )
         changed = sorted({*found, *before.unsettled})
         if not changed:
             return dataclasses.replace(before, last_seq=last_seq, recent=recent)
     made = _Making(uow.now, card, before)
     since = 0
-    for node, history in usage_events.histories(uow, project, changed, with_storage=card.charges_storage):
+    for node, history in usage_events.histories(
+        uow, project, changed, with_storage=card.charges_storage
+    ):
         for billed in bill.charged_resources(card, [node]).values():
             made.meter(billed, history)
         since += len(history)
@@ -280,17 +310,21 @@ class _Making:
         self._unsettled: list[str] = []
 
     def meter(self, node: BilledResource, history: Sequence[UsageEvent]) -> None:
-        """All events of one node, disk or bucket, in their order; `node`: itself, or the node's hosts."""
+        """All events of one node, disk or bucket, in their order; `node`: itself, or the node's
+        hosts."""
         key, resource = node.key, self._resource(node)
         use = bill.use_of(resource, history, self._as_of)
         metered, found = use.metered, use.rated
         for kept in (self._records, self._suspense, self._seconds, self._waived, self._running):
             kept.pop(key, None)
         self._facts[key], self._resources[key] = node, resource
-        # What has a size has another one from its last event on, also where that is of this moment, as operations are;
-        # and it has none for as long as sizes of its kind are not charged.
+        # What has a size has another one from its last event on, also where that is of this moment,
+        # as operations are; and it has none for as long as sizes of its kind are not charged.
         begins = resource.since.nanos if resource.since is not None and node.kind.is_storage else 0
-        if max(begins, *(event.at.nanos for event in history)) + node.kind.is_storage > self._as_of.nanos:
+        if (
+            max(begins, *(event.at.nanos for event in history)) + node.kind.is_storage
+            > self._as_of.nanos
+        ):
             self._unsettled.append(key)
         if metered.open_since is not None:
             self._running[key] = use

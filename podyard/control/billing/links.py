@@ -1,7 +1,9 @@
-"""Which billing account pays for a project: its own one, or that of another project, from a second on.
+"""Which billing account pays for a project: its own one, or that of another project, from a second
+on.
 
-A link holds from the next whole second on, so nothing that an invoice has charged, or could have, moves between
-accounts. What was used before and becomes known later is still paid for by the account of its second.
+A link holds from the next whole second on, so nothing that an invoice has charged, or could have,
+moves between accounts. What was used before and becomes known later is still paid for by the
+account of its second.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ def get(uow: UnitOfWork, principal: Principal, project: str) -> BillingLink:
 
 
 def require_to_change(uow: UnitOfWork, principal: Principal, project: str) -> BillingLink:
-    """Who owns the project, or the account that pays for it, may end that. Raises PERMISSION_DENIED, and NOT_FOUND."""
+    """Who owns the project, or the account that pays for it, may end that. Raises
+    PERMISSION_DENIED, and NOT_FOUND."""
     before = account_rows.last_link(uow, project)
     if not principal.may(EDIT, before.account):
         principal.require(EDIT, project, f"projects/{project}/{BILLING_INFO}")
@@ -36,8 +39,9 @@ def require_to_change(uow: UnitOfWork, principal: Principal, project: str) -> Bi
 
 
 def link(uow: UnitOfWork, principal: Principal, project: str, payer: str) -> BillingLink:
-    """From the next whole second on the account of project `payer` pays for the project; its own one, if they are the
-    same. Raises as `require_to_change` for both, and RESOURCE_EXHAUSTED for an account that pays for too many projects.
+    """From the next whole second on the account of project `payer` pays for the project; its own
+    one, if they are the same. Raises as `require_to_change` for both, and RESOURCE_EXHAUSTED for an
+    account that pays for too many projects.
     """
     before = require_to_change(uow, principal, project)
     if payer != project:

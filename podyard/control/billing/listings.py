@@ -15,10 +15,18 @@ from podyard.pricing.sku import RateCard, row_usage
 
 
 def facts_of(
-    uow: UnitOfWork, card: RateCard, projects: Sequence[str], nodes: Mapping[str, BilledResource], wanted: Set[str]
+    uow: UnitOfWork,
+    card: RateCard,
+    projects: Sequence[str],
+    nodes: Mapping[str, BilledResource],
+    wanted: Set[str],
 ) -> dict[str, ResourceFacts]:
     """Of the nodes that are wanted, by key."""
-    exported = {key: more for project in projects for key, more in cost_dimensions.exported_nodes(uow, project).items()}
+    exported = {
+        key: more
+        for project in projects
+        for key, more in cost_dimensions.exported_nodes(uow, project).items()
+    }
     listed: dict[tuple[str, str, str, BilledKind], Listed] = {}  # many nodes are of one kind
     found = {}
     for key in sorted(wanted & nodes.keys()):
@@ -43,7 +51,10 @@ def listing_of(card: RateCard, node: BilledResource, sku_id: str) -> Listed:
     generation, chips = kind.generation, kind.chip_count
     usage = row_usage(node.usage_class)
     sold = catalogue.tpus_of(card, generation, node.region, usage)
-    by_words = {sku.description.removeprefix(_SOLD_AS.get(usage, "")).partition(" running in ")[0]: sku for sku in sold}
+    by_words = {
+        sku.description.removeprefix(_SOLD_AS.get(usage, "")).partition(" running in ")[0]: sku
+        for sku in sold
+    }
     name = generation.name
     words = [f"Tpu-{name}", f"Tpu-{name} Pod"]
     wanted = [
@@ -54,8 +65,15 @@ def listing_of(card: RateCard, node: BilledResource, sku_id: str) -> Listed:
     for text in wanted:
         found = by_words.get(text)
         if found is not None:
-            return Listed(found.service.service_id, found.service.display_name, found.sku_id, found.description)
-    return Listed(catalogue.CLOUD_TPU.service_id, catalogue.CLOUD_TPU.display_name, sku_id, node.type)
+            return Listed(
+                found.service.service_id,
+                found.service.display_name,
+                found.sku_id,
+                found.description,
+            )
+    return Listed(
+        catalogue.CLOUD_TPU.service_id, catalogue.CLOUD_TPU.display_name, sku_id, node.type
+    )
 
 
 _WORDS = {

@@ -1,7 +1,8 @@
-"""What the billing pages read: the project's bill up to now, without metering everything for each page.
+"""What the billing pages read: the project's bill up to now, without metering everything for each
+page.
 
-It is made of what the process keeps (`kept_bills.py`) and of what is in use. It is the same bill, to the last part, as
-the one that `bills.compute` makes of everything, as a test checks.
+It is made of what the process keeps (`kept_bills.py`) and of what is in use. It is the same bill,
+to the last part, as the one that `bills.compute` makes of everything, as a test checks.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The bill of a project's account, or of the project, at one moment. `projects`: those whose use is in it;
-    `paid_by`: whose account pays for the project, where the bill is the project's only. `closed` and `open`: use at its
-    prices, of resources that are not in use and of those that are; `charges`: net of what commitments cover, with the
-    commitments' own."""
+    """The bill of a project's account, or of the project, at one moment. `projects`: those whose
+    use is in it; `paid_by`: whose account pays for the project, where the bill is the project's
+    only. `closed` and `open`: use at its prices, of resources that are not in use and of those that
+    are; `charges`: net of what commitments cover, with the commitments' own."""
 
     project: str
     projects: Sequence[str]
@@ -66,7 +67,8 @@ class Snapshot:
 
     @property
     def plain(self) -> bool:
-        """Whether there are no commitments: then every charge is a record, and depends on its own resource only."""
+        """Whether there are no commitments: then every charge is a record, and depends on its own
+        resource only."""
         return not self.terms.commitments
 
     @property
@@ -75,8 +77,8 @@ class Snapshot:
         return self.keep("used", lambda: total(self.closed)) + total(self.open)
 
     def keep(self, key: Any, make: Callable[[], T]) -> T:
-        """What `make` makes of `closed` and of nothing else, or what it made before. Who asks while it is being made
-        waits for it; UNAVAILABLE when that takes too long."""
+        """What `make` makes of `closed` and of nothing else, or what it made before. Who asks while
+        it is being made waits for it; UNAVAILABLE when that takes too long."""
         mine: Future[T] = Future()
         with kept_bills.lock:
             found: Future[T] = self.views.setdefault(key, mine)
@@ -108,9 +110,9 @@ class Snapshot:
 def snapshot(
     uow: UnitOfWork, card: RateCard, principal: Principal, project: str, *, of_account: bool = False
 ) -> Snapshot:
-    """What the project's account pays for, of all projects that it pays for; the bill of everything that it has used,
-    now. Of a project that another account pays for (unless `of_account`): its own use at list prices. Raises `Behind`:
-    start the read again."""
+    """What the project's account pays for, of all projects that it pays for; the bill of everything
+    that it has used, now. Of a project that another account pays for (unless `of_account`): its own
+    use at list prices. Raises `Behind`: start the read again."""
     accounts.require_to_view(uow, principal, project, "costs")
     account = accounts.of(uow, project)
     if of_account or account.pays_itself:
@@ -126,9 +128,13 @@ def snapshot(
 
 
 def is_first_made(uow: UnitOfWork, project: str) -> bool:
-    """Whether a bill that `snapshot` needs is being made, and none is kept from before: who asks now waits for it."""
+    """Whether a bill that `snapshot` needs is being made, and none is kept from before: who asks
+    now waits for it."""
     account = accounts.of(uow, project)
-    return any(kept_bills.is_first_made(uow, name) for name in (account.names if account.pays_itself else (project,)))
+    return any(
+        kept_bills.is_first_made(uow, name)
+        for name in (account.names if account.pays_itself else (project,))
+    )
 
 
 def _of_account(uow: UnitOfWork, card: RateCard, account: Account) -> Snapshot:
@@ -137,7 +143,11 @@ def _of_account(uow: UnitOfWork, card: RateCard, account: Account) -> Snapshot:
 
 
 def _snapshot_of(
-    uow: UnitOfWork, account: Account, terms: Terms, bills_of: Sequence[Kept], projects: Sequence[PaidProject]
+    uow: UnitOfWork,
+    account: Account,
+    terms: Terms,
+    bills_of: Sequence[Kept],
+    projects: Sequence[PaidProject],
 ) -> Snapshot:
     """`bills_of`: what is kept of each of the projects."""
     first, resources, running = bills_of[0], dict(bills_of[0].resources), dict[str, Use]()
@@ -150,7 +160,11 @@ def _snapshot_of(
         waived |= kept.waived
         whole = paid.spans == (ALWAYS,)
         for key, use in kept.running.items():
-            resource = kept.resources[key] if whole else dataclasses.replace(kept.resources[key], paid=paid.spans)
+            resource = (
+                kept.resources[key]
+                if whole
+                else dataclasses.replace(kept.resources[key], paid=paid.spans)
+            )
             running[key] = bill.use_until(resource, use, uow.now)
         held = itertools.chain.from_iterable(kept.suspense.values())
         suspense += held if whole else (part for one in held for part in one.within(paid.spans))
@@ -178,7 +192,11 @@ def _snapshot_of(
         open=in_use,
         charges=charges,
         suspense=[*suspense, *(one for use in running.values() for one in use.rated.suspense)],
-        open_since={key: metered.open_since for key, metered in now.items() if metered.open_since is not None},
+        open_since={
+            key: metered.open_since
+            for key, metered in now.items()
+            if metered.open_since is not None
+        },
         seconds=seconds | {key: metered.seconds for key, metered in now.items()},
         waived=waived | {key: metered.waived_seconds for key, metered in now.items()},
         views=views,
@@ -190,17 +208,38 @@ def without_use(uow: UnitOfWork, principal: Principal, project: str) -> Snapshot
     accounts.require_to_view(uow, principal, project, "costs")
     account = accounts.of(uow, project)
     terms = bills.project_terms(uow, account)
-    return Snapshot(project, [project], "", uow.now, account, terms, {}, {}, (), (), (), (), {}, {}, {}, OrderedDict())
+    return Snapshot(
+        project,
+        [project],
+        "",
+        uow.now,
+        account,
+        terms,
+        {},
+        {},
+        (),
+        (),
+        (),
+        (),
+        {},
+        {},
+        {},
+        OrderedDict(),
+    )
 
 
 def rates(found: Snapshot) -> Mapping[str, int]:
-    """What each resource that is in use costs now, nodes with their hosts, in parts per second, before commitments; by
-    name, then key. What a day has left over of a bucket is not in it."""
+    """What each resource that is in use costs now, nodes with their hosts, in parts per second,
+    before commitments; by name, then key. What a day has left over of a bucket is not in it."""
     second = -(-found.as_of.nanos // NANOS_PER_SECOND)
     now: dict[str, int] = {}
     for record in found.open:
         rest = bill.is_rest_of_day(found.resources[record.resource_id], record)
-        if record.start_second + record.seconds >= second and record.resource_id in found.open_since and not rest:
+        if (
+            record.start_second + record.seconds >= second
+            and record.resource_id in found.open_since
+            and not rest
+        ):
             now[record.resource_id] = parts_per_second(record)
     nodes: dict[str, int] = {}
     for resource_id, parts in now.items():

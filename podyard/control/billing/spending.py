@@ -1,9 +1,10 @@
 """What a budget's scope has spent, and whether it lets new nodes in. Acting on it: budgets.py.
 
-A budget of the account counts what the account pays: net of what its commitments cover, and with their own charges. So
-does one of a project that has an account for itself. Where an account pays for several projects, a project's budget
-counts the seconds of its nodes at their prices, whatever commitments cover: these belong to the account. Those of a
-label, a user, a node or a job always do. A label's seconds are those that were used under it.
+A budget of the account counts what the account pays: net of what its commitments cover, and with
+their own charges. So does one of a project that has an account for itself. Where an account pays
+for several projects, a project's budget counts the seconds of its nodes at their prices, whatever
+commitments cover: these belong to the account. Those of a label, a user, a node or a job always do.
+A label's seconds are those that were used under it.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ DETAIL_LENGTH_MAX = 256  # of an event, as its column
 _MINUTE_NANOS = 60 * NANOS_PER_SECOND
 MONTH, TOTAL = "month", "total"
 SHOWN_DECIMALS = 2
-TOTAL_HORIZON_SECONDS = 366 * 86_400  # how far ahead a budget without an end looks: it looks again every month
+# how far ahead a budget without an end looks: it looks again every month
+TOTAL_HORIZON_SECONDS = 366 * 86_400
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -77,14 +79,18 @@ def price_warning(uow: UnitOfWork, zone: str, spec: NodeSpec) -> str:
         if spec.api_version in TPU_NODE_VERSIONS and card.hosts_from is not None:
             card.host_sku(region_of(zone), spec.usage_class)
     except PodyardError as error:
-        return f"{error.message}. Usage of the node is metered, and its cost is held until there is a price"
+        return (
+            f"{error.message}. Usage of the node is metered, and its cost is held until "
+            "there is a price"
+        )
     return ""
 
 
 def charges(
     uow: UnitOfWork, account: Account, budget: Budget, period: Period, as_of: PlatformTime
 ) -> list[UsageRecord]:
-    """What the scope pays within the period up to `as_of`, if until then everything goes on as it is now."""
+    """What the scope pays within the period up to `as_of`, if until then everything goes on as it
+    is now."""
     card = default_rate_card()
     everything = budget.scope in (BudgetScope.ACCOUNT, BudgetScope.PROJECT)
     of_account = everything and (budget.scope is BudgetScope.ACCOUNT or account.is_alone)
@@ -97,9 +103,13 @@ def charges(
     facts = bills.billed_resources(uow, card, names, wanted)
     if not (everything or of_job):
         facts = {key: node for key, node in facts.items() if can_count(budget, node)}
-    resources = bills.paid_resources(card, account, facts) if of_account else resources_of(card, facts)
+    resources = (
+        bills.paid_resources(card, account, facts) if of_account else resources_of(card, facts)
+    )
     terms = bills.terms_of(uow, account) if of_account else Terms()
-    found: Sequence[UsageRecord] = bills.compute(uow, names, resources, terms, as_of, few=True).charges
+    found: Sequence[UsageRecord] = bills.compute(
+        uow, names, resources, terms, as_of, few=True
+    ).charges
     if of_job:
         found = _of_job(uow, budget, resources, found, as_of)
     elif not everything:
@@ -108,7 +118,8 @@ def charges(
 
 
 def storage_looks(now: PlatformTime) -> list[PlatformTime]:
-    """When a budget looks again for the sake of buckets, which are filled outside of the loop's units, and of disks."""
+    """When a budget looks again for the sake of buckets, which are filled outside of the loop's
+    units, and of disks."""
     return [now.plus_seconds(STORAGE_LOOK_SECONDS)] if default_rate_card().charges_storage else []
 
 
@@ -120,16 +131,23 @@ def projects_of(account: Account, budget: Budget) -> list[str]:
 def state_of(uow: UnitOfWork, account: Account, budget: Budget) -> BudgetState:
     """What it has spent up to now."""
     period = period_of(account, budget.period, uow.now)
-    return BudgetState(budget, period.name, cost_until(charges(uow, account, budget, period, uow.now), uow.now))
+    return BudgetState(
+        budget, period.name, cost_until(charges(uow, account, budget, period, uow.now), uow.now)
+    )
 
 
 def can_count(budget: Budget, node: BilledResource) -> bool:
     """Whether the scope has a node at any time. Not of a job's budget."""
-    return any(budget.counts(node.node_id, node.created_by, period.labels) for period in node.labels)
+    return any(
+        budget.counts(node.node_id, node.created_by, period.labels) for period in node.labels
+    )
 
 
-def count_use(budget: Budget, facts: Mapping[str, BilledResource], found: Iterable[UsageRecord]) -> list[UsageRecord]:
-    """The parts of these nodes' records that the scope has, by the labels of the time. Not of a job's budget."""
+def count_use(
+    budget: Budget, facts: Mapping[str, BilledResource], found: Iterable[UsageRecord]
+) -> list[UsageRecord]:
+    """The parts of these nodes' records that the scope has, by the labels of the time. Not of a
+    job's budget."""
     return [
         part
         for record in found
@@ -140,8 +158,9 @@ def count_use(budget: Budget, facts: Mapping[str, BilledResource], found: Iterab
 
 
 def node_keys_in(uow: UnitOfWork, project: str, period: Period) -> list[str]:
-    """The nodes that can have used any second of the period, in order of their keys: those that have changed in it, and
-    those that are READY now, since before it perhaps. All that others have used is older."""
+    """The nodes that can have used any second of the period, in order of their keys: those that
+    have changed in it, and those that are READY now, since before it perhaps. All that others have
+    used is older."""
     start = PlatformTime(period.seconds.start * NANOS_PER_SECOND)
     return usage_events.keys_used_since(uow, project, start)
 
@@ -163,7 +182,10 @@ def _of_job(
         for key, on_node in spans.items()
     }
     return [
-        part for charge in found for mine in owned.get(charge.resource_id, ()) for part in parts_within([charge], mine)
+        part
+        for charge in found
+        for mine in owned.get(charge.resource_id, ())
+        for part in parts_within([charge], mine)
     ]
 
 
@@ -205,7 +227,8 @@ class Refusal:
 
 
 class Refused(PodyardError):
-    """RESOURCE_EXHAUSTED. The request is rolled back; `keep_refusal` records the refusal in another unit."""
+    """RESOURCE_EXHAUSTED. The request is rolled back; `keep_refusal` records the refusal in another
+    unit."""
 
     def __init__(self, refusal: Refusal) -> None:
         detail = QuotaFailure(f"projects/{refusal.budget.project}", refusal.why)
@@ -217,10 +240,16 @@ class Refused(PodyardError):
 
 
 def admit(
-    uow: UnitOfWork, project: str, creator: str, wanted: Sequence[tuple[str, NodeSpec]], *, of_job: bool = False
+    uow: UnitOfWork,
+    project: str,
+    creator: str,
+    wanted: Sequence[tuple[str, NodeSpec]],
+    *,
+    of_job: bool = False,
 ) -> None:
-    """Asked before nodes (id, spec) are accepted. Raises RESOURCE_EXHAUSTED when a budget that refuses new nodes, or
-    stops what runs, is used up; it names the budget. The caller holds the project's row."""
+    """Asked before nodes (id, spec) are accepted. Raises RESOURCE_EXHAUSTED when a budget that
+    refuses new nodes, or stops what runs, is used up; it names the budget. The caller holds the
+    project's row."""
     accounts.open_for(uow, project)
     found = refusal(uow, project, creator, wanted, of_job=of_job)
     if found is not None:
@@ -228,8 +257,9 @@ def admit(
 
 
 def keep_refusal(uow: UnitOfWork, refused: Refused) -> None:
-    """Puts on record that the actor of this unit was refused: once for each budget, actor and minute, so that who tries
-    again and again fills nothing. A budget that is gone meanwhile refuses nobody."""
+    """Puts on record that the actor of this unit was refused: once for each budget, actor and
+    minute, so that who tries again and again fills nothing. A budget that is gone meanwhile refuses
+    nobody."""
     found = refused.refusal
     if budgets.find_by_key(uow, found.budget.budget_key, locked=True) is None:
         return
@@ -239,7 +269,7 @@ def keep_refusal(uow: UnitOfWork, refused: Refused) -> None:
     keep_in_log(uow, found.budget, found.period, REFUSED, detail, uow.now, found.cost, text)
 
 
-def keep_in_log(
+def keep_in_log(  # noqa: PLR0913
     uow: UnitOfWork,
     budget: Budget,
     period: Period,
@@ -276,16 +306,29 @@ def name_nodes(names: Sequence[str]) -> str:
 
 
 def refusal(
-    uow: UnitOfWork, project: str, creator: str, wanted: Sequence[tuple[str, NodeSpec]], *, of_job: bool = False
+    uow: UnitOfWork,
+    project: str,
+    creator: str,
+    wanted: Sequence[tuple[str, NodeSpec]],
+    *,
+    of_job: bool = False,
 ) -> Refusal | None:
     """Why nodes are not let in now, if they are not."""
     for budget in budgets.with_known_end(uow, project):
         reached = budget.reached_at
-        if reached is None or reached > uow.now or not (REFUSE in budget.actions or STOP in budget.actions):
+        if (
+            reached is None
+            or reached > uow.now
+            or not (REFUSE in budget.actions or STOP in budget.actions)
+        ):
             continue
         account = accounts.of(uow, budget.project)
         period = period_of(account, budget.period, uow.now)
-        mine = [node_id for node_id, spec in wanted if _counts(budget, node_id, creator, spec, of_job=of_job)]
+        mine = [
+            node_id
+            for node_id, spec in wanted
+            if _counts(budget, node_id, creator, spec, of_job=of_job)
+        ]
         if mine and period.has_before(reached):
             cost = cost_until(charges(uow, account, budget, period, uow.now), uow.now)
             return Refusal(budget, period, mine, cost)
@@ -300,9 +343,12 @@ def _counts(budget: Budget, node_id: str, creator: str, spec: NodeSpec, *, of_jo
 
 
 def hold_in_queue(uow: UnitOfWork, queued: QueuedResourceRecord) -> tuple[str, PlatformTime] | None:
-    """Why a queued resource's nodes are not let in now, and until when that is so if nobody changes a budget."""
+    """Why a queued resource's nodes are not let in now, and until when that is so if nobody changes
+    a budget."""
     creator = state_changes.creator(uow, queued.queued_resource_key)
-    found = refusal(uow, queued.project, creator, [(node.node_id, node.spec) for node in queued.spec.nodes])
+    found = refusal(
+        uow, queued.project, creator, [(node.node_id, node.spec) for node in queued.spec.nodes]
+    )
     if found is None:
         return None
     account = accounts.of(uow, queued.project)
@@ -310,7 +356,8 @@ def hold_in_queue(uow: UnitOfWork, queued: QueuedResourceRecord) -> tuple[str, P
 
 
 def on_relabel(uow: UnitOfWork, project: str) -> None:
-    """A node has other labels: the budgets of labels look as of this moment, whenever the loop comes to it."""
+    """A node has other labels: the budgets of labels look as of this moment, whenever the loop
+    comes to it."""
     for budget in budgets.of_project(uow, project):
         if budget.scope is BudgetScope.LABEL:
             timers.put(uow, LOOK_TIMER, budget.budget_key, 0, uow.now)

@@ -1,4 +1,5 @@
-"""What a project has used and what it costs: the events of the database through the pure meter and rating."""
+"""What a project has used and what it costs: the events of the database through the pure meter and
+rating."""
 
 from __future__ import annotations
 
@@ -23,11 +24,12 @@ EVENTS_PAGE_MAX = 10_000
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NodeUsage:
-    """What one node used up to `as_of`. `price_nanos_per_hour` is the price now, of a node that has ended the price in
-    its last second; None where no price covers it: `held_because`.
+    """What one node used up to `as_of`. `price_nanos_per_hour` is the price now, of a node that has
+    ended the price in its last second; None where no price covers it: `held_because`.
 
-    `amount` and `records` are with the node's hosts, where they are charged apart: `has_hosts`. The node has one VM for
-    each host; `host_seconds` are those of each of them, the price and the amount those of all.
+    `amount` and `records` are with the node's hosts, where they are charged apart: `has_hosts`. The
+    node has one VM for each host; `host_seconds` are those of each of them, the price and the
+    amount those of all.
     """
 
     resource_key: str
@@ -58,8 +60,8 @@ class NodeUsage:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StorageUsage:
-    """What a disk or bucket used up to `as_of`, or the operations on a bucket; `gib_seconds`, `operations`: those that
-    are charged or held."""
+    """What a disk or bucket used up to `as_of`, or the operations on a bucket; `gib_seconds`,
+    `operations`: those that are charged or held."""
 
     resource_key: str
     kind: BilledKind
@@ -102,40 +104,50 @@ def usage(
     node_name: str | None = None,
     resource_keys: Sequence[str] | None = None,
 ) -> ProjectUsage:
-    """Usage and exact cost of every node, disk and bucket of the project, gone ones included, and of operations, up to
-    now. What is in use is estimated.
+    """Usage and exact cost of every node, disk and bucket of the project, gone ones included, and
+    of operations, up to now. What is in use is estimated.
 
     `node_name`, `resource_keys`: of these nodes only.
     """
     accounts.require_to_view(uow, principal, project, "usage")
     found: list[NodeUsage] = []
     storage: list[StorageUsage] = []
-    read = usage_events.histories(uow, project, resource_keys, node_name, with_storage=card.charges_storage)
+    read = usage_events.histories(
+        uow, project, resource_keys, node_name, with_storage=card.charges_storage
+    )
     for one, history in read:
         if not one.kind.is_storage:
             found.append(_node_usage(card, one, history, uow.now))
         elif charged_resources(card, [one]):
             storage.append(_storage_usage(card, one, history, uow.now))
     nodes = sorted(found, key=lambda node: (node.first_second or 0, node.resource_key))
-    return ProjectUsage(uow.now, nodes, sorted(storage, key=lambda one: (one.kind, one.name, one.resource_key)))
+    return ProjectUsage(
+        uow.now, nodes, sorted(storage, key=lambda one: (one.kind, one.name, one.resource_key))
+    )
 
 
 def events(
     uow: UnitOfWork, principal: Principal, project: str, seq: int, limit: int, *, newest: bool
 ) -> tuple[list[StateChange], Mapping[str, tuple[Mapping[str, str], str]]]:
-    """The project's state changes after number `seq` in order: what every bill can be computed from again. `newest`:
-    those before it, the newest first.
+    """The project's state changes after number `seq` in order: what every bill can be computed from
+    again. `newest`: those before it, the newest first.
 
     Of those that say so, by their ids: the labels of a node from then on, and who has created it.
     """
     principal.require("podyard.billing.view", project, f"projects/{project}/events")
     read = state_changes.of_project_before if newest else state_changes.of_project
     found = read(uow, project, seq, min(limit, EVENTS_PAGE_MAX))
-    say = [change.event_id for change in found if change.machine == NODE.name and change.event in SAY_LABELS]
+    say = [
+        change.event_id
+        for change in found
+        if change.machine == NODE.name and change.event in SAY_LABELS
+    ]
     return found, usage_events.labels_and_creators(uow, say)
 
 
-def _node_usage(card: RateCard, node: BilledResource, history: Sequence[UsageEvent], now: PlatformTime) -> NodeUsage:
+def _node_usage(
+    card: RateCard, node: BilledResource, history: Sequence[UsageEvent], now: PlatformTime
+) -> NodeUsage:
     resource, *apart = resources_of(card, charged_resources(card, [node])).values()
     use = use_of(resource, history, now)
     metered, sku = use.metered, resource.sku
@@ -206,7 +218,8 @@ def _price_at(resource: Resource, moment: PlatformTime) -> int | None:
 
 
 def _price_moment(use: Use, now: PlatformTime) -> PlatformTime:
-    """A node that is metered on has the price of now, one that has ended that of its last second."""
+    """A node that is metered on has the price of now, one that has ended that of its last
+    second."""
     if use.metered.is_estimated or not use.metered.ranges:
         return now
     return PlatformTime((use.metered.ranges[-1].stop - 1) * NANOS_PER_SECOND)

@@ -1,7 +1,8 @@
 """Faults on demand: adding and removing rules, and what they do at their moments.
 
-What holds while a rule stands is asked for where it acts: `db/faults` by use cases, `http/faults` by calls. An event
-chooses among the nodes that match and are READY then, in the order of their names.
+What holds while a rule stands is asked for where it acts: `db/faults` by use cases, `http/faults`
+by calls. An event chooses among the nodes that match and are READY then, in the order of their
+names.
 """
 
 from __future__ import annotations
@@ -23,7 +24,15 @@ from podyard.db.timers import Timer
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fault import RULES_MAX, FaultRule, NodeFault, Subject, parse_rule, parse_rules
 from podyard.domain.fleet import Fleet
-from podyard.domain.node import NODE, ONGOING, UNHEALTHY_MAINTENANCE, Node, NodeRecord, NodeState, UpcomingMaintenance
+from podyard.domain.node import (
+    NODE,
+    ONGOING,
+    UNHEALTHY_MAINTENANCE,
+    Node,
+    NodeRecord,
+    NodeState,
+    UpcomingMaintenance,
+)
 from podyard.domain.principal import Principal
 from podyard.domain.queued_resource import QUEUED_RESOURCE, QueuedResource, QueuedResourceState
 
@@ -31,15 +40,16 @@ from podyard.domain.queued_resource import QUEUED_RESOURCE, QueuedResource, Queu
 def create(uow: UnitOfWork, principal: Principal, data: Any) -> FaultRule:
     """Adds the rule that `data` (as JSON has it) says; durations count from now.
 
-    Raises INVALID_ARGUMENT that names the field, FAILED_PRECONDITION when there are too many rules, or for a `jump` of
-    a clock that is not virtual.
+    Raises INVALID_ARGUMENT that names the field, FAILED_PRECONDITION when there are too many rules,
+    or for a `jump` of a clock that is not virtual.
     """
     principal.require("podyard.faults.create", "*", "faults")
     return _add(uow, [parse_rule(data, uow.now)])[0]
 
 
 def create_all(uow: UnitOfWork, principal: Principal, items: Any) -> list[FaultRule]:
-    """Adds a list of rules, all or none; raises as `create`, with the number of the item before the field."""
+    """Adds a list of rules, all or none; raises as `create`, with the number of the item before the
+    field."""
     principal.require("podyard.faults.create", "*", "faults")
     return _add(uow, parse_rules(items, uow.now))
 
@@ -74,13 +84,18 @@ def _add(uow: UnitOfWork, asked: Sequence[FaultRule]) -> list[FaultRule]:
     here = len(rows.all_rules(uow))
     if here + len(asked) > RULES_MAX:
         raise failed_precondition(
-            f"there are already {here} fault rules, and the maximum is {RULES_MAX}: remove some first"
+            f"there are already {here} fault rules, and the maximum is {RULES_MAX}: "
+            "remove some first"
         )
     added = []
     for asked_rule in asked:
         if asked_rule.effect == "jump" and uow.clock.mode is not ClockMode.VIRTUAL:
-            raise failed_precondition(f"effect jump requires a virtual clock, but the clock is {uow.clock.mode}")
-        rule = dataclasses.replace(asked_rule, fault_id=row_id(uow.streams.stream("fault_ids"), "f"))
+            raise failed_precondition(
+                f"effect jump requires a virtual clock, but the clock is {uow.clock.mode}"
+            )
+        rule = dataclasses.replace(
+            asked_rule, fault_id=row_id(uow.streams.stream("fault_ids"), "f")
+        )
         rows.add(uow, rule)
         if rule.is_event:
             timers.put(uow, rows.FIRE_TIMER, rule.fault_id, 0, rule.starts)
@@ -91,7 +106,8 @@ def _add(uow: UnitOfWork, asked: Sequence[FaultRule]) -> list[FaultRule]:
 
 
 def see_node(uow: UnitOfWork, rules: Sequence[FaultRule], method: str, node: Node) -> Node:
-    """A node as the standing rules of views let it be seen; each one that changes something is counted."""
+    """A node as the standing rules of views let it be seen; each one that changes something is
+    counted."""
     names, usage = (node.node_id, node.name), str(node.spec.usage_class)
     subject = Subject(node.zone, node.spec.accelerator_type, node.project, names, method, usage)
     for rule in rules:
@@ -99,7 +115,9 @@ def see_node(uow: UnitOfWork, rules: Sequence[FaultRule], method: str, node: Nod
         if rule.effect == "health":
             seen = dataclasses.replace(node, health="")
         elif rule.effect == "stale":
-            seen = dataclasses.replace(node, state=NodeState(_state_before(uow, rule, node.node_key, NODE.initial)))
+            seen = dataclasses.replace(
+                node, state=NodeState(_state_before(uow, rule, node.node_key, NODE.initial))
+            )
         elif node.state == rule.parameters["state"]:
             seen = dataclasses.replace(node, state=NodeState(rule.parameters["as"]))
         if seen != node and _strikes(uow, rule, subject):
@@ -113,7 +131,9 @@ def see_queued_resource(
     """The same of a queued resource, of which only the state may be stale."""
     names = (queued.queued_resource_id, queued.name)
     kind = queued.spec.nodes[0].spec.accelerator_type
-    subject = Subject(queued.zone, kind, queued.project, names, method, str(queued.spec.usage_class))
+    subject = Subject(
+        queued.zone, kind, queued.project, names, method, str(queued.spec.usage_class)
+    )
     for rule in rules:
         if rule.effect == "stale":
             state = _state_before(uow, rule, queued.queued_resource_key, QUEUED_RESOURCE.initial)
@@ -181,13 +201,15 @@ def _preempt(uow: UnitOfWork, fleet: Fleet, rule: FaultRule, node: NodeRecord) -
 
 
 def _from_store(uow: UnitOfWork, kept: NodeFault | None) -> None:
-    """The moment of what a rule had in store for a node has come. A slow link is as fast as before by that alone."""
+    """The moment of what a rule had in store for a node has come. A slow link is as fast as before
+    by that alone."""
     if kept is None or kept.kind != "preempt":
         return
     node = node_rows.get_by_key(uow, kept.node_key)
     if not NODE.allows(node.state, "preempt"):
         return
-    # After a notice: it may have been stopped and started on other chips since, and then has none any more.
+    # After a notice: it may have been stopped and started on other chips since, and then has none
+    # any more.
     noticed = node.reclaim_at is not None and node.reclaim_at <= uow.now
     if node.version == kept.node_version or (kept.node_version == 0 and noticed):
         nodes.take_back(uow, node, "preempt", kept.reason)
@@ -239,7 +261,8 @@ def _maintain(uow: UnitOfWork, fleet: Fleet, rule: FaultRule, node: NodeRecord) 
 
 
 def _jump(uow: UnitOfWork, rule: FaultRule) -> None:
-    """The clock's target, or the present where it has none, lies so much later; the loop walks there."""
+    """The clock's target, or the present where it has none, lies so much later; the loop walks
+    there."""
     begin = uow.now if uow.clock.target is None else uow.clock.target
     target = min(begin.plus_seconds(rule.seconds), LATEST)
     now = uow.now

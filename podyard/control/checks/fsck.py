@@ -1,9 +1,10 @@
 """Whether a database keeps the invariants of the platform, and what is wrong where.
 
-The rules look at rows only, and go by the tables of states, the geometry of pods and the rate card, never by the code
-that wrote the rows: what they recompute, they recompute in another way. `docs/internals/simulation.md` lists them.
-I8 (processes of machines), I12 (what a caller can infer) and I18 (bits of a training run) show in a database only in
-part; the tests of machines, of the wire and of the engine have the rest.
+The rules look at rows only, and go by the tables of states, the geometry of pods and the rate card,
+never by the code that wrote the rows: what they recompute, they recompute in another way.
+`docs/internals/simulation.md` lists them.
+I8 (processes of machines), I12 (what a caller can infer) and I18 (bits of a training run) show in a
+database only in part; the tests of machines, of the wire and of the engine have the rest.
 """
 
 from __future__ import annotations
@@ -35,9 +36,12 @@ _RULES: tuple[Callable[[Records, Fleet], Iterator[Violation]], ...] = (
 def check(uow: UnitOfWork, fleet: Fleet, card: RateCard, after_seq: int = 0) -> list[Violation]:
     """What is wrong, by invariant and time; empty when nothing is. Reads only.
 
-    `after_seq`: of what has a history, looks only at what lives or has changed after this event; 0: at everything.
+    `after_seq`: of what has a history, looks only at what lives or has changed after this event; 0:
+    at everything.
     """
     records = load(uow, after_seq)
     found = [violation for rule in _RULES for violation in rule(records, fleet)]
     found += check_bill(uow, records, card)
-    return sorted(found, key=lambda v: (int(v.invariant[1:]), v.at, v.resource, v.detail))[:VIOLATIONS_MAX]
+    return sorted(found, key=lambda v: (int(v.invariant[1:]), v.at, v.resource, v.detail))[
+        :VIOLATIONS_MAX
+    ]

@@ -1,4 +1,5 @@
-"""Chips: I1 (whose they are), I2 (none is lost), I8 (nothing runs on chips that were given back)."""
+"""Chips: I1 (whose they are), I2 (none is lost), I8 (nothing runs on chips that were given
+back)."""
 
 from __future__ import annotations
 
@@ -37,7 +38,10 @@ def check_chips(records: Records, fleet: Fleet) -> Iterator[Violation]:
             text = f"it is READY on {dead.bit_count()} broken chips of pod {pod.pod_id}"
             yield Violation("I2", item.created, node.name, text)
         if held & chips:
-            text = f"{(held & chips).bit_count()} chips of pod {pod.pod_id} belong to another slice too"
+            text = (
+                f"{(held & chips).bit_count()} chips of pod {pod.pod_id} belong to "
+                "another slice too"
+            )
             yield Violation("I1", item.created, node.name, text)
         taken[pod.pod_id] = held | chips
         counted[pod.pod_id] = counted.get(pod.pod_id, 0) + chips.bit_count()
@@ -58,9 +62,15 @@ def placement_problem(pod: Pod, kind: AcceleratorType, item: PlacedSlice) -> str
         return f"{chips.bit_count()} chips, and {kind.name} has {kind.chip_count}"
     if kind.generation is not pod.generation:
         return f"{kind.name} in pod {pod.pod_id} of {pod.generation.name}"
-    whole_cubes = len(pod.shape) == 3 and all(extent % CUBE_EDGE_CHIPS == 0 for extent in kind.topology.shape)
+    whole_cubes = len(pod.shape) == 3 and all(
+        extent % CUBE_EDGE_CHIPS == 0 for extent in kind.topology.shape
+    )
     if whole_cubes and pod.switched:
-        return "" if _is_of_cubes(pod, chips) else f"{kind.name} is made of parts of cubes of pod {pod.pod_id}"
+        return (
+            ""
+            if _is_of_cubes(pod, chips)
+            else f"{kind.name} is made of parts of cubes of pod {pod.pod_id}"
+        )
     shape, origin = item.shape, item.origin
     if shape not in rotations(kind.topology.shape):
         return f"shape {shape} is not a rotation of {kind.topology.text}"
@@ -73,7 +83,8 @@ def _is_of_cubes(pod: Pod, chips: int) -> bool:
     edge = (CUBE_EDGE_CHIPS,) * 3
     grid = tuple(extent // CUBE_EDGE_CHIPS for extent in pod.shape)
     cubes = (
-        box_mask(pod.shape, tuple(position * CUBE_EDGE_CHIPS for position in cube), edge) for cube in coordinates(grid)
+        box_mask(pod.shape, tuple(position * CUBE_EDGE_CHIPS for position in cube), edge)
+        for cube in coordinates(grid)
     )
     return all(cube & chips in (0, cube) for cube in cubes)
 
@@ -107,7 +118,8 @@ def _nodes(records: Records) -> Iterator[Violation]:
     for host in records.hosts:
         hosts[host.node_key] = hosts.get(host.node_key, 0) + 1
     for key, node in records.nodes.items():
-        elsewhere = node.state is NodeState.REPAIRING and node.last_pod  # its chips broke, and it waits for others
+        # its chips broke, and it waits for others
+        elsewhere = node.state is NodeState.REPAIRING and node.last_pod
         if node.state in HOLDING and key not in placed and not elsewhere:
             yield Violation("I1", records.now, node.name, f"it is {node.state} and has no chips")
         wanted = node.host_count if node.first_address and node.state is not NodeState.GONE else 0
@@ -132,4 +144,6 @@ def _processes(records: Records) -> Iterator[Violation]:
             yield Violation("I8", records.now, job.name, text)
     for host in records.hosts:
         if host.is_live and host.node_key not in placed:
-            yield Violation("I8", records.now, host.host_id, f"{host.state} on chips that were given back")
+            yield Violation(
+                "I8", records.now, host.host_id, f"{host.state} on chips that were given back"
+            )

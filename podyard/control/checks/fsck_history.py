@@ -1,4 +1,5 @@
-"""Histories: I10 (states follow their tables), I13 (time, and timers), I16 (nothing changes without its line)."""
+"""Histories: I10 (states follow their tables), I13 (time, and timers), I16 (nothing changes without
+its line)."""
 
 from __future__ import annotations
 
@@ -29,11 +30,27 @@ from podyard.domain.state_change import StateChange
 
 KINDS: Mapping[str, Stated] = {
     kind.machine.name: kind
-    for kind in (AGENTS, NODES, OPERATIONS, HOSTS, JOBS, ATTEMPTS, QUEUED_RESOURCES, RESERVATIONS, REPLICAS)
+    for kind in (
+        AGENTS,
+        NODES,
+        OPERATIONS,
+        HOSTS,
+        JOBS,
+        ATTEMPTS,
+        QUEUED_RESOURCES,
+        RESERVATIONS,
+        REPLICAS,
+    )
 }
 # In these a node, or a queued resource, is on its way to another state, and a timer takes it there.
 _PASSING = frozenset(
-    {NodeState.RESTARTING, NodeState.REIMAGING, NodeState.REPAIRING, NodeState.STOPPING, NodeState.DELETING}
+    {
+        NodeState.RESTARTING,
+        NodeState.REIMAGING,
+        NodeState.REPAIRING,
+        NodeState.STOPPING,
+        NodeState.DELETING,
+    }
 )
 _QUEUED = (QueuedResourceState.ACCEPTED, QueuedResourceState.WAITING_FOR_RESOURCES)
 _OVERDUE_SECONDS = 60.0  # of platform time: the loop fires what is due ten times a second
@@ -56,32 +73,50 @@ def edge(change: StateChange, before: StateChange | None) -> Iterator[Violation]
     machine = KINDS[change.machine].machine
     name, at = change.resource_name, change.at
     if not change.actor:
-        yield Violation("I16", at, name, f"version {change.version}: nobody is named who changed it")
+        yield Violation(
+            "I16", at, name, f"version {change.version}: nobody is named who changed it"
+        )
     if before is None:
         first = (change.event, change.from_state, change.to_state, change.version)
         if change.machine == AGENTS.machine.name and change.version == 2:
             return  # an agent of an earlier release: its registering was not recorded
         if first != _first_line(KINDS[change.machine]):
-            yield Violation("I16", at, name, f"its history begins with version {change.version}, {change.event}")
+            yield Violation(
+                "I16", at, name, f"its history begins with version {change.version}, {change.event}"
+            )
         return
     if change.version != before.version + 1:
         text = f"version {change.version} follows version {before.version}"
         yield Violation("I16" if change.version > before.version else "I10", at, name, text)
     elif change.from_state != before.to_state:
-        yield Violation("I10", at, name, f"it leaves {change.from_state}, and was {before.to_state}")
+        yield Violation(
+            "I10", at, name, f"it leaves {change.from_state}, and was {before.to_state}"
+        )
     allowed = machine.table.get(change.from_state, {}).get(change.event)
     if allowed != change.to_state:
-        text = f"{change.event} leads from {change.from_state} to {change.to_state}, and the table says {allowed}"
+        text = (
+            f"{change.event} leads from {change.from_state} to {change.to_state}, "
+            "and the table "
+            f"says {allowed}"
+        )
         yield Violation("I10", at, name, text)
     if at < before.at:
-        yield Violation("I13", at, name, f"version {change.version} is earlier than the one before it")
+        yield Violation(
+            "I13", at, name, f"version {change.version} is earlier than the one before it"
+        )
 
 
 def _first_line(kind: Stated) -> tuple[str, str, str, int]:
-    """Hosts come with the placing of their node, 512 at a time: their history begins when one is first made real."""
+    """Hosts come with the placing of their node, 512 at a time: their history begins when one is
+    first made real."""
     machine = kind.machine
     if kind is HOSTS:
-        return ("materialise", machine.initial, machine.next_state(machine.initial, "materialise"), 2)
+        return (
+            "materialise",
+            machine.initial,
+            machine.next_state(machine.initial, "materialise"),
+            2,
+        )
     return ("create", "", machine.initial, 1)
 
 
@@ -121,23 +156,33 @@ def _timers(records: Records) -> Iterator[Violation]:
         mine = [timer for timer in by_key.get(key, ()) if timer.version in (0, node.version)]
         # Without chips they wait for the loop: two that begin, and one whose chips broke.
         waits = node.state in NODE_STATES_WAITING_FOR_SLICE and key not in placed
-        passing = not waits and (node.state in _PASSING or node.state in NODE_STATES_WAITING_FOR_SLICE)
+        passing = not waits and (
+            node.state in _PASSING or node.state in NODE_STATES_WAITING_FOR_SLICE
+        )
         if passing and not any(timer.version == node.version for timer in mine):
             text = f"it is {node.state} and no timer will end that"
             yield Violation("I13", records.now, node.name, text)
         ends = node.termination
         if ends is not None and node.state is NodeState.READY and ends > records.now and not mine:
-            yield Violation("I13", records.now, node.name, f"no timer will end it at {ends.rfc3339()}")
+            yield Violation(
+                "I13", records.now, node.name, f"no timer will end it at {ends.rfc3339()}"
+            )
     for key, attempt in records.attempts.items():
-        simulated = attempt.state is AttemptState.RUNNING and records.jobs[attempt.job_key].spec.is_modelled
+        simulated = (
+            attempt.state is AttemptState.RUNNING and records.jobs[attempt.job_key].spec.is_modelled
+        )
         if simulated and not any(timer.version == attempt.version for timer in by_key.get(key, ())):
-            yield Violation("I13", records.now, key, "it is RUNNING without replicas and no timer will move it")
+            yield Violation(
+                "I13", records.now, key, "it is RUNNING without replicas and no timer will move it"
+            )
     for key, queued in records.queued.items():
         wanted = "queuedResource.eligible" if queued.state is QueuedResourceState.ACCEPTED else ""
         if queued.state in _QUEUED and queued.valid_until is not None and queued.activated is None:
             wanted = "queuedResource.expire"
         if wanted and wanted not in [timer.kind for timer in by_key.get(key, ())]:
-            yield Violation("I13", records.now, queued.name, f"it is {queued.state} without timer {wanted}")
+            yield Violation(
+                "I13", records.now, queued.name, f"it is {queued.state} without timer {wanted}"
+            )
 
 
 def _of_nobody(records: Records, timer: Timer) -> Iterator[Violation]:
@@ -157,7 +202,13 @@ def _of_nobody(records: Records, timer: Timer) -> Iterator[Violation]:
         "log": records.attempts,
     }.get(timer.owner)
     if known is None:
-        yield Violation("I13", timer.due, timer.resource_key, f"nobody fires timers of the kind {timer.kind}")
-    elif timer.resource_key not in known and not records.after_seq and timer.kind != "maintenance.simulated":
+        yield Violation(
+            "I13", timer.due, timer.resource_key, f"nobody fires timers of the kind {timer.kind}"
+        )
+    elif (
+        timer.resource_key not in known
+        and not records.after_seq
+        and timer.kind != "maintenance.simulated"
+    ):
         text = f"timer {timer.kind} is for a row that is not there"
         yield Violation("I13", timer.due, timer.resource_key, text)

@@ -55,7 +55,9 @@ def _gangs(
         gang = replicas.get(attempt.attempt_id, [])
         number, states = attempt.attempt, [replica.state for replica in gang]
         size = sizes.get(kind.host_count if attempt.host_count is None else attempt.host_count)
-        wanted = None if size is None else [size.hosts_of(rank) for rank in range(size.process_count)]
+        wanted = (
+            None if size is None else [size.hosts_of(rank) for rank in range(size.process_count)]
+        )
         wanted = [] if job.spec.is_modelled else wanted
         if wanted is None or [replica.host_indices for replica in gang] != wanted:
             yield f"attempt {number} has {len(gang)} replicas, which are not one whole gang"
@@ -94,10 +96,15 @@ def _steps(job: Job, attempts: Sequence[Attempt], steps: dict[int, Sequence[int]
         mine = sorted(steps.pop(number, []))
         # Those of a simulated job stand for all steps since the one before.
         if not job.spec.is_modelled and mine != list(range(resumed + 1, resumed + 1 + len(mine))):
-            yield f"attempt {number} resumed from step {resumed}, and its steps do not follow without a gap"
+            yield (
+                f"attempt {number} resumed from step {resumed}, and its steps do not follow "
+                "without a gap"
+            )
             return
         if resumed > committed:
-            yield f"attempt {number} resumed from step {resumed}, and only {committed} were committed"
+            yield (
+                f"attempt {number} resumed from step {resumed}, and only {committed} were committed"
+            )
             return
         committed = mine[-1] if mine else resumed
     if steps:
@@ -106,7 +113,12 @@ def _steps(job: Job, attempts: Sequence[Attempt], steps: dict[int, Sequence[int]
         yield f"it says {job.steps_done} steps, and {committed} are committed"
     done = job.spec.steps
     early = job.stop_reason
-    if job.state is JobState.SUCCEEDED and job.spec.mode == "train" and committed != done and not early:
+    if (
+        job.state is JobState.SUCCEEDED
+        and job.spec.mode == "train"
+        and committed != done
+        and not early
+    ):
         yield f"it has SUCCEEDED with {committed} of {done} steps"
 
 

@@ -1,4 +1,5 @@
-"""Requests: I7 (operations end once), I9 (quota), I11 (requestIds), I14 (queued resources), I15 (who is preempted)."""
+"""Requests: I7 (operations end once), I9 (quota), I11 (requestIds), I14 (queued resources), I15
+(who is preempted)."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from podyard.domain.queued_resource import QueuedResourceRecord, QueuedResourceS
 from podyard.hardware.accelerator_types import AcceleratorType, kind_of
 from podyard.hardware.generations import GENERATIONS
 
-OPERATION_SECONDS_MAX = 24 * 3600.0  # platform time; nothing that a client waits for takes longer here
+# platform time; nothing that a client waits for takes longer here
+OPERATION_SECONDS_MAX = 24 * 3600.0
 CAN_BE_TAKEN_BACK = (UsageClass.PREEMPTIBLE, UsageClass.SPOT)
 _WITHOUT_LIVE_NODES = (
     QueuedResourceState.FAILED,
@@ -43,7 +45,9 @@ def check_requests(records: Records, fleet: Fleet) -> Iterator[Violation]:
 
 def _check_operations(records: Records) -> Iterator[Violation]:
     pending = {pending for _, pending in _pending(records)}
-    simulated = {timer.resource_key for timer in records.timers if timer.kind == "maintenance.simulated"}
+    simulated = {
+        timer.resource_key for timer in records.timers if timer.kind == "maintenance.simulated"
+    }
     for key, operation in records.operations.items():
         at, name, verb = operation.ended or operation.created, operation.name, operation.verb
         problem = ended_wrongly(operation)
@@ -57,11 +61,15 @@ def _check_operations(records: Records) -> Iterator[Violation]:
         target = records.nodes.get(operation.target_key)
         in_queue = target is not None and bool(target.wait_reason)
         if not in_queue and operation.created.plus_seconds(OPERATION_SECONDS_MAX) < records.now:
-            yield Violation("I7", at, name, f"{verb} has been running since {operation.created.rfc3339()}")
+            yield Violation(
+                "I7", at, name, f"{verb} has been running since {operation.created.rfc3339()}"
+            )
     for name, pending_operation in _pending(records):
         waited_for = records.operations.get(pending_operation)
         if waited_for is None or waited_for.is_done:
-            yield Violation("I7", records.now, name, f"it waits for {pending_operation}, which is not running")
+            yield Violation(
+                "I7", records.now, name, f"it waits for {pending_operation}, which is not running"
+            )
 
 
 def _pending(records: Records) -> Iterator[tuple[str, str]]:
@@ -86,14 +94,28 @@ def ended_wrongly(operation: Operation) -> str:
         return f"it is {operation.state} with {ends[0]}"
     if operation.ended is None or operation.ended < operation.created:
         return "its end is not after its beginning"
-    return f"it has ended at version {operation.version}: more than once" if operation.version != 2 else ""
+    return (
+        f"it has ended at version {operation.version}: more than once"
+        if operation.version != 2
+        else ""
+    )
 
 
 def _check_quota(records: Records, fleet: Fleet) -> Iterator[Violation]:
-    alone = [node for node in records.nodes.values() if node.live_name is not None and node.queued_resource_key is None]
+    alone = [
+        node
+        for node in records.nodes.values()
+        if node.live_name is not None and node.queued_resource_key is None
+    ]
     counted: dict[NodeKind, int] = {}
     for node in alone:
-        key = (node.project, node.usage_class.value, node.zone, node.accelerator_type, node.topology)
+        key = (
+            node.project,
+            node.usage_class.value,
+            node.zone,
+            node.accelerator_type,
+            node.topology,
+        )
         counted[key] = counted.get(key, 0) + 1
     for key in sorted({*counted, *records.counts}):
         if records.counts.get(key, 0) != counted.get(key, 0):
@@ -115,7 +137,11 @@ def _check_quota(records: Records, fleet: Fleet) -> Iterator[Violation]:
 
 
 def _use(
-    used: dict[tuple[str, str, str, str, str], int], project: str, zone: str, usage: str, kind: AcceleratorType
+    used: dict[tuple[str, str, str, str, str], int],
+    project: str,
+    zone: str,
+    usage: str,
+    kind: AcceleratorType,
 ) -> None:
     key = (project, region_of(zone), kind.generation.name, usage, quota_kind(kind))
     used[key] = used.get(key, 0) + quota_units(kind)
@@ -126,7 +152,12 @@ def _check_request_ids(records: Records) -> Iterator[Violation]:
     for request in records.requests:
         operation_id, request_id = request.operation_id, request.request_id
         if operation_id is None:
-            yield Violation("I11", request.created, request_id, "the request was taken, and nothing was done for it")
+            yield Violation(
+                "I11",
+                request.created,
+                request_id,
+                "the request was taken, and nothing was done for it",
+            )
         elif operation_id in seen:
             text = f"operation {operation_id} stands for request {seen[operation_id]} too"
             yield Violation("I11", request.created, request_id, text)
@@ -164,7 +195,11 @@ def _queue_problems(
     if state in (QueuedResourceState.GONE, QueuedResourceState.ACCEPTED) and nodes:
         yield f"it is {state} and has {len(nodes)} nodes"
     if state in _WITHOUT_LIVE_NODES:
-        alive = [found for found in states if found is not NodeState.DELETING and found not in NODE_STATES_LOST]
+        alive = [
+            found
+            for found in states
+            if found is not NodeState.DELETING and found not in NODE_STATES_LOST
+        ]
         if alive:
             yield f"it is {state} and has nodes that are {', '.join(sorted(set(alive)))}"
     until, activated = queued.valid_until, queued.activated
@@ -189,9 +224,13 @@ def _check_waiting(records: Records) -> Iterator[Violation]:
     for key, node in records.nodes.items():
         waits = node.state in (NodeState.CREATING, NodeState.STARTING) and key not in placed
         if waits and not node.wait_reason and is_old(key, node.created):
-            yield Violation("I5", records.now, node.name, f"it is {node.state} and does not say why it waits")
+            yield Violation(
+                "I5", records.now, node.name, f"it is {node.state} and does not say why it waits"
+            )
     for key, queued in records.queued.items():
-        holding = any(node.queued_resource_key == key and node.live_name for node in records.nodes.values())
+        holding = any(
+            node.queued_resource_key == key and node.live_name for node in records.nodes.values()
+        )
         waits = queued.state is QueuedResourceState.WAITING_FOR_RESOURCES and not holding
         if waits and not queued.wait_reason and is_old(key, queued.created):
             yield Violation("I5", records.now, queued.name, "it does not say why it waits")
@@ -204,12 +243,19 @@ def _check_preemptions(records: Records) -> Iterator[Violation]:
         if change.machine != "node" or change.event != "preempt":
             continue
         key = change.resource_key
-        # A job of higher priority may take the node that the platform made for another job, of whatever class.
+        # A job of higher priority may take the node that the platform made for another job, of
+        # whatever class.
         if classes.get(key) not in CAN_BE_TAKEN_BACK and key not in made_for_jobs:
-            yield Violation("I15", change.at, change.resource_name, f"{classes.get(key)}, and was preempted")
+            yield Violation(
+                "I15", change.at, change.resource_name, f"{classes.get(key)}, and was preempted"
+            )
     for node in records.nodes.values():
         over = [at for at in (node.termination, node.reclaim_at) if at is not None]
-        lives = node.state is NodeState.READY and over and min(over).plus_seconds(GRACE_SECONDS) < records.now
+        lives = (
+            node.state is NodeState.READY
+            and over
+            and min(over).plus_seconds(GRACE_SECONDS) < records.now
+        )
         if lives:
             text = f"it is READY, and should have ended at {min(over).rfc3339()}"
             yield Violation("I15", records.now, node.name, text)

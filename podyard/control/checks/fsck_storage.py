@@ -1,5 +1,5 @@
-"""I6 of storage: the usage events of a bucket or disk say what its row does, and the bill counts its bytes, here added
-up day by day from the events alone, and each operation once."""
+"""I6 of storage: the usage events of a bucket or disk say what its row does, and the bill counts
+its bytes, here added up day by day from the events alone, and each operation once."""
 
 from __future__ import annotations
 
@@ -27,30 +27,47 @@ def check_storage(uow: UnitOfWork, records: Records) -> Iterator[Violation]:
         facts.update(usage_events.facts(uow, project))
     for bucket, number, size in storage.all_buckets(uow):
         if (bucket.objects, bucket.bytes) != (number, size):
-            text = f"its row counts {bucket.objects} objects of {bucket.bytes} bytes, and it has {number} of {size}"
+            text = (
+                f"its row counts {bucket.objects} objects of {bucket.bytes} bytes, and it has "
+                f"{number} of {size}"
+            )
             yield Violation("I6", records.now, bucket.name, text)
         events = histories.pop(bucket.usage_key, [])
         last = (events[-1].state, events[-1].seq, events[-1].bytes) if events else None
         if last != (EXISTS, bucket.usage_version, bucket.bytes):
-            text = f"its usage events end with {last}, and it has {bucket.bytes} bytes after {bucket.usage_version}"
+            text = (
+                f"its usage events end with {last}, and it has {bucket.bytes} bytes after "
+                f"{bucket.usage_version}"
+            )
             yield Violation("I6", records.now, bucket.name, text)
         fact = facts.get(bucket.usage_key)
-        if fact is None or (fact.created_by, fact.labels[-1].labels) != (bucket.created_by, bucket.labels):
+        if fact is None or (fact.created_by, fact.labels[-1].labels) != (
+            bucket.created_by,
+            bucket.labels,
+        ):
             text = "its usage events name another creator, or other labels, than it has"
             yield Violation("I6", records.now, bucket.name, text)
     for disk in disks.list_all(uow):
         events = histories.pop(disk.disk_key, [])
         last = (events[-1].state, events[-1].seq, events[-1].bytes) if events else None
         if last != (EXISTS, disk.usage_version, disk.size_gb * GIB):
-            text = f"its usage events end with {last}, and it has {disk.size_gb} GB after {disk.usage_version}"
+            text = (
+                f"its usage events end with {last}, and it has {disk.size_gb} GB after "
+                f"{disk.usage_version}"
+            )
             yield Violation("I6", records.now, disk.path, text)
         fact = facts.get(disk.disk_key)
-        if fact is None or (fact.created_by, fact.labels[-1].labels) != (disk.created_by, disk.labels):
+        if fact is None or (fact.created_by, fact.labels[-1].labels) != (
+            disk.created_by,
+            disk.labels,
+        ):
             text = "its usage events name another creator, or other labels, than it has"
             yield Violation("I6", records.now, disk.path, text)
     for key, events in sorted(histories.items()):
         if events[-1].state == EXISTS:
-            yield Violation("I6", records.now, key, "its usage events do not end, and there is no such resource")
+            yield Violation(
+                "I6", records.now, key, "its usage events do not end, and there is no such resource"
+            )
     for key, events in sorted(_histories(records).items()):
         if [event.seq for event in events] != list(range(1, len(events) + 1)):
             yield Violation("I6", records.now, key, "its usage events have gaps")
@@ -66,8 +83,13 @@ def check_sizes(records: Records, card: RateCard, bill: usages.ProjectUsage) -> 
         events = histories[line.resource_key]
         if line.kind is BilledKind.OPERATION:
             until = -(-records.now.nanos // NANOS_PER_SECOND) * NANOS_PER_SECOND
-            times = itertools.accumulate((event.at.nanos for event in events), max)  # none runs backwards (R4)
-            done = sum(event.operations for event, at in zip(events, times, strict=True) if since.nanos <= at < until)
+            # none runs backwards (R4)
+            times = itertools.accumulate((event.at.nanos for event in events), max)
+            done = sum(
+                event.operations
+                for event, at in zip(events, times, strict=True)
+                if since.nanos <= at < until
+            )
             if line.operations != done:
                 text = f"{line.operations} operations are billed, instead of {done}"
                 yield Violation("I6", records.now, line.name, text)
@@ -87,7 +109,8 @@ def _histories(records: Records) -> dict[str, list[UsageEvent]]:
 
 
 def gib_seconds(events: Sequence[UsageEvent], since: int, now: int) -> int:
-    """Whole GiB by the second, and of each day that is over what is left of its bytes, rounded up."""
+    """Whole GiB by the second, and of each day that is over what is left of its bytes, rounded
+    up."""
     days, is_there = _byte_seconds(events, since, now)
     whole = sum(gib for gib, _ in days.values())
     for day, (_, odd) in days.items():
@@ -96,8 +119,11 @@ def gib_seconds(events: Sequence[UsageEvent], since: int, now: int) -> int:
     return whole
 
 
-def _byte_seconds(events: Sequence[UsageEvent], since: int, now: int) -> tuple[Mapping[int, tuple[int, int]], bool]:
-    """By UTC day (GiB-seconds of whole GiB, byte-seconds of the rest), and whether the resource is still there."""
+def _byte_seconds(
+    events: Sequence[UsageEvent], since: int, now: int
+) -> tuple[Mapping[int, tuple[int, int]], bool]:
+    """By UTC day (GiB-seconds of whole GiB, byte-seconds of the rest), and whether the resource is
+    still there."""
     size, at, is_there = 0, since, False
     inside: Counter[int] = Counter()  # of seconds that hold an event: the largest size
     gib: Counter[int] = Counter()
@@ -125,4 +151,6 @@ def _byte_seconds(events: Sequence[UsageEvent], since: int, now: int) -> tuple[M
     for second, held in inside.items():
         count(second, 1, held)
     known = [event for event in events if event.at.nanos <= now]
-    return {day: (gib[day], odd[day]) for day in gib.keys() | odd.keys()}, bool(known) and known[-1].state == EXISTS
+    return {day: (gib[day], odd[day]) for day in gib.keys() | odd.keys()}, bool(known) and known[
+        -1
+    ].state == EXISTS

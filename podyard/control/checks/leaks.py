@@ -1,4 +1,5 @@
-"""What holds chips or quota and does nothing for it: candidates for deletion, with the reason for each."""
+"""What holds chips or quota and does nothing for it: candidates for deletion, with the reason for
+each."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from podyard.domain.queued_resource import QueuedResourceState
 TTL_LABEL = "ttl"
 _TTL = re.compile(r"(\d{1,6})(s|m|h|d)")  # as labels allow: lower case letters and digits
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-# A queued resource holds quota in each of its states; in these it has, will have, or is losing nodes.
+# A queued resource holds quota in each of its states; in these it has, will have, or is losing
+# nodes.
 _AT_WORK = (
     QueuedResourceState.CREATING,
     QueuedResourceState.ACCEPTED,
@@ -44,7 +46,8 @@ class Leak:
 
 
 def find(uow: UnitOfWork, project: str | None, idle_seconds: float) -> list[Leak]:
-    """Leaks of a project, or (None) of all, by name: each resource once, with its first reason. Reads only."""
+    """Leaks of a project, or (None) of all, by name: each resource once, with its first reason.
+    Reads only."""
     leaks: dict[str, Leak] = {}
     for leak in (*_of_queued_resources(uow, project), *_of_nodes(uow, project, idle_seconds)):
         leaks.setdefault(leak.name, leak)
@@ -54,7 +57,10 @@ def find(uow: UnitOfWork, project: str | None, idle_seconds: float) -> list[Leak
 def _of_queued_resources(uow: UnitOfWork, project: str | None) -> Iterator[Leak]:
     for queued in queue_rows.not_in(uow, _AT_WORK, project):
         yield Leak(
-            ResourceKind.QUEUED_RESOURCE, queued.name, queued.state, "it holds quota, and neither has nodes nor waits"
+            ResourceKind.QUEUED_RESOURCE,
+            queued.name,
+            queued.state,
+            "it holds quota, and neither has nodes nor waits",
         )
 
 
@@ -65,7 +71,12 @@ def _of_nodes(uow: UnitOfWork, project: str | None, idle_seconds: float) -> Iter
         why = _past_ttl(uow.now, node) or _idle(uow, node, idle_seconds)
         if why and node.queued_resource:
             # Deleting one node of it would only suspend it.
-            yield Leak(ResourceKind.QUEUED_RESOURCE, node.queued_resource, node.state, f"node {node.node_id}: {why}")
+            yield Leak(
+                ResourceKind.QUEUED_RESOURCE,
+                node.queued_resource,
+                node.state,
+                f"node {node.node_id}: {why}",
+            )
         elif why:
             yield Leak(ResourceKind.NODE, node.name, node.state, why)
 

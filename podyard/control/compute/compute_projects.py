@@ -1,4 +1,5 @@
-"""Metadata of Compute Engine's projects, which all hosts of a project have: `ssh-keys`, among others."""
+"""Metadata of Compute Engine's projects, which all hosts of a project have: `ssh-keys`, among
+others."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ class ComputeProject:
 
     @property
     def fingerprint(self) -> str:
-        """What a change must name that is not to overwrite another one (base64, as Compute Engine's)."""
+        """What a change must name that is not to overwrite another one (base64, as Compute
+        Engine's)."""
         return base64.urlsafe_b64encode(bytes.fromhex(self.digest)).decode()
 
 
@@ -44,14 +46,21 @@ def get(uow: UnitOfWork, principal: Principal, project: str) -> ComputeProject:
 
 
 def set_metadata(
-    uow: UnitOfWork, principal: Principal, project: str, metadata: Mapping[str, str], fingerprint: str | None
+    uow: UnitOfWork,
+    principal: Principal,
+    project: str,
+    metadata: Mapping[str, str],
+    fingerprint: str | None,
 ) -> ComputeProject:
-    """Replaces the metadata. Raises ABORTED when `fingerprint` is given and is not that of the metadata now."""
+    """Replaces the metadata. Raises ABORTED when `fingerprint` is given and is not that of the
+    metadata now."""
     principal.require(SET, project, f"projects/{project}")
     before = _project(uow, project)
     if fingerprint is not None and fingerprint != before.fingerprint:
         # Google's text.
-        raise StaleFingerprint(Code.ABORTED, "Supplied fingerprint does not match current metadata fingerprint.")
+        raise StaleFingerprint(
+            Code.ABORTED, "Supplied fingerprint does not match current metadata fingerprint."
+        )
     projects.set_compute_metadata(uow, project, metadata)
     return _project(uow, project)
 

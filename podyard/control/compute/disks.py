@@ -1,4 +1,5 @@
-"""Data disks of nodes: which modes a node may have them in, and that no two nodes write to one disk."""
+"""Data disks of nodes: which modes a node may have them in, and that no two nodes write to one
+disk."""
 
 from __future__ import annotations
 
@@ -14,8 +15,10 @@ READ_ONLY = "READ_ONLY"
 
 
 def check_modes(kind: AcceleratorType, spec: NodeSpec) -> None:
-    """Raises INVALID_ARGUMENT for a disk without a name or named twice, and for one that several hosts would write to:
-    a disk without a mode is READ_WRITE, which only a node with one host may have (docs: attach durable block storage).
+    """Raises INVALID_ARGUMENT for a disk without a name or named twice, and for one that several
+    hosts would write to:
+    a disk without a mode is READ_WRITE, which only a node with one host may have (docs: attach
+    durable block storage).
     """
     seen = set()
     for disk, mode in _disks(spec):
@@ -24,17 +27,19 @@ def check_modes(kind: AcceleratorType, spec: NodeSpec) -> None:
         seen.add(disk)
         if mode != READ_ONLY and not kind.is_single_host:
             raise invalid_field(
-                f"data disk {disk!r}: {kind.name} has {kind.host_count} hosts, so its disks must be READ_ONLY",
+                f"data disk {disk!r}: {kind.name} has {kind.host_count} hosts, so its disks must "
+                "be READ_ONLY",
                 "data_disks",
             )
 
 
 def check(uow: UnitOfWork, project: str, node_key: str | None, spec: NodeSpec) -> None:
-    """Also raises FAILED_PRECONDITION when a disk is attached to another node and one of the two writes to it.
+    """Also raises FAILED_PRECONDITION when a disk is attached to another node and one of the two
+    writes to it.
 
-    `node_key`: the node that has the disks, None before there is one. The caller's unit changes the node afterwards, so
-    that two that attach one disk at the same time both see it free only where they hold no common row; creations hold
-    the project's.
+    `node_key`: the node that has the disks, None before there is one. The caller's unit changes the
+    node afterwards, so that two that attach one disk at the same time both see it free only where
+    they hold no common row; creations hold the project's.
     """
     check_modes(kind_of(spec.accelerator_type, spec.topology), spec)
     wanted = dict(_disks(spec))
@@ -46,7 +51,8 @@ def check(uow: UnitOfWork, project: str, node_key: str | None, spec: NodeSpec) -
         for disk, mode in _disks(node.spec):
             if disk in wanted and not mode == wanted[disk] == READ_ONLY:
                 raise failed_precondition(
-                    f"The disk resource '{disk}' is already being used by '{node.name}', and one of them writes to it"
+                    f"The disk resource '{disk}' is already being used by '{node.name}', and one "
+                    "of them writes to it"
                 )
 
 
@@ -58,7 +64,9 @@ def names_of(spec: NodeSpec) -> list[str]:
 def _disks(spec: NodeSpec) -> Iterator[tuple[str, str | None]]:
     for index, disk in enumerate(spec.data_disks):
         if not disk.source:
-            raise invalid_field(f"dataDisks[{index}].sourceDisk is required", f"data_disks[{index}].source_disk")
+            raise invalid_field(
+                f"dataDisks[{index}].sourceDisk is required", f"data_disks[{index}].source_disk"
+            )
         yield _short(disk.source), disk.mode
 
 

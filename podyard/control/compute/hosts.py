@@ -1,7 +1,8 @@
 """Materialised hosts: a host is made real on an agent only when something must run on it.
 
-What has to run follows from the rows alone, so that lost messages do no harm: a host runs while its node is READY and
-it was requested, or the node has a start-up or shutdown script. `generation` counts how often a host was
+What has to run follows from the rows alone, so that lost messages do no harm: a host runs while its
+node is READY and it was requested, or the node has a start-up or shutdown script. `generation`
+counts how often a host was
 materialised and is the fence of every report: a word about an earlier life is not taken.
 """
 
@@ -12,7 +13,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from podyard.base.clock import RealTime
-from podyard.base.errors import Code, PodyardError, failed_precondition, invalid, invalid_field, not_found
+from podyard.base.errors import (
+    Code,
+    PodyardError,
+    failed_precondition,
+    invalid,
+    invalid_field,
+    not_found,
+)
 from podyard.control.access import identity
 from podyard.control.compute import lookup
 from podyard.control.platform.agents import poke, require_agent
@@ -46,7 +54,8 @@ TOKEN_SECONDS = 3600  # as the tokens of Google's metadata server
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HostWanted:
-    """One host that has a life on an agent; `run` False: it is to stop. `key_seed`: its private ssh key."""
+    """One host that has a life on an agent; `run` False: it is to stop. `key_seed`: its private ssh
+    key."""
 
     host_id: str
     generation: int
@@ -58,8 +67,8 @@ class HostWanted:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HostReport:
-    """What the host server says of one host. `state`: STARTING, RUNNING or EXITED. `address` is that of its ssh server;
-    `metadata_address` has a port. `guest_attributes` None: as they were."""
+    """What the host server says of one host. `state`: STARTING, RUNNING or EXITED. `address` is
+    that of its ssh server; `metadata_address` has a port. `guest_attributes` None: as they were."""
 
     host_id: str
     generation: int
@@ -77,26 +86,42 @@ class HostReport:
 
 
 def ask(
-    uow: UnitOfWork, principal: Principal, project: str, zone: str, node_id: str, host_indices: Sequence[int]
+    uow: UnitOfWork,
+    principal: Principal,
+    project: str,
+    zone: str,
+    node_id: str,
+    host_indices: Sequence[int],
 ) -> list[HostRecord]:
-    """Materialises hosts (none named: all) and returns them. They are RUNNING once their agent says so.
+    """Materialises hosts (none named: all) and returns them. They are RUNNING once their agent says
+    so.
 
-    Raises FAILED_PRECONDITION unless the node is READY, RESOURCE_EXHAUSTED with the numbers when there is no room.
+    Raises FAILED_PRECONDITION unless the node is READY, RESOURCE_EXHAUSTED with the numbers when
+    there is no room.
     """
     node = lookup.node(uow, principal, USE, project, zone, node_id)
     if node.state is not NodeState.READY:
-        raise failed_precondition(f"node {node_id} is {node.state}: its hosts run only while it is READY")
+        raise failed_precondition(
+            f"node {node_id} is {node.state}: its hosts run only while it is READY"
+        )
     outside = [index for index in host_indices if not 0 <= index < node.host_count]
     if outside:
         raise invalid(
-            f"worker {outside[0]} does not exist: node {node_id} has workers 0 to {node.host_count - 1}", "workers"
+            f"worker {outside[0]} does not exist: node {node_id} has workers 0 to "
+            f"{node.host_count - 1}",
+            "workers",
         )
     found = hosts.of_node(uow, node.node_key)
-    return materialise(uow, node, [host for host in found if not host_indices or host.host_index in host_indices])
+    return materialise(
+        uow, node, [host for host in found if not host_indices or host.host_index in host_indices]
+    )
 
 
-def materialise(uow: UnitOfWork, node: NodeRecord, chosen: Sequence[HostRecord]) -> list[HostRecord]:
-    """Gives hosts of a READY node a life, and returns them. Raises RESOURCE_EXHAUSTED when there is no room."""
+def materialise(
+    uow: UnitOfWork, node: NodeRecord, chosen: Sequence[HostRecord]
+) -> list[HostRecord]:
+    """Gives hosts of a READY node a life, and returns them. Raises RESOURCE_EXHAUSTED when there is
+    no room."""
     _materialise(uow, [(node, host) for host in chosen if host.state is HostState.VIRTUAL])
     ids = [host.host_id for host in chosen]
     hosts.set_asked(uow, ids)
@@ -104,8 +129,8 @@ def materialise(uow: UnitOfWork, node: NodeRecord, chosen: Sequence[HostRecord])
 
 
 def materialise_all(uow: UnitOfWork, slices: Sequence[NodeRecord]) -> list[HostRecord]:
-    """Gives all hosts of READY nodes a life at once, and returns them in order. Raises FAILED_PRECONDITION while one
-    stops, RESOURCE_EXHAUSTED when there is no room for all."""
+    """Gives all hosts of READY nodes a life at once, and returns them in order. Raises
+    FAILED_PRECONDITION while one stops, RESOURCE_EXHAUSTED when there is no room for all."""
     found = [(node, host) for node in slices for host in hosts.of_node(uow, node.node_key)]
     for node, host in found:
         if host.state is HostState.STOPPING:
@@ -142,10 +167,15 @@ def guest_attributes(
     for worker in worker_ids:
         if worker not in known:
             raise invalid_field(
-                f"worker {worker!r} does not exist: node {node_id} has workers 0 to {len(known) - 1}", "worker_ids"
+                f"worker {worker!r} does not exist: node {node_id} has workers 0 to "
+                f"{len(known) - 1}",
+                "worker_ids",
             )
     secret = yard.read(uow).secret if known else ""
-    return [attribute_items(_guest_attributes(known[worker], secret), query_path) for worker in (worker_ids or known)]
+    return [
+        attribute_items(_guest_attributes(known[worker], secret), query_path)
+        for worker in (worker_ids or known)
+    ]
 
 
 def _guest_attributes(host: HostRecord, secret: str) -> dict[str, Mapping[str, str]]:
@@ -176,10 +206,14 @@ def list_removed(uow: UnitOfWork, host_ids: Sequence[str]) -> list[str]:
 
 
 def sync(
-    uow: UnitOfWork, principal: Principal, agent_id: str, reports: Sequence[HostReport], known: Mapping[str, str]
+    uow: UnitOfWork,
+    principal: Principal,
+    agent_id: str,
+    reports: Sequence[HostReport],
+    known: Mapping[str, str],
 ) -> tuple[list[HostWanted], dict[str, tuple[str, NodeFacts]]]:
-    """Takes what the host server saw; returns its hosts, and by node the facts (with their digest) that are not `known`
-    by that digest."""
+    """Takes what the host server saw; returns its hosts, and by node the facts (with their digest)
+    that are not `known` by that digest."""
     require_agent(principal, agent_id)
     there = {host.host_id: host for host in hosts.live(uow, agent_id)}
     for report in reports:
@@ -200,7 +234,8 @@ def sync(
 
 
 def token(uow: UnitOfWork, principal: Principal, agent_id: str, host_id: str) -> tuple[str, int]:
-    """(access token of the host's service account, seconds that it lives). Raises what `programs_principal` does."""
+    """(access token of the host's service account, seconds that it lives). Raises what
+    `programs_principal` does."""
     require_agent(principal, agent_id)
     host = hosts.find(uow, host_id)
     if host is None or host.agent_id != agent_id or not host.is_live:
@@ -211,9 +246,11 @@ def token(uow: UnitOfWork, principal: Principal, agent_id: str, host_id: str) ->
 
 
 def programs_principal(uow: UnitOfWork, record: NodeRecord) -> Principal:
-    """Who programs on the hosts of a node are, whether it lives or is gone: its service account, in its project.
+    """Who programs on the hosts of a node are, whether it lives or is gone: its service account, in
+    its project.
 
-    Raises PERMISSION_DENIED for an account of another project: who may create a node must not act as that.
+    Raises PERMISSION_DENIED for an account of another project: who may create a node must not act
+    as that.
     """
     node = facts(uow, record)
     default = default_service_account(node.project_number)
@@ -221,18 +258,22 @@ def programs_principal(uow: UnitOfWork, record: NodeRecord) -> Principal:
     if not node.service_account.endswith(own):
         raise PodyardError(
             Code.PERMISSION_DENIED,
-            f"service account {node.service_account} is not of project {node.project}: its node gets no token for it",
+            f"service account {node.service_account} is not of project {node.project}: its node "
+            "gets no token for it",
         )
     if node.service_account == default:
-        identity.bind(uow, default, node.project, STORAGE_USER)  # as Compute Engine's own account of a project
+        # as Compute Engine's own account of a project
+        identity.bind(uow, default, node.project, STORAGE_USER)
     roles = projects.roles_of(uow, node.service_account).get(node.project, frozenset())
     return Principal(node.service_account, {node.project: roles})
 
 
 def settle(uow: UnitOfWork, watching_since: RealTime) -> None:
-    """The loop's look: stops hosts whose node is not READY, writes off those of dead agents, starts what has to run.
+    """The loop's look: stops hosts whose node is not READY, writes off those of dead agents, starts
+    what has to run.
 
-    `watching_since`: since when this loop has watched without a gap; nobody is written off before a whole lease of it.
+    `watching_since`: since when this loop has watched without a gap; nobody is written off before a
+    whole lease of it.
     """
     _stop_where_not_ready(uow, None)
     if uow.real_now >= watching_since.plus_seconds(uow.leases.replica_seconds):
@@ -243,7 +284,9 @@ def settle(uow: UnitOfWork, watching_since: RealTime) -> None:
         waiting = [
             host
             for host in hosts.of_node(uow, node.node_key)
-            if host.state is HostState.VIRTUAL and (scripted or host.asked) and _is_due(uow, node, host)
+            if host.state is HostState.VIRTUAL
+            and (scripted or host.asked)
+            and _is_due(uow, node, host)
         ]
         try:
             _materialise(uow, [(node, host) for host in waiting])
@@ -257,7 +300,8 @@ def facts(uow: UnitOfWork, record: NodeRecord) -> NodeFacts:
     project = projects.read(uow, node.project)
     number = 0 if project is None else project.number
     account, upcoming = node.spec.service_account, node.upcoming_maintenance
-    network = node.spec.networks[0]  # the first of several interfaces is the one that a host is reached by
+    # the first of several interfaces is the one that a host is reached by
+    network = node.spec.networks[0]
     external = tuple(host.external_ip for host in node.hosts) if network.has_external_ips else ()
     return NodeFacts(
         node_key=node.node_key,
@@ -297,11 +341,14 @@ def _addresses(uow: UnitOfWork, node: NodeRecord) -> tuple[str, ...]:
 
 
 def programs(uow: UnitOfWork, node_key: str) -> tuple[RanModule, ...]:
-    """What users' programs ran on the node: on the first host that ran any, since those of a slice run the same."""
+    """What users' programs ran on the node: on the first host that ran any, since those of a slice
+    run the same."""
     return next((host.programs for host in hosts.of_node(uow, node_key) if host.programs), ())
 
 
-def modules_that_do_not_fit(uow: UnitOfWork, principal: Principal, project: str) -> list[NodeModule]:
+def modules_that_do_not_fit(
+    uow: UnitOfWork, principal: Principal, project: str
+) -> list[NodeModule]:
     """What ran on hosts of the project's nodes and needs more memory than their slices have."""
     principal.require("tpu.nodes.list", project, f"projects/{project}/locations/-")
     return hosts.modules_that_do_not_fit(uow, project)
@@ -312,7 +359,9 @@ def _multislice(uow: UnitOfWork, node: NodeRecord) -> Multislice | None:
         return None
     number = node_rows.first_address_of(uow, node)
     address = host_address(yard.read(uow).address_base, number) if number else ""
-    return Multislice(node.slice_index, node.slice_count, address, node_rows.internal_ip(number) if number else "")
+    return Multislice(
+        node.slice_index, node.slice_count, address, node_rows.internal_ip(number) if number else ""
+    )
 
 
 def _take(uow: UnitOfWork, host: HostRecord, report: HostReport) -> None:
@@ -360,15 +409,21 @@ def _exit(uow: UnitOfWork, host: HostRecord, said: HostRecord, reason: str) -> N
 
 
 def _stop_where_not_ready(uow: UnitOfWork, agent_id: str | None) -> None:
-    """Hosts of a node that has left READY, or has left it and come back since (a reboot), have to stop."""
+    """Hosts of a node that has left READY, or has left it and come back since (a reboot), have to
+    stop."""
     for found in hosts.to_stop(uow, agent_id):
         move(uow, found.host, "stop", reason=f"node {found.node_id} is {found.node_state}")
         _poke(uow, found.host.agent_id)
 
 
 def _lose_silent(uow: UnitOfWork) -> None:
-    """A host server that cannot report ends by itself within its lease; while its agent lives, it is replaced."""
-    lapsed = [host for host in hosts.live(uow, None) if host.lease_until is None or host.lease_until < uow.real_now]
+    """A host server that cannot report ends by itself within its lease; while its agent lives, it
+    is replaced."""
+    lapsed = [
+        host
+        for host in hosts.live(uow, None)
+        if host.lease_until is None or host.lease_until < uow.real_now
+    ]
     living = {agent.agent_id for agent in agents.list_living(uow)} if lapsed else set()
     for host in lapsed:
         if host.agent_id not in living:
@@ -377,25 +432,39 @@ def _lose_silent(uow: UnitOfWork) -> None:
 
 
 def _materialise(uow: UnitOfWork, chosen: Sequence[tuple[NodeRecord, HostRecord]]) -> None:
-    """Gives each host a life on the agent with the most room, all or none. They are of one slice, or of one
+    """Gives each host a life on the agent with the most room, all or none. They are of one slice,
+    or of one
     multislice."""
     if not chosen:
         return
     living = agents.list_living(uow)
     used = hosts.live_counts(uow)
     companies = {agent.agent_id: agent.company for agent in living}
-    free = {agent.agent_id: agent.hosts_max - used.get(agent.agent_id, 0) for agent in living if agent.takes_work}
+    free = {
+        agent.agent_id: agent.hosts_max - used.get(agent.agent_id, 0)
+        for agent in living
+        if agent.takes_work
+    }
     nodes = {node.node_key: node.node_id for node, _ in chosen}
-    there = {host.agent_id: 1 for key in nodes for host in hosts.of_node(uow, key) if host.agent_id is not None}
+    there = {
+        host.agent_id: 1
+        for key in nodes
+        for host in hosts.of_node(uow, key)
+        if host.agent_id is not None
+    }
     if (company := company_of(there, companies)) is not None:
-        # The hosts of a node are one slice: those that join it give the same bits and reach the others.
-        free = {agent_id: count for agent_id, count in free.items() if companies[agent_id] == company}
+        # The hosts of a node are one slice: those that join it give the same bits and reach the
+        # others.
+        free = {
+            agent_id: count for agent_id, count in free.items() if companies[agent_id] == company
+        }
     room = room_of(free, companies)
     if room < len(chosen):
         most = sum(agent.hosts_max for agent in living)
         raise PodyardError(
             Code.RESOURCE_EXHAUSTED,
-            f"{len(chosen)} hosts of node{'s' * (len(nodes) > 1)} {', '.join(nodes.values())} must run at once and the "
+            f"{len(chosen)} hosts of node{'s' * (len(nodes) > 1)} {', '.join(nodes.values())} "
+            "must run at once and the "
             f"{len(living)} live agents have room for {room} more of {most}",
         )
     for (node, host), agent_id in zip(chosen, choose(len(chosen), free, companies), strict=True):

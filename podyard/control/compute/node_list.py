@@ -16,11 +16,15 @@ from podyard.pricing.current_card import default_rate_card
 PRICE = "price"  # the order by the price per hour of now
 
 
-def list_page(uow: UnitOfWork, principal: Principal, project: str, query: ListQuery) -> RowPage[NodeRecord]:
+def list_page(
+    uow: UnitOfWork, principal: Principal, project: str, query: ListQuery
+) -> RowPage[NodeRecord]:
     """The live nodes of one page."""
     _check(uow, principal, project)
     kinds = lists.node_kinds(uow, project) if query.sort == PRICE else []
-    prices = {kind: nanos for kind in kinds if (nanos := _nanos_per_hour(kind, uow.now)) is not None}
+    prices = {
+        kind: nanos for kind in kinds if (nanos := _nanos_per_hour(kind, uow.now)) is not None
+    }
     return lists.node_page(uow, project, query, prices)
 
 
@@ -38,6 +42,8 @@ def _check(uow: UnitOfWork, principal: Principal, project: str) -> None:
 def _nanos_per_hour(kind: NodeKind, now: PlatformTime) -> int | None:
     try:
         card = default_rate_card()
-        return card.price(kind.accelerator_type, region_of(kind.zone), kind.usage_class, now).total_nanos_per_hour
+        return card.price(
+            kind.accelerator_type, region_of(kind.zone), kind.usage_class, now
+        ).total_nanos_per_hour
     except PodyardError:
         return None

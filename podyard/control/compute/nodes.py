@@ -1,7 +1,8 @@
 """Nodes: what users ask for, and what follows from it in platform time.
 
-A use case that takes time begins an operation and sets the node into a passing state; the loop places the slice and
-fires the timers that end it. Each change of state goes through `move`, so that the meter hears of it in the same unit.
+A use case that takes time begins an operation and sets the node into a passing state; the loop
+places the slice and fires the timers that end it. Each change of state goes through `move`, so that
+the meter hears of it in the same unit.
 """
 
 from __future__ import annotations
@@ -49,19 +50,32 @@ from podyard.hardware import runtime_versions
 from podyard.hardware.accelerator_types import AcceleratorType, kind_of
 
 LABELS_NAMED_MAX = 5  # of those that were changed, in the reason of the event
-QUIET_RETRY_SECONDS = 0.25  # how soon a node looks again whether the last process on its chips is gone
-_BACK_TO_READY = ("node.created", "node.started", "node.restarted", "node.reimaged", "node.repaired")
+# how soon a node looks again whether the last process on its chips is gone
+QUIET_RETRY_SECONDS = 0.25
+_BACK_TO_READY = (
+    "node.created",
+    "node.started",
+    "node.restarted",
+    "node.reimaged",
+    "node.repaired",
+)
 
 
 def create(
-    uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str, node_id: str, spec: NodeSpec
+    uow: UnitOfWork,
+    fleet: Fleet,
+    principal: Principal,
+    project: str,
+    zone: str,
+    node_id: str,
+    spec: NodeSpec,
 ) -> Operation:
     """Accepts a node: row, operation and first event, in one unit. The loop places it."""
     (operation,) = create_all(uow, fleet, principal, project, zone, [node_id], spec)
     return operation
 
 
-def create_all(
+def create_all(  # noqa: PLR0913
     uow: UnitOfWork,
     fleet: Fleet,
     principal: Principal,
@@ -73,8 +87,8 @@ def create_all(
     job_key: str | None = None,
     created_by: str | None = None,
 ) -> list[Operation]:
-    """As `create`, for the slices of one job, in order: all are accepted or none, and the loop places them at once.
-    `created_by` None: the caller has created them."""
+    """As `create`, for the slices of one job, in order: all are accepted or none, and the loop
+    places them at once. `created_by` None: the caller has created them."""
     principal.require("tpu.nodes.create", project, f"projects/{project}/locations/{zone}")
     for node_id in node_ids:
         check_resource_id(node_id, "node_id")
@@ -95,12 +109,15 @@ def create_all(
         if job_key is not None:
             node = replace(node, job_key=job_key, slice_index=index, slice_count=len(node_ids))
         begun.append(operations.begin(uow, operations.of_node(node), OperationVerb.CREATE, detail))
-        create_record(uow, replace(node, pending_operation=begun[-1].operation_id), reason="requested")
+        create_record(
+            uow, replace(node, pending_operation=begun[-1].operation_id), reason="requested"
+        )
     return begun
 
 
 def make(uow: UnitOfWork, queued: QueuedResourceRecord, request: NodeRequest) -> NodeRecord:
-    """The node that a queued resource gets: CREATING, without a separate operation. The caller has checked that the
+    """The node that a queued resource gets: CREATING, without a separate operation. The caller has
+    checked that the
     name is free, and holds the project's row."""
     creator = state_changes.creator(uow, queued.queued_resource_key)
     made = replace(
@@ -114,7 +131,9 @@ def make(uow: UnitOfWork, queued: QueuedResourceRecord, request: NodeRequest) ->
     return made
 
 
-def _new(uow: UnitOfWork, project: str, zone: str, node_id: str, spec: NodeSpec, created_by: str) -> NodeRecord:
+def _new(
+    uow: UnitOfWork, project: str, zone: str, node_id: str, spec: NodeSpec, created_by: str
+) -> NodeRecord:
     kind = kind_of(spec.accelerator_type, spec.topology)
     stream = uow.streams.stream("nodes")
     return NodeRecord(
@@ -147,7 +166,9 @@ def get(uow: UnitOfWork, principal: Principal, project: str, zone: str, node_id:
     return rows.to_node(uow, lookup.node(uow, principal, "tpu.nodes.get", project, zone, node_id))
 
 
-def list_nodes(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str | None) -> list[Node]:
+def list_nodes(
+    uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str | None
+) -> list[Node]:
     """All live nodes of one zone, or (None: `locations/-`) of all zones."""
     principal.require("tpu.nodes.list", project, f"projects/{project}/locations/{zone or '-'}")
     if zone is not None:
@@ -156,26 +177,43 @@ def list_nodes(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str
 
 
 def patch(
-    uow: UnitOfWork, principal: Principal, project: str, zone: str, node_id: str, changes: Mapping[str, Any]
+    uow: UnitOfWork,
+    principal: Principal,
+    project: str,
+    zone: str,
+    node_id: str,
+    changes: Mapping[str, Any],
 ) -> Operation:
-    """Sets fields of the spec: names of `NodeSpec`, or paths of `extras` by their wire names; None clears. Other labels
-    than before are an event of the node: its use counts under them from then on."""
+    """Sets fields of the spec: names of `NodeSpec`, or paths of `extras` by their wire names; None
+    clears. Other labels than before are an event of the node: its use counts under them from then
+    on."""
     principal.require("tpu.nodes.update", project, node_name(project, zone, node_id))
-    identity.project_row(uow, project)  # of two updates at once, the second sees what the first has set
+    # of two updates at once, the second sees what the first has set
+    identity.project_row(uow, project)
     node = lookup.node(uow, principal, "tpu.nodes.update", project, zone, node_id)
     if node.state not in (NodeState.READY, NodeState.STOPPED):
         raise bad_state(OperationVerb.UPDATE, node)
     spec = changed_spec(node.spec, changes)
     if spec.has_both_networks:
-        raise invalid_field(f"networkConfig cannot be set: node {node_id} uses networkConfigs", "network_config")
+        raise invalid_field(
+            f"networkConfig cannot be set: node {node_id} uses networkConfigs", "network_config"
+        )
     disks.check(uow, project, node.node_key, spec)
     changed = replace(node, spec=spec)
     if spec.labels == node.spec.labels:
         rows.set_spec(uow, node, spec)
     else:
-        changed = move(uow, node, "relabel", reason=_label_changes(node.spec.labels, spec.labels), changed=changed)
+        changed = move(
+            uow,
+            node,
+            "relabel",
+            reason=_label_changes(node.spec.labels, spec.labels),
+            changed=changed,
+        )
         ports.spending.on_relabel(uow, project)
-    operation_id = operations.begin(uow, operations.of_node(node), OperationVerb.UPDATE).operation_id
+    operation_id = operations.begin(
+        uow, operations.of_node(node), OperationVerb.UPDATE
+    ).operation_id
     operations.succeed(uow, operation_id, rows.freeze(uow, changed))
     return operations.get(uow, principal, project, zone, operation_id)
 
@@ -183,21 +221,30 @@ def patch(
 def _label_changes(before: Mapping[str, str], after: Mapping[str, str]) -> str:
     """What has become of the labels, for who reads the node's history."""
     keys = sorted(key for key in {**before, **after} if before.get(key) != after.get(key))
-    said = [f"{key}={after[key]}" if key in after else f"{key} removed" for key in keys[:LABELS_NAMED_MAX]]
+    said = [
+        f"{key}={after[key]}" if key in after else f"{key} removed"
+        for key in keys[:LABELS_NAMED_MAX]
+    ]
     more = len(keys) - LABELS_NAMED_MAX
     return f"labels: {', '.join(said)}{f' and {more} more' if more > 0 else ''}"
 
 
-def stop(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str, node_id: str) -> Operation:
+def stop(
+    uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str, node_id: str
+) -> Operation:
     node = lookup.node(uow, principal, "tpu.nodes.stop", project, zone, node_id)
     if node.host_count > 1:
-        raise bad_request(f"stop is only supported for nodes with one host; this one has {node.host_count}", node)
+        raise bad_request(
+            f"stop is only supported for nodes with one host; this one has {node.host_count}", node
+        )
     if node.state is not NodeState.READY:
         raise bad_state(OperationVerb.STOP, node)
     return _begin(uow, node, OperationVerb.STOP, fleet.timings.stop_seconds)
 
 
-def start(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str, node_id: str) -> Operation:
+def start(
+    uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str, node_id: str
+) -> Operation:
     zone_of(fleet, zone)
     node = lookup.node(uow, principal, "tpu.nodes.start", project, zone, node_id)
     if node.state is not NodeState.STOPPED:
@@ -206,9 +253,16 @@ def start(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zon
 
 
 def reimage(
-    uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str, node_id: str, version: str
+    uow: UnitOfWork,
+    fleet: Fleet,
+    principal: Principal,
+    project: str,
+    zone: str,
+    node_id: str,
+    version: str,
 ) -> Operation:
-    """Gives the node another runtime version (v1: TensorFlow version); empty: the same one again. Its jobs end."""
+    """Gives the node another runtime version (v1: TensorFlow version); empty: the same one again.
+    Its jobs end."""
     node = lookup.node(uow, principal, "tpu.nodes.reimage", project, zone, node_id)
     if node.state is not NodeState.READY:
         raise bad_state(OperationVerb.REIMAGE, node)
@@ -227,12 +281,16 @@ def reimage(
     return operation
 
 
-def delete(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str, node_id: str) -> Operation:
+def delete(
+    uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str, node_id: str
+) -> Operation:
     node = lookup.node(uow, principal, "tpu.nodes.delete", project, zone, node_id)
     if node.state is NodeState.DELETING:
         raise bad_state(OperationVerb.DELETE, node)
     if rule := fault_rows.lost_while_deleted(uow, node):
-        operation_id = operations.begin(uow, operations.of_node(node), OperationVerb.DELETE).operation_id
+        operation_id = operations.begin(
+            uow, operations.of_node(node), OperationVerb.DELETE
+        ).operation_id
         with fault_rows.acting(uow):
             take_back(uow, replace(node, pending_operation=operation_id), "preempt", rule.reason)
         return operations.find(uow, project, zone, operation_id)
@@ -246,24 +304,28 @@ def delete_as_platform(uow: UnitOfWork, fleet: Fleet, node: NodeRecord) -> None:
 
 
 def preempt(uow: UnitOfWork, principal: Principal, project: str, zone: str, node_id: str) -> Node:
-    """Takes a preemptible or spot node back now. It stays listed, and holds quota, until it is deleted."""
+    """Takes a preemptible or spot node back now. It stays listed, and holds quota, until it is
+    deleted."""
     node = lookup.node(uow, principal, "podyard.nodes.preempt", project, zone, node_id)
     if node.usage_class not in INTERRUPTIBLE:
         raise failed_precondition(
-            f"node {node_id} is {node.usage_class}: only preemptible and spot nodes can be preempted"
+            f"node {node_id} is {node.usage_class}: only preemptible and spot nodes can "
+            "be preempted"
         )
     return rows.to_node(uow, take_back(uow, node, "preempt", "preempted on request"))
 
 
 def apply_place(uow: UnitOfWork, fleet: Fleet, action: Place) -> None:
-    """Gives the node its slice and hosts. A node that has changed since the plan was made is left alone."""
+    """Gives the node its slice and hosts. A node that has changed since the plan was made is left
+    alone."""
     node = rows.find_as_planned(uow, action.node_key, action.version)
     if node is not None:
         place(uow, fleet, node, action)
 
 
 def place(uow: UnitOfWork, fleet: Fleet, node: NodeRecord, action: Place) -> None:
-    """Gives the node the chips of `action`, and hosts if it has none yet. A timer ends its creation or start; what
+    """Gives the node the chips of `action`, and hosts if it has none yet. A timer ends its creation
+    or start; what
     takes no time has ended at once."""
     made = PlacedSlice(
         slice_id=row_id(uow.streams.stream("slices"), "slice"),
@@ -280,11 +342,23 @@ def place(uow: UnitOfWork, fleet: Fleet, node: NodeRecord, action: Place) -> Non
     if node.first_address == 0:
         rows.add_hosts(uow, node.node_key, first_address, node.host_count)
     placed = replace(
-        node, wait_reason="", reservation_key=action.reservation_key, reclaim_at=None, first_address=first_address
+        node,
+        wait_reason="",
+        reservation_key=action.reservation_key,
+        reclaim_at=None,
+        first_address=first_address,
     )
-    event = {NodeState.STARTING: "started", NodeState.REPAIRING: "repaired"}.get(node.state, "created")
-    seconds = fleet.timings.start_seconds if event == "started" else fleet.timings.creation_seconds(node.host_count)
-    lost = event == "created" and fault_rows.lost_while_created(uow, node, uow.now.plus_seconds(seconds / 2))
+    event = {NodeState.STARTING: "started", NodeState.REPAIRING: "repaired"}.get(
+        node.state, "created"
+    )
+    seconds = (
+        fleet.timings.start_seconds
+        if event == "started"
+        else fleet.timings.creation_seconds(node.host_count)
+    )
+    lost = event == "created" and fault_rows.lost_while_created(
+        uow, node, uow.now.plus_seconds(seconds / 2)
+    )
     if seconds == 0 and not lost:
         _ready(uow, node, event, placed)
         return
@@ -293,9 +367,12 @@ def place(uow: UnitOfWork, fleet: Fleet, node: NodeRecord, action: Place) -> Non
 
 
 def apply_wait(uow: UnitOfWork, action: Wait) -> None:
-    """A request that the fleet cannot place: with `stockout` its operation fails and the node vanishes."""
+    """A request that the fleet cannot place: with `stockout` its operation fails and the node
+    vanishes."""
     node = rows.find_as_planned(uow, action.node_key, action.version)
-    if node is None or (action.stockout and action.fault and not fault_rows.count(uow, action.fault)):
+    if node is None or (
+        action.stockout and action.fault and not fault_rows.count(uow, action.fault)
+    ):
         return
     if not action.stockout:
         store(uow, node, replace(node, wait_reason=action.reason))
@@ -309,8 +386,8 @@ def apply_wait(uow: UnitOfWork, action: Wait) -> None:
 
 
 def on_timer(uow: UnitOfWork, timer: Timer) -> bool:
-    """What a node's timer does. A timer of a node that has moved on since does nothing. Returns whether it was put off
-    because processes are on the chips: they end in real time."""
+    """What a node's timer does. A timer of a node that has moved on since does nothing. Returns
+    whether it was put off because processes are on the chips: they end in real time."""
     node = rows.find_by_key(uow, timer.resource_key)
     if node is None or (timer.version != 0 and timer.version != node.version):
         return False
@@ -324,7 +401,9 @@ def on_timer(uow: UnitOfWork, timer: Timer) -> bool:
         _ready(uow, node, kind.removeprefix("node."), node)
     elif kind == "node.stopped":
         slices.release(uow, node.node_key)
-        moved = move(uow, node, "stopped", reason="stopped", changed=replace(node, pending_operation=None))
+        moved = move(
+            uow, node, "stopped", reason="stopped", changed=replace(node, pending_operation=None)
+        )
         operations.succeed(uow, node.pending_operation, rows.freeze(uow, moved))
     elif kind == "node.deleted":
         slices.release(uow, node.node_key)
@@ -350,7 +429,13 @@ def _ready(uow: UnitOfWork, node: NodeRecord, event: str, changed: NodeRecord) -
     if event == "repaired":
         changed = replace(_healthy(changed), last_pod=None)
     termination = _end_of_life(uow, node) if event == "created" else node.termination
-    changed = replace(changed, ready_since=uow.now, pending_operation=None, wait_reason="", termination=termination)
+    changed = replace(
+        changed,
+        ready_since=uow.now,
+        pending_operation=None,
+        wait_reason="",
+        termination=termination,
+    )
     moved = move(uow, node, event, reason="ready", changed=changed)
     operations.succeed(uow, node.pending_operation, rows.freeze(uow, moved))
     if event == "created" and moved.termination is not None:
@@ -360,12 +445,18 @@ def _ready(uow: UnitOfWork, node: NodeRecord, event: str, changed: NodeRecord) -
 
 def _healthy(node: NodeRecord) -> NodeRecord:
     return replace(
-        node, health=HEALTHY, health_description="", maintenance_workers=(), upcoming_maintenance=None, symptoms=()
+        node,
+        health=HEALTHY,
+        health_description="",
+        maintenance_workers=(),
+        upcoming_maintenance=None,
+        symptoms=(),
     )
 
 
 def _end_of_life(uow: UnitOfWork, node: NodeRecord) -> PlatformTime | None:
-    """When a node that is READY for the first time will be TERMINATED: the first of the limits that it has."""
+    """When a node that is READY for the first time will be TERMINATED: the first of the limits that
+    it has."""
     spec = node.spec
     ends = []
     if node.usage_class is UsageClass.PREEMPTIBLE:
@@ -381,7 +472,11 @@ def _expire(uow: UnitOfWork, node: NodeRecord) -> None:
     if NODE.allows(node.state, "terminate"):
         limited = node.termination == node.created.plus_seconds(PREEMPTIBLE_LIFE_SECONDS)
         preemptible = limited and node.usage_class is UsageClass.PREEMPTIBLE
-        reason = "a preemptible node lives for 24 hours at most" if preemptible else "the end of its run time"
+        reason = (
+            "a preemptible node lives for 24 hours at most"
+            if preemptible
+            else "the end of its run time"
+        )
         take_back(uow, node, "terminate", reason)
     elif node.state is NodeState.STOPPING:
         timers.put(uow, "node.expire", node.node_key, 0, uow.now.plus_seconds(QUIET_RETRY_SECONDS))
@@ -396,8 +491,9 @@ def pass_into(
     reason: str,
     changed: NodeRecord | None = None,
 ) -> NodeRecord:
-    """Moves a READY node into the passing state of `event`, which ends its jobs; the event `end` makes it READY again
-    after `seconds` of platform time (None: the caller sets the timer). `changed`: as of `move`."""
+    """Moves a READY node into the passing state of `event`, which ends its jobs; the event `end`
+    makes it READY again after `seconds` of platform time (None: the caller sets the timer).
+    `changed`: as of `move`."""
     moved = move(uow, node, event, reason=reason, changed=changed)
     ports.end_gangs(uow, node.node_key, f"node {node.node_id}: {reason}")
     if seconds is not None:
@@ -405,8 +501,11 @@ def pass_into(
     return moved
 
 
-def _begin(uow: UnitOfWork, node: NodeRecord, verb: OperationVerb, seconds: float | None) -> Operation:
-    """Moves the node into the passing state of `verb`; `seconds`: when the timer of its end is due."""
+def _begin(
+    uow: UnitOfWork, node: NodeRecord, verb: OperationVerb, seconds: float | None
+) -> Operation:
+    """Moves the node into the passing state of `verb`; `seconds`: when the timer of its end is
+    due."""
     if node.pending_operation is not None:
         text = f"The operation was cancelled: {verb} of the node was requested"
         operations.fail(uow, node.pending_operation, Code.CANCELLED, text)
@@ -424,7 +523,9 @@ def _begin(uow: UnitOfWork, node: NodeRecord, verb: OperationVerb, seconds: floa
 
 def take_back(uow: UnitOfWork, node: NodeRecord, event: str, reason: str) -> NodeRecord:
     if node.pending_operation is not None:
-        operations.fail(uow, node.pending_operation, Code.CANCELLED, f"The node was taken back: {reason}")
+        operations.fail(
+            uow, node.pending_operation, Code.CANCELLED, f"The node was taken back: {reason}"
+        )
     changed = replace(_healthy(node), pending_operation=None, state_reason=reason)
     moved = move(uow, node, event, reason=reason, changed=changed)
     ports.end_gangs(uow, node.node_key, f"node {node.node_id}: {reason}")
@@ -434,9 +535,13 @@ def take_back(uow: UnitOfWork, node: NodeRecord, event: str, reason: str) -> Nod
 
 
 def _under_notice(uow: UnitOfWork, node: NodeRecord) -> bool:
-    """Whether a node's notice is over and it can be taken back; it may have been stopped, and started on other chips,
-    since it was given."""
-    return node.reclaim_at is not None and node.reclaim_at <= uow.now and NODE.allows(node.state, "preempt")
+    """Whether a node's notice is over and it can be taken back; it may have been stopped, and
+    started on other chips, since it was given."""
+    return (
+        node.reclaim_at is not None
+        and node.reclaim_at <= uow.now
+        and NODE.allows(node.state, "preempt")
+    )
 
 
 def _tell_queue(uow: UnitOfWork, node: NodeRecord) -> None:
@@ -449,34 +554,45 @@ def _busy(uow: UnitOfWork, node_key: str) -> bool:
 
 
 def check_account(uow: UnitOfWork, principal: Principal, project: Project, spec: NodeSpec) -> None:
-    """Raises PERMISSION_DENIED when the node's service account may do more than the caller: the node acts as it."""
-    identity.require_no_more(uow, principal, spec.service_account.email or default_service_account(project.number))
+    """Raises PERMISSION_DENIED when the node's service account may do more than the caller: the
+    node acts as it."""
+    identity.require_no_more(
+        uow, principal, spec.service_account.email or default_service_account(project.number)
+    )
 
 
 def check_free(uow: UnitOfWork, project: str, zone: str, node_id: str, spec: NodeSpec) -> None:
-    """Raises ALREADY_EXISTS when a node has the name, and what `disks.check` raises when its disks are in use."""
+    """Raises ALREADY_EXISTS when a node has the name, and what `disks.check` raises when its disks
+    are in use."""
     if rows.find(uow, project, zone, node_id) is not None:
-        raise PodyardError(Code.ALREADY_EXISTS, f"Resource '{node_name(project, zone, node_id)}' already exists")
+        raise PodyardError(
+            Code.ALREADY_EXISTS, f"Resource '{node_name(project, zone, node_id)}' already exists"
+        )
     disks.check(uow, project, None, spec)
 
 
 def check_spec(uow: UnitOfWork, fleet: Fleet, zone: str, spec: NodeSpec) -> AcceleratorType:
-    """The type of the node; raises INVALID_ARGUMENT for what the zone does not offer, or no node can be."""
+    """The type of the node; raises INVALID_ARGUMENT for what the zone does not offer, or no node
+    can be."""
     zone_of(fleet, zone)
     kind = kind_of(spec.accelerator_type, spec.topology)
     fleet.check_offered(zone, kind, spec.usage_class)
     _check_version(fleet, spec.api_version, spec.runtime_version, kind)
     if spec.max_run_seconds is not None and spec.max_run_seconds <= 0:
-        raise invalid_field("the run duration must be greater than 0 s", "scheduling_config.max_run_duration")
+        raise invalid_field(
+            "the run duration must be greater than 0 s", "scheduling_config.max_run_duration"
+        )
     if spec.termination_time is not None and spec.termination_time <= uow.now.nanos:
-        raise invalid_field("the termination time must be in the future", "scheduling_config.termination_timestamp")
+        raise invalid_field(
+            "the termination time must be in the future", "scheduling_config.termination_timestamp"
+        )
     disks.check_modes(kind, spec)
     return kind
 
 
 def _check_version(fleet: Fleet, api_version: str, version: str, kind: AcceleratorType) -> None:
-    """v1's field holds TensorFlow versions, and so it does for nodes that were made by v2; a runtime version that v1
-    shows for such a node may be sent back."""
+    """v1's field holds TensorFlow versions, and so it does for nodes that were made by v2; a
+    runtime version that v1 shows for such a node may be sent back."""
     allowed = fleet.unknown_runtime_versions
     if api_version in TPU_NODE_VERSIONS and version not in runtime_versions.RUNTIME_VERSIONS:
         runtime_versions.check_tensorflow(version, unknown_allowed=allowed)
@@ -496,5 +612,7 @@ def zone_of(fleet: Fleet, zone: str) -> Zone:
     """The zone; a missing one is refused in Google's words, which clients match on."""
     found = fleet.zones.get(zone)
     if found is None:
-        raise PodyardError(Code.PERMISSION_DENIED, f"Location {zone} is not found or access is unauthorized.")
+        raise PodyardError(
+            Code.PERMISSION_DENIED, f"Location {zone} is not found or access is unauthorized."
+        )
     return found

@@ -1,4 +1,5 @@
-"""Disks as Compute Engine has them: made, resized and deleted by their users, attached to nodes by name.
+"""Disks as Compute Engine has them: made, resized and deleted by their users, attached to nodes by
+name.
 
 A node may name a disk that nobody has made here; such a disk is in no list, and costs nothing.
 """
@@ -57,8 +58,16 @@ class ShownDisk:
     users: Sequence[str]
 
 
-def create(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str, request: DiskRequest) -> Disk:
-    """Raises INVALID_ARGUMENT, NOT_FOUND for an unknown zone, ALREADY_EXISTS, RESOURCE_EXHAUSTED."""
+def create(
+    uow: UnitOfWork,
+    fleet: Fleet,
+    principal: Principal,
+    project: str,
+    zone: str,
+    request: DiskRequest,
+) -> Disk:
+    """Raises INVALID_ARGUMENT, NOT_FOUND for an unknown zone, ALREADY_EXISTS,
+    RESOURCE_EXHAUSTED."""
     principal.require("compute.disks.create", project, _path(project, zone, request.name))
     kind = request.type or DEFAULT_DISK_TYPE
     check_disk_type(kind)
@@ -66,14 +75,18 @@ def create(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zo
     check_size(size)
     check_resource_id(request.name, "name")
     if zone not in fleet.zones:
-        raise PodyardError(Code.NOT_FOUND, f"The resource 'projects/{project}/zones/{zone}' was not found")
+        raise PodyardError(
+            Code.NOT_FOUND, f"The resource 'projects/{project}/zones/{zone}' was not found"
+        )
     identity.project_row(uow, project)
     there = disks.of_project(uow, project)
     if any((disk.zone, disk.name) == (zone, request.name) for disk in there):
         text = f"The resource '{_path(project, zone, request.name)}' already exists"
         raise PodyardError(Code.ALREADY_EXISTS, text)
     if len(there) >= DISKS_PER_PROJECT_MAX:
-        text = f"the project has {DISKS_PER_PROJECT_MAX} disks, the most that are allowed: delete one"
+        text = (
+            f"the project has {DISKS_PER_PROJECT_MAX} disks, the most that are allowed: delete one"
+        )
         raise PodyardError(Code.RESOURCE_EXHAUSTED, text)
     ports.open_account(uow, project)
     stream = uow.streams.stream("disks")
@@ -107,13 +120,16 @@ def list_disks(uow: UnitOfWork, principal: Principal, project: str) -> list[Show
     return [ShownDisk(disk, users.get(disk.path, ())) for disk in disks.of_project(uow, project)]
 
 
-def resize(uow: UnitOfWork, principal: Principal, project: str, zone: str, name: str, size_gb: int) -> Disk:
+def resize(
+    uow: UnitOfWork, principal: Principal, project: str, zone: str, name: str, size_gb: int
+) -> Disk:
     """Raises INVALID_ARGUMENT for a size that is not larger, as Compute Engine does."""
     disk = _find(uow, principal, "compute.disks.update", project, zone, name)
     check_size(size_gb)
     if size_gb <= disk.size_gb:
         raise invalid_field(
-            f"sizeGb is {size_gb}: a disk can only grow, and '{disk.path}' has {disk.size_gb} GB", "size_gb"
+            f"sizeGb is {size_gb}: a disk can only grow, and '{disk.path}' has {disk.size_gb} GB",
+            "size_gb",
         )
     return disks.update(uow, disk, dataclasses.replace(disk, size_gb=size_gb))
 
@@ -141,13 +157,19 @@ def delete(uow: UnitOfWork, principal: Principal, project: str, zone: str, name:
     """Raises `InUse` while a node has it."""
     disk = _find(uow, principal, "compute.disks.delete", project, zone, name)
     if users := _users(uow, project).get(disk.path):
-        text = f"The disk resource '{disk.path}' is already being used by '{users[0]}': detach it, or delete the node"
+        text = (
+            f"The disk resource '{disk.path}' is already being used by "
+            f"'{users[0]}': detach it, "
+            "or delete the node"
+        )
         raise InUse(Code.FAILED_PRECONDITION, text)
     disks.remove(uow, disk)
     return disk
 
 
-def _find(uow: UnitOfWork, principal: Principal, permission: str, project: str, zone: str, name: str) -> Disk:
+def _find(
+    uow: UnitOfWork, principal: Principal, permission: str, project: str, zone: str, name: str
+) -> Disk:
     path = _path(project, zone, name)
     principal.require(permission, project, path)
     found = disks.find(uow, project, zone, name)

@@ -1,4 +1,5 @@
-"""How full the pods are, whose slices hold them, and what would have to move for a larger one. Reads only.
+"""How full the pods are, whose slices hold them, and what would have to move for a larger one.
+Reads only.
 
 Other projects share the fleet: of their slices the chips are said, not the names.
 """
@@ -27,8 +28,8 @@ from podyard.scheduler.placement import fragmentation, largest_free_box
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SliceView:
-    """`node`: the full name of its node, and `created_by`: who asked for it; empty for another project's. `chips`: bit
-    set of the pod's chips."""
+    """`node`: the full name of its node, and `created_by`: who asked for it; empty for another
+    project's. `chips`: bit set of the pod's chips."""
 
     slice_id: str
     node: str
@@ -42,7 +43,8 @@ class SliceView:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PodView:
-    """Bit sets of chips. `fragmentation`: 0 to 1, podyard.scheduler.placement; `largest`: the type that fits now."""
+    """Bit sets of chips. `fragmentation`: 0 to 1, podyard.scheduler.placement; `largest`: the type
+    that fits now."""
 
     pod: Pod
     held: int
@@ -58,7 +60,8 @@ class PodView:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PodUse:
-    """Chips of one pod: those of the project, those of all projects, all that there are, and broken ones."""
+    """Chips of one pod: those of the project, those of all projects, all that there are, and broken
+    ones."""
 
     pod_id: str
     generation: str
@@ -83,7 +86,10 @@ def all_pods(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str) 
     for item in slices.with_nodes(uow):
         by_pod.setdefault(item.pod_id, []).append(item)
     broken = fault_rows.broken_chips_by_pod(uow)
-    return [_view(pod, by_pod.get(pod.pod_id, ()), broken.get(pod.pod_id, 0), project) for pod in fleet.pods()]
+    return [
+        _view(pod, by_pod.get(pod.pod_id, ()), broken.get(pod.pod_id, 0), project)
+        for pod in fleet.pods()
+    ]
 
 
 def chips_in_use(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str) -> list[PodUse]:
@@ -113,7 +119,12 @@ def get(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, pod_i
 
 
 def past(
-    uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, pod_id: str, ago_seconds: float
+    uow: UnitOfWork,
+    fleet: Fleet,
+    principal: Principal,
+    project: str,
+    pod_id: str,
+    ago_seconds: float,
 ) -> tuple[PodView, PlatformTime]:
     """(the pod as it was, when). Its broken chips are those of today."""
     _require(uow, principal, project)
@@ -124,15 +135,22 @@ def past(
 
 
 def defragment(
-    uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, pod_id: str, wanted: AcceleratorType
+    uow: UnitOfWork,
+    fleet: Fleet,
+    principal: Principal,
+    project: str,
+    pod_id: str,
+    wanted: AcceleratorType,
 ) -> list[Moving] | None:
-    """What would have to move within the pod, and in which order, so that `wanted` fits: empty when it fits now, None
-    when no way was found. It is advice: nothing that is placed moves by itself."""
+    """What would have to move within the pod, and in which order, so that `wanted` fits: empty when
+    it fits now, None when no way was found. It is advice: nothing that is placed moves by
+    itself."""
     view = get(uow, fleet, principal, project, pod_id)
     pod = view.pod
     if wanted.generation != pod.generation:
         raise invalid_field(
-            f"pod {pod_id} has {pod.generation.name} chips: {wanted.name} does not fit", "accelerator_type"
+            f"pod {pod_id} has {pod.generation.name} chips: {wanted.name} does not fit",
+            "accelerator_type",
         )
     held = [(item.slice_id, pod_id, item.chips, item.kind) for item in view.slices]
     moves = advice([pod], held, [view.free], wanted)
@@ -159,11 +177,19 @@ def _view(pod: Pod, found: Sequence[SliceOfNode], broken: int, project: str) -> 
     for item in found:
         held |= item.chips
     free = [full_mask(pod.shape) & ~held & ~broken]
-    views = [_slice(item, project) for item in sorted(found, key=lambda item: item.chips & -item.chips)]
-    return PodView(pod, held, broken, fragmentation([pod], free), largest_free_box([pod], free), views)
+    views = [
+        _slice(item, project) for item in sorted(found, key=lambda item: item.chips & -item.chips)
+    ]
+    return PodView(
+        pod, held, broken, fragmentation([pod], free), largest_free_box([pod], free), views
+    )
 
 
 def _slice(item: SliceOfNode, project: str) -> SliceView:
-    shown, creator = (node_name(*item.place), item.created_by) if item.place[0] == project else ("", "")
+    shown, creator = (
+        (node_name(*item.place), item.created_by) if item.place[0] == project else ("", "")
+    )
     usage_class = str(item.usage_class)
-    return SliceView(item.slice_id, shown, creator, item.kind, usage_class, item.chips, item.placed, item.reclaim)
+    return SliceView(
+        item.slice_id, shown, creator, item.kind, usage_class, item.chips, item.placed, item.reclaim
+    )

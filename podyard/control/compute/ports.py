@@ -1,4 +1,5 @@
-"""What compute asks of other rooms without importing them. `podyard/control/__init__.py` wires it."""
+"""What compute asks of other rooms without importing them. `podyard/control/__init__.py` wires
+it."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ class SpendingGuard(Protocol):
         *,
         of_job: bool = False,
     ) -> None:
-        """`creator`: whose nodes they would be; `wanted`: (node id, spec). Raises RESOURCE_EXHAUSTED when a budget that
-        refuses new nodes is used up."""
+        """`creator`: whose nodes they would be; `wanted`: (node id, spec). Raises
+        RESOURCE_EXHAUSTED when a budget that refuses new nodes is used up."""
 
     def on_relabel(self, uow: UnitOfWork, project: str) -> None:
         """A node of the project has other labels from now on."""
@@ -32,7 +33,9 @@ class SpendingGuard(Protocol):
     def price_warning(self, uow: UnitOfWork, zone: str, spec: NodeSpec) -> str:
         """A warning when the node has no price; "" when it has one."""
 
-    def hold_in_queue(self, uow: UnitOfWork, queued: QueuedResourceRecord) -> tuple[str, PlatformTime] | None:
+    def hold_in_queue(
+        self, uow: UnitOfWork, queued: QueuedResourceRecord
+    ) -> tuple[str, PlatformTime] | None:
         """Why the request must wait, and until when; None when it may be placed."""
 
 

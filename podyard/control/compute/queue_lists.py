@@ -1,4 +1,5 @@
-"""Queued resources, reservations and what waits, page by page, as the console's lists show them. Reads only."""
+"""Queued resources, reservations and what waits, page by page, as the console's lists show them.
+Reads only."""
 
 from __future__ import annotations
 
@@ -42,8 +43,8 @@ def reservation_page(
 def waiting_page(
     uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, query: ListQuery
 ) -> tuple[RowPage[Waiting], list[Facet]]:
-    """A position is found by looking at all that wait, so that nothing is left for the database to cut. The kind stands
-    for the state."""
+    """A position is found by looking at all that wait, so that nothing is left for the database to
+    cut. The kind stands for the state."""
     identity.project_row(uow, project)
     waiting = queue_view.rows(uow, fleet, principal, project, None)
     rows = [(_list_row(item, query.sort, index), item) for index, item in enumerate(waiting)]
@@ -64,5 +65,8 @@ def _list_row(item: Waiting, sort: str, index: int) -> ListedRow:
     }
     facet = Facet(str(item.kind), parts[3], item.accelerator_type, 1)
     return ListedRow(
-        places.get(sort, places["position"]), item.name, facet, (parts[-1], item.accelerator_type, item.reason)
+        places.get(sort, places["position"]),
+        item.name,
+        facet,
+        (parts[-1], item.accelerator_type, item.reason),
     )

@@ -1,7 +1,9 @@
-"""What becomes of a queued resource when one of its nodes changes. Called in the unit that changes the node.
+"""What becomes of a queued resource when one of its nodes changes. Called in the unit that changes
+the node.
 
-It moves the queued resource only. What has to be done to its nodes is left to timers (`queuedResource.repair`,
-`queuedResource.restart`), which are due at once and which `queued_resources.on_timer` carries out.
+It moves the queued resource only. What has to be done to its nodes is left to timers
+(`queuedResource.repair`, `queuedResource.restart`), which are due at once and which
+`queued_resources.on_timer` carries out.
 """
 
 from __future__ import annotations
@@ -31,7 +33,13 @@ def settle(uow: UnitOfWork, queued_resource_key: str) -> None:
         _settle_suspending(uow, queued, found)
     elif queued.state is QueuedResourceState.DELETING and not found:
         frozen = rows.freeze(uow, queued)
-        move(uow, queued, "deleted", reason="deleted", changed=replace(queued, live_name=None, pending_operation=None))
+        move(
+            uow,
+            queued,
+            "deleted",
+            reason="deleted",
+            changed=replace(queued, live_name=None, pending_operation=None),
+        )
         timers.drop(uow, queued_resource_key)
         operations.succeed(uow, queued.pending_operation, frozen)
 
@@ -43,7 +51,9 @@ def remind(uow: UnitOfWork, kind: str, queued: QueuedResourceRecord, seconds: fl
         timers.put(uow, kind, key, 0, uow.now.plus_seconds(seconds))
 
 
-def _settle_running(uow: UnitOfWork, queued: QueuedResourceRecord, found: Sequence[NodeRecord]) -> None:
+def _settle_running(
+    uow: UnitOfWork, queued: QueuedResourceRecord, found: Sequence[NodeRecord]
+) -> None:
     spec = queued.spec
     states = [node.state for node in found]
     lost = [state for state in states if state in NODE_STATES_LOST]
@@ -57,7 +67,9 @@ def _settle_running(uow: UnitOfWork, queued: QueuedResourceRecord, found: Sequen
         if queued.state is QueuedResourceState.ACTIVE:
             move(uow, queued, "repair", reason="a slice was lost, and is created again")
         remind(uow, "queuedResource.repair", queued)
-    elif queued.state is QueuedResourceState.PROVISIONING and all(state is NodeState.READY for state in states):
+    elif queued.state is QueuedResourceState.PROVISIONING and all(
+        state is NodeState.READY for state in states
+    ):
         if queued.repaired and spec.is_multislice:
             remind(uow, "queuedResource.restart", queued)
         else:
@@ -66,7 +78,11 @@ def _settle_running(uow: UnitOfWork, queued: QueuedResourceRecord, found: Sequen
 
 def maintain(uow: UnitOfWork, node: NodeRecord) -> None:
     """A node of it is in maintenance: it is ACTIVE again when all of its nodes are READY."""
-    queued = None if node.queued_resource_key is None else rows.find_by_key(uow, node.queued_resource_key)
+    queued = (
+        None
+        if node.queued_resource_key is None
+        else rows.find_by_key(uow, node.queued_resource_key)
+    )
     assert queued is not None, node.queued_resource_key
     changed = replace(queued, repaired=[*queued.repaired, node.node_key])
     if queued.state is QueuedResourceState.ACTIVE:
@@ -77,21 +93,32 @@ def maintain(uow: UnitOfWork, node: NodeRecord) -> None:
 
 def _activate(uow: UnitOfWork, queued: QueuedResourceRecord) -> None:
     """All of its nodes are READY."""
-    changed = replace(queued, activated=queued.activated or uow.now, pending_operation=None, repaired=[])
+    changed = replace(
+        queued, activated=queued.activated or uow.now, pending_operation=None, repaired=[]
+    )
     moved = move(uow, queued, "activate", reason="all of its nodes are READY", changed=changed)
     operations.succeed(uow, queued.pending_operation, rows.freeze(uow, moved))
 
 
 def _suspend(
-    uow: UnitOfWork, queued: QueuedResourceRecord, found: Sequence[NodeRecord], initiator: str, reason: str
+    uow: UnitOfWork,
+    queued: QueuedResourceRecord,
+    found: Sequence[NodeRecord],
+    initiator: str,
+    reason: str,
 ) -> None:
-    operations.fail(uow, queued.pending_operation, Code.CANCELLED, f"The queued resource is suspended: {reason}")
+    operations.fail(
+        uow, queued.pending_operation, Code.CANCELLED, f"The queued resource is suspended: {reason}"
+    )
     changed = replace(queued, state_initiator=initiator, pending_operation=None, repaired=[])
     _settle_suspending(uow, move(uow, queued, "suspend", reason=reason, changed=changed), found)
 
 
-def _settle_suspending(uow: UnitOfWork, queued: QueuedResourceRecord, found: Sequence[NodeRecord]) -> None:
-    """It is SUSPENDED once none of its nodes lives or holds chips. Nodes that were taken back stay listed."""
+def _settle_suspending(
+    uow: UnitOfWork, queued: QueuedResourceRecord, found: Sequence[NodeRecord]
+) -> None:
+    """It is SUSPENDED once none of its nodes lives or holds chips. Nodes that were taken back stay
+    listed."""
     holding = slices.ids_of(uow, [node.node_key for node in found])
     if not holding and all(node.state in NODE_STATES_LOST for node in found):
         move(uow, queued, "suspended", reason="all of its nodes are over")

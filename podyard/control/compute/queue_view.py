@@ -24,7 +24,8 @@ from podyard.scheduler.queue import NodeGroup, Pool, key_of, pool_of
 
 
 class Obstacle(StrEnum):
-    """What keeps chips from a request: others have them, or no pod of the zone could ever hold it."""
+    """What keeps chips from a request: others have them, or no pod of the zone could ever hold
+    it."""
 
     NONE = ""
     NO_ROOM = "no room"
@@ -47,9 +48,11 @@ class Waiting:
     obstacle: Obstacle = Obstacle.NONE
 
 
-def rows(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, location: str | None) -> list[Waiting]:
-    """What of the project waits in one zone, or (None: `locations/-`) in all, in the order of the queue; then the jobs
-    that wait for a node that they share, by node."""
+def rows(
+    uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, location: str | None
+) -> list[Waiting]:
+    """What of the project waits in one zone, or (None: `locations/-`) in all, in the order of the
+    queue; then the jobs that wait for a node that they share, by node."""
     principal.require("tpu.nodes.list", project, f"projects/{project}/locations/{location or '-'}")
     if location is not None:
         nodes.zone_of(fleet, location)
@@ -58,7 +61,9 @@ def rows(uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, loca
     return [row for zone, row in (*shown, *_for_nodes(uow, project)) if location in (None, zone)]
 
 
-def _for_chips(uow: UnitOfWork, snapshot: FleetSnapshot, now: PlatformTime, project: str) -> list[tuple[str, Waiting]]:
+def _for_chips(
+    uow: UnitOfWork, snapshot: FleetSnapshot, now: PlatformTime, project: str
+) -> list[tuple[str, Waiting]]:
     """(zone, row) of each group of the project."""
     mine = [request for request in snapshot.waiting if request.project == project]
     names = _names(uow, project) if mine else {}
@@ -85,15 +90,23 @@ def _obstacle(pods: EmptyPods, group: NodeGroup, now: PlatformTime) -> Obstacle:
     return Obstacle.NO_ROOM if has_its_turn and first.wait_reason else Obstacle.NONE
 
 
-def _row(group: NodeGroup, kind: ResourceKind, name: str, position: int, start: PlatformTime | None) -> Waiting:
+def _row(
+    group: NodeGroup, kind: ResourceKind, name: str, position: int, start: PlatformTime | None
+) -> Waiting:
     first = group[0]
     types = ", ".join(dict.fromkeys(request.accelerator_type.name for request in group))
-    return Waiting(name, kind, position, types, first.priority, first.wait_reason, start, first.created)
+    return Waiting(
+        name, kind, position, types, first.priority, first.wait_reason, start, first.created
+    )
 
 
 def _names(uow: UnitOfWork, project: str) -> dict[str, tuple[ResourceKind, str]]:
-    """Key of a group -> (kind, name): a node that the platform makes for a job is shown as the job."""
-    found = {key: (ResourceKind.NODE, name) for key, name in node_rows.waiting_names(uow, project).items()}
+    """Key of a group -> (kind, name): a node that the platform makes for a job is shown as the
+    job."""
+    found = {
+        key: (ResourceKind.NODE, name)
+        for key, name in node_rows.waiting_names(uow, project).items()
+    }
     for job in job_rows.names_with_own_node(uow, project):
         if job.node_key in found:
             found[job.node_key] = found[job.job_key] = (ResourceKind.JOB, job.name)
@@ -111,6 +124,15 @@ def _for_nodes(uow: UnitOfWork, project: str) -> list[tuple[str, Waiting]]:
     for key in sorted(by_node):
         for position, job in enumerate(sorted(by_node[key], key=turn), 1):
             kind, priority = job.accelerator_type, job.spec.priority
-            waiting = Waiting(job.name, ResourceKind.JOB, position, kind, priority, job.state_reason, None, job.created)
+            waiting = Waiting(
+                job.name,
+                ResourceKind.JOB,
+                position,
+                kind,
+                priority,
+                job.state_reason,
+                None,
+                job.created,
+            )
             found.append((job.zone, waiting))
     return found

@@ -1,7 +1,9 @@
-"""Queued resources: requests that wait until all of their nodes can be placed, and the life of those nodes together.
+"""Queued resources: requests that wait until all of their nodes can be placed, and the life of
+those nodes together.
 
-The operation of a creation or reset ends at once: what takes long is the queue, and the queued resource shows that. Its
-nodes do not exist before they are placed; then all of them are made in one unit of work.
+The operation of a creation or reset ends at once: what takes long is the queue, and the queued
+resource shows that. Its nodes do not exist before they are placed; then all of them are made in one
+unit of work.
 """
 
 from __future__ import annotations
@@ -60,11 +62,17 @@ def create(
 ) -> Operation:
     """Accepts a queued resource. Its operation ends with it as it stands in the queue.
 
-    Raises INVALID_ARGUMENT, ALREADY_EXISTS for its id or a node's, and RESOURCE_EXHAUSTED: quota counts from here on.
+    Raises INVALID_ARGUMENT, ALREADY_EXISTS for its id or a node's, and RESOURCE_EXHAUSTED: quota
+    counts from here on.
     """
     principal.require("tpu.queuedresources.create", project, f"projects/{project}/locations/{zone}")
-    if len(queued_resource_id) > RESOURCE_ID_LENGTH_MAX or _ID.fullmatch(queued_resource_id) is None:
-        raise invalid_field(f"queuedResourceId {queued_resource_id!r} is not a valid id", "queued_resource_id")
+    if (
+        len(queued_resource_id) > RESOURCE_ID_LENGTH_MAX
+        or _ID.fullmatch(queued_resource_id) is None
+    ):
+        raise invalid_field(
+            f"queuedResourceId {queued_resource_id!r} is not a valid id", "queued_resource_id"
+        )
     resolved = _resolve(spec, uow.now)
     _check_nodes(uow, fleet, zone, resolved)
     for node in resolved.nodes:
@@ -79,7 +87,9 @@ def create(
         nodes.check_free(uow, project, zone, node.node_id, node.spec)
     kinds = [kind_of(node.spec.accelerator_type, node.spec.topology) for node in resolved.nodes]
     quota.check_all(uow, fleet, owner, zone, kinds, resolved.usage_class)
-    ports.spending.admit(uow, project, principal.email, [(node.node_id, node.spec) for node in resolved.nodes])
+    ports.spending.admit(
+        uow, project, principal.email, [(node.node_id, node.spec) for node in resolved.nodes]
+    )
     made = QueuedResourceRecord(
         queued_resource_key=row_id(uow.streams.stream("queued_resources"), "queue"),
         project=project,
@@ -105,10 +115,14 @@ def create(
     )
     create_record(uow, made, reason="requested")
     # All nodes are of one type and usage.
-    return _queue(uow, principal, made, ports.spending.price_warning(uow, zone, resolved.nodes[0].spec))
+    return _queue(
+        uow, principal, made, ports.spending.price_warning(uow, zone, resolved.nodes[0].spec)
+    )
 
 
-def _queue(uow: UnitOfWork, principal: Principal, made: QueuedResourceRecord, detail: str) -> Operation:
+def _queue(
+    uow: UnitOfWork, principal: Principal, made: QueuedResourceRecord, detail: str
+) -> Operation:
     """From CREATING into the queue, with the timers of its queueing policy."""
     key = made.queued_resource_key
     accepted = move(uow, made, "accept", reason="accepted")
@@ -121,8 +135,12 @@ def _queue(uow: UnitOfWork, principal: Principal, made: QueuedResourceRecord, de
     return _finish(uow, principal, accepted, OperationVerb.CREATE, detail)
 
 
-def get(uow: UnitOfWork, principal: Principal, project: str, zone: str, queued_resource_id: str) -> QueuedResource:
-    found = lookup.queued_resource(uow, principal, "tpu.queuedresources.get", project, zone, queued_resource_id)
+def get(
+    uow: UnitOfWork, principal: Principal, project: str, zone: str, queued_resource_id: str
+) -> QueuedResource:
+    found = lookup.queued_resource(
+        uow, principal, "tpu.queuedresources.get", project, zone, queued_resource_id
+    )
     return rows.to_queued_resource(uow, found)
 
 
@@ -130,7 +148,9 @@ def list_queued_resources(
     uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str | None
 ) -> list[QueuedResource]:
     """All of one zone, or (None: `locations/-`) of all zones, by zone and id."""
-    principal.require("tpu.queuedresources.list", project, f"projects/{project}/locations/{zone or '-'}")
+    principal.require(
+        "tpu.queuedresources.list", project, f"projects/{project}/locations/{zone or '-'}"
+    )
     if zone is not None:
         nodes.zone_of(fleet, zone)
     return [rows.to_queued_resource(uow, found) for found in rows.of_project(uow, project, zone)]
@@ -147,18 +167,26 @@ def delete(
 ) -> Operation:
     """Deletes it, and its nodes with it. The operation ends when the last of its nodes is gone.
 
-    Without `force` it must have no nodes, or be in a state in which none of them lives: FAILED_PRECONDITION.
+    Without `force` it must have no nodes, or be in a state in which none of them lives:
+    FAILED_PRECONDITION.
     """
-    queued = lookup.queued_resource(uow, principal, "tpu.queuedresources.delete", project, zone, queued_resource_id)
+    queued = lookup.queued_resource(
+        uow, principal, "tpu.queuedresources.delete", project, zone, queued_resource_id
+    )
     found = node_rows.of_queued_resource(uow, queued.queued_resource_key)
     if not QUEUED_RESOURCE.allows(queued.state, "delete"):
         raise _bad_state(OperationVerb.DELETE, queued)
     if found and not force and queued.state not in STATES_DELETED_WITHOUT_FORCE:
         raise failed_precondition(
-            f"queued resource {queued_resource_id} is {queued.state} and has nodes: delete them first, or use force"
+            f"queued resource {queued_resource_id} is {queued.state} and has nodes: delete them "
+            "first, or use force"
         )
-    operations.fail(uow, queued.pending_operation, Code.CANCELLED, "The queued resource was deleted")
-    operation_id = operations.begin(uow, operations.of_queued_resource(queued), OperationVerb.DELETE).operation_id
+    operations.fail(
+        uow, queued.pending_operation, Code.CANCELLED, "The queued resource was deleted"
+    )
+    operation_id = operations.begin(
+        uow, operations.of_queued_resource(queued), OperationVerb.DELETE
+    ).operation_id
     changed = dataclasses.replace(queued, pending_operation=operation_id)
     move(uow, queued, "delete", reason="delete requested", changed=changed)
     _delete_nodes(uow, fleet, queued)
@@ -167,16 +195,29 @@ def delete(
 
 
 def reset(
-    uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str, queued_resource_id: str
+    uow: UnitOfWork,
+    fleet: Fleet,
+    principal: Principal,
+    project: str,
+    zone: str,
+    queued_resource_id: str,
 ) -> Operation:
-    """Puts an ACTIVE or SUSPENDED one back into the queue: its nodes are deleted, and created under the same ids once
-    all of them can be placed. The bounds of its queueing policy were for the first time, and hold no longer."""
-    queued = lookup.queued_resource(uow, principal, "tpu.queuedresources.reset", project, zone, queued_resource_id)
+    """Puts an ACTIVE or SUSPENDED one back into the queue: its nodes are deleted, and created under
+    the same ids once all of them can be placed. The bounds of its queueing policy were for the
+    first time, and hold no longer."""
+    queued = lookup.queued_resource(
+        uow, principal, "tpu.queuedresources.reset", project, zone, queued_resource_id
+    )
     if not QUEUED_RESOURCE.allows(queued.state, "reset"):
         raise _bad_state(OperationVerb.RESET, queued)
     operations.fail(uow, queued.pending_operation, Code.CANCELLED, "The queued resource was reset")
     changed = dataclasses.replace(
-        queued, valid_after=None, valid_until=None, state_initiator="", pending_operation=None, repaired=[]
+        queued,
+        valid_after=None,
+        valid_until=None,
+        state_initiator="",
+        pending_operation=None,
+        repaired=[],
     )
     moved = move(uow, queued, "reset", reason="reset requested", changed=changed)
     _delete_nodes(uow, fleet, queued)
@@ -184,13 +225,16 @@ def reset(
 
 
 def apply_place_group(uow: UnitOfWork, fleet: Fleet, action: PlaceGroup) -> None:
-    """Makes all nodes of a queued resource, each with its chips. One that has changed since the plan is left alone; one
-    whose nodes' names or disks are in use by now FAILs."""
+    """Makes all nodes of a queued resource, each with its chips. One that has changed since the
+    plan is left alone; one whose nodes' names or disks are in use by now FAILs."""
     queued = _as_planned(uow, action.group, action.version)
     if queued is None:
         return
-    if queued.late_until is None and (rule := faults.struck(uow, "late", faults.of_queued_resource(queued))):
-        # The chips stay free for others meanwhile. The timer does nothing but make the loop look again.
+    if queued.late_until is None and (
+        rule := faults.struck(uow, "late", faults.of_queued_resource(queued))
+    ):
+        # The chips stay free for others meanwhile. The timer does nothing but make the loop look
+        # again.
         until = uow.now.plus_seconds(rule.seconds)
         reason = f"{rule.reason}: it is not fulfilled before {until.rfc3339()}"
         store(uow, queued, dataclasses.replace(queued, late_until=until, wait_reason=reason))
@@ -198,7 +242,9 @@ def apply_place_group(uow: UnitOfWork, fleet: Fleet, action: PlaceGroup) -> None
         return
     identity.project_row(uow, queued.project)
     if refused := ports.spending.hold_in_queue(uow, queued):
-        store(uow, queued, dataclasses.replace(queued, wait_reason=refused[0], late_until=refused[1]))
+        store(
+            uow, queued, dataclasses.replace(queued, wait_reason=refused[0], late_until=refused[1])
+        )
         timers.put(uow, "queuedResource.late", action.group, 0, refused[1])
         return
     try:
@@ -209,7 +255,8 @@ def apply_place_group(uow: UnitOfWork, fleet: Fleet, action: PlaceGroup) -> None
         return
     changed = dataclasses.replace(queued, wait_reason="")
     placed = move(uow, queued, "provision", reason="all of its nodes are placed", changed=changed)
-    # All are there before the first can be READY: a queued resource with fewer nodes than it asked for is suspended.
+    # All are there before the first can be READY: a queued resource with fewer nodes than it asked
+    # for is suspended.
     made = [nodes.make(uow, placed, request) for request in placed.spec.nodes]
     for node, place in zip(made, action.places, strict=True):
         nodes.place(uow, fleet, node, place)
@@ -223,16 +270,27 @@ def apply_wait_group(uow: UnitOfWork, action: WaitGroup) -> None:
 
 
 def on_timer(uow: UnitOfWork, fleet: Fleet, timer: Timer) -> None:
-    """What a timer of a queued resource does; it looks at the state, so that one which comes too late does nothing."""
+    """What a timer of a queued resource does; it looks at the state, so that one which comes too
+    late does nothing."""
     queued = rows.find_by_key(uow, timer.resource_key)
     if queued is None:
         return
     kind, state = timer.kind, queued.state
     if kind == "queuedResource.eligible" and state is QueuedResourceState.ACCEPTED:
         move(uow, queued, "wait", reason="it waits for chips")
-    elif kind == "queuedResource.expire" and queued.valid_until is not None and queued.activated is None:
+    elif (
+        kind == "queuedResource.expire"
+        and queued.valid_until is not None
+        and queued.activated is None
+    ):
         if QUEUED_RESOURCE.allows(state, "fail"):
-            _fail(uow, fleet, queued, Code.DEADLINE_EXCEEDED, _expired_text(queued, queued.valid_until))
+            _fail(
+                uow,
+                fleet,
+                queued,
+                Code.DEADLINE_EXCEEDED,
+                _expired_text(queued, queued.valid_until),
+            )
     elif kind == "queuedResource.repair" and state is QueuedResourceState.PROVISIONING:
         _repair(uow, queued)
     elif kind == "queuedResource.restart" and state is QueuedResourceState.PROVISIONING:
@@ -240,7 +298,8 @@ def on_timer(uow: UnitOfWork, fleet: Fleet, timer: Timer) -> None:
 
 
 def _repair(uow: UnitOfWork, queued: QueuedResourceRecord) -> None:
-    """Creates lost slices again, each as soon as its chips are free of processes. The new node waits for its chips."""
+    """Creates lost slices again, each as soon as its chips are free of processes. The new node
+    waits for its chips."""
     members = node_rows.of_queued_resource(uow, queued.queued_resource_key)
     lost = [node for node in members if node.state in NODE_STATES_LOST]
     holding = slices.ids_of(uow, [node.node_key for node in lost])
@@ -262,7 +321,8 @@ def _repair(uow: UnitOfWork, queued: QueuedResourceRecord) -> None:
 
 
 def _restart_siblings(uow: UnitOfWork, fleet: Fleet, queued: QueuedResourceRecord) -> None:
-    """After slices were replaced or maintained, the others restart, so that all begin together (docs: multislice)."""
+    """After slices were replaced or maintained, the others restart, so that all begin together
+    (docs: multislice)."""
     key = queued.queued_resource_key
     found = node_rows.of_queued_resource(uow, key)
     if any(node.state is not NodeState.READY for node in found):
@@ -271,12 +331,17 @@ def _restart_siblings(uow: UnitOfWork, fleet: Fleet, queued: QueuedResourceRecor
     for node in found:
         if node.node_key not in queued.repaired:
             reason = "another slice of its multislice was created again or maintained"
-            nodes.pass_into(uow, node, "restart", "restarted", fleet.timings.restart_seconds, reason)
+            nodes.pass_into(
+                uow, node, "restart", "restarted", fleet.timings.restart_seconds, reason
+            )
     settle(uow, key)
 
 
-def _fail(uow: UnitOfWork, fleet: Fleet, queued: QueuedResourceRecord, code: Code, message: str) -> None:
-    """It stays listed, and holds quota, until its user deletes it; nodes that were being made are deleted."""
+def _fail(
+    uow: UnitOfWork, fleet: Fleet, queued: QueuedResourceRecord, code: Code, message: str
+) -> None:
+    """It stays listed, and holds quota, until its user deletes it; nodes that were being made are
+    deleted."""
     changed = dataclasses.replace(queued, error_code=int(code), error_message=message)
     move(uow, queued, "fail", reason=message, changed=changed)
     _delete_nodes(uow, fleet, queued)
@@ -295,7 +360,9 @@ def _resolve(spec: QueuedResourceSpec, now: PlatformTime) -> QueuedResourceSpec:
     if spec.valid_until_seconds is not None:
         until = now.plus_seconds(spec.valid_until_seconds)
     if until is not None and until <= now:
-        raise invalid_field("the end of the queueing policy must be in the future", "queueing_policy")
+        raise invalid_field(
+            "the end of the queueing policy must be in the future", "queueing_policy"
+        )
     if after is not None and until is not None and after >= until:
         raise invalid_field("the queueing policy must end after it starts", "queueing_policy")
     ends = None if spec.termination_time is None else spec.termination_time.nanos
@@ -323,14 +390,17 @@ def _first(own: T | None, common: T | None) -> T | None:
 def _check_nodes(uow: UnitOfWork, fleet: Fleet, zone: str, spec: QueuedResourceSpec) -> None:
     if not 1 <= len(spec.nodes) <= QUEUED_RESOURCE_NODES_MAX:
         raise invalid_field(
-            f"a queued resource must have 1 to {QUEUED_RESOURCE_NODES_MAX} nodes, got {len(spec.nodes)}",
+            f"a queued resource must have 1 to {QUEUED_RESOURCE_NODES_MAX} nodes, got "
+            f"{len(spec.nodes)}",
             "tpu.node_spec",
         )
     seen: set[str] = set()
     for node in spec.nodes:
         check_resource_id(node.node_id, "node_id")
         if node.node_id in seen:
-            raise invalid_field(f"node id {node.node_id} is used twice in the queued resource", "tpu.node_spec")
+            raise invalid_field(
+                f"node id {node.node_id} is used twice in the queued resource", "tpu.node_spec"
+            )
         seen.add(node.node_id)
         nodes.check_spec(uow, fleet, zone, node.spec)
 
@@ -351,10 +421,16 @@ def _as_planned(uow: UnitOfWork, key: str, version: int) -> QueuedResourceRecord
 
 
 def _finish(
-    uow: UnitOfWork, principal: Principal, queued: QueuedResourceRecord, verb: OperationVerb, detail: str = ""
+    uow: UnitOfWork,
+    principal: Principal,
+    queued: QueuedResourceRecord,
+    verb: OperationVerb,
+    detail: str = "",
 ) -> Operation:
     """An operation that has ended, with the queued resource as it stands."""
-    operation_id = operations.begin(uow, operations.of_queued_resource(queued), verb, detail).operation_id
+    operation_id = operations.begin(
+        uow, operations.of_queued_resource(queued), verb, detail
+    ).operation_id
     operations.succeed(uow, operation_id, rows.freeze(uow, queued))
     return operations.get(uow, principal, queued.project, queued.zone, operation_id)
 

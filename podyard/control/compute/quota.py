@@ -1,7 +1,9 @@
-"""Quotas: what a project may hold at once, by region, generation and usage class, and in chips altogether.
+"""Quotas: what a project may hold at once, by region, generation and usage class, and in chips
+altogether.
 
-A node counts until it is deleted, whatever its state. A queued resource counts with all nodes that it asks for, from
-its acceptance until it is deleted, also while it is FAILED or SUSPENDED; its nodes do not count again.
+A node counts until it is deleted, whatever its state. A queued resource counts with all nodes that
+it asks for, from its acceptance until it is deleted, also while it is FAILED or SUSPENDED; its
+nodes do not count again.
 """
 
 from __future__ import annotations
@@ -29,8 +31,8 @@ from podyard.hardware.accelerator_types import AcceleratorType
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class QuotaLeft:
-    """What is left of a quota, in `unit` (cores or chips). `limit` None: there is none. `chips`: what is left of the
-    project's own quota of chips; None: it has none."""
+    """What is left of a quota, in `unit` (cores or chips). `limit` None: there is none. `chips`:
+    what is left of the project's own quota of chips; None: it has none."""
 
     limit: int | None
     left: int
@@ -63,12 +65,17 @@ def read_left(
             used[region] = usage(uow, project, region, kind, usage_class)
         limit = _limit(uow, fleet, project, zone, kind, usage_class)
         bound = None if limit >= QUOTA_UNLIMITED else limit
-        found[zone] = QuotaLeft(bound, max(0, limit - used[region]), kind.generation.name_counts, chips)
+        found[zone] = QuotaLeft(
+            bound, max(0, limit - used[region]), kind.generation.name_counts, chips
+        )
     return found
 
 
-def usage(uow: UnitOfWork, project: str, region: str, kind: AcceleratorType, usage_class: UsageClass) -> int:
-    """What the project's nodes and queued resources take from the quota that a node of `kind` would count against."""
+def usage(
+    uow: UnitOfWork, project: str, region: str, kind: AcceleratorType, usage_class: UsageClass
+) -> int:
+    """What the project's nodes and queued resources take from the quota that a node of `kind` would
+    count against."""
     return sum(
         count * quota_units(other)
         for zone, other, count in quotas.holdings(uow, project, usage_class)
@@ -84,7 +91,8 @@ def check_all(
     kinds: Sequence[AcceleratorType],
     usage_class: UsageClass,
 ) -> None:
-    """Raises RESOURCE_EXHAUSTED with Google's text and a QuotaFailure when nodes of these types go beyond a limit.
+    """Raises RESOURCE_EXHAUSTED with Google's text and a QuotaFailure when nodes of these types go
+    beyond a limit.
 
     The caller holds the row of the project, so that two creations cannot both take the last of it.
     """
@@ -110,15 +118,26 @@ def _check_chips(uow: UnitOfWork, owner: Project, asked: int) -> None:
             f"it holds {held}, and {asked} more were requested"
         )
         why = f"Quota 'chips' exhausted. Limit {owner.chips_max} in all regions"
-        raise PodyardError(Code.RESOURCE_EXHAUSTED, text, [QuotaFailure(f"projects/{owner.project}", why)])
+        raise PodyardError(
+            Code.RESOURCE_EXHAUSTED, text, [QuotaFailure(f"projects/{owner.project}", why)]
+        )
 
 
 def _limit(
-    uow: UnitOfWork, fleet: Fleet, project: str, zone: str, kind: AcceleratorType, usage_class: UsageClass
+    uow: UnitOfWork,
+    fleet: Fleet,
+    project: str,
+    zone: str,
+    kind: AcceleratorType,
+    usage_class: UsageClass,
 ) -> int:
     """The fleet's limit, or the lowest that a fault rule says instead."""
     subject = Subject(zone, kind.name, project, (), "", str(usage_class))
-    limits = [int(rule.parameters["limit"]) for rule in faults.standing(uow, "quota") if rule.matches(subject)]
+    limits = [
+        int(rule.parameters["limit"])
+        for rule in faults.standing(uow, "quota")
+        if rule.matches(subject)
+    ]
     return min(limits) if limits else fleet.quota_limit(region_of(zone), kind, usage_class)
 
 
@@ -132,4 +151,6 @@ def _exhausted_error(
     name = quota_name(kind, usage_class)
     why = f"Quota '{name}' exhausted. Limit {limit} in region {region_of(zone)}"
     message = quota_message(zone, kind, usage_class, limit)
-    return PodyardError(Code.RESOURCE_EXHAUSTED, message, [QuotaFailure(f"projects/{project}", why)])
+    return PodyardError(
+        Code.RESOURCE_EXHAUSTED, message, [QuotaFailure(f"projects/{project}", why)]
+    )

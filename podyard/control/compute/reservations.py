@@ -1,6 +1,7 @@
 """Reservations: made by the owner of the platform, used by nodes that are asked for as reserved.
 
-A reservation is a right to be placed. It sets no chips aside: others may hold them when a reserved request comes.
+A reservation is a right to be placed. It sets no chips aside: others may hold them when a reserved
+request comes.
 """
 
 from __future__ import annotations
@@ -9,7 +10,14 @@ import dataclasses
 from collections.abc import Mapping
 
 from podyard.base.clock import PlatformTime
-from podyard.base.errors import Code, PodyardError, failed_precondition, invalid, invalid_field, not_found
+from podyard.base.errors import (
+    Code,
+    PodyardError,
+    failed_precondition,
+    invalid,
+    invalid_field,
+    not_found,
+)
 from podyard.base.ids import check_resource_id, row_id
 from podyard.control.access import identity
 from podyard.control.compute import nodes
@@ -30,7 +38,7 @@ from podyard.domain.reservation import (
 SIZE_MAX = 1_000_000  # units; no fleet is larger, and it keeps the column's numbers small
 
 
-def create(
+def create(  # noqa: PLR0913
     uow: UnitOfWork,
     fleet: Fleet,
     principal: Principal,
@@ -43,16 +51,20 @@ def create(
     starts: PlatformTime | None = None,
     ends: PlatformTime | None = None,
 ) -> ReservationUse:
-    """Makes a reservation of `size` CHIPS or CORES; ACTIVE from `starts` (None: at once) until `ends` (None: always).
+    """Makes a reservation of `size` CHIPS or CORES; ACTIVE from `starts` (None: at once) until
+    `ends` (None: always).
 
-    Raises INVALID_ARGUMENT for a generation that the zone does not offer as reserved, and ALREADY_EXISTS.
+    Raises INVALID_ARGUMENT for a generation that the zone does not offer as reserved, and
+    ALREADY_EXISTS.
     """
     name = reservation_name(project, zone, reservation_id)
     principal.require("podyard.reservations.create", project, name)
     check_resource_id(reservation_id, "reservation_id")
     counted = _check(fleet, zone, generation, size, units)
     if ends is not None and ends <= max(uow.now, starts or uow.now):
-        raise invalid_field("the end of a reservation must be in the future and after its start", "end_time")
+        raise invalid_field(
+            "the end of a reservation must be in the future and after its start", "end_time"
+        )
     identity.project_row(uow, project)
     if reservations.find(uow, name) is not None:
         raise PodyardError(Code.ALREADY_EXISTS, f"Resource '{name}' already exists")
@@ -81,8 +93,12 @@ def create(
     return ReservationUse(made, 0)
 
 
-def get(uow: UnitOfWork, principal: Principal, project: str, zone: str, reservation_id: str) -> ReservationUse:
-    principal.require("tpu.reservations.list", project, reservation_name(project, zone, reservation_id))
+def get(
+    uow: UnitOfWork, principal: Principal, project: str, zone: str, reservation_id: str
+) -> ReservationUse:
+    principal.require(
+        "tpu.reservations.list", project, reservation_name(project, zone, reservation_id)
+    )
     found = _live(uow, project, zone, reservation_id)
     return use_of(found, reservations.held_chips(uow))
 
@@ -91,27 +107,41 @@ def list_reservations(
     uow: UnitOfWork, fleet: Fleet, principal: Principal, project: str, zone: str | None
 ) -> list[ReservationUse]:
     """All of one zone, or (None) of all zones, by zone and id."""
-    principal.require("tpu.reservations.list", project, f"projects/{project}/locations/{zone or '-'}")
+    principal.require(
+        "tpu.reservations.list", project, f"projects/{project}/locations/{zone or '-'}"
+    )
     place = None if zone is None else nodes.zone_of(fleet, zone).name
     held = reservations.held_chips(uow)
     return [use_of(found, held) for found in reservations.of_project(uow, project, place)]
 
 
-def delete(uow: UnitOfWork, principal: Principal, project: str, zone: str, reservation_id: str) -> None:
+def delete(
+    uow: UnitOfWork, principal: Principal, project: str, zone: str, reservation_id: str
+) -> None:
     """Raises FAILED_PRECONDITION while nodes are placed under it."""
-    principal.require("podyard.reservations.delete", project, reservation_name(project, zone, reservation_id))
+    principal.require(
+        "podyard.reservations.delete", project, reservation_name(project, zone, reservation_id)
+    )
     found = _live(uow, project, zone, reservation_id)
     used = use_of(found, reservations.held_chips(uow)).used
     if used:
         raise failed_precondition(
-            f"reservation {reservation_id} is in use: delete the nodes that use {used} {found.units} of it first"
+            f"reservation {reservation_id} is in use: delete the nodes that use {used} "
+            f"{found.units} of it first"
         )
-    move(uow, found, "delete", reason="delete requested", changed=dataclasses.replace(found, live_name=None))
+    move(
+        uow,
+        found,
+        "delete",
+        reason="delete requested",
+        changed=dataclasses.replace(found, live_name=None),
+    )
     timers.drop(uow, found.reservation_key)
 
 
 def on_timer(uow: UnitOfWork, timer: Timer) -> None:
-    """Begins and ends a reservation. Nodes that are placed under it when it ends stay until they are deleted."""
+    """Begins and ends a reservation. Nodes that are placed under it when it ends stay until they
+    are deleted."""
     found = reservations.find_by_key(uow, timer.resource_key)
     if found is None:
         return
@@ -130,9 +160,13 @@ def _check(fleet: Fleet, zone: str, generation: str, size: int, units: str) -> C
     if offer is None or "reserved" not in offer.usage_classes:
         raise invalid(f"zone {zone} does not offer reserved {generation}", "generation")
     if units not in tuple(CapacityUnits):
-        raise invalid_field(f"unknown capacityUnits {units!r}: use {' or '.join(CapacityUnits)}", "capacity_units")
+        raise invalid_field(
+            f"unknown capacityUnits {units!r}: use {' or '.join(CapacityUnits)}", "capacity_units"
+        )
     if not 1 <= size <= SIZE_MAX:
-        raise invalid(f"the size of a reservation must be from 1 to {SIZE_MAX} {units}, got {size}", "size")
+        raise invalid(
+            f"the size of a reservation must be from 1 to {SIZE_MAX} {units}, got {size}", "size"
+        )
     return CapacityUnits(units)
 
 

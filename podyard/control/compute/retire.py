@@ -19,7 +19,9 @@ def retire(uow: UnitOfWork, fleet: Fleet, node: NodeRecord, reason: str) -> None
     alone = node.host_count == 1 and node.queued_resource_key is None
     verb, end = (OperationVerb.STOP, "stopped") if alone else (OperationVerb.DELETE, "deleted")
     seconds = fleet.timings.stop_seconds if alone else fleet.timings.delete_seconds
-    operations.fail(uow, node.pending_operation, Code.CANCELLED, f"The operation was cancelled: {reason}")
+    operations.fail(
+        uow, node.pending_operation, Code.CANCELLED, f"The operation was cancelled: {reason}"
+    )
     pending = operations.begin(uow, operations.of_node(node), verb).operation_id
     changed = dataclasses.replace(node, pending_operation=pending, state_reason=reason)
     pass_into(uow, node, verb.value, end, seconds, reason, changed)

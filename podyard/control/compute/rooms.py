@@ -1,6 +1,8 @@
-"""Where a node of some type could be created now: room, expected wait and quota of each zone. Reads only.
+"""Where a node of some type could be created now: room, expected wait and quota of each zone. Reads
+only.
 
-Room is what the scheduler's own cycle would give (`scheduler.probe`), with all that waits before it.
+Room is what the scheduler's own cycle would give (`scheduler.probe`), with all that waits before
+it.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from podyard.domain.principal import Principal
 from podyard.hardware.accelerator_types import AcceleratorType
 from podyard.scheduler.probe import ProbedRoom, probe
 
-PREDICTIONS_MAX = 8  # zones of a view whose expected wait is looked for: each may take a tenth of a second
+# zones of a view whose expected wait is looked for: each may take a tenth of a second
+PREDICTIONS_MAX = 8
 _KEY = "~probe"  # sorts behind the keys of nodes
 
 
@@ -69,18 +72,32 @@ class RoomView:
             and usage_class in offer.usage_classes
         ]
 
-    def rooms(self, kind: AcceleratorType, usage_class: UsageClass, *, explain: bool = True) -> Sequence[ZoneRoom]:
-        """One of each zone that offers the type so, in the order of the fleet. `explain` False: without reasons."""
+    def rooms(
+        self, kind: AcceleratorType, usage_class: UsageClass, *, explain: bool = True
+    ) -> Sequence[ZoneRoom]:
+        """One of each zone that offers the type so, in the order of the fleet. `explain` False:
+        without reasons."""
         zones = self.zones_of(kind, usage_class)
         left = quota.read_left(self._uow, self._fleet, self._project, zones, kind, usage_class)
         stockouts = Stockouts(self._uow)
         return [
-            ZoneRoom(zone, kind, usage_class, self._probe(kind, zone, usage_class, stockouts, explain), left[zone])
+            ZoneRoom(
+                zone,
+                kind,
+                usage_class,
+                self._probe(kind, zone, usage_class, stockouts, explain),
+                left[zone],
+            )
             for zone in zones
         ]
 
     def _probe(
-        self, kind: AcceleratorType, zone: str, usage_class: UsageClass, stockouts: Stockouts, explain: bool
+        self,
+        kind: AcceleratorType,
+        zone: str,
+        usage_class: UsageClass,
+        stockouts: Stockouts,
+        explain: bool,
     ) -> ProbedRoom:
         subject = Subject(zone, kind.name, self._project, (), "", str(usage_class))
         request = PlacementRequest(

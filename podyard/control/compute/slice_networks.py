@@ -1,4 +1,5 @@
-"""Slices whose hosts live on several agents: whom each agent has to connect its hosts with, and by which key."""
+"""Slices whose hosts live on several agents: whom each agent has to connect its hosts with, and by
+which key."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from podyard.domain.host_record import HostRecord
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NetworkPeer:
-    """Another agent with live hosts of a slice, and where it takes cables. `port` 0: it has not said so yet."""
+    """Another agent with live hosts of a slice, and where it takes cables. `port` 0: it has not
+    said so yet."""
 
     agent_id: str
     address: str
@@ -24,7 +26,8 @@ class NetworkPeer:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SliceNetwork:
-    """`node_key`: one node that the network is for; `key`: what all its agents have, and nobody else."""
+    """`node_key`: one node that the network is for; `key`: what all its agents have, and nobody
+    else."""
 
     node_key: str
     key: bytes
@@ -32,8 +35,8 @@ class SliceNetwork:
 
 
 def of_agent(uow: UnitOfWork, agent_id: str, node_keys: Collection[str]) -> list[SliceNetwork]:
-    """The networks of slices, and of multislices, that have live hosts on other agents. `node_keys`: of the nodes that
-    have live hosts on this one."""
+    """The networks of slices, and of multislices, that have live hosts on other agents.
+    `node_keys`: of the nodes that have live hosts on this one."""
     others = hosts.live_elsewhere(uow, agent_id) if node_keys else []
     found: dict[str, SliceNetwork] = {}
     secret = yard.read(uow).secret.encode() if others else b""
@@ -42,7 +45,10 @@ def of_agent(uow: UnitOfWork, agent_id: str, node_keys: Collection[str]) -> list
         peers = _peers([host for host in others if host.node_key in members])
         if peers:
             found.setdefault(
-                name, SliceNetwork(node_key, hkdf(secret, f"podyard slice network {name}".encode()), peers)
+                name,
+                SliceNetwork(
+                    node_key, hkdf(secret, f"podyard slice network {name}".encode()), peers
+                ),
             )
     return list(found.values())
 
@@ -63,8 +69,11 @@ def _peers(there: list[HostRecord]) -> tuple[NetworkPeer, ...]:
     """One for each agent: as one of its hosts says, where any has said it."""
     found: dict[str, NetworkPeer] = {}
     for host in there:
-        if host.agent_id is not None and (host.agent_id not in found or not found[host.agent_id].port):
-            # A host that only its own machine reaches has an address of its own there; its agent's cables do not.
+        if host.agent_id is not None and (
+            host.agent_id not in found or not found[host.agent_id].port
+        ):
+            # A host that only its own machine reaches has an address of its own there; its agent's
+            # cables do not.
             address = host.bind_address or ""
             address = LOOPBACK if address.startswith("127.") else address
             found[host.agent_id] = NetworkPeer(host.agent_id, address, host.port_map.get(TUNNEL, 0))

@@ -28,7 +28,12 @@ def event_objects(uow: UnitOfWork, principal: Principal, job: Job) -> dict[str, 
     bucket, prefix = gs_parts(f"{job.spec.run.output.rstrip('/')}/", "output")
     try:
         found = objects.list_objects(
-            uow, principal, bucket, FILES_MAX, prefix=prefix, is_wanted=lambda name: event_files.MARK in name
+            uow,
+            principal,
+            bucket,
+            FILES_MAX,
+            prefix=prefix,
+            is_wanted=lambda name: event_files.MARK in name,
         )
     except PodyardError as error:
         if error.code not in (Code.NOT_FOUND, Code.PERMISSION_DENIED):
@@ -40,7 +45,8 @@ def event_objects(uow: UnitOfWork, principal: Principal, job: Job) -> dict[str, 
 def event_curves(
     uow: UnitOfWork, principal: Principal, job: Job, contents: Contents
 ) -> tuple[dict[str, dict[int, float]], int]:
-    """(values by step of each curve, how many files are too large to be drawn). A curve is named by its folder below
+    """(values by step of each curve, how many files are too large to be drawn). A curve is named by
+    its folder below
     the output, if there are several, and its tag."""
     found: dict[str, dict[int, float]] = {}
     too_large = 0

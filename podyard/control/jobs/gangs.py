@@ -1,8 +1,9 @@
-"""Attempts: a gang of replicas is started whole, watched, ended whole, and only then does the job go on.
+"""Attempts: a gang of replicas is started whole, watched, ended whole, and only then does the job
+go on.
 
-What happens is decided in `scheduler/jobs.py` (which gangs start and leave) and `scheduler/attempts.py` (what follows
-from what replicas say). Here it is carried out, in the unit that read what was decided from. A gang that has changed
-since is left alone.
+What happens is decided in `scheduler/jobs.py` (which gangs start and leave) and
+`scheduler/attempts.py` (what follows from what replicas say). Here it is carried out, in the unit
+that read what was decided from. A gang that has changed since is left alone.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from podyard.domain.replica import Desired, Replica
 from podyard.scheduler import attempts as rules
 from podyard.scheduler.jobs import decide_size_of, decide_sizes, decide_starts
 
-_GOES_ON = (AttemptOutcome.FAILED, AttemptOutcome.PREEMPTED, AttemptOutcome.RESIZED)  # so does the job
+# so does the job
+_GOES_ON = (AttemptOutcome.FAILED, AttemptOutcome.PREEMPTED, AttemptOutcome.RESIZED)
 
 
 def start_waiting(uow: UnitOfWork, shares: Mapping[str, float] | None = None) -> int:
@@ -45,12 +47,14 @@ def start_waiting(uow: UnitOfWork, shares: Mapping[str, float] | None = None) ->
 
 
 def resize(uow: UnitOfWork) -> None:
-    """Asks a gang of another size than it may have to leave, and ends those that have not left in time."""
+    """Asks a gang of another size than it may have to leave, and ends those that have not left in
+    time."""
     _apply(uow, decide_sizes(job_snapshot.load(uow, {}), uow.real_now))
 
 
 def follow_size(uow: UnitOfWork, job_key: str) -> None:
-    """After another size was set for a job: asks its gang to leave at once, unless another gang is just doing so."""
+    """After another size was set for a job: asks its gang to leave at once, unless another gang is
+    just doing so."""
     _apply(uow, decide_size_of(job_snapshot.load(uow, {}), job_key))
 
 
@@ -112,7 +116,11 @@ def _start(uow: UnitOfWork, start: StartGang) -> None:
         started=job.started or uow.now,
     )
     moved = move(
-        uow, job, "prepare", reason=start.reason or f"attempt {number} from step {resume_step}", changed=changed
+        uow,
+        job,
+        "prepare",
+        reason=start.reason or f"attempt {number} from step {resume_step}",
+        changed=changed,
     )
     if job.spec.is_modelled:
         modelled.begin(uow, moved, _run(uow, attempt))
@@ -120,7 +128,8 @@ def _start(uow: UnitOfWork, start: StartGang) -> None:
 
 
 def _agents_of_hosts(uow: UnitOfWork, job: Job) -> tuple[str, ...]:
-    """A user's program runs on the hosts of its nodes, so each replica goes to the agent of its host. Raises where
+    """A user's program runs on the hosts of its nodes, so each replica goes to the agent of its
+    host. Raises where
     hosts cannot run now, with the reason."""
     live = hosts.materialise_all(uow, node_rows.of_job(uow, job.job_key))
     return tuple(host.agent_id for host in live if host.agent_id is not None)
@@ -137,7 +146,8 @@ def _limit(uow: UnitOfWork, job: Job, attempt: Attempt) -> None:
 
 
 def on_timer(uow: UnitOfWork, timer: Timer) -> None:
-    """An attempt has used up its job's time; or a job may try again, and then the loop looks at it by itself."""
+    """An attempt has used up its job's time; or a job may try again, and then the loop looks at it
+    by itself."""
     if timer.kind == "attempt.limit":
         attempt = attempts.get(uow, timer.resource_key)
         text = "the job's time limit is over"
@@ -166,21 +176,24 @@ def _add_replicas(uow: UnitOfWork, attempt: Attempt, start: StartGang) -> None:
 
 
 def ask_to_yield(uow: UnitOfWork, attempt: Attempt, outcome: AttemptOutcome, text: str) -> None:
-    """Asks a gang that runs to save and to leave; its end then counts as `outcome`. What is not running has nothing to
-    save, and one that has been asked knows: neither is asked."""
+    """Asks a gang that runs to save and to leave; its end then counts as `outcome`. What is not
+    running has nothing to save, and one that has been asked knows: neither is asked."""
     if attempt.state is not AttemptState.RUNNING or attempt.yield_real is not None:
         return
     if rows.get(uow, attempt.job_key).spec.is_modelled:
         modelled.follow(uow, attempt, save=True)
         end(uow, attempt, outcome, text)
         return
-    store(uow, attempt, dataclasses.replace(attempt, yield_real=uow.real_now, yield_outcome=outcome))
+    store(
+        uow, attempt, dataclasses.replace(attempt, yield_real=uow.real_now, yield_outcome=outcome)
+    )
     replicas.set_desired(uow, attempt.attempt_id, Desired.YIELD)
     rows.set_reason(uow, attempt.job_key, text)
 
 
 def settle(uow: UnitOfWork, attempt_id: str, known: Attempt | None = None) -> None:
-    """Brings an attempt and its job to where its replicas say that they are. Does nothing when nothing follows.
+    """Brings an attempt and its job to where its replicas say that they are. Does nothing when
+    nothing follows.
 
     `known`: the attempt, if this unit has read and not moved it.
     """
@@ -208,8 +221,8 @@ def _run(uow: UnitOfWork, attempt: Attempt) -> Attempt:
 
 
 def end(uow: UnitOfWork, attempt: Attempt, outcome: AttemptOutcome, reason: str) -> Attempt:
-    """Asks every replica to stop; the attempt has ended once all have exited, and at once if there are none. Returns it
-    as it stands now."""
+    """Asks every replica to stop; the attempt has ended once all have exited, and at once if there
+    are none. Returns it as it stands now."""
     if attempt.has_begun_to_end:
         return attempt
     gang = replicas.of_attempt(uow, attempt.attempt_id)
@@ -223,7 +236,13 @@ def end(uow: UnitOfWork, attempt: Attempt, outcome: AttemptOutcome, reason: str)
         poke(uow, agent_id)
     job = rows.get(uow, attempt.job_key)
     if outcome in _GOES_ON and JOB.allows(job.state, "recover"):
-        move(uow, job, "recover", reason=reason, changed=dataclasses.replace(job, state_reason=reason))
+        move(
+            uow,
+            job,
+            "recover",
+            reason=reason,
+            changed=dataclasses.replace(job, state_reason=reason),
+        )
     return ending if gang else _finish(uow, ending, gang)
 
 
@@ -273,7 +292,11 @@ def pin(uow: UnitOfWork, start: StartFrom | None) -> None:
     """Keeps a checkpoint that a job starts from, and all newer ones, until that job has ended."""
     if start is not None:
         source = rows.get(uow, start.job_key)
-        store(uow, source, dataclasses.replace(source, pinned_steps=[*source.pinned_steps, start.step]))
+        store(
+            uow,
+            source,
+            dataclasses.replace(source, pinned_steps=[*source.pinned_steps, start.step]),
+        )
 
 
 def _unpin(uow: UnitOfWork, start: StartFrom | None) -> None:
@@ -289,8 +312,12 @@ def finish_job(uow: UnitOfWork, job: Job, event: str, code: Code | None, message
     _unpin(uow, job.spec.start_from)
     stays = job.spec.keep_node or job.spec.autostop_seconds > 0
     if job.owns_node and job.spec.autostop_seconds > 0:
-        timers.put(uow, "autostop.job", job.job_key, 0, uow.now.plus_seconds(job.spec.autostop_seconds))
-    changed = dataclasses.replace(job, ended=uow.now, state_reason=message, owns_node=job.owns_node and not stays)
+        timers.put(
+            uow, "autostop.job", job.job_key, 0, uow.now.plus_seconds(job.spec.autostop_seconds)
+        )
+    changed = dataclasses.replace(
+        job, ended=uow.now, state_reason=message, owns_node=job.owns_node and not stays
+    )
     if code is not None:
         changed = dataclasses.replace(changed, error_code=int(code), error_message=message)
     move(uow, job, event, reason=message, changed=changed)

@@ -1,7 +1,9 @@
-"""What jobs take of the hosts that they run on, over the past hour: CPU, memory, and the time of the chips.
+"""What jobs take of the hosts that they run on, over the past hour: CPU, memory, and the time of
+the chips.
 
-It is kept in the memory of the process that takes the reports, since it is only looked at: a restart begins it again.
-Replicas say what they have taken so far (`workers/machine_use.py`); what lies between two reports is a part of a step.
+It is kept in the memory of the process that takes the reports, since it is only looked at: a
+restart begins it again. Replicas say what they have taken so far (`workers/machine_use.py`); what
+lies between two reports is a part of a step.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ _MILLION, _KIB = 1e6, 1024.0
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReplicaUse:
-    """What a report says. `cpu_micros` and `memory_kib_seconds` grow with the process; `device_seconds` is what the
-    steps since the last report would take on the chips."""
+    """What a report says. `cpu_micros` and `memory_kib_seconds` grow with the process;
+    `device_seconds` is what the steps since the last report would take on the chips."""
 
     replica_id: str
     job_key: str
@@ -34,8 +36,8 @@ class ReplicaUse:
 
 @dataclasses.dataclass(slots=True)
 class UseStep:
-    """What was taken of a host from `begin` (seconds of the machine's clock) on, for `STEP_SECONDS`. `seconds` of them
-    are known."""
+    """What was taken of a host from `begin` (seconds of the machine's clock) on, for
+    `STEP_SECONDS`. `seconds` of them are known."""
 
     begin: int
     seconds: float = 0.0
@@ -75,23 +77,29 @@ class HostUseHistory:
             if before is None:
                 return
             seconds, known = now.seconds_since(before[0]), before[1]
-            if seconds <= 0 or use.cpu_micros < known.cpu_micros:  # the machine's clock was set back
+            # the machine's clock was set back
+            if seconds <= 0 or use.cpu_micros < known.cpu_micros:
                 return
             share = 1 / max(1, len(use.host_indices))
             for index in use.host_indices:
                 step = self._step(use.job_key, index, now)
                 step.seconds += seconds
                 step.cpu_seconds += share * (use.cpu_micros - known.cpu_micros) / _MILLION
-                step.byte_seconds += share * (use.memory_kib_seconds - known.memory_kib_seconds) * _KIB
+                step.byte_seconds += (
+                    share * (use.memory_kib_seconds - known.memory_kib_seconds) * _KIB
+                )
                 step.device_seconds += use.device_seconds
 
     def of_jobs(self, hosts: Mapping[str, range]) -> dict[int, list[UseStep]]:
-        """By host, the oldest step first. `hosts`: of each job, by key, which of its hosts are the node's."""
+        """By host, the oldest step first. `hosts`: of each job, by key, which of its hosts are the
+        node's."""
         with self._lock:
             found: dict[int, list[UseStep]] = {}
             for (job_key, index), steps in self._steps.items():
                 if index in (own := hosts.get(job_key, ())):
-                    found.setdefault(own.index(index), []).extend(dataclasses.replace(step) for step in steps)
+                    found.setdefault(own.index(index), []).extend(
+                        dataclasses.replace(step) for step in steps
+                    )
         return {index: sorted(found[index], key=lambda step: step.begin) for index in sorted(found)}
 
     def _step(self, job_key: str, index: int, now: RealTime) -> UseStep:

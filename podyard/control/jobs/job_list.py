@@ -10,7 +10,9 @@ from podyard.domain.listing import Facet, ListQuery, RowPage
 from podyard.domain.principal import Principal
 
 
-def list_page(uow: UnitOfWork, principal: Principal, project: str, query: ListQuery) -> RowPage[Job]:
+def list_page(
+    uow: UnitOfWork, principal: Principal, project: str, query: ListQuery
+) -> RowPage[Job]:
     """The jobs of one page."""
     _check(uow, principal, project)
     return lists.job_page(uow, project, query)

@@ -6,7 +6,14 @@ import dataclasses
 from collections.abc import Sequence
 
 from podyard.base.contents import Contents
-from podyard.base.errors import Code, PodyardError, failed_precondition, invalid, invalid_field, not_found
+from podyard.base.errors import (
+    Code,
+    PodyardError,
+    failed_precondition,
+    invalid,
+    invalid_field,
+    not_found,
+)
 from podyard.base.ids import check_resource_id, row_id
 from podyard.base.log_files import LogFiles
 from podyard.base.sealing import seal
@@ -42,12 +49,13 @@ from podyard.domain.principal import Principal
 from podyard.domain.user_program import default_output
 from podyard.scheduler.spread import room_of
 
-ARTIFACTS = ("export/", "predictions", curves.FOLDER)  # what a job makes for others; its checkpoints are its own
+# what a job makes for others; its checkpoints are its own
+ARTIFACTS = ("export/", "predictions", curves.FOLDER)
 CHECKPOINTS = "checkpoints/"  # before the names of their files among what a job has made
 CHECKPOINTS_NAMED_MAX = 10  # in an error that says which ones there are
 
 
-def create(
+def create(  # noqa: PLR0913
     uow: UnitOfWork,
     fleet: Fleet,
     principal: Principal,
@@ -58,11 +66,12 @@ def create(
     node: str | NodeSpec | NodeRecord,
     sweep: tuple[str, int] | None = None,
 ) -> Job:
-    """Accepts a job on a node that is READY (`node`: its id), on one that is made for the job (a spec), or on one that
-    was made for another job of its sweep. `sweep`: the id of that, and the job's number in it.
+    """Accepts a job on a node that is READY (`node`: its id), on one that is made for the job (a
+    spec), or on one that was made for another job of its sweep. `sweep`: the id of that, and the
+    job's number in it.
 
-    A user's program has the token of its node's service account, as who logs in to a host has. Its files have been
-    looked at (`sources.py`).
+    A user's program has the token of its node's service account, as who logs in to a host has. Its
+    files have been looked at (`sources.py`).
     """
     for permission in ("podyard.jobs.create", *((hosts.USE,) if request.run is not None else ())):
         principal.require(permission, project, f"projects/{project}/locations/{zone}/jobs")
@@ -71,7 +80,9 @@ def create(
     job_key = row_id(uow.streams.stream("jobs"), "job")
     job_id = job_key[:20] if job_id is None else check_resource_id(job_id, "job_id")
     if rows.find(uow, project, zone, job_id) is not None:
-        raise PodyardError(Code.ALREADY_EXISTS, f"Resource '{job_name(project, zone, job_id)}' already exists")
+        raise PodyardError(
+            Code.ALREADY_EXISTS, f"Resource '{job_name(project, zone, job_id)}' already exists"
+        )
     own_nodes.check_autostop(request, node)
     used = 0
     more: list[NodeRecord] = []
@@ -81,11 +92,17 @@ def create(
         place = (uow, fleet, principal, project, zone)
         (target, *more), used = own_nodes.make_first(*place, job_id, node, request, job_key)
     elif request.num_nodes > 1:
-        raise invalid_field("numNodes is for nodes that are created: set acceleratorType", "num_nodes")
+        raise invalid_field(
+            "numNodes is for nodes that are created: set acceleratorType", "num_nodes"
+        )
     elif request.fallbacks:
         raise invalid("fallbacks are for a node that is created: set acceleratorType", "fallbacks")
     else:
-        target = node if isinstance(node, NodeRecord) else _ready_node(uow, principal, project, zone, node)
+        target = (
+            node
+            if isinstance(node, NodeRecord)
+            else _ready_node(uow, principal, project, zone, node)
+        )
     kind = target.kind
     source = _source(uow, principal, project, zone, request)
     spec = spec_of(request, kind, source)
@@ -130,7 +147,9 @@ def get(uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: 
     return lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
 
 
-def to_clone(uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str) -> tuple[Job, NodeSpec]:
+def to_clone(
+    uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str
+) -> tuple[Job, NodeSpec]:
     """A job, and what its node was asked to be."""
     job = get(uow, principal, project, zone, job_id)
     return job, node_of(uow, job).spec
@@ -147,18 +166,23 @@ def nodes_of(uow: UnitOfWork, job: Job) -> list[NodeRecord]:
 
 def list_jobs(uow: UnitOfWork, principal: Principal, project: str, zone: str | None) -> list[Job]:
     """The newest first."""
-    principal.require("podyard.jobs.list", project, f"projects/{project}/locations/{zone or '-'}/jobs")
+    principal.require(
+        "podyard.jobs.list", project, f"projects/{project}/locations/{zone or '-'}/jobs"
+    )
     return rows.of_project(uow, project, zone)
 
 
-def running_by_node(uow: UnitOfWork, principal: Principal, project: str, zone: str) -> dict[str, str]:
+def running_by_node(
+    uow: UnitOfWork, principal: Principal, project: str, zone: str
+) -> dict[str, str]:
     """The id of the job that runs on each node of a zone, by the node's full name."""
     principal.require("podyard.jobs.list", project, f"projects/{project}/locations/{zone}/jobs")
     return rows.running_by_node(uow, project, zone)
 
 
 def cancel(uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str) -> Job:
-    """Asks a job to stop; it is CANCELLED once its last process is gone. A job that has ended stays as it is."""
+    """Asks a job to stop; it is CANCELLED once its last process is gone. A job that has ended stays
+    as it is."""
     job = lookup.job(uow, principal, "podyard.jobs.cancel", project, zone, job_id)
     if job.has_ended:
         raise failed_precondition(f"job {job_id} is {job.state} and cannot be cancelled")
@@ -177,23 +201,35 @@ def cancel(uow: UnitOfWork, principal: Principal, project: str, zone: str, job_i
     return get(uow, principal, project, zone, job_id)
 
 
-def resize(uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str, replicas: int | None) -> Job:
-    """Sets how many processes an elastic job runs with at most; None: its whole gang again. A gang of another size is
-    asked to save and to leave, and the job goes on with the new one as soon as it has room.
+def resize(
+    uow: UnitOfWork,
+    principal: Principal,
+    project: str,
+    zone: str,
+    job_id: str,
+    replicas: int | None,
+) -> Job:
+    """Sets how many processes an elastic job runs with at most; None: its whole gang again. A gang
+    of another size is asked to save and to leave, and the job goes on with the new one as soon as
+    it has room.
 
-    Raises FAILED_PRECONDITION for a job that has ended or is not elastic, INVALID_ARGUMENT for a number that it cannot
-    run with.
+    Raises FAILED_PRECONDITION for a job that has ended or is not elastic, INVALID_ARGUMENT for a
+    number that it cannot run with.
     """
     job = lookup.job(uow, principal, "podyard.jobs.resize", project, zone, job_id)
     if job.has_ended or job.state is JobState.CANCELLING:
         raise failed_precondition(f"job {job_id} is {job.state} and cannot be resized")
     elastic = job.spec.elastic
     if elastic is None:
-        raise failed_precondition(f"job {job_id} is not elastic: only jobs submitted with --elastic can be resized")
+        raise failed_precondition(
+            f"job {job_id} is not elastic: only jobs submitted with --elastic can be resized"
+        )
     counts = [size.process_count for size in allowed_sizes(job.spec, job.kind)]
     if replicas is not None and replicas not in counts:
         raise invalid(f"replicas is {replicas}: {_why_not(replicas, elastic, counts)}", "replicas")
-    spec = dataclasses.replace(job.spec, elastic=dataclasses.replace(elastic, max_replicas=replicas))
+    spec = dataclasses.replace(
+        job.spec, elastic=dataclasses.replace(elastic, max_replicas=replicas)
+    )
     store(uow, job, dataclasses.replace(job, spec=spec))
     gangs.follow_size(uow, job.job_key)
     return get(uow, principal, project, zone, job_id)
@@ -208,22 +244,33 @@ def _why_not(replicas: int, elastic: Elastic, counts: Sequence[int]) -> str:
 
 
 def metrics(
-    uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str, after_step: int, limit: int
+    uow: UnitOfWork,
+    principal: Principal,
+    project: str,
+    zone: str,
+    job_id: str,
+    after_step: int,
+    limit: int,
 ) -> list[MetricPoint]:
     """The committed step history after `after_step`, at most `limit` points."""
     job = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
     return job_history.committed_points(uow, job.job_key, after_step, limit)
 
 
-def checkpoints(uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str) -> list[CheckpointRecord]:
-    """The committed checkpoints, the newest first. `best` is true of one at most: each was the best when it came."""
+def checkpoints(
+    uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str
+) -> list[CheckpointRecord]:
+    """The committed checkpoints, the newest first. `best` is true of one at most: each was the best
+    when it came."""
     job = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
     found = job_history.committed_checkpoints(uow, job.job_key)
     best = next((item.step for item in found if item.best), None)
     return [dataclasses.replace(item, best=item.step == best) for item in found]
 
 
-def evaluations(uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str) -> list[EvaluationRecord]:
+def evaluations(
+    uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str
+) -> list[EvaluationRecord]:
     """The committed evaluations, by step."""
     job = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
     return job_history.committed_evaluations(uow, job.job_key)
@@ -239,11 +286,17 @@ def artifacts(
     *,
     with_checkpoints: bool = False,
 ) -> dict[str, int]:
-    """What the job has made to be taken away: name -> bytes. Of a user's program, the event files of its output."""
+    """What the job has made to be taken away: name -> bytes. Of a user's program, the event files
+    of its output."""
     job = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
     prefix = objects_prefix(job.job_key)
-    found = {name: size for kind in ARTIFACTS for name, size in objects.sizes(prefix + kind).items()}
-    events = {curves.FOLDER + name: item.size for name, item in curves.event_objects(uow, principal, job).items()}
+    found = {
+        name: size for kind in ARTIFACTS for name, size in objects.sizes(prefix + kind).items()
+    }
+    events = {
+        curves.FOLDER + name: item.size
+        for name, item in curves.event_objects(uow, principal, job).items()
+    }
     made = {name.removeprefix(prefix): found[name] for name in sorted(found)} | events
     if with_checkpoints:
         for saved in job_history.committed_checkpoints(uow, job.job_key):
@@ -253,7 +306,7 @@ def artifacts(
     return made
 
 
-def artifact(
+def artifact(  # noqa: PLR0913
     uow: UnitOfWork,
     principal: Principal,
     project: str,
@@ -290,7 +343,7 @@ def agents_of(uow: UnitOfWork, attempts: Sequence[Attempt]) -> dict[str, list[st
     return found
 
 
-def logs(
+def logs(  # noqa: PLR0913
     uow: UnitOfWork,
     principal: Principal,
     project: str,
@@ -307,8 +360,8 @@ def logs(
 
 
 def ask_stacks(uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str) -> str:
-    """Asks the processes of a job what they are doing; they write it to the log, after the place that is returned.
-    Raises FAILED_PRECONDITION when none runs."""
+    """Asks the processes of a job what they are doing; they write it to the log, after the place
+    that is returned. Raises FAILED_PRECONDITION when none runs."""
     job = lookup.job(uow, principal, "podyard.jobs.stacks", project, zone, job_id)
     attempt = attempt_rows.find_open(uow, job.job_key)
     if attempt is None or job.spec.is_modelled:
@@ -320,11 +373,14 @@ def ask_stacks(uow: UnitOfWork, principal: Principal, project: str, zone: str, j
 def failure(
     uow: UnitOfWork, principal: Principal, project: str, zone: str, job_id: str, files: LogFiles
 ) -> JobFailure | None:
-    """What the worker wrote last that has ended the job's last failed attempt: its traceback first of all."""
+    """What the worker wrote last that has ended the job's last failed attempt: its traceback first
+    of all."""
     job = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
     if not job.failures:
         return None
-    tries = [one for one in attempt_rows.of_job(uow, job.job_key) if one.outcome is AttemptOutcome.FAILED]
+    tries = [
+        one for one in attempt_rows.of_job(uow, job.job_key) if one.outcome is AttemptOutcome.FAILED
+    ]
     found = log_reader.failure_of(uow, files, job.job_key, tries[-1].attempt) if tries else None
     return None if found is None else JobFailure(tries[-1].attempt, *found)
 
@@ -339,7 +395,9 @@ def _source(
     job_id, step = wanted
     job = lookup.job(uow, principal, "podyard.jobs.get", project, zone, job_id)
     if job.spec.is_modelled:
-        raise failed_precondition(f"job {job_id} was simulated: its checkpoints have no parameters to start from")
+        raise failed_precondition(
+            f"job {job_id} was simulated: its checkpoints have no parameters to start from"
+        )
     saved = job_history.committed_checkpoints(uow, job.job_key)
     if not saved:
         raise failed_precondition(f"job {job_id} has no checkpoint to start from")
@@ -348,11 +406,15 @@ def _source(
         step = steps[0]
     elif step not in steps:
         shown = ", ".join(map(str, steps[:CHECKPOINTS_NAMED_MAX]))
-        raise PodyardError(Code.NOT_FOUND, f"job {job_id} has no checkpoint of step {step}: use one of {shown}")
+        raise PodyardError(
+            Code.NOT_FOUND, f"job {job_id} has no checkpoint of step {step}: use one of {shown}"
+        )
     return StartFrom(job_id, job.job_key, step), job.spec
 
 
-def _ready_node(uow: UnitOfWork, principal: Principal, project: str, zone: str, node_id: str) -> NodeRecord:
+def _ready_node(
+    uow: UnitOfWork, principal: Principal, project: str, zone: str, node_id: str
+) -> NodeRecord:
     node = lookup.node(uow, principal, "tpu.nodes.get", project, zone, node_id)
     if node.state is not NodeState.READY:
         raise failed_precondition(f"node {node_id} is {node.state}: a job requires a READY node")
@@ -360,12 +422,16 @@ def _ready_node(uow: UnitOfWork, principal: Principal, project: str, zone: str, 
 
 
 def _check_room(uow: UnitOfWork, needed: int, *, on_hosts: bool) -> None:
-    """Refuses a gang that could never be placed, with the numbers. `on_hosts`: each replica needs a host, too."""
+    """Refuses a gang that could never be placed, with the numbers. `on_hosts`: each replica needs a
+    host, too."""
     living = [agent for agent in agents.list_living(uow) if agent.takes_work]
-    most = {one.agent_id: min(one.replicas_max, one.hosts_max if on_hosts else needed) for one in living}
+    most = {
+        one.agent_id: min(one.replicas_max, one.hosts_max if on_hosts else needed) for one in living
+    }
     room = room_of(most, {agent.agent_id: agent.company for agent in living})
     if needed > room:
         raise failed_precondition(
-            f"the job needs {needed} replicas, one per host, but the live agents ({len(living)}) can run at most "
+            f"the job needs {needed} replicas, one per host, but the live agents ({len(living)}) "
+            "can run at most "
             f"{room}: start more agents, use a smaller slice, or set replicaProcesses"
         )

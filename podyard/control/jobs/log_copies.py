@@ -1,7 +1,9 @@
-"""Copies of logs in the output of a user's program: `logs/attempt-1/worker-0.log`, once the attempt has ended.
+"""Copies of logs in the output of a user's program: `logs/attempt-1/worker-0.log`, once the attempt
+has ended.
 
-A timer asks for the copy, and asks again until it is there. Made twice, it is the same object. It is written by the
-account that the program has: what that may not write is not copied, and the log says so.
+A timer asks for the copy, and asks again until it is there. Made twice, it is the same object. It
+is written by the account that the program has: what that may not write is not copied, and the log
+says so.
 """
 
 from __future__ import annotations
@@ -57,7 +59,9 @@ def ask(uow: UnitOfWork, job: Job, attempt: Attempt) -> None:
 def on_timer(uow: UnitOfWork, timer: Timer) -> None:
     outbox.put(uow, outbox.BACKGROUND, TASK, [timer.resource_key])
     if timer.version < TRIES_MAX:
-        timers.put(uow, _TIMER, timer.resource_key, timer.version + 1, uow.now.plus_seconds(AGAIN_SECONDS))
+        timers.put(
+            uow, _TIMER, timer.resource_key, timer.version + 1, uow.now.plus_seconds(AGAIN_SECONDS)
+        )
 
 
 def find(uow: UnitOfWork, attempt_id: str) -> LogsToCopy:
@@ -83,5 +87,9 @@ def keep(uow: UnitOfWork, attempt_id: str, logs: LogsToCopy, copies: dict[int, C
             objects.put(uow, writer, logs.bucket, logs.name_of(rank), content, _TEXT)
     except PodyardError as error:
         first = replicas.of_attempt(uow, attempt_id)[0]
-        log_lines.add(uow, first, f"the logs are not copied to gs://{logs.bucket}/{logs.prefix}: {error.message}")
+        log_lines.add(
+            uow,
+            first,
+            f"the logs are not copied to gs://{logs.bucket}/{logs.prefix}: {error.message}",
+        )
     timers.drop_kind(uow, _TIMER, attempt_id)

@@ -1,7 +1,7 @@
 """Keeping the lines of jobs' logs. Their times are platform time, as all times of a job are.
 
-A report brings lines as one chunk of text, which is appended to a file as it is: its bytes are looked at when they
-are read. The row of a chunk says where it is.
+A report brings lines as one chunk of text, which is appended to a file as it is: its bytes are
+looked at when they are read. The row of a chunk says where it is.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ logger = logging.getLogger(__name__)
 
 
 def keep(uow: UnitOfWork, files: LogFiles, replica: Replica, written: WrittenLines | None) -> int:
-    """Keeps what a replica has written, each line once; returns the number of the line that is expected next. Where the
-    disk takes no more, that is the same as before, and the replica sends the lines again."""
+    """Keeps what a replica has written, each line once; returns the number of the line that is
+    expected next. Where the disk takes no more, that is the same as before, and the replica sends
+    the lines again."""
     newest = job_logs.newest(uow, replica.replica_id)
     expected = 0 if newest is None else newest.next_seq
     fresh = None if written is None else _after(written, expected)
@@ -35,7 +36,8 @@ def keep(uow: UnitOfWork, files: LogFiles, replica: Replica, written: WrittenLin
     if start and start + len(data) > SEGMENT_BYTES:
         segment, start = segment + 1, 0
     begin = attempts.get(uow, replica.attempt_id).started if newest is None else newest.last_at
-    first_at = max(begin, _platform_time(uow, fresh.at))  # lines stay in the order in which they were written
+    # lines stay in the order in which they were written
+    first_at = max(begin, _platform_time(uow, fresh.at))
     last_at = max(first_at, _platform_time(uow, fresh.at.plus_seconds(fresh.millis / 1000)))
     chunk = LogChunk(
         replica_id=replica.replica_id,
@@ -88,8 +90,8 @@ def _one_line(line: str) -> str:
 
 
 def _after(written: WrittenLines, expected: int) -> WrittenLines | None:
-    """The lines from number `expected` on; those before it have been kept. None: there are none, or some are missing
-    before them."""
+    """The lines from number `expected` on; those before it have been kept. None: there are none, or
+    some are missing before them."""
     before = expected - written.seq
     if before < 0 or before >= written.lines:
         return None
@@ -108,17 +110,22 @@ def _rotate(uow: UnitOfWork, files: LogFiles, chunk: LogChunk, until: int) -> No
     for name in {old.file for old in removed}:
         files.remove(name)
     kept = SEGMENTS_MAX * SEGMENT_BYTES >> 20
-    text = f"the first {last.next_seq:,} lines were removed: a worker's log keeps {kept} MiB in one attempt"
+    text = (
+        f"the first {last.next_seq:,} lines were removed: a worker's log keeps {kept} MiB "
+        "in one attempt"
+    )
     notice = dataclasses.replace(
-        last, seq=last.next_seq - 1, lines=1, first_at=last.last_at, millis=0, segment=until, start=0, size=0,
+        last, seq=last.next_seq - 1, lines=1, first_at=last.last_at, millis=0, segment=until,
+        start=0, size=0,
         text=line_text("platform", 0, text),
     )  # fmt: skip
     job_logs.add(uow, notice)
 
 
 def _platform_time(uow: UnitOfWork, at: RealTime) -> PlatformTime:
-    """What the platform's clock showed at a real time shortly before this unit. A clock that jumped meanwhile showed
-    less: such a line is dated too late by the jump at most, and never in the future."""
+    """What the platform's clock showed at a real time shortly before this unit. A clock that jumped
+    meanwhile showed less: such a line is dated too late by the jump at most, and never in the
+    future."""
     ago = max(0, uow.real_now.nanos_since(at))
     clock = uow.clock
     if clock.mode is ClockMode.VIRTUAL:

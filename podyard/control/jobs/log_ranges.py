@@ -1,7 +1,8 @@
-"""Opening a log in the middle: at a time, at its first error, at its end, and going back from any place.
+"""Opening a log in the middle: at a time, at its first error, at its end, and going back from any
+place.
 
-No reader goes through what lies before: the index of chunks says where a time is. Only a search looks at lines, at most
-`log_reader.PAGE_BYTES_MAX` of a worker at a time.
+No reader goes through what lies before: the index of chunks says where a time is. Only a search
+looks at lines, at most `log_reader.PAGE_BYTES_MAX` of a worker at a time.
 """
 
 from __future__ import annotations
@@ -45,8 +46,9 @@ class AskedRange:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LogRange:
-    """`page` ends where the next range begins, `first` is where it begins itself; `earlier`: there may be lines before
-    it. `error`: the line that was looked for; `workers`: those that have written anything."""
+    """`page` ends where the next range begins, `first` is where it begins itself; `earlier`: there
+    may be lines before it. `error`: the line that was looked for; `workers`: those that have
+    written anything."""
 
     page: LinePage
     first: str
@@ -57,8 +59,9 @@ class LogRange:
 
 @dataclasses.dataclass(slots=True)
 class _Back:
-    """What one worker wrote before a line. `reached`: the lines from this number on have been looked at; `since`: what
-    is older than this has not been looked at, for the bytes were used up."""
+    """What one worker wrote before a line. `reached`: the lines from this number on have been
+    looked at; `since`: what is older than this has not been looked at, for the bytes were used
+    up."""
 
     rank: int
     before: int
@@ -67,7 +70,7 @@ class _Back:
     since: PlatformTime | None
 
 
-def read(
+def read(  # noqa: PLR0913
     uow: UnitOfWork,
     principal: Principal,
     project: str,
@@ -84,7 +87,9 @@ def read(
     return dataclasses.replace(_read(uow, files, key, chosen, asked, limit), workers=workers)
 
 
-def _read(uow: UnitOfWork, files: LogFiles, key: str, chosen: LineFilter, asked: AskedRange, limit: int) -> LogRange:
+def _read(
+    uow: UnitOfWork, files: LogFiles, key: str, chosen: LineFilter, asked: AskedRange, limit: int
+) -> LogRange:
     if asked.start is LogStart.BEFORE:
         return _back_from(uow, files, key, chosen, asked.place, limit)
     if asked.start is LogStart.END:
@@ -96,13 +101,19 @@ def _read(uow: UnitOfWork, files: LogFiles, key: str, chosen: LineFilter, asked:
     return _from(uow, files, key, chosen, asked.place, limit)
 
 
-def _from(uow: UnitOfWork, files: LogFiles, key: str, chosen: LineFilter, place: str, limit: int) -> LogRange:
+def _from(
+    uow: UnitOfWork, files: LogFiles, key: str, chosen: LineFilter, place: str, limit: int
+) -> LogRange:
     attempt, places = log_reader.read_place(place)
-    earlier = any(places.values()) or any(number < attempt for number in job_logs.workers_of(uow, key))
+    earlier = any(places.values()) or any(
+        number < attempt for number in job_logs.workers_of(uow, key)
+    )
     return LogRange(log_reader.page(uow, files, key, chosen, place, limit), place, earlier)
 
 
-def _at_error(uow: UnitOfWork, files: LogFiles, key: str, chosen: LineFilter, limit: int) -> LogRange:
+def _at_error(
+    uow: UnitOfWork, files: LogFiles, key: str, chosen: LineFilter, limit: int
+) -> LogRange:
     """From a few lines before the first error; where there is none, from the beginning."""
     errors = dataclasses.replace(chosen, errors=True)
     place, found = "", list[LogLine]()
@@ -121,7 +132,9 @@ def _at_error(uow: UnitOfWork, files: LogFiles, key: str, chosen: LineFilter, li
     return dataclasses.replace(_from(uow, files, key, chosen, before.first, limit), error=error)
 
 
-def _place_at(uow: UnitOfWork, files: LogFiles, key: str, chosen: LineFilter, at: PlatformTime) -> str:
+def _place_at(
+    uow: UnitOfWork, files: LogFiles, key: str, chosen: LineFilter, at: PlatformTime
+) -> str:
     """Before the first line that was written at this time or after it."""
     workers = job_logs.workers_of(uow, key)
     number, places = 0, dict[int, int]()
@@ -145,18 +158,28 @@ def _end_of(uow: UnitOfWork, key: str, attempt: int, rank: int) -> int:
     return newest.next_seq
 
 
-def _back_from(uow: UnitOfWork, files: LogFiles, key: str, chosen: LineFilter, place: str, limit: int) -> LogRange:
+def _back_from(
+    uow: UnitOfWork, files: LogFiles, key: str, chosen: LineFilter, place: str, limit: int
+) -> LogRange:
     """The last lines before a place."""
     attempt, places = log_reader.read_place(place)
     workers = job_logs.workers_of(uow, key)
     found, first, whole = list[LogLine](), place, True
-    numbers = sorted((n for n in workers if n <= attempt and chosen.attempt in (None, n)), reverse=True)
+    numbers = sorted(
+        (n for n in workers if n <= attempt and chosen.attempt in (None, n)), reverse=True
+    )
     for number in numbers:
         if len(found) >= limit or not whole:
             break
         ranks = [rank for rank in workers[number] if chosen.worker in (None, rank)]
-        ends = {rank: places.get(rank, 0) if number == attempt else _end_of(uow, key, number, rank) for rank in ranks}
-        backs = [_back(uow, files, key, number, rank, chosen, limit - len(found), ends[rank]) for rank in ranks]
+        ends = {
+            rank: places.get(rank, 0) if number == attempt else _end_of(uow, key, number, rank)
+            for rank in ranks
+        }
+        backs = [
+            _back(uow, files, key, number, rank, chosen, limit - len(found), ends[rank])
+            for rank in ranks
+        ]
         lines, starts = _newest(backs, limit - len(found))
         whole = not any(back.since for back in backs)
         found = lines + found
@@ -166,18 +189,32 @@ def _back_from(uow: UnitOfWork, files: LogFiles, key: str, chosen: LineFilter, p
     return LogRange(LinePage(found, place, more=place != log_reader.end(uow, key)), first, earlier)
 
 
-def _back(
-    uow: UnitOfWork, files: LogFiles, key: str, attempt: int, rank: int, chosen: LineFilter, count: int, before: int
+def _back(  # noqa: PLR0913
+    uow: UnitOfWork,
+    files: LogFiles,
+    key: str,
+    attempt: int,
+    rank: int,
+    chosen: LineFilter,
+    count: int,
+    before: int,
 ) -> _Back:
-    lines, reached, since = log_reader.last_before(uow, files, key, attempt, rank, chosen, count, before)
+    lines, reached, since = log_reader.last_before(
+        uow, files, key, attempt, rank, chosen, count, before
+    )
     return _Back(rank, before, lines, reached, since)
 
 
 def _newest(backs: Sequence[_Back], count: int) -> tuple[list[LogLine], dict[int, int]]:
-    """(the newest lines of all workers, where each worker's begin). Lines that are older than what another worker was
-    not looked at for are left for the next range: they may not be the newest."""
-    horizon = max(((back.since, back.rank) for back in backs if back.since is not None), default=None)
-    lines = sorted((line for back in backs for line in back.lines), key=lambda line: (line.at, line.rank, line.seq))
+    """(the newest lines of all workers, where each worker's begin). Lines that are older than what
+    another worker was not looked at for are left for the next range: they may not be the newest."""
+    horizon = max(
+        ((back.since, back.rank) for back in backs if back.since is not None), default=None
+    )
+    lines = sorted(
+        (line for back in backs for line in back.lines),
+        key=lambda line: (line.at, line.rank, line.seq),
+    )
     kept = [line for line in lines if horizon is None or (line.at, line.rank) >= horizon][-count:]
     starts = {}
     for back in backs:

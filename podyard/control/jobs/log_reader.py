@@ -1,8 +1,9 @@
 """Reading jobs' logs: merged or of one worker, page by page, searched, and from their end.
 
-Attempts follow each other: the next one begins when the last process of the one before is gone. Within an attempt, each
-worker's lines have their numbers, and lines of several workers are merged by their time. A place in a log is therefore
-an attempt and the number of the next line of each worker: a line that arrives late is never passed over.
+Attempts follow each other: the next one begins when the last process of the one before is gone.
+Within an attempt, each worker's lines have their numbers, and lines of several workers are merged
+by their time. A place in a log is therefore an attempt and the number of the next line of each
+worker: a line that arrives late is never passed over.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ TRACEBACK_LINES_MAX = 200
 LINES_MAX = 2**31 - 1  # no log has as many
 # What Python and most programs write of an error, and what Podyard says of an attempt that failed.
 _ERROR = re.compile(
-    r"Traceback \(most recent call last\)|\b(?:ERROR|FATAL|CRITICAL|PANIC)\b|\b\w*(?:Error|Exception)\b: |"
+    r"Traceback \(most recent call "
+    r"last\)|\b(?:ERROR|FATAL|CRITICAL|PANIC)\b|\b\w*(?:Error|Exception)\b: |"
     r"\b(?:error|fatal): |\battempt \d+ failed: "
 )
 _ERROR_WORDS = (b"error", b"traceback", b"fatal", b"critical", b"panic", b"exception", b"failed: ")
@@ -35,7 +37,8 @@ LAST_LINES = 20  # of stderr, where there is no traceback
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LineFilter:
-    """`search`: text that a line has, in any case. None, or nothing: all. `errors`: only what looks like an error."""
+    """`search`: text that a line has, in any case. None, or nothing: all. `errors`: only what looks
+    like an error."""
 
     worker: int | None = None
     attempt: int | None = None
@@ -51,7 +54,9 @@ class LineFilter:
     def may_show(self, data: bytes) -> bool:
         """Whether any line of a chunk may be shown: cheaper than to look at each of them."""
         text = data.lower() if self.search or self.errors else b""
-        return self.search.lower().encode() in text and (not self.errors or any(word in text for word in _ERROR_WORDS))
+        return self.search.lower().encode() in text and (
+            not self.errors or any(word in text for word in _ERROR_WORDS)
+        )
 
     def shows(self, line: LogLine) -> bool:
         has_text = not self.search or self.search.lower() in line.line.lower()
@@ -71,13 +76,15 @@ class LinePage:
 class _Worker:
     """The lines of a worker from one on; `place` is the number of the line that comes next."""
 
-    def __init__(self, uow: UnitOfWork, files: LogFiles, job_key: str, attempt: int, rank: int, place: int) -> None:
+    def __init__(
+        self, uow: UnitOfWork, files: LogFiles, job_key: str, attempt: int, rank: int, place: int
+    ) -> None:
         self._where = (uow, files, job_key, attempt, rank)
         self.rank, self.place, self.bytes = rank, place, 0
 
     def lines(self, chosen: LineFilter, budget: list[int]) -> Iterator[LogLine]:
-        """Those that are chosen, until the budget of bytes is used up. A line is behind `place` once the next one is
-        asked for."""
+        """Those that are chosen, until the budget of bytes is used up. A line is behind `place`
+        once the next one is asked for."""
         uow, files, job_key, attempt, rank = self._where
         while budget[0] > 0:
             chunks = job_logs.chunks_from(uow, job_key, attempt, rank, self.place, CHUNKS_AT_ONCE)
@@ -96,18 +103,26 @@ class _Worker:
                 return
 
 
-def page(uow: UnitOfWork, files: LogFiles, job_key: str, chosen: LineFilter, place: str, limit: int) -> LinePage:
+def page(
+    uow: UnitOfWork, files: LogFiles, job_key: str, chosen: LineFilter, place: str, limit: int
+) -> LinePage:
     """At most `limit` lines after a place; "" is the beginning."""
     attempt, places = read_place(place)
     workers = job_logs.workers_of(uow, job_key)
     found: list[LogLine] = []
     budget = [PAGE_BYTES_MAX]
-    numbers = [number for number in sorted(workers) if number >= attempt and chosen.attempt in (None, number)]
+    numbers = [
+        number
+        for number in sorted(workers)
+        if number >= attempt and chosen.attempt in (None, number)
+    ]
     for number in numbers:
         if number != attempt:
             attempt, places = number, {}
         ranks = [rank for rank in workers[number] if chosen.worker in (None, rank)]
-        readers = [_Worker(uow, files, job_key, number, rank, places.get(rank, 0)) for rank in ranks]
+        readers = [
+            _Worker(uow, files, job_key, number, rank, places.get(rank, 0)) for rank in ranks
+        ]
         is_whole = _merge(readers, chosen, found, limit, budget)
         places = {reader.rank: reader.place for reader in readers}
         if not is_whole:
@@ -126,7 +141,9 @@ def end(uow: UnitOfWork, job_key: str) -> str:
     return place_text(attempt, places)
 
 
-def tail(uow: UnitOfWork, files: LogFiles, job_key: str, chosen: LineFilter, count: int) -> list[LogLine]:
+def tail(
+    uow: UnitOfWork, files: LogFiles, job_key: str, chosen: LineFilter, count: int
+) -> list[LogLine]:
     """The last lines, `count` of them at most."""
     found: list[LogLine] = []
     workers = job_logs.workers_of(uow, job_key)
@@ -146,7 +163,9 @@ def tail(uow: UnitOfWork, files: LogFiles, job_key: str, chosen: LineFilter, cou
 def place_after(lines: Sequence[LogLine]) -> str:
     """The place of a reader who has seen these lines, and none after them."""
     attempt = max((line.attempt for line in lines), default=0)
-    return place_text(attempt, {line.rank: line.seq + 1 for line in lines if line.attempt == attempt})
+    return place_text(
+        attempt, {line.rank: line.seq + 1 for line in lines if line.attempt == attempt}
+    )
 
 
 def lines_after(lines: Sequence[LogLine], place: str) -> list[LogLine]:
@@ -155,13 +174,21 @@ def lines_after(lines: Sequence[LogLine], place: str) -> list[LogLine]:
     return [
         line
         for line in lines
-        if line.attempt > attempt or (line.attempt == attempt and line.seq >= places.get(line.rank, 0))
+        if line.attempt > attempt
+        or (line.attempt == attempt and line.seq >= places.get(line.rank, 0))
     ]
 
 
-def failure_of(uow: UnitOfWork, files: LogFiles, job_key: str, attempt: int) -> tuple[int, list[str]] | None:
-    """(rank, lines): what the worker that ended an attempt wrote last: its traceback, or the end of its stderr."""
-    said = [chunk for chunk in job_logs.said_by_platform(uow, job_key, attempt) if " failed: " in (chunk.text or "")]
+def failure_of(
+    uow: UnitOfWork, files: LogFiles, job_key: str, attempt: int
+) -> tuple[int, list[str]] | None:
+    """(rank, lines): what the worker that ended an attempt wrote last: its traceback, or the end of
+    its stderr."""
+    said = [
+        chunk
+        for chunk in job_logs.said_by_platform(uow, job_key, attempt)
+        if " failed: " in (chunk.text or "")
+    ]
     if not said:
         return None
     rank = said[0].rank
@@ -171,11 +198,20 @@ def failure_of(uow: UnitOfWork, files: LogFiles, job_key: str, attempt: int) -> 
     return (rank, lines[starts[0] :] if starts else lines[-LAST_LINES:]) if lines else None
 
 
-def last_before(
-    uow: UnitOfWork, files: LogFiles, job_key: str, attempt: int, rank: int, chosen: LineFilter, count: int, before: int
+def last_before(  # noqa: PLR0913
+    uow: UnitOfWork,
+    files: LogFiles,
+    job_key: str,
+    attempt: int,
+    rank: int,
+    chosen: LineFilter,
+    count: int,
+    before: int,
 ) -> tuple[list[LogLine], int, PlatformTime | None]:
-    """(the last `count` lines of a worker before a line, the number from which on lines were looked at, None). Where
-    the bytes of a page are used up before there are as many: instead of None, since when lines were looked at."""
+    """(the last `count` lines of a worker before a line, the number from which on lines were looked
+    at, None). Where
+    the bytes of a page are used up before there are as many: instead of None, since when lines were
+    looked at."""
     found: list[LogLine] = []
     reached, left, since = before, PAGE_BYTES_MAX, None
     while len(found) < count and left > 0:
@@ -200,8 +236,11 @@ def last_before(
     return found, reached, since
 
 
-def _merge(readers: list[_Worker], chosen: LineFilter, found: list[LogLine], limit: int, budget: list[int]) -> bool:
-    """Appends lines by their time; False where the limit or the budget has ended it, and there may be more."""
+def _merge(
+    readers: list[_Worker], chosen: LineFilter, found: list[LogLine], limit: int, budget: list[int]
+) -> bool:
+    """Appends lines by their time; False where the limit or the budget has ended it, and there may
+    be more."""
     sources = [reader.lines(chosen, budget) for reader in readers]
     heap: list[tuple[int, int, int]] = []
     waiting: dict[int, LogLine] = {}

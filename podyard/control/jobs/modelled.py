@@ -1,8 +1,10 @@
-"""Jobs of `execution: simulated`: no replica computes; steps take modelled time on the platform clock.
+"""Jobs of `execution: simulated`: no replica computes; steps take modelled time on the platform
+clock.
 
-An attempt at one has no replicas. A timer looks at it from mark to mark: a mark is a checkpoint or the end, and a job
-has MARKS_MAX of them at most, so that a run of months is a few hundred units of work. A point of its metrics stands for
-all steps since the mark before it, and has no values. States, attempts and the bill are those of every job.
+An attempt at one has no replicas. A timer looks at it from mark to mark: a mark is a checkpoint or
+the end, and a job has MARKS_MAX of them at most, so that a run of months is a few hundred units of
+work. A point of its metrics stands for all steps since the mark before it, and has no values.
+States, attempts and the bill are those of every job.
 """
 
 from __future__ import annotations
@@ -31,8 +33,8 @@ def begin(uow: UnitOfWork, job: Job, attempt: Attempt) -> None:
 
 
 def follow(uow: UnitOfWork, attempt: Attempt, *, save: bool = False) -> int:
-    """Brings what is kept of an attempt to this moment; returns the last step that is done. `save`: it leaves in order,
-    with a checkpoint of that step."""
+    """Brings what is kept of an attempt to this moment; returns the last step that is done. `save`:
+    it leaves in order, with a checkpoint of that step."""
     job = rows.get(uow, attempt.job_key)
     last, at = _mark(uow, attempt)
     seconds = _step_seconds(uow, job)
@@ -43,14 +45,23 @@ def follow(uow: UnitOfWork, attempt: Attempt, *, save: bool = False) -> int:
     made = list(_checkpoint_steps(job.spec, last, reached))
     if save and reached > attempt.resume_step and reached not in made:
         made.append(reached)
-    found = [_checkpoint(step, attempt.attempt, at.plus_seconds((step - last) * seconds)) for step in made]
+    found = [
+        _checkpoint(step, attempt.attempt, at.plus_seconds((step - last) * seconds))
+        for step in made
+    ]
     if found:
-        job_history.add_checkpoints(uow, job.job_key, attempt.attempt, saved.that_could_be_written(uow, job, found))
+        job_history.add_checkpoints(
+            uow, job.job_key, attempt.attempt, saved.that_could_be_written(uow, job, found)
+        )
         _prune(uow, job)
     read = rows.get(uow, job.job_key)  # a checkpoint that could not be written has said so
     modelled = read.modelled_seconds + (reached - last) * seconds
     latest = {**read.latest, "step": reached}
-    store(uow, read, dataclasses.replace(read, steps_done=reached, modelled_seconds=modelled, latest=latest))
+    store(
+        uow,
+        read,
+        dataclasses.replace(read, steps_done=reached, modelled_seconds=modelled, latest=latest),
+    )
     return reached
 
 
@@ -82,10 +93,18 @@ def _next_mark(spec: JobSpec, step: int) -> int:
 
 
 def _checkpoint_steps(spec: JobSpec, last: int, reached: int) -> range | list[int]:
-    """Of the checkpoints between two steps, those that are kept: the newest. The last step always has one."""
-    every, keep = spec.checkpoint_every_steps or spec.steps, spec.training.keep_checkpoints or CHECKPOINTS_AT_ONCE_MAX
+    """Of the checkpoints between two steps, those that are kept: the newest. The last step always
+    has one."""
+    every, keep = (
+        spec.checkpoint_every_steps or spec.steps,
+        spec.training.keep_checkpoints or CHECKPOINTS_AT_ONCE_MAX,
+    )
     found = list(range((last // every + 1) * every, reached + 1, every)[-keep:])
-    return found if last == reached or reached < spec.steps or reached in found else [*found, reached][-keep:]
+    return (
+        found
+        if last == reached or reached < spec.steps or reached in found
+        else [*found, reached][-keep:]
+    )
 
 
 def _checkpoint(step: int, attempt: int, at: PlatformTime) -> CheckpointRecord:

@@ -1,4 +1,5 @@
-"""Slices that the scheduler takes back for others: first notice, so that jobs can save, then the node is PREEMPTED."""
+"""Slices that the scheduler takes back for others: first notice, so that jobs can save, then the
+node is PREEMPTED."""
 
 from __future__ import annotations
 
@@ -19,8 +20,9 @@ RECLAIM_TIMER = "node.reclaim"  # `control/compute/nodes.on_timer` takes the nod
 
 
 def apply(uow: UnitOfWork, fleet: Fleet, action: Preempt) -> None:
-    """Gives the node notice: its jobs are asked to save and to leave, and no job starts on it any more. After the
-    fleet's `preemption_notice_seconds` of platform time it is taken back, whether they have or not.
+    """Gives the node notice: its jobs are asked to save and to leave, and no job starts on it any
+    more. After the fleet's `preemption_notice_seconds` of platform time it is taken back, whether
+    they have or not.
 
     A node that has changed since the plan was made, or is under notice already, is left alone.
     """
@@ -33,7 +35,8 @@ def apply(uow: UnitOfWork, fleet: Fleet, action: Preempt) -> None:
 
 
 def give_notice(uow: UnitOfWork, node: NodeRecord, at: PlatformTime, reason: str) -> None:
-    """Asks the node's jobs to save and to leave, and lets none start any more. The caller takes the notice back."""
+    """Asks the node's jobs to save and to leave, and lets none start any more. The caller takes the
+    notice back."""
     store(uow, node, dataclasses.replace(node, reclaim_at=at))
     text = f"node {node.node_id} is taken back at {at.rfc3339()}: {reason}"
     for attempt in attempts.list_open_on_node(uow, node.node_key):

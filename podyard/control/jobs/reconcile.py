@@ -1,4 +1,5 @@
-"""What the loop puts right by itself: silent replicas, jobs whose node is no more, nodes whose job is over."""
+"""What the loop puts right by itself: silent replicas, jobs whose node is no more, nodes whose job
+is over."""
 
 from __future__ import annotations
 
@@ -29,9 +30,10 @@ from podyard.domain.replica import Replica, ReplicaState
 def lose_silent_replicas(uow: UnitOfWork, watching_since: RealTime) -> None:
     """Ends the attempts of replicas that nobody has heard of for a whole lease.
 
-    `watching_since`: since when this loop has watched without a gap. Before a full lease has passed nobody is declared
-    lost, since they may have been unable to report while we were away. A process whose lease has lapsed has stopped
-    itself; while its agent lives, the agent confirms that, so only a dead agent's replicas are written off here.
+    `watching_since`: since when this loop has watched without a gap. Before a full lease has passed
+    nobody is declared lost, since they may have been unable to report while we were away. A process
+    whose lease has lapsed has stopped itself; while its agent lives, the agent confirms that, so
+    only a dead agent's replicas are written off here.
     """
     if uow.real_now < watching_since.plus_seconds(uow.leases.replica_seconds):
         return
@@ -48,16 +50,28 @@ def lose_silent_replicas(uow: UnitOfWork, watching_since: RealTime) -> None:
             move(uow, replica, "exit", reason=reason, changed=gone)
         elif replica.state is ReplicaState.RUNNING or _long_started(uow, attempt):
             gangs.end(
-                uow, attempt, AttemptOutcome.FAILED, f"replica {replica.rank} has not reported for its whole lease"
+                uow,
+                attempt,
+                AttemptOutcome.FAILED,
+                f"replica {replica.rank} has not reported for its whole lease",
             )
         gangs.settle(uow, replica.attempt_id)
 
 
 def _end_on_removed(uow: UnitOfWork, strays: Sequence[Replica]) -> None:
-    """A removed agent is not heard any more, but its replicas report: they are told to stop, and their lease ends."""
-    removed = {agent.agent_id for agent in agents.list_all(uow) if agent.state is AgentState.REMOVED} if strays else ()
-    for attempt_id in sorted({replica.attempt_id for replica in strays if replica.agent_id in removed}):
-        gangs.end(uow, attempts.get(uow, attempt_id), AttemptOutcome.PREEMPTED, "its agent was removed")
+    """A removed agent is not heard any more, but its replicas report: they are told to stop, and
+    their lease ends."""
+    removed = (
+        {agent.agent_id for agent in agents.list_all(uow) if agent.state is AgentState.REMOVED}
+        if strays
+        else ()
+    )
+    for attempt_id in sorted(
+        {replica.attempt_id for replica in strays if replica.agent_id in removed}
+    ):
+        gangs.end(
+            uow, attempts.get(uow, attempt_id), AttemptOutcome.PREEMPTED, "its agent was removed"
+        )
 
 
 def _long_started(uow: UnitOfWork, attempt: Attempt) -> bool:
@@ -78,8 +92,9 @@ def settle_attempts(uow: UnitOfWork) -> None:
 
 
 def end_jobs_without_node(uow: UnitOfWork, fleet: Fleet) -> None:
-    """A waiting job of which a node will not be READY again fails, or gets other nodes if the platform made these. All
-    of its slices are made again, so that none is held while another waits for chips."""
+    """A waiting job of which a node will not be READY again fails, or gets other nodes if the
+    platform made these. All of its slices are made again, so that none is held while another waits
+    for chips."""
     for job in rows.list_waiting(uow):
         slices = [node_rows.get_by_key(uow, job.node_key)]
         if job.spec.num_nodes > 1:
@@ -89,8 +104,12 @@ def end_jobs_without_node(uow: UnitOfWork, fleet: Fleet) -> None:
             continue
         if attempts.find_open(uow, job.job_key) is not None:
             continue
-        if job.owns_node and (why := next(filter(None, (own_nodes.had_no_capacity(uow, one) for one in lost)), "")):
-            if not _are_gone(uow, fleet, [one for one in slices if one.state is not NodeState.GONE]):
+        if job.owns_node and (
+            why := next(filter(None, (own_nodes.had_no_capacity(uow, one) for one in lost)), "")
+        ):
+            if not _are_gone(
+                uow, fleet, [one for one in slices if one.state is not NodeState.GONE]
+            ):
                 continue
             if (error := own_nodes.make_next(uow, fleet, job, slices[0], why)) is not None:
                 gangs.finish_job(uow, job, "fail", error.code, error.message)
@@ -105,7 +124,8 @@ def end_jobs_without_node(uow: UnitOfWork, fleet: Fleet) -> None:
 
 
 def _are_gone(uow: UnitOfWork, fleet: Fleet, slices: Sequence[NodeRecord]) -> bool:
-    """Whether the names of these nodes are free; else those that live are deleted, and the next round looks again."""
+    """Whether the names of these nodes are free; else those that live are deleted, and the next
+    round looks again."""
     for node in slices:
         if NODE.allows(node.state, "delete"):
             nodes.delete_as_platform(uow, fleet, node)
@@ -128,37 +148,66 @@ _WILL_NOT_RUN = NODE_STATES_LOST | {NodeState.DELETING, NodeState.GONE}
 
 
 def _follows_slice(uow: UnitOfWork, job: Job, node: NodeRecord) -> bool:
-    """Whether the job waits for a slice of a multislice that is replaced; it goes on on the new node of that name."""
-    queue = None if node.queued_resource_key is None else queue_rows.find_by_key(uow, node.queued_resource_key)
-    if queue is None or queue.state not in (QueuedResourceState.PROVISIONING, QueuedResourceState.ACTIVE):
+    """Whether the job waits for a slice of a multislice that is replaced; it goes on on the new
+    node of that name."""
+    queue = (
+        None
+        if node.queued_resource_key is None
+        else queue_rows.find_by_key(uow, node.queued_resource_key)
+    )
+    if queue is None or queue.state not in (
+        QueuedResourceState.PROVISIONING,
+        QueuedResourceState.ACTIVE,
+    ):
         return False
     again = node_rows.find(uow, node.project, node.zone, node.node_id)
     if again is None or again.queued_resource_key != node.queued_resource_key:
         return False
     if again.node_key != node.node_key:
-        changed = dataclasses.replace(job, node_key=again.node_key, state_reason="its slice was created again")
+        changed = dataclasses.replace(
+            job, node_key=again.node_key, state_reason="its slice was created again"
+        )
         store(uow, job, changed)
     return True
 
 
 def _sweep_keys(uow: UnitOfWork, job: Job) -> set[str]:
     """The jobs of its sweep."""
-    return {one.job_key for one in rows.of_sweep(uow, job.project, job.zone, job.sweep_id)} if job.sweep_id else set()
+    return (
+        {one.job_key for one in rows.of_sweep(uow, job.project, job.zone, job.sweep_id)}
+        if job.sweep_id
+        else set()
+    )
 
 
 def _replace_nodes(uow: UnitOfWork, fleet: Fleet, job: Job, slices: Sequence[NodeRecord]) -> None:
-    """The platform made these nodes for a job, and took one back: they are deleted, and then made again for the job."""
+    """The platform made these nodes for a job, and took one back: they are deleted, and then made
+    again for the job."""
     if not _are_gone(uow, fleet, slices):
         return
     node = slices[0]
     place = (node.project, node.zone, node.node_id)
-    if (again := node_rows.find(uow, *place)) is not None and again.job_key in _sweep_keys(uow, job):
-        store(uow, job, dataclasses.replace(job, node_key=again.node_key, state_reason="another node was made"))
+    if (again := node_rows.find(uow, *place)) is not None and again.job_key in _sweep_keys(
+        uow, job
+    ):
+        store(
+            uow,
+            job,
+            dataclasses.replace(job, node_key=again.node_key, state_reason="another node was made"),
+        )
         return
     try:
         made = own_nodes.make_again(uow, fleet, job, node.zone, node.spec)
     except PodyardError as error:
-        gangs.finish_job(uow, job, "fail", error.code, f"its node was taken back, and no other can be made: {error}")
+        gangs.finish_job(
+            uow,
+            job,
+            "fail",
+            error.code,
+            f"its node was taken back, and no other can be made: {error}",
+        )
         return
-    changed = dataclasses.replace(job, node_key=made.node_key, state_reason="another node is made for it")
+    changed = dataclasses.replace(
+        job, node_key=made.node_key, state_reason="another node is made for it"
+    )
     store(uow, job, changed)

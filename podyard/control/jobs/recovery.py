@@ -1,7 +1,9 @@
-"""Broken hardware: chips that are given to nobody, the node whose slice had them, and its way back to READY.
+"""Broken hardware: chips that are given to nobody, the node whose slice had them, and its way back
+to READY.
 
-The node is REPAIRING, which is not billed, its jobs resume from their last checkpoints, and the other slices of its
-multislice restart once it is READY again (`queue_states`). Nodes that may be taken back are PREEMPTED instead.
+The node is REPAIRING, which is not billed, its jobs resume from their last checkpoints, and the
+other slices of its multislice restart once it is READY again (`queue_states`). Nodes that may be
+taken back are PREEMPTED instead.
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ from podyard.scheduler.recovery import Recovery, decide, hosts_of_slice, links_o
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Damage:
-    """`chips` of a slice that work no more, what is said of it, and on which hosts. `health` and `symptom` are Google's
-    (google.cloud.tpu.v2.Node.Health, Symptom.SymptomType)."""
+    """`chips` of a slice that work no more, what is said of it, and on which hosts. `health` and
+    `symptom` are Google's (google.cloud.tpu.v2.Node.Health, Symptom.SymptomType)."""
 
     chips: int
     text: str
@@ -35,7 +37,9 @@ class Damage:
     symptom: str = "MESH_BUILD_FAIL"
 
 
-def strike(uow: UnitOfWork, fleet: Fleet, rule: FaultRule, node: NodeRecord, damage: Damage) -> None:
+def strike(
+    uow: UnitOfWork, fleet: Fleet, rule: FaultRule, node: NodeRecord, damage: Damage
+) -> None:
     """The node's slice loses chips, for the rule's `seconds` (0: until the rule is removed)."""
     seconds = rule.seconds
     back = uow.now.plus_seconds(seconds) if seconds else None
@@ -53,15 +57,24 @@ def strike(uow: UnitOfWork, fleet: Fleet, rule: FaultRule, node: NodeRecord, dam
 
 
 def _repair(
-    uow: UnitOfWork, node: NodeRecord, damage: Damage, reason: str, seconds: float | None, *, leaves: str | None
+    uow: UnitOfWork,
+    node: NodeRecord,
+    damage: Damage,
+    reason: str,
+    seconds: float | None,
+    *,
+    leaves: str | None,
 ) -> None:
-    """`seconds`: until it is READY again on its slice. `leaves`: the pod whose slice it gives up, once the last process
-    is gone from it."""
+    """`seconds`: until it is READY again on its slice. `leaves`: the pod whose slice it gives up,
+    once the last process is gone from it."""
     changed = dataclasses.replace(
         node,
         health=damage.health,
         health_description=reason,
-        symptoms=tuple(Symptom(uow.now.rfc3339(), damage.symptom, reason, str(worker)) for worker in damage.workers),
+        symptoms=tuple(
+            Symptom(uow.now.rfc3339(), damage.symptom, reason, str(worker))
+            for worker in damage.workers
+        ),
         last_pod=leaves,
     )
     moved = nodes.pass_into(uow, node, "repair", "repaired", seconds, reason, changed)
@@ -77,13 +90,18 @@ def on_timer(uow: UnitOfWork, timer: Timer) -> None:
 
 
 def mend(uow: UnitOfWork, fault_id: str) -> None:
-    """All chips that a rule has broken work again, sooner than was thought; nodes that waited for them are READY."""
+    """All chips that a rule has broken work again, sooner than was thought; nodes that waited for
+    them are READY."""
     mended = fault_rows.mend(uow, fault_id=fault_id)
     still_broken = fault_rows.broken_chips_by_pod(uow) if mended else {}
     for item in mended:
         node, held = node_rows.find_by_key(uow, item.node_key), slices.find(uow, item.node_key)
         # A node that has been moved since, by whatever it was, waits for something else.
-        if node is None or held is None or (node.state, node.version) != (NodeState.REPAIRING, item.node_version):
+        if (
+            node is None
+            or held is None
+            or (node.state, node.version) != (NodeState.REPAIRING, item.node_version)
+        ):
             continue
         if node.last_pod is None and not held.chips & still_broken.get(item.pod_id, 0):
             timers.put(uow, "node.repaired", item.node_key, item.node_version, uow.now)
@@ -96,7 +114,8 @@ def _slice_of(uow: UnitOfWork, node: NodeRecord) -> PlacedSlice:
 
 
 def broken_host(uow: UnitOfWork, fleet: Fleet, rule: FaultRule, node: NodeRecord) -> Damage | None:
-    """All chips of the host that the rule names, or of one by chance; None: the node has no such host."""
+    """All chips of the host that the rule names, or of one by chance; None: the node has no such
+    host."""
     hosts = _hosts(uow, fleet, node)
     worker = rule.worker
     if worker is None:
@@ -104,7 +123,9 @@ def broken_host(uow: UnitOfWork, fleet: Fleet, rule: FaultRule, node: NodeRecord
     if worker >= len(hosts):
         return None
     if rule.effect == "host":
-        return Damage(hosts[worker], f"host {worker} is down", (worker,), TIMEOUT, "EXECUTE_TIMED_OUT")
+        return Damage(
+            hosts[worker], f"host {worker} is down", (worker,), TIMEOUT, "EXECUTE_TIMED_OUT"
+        )
     return Damage(hosts[worker], f"the chips of host {worker} have no power", (worker,))
 
 
@@ -117,7 +138,8 @@ def broken_chips(uow: UnitOfWork, fleet: Fleet, rule: FaultRule, node: NodeRecor
 
 
 def broken_link(uow: UnitOfWork, fleet: Fleet, node: NodeRecord) -> Damage | None:
-    """One link of the slice, by chance: neither of its ends is given away meanwhile. None: a slice of one chip."""
+    """One link of the slice, by chance: neither of its ends is given away meanwhile. None: a slice
+    of one chip."""
     held = _slice_of(uow, node)
     links = links_of_slice(fleet.pod(held.pod_id).shape, held.chips)
     if not links:

@@ -1,4 +1,5 @@
-"""What agents and replicas say, and what they are told. Every word carries a fence; an old one is refused."""
+"""What agents and replicas say, and what they are told. Every word carries a fence; an old one is
+refused."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ class ReplicaReport:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Progress:
-    """What a replica says of itself. Points, checkpoints and lines may come twice: they are kept once.
+    """What a replica says of itself. Points, checkpoints and lines may come twice: they are kept
+    once.
     The attempt of each is the fence."""
 
     fence: int
@@ -58,13 +60,14 @@ class Progress:
     resumed_step: int | None = None  # if the checkpoint that was chosen is torn
     is_permanent: bool = False  # of an error: every other attempt would end with it
     written: WrittenLines | None = None
-    used: tuple[int, int] | None = None  # of its machine so far: CPU microseconds, KiB-seconds of memory
+    # of its machine so far: CPU microseconds, KiB-seconds of memory
+    used: tuple[int, int] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReplicaInstruction:
-    """What a replica is told. `next_line`: the number of the line of its log that is expected next. `stacks_real`: when
-    its stacks were last asked for. `use`: what its hosts have given it."""
+    """What a replica is told. `next_line`: the number of the line of its log that is expected next.
+    `stacks_real`: when its stacks were last asked for. `use`: what its hosts have given it."""
 
     desired: Desired
     next_line: int
@@ -74,7 +77,8 @@ class ReplicaInstruction:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Assignment:
-    """Everything that a replica needs to run. `host`: the one that a user's program runs on. `slices`: what the hosts
+    """Everything that a replica needs to run. `host`: the one that a user's program runs on.
+    `slices`: what the hosts
     of each slice know of it, where the job has several."""
 
     job: Job
@@ -88,9 +92,9 @@ class Assignment:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReplicaFiles:
-    """What a replica reads and writes outside of its machine. `objects`, `source`: prefixes of objects, its own job's
-    and the one's that it starts from. `data`: its folder below the data sets. `has_program`: its recipe is a program of
-    the platform's folder of programs."""
+    """What a replica reads and writes outside of its machine. `objects`, `source`: prefixes of
+    objects, its own job's and the one's that it starts from. `data`: its folder below the data
+    sets. `has_program`: its recipe is a program of the platform's folder of programs."""
 
     objects: str
     source: str | None
@@ -99,7 +103,11 @@ class ReplicaFiles:
 
 
 def sync(
-    uow: UnitOfWork, principal: Principal, agent_id: str, fence: int, reports: Sequence[ReplicaReport]
+    uow: UnitOfWork,
+    principal: Principal,
+    agent_id: str,
+    fence: int,
+    reports: Sequence[ReplicaReport],
 ) -> list[Replica]:
     """Takes what the agent saw; returns its live replicas.
 
@@ -113,7 +121,11 @@ def sync(
 
 
 def _as_told(replica: Replica) -> Replica:
-    return replica if replica.desired is Desired.STOP else dataclasses.replace(replica, desired=Desired.RUN)
+    return (
+        replica
+        if replica.desired is Desired.STOP
+        else dataclasses.replace(replica, desired=Desired.RUN)
+    )
 
 
 def _take(uow: UnitOfWork, agent_id: str, report: ReplicaReport) -> None:
@@ -125,7 +137,11 @@ def _take(uow: UnitOfWork, agent_id: str, report: ReplicaReport) -> None:
     if report.state == ReplicaState.EXITED:
         gone = replica
         if not replica.reason:
-            outcome = ReplicaOutcome.RELEASED if report.released and replica.outcome is None else replica.outcome
+            outcome = (
+                ReplicaOutcome.RELEASED
+                if report.released and replica.outcome is None
+                else replica.outcome
+            )
             gone = dataclasses.replace(replica, reason=report.reason, outcome=outcome)
         move(uow, replica, "exit", reason=report.reason, changed=gone)
         settle(uow, replica.attempt_id)
@@ -161,8 +177,11 @@ def check_file(uow: UnitOfWork, principal: Principal, replica_id: str, digest: s
         raise not_found(f"replicas/{replica_id}/files/{digest[:64]}")
 
 
-def files_of(uow: UnitOfWork, principal: Principal, replica_id: str, *, writes: bool = False) -> ReplicaFiles:
-    """Which files the replica may read, and write while it is live. Raises ABORTED for a writer that has ended."""
+def files_of(
+    uow: UnitOfWork, principal: Principal, replica_id: str, *, writes: bool = False
+) -> ReplicaFiles:
+    """Which files the replica may read, and write while it is live. Raises ABORTED for a writer
+    that has ended."""
     replica = _replica(uow, principal, replica_id)
     if writes:
         _check_fence(replica, replica.fence)
@@ -177,8 +196,11 @@ def files_of(uow: UnitOfWork, principal: Principal, replica_id: str, *, writes: 
     )
 
 
-def join(uow: UnitOfWork, principal: Principal, replica_id: str, fence: int, address: str) -> list[Replica] | None:
-    """The rendezvous: takes a replica's address; returns all peers by rank once every one has joined, else None."""
+def join(
+    uow: UnitOfWork, principal: Principal, replica_id: str, fence: int, address: str
+) -> list[Replica] | None:
+    """The rendezvous: takes a replica's address; returns all peers by rank once every one has
+    joined, else None."""
     replica = _replica(uow, principal, replica_id)
     _check_fence(replica, fence)
     store(uow, replica, dataclasses.replace(replica, address=address))
@@ -194,8 +216,15 @@ def report(
     _check_fence(replica, progress.fence)
     next_line = log_lines.keep(uow, files, replica, progress.written)
     attempt = attempts.get(uow, replica.attempt_id)
-    # Also of a gang that is being ended: the next one resumes from what is kept here, and starts after its last word.
-    if progress.points or progress.evaluations or progress.checkpoints or progress.pruned or progress.summary:
+    # Also of a gang that is being ended: the next one resumes from what is kept here, and starts
+    # after its last word.
+    if (
+        progress.points
+        or progress.evaluations
+        or progress.checkpoints
+        or progress.pruned
+        or progress.summary
+    ):
         _keep_progress(uow, replica, attempt, progress)
     if not attempt.has_begun_to_end:
         _keep_state(uow, replica, attempt, progress)
@@ -203,14 +232,18 @@ def report(
     replicas.renew_lease(uow, replica_id, progress.used)
     fresh = replicas.find(uow, replica_id)
     assert fresh is not None
-    return ReplicaInstruction(fresh.desired, next_line, attempt.stacks_real, _use_of(replica, progress))
+    return ReplicaInstruction(
+        fresh.desired, next_line, attempt.stacks_real, _use_of(replica, progress)
+    )
 
 
 def _use_of(replica: Replica, progress: Progress) -> ReplicaUse | None:
     if progress.used is None:
         return None
     device_seconds = sum(point.modelled_seconds for point in progress.points)
-    return ReplicaUse(replica.replica_id, replica.job_key, replica.host_indices, *progress.used, device_seconds)
+    return ReplicaUse(
+        replica.replica_id, replica.job_key, replica.host_indices, *progress.used, device_seconds
+    )
 
 
 def _keep_state(uow: UnitOfWork, replica: Replica, attempt: Attempt, progress: Progress) -> None:
@@ -227,7 +260,8 @@ def _keep_state(uow: UnitOfWork, replica: Replica, attempt: Attempt, progress: P
 
 
 def checkpoints_fail(uow: UnitOfWork, replica_id: str) -> bool:
-    """Whether a fault keeps the replica's job from writing checkpoints: it must not remove older ones."""
+    """Whether a fault keeps the replica's job from writing checkpoints: it must not remove older
+    ones."""
     rules = faults.standing(uow, "checkpoint")
     replica = replicas.find(uow, replica_id) if rules else None
     if replica is None:
@@ -237,7 +271,8 @@ def checkpoints_fail(uow: UnitOfWork, replica_id: str) -> bool:
 
 
 def pinned_step(uow: UnitOfWork, replica_id: str) -> int | None:
-    """The oldest checkpoint that another job starts from; replicas but the first have none to remove."""
+    """The oldest checkpoint that another job starts from; replicas but the first have none to
+    remove."""
     replica = replicas.find(uow, replica_id)
     return None if replica is None or replica.rank else rows.pinned_step(uow, replica.job_key)
 
@@ -259,11 +294,19 @@ def _keep_progress(uow: UnitOfWork, replica: Replica, attempt: Attempt, progress
     fresh = [point for point in progress.points if point.step > last]
     for index, point in enumerate(fresh):
         if point.step != last + 1 + index:
-            raise invalid(f"step {point.step} follows step {last + index}: steps must be contiguous", "metrics")
+            raise invalid(
+                f"step {point.step} follows step {last + index}: steps must be contiguous",
+                "metrics",
+            )
     if fresh and (factor := faults.slowness(uow, job.node_key)) > 1:
-        fresh = [dataclasses.replace(point, modelled_seconds=point.modelled_seconds * factor) for point in fresh]
+        fresh = [
+            dataclasses.replace(point, modelled_seconds=point.modelled_seconds * factor)
+            for point in fresh
+        ]
     job_history.add_points(uow, key, fresh)
-    job_history.add_checkpoints(uow, key, number, saved.that_could_be_written(uow, job, progress.checkpoints))
+    job_history.add_checkpoints(
+        uow, key, number, saved.that_could_be_written(uow, job, progress.checkpoints)
+    )
     job_history.add_evaluations(uow, key, number, progress.evaluations)
     job_history.remove_checkpoints(uow, key, progress.pruned)
     latest = dict(job.latest)
@@ -284,8 +327,8 @@ def _keep_progress(uow: UnitOfWork, replica: Replica, attempt: Attempt, progress
 def _keep_points_of_program(
     uow: UnitOfWork, replica: Replica, attempt: Attempt, job: Job, points: Sequence[MetricPoint]
 ) -> None:
-    """What worker 0 says counts. Its steps need not follow each other, and it resumes by itself: from the step before
-    the first one that an attempt tells."""
+    """What worker 0 says counts. Its steps need not follow each other, and it resumes by itself:
+    from the step before the first one that an attempt tells."""
     if replica.rank or not points:
         return
     if job_history.last_step(uow, job.job_key, attempt.attempt) is None:
@@ -313,10 +356,13 @@ def _replica(uow: UnitOfWork, principal: Principal, replica_id: str) -> Replica:
 def _denied_to_report(replica_id: str) -> PodyardError:
     return PodyardError(
         Code.PERMISSION_DENIED,
-        f"Permission 'podyard.replicas.report' denied on resource 'replicas/{replica_id}' (or it might not exist).",
+        f"Permission 'podyard.replicas.report' denied on resource 'replicas/{replica_id}' (or it "
+        "might not exist).",
     )
 
 
 def _check_fence(replica: Replica, fence: int) -> None:
     if replica.fence != fence or not replica.is_live:
-        raise PodyardError(Code.ABORTED, f"replica {replica.replica_id} has ended: fence {fence} is out of date")
+        raise PodyardError(
+            Code.ABORTED, f"replica {replica.replica_id} has ended: fence {fence} is out of date"
+        )

@@ -12,8 +12,11 @@ from podyard.domain.job import Job
 from podyard.domain.job_history import CheckpointRecord
 
 
-def that_could_be_written(uow: UnitOfWork, job: Job, made: Sequence[CheckpointRecord]) -> Sequence[CheckpointRecord]:
-    """The checkpoints without those that a fault has kept from being written; the job says which."""
+def that_could_be_written(
+    uow: UnitOfWork, job: Job, made: Sequence[CheckpointRecord]
+) -> Sequence[CheckpointRecord]:
+    """The checkpoints without those that a fault has kept from being written; the job says
+    which."""
     if not made or not faults.standing(uow, "checkpoint"):
         return made
     subject = faults.of_node(get_node(uow, job.node_key))

@@ -1,7 +1,7 @@
 """What users bring with a job: found in the storage, looked at, and pinned by digest.
 
-In three steps, since what is large is read outside of any unit of work: `find` (a unit that reads), `look` (no unit),
-and `pin` (in the unit that creates the job).
+In three steps, since what is large is read outside of any unit of work: `find` (a unit that reads),
+`look` (no unit), and `pin` (in the unit that creates the job).
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def check_upload(principal: Principal, project: str, name: str) -> None:
 
 
 def keep(uow: UnitOfWork, principal: Principal, project: str, name: str, content: Content) -> str:
-    """Makes an object of what was sent for a job that will be submitted; returns its gs:// name. Equal contents are
+    """Makes an object of what was sent for a job that will be submitted; returns its gs:// name.
+    Equal contents are
     one object."""
     identity.project_row(uow, project)
     bucket = buckets.of_jobs(uow, project).name
@@ -59,7 +60,8 @@ def keep(uow: UnitOfWork, principal: Principal, project: str, name: str, content
 
 
 def find(uow: UnitOfWork, principal: Principal, run: UserProgram) -> UserProgram:
-    """The program with the digests of its files. A mount that ends in "/" stands for all objects below it."""
+    """The program with the digests of its files. A mount that ends in "/" stands for all objects
+    below it."""
     source = run.source
     if source is not None:
         source = _pin(_store(uow, principal, source.uri, "run.source"), source)
@@ -73,13 +75,16 @@ def find(uow: UnitOfWork, principal: Principal, run: UserProgram) -> UserProgram
         else:
             mounts.append(_pin(_store(uow, principal, mount.uri, "run.files"), mount))
     if len(mounts) > MOUNTS_MAX:
-        raise invalid(f"run.files stands for {len(mounts)} objects: at most {MOUNTS_MAX} are allowed", "run.files")
+        raise invalid(
+            f"run.files stands for {len(mounts)} objects: at most {MOUNTS_MAX} are allowed",
+            "run.files",
+        )
     return dataclasses.replace(run, source=source, mounts=tuple(mounts))
 
 
 def look(run: UserProgram, contents: Contents) -> UserProgram:
-    """What `find` has found, with the file that is run and the packages that it needs. Raises INVALID_ARGUMENT for an
-    archive that no host is to unpack."""
+    """What `find` has found, with the file that is run and the packages that it needs. Raises
+    INVALID_ARGUMENT for an archive that no host is to unpack."""
     for mount in run.mounts:
         if mount.is_unpacked:
             _check_archive(mount, contents)
@@ -90,7 +95,11 @@ def look(run: UserProgram, contents: Contents) -> UserProgram:
     try:
         files = list(_files(path, source.name))
         is_wheel = source.name.endswith(".whl")
-        folder = "" if run.module and not is_wheel and _has_module(run.module, files) else archives.top_folder(files)
+        folder = (
+            ""
+            if run.module and not is_wheel and _has_module(run.module, files)
+            else archives.top_folder(files)
+        )
         if is_wheel:
             packages, key = source.name, source.digest
         else:
@@ -109,7 +118,8 @@ def look(run: UserProgram, contents: Contents) -> UserProgram:
 
 @functools.lru_cache(256)
 def _files(path: Path, name: str) -> tuple[str, ...]:
-    """The files of an archive; the jobs of a sweep have the same one, and its contents never change."""
+    """The files of an archive; the jobs of a sweep have the same one, and its contents never
+    change."""
     return tuple(archives.list_files(path, name))
 
 
@@ -121,7 +131,8 @@ def _check_archive(mount: ProgramFile, contents: Contents) -> None:
 
 
 def pin(uow: UnitOfWork, principal: Principal, job_key: str, run: UserProgram) -> None:
-    """Keeps the contents for as long as there is the job. Raises ABORTED if the source has changed since `find`."""
+    """Keeps the contents for as long as there is the job. Raises ABORTED if the source has changed
+    since `find`."""
     if run.source is not None:
         now = _store(uow, principal, run.source.uri, "run.source")
         if now.digest != run.source.digest:

@@ -1,4 +1,5 @@
-"""What the console shows beyond what the API's use cases answer: histories and samples. Reads only."""
+"""What the console shows beyond what the API's use cases answer: histories and samples. Reads
+only."""
 
 from __future__ import annotations
 
@@ -40,7 +41,9 @@ class JobCurve:
     reached: Mapping[int, int]
 
 
-def node_history(uow: UnitOfWork, principal: Principal, project: str, zone: str, node_id: str) -> list[StateChange]:
+def node_history(
+    uow: UnitOfWork, principal: Principal, project: str, zone: str, node_id: str
+) -> list[StateChange]:
     """The state changes of a node, the newest first."""
     node = nodes.get(uow, principal, project, zone, node_id)
     return state_changes.newest(uow, node.node_key, HISTORY_ROWS_MAX)
@@ -60,7 +63,9 @@ def active_jobs(uow: UnitOfWork, principal: Principal, project: str, limit: int)
     return job_rows.active(uow, project, limit)
 
 
-def newest_changes(uow: UnitOfWork, principal: Principal, project: str, limit: int) -> list[StateChange]:
+def newest_changes(
+    uow: UnitOfWork, principal: Principal, project: str, limit: int
+) -> list[StateChange]:
     """The newest state changes in a project, the newest first."""
     principal.require("tpu.nodes.list", project, f"projects/{project}/locations/-/nodes")
     return state_changes.newest_of_project(uow, project, limit)
@@ -71,10 +76,12 @@ def curve_of_job(
 ) -> JobCurve:
     """The committed history, thinned to about `points_max` points (first and last included)."""
     key = jobs.get(uow, principal, project, zone, job_id).job_key
-    return JobCurve(job_history.thinned_points(uow, key, points_max), job_history.last_steps(uow, key))
+    return JobCurve(
+        job_history.thinned_points(uow, key, points_max), job_history.last_steps(uow, key)
+    )
 
 
-def history_of_job(
+def history_of_job(  # noqa: PLR0913
     uow: UnitOfWork,
     principal: Principal,
     project: str,
@@ -85,7 +92,8 @@ def history_of_job(
     points_max: int,
     lines_max: int,
 ) -> JobHistory:
-    """The committed history thinned to about `points_max` points (first and last included), and what else a job's
+    """The committed history thinned to about `points_max` points (first and last included), and
+    what else a job's
     page counts. `chosen`: the log lines that are shown; those of its worker are counted."""
     job = jobs.get(uow, principal, project, zone, job_id)
     return JobHistory(

@@ -1,1 +1,2 @@
-"""What every other room stands on: operations, the clock, request ids, webhooks, quotas of calls."""
+"""What every other room stands on: operations, the clock, request ids, webhooks, quotas of
+calls."""

@@ -20,7 +20,13 @@ def keep(uow: UnitOfWork, lines: Sequence[AuditLine], days: int) -> None:
 
 
 def lines(
-    uow: UnitOfWork, principal: Principal, *, actor: str | None, refused: bool, before: int | None, most: int
+    uow: UnitOfWork,
+    principal: Principal,
+    *,
+    actor: str | None,
+    refused: bool,
+    before: int | None,
+    most: int,
 ) -> list[AuditLine]:
     """The newest first. They name projects of everybody, so they are for the platform's owner."""
     principal.require(VIEW, "*", "audit")

@@ -1,4 +1,5 @@
-"""`requestId`: a request that is sent again, because its answer was lost, changes nothing again (AIP-155)."""
+"""`requestId`: a request that is sent again, because its answer was lost, changes nothing again
+(AIP-155)."""
 
 from __future__ import annotations
 
@@ -31,19 +32,21 @@ def once(
 ) -> str:
     """The id of the operation that `act` makes, or made when the same request came before.
 
-    `method` names the call (`nodes.create`) and `body` everything that tells one request from another: the target's
-    name too. The caller has checked the permission. Raises INVALID_ARGUMENT for an id that is not a UUID, and
-    ALREADY_EXISTS when the id came with another body, or from another caller, within 24 h of platform time.
+    `method` names the call (`nodes.create`) and `body` everything that tells one request from
+    another: the target's name too. The caller has checked the permission. Raises INVALID_ARGUMENT
+    for an id that is not a UUID, and ALREADY_EXISTS when the id came with another body, or from
+    another caller, within 24 h of platform time.
 
-    An operation that has been deleted since cannot be answered, so the request counts as new: a creation then finds
-    what it made before (ALREADY_EXISTS), a deletion finds nothing (NOT_FOUND).
+    An operation that has been deleted since cannot be answered, so the request counts as new: a
+    creation then finds what it made before (ALREADY_EXISTS), a deletion finds nothing (NOT_FOUND).
     """
     key = (project, method, _check_id(request_id))
     digest = _digest(principal, body)
     too_old = uow.now.plus_seconds(-REMEMBERED_SECONDS)
     request_ids.sweep(uow, too_old, SWEPT_MAX)
     request_ids.forget(uow, key, too_old)
-    # Written before acting: of two units with one id, PostgreSQL lets the second wait here for the first to end.
+    # Written before acting: of two units with one id, PostgreSQL lets the second wait here for the
+    # first to end.
     if request_ids.claim(uow, key, digest):
         return _act(uow, key, act)
     earlier = request_ids.find(uow, key)
@@ -51,7 +54,8 @@ def once(
     if earlier.body_sha256 != digest:
         raise PodyardError(
             Code.ALREADY_EXISTS,
-            f"requestId {request_id!r} was used for another {method} request within the last 24 hours; a new request "
+            f"requestId {request_id!r} was used for another {method} request within the last 24 "
+            "hours; a new request "
             "needs a new id",
         )
     operation = None if earlier.operation_id is None else operations.find(uow, earlier.operation_id)
@@ -69,7 +73,8 @@ def _check_id(request_id: str) -> str:
     found = request_id.lower()
     if _UUID.fullmatch(found) is None or found == _ZERO:
         raise invalid_field(
-            f"requestId {request_id!r} is not a valid UUID: use a UUID other than all zeros", "request_id"
+            f"requestId {request_id!r} is not a valid UUID: use a UUID other than all zeros",
+            "request_id",
         )
     return found
 

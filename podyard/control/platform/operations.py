@@ -1,4 +1,5 @@
-"""Operations: begun with the change that they stand for, ended exactly once in the unit that ends it."""
+"""Operations: begun with the change that they stand for, ended exactly once in the unit that ends
+it."""
 
 from __future__ import annotations
 
@@ -27,11 +28,17 @@ def of_node(node: NodeRecord) -> OperationTarget:
 
 def of_queued_resource(queued: QueuedResourceRecord) -> OperationTarget:
     return OperationTarget(
-        ResourceKind.QUEUED_RESOURCE, queued.queued_resource_key, queued.project, queued.zone, queued.name
+        ResourceKind.QUEUED_RESOURCE,
+        queued.queued_resource_key,
+        queued.project,
+        queued.zone,
+        queued.name,
     )
 
 
-def begin(uow: UnitOfWork, target: OperationTarget, verb: OperationVerb, detail: str = "") -> Operation:
+def begin(
+    uow: UnitOfWork, target: OperationTarget, verb: OperationVerb, detail: str = ""
+) -> Operation:
     """Starts an operation. `detail`: what the caller should know."""
     operation = Operation(
         operation_id=row_id(uow.streams.stream("operations"), "operation"),
@@ -61,21 +68,37 @@ def begin(uow: UnitOfWork, target: OperationTarget, verb: OperationVerb, detail:
 def _subject(target: OperationTarget, verb: OperationVerb) -> Subject:
     """An operation, as fault rules match it: by what it acts on, and the method that began it."""
     method = f"{target.kind}s.{'patch' if verb is OperationVerb.UPDATE else verb}"
-    return Subject(target.zone, "", target.project, (target.name.rpartition("/")[2], target.name), method)
+    return Subject(
+        target.zone, "", target.project, (target.name.rpartition("/")[2], target.name), method
+    )
 
 
 def succeed(uow: UnitOfWork, operation_id: str | None, response: Mapping[str, Any] | None) -> None:
-    """Ends the operation with the target as it stands now (None: google.protobuf.Empty). No-op when it has ended, or
-    when there is none: the platform acts without an operation."""
+    """Ends the operation with the target as it stands now (None: google.protobuf.Empty). No-op when
+    it has ended, or when there is none: the platform acts without an operation."""
     _end(uow, operation_id, "succeed", "done", response=response or {})
 
 
-def fail(uow: UnitOfWork, operation_id: str | None, code: Code, message: str, details: Sequence[Detail] = ()) -> None:
+def fail(
+    uow: UnitOfWork,
+    operation_id: str | None,
+    code: Code,
+    message: str,
+    details: Sequence[Detail] = (),
+) -> None:
     event = "cancel" if code is Code.CANCELLED else "fail"
-    _end(uow, operation_id, event, message, error_code=int(code), error_message=message, error_details=details)
+    _end(
+        uow,
+        operation_id,
+        event,
+        message,
+        error_code=int(code),
+        error_message=message,
+        error_details=details,
+    )
 
 
-def _end(
+def _end(  # noqa: PLR0913
     uow: UnitOfWork,
     operation_id: str | None,
     event: str,
@@ -100,7 +123,9 @@ def _end(
     move(uow, operation, event, reason=reason, changed=ended)
 
 
-def get(uow: UnitOfWork, principal: Principal, project: str, zone: str, operation_id: str) -> Operation:
+def get(
+    uow: UnitOfWork, principal: Principal, project: str, zone: str, operation_id: str
+) -> Operation:
     return _visible(uow, principal, "tpu.operations.get", project, zone, operation_id)
 
 
@@ -112,15 +137,19 @@ def find(uow: UnitOfWork, project: str, zone: str, operation_id: str) -> Operati
     return operation
 
 
-def list_operations(uow: UnitOfWork, principal: Principal, project: str, zone: str | None) -> list[Operation]:
+def list_operations(
+    uow: UnitOfWork, principal: Principal, project: str, zone: str | None
+) -> list[Operation]:
     """The newest first, of one zone or (None: `locations/-`) of all zones."""
     principal.require("tpu.operations.list", project, f"projects/{project}/locations/{zone or '-'}")
     return rows.of_project(uow, project, zone)
 
 
-def cancel(uow: UnitOfWork, principal: Principal, project: str, zone: str, operation_id: str) -> None:
-    """Asks for the cancellation. A creation that still waits for chips ends as CANCELLED, and its node is gone; any
-    other operation goes on and ends as it would have (AIP-151)."""
+def cancel(
+    uow: UnitOfWork, principal: Principal, project: str, zone: str, operation_id: str
+) -> None:
+    """Asks for the cancellation. A creation that still waits for chips ends as CANCELLED, and its
+    node is gone; any other operation goes on and ends as it would have (AIP-151)."""
     operation = _visible(uow, principal, "tpu.operations.cancel", project, zone, operation_id)
     if operation.is_done:
         return
@@ -135,7 +164,9 @@ def cancel(uow: UnitOfWork, principal: Principal, project: str, zone: str, opera
         move(uow, node, "fail", reason=reason, changed=gone)
 
 
-def forget(uow: UnitOfWork, principal: Principal, project: str, zone: str, operation_id: str) -> None:
+def forget(
+    uow: UnitOfWork, principal: Principal, project: str, zone: str, operation_id: str
+) -> None:
     """Deletes the record of an operation that has ended."""
     operation = _visible(uow, principal, "tpu.operations.delete", project, zone, operation_id)
     if not operation.is_done:
@@ -144,7 +175,12 @@ def forget(uow: UnitOfWork, principal: Principal, project: str, zone: str, opera
 
 
 def _visible(
-    uow: UnitOfWork, principal: Principal, permission: str, project: str, zone: str, operation_id: str
+    uow: UnitOfWork,
+    principal: Principal,
+    permission: str,
+    project: str,
+    zone: str,
+    operation_id: str,
 ) -> Operation:
     name = f"projects/{project}/locations/{zone}/operations/{operation_id}"
     principal.require(permission, project, name)

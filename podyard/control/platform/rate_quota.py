@@ -1,8 +1,9 @@
 """Requests per minute: what a project may send, by method. Off unless the fleet file says so
 (`quotas.requests_per_minute`).
 
-Counted per minute of the machine's time in the process that answers: there is one, and a quota that a restart forgets
-lets through one minute more. A method with a line of its own is counted by itself, all others share `default`.
+Counted per minute of the machine's time in the process that answers: there is one, and a quota that
+a restart forgets lets through one minute more. A method with a line of its own is counted by
+itself, all others share `default`.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ class _Minute:
         self._counts: dict[tuple[str, str], int] = {}
 
     def take(self, number: int, key: tuple[str, str], limit: int) -> bool:
-        """Whether there was one left; what is refused does not count, nor do keys beyond `COUNTERS_MAX`."""
+        """Whether there was one left; what is refused does not count, nor do keys beyond
+        `COUNTERS_MAX`."""
         with self._lock:
             if number != self._number:
                 self._number, self._counts = number, {}
@@ -62,10 +64,11 @@ _minutes_lock = threading.Lock()
 
 
 def check(platform: QuotaOwner, project: str, method: str) -> None:
-    """Counts one request; raises RESOURCE_EXHAUSTED with Google's text when the minute's are used up.
+    """Counts one request; raises RESOURCE_EXHAUSTED with Google's text when the minute's are used
+    up.
 
-    `method`: `nodes.create`, or an id that ends so. Reads the database only to refuse, so it must not be called inside
-    a unit of work.
+    `method`: `nodes.create`, or an id that ends so. Reads the database only to refuse, so it must
+    not be called inside a unit of work.
     """
     limits = platform.fleet.requests_per_minute
     if not limits:
@@ -82,12 +85,14 @@ def check(platform: QuotaOwner, project: str, method: str) -> None:
 
 
 def metric_of(name: str) -> str:
-    """`nodes.create` -> `CreateNode requests`, as Google's quota page names it; `default` -> `Requests`."""
+    """`nodes.create` -> `CreateNode requests`, as Google's quota page names it; `default` ->
+    `Requests`."""
     if name == _DEFAULT:
         return "Requests"
     collection, verb = name.split(".")
     thing = collection[0].upper() + collection[1:]
-    return f"{verb[0].upper()}{verb[1:]}{thing if verb == 'list' else thing.removesuffix('s')} requests"
+    thing = thing if verb == "list" else thing.removesuffix("s")
+    return f"{verb[0].upper()}{verb[1:]}{thing} requests"
 
 
 def _exhausted_error(database: Database, project: str, name: str, limit: int) -> PodyardError:
@@ -96,7 +101,8 @@ def _exhausted_error(database: Database, project: str, name: str, limit: int) ->
     consumer = f"project_number:{0 if found is None else found.number}"
     snake = re.sub(r"(?<=[a-z])(?=[A-Z])| ", "_", metric).lower()
     message = (
-        f"Quota exceeded for quota metric '{metric}' and limit '{metric} per minute' of service 'tpu.googleapis.com' "
+        f"Quota exceeded for quota metric '{metric}' and limit '{metric} per minute' of service "
+        "'tpu.googleapis.com' "
         f"for consumer '{consumer}'."
     )
     info = identity.error_info(

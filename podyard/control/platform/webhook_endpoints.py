@@ -1,7 +1,8 @@
 """Webhooks of a project: endpoints that are told of events of its nodes, jobs and queued resources.
 
-The loop looks at new changes of states (`follow`) and puts one request for each endpoint and event; `webhooks.py` and
-the workers send them. Each change has one request; requests may arrive twice and in any order, with the event's id.
+The loop looks at new changes of states (`follow`) and puts one request for each endpoint and event;
+`webhooks.py` and the workers send them. Each change has one request; requests may arrive twice and
+in any order, with the event's id.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from podyard.domain.webhook import (
 
 ENDPOINTS_MAX = 20  # of a project: each looks at every change
 CHANGES_MAX = 500  # that one look of an endpoint reads: a unit of some milliseconds
-# PostgreSQL may commit changes out of the order of their numbers: so many before the last one are looked at again.
+# PostgreSQL may commit changes out of the order of their numbers: so many before the last one are
+# looked at again.
 LATE_CHANGES = 200
 DELIVERIES_SHOWN_MAX = 100
 SECRET_BYTES = 24
@@ -51,7 +53,8 @@ class EndpointState:
 def set_endpoint(
     uow: UnitOfWork, principal: Principal, project: str, name: str, url: str, events: Sequence[str]
 ) -> tuple[WebhookEndpoint, bool]:
-    """The endpoint as it stands now, and whether it is new. A new one is told what happens from now on.
+    """The endpoint as it stands now, and whether it is new. A new one is told what happens from now
+    on.
 
     Raises INVALID_ARGUMENT for an address or an event that cannot be, and RESOURCE_EXHAUSTED.
     """
@@ -96,7 +99,9 @@ def get(uow: UnitOfWork, principal: Principal, project: str, name: str) -> Endpo
     return _state(uow, _find(uow, project, name))
 
 
-def deliveries(uow: UnitOfWork, principal: Principal, project: str, name: str) -> list[WebhookRequest]:
+def deliveries(
+    uow: UnitOfWork, principal: Principal, project: str, name: str
+) -> list[WebhookRequest]:
     """The newest requests to an endpoint, the newest first."""
     principal.require("podyard.webhooks.view", project, _full(project, name))
     return rows.newest(uow, _find(uow, project, name).endpoint_key, DELIVERIES_SHOWN_MAX)
@@ -127,9 +132,19 @@ def follow(uow: UnitOfWork) -> None:
 def _look(uow: UnitOfWork, endpoint: WebhookEndpoint) -> None:
     since = max(endpoint.first_seq, endpoint.looked_seq - LATE_CHANGES)
     changes = state_changes.of_project(uow, endpoint.project, since, LATE_CHANGES + CHANGES_MAX)
-    found = [(change, event) for change in changes if (event := event_of(change.machine, change.to_state))]
-    wanted = [(change, event) for change, event in found if endpoint.wants(event) and _is_entry(change)]
-    told = rows.events_told(uow, endpoint.endpoint_key, [change.event_id for change, _ in wanted]) if wanted else set()
+    found = [
+        (change, event)
+        for change in changes
+        if (event := event_of(change.machine, change.to_state))
+    ]
+    wanted = [
+        (change, event) for change, event in found if endpoint.wants(event) and _is_entry(change)
+    ]
+    told = (
+        rows.events_told(uow, endpoint.endpoint_key, [change.event_id for change, _ in wanted])
+        if wanted
+        else set()
+    )
     for change, event in wanted:
         if change.event_id not in told:
             message = ChangeMessage(
@@ -150,7 +165,8 @@ def _look(uow: UnitOfWork, endpoint: WebhookEndpoint) -> None:
 
 
 def _is_entry(change: StateChange) -> bool:
-    """Whether it has come to another state: other changes, such as of labels, leave it where it is."""
+    """Whether it has come to another state: other changes, such as of labels, leave it where it
+    is."""
     return change.from_state != change.to_state
 
 
@@ -158,15 +174,26 @@ def _events(given: Sequence[str]) -> tuple[str, ...]:
     known = (*WEBHOOK_EVENTS, EVERY_EVENT)
     for event in given:
         if event not in known:
-            raise invalid(f"unknown event {event[:80]!r}: use {', '.join(WEBHOOK_EVENTS)}, or * for all", "events")
+            raise invalid(
+                f"unknown event {event[:80]!r}: use {', '.join(WEBHOOK_EVENTS)}, or * for all",
+                "events",
+            )
     if not given:
-        raise invalid(f"events must not be empty: use {', '.join(WEBHOOK_EVENTS)}, or * for all", "events")
-    return (EVERY_EVENT,) if EVERY_EVENT in given else tuple(event for event in WEBHOOK_EVENTS if event in given)
+        raise invalid(
+            f"events must not be empty: use {', '.join(WEBHOOK_EVENTS)}, or * for all", "events"
+        )
+    return (
+        (EVERY_EVENT,)
+        if EVERY_EVENT in given
+        else tuple(event for event in WEBHOOK_EVENTS if event in given)
+    )
 
 
 def _state(uow: UnitOfWork, endpoint: WebhookEndpoint) -> EndpointState:
     newest = rows.newest(uow, endpoint.endpoint_key, 1)
-    return EndpointState(endpoint, rows.waiting_count(uow, endpoint.endpoint_key), newest[0] if newest else None)
+    return EndpointState(
+        endpoint, rows.waiting_count(uow, endpoint.endpoint_key), newest[0] if newest else None
+    )
 
 
 def _find(uow: UnitOfWork, project: str, name: str) -> WebhookEndpoint:

@@ -1,12 +1,13 @@
 """Where webhooks may go.
 
-Users who may set a budget make this machine send requests. Some addresses are therefore always refused:
-link-local addresses and those of clouds' metadata servers (they hand out credentials), unspecified ones, multicast. A
-yard whose projects have different owners refuses what is not of the public Internet as well (`public_only`), as does
-one with `PODYARD_WEBHOOK_ADDRESSES=public`.
+Users who may set a budget make this machine send requests. Some addresses are therefore always
+refused:
+link-local addresses and those of clouds' metadata servers (they hand out credentials), unspecified
+ones, multicast. A yard whose projects have different owners refuses what is not of the public
+Internet as well (`public_only`), as does one with `PODYARD_WEBHOOK_ADDRESSES=public`.
 
-An address that is written out is judged when the budget is set; what a name stands for only when something is sent,
-since it may change.
+An address that is written out is judged when the budget is set; what a name stands for only when
+something is sent, since it may change.
 """
 
 from __future__ import annotations
@@ -24,11 +25,15 @@ SHOWN_MAX = 80  # characters of an address, in the reason why it is refused
 PORTS = {"http": 80, "https": 443}
 
 _NO_METADATA = "a link-local address or a metadata server"
-# Metadata servers other than the usual 169.254.169.254: of Amazon and Google over IPv6, of Alibaba, of Azure.
+# Metadata servers other than the usual 169.254.169.254: of Amazon and Google over IPv6, of Alibaba,
+# of Azure.
 _METADATA = frozenset(
-    ipaddress.ip_address(text) for text in ("fd00:ec2::254", "fd20:ce::254", "100.100.100.200", "168.63.129.16")
+    ipaddress.ip_address(text)
+    for text in ("fd00:ec2::254", "fd20:ce::254", "100.100.100.200", "168.63.129.16")
 )
-_METADATA_NAMES = frozenset({"metadata", "metadata.google.internal", "metadata.goog", "instance-data.ec2.internal"})
+_METADATA_NAMES = frozenset(
+    {"metadata", "metadata.google.internal", "metadata.goog", "instance-data.ec2.internal"}
+)
 _BROADCAST = IPv4Address("255.255.255.255")
 _NAT64 = IPv6Network("64:ff9b::/96")  # RFC 6052: the last 32 bits are an IPv4 address
 
@@ -36,14 +41,17 @@ Address = IPv4Address | IPv6Address
 
 
 def check(url: str, field: str, *, public_only: bool = False) -> SplitResult:
-    """The parts of an address that webhooks may be sent to. Raises INVALID_ARGUMENT that names the field."""
+    """The parts of an address that webhooks may be sent to. Raises INVALID_ARGUMENT that names the
+    field."""
     try:
         parts = urlsplit(url)
         why = _why_not_url(url, parts, public_only)
     except ValueError as error:
         why = f"not understood: {error}"
     if why is not None:
-        raise invalid(f"{field}: webhooks cannot be sent to {url[:SHOWN_MAX]!r}: the address is {why}", field)
+        raise invalid(
+            f"{field}: webhooks cannot be sent to {url[:SHOWN_MAX]!r}: the address is {why}", field
+        )
     return parts
 
 

@@ -1,8 +1,9 @@
-"""Requests to webhooks, of budgets and of projects' endpoints: they wait to be sent, each try under a new fence.
+"""Requests to webhooks, of budgets and of projects' endpoints: they wait to be sent, each try under
+a new fence.
 
-A worker claims a request in one unit, sends it, and writes how that went in another, unless another worker has claimed
-it since (`db/claims.py`). Nothing is sent inside a unit. One that never gets through is given up, which the log of the
-budget, or the endpoint's list of deliveries, shows.
+A worker claims a request in one unit, sends it, and writes how that went in another, unless another
+worker has claimed it since (`db/claims.py`). Nothing is sent inside a unit. One that never gets
+through is given up, which the log of the budget, or the endpoint's list of deliveries, shows.
 """
 
 from __future__ import annotations
@@ -23,22 +24,27 @@ from podyard.domain.webhook import EventMessage, WebhookEndpoint, WebhookRequest
 
 TASK = "podyard.deliver_webhook"
 SIGNATURE_HEADER = "Podyard-Signature"
-CLAIM_SECONDS = 30.0  # longer than a try may take: a worker that died meanwhile is followed by another
+# longer than a try may take: a worker that died meanwhile is followed by another
+CLAIM_SECONDS = 30.0
 WAITS_SECONDS = (10.0, 60.0, 600.0, 3600.0)  # before the 2nd, 3rd, ... try; then it is given up
 TRIES_MAX = len(WAITS_SECONDS) + 1
 OUTCOME_LENGTH_MAX = 500
-WAITING_MAX = 1000  # requests to one endpoint: if it is away for long, a busy project must not fill the database
+# requests to one endpoint: if it is away for long, a busy project must not fill the database
+WAITING_MAX = 1000
 _CLAIMS = webhooks.claims(TASK, CLAIM_SECONDS)
 
 
-def put(uow: UnitOfWork, budget: Budget, event_id: str, url: str, message: Mapping[str, Any]) -> None:
+def put(
+    uow: UnitOfWork, budget: Budget, event_id: str, url: str, message: Mapping[str, Any]
+) -> None:
     key = row_id(uow.streams.stream("webhooks"), "webhook")
     body = json.dumps(message, sort_keys=True, separators=(",", ":"))
     _CLAIMS.ask(uow, WebhookRequest(key, event_id, budget.project, url, body, budget.secret))
 
 
 def put_event(uow: UnitOfWork, endpoint: WebhookEndpoint, message: EventMessage) -> str:
-    """A request that tells an endpoint of an event; returns its id. While too many wait, it is kept unsent."""
+    """A request that tells an endpoint of an event; returns its id. While too many wait, it is kept
+    unsent."""
     body = {camel_case(name): value for name, value in dataclasses.asdict(message).items()}
     request = WebhookRequest(
         row_id(uow.streams.stream("webhooks"), "webhook"),
@@ -65,8 +71,8 @@ def signature_of(secret: str, body: bytes) -> str:
 
 
 def claim(uow: UnitOfWork, webhook_id: str) -> WebhookRequest | None:
-    """Takes the next try; None when there is none, or it is not due, or another worker is at it. A request that so many
-    workers have died of is given up."""
+    """Takes the next try; None when there is none, or it is not due, or another worker is at it. A
+    request that so many workers have died of is given up."""
     found = _CLAIMS.due(uow, webhook_id)
     if found is None:
         return None
@@ -77,7 +83,8 @@ def claim(uow: UnitOfWork, webhook_id: str) -> WebhookRequest | None:
 
 
 def finish(uow: UnitOfWork, tried: WebhookRequest, delivered: bool, outcome: str) -> bool:
-    """Writes how a try went; False, and nothing is written, when another try has been claimed since."""
+    """Writes how a try went; False, and nothing is written, when another try has been claimed
+    since."""
     found = _CLAIMS.find_held(uow, tried.webhook_id, tried.fence)
     if found is None:
         return False

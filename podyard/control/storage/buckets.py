@@ -50,11 +50,15 @@ def create(
                 "Your previous request to create the named bucket succeeded and you already own it."
             )
         raise refusals.conflict(
-            "The requested bucket name is not available. The bucket namespace is shared by all users of the system. "
+            "The requested bucket name is not available. The bucket namespace is shared by all "
+            "users of the system. "
             "Please select a different name and try again."
         )
     if len(storage.list_buckets(uow, project)) >= BUCKETS_PER_PROJECT_MAX:
-        text = f"the project has {BUCKETS_PER_PROJECT_MAX} buckets, the most that are allowed: delete one"
+        text = (
+            f"the project has {BUCKETS_PER_PROJECT_MAX} buckets, the most that are "
+            "allowed: delete one"
+        )
         raise PodyardError(Code.RESOURCE_EXHAUSTED, text)
     return _insert(uow, project, name, location.upper(), storage_class, labels, principal.email)
 
@@ -81,7 +85,11 @@ def list_buckets(uow: UnitOfWork, principal: Principal, project: str) -> list[Bu
 
 
 def patch(
-    uow: UnitOfWork, principal: Principal, name: str, changes: Mapping[str, object], when: Preconditions
+    uow: UnitOfWork,
+    principal: Principal,
+    name: str,
+    changes: Mapping[str, object],
+    when: Preconditions,
 ) -> Bucket:
     """`changes`: new `labels` and `storage_class`, as far as they are given."""
     bucket = get(uow, principal, name, "storage.buckets.update")
@@ -104,20 +112,26 @@ def delete(uow: UnitOfWork, principal: Principal, name: str, when: Preconditions
 
 
 def of_jobs(uow: UnitOfWork, project: str) -> Bucket:
-    """The project's bucket for what its jobs read and write, made when it is first needed. The caller has asked for
+    """The project's bucket for what its jobs read and write, made when it is first needed. The
+    caller has asked for
     the permission to submit jobs."""
     first = f"{project[:_JOBS_PREFIX_CHARACTERS_MAX]}{JOBS_BUCKET_SUFFIX}"
     for name in itertools.chain([first], (f"{first}{number}" for number in itertools.count(2))):
         bucket = storage.find_bucket(uow, name)
         if bucket is None:
-            return _insert(uow, project, name, DEFAULT_LOCATION, DEFAULT_STORAGE_CLASS, {}, uow.actor)
+            return _insert(
+                uow, project, name, DEFAULT_LOCATION, DEFAULT_STORAGE_CLASS, {}, uow.actor
+            )
         if bucket.project == project:
             return bucket
     raise AssertionError("unreachable")
 
 
 def check_metageneration(bucket: Bucket, when: Preconditions) -> None:
-    if when.metageneration not in (None, bucket.metageneration) or when.not_metageneration == bucket.metageneration:
+    if (
+        when.metageneration not in (None, bucket.metageneration)
+        or when.not_metageneration == bucket.metageneration
+    ):
         raise refusals.condition_not_met()
 
 
@@ -151,4 +165,6 @@ def _insert(
 
 def _check_labels(labels: Mapping[str, str]) -> None:
     if len(labels) > LABELS_MAX:
-        raise invalid(f"the bucket has {len(labels)} labels: at most {LABELS_MAX} are allowed", "labels")
+        raise invalid(
+            f"the bucket has {len(labels)} labels: at most {LABELS_MAX} are allowed", "labels"
+        )

@@ -29,7 +29,11 @@ _BATCH = 1000  # rows of one statement
 
 
 def find(
-    uow: UnitOfWork, principal: Principal, bucket: str, name: str, permission: str = "storage.objects.get"
+    uow: UnitOfWork,
+    principal: Principal,
+    bucket: str,
+    name: str,
+    permission: str = "storage.objects.get",
 ) -> StoredObject:
     """The live version. Raises NOT_FOUND (of the bucket or the object), PERMISSION_DENIED."""
     buckets.get(uow, principal, bucket, permission, _OBJECT)
@@ -39,7 +43,7 @@ def find(
     return stored
 
 
-def put(
+def put(  # noqa: PLR0913
     uow: UnitOfWork,
     principal: Principal,
     bucket: str,
@@ -50,9 +54,12 @@ def put(
     *,
     component_count: int = 0,
 ) -> StoredObject:
-    """Makes `content` the live version. Raises FAILED_PRECONDITION when `when` does not hold of the one before."""
+    """Makes `content` the live version. Raises FAILED_PRECONDITION when `when` does not hold of the
+    one before."""
     before = check_put(uow, principal, bucket, name, fields, when)
-    generation = max(uow.real_now.nanos // _NANOS_PER_MICRO, 0 if before is None else before.generation + 1)
+    generation = max(
+        uow.real_now.nanos // _NANOS_PER_MICRO, 0 if before is None else before.generation + 1
+    )
     after = StoredObject(
         bucket=bucket,
         name=name,
@@ -73,7 +80,12 @@ def put(
 
 
 def check_put(
-    uow: UnitOfWork, principal: Principal, bucket: str, name: str, fields: ObjectFields, when: Preconditions
+    uow: UnitOfWork,
+    principal: Principal,
+    bucket: str,
+    name: str,
+    fields: ObjectFields,
+    when: Preconditions,
 ) -> StoredObject | None:
     """Whether an object may be written; the version that it replaces."""
     check_object_name(name)
@@ -85,7 +97,10 @@ def check_put(
     if not when.is_met_by(before):
         raise refusals.condition_not_met()
     if before is None and owner.objects >= OBJECTS_PER_BUCKET_MAX:
-        text = f"the bucket has {OBJECTS_PER_BUCKET_MAX} objects, the most that are allowed: use another bucket"
+        text = (
+            f"the bucket has {OBJECTS_PER_BUCKET_MAX} objects, the most that are allowed: use "
+            "another bucket"
+        )
         raise PodyardError(Code.RESOURCE_EXHAUSTED, text)
     return before
 
@@ -103,7 +118,9 @@ def patch(
         raise refusals.condition_not_met()
     fields = change(before.fields)
     check_fields(fields)
-    after = dataclasses.replace(before, fields=fields, metageneration=before.metageneration + 1, updated=uow.now)
+    after = dataclasses.replace(
+        before, fields=fields, metageneration=before.metageneration + 1, updated=uow.now
+    )
     storage.replace_object(uow, before, after)
     return after
 
@@ -119,10 +136,14 @@ def copy(
 ) -> StoredObject:
     """The content of `source`, which this unit has found, as another object."""
     content = Content(source.digest, source.size, source.crc32c, source.md5)
-    return put(uow, principal, bucket, name, content, fields, when, component_count=source.component_count)
+    return put(
+        uow, principal, bucket, name, content, fields, when, component_count=source.component_count
+    )
 
 
-def delete(uow: UnitOfWork, principal: Principal, bucket: str, name: str, when: Preconditions) -> None:
+def delete(
+    uow: UnitOfWork, principal: Principal, bucket: str, name: str, when: Preconditions
+) -> None:
     stored = find(uow, principal, bucket, name, "storage.objects.delete")
     if not when.is_met_by(stored):
         raise refusals.condition_not_met()
@@ -138,7 +159,7 @@ class ObjectPage:
     following: str | None
 
 
-def list_objects(
+def list_objects(  # noqa: PLR0913
     uow: UnitOfWork,
     principal: Principal,
     bucket: str,
@@ -151,8 +172,8 @@ def list_objects(
     with_trailing_delimiter: bool = False,
     is_wanted: Callable[[str], bool] | None = None,
 ) -> ObjectPage:
-    """Objects in the order of their names' bytes, from `start` to before `end`. Names that hold `delimiter` behind
-    `prefix` are summed up as prefixes. At most `most` objects and prefixes."""
+    """Objects in the order of their names' bytes, from `start` to before `end`. Names that hold
+    `delimiter` behind `prefix` are summed up as prefixes. At most `most` objects and prefixes."""
     buckets.get(uow, principal, bucket, "storage.objects.list")
     first, last = max(start, prefix), _least(end, _after(prefix))
     page = ObjectPage([], [], None)
@@ -185,7 +206,8 @@ def _after(prefix: str) -> str | None:
     if not stem:
         return None
     following = ord(stem[-1]) + 1
-    return stem[:-1] + chr(0xE000 if following == 0xD800 else following)  # not the halves of surrogate pairs
+    # not the halves of surrogate pairs
+    return stem[:-1] + chr(0xE000 if following == 0xD800 else following)
 
 
 def _least(*texts: str | None) -> str | None:

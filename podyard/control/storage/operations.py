@@ -15,7 +15,8 @@ _BATCH = 100  # counts of one unit: some milliseconds for which nobody else can 
 
 
 def write_counts(database: Database, files: Iterable[Path]) -> None:
-    """Writes what these files count, and removes them. It may be called again for the same files after a kill."""
+    """Writes what these files count, and removes them. It may be called again for the same files
+    after a kill."""
     for path in files:
         # In order, so that no two units wait for each other's buckets.
         counts = sorted(read_counts(path), key=lambda one: one.bucket)
@@ -27,4 +28,6 @@ def write_counts(database: Database, files: Iterable[Path]) -> None:
 def _write(uow: UnitOfWork, counts: Sequence[Counted]) -> None:
     for one in counts:
         event_id = f"event-{one.count_id}"
-        storage.count_operations(uow, one.bucket, OperationClass(one.of_class), one.number, event_id)
+        storage.count_operations(
+            uow, one.bucket, OperationClass(one.of_class), one.number, event_id
+        )

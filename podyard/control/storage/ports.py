@@ -1,5 +1,5 @@
-"""What storage asks of billing, which jobs may not import, and they import storage. `podyard/control/__init__.py` wires
-it."""
+"""What storage asks of billing, which jobs may not import, and they import storage.
+`podyard/control/__init__.py` wires it."""
 
 from __future__ import annotations
 

@@ -46,7 +46,8 @@ def require(principal: Principal, permission: str, project: str, what: str) -> N
     assert permission in PERMISSIONS, permission
     if not principal.may(permission, project):
         text = (
-            f"{principal.email} does not have {permission} access to the Google Cloud {what}. Permission "
+            f"{principal.email} does not have {permission} access to the Google Cloud "
+            f"{what}. Permission "
             f"'{permission}' denied on resource (or it may not exist)."
         )
         raise refuse(Code.PERMISSION_DENIED, text, FORBIDDEN)

@@ -1,4 +1,5 @@
-"""Removes what nobody needs any more: contents that no row names, and uploads that were given up."""
+"""Removes what nobody needs any more: contents that no row names, and uploads that were given
+up."""
 
 from __future__ import annotations
 
@@ -17,15 +18,17 @@ _BATCH = 500  # digests of one statement
 
 
 def sweep(database: Database, contents: Contents, clock: RealClock) -> int:
-    """Returns how many contents it has removed. Contents and parts that are younger than an hour stay: a unit of work
-    may be about to name them."""
+    """Returns how many contents it has removed. Contents and parts that are younger than an hour
+    stay: a unit of work may be about to name them."""
     now = clock.now()
     database.run(lambda uow: storage.remove_old_uploads(uow, now.plus_seconds(-UPLOAD_SECONDS_MAX)))
     before_seconds = now.nanos / NANOS_PER_SECOND - SWEEP_AGE_SECONDS
     removed = 0
     for digests in _batches(contents.old_digests(before_seconds)):
         named = database.read(partial(content_rows.digests_in_use, digests=digests))
-        removed += sum(contents.remove(digest, before_seconds) for digest in digests if digest not in named)
+        removed += sum(
+            contents.remove(digest, before_seconds) for digest in digests if digest not in named
+        )
     for names in _batches(contents.old_partials(before_seconds)):
         # A part is named after its upload: ID.NUMBER.
         ids = sorted({name.partition(".")[0] for name in names})

@@ -1,4 +1,5 @@
-"""Uploads in parts ("resumable uploads"): what is known of one from its beginning to its end. The parts are files."""
+"""Uploads in parts ("resumable uploads"): what is known of one from its beginning to its end. The
+parts are files."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from podyard.domain.stored import (
 DIGEST_MISMATCH = "DIGEST_MISMATCH"
 
 
-def begin(
+def begin(  # noqa: PLR0913
     uow: UnitOfWork,
     principal: Principal,
     bucket: str,
@@ -36,9 +37,15 @@ def begin(
     """`crc32c` and `md5`: what the content must have."""
     objects.check_put(uow, principal, bucket, name, fields, when)
     if size is not None and size > OBJECT_BYTES_MAX:
-        raise invalid(f"the object has {size} bytes: at most {OBJECT_BYTES_MAX} are allowed", "X-Upload-Content-Length")
+        raise invalid(
+            f"the object has {size} bytes: at most {OBJECT_BYTES_MAX} are allowed",
+            "X-Upload-Content-Length",
+        )
     if storage.count_uploads(uow, bucket) >= UPLOADS_PER_BUCKET_MAX:
-        text = f"the bucket has {UPLOADS_PER_BUCKET_MAX} uploads that are not done: finish or cancel some"
+        text = (
+            f"the bucket has {UPLOADS_PER_BUCKET_MAX} uploads that are not done: finish "
+            "or cancel some"
+        )
         raise PodyardError(Code.RESOURCE_EXHAUSTED, text)
     made = Upload(
         upload_id=secret_token(),
@@ -56,8 +63,11 @@ def begin(
     return made
 
 
-def find(uow: UnitOfWork, principal: Principal, upload_id: str) -> tuple[Upload, StoredObject | None]:
-    """The upload, and the object that it made if it is done. Raises NOT_FOUND, also for an upload of another caller."""
+def find(
+    uow: UnitOfWork, principal: Principal, upload_id: str
+) -> tuple[Upload, StoredObject | None]:
+    """The upload, and the object that it made if it is done. Raises NOT_FOUND, also for an upload
+    of another caller."""
     upload = storage.find_upload(uow, upload_id)
     if upload is None or upload.created_by != principal.email:
         raise _no_upload()
@@ -75,7 +85,9 @@ def finish(uow: UnitOfWork, principal: Principal, upload_id: str, content: Conte
     if stored is not None:
         return stored
     check_digests(content, upload.crc32c, upload.md5)
-    stored = objects.put(uow, principal, upload.bucket, upload.name, content, upload.fields, upload.preconditions)
+    stored = objects.put(
+        uow, principal, upload.bucket, upload.name, content, upload.fields, upload.preconditions
+    )
     storage.finish_upload(uow, upload_id, stored.generation)
     return stored
 
@@ -86,11 +98,17 @@ def cancel(uow: UnitOfWork, principal: Principal, upload_id: str) -> None:
 
 
 def check_digests(content: Content, crc32c: int | None, md5: str | None) -> None:
-    """Raises INVALID_ARGUMENT when the content is not what its client has announced (None: nothing)."""
+    """Raises INVALID_ARGUMENT when the content is not what its client has announced (None:
+    nothing)."""
     for name, given, computed in (("CRC32C", crc32c, content.crc32c), ("MD5", md5, content.md5)):
         if given is not None and given != computed:
-            text = f"Provided {name} hash does not match the {name} hash of the content that arrived: send it again"
-            raise PodyardError(Code.INVALID_ARGUMENT, text, [ErrorInfo(DIGEST_MISMATCH, refusals.DOMAIN, {})])
+            text = (
+                f"Provided {name} hash does not match the {name} hash of the content that "
+                "arrived: send it again"
+            )
+            raise PodyardError(
+                Code.INVALID_ARGUMENT, text, [ErrorInfo(DIGEST_MISMATCH, refusals.DOMAIN, {})]
+            )
 
 
 def _no_upload() -> PodyardError:

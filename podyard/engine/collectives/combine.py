@@ -1,7 +1,8 @@
-"""How two vectors become one: sum, mean and maximum of float32, bfloat16 and whole numbers, on any transport alike.
+"""How two vectors become one: sum, mean and maximum of float32, bfloat16 and whole numbers, on any
+transport alike.
 
-bfloat16 is added in float32 and rounded after every addition, so that what is sent has the size of what was given. A
-mean is a sum that is divided once, at the end. A NaN stays one in all of them.
+bfloat16 is added in float32 and rounded after every addition, so that what is sent has the size of
+what was given. A mean is a sum that is divided once, at the end. A NaN stays one in all of them.
 """
 
 from __future__ import annotations
@@ -31,9 +32,12 @@ class Reduction(StrEnum):
 
 
 def combiner(reduction: Reduction, dtype: np.dtype[Any]) -> Combine:
-    """Raises PodyardError INVALID_ARGUMENT for an element type that is not summed, and for a mean of whole numbers."""
+    """Raises PodyardError INVALID_ARGUMENT for an element type that is not summed, and for a mean
+    of whole numbers."""
     if dtype.name not in ("float32", _BFLOAT16, *_WHOLE):
-        raise invalid(f"{dtype.name} is not reduced; float32, bfloat16 and whole numbers are", "dtype")
+        raise invalid(
+            f"{dtype.name} is not reduced; float32, bfloat16 and whole numbers are", "dtype"
+        )
     if reduction is Reduction.MEAN and dtype.name in _WHOLE:
         raise invalid(f"the mean of {dtype.name} is no {dtype.name}", "reduction")
     if dtype.name == _BFLOAT16:
@@ -64,6 +68,8 @@ def _maximum_bf16(received: Array, own: Array, out: Array) -> None:
     _with_float32(np.maximum, received, own, out)
 
 
-def _with_float32(ufunc: Callable[[Array, Array], Array], received: Array, own: Array, out: Array) -> None:
+def _with_float32(
+    ufunc: Callable[[Array, Array], Array], received: Array, own: Array, out: Array
+) -> None:
     wide = ufunc(bf16.from_bits(received.view(np.uint16)), bf16.from_bits(own.view(np.uint16)))
     out.view(np.uint16)[...] = bf16.to_bits(wide)

@@ -1,7 +1,8 @@
-"""An all-reduce for a reader, step by step: what every rank or chip holds of the sum, what moves, how long it takes.
+"""An all-reduce for a reader, step by step: what every rank or chip holds of the sum, what moves,
+how long it takes.
 
-`explain` finds it, `as_text` writes it, `explain_html` draws it. Steps are those of `collectives.schedule` and
-`collectives.torus`; seconds are those of `timing.collectives`.
+`explain` finds it, `as_text` writes it, `explain_html` draws it. Steps are those of
+`collectives.schedule` and `collectives.torus`; seconds are those of `timing.collectives`.
 """
 
 from __future__ import annotations
@@ -34,8 +35,10 @@ from podyard.engine.timing.collectives import (
 )
 from podyard.hardware.accelerator_types import AcceleratorType, parse
 
-RANKS_MAX = 8  # every rank holds as many chunks as there are ranks, each of as many parts: 512 cells are enough
-CHIPS_MAX = 64  # more chips than a 4x4x4 cube are not drawn one by one: nobody can see what moves between them
+# every rank holds as many chunks as there are ranks, each of as many parts: 512 cells are enough
+RANKS_MAX = 8
+# more chips than a 4x4x4 cube are not drawn one by one: nobody can see what moves between them
+CHIPS_MAX = 64
 BYTES_MAX = 2**50  # far above any memory, and far below what a float no longer counts exactly
 DEFAULT_BYTES = 64 * 2**20
 DEFAULT_RANKS = 4
@@ -44,14 +47,17 @@ COLOURS = "ABC"
 TEXT_COLUMNS = 110
 
 _MAP_KEY = (
-    "In the maps below, o is a chip, x goes down, y to the right, and z from one block to the next. > < v ^ is a "
-    "message to the neighbour (at an edge: round to the other end), + and - one to the next and to the previous block."
+    "In the maps below, o is a chip, x goes down, y to the right, and z from one block to the "
+    "next. > < v ^ is a "
+    "message to the neighbour (at an edge: round to the other end), + and - one to the next and "
+    "to the previous block."
 )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Frame:
-    """After step `number` (0: before the first). `held[rank][chunk]`: bit r is set when rank r's part is in the sum
+    """After step `number` (0: before the first). `held[rank][chunk]`: bit r is set when rank r's
+    part is in the sum
     that the rank holds for the chunk. `moves` are the messages of this step."""
 
     number: int
@@ -84,8 +90,8 @@ class Ring:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RankSpan:
-    """A phase of a colour, to scatter sums or (`gathers`) to gather them. `nbytes`: what a chip sends, on average;
-    seconds since the start of the whole."""
+    """A phase of a colour, to scatter sums or (`gathers`) to gather them. `nbytes`: what a chip
+    sends, on average; seconds since the start of the whole."""
 
     phase: TorusPhase
     gathers: bool
@@ -95,7 +101,9 @@ class RankSpan:
 
     @property
     def text(self) -> str:
-        return f"{'gathers' if self.gathers else 'scatters'} along {DIMENSIONS[self.phase.dimension]}"
+        return (
+            f"{'gathers' if self.gathers else 'scatters'} along {DIMENSIONS[self.phase.dimension]}"
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -121,8 +129,8 @@ class Colour:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ExplainedSlice:
-    """An all-reduce of `nbytes` per device on the chips of a slice. `plan` is what the TPU compiler picks and its
-    modelled seconds. `frames` is empty where there are more than CHIPS_MAX chips."""
+    """An all-reduce of `nbytes` per device on the chips of a slice. `plan` is what the TPU compiler
+    picks and its modelled seconds. `frames` is empty where there are more than CHIPS_MAX chips."""
 
     kind: AcceleratorType
     nbytes: int
@@ -137,8 +145,8 @@ class ExplainedSlice:
 
     @property
     def parts(self) -> list[int]:
-        """Of each colour of the schedule, the index in `colours`: those of one order of the dimensions are one here, as
-        in the model of time, because they share the same links."""
+        """Of each colour of the schedule, the index in `colours`: those of one order of the
+        dimensions are one here, as in the model of time, because they share the same links."""
         orders = colour_orders(self.kind.topology.shape, self.kind.topology.wrap)
         return [list(dict.fromkeys(orders)).index(order) for order in orders]
 
@@ -155,21 +163,29 @@ Trace = Ring | ExplainedSlice
 Table = tuple[tuple[str, ...], ...]  # the first line names the columns
 
 
-def explain(ranks: int | None = None, accelerator_type: str | None = None, nbytes: int = DEFAULT_BYTES) -> Trace:
-    """A ring of `ranks` (DEFAULT_RANKS where nothing is asked for), or the torus of an accelerator type.
+def explain(
+    ranks: int | None = None, accelerator_type: str | None = None, nbytes: int = DEFAULT_BYTES
+) -> Trace:
+    """A ring of `ranks` (DEFAULT_RANKS where nothing is asked for), or the torus of an accelerator
+    type.
 
-    Raises PodyardError INVALID_ARGUMENT for both at once, ranks outside 1 to RANKS_MAX, a type that does not exist,
-    and bytes outside 0 to BYTES_MAX.
+    Raises PodyardError INVALID_ARGUMENT for both at once, ranks outside 1 to RANKS_MAX, a type that
+    does not exist, and bytes outside 0 to BYTES_MAX.
     """
     if not 0 <= nbytes <= BYTES_MAX:
-        raise invalid(f"an array of 0 to {BYTES_MAX} bytes is explained, not one of {nbytes}", "nbytes")
+        raise invalid(
+            f"an array of 0 to {BYTES_MAX} bytes is explained, not one of {nbytes}", "nbytes"
+        )
     if accelerator_type is not None:
         if ranks is not None:
             raise invalid("either a number of ranks or an accelerator type is explained, not both")
         return _slice(parse(accelerator_type), nbytes)
     ranks = DEFAULT_RANKS if ranks is None else ranks
     if not 1 <= ranks <= RANKS_MAX:
-        raise invalid(f"1 to {RANKS_MAX} ranks are explained, not {ranks}: more chunks cannot be read", "ranks")
+        raise invalid(
+            f"1 to {RANKS_MAX} ranks are explained, not {ranks}: more chunks cannot be read",
+            "ranks",
+        )
     schedule = ring_all_reduce(ranks)
     return Ring(nbytes, schedule, tuple(_frames(schedule)))
 
@@ -180,14 +196,19 @@ def move_bytes(schedule: Schedule, nbytes: int, move: Move) -> int:
 
 
 def progress(found: ExplainedSlice, frame: Frame) -> list[list[float]]:
-    """[chip][colour]: of all the parts that the sums of a colour's chunks are to have, the share that the chip has."""
+    """[chip][colour]: of all the parts that the sums of a colour's chunks are to have, the share
+    that the chip has."""
     chips, parts = found.kind.chip_count, found.parts
     shares = []
     for held in frame.held:
         totals = [0] * len(found.colours)
         for index, part in enumerate(parts):
-            totals[part] += sum(mask.bit_count() for mask in held[index * chips : (index + 1) * chips])
-        shares.append([total / (chips**2 * parts.count(index)) for index, total in enumerate(totals)])
+            totals[part] += sum(
+                mask.bit_count() for mask in held[index * chips : (index + 1) * chips]
+            )
+        shares.append(
+            [total / (chips**2 * parts.count(index)) for index, total in enumerate(totals)]
+        )
     return shares
 
 
@@ -201,7 +222,8 @@ def coordinates(shape: tuple[int, ...], rank: int) -> tuple[int, ...]:
 
 
 def direction(shape: tuple[int, ...], move: Move) -> tuple[int, int, bool]:
-    """(dimension, +1 or -1, whether it goes round from one end to the other) of a message between neighbours."""
+    """(dimension, +1 or -1, whether it goes round from one end to the other) of a message between
+    neighbours."""
     pairs = zip(coordinates(shape, move.sender), coordinates(shape, move.receiver), strict=True)
     dimension, difference = next((index, b - a) for index, (a, b) in enumerate(pairs) if a != b)
     if abs(difference) == 1:
@@ -224,7 +246,10 @@ def _colours(kind: AcceleratorType, nbytes: int) -> tuple[Colour, ...]:
     for name, forward in zip(COLOURS, colours_of(kind), strict=False):
         spans: list[RankSpan] = []
         start = COLLECTIVE_START_SECONDS
-        for gathers, phase in (*((False, one) for one in forward), *((True, one) for one in reversed(forward))):
+        for gathers, phase in (
+            *((False, one) for one in forward),
+            *((True, one) for one in reversed(forward)),
+        ):
             seconds = phase_seconds(kind, phase, nbytes)
             spans.append(RankSpan(phase, gathers, nbytes * phase.sent_share, start, seconds))
             start += seconds
@@ -240,7 +265,9 @@ def _frames(schedule: Schedule) -> Iterator[Frame]:
             target, source = held[move.receiver], before[move.sender]
             for offset in range(move.stop - move.first):
                 new = source[move.first + offset]
-                target[move.into + offset] = new | target[move.into + offset] if move.op is Op.ADD else new
+                target[move.into + offset] = (
+                    new | target[move.into + offset] if move.op is Op.ADD else new
+                )
         yield Frame(number, step, tuple(map(tuple, held)))
 
 
@@ -254,7 +281,8 @@ def headline(trace: Trace, frame: Frame) -> str:
 
 
 def sentences(trace: Trace, frame: Frame) -> list[str]:
-    """What moves in a step, in words: one line for all of a ring, one for each colour of a slice."""
+    """What moves in a step, in words: one line for all of a ring, one for each colour of a
+    slice."""
     if not frame.moves:
         names = (
             [f"{colour.name}: nothing moves yet." for colour in trace.colours]
@@ -263,16 +291,24 @@ def sentences(trace: Trace, frame: Frame) -> list[str]:
         )
         return names or ["Nothing moves yet."]
     if isinstance(trace, Ring):
-        each = f"Each rank sends {_sizes(trace.schedule, trace.nbytes, frame.moves)} to the next one, which "
+        each = (
+            f"Each rank sends {_sizes(trace.schedule, trace.nbytes, frame.moves)} to the "
+            "next one, which "
+        )
         adds = frame.moves[0].op is Op.ADD
-        return [each + ("adds it to its own chunk." if adds else "keeps it instead of its own chunk.")]
+        return [
+            each + ("adds it to its own chunk." if adds else "keeps it instead of its own chunk.")
+        ]
     assert trace.schedule is not None
     lines = []
     for colour, moves in zip(trace.colours, trace.moves_by_colour(frame), strict=True):
         which, step = colour.at(frame.number)
         span = colour.spans[which]
         total = sum(move_bytes(trace.schedule, trace.nbytes, move) for move in moves)
-        lines.append(f"{colour.name} {span.text}, step {step} of {span.phase.steps}: {bytes_text(total)} in all.")
+        lines.append(
+            f"{colour.name} {span.text}, step {step} of {span.phase.steps}: "
+            f"{bytes_text(total)} in all."
+        )
     return lines
 
 
@@ -292,22 +328,27 @@ def facts(trace: Trace) -> list[str]:
             f"2 ({chips} - 1) / {chips} of the array, once for all cores."
         ),
         (
-            f"Modelled time: {time_text(plan.seconds)}, which is {time_text(COLLECTIVE_START_SECONDS)} for start and "
-            f"barrier and {time_text(slowest.seconds)} for colour {slowest.name}; all colours move at the same time."
+            f"Modelled time: {time_text(plan.seconds)}, which is "
+            f"{time_text(COLLECTIVE_START_SECONDS)} for start and "
+            f"barrier and {time_text(slowest.seconds)} for colour {slowest.name}; all colours "
+            "move at the same time."
         ),
         (
-            f"A phase takes its bytes / {rate / 1e9:g} GB/s a link (both links where it wraps round), and "
+            f"A phase takes its bytes / {rate / 1e9:g} GB/s a link (both links where it wraps "
+            "round), and "
             f"{time_text(ICI_HOP_SECONDS)} a hop."
         ),
         (
             f"The TPU compiler's choice: {plan.family}, {_count(plan.colours, 'colour')}, "
-            f"{_count(plan.phases, 'phase')}, rings of {_rings(plan)} devices. The steps are this project's own, "
+            f"{_count(plan.phases, 'phase')}, rings of {_rings(plan)} devices. The steps are this "
+            "project's own, "
             "and the time is of them."
         ),
     ]
     if not trace.frames:
         lines.append(
-            f"More than {CHIPS_MAX} chips are not drawn one by one, because nobody could see what moves: phases only."
+            f"More than {CHIPS_MAX} chips are not drawn one by one, because nobody could see what "
+            "moves: phases only."
         )
     if trace.kind.topology.twisted:
         lines.append("The torus is twisted; the model takes it as one that is not.")
@@ -315,26 +356,44 @@ def facts(trace: Trace) -> list[str]:
 
 
 def orders_table(ring: Ring) -> Table:
-    """In which order the ranks' parts of each chunk are added: the same on every run and for every transport."""
+    """In which order the ranks' parts of each chunk are added: the same on every run and for every
+    transport."""
     lines = []
     for chunk in range(ring.schedule.chunk_count):
         first, *others = summation_order(ring.schedule, chunk)
         text = "(" * (len(others) - 1) + str(first)
-        text += "".join(f" + {rank}" + ")" * (index < len(others)) for index, rank in enumerate(others, 1))
+        text += "".join(
+            f" + {rank}" + ")" * (index < len(others)) for index, rank in enumerate(others, 1)
+        )
         lines.append((str(chunk), text))
     return (("chunk", "order of the ranks"), *lines)
 
 
 def phases_table(found: ExplainedSlice) -> Table:
     """Every phase of every colour with what it moves and its modelled seconds."""
-    lines = [("colour", "share", "phase", "chips", "wraps", "of the array", "sent per chip", "hops", "from", "takes")]
+    lines = [
+        (
+            "colour",
+            "share",
+            "phase",
+            "chips",
+            "wraps",
+            "of the array",
+            "sent per chip",
+            "hops",
+            "from",
+            "takes",
+        )
+    ]
     for colour in found.colours:
         for span in colour.spans:
             phase = span.phase
             lines.append(
                 (
-                    colour.name, percent(colour.share), span.text, str(phase.extent), "yes" if phase.wraps else "no",
-                    percent(phase.share), bytes_text(span.nbytes), str(phase.steps), time_text(span.start),
+                    colour.name, percent(colour.share), span.text, str(phase.extent),
+                    "yes" if phase.wraps else "no",
+                    percent(phase.share), bytes_text(span.nbytes), str(phase.steps),
+                    time_text(span.start),
                     time_text(span.seconds),
                 )
             )  # fmt: skip
@@ -364,11 +423,13 @@ def _ring_facts(ring: Ring) -> list[str]:
     exact = f"{most:,} bytes" if most == least else f"{least:,} to {most:,} bytes"
     return [
         (
-            f"Each rank sends {bytes_text(most)} ({exact}): 2 ({k} - 1) / {k} of its vector, the least possible. "
+            f"Each rank sends {bytes_text(most)} ({exact}): 2 ({k} - 1) / {k} of its vector, the "
+            "least possible. "
             f"All of them together: {bytes_text(sum(sent))}."
         ),
         (
-            f"Time: {2 * (k - 1)} steps, each as long as the largest chunk takes on a link. Ranks alone have no links, "
+            f"Time: {2 * (k - 1)} steps, each as long as the largest chunk takes on a link. Ranks "
+            "alone have no links, "
             "hence no seconds; an accelerator type has both."
         ),
     ]
@@ -382,7 +443,8 @@ def _shape_text(kind: AcceleratorType) -> str:
 
 def _rings(plan: AllReducePlan) -> str:
     return " and ".join(
-        ring if count == 1 else f"{count} x {ring}" for ring, count in Counter(plan.ring_sizes.split(",")).items()
+        ring if count == 1 else f"{count} x {ring}"
+        for ring, count in Counter(plan.ring_sizes.split(",")).items()
     )
 
 
@@ -398,7 +460,9 @@ def _count(value: int, noun: str) -> str:
 def _align(table: Table) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     return [
-        "  " + "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip() for line in table
+        "  "
+        + "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
+        for line in table
     ]
 
 
@@ -407,7 +471,9 @@ def _ring_rows(ring: Ring, frame: Frame) -> list[str]:
     sent = {move.sender: move for move in frame.moves}
     lines = [("", *(f"chunk {chunk}" for chunk in range(ring.schedule.chunk_count)), "")]
     for rank, held in enumerate(frame.held):
-        cells = ["".join(str(r) if mask >> r & 1 else "." for r in range(ring.ranks)) for mask in held]
+        cells = [
+            "".join(str(r) if mask >> r & 1 else "." for r in range(ring.ranks)) for mask in held
+        ]
         moved = f"chunk {sent[rank].first} to {sent[rank].receiver}" if rank in sent else ""
         lines.append((f"rank {rank}", *cells, moved))
     return _align(tuple(lines))
@@ -417,12 +483,16 @@ def _maps(found: ExplainedSlice, frame: Frame) -> list[str]:
     """For every colour a map of the chips, a block a layer, with an arrow for each message."""
     lines: list[str] = []
     for colour, moves in zip(found.colours, found.moves_by_colour(frame), strict=True):
-        lines += [f"  {colour.name}", *(f"    {line}" for line in _map(found.kind.topology.shape, moves))]
+        lines += [
+            f"  {colour.name}",
+            *(f"    {line}" for line in _map(found.kind.topology.shape, moves)),
+        ]
     return lines
 
 
 def _map(shape: tuple[int, ...], moves: list[Move]) -> list[str]:
-    """x goes down, y to the right, and z from one block to the next: a chip has the middle of 4 columns and 2 lines."""
+    """x goes down, y to the right, and z from one block to the next: a chip has the middle of 4
+    columns and 2 lines."""
     rows, columns, layers = (*shape, 1)[:3]
     width = 4 * columns + 3
     canvas = [[" "] * (width * layers) for _ in range(2 * rows + 1)]

@@ -1,7 +1,9 @@
-"""An all-reduce as HTML: `figure` is the part that a page of any site can hold, `page` a whole file without any other.
+"""An all-reduce as HTML: `figure` is the part that a page of any site can hold, `page` a whole file
+without any other.
 
-A frame says of each bar how full it is (percent), of each box what it is marked as, and which parts are on: arrows, and
-the phases of the table and of the time line. The figure shows the first step; its script draws all of them.
+A frame says of each bar how full it is (percent), of each box what it is marked as, and which parts
+are on: arrows, and the phases of the table and of the time line. The figure shows the first step;
+its script draws all of them.
 """
 
 from __future__ import annotations
@@ -60,8 +62,8 @@ def page(trace: Trace) -> str:
 
 
 def figure(trace: Trace, at: int | None = None, url_of: Callable[[int], str] | None = None) -> str:
-    """The figure at step `at` (None: the first one, and a script begins before it); the styles and scripts of `film`
-    belong to it, and it holds none. `url_of`: the address of another step."""
+    """The figure at step `at` (None: the first one, and a script begins before it); the styles and
+    scripts of `film` belong to it, and it holds none. `url_of`: the address of another step."""
     told = "".join(f"<p>{html.escape(fact)}</p>" for fact in facts(trace))
     if len(trace.frames) < 2:
         aside, below = _more(trace, frozenset())
@@ -85,7 +87,8 @@ def figure(trace: Trace, at: int | None = None, url_of: Callable[[int], str] | N
     opening = film.opening("reduce", frames, at=0 if at is None else number)
     return (
         f"{opening}{film.head('Step', headline(trace, shown), number, last, url_of)}"
-        f'<div class="reduce-stage"><div class="reduce-main">{film.picture(drawing.label, drawing.svg(shown))}'
+        '<div class="reduce-stage"><div '
+        f'class="reduce-main">{film.picture(drawing.label, drawing.svg(shown))}'
         f"{film.caption(_frame_text(trace, shown))}{film.legend(drawing.legend())}"
         f'<p class="reduce-key">{html.escape(drawing.key)}</p></div>\n{about}</div>\n{below}</div>'
     )
@@ -100,7 +103,8 @@ def _frame_text(trace: Trace, frame: Frame) -> str:
 
 
 class _RingPicture:
-    """Rows of chunks; an arrow goes from a chunk to the same chunk of the next row, and from the last row round."""
+    """Rows of chunks; an arrow goes from a chunk to the same chunk of the next row, and from the
+    last row round."""
 
     label = "The ranks and their chunks"
     key = "Each rank sends to the next one, and the last one round to the first."
@@ -142,22 +146,34 @@ class _RingPicture:
         width, height = _RING_LEFT + k * self.pitch, _RING_TOP + k * _RING_ROW + 6
         lines = [_svg_opening(width, height, "Chunks of all ranks, and what moves")]
         for chunk in range(k):
-            lines.append(_text(_RING_LEFT + chunk * self.pitch + self.box / 2, 16, f"chunk {chunk}", "name"))
+            lines.append(
+                _text(_RING_LEFT + chunk * self.pitch + self.box / 2, 16, f"chunk {chunk}", "name")
+            )
         for rank in range(k):
-            lines.append(_text(0, _RING_TOP + rank * _RING_ROW + 23, f"rank {rank}", "rank", "start"))
+            lines.append(
+                _text(0, _RING_TOP + rank * _RING_ROW + 23, f"rank {rank}", "rank", "start")
+            )
         full, marks = self.bars(frame), self.marks(frame)
         for index in range(k * k):
             rank, chunk = divmod(index, k)
             x, y = _RING_LEFT + chunk * self.pitch, _RING_TOP + rank * _RING_ROW
-            lines.append(f'<g class="box{_CLASSES[marks[index]]}">{_rect(x, y, self.box, _RING_BOX, "frame")}')
+            lines.append(
+                f'<g class="box{_CLASSES[marks[index]]}">'
+                f"{_rect(x, y, self.box, _RING_BOX, 'frame')}"
+            )
             for part in range(k):
                 left, level = x + _PAD + part * self.part, full[index * k + part]
-                lines.append(_bar(left + 1, y + _PAD, self.part - 2, _RING_BOX - 2 * _PAD, f"r{part}", level))
+                lines.append(
+                    _bar(left + 1, y + _PAD, self.part - 2, _RING_BOX - 2 * _PAD, f"r{part}", level)
+                )
             lines.append("</g>")
         on = set(self.on(frame))
         for index in range(k * k):
             rank, chunk = divmod(index, k)
-            middle, y = _RING_LEFT + chunk * self.pitch + self.box / 2, _RING_TOP + rank * _RING_ROW + _RING_BOX + 4
+            middle, y = (
+                _RING_LEFT + chunk * self.pitch + self.box / 2,
+                _RING_TOP + rank * _RING_ROW + _RING_BOX + 4,
+            )
             ways = [((middle, y), (middle, y + _RING_ROW - _RING_BOX - 8))]
             if rank == k - 1:
                 top = _RING_TOP - 4
@@ -182,14 +198,24 @@ class _SlicePicture:
         self.height = self.rows * (self.box + _GAP) - _GAP + 2 * self.edge + self.title
         self.key = self._key_text()
         self.columns = max(1, min(self.layers, _PICTURE_WIDTH_MAX // self.width))
-        # Which arrow is which: every message between the same chips in the same colour is the same one.
+        # Which arrow is which: every message between the same chips in the same colour is the same
+        # one.
         ways = ((colour, move) for frame in found.frames for colour, move in self._colours(frame))
         self.arrows = {self._key(colour, move): (colour, move) for colour, move in ways}
         self.numbers = {key: number for number, key in enumerate(self.arrows)}
-        self.spans = [(colour, span) for colour, one in enumerate(found.colours) for span in range(len(one.spans))]
+        self.spans = [
+            (colour, span)
+            for colour, one in enumerate(found.colours)
+            for span in range(len(one.spans))
+        ]
 
     def _key_text(self) -> str:
-        texts = ["A bar is full when a chip has the whole sum of a colour's share. x goes down, y to the right."]
+        texts = [
+            (
+                "A bar is full when a chip has the whole sum of a colour's share. x goes down, y "
+                "to the right."
+            )
+        ]
         if self.layers > 1:
             texts.append("A slanted arrow goes to the next z (up) or to the previous one (down).")
         if any(self.found.kind.topology.wrap):
@@ -208,7 +234,9 @@ class _SlicePicture:
 
     def bars(self, frame: Frame) -> list[int]:
         # A colour that is not complete must not look it.
-        return [int(100 * share + 1e-9) for shares in progress(self.found, frame) for share in shares]
+        return [
+            int(100 * share + 1e-9) for shares in progress(self.found, frame) for share in shares
+        ]
 
     def marks(self, frame: Frame) -> str:
         full = (1 << self.found.kind.chip_count) - 1
@@ -232,7 +260,10 @@ class _SlicePicture:
             *(
                 (
                     f"c{index}",
-                    f"colour {colour.name}: {percent(colour.share)} of the array, begins along {_first(colour)}",
+                    (
+                        f"colour {colour.name}: {percent(colour.share)} of the array, begins along "
+                        f"{_first(colour)}"
+                    ),
                 )
                 for index, colour in enumerate(self.found.colours)
             ),
@@ -247,7 +278,9 @@ class _SlicePicture:
 
     def svg(self, frame: Frame) -> str:
         high = -(-self.layers // self.columns) * self.height
-        lines = [_svg_opening(self.columns * self.width, high, "Chips, and what moves between them")]
+        lines = [
+            _svg_opening(self.columns * self.width, high, "Chips, and what moves between them")
+        ]
         for layer in range(self.layers if self.title else 0):
             down, right = divmod(layer, self.columns)
             x, y = right * self.width + self.edge, down * self.height + 17
@@ -257,7 +290,10 @@ class _SlicePicture:
         for rank in range(self.found.kind.chip_count):
             x, y = self._corner(rank)
             name = ",".join(map(str, coordinates(self.shape, rank)))
-            lines.append(f'<g class="box{_CLASSES[marks[rank]]}">{_rect(x, y, _BOX_WIDTH, self.box, "frame")}')
+            lines.append(
+                f'<g class="box{_CLASSES[marks[rank]]}">'
+                f"{_rect(x, y, _BOX_WIDTH, self.box, 'frame')}"
+            )
             lines.append(_text(x + _BOX_WIDTH / 2, y + 15, name, "chip"))
             for colour in range(count):
                 top, level = y + _BOX_TOP + colour * _BAR, levels[rank * count + colour]
@@ -270,16 +306,24 @@ class _SlicePicture:
         return "".join([*lines, "</svg>"])
 
     def _ways(self, colour: int, move: Move) -> list[tuple[Point, Point]]:
-        """From box to box, or out at one end and in at the other; to another layer, out at a corner."""
+        """From box to box, or out at one end and in at the other; to another layer, out at a
+        corner."""
         dimension, way, round_ = direction(self.shape, move)
         lanes = 2 * len(self.found.colours)
         lane = (2 * colour + (way > 0) - (lanes - 1) / 2) * _LANE
         if dimension == 2:
             x, y = self._corner(move.sender)
             shift = _LANE * colour - 5
-            near = (x + _BOX_WIDTH + shift, y + shift) if way > 0 else (x - shift, y + self.box - shift)
+            near = (
+                (x + _BOX_WIDTH + shift, y + shift)
+                if way > 0
+                else (x - shift, y + self.box - shift)
+            )
             return [(near, (near[0] + way * _SLANT, near[1] - way * _SLANT))]
-        out, into = self._port(move.sender, dimension, way, lane), self._port(move.receiver, dimension, -way, lane)
+        out, into = (
+            self._port(move.sender, dimension, way, lane),
+            self._port(move.receiver, dimension, -way, lane),
+        )
         if not round_:
             return [(out, into)]
         far = way * _STUB
@@ -305,8 +349,14 @@ def _more(trace: Trace, on: Collection[tuple[int, int]]) -> tuple[str, str]:
         return _table("The one order of summation", orders_table(trace), ()), ""
     if not trace.colours:
         return "", ""
-    kinds = [_part(trace, (index, at) in on) for index, one in enumerate(trace.colours) for at in range(len(one.spans))]
-    return _time_line(trace, on), _table("Phases and their modelled time", phases_table(trace), kinds)
+    kinds = [
+        _part(trace, (index, at) in on)
+        for index, one in enumerate(trace.colours)
+        for at in range(len(one.spans))
+    ]
+    return _time_line(trace, on), _table(
+        "Phases and their modelled time", phases_table(trace), kinds
+    )
 
 
 def _part(found: ExplainedSlice, is_on: bool) -> str:
@@ -330,13 +380,17 @@ def _time_line(found: ExplainedSlice, on: Collection[tuple[int, int]]) -> str:
                 f'<rect x="{left:.3f}%" y="1" width="{width:.3f}%" height="24"/>'
                 f"{text if span.seconds >= _LABEL_SHARE * whole else ''}</g>"
             )
-        label = html.escape(f"Colour {colour.name}: {', '.join(span.text for span in colour.spans)}")
+        label = html.escape(
+            f"Colour {colour.name}: {', '.join(span.text for span in colour.spans)}"
+        )
         lines.append(
             f'<div class="reduce-line"><span>{colour.name}</span>'
-            f'<svg width="100%" height="26" role="img" aria-label="{label}">{"".join(marks)}</svg></div>'
+            '<svg width="100%" height="26" role="img" '
+            f'aria-label="{label}">{"".join(marks)}</svg></div>'
         )
     ends = (
-        f'<p class="reduce-ends"><span>0 s (grey: start and barrier, waiting)</span><span>{time_text(whole)}</span></p>'
+        '<p class="reduce-ends"><span>0 s (grey: start and barrier, '
+        f"waiting)</span><span>{time_text(whole)}</span></p>"
     )
     return f'<h2>Modelled time</h2><div class="reduce-time">{"".join(lines)}{ends}</div>\n'
 
@@ -353,7 +407,8 @@ def _table(caption: str, table: Table, kinds: Sequence[str]) -> str:
     name = html.escape(caption)
     return (
         f'<h2>{name}</h2><div class="reduce-table" tabindex="0" role="region" '
-        f'aria-label="{name}"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>\n'
+        f'aria-label="{name}"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></'
+        "table></div>\n"
     )
 
 
@@ -363,19 +418,24 @@ def _svg_opening(width: float, height: float, label: str) -> str:
 
 
 def _text(x: float, y: float, text: str, kind: str, anchor: str = "middle") -> str:
-    return f'<text class="{kind}" x="{x:g}" y="{y:g}" text-anchor="{anchor}">{html.escape(text)}</text>'
+    return (
+        f'<text class="{kind}" x="{x:g}" y="{y:g}" '
+        f'text-anchor="{anchor}">{html.escape(text)}</text>'
+    )
 
 
 def _rect(x: float, y: float, width: float, height: float, kind: str) -> str:
     return (
-        f'<rect class="{kind}" x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="{min(6, height // 4):g}"/>'
+        f'<rect class="{kind}" x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" '
+        f'rx="{min(6, height // 4):g}"/>'
     )
 
 
 def _bar(x: float, y: float, full: float, height: float, kind: str, level: int) -> str:
     """`level` in percent of the width `full`."""
     return (
-        f'<rect class="bar {kind}" x="{x:g}" y="{y:g}" width="{full * level / 100:g}" height="{height:g}" '
+        f'<rect class="bar {kind}" x="{x:g}" y="{y:g}" width="{full * level / 100:g}" '
+        f'height="{height:g}" '
         f'data-full="{full:g}"/>'
     )
 
@@ -387,7 +447,8 @@ def _arrow(ways: Sequence[tuple[Point, Point]], kind: str, on: bool) -> str:
         length = math.hypot(to_x - x, to_y - y)
         along_x, along_y = (to_x - x) / length * _HEAD, (to_y - y) / length * _HEAD
         path += (
-            f"M{x:g} {y:g}L{to_x:g} {to_y:g}M{to_x - along_x - along_y:.4g} {to_y - along_y + along_x:.4g}"
+            f"M{x:g} {y:g}L{to_x:g} {to_y:g}M{to_x - along_x - along_y:.4g} "
+            f"{to_y - along_y + along_x:.4g}"
             f"L{to_x:g} {to_y:g}L{to_x - along_x + along_y:.4g} {to_y - along_y - along_x:.4g}"
         )
     return f'<path class="part arrow {kind}{" on" if on else ""}" d="{path}"/>'

@@ -1,7 +1,8 @@
 """Waiting for a number in shared memory: some microseconds of looking, then asleep in the kernel.
 
-The kernel puts the caller to sleep only while the number is still what the caller saw, so no wake-up is lost. Linux
-only, on processors that show stores to others in the order in which they were made (x86-64): Python has no barriers.
+The kernel puts the caller to sleep only while the number is still what the caller saw, so no
+wake-up is lost. Linux only, on processors that show stores to others in the order in which they
+were made (x86-64): Python has no barriers.
 """
 
 from __future__ import annotations
@@ -26,23 +27,26 @@ def is_supported() -> bool:
 
 
 class Sleeper:
-    """Waits for changes of 32-bit numbers, by address; `wake` wakes those that wait in other processes."""
+    """Waits for changes of 32-bit numbers, by address; `wake` wakes those that wait in other
+    processes."""
 
     def __init__(self) -> None:
         self._syscall = ctypes.CDLL(None, use_errno=True).syscall
 
     def wait(self, address: int, seen: int, seconds: float) -> None:
-        """Returns when woken, at once when the number is not `seen` any more, and after `seconds` at the latest. May
-        return early: the caller looks again."""
+        """Returns when woken, at once when the number is not `seen` any more, and after `seconds`
+        at the latest. May return early: the caller looks again."""
         nanos = int(seconds * _NANOS)
         limit = _Timespec(nanos // _NANOS, nanos % _NANOS)
         self._syscall(
-            ctypes.c_long(_SYS_FUTEX), ctypes.c_void_p(address), ctypes.c_int(_WAIT), ctypes.c_uint32(seen),
+            ctypes.c_long(_SYS_FUTEX), ctypes.c_void_p(address), ctypes.c_int(_WAIT),
+            ctypes.c_uint32(seen),
             ctypes.byref(limit), None, ctypes.c_int(0),
         )  # fmt: skip
 
     def wake(self, address: int) -> None:
         self._syscall(
-            ctypes.c_long(_SYS_FUTEX), ctypes.c_void_p(address), ctypes.c_int(_WAKE), ctypes.c_int(_EVERYBODY),
+            ctypes.c_long(_SYS_FUTEX), ctypes.c_void_p(address), ctypes.c_int(_WAKE),
+            ctypes.c_int(_EVERYBODY),
             None, None, ctypes.c_int(0),
         )  # fmt: skip

@@ -1,4 +1,5 @@
-"""Window files that processes have left behind. For the agent, which owns their folder; imports next to nothing."""
+"""Window files that processes have left behind. For the agent, which owns their folder; imports
+next to nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ PREFIX = "podyard-window-"
 
 
 def remove_left_over(folder: Path) -> int:
-    """Removes the files of processes that have ended; how many. The makers of the others hold a lock on them."""
+    """Removes the files of processes that have ended; how many. The makers of the others hold a
+    lock on them."""
     removed = 0
     for path in sorted(folder.glob(PREFIX + "*")):
         with contextlib.suppress(OSError), path.open("rb") as file:

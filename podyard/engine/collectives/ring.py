@@ -1,7 +1,8 @@
 """Runs a schedule, and computes what it would give.
 
-The one summation order over hosts is the schedule's: per chunk, in ring order. `ring_sum` follows it without moving
-anything, so a process that holds all hosts gets the same bits as one process per host.
+The one summation order over hosts is the schedule's: per chunk, in ring order. `ring_sum` follows
+it without moving anything, so a process that holds all hosts gets the same bits as one process per
+host.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from podyard.engine.collectives.schedule import (
 )
 from podyard.engine.collectives.transport import Tag, Transport, Vector
 
-# What is sent while the next piece is being added: small enough to be in the cache when it is, large enough that a
-# message costs little compared with it.
+# What is sent while the next piece is being added: small enough to be in the cache when it is,
+# large enough that a message costs little compared with it.
 BLOCK_BYTES = 512 * 1024
 # Blocks that a rank sends before it receives: what the connections hold without being copied aside.
 BLOCKS_AHEAD = 2
@@ -38,11 +39,12 @@ def run_schedule(
     sequence: int,
     reduction: Reduction = Reduction.SUM,
 ) -> None:
-    """Runs a collective in place: `vectors` maps each rank that this process holds to its vector, all of one length
+    """Runs a collective in place: `vectors` maps each rank that this process holds to its vector,
+    all of one length
     and type. `sequence` numbers the collectives of one transport.
 
-    Raises PodyardError INVALID_ARGUMENT for a type that is not reduced and an all-to-all of parts that are not equal,
-    and what the transport raises; the vectors are then spoilt.
+    Raises PodyardError INVALID_ARGUMENT for a type that is not reduced and an all-to-all of parts
+    that are not equal, and what the transport raises; the vectors are then spoilt.
     """
     first = next(iter(vectors.values()))
     if schedule.kind is CollectiveKind.ALL_TO_ALL and len(first) % schedule.chunk_count:
@@ -58,8 +60,9 @@ def run_schedule(
 
 
 class _Run:
-    """A message goes in blocks where it is one chunk, as in rings: then a block of one step is all that the same block
-    of the next one needs. Where it is several chunks, whose bounds change from step to step, there is one block."""
+    """A message goes in blocks where it is one chunk, as in rings: then a block of one step is all
+    that the same block of the next one needs. Where it is several chunks, whose bounds change from
+    step to step, there is one block."""
 
     def __init__(
         self,
@@ -82,14 +85,18 @@ class _Run:
         self.scratch = np.empty(-(-largest // self.blocks) + 1, first.dtype)
         # Of each step: (index, messages from ranks of this process, messages to them).
         self.mine = [
-            (index, [m for m in step if m.sender in vectors], [m for m in step if m.receiver in vectors])
+            (
+                index,
+                [m for m in step if m.sender in vectors],
+                [m for m in step if m.receiver in vectors],
+            )
             for index, step in enumerate(schedule.steps)
         ]
 
     def steps(self) -> None:
-        """Messages go out and come in in one order, by step and block; sends are a few blocks ahead of receives, but
-        never of what they depend on, which is the same block of the step before. Sends do not block, so no ring of
-        waiting ranks can form."""
+        """Messages go out and come in in one order, by step and block; sends are a few blocks ahead
+        of receives, but never of what they depend on, which is the same block of the step before.
+        Sends do not block, so no ring of waiting ranks can form."""
         ahead = min(self.blocks, BLOCKS_AHEAD)
         count, sent = len(self.mine) * self.blocks, 0
         for index in range(count):
@@ -103,7 +110,9 @@ class _Run:
         for move in leaving:
             start, stop = self._range(move.first, move.stop, block)
             tag = Tag(self.sequence, step, move.into, block)
-            self.transport.send(move.sender, move.receiver, tag, self.vectors[move.sender][start:stop])
+            self.transport.send(
+                move.sender, move.receiver, tag, self.vectors[move.sender][start:stop]
+            )
 
     def _receive(self, index: int, block: int) -> None:
         step, _, entering = self.mine[index]
@@ -128,7 +137,11 @@ class _Run:
         return start + block * length // self.blocks, start + (block + 1) * length // self.blocks
 
     def _size(self, move: Move) -> int:
-        return self.bounds[move.stop - 1][1] - self.bounds[move.first][0] if move.stop > move.first else 0
+        return (
+            self.bounds[move.stop - 1][1] - self.bounds[move.first][0]
+            if move.stop > move.first
+            else 0
+        )
 
 
 @functools.cache

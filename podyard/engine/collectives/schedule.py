@@ -1,7 +1,9 @@
 """Who sends which chunks to whom, step by step: a collective as data.
 
-Three readers: the timing model counts it, a transport runs it, and a test proves it without running it.
-A vector is cut into `chunk_count` chunks; a message carries neighbouring ones. No JAX and no I/O in here.
+Three readers: the timing model counts it, a transport runs it, and a test proves it without running
+it.
+A vector is cut into `chunk_count` chunks; a message carries neighbouring ones. No JAX and no I/O in
+here.
 """
 
 from __future__ import annotations
@@ -26,8 +28,8 @@ class CollectiveKind(StrEnum):
 
 
 class Op(StrEnum):
-    """What a receiver does with a chunk: `ADD` replaces the own chunk by received + own, in this order (for maxima, by
-    the larger one)."""
+    """What a receiver does with a chunk: `ADD` replaces the own chunk by received + own, in this
+    order (for maxima, by the larger one)."""
 
     ADD = "add"
     COPY = "copy"
@@ -35,8 +37,9 @@ class Op(StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Move:
-    """A message: chunks `first` to `stop` (exclusive) of the sender, as they are before the step. The receiver takes
-    them as its chunks from `into` on. Without chunks it only says that the sender has come this far."""
+    """A message: chunks `first` to `stop` (exclusive) of the sender, as they are before the step.
+    The receiver takes them as its chunks from `into` on. Without chunks it only says that the
+    sender has come this far."""
 
     sender: int
     receiver: int
@@ -88,10 +91,12 @@ def _ring_step(k: int, step: int, shift: int, op: Op) -> tuple[Move, ...]:
 
 
 def ring_all_reduce(rank_count: int) -> Schedule:
-    """Reduce-scatter, then all-gather, around one ring: 2 (k - 1) steps that each send one k-th of the vector.
+    """Reduce-scatter, then all-gather, around one ring: 2 (k - 1) steps that each send one k-th of
+    the vector.
 
-    Chunk c sets out from rank c, is complete at rank c - 1 after k - 1 steps, and goes round once more. Source:
-    Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009).
+    Chunk c sets out from rank c, is complete at rank c - 1 after k - 1 steps, and goes round once
+    more. Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
+    workstations" (2009).
     Raises PodyardError INVALID_ARGUMENT for fewer than one rank.
     """
     k = _at_least_one(rank_count)
@@ -104,18 +109,28 @@ def ring_reduce_scatter(rank_count: int) -> Schedule:
     """Rank r ends with the sum of chunk r. Raises INVALID_ARGUMENT for fewer than one rank."""
     k = _at_least_one(rank_count)
     return Schedule(
-        CollectiveKind.REDUCE_SCATTER, k, k, tuple(_ring_step(k, step, -1, Op.ADD) for step in range(k - 1))
+        CollectiveKind.REDUCE_SCATTER,
+        k,
+        k,
+        tuple(_ring_step(k, step, -1, Op.ADD) for step in range(k - 1)),
     )
 
 
 def ring_all_gather(rank_count: int) -> Schedule:
-    """Rank r starts with chunk r, all end with all. Raises INVALID_ARGUMENT for fewer than one rank."""
+    """Rank r starts with chunk r, all end with all. Raises INVALID_ARGUMENT for fewer than one
+    rank."""
     k = _at_least_one(rank_count)
-    return Schedule(CollectiveKind.ALL_GATHER, k, k, tuple(_ring_step(k, step, 0, Op.COPY) for step in range(k - 1)))
+    return Schedule(
+        CollectiveKind.ALL_GATHER,
+        k,
+        k,
+        tuple(_ring_step(k, step, 0, Op.COPY) for step in range(k - 1)),
+    )
 
 
 def pipelined_broadcast(rank_count: int, chunk_count: int) -> Schedule:
-    """Rank 0's vector to all, along 0 -> 1 -> ... -> k - 1, chunk after chunk: k - 2 + chunks steps.
+    """Rank 0's vector to all, along 0 -> 1 -> ... -> k - 1, chunk after chunk: k - 2 + chunks
+    steps.
 
     Raises INVALID_ARGUMENT for fewer than one rank or chunk.
     """
@@ -136,8 +151,8 @@ def pipelined_broadcast(rank_count: int, chunk_count: int) -> Schedule:
 
 
 def pairwise_all_to_all(rank_count: int) -> Schedule:
-    """Chunk p of rank r becomes chunk r of rank p. In step s those exchange whose numbers add up to s (modulo k): every
-    pair once, and in place, because what comes in is where what went out was.
+    """Chunk p of rank r becomes chunk r of rank p. In step s those exchange whose numbers add up to
+    s (modulo k): every pair once, and in place, because what comes in is where what went out was.
 
     Raises INVALID_ARGUMENT for fewer than one rank.
     """
@@ -146,19 +161,25 @@ def pairwise_all_to_all(rank_count: int) -> Schedule:
     for step in range(k):
         pairs = ((rank, (step - rank) % k) for rank in range(k))
         steps.append(
-            tuple(Move(rank, other, other, other + 1, Op.COPY, rank) for rank, other in pairs if other != rank)
+            tuple(
+                Move(rank, other, other, other + 1, Op.COPY, rank)
+                for rank, other in pairs
+                if other != rank
+            )
         )
     return Schedule(CollectiveKind.ALL_TO_ALL, k, k, tuple(step for step in steps if step))
 
 
 def dissemination_barrier(rank_count: int) -> Schedule:
-    """Nobody leaves before all have come: in step s, rank r tells r + 2^s. Source: Hensgen, Finkel and Manber, "Two
-    algorithms for barrier synchronization" (1988). Raises INVALID_ARGUMENT for fewer than one rank."""
+    """Nobody leaves before all have come: in step s, rank r tells r + 2^s. Source: Hensgen, Finkel
+    and Manber, "Two algorithms for barrier synchronization" (1988). Raises INVALID_ARGUMENT for
+    fewer than one rank."""
     k = _at_least_one(rank_count)
     distances = [1 << power for power in range((k - 1).bit_length())]
     return Schedule(
         CollectiveKind.BARRIER, k, 1,
-        tuple(tuple(Move(rank, (rank + far) % k, 0, 0, Op.COPY, 0) for rank in range(k)) for far in distances),
+        tuple(tuple(Move(rank, (rank + far) % k, 0, 0, Op.COPY,
+            0) for rank in range(k)) for far in distances),
     )  # fmt: skip
 
 

@@ -1,7 +1,8 @@
-"""The sum over the hosts of a slice, wherever they are: in one process, on one machine, or on several.
+"""The sum over the hosts of a slice, wherever they are: in one process, on one machine, or on
+several.
 
-All give the same bits: per chunk, in ring order. A step writes each host's vector to `vector(host)` and takes the sum
-from `all_reduce()`.
+All give the same bits: per chunk, in ring order. A step writes each host's vector to `vector(host)`
+and takes the sum from `all_reduce()`.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from podyard.engine.collectives.windows import Members
 
 
 class HostSum(Protocol):
-    """`vector`: where this process writes the vector of one of its hosts for the next sum. `all_reduce`: the sum over
-    all hosts, valid until the next call. Raises PodyardError UNAVAILABLE when a peer is lost, ABORTED when this gang
-    has been replaced, CANCELLED when told to stop. `how` is for the log."""
+    """`vector`: where this process writes the vector of one of its hosts for the next sum.
+    `all_reduce`: the sum over all hosts, valid until the next call. Raises PodyardError UNAVAILABLE
+    when a peer is lost, ABORTED when this gang has been replaced, CANCELLED when told to stop.
+    `how` is for the log."""
 
     how: ClassVar[str]
 
@@ -49,7 +51,9 @@ class SumOverTransport:
 
     how: ClassVar[str] = "by TCP"
 
-    def __init__(self, host_count: int, hosts: Sequence[int], length: int, transport: Transport) -> None:
+    def __init__(
+        self, host_count: int, hosts: Sequence[int], length: int, transport: Transport
+    ) -> None:
         self._schedule = ring_all_reduce(host_count)
         self._transport = transport
         self._vectors = {host: np.zeros(length, np.float32) for host in hosts}
@@ -65,18 +69,23 @@ class SumOverTransport:
 
 
 class SumOverMachines:
-    """For processes that share a machine with some of the others: the first of them, which has `transport`, runs the
-    ring for all hosts of the machine in their windows; the others wait for it. `members` has one adder."""
+    """For processes that share a machine with some of the others: the first of them, which has
+    `transport`, runs the ring for all hosts of the machine in their windows; the others wait for
+    it. `members` has one adder."""
 
     how: ClassVar[str] = "in shared memory, by TCP between machines"
 
-    def __init__(self, host_count: int, members: Members, length: int, transport: Transport | None) -> None:
+    def __init__(
+        self, host_count: int, members: Members, length: int, transport: Transport | None
+    ) -> None:
         self._members = members
         self._transport = transport
         self._schedule = ring_all_reduce(host_count)
         hosts = sorted(host for hosts in members.ranks_of.values() for host in hosts)
         dtype = np.dtype(np.float32)
-        self._windows = [{host: members.window(host, turn, dtype, length) for host in hosts} for turn in (0, 1)]
+        self._windows = [
+            {host: members.window(host, turn, dtype, length) for host in hosts} for turn in (0, 1)
+        ]
         self._turn = 0
         self._sequence = 0
 

@@ -1,7 +1,7 @@
 """What a schedule runs on: messages between ranks.
 
-A process holds one rank or several. A transport carries what its ranks send, to ranks of the same process or of
-others; the runner does not know which.
+A process holds one rank or several. A transport carries what its ranks send, to ranks of the same
+process or of others; the runner does not know which.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ Vector = NDArray[np.float32]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tag:
-    """What a message is: block `block` of chunks `chunk` and following (the receiver's), of step `step` of the
-    `sequence`-th collective."""
+    """What a message is: block `block` of chunks `chunk` and following (the receiver's), of step
+    `step` of the `sequence`-th collective."""
 
     sequence: int
     step: int
@@ -30,12 +30,12 @@ class Tag:
 
 
 class Transport(Protocol):
-    """`send` never blocks for the receiver and keeps no reference to `data` that a later write could be seen through.
-    `data` and `out` are contiguous, of any element type. `flush` returns when everything sent is on its way, so that a
-    peer does not wait while this process computes.
+    """`send` never blocks for the receiver and keeps no reference to `data` that a later write
+    could be seen through. `data` and `out` are contiguous, of any element type. `flush` returns
+    when everything sent is on its way, so that a peer does not wait while this process computes.
 
-    All raise PodyardError: UNAVAILABLE when the peer is gone or silent for too long, ABORTED when it belongs to
-    another epoch, CANCELLED when this process is told to stop.
+    All raise PodyardError: UNAVAILABLE when the peer is gone or silent for too long, ABORTED when
+    it belongs to another epoch, CANCELLED when this process is told to stop.
     """
 
     def send(self, sender: int, receiver: int, tag: Tag, data: Array) -> None: ...

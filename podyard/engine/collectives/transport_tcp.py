@@ -1,9 +1,10 @@
 """TCP between replica processes: one connection per ring link that crosses processes.
 
-A process listens first, learns its peers' addresses, then connects for every link that leaves it and accepts one for
-every link that enters it. One thread does everything on sockets that do not block: while it waits for a message it goes
-on writing its own, so large chunks that all ranks send at the same moment cannot block each other. (Writer threads
-were slower: each message changed threads twice.)
+A process listens first, learns its peers' addresses, then connects for every link that leaves it
+and accepts one for every link that enters it. One thread does everything on sockets that do not
+block: while it waits for a message it goes on writing its own, so large chunks that all ranks send
+at the same moment cannot block each other. (Writer threads were slower: each message changed
+threads twice.)
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ from podyard.engine.collectives.wire import (
 
 Stopping = Callable[[], bool]
 
-# Waiting is cut into slices, so that a process that is told to stop does not sit out the whole time-out.
+# Waiting is cut into slices, so that a process that is told to stop does not sit out the whole
+# time-out.
 _SLICE_SECONDS = 0.25
 _BUFFER_BYTES = 4 << 20
 _HANDSHAKE_SECONDS = 10.0
@@ -54,9 +56,12 @@ def _unavailable(what: str) -> PodyardError:
 
 
 class TcpStream:
-    """A connected socket. Silence beyond `silence_seconds` and a closed connection are PodyardError UNAVAILABLE."""
+    """A connected socket. Silence beyond `silence_seconds` and a closed connection are PodyardError
+    UNAVAILABLE."""
 
-    def __init__(self, sock: socket.socket, name: str, silence_seconds: float, stopping: Stopping = _never) -> None:
+    def __init__(
+        self, sock: socket.socket, name: str, silence_seconds: float, stopping: Stopping = _never
+    ) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # Room for several blocks, so that most sends end at once (the system may give less).
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
@@ -146,7 +151,8 @@ class TcpStream:
         return _unavailable(f"{self._name} is gone: {why}")
 
     def wait_longer(self, idle: int, what: str) -> int:
-        """idle + 1 slices without a byte; raises CANCELLED when told to stop, UNAVAILABLE when that is too long."""
+        """idle + 1 slices without a byte; raises CANCELLED when told to stop, UNAVAILABLE when that
+        is too long."""
         if self._stopping():
             raise PodyardError(Code.CANCELLED, "told to stop")
         if idle + 1 >= self._slices:
@@ -155,14 +161,17 @@ class TcpStream:
 
 
 class Listener:
-    """A listening socket on `bind_address` ("host:port", port 0: any free one). `address` is what peers connect to."""
+    """A listening socket on `bind_address` ("host:port", port 0: any free one). `address` is what
+    peers connect to."""
 
     def __init__(self, bind_address: str) -> None:
         host, port = split_address(bind_address)
         try:
             self._socket = socket.create_server((host, port), backlog=128)
         except OSError as error:
-            raise _unavailable(f"cannot listen on {bind_address}: {error.strerror or error}") from error
+            raise _unavailable(
+                f"cannot listen on {bind_address}: {error.strerror or error}"
+            ) from error
         self._socket.settimeout(_SLICE_SECONDS)
         self.address = f"{host}:{self._socket.getsockname()[1]}"
 
@@ -181,7 +190,9 @@ def split_address(address: str) -> tuple[str, int]:
     """("host", port) of "host:port"; raises PodyardError INVALID_ARGUMENT otherwise."""
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isdecimal() or int(port) > 65535:
-        raise PodyardError(Code.INVALID_ARGUMENT, f"{address!r} is not an address like 127.0.0.1:8800")
+        raise PodyardError(
+            Code.INVALID_ARGUMENT, f"{address!r} is not an address like 127.0.0.1:8800"
+        )
     return host, int(port)
 
 
@@ -196,7 +207,8 @@ def bytes_of(array: Array) -> memoryview:
 
 
 class _Outgoing:
-    """What one leaving link still has to write. Used by one thread, on a socket that never blocks."""
+    """What one leaving link still has to write. Used by one thread, on a socket that never
+    blocks."""
 
     def __init__(self, stream: TcpStream) -> None:
         self.stream = stream
@@ -247,14 +259,22 @@ class TcpTransport:
         silence_seconds: float = PEER_SILENCE_SECONDS,
         stopping: Stopping = _never,
     ) -> TcpTransport:
-        """Opens all links of the ring 0 -> 1 -> ... -> 0 that touch this process; blocks until they stand.
+        """Opens all links of the ring 0 -> 1 -> ... -> 0 that touch this process; blocks until they
+        stand.
 
-        `addresses`: rank -> "host:port" of the process that holds it. Raises PodyardError UNAVAILABLE when a peer does
-        not come in time, UNAUTHENTICATED for a peer with another key, ABORTED for one of another epoch or run.
+        `addresses`: rank -> "host:port" of the process that holds it. Raises PodyardError
+        UNAVAILABLE when a peer does not come in time, UNAUTHENTICATED for a peer with another key,
+        ABORTED for one of another epoch or run.
         """
         count = len(addresses)
-        leaving = [Link(r, (r + 1) % count) for r in sorted(local_ranks) if (r + 1) % count not in local_ranks]
-        entering = {Link((r - 1) % count, r) for r in local_ranks if (r - 1) % count not in local_ranks}
+        leaving = [
+            Link(r, (r + 1) % count)
+            for r in sorted(local_ranks)
+            if (r + 1) % count not in local_ranks
+        ]
+        entering = {
+            Link((r - 1) % count, r) for r in local_ranks if (r - 1) % count not in local_ranks
+        }
         transport = cls(member, silence_seconds, stopping)
         acceptor = _Acceptor(transport, listener, entering)
         try:
@@ -268,7 +288,8 @@ class TcpTransport:
         return transport
 
     def _seal(self, link: Link, key: bytes, address: str) -> None:
-        """`address`: where the link's receiver listens. Both ends know it, so no word on the wire decides."""
+        """`address`: where the link's receiver listens. Both ends know it, so no word on the wire
+        decides."""
         if not _is_of_one_machine(address):
             self._seals[link] = LinkSeal(key)
 
@@ -298,8 +319,12 @@ class TcpTransport:
 
     def flush(self) -> None:
         idle = 0
-        while waiting := [outgoing for outgoing in self._outgoing.values() if not outgoing.write_some()]:
-            _, writable, _ = select.select([], [outgoing.stream for outgoing in waiting], [], _SLICE_SECONDS)
+        while waiting := [
+            outgoing for outgoing in self._outgoing.values() if not outgoing.write_some()
+        ]:
+            _, writable, _ = select.select(
+                [], [outgoing.stream for outgoing in waiting], [], _SLICE_SECONDS
+            )
             idle = 0 if writable else waiting[0].stream.wait_longer(idle, "takes no data")
 
     def close(self) -> None:
@@ -317,8 +342,12 @@ class TcpTransport:
                 view = view[count:]
                 idle = 0
                 continue
-            waiting = [outgoing for outgoing in self._outgoing.values() if not outgoing.write_some()]
-            ready = select.select([stream], [outgoing.stream for outgoing in waiting], [], _SLICE_SECONDS)
+            waiting = [
+                outgoing for outgoing in self._outgoing.values() if not outgoing.write_some()
+            ]
+            ready = select.select(
+                [stream], [outgoing.stream for outgoing in waiting], [], _SLICE_SECONDS
+            )
             if not any(ready):
                 idle = stream.wait_longer(idle, "is silent")
 
@@ -328,7 +357,8 @@ class TcpTransport:
             sock = socket.create_connection(split_address(address), timeout=_HANDSHAKE_SECONDS)
         except OSError as error:
             raise _unavailable(f"{name} cannot be reached: {error.strerror or error}") from error
-        # The peer may still be loading its checkpoint before it accepts: the long time-out holds here as well.
+        # The peer may still be loading its checkpoint before it accepts: the long time-out holds
+        # here as well.
         stream = TcpStream(sock, name, self._silence_seconds, self._stopping)
         try:
             key = connect_handshake(stream, self._member, link)
@@ -341,7 +371,8 @@ class TcpTransport:
 
 
 class _Acceptor:
-    """A thread that takes the entering links, so that connecting and accepting go on at the same time."""
+    """A thread that takes the entering links, so that connecting and accepting go on at the same
+    time."""
 
     def __init__(self, transport: TcpTransport, listener: Listener, entering: set[Link]) -> None:
         self._transport = transport
@@ -371,7 +402,10 @@ class _Acceptor:
                 if sock is None:
                     slices -= 1
                     if slices <= 0:
-                        waited = ", ".join(str(link.sender) for link in sorted(self._missing, key=lambda x: x.sender))
+                        waited = ", ".join(
+                            str(link.sender)
+                            for link in sorted(self._missing, key=lambda x: x.sender)
+                        )
                         raise _unavailable(f"no connection from host {waited} in time")
                     continue
                 self._take(sock)
@@ -379,9 +413,13 @@ class _Acceptor:
             self._error = error
 
     def _take(self, sock: socket.socket) -> None:
-        stream = TcpStream(sock, "the connecting peer", _HANDSHAKE_SECONDS, self._transport._stopping)
+        stream = TcpStream(
+            sock, "the connecting peer", _HANDSHAKE_SECONDS, self._transport._stopping
+        )
         try:
-            link, key = accept_handshake(stream, self._transport._member, lambda link: link in self._missing)
+            link, key = accept_handshake(
+                stream, self._transport._member, lambda link: link in self._missing
+            )
         except PodyardError:
             # It is not the peer that we wait for: keep listening until the time is up.
             stream.close()

@@ -2,14 +2,16 @@
 
 Every process makes one file before the gang meets and maps those of the others afterwards. It holds
 
-    a page      magic, version, epoch, agreement, process, sizes, and a proof that its maker has the gang's key
-    a page      how far the process has come (32 bits, written by it alone), whether it sleeps or has left, and, of the
+    a page      magic, version, epoch, agreement, process, sizes, and a proof that its maker has the
+    gang's key
+    a page      how far the process has come (32 bits, written by it alone), whether it sleeps or
+    has left, and, of the
                 first process, two gates: how far all have come, and how far those that add up
     windows     two of equal size for each rank of the process, one for every other collective
 
-The kernel releases the lock on a file when its process ends, however it ends: that is how a lost peer is found. Once
-all have mapped all, the names are taken away, so that nothing is left behind by a process that is killed; what is left
-by one that was killed before is the agent's to remove.
+The kernel releases the lock on a file when its process ends, however it ends: that is how a lost
+peer is found. Once all have mapped all, the names are taken away, so that nothing is left behind by
+a process that is killed; what is left by one that was killed before is the agent's to remove.
 """
 
 from __future__ import annotations
@@ -52,11 +54,12 @@ _UINT32 = 2**32
 
 # Longest sleep before a waiting process looks whether the one that it waits for is still there.
 SLICE_SECONDS = 0.1
-# Looks at the number before it sleeps: about 20 microseconds. More would take the time of a peer that needs the CPU.
+# Looks at the number before it sleeps: about 20 microseconds. More would take the time of a peer
+# that needs the CPU.
 SPINS = 300
 
-# Times that it lets others run before it sleeps: waking a sleeper takes some 50 microseconds, which is longer than the
-# others take where they only wait for a CPU.
+# Times that it lets others run before it sleeps: waking a sleeper takes some 50 microseconds, which
+# is longer than the others take where they only wait for a CPU.
 YIELDS = 200
 
 Stopping = Callable[[], bool]
@@ -88,13 +91,17 @@ class Members:
         self._asleep = [file.word(_ASLEEP_AT)[0] for file in self._files]
         # The machine's, not this process' own: all must say the same.
         cpus = os.cpu_count() or 1
-        # More processes than CPUs: a spinning process keeps the one that it waits for off the CPU, and several adders
-        # per CPU only add context switches.
+        # More processes than CPUs: a spinning process keeps the one that it waits for off the CPU,
+        # and several adders per CPU only add context switches.
         self._spins = SPINS if len(files) <= cpus else SPINS // 10
         self.adders = min(len(files), adders or cpus)
         first, adding = self._files[0], self._files[: self.adders]
-        self._all = _Gate(*first.word(_GATES_AT[0]), [file.word(_PROGRESS_AT)[0] for file in self._files])
-        self._adding = _Gate(*first.word(_GATES_AT[1]), [file.word(_ADDED_AT)[0] for file in adding])
+        self._all = _Barrier(
+            *first.word(_GATES_AT[0]), [file.word(_PROGRESS_AT)[0] for file in self._files]
+        )
+        self._adding = _Barrier(
+            *first.word(_GATES_AT[1]), [file.word(_ADDED_AT)[0] for file in adding]
+        )
 
     @classmethod
     def attach(
@@ -106,12 +113,12 @@ class Members:
         stopping: Stopping,
         adders: int | None = None,
     ) -> Members:
-        """To be called when all processes of this machine have made their files; `ranks_of` says, in the same order
-        everywhere, which ranks each of them holds. The first `adders` of them add up; one per CPU is the default.
-        Returns when all have come.
+        """To be called when all processes of this machine have made their files; `ranks_of` says,
+        in the same order everywhere, which ranks each of them holds. The first `adders` of them add
+        up; one per CPU is the default. Returns when all have come.
 
-        Raises PodyardError UNAVAILABLE when a peer's file is not there, UNAUTHENTICATED for one without the gang's key,
-        ABORTED for another epoch or run, and what `meet` raises.
+        Raises PodyardError UNAVAILABLE when a peer's file is not there, UNAUTHENTICATED for one
+        without the gang's key, ABORTED for another epoch or run, and what `meet` raises.
         """
         files = {
             process: own if process == own.process else own.open_peer(process, len(ranks))
@@ -126,21 +133,24 @@ class Members:
         """A view of the window of `rank` for every other collective: `turn` is 0 or 1."""
         for file, ranks in zip(self._files, self.ranks_of.values(), strict=True):
             if rank in ranks:
-                start = _DATA_AT + (ranks.index(rank) * _WINDOWS_PER_RANK + turn) * _stride(self.window_bytes)
+                start = _DATA_AT + (ranks.index(rank) * _WINDOWS_PER_RANK + turn) * _stride(
+                    self.window_bytes
+                )
                 return np.frombuffer(file.memory, dtype, length, start)
         raise AssertionError(f"no process of this machine holds rank {rank}")
 
     def meet(self) -> None:
         """Nobody goes on before all have come.
 
-        Raises PodyardError UNAVAILABLE naming the process that is gone or silent for too long, CANCELLED when told to
-        stop.
+        Raises PodyardError UNAVAILABLE naming the process that is gone or silent for too long,
+        CANCELLED when told to stop.
         """
         self._come(self._all)
         self._wait(self._all)
 
     def finish(self) -> None:
-        """Nobody goes on before those that add up (the first `adders`) have come here; the others only wait. Raises
+        """Nobody goes on before those that add up (the first `adders`) have come here; the others
+        only wait. Raises
         what `meet` raises."""
         adds = self.place < self.adders
         if adds:
@@ -160,9 +170,10 @@ class Members:
             file.close()
         self._files = []
 
-    def _come(self, gate: _Gate) -> None:
-        """The last one to come opens the gate. Two may both find that they are the last, never none: each says that it
-        has come before it looks at the others. In the same way nobody who sleeps is overlooked."""
+    def _come(self, gate: _Barrier) -> None:
+        """The last one to come opens the gate. Two may both find that they are the last, never
+        none: each says that it has come before it looks at the others. In the same way nobody who
+        sleeps is overlooked."""
         goal = (gate.goal + 1) % _UINT32
         gate.numbers[self.place][0] = goal
         self._keep_order()
@@ -180,7 +191,7 @@ class Members:
         self._fence.acquire()
         self._fence.release()
 
-    def _wait(self, gate: _Gate, yields: int = YIELDS) -> None:
+    def _wait(self, gate: _Barrier, yields: int = YIELDS) -> None:
         gate.goal = goal = (gate.goal + 1) % _UINT32
         word = gate.word  # at most `goal`: the next one takes this process to come
         for _ in range(self._spins):
@@ -196,7 +207,7 @@ class Members:
         finally:
             self._asleep[self.place][0] = 0
 
-    def _sleep(self, gate: _Gate, goal: int) -> None:
+    def _sleep(self, gate: _Barrier, goal: int) -> None:
         self._keep_order()
         for _ in range(self._slices):
             # Before the word is read: who has come and then left has come.
@@ -204,24 +215,33 @@ class Members:
             seen = gate.word[0]
             if seen == goal:
                 return
-            missing = [place for place, number in enumerate(gate.numbers) if not _has_come(number[0], goal)]
+            missing = [
+                place for place, number in enumerate(gate.numbers) if not _has_come(number[0], goal)
+            ]
             for place in missing:
                 if place in gone:
-                    raise PodyardError(Code.UNAVAILABLE, f"process {self._names[place]} of this machine is gone")
+                    raise PodyardError(
+                        Code.UNAVAILABLE, f"process {self._names[place]} of this machine is gone"
+                    )
             if self._stopping():
                 raise PodyardError(Code.CANCELLED, "told to stop")
             self._sleeper.wait(gate.address, seen, SLICE_SECONDS)
         silence, names = self._slices * SLICE_SECONDS, [self._names[place] for place in missing]
-        raise PodyardError(Code.UNAVAILABLE, f"processes {names} of this machine are silent for {silence:g} s")
+        raise PodyardError(
+            Code.UNAVAILABLE, f"processes {names} of this machine are silent for {silence:g} s"
+        )
 
     def _lost_processes(self) -> list[int]:
         others = (place for place in range(len(self._files)) if place != self.place)
-        return [one for one in others if self._files[one].left[0] or self._files[one].is_abandoned()]
+        return [
+            one for one in others if self._files[one].left[0] or self._files[one].is_abandoned()
+        ]
 
 
 @dataclasses.dataclass(slots=True)
-class _Gate:
-    """A word that the last of several processes sets to `goal`; `numbers` are how far each of them has come."""
+class _Barrier:
+    """A word that the last of several processes sets to `goal`; `numbers` are how far each of them
+    has come."""
 
     word: memoryview
     address: int
@@ -235,19 +255,26 @@ def _has_come(progress: int, goal: int) -> bool:
 
 
 class WindowFile:
-    """A mapped file of windows. It is made before the gang meets, so that all are there when it has met."""
+    """A mapped file of windows. It is made before the gang meets, so that all are there when it has
+    met."""
 
-    def __init__(self, path: Path, descriptor: int, member: Membership, process: int, window_bytes: int) -> None:
+    def __init__(
+        self, path: Path, descriptor: int, member: Membership, process: int, window_bytes: int
+    ) -> None:
         self.process = process
         self.window_bytes = window_bytes
         self._path = path
         self._member = member
         self._descriptor = descriptor
-        self.memory = mmap.mmap(descriptor, 0, flags=mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0))
+        self.memory = mmap.mmap(
+            descriptor, 0, flags=mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
+        )
         self.left, _ = self.word(_LEFT_AT)
 
     @classmethod
-    def make(cls, folder: Path, member: Membership, process: int, rank_count: int, window_bytes: int) -> WindowFile:
+    def make(
+        cls, folder: Path, member: Membership, process: int, rank_count: int, window_bytes: int
+    ) -> WindowFile:
         """Raises PodyardError RESOURCE_EXHAUSTED where the folder has no room for the windows."""
         path = _path(folder, member, process)
         unfinished = path.with_suffix(".unfinished")
@@ -280,11 +307,18 @@ class WindowFile:
         try:
             expected = _header(self._member, process, rank_count, self.window_bytes)
             found = os.pread(descriptor, _HEADER.size + _PROOF_BYTES, 0)
-            if not hmac.compare_digest(found[_HEADER.size :], _proof(self._member, found[: _HEADER.size])):
-                raise PodyardError(Code.UNAUTHENTICATED, f"the windows of process {process} are not of this gang")
+            if not hmac.compare_digest(
+                found[_HEADER.size :], _proof(self._member, found[: _HEADER.size])
+            ):
+                raise PodyardError(
+                    Code.UNAUTHENTICATED, f"the windows of process {process} are not of this gang"
+                )
             is_whole = os.fstat(descriptor).st_size == _size(rank_count, self.window_bytes)
             if found[: _HEADER.size] != expected or not is_whole:
-                raise PodyardError(Code.ABORTED, f"process {process} belongs to another epoch, run or size of model")
+                raise PodyardError(
+                    Code.ABORTED,
+                    f"process {process} belongs to another epoch, run or size of model",
+                )
             return WindowFile(path, descriptor, self._member, process, self.window_bytes)
         except BaseException:
             os.close(descriptor)
@@ -325,7 +359,9 @@ def _path(folder: Path, member: Membership, process: int) -> Path:
 
 
 def _header(member: Membership, process: int, rank_count: int, window_bytes: int) -> bytes:
-    return _HEADER.pack(_MAGIC, _VERSION, member.epoch, member.agreement, process, rank_count, window_bytes)
+    return _HEADER.pack(
+        _MAGIC, _VERSION, member.epoch, member.agreement, process, rank_count, window_bytes
+    )
 
 
 def _proof(member: Membership, header: bytes) -> bytes:

@@ -1,8 +1,10 @@
-"""Asks the real TPU compiler what it makes of a program: cycles, bytes, whether it fits, which collectives.
+"""Asks the real TPU compiler what it makes of a program: cycles, bytes, whether it fits, which
+collectives.
 
-The compiler runs in a worker process (worker.py), one at a time on a machine for one user: the worker holds a file lock
-as long as it lives, callers that want one wait at a turnstile, and a worker is given up when someone stands there, when
-it was idle for a while, after many compilations, or when it occupies too much memory.
+The compiler runs in a worker process (worker.py), one at a time on a machine for one user: the
+worker holds a file lock as long as it lives, callers that want one wait at a turnstile, and a
+worker is given up when someone stands there, when it was idle for a while, after many compilations,
+or when it occupies too much memory.
 """
 
 from __future__ import annotations
@@ -46,14 +48,15 @@ _WORKER = (sys.executable, "-m", "podyard.engine.exact.worker")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ExactVerdict:
-    """What the compiler says of one program on one slice. All figures are of one device: a core on v2 and v3, a chip
-    from v4 on.
+    """What the compiler says of one program on one slice. All figures are of one device: a core on
+    v2 and v3, a chip from v4 on.
 
-    `cycles`: the sum over `ops`, as if they ran one after another; collectives and asynchronous copies are not in it.
-    `fetched_bytes` are what those copies move. Bytes are those of the device's memory; `peak_bytes` is the most that
-    is occupied at a time, from v4 on with what lies in the chip's own memory. `flops` and `bytes_accessed` come from
-    the compiler's cost analysis, which counts the body of a loop once. `unknown_trip_loops` were counted once; of
-    `conditionals` the branch with most cycles. Where the program does not fit, `out_of_memory_text` is the
+    `cycles`: the sum over `ops`, as if they ran one after another; collectives and asynchronous
+    copies are not in it. `fetched_bytes` are what those copies move. Bytes are those of the
+    device's memory; `peak_bytes` is the most that is occupied at a time, from v4 on with what lies
+    in the chip's own memory. `flops` and `bytes_accessed` come from the compiler's cost analysis,
+    which counts the body of a loop once. `unknown_trip_loops` were counted once; of `conditionals`
+    the branch with most cycles. Where the program does not fit, `out_of_memory_text` is the
     compiler's own, and all figures are 0.
     """
 
@@ -93,34 +96,43 @@ def compile_exact(
     timeout_seconds: float = TIMEOUT_SECONDS,
     options: Mapping[str, str | int | bool] | None = None,
 ) -> ExactVerdict:
-    """The compiler's verdict on the StableHLO module `stablehlo`, split over the first `partitions` devices.
+    """The compiler's verdict on the StableHLO module `stablehlo`, split over the first `partitions`
+    devices.
 
-    `timeout_seconds` is for all of it, waiting for another process's compilation included. `options` are the
-    compiler's own flags by name. Raises PodyardError: FAILED_PRECONDITION without libtpu or with a JAX whose way to it
-    moved; INVALID_ARGUMENT for an unknown type, too many partitions, or a module that the compiler refuses (with its
-    words); DEADLINE_EXCEEDED at the time limit; UNAVAILABLE when the compiler's process died.
+    `timeout_seconds` is for all of it, waiting for another process's compilation included.
+    `options` are the compiler's own flags by name. Raises PodyardError: FAILED_PRECONDITION without
+    libtpu or with a JAX whose way to it moved; INVALID_ARGUMENT for an unknown type, too many
+    partitions, or a module that the compiler refuses (with its words); DEADLINE_EXCEEDED at the
+    time limit; UNAVAILABLE when the compiler's process died.
     """
     if not is_installed():
-        raise failed_precondition("the exact verdict needs the TPU compiler: it needs pip install 'podyard[xla-tpu]'")
+        raise failed_precondition(
+            "the exact verdict needs the TPU compiler: it needs pip install 'podyard[xla-tpu]'"
+        )
     return _shared.compile(stablehlo, accelerator_type, partitions, timeout_seconds, options)
 
 
 def lower_for_tpu(fn: Callable[..., Any], *abstract_args: Any, **abstract_kwargs: Any) -> str:
     """StableHLO text of `fn`, lowered for a TPU; needs JAX, but no device and no libtpu.
 
-    `fn` may be a function or the result of `jax.jit`; arguments are arrays or `jax.ShapeDtypeStruct`s, whose shapes
-    and dtypes alone count. For several devices use `shard_map` or shardings on a `jax.sharding.AbstractMesh`.
+    `fn` may be a function or the result of `jax.jit`; arguments are arrays or
+    `jax.ShapeDtypeStruct`s, whose shapes and dtypes alone count. For several devices use
+    `shard_map` or shardings on a `jax.sharding.AbstractMesh`.
     """
     import jax
 
     jitted: Any = fn if hasattr(fn, "trace") else jax.jit(fn)
-    return str(jitted.trace(*abstract_args, **abstract_kwargs).lower(lowering_platforms=("tpu",)).as_text())
+    return str(
+        jitted.trace(*abstract_args, **abstract_kwargs).lower(lowering_platforms=("tpu",)).as_text()
+    )
 
 
 class ExactCompiler:
-    """Owns at most one worker; for any number of threads, of which one compiles at a time. `close` ends the worker.
+    """Owns at most one worker; for any number of threads, of which one compiles at a time. `close`
+    ends the worker.
 
-    `command` starts a worker; `lock_folder` holds the locks of all processes that share the machine's one worker.
+    `command` starts a worker; `lock_folder` holds the locks of all processes that share the
+    machine's one worker.
     """
 
     def __init__(
@@ -141,7 +153,8 @@ class ExactCompiler:
         self._worker: _ExactWorker | None = None
 
     def forget(self) -> None:
-        """Gives the worker up without ending it: in a child process after a fork it is the parent's."""
+        """Gives the worker up without ending it: in a child process after a fork it is the
+        parent's."""
         self._turn = threading.Lock()
         if self._worker is not None:
             self._worker.abandon()
@@ -156,10 +169,24 @@ class ExactCompiler:
         options: Mapping[str, str | int | bool] | None = None,
     ) -> ExactVerdict:
         """See `compile_exact`; this one does not look whether libtpu is installed."""
-        kind = accelerator_types.parse(accelerator_type) if isinstance(accelerator_type, str) else accelerator_type
+        kind = (
+            accelerator_types.parse(accelerator_type)
+            if isinstance(accelerator_type, str)
+            else accelerator_type
+        )
         if not 1 <= partitions <= kind.device_count:
-            raise invalid(f"{partitions} partitions: {kind.name} has {kind.device_count} devices", "partitions")
-        request = pack({"stablehlo": stablehlo, "partitions": partitions, "options": options or {}, **_target(kind)})
+            raise invalid(
+                f"{partitions} partitions: {kind.name} has {kind.device_count} devices",
+                "partitions",
+            )
+        request = pack(
+            {
+                "stablehlo": stablehlo,
+                "partitions": partitions,
+                "options": options or {},
+                **_target(kind),
+            }
+        )
         limit = _Limit(self._clock, timeout_seconds)
         if not self._turn.acquire(timeout=max(0.0, timeout_seconds)):
             raise limit.timeout_error("waiting for another thread's compilation")
@@ -174,7 +201,8 @@ class ExactCompiler:
         worker = self._worker
         if worker is not None:
             worker.signal()
-        # The holder of the turn is about to notice, or waits for another process: not a reason to wait for long.
+        # The holder of the turn is about to notice, or waits for another process: not a reason to
+        # wait for long.
         if self._turn.acquire(timeout=_EXIT_SECONDS):
             try:
                 self._end()
@@ -192,7 +220,10 @@ class ExactCompiler:
         except BaseException:
             self._end()
             raise
-        worn_out = self._worker.compiles >= self._compiles_max or answer["resident_bytes"] > self._resident_bytes_max
+        worn_out = (
+            self._worker.compiles >= self._compiles_max
+            or answer["resident_bytes"] > self._resident_bytes_max
+        )
         if worn_out or self._worker.is_wanted_elsewhere():
             self._end()
         return answer
@@ -232,18 +263,25 @@ class _Limit:
 
     def timeout_error(self, doing: str) -> PodyardError:
         return PodyardError(
-            Code.DEADLINE_EXCEEDED, f"the exact verdict was not there after {self._seconds:g} s, while {doing}"
+            Code.DEADLINE_EXCEEDED,
+            f"the exact verdict was not there after {self._seconds:g} s, while {doing}",
         )
 
 
 class _ExactWorker:
-    """A worker process. Its standard streams for input and output are one end of a socket pair: a socket has
-    time limits both ways. It inherits the descriptor of the machine's lock, which so is free when it is dead."""
+    """A worker process. Its standard streams for input and output are one end of a socket pair: a
+    socket has
+    time limits both ways. It inherits the descriptor of the machine's lock, which so is free when
+    it is dead."""
 
     def __init__(self, command: Sequence[str], locks: tuple[Path, Path], limit: _Limit) -> None:
         self._turnstile_path, lock_path = locks
         self._clock = limit.clock
-        with contextlib.ExitStack() as kept, _lock(self._turnstile_path, limit), _open(lock_path) as lock:
+        with (
+            contextlib.ExitStack() as kept,
+            _lock(self._turnstile_path, limit),
+            _open(lock_path) as lock,
+        ):
             _take(lock, limit)
             self._printed = kept.enter_context(tempfile.TemporaryFile())
             ours, theirs = socket.socketpair()
@@ -329,7 +367,8 @@ class _ExactWorker:
         words = self._printed.read().decode(errors="replace").strip()
         said = f"; its last words: {words}" if words else ""
         return PodyardError(
-            Code.UNAVAILABLE, f"the TPU compiler's process {what}{how}; the next call starts another{said}"
+            Code.UNAVAILABLE,
+            f"the TPU compiler's process {what}{how}; the next call starts another{said}",
         )
 
 
@@ -370,7 +409,11 @@ def _locks(folder: Path | None) -> tuple[Path, Path]:
         with contextlib.suppress(FileExistsError):
             folder.mkdir(mode=0o700)
         status = folder.lstat()
-        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
+        if (
+            not stat.S_ISDIR(status.st_mode)
+            or status.st_uid != os.getuid()
+            or status.st_mode & 0o077
+        ):
             raise failed_precondition(f"{folder} is not a private folder of this user: remove it")
     return folder / "turnstile", folder / "lock"
 

@@ -1,8 +1,10 @@
-"""Reads the TPU compiler's optimised and scheduled HLO text: which operations run, how often, in how many cycles.
+"""Reads the TPU compiler's optimised and scheduled HLO text: which operations run, how often, in
+how many cycles.
 
-Pure Python, no JAX. The cycles are the compiler's own (`estimated_cycles` of an operation's `window_config`). What it
-gives no cycles (collectives, asynchronous copies, scalars) carries None and adds nothing to a total. The text does not
-name the trip count of every loop, so it is also derived from the loop's counter: start, step, limit, comparison.
+Pure Python, no JAX. The cycles are the compiler's own (`estimated_cycles` of an operation's
+`window_config`). What it gives no cycles (collectives, asynchronous copies, scalars) carries None
+and adds nothing to a total. The text does not name the trip count of every loop, so it is also
+derived from the loop's counter: start, step, limit, comparison.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ _INSTRUCTION = re.compile(r"\s+(ROOT )?%?([\w.\-]+) = (.*?) ([a-z][\w\-]*)\(")
 _OPERAND = re.compile(r"%([\w.\-]+)")
 _ATTRIBUTE = re.compile(r", (\w+)=(\{[^{}]*\}|%?[\w.\-]+)")
 _BACKEND_CONFIG = ", backend_config="
-_GROUPS = re.compile(r"replica_groups=(\{\{[\d,]*|\[\d+,\d+\]|mesh\[([^\]]*)\](?:,? device_ids=\S+)? \{([^}]*)\})")
+_GROUPS = re.compile(
+    r"replica_groups=(\{\{[\d,]*|\[\d+,\d+\]|mesh\[([^\]]*)\](?:,? device_ids=\S+)? \{([^}]*)\})"
+)
 _MESH_AXIS = re.compile(r"('[^']+')(?:=(\d+)|:\(\d+\)(\d+))?")
 _CHANNEL = re.compile(r"channel_id=(\d+)")
 _PARTITIONS = re.compile(r"^HloModule .*num_partitions=(\d+)")
@@ -31,10 +35,26 @@ _STRATEGY = re.compile(r"colors:(\d+) phases:(\d+) cores:(\{[^}]*\}(?:,\{[^}]*\}
 
 # They name values; nothing runs.
 _NAMES_ONLY = frozenset(
-    {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id", "replica-id"}
+    {
+        "parameter",
+        "constant",
+        "tuple",
+        "get-tuple-element",
+        "bitcast",
+        "after-all",
+        "partition-id",
+        "replica-id",
+    }
 )
 _COLLECTIVES = frozenset(
-    {"all-gather", "all-reduce", "all-to-all", "collective-broadcast", "collective-permute", "reduce-scatter"}
+    {
+        "all-gather",
+        "all-reduce",
+        "all-to-all",
+        "collective-broadcast",
+        "collective-permute",
+        "reduce-scatter",
+    }
 )
 _SAME_NUMBER = frozenset({"copy", "bitcast", "reshape", "convert"})
 _INTEGER = re.compile(r"[su]\d+\[\]")
@@ -45,8 +65,9 @@ _NO_ESTIMATE = 2**63 - 1
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ExactOp:
-    """One operation that runs. `cycles` are those of one execution, None where the compiler gave none; `count` is how
-    often it runs in one call of the program. `where` is the operation's name in the source program."""
+    """One operation that runs. `cycles` are those of one execution, None where the compiler gave
+    none; `count` is how often it runs in one call of the program. `where` is the operation's name
+    in the source program."""
 
     name: str
     kind: str
@@ -58,9 +79,11 @@ class ExactOp:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ExactCollective:
-    """One collective and the algorithm that the compiler chose: `colors` rings at once over `phases` dimensions;
-    `rings` is the compiler's text of the cores per color and phase, `debug` all that it says. `group_size`: how many
-    devices exchange (1 for a permute, 0 where that is not said); `nbytes`: of one device's larger side."""
+    """One collective and the algorithm that the compiler chose: `colors` rings at once over
+    `phases` dimensions;
+    `rings` is the compiler's text of the cores per color and phase, `debug` all that it says.
+    `group_size`: how many devices exchange (1 for a permute, 0 where that is not said); `nbytes`:
+    of one device's larger side."""
 
     name: str
     kind: str
@@ -78,9 +101,9 @@ class ExactCollective:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HloSummary:
-    """What one device executes in one call. Loops in `unknown_trip_loops` are counted once; of a conditional in
-    `conditionals` only the branch with most cycles is counted. `fetched_bytes`: what asynchronous copies move between
-    the chip and its memory, which has no cycles."""
+    """What one device executes in one call. Loops in `unknown_trip_loops` are counted once; of a
+    conditional in `conditionals` only the branch with most cycles is counted. `fetched_bytes`: what
+    asynchronous copies move between the chip and its memory, which has no cycles."""
 
     ops: tuple[ExactOp, ...]
     collectives: tuple[ExactCollective, ...]
@@ -115,7 +138,8 @@ class _Instruction:
 
 
 class _Computation(dict[str, _Instruction]):
-    """Instructions by name, in the order of the schedule, and under `_ROOT` again the one that gives the result."""
+    """Instructions by name, in the order of the schedule, and under `_ROOT` again the one that
+    gives the result."""
 
     def schedule(self) -> Iterator[_Instruction]:
         return (instruction for name, instruction in self.items() if name != _ROOT)
@@ -128,7 +152,9 @@ def summarise(text: str) -> HloSummary:
     walk = _Walk(computations, 1 if partitions is None else int(partitions[1]))
     walk.run(computations[entry], 1, {})
     collectives, loops = tuple(walk.collectives), tuple(walk.unknown_trip_loops)
-    return HloSummary(tuple(walk.ops), collectives, loops, tuple(walk.conditionals), walk.fetched_bytes)
+    return HloSummary(
+        tuple(walk.ops), collectives, loops, tuple(walk.conditionals), walk.fetched_bytes
+    )
 
 
 def _parse(text: str) -> tuple[dict[str, _Computation], str]:
@@ -172,7 +198,14 @@ def _instruction(match: re.Match[str], line: str) -> _Instruction:
     named = re.search(r'op_name="([^"]*)"', rest)
     attributes = dict(_ATTRIBUTE.findall(rest.split(", metadata=")[0]))
     return _Instruction(
-        match[2], match[3], match[4], line[start : end - 1], attributes, config, "" if named is None else named[1], rest
+        match[2],
+        match[3],
+        match[4],
+        line[start : end - 1],
+        attributes,
+        config,
+        "" if named is None else named[1],
+        rest,
     )
 
 
@@ -182,14 +215,16 @@ def _unreadable(why: str) -> PodyardError:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Number:
-    """A scalar that is element `element` of the loop's state plus `offset`; with None, the constant `offset`."""
+    """A scalar that is element `element` of the loop's state plus `offset`; with None, the constant
+    `offset`."""
 
     element: int | None
     offset: int
 
 
 class _Walk:
-    """Follows the schedule from the entry. `known` are elements of a loop's state that are constants throughout."""
+    """Follows the schedule from the entry. `known` are elements of a loop's state that are
+    constants throughout."""
 
     def __init__(self, computations: Mapping[str, _Computation], partitions: int) -> None:
         self._computations = computations
@@ -215,7 +250,12 @@ class _Walk:
     def _execute(self, instruction: _Instruction, count: int) -> None:
         self.ops.append(
             ExactOp(
-                instruction.name, instruction.opcode, instruction.shape, instruction.cycles, count, instruction.where
+                instruction.name,
+                instruction.opcode,
+                instruction.shape,
+                instruction.cycles,
+                count,
+                instruction.where,
             )
         )
         if instruction.opcode.endswith("-start") and _collective_kind(instruction) == "":
@@ -226,8 +266,10 @@ class _Walk:
     def _note_collectives(
         self, instruction: _Instruction, count: int, around: Mapping[str, Any], is_fused: bool
     ) -> None:
-        """A collective may be fused, also piece by piece into several kernels: pieces of one have the same channel.
-        (So have all that a program has itself, by shard_map.) `around`: what the compiler says of the fusion."""
+        """A collective may be fused, also piece by piece into several kernels: pieces of one have
+        the same channel.
+        (So have all that a program has itself, by shard_map.) `around`: what the compiler says of
+        the fusion."""
         config = instruction.config.get("collective_algorithm_config", {}) or around
         if kind := _collective_kind(instruction):
             if not is_fused or self._is_first_piece(instruction, kind):
@@ -243,19 +285,32 @@ class _Walk:
 
     def _is_first_piece(self, instruction: _Instruction, kind: str) -> bool:
         channel = _CHANNEL.search(instruction.rest)
-        piece = None if channel is None else (channel[1], kind, sum(nbytes for nbytes, _ in _arrays(instruction.shape)))
+        piece = (
+            None
+            if channel is None
+            else (channel[1], kind, sum(nbytes for nbytes, _ in _arrays(instruction.shape)))
+        )
         is_first = piece is None or piece not in self._channels
         if piece is not None:
             self._channels.add(piece)
         return is_first
 
-    def _note_collective(self, instruction: _Instruction, kind: str, count: int, config: Mapping[str, Any]) -> None:
+    def _note_collective(
+        self, instruction: _Instruction, kind: str, count: int, config: Mapping[str, Any]
+    ) -> None:
         debug = str(config.get("debug", "")).strip()
         match = _STRATEGY.search(debug)
-        colors, phases, rings = (int(match[1]), int(match[2]), match[3]) if match is not None else (0, 0, "")
-        group_size = 0 if kind.startswith("collective-permute") else _group_size(instruction.rest) or self._partitions
+        colors, phases, rings = (
+            (int(match[1]), int(match[2]), match[3]) if match is not None else (0, 0, "")
+        )
+        group_size = (
+            0
+            if kind.startswith("collective-permute")
+            else _group_size(instruction.rest) or self._partitions
+        )
         sizes = [nbytes for nbytes, _ in _arrays(instruction.shape)]
-        if kind.endswith("-start") and kind != "all-reduce-start":  # operands, results, and what tells that it is done
+        # operands, results, and what tells that it is done
+        if kind.endswith("-start") and kind != "all-reduce-start":
             sizes = [nbytes for nbytes, scalar in _arrays(instruction.shape) if not scalar]
             sizes = sizes[len(sizes) // 2 :]
         self.collectives.append(
@@ -276,7 +331,9 @@ class _Walk:
         )
 
     def _branches(self, instruction: _Instruction, count: int) -> None:
-        names = [instruction.attributes.get(key, "") for key in ("true_computation", "false_computation")]
+        names = [
+            instruction.attributes.get(key, "") for key in ("true_computation", "false_computation")
+        ]
         names += _OPERAND.findall(instruction.attributes.get("branch_computations", ""))
         walks = []
         for name in filter(None, names):
@@ -290,7 +347,9 @@ class _Walk:
         self.unknown_trip_loops += longest.unknown_trip_loops
         self.conditionals += longest.conditionals
 
-    def _loop(self, around: _Computation, loop: _Instruction, count: int, known: Mapping[int, int]) -> None:
+    def _loop(
+        self, around: _Computation, loop: _Instruction, count: int, known: Mapping[int, int]
+    ) -> None:
         body, condition = self._callee(loop, "body"), self._callee(loop, "condition")
         start = self._constants_of_state(around, loop, known)
         stays = {element: value for element, value in start.items() if _is_unchanged(body, element)}
@@ -330,22 +389,37 @@ class _Walk:
             return None
         return _steps(start[left.element] + left.offset, after.offset, right.offset, direction)
 
-    def _constants_of_state(self, around: _Computation, loop: _Instruction, known: Mapping[int, int]) -> dict[int, int]:
+    def _constants_of_state(
+        self, around: _Computation, loop: _Instruction, known: Mapping[int, int]
+    ) -> dict[int, int]:
         """The elements of the loop's first state that are constants."""
         state = around[loop.operands[0]]
         names = state.operands if state.opcode == "tuple" else []
         numbers = {element: self._number(around, name, known) for element, name in enumerate(names)}
-        return {e: number.offset for e, number in numbers.items() if number is not None and number.element is None}
+        return {
+            e: number.offset
+            for e, number in numbers.items()
+            if number is not None and number.element is None
+        }
 
-    def _number(self, computation: _Computation, name: str, known: Mapping[int, int]) -> _Number | None:
+    def _number(
+        self, computation: _Computation, name: str, known: Mapping[int, int]
+    ) -> _Number | None:
         """The scalar integer `name`, as far as constants, sums and the loop's state give it."""
         instruction = computation.get(name)
         if instruction is None or _INTEGER.match(instruction.shape) is None:
             return None
         operands = instruction.operands
         if instruction.opcode == "constant":
-            return _Number(None, int(instruction.inside)) if re.fullmatch(r"-?\d+", instruction.inside) else None
-        if instruction.opcode == "get-tuple-element" and computation[operands[0]].opcode == "parameter":
+            return (
+                _Number(None, int(instruction.inside))
+                if re.fullmatch(r"-?\d+", instruction.inside)
+                else None
+            )
+        if (
+            instruction.opcode == "get-tuple-element"
+            and computation[operands[0]].opcode == "parameter"
+        ):
             element = int(instruction.attributes["index"])
             return _Number(None, known[element]) if element in known else _Number(element, 0)
         if instruction.opcode in _SAME_NUMBER and operands:
@@ -359,10 +433,16 @@ class _Walk:
         if left is None or right is None:
             return None
         if instruction.opcode == "subtract":
-            return None if right.element is not None else _Number(left.element, left.offset - right.offset)
+            return (
+                None
+                if right.element is not None
+                else _Number(left.element, left.offset - right.offset)
+            )
         if left.element is not None and right.element is not None:
             return None
-        return _Number(right.element if left.element is None else left.element, left.offset + right.offset)
+        return _Number(
+            right.element if left.element is None else left.element, left.offset + right.offset
+        )
 
     def _callee(self, instruction: _Instruction, attribute: str) -> _Computation:
         return self._computation(instruction.attributes.get(attribute, "").lstrip("%"))
@@ -379,8 +459,8 @@ def _collective_kind(instruction: _Instruction) -> str:
 
 
 def _group_size(text: str) -> int:
-    """Devices of a group: `{{0,2},{1,3}}`, `[groups,size]<=...` or `mesh['a'=2,'b'=4] {'b'}`, which may have the order
-    of the devices (`device_ids`) in between; 0 for all of them."""
+    """Devices of a group: `{{0,2},{1,3}}`, `[groups,size]<=...` or `mesh['a'=2,'b'=4] {'b'}`, which
+    may have the order of the devices (`device_ids`) in between; 0 for all of them."""
     match = _GROUPS.search(text)
     if match is None or match[1] == "{{":
         return 0
@@ -389,11 +469,14 @@ def _group_size(text: str) -> int:
     if match[1].startswith("["):
         return int(match[1].strip("[]").split(",")[1])
     extents = {name: int(extent) for name, extent, _ in _MESH_AXIS.findall(match[2])}
-    return math.prod(int(part) if part else extents[name] for name, _, part in _MESH_AXIS.findall(match[3]))
+    return math.prod(
+        int(part) if part else extents[name] for name, _, part in _MESH_AXIS.findall(match[3])
+    )
 
 
 def _arrays(shape: str) -> list[tuple[int, bool]]:
-    """(bytes without padding, whether it is a scalar) of each array of a shape, tuples flattened."""
+    """(bytes without padding, whether it is a scalar) of each array of a shape, tuples
+    flattened."""
     return [
         (math.prod(map(int, filter(None, dims.split(",")))) * int(bits or 8) // 8, not dims)
         for _, bits, dims in _ARRAY.findall(shape)
@@ -404,7 +487,8 @@ _MIRRORED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "NE": "NE"}
 
 
 def _steps(start: int, step: int, limit: int, direction: str) -> int | None:
-    """How often `start, start + step, ...` passes `direction limit` before it first fails; None if never or unknown."""
+    """How often `start, start + step, ...` passes `direction limit` before it first fails; None if
+    never or unknown."""
     if direction in ("GT", "GE"):
         start, step, limit, direction = -start, -step, -limit, _MIRRORED[direction]
     if direction == "LE":
@@ -420,7 +504,8 @@ def _steps(start: int, step: int, limit: int, direction: str) -> int | None:
 
 
 def _state_operand(body: _Computation, element: int) -> str:
-    """The name of what the body leaves as element `element` of the state; empty where its root is not a tuple."""
+    """The name of what the body leaves as element `element` of the state; empty where its root is
+    not a tuple."""
     root = body[_ROOT]
     return root.operands[element] if root.opcode == "tuple" and element < len(root.operands) else ""
 
@@ -435,7 +520,9 @@ def _is_unchanged(body: _Computation, element: int) -> bool:
     )
 
 
-def _inline(outer: _Computation, call: _Instruction, callee: _Computation) -> tuple[_Computation, _Instruction]:
+def _inline(
+    outer: _Computation, call: _Instruction, callee: _Computation
+) -> tuple[_Computation, _Instruction]:
     """`callee` with the operands of `call` in place of its parameters, and its root."""
     prefix = call.name + ".."
     inlined = _Computation(outer)

@@ -1,9 +1,11 @@
-"""A process that compiles StableHLO for a TPU that is not there, with the real compiler (libtpu), ahead of time.
+"""A process that compiles StableHLO for a TPU that is not there, with the real compiler (libtpu),
+ahead of time.
 
-`python -m podyard.engine.exact.worker` answers requests until its input ends, then ends. A message is `MAGIC`, the
-length of what follows as four bytes (big endian), and a JSON object. libtpu prints to the standard streams: the
-protocol therefore moves to a separate descriptor, and everything printed goes to the error stream. It is a separate
-process because the compiler can crash, hang, or keep memory.
+`python -m podyard.engine.exact.worker` answers requests until its input ends, then ends. A message
+is `MAGIC`, the length of what follows as four bytes (big endian), and a JSON object. libtpu prints
+to the standard streams: the protocol therefore moves to a separate descriptor, and everything
+printed goes to the error stream. It is a separate process because the compiler can crash, hang, or
+keep memory.
 """
 
 from __future__ import annotations
@@ -42,8 +44,9 @@ _OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "Ran out of memory")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CompileTarget:
-    """A slice as libtpu names it, e.g. `v4:4x4x8_twisted`. `host_bounds`: chips of one host as (x, y, z). `chip_config`
-    "megacore" makes the two cores of a v4 chip one device; elsewhere it is "default"."""
+    """A slice as libtpu names it, e.g. `v4:4x4x8_twisted`. `host_bounds`: chips of one host as (x,
+    y, z). `chip_config` "megacore" makes the two cores of a v4 chip one device; elsewhere it is
+    "default"."""
 
     topology: str
     host_bounds: tuple[int, int, int]
@@ -54,12 +57,16 @@ def pack(message: Mapping[str, object]) -> bytes:
     """Raises PodyardError INVALID_ARGUMENT for a message that is too long."""
     body = json.dumps(message).encode()
     if len(body) > MESSAGE_BYTES_MAX:
-        raise invalid(f"a message of {len(body)} bytes is more than the {MESSAGE_BYTES_MAX} that the compiler takes")
+        raise invalid(
+            f"a message of {len(body)} bytes is more than the {MESSAGE_BYTES_MAX} that the "
+            "compiler takes"
+        )
     return HEADER.pack(MAGIC, len(body)) + body
 
 
 def unpack(read: Callable[[int], bytes]) -> dict[str, Any] | None:
-    """The next message; `read(n)` gives n bytes, fewer only at the end. None at the end of the stream.
+    """The next message; `read(n)` gives n bytes, fewer only at the end. None at the end of the
+    stream.
 
     Raises ValueError when what arrives is not a message.
     """
@@ -81,7 +88,8 @@ def unpack(read: Callable[[int], bytes]) -> dict[str, Any] | None:
 
 
 class _Compiler:
-    """JAX's private ways to libtpu, all in this class; each that moves with a version of JAX is named in the error."""
+    """JAX's private ways to libtpu, all in this class; each that moves with a version of JAX is
+    named in the error."""
 
     def __init__(self) -> None:
         try:
@@ -139,17 +147,29 @@ class _Compiler:
                 build = settings.executable_build_options
                 build.use_spmd_partitioning = len(devices) > 1
                 build.use_shardy_partitioner = "sdy." in text
-                # As JAX asks for it: what the module says nothing about is split as it suits the compiler.
-                build.allow_spmd_sharding_propagation_to_parameters = _without_shardings(module, "arg_attrs")
-                build.allow_spmd_sharding_propagation_to_output = _without_shardings(module, "res_attrs")
-                return devices[0].client.compile(module, self._device_list(tuple(devices)), settings)
+                # As JAX asks for it: what the module says nothing about is split as it suits the
+                # compiler.
+                build.allow_spmd_sharding_propagation_to_parameters = _without_shardings(
+                    module, "arg_attrs"
+                )
+                build.allow_spmd_sharding_propagation_to_output = _without_shardings(
+                    module, "res_attrs"
+                )
+                return devices[0].client.compile(
+                    module, self._device_list(tuple(devices)), settings
+                )
             except (TypeError, AttributeError) as error:
                 raise _translate(error) from error
 
 
 def _without_shardings(module: Any, attributes: str) -> list[bool]:
-    """Which arguments or results of the module's main function say nothing of how they are split."""
-    main = next(op for op in module.body.operations if getattr(op, "sym_name", None) and op.sym_name.value == "main")
+    """Which arguments or results of the module's main function say nothing of how they are
+    split."""
+    main = next(
+        op
+        for op in module.body.operations
+        if getattr(op, "sym_name", None) and op.sym_name.value == "main"
+    )
     values = main.type.inputs if attributes == "arg_attrs" else main.type.results
     if attributes not in main.attributes:
         return [True] * len(values)
@@ -159,14 +179,17 @@ def _without_shardings(module: Any, attributes: str) -> list[bool]:
 
 def _translate(error: Exception) -> PodyardError:
     return failed_precondition(
-        f"this version of JAX does not offer the TPU compiler as known here (tested with jax 0.10.2): {error}"
+        "this version of JAX does not offer the TPU compiler as known here (tested with jax "
+        f"0.10.2): {error}"
     )
 
 
 def answer(compiler: _Compiler, request: Mapping[str, Any]) -> dict[str, object]:
-    """What the compiler says to one request `{stablehlo, topology, host_bounds, chip_config, partitions, options}`.
+    """What the compiler says to one request `{stablehlo, topology, host_bounds, chip_config,
+    partitions, options}`.
 
-    Either `{verdict: {...}}`, or with `out_of_memory_text` in place of figures, or `{error: {code, message}}`.
+    Either `{verdict: {...}}`, or with `out_of_memory_text` in place of figures, or `{error: {code,
+    message}}`.
     """
     try:
         return {"verdict": _verdict(compiler, request)}
@@ -182,13 +205,17 @@ def _error(error: PodyardError) -> dict[str, object]:
 
 def _verdict(compiler: _Compiler, request: Mapping[str, Any]) -> dict[str, object]:
     x, y, z = request["host_bounds"]
-    devices = compiler.devices(CompileTarget(request["topology"], (x, y, z), request["chip_config"]))
+    devices = compiler.devices(
+        CompileTarget(request["topology"], (x, y, z), request["chip_config"])
+    )
     partitions = request["partitions"]
     if partitions > len(devices):
         raise invalid(f"{partitions} partitions on a slice of {len(devices)} devices", "partitions")
     version = compiler.version(devices[0])
     try:
-        executable = compiler.compile(request["stablehlo"], devices[:partitions], request["options"])
+        executable = compiler.compile(
+            request["stablehlo"], devices[:partitions], request["options"]
+        )
     except compiler.refusal as error:
         if not all(mark in str(error) for mark in _OUT_OF_MEMORY):
             raise

@@ -1,4 +1,5 @@
-"""Chips of two generations next to each other, drawn to one scale, and the figures of all generations with sources."""
+"""Chips of two generations next to each other, drawn to one scale, and the figures of all
+generations with sources."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ def _peak(generation: Generation) -> float | None:
 MEASURES: tuple[Measure, ...] = (
     Measure("Peak, bfloat16", "TFLOPS", "peak_bf16_flops_per_second", _peak),
     Measure("Memory", "GiB", "hbm_bytes", lambda one: one.hbm_bytes / GIB),
-    Measure("Memory bandwidth", "GB/s", "hbm_bytes_per_second", lambda one: one.hbm_bytes_per_second / 1e9),
+    Measure("Memory bandwidth", "GB/s", "hbm_bytes_per_second",
+        lambda one: one.hbm_bytes_per_second / 1e9),
     Measure(
         "One link, one direction", "GB/s", "ici_link_bytes_per_second",
         lambda one: one.ici_link_bytes_per_second / 1e9 or None,
@@ -68,15 +70,19 @@ def chips(first: str = "v2", second: str = "v3") -> Picture:
     )
     bars = "".join(_bars(measure, (first, second)) for measure in MEASURES)
     body = (
-        f'<div class="lesson-pair">{drawn}</div>{_ratios(*pair)}<div class="lesson-bars">{bars}</div>'
-        '<p class="lesson-note">Figures are of one chip. TPU v1 has 8-bit integers only, so its peak of '
-        f"{(GENERATIONS['v1'].peak_int8_ops_per_second or 0) / 1e12:g} TOPS is not among the bars for bfloat16.</p>"
+        f'<div class="lesson-pair">{drawn}</div>{_ratios(*pair)}<div '
+        f'class="lesson-bars">{bars}</div>'
+        '<p class="lesson-note">Figures are of one chip. TPU v1 has 8-bit integers only, so '
+        "its peak of "
+        f"{(GENERATIONS['v1'].peak_int8_ops_per_second or 0) / 1e12:g} TOPS is not among the bars "
+        "for bfloat16.</p>"
     )
     return Picture(f"TPU {first} and TPU {second}", f'<div class="lesson">{body}</div>')
 
 
 def sources(name: str) -> Picture:
-    """The figures of a generation that have a source, with it. Raises PodyardError INVALID_ARGUMENT."""
+    """The figures of a generation that have a source, with it. Raises PodyardError
+    INVALID_ARGUMENT."""
     one = generation_called(name)
     clock = f"{one.clock_hz / 1e6:g} MHz"
     values: list[tuple[str, str, str]] = [
@@ -87,23 +93,42 @@ def sources(name: str) -> Picture:
     ]
     for measure in MEASURES:
         value = measure.value_of(one)
-        values.append((measure.name, "none" if value is None else f"{value:g} {measure.unit}", measure.field))
+        values.append(
+            (measure.name, "none" if value is None else f"{value:g} {measure.unit}", measure.field)
+        )
     if one.peak_int8_ops_per_second:
         values.append(
-            ("Peak, 8-bit integers", f"{one.peak_int8_ops_per_second / 1e12:g} TOPS", "peak_int8_ops_per_second")
+            (
+                "Peak, 8-bit integers",
+                f"{one.peak_int8_ops_per_second / 1e12:g} TOPS",
+                "peak_int8_ops_per_second",
+            )
         )
     values += [
         ("Links of a chip", f"{one.ici_links_per_chip}", "ici_links_per_chip"),
         ("Largest pod", " x ".join(map(str, one.pod_shape)) + " chips", "pod_shape"),
     ]
-    rows = [(label, value, one.sources[field]) for label, value, field in values if field in one.sources]
-    peak = 2 * one.mxu_rows * one.mxu_columns * one.mxu_count_per_core * one.cores_per_chip * one.clock_hz
+    rows = [
+        (label, value, one.sources[field]) for label, value, field in values if field in one.sources
+    ]
+    peak = (
+        2
+        * one.mxu_rows
+        * one.mxu_columns
+        * one.mxu_count_per_core
+        * one.cores_per_chip
+        * one.clock_hz
+    )
     note = (
-        f"2 operations x {one.mxu_rows} x {one.mxu_columns} cells x {one.mxu_count_per_core * one.cores_per_chip} "
+        f"2 operations x {one.mxu_rows} x {one.mxu_columns} cells x "
+        f"{one.mxu_count_per_core * one.cores_per_chip} "
         f"matrix units x {clock} = {peak / 1e12:.1f} T operations a second."
     )
     body = table(f"TPU {name}: figures and sources", ("Figure", "Value", "Source"), rows)
-    return Picture(f"Sources of TPU {name}", f'<div class="lesson">{body}<p class="lesson-note">{note}</p></div>')
+    return Picture(
+        f"Sources of TPU {name}",
+        f'<div class="lesson">{body}<p class="lesson-note">{note}</p></div>',
+    )
 
 
 def cores_text(one: Generation) -> str:
@@ -122,7 +147,10 @@ def chip_text(one: Generation) -> str:
         if one.ici_links_per_chip
         else "no links"
     )
-    memory = f"{one.hbm_bytes / GIB:g} GiB of {memory_word(one)} at {one.hbm_bytes_per_second / 1e9:g} GB/s"
+    memory = (
+        f"{one.hbm_bytes / GIB:g} GiB of {memory_word(one)} at "
+        f"{one.hbm_bytes_per_second / 1e9:g} GB/s"
+    )
     return f"{cores_text(one)}; {memory}; {links}."
 
 
@@ -131,18 +159,29 @@ def memory_word(one: Generation) -> str:
 
 
 def chip(one: Generation) -> list[str]:
-    """Cores above, memory below, links at the edges: lengths of matrix units, memory and bandwidth are to scale."""
+    """Cores above, memory below, links at the edges: lengths of matrix units, memory and bandwidth
+    are to scale."""
     parts = [rect(_CHIP_X, _CHIP_Y, _CHIP_WIDTH, _CHIP_HEIGHT, "chip", 14), *_links(one)]
     gap, inner = 10, _CHIP_WIDTH - 32
     width = (inner - gap * (one.cores_per_chip - 1)) / one.cores_per_chip
     for core in range(one.cores_per_chip):
         x = _CHIP_X + 16 + core * (width + gap)
-        parts += [rect(x, _CHIP_Y + 14, width, 122, "core", 9), text(x + 10, _CHIP_Y + 32, f"core {core}", "small")]
+        parts += [
+            rect(x, _CHIP_Y + 14, width, 122, "core", 9),
+            text(x + 10, _CHIP_Y + 32, f"core {core}", "small"),
+        ]
         parts += _units(one, x, width)
     middle = _CHIP_X + _CHIP_WIDTH / 2
     band = max(1.5, one.hbm_bytes_per_second / 1e9 * _BAND_PER_GB)
     parts.append(rect(middle - band / 2, _CHIP_Y + 136, band, 36, "band", 0))
-    parts.append(text(middle + band / 2 + 8, _CHIP_Y + 159, f"{one.hbm_bytes_per_second / 1e9:g} GB/s", "label"))
+    parts.append(
+        text(
+            middle + band / 2 + 8,
+            _CHIP_Y + 159,
+            f"{one.hbm_bytes_per_second / 1e9:g} GB/s",
+            "label",
+        )
+    )
     parts += _memory(one)
     return parts
 
@@ -160,7 +199,8 @@ def _units(one: Generation, x: float, width: float) -> list[str]:
         at_x, at_y = left + index % columns * step, top + index // columns * step
         parts.append(rect(at_x, at_y, edge, edge, "unit", 3))
         lines = "".join(
-            f"M{at_x + edge * part / 4:.1f} {at_y:.1f}v{edge:.1f}M{at_x:.1f} {at_y + edge * part / 4:.1f}h{edge:.1f}"
+            f"M{at_x + edge * part / 4:.1f} {at_y:.1f}v{edge:.1f}M{at_x:.1f} "
+            f"{at_y + edge * part / 4:.1f}h{edge:.1f}"
             for part in (1, 2, 3)
         )
         parts.append(f'<path class="unit-grid" d="{lines}"/>')
@@ -189,7 +229,8 @@ def _links(one: Generation) -> list[str]:
     if not one.ici_links_per_chip:
         return [text(middle_x, bottom + 24, "no links to other chips", "small", "middle")]
     ends = [
-        (left, middle_y, -34, 0), (right, middle_y, 34, 0), (middle_x, top, 0, -26), (middle_x, bottom, 0, 26),
+        (left, middle_y, -34, 0), (right, middle_y, 34, 0), (middle_x, top, 0, -26),
+        (middle_x, bottom, 0, 26),
         (right - 4, top + 4, 26, -26), (left + 4, bottom - 4, -26, 26),
     ]  # fmt: skip
     parts = [_arrow(x, y, dx, dy) for x, y, dx, dy in ends[: one.ici_links_per_chip]]
@@ -202,7 +243,8 @@ def _arrow(x: float, y: float, dx: float, dy: float) -> str:
     length = max(abs(dx), abs(dy))
     ux, uy = dx / length * 6, dy / length * 6
     heads = "".join(
-        f"M{at_x - way * (ux - uy * 0.7):.1f} {at_y - way * (uy + ux * 0.7):.1f}L{at_x:.1f} {at_y:.1f}"
+        f"M{at_x - way * (ux - uy * 0.7):.1f} "
+        f"{at_y - way * (uy + ux * 0.7):.1f}L{at_x:.1f} {at_y:.1f}"
         f"L{at_x - way * (ux + uy * 0.7):.1f} {at_y - way * (uy - ux * 0.7):.1f}"
         for at_x, at_y, way in ((x + dx, y + dy, 1), (x + ux * 0.4, y + uy * 0.4, -1))
     )
@@ -235,7 +277,14 @@ def _ratios(first: Generation, second: Generation) -> str:
         one, other = measure.value_of(first), measure.value_of(second)
         ratio = f"{other / one:.2g} times" if one and other else "cannot be compared"
         rows.append(
-            (measure.name, *("none" if value is None else f"{value:g} {measure.unit}" for value in (one, other)), ratio)
+            (
+                measure.name,
+                *(
+                    "none" if value is None else f"{value:g} {measure.unit}"
+                    for value in (one, other)
+                ),
+                ratio,
+            )
         )
     intensity = [(_peak(one) or 0) * 1e12 / one.hbm_bytes_per_second for one in (first, second)]
     if all(intensity):

@@ -1,7 +1,8 @@
 """A Cloud TPU device as it was sold, next to its four chips: why 4 x 123 TFLOPS were sold as 420.
 
-Two families of figures are public, each consistent in itself. The device's are those of Google's product page and
-announcements (2017 and 2018); the chip's are those of the documentation, in the data files of the generations.
+Two families of figures are public, each consistent in itself. The device's are those of Google's
+product page and announcements (2017 and 2018); the chip's are those of the documentation, in the
+data files of the generations.
 """
 
 from __future__ import annotations
@@ -14,13 +15,16 @@ from podyard.engine.lesson.picture import Picture, figure, rect, svg, table, tex
 from podyard.hardware.accelerator_types import AcceleratorType, parse
 from podyard.hardware.generation import GIB
 
-_PRODUCT_PAGE = "cloud.google.com/tpu, product page of 2018 to 2022, as others quote it; the page itself is gone"
+_PRODUCT_PAGE = (
+    "cloud.google.com/tpu, product page of 2018 to 2022, as others quote it; the page "
+    "itself is gone"
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SoldDevice:
-    """Figures of a device of four chips as the product page had them, and those of a whole pod. `clock_note`: what is
-    known of the clock that the peak implies."""
+    """Figures of a device of four chips as the product page had them, and those of a whole pod.
+    `clock_note`: what is known of the clock that the peak implies."""
 
     teraflops: int
     memory_gb: int
@@ -43,7 +47,10 @@ SOLD: Mapping[str, SoldDevice] = {
         pod_devices=64,
         pod_text="11.5 petaflops",
         source=_PRODUCT_PAGE + "; 180 TFLOPS and 64 GB also at anandtech.com/show/12429 (2018)",
-        clock_note="Both are one clock, rounded: a chip has 45.9 TFLOPS at 700 MHz, sold as 45, documented as 46.",
+        clock_note=(
+            "Both are one clock, rounded: a chip has 45.9 TFLOPS at 700 MHz, sold as 45, "
+            "documented as 46."
+        ),
     ),
     "v3-8": SoldDevice(
         teraflops=420,
@@ -52,8 +59,10 @@ SOLD: Mapping[str, SoldDevice] = {
         pod_text="100+ petaflops",
         source=_PRODUCT_PAGE,
         clock_note=(
-            "The chip's figure came later and belongs to a clock of 940 MHz, which the TPU compiler's cost model "
-            "confirms (936.9 MHz). Why the device was sold with less is not published; a lower clock at the time of "
+            "The chip's figure came later and belongs to a clock of 940 MHz, which the TPU "
+            "compiler's cost model "
+            "confirms (936.9 MHz). Why the device was sold with less is not published; a lower "
+            "clock at the time of "
             "the announcement fits the numbers."
         ),
     ),
@@ -63,14 +72,19 @@ _WIDTH = 368
 
 
 def device(accelerator_type: str = "v3-8") -> Picture:
-    """The device as sold, and its chips. Raises PodyardError INVALID_ARGUMENT for other types than v2-8 and v3-8."""
+    """The device as sold, and its chips. Raises PodyardError INVALID_ARGUMENT for other types than
+    v2-8 and v3-8."""
     if accelerator_type not in SOLD:
-        raise invalid(f'"{accelerator_type}" was not sold as a device: use {" or ".join(SOLD)}', "type")
+        raise invalid(
+            f'"{accelerator_type}" was not sold as a device: use {" or ".join(SOLD)}', "type"
+        )
     kind, sold = parse(accelerator_type), SOLD[accelerator_type]
     name = f"{accelerator_type}: one board, {kind.chip_count} chips, {kind.core_count} cores"
     left = figure(name, _board(kind))
     right = figure("Four chips, and the device as sold", _comparison(kind, sold))
-    body = f'<div class="lesson-pair">{left}{right}</div>{_reasons(kind, sold)}{_sources(kind, sold)}'
+    body = (
+        f'<div class="lesson-pair">{left}{right}</div>{_reasons(kind, sold)}{_sources(kind, sold)}'
+    )
     return Picture(f"The device {accelerator_type} as sold", f'<div class="lesson">{body}</div>')
 
 
@@ -100,9 +114,16 @@ def _board(kind: AcceleratorType) -> str:
             for unit in range(one.mxu_count_per_core):
                 at = core_x + 28 - (one.mxu_count_per_core * 20 - 4) / 2 + unit * 20
                 parts.append(rect(at, y + 17, 16, 16, "unit", 2))
-        parts.append(text(x + size / 2, y + 62, f"{_chip_teraflops(kind):g} TFLOPS", "label", "middle"))
-        parts.append(text(x + size / 2, y + 80, f"{one.hbm_bytes / GIB:g} GiB HBM", "small", "middle"))
-    told = f"{kind.chip_count} chips of {_chip_teraflops(kind):g} TFLOPS and {one.hbm_bytes / GIB:g} GiB"
+        parts.append(
+            text(x + size / 2, y + 62, f"{_chip_teraflops(kind):g} TFLOPS", "label", "middle")
+        )
+        parts.append(
+            text(x + size / 2, y + 80, f"{one.hbm_bytes / GIB:g} GiB HBM", "small", "middle")
+        )
+    told = (
+        f"{kind.chip_count} chips of {_chip_teraflops(kind):g} TFLOPS and "
+        f"{one.hbm_bytes / GIB:g} GiB"
+    )
     return svg("The board", f"{told}, linked in a square", _WIDTH, 270, parts)
 
 
@@ -119,7 +140,9 @@ def _comparison(kind: AcceleratorType, sold: SoldDevice) -> str:
     for index, (name, label, chip_value, sold_value) in enumerate(groups):
         y = index * 86
         parts.append(text(4, y + 16, name, "small"))
-        for row, (who, value, kind_class) in enumerate(((label, chip_value, "bar a"), ("sold", sold_value, "bar b"))):
+        for row, (who, value, kind_class) in enumerate(
+            ((label, chip_value, "bar a"), ("sold", sold_value, "bar b"))
+        ):
             top = y + 24 + row * 26
             width = 200 * value / max(chip_value, sold_value)
             parts += [
@@ -139,26 +162,33 @@ def _reasons(kind: AcceleratorType, sold: SoldDevice) -> str:
     pod, pod_chips = sold.pod_devices, sold.pod_devices * chips
     lines = [
         (
-            f"{chips} x {peak:g} = {chips * peak:g} TFLOPS, but the device was sold with {sold.teraflops}: "
+            f"{chips} x {peak:g} = {chips * peak:g} TFLOPS, but the device was sold with "
+            f"{sold.teraflops}: "
             f"{of_chip:g} for each chip."
         ),
         (
-            f"A chip has {units} matrix units of {one.mxu_rows} x {one.mxu_columns} cells. Each cell multiplies and "
-            f"adds once in a cycle: 2 x {one.mxu_rows} x {one.mxu_columns} x {units} = {per_cycle:,} operations."
+            f"A chip has {units} matrix units of {one.mxu_rows} x {one.mxu_columns} cells. Each "
+            "cell multiplies and "
+            f"adds once in a cycle: 2 x {one.mxu_rows} x {one.mxu_columns} x {units} = "
+            f"{per_cycle:,} operations."
         ),
         (
-            f"At {one.clock_hz / 1e6:g} MHz these are {per_cycle * one.clock_hz / 1e12:.1f} TFLOPS. "
+            f"At {one.clock_hz / 1e6:g} MHz these are "
+            f"{per_cycle * one.clock_hz / 1e12:.1f} TFLOPS. "
             f"For {of_chip:g} TFLOPS the clock is {sold.clock_hz(kind) / 1e6:.0f} MHz."
         ),
         sold.clock_note,
         (
-            f"Each family of figures agrees with itself. A pod of {pod} devices was sold with {sold.pod_text}: "
+            f"Each family of figures agrees with itself. A pod of {pod} devices was sold with "
+            f"{sold.pod_text}: "
             f"{pod} x {sold.teraflops} TFLOPS = {pod * sold.teraflops / 1000:.1f} petaflops. "
             f"Its {pod_chips} chips of {peak:g} TFLOPS are {pod_chips * peak / 1000:.1f} petaflops."
         ),
         (
-            f"The {sold.memory_gb} GB are {chips} x {gib:g} GiB, written as GB. A program on one core can use "
-            f"{one.hbm_usable_bytes_per_device / GIB:.2f} GiB of its {gib / one.cores_per_chip:g} GiB."
+            f"The {sold.memory_gb} GB are {chips} x {gib:g} GiB, written as GB. A program on one "
+            "core can use "
+            f"{one.hbm_usable_bytes_per_device / GIB:.2f} GiB of its "
+            f"{gib / one.cores_per_chip:g} GiB."
         ),
     ]
     items = "".join(f"<li>{line}</li>" for line in lines)
@@ -170,9 +200,11 @@ def _sources(kind: AcceleratorType, sold: SoldDevice) -> str:
     rows = [
         ("Peak of the device", f"{sold.teraflops} TFLOPS", sold.source),
         ("Memory of the device", f"{sold.memory_gb} GB", sold.source),
-        ("Peak of a chip", f"{_chip_teraflops(kind):g} TFLOPS", one.sources["peak_bf16_flops_per_second"]),
+        ("Peak of a chip", f"{_chip_teraflops(kind):g} TFLOPS",
+            one.sources["peak_bf16_flops_per_second"]),
         ("Memory of a chip", f"{one.hbm_bytes / GIB:g} GiB", one.sources["hbm_bytes"]),
-        ("Memory that a program can use", f"{one.hbm_usable_bytes_per_device / GIB:.2f} GiB per core",
+        ("Memory that a program can use",
+            f"{one.hbm_usable_bytes_per_device / GIB:.2f} GiB per core",
          one.sources["hbm_usable_bytes_per_device"]),
         ("Clock", f"{one.clock_hz / 1e6:g} MHz", one.sources["clock_hz"]),
     ]  # fmt: skip

@@ -16,7 +16,8 @@ _LINE_WIDTH, _LINE_HEIGHT = 368, 96
 
 
 def digits(value: float = 0.1) -> Picture:
-    """The bits of `value` in both formats, what is lost, and its neighbours. Raises INVALID_ARGUMENT unless finite."""
+    """The bits of `value` in both formats, what is lost, and its neighbours. Raises
+    INVALID_ARGUMENT unless finite."""
     if not math.isfinite(value):
         raise invalid(f"the number must be finite, got {value}", "value")
     with np.errstate(over="ignore", under="ignore"):
@@ -27,31 +28,40 @@ def digits(value: float = 0.1) -> Picture:
     caption = "A bfloat16 is the upper half of a float32, rounded"
     drawing = figure(caption, _bits_picture(int(bits), int(short_bits), value))
     line = figure("The bfloat16 numbers next to it", _number_line(float(single[0]), float(short)))
-    body = f'<div class="lesson-pair">{drawing}{line}</div>{_numbers_table(value, float(single[0]), float(short))}'
+    body = (
+        f'<div class="lesson-pair">{drawing}{line}</div>'
+        f"{_numbers_table(value, float(single[0]), float(short))}"
+    )
     note = (
-        "A matrix unit multiplies bfloat16 numbers and adds in float32. bfloat16 has the range of float32 and a third "
+        "A matrix unit multiplies bfloat16 numbers and adds in float32. bfloat16 has the range of "
+        "float32 and a third "
         "of its digits, so that a gradient seldom overflows and a cell of the array stays small."
     )
     return Picture(
-        f"{value:g} in bfloat16 and float32", f'<div class="lesson">{body}<p class="lesson-note">{note}</p></div>'
+        f"{value:g} in bfloat16 and float32",
+        f'<div class="lesson">{body}<p class="lesson-note">{note}</p></div>',
     )
 
 
 def products(x: Float32Array, w: Float32Array) -> Picture:
-    """x w with operands as they are, and rounded to bfloat16 as a matrix unit takes them; sums in float32 both times.
-    The digits from which on the two differ are marked."""
+    """x w with operands as they are, and rounded to bfloat16 as a matrix unit takes them; sums in
+    float32 both times. The digits from which on the two differ are marked."""
     exact, rounded = x @ w, round_to_bf16(x) @ round_to_bf16(w)
     rows = "".join(
-        "<tr>" + "".join(_cell(float(a), float(b)) for a, b in zip(line, other, strict=True)) + "</tr>"
+        "<tr>"
+        + "".join(_cell(float(a), float(b)) for a, b in zip(line, other, strict=True))
+        + "</tr>"
         for line, other in zip(exact, rounded, strict=True)
     )
     worst = float(np.max(np.abs(rounded - exact) / np.abs(exact)))
     before = f"{float(x[0, 0]):.9g} is read as {float(round_to_bf16(x)[0, 0]):.9g}"
     name = "y = x w: float32 operands above, bfloat16 operands below"
     body = (
-        f'<div class="lesson-table" tabindex="0" role="region" aria-label="{name}"><table class="lesson-digits">'
+        f'<div class="lesson-table" tabindex="0" role="region" aria-label="{name}"><table '
+        'class="lesson-digits">'
         f"<caption>{name}</caption><tbody>{rows}</tbody></table></div>"
-        f'<p class="lesson-note">x[0,0] = {before}. The marked digits differ: by at most {worst:.2%} of the element '
+        f'<p class="lesson-note">x[0,0] = {before}. The marked digits differ: by at most '
+        f"{worst:.2%} of the element "
         "here. Sums are float32 in both, as in the hardware.</p>"
     )
     return Picture("A product in bfloat16 and in float32", f'<div class="lesson">{body}</div>')
@@ -59,7 +69,9 @@ def products(x: Float32Array, w: Float32Array) -> Picture:
 
 def _cell(exact: float, rounded: float) -> str:
     above, below = f"{exact:.5f}", f"{rounded:.5f}"
-    same = next((at for at, (a, b) in enumerate(zip(above, below, strict=False)) if a != b), len(above))
+    same = next(
+        (at for at, (a, b) in enumerate(zip(above, below, strict=False)) if a != b), len(above)
+    )
     return f"<td><span>{above}</span><span>{below[:same]}<mark>{below[same:]}</mark></span></td>"
 
 
@@ -68,13 +80,23 @@ def _bits_picture(bits: int, short_bits: int, value: float) -> str:
     upper, lower = f"{bits:032b}"[:16], f"{bits:032b}"[16:]
     short = f"{short_bits:016b}"
     parts = [text(_LEFT, 16, "float32, upper half", "label"), *_bit_row(26, upper, "kept")]
-    parts += [text(_LEFT, 76, "float32, lower half: rounded away", "label"), *_bit_row(86, lower, "lost")]
+    parts += [
+        text(_LEFT, 76, "float32, lower half: rounded away", "label"),
+        *_bit_row(86, lower, "lost"),
+    ]
     carried = short != upper
     name = "bfloat16: the upper half" + (", rounded up" if carried else "")
     parts += [text(_LEFT, 146, name, "label"), *_bit_row(156, short, "kept", upper)]
-    legend = (("sign", "sign", 0), ("exp", "exponent, 8 bits", 62), ("frac", "fraction, 23 or 7", 212))
+    legend = (
+        ("sign", "sign", 0),
+        ("exp", "exponent, 8 bits", 62),
+        ("frac", "fraction, 23 or 7", 212),
+    )
     for kind, words, x in legend:
-        parts += [rect(_LEFT + x, 204, 13, 13, f"bit {kind}", 3), text(_LEFT + x + 18, 215, words, "small")]
+        parts += [
+            rect(_LEFT + x, 204, 13, 13, f"bit {kind}", 3),
+            text(_LEFT + x + 18, 215, words, "small"),
+        ]
     told = f"{value:g}: float32 {upper} {lower}, bfloat16 {short}"
     return svg("The bits", told, 16 * _CELL + 2 * _LEFT, 226, parts)
 
@@ -82,11 +104,27 @@ def _bits_picture(bits: int, short_bits: int, value: float) -> str:
 def _bit_row(y: float, bits: str, half: str, before: str = "") -> list[str]:
     parts = []
     for index, bit in enumerate(bits):
-        kind = "lost" if half == "lost" else "sign" if not index else "exp" if index <= _EXPONENT_BITS else "frac"
+        kind = (
+            "lost"
+            if half == "lost"
+            else "sign"
+            if not index
+            else "exp"
+            if index <= _EXPONENT_BITS
+            else "frac"
+        )
         changed = " changed" if before and before[index] != bit else ""
         x = _LEFT + index * _CELL
         parts.append(rect(x + 1, y, _CELL - 2, 28, f"bit {kind}{changed}", 4))
-        parts.append(text(x + _CELL / 2, y + 19, bit, "bit-text lost" if half == "lost" else "bit-text", "middle"))
+        parts.append(
+            text(
+                x + _CELL / 2,
+                y + 19,
+                bit,
+                "bit-text lost" if half == "lost" else "bit-text",
+                "middle",
+            )
+        )
     return parts
 
 
@@ -114,7 +152,9 @@ def _number_line(single: float, short: float) -> str:
     for number, name in [one for one in marks if math.isfinite(one[0])]:
         at = place(number)
         parts.append(f'<path class="axis-line" d="M{at:.1f} 44v16"/>')
-        parts.append(text(at, 78, f"{number:.7g}", "label" if name == "nearest" else "small", "middle"))
+        parts.append(
+            text(at, 78, f"{number:.7g}", "label" if name == "nearest" else "small", "middle")
+        )
     at = place(single)
     parts.append(f'<path class="pointer" d="M{at:.1f} 48l-7 -14h14z"/>')
     parts.append(text(min(max(at, 60), _LINE_WIDTH - 60), 24, f"{single:.9g}", "label", "middle"))
@@ -129,8 +169,22 @@ def _numbers_table(value: float, single: float, short: float) -> str:
         ("Format", "Value", "Error", "Step to the next", "Digits", "Bits"),
         [
             ("as given", f"{value:.12g}", "", "", "", ""),
-            ("float32", f"{single:.12g}", _error(value, single), f"{step:.3g}", "about 7", "1 + 8 + 23"),
-            ("bfloat16", f"{short:.12g}", _error(value, short), _step(short), "2 to 3", "1 + 8 + 7"),
+            (
+                "float32",
+                f"{single:.12g}",
+                _error(value, single),
+                f"{step:.3g}",
+                "about 7",
+                "1 + 8 + 23",
+            ),
+            (
+                "bfloat16",
+                f"{short:.12g}",
+                _error(value, short),
+                _step(short),
+                "2 to 3",
+                "1 + 8 + 7",
+            ),
         ],
     )
 

@@ -1,4 +1,5 @@
-"""The first TPU under its roofline, with other memory; and the Edge TPU, as far as it is published."""
+"""The first TPU under its roofline, with other memory; and the Edge TPU, as far as it is
+published."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from podyard.engine.timing.tpu_v1_apps import APPLICATIONS, run, speedups
 BANDWIDTH_FACTORS = (1.0, 2.0, 4.0, 8.0)  # those that the console offers
 _FACTOR_MAX = 1000.0
 
-_LABEL_PLACES = {"LSTM0": ("end", 5), "MLP1": ("start", 16)}  # where the next application is too near
+# where the next application is too near
+_LABEL_PLACES = {"LSTM0": ("end", 5), "MLP1": ("start", 16)}
 _LIMITS = {"compute": "array", "link": "link"}
 
 _WIDTH, _HEIGHT = 400, 300
@@ -26,17 +28,24 @@ _Y_LOW, _Y_HIGH = 0.0, 2.3  # decades of 10^12 operations a second
 
 
 def first_tpu(bandwidth: float = 4.0) -> Picture:
-    """Six published applications on a TPU v1, and on one whose weights come `bandwidth` times as fast.
+    """Six published applications on a TPU v1, and on one whose weights come `bandwidth` times as
+    fast.
 
     Raises PodyardError INVALID_ARGUMENT for a factor that is not above 0 and at most 1000.
     """
     if not 0 < bandwidth <= _FACTOR_MAX:
-        raise invalid(f"bandwidth must be above 0 and at most {_FACTOR_MAX:g}, got {bandwidth:g}", "bandwidth")
-    machine = dataclasses.replace(TPU_V1, weight_bytes_per_second=TPU_V1.weight_bytes_per_second * bandwidth)
+        raise invalid(
+            f"bandwidth must be above 0 and at most {_FACTOR_MAX:g}, got {bandwidth:g}", "bandwidth"
+        )
+    machine = dataclasses.replace(
+        TPU_V1, weight_bytes_per_second=TPU_V1.weight_bytes_per_second * bandwidth
+    )
     factors = speedups(machine)
     rates = {name: (run(name).tops, run(name, machine).tops) for name in APPLICATIONS}
     roof = figure("Roofline: what memory allows", _roofline(machine, rates))
-    bars = figure(f"How many times as fast with {bandwidth:g} x the bandwidth", _bars(factors.each, bandwidth))
+    bars = figure(
+        f"How many times as fast with {bandwidth:g} x the bandwidth", _bars(factors.each, bandwidth)
+    )
     rows = [
         (
             name, known.layers, f"{known.macs_per_weight:,}", f"{known.tops:g}",
@@ -54,21 +63,31 @@ def first_tpu(bandwidth: float = 4.0) -> Picture:
         "Gain",
     )
     mean = (
-        f"{factors.weighted_mean:.1f} times on average, weighted by the share of Google's work (unverified); "
+        f"{factors.weighted_mean:.1f} times on average, weighted by the share of Google's work "
+        "(unverified); "
         f"{factors.geometric_mean:.1f} times in the geometric mean."
     )
     body = (
-        f'<p class="lesson-lead">An array of {TPU_V1.array} x {TPU_V1.array} cells for 8-bit integers, '
-        f"{TPU_V1.peak_ops_per_second / 1e12:.0f} TOPS at its peak, and {TPU_V1.weight_bytes_per_second / 1e9:g} GB/s "
+        f'<p class="lesson-lead">An array of {TPU_V1.array} x {TPU_V1.array} cells for '
+        "8-bit integers, "
+        f"{TPU_V1.peak_ops_per_second / 1e12:.0f} TOPS at its peak, and "
+        f"{TPU_V1.weight_bytes_per_second / 1e9:g} GB/s "
         f"for weights. With {bandwidth:g} x the bandwidth: {html.escape(mean)}</p>"
-        f'<div class="lesson-pair">{roof}{bars}</div>{table("Six applications of the first TPU", head, rows)}'
-        '<p class="lesson-note">Left of the ridge an application waits for weights: more bandwidth makes it faster. '
-        "The convolutional ones use each weight often enough to be right of it, and gain little. Published: GDDR5 "
-        "memory would triple the achieved TOPS (abstract of arXiv 1704.04760); what is published of single "
-        "applications (tables 1 and 3 of the paper) is unverified. The model runs each as a program of five "
+        f'<div class="lesson-pair">{roof}{bars}</div>'
+        f"{table('Six applications of the first TPU', head, rows)}"
+        '<p class="lesson-note">Left of the ridge an application waits for weights: more '
+        "bandwidth makes it faster. "
+        "The convolutional ones use each weight often enough to be right of it, and gain little. "
+        "Published: GDDR5 "
+        "memory would triple the achieved TOPS (abstract of arXiv 1704.04760); what is "
+        "published of single "
+        "applications (tables 1 and 3 of the paper) is unverified. The model runs each as a "
+        "program of five "
         "instructions.</p>"
     )
-    return Picture(f"TPU v1 with {bandwidth:g} x the bandwidth", f'<div class="lesson">{body}</div>')
+    return Picture(
+        f"TPU v1 with {bandwidth:g} x the bandwidth", f'<div class="lesson">{body}</div>'
+    )
 
 
 def _x(operations_per_byte: float) -> float:
@@ -82,7 +101,8 @@ def _y(tops: float) -> float:
 
 
 def _roof_path(machine: TpuV1Machine) -> str:
-    """Operations per byte of weights count products with additions once, as the paper does: two operations each."""
+    """Operations per byte of weights count products with additions once, as the paper does: two
+    operations each."""
     peak, rate = machine.peak_ops_per_second / 1e12, 2 * machine.weight_bytes_per_second / 1e12
     ridge = min(max(peak / rate, 10**_X_LOW), 10**_X_HIGH)
     start = max(10**_X_LOW, 10**_Y_LOW / rate)
@@ -100,12 +120,20 @@ def _roofline(machine: TpuV1Machine, rates: dict[str, tuple[float, float]]) -> s
         at = _x(10.0**decade)
         parts.append(f'<path class="grid-line" d="M{at:.1f} {_TOP}V{_HEIGHT - _BOTTOM}"/>')
         parts.append(
-            text(at, _HEIGHT - _BOTTOM + 17, f"{10**decade:,}", "small", "end" if decade == _X_HIGH else "middle")
+            text(
+                at,
+                _HEIGHT - _BOTTOM + 17,
+                f"{10**decade:,}",
+                "small",
+                "end" if decade == _X_HIGH else "middle",
+            )
         )
     for tops in (1, 10, 100):
         parts.append(f'<path class="grid-line" d="M{_LEFT} {_y(tops):.1f}H{_WIDTH - _RIGHT}"/>')
         parts.append(text(_LEFT - 6, _y(tops) + 4, f"{tops}", "small", "end"))
-    parts.append(text((_LEFT + _WIDTH) / 2, _HEIGHT - 8, "products per byte of weights", "small", "middle"))
+    parts.append(
+        text((_LEFT + _WIDTH) / 2, _HEIGHT - 8, "products per byte of weights", "small", "middle")
+    )
     parts.append(text(4, 12, "TOPS", "small"))
     parts.append(f'<polyline class="roof a" points="{_roof_path(TPU_V1)}"/>')
     parts.append(f'<polyline class="roof b" points="{_roof_path(machine)}"/>')
@@ -130,25 +158,43 @@ def _bars(factors: Mapping[str, float], bandwidth: float) -> str:
     for row, (name, factor) in enumerate(factors.items()):
         y = 22 + row * row_height
         width = full * factor / top
-        parts += [text(left - 8, y + 17, name, "label", "end"), rect(left, y, width, 24, "bar b", 4)]
-        place = (left + width - 8, "on", "end") if width > 60 else (left + width + 6, "label", "start")
+        parts += [
+            text(left - 8, y + 17, name, "label", "end"),
+            rect(left, y, width, 24, "bar b", 4),
+        ]
+        place = (
+            (left + width - 8, "on", "end") if width > 60 else (left + width + 6, "label", "start")
+        )
         parts.append(text(place[0], y + 17, f"{factor:.1f} x", *place[1:]))
         words.append(f"{name} {factor:.1f} times")
     height = 22 + row_height * len(factors)
     at = left + full * bandwidth / top
     parts.append(f'<path class="limit" d="M{at:.1f} 18V{height}"/>')
-    parts.append(text(at, 12, f"bandwidth {bandwidth:g} x", "small", "end" if at > _WIDTH / 2 else "start"))
+    parts.append(
+        text(at, 12, f"bandwidth {bandwidth:g} x", "small", "end" if at > _WIDTH / 2 else "start")
+    )
     return svg("Gain of each application", ", ".join(words), _WIDTH, height, parts)
 
 
-def edge_tpu(macs: int = 300_000_000, weight_bytes: int = 4_000_000, activation_bytes: int = 150_000) -> Picture:
-    """What is published of the Edge TPU, and the least time of one inference. Raises INVALID_ARGUMENT."""
+def edge_tpu(
+    macs: int = 300_000_000, weight_bytes: int = 4_000_000, activation_bytes: int = 150_000
+) -> Picture:
+    """What is published of the Edge TPU, and the least time of one inference. Raises
+    INVALID_ARGUMENT."""
     estimate = analyze_int8(macs, weight_bytes, activation_bytes)
     facts = [
-        ("Peak, 8-bit integers", f"{EDGE_TPU.peak_int8_ops_per_second / 1e12:g} TOPS", "peak_int8_ops_per_second"),
+        (
+            "Peak, 8-bit integers",
+            f"{EDGE_TPU.peak_int8_ops_per_second / 1e12:g} TOPS",
+            "peak_int8_ops_per_second",
+        ),
         ("Power at the peak", f"{EDGE_TPU.watts:g} W", "watts"),
         ("Memory for weights", f"{EDGE_TPU.sram_bytes / 1e6:g} MB", "sram_bytes"),
-        ("Link to the host", f"{EDGE_TPU.link_bytes_per_second / 1e6:g} MB/s", "link_bytes_per_second"),
+        (
+            "Link to the host",
+            f"{EDGE_TPU.link_bytes_per_second / 1e6:g} MB/s",
+            "link_bytes_per_second",
+        ),
     ]
     rows = [(name, value, EDGE_TPU.sources[field]) for name, value, field in facts]
     parts, words = [], []
@@ -161,16 +207,21 @@ def edge_tpu(macs: int = 300_000_000, weight_bytes: int = 4_000_000, activation_
         parts += [text(76, y + 17, name, "label", "end"), rect(84, y, width, 24, kind, 4)]
         parts.append(text(90 + width, y + 17, shown, "label"))
         words.append(f"{name} {shown}")
-    name = f"{macs / 1e6:g} M products, {weight_bytes / 1e6:g} MB of weights, {activation_bytes / 1e3:g} kB in and out"
+    name = (
+        f"{macs / 1e6:g} M products, {weight_bytes / 1e6:g} MB of weights, "
+        f"{activation_bytes / 1e3:g} kB in and out"
+    )
     picture = svg("Least time of one inference", ", ".join(words), 368, 72, parts)
     verdict = (
         f"At least {estimate.seconds * 1e3:.3g} ms, limited by the {_LIMITS[estimate.bound]}; "
-        f"{estimate.streamed_weight_bytes / 1e6:g} MB of weights do not fit and are sent for each inference."
+        f"{estimate.streamed_weight_bytes / 1e6:g} MB of weights do not fit and are sent for "
+        "each inference."
     )
     facts_table = table("Edge TPU", ("Figure", "Value", "Source"), rows)
     body = (
         f'<div class="lesson-pair">{figure(name, picture)}{facts_table}</div>'
-        f'<p class="lesson-note">{verdict} The size of its array and its clock are not published, so there is no '
+        f'<p class="lesson-note">{verdict} The size of its array and its clock are not published, '
+        "so there is no "
         "picture of it and no model of cycles. It is not a Cloud TPU.</p>"
     )
     return Picture("Edge TPU", f'<div class="lesson">{body}</div>')

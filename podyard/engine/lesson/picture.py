@@ -1,4 +1,5 @@
-"""What all pictures of a lesson have in common: a title, HTML with SVG in it, and one style sheet."""
+"""What all pictures of a lesson have in common: a title, HTML with SVG in it, and one style
+sheet."""
 
 from __future__ import annotations
 
@@ -28,29 +29,44 @@ class Picture:
         return f"<style>{styles}</style><h3>{html.escape(self.title)}</h3>{self.html}"
 
 
-def svg(label: str, description: str, width: float, height: float, parts: Sequence[str], kind: str = "") -> str:
-    """A picture that shrinks with the page. `description`: the same in words, for those who do not see it."""
+def svg(
+    label: str, description: str, width: float, height: float, parts: Sequence[str], kind: str = ""
+) -> str:
+    """A picture that shrinks with the page. `description`: the same in words, for those who do not
+    see it."""
     name, text = html.escape(label), html.escape(description)
     return (
-        f'<svg class="lesson-svg {kind}" viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}" '
+        f'<svg class="lesson-svg {kind}" viewBox="0 0 {width:g} {height:g}" width="{width:g}" '
+        f'height="{height:g}" '
         f'role="img" aria-label="{name}. {text}">{"".join(parts)}</svg>'
     )
 
 
 def text(x: float, y: float, content: str, kind: str = "", anchor: str = "start") -> str:
-    return f'<text class="{kind}" x="{x:g}" y="{y:g}" text-anchor="{anchor}">{html.escape(content)}</text>'
+    return (
+        f'<text class="{kind}" x="{x:g}" y="{y:g}" '
+        f'text-anchor="{anchor}">{html.escape(content)}</text>'
+    )
 
 
 def rect(x: float, y: float, width: float, height: float, kind: str, radius: float = 4) -> str:
-    return f'<rect class="{kind}" x="{x:g}" y="{y:g}" width="{max(width, 0):g}" height="{height:g}" rx="{radius:g}"/>'
+    return (
+        f'<rect class="{kind}" x="{x:g}" y="{y:g}" width="{max(width, 0):g}" '
+        f'height="{height:g}" '
+        f'rx="{radius:g}"/>'
+    )
 
 
 def figure(caption: str, body: str) -> str:
-    return f'<figure class="lesson-figure"><figcaption>{html.escape(caption)}</figcaption>{body}</figure>'
+    return (
+        f'<figure class="lesson-figure"><figcaption>{html.escape(caption)}</figcaption>'
+        f"{body}</figure>"
+    )
 
 
 def table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """The first cell of each row is its heading. It scrolls in itself where the window is narrower."""
+    """The first cell of each row is its heading. It scrolls in itself where the window is
+    narrower."""
     name = html.escape(caption)
     columns = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in head)
     lines = "".join(
@@ -60,6 +76,7 @@ def table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> s
         for first, *rest in rows
     )
     return (
-        f'<div class="lesson-table" tabindex="0" role="region" aria-label="{name}"><table><caption>{name}</caption>'
+        '<div class="lesson-table" tabindex="0" role="region" '
+        f'aria-label="{name}"><table><caption>{name}</caption>'
         f"<thead><tr>{columns}</tr></thead><tbody>{lines}</tbody></table></div>"
     )

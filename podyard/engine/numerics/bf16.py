@@ -1,7 +1,8 @@
 """bfloat16 on the bits: the upper half of a float32, rounded to nearest, ties to even.
 
-Source: cloud.google.com/tpu/docs/bfloat16 (round to nearest even, overflow to infinity). Subnormals round like any
-other number, and a NaN becomes the quiet NaN of its sign, as ml_dtypes and XLA have it.
+Source: cloud.google.com/tpu/docs/bfloat16 (round to nearest even, overflow to infinity). Subnormals
+round like any other number, and a NaN becomes the quiet NaN of its sign, as ml_dtypes and XLA have
+it.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ Float32Array = NDArray[np.float32]
 def to_bits(values: Float32Array) -> NDArray[np.uint16]:
     """The bfloat16 bits of float32 `values`, same shape."""
     bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
-    # Adding 0x7FFF rounds up what is above half; the lowest bit that stays makes a tie go to the even side. The carry
-    # may run into the exponent: that is the right next number, and infinity after the largest one.
+    # Adding 0x7FFF rounds up what is above half; the lowest bit that stays makes a tie go to the
+    # even side. The carry may run into the exponent: that is the right next number, and infinity
+    # after the largest one.
     lowest_kept = (bits >> np.uint32(16)) & np.uint32(1)
     with np.errstate(over="ignore"):  # wraps only for NaNs, which are replaced below
         upper = ((bits + np.uint32(0x7FFF) + lowest_kept) >> np.uint32(16)).astype(np.uint16)

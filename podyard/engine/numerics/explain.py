@@ -1,7 +1,8 @@
-"""One matrix product on one array, cycle by cycle, for a reader: what each register holds, what enters, what leaves.
+"""One matrix product on one array, cycle by cycle, for a reader: what each register holds, what
+enters, what leaves.
 
-The registers are those of `mxu.run_array`. Which operand a register holds is found by running the same array a second
-time on the operands' numbers: 0 is what enters where there is no operand.
+The registers are those of `mxu.run_array`. Which operand a register holds is found by running the
+same array a second time on the operands' numbers: 0 is what enters where there is no operand.
 """
 
 from __future__ import annotations
@@ -16,11 +17,16 @@ from podyard.base.rng import Streams
 from podyard.engine.numerics.mxu import Matrix, Phase, Tick, prepare, run_array
 from podyard.engine.timing.systolic import Dataflow, systolic_cycles
 
-SIDE_MAX = 16  # rows and columns: more cells than 16 x 16 do not fit on a screen with readable numbers
+# rows and columns: more cells than 16 x 16 do not fit on a screen with readable numbers
+SIDE_MAX = 16
 CYCLES_MAX = 600  # more cycles nobody steps through, and each adds its registers to the page
 OPERAND_MAX = 5  # drawn operands are 1 to this: products and sums that can be checked by head
 
-DATAFLOW_NAMES: dict[str, str] = {"ws": "weight stationary", "is": "input stationary", "os": "output stationary"}
+DATAFLOW_NAMES: dict[str, str] = {
+    "ws": "weight stationary",
+    "is": "input stationary",
+    "os": "output stationary",
+}
 PHASE_TEXTS: dict[str, str] = {
     "load": "load: what stays is shifted in from the top",
     "stream": "stream: operands enter",
@@ -28,12 +34,14 @@ PHASE_TEXTS: dict[str, str] = {
 }
 
 Number = int | float
-Plane = tuple[tuple[Number | None, ...], ...]  # [rows][columns]; None: the register holds nothing of the product
+# [rows][columns]; None: the register holds nothing of the product
+Plane = tuple[tuple[Number | None, ...], ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Operand:
-    """One element of x or w that entered: into which row ("left") or column ("top") of the array."""
+    """One element of x or w that entered: into which row ("left") or column ("top") of the
+    array."""
 
     edge: str
     lane: int
@@ -45,7 +53,8 @@ class Operand:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Output:
-    """A sum that left the array for y[row, column]. `total`: the element with it, complete when `final`."""
+    """A sum that left the array for y[row, column]. `total`: the element with it, complete when
+    `final`."""
 
     row: int
     column: int
@@ -56,7 +65,8 @@ class Output:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ArrayCycle:
-    """The registers at the end of cycle `number`. `working`: the cells that added a product in this cycle."""
+    """The registers at the end of cycle `number`. `working`: the cells that added a product in this
+    cycle."""
 
     number: int
     fold: int
@@ -71,7 +81,8 @@ class ArrayCycle:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Trace:
-    """x [m, k] times w [k, n] is y [m, n] on a rows x cols array; `cycles` in order, the first has number 0."""
+    """x [m, k] times w [k, n] is y [m, n] on a rows x cols array; `cycles` in order, the first has
+    number 0."""
 
     rows: int
     cols: int
@@ -89,7 +100,7 @@ class Trace:
         return f"[{m}, {k}] x [{k}, {n}] on a {self.rows} x {self.cols} array, {kind}"
 
 
-def explain(
+def explain(  # noqa: PLR0913
     m: int,
     k: int,
     n: int,
@@ -99,19 +110,24 @@ def explain(
     seed: int = 0,
     operands: tuple[Matrix, Matrix] | None = None,
 ) -> Trace:
-    """The cycles of [m, k] x [k, n] on a rows x cols array, with small whole numbers drawn from `seed` as operands, or
-    with `operands` (both float32, rounded to bfloat16, or both int8).
+    """The cycles of [m, k] x [k, n] on a rows x cols array, with small whole numbers drawn from
+    `seed` as operands, or with `operands` (both float32, rounded to bfloat16, or both int8).
 
-    Raises PodyardError INVALID_ARGUMENT beyond SIDE_MAX rows or columns or CYCLES_MAX cycles, for sizes below 1, an
-    unknown dataflow, and operands of other shapes or types.
+    Raises PodyardError INVALID_ARGUMENT beyond SIDE_MAX rows or columns or CYCLES_MAX cycles, for
+    sizes below 1, an unknown dataflow, and operands of other shapes or types.
     """
     if max(rows, cols) > SIDE_MAX:
-        raise invalid(f"arrays of up to {SIDE_MAX} x {SIDE_MAX} are explained: a page shows no more than that readably")
+        raise invalid(
+            f"arrays of up to {SIDE_MAX} x {SIDE_MAX} are explained: a page shows no more than "
+            "that readably"
+        )
     last = systolic_cycles(m, k, n, rows, cols, dataflow)
     if last + 1 > CYCLES_MAX:
         raise invalid(
-            f"[{m}, {k}] x [{k}, {n}] takes {last + 1} cycles on a {rows} x {cols} array, and at most {CYCLES_MAX} are "
-            "explained, because each is a separate picture: take a smaller product or a larger array"
+            f"[{m}, {k}] x [{k}, {n}] takes {last + 1} cycles on a {rows} x {cols} array, and at "
+            f"most {CYCLES_MAX} are "
+            "explained, because each is a separate picture: take a smaller product or a "
+            "larger array"
         )
     x, w = prepare(*(_draw(m, k, n, seed) if operands is None else operands))
     if (x.shape, w.shape) != ((m, k), (k, n)):
@@ -121,11 +137,15 @@ def explain(
     missing = np.full((m, n), 1 if dataflow == "os" else -(-k // rows))
     cycles = []
     both = zip(
-        run_array(x, w, rows, cols, dataflow), run_array(x_numbers, w_numbers, rows, cols, dataflow), strict=True
+        run_array(x, w, rows, cols, dataflow),
+        run_array(x_numbers, w_numbers, rows, cols, dataflow),
+        strict=True,
     )
     for tick, numbers in both:
         left = []
-        for row, column, value in zip(tick.out_rows, tick.out_columns, tick.out_values, strict=True):
+        for row, column, value in zip(
+            tick.out_rows, tick.out_columns, tick.out_values, strict=True
+        ):
             with np.errstate(invalid="ignore", over="ignore"):
                 y[row, column] += value
             missing[row, column] -= 1
@@ -139,7 +159,9 @@ def explain(
 def decimal_operands(m: int, k: int, n: int, seed: int = 0) -> tuple[Matrix, Matrix]:
     """x [m, k] and w [k, n] in float32 with two decimals, most of which bfloat16 cannot hold."""
     chance = Streams(seed).stream("explain decimals")
-    drawn = np.array([chance.randint(1, 100 * OPERAND_MAX - 1) / 100 for _ in range(m * k + k * n)], np.float32)
+    drawn = np.array(
+        [chance.randint(1, 100 * OPERAND_MAX - 1) / 100 for _ in range(m * k + k * n)], np.float32
+    )
     return drawn[: m * k].reshape(m, k), drawn[m * k :].reshape(k, n)
 
 
@@ -152,11 +174,21 @@ def text_of(value: Number | None) -> str:
 
 def as_text(trace: Trace) -> str:
     """The trace as plain text: the operands, one aligned block a cycle, the result."""
-    head = [f"{trace.title}; {_count(len(trace.cycles), 'cycle')}, {_count(trace.folds, 'fold')}", ""]
-    blocks = [*head, *_beside([("x (activations)", trace.x), ("w (weights)", trace.w)], rows_named=False)]
+    head = [
+        f"{trace.title}; {_count(len(trace.cycles), 'cycle')}, {_count(trace.folds, 'fold')}",
+        "",
+    ]
+    blocks = [
+        *head,
+        *_beside([("x (activations)", trace.x), ("w (weights)", trace.w)], rows_named=False),
+    ]
     for cycle in trace.cycles:
         blocks += ["", f"cycle {cycle.number}, fold {cycle.fold}, {PHASE_TEXTS[cycle.phase]}"]
-        registers = [("activations", cycle.activations), ("weights", cycle.weights), ("partial sums", cycle.sums)]
+        registers = [
+            ("activations", cycle.activations),
+            ("weights", cycle.weights),
+            ("partial sums", cycle.sums),
+        ]
         blocks += _beside(registers, rows_named=True)
         blocks += [f"  {line}" for line in sentences(cycle)]
     blocks += ["", *_beside([("y = x w", trace.y)], rows_named=False)]
@@ -167,7 +199,11 @@ def sentences(cycle: ArrayCycle) -> list[str]:
     """What passed the edges, in words: up to one line for each edge and one for the results."""
     lines = []
     for edge in ("left", "top"):
-        names = [f"{o.matrix}[{o.row},{o.column}] = {text_of(o.value)}" for o in cycle.entered if o.edge == edge]
+        names = [
+            f"{o.matrix}[{o.row},{o.column}] = {text_of(o.value)}"
+            for o in cycle.entered
+            if o.edge == edge
+        ]
         if names:
             lines.append(f"in at the {edge}: {', '.join(names)}")
     if cycle.left:
@@ -179,7 +215,9 @@ def _output_text(output: Output) -> str:
     name = f"y[{output.row},{output.column}]"
     if output.total == output.value:
         return f"{name} = {text_of(output.value)}" + ("" if output.final else " so far")
-    return f"{name} + {text_of(output.value)} = {text_of(output.total)}" + ("" if output.final else " so far")
+    return f"{name} + {text_of(output.value)} = {text_of(output.total)}" + (
+        "" if output.final else " so far"
+    )
 
 
 def _draw(m: int, k: int, n: int, seed: int) -> tuple[Matrix, Matrix]:
@@ -188,7 +226,9 @@ def _draw(m: int, k: int, n: int, seed: int) -> tuple[Matrix, Matrix]:
     return drawn[: m * k].reshape(m, k), drawn[m * k :].reshape(k, n)
 
 
-def _cycle(tick: Tick, numbers: Tick, dataflow: Dataflow, k: int, n: int, left: tuple[Output, ...]) -> ArrayCycle:
+def _cycle(
+    tick: Tick, numbers: Tick, dataflow: Dataflow, k: int, n: int, left: tuple[Output, ...]
+) -> ArrayCycle:
     rows, columns = tick.sums.shape
     row, column = np.indices((rows, columns))
     # The place in the stream that a cell works on in this cycle.
@@ -216,7 +256,9 @@ def _cycle(tick: Tick, numbers: Tick, dataflow: Dataflow, k: int, n: int, left: 
     )
 
 
-def _operands_at(edge: str, matrix: str, values: Matrix, numbers: Matrix, k: int, n: int) -> tuple[Operand, ...]:
+def _operands_at(
+    edge: str, matrix: str, values: Matrix, numbers: Matrix, k: int, n: int
+) -> tuple[Operand, ...]:
     found = []
     for lane, (value, number) in enumerate(zip(values.tolist(), numbers.tolist(), strict=True)):
         if number > 0:
@@ -237,7 +279,8 @@ def _all(values: Matrix) -> Plane:
 
 
 def _beside(planes: Sequence[tuple[str, Plane]], rows_named: bool) -> list[str]:
-    """Planes side by side, each with its name above; a dot stands for a register that holds nothing of the product."""
+    """Planes side by side, each with its name above; a dot stands for a register that holds nothing
+    of the product."""
     height = max(len(plane) for _, plane in planes)
     blocks = []
     for name, plane in planes:

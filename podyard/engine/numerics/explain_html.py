@@ -1,6 +1,8 @@
-"""A trace as HTML: `figure` is the part that a page of any site can hold, `page` a whole file without any other.
+"""A trace as HTML: `figure` is the part that a page of any site can hold, `page` a whole file
+without any other.
 
-The figure shows the last cycle as plain SVG and tables, so that it says something without a script. With
+The figure shows the last cycle as plain SVG and tables, so that it says something without a script.
+With
 its scripts it becomes a film of all cycles: they fill the same elements from the figure's data.
 """
 
@@ -11,7 +13,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from podyard.engine import film
-from podyard.engine.numerics.explain import PHASE_TEXTS, ArrayCycle, Plane, Trace, sentences, text_of
+from podyard.engine.numerics.explain import (
+    PHASE_TEXTS,
+    ArrayCycle,
+    Plane,
+    Trace,
+    sentences,
+    text_of,
+)
 
 _CELL = 64  # the unit of all lengths below is a pixel of an unscaled picture
 _WIDE_CELL = 172  # for operands of more than _SHORT_DIGITS
@@ -30,8 +39,9 @@ def page(trace: Trace) -> str:
 
 
 def figure(trace: Trace, at: int | None = None, url_of: Callable[[int], str] | None = None) -> str:
-    """The figure at cycle `at` (None: the last one, and a script begins with the first); the styles and scripts of
-    `film` belong to it, and it holds none. `url_of`: the address of another cycle."""
+    """The figure at cycle `at` (None: the last one, and a script begins with the first); the styles
+    and scripts of `film` belong to it, and it holds none. `url_of`: the address of another
+    cycle."""
     last = trace.cycles[-1]
     shown = last if at is None else trace.cycles[min(max(at, 0), last.number)]
     begin = 0 if at is None else shown.number
@@ -47,8 +57,10 @@ def figure(trace: Trace, at: int | None = None, url_of: Callable[[int], str] | N
     return (
         f"{film.opening('mxu', at=begin, **data)}"
         f"{film.head('Cycle', _headline(trace, shown), shown.number, last.number, url_of)}"
-        f'<div class="mxu-stage"><div class="mxu-main">{film.picture("The array", _picture(trace, shown))}'
-        f'{film.caption(_cycle_text(shown))}{_legend(trace)}</div><div class="mxu-side">{tables}</div></div></div>'
+        '<div class="mxu-stage"><div '
+        f'class="mxu-main">{film.picture("The array", _picture(trace, shown))}'
+        f"{film.caption(_cycle_text(shown))}{_legend(trace)}</div><div "
+        f'class="mxu-side">{tables}</div></div></div>'
     )
 
 
@@ -65,7 +77,8 @@ def _results(trace: Trace, shown: ArrayCycle) -> tuple[Plane, Mapping[tuple[str,
 
 
 def _data(trace: Trace) -> dict[str, Any]:
-    """What the script shows, as texts. Planes repeat (weights stay), so that each is there once: `texts[index]`."""
+    """What the script shows, as texts. Planes repeat (weights stay), so that each is there once:
+    `texts[index]`."""
     texts: dict[str, int] = {}
 
     def kept_cells(cells: Iterable[str]) -> int:
@@ -96,7 +109,8 @@ def _texts(plane: Plane) -> list[str]:
 
 
 def _kinds(cycle: ArrayCycle) -> list[str]:
-    """What a cell does: `work` adds a product, `hold` only keeps or passes something on, `idle` is empty."""
+    """What a cell does: `work` adds a product, `hold` only keeps or passes something on, `idle` is
+    empty."""
     kinds = []
     for line in zip(cycle.working, cycle.activations, cycle.weights, cycle.sums, strict=True):
         for working, *registers in zip(*line, strict=True):
@@ -120,7 +134,10 @@ def _edges(trace: Trace, cycle: ArrayCycle) -> list[list[str]]:
 
 def _headline(trace: Trace, cycle: ArrayCycle) -> str:
     fold = f", fold {cycle.fold} (last: {trace.folds - 1})" if trace.folds > 1 else ""
-    return f"Cycle {cycle.number} (last: {trace.cycles[-1].number}){fold} \u00b7 {PHASE_TEXTS[cycle.phase]}"
+    return (
+        f"Cycle {cycle.number} (last: {trace.cycles[-1].number}){fold} \u00b7 "
+        f"{PHASE_TEXTS[cycle.phase]}"
+    )
 
 
 def _cycle_text(cycle: ArrayCycle) -> str:
@@ -131,15 +148,26 @@ def _picture(trace: Trace, cycle: ArrayCycle) -> str:
     step = _cell_width(trace)
     width, height = _LEFT + trace.cols * step + _RIGHT, _TOP + trace.rows * _CELL + _BOTTOM
     name = html.escape(f"The registers of {trace.title}")
-    parts = [f'<svg viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" aria-label="{name}">']
-    registers = (_texts(cycle.activations), _texts(cycle.weights), _texts(cycle.sums), _kinds(cycle))
+    parts = [
+        (
+            f'<svg viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" '
+            f'aria-label="{name}">'
+        )
+    ]
+    registers = (
+        _texts(cycle.activations),
+        _texts(cycle.weights),
+        _texts(cycle.sums),
+        _kinds(cycle),
+    )
     side, across = _CELL - _GAP, step - _GAP
     room = across // 2 - 6  # of each of the two operands
     for index, (activation, weight, total, kind) in enumerate(zip(*registers, strict=True)):
         x, y = _LEFT + index % trace.cols * step, _TOP + index // trace.cols * _CELL
         middle = x + across // 2
         parts.append(
-            f'<g class="cell {kind}"><rect x="{x}" y="{y}" width="{across}" height="{side}" rx="6"/>'
+            f'<g class="cell {kind}"><rect x="{x}" y="{y}" width="{across}" '
+            f'height="{side}" rx="6"/>'
             f"{_label('a', x + 6, y + 17, activation, room, 'start')}"
             f"{_label('w', x + across - 6, y + 17, weight, room, 'end')}"
             f'<text class="t" x="{middle}" y="{y + 17}" text-anchor="middle">×</text>'
@@ -152,23 +180,31 @@ def _picture(trace: Trace, cycle: ArrayCycle) -> str:
     for column, text in enumerate(top):
         parts.append(_edge("top", _LEFT + column * step + across // 2, _TOP - 30, text))
     for column, text in enumerate(bottom):
-        parts.append(_edge("bottom", _LEFT + column * step + across // 2, _TOP + trace.rows * _CELL + 14, text))
+        parts.append(
+            _edge(
+                "bottom", _LEFT + column * step + across // 2, _TOP + trace.rows * _CELL + 14, text
+            )
+        )
     return "".join([*parts, "</svg>"])
 
 
 def _cell_width(trace: Trace) -> int:
     """Wider where operands have more digits than fit next to each other."""
-    longest = max(len(text_of(value)) for plane in (trace.x, trace.w) for line in plane for value in line)
+    longest = max(
+        len(text_of(value)) for plane in (trace.x, trace.w) for line in plane for value in line
+    )
     return _CELL if longest <= _SHORT_DIGITS else _WIDE_CELL
 
 
 def _label(kind: str, x: int, y: int, text: str, width: int, anchor: str) -> str:
-    """A register's number; one that is longer than `width` pixels is pressed together (by the script too)."""
+    """A register's number; one that is longer than `width` pixels is pressed together (by the
+    script too)."""
     shown = "" if text == _NOTHING else html.escape(text)
     fits = width // _DIGIT[kind]
     pressed = f' lengthAdjust="spacingAndGlyphs" textLength="{width}"' if len(shown) > fits else ""
     return (
-        f'<text class="{kind}" x="{x}" y="{y}" text-anchor="{anchor}" data-fits="{fits}" data-width="{width}"{pressed}>'
+        f'<text class="{kind}" x="{x}" y="{y}" text-anchor="{anchor}" data-fits="{fits}" '
+        f'data-width="{width}"{pressed}>'
         f"{shown}</text>"
     )
 
@@ -176,12 +212,16 @@ def _label(kind: str, x: int, y: int, text: str, width: int, anchor: str) -> str
 def _edge(kind: str, x: int, y: int, text: str, anchor: str = "middle") -> str:
     name, _, value = ("", "", "") if text == _NOTHING else text.partition("=")
     return (
-        f'<g class="edge {kind}"><text class="name" x="{x}" y="{y}" text-anchor="{anchor}">{html.escape(name)}</text>'
-        f'<text class="value" x="{x}" y="{y + 17}" text-anchor="{anchor}">{html.escape(value)}</text></g>'
+        f'<g class="edge {kind}"><text class="name" x="{x}" y="{y}" '
+        f'text-anchor="{anchor}">{html.escape(name)}</text>'
+        f'<text class="value" x="{x}" y="{y + 17}" '
+        f'text-anchor="{anchor}">{html.escape(value)}</text></g>'
     )
 
 
-def _table(name: str, caption: str, plane: Plane, classes: Mapping[tuple[str, int, int], str]) -> str:
+def _table(
+    name: str, caption: str, plane: Plane, classes: Mapping[tuple[str, int, int], str]
+) -> str:
     lines = "".join(
         "<tr>"
         + "".join(
@@ -192,7 +232,10 @@ def _table(name: str, caption: str, plane: Plane, classes: Mapping[tuple[str, in
         + "</tr>"
         for row, line in enumerate(plane)
     )
-    return f'<div class="mxu-matrix {name}"><table><caption>{html.escape(caption)}</caption>{lines}</table></div>'
+    return (
+        '<div class="mxu-matrix '
+        f'{name}"><table><caption>{html.escape(caption)}</caption>{lines}</table></div>'
+    )
 
 
 def _legend(trace: Trace) -> str:

@@ -1,18 +1,21 @@
 """The same numbers from operations that XLA:CPU runs faster.
 
-Max pooling whose windows do not overlap: XLA:CPU finds the gradient with a general window reduction over tuples of
-indices and a scatter, one element at a time. Written as comparisons of the places of a window it vectorizes.
-The gradient is equal in every bit, ties and NaN included: `select_and_scatter` walks a window in row-major order and
-keeps what it has if `select_prim(kept, next)` holds, so the first of equal maxima stays, and what follows a NaN
-replaces it. The maxima are equal in every bit too, with two exceptions where XLA:CPU's own reduction decides otherwise
-from program to program: the sign of a maximum of 0 when the window has both zeros (or subnormals, which compare as 0),
-and a NaN in a window, which always gives NaN here, as JAX says, and is lost there by turns.
+Max pooling whose windows do not overlap: XLA:CPU finds the gradient with a general window reduction
+over tuples of indices and a scatter, one element at a time. Written as comparisons of the places of
+a window it vectorizes.
+The gradient is equal in every bit, ties and NaN included: `select_and_scatter` walks a window in
+row-major order and keeps what it has if `select_prim(kept, next)` holds, so the first of equal
+maxima stays, and what follows a NaN replaces it. The maxima are equal in every bit too, with two
+exceptions where XLA:CPU's own reduction decides otherwise from program to program: the sign of a
+maximum of 0 when the window has both zeros (or subnormals, which compare as 0), and a NaN in a
+window, which always gives NaN here, as JAX says, and is lost there by turns.
 
-Convolutions without padding: XLA:CPU copies every patch of the input into one buffer. Beyond 32 MiB glibc fetches it
-from the system and gives it back in each call: page faults take more time than the products (measured: 100 ms, of it
-32,000 faults, against 28 ms in pieces). In pieces of the batch, every sum stays as it is. The gradient of a kernel has
-few sums, all of them long: its pieces are added, which changes the last bits (by 5e-6 of the largest element there),
-so only where order is free.
+Convolutions without padding: XLA:CPU copies every patch of the input into one buffer. Beyond 32 MiB
+glibc fetches it from the system and gives it back in each call: page faults take more time than the
+products (measured: 100 ms, of it 32,000 faults, against 28 ms in pieces). In pieces of the batch,
+every sum stays as it is. The gradient of a kernel has few sums, all of them long: its pieces are
+added, which changes the last bits (by 5e-6 of the largest element there), so only where order is
+free.
 """
 
 from __future__ import annotations
@@ -35,7 +38,8 @@ _PLACES_MAX = 16
 
 
 def rewrite(name: str, operands: Sequence[Any], params: Mapping[str, Any]) -> Any | None:
-    """The result of the JAX primitive `name`, bound to `operands` and `params`, from faster operations.
+    """The result of the JAX primitive `name`, bound to `operands` and `params`, from faster
+    operations.
 
     None where nothing faster is known: overlapping, padded, dilated or very large windows.
     """
@@ -58,12 +62,16 @@ def _is_plain_pooling(shape: tuple[int, ...], params: Mapping[str, Any]) -> bool
 
 
 def _places(operand: Any, window: tuple[int, ...]) -> list[Any]:
-    """For every place of a window, row-major, the elements [size // width per axis] that stand at it. What is left
+    """For every place of a window, row-major, the elements [size // width per axis] that stand at
+    it. What is left
     over at an axis' end belongs to no window."""
     counts = [size // width for size, width in zip(operand.shape, window, strict=True)]
     result = []
     for start in itertools.product(*(range(width) for width in window)):
-        limit = [first + (count - 1) * width + 1 for first, count, width in zip(start, counts, window, strict=True)]
+        limit = [
+            first + (count - 1) * width + 1
+            for first, count, width in zip(start, counts, window, strict=True)
+        ]
         result.append(lax.slice(operand, start, limit, window))
     return result
 
@@ -86,23 +94,32 @@ def _max_pool_gradient(operands: Sequence[Any], params: Mapping[str, Any]) -> An
         kept = lax.select(keeps, kept, other)
         winner = lax.select(keeps, winner, lax.full_like(winner, place))
 
-    # Every axis becomes [count, width]; both halves are stretched over it, and the place that won takes the source.
-    split = [part for count, width in zip(kept.shape, window, strict=True) for part in (count, width)]
+    # Every axis becomes [count, width]; both halves are stretched over it, and the place that won
+    # takes the source.
+    split = [
+        part for count, width in zip(kept.shape, window, strict=True) for part in (count, width)
+    ]
     own_axes = tuple(range(0, 2 * kept.ndim, 2))
     here = lax.full((), 0, jnp.int8)
     for axis, width in enumerate(window):
         here = here * jnp.int8(width) + lax.broadcasted_iota(jnp.int8, split, 2 * axis + 1)
     wins = lax.broadcast_in_dim(winner, split, own_axes) == here
-    # XLA adds the source to zeros, and its additions flush subnormals: -0 and subnormals arrive as 0.
+    # XLA adds the source to zeros, and its additions flush subnormals: -0 and subnormals arrive as
+    # 0.
     source = lax.select(lax.eq(source, lax.full_like(source, 0)), lax.full_like(source, 0), source)
-    taken = lax.select(wins, lax.broadcast_in_dim(source, split, own_axes), lax.full(split, 0, source.dtype))
-    covered = lax.reshape(taken, [count * width for count, width in zip(kept.shape, window, strict=True)])
+    taken = lax.select(
+        wins, lax.broadcast_in_dim(source, split, own_axes), lax.full(split, 0, source.dtype)
+    )
+    covered = lax.reshape(
+        taken, [count * width for count, width in zip(kept.shape, window, strict=True)]
+    )
     rest = [(0, size - part, 0) for size, part in zip(operand.shape, covered.shape, strict=True)]
     return lax.pad(covered, jnp.zeros((), source.dtype), rest)
 
 
 def convolve(left: Any, right: Any, params: Mapping[str, Any], reorder: bool) -> Any:
-    """`conv_general_dilated` of two float32 arrays with its own `params`, in pieces where that is faster.
+    """`conv_general_dilated` of two float32 arrays with its own `params`, in pieces where that is
+    faster.
 
     `reorder`: sums may be cut into pieces too, which gives them another order of additions.
     """
@@ -140,7 +157,10 @@ def _cut(array: Any, axis: int, count: int) -> list[Any]:
     """At most `count` pieces along `axis`, all but the last of one size."""
     size = array.shape[axis]
     width = -(-size // count)
-    return [lax.slice_in_dim(array, start, min(start + width, size), axis=axis) for start in range(0, size, width)]
+    return [
+        lax.slice_in_dim(array, start, min(start + width, size), axis=axis)
+        for start in range(0, size, width)
+    ]
 
 
 _RULES: dict[str, Callable[[Sequence[Any], Mapping[str, Any]], Any]] = {

@@ -1,4 +1,5 @@
-"""The matrix unit's bits without its registers: the same additions in the same order, many elements at a time."""
+"""The matrix unit's bits without its registers: the same additions in the same order, many elements
+at a time."""
 
 from __future__ import annotations
 
@@ -10,17 +11,18 @@ from podyard.engine.numerics.bf16 import Float32Array
 from podyard.engine.numerics.mxu import Matrix, prepare
 from podyard.engine.timing.systolic import Dataflow
 
-# Every sum of this many products of 8-bit integers is a whole number of at most 2^22, and float32 holds all to 2^24:
-# in whatever order a matrix product in float32 adds them, the result is exact.
+# Every sum of this many products of 8-bit integers is a whole number of at most 2^22, and float32
+# holds all to 2^24: in whatever order a matrix product in float32 adds them, the result is exact.
 INT8_TILE_DEPTH = 256
 
 
 def tiled_matmul(x: Matrix, w: Matrix, rows: int = 128, dataflow: Dataflow = "ws") -> Matrix:
-    """`mxu_matmul(x, w, rows, any number of columns, dataflow).result`, bit for bit (of a NaN: that it is one).
+    """`mxu_matmul(x, w, rows, any number of columns, dataflow).result`, bit for bit (of a NaN: that
+    it is one).
 
-    x [m, k], w [k, n], both float32 or both int8; [m, n] in float32 or int32. An element is the sum over a tile's
-    depth, one product after another, then over the tiles; a tile is `rows` deep, with `os` as deep as the operands.
-    Raises PodyardError INVALID_ARGUMENT as `mxu_matmul` does.
+    x [m, k], w [k, n], both float32 or both int8; [m, n] in float32 or int32. An element is the sum
+    over a tile's depth, one product after another, then over the tiles; a tile is `rows` deep, with
+    `os` as deep as the operands. Raises PodyardError INVALID_ARGUMENT as `mxu_matmul` does.
     """
     x, w = prepare(x, w)
     depth = x.shape[1]
@@ -42,7 +44,8 @@ def tiled_matmul(x: Matrix, w: Matrix, rows: int = 128, dataflow: Dataflow = "ws
 
 
 def int8_matmul(x: NDArray[np.int8], w: NDArray[np.int8]) -> NDArray[np.int32]:
-    """x [m, k] times w [k, n] in int32, exactly, with float32 matrix products of INT8_TILE_DEPTH-deep tiles.
+    """x [m, k] times w [k, n] in int32, exactly, with float32 matrix products of
+    INT8_TILE_DEPTH-deep tiles.
 
     Raises PodyardError INVALID_ARGUMENT for other types and what `mxu_matmul` refuses.
     """
@@ -57,10 +60,11 @@ def int8_matmul(x: NDArray[np.int8], w: NDArray[np.int8]) -> NDArray[np.int32]:
 
 
 def reference_matmul(x: Float32Array, w: Float32Array) -> Float32Array:
-    """x [m, k] times w [k, n]: both rounded to bfloat16, then one float32 matrix product, which adds as it likes.
+    """x [m, k] times w [k, n]: both rounded to bfloat16, then one float32 matrix product, which
+    adds as it likes.
 
-    What `mxu_jit` makes of `x @ w` at default precision, without JAX. Raises PodyardError INVALID_ARGUMENT as
-    `mxu_matmul` does, and for integers.
+    What `mxu_jit` makes of `x @ w` at default precision, without JAX. Raises PodyardError
+    INVALID_ARGUMENT as `mxu_matmul` does, and for integers.
     """
     if x.dtype != np.float32 or w.dtype != np.float32:
         raise invalid(f"float32 is multiplied here, not {x.dtype} by {w.dtype}")

@@ -1,16 +1,16 @@
 """The fast path: any JAX function with the matrix unit's numerics.
 
-`mxu_numerics` traces a function and evaluates its jaxpr again with every float32 dot and convolution computed from
-operands that are rounded to bfloat16, added in float32. Apply it to the whole training step, gradient included:
-`mxu_jit(jax.grad(loss))`. Differentiating the result, `jax.grad(mxu_jit(loss))`, is refused: it would get a backward
-pass of plain float32.
+`mxu_numerics` traces a function and evaluates its jaxpr again with every float32 dot and
+convolution computed from operands that are rounded to bfloat16, added in float32. Apply it to the
+whole training step, gradient included: `mxu_jit(jax.grad(loss))`. Differentiating the result,
+`jax.grad(mxu_jit(loss))`, is refused: it would get a backward pass of plain float32.
 
 Precision as XLA counts passes on this hardware: `default` 1 pass, `high` 3, `highest` 6.
 An operation that asks for more by its own `precision` gets more.
 
-Mode: in `reference` the rounded operands stay float32 numbers, and a dot has the bits of the same float32 dot of
-operands rounded by ml_dtypes. In `fast` a dot gets bfloat16 operands, which XLA may give to other instructions: the
-products are the same, the order of additions is not.
+Mode: in `reference` the rounded operands stay float32 numbers, and a dot has the bits of the same
+float32 dot of operands rounded by ml_dtypes. In `fast` a dot gets bfloat16 operands, which XLA may
+give to other instructions: the products are the same, the order of additions is not.
 """
 
 from __future__ import annotations
@@ -30,18 +30,23 @@ from jax.extend.core import Literal as JaxprLiteral
 
 from podyard.base.errors import Code, PodyardError, failed_precondition, invalid
 from podyard.engine.numerics.rewrites import convolve, rewrite
+from podyard.engine.program.attributes import jax_precision
 
 Precision = Literal["default", "high", "highest"]
 Mode = Literal["reference", "fast"]
 
-# How many bfloat16 parts an operand is split into: the products of parts i and j with i + j < parts are computed.
+# How many bfloat16 parts an operand is split into: the products of parts i and j with i + j < parts
+# are computed.
 _PARTS: dict[str, int] = {"default": 1, "high": 2, "highest": 3}
 _LAX_PARTS = {lax.Precision.DEFAULT: 1, lax.Precision.HIGH: 2, lax.Precision.HIGHEST: 3}
 
 # The first two operands are multiplied; what follows says which rows belong together (ragged_dot).
-_MATRIX_PRIMITIVES = frozenset({"dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general"})
+_MATRIX_PRIMITIVES = frozenset(
+    {"dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general"}
+)
 
-# Calls whose body simply stands for them; derivative rules do not matter, the gradient has been taken.
+# Calls whose body simply stands for them; derivative rules do not matter, the gradient has been
+# taken.
 _INLINED = {
     "jit": "jaxpr",
     "pjit": "jaxpr",
@@ -51,7 +56,8 @@ _INLINED = {
     "custom_vjp_call": "call_jaxpr",
     "custom_vjp_call_jaxpr": "fun_jaxpr",
 }
-# Control flow keeps its primitive and gets transformed bodies. Remat too: inlined, XLA would undo it.
+# Control flow keeps its primitive and gets transformed bodies. Remat too: inlined, XLA would undo
+# it.
 _REBOUND = {
     "cond": ("branches",),
     "while": ("cond_jaxpr", "body_jaxpr"),
@@ -85,23 +91,33 @@ class _Rules:
 
 
 def mxu_numerics(
-    fn: Callable[..., Any], precision: Precision = "default", *, mode: Mode = "reference", rewrites: bool = True
+    fn: Callable[..., Any],
+    precision: Precision = "default",
+    *,
+    mode: Mode = "reference",
+    rewrites: bool = True,
 ) -> Callable[..., Any]:
-    """`fn` with the matrix unit's numerics. Arguments and results are trees of arrays; what is not an array in an
-    argument reaches `fn` as it is.
+    """`fn` with the matrix unit's numerics. Arguments and results are trees of arrays; what is not
+    an array in an argument reaches `fn` as it is.
 
     `rewrites`: replace operations that are slow on CPUs by faster ones (`numerics/rewrites.py`).
-    Raises PodyardError INVALID_ARGUMENT for another precision or mode; when called, UNIMPLEMENTED, naming a primitive
-    that has an inner jaxpr and no rule; when differentiated, FAILED_PRECONDITION.
+    Raises PodyardError INVALID_ARGUMENT for another precision or mode; when called, UNIMPLEMENTED,
+    naming a primitive that has an inner jaxpr and no rule; when differentiated,
+    FAILED_PRECONDITION.
     """
     if precision not in _PARTS or mode not in ("reference", "fast"):
-        raise invalid(f"precision is default, high or highest, mode reference or fast, not {precision!r} and {mode!r}")
+        raise invalid(
+            f"precision is default, high or highest, mode reference or fast, not {precision!r} "
+            f"and {mode!r}"
+        )
     rules = _Rules(_PARTS[precision], mode == "fast", rewrites)
 
     @functools.wraps(fn)
     def transform_call(*args: Any, **kwargs: Any) -> Any:
         leaves, tree = jax.tree.flatten((args, kwargs))
-        places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, jax.Array | np.ndarray)]
+        places = [
+            place for place, leaf in enumerate(leaves) if isinstance(leaf, jax.Array | np.ndarray)
+        ]
 
         def of_arrays(*arrays: Any) -> Any:
             traced = list(leaves)
@@ -139,8 +155,8 @@ def mxu_jit(
 
 
 def _no_gradient(jaxpr: Jaxpr, rules: _Rules) -> Callable[..., list[Any]]:
-    """f(constants and arguments of `jaxpr`) -> its results. Every way to differentiate begins with the forward
-    derivative of what is called, which is an error here."""
+    """f(constants and arguments of `jaxpr`) -> its results. Every way to differentiate begins with
+    the forward derivative of what is called, which is an error here."""
 
     @jax.custom_jvp
     def run(*values: Any) -> list[Any]:
@@ -149,8 +165,10 @@ def _no_gradient(jaxpr: Jaxpr, rules: _Rules) -> Callable[..., list[Any]]:
     @run.defjvp
     def refuse(_primals: Any, _tangents: Any) -> Any:
         raise failed_precondition(
-            "A function with the matrix unit's numerics cannot be differentiated: the gradient would be computed in "
-            "plain float32. Take the gradient inside, mxu_jit(jax.grad(loss)) instead of jax.grad(mxu_jit(loss))"
+            "A function with the matrix unit's numerics cannot be differentiated: the gradient "
+            "would be computed in "
+            "plain float32. Take the gradient inside, mxu_jit(jax.grad(loss)) instead of "
+            "jax.grad(mxu_jit(loss))"
         )
 
     return run
@@ -187,7 +205,8 @@ def _apply(eqn: JaxprEqn, operands: list[Any], rules: _Rules) -> list[Any]:
     elif name in _REFUSED or (name not in _SCALAR_COMBINERS and _has_inner_jaxpr(params.values())):
         raise PodyardError(
             Code.UNIMPLEMENTED,
-            f"the matrix unit's numerics have no rule for the JAX primitive '{name}': its inner program would silently "
+            f"the matrix unit's numerics have no rule for the JAX primitive '{name}': its inner "
+            "program would silently "
             "run in plain float32",
         )
     primitive: Any = eqn.primitive
@@ -241,19 +260,31 @@ def _has_inner_jaxpr(values: Any) -> bool:
     return False
 
 
-def _matrix_product(eqn: JaxprEqn, operands: list[Any], params: dict[str, Any], rules: _Rules) -> Any:
-    """One pass per product of bfloat16 parts, the smallest products first. Bfloat16 operands already are what the
-    unit multiplies; integers, other floats and complex numbers it does not know: they stay untouched."""
+def _matrix_product(
+    eqn: JaxprEqn, operands: list[Any], params: dict[str, Any], rules: _Rules
+) -> Any:
+    """One pass per product of bfloat16 parts, the smallest products first. Bfloat16 operands
+    already are what the
+    unit multiplies; integers, other floats and complex numbers it does not know: they stay
+    untouched."""
     primitive: Any = eqn.primitive
     out_aval: Any = eqn.outvars[0].aval
     left, right, *rest = operands
     types = {left.dtype, right.dtype}
     if _FLOAT32 not in types or not types <= {_FLOAT32, _BFLOAT16}:
         return primitive.bind(*operands, **params)
-    parts = max(rules.parts, _own_parts(primitive.name, params.get("precision")))
+    algorithm = _is_algorithm(params.get("precision"))
+    if not algorithm and _has_vector(primitive.name, left, right, params):
+        return primitive.bind(*operands, **params)
+    own_parts = _own_parts(params)
+    parts = own_parts if algorithm else max(rules.parts, own_parts)
     # Each pass below multiplies bfloat16 numbers: XLA must not split them again.
     params |= {"precision": None, "preferred_element_type": out_aval.dtype}
-    held_as = _BFLOAT16 if rules.fast and _gains_by_bfloat16(primitive.name, left, right, params) else _FLOAT32
+    held_as = (
+        _BFLOAT16
+        if rules.fast and _gains_by_bfloat16(primitive.name, left, right, params)
+        else _FLOAT32
+    )
     left_parts, right_parts = (_split(operand.astype(_FLOAT32), parts) for operand in (left, right))
 
     def multiply(one: Any, other: Any) -> Any:
@@ -268,50 +299,69 @@ def _matrix_product(eqn: JaxprEqn, operands: list[Any], params: dict[str, Any], 
     return functools.reduce(jnp.add, products)
 
 
+def _has_vector(name: str, left: Any, right: Any, params: dict[str, Any]) -> bool:
+    """Return whether an operand of a dot has one row or column only. XLA makes products and a sum
+    of such a dot, which the vector unit computes in float32 (jax-ml/jax#16349)."""
+    if name != "dot_general":
+        return False
+    (contracted, _), (batched, _) = params["dimension_numbers"]
+    shared = math.prod(left.shape[axis] for axis in (*contracted, *batched))
+    return shared in (left.size, right.size)
+
+
 def _gains_by_bfloat16(name: str, left: Any, right: Any, params: dict[str, Any]) -> bool:
-    """Measured on XLA:CPU with avx512_bf16, relative to plain float32. Large dots: 0.55 - 0.75 of the time with
-    bfloat16 operands, 1.0 - 1.4 with rounded float32 ones; with a side of about 32 equal within the noise; with a
-    smaller side up to 2.8 with bfloat16 operands. Convolutions: 1.00 - 1.05 either way."""
+    """Measured on XLA:CPU with avx512_bf16, relative to plain float32. Large dots: 0.55 - 0.75 of
+    the time with
+    bfloat16 operands, 1.0 - 1.4 with rounded float32 ones; with a side of about 32 equal within the
+    noise; with a smaller side up to 2.8 with bfloat16 operands. Convolutions: 1.00 - 1.05 either
+    way."""
     if name != "dot_general":
         return False
     (contracted, _), (batched, _) = params["dimension_numbers"]
     depth = math.prod(left.shape[axis] for axis in contracted)
     shared = depth * math.prod(left.shape[axis] for axis in batched)
-    return bool(shared > 0 and min(depth, left.size // shared, right.size // shared) >= _BFLOAT16_SIZE_MIN)
+    return bool(
+        shared > 0 and min(depth, left.size // shared, right.size // shared) >= _BFLOAT16_SIZE_MIN
+    )
 
 
-def _own_parts(name: str, precision: Any) -> int:
-    """The parts that an operation asks for itself."""
-    if precision is None:
+def _is_algorithm(precision: Any) -> bool:
+    """Return whether a product names a dot algorithm, which is then computed as it says."""
+    presets = (lax.DotAlgorithm, lax.DotAlgorithmPreset)
+    return isinstance(precision, presets) and precision != lax.DotAlgorithmPreset.DEFAULT
+
+
+def _own_parts(params: dict[str, Any]) -> int:
+    """Return the parts that an operation asks for itself."""
+    precision = params.get("precision")
+    if precision is None or precision == lax.DotAlgorithmPreset.DEFAULT:
         return 1
+    if _is_algorithm(precision):
+        return _PARTS[jax_precision(params).lower()]
     asked = precision if isinstance(precision, tuple) else (precision,)
-    if not all(isinstance(one, lax.Precision) for one in asked):
-        raise PodyardError(
-            Code.UNIMPLEMENTED,
-            f"the matrix unit's numerics know the precisions default, high and highest, not {precision} of '{name}'",
-        )
     return max(_LAX_PARTS[one] for one in asked)
 
 
 @dataclasses.dataclass(frozen=True)
 class _TransformParts:
-    """An operand as bfloat16 numbers. `finite` add up to it where it is finite and are 0 elsewhere; `leading` is
-    finite[0] there and the operand itself elsewhere."""
+    """An operand as bfloat16 numbers. `finite` add up to it where it is finite and are 0 elsewhere;
+    `leading` is finite[0] there and the operand itself elsewhere."""
 
     leading: Any
     finite: list[Any]
 
 
 def _split(operand: Any, parts: int) -> _TransformParts:
-    """Infinities and NaN only take part in the product of the leading parts: infinity times a part that is 0 would be
-    NaN, and so would be infinity less its rounded self."""
+    """Infinities and NaN only take part in the product of the leading parts: infinity times a part
+    that is 0 would be NaN, and so would be infinity less its rounded self."""
     if parts == 1:
         return _TransformParts(_round(operand), [])
     is_finite = lax.is_finite(operand)
     rest = lax.select(is_finite, operand, lax.full_like(operand, 0))
     result = []
     for _ in range(parts):
-        # Above the largest bfloat16 number rounding would give infinity, and a remainder of minus infinity.
+        # Above the largest bfloat16 number rounding would give infinity, and a remainder of minus
+        # infinity.
         part = _round(lax.clamp(-_BFLOAT16_MAX, rest, _BFLOAT16_MAX))
         result.append(part)
         rest = rest - part

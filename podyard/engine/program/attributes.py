@@ -28,7 +28,11 @@ _RENAMED = {
     "transpose": {"dims": "dims", "permutation": "dims"},
     "reverse": {"dims": "dims", "dimensions": "dims"},
     "reduce": {"dimensions": "dims", "dims": "dims"},
-    "reduce_window": {"window_dimensions": "window", "window_strides": "strides", "base_dilations": "base_dilation"},
+    "reduce_window": {
+        "window_dimensions": "window",
+        "window_strides": "strides",
+        "base_dilations": "base_dilation",
+    },
     "select_and_scatter": {"window_dimensions": "window", "window_strides": "strides"},
     "concatenate": {"dim": "dim", "dimension": "dim"},
     "iota": {"dim": "dim", "iota_dimension": "dim"},
@@ -70,7 +74,8 @@ def normalise(
         return {"direction": str(direction).strip("<>").rpartition(" ")[2]}
     if opcode == "custom_call":
         target = next(
-            (str(item)[1:] for item in positional if str(item).startswith("@")), given.get("call_target_name")
+            (str(item)[1:] for item in positional if str(item).startswith("@")),
+            given.get("call_target_name"),
         )
         return {"target": str(target)}
     if opcode == "scatter":
@@ -87,7 +92,8 @@ def normalise(
 
 
 def _reducer(operation: HloOperation, positional: Sequence[object]) -> str:
-    """What a reduction does with two numbers: `applies stablehlo.maximum`, or a body of one operation; else nothing."""
+    """What a reduction does with two numbers: `applies stablehlo.maximum`, or a body of one
+    operation; else nothing."""
     named = [str(item) for item in positional]
     if "applies" in named[:-1]:
         return named[named.index("applies") + 1].rpartition(".")[2]
@@ -107,14 +113,20 @@ def _scatter(given: dict[str, object], operands: Sequence[TensorType]) -> dict[s
     sizes = scattered_window(*shapes, dims.get("update_window_dims", ()), narrow)
     # Axes along which a window that is a part of the operand lies where the places say.
     moving = (axis for axis in dims.get("scatter_dims_to_operand_dims", ()) if axis not in narrow)
-    own = tuple(axis for axis in moving if axis < len(sizes) and sizes[axis] < operands[0].shape[axis])
+    own = tuple(
+        axis for axis in moving if axis < len(sizes) and sizes[axis] < operands[0].shape[axis]
+    )
     return {"sizes": sizes, "moving": own, "dimension_numbers": numbers}
 
 
 def scattered_window(
-    shape: Sequence[int], updates: Sequence[int], window_dims: Sequence[int], narrow_dims: Sequence[int]
+    shape: Sequence[int],
+    updates: Sequence[int],
+    window_dims: Sequence[int],
+    narrow_dims: Sequence[int],
 ) -> tuple[int, ...]:
-    """The extents of what a scatter writes at one place; `narrow_dims` are axes of the operand that updates lack."""
+    """The extents of what a scatter writes at one place; `narrow_dims` are axes of the operand that
+    updates lack."""
     extents = iter([updates[axis] for axis in window_dims if axis < len(updates)])
     return tuple(1 if axis in narrow_dims else next(extents, 1) for axis in range(len(shape)))
 
@@ -136,29 +148,38 @@ def flat_ints(value: object) -> tuple[int, ...]:
 
 
 def _pair(value: object) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    if isinstance(value, tuple) and len(value) == 2 and all(isinstance(part, tuple) for part in value):
+    if (
+        isinstance(value, tuple)
+        and len(value) == 2
+        and all(isinstance(part, tuple) for part in value)
+    ):
         return flat_ints(value[0]), flat_ints(value[1])
     return (), ()
 
 
-# Passes over bfloat16 parts, by the number of products that an algorithm names: what the compiler makes of them.
+# Passes over bfloat16 parts, by the number of products that an algorithm names: what the compiler
+# makes of them.
 _PRECISION_OF_PASSES = {1: "DEFAULT", 3: "HIGH", 6: "HIGHEST"}
 _ALGORITHM_TYPES = ("lhs_precision_type", "rhs_precision_type", "accumulation_type")
 _ALGORITHM_FIELD = re.compile(r"(\w+)\s*=\s*(\w+)")
 
 
 def algorithm_precision(types: Iterable[str], products: int) -> str:
-    """The precision that a dot algorithm is: bfloat16 parts, float32 sums. Raises UNIMPLEMENTED for all others, as the
-    TPU compiler does."""
+    """The precision that a dot algorithm is: bfloat16 parts, float32 sums. Raises UNIMPLEMENTED for
+    all others, as the TPU compiler does."""
     named = "_".join(types).upper()
     if named != "BF16_BF16_F32" or products not in _PRECISION_OF_PASSES:
         name = named + (f"_X{products}" if products > 1 else "")
-        raise PodyardError(Code.UNIMPLEMENTED, f"the dot algorithm {name} does not exist on TPUs: use BF16_BF16_F32")
+        raise PodyardError(
+            Code.UNIMPLEMENTED,
+            f"the dot algorithm {name} does not exist on TPUs: use BF16_BF16_F32",
+        )
     return _PRECISION_OF_PASSES[products]
 
 
 def jax_precision(params: Mapping[str, Any]) -> str:
-    """Of a primitive's parameters: a precision, the name of an algorithm, or an algorithm itself."""
+    """Of a primitive's parameters: a precision, the name of an algorithm, or an algorithm
+    itself."""
     given: Any = params.get("precision")
     text = str(given).upper()
     if hasattr(given, "num_primitive_operations"):
@@ -178,7 +199,9 @@ def _named_precision(text: str) -> str:
 def _precision(given: dict[str, object]) -> str:
     """The more exact of the two operands' precisions, or what an algorithm says instead."""
     algorithm = given.get("algorithm", {})
-    fields = algorithm if isinstance(algorithm, dict) else dict(_ALGORITHM_FIELD.findall(str(algorithm)))
+    fields = (
+        algorithm if isinstance(algorithm, dict) else dict(_ALGORITHM_FIELD.findall(str(algorithm)))
+    )
     if fields:
         types = (str(fields.get(name, "")) for name in _ALGORITHM_TYPES)
         return algorithm_precision(types, int(fields.get("num_primitive_operations", 1)))
@@ -192,9 +215,15 @@ def _dot(given: dict[str, object]) -> dict[str, object]:
             flat_ints(numbers.get("lhs_contracting_dimensions")),
             flat_ints(numbers.get("rhs_contracting_dimensions")),
         )
-        batching = flat_ints(numbers.get("lhs_batching_dimensions")), flat_ints(numbers.get("rhs_batching_dimensions"))
+        batching = (
+            flat_ints(numbers.get("lhs_batching_dimensions")),
+            flat_ints(numbers.get("rhs_batching_dimensions")),
+        )
     else:
-        contracting, batching = _pair(given.get("contracting_dims")), _pair(given.get("batching_dims"))
+        contracting, batching = (
+            _pair(given.get("contracting_dims")),
+            _pair(given.get("batching_dims")),
+        )
     return {
         "lhs_contracting": contracting[0], "rhs_contracting": contracting[1],
         "lhs_batching": batching[0], "rhs_batching": batching[1], "precision": _precision(given),
@@ -220,9 +249,11 @@ def _convolution(given: dict[str, object], operands: Sequence[TensorType]) -> di
 
     padding = _spread(flat_ints(window.get("pad", given.get("padding"))) or (0,), 2 * rank)
     return {
-        "lhs_dims": _axes(lhs, "b", "f"), "kernel_dims": _axes(kernel, "i", "o"), "out_dims": _axes(out, "b", "f"),
+        "lhs_dims": _axes(lhs, "b", "f"), "kernel_dims": _axes(kernel, "i", "o"),
+        "out_dims": _axes(out, "b", "f"),
         "strides": of("stride", "window_strides", 1), "padding": padding,
-        "lhs_dilation": of("lhs_dilate", "lhs_dilation", 1), "rhs_dilation": of("rhs_dilate", "rhs_dilation", 1),
+        "lhs_dilation": of("lhs_dilate", "lhs_dilation", 1),
+        "rhs_dilation": of("rhs_dilate", "rhs_dilation", 1),
         "feature_group_count": given.get("feature_group_count", 1),
         "batch_group_count": given.get("batch_group_count", 1), "precision": _precision(given),
     }  # fmt: skip
@@ -234,24 +265,37 @@ def _slice(given: dict[str, object], positional: Sequence[object], rank: int) ->
         if any(len(part) not in (2, 3) for part in bounds):
             return {}
         return {
-            "starts": tuple(part[0] for part in bounds), "limits": tuple(part[1] for part in bounds),
+            "starts": tuple(part[0] for part in bounds),
+            "limits": tuple(part[1] for part in bounds),
             "strides": tuple(part[2] if len(part) > 2 else 1 for part in bounds),
         }  # fmt: skip
     names = {"starts": "start_indices", "limits": "limit_indices", "strides": "strides"}
     return {name: _spread(flat_ints(given.get(long)), rank) for name, long in names.items()}
 
 
-def contradiction(operation: HloOperation, operands: Sequence[TensorType], results: Sequence[TensorType]) -> str:
-    """What makes an operation impossible: too few operands, axes that its arrays do not have, shapes that do not follow
-    from each other. Empty where there is nothing; not all that a verifier knows, but all that the models rely on."""
+def contradiction(
+    operation: HloOperation, operands: Sequence[TensorType], results: Sequence[TensorType]
+) -> str:
+    """What makes an operation impossible: too few operands, axes that its arrays do not have,
+    shapes that do not follow from each other. Empty where there is nothing; not all that a verifier
+    knows, but all that the models rely on."""
     opcode = operation.opcode
     least = 0 if opcode in _WITHOUT_OPERANDS else _LEAST_OPERANDS.get(opcode, 1)
     if len(operands) < least or (opcode in _SAME_SHAPE and len(operands) > least):
         return f"has {len(operands)} operands"
-    checked = opcode in _SHAPE_RULES or opcode in _SAME_SHAPE or opcode in _SAME_RANK or opcode in ("reshape", "sort")
+    checked = (
+        opcode in _SHAPE_RULES
+        or opcode in _SAME_SHAPE
+        or opcode in _SAME_RANK
+        or opcode in ("reshape", "sort")
+    )
     if checked and not results:
         return "has no result"
-    return "" if not checked or _fits(operation, operands, results[0]) else "does not fit its operands and results"
+    return (
+        ""
+        if not checked or _fits(operation, operands, results[0])
+        else "does not fit its operands and results"
+    )
 
 
 def _fits(operation: HloOperation, operands: Sequence[TensorType], result: TensorType) -> bool:
@@ -268,16 +312,21 @@ def _fits(operation: HloOperation, operands: Sequence[TensorType], result: Tenso
 
 
 _WITHOUT_OPERANDS = frozenset({
-    "constant", "iota", "create_token", "after_all", "partition_id", "replica_id", "custom_call", "while", "tuple",
-    "optimization_barrier", "manual_computation", "dynamic_iota", "composite", "get_dimension_size", "infeed", "recv",
+    "constant", "iota", "create_token", "after_all", "partition_id", "replica_id", "custom_call",
+    "while", "tuple",
+    "optimization_barrier", "manual_computation", "dynamic_iota", "composite", "get_dimension_size",
+    "infeed", "recv",
 })  # fmt: skip
 _LEAST_OPERANDS = {
-    "dot_general": 2, "convolution": 2, "compare": 2, "select": 3, "clamp": 3, "pad": 2, "reduce_window": 2,
+    "dot_general": 2, "convolution": 2, "compare": 2, "select": 3, "clamp": 3, "pad": 2,
+    "reduce_window": 2,
     "select_and_scatter": 3, "gather": 2, "scatter": 3, "dynamic_update_slice": 2, "reduce": 2,
-    **dict.fromkeys(("add", "subtract", "multiply", "divide", "maximum", "minimum", "power", "and", "or", "xor"), 2),
+    **dict.fromkeys(("add", "subtract", "multiply", "divide", "maximum", "minimum", "power", "and",
+        "or", "xor"), 2),
 }  # fmt: skip
 _SAME_SHAPE = frozenset({
-    "add", "subtract", "multiply", "divide", "maximum", "minimum", "power", "and", "or", "xor", "exponential", "log",
+    "add", "subtract", "multiply", "divide", "maximum", "minimum", "power", "and", "or", "xor",
+    "exponential", "log",
     "tanh", "negate", "rsqrt", "sqrt", "convert", "compare", "abs", "logistic",
 })  # fmt: skip
 _SAME_RANK = frozenset({"pad", "dynamic_slice", "dynamic_update_slice", "reverse"})
@@ -301,38 +350,66 @@ def _dot_fits(operation: HloOperation, operands: Sequence[TensorType], result: T
     return list(result.shape) == batch + free
 
 
-def _convolution_fits(operation: HloOperation, operands: Sequence[TensorType], result: TensorType) -> bool:
+def _convolution_fits(
+    operation: HloOperation, operands: Sequence[TensorType], result: TensorType
+) -> bool:
     rank = len(result.shape)
     pairs = (("lhs_dims", operands[0]), ("kernel_dims", operands[1]), ("out_dims", result))
-    if rank < 2 or any(len(operation.ints(name)) != rank or not _axes_in(operation.ints(name), t) for name, t in pairs):
+    if rank < 2 or any(
+        len(operation.ints(name)) != rank or not _axes_in(operation.ints(name), t)
+        for name, t in pairs
+    ):
         return False
-    lengths = {name: len(operation.ints(name)) for name in ("strides", "lhs_dilation", "rhs_dilation", "padding")}
-    if lengths != {"strides": rank - 2, "lhs_dilation": rank - 2, "rhs_dilation": rank - 2, "padding": 2 * (rank - 2)}:
+    lengths = {
+        name: len(operation.ints(name))
+        for name in ("strides", "lhs_dilation", "rhs_dilation", "padding")
+    }
+    if lengths != {
+        "strides": rank - 2,
+        "lhs_dilation": rank - 2,
+        "rhs_dilation": rank - 2,
+        "padding": 2 * (rank - 2),
+    }:
         return False
     counts = [operation.int(name, 1) for name in ("feature_group_count", "batch_group_count")]
-    steps = [*operation.ints("strides"), *operation.ints("lhs_dilation"), *operation.ints("rhs_dilation")]
+    steps = [
+        *operation.ints("strides"),
+        *operation.ints("lhs_dilation"),
+        *operation.ints("rhs_dilation"),
+    ]
     return len(operands[0].shape) == len(operands[1].shape) == rank and min([*counts, *steps]) >= 1
 
 
-def _broadcast_fits(operation: HloOperation, operands: Sequence[TensorType], result: TensorType) -> bool:
+def _broadcast_fits(
+    operation: HloOperation, operands: Sequence[TensorType], result: TensorType
+) -> bool:
     source, dims = operands[0].shape, operation.ints("dims")
     if len(dims) != len(source) or not _axes_in(dims, result):
         return False
     return all(extent in (1, result.shape[dim]) for extent, dim in zip(source, dims, strict=True))
 
 
-def _transpose_fits(operation: HloOperation, operands: Sequence[TensorType], result: TensorType) -> bool:
+def _transpose_fits(
+    operation: HloOperation, operands: Sequence[TensorType], result: TensorType
+) -> bool:
     source, dims = operands[0].shape, operation.ints("dims")
-    return sorted(dims) == list(range(len(source))) and tuple(source[dim] for dim in dims) == result.shape
+    return (
+        sorted(dims) == list(range(len(source)))
+        and tuple(source[dim] for dim in dims) == result.shape
+    )
 
 
-def _reduce_fits(operation: HloOperation, operands: Sequence[TensorType], result: TensorType) -> bool:
+def _reduce_fits(
+    operation: HloOperation, operands: Sequence[TensorType], result: TensorType
+) -> bool:
     dims = operation.ints("dims")
     kept = tuple(extent for axis, extent in enumerate(operands[0].shape) if axis not in dims)
     return _axes_in(dims, operands[0]) and kept == result.shape
 
 
-def _window_fits(operation: HloOperation, operands: Sequence[TensorType], result: TensorType) -> bool:
+def _window_fits(
+    operation: HloOperation, operands: Sequence[TensorType], result: TensorType
+) -> bool:
     rank = len(operands[0].shape)
     window, strides, padding = (operation.ints(name) for name in ("window", "strides", "padding"))
     if len(window) != rank or len(strides) not in (0, rank) or len(padding) not in (0, 2 * rank):
@@ -340,15 +417,21 @@ def _window_fits(operation: HloOperation, operands: Sequence[TensorType], result
     return len(result.shape) == rank and min([*window, *strides, 1]) >= 1
 
 
-def _slice_fits(operation: HloOperation, operands: Sequence[TensorType], result: TensorType) -> bool:
+def _slice_fits(
+    operation: HloOperation, operands: Sequence[TensorType], result: TensorType
+) -> bool:
     bounds = zip(*(operation.ints(name) for name in ("starts", "limits", "strides")), strict=False)
-    if {len(operation.ints(name)) for name in ("starts", "limits", "strides")} != {len(operands[0].shape)}:
+    if {len(operation.ints(name)) for name in ("starts", "limits", "strides")} != {
+        len(operands[0].shape)
+    }:
         return False
     taken = [-((start - limit) // step) if step > 0 else -1 for start, limit, step in bounds]
     return tuple(taken) == result.shape
 
 
-def _concatenation_fits(operation: HloOperation, operands: Sequence[TensorType], result: TensorType) -> bool:
+def _concatenation_fits(
+    operation: HloOperation, operands: Sequence[TensorType], result: TensorType
+) -> bool:
     dim = operation.int("dim")
     if any(len(one.shape) != len(result.shape) for one in operands) or not _axes_in((dim,), result):
         return False

@@ -1,13 +1,14 @@
-"""Which sums over devices are one collective (openxla/xla, all_reduce_combiner.cc and collective_combiner_utils.h). The
-direction was read off compiled programs: from the last operation to the first. No JAX in here."""
+"""Which sums over devices are one collective (openxla/xla, all_reduce_combiner.cc and
+collective_combiner_utils.h). The direction was read off compiled programs: from the last operation
+to the first. No JAX in here."""
 
 from __future__ import annotations
 
 from podyard.engine.program.ir import Body, HloOperation, Program, all_operands
 
 SUMS = ("all_reduce", "reduce_scatter")
-# Arrays of a sum of several have no more bytes together, and are no more (options of the compiler's, as it writes them
-# down: `xla_jf_crs_combiner_threshold_in_bytes` and `_count`).
+# Arrays of a sum of several have no more bytes together, and are no more (options of the
+# compiler's, as it writes them down: `xla_jf_crs_combiner_threshold_in_bytes` and `_count`).
 _TUPLE_BYTES = 120 * 2**20
 _TUPLE_ARRAYS = 256
 
@@ -15,8 +16,9 @@ _TUPLE_ARRAYS = 256
 def number_sums(program: Program, body: Body, joined_bytes: float) -> None:
     """Gives each sum of a body a `tuple`: those with one number are one collective.
 
-    From the last to the first, as results are worked out one after the other, a sum joins those of its kind behind it,
-    unless one of them waits for it, or they become too large. `joined_bytes`: see `Links`.
+    From the last to the first, as results are worked out one after the other, a sum joins those of
+    its kind behind it, unless one of them waits for it, or they become too large. `joined_bytes`:
+    see `Links`.
     """
     sums = [one for one in _by_results(body) if one.opcode in SUMS and "axes" in one.attributes]
     waits = _waits(body, sums)
@@ -63,8 +65,9 @@ def _most(program: Program, operation: HloOperation, joined_bytes: float) -> flo
 
 
 def _by_results(body: Body) -> list[HloOperation]:
-    """The operations in the order in which the results of the body need them, one result after the other. Of what one
-    reads, the last comes first (compiled programs: the sum of exponentials comes before that of a gradient)."""
+    """The operations in the order in which the results of the body need them, one result after the
+    other. Of what one reads, the last comes first (compiled programs: the sum of exponentials comes
+    before that of a gradient)."""
     makers = {value: step for step in body.operations for value in step.results}
     order: dict[int, HloOperation] = {}
     stack = [makers[value] for value in reversed(body.results) if value in makers]

@@ -1,4 +1,5 @@
-"""What an estimate does not know: it makes figures lower bounds, and every report says so (DESIGN, 9.9). No JAX."""
+"""What an estimate does not know: it makes figures lower bounds, and every report says so (DESIGN,
+9.9). No JAX."""
 
 from __future__ import annotations
 
@@ -13,9 +14,9 @@ DoubtKind = Literal["sharding", "devices", "collective", "loop", "operation"]
 class Doubt:
     """One part of a program that is not modelled, or only in part.
 
-    `subject` is what the doubt is about (an operation, a loop, a mesh). `reason` says what is missing and how it is
-    counted instead. `count`: how many places of the program have it. `about_memory`: whether the memory is a lower
-    bound, too; the time always is.
+    `subject` is what the doubt is about (an operation, a loop, a mesh). `reason` says what is
+    missing and how it is counted instead. `count`: how many places of the program have it.
+    `about_memory`: whether the memory is a lower bound, too; the time always is.
     """
 
     kind: DoubtKind
@@ -42,35 +43,58 @@ def merge(doubts: Iterable[Doubt]) -> tuple[Doubt, ...]:
 
 def unknown_turns(where: str) -> Doubt:
     return Doubt(
-        "loop", where, f"unknown number of turns of the loop at {where}: counted as one turn", about_memory=False
+        "loop",
+        where,
+        f"unknown number of turns of the loop at {where}: counted as one turn",
+        about_memory=False,
     )
 
 
 def own_kernel(where: str) -> Doubt:
-    reason = f"attention at {where} is a kernel of the compiler's own, to which it gives no cycles: its products count"
+    reason = (
+        f"attention at {where} is a kernel of the compiler's own, to which it "
+        "gives no cycles: "
+        "its products count"
+    )
     return Doubt("operation", "attention", reason, about_memory=False)
 
 
 def cut_images(where: str) -> Doubt:
-    reason = f"the convolution at {where} has few examples: copies that make parts of images examples are a rough guess"
+    reason = (
+        f"the convolution at {where} has few examples: copies that make parts of "
+        "images examples "
+        "are a rough guess"
+    )
     return Doubt("operation", "convolution of few examples", reason)
 
 
 def turned_cache(where: str) -> Doubt:
-    reason = f"the cache at {where} has heads narrower than a tile: copies in each turn are not modelled"
+    reason = (
+        f"the cache at {where} has heads narrower than a tile: copies in each turn are not modelled"
+    )
     return Doubt("operation", "cache of narrow heads", reason, about_memory=False)
 
 
 def in_groups(where: str) -> Doubt:
-    reason = f"the convolution at {where} has groups of few features: copies and padding around it are a rough guess"
+    reason = (
+        f"the convolution at {where} has groups of few features: copies and padding "
+        "around it are "
+        "a rough guess"
+    )
     return Doubt("operation", "convolution in groups", reason)
 
 
 def convolution_in_ring(where: str) -> Doubt:
-    reason = f"the convolution at {where} has parts on several devices: it may go around a ring, and is counted as one"
+    reason = (
+        f"the convolution at {where} has parts on several devices: it may go around "
+        "a ring, and "
+        "is counted as one"
+    )
     return Doubt("collective", "convolution in a ring", reason, about_memory=False)
 
 
 def bytes_only(name: str, where: str) -> Doubt:
     place = f" ({where})" if where and where != name else ""
-    return Doubt("operation", name, f"operation {name}{place} is not modelled: priced by its bytes only")
+    return Doubt(
+        "operation", name, f"operation {name}{place} is not modelled: priced by its bytes only"
+    )

@@ -1,7 +1,9 @@
-"""What the dimensions of an operation's arrays have to do with each other: its factors, as Shardy's sharding rules.
+"""What the dimensions of an operation's arrays have to do with each other: its factors, as Shardy's
+sharding rules.
 
-A factor is a loop that the operation goes over; a dimension is one factor, or several (of a reshape). Source:
-openxla/shardy, shardy/dialect/sdy/transforms/propagation/op_sharding_rule_registry.cc.
+A factor is a loop that the operation goes over; a dimension is one factor, or several (of a
+reshape). Source: openxla/shardy,
+shardy/dialect/sdy/transforms/propagation/op_sharding_rule_registry.cc.
 """
 
 from __future__ import annotations
@@ -18,8 +20,10 @@ Shape = tuple[int, ...]
 
 
 class Factor(enum.IntEnum):
-    """PASS: goes through. SUM: is summed up. SHIFT: goes through, and neighbours exchange their edges. HELD: stays
-    split where it lies, what is put in there is whole. WHOLE: what is split along it must be made whole."""
+    """PASS: goes through. SUM: is summed up. SHIFT: goes through, and neighbours exchange their
+    edges. HELD: stays
+    split where it lies, what is put in there is whole. WHOLE: what is split along it must be made
+    whole."""
 
     PASS, SUM, SHIFT, HELD, WHOLE = range(5)
 
@@ -54,9 +58,11 @@ class _FactorBuilder:
         for tensor, dimension in places:
             self.rule.tensors[tensor][dimension] += (len(self.rule.sizes) - 1,)
 
-    def alike(self, kinds: Mapping[int, Factor] | None = None, otherwise: Factor | None = None) -> None:
-        """Dimensions of the first result, with those of the same size of every other tensor of its rank. `otherwise`:
-        the kind where the first operand's has another size."""
+    def alike(
+        self, kinds: Mapping[int, Factor] | None = None, otherwise: Factor | None = None
+    ) -> None:
+        """Dimensions of the first result, with those of the same size of every other tensor of its
+        rank. `otherwise`: the kind where the first operand's has another size."""
         shape = self.shapes[self.first]
         for dimension, size in enumerate(shape):
             places, kind = [], (kinds or {}).get(dimension, Factor.PASS)
@@ -88,14 +94,19 @@ def rule_of(operation: HloOperation, operands: Sequence[Shape], results: Sequenc
         builder.alike()
         alike = [shape for shape in operands if shape]
         builder.rule.is_plain = all(shape == results[0] for shape in alike)
-        builder.rule.is_same = builder.rule.is_plain and len(alike) == len(operands) and len(set(results)) == 1
+        builder.rule.is_same = (
+            builder.rule.is_plain and len(alike) == len(operands) and len(set(results)) == 1
+        )
     builder.rule.is_plain = builder.rule.is_plain or operation.opcode in _PLAIN
     return builder.rule
 
 
 def has_rule(operation: HloOperation, operands: Sequence[Shape], results: Sequence[Shape]) -> bool:
-    """Whether what the operation does to its dimensions is known, or follows from their being the same."""
-    return operation.opcode in _RULES or (bool(results) and all(shape in ((), results[0]) for shape in operands))
+    """Whether what the operation does to its dimensions is known, or follows from their being the
+    same."""
+    return operation.opcode in _RULES or (
+        bool(results) and all(shape in ((), results[0]) for shape in operands)
+    )
 
 
 def _broadcast(builder: _FactorBuilder, operation: HloOperation) -> None:
@@ -105,7 +116,8 @@ def _broadcast(builder: _FactorBuilder, operation: HloOperation) -> None:
         if dimension in dims and source[dims.index(dimension)] == size:
             places.append((0, dims.index(dimension)))
         builder.add(size, Factor.PASS, *places)
-    builder.rule.is_plain = math.prod(source) == math.prod(builder.shapes[-1])  # only dimensions of one are new
+    # only dimensions of one are new
+    builder.rule.is_plain = math.prod(source) == math.prod(builder.shapes[-1])
 
 
 def _transpose(builder: _FactorBuilder, operation: HloOperation) -> None:
@@ -114,7 +126,8 @@ def _transpose(builder: _FactorBuilder, operation: HloOperation) -> None:
 
 
 def _reshape(builder: _FactorBuilder, _: HloOperation) -> None:
-    """Factors are the stretches between the places where both shapes are cut, as far as they divide each other."""
+    """Factors are the stretches between the places where both shapes are cut, as far as they divide
+    each other."""
     source, made = builder.shapes[:2]
     place, other = len(source), len(made)
     left = right = 1
@@ -129,7 +142,8 @@ def _reshape(builder: _FactorBuilder, _: HloOperation) -> None:
         if left == 1 or right == 1:
             break
         smaller = min(left, right)
-        if left % smaller or right % smaller:  # no common part: what is left of both goes its own way
+        # no common part: what is left of both goes its own way
+        if left % smaller or right % smaller:
             break
         parts.append((smaller, [(0, place), (1, other)]))
         left, right = left // smaller, right // smaller
@@ -150,8 +164,12 @@ def _reduce(builder: _FactorBuilder, operation: HloOperation) -> None:
 
 def _dot(builder: _FactorBuilder, operation: HloOperation) -> None:
     left, right = builder.shapes[:2]
-    batching = list(zip(operation.ints("lhs_batching"), operation.ints("rhs_batching"), strict=True))
-    contracting = list(zip(operation.ints("lhs_contracting"), operation.ints("rhs_contracting"), strict=True))
+    batching = list(
+        zip(operation.ints("lhs_batching"), operation.ints("rhs_batching"), strict=True)
+    )
+    contracting = list(
+        zip(operation.ints("lhs_contracting"), operation.ints("rhs_contracting"), strict=True)
+    )
     used = [*batching, *contracting]
     place = 0
     for lhs, rhs in batching:
@@ -168,7 +186,9 @@ def _dot(builder: _FactorBuilder, operation: HloOperation) -> None:
 
 def _convolution(builder: _FactorBuilder, operation: HloOperation) -> None:
     left, kernel, made = builder.shapes[:3]
-    lhs, kernel_dims, out = (operation.ints(name) for name in ("lhs_dims", "kernel_dims", "out_dims"))
+    lhs, kernel_dims, out = (
+        operation.ints(name) for name in ("lhs_dims", "kernel_dims", "out_dims")
+    )
     if operation.int("batch_group_count", 1) == 1:
         builder.add(left[lhs[0]], Factor.PASS, (0, lhs[0]), (2, out[0]))
     if operation.int("feature_group_count", 1) > 1:
@@ -183,7 +203,9 @@ def _convolution(builder: _FactorBuilder, operation: HloOperation) -> None:
         if left[source] == kernel[taps] and made[target] == 1:  # a separate product
             builder.add(left[source], Factor.SUM, (0, source), (1, taps))
         else:
-            kind = Factor.PASS if kernel[taps] == 1 and left[source] == made[target] else Factor.SHIFT
+            kind = (
+                Factor.PASS if kernel[taps] == 1 and left[source] == made[target] else Factor.SHIFT
+            )
             builder.add(max(left[source], made[target]), kind, (0, source), (2, target))
 
 
@@ -193,7 +215,9 @@ def _same(otherwise: Factor) -> _Read:
 
 def _of_window(builder: _FactorBuilder, operation: HloOperation) -> None:
     window = operation.ints("window")
-    builder.alike({d: Factor.WHOLE for d, size in enumerate(window) if size > 1}, otherwise=Factor.SHIFT)
+    builder.alike(
+        {d: Factor.WHOLE for d, size in enumerate(window) if size > 1}, otherwise=Factor.SHIFT
+    )
 
 
 def _along(name: str) -> _Read:
@@ -223,7 +247,9 @@ def _update(builder: _FactorBuilder, _: HloOperation) -> None:
     into, put = builder.shapes[0], builder.shapes[1]
     for dimension, size in enumerate(into):
         if put[dimension] == size:
-            builder.add(size, Factor.PASS, (0, dimension), (1, dimension), (builder.first, dimension))
+            builder.add(
+                size, Factor.PASS, (0, dimension), (1, dimension), (builder.first, dimension)
+            )
         else:
             builder.add(size, Factor.HELD, (0, dimension), (builder.first, dimension))
             builder.add(put[dimension], Factor.WHOLE, (1, dimension))
@@ -245,7 +271,8 @@ def _numbers_of(operation: HloOperation, *names: str) -> list[tuple[int, ...]]:
 def _gather(builder: _FactorBuilder, operation: HloOperation) -> None:
     source, indices, made = builder.shapes[0], builder.shapes[1], builder.shapes[-1]
     offset, collapsed, batching, own, vector = _numbers_of(
-        operation, "offset_dims", "collapsed_slice_dims", "operand_batching_dims", "start_indices_batching_dims",
+        operation, "offset_dims", "collapsed_slice_dims", "operand_batching_dims",
+        "start_indices_batching_dims",
         "index_vector_dim",
     )  # fmt: skip
     sizes = operation.ints("sizes")
@@ -309,10 +336,14 @@ def _with_batches(kept: int) -> _Read:
 _RULES: dict[str, _Read] = {
     "broadcast_in_dim": _broadcast, "transpose": _transpose, "reshape": _reshape, "reduce": _reduce,
     "dot_general": _dot, "convolution": _convolution, "gather": _gather, "scatter": _scatter,
-    "concatenate": _concatenate, "dynamic_update_slice": _update, "pad": _of_slice, "slice": _of_slice,
-    "dynamic_slice": _same(Factor.WHOLE), "reverse": _along("dims"), "sort": _along("dim"), "top_k": _along("axis"),
+    "concatenate": _concatenate, "dynamic_update_slice": _update, "pad": _of_slice,
+    "slice": _of_slice,
+    "dynamic_slice": _same(Factor.WHOLE), "reverse": _along("dims"), "sort": _along("dim"),
+    "top_k": _along("axis"),
     "reduce_window": _of_window, "select_and_scatter": _of_window, "fft": _with_batches(3),
     "cholesky": _with_batches(2),
-    "triangular_solve": _with_batches(2), "cumsum": _along("axis"), "all_gather": _same(Factor.WHOLE),
-    "optimization_barrier": _pairs, "reduce_scatter": _same(Factor.WHOLE), "all_to_all": _same(Factor.WHOLE),
+    "triangular_solve": _with_batches(2), "cumsum": _along("axis"),
+    "all_gather": _same(Factor.WHOLE),
+    "optimization_barrier": _pairs, "reduce_scatter": _same(Factor.WHOLE),
+    "all_to_all": _same(Factor.WHOLE),
 }  # fmt: skip

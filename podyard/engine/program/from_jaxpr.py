@@ -1,6 +1,8 @@
-"""Reads a jaxpr into a `Program`: the same operations that JAX would lower it to, without lowering it.
+"""Reads a jaxpr into a `Program`: the same operations that JAX would lower it to, without lowering
+it.
 
-Primitives whose lowering is another program (random bits, cumulative sums) become one operation that costs the same.
+Primitives whose lowering is another program (random bits, cumulative sums) become one operation
+that costs the same.
 """
 
 from __future__ import annotations
@@ -21,60 +23,107 @@ from podyard.base.errors import Code, PodyardError
 from podyard.engine.program.attributes import jax_precision
 from podyard.engine.program.branches import chosen_branches
 from podyard.engine.program.doubts import Doubt
-from podyard.engine.program.ir import DTYPE_BYTES, Body, HloOperation, Program, TensorType, mark_call, values_read
-from podyard.engine.program.lowered import behind_barrier, call_sites, lower_equation, renumber, whole_program
+from podyard.engine.program.ir import (
+    DTYPE_BYTES,
+    Body,
+    HloOperation,
+    Program,
+    TensorType,
+    mark_call,
+    values_read,
+)
+from podyard.engine.program.lowered import (
+    behind_barrier,
+    call_sites,
+    lower_equation,
+    renumber,
+    whole_program,
+)
 from podyard.engine.program.placements import Placements, place_of
 from podyard.engine.program.shardings import PLACED, Sharding
 
-_DTYPES = {"bool": "pred", "bfloat16": "bf16", "float16": "f16", "float32": "f32", "complex64": "c64"}
-_DTYPES |= {f"{name}int{bits}": f"{name or 's'}{bits}" for name in ("", "u") for bits in (4, 8, 16, 32, 64)}
+_DTYPES = {
+    "bool": "pred",
+    "bfloat16": "bf16",
+    "float16": "f16",
+    "float32": "f32",
+    "complex64": "c64",
+}
+_DTYPES |= {
+    f"{name}int{bits}": f"{name or 's'}{bits}" for name in ("", "u") for bits in (4, 8, 16, 32, 64)
+}
 _DTYPES |= {f"float8_{form}": f"f8{form}" for form in ("e4m3fn", "e5m2", "e4m3b11fnuz")}
-# A random key is a vector of words; JAX hides that behind a separate type, whose name says how it is made.
+# A random key is a vector of words; JAX hides that behind a separate type, whose name says how it
+# is made.
 _KEY_WORDS = {"key<fry>": 2, "key<rbg>": 4, "key<urbg>": 4}
 
 _CALLS = {
     "jit": "jaxpr", "eval_jaxpr": "jaxpr", "closed_call": "call_jaxpr", "remat2": "jaxpr",
-    "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr", "custom_lin": "call_jaxpr", "shard_map": "jaxpr",
+    "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr", "custom_lin": "call_jaxpr",
+    "shard_map": "jaxpr",
 }  # fmt: skip
 _SCAN_PARAMS = frozenset({"reverse", "length", "num_consts", "num_carry", "jaxpr", "unroll"})
 _PLACING = frozenset({"sharding_constraint", "reshard"})
 # The same arithmetic under StableHLO's name.
 _RENAMED = {
-    "add": "add", "add_any": "add", "sub": "subtract", "mul": "multiply", "div": "divide", "rem": "remainder",
+    "add": "add", "add_any": "add", "sub": "subtract", "mul": "multiply", "div": "divide",
+    "rem": "remainder",
     "neg": "negate", "max": "maximum", "min": "minimum", "exp": "exponential",
     "expm1": "exponential_minus_one", "log": "log", "log1p": "log_plus_one", "tanh": "tanh",
-    "sin": "sine", "cos": "cosine", "tan": "tan", "sqrt": "sqrt", "rsqrt": "rsqrt", "cbrt": "cbrt", "abs": "abs",
-    "sign": "sign", "floor": "floor", "ceil": "ceil", "round": "round_nearest_even", "is_finite": "is_finite",
+    "sin": "sine", "cos": "cosine", "tan": "tan", "sqrt": "sqrt", "rsqrt": "rsqrt", "cbrt": "cbrt",
+    "abs": "abs",
+    "sign": "sign", "floor": "floor", "ceil": "ceil", "round": "round_nearest_even",
+    "is_finite": "is_finite",
     "erf": "erf", "erf_inv": "erf_inv", "erfc": "erf", "square": "multiply", "atan2": "atan2",
     "and": "and", "or": "or", "xor": "xor", "not": "not", "shift_left": "shift_left",
-    "shift_right_logical": "shift_right_logical", "shift_right_arithmetic": "shift_right_arithmetic",
+    "shift_right_logical": "shift_right_logical",
+    "shift_right_arithmetic": "shift_right_arithmetic",
     "select_n": "select", "clamp": "clamp", "convert_element_type": "convert",
     "bitcast_convert_type": "bitcast_convert",
-    "squeeze": "reshape", "rev": "reverse", "copy": "get_tuple_element", "real": "real", "imag": "imag",
+    "squeeze": "reshape", "rev": "reverse", "copy": "get_tuple_element", "real": "real",
+    "imag": "imag",
     "population_count": "popcnt", "nextafter": "next_after", "reduce_precision": "reduce_precision",
-    "dynamic_slice": "dynamic_slice", "dynamic_update_slice": "dynamic_update_slice", "concatenate": "concatenate",
+    "dynamic_slice": "dynamic_slice", "dynamic_update_slice": "dynamic_update_slice",
+    "concatenate": "concatenate",
     "empty2": "constant", "axis_index": "partition_id",
-    "sort": "sort", "top_k": "top_k", "cholesky": "cholesky", "triangular_solve": "triangular_solve", "fft": "fft",
+    "sort": "sort", "top_k": "top_k", "cholesky": "cholesky",
+    "triangular_solve": "triangular_solve", "fft": "fft",
     "clz": "count_leading_zeros", "optimization_barrier": "optimization_barrier",
-    **dict.fromkeys(("sharding_constraint", "reshard", "pvary", "preduced"), "optimization_barrier"),
+    **dict.fromkeys(("sharding_constraint", "reshard", "pvary", "preduced"),
+        "optimization_barrier"),
     **dict.fromkeys(("reduced_vary_cast_p", "vary_unreduced_cast_p"), "optimization_barrier"),
 }  # fmt: skip
 # Element-wise operations of several operands.
 _SPREADING = frozenset({
-    "add", "subtract", "multiply", "divide", "remainder", "maximum", "minimum", "power", "atan2", "and", "or", "xor",
-    "shift_left", "shift_right_logical", "shift_right_arithmetic", "select", "clamp", "compare", "next_after",
+    "add", "subtract", "multiply", "divide", "remainder", "maximum", "minimum", "power", "atan2",
+    "and", "or", "xor",
+    "shift_left", "shift_right_logical", "shift_right_arithmetic", "select", "clamp", "compare",
+    "next_after",
 })  # fmt: skip
-_COMPARISONS = {"eq": "EQ", "ne": "NE", "lt": "LT", "le": "LE", "gt": "GT", "ge": "GE", "lt_to": "LT", "le_to": "LE"}
+_COMPARISONS = {
+    "eq": "EQ",
+    "ne": "NE",
+    "lt": "LT",
+    "le": "LE",
+    "gt": "GT",
+    "ge": "GE",
+    "lt_to": "LT",
+    "le_to": "LE",
+}
 _REDUCTIONS = frozenset({
     "reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or",
     "reduce_xor", "reduce",
 })  # fmt: skip
-_WINDOWS = frozenset({"reduce_window", "reduce_window_sum", "reduce_window_max", "reduce_window_min"})
+_WINDOWS = frozenset(
+    {"reduce_window", "reduce_window_sum", "reduce_window_max", "reduce_window_min"}
+)
 _KEY_VIEWS = frozenset({"random_wrap", "random_unwrap", "random_clone"})
 # Collectives of JAX by StableHLO's names; one that is started and waited for apart is the start.
 _EXCHANGES = {
-    "psum": "all_reduce", "psum_invariant": "all_reduce", "pmax": "all_reduce", "pmin": "all_reduce",
-    "unreduced_psum": "all_reduce", "all_gather": "all_gather", "all_gather_invariant": "all_gather",
+    "psum": "all_reduce", "psum_invariant": "all_reduce", "pmax": "all_reduce",
+    "pmin": "all_reduce",
+    "unreduced_psum": "all_reduce", "all_gather": "all_gather",
+    "all_gather_invariant": "all_gather",
     "all_gather_reduced": "all_gather", "reduce_scatter": "reduce_scatter",
     "unreduced_reduce_scatter": "reduce_scatter",
     "all_to_all": "all_to_all", "ragged_all_to_all": "all_to_all", "ppermute": "collective_permute",
@@ -84,18 +133,22 @@ _EXCHANGES |= {f"{name}_start": opcode for name, opcode in _EXCHANGES.items()}
 _RENAMED |= {f"{name.removesuffix('_start')}_done": "get_tuple_element" for name in _EXCHANGES}
 # References are read and written in place; only a whole program says what that comes to.
 _REFERENCES = frozenset({
-    "new_ref", "empty_ref", "free_ref", "freeze", "get", "swap", "addupdate", "accum_grad_in_ref", "run_state",
+    "new_ref", "empty_ref", "free_ref", "freeze", "get", "swap", "addupdate", "accum_grad_in_ref",
+    "run_state",
 })  # fmt: skip
 
 
 def program_of_jaxpr(closed: ClosedJaxpr, argument_shardings: Sequence[Any] = ()) -> Program:
-    """The program of a traced function. Raises PodyardError UNIMPLEMENTED for element types that TPUs do not have."""
+    """The program of a traced function. Raises PodyardError UNIMPLEMENTED for element types that
+    TPUs do not have."""
     try:
         return _JaxprReader().program(closed, argument_shardings)
     except _HasReferences:
         program, places = whole_program(closed), Placements()
         for place, sharding in enumerate(argument_shardings):
-            places.place_argument(program, program.body.parameters[place], sharding, f"argument {place}")
+            places.place_argument(
+                program, program.body.parameters[place], sharding, f"argument {place}"
+            )
         return program
 
 
@@ -136,12 +189,17 @@ class _JaxprReader:
         self._place_outside(program, closed.jaxpr)
         return program
 
-    def _donations(self, jaxpr: Jaxpr, parameters: list[int], results: list[int], read: set[int]) -> dict[int, int]:
-        """Of a function that was jitted with donated arguments: each is taken over by the first free result of its
+    def _donations(
+        self, jaxpr: Jaxpr, parameters: list[int], results: list[int], read: set[int]
+    ) -> dict[int, int]:
+        """Of a function that was jitted with donated arguments: each is taken over by the first
+        free result of its
         type, as JAX does it when it lowers."""
         if len(jaxpr.eqns) != 1 or jaxpr.eqns[0].primitive.name != "jit":
             return {}
-        given = zip(jaxpr.eqns[0].invars, jaxpr.eqns[0].params.get("donated_invars", ()), strict=False)
+        given = zip(
+            jaxpr.eqns[0].invars, jaxpr.eqns[0].params.get("donated_invars", ()), strict=False
+        )
         offered = {id(variable) for variable, is_donated in given if is_donated}
         donated: dict[int, int] = {}
         free: dict[TensorType, list[int]] = {}
@@ -172,7 +230,9 @@ class _JaxprReader:
     def _constant(self, value: Any, aval: Any, operations: list[HloOperation]) -> int:
         result = self._new(type_of(aval))
         attributes: dict[str, object] = {}
-        if self.types[result].size == 1 and isinstance(value, int | float | bool | np.generic | np.ndarray):
+        if self.types[result].size == 1 and isinstance(
+            value, int | float | bool | np.generic | np.ndarray
+        ):
             number = np.asarray(value).reshape(()).item()
             if isinstance(number, int | float):
                 attributes["value"] = number
@@ -187,7 +247,9 @@ class _JaxprReader:
             self._equation(eqn, scope, operations)
         return operations
 
-    def _equation(self, eqn: JaxprEqn, scope: dict[Any, int], operations: list[HloOperation]) -> None:
+    def _equation(
+        self, eqn: JaxprEqn, scope: dict[Any, int], operations: list[HloOperation]
+    ) -> None:
         name = eqn.primitive.name
         operands = [self._read(atom, scope, operations) for atom in eqn.invars]
         attributes = self._place(eqn)
@@ -214,10 +276,18 @@ class _JaxprReader:
         if name in _EXCHANGES:
             attributes |= self._exchange(eqn)
         if opcode in _SPREADING:
-            operands = [self._spread(operand, self.types[results[0]], operations) for operand in operands]
+            operands = [
+                self._spread(operand, self.types[results[0]], operations) for operand in operands
+            ]
         operations.append(HloOperation(opcode, tuple(operands), results, attributes, where=name))
 
-    def _lower(self, eqn: JaxprEqn, operands: list[int], scope: dict[Any, int], operations: list[HloOperation]) -> bool:
+    def _lower(
+        self,
+        eqn: JaxprEqn,
+        operands: list[int],
+        scope: dict[Any, int],
+        operations: list[HloOperation],
+    ) -> bool:
         """The operations that JAX lowers the equation to; whether it does."""
         program = lower_equation(eqn)
         if program is None:
@@ -230,7 +300,8 @@ class _JaxprReader:
         return True
 
     def _spread(self, operand: int, result: TensorType, operations: list[HloOperation]) -> int:
-        """Lowering makes operands of element-wise operations as large as the result; a jaxpr leaves it unsaid."""
+        """Lowering makes operands of element-wise operations as large as the result; a jaxpr leaves
+        it unsaid."""
         type_ = self.types[operand]
         if type_.shape == result.shape:
             return operand
@@ -240,16 +311,29 @@ class _JaxprReader:
         return spread
 
     def _call(
-        self, body: Any, operands: list[int], eqn: JaxprEqn, scope: dict[Any, int], operations: list[HloOperation]
+        self,
+        body: Any,
+        operands: list[int],
+        eqn: JaxprEqn,
+        scope: dict[Any, int],
+        operations: list[HloOperation],
     ) -> None:
         """The body in place of the call."""
         jaxpr, consts = (body.jaxpr, body.consts) if isinstance(body, ClosedJaxpr) else (body, ())
-        barred = dict.fromkeys(value for value, one in zip(operands, behind_barrier(eqn), strict=False) if one)
-        renamed = dict(zip(barred, range(len(self.types), len(self.types) + len(barred)), strict=True))
+        barred = dict.fromkeys(
+            value for value, one in zip(operands, behind_barrier(eqn), strict=False) if one
+        )
+        renamed = dict(
+            zip(barred, range(len(self.types), len(self.types) + len(barred)), strict=True)
+        )
         self.types += [self.types[value] for value in barred]
         if renamed:
-            operations.append(HloOperation("optimization_barrier", tuple(renamed), tuple(renamed.values()), {}))
-        inner = dict(zip(jaxpr.invars, (renamed.get(value, value) for value in operands), strict=True))
+            operations.append(
+                HloOperation("optimization_barrier", tuple(renamed), tuple(renamed.values()), {})
+            )
+        inner = dict(
+            zip(jaxpr.invars, (renamed.get(value, value) for value in operands), strict=True)
+        )
         for variable, value in zip(jaxpr.constvars, consts, strict=False):
             inner[variable] = self._constant(value, variable.aval, operations)
         called = self._operations(jaxpr, inner)
@@ -265,7 +349,9 @@ class _JaxprReader:
             return {}
         sharding = eqn.params.get("sharding", eqn.params.get("dst_sharding"))
         rank = len(type_of(eqn.outvars[0].aval).shape)
-        found = self.places.of(sharding, rank, f"the result of {eqn.primitive.name} ({place_of(eqn)})")
+        found = self.places.of(
+            sharding, rank, f"the result of {eqn.primitive.name} ({place_of(eqn)})"
+        )
         return {} if found is None else {PLACED: found}
 
     def _place_outside(self, program: Program, jaxpr: Jaxpr) -> None:
@@ -278,10 +364,15 @@ class _JaxprReader:
             for place, sharding in enumerate(eqn.params.get("in_shardings") or ()):
                 if whole:
                     self.places.place_argument(program, place, sharding, f"argument {place}")
-                elif self.places.of(sharding, len(type_of(eqn.invars[place].aval).shape), name) is not None:
+                elif (
+                    self.places.of(sharding, len(type_of(eqn.invars[place].aval).shape), name)
+                    is not None
+                ):
                     program.doubts.append(_inner_sharding(f"argument {place} of {name}"))
             for place, sharding in enumerate(eqn.params.get("out_shardings") or ()):
-                found = self.places.of(sharding, len(type_of(eqn.outvars[place].aval).shape), f"result {place}")
+                found = self.places.of(
+                    sharding, len(type_of(eqn.outvars[place].aval).shape), f"result {place}"
+                )
                 if whole and found is not None:
                     program.result_shardings[place] = found
                 elif found is not None:
@@ -289,23 +380,39 @@ class _JaxprReader:
         self.places.tell(program)
 
     def _shard_map(
-        self, eqn: JaxprEqn, operands: list[int], scope: dict[Any, int], operations: list[HloOperation]
+        self,
+        eqn: JaxprEqn,
+        operands: list[int],
+        scope: dict[Any, int],
+        operations: list[HloOperation],
     ) -> None:
-        """The body is one device's program; what goes in and comes out is brought to the sharding that it has there."""
+        """The body is one device's program; what goes in and comes out is brought to the sharding
+        that it has there."""
         body, mesh, where = eqn.params["jaxpr"], eqn.params["mesh"], place_of(eqn) or "shard_map"
         jaxpr, consts = (body.jaxpr, body.consts) if isinstance(body, ClosedJaxpr) else (body, ())
-        names = [str(name) for name in eqn.params.get("newly_manual_axes", eqn.params.get("manual_axes", mesh.shape))]
+        names = [
+            str(name)
+            for name in eqn.params.get(
+                "newly_manual_axes", eqn.params.get("manual_axes", mesh.shape)
+            )
+        ]
         manual = self.places.axes(mesh, names, where)
 
         def border(spec: Any, rank: int) -> dict[str, object]:
             entries = [
-                entry if isinstance(entry, tuple) else (entry,) for entry in (*spec, *(None,) * (rank - len(spec)))
+                entry if isinstance(entry, tuple) else (entry,)
+                for entry in (*spec, *(None,) * (rank - len(spec)))
             ]
-            dims = tuple(self.places.axes(mesh, [n for n in one if isinstance(n, str)], where) for one in entries)
+            dims = tuple(
+                self.places.axes(mesh, [n for n in one if isinstance(n, str)], where)
+                for one in entries
+            )
             return {PLACED: Sharding(dims, (len(names) < len(mesh.shape),) * rank, manual)}
 
         inner: dict[Any, int] = {}
-        for variable, operand, spec in zip(jaxpr.invars, operands, eqn.params["in_specs"], strict=True):
+        for variable, operand, spec in zip(
+            jaxpr.invars, operands, eqn.params["in_specs"], strict=True
+        ):
             own = self._define(inner, variable)
             attributes = border(spec, len(self.types[operand].shape))
             operations.append(HloOperation("shard", (operand,), (own,), attributes, where=where))
@@ -314,7 +421,9 @@ class _JaxprReader:
         self.manual.append(mesh)
         operations += self._operations(jaxpr, inner)
         self.manual.pop()
-        for variable, atom, spec in zip(eqn.outvars, jaxpr.outvars, eqn.params["out_specs"], strict=True):
+        for variable, atom, spec in zip(
+            eqn.outvars, jaxpr.outvars, eqn.params["out_specs"], strict=True
+        ):
             made, own = self._read(atom, inner, operations), self._define(scope, variable)
             attributes = border(spec, len(type_of(variable.aval).shape))
             operations.append(HloOperation("unshard", (made,), (own,), attributes, where=where))
@@ -326,64 +435,110 @@ class _JaxprReader:
         if not self.manual:
             return {}
         names = [name for name in names if isinstance(name, str)]
-        found: dict[str, object] = {"axes": self.places.axes(self.manual[-1], names, eqn.primitive.name), "given": True}
+        found: dict[str, object] = {
+            "axes": self.places.axes(self.manual[-1], names, eqn.primitive.name),
+            "given": True,
+        }
         if "perm" in eqn.params:
             found["shifts"] = tuple((int(a), int(b)) for a, b in eqn.params["perm"])
         return found
 
     def _body(self, closed: Any, given: Sequence[int]) -> Body:
-        """A body with its parameters; `given`: outside values that stand for its first arguments."""
-        jaxpr, consts = (closed.jaxpr, closed.consts) if isinstance(closed, ClosedJaxpr) else (closed, ())
+        """A body with its parameters; `given`: outside values that stand for its first
+        arguments."""
+        jaxpr, consts = (
+            (closed.jaxpr, closed.consts) if isinstance(closed, ClosedJaxpr) else (closed, ())
+        )
         inner: dict[Any, int] = dict(zip(jaxpr.invars, given, strict=False))
         parameters = [self._define(inner, variable) for variable in jaxpr.invars[len(given) :]]
         operations: list[HloOperation] = []
         for variable, value in zip(jaxpr.constvars, consts, strict=False):
             inner[variable] = self._constant(value, variable.aval, operations)
         operations += self._operations(jaxpr, inner)
-        return Body(parameters, operations, [self._read(atom, inner, operations) for atom in jaxpr.outvars])
+        return Body(
+            parameters, operations, [self._read(atom, inner, operations) for atom in jaxpr.outvars]
+        )
 
-    def scan(self, eqn: JaxprEqn, operands: list[int], scope: dict[Any, int], operations: list[HloOperation]) -> None:
-        """The loop that JAX makes of it: a counter, slices of the stacked inputs, slices put into stacked results."""
+    def scan(
+        self,
+        eqn: JaxprEqn,
+        operands: list[int],
+        scope: dict[Any, int],
+        operations: list[HloOperation],
+    ) -> None:
+        """The loop that JAX makes of it: a counter, slices of the stacked inputs, slices put into
+        stacked results."""
         params = {name: value for name, value in eqn.params.items() if name in _SCAN_PARAMS}
-        written_out = jax.make_jaxpr(functools.partial(_scan_impl, **params))(*(atom.aval for atom in eqn.invars))
+        written_out = jax.make_jaxpr(functools.partial(_scan_impl, **params))(
+            *(atom.aval for atom in eqn.invars)
+        )
         self._call(written_out, operands, eqn, scope, operations)
 
     def while_loop(
-        self, eqn: JaxprEqn, operands: list[int], scope: dict[Any, int], operations: list[HloOperation]
+        self,
+        eqn: JaxprEqn,
+        operands: list[int],
+        scope: dict[Any, int],
+        operations: list[HloOperation],
     ) -> None:
-        """What the condition and the body take from outside is carried, too, as it is in StableHLO."""
-        own, carried = eqn.params["cond_nconsts"], eqn.params["cond_nconsts"] + eqn.params["body_nconsts"]
+        """What the condition and the body take from outside is carried, too, as it is in
+        StableHLO."""
+        own, carried = (
+            eqn.params["cond_nconsts"],
+            eqn.params["cond_nconsts"] + eqn.params["body_nconsts"],
+        )
         place = place_of(eqn)
         state = [self.types[operand] for operand in operands]
         parameters = [[self._new(type_) for type_ in state] for _ in range(2)]
-        condition = self._body(eqn.params["cond_jaxpr"], [*parameters[0][:own], *parameters[0][carried:]])
+        condition = self._body(
+            eqn.params["cond_jaxpr"], [*parameters[0][:own], *parameters[0][carried:]]
+        )
         body = self._body(eqn.params["body_jaxpr"], parameters[1][own:])
         condition.parameters, body.parameters = parameters
         body.results = [*parameters[1][:carried], *body.results]
         results = tuple(self._new(type_) for type_ in state)
         scope.update(zip(eqn.outvars, results[carried:], strict=True))
-        operations.append(HloOperation("while", tuple(operands), results, {"place": place}, (condition, body), "while"))
+        operations.append(
+            HloOperation(
+                "while", tuple(operands), results, {"place": place}, (condition, body), "while"
+            )
+        )
 
-    def cond(self, eqn: JaxprEqn, operands: list[int], scope: dict[Any, int], operations: list[HloOperation]) -> None:
+    def cond(
+        self,
+        eqn: JaxprEqn,
+        operands: list[int],
+        scope: dict[Any, int],
+        operations: list[HloOperation],
+    ) -> None:
         bodies = tuple(self._body(branch, operands[1:]) for branch in eqn.params["branches"])
         results = tuple(self._define(scope, variable) for variable in eqn.outvars)
         operations.append(HloOperation("case", tuple(operands), results, {}, bodies, "cond"))
 
     def reshape(
-        self, eqn: JaxprEqn, operands: list[int], scope: dict[Any, int], operations: list[HloOperation]
+        self,
+        eqn: JaxprEqn,
+        operands: list[int],
+        scope: dict[Any, int],
+        operations: list[HloOperation],
     ) -> None:
         """Reading the axes in another order is a transposition before."""
         order, value = eqn.params.get("dimensions"), operands[0]
         if order is not None:
             type_ = self.types[value]
             turned = self._new(TensorType(tuple(type_.shape[axis] for axis in order), type_.dtype))
-            operations.append(HloOperation("transpose", (value,), (turned,), {"dims": tuple(order)}, where="reshape"))
+            operations.append(
+                HloOperation(
+                    "transpose", (value,), (turned,), {"dims": tuple(order)}, where="reshape"
+                )
+            )
             value = turned
         result = self._define(scope, eqn.outvars[0])
         operations.append(HloOperation("reshape", (value,), (result,), {}, where="reshape"))
 
 
-_RULES: dict[str, Callable[[_JaxprReader, JaxprEqn, list[int], dict[Any, int], list[HloOperation]], None]] = {
+_RULES: dict[str,
+    Callable[[_JaxprReader, JaxprEqn, list[int], dict[Any, int], list[HloOperation]], None]] = {
     "scan": _JaxprReader.scan, "while": _JaxprReader.while_loop, "cond": _JaxprReader.cond,
     "reshape": _JaxprReader.reshape,
 }  # fmt: skip
@@ -394,7 +549,8 @@ def _inner_sharding(what: str) -> Doubt:
 
 
 def type_of(aval: Any) -> TensorType:
-    """Raises PodyardError UNIMPLEMENTED for float64, complex128 and element types that TPUs do not have."""
+    """Raises PodyardError UNIMPLEMENTED for float64, complex128 and element types that TPUs do not
+    have."""
     shape = tuple(int(extent) for extent in getattr(aval, "shape", ()))
     name = str(getattr(aval, "dtype", "token"))
     if name in _KEY_WORDS:
@@ -403,7 +559,9 @@ def type_of(aval: Any) -> TensorType:
     if dtype == "float0":
         return TensorType(shape, "pred")
     if dtype not in DTYPE_BYTES:
-        raise PodyardError(Code.UNIMPLEMENTED, f"TPUs have no {name}: a value of shape {shape} has it")
+        raise PodyardError(
+            Code.UNIMPLEMENTED, f"TPUs have no {name}: a value of shape {shape} has it"
+        )
     return TensorType(shape, dtype)
 
 
@@ -423,7 +581,10 @@ def _plain(eqn: JaxprEqn) -> tuple[str, dict[str, object]]:
     if name in _COMPARISONS:
         return "compare", {"direction": _COMPARISONS[name]}
     if name in _REDUCTIONS:
-        return "reduce", {"dims": tuple(params.get("axes", params.get("dimensions", ()))), "by": name}
+        return "reduce", {
+            "dims": tuple(params.get("axes", params.get("dimensions", ()))),
+            "by": name,
+        }
     if name in _WINDOWS or name == "select_and_gather_add":
         return "reduce_window", _window(params)
     if name.startswith("select_and_scatter"):
@@ -447,7 +608,9 @@ def _window(params: Any) -> dict[str, object]:
 
 
 def _dot(eqn: JaxprEqn) -> tuple[str, dict[str, object]]:
-    (lhs_contracting, rhs_contracting), (lhs_batching, rhs_batching) = eqn.params["dimension_numbers"]
+    (lhs_contracting, rhs_contracting), (lhs_batching, rhs_batching) = eqn.params[
+        "dimension_numbers"
+    ]
     return "dot_general", {
         "lhs_contracting": tuple(lhs_contracting), "rhs_contracting": tuple(rhs_contracting),
         "lhs_batching": tuple(lhs_batching), "rhs_batching": tuple(rhs_batching),
@@ -466,14 +629,19 @@ def _convolution(eqn: JaxprEqn) -> tuple[str, dict[str, object]]:
         "padding": tuple(int(edge) for pair in params["padding"] for edge in pair),
         "lhs_dilation": tuple(params["lhs_dilation"] or (1,) * rank),
         "rhs_dilation": tuple(params["rhs_dilation"] or (1,) * rank),
-        "feature_group_count": params["feature_group_count"], "batch_group_count": params["batch_group_count"],
+        "feature_group_count": params["feature_group_count"],
+        "batch_group_count": params["batch_group_count"],
         "precision": jax_precision(params),
     }  # fmt: skip
 
 
 def _cut(eqn: JaxprEqn) -> tuple[str, dict[str, object]]:
     starts, limits = tuple(eqn.params["start_indices"]), tuple(eqn.params["limit_indices"])
-    return "slice", {"starts": starts, "limits": limits, "strides": tuple(eqn.params["strides"] or (1,) * len(starts))}
+    return "slice", {
+        "starts": starts,
+        "limits": limits,
+        "strides": tuple(eqn.params["strides"] or (1,) * len(starts)),
+    }
 
 
 def _pad(eqn: JaxprEqn) -> tuple[str, dict[str, object]]:
@@ -486,7 +654,10 @@ _ATTRIBUTES: dict[str, Callable[[JaxprEqn], tuple[str, dict[str, object]]]] = {
     "conv_general_dilated": _convolution,
     "slice": _cut,
     "pad": _pad,
-    "broadcast_in_dim": lambda eqn: ("broadcast_in_dim", {"dims": tuple(eqn.params["broadcast_dimensions"])}),
+    "broadcast_in_dim": lambda eqn: (
+        "broadcast_in_dim",
+        {"dims": tuple(eqn.params["broadcast_dimensions"])},
+    ),
     "transpose": lambda eqn: ("transpose", {"dims": tuple(eqn.params["permutation"])}),
     "concatenate": lambda eqn: ("concatenate", {"dim": eqn.params["dimension"]}),
     "iota": lambda eqn: ("iota", {"dim": eqn.params["dimension"]}),
@@ -496,5 +667,6 @@ _ATTRIBUTES: dict[str, Callable[[JaxprEqn], tuple[str, dict[str, object]]]] = {
 }
 
 _ONE_OPERATION = frozenset({
-    *_RENAMED, *_COMPARISONS, *_REDUCTIONS, *_WINDOWS, *_EXCHANGES, *_ATTRIBUTES, "select_and_gather_add",
+    *_RENAMED, *_COMPARISONS, *_REDUCTIONS, *_WINDOWS, *_EXCHANGES, *_ATTRIBUTES,
+    "select_and_gather_add",
 })  # fmt: skip

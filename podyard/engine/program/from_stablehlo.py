@@ -1,8 +1,9 @@
 """Reads StableHLO text into a `Program`. Our own parser: no JAX, no MLIR.
 
-Functions that are called are put in place of the call. Types are those of the text; nothing is inferred, but what the
-models rely on (axes that exist, shapes that follow from each other) is checked. The pretty form and the generic one are
-read, the latter for the module and its functions, too.
+Functions that are called are put in place of the call. Types are those of the text; nothing is
+inferred, but what the models rely on (axes that exist, shapes that follow from each other) is
+checked. The pretty form and the generic one are read, the latter for the module and its functions,
+too.
 """
 
 from __future__ import annotations
@@ -18,11 +19,18 @@ from podyard.engine.program.functions import Function, Outside
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType, mark_call
 from podyard.engine.program.sharding_notes import COLLECTIVES, ShardingNotes, plain
 from podyard.engine.program.shardings import PLACED, Sharding
-from podyard.engine.program.text import SourceToken, symbol_name, syntax_error, tensor_type, tokens_of
+from podyard.engine.program.text import (
+    SourceToken,
+    symbol_name,
+    syntax_error,
+    tensor_type,
+    tokens_of,
+)
 
 # 64 MB of text is a model with thousands of layers written out; more is refused before it is read.
 MAX_TEXT_BYTES = 64 * 2**20
-# Values of a module with all calls in place; a chain of functions that call each other twice doubles with each.
+# Values of a module with all calls in place; a chain of functions that call each other twice
+# doubles with each.
 MAX_VALUES = 2_000_000
 
 _RETURNS = frozenset({"return", "func.return", "stablehlo.return", "sdy.return", "mhlo.return"})
@@ -30,33 +38,40 @@ _RETURNS = frozenset({"return", "func.return", "stablehlo.return", "sdy.return",
 _CALLS = {"call": "callee", "func.call": "callee", "stablehlo.composite": "decomposition"}
 # Other names of operations that the models know.
 _SYNONYMS = {"erfc": "erf", "dot": "dot_general", "sharding_constraint": "optimization_barrier"}
-# Custom calls by which GSPMD marks shardings and the borders of a shard_map (openxla/xla, spmd_partitioner.cc).
+# Custom calls by which GSPMD marks shardings and the borders of a shard_map (openxla/xla,
+# spmd_partitioner.cc).
 _SHARDING_CALLS = {
-    "Sharding": "optimization_barrier", "SPMDFullToShardShape": "shard", "SPMDShardToFullShape": "unshard",
+    "Sharding": "optimization_barrier", "SPMDFullToShardShape": "shard",
+    "SPMDShardToFullShape": "unshard",
 }  # fmt: skip
 # Values by name, those of a body before those of what is around it.
 Scope = ChainMap[str, tuple[int, ...]]
-# How many times its own size a module may grow to with calls in place, besides a first million tokens.
+# How many times its own size a module may grow to with calls in place, besides a first million
+# tokens.
 _GROWTH, _FREE_TOKENS = 100, 1_000_000
 
 
 def parse_stablehlo(text: str) -> Program:
     """The `main` function of a module (or its only public one).
 
-    Raises PodyardError INVALID_ARGUMENT naming line and operation for malformed text, dynamic shapes, unknown element
-    types and values, functions that call themselves, nesting of more than 100 levels; UNIMPLEMENTED for f64, which the
-    hardware does not have. Takes time and memory in proportion to the text.
+    Raises PodyardError INVALID_ARGUMENT naming line and operation for malformed text, dynamic
+    shapes, unknown element types and values, functions that call themselves, nesting of more than
+    100 levels; UNIMPLEMENTED for f64, which the hardware does not have. Takes time and memory in
+    proportion to the text.
     """
     if len(text) > MAX_TEXT_BYTES:
         raise invalid(
-            f"StableHLO: a module of {len(text)} characters is more than the {MAX_TEXT_BYTES} that are read", "line 1"
+            f"StableHLO: a module of {len(text)} characters is more than the {MAX_TEXT_BYTES} "
+            "that are read",
+            "line 1",
         )
     module = _Module(tokens_of(text), text)
     return module.program()
 
 
 class _Module(Outside):
-    """Functions are found first; `main` is read then, and every called function again at each call."""
+    """Functions are found first; `main` is read then, and every called function again at each
+    call."""
 
     def __init__(self, tokens: list[SourceToken], text: str) -> None:
         super().__init__(tokens)
@@ -97,7 +112,11 @@ class _Module(Outside):
         results = {
             place: found
             for place, given in main.result_attributes.items()
-            if (found := self._notes.of_argument(given, f"result {place}", len(main.results[place].shape)))
+            if (
+                found := self._notes.of_argument(
+                    given, f"result {place}", len(main.results[place].shape)
+                )
+            )
         }
         doubts = [*self._notes.doubts, *self._replication_doubts()]
         body = chosen_branches(body)
@@ -116,7 +135,10 @@ class _Module(Outside):
     def _replication_doubts(self) -> list[Doubt]:
         if self.replicas == 1:
             return []
-        reason = f"mhlo.num_replicas is {self.replicas}: counted as one replica, without what replicas exchange"
+        reason = (
+            f"mhlo.num_replicas is {self.replicas}: counted as one replica, without what "
+            "replicas exchange"
+        )
         return [Doubt("devices", "replicas", reason, about_memory=False)]
 
     # --- bodies
@@ -125,24 +147,31 @@ class _Module(Outside):
         return self._tokens[function.start - 1].line
 
     def _body_of(self, name: str, scope: Scope, line: int) -> Body:
-        """Reads the body of a function that is called at `line`, with its parameters in `scope`, and comes back."""
+        """Reads the body of a function that is called at `line`, with its parameters in `scope`,
+        and comes back."""
         function = self.functions[name]
         if name in self._open:
             raise syntax_error(line, f"function @{name} calls itself")
         self._tokens_read += function.end - function.start + 1
         if self._tokens_read > _GROWTH * self._token_count + _FREE_TOKENS:
-            raise syntax_error(line, f"with all calls in place the module is more than {_GROWTH} times as long")
+            raise syntax_error(
+                line, f"with all calls in place the module is more than {_GROWTH} times as long"
+            )
         self._open.append(name)
         here, self._index = self._index, function.start
         body = self._block(scope, {})
         if self._types_of(body.results) != function.results:
-            raise syntax_error(self._first_line(function), f"function @{name} does not return what its signature says")
+            raise syntax_error(
+                self._first_line(function),
+                f"function @{name} does not return what its signature says",
+            )
         self._index = here
         self._open.pop()
         return body
 
     def _block(self, scope: Scope, own: Mapping[str, tuple[int, ...]]) -> Body:
-        """Operations up to the closing brace. Values of the outside are seen, values of the inside stay in."""
+        """Operations up to the closing brace. Values of the outside are seen, values of the inside
+        stay in."""
         self.deeper()
         inner = scope.new_child(dict(own))
         body = Body([values[0] for values in own.values()], [], [])
@@ -203,7 +232,9 @@ class _Module(Outside):
 
     def _new_value(self, type_: TensorType) -> int:
         if len(self._types) >= MAX_VALUES:
-            raise syntax_error(self.line, f"with all calls in place the module has more than {MAX_VALUES} values")
+            raise syntax_error(
+                self.line, f"with all calls in place the module has more than {MAX_VALUES} values"
+            )
         self._types.append(type_)
         return len(self._types) - 1
 
@@ -220,10 +251,14 @@ class _Module(Outside):
         if parts.opcode in _CALLS:
             return self._inline(parts, names, scope)
         count_named = sum(count for _, count in names)
-        if count_named == 1:  # `select %0, %1, %2 : tensor<i1>, tensor<f32>`: the last type is the result's
+        # `select %0, %1, %2 : tensor<i1>, tensor<f32>`: the last type is the result's
+        if count_named == 1:
             result_types = result_types[-1:]
         if count_named != len(result_types):
-            raise syntax_error(token.line, f"'{parts.opcode}' has {len(result_types)} results, not as many as it names")
+            raise syntax_error(
+                token.line,
+                f"'{parts.opcode}' has {len(result_types)} results, not as many as it names",
+            )
         results = [self._new_value(type_) for type_ in result_types]
         position = 0
         for name, count in names:
@@ -239,7 +274,9 @@ class _Module(Outside):
         operands = self._types_of(operation.operands)
         placed = self._place(operation, parts)
         if opcode == "dot":  # the last axis of the first operand meets the first of the second
-            operation.attributes["contracting_dims"] = ((len(operands[0].shape) - 1,), (0,)) if operands else ()
+            operation.attributes["contracting_dims"] = (
+                ((len(operands[0].shape) - 1,), (0,)) if operands else ()
+            )
         operation.attributes = normalise(operation, parts.positional, operands)
         target = operation.text("target")
         if target in _SHARDING_CALLS and operation.operands:
@@ -251,7 +288,9 @@ class _Module(Outside):
             self._placed[operation.results[0]] = kept
         if operation.opcode in COLLECTIVES:
             operation.attributes |= self._notes.groups(operation)
-        problem = contradiction(operation, operands, result_types) or self._control_problem(operation)
+        problem = contradiction(operation, operands, result_types) or self._control_problem(
+            operation
+        )
         if problem:
             raise syntax_error(token.line, f"'{parts.opcode}' {problem}")
         return [operation]
@@ -260,7 +299,9 @@ class _Module(Outside):
         """How a sharding constraint wants its result to lie on the devices."""
         given: object = None
         if parts.opcode.endswith("sharding_constraint"):
-            given = parts.attributes.get("sharding", parts.positional[0] if parts.positional else None)
+            given = parts.attributes.get(
+                "sharding", parts.positional[0] if parts.positional else None
+            )
         elif parts.opcode.endswith("custom_call"):
             given = parts.attributes.get("mhlo.sharding")
         if given is None or not operation.results:
@@ -268,14 +309,20 @@ class _Module(Outside):
         rank = len(self._types[operation.results[0]].shape)
         return self._notes.place(plain(given), rank, f"the result at {operation.where}")
 
-    def _gspmd_border(self, operation: HloOperation, placed: dict[str, object]) -> dict[str, object]:
-        """What crosses the border of a manual computation lies outside as the constraint there says; all axes are
-        manual, but for those that the constraint inside names."""
+    def _gspmd_border(
+        self, operation: HloOperation, placed: dict[str, object]
+    ) -> dict[str, object]:
+        """What crosses the border of a manual computation lies outside as the constraint there
+        says; all axes are manual, but for those that the constraint inside names."""
         inner, outer = self._placed.get(operation.operands[0]), placed.get(PLACED)
         if operation.opcode == "shard":
             inner, outer = outer if isinstance(outer, Sharding) else None, inner
         manual = inner.manual if inner is not None else tuple(range(len(self._notes.mesh.sizes)))
-        return {PLACED: Sharding(outer.dims, outer.open_dims, manual)} if isinstance(outer, Sharding) else {}
+        return (
+            {PLACED: Sharding(outer.dims, outer.open_dims, manual)}
+            if isinstance(outer, Sharding)
+            else {}
+        )
 
     def _control_problem(self, operation: HloOperation) -> str:
         """What is wrong with the bodies of a loop or a conditional."""
@@ -285,7 +332,9 @@ class _Module(Outside):
         if len(bodies) != 2 and (operation.opcode != "case" or not bodies):
             return f"has {len(bodies)} bodies"
         if operation.opcode == "while":
-            carried = [self._types_of(body.parameters) for body in bodies] + [self._types_of(operation.operands)]
+            carried = [self._types_of(body.parameters) for body in bodies] + [
+                self._types_of(operation.operands)
+            ]
             if any(types != results for types in carried) or len(bodies[0].results) != 1:
                 return "carries other values than it gives"
             bodies = bodies[1:]
@@ -306,15 +355,18 @@ class _Module(Outside):
                 break
         return names
 
-    def _tail(self, parts: _Parts, scope: Scope) -> None:
-        """Everything behind the name: operands, attributes, bodies, types, in any order that the dialects print."""
+    def _tail(self, parts: _Parts, scope: Scope) -> None:  # noqa: C901, PLR0912, PLR0915
+        """Everything behind the name: operands, attributes, bodies, types, in any order that the
+        dialects print."""
         arguments: dict[str, tuple[int, ...]] = {}
         while True:
             text, kind = self.peek(), self.peek_kind()
             if text == ":":
                 self.next()
                 parts.operand_types, parts.result_types = self.signature()
-                if self.peek() in ("cond", "do", "reducer") or (parts.is_while and self.peek() == "attributes"):
+                if self.peek() in ("cond", "do", "reducer") or (
+                    parts.is_while and self.peek() == "attributes"
+                ):
                     continue
                 self.location()
                 return
@@ -361,7 +413,9 @@ class _Module(Outside):
             elif kind in ("word", "angled", "number", "string", "symbol") or text == "[":
                 parts.positional.append(self.value(typed=False))
             else:
-                raise syntax_error(self.line, f"'{parts.opcode}' is followed by {text or 'the end'!r}")
+                raise syntax_error(
+                    self.line, f"'{parts.opcode}' is followed by {text or 'the end'!r}"
+                )
 
     def _bodies(self, parts: _Parts, scope: Scope) -> None:
         self.expect("(")
@@ -396,16 +450,23 @@ class _Module(Outside):
             elif token.text != ",":
                 raise syntax_error(token.line, f"'{parts.opcode}' has the operand {token.text!r}")
 
-    def _inline(self, parts: _Parts, names: list[tuple[str, int]], scope: Scope) -> list[HloOperation]:
+    def _inline(
+        self, parts: _Parts, names: list[tuple[str, int]], scope: Scope
+    ) -> list[HloOperation]:
         symbols = [*parts.positional, parts.attributes.get(_CALLS[parts.opcode])]
         callee = next((symbol_name(str(item)) for item in symbols if str(item).startswith("@")), "")
         function = self.functions.get(callee)
         if function is None:
             raise syntax_error(parts.line, f"function @{callee} is called and not defined")
         if self._types_of(parts.operands) != [type_ for _, type_, _ in function.parameters]:
-            raise syntax_error(parts.line, f"@{callee} is called with other arguments than it takes")
+            raise syntax_error(
+                parts.line, f"@{callee} is called with other arguments than it takes"
+            )
         if sum(count for _, count in names) != len(function.results):
-            raise syntax_error(parts.line, f"@{callee} has {len(function.results)} results, not as many as are named")
+            raise syntax_error(
+                parts.line,
+                f"@{callee} has {len(function.results)} results, not as many as are named",
+            )
         given = zip(function.parameters, parts.operands, strict=True)
         own = Scope({name: (value,) for (name, _, _), value in given})
         body = self._body_of(callee, own, parts.line)
@@ -417,12 +478,17 @@ class _Module(Outside):
             mark_call(body.operations, len(self._types))
         return body.operations
 
-    def _manual(self, parts: _Parts, names: list[tuple[str, int]], scope: Scope) -> list[HloOperation]:
-        """A manual computation is one device's program already: its arguments take the place of the global ones."""
+    def _manual(
+        self, parts: _Parts, names: list[tuple[str, int]], scope: Scope
+    ) -> list[HloOperation]:
+        """A manual computation is one device's program already: its arguments take the place of the
+        global ones."""
         results = [value for name, _ in names for value in scope[name]]
         body = parts.bodies[0] if parts.bodies else Body([], [], [])
         if len(body.parameters) != len(parts.operands) or len(body.results) != len(results):
-            raise syntax_error(parts.line, "'sdy.manual_computation' has a body with other arguments or results")
+            raise syntax_error(
+                parts.line, "'sdy.manual_computation' has a body with other arguments or results"
+            )
         where, attributes = f"line {parts.line}", parts.attributes
         entries, exits = list[HloOperation](), list[HloOperation]()
         for place, (operand, own) in enumerate(zip(parts.operands, body.parameters, strict=True)):

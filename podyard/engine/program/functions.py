@@ -1,4 +1,5 @@
-"""The outside of a StableHLO module: its functions and where their bodies are, its meshes, its aliases."""
+"""The outside of a StableHLO module: its functions and where their bodies are, its meshes, its
+aliases."""
 
 from __future__ import annotations
 
@@ -84,7 +85,9 @@ class Outside(Reader):
         self.frontend = attributes.get("mhlo.frontend_attributes")
         self.partitions, self.replicas = (
             count if isinstance(count, int) and count > 0 else 1
-            for count in (attributes.get(f"mhlo.num_{what}", 1) for what in ("partitions", "replicas"))
+            for count in (
+                attributes.get(f"mhlo.num_{what}", 1) for what in ("partitions", "replicas")
+            )
         )
 
     def _operands_and_properties(self) -> dict[str, object]:
@@ -137,14 +140,19 @@ class Outside(Reader):
             given_results = properties.get("res_attrs")
             for place, own in enumerate(given_results if isinstance(given_results, tuple) else ()):
                 self._keep_sharding(shardings, place, own)
-            name, public = str(properties.get("sym_name")), properties.get("sym_visibility", "public") == "public"
+            name, public = (
+                str(properties.get("sym_name")),
+                properties.get("sym_visibility", "public") == "public",
+            )
             given = properties.get("arg_attrs")
             parameters = self._parameters() if self.peek_kind() == "block" and self.next() else []
             if self.peek() == ":":
                 self.next()
             if isinstance(given, tuple) and len(given) == len(parameters):
                 parameters = [
-                    (*one[:2], own) for one, own in zip(parameters, given, strict=True) if isinstance(own, dict)
+                    (*one[:2], own)
+                    for one, own in zip(parameters, given, strict=True)
+                    if isinstance(own, dict)
                 ]
             results = _result_types_of(properties.get("function_type"), keyword)
         else:
@@ -153,7 +161,9 @@ class Outside(Reader):
                 public = self.next().text != "private"
             symbol = self.next()
             if symbol.kind != "symbol":
-                raise syntax_error(symbol.line, f"expected a function's name, found {symbol.text!r}")
+                raise syntax_error(
+                    symbol.line, f"expected a function's name, found {symbol.text!r}"
+                )
             name, parameters = symbol_name(symbol.text), self._parameters()
             results = self._result_types(shardings) if self.accept("->") else []
             if self.accept("attributes"):
@@ -187,7 +197,9 @@ class Outside(Reader):
             self.comma_unless(")")
         return parameters
 
-    def _keep_sharding(self, shardings: dict[int, Mapping[str, object]], place: int, attributes: object) -> None:
+    def _keep_sharding(
+        self, shardings: dict[int, Mapping[str, object]], place: int, attributes: object
+    ) -> None:
         if isinstance(attributes, dict):
             shardings[place] = attributes
 

@@ -1,8 +1,9 @@
-"""The program of one device as a graph of operations: what both front-ends produce and the models read. No JAX.
+"""The program of one device as a graph of operations: what both front-ends produce and the models
+read. No JAX.
 
-Operation names, operand order and attributes are StableHLO's (openxla/stablehlo, docs/spec.md); a jaxpr is brought to
-the same names. Values are numbered; a body (of a loop, a reduction, a conditional) is a separate `Body` whose values
-share the numbering of the program.
+Operation names, operand order and attributes are StableHLO's (openxla/stablehlo, docs/spec.md); a
+jaxpr is brought to the same names. Values are numbered; a body (of a loop, a reduction, a
+conditional) is a separate `Body` whose values share the numbering of the program.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from podyard.engine.program.doubts import Doubt
 from podyard.engine.program.shardings import Mesh, Sharding
 
 DTYPE_BYTES: Mapping[str, float] = {
-    "pred": 1, "s4": 0.5, "u4": 0.5, "s8": 1, "u8": 1, "s16": 2, "u16": 2, "s32": 4, "u32": 4, "s64": 8, "u64": 8,
-    "bf16": 2, "f16": 2, "f32": 4, "c64": 8, "token": 0, "f8e4m3fn": 1, "f8e5m2": 1, "f8e4m3b11fnuz": 1,
+    "pred": 1, "s4": 0.5, "u4": 0.5, "s8": 1, "u8": 1, "s16": 2, "u16": 2, "s32": 4, "u32": 4,
+    "s64": 8, "u64": 8,
+    "bf16": 2, "f16": 2, "f32": 4, "c64": 8, "token": 0, "f8e4m3fn": 1, "f8e5m2": 1,
+    "f8e4m3b11fnuz": 1,
 }  # fmt: skip
 
 
@@ -46,7 +49,8 @@ class TensorType:
 
 @dataclasses.dataclass(slots=True)
 class Body:
-    """`parameters` and `results` are values; operations are in an order in which operands come first."""
+    """`parameters` and `results` are values; operations are in an order in which operands come
+    first."""
 
     parameters: list[int]
     operations: list[HloOperation]
@@ -55,9 +59,10 @@ class Body:
 
 @dataclasses.dataclass(slots=True)
 class HloOperation:
-    """`where` says where it came from (a line of the text, a primitive), for error messages and reports. `call`: which
-    call it comes from of a function that is called at several places (0: of none); the compiler simplifies such a
-    function by itself before it puts it in place of its calls."""
+    """`where` says where it came from (a line of the text, a primitive), for error messages and
+    reports. `call`: which call it comes from of a function that is called at several places (0: of
+    none); the compiler simplifies such a function by itself before it puts it in place of its
+    calls."""
 
     opcode: str
     operands: tuple[int, ...]
@@ -89,8 +94,10 @@ class HloOperation:
 
 @dataclasses.dataclass(slots=True)
 class Program:
-    """`types[value]`. `partitions` is how many devices it is written for (1: already one's own); of those, `mesh` is
-    how they are numbered, `shardings` how arguments lie on them, `result_shardings` how results are to, by index."""
+    """`types[value]`. `partitions` is how many devices it is written for (1: already one's own); of
+    those, `mesh` is
+    how they are numbered, `shardings` how arguments lie on them, `result_shardings` how results are
+    to, by index."""
 
     body: Body
     types: list[TensorType]
@@ -105,13 +112,16 @@ class Program:
     # Arguments that an infeed brings, laid out as the program reads them.
     infed: frozenset[int] = frozenset()
     doubts: list[Doubt] = dataclasses.field(default_factory=list)
-    _producers: dict[int, HloOperation] | None = dataclasses.field(default=None, init=False, repr=False, compare=False)
+    _producers: dict[int, HloOperation] | None = dataclasses.field(
+        default=None, init=False, repr=False, compare=False
+    )
 
     def type_of(self, value: int) -> TensorType:
         return self.types[value]
 
     def give_away(self) -> None:
-        """Gives each donor's memory to the first free result of its type. Of one device's program."""
+        """Gives each donor's memory to the first free result of its type. Of one device's
+        program."""
         taken = set(self.donated.values())
         free: dict[TensorType, list[int]] = {}
         for place in reversed(range(len(self.body.results))):
@@ -122,7 +132,8 @@ class Program:
                 self.donated[value] = free[self.types[value]].pop()
 
     def producer(self, value: int) -> HloOperation | None:
-        """What makes a value, in whatever body; None for parameters. Of a program that is complete."""
+        """What makes a value, in whatever body; None for parameters. Of a program that is
+        complete."""
         if self._producers is None:
             self._producers = {made: step for step in walk(self.body) for made in step.results}
         return self._producers.get(value)
@@ -137,7 +148,8 @@ def walk(body: Body) -> Iterator[HloOperation]:
 
 
 def mark_call(operations: Iterable[HloOperation], call: int) -> None:
-    """Notes which call operations come from, but for those that a call inside of that function has brought."""
+    """Notes which call operations come from, but for those that a call inside of that function has
+    brought."""
     for operation in operations:
         operation.call = operation.call or call
         for body in operation.bodies:
@@ -145,23 +157,32 @@ def mark_call(operations: Iterable[HloOperation], call: int) -> None:
 
 
 def matrix_flops(program: Program, operation: HloOperation) -> int:
-    """Multiply-adds of a dot or a convolution, counted as two; zeros that dilation puts in are no work."""
+    """Multiply-adds of a dot or a convolution, counted as two; zeros that dilation puts in are no
+    work."""
     result = program.type_of(operation.results[0])
     left, right = (program.type_of(value) for value in operation.operands[:2])
     if operation.opcode == "dot_general":
-        return 2 * result.size * math.prod(left.shape[axis] for axis in operation.ints("lhs_contracting"))
+        return (
+            2
+            * result.size
+            * math.prod(left.shape[axis] for axis in operation.ints("lhs_contracting"))
+        )
     kernel_features = operation.ints("kernel_dims")[1]
     dilation = math.prod(operation.ints("lhs_dilation") or (1,))
     return 2 * result.size * (right.size // max(1, right.shape[kernel_features])) // dilation
 
 
 def live_operations(body: Body) -> set[int]:
-    """Operations (by identity) whose results reach a result of the body; edges that neighbours send each other do."""
+    """Operations (by identity) whose results reach a result of the body; edges that neighbours send
+    each other do."""
     producer = {value: operation for operation in body.operations for value in operation.results}
     live: set[int] = set()
     stack = list(body.results)
     for operation in body.operations:
-        if operation.opcode in ("custom_call", "while", "send", "outfeed") or "keeps" in operation.attributes:
+        if (
+            operation.opcode in ("custom_call", "while", "send", "outfeed")
+            or "keeps" in operation.attributes
+        ):
             stack += operation.results
     while stack:
         made_by = producer.get(stack.pop())
@@ -176,7 +197,10 @@ def live_operations(body: Body) -> set[int]:
 
 def all_operands(operation: HloOperation) -> list[int]:
     """Operands, and what its bodies read from outside."""
-    return [*operation.operands, *(value for inner in operation.bodies for value in outer_values(inner))]
+    return [
+        *operation.operands,
+        *(value for inner in operation.bodies for value in outer_values(inner)),
+    ]
 
 
 def outer_values(body: Body) -> list[int]:

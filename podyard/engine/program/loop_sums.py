@@ -1,6 +1,6 @@
 """Sums over devices that loops only add up or stack are made once, behind the loop (openxla/xla,
-while_loop_all_reduce_code_motion.cc): found in compiled programs. A step that adds up the gradients of several parts of
-a batch sends them once. No JAX in here."""
+while_loop_all_reduce_code_motion.cc): found in compiled programs. A step that adds up the gradients
+of several parts of a batch sends them once. No JAX in here."""
 
 from __future__ import annotations
 
@@ -8,20 +8,30 @@ from collections import Counter
 
 from podyard.engine.program.ir import Body, HloOperation, Program, TensorType, all_operands
 
-# Sums of the turns that are stacked are summed behind the loop up to so many bytes together: compiled stacks of 10,240
-# bytes are, of 10,752 are not (22 loops of 2 to 24 turns).
+# Sums of the turns that are stacked are summed behind the loop up to so many bytes together:
+# compiled stacks of 10,240 bytes are, of 10,752 are not (22 loops of 2 to 24 turns).
 _STACK_BYTES = 10 * 2**10
 # A reduction over dimensions of one is such a move too.
-_MOVES = ("broadcast_in_dim", "convert", "copy", "optimization_barrier", "reduce", "reshape", "transpose")
+_MOVES = (
+    "broadcast_in_dim",
+    "convert",
+    "copy",
+    "optimization_barrier",
+    "reduce",
+    "reshape",
+    "transpose",
+)
 
 
 def sum_after_loops(program: Program, body: Body) -> None:
-    """Changes a body in place, once the loops inside of its loops are changed. A sum that came from a loop inside stays
-    behind that one."""
+    """Changes a body in place, once the loops inside of its loops are changed. A sum that came from
+    a loop inside stays behind that one."""
     operations: list[HloOperation] = []
     for operation in body.operations:
         operations.append(operation)
-        if operation.opcode == "while" and len(operation.bodies[-1].parameters) == len(operation.operands):
+        if operation.opcode == "while" and len(operation.bodies[-1].parameters) == len(
+            operation.operands
+        ):
             before, after = _Loop(program, operation).hoist(operations)
             operations[-1:-1] = before
             operations += after
@@ -38,20 +48,30 @@ class _Loop:
         for step in self.body.operations:
             self.reads.update(all_operands(step))
         asked = loop.bodies[:-1]
-        self.asked = {value for inner in asked for step in inner.operations for value in step.operands}
-        # A loop that computes values again, behind a barrier, makes the sums that it stacks in each turn.
+        self.asked = {
+            value for inner in asked for step in inner.operations for value in step.operands
+        }
+        # A loop that computes values again, behind a barrier, makes the sums that it stacks in each
+        # turn.
         self.is_again = any(
-            step.opcode == "optimization_barrier" and "placed" not in step.attributes for step in self.body.operations
+            step.opcode == "optimization_barrier" and "placed" not in step.attributes
+            for step in self.body.operations
         )
         self.conditions = [inner.parameters for inner in asked]
 
     def hoist(self, earlier: list[HloOperation]) -> tuple[list[HloOperation], list[HloOperation]]:
-        """What comes before the loop, and what comes behind it. `earlier`: the operations until the loop."""
+        """What comes before the loop, and what comes behind it. `earlier`: the operations until the
+        loop."""
         before: list[HloOperation] = []
         after: list[HloOperation] = []
         for place, carried in enumerate(self.body.parameters):
             step = self.makers.get(self.body.results[place])
-            if step is None or self.reads[carried] != 1 or self.reads[step.results[0]] != 1 or self._is_asked(place):
+            if (
+                step is None
+                or self.reads[carried] != 1
+                or self.reads[step.results[0]] != 1
+                or self._is_asked(place)
+            ):
                 continue
             if step.opcode == "add" and carried in step.operands:
                 summed = self._sum_of(step.operands[1 - step.operands.index(carried)])
@@ -60,7 +80,11 @@ class _Loop:
                     is_zero = _is_zero(start, earlier)
                     before += [] if is_zero else self._from_zero(place)
                     after += self._behind(place, summed, None if is_zero else start)
-            elif step.opcode == "dynamic_update_slice" and step.operands[0] == carried and not self.is_again:
+            elif (
+                step.opcode == "dynamic_update_slice"
+                and step.operands[0] == carried
+                and not self.is_again
+            ):
                 summed = self._sum_of(step.operands[1])
                 if summed is not None and self._stacked(carried, summed).nbytes <= _STACK_BYTES:
                     after += self._behind(place, summed, None)
@@ -76,13 +100,18 @@ class _Loop:
             if step.opcode == "all_reduce" and "axes" in step.attributes:
                 return None if "behind" in step.attributes else step
             given = step.operands[0] if step.opcode in _MOVES else None
-            if given is None or self.program.types[given].size != self.program.types[step.results[0]].size:
+            if (
+                given is None
+                or self.program.types[given].size != self.program.types[step.results[0]].size
+            ):
                 return None
             step = self.makers.get(given)
         return None
 
     def _stacked(self, stack: int, summed: HloOperation) -> TensorType:
-        return TensorType(self.program.types[stack].shape, self.program.types[summed.results[0]].dtype)
+        return TensorType(
+            self.program.types[stack].shape, self.program.types[summed.results[0]].dtype
+        )
 
     def _from_zero(self, place: int) -> list[HloOperation]:
         """The loop starts with zeros in place of what it was given."""
@@ -98,7 +127,8 @@ class _Loop:
         ]
 
     def _behind(self, place: int, summed: HloOperation, start: int | None) -> list[HloOperation]:
-        """The sum behind the loop, in the type that it had inside where the turns are stacked; `start` is added."""
+        """The sum behind the loop, in the type that it had inside where the turns are stacked;
+        `start` is added."""
         part, whole = summed.operands[0], summed.results[0]
         self.body.operations = [step for step in self.body.operations if step is not summed]
         for step in self.body.operations:
@@ -106,7 +136,9 @@ class _Loop:
         result = self.loop.results[place]
         type_ = self.program.types[result]
         inside = self._new(type_)
-        self.loop.results = tuple(inside if value == result else value for value in self.loop.results)
+        self.loop.results = tuple(
+            inside if value == result else value for value in self.loop.results
+        )
         is_stack = self.makers[self.body.results[place]].opcode == "dynamic_update_slice"
         between = self._stacked(result, summed) if is_stack else type_
         steps: list[HloOperation] = []
@@ -116,7 +148,11 @@ class _Loop:
             given = self._new(between)
             steps.append(HloOperation("convert", (inside,), (given,), {}, where=where))
         made = result if start is None and between == type_ else self._new(between)
-        steps.append(HloOperation("all_reduce", (given,), (made,), summed.attributes | {"behind": True}, where=where))
+        steps.append(
+            HloOperation(
+                "all_reduce", (given,), (made,), summed.attributes | {"behind": True}, where=where
+            )
+        )
         if between != type_:
             steps.append(HloOperation("convert", (made,), (result,), {}, where=where))
         if start is not None:

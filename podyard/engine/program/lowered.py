@@ -1,4 +1,5 @@
-"""Primitives that are more than one operation: JAX itself lowers them, and what it makes of them is read."""
+"""Primitives that are more than one operation: JAX itself lowers them, and what it makes of them is
+read."""
 
 from __future__ import annotations
 
@@ -20,8 +21,9 @@ _KEPT_MAX = 1024
 
 
 def lower_equation(eqn: JaxprEqn) -> Program | None:
-    """The program of one equation, with a parameter for each of its operands; None where JAX has no lowering of it for
-    TPUs. Raises PodyardError UNIMPLEMENTED for element types that TPUs do not have."""
+    """The program of one equation, with a parameter for each of its operands; None where JAX has no
+    lowering of it for TPUs. Raises PodyardError UNIMPLEMENTED for element types that TPUs do not
+    have."""
     avals = tuple(atom.aval for atom in eqn.invars)
     key = (eqn.primitive, str(avals), str(sorted(eqn.params.items(), key=lambda item: item[0])))
     if key not in _kept:
@@ -32,8 +34,8 @@ def lower_equation(eqn: JaxprEqn) -> Program | None:
 
 
 def behind_barrier(eqn: JaxprEqn) -> tuple[bool, ...]:
-    """Which operands of a call JAX hides behind an optimization barrier: those of a checkpoint on the way back, so that
-    nothing is shared with the way there. Empty for other calls."""
+    """Which operands of a call JAX hides behind an optimization barrier: those of a checkpoint on
+    the way back, so that nothing is shared with the way there. Empty for other calls."""
     hidden = eqn.params.get("prevent_cse", False)
     if not eqn.params.get("differentiated", False) or not hidden:
         return ()
@@ -48,7 +50,8 @@ def _lower(eqn: JaxprEqn, avals: tuple[Any, ...]) -> Program | None:
 
     try:
         text = _text(function, avals)
-    except Exception:  # whatever a primitive raises that TPUs do not have, or that has to be inside of something
+    # whatever a primitive raises that TPUs do not have, or that has to be inside of something
+    except Exception:
         return None
     return parse_stablehlo(text)
 
@@ -58,7 +61,8 @@ def whole_program(closed: ClosedJaxpr) -> Program:
 
 
 def call_sites(jaxpr: Jaxpr) -> Counter[int]:
-    """How many equations call the same function, by its identity: JAX lowers those to calls of one function."""
+    """How many equations call the same function, by its identity: JAX lowers those to calls of one
+    function."""
     sites, stack, seen = Counter[int](), [jaxpr], {id(jaxpr)}
     while stack:
         for eqn in stack.pop().eqns:
@@ -84,11 +88,17 @@ def _functions_in(parameter: object) -> Iterator[Jaxpr]:
 def _text(function: Callable[..., Any], avals: Sequence[Any]) -> str:
     shape_of: Any = jax.ShapeDtypeStruct
     shapes = [shape_of(aval.shape, aval.dtype) for aval in avals]
-    return str(jax.jit(function, keep_unused=True).trace(*shapes).lower(lowering_platforms=("tpu",)).as_text())
+    return str(
+        jax.jit(function, keep_unused=True)
+        .trace(*shapes)
+        .lower(lowering_platforms=("tpu",))
+        .as_text()
+    )
 
 
 def renumber(program: Program, operands: list[int], offset: int, where: str) -> Body:
-    """The body of `program` with `operands` for its parameters and all other values raised by `offset`."""
+    """The body of `program` with `operands` for its parameters and all other values raised by
+    `offset`."""
     given = dict(zip(program.body.parameters, operands, strict=True))
     return _renumber(program.body, functools.partial(_number, given, offset), where)
 
@@ -101,7 +111,9 @@ def _renumber(body: Body, number: functools.partial[int], where: str) -> Body:
     def operation(one: HloOperation) -> HloOperation:
         inner = tuple(_renumber(own, number, where) for own in one.bodies)
         operands, results = tuple(map(number, one.operands)), tuple(map(number, one.results))
-        return dataclasses.replace(one, operands=operands, results=results, bodies=inner, where=where, call=0)
+        return dataclasses.replace(
+            one, operands=operands, results=results, bodies=inner, where=where, call=0
+        )
 
     parameters, results = list(map(number, body.parameters)), list(map(number, body.results))
     return Body(parameters, list(map(operation, body.operations)), results)

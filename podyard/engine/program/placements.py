@@ -1,4 +1,5 @@
-"""Shardings of JAX's own objects: those of arguments, of jitted functions and of constraints in them."""
+"""Shardings of JAX's own objects: those of arguments, of jitted functions and of constraints in
+them."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ _MESH = "@mesh"
 
 
 class Placements:
-    """The mesh that a function's shardings are over: the first of them; others over as many devices are read by it."""
+    """The mesh that a function's shardings are over: the first of them; others over as many devices
+    are read by it."""
 
     def __init__(self) -> None:
         self.mesh = Mesh()
@@ -35,7 +37,9 @@ class Placements:
         dims, open_dims = list[Axes](), list[bool]()
         for entry in (*sharding.spec, *(None,) * (rank - len(sharding.spec))):
             names = entry if isinstance(entry, tuple) else (entry,)
-            dims.append(self.axes(sharding.mesh, [name for name in names if isinstance(name, str)], what))
+            dims.append(
+                self.axes(sharding.mesh, [name for name in names if isinstance(name, str)], what)
+            )
             open_dims.append("UNCONSTRAINED" in repr(entry))
         return Sharding(tuple(dims), tuple(open_dims))
 
@@ -45,7 +49,9 @@ class Placements:
         reader = ShardingReader({_MESH: sizes}, self.mesh)
         found = reader.axes_of(_MESH, names)
         if reader.problem or math.prod(sizes.values()) != self.mesh.devices:
-            reason = f"the sharding of {what} is not read: mesh {reader_text(sizes)} next to {self.mesh}"
+            reason = (
+                f"the sharding of {what} is not read: mesh {reader_text(sizes)} next to {self.mesh}"
+            )
             self.doubts.append(Doubt("sharding", str(self.mesh), reason))
         return found
 

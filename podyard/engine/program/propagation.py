@@ -1,9 +1,10 @@
 """Shardings of all values of a program from those that it gives, as Shardy propagates them.
 
-Operations are visited in five rounds: what data only goes through where nobody else reads it, then everywhere, then
-factors that go through (of broadcasts backward only), then sums and the rest, then broadcasts forward. In a round an
-operation is visited again when one of its arrays changed, the last change first. A value's sharding only grows, so each
-is visited a bounded number of times. Sources: openxla/shardy, op_priority_propagation.cc, basic_propagation.cc,
+Operations are visited in five rounds: what data only goes through where nobody else reads it, then
+everywhere, then factors that go through (of broadcasts backward only), then sums and the rest, then
+broadcasts forward. In a round an operation is visited again when one of its arrays changed, the
+last change first. A value's sharding only grows, so each is visited a bounded number of times.
+Sources: openxla/shardy, op_priority_propagation.cc, basic_propagation.cc,
 aggressive_factor_propagation.cc, sharding_projection.cc, apply_sharding_constraints.cc.
 """
 
@@ -24,19 +25,24 @@ _THROUGH = (Factor.PASS, Factor.HELD)
 
 
 class _Node:
-    """An operation, or an edge along which values are the same: of a loop, a branch, a result. `count`: of operands.
-    `free`: what nothing but data goes through, in which directions; `is_alone`: nobody else reads its operands."""
+    """An operation, or an edge along which values are the same: of a loop, a branch, a result.
+    `count`: of operands. `free`: what nothing but data goes through, in which directions;
+    `is_alone`: nobody else reads its operands."""
 
     __slots__ = ("count", "free", "is_alone", "is_broadcast", "manual", "rule", "sizes", "values")
 
-    def __init__(self, rule: Rule, operands: Sequence[int], results: Sequence[int], free: int = _NONE) -> None:
+    def __init__(
+        self, rule: Rule, operands: Sequence[int], results: Sequence[int], free: int = _NONE
+    ) -> None:
         self.rule = rule
         self.values = (*operands, *results)
         self.count = len(operands)
         self.free = free
         self.manual: frozenset[int] = frozenset()
         self.is_broadcast, self.is_alone = False, True
-        self.sizes = [math.prod(rule.sizes[f] for dim in tensor for f in dim) for tensor in rule.tensors]
+        self.sizes = [
+            math.prod(rule.sizes[f] for dim in tensor for f in dim) for tensor in rule.tensors
+        ]
 
     def direction(self, kind: Factor, turn: int) -> int:
         way = self.free if turn or self.is_alone else _NONE
@@ -52,22 +58,35 @@ def edge_rule(shape: Shape, count: int) -> Rule:
     kept = [size for size in shape if size > 1]
     factors = iter(range(len(kept)))
     dims = [(next(factors),) if size > 1 else () for size in shape]
-    return Rule([list(dims) for _ in range(count)], kept, [Factor.PASS] * len(kept), is_plain=True, is_same=True)
+    return Rule(
+        [list(dims) for _ in range(count)],
+        kept,
+        [Factor.PASS] * len(kept),
+        is_plain=True,
+        is_same=True,
+    )
 
 
-def factor_axes(mesh: Mesh, factors: Sequence[int], sizes: Sequence[int], axes: Axes) -> dict[int, Axes]:
+def factor_axes(
+    mesh: Mesh, factors: Sequence[int], sizes: Sequence[int], axes: Axes
+) -> dict[int, Axes]:
     """Which axes of a dimension split which of its factors; what fits none of them is left out."""
     return _project(mesh, factors, sizes, axes)[0]
 
 
-def _project(mesh: Mesh, factors: Sequence[int], sizes: Sequence[int], axes: Axes) -> tuple[dict[int, Axes], Axes]:
+def _project(
+    mesh: Mesh, factors: Sequence[int], sizes: Sequence[int], axes: Axes
+) -> tuple[dict[int, Axes], Axes]:
     """The axes of each factor of a dimension, and those that are left over."""
     if len(factors) == 1:
         return ({factors[0]: axes} if axes else {}), ()
     found: dict[int, Axes] = {}
     place = 0
     for index, axis in enumerate(axes):
-        while place < len(factors) - 1 and mesh.extent(found.get(factors[place], ())) == sizes[factors[place]]:
+        while (
+            place < len(factors) - 1
+            and mesh.extent(found.get(factors[place], ())) == sizes[factors[place]]
+        ):
             place += 1
         factor = factors[place]
         is_last = place == len(factors) - 1
@@ -77,8 +96,11 @@ def _project(mesh: Mesh, factors: Sequence[int], sizes: Sequence[int], axes: Axe
     return found, ()
 
 
-def dimension_axes(mesh: Mesh, factors: Sequence[int], sizes: Sequence[int], found: dict[int, Axes]) -> Axes:
-    """The axes of a dimension from those of its factors: minor ones only behind major ones that are split whole."""
+def dimension_axes(
+    mesh: Mesh, factors: Sequence[int], sizes: Sequence[int], found: dict[int, Axes]
+) -> Axes:
+    """The axes of a dimension from those of its factors: minor ones only behind major ones that are
+    split whole."""
     axes: Axes = ()
     for factor in factors:
         axes += found.get(factor, ())
@@ -114,7 +136,9 @@ class Propagation:
         for place, sharding in self.program.result_shardings.items():
             value = self.program.body.results[place]
             self._place(result_value(place), sharding)
-            ends.append(_Node(edge_rule(self._shape(value), 2), (self._one(value),), (result_value(place),)))
+            ends.append(
+                _Node(edge_rule(self._shape(value), 2), (self._one(value),), (result_value(place),))
+            )
         for node in self._nodes:
             read = [value for value in node.values[: node.count] if self._size(value)]
             node.is_alone = all(self._reads[value] < 2 for value in read)
@@ -142,7 +166,9 @@ class Propagation:
     def _place(self, value: int, sharding: Sharding) -> None:
         if any(sharding.dims):
             self.dims[value] = list(sharding.dims)
-        self._closed[value] = tuple(not sharding.is_open(dimension) for dimension in range(len(sharding.dims)))
+        self._closed[value] = tuple(
+            not sharding.is_open(dimension) for dimension in range(len(sharding.dims))
+        )
 
     def _add(self, node: _Node) -> None:
         for value in dict.fromkeys(node.values[: node.count]):
@@ -158,7 +184,9 @@ class Propagation:
                 self._edges(operation)
             elif operation.opcode == "optimization_barrier" and PLACED not in operation.attributes:
                 for value, made in zip(operation.operands, operation.results, strict=False):
-                    self._add(_Node(edge_rule(self._shape(made), 2), (self._one(value),), (made,), _BOTH))
+                    self._add(
+                        _Node(edge_rule(self._shape(made), 2), (self._one(value),), (made,), _BOTH)
+                    )
             else:
                 self._operation(operation)
         self._reads.update(body.results)
@@ -168,7 +196,10 @@ class Propagation:
         operands = [self._one(value) for value in operation.operands]
         if isinstance(placed, Sharding):
             if operation.opcode == "shard":
-                inside = tuple(tuple(axis for axis in axes if axis not in placed.manual) for axes in placed.dims)
+                inside = tuple(
+                    tuple(axis for axis in axes if axis not in placed.manual)
+                    for axes in placed.dims
+                )
                 self._place(operation.results[0], Sharding(inside, placed.open_dims))
             else:
                 self._place(operation.results[0], placed)
@@ -177,7 +208,9 @@ class Propagation:
         shapes = [self._shape(value) for value in operation.operands]
         results = [self._shape(value) for value in operation.results]
         if operation.opcode in ("shard", "unshard"):
-            tensors: list[list[tuple[int, ...]]] = [[(d,) for d in range(len(results[0]))] for _ in range(2)]
+            tensors: list[list[tuple[int, ...]]] = [
+                [(d,) for d in range(len(results[0]))] for _ in range(2)
+            ]
             sizes = [max(pair) for pair in zip(shapes[0], results[0], strict=True)]
             rule = Rule(tensors, sizes, [Factor.PASS] * len(sizes), is_plain=True)
             manual = placed.manual if isinstance(placed, Sharding) else ()
@@ -186,24 +219,33 @@ class Propagation:
         self.rules[id(operation)] = rule
         if rule.sizes:
             is_slice = operation.opcode in _SLICES
-            node = _Node(rule, operands, operation.results, _FORWARD if is_slice else _BOTH if rule.is_plain else _NONE)
-            node.manual = frozenset(manual)  # type: ignore[call-overload]
-            node.is_broadcast = (operation.opcode == "broadcast_in_dim" and not rule.is_plain) or _is_choice(
-                operation, shapes
+            node = _Node(
+                rule,
+                operands,
+                operation.results,
+                _FORWARD if is_slice else _BOTH if rule.is_plain else _NONE,
             )
+            node.manual = frozenset(manual)  # type: ignore[call-overload]
+            node.is_broadcast = (
+                operation.opcode == "broadcast_in_dim" and not rule.is_plain
+            ) or _is_choice(operation, shapes)
             self._add(node)
 
     def _wish(self, value: int, sharding: Sharding) -> None:
-        """What is to be split in one way only is so from its maker on; what a loop carries is not bound by it."""
+        """What is to be split in one way only is so from its maker on; what a loop carries is not
+        bound by it."""
         is_bound = value in self.dims or value in self._closed or value in self._carried
         if not is_bound and not any(sharding.open_dims):
             self._place(value, sharding)
 
     def _edges(self, operation: HloOperation) -> None:
-        """What a loop carries is one value from turn to turn, and what it never changes is the value outside; a branch
-        gives what is behind it."""
+        """What a loop carries is one value from turn to turn, and what it never changes is the
+        value outside; a branch gives what is behind it."""
         is_loop = operation.opcode == "while"
-        sources = [[body.results[n] for body in operation.bodies[is_loop:]] for n in range(len(operation.results))]
+        sources = [
+            [body.results[n] for body in operation.bodies[is_loop:]]
+            for n in range(len(operation.results))
+        ]
         edges = dict(enumerate(operation.results))
         for place, result in enumerate(operation.results if is_loop else ()):
             parameters = [body.parameters[place] for body in operation.bodies]
@@ -218,7 +260,9 @@ class Propagation:
         for place, result in edges.items():
             given = [*(operation.operands[place : place + 1] if is_loop else ()), *sources[place]]
             operands = [self._one(value) for value in given]
-            self._add(_Node(edge_rule(self._shape(result), len(operands) + 1), operands, (result,), _BOTH))
+            self._add(
+                _Node(edge_rule(self._shape(result), len(operands) + 1), operands, (result,), _BOTH)
+            )
 
     # --- how it spreads
 
@@ -231,8 +275,15 @@ class Propagation:
             index = stack.pop()
             waiting[index] = 0
             for value in self._visit(self._nodes[index], turn):
-                for other in (self._makers.get(value, index), *reversed(self._users.get(value, ()))):
-                    if not waiting[other] and other != index and (turn > 1 or self._nodes[other].free):
+                for other in (
+                    self._makers.get(value, index),
+                    *reversed(self._users.get(value, ())),
+                ):
+                    if (
+                        not waiting[other]
+                        and other != index
+                        and (turn > 1 or self._nodes[other].free)
+                    ):
                         waiting[other] = 1
                         stack.append(other)
 
@@ -252,7 +303,9 @@ class Propagation:
             way = _NONE if factor in rule.blocked else node.direction(rule.kinds[factor], turn)
             axes = self._compatible([own.get(factor) for own in found], node, factor, way)
             if axes:
-                sources = [t for t, own in enumerate(found) if axes == own.get(factor, ())[: len(axes)]]
+                sources = [
+                    t for t, own in enumerate(found) if axes == own.get(factor, ())[: len(axes)]
+                ]
                 source = max(sources, key=lambda tensor: node.sizes[tensor], default=-1)
                 size = node.sizes[source] if sources else -1
                 extent = self.mesh.extent(axes) if rule.is_plain else 0
@@ -273,22 +326,33 @@ class Propagation:
                     changed[tensor] = None
         return [node.values[t] for t in sorted(changed) if self._write(node, t, found[t], left[t])]
 
-    def _split(self, node: _Node, tensor: int, given: Sequence[Axes] | None) -> tuple[dict[int, Axes], dict[int, Axes]]:
+    def _split(
+        self, node: _Node, tensor: int, given: Sequence[Axes] | None
+    ) -> tuple[dict[int, Axes], dict[int, Axes]]:
         """The axes of an array's factors; of dimensions, those that fit none of their factors."""
         found: dict[int, Axes] = {}
         left: dict[int, Axes] = {}
         if given is not None:
-            for dimension, (factors, axes) in enumerate(zip(node.rule.tensors[tensor], given, strict=True)):
+            for dimension, (factors, axes) in enumerate(
+                zip(node.rule.tensors[tensor], given, strict=True)
+            ):
                 if axes and factors:
-                    own = tuple(axis for axis in axes if axis not in node.manual) if node.manual else axes
+                    own = (
+                        tuple(axis for axis in axes if axis not in node.manual)
+                        if node.manual
+                        else axes
+                    )
                     split, over = _project(self.mesh, factors, node.rule.sizes, own)
                     found |= split
                     if over:
                         left[dimension] = over
         return found, left
 
-    def _compatible(self, offers: Sequence[Axes | None], node: _Node, factor: int, way: int) -> Axes:
-        """The axes that all arrays agree on, the longest of them; only those that data comes from make it longer."""
+    def _compatible(
+        self, offers: Sequence[Axes | None], node: _Node, factor: int, way: int
+    ) -> Axes:
+        """The axes that all arrays agree on, the longest of them; only those that data comes from
+        make it longer."""
         if way == _NONE:
             return ()
         operands, results = range(node.count), range(node.count, len(offers))
@@ -298,7 +362,9 @@ class Propagation:
         for tensors in (first, second):
             for tensor in tensors:
                 offer = offers[tensor] or ()
-                if not offer and not any(factor in factors for factors in node.rule.tensors[tensor]):
+                if not offer and not any(
+                    factor in factors for factors in node.rule.tensors[tensor]
+                ):
                     continue
                 shared = min(len(axes), len(offer))
                 if axes[:shared] != offer[:shared]:
@@ -310,9 +376,16 @@ class Propagation:
         return axes
 
     def _extend(
-        self, node: _Node, tensor: int, factor: int, axes: Axes, found: dict[int, Axes], left: dict[int, Axes]
+        self,
+        node: _Node,
+        tensor: int,
+        factor: int,
+        axes: Axes,
+        found: dict[int, Axes],
+        left: dict[int, Axes],
     ) -> Axes:
-        """As many of the axes as a factor of one array can have, by the array's other axes and its shape."""
+        """As many of the axes as a factor of one array can have, by the array's other axes and its
+        shape."""
         has = found.get(factor, ())
         if axes[: len(has)] != has or len(axes) == len(has):
             return ()
@@ -326,19 +399,25 @@ class Propagation:
         is_last, size = factors_of[dimension][-1] == factor, node.rule.sizes[factor]
         taken = list(has)
         for axis in axes[len(has) :]:
-            if axis in used or (not is_last and size % (self.mesh.extent(taken) * self.mesh.sizes[axis])):
+            if axis in used or (
+                not is_last and size % (self.mesh.extent(taken) * self.mesh.sizes[axis])
+            ):
                 break
             taken.append(axis)
         return tuple(taken)
 
-    def _write(self, node: _Node, tensor: int, found: dict[int, Axes], left: dict[int, Axes]) -> bool:
+    def _write(
+        self, node: _Node, tensor: int, found: dict[int, Axes], left: dict[int, Axes]
+    ) -> bool:
         value = node.values[tensor]
         before = self.dims.get(value) or [()] * len(self._size(value))
         after = list(before)
         for dimension, factors in enumerate(node.rule.tensors[tensor]):
             if factors and dimension not in left:
                 manual = tuple(axis for axis in before[dimension] if axis in node.manual)
-                after[dimension] = manual + dimension_axes(self.mesh, factors, node.rule.sizes, found)
+                after[dimension] = manual + dimension_axes(
+                    self.mesh, factors, node.rule.sizes, found
+                )
         if after == before:
             return False
         self.dims[value] = after
@@ -354,7 +433,8 @@ def _is_choice(operation: HloOperation, shapes: Sequence[Shape]) -> bool:
 
 
 def _from_results(body: Body) -> list[HloOperation]:
-    """The operations as XLA numbers them: what the first result is made from first, operands before readers."""
+    """The operations as XLA numbers them: what the first result is made from first, operands before
+    readers."""
     makers = {value: operation for operation in body.operations for value in operation.results}
     stack = [(value, False) for value in reversed(body.results)]
     done: set[int] = set()

@@ -1,8 +1,9 @@
-"""How an array gets from one sharding to another: the collectives, in their order, that XLA's SPMD partitioner makes.
+"""How an array gets from one sharding to another: the collectives, in their order, that XLA's SPMD
+partitioner makes.
 
-Source: openxla/xla, xla/service/spmd/spmd_partitioner.cc (PartitionedHlo::ReshardNoCache): a permutation where the
-parts are as large, an all-to-all where axes change their dimension, slices where a part of a part is wanted, an
-all-gather for the rest.
+Source: openxla/xla, xla/service/spmd/spmd_partitioner.cc (PartitionedHlo::ReshardNoCache): a
+permutation where the parts are as large, an all-to-all where axes change their dimension, slices
+where a part of a part is wanted, an all-gather for the rest.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ StepKind = Literal["all_gather", "all_to_all", "collective_permute", "dynamic_sl
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Transfer:
-    """One step to `dims`; `axes`: along which devices exchange; `dimension` is gathered, or split by an all-to-all."""
+    """One step to `dims`; `axes`: along which devices exchange; `dimension` is gathered, or split
+    by an all-to-all."""
 
     kind: StepKind
     dims: Dims
@@ -35,7 +37,9 @@ def moves(mesh: Mesh, start: Sequence[Axes], end: Sequence[Axes]) -> list[Transf
             now[int(place[1:])] = own
         found.append(Transfer(kind, tuple(now), axes, dimension))
 
-    if tuple(now) != wanted and all(mesh.extent(a) == mesh.extent(b) for a, b in zip(now, wanted, strict=True)):
+    if tuple(now) != wanted and all(
+        mesh.extent(a) == mesh.extent(b) for a, b in zip(now, wanted, strict=True)
+    ):
         return [Transfer("collective_permute", wanted, _differing(now, wanted), 0)]
     odd = [place for place, (a, b) in enumerate(zip(now, wanted, strict=True)) if a != b]
     if len(odd) == 1 and now[odd[0]] and set(now[odd[0]]).isdisjoint(wanted[odd[0]]):
@@ -67,7 +71,11 @@ def moves(mesh: Mesh, start: Sequence[Axes], end: Sequence[Axes]) -> list[Transf
             continue
         for source, own in enumerate(now):
             kept = own[: len(own) - len(extra)]
-            if source != target and own[len(kept) :] == extra and wanted[source][: len(kept)] == kept:
+            if (
+                source != target
+                and own[len(kept) :] == extra
+                and wanted[source][: len(kept)] == kept
+            ):
                 step("all_to_all", extra, target, **{f"d{source}": kept, f"d{target}": axes})
                 break
     _slice(now, wanted, step)
@@ -83,12 +91,20 @@ def _slice(now: list[Axes], wanted: Dims, step: object) -> None:
     for dimension, axes in enumerate(wanted):
         used = {axis for own in now for axis in own}
         extra = axes[len(now[dimension]) :]
-        if extra and axes[: len(now[dimension])] == now[dimension] and used.isdisjoint(extra) and callable(step):
+        if (
+            extra
+            and axes[: len(now[dimension])] == now[dimension]
+            and used.isdisjoint(extra)
+            and callable(step)
+        ):
             step("dynamic_slice", (), dimension, **{f"d{dimension}": axes})
 
 
 def _common(one: Axes, other: Axes) -> Axes:
-    length = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    length = next(
+        (i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b),
+        min(len(one), len(other)),
+    )
     return one[:length]
 
 

@@ -1,6 +1,7 @@
-"""Products that the TPU compiler works out in turns, part by part, while the parts go around a ring of devices (from
-v4 on): a scattered sum of a product, and a gather that one product reads. Found in compiled steps of fully sharded
-perceptrons: groups of 4 to 64 devices, 32 to 8192 rows on each."""
+"""Products that the TPU compiler works out in turns, part by part, while the parts go around a ring
+of devices (from
+v4 on): a scattered sum of a product, and a gather that one product reads. Found in compiled steps
+of fully sharded perceptrons: groups of 4 to 64 devices, 32 to 8192 rows on each."""
 
 from __future__ import annotations
 
@@ -14,8 +15,9 @@ _DEVICES = range(8, 64)
 
 
 def into_rings(program: Program, body: Body, rows: int) -> None:
-    """`rows`: how many multiplications for each number that is sent take as long as sending it; 0 for no rings. What is
-    sent in turns is a permutation with `turns`, and its product has the devices of the `ring`."""
+    """`rows`: how many multiplications for each number that is sent take as long as sending it; 0
+    for no rings. What is sent in turns is a permutation with `turns`, and its product has the
+    devices of the `ring`."""
     reads = Counter(body.results)
     makers: dict[int, HloOperation] = {}
     readers: dict[int, HloOperation] = {}
@@ -31,9 +33,14 @@ def into_rings(program: Program, body: Body, rows: int) -> None:
         return value
 
     # What another product reads, too, is gathered for both.
-    gathers = Counter(source(operation) for operation in body.operations if operation.opcode == "all_gather")
+    gathers = Counter(
+        source(operation) for operation in body.operations if operation.opcode == "all_gather"
+    )
     for operation in body.operations if rows else ():
-        if operation.opcode not in ("reduce_scatter", "all_gather") or "given" in operation.attributes:
+        if (
+            operation.opcode not in ("reduce_scatter", "all_gather")
+            or "given" in operation.attributes
+        ):
             continue
         is_sum = operation.opcode == "reduce_scatter"
         whole = operation.operands[0] if is_sum else operation.results[0]
@@ -60,7 +67,8 @@ def into_rings(program: Program, body: Body, rows: int) -> None:
 
 
 def _axis(program: Program, product: HloOperation, whole: int, dim: int, is_sum: bool) -> str:
-    """Which size of the product is split into parts: rows `m`, columns `n`, or the depth `k`; `sum m` of a sum."""
+    """Which size of the product is split into parts: rows `m`, columns `n`, or the depth `k`; `sum
+    m` of a sum."""
     batch = len(product.ints("lhs_batching"))
     if is_sum:
         rows = len(program.types[product.operands[0]].shape) - len(product.ints("lhs_contracting"))

@@ -1,9 +1,11 @@
-"""Shardings: which axes of a mesh split which dimension of an array. Read from StableHLO text; no JAX.
+"""Shardings: which axes of a mesh split which dimension of an array. Read from StableHLO text; no
+JAX.
 
-A mesh is kept as the prime factors of its axes ("digits" of a device's number, major first), so that sub-axes, tile
-assignments and meshes of other shapes over the same devices are all tuples of the same digits. Sources: openxla/shardy,
-docs/sharding_representation.md (`sdy.sharding`, sub-axes such as `"x":(1)2`) and openxla/xla, xla/hlo/ir/hlo_sharding.h
-(`mhlo.sharding`: `devices=[...]<=[...]T(...)`, trailing `last_tile_dim_replicate` or `last_tile_dims`).
+A mesh is kept as the prime factors of its axes ("digits" of a device's number, major first), so
+that sub-axes, tile assignments and meshes of other shapes over the same devices are all tuples of
+the same digits. Sources: openxla/shardy, docs/sharding_representation.md (`sdy.sharding`, sub-axes
+such as `"x":(1)2`) and openxla/xla, xla/hlo/ir/hlo_sharding.h (`mhlo.sharding`:
+`devices=[...]<=[...]T(...)`, trailing `last_tile_dim_replicate` or `last_tile_dims`).
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 # Digits of a device's number that split a dimension, major first.
 Axes = tuple[int, ...]
-# On an operation: how its result (of `shard`: its operand) is to lie; the axes that are manual in it.
+# On an operation: how its result (of `shard`: its operand) is to lie; the axes that are manual in
+# it.
 PLACED, MANUAL = "placed", "manual"
 
 _MESH_NAME = re.compile(r"@[\w.$-]+")
@@ -29,7 +32,8 @@ _LAST_TILES = re.compile(r"last_tile_dims=\{([^{}]*)\}")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Mesh:
-    """`sizes`: the prime factors of the axes, major first; `names`: the axis that each belongs to."""
+    """`sizes`: the prime factors of the axes, major first; `names`: the axis that each belongs
+    to."""
 
     sizes: tuple[int, ...] = ()
     names: tuple[str, ...] = ()
@@ -46,8 +50,11 @@ class Mesh:
         return math.prod(self.sizes[axis + 1 :])
 
     def between(self, stride: int, extent: int) -> Axes | None:
-        """The digits of an axis with that stride and extent; None where they are not whole digits."""
-        found = [axis for axis in range(len(self.sizes)) if stride <= self.stride(axis) < stride * extent]
+        """The digits of an axis with that stride and extent; None where they are not whole
+        digits."""
+        found = [
+            axis for axis in range(len(self.sizes)) if stride <= self.stride(axis) < stride * extent
+        ]
         fits = self.extent(found) == extent and (not found or self.stride(found[-1]) == stride)
         return tuple(found) if fits else None
 
@@ -56,8 +63,14 @@ class Mesh:
         parts: dict[str, int] = {}
         for axis in axes:
             parts[self.names[axis]] = parts.get(self.names[axis], 1) * self.sizes[axis]
-        whole = {name: math.prod(s for n, s in zip(self.names, self.sizes, strict=True) if n == name) for name in parts}
-        return ", ".join(f'"{name}"' if whole[name] == size else f'"{name}":{size}' for name, size in parts.items())
+        whole = {
+            name: math.prod(s for n, s in zip(self.names, self.sizes, strict=True) if n == name)
+            for name in parts
+        }
+        return ", ".join(
+            f'"{name}"' if whole[name] == size else f'"{name}":{size}'
+            for name, size in parts.items()
+        )
 
     def __str__(self) -> str:
         axes = dict.fromkeys(self.names, 1)
@@ -83,8 +96,8 @@ def _primes(number: int) -> list[int]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sharding:
-    """`dims[dimension]`: the axes that split it. An `open_dims` dimension may be split further. `manual`: axes over
-    which a value is one device's own."""
+    """`dims[dimension]`: the axes that split it. An `open_dims` dimension may be split further.
+    `manual`: axes over which a value is one device's own."""
 
     dims: tuple[Axes, ...]
     open_dims: tuple[bool, ...] = ()
@@ -101,17 +114,23 @@ def whole(rank: int) -> Sharding:
     return Sharding(((),) * rank)
 
 
-def base_mesh(meshes: Iterable[Mapping[str, int]], partitions: int, tilings: Iterable[Sequence[int]]) -> Mesh:
-    """The mesh of a module: its largest one, or what its tile assignments count the devices by, or one axis."""
+def base_mesh(
+    meshes: Iterable[Mapping[str, int]], partitions: int, tilings: Iterable[Sequence[int]]
+) -> Mesh:
+    """The mesh of a module: its largest one, or what its tile assignments count the devices by, or
+    one axis."""
     largest = max(meshes, key=lambda sizes: (math.prod(sizes.values()), len(sizes)), default={})
     if math.prod(largest.values()) > 1:
         return mesh_of(largest)
-    counted = max((dims for dims in tilings if math.prod(dims) == partitions), key=len, default=(partitions,))
+    counted = max(
+        (dims for dims in tilings if math.prod(dims) == partitions), key=len, default=(partitions,)
+    )
     return mesh_of({f"axis_{place}": size for place, size in enumerate(counted)})
 
 
 class ShardingReader:
-    """The shardings of one module, as digits of its `mesh`. What cannot be said so is kept in `problems`."""
+    """The shardings of one module, as digits of its `mesh`. What cannot be said so is kept in
+    `problems`."""
 
     def __init__(self, meshes: Mapping[str, Mapping[str, int]], mesh: Mesh) -> None:
         self.meshes = meshes
@@ -119,7 +138,8 @@ class ShardingReader:
         self.problem = ""
 
     def read(self, text: str, rank: int) -> Sharding | None:
-        """None for what is not a sharding of an array, or cannot be read: then `problem` says why."""
+        """None for what is not a sharding of an array, or cannot be read: then `problem` says
+        why."""
         self.problem = ""
         stripped = text.strip()
         if stripped.startswith("{{"):  # one result: the first of a tuple
@@ -149,7 +169,11 @@ class ShardingReader:
             return None
         behind = text[(inline or name).end() :]  # type: ignore[union-attr]
         start = behind.find("[")
-        dims = re.findall(r"\{([^{}]*)\}", behind[start : behind.find("]", start)]) if start >= 0 else []
+        dims = (
+            re.findall(r"\{([^{}]*)\}", behind[start : behind.find("]", start)])
+            if start >= 0
+            else []
+        )
         split = [self._axes(sizes, dim, text) for dim in dims]
         if _UNREDUCED.search(behind):
             self.problem = f"partial sums in {text[:80]} are taken for sums"
@@ -164,7 +188,11 @@ class ShardingReader:
         for name, before, part in _SUB_AXIS.findall(dim):
             size = sizes.get(name, 1)
             names = list(sizes)
-            stride = math.prod(sizes[other] for other in names[names.index(name) + 1 :]) if name in sizes else 1
+            stride = (
+                math.prod(sizes[other] for other in names[names.index(name) + 1 :])
+                if name in sizes
+                else 1
+            )
             extent = int(part) if part else size
             stride *= size // (int(before) * extent) if part else 1
             found = self.mesh.between(stride, extent)
@@ -192,7 +220,12 @@ class ShardingReader:
         kinds = [kind.strip() for kind in last[1].split(",")] if last else []
         kinds += ["replicated"] if not last and "last_tile_dim_replicate" in text else []
         kept = len(split) - len(kinds)
-        manual = [axis for kind, axes in zip(kinds, split[kept:], strict=True) if kind == "manual" for axis in axes]
+        manual = [
+            axis
+            for kind, axes in zip(kinds, split[kept:], strict=True)
+            if kind == "manual"
+            for axis in axes
+        ]
         return Sharding(tuple(split[:kept]), manual=tuple(manual))
 
     def _tile_order(self, tiles: re.Match[str], devices: int) -> list[int] | None:
@@ -215,7 +248,10 @@ class ShardingReader:
         """Of devices that are written out: the order of digits that gives the same list."""
         order, step = list[int](), 1
         while step < len(devices):
-            axis = next((a for a in range(len(self.mesh.sizes)) if self.mesh.stride(a) == devices[step]), None)
+            axis = next(
+                (a for a in range(len(self.mesh.sizes)) if self.mesh.stride(a) == devices[step]),
+                None,
+            )
             if axis is None or axis in order:
                 return None
             order.insert(0, axis)
@@ -226,7 +262,11 @@ class ShardingReader:
         numbers = [0]
         for axis in order:
             stride = self.mesh.stride(axis)
-            numbers = [number + place * stride for number in numbers for place in range(self.mesh.sizes[axis])]
+            numbers = [
+                number + place * stride
+                for number in numbers
+                for place in range(self.mesh.sizes[axis])
+            ]
         return numbers
 
     def group_axes(self, groups: Sequence[Sequence[int]]) -> Axes | None:
@@ -234,11 +274,19 @@ class ShardingReader:
         first = sorted(groups[0]) if groups else []
         if len(first) * len(groups) != self.mesh.devices:
             return None
-        axes = [axis for axis in range(len(self.mesh.sizes)) if first and first[0] + self.mesh.stride(axis) in first]
+        axes = [
+            axis
+            for axis in range(len(self.mesh.sizes))
+            if first and first[0] + self.mesh.stride(axis) in first
+        ]
         wanted = {frozenset(group) for group in groups}
         offsets = self.device_order(axes)
-        bases = self.device_order([axis for axis in range(len(self.mesh.sizes)) if axis not in axes])
-        is_same = len(offsets) == len(first) and wanted == {frozenset(b + o for o in offsets) for b in bases}
+        bases = self.device_order(
+            [axis for axis in range(len(self.mesh.sizes)) if axis not in axes]
+        )
+        is_same = len(offsets) == len(first) and wanted == {
+            frozenset(b + o for o in offsets) for b in bases
+        }
         return tuple(axes) if is_same else None
 
     def shifted_axes(self, pairs: Sequence[Sequence[int]]) -> Axes:

@@ -1,7 +1,8 @@
 """Gathers of one array that are one (openxla/xla, schedule_aware_collective_ops_cse.cc).
 
-The compiler comes to them in the order in which the results of a program ask for them. One is the same as the first of
-its kind if the last reader of that one is not much farther from the end of the program than it is itself.
+The compiler comes to them in the order in which the results of a program ask for them. One is the
+same as the first of its kind if the last reader of that one is not much farther from the end of the
+program than it is itself.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ from podyard.engine.program.combined_sums import SUMS
 from podyard.engine.program.ir import Body, HloOperation, Program, all_operands, walk
 
 _SHARED = ("all_gather", "collective_permute")
-# What is never taken for another one that is equal: collectives, and what is chosen or kept in its place.
+# What is never taken for another one that is equal: collectives, and what is chosen or kept in its
+# place.
 _ONE_BY_ONE = (*_SHARED, *SUMS, "all_to_all", "optimization_barrier", "shard", "unshard")
 _COMMUTATIVE = ("add", "multiply", "maximum", "minimum")
-# How many operations apart the readers of a gathered array may be before it is gathered again: an option of the
-# compiler's (xla_tpu_spmd_threshold_for_allgather_cse).
+# How many operations apart the readers of a gathered array may be before it is gathered again: an
+# option of the compiler's (xla_tpu_spmd_threshold_for_allgather_cse).
 _REACH = 100
-# Until then a scattered sum is a whole one and a slice of it, and what is scattered or exchanged changes its shape.
+# Until then a scattered sum is a whole one and a slice of it, and what is scattered or exchanged
+# changes its shape.
 _MORE_STEPS = {"reduce_scatter": 1, "scatter": 1, "all_to_all": 3}
 # Places of rows that other devices have are masked.
 _MASK_STEPS = 7
@@ -35,7 +38,10 @@ def share_gathers(program: Program, body: Body) -> None:
     places = _places(body)
 
     def place(index: int) -> int:
-        return min((places.get(value, len(places)) for value in body.operations[index].results), default=len(places))
+        return min(
+            (places.get(value, len(places)) for value in body.operations[index].results),
+            default=len(places),
+        )
 
     makers = {value: operation for operation in body.operations for value in operation.results}
     users = _users(program, body, makers, sorted(range(len(body.operations)), key=place))
@@ -48,20 +54,26 @@ def share_gathers(program: Program, body: Body) -> None:
     renamed: dict[int, int] = {}
     for index in sorted(shared, key=place):
         operation = body.operations[index]
-        operand, result = renamed.get(operation.operands[0], operation.operands[0]), operation.results[0]
+        operand, result = (
+            renamed.get(operation.operands[0], operation.operands[0]),
+            operation.results[0],
+        )
         key = (operand, f"{operation.opcode} {operation.attributes}")
         lowest = min([heights[index], *(heights[user] for user in users.get(result, ()))])
         reach = _REACH if operation.opcode == "all_gather" else math.inf
         earlier = kept.get(key)
         if earlier is None:
             kept[key] = _Gathered(result, lowest)
-        elif earlier.last_use <= heights[index] + reach:  # those that are too far from the first stay, each by itself
+        # those that are too far from the first stay, each by itself
+        elif earlier.last_use <= heights[index] + reach:
             renamed[result] = earlier.value
             earlier.last_use = min(earlier.last_use, lowest)
     _keep_first(body, renamed)
 
 
-def _users(program: Program, body: Body, makers: dict[int, HloOperation], order: Iterable[int]) -> dict[int, list[int]]:
+def _users(
+    program: Program, body: Body, makers: dict[int, HloOperation], order: Iterable[int]
+) -> dict[int, list[int]]:
     """Which operations read a value, in `order`, once the program is simplified."""
     twins = _twins(program, body)
     users: dict[int, list[int]] = {}
@@ -86,16 +98,25 @@ def _twins(program: Program, body: Body) -> dict[int, int]:
         if operation.opcode in _COMMUTATIVE:
             operands.sort()
         (result,) = operation.results
-        if not operands and program.types[result].size > 1:  # tables of numbers, which are long to compare
+        # tables of numbers, which are long to compare
+        if not operands and program.types[result].size > 1:
             continue
-        key = operation.opcode, *operands, program.types[result], str(sorted(operation.attributes.items()))
+        key = (
+            operation.opcode,
+            *operands,
+            program.types[result],
+            str(sorted(operation.attributes.items())),
+        )
         if first.setdefault(key, result) != result:
             twins[result] = first[key]
     return twins
 
 
-def _narrow_maximum(program: Program, operation: HloOperation, makers: dict[int, HloOperation]) -> int | None:
-    """Of a maximum of converted numbers the narrow ones: they are compared, and the result is converted."""
+def _narrow_maximum(
+    program: Program, operation: HloOperation, makers: dict[int, HloOperation]
+) -> int | None:
+    """Of a maximum of converted numbers the narrow ones: they are compared, and the result is
+    converted."""
     if operation.opcode != "reduce" or operation.text("by") != "maximum":
         return None
     maker = makers.get(operation.operands[0])
@@ -113,7 +134,9 @@ def _keep_first(body: Body, renamed: dict[int, int]) -> None:
         same = [renamed.get(value, value) for value in operation.results]
         if operation.opcode in _SHARED and same[0] in first:
             continue
-        operation.operands = tuple(first.get(renamed.get(value, value), value) for value in operation.operands)
+        operation.operands = tuple(
+            first.get(renamed.get(value, value), value) for value in operation.operands
+        )
         if operation.opcode in _SHARED:
             first[same[0]] = operation.results[0]
         operations.append(operation)
@@ -134,13 +157,25 @@ class _Gathered:
 
 
 def _heights(
-    program: Program, body: Body, users: dict[int, list[int]], places: dict[int, int], makers: dict[int, HloOperation]
+    program: Program,
+    body: Body,
+    users: dict[int, list[int]],
+    places: dict[int, int],
+    makers: dict[int, HloOperation],
 ) -> list[int]:
-    """How far each operation is from the end, as the compiler counts: users are taken one after the other, and each is
-    a step more than the one before, or than itself if that is higher. Each array that a loop gives is a user of it;
-    what a loop is given is put together in one more step."""
-    scaled = {id(one) for one in body.operations if one.opcode in ("multiply", "divide") and _constants(one, makers)}
-    gone = [_is_gone_later(program, operation, body, users, makers, scaled) for operation in body.operations]
+    """How far each operation is from the end, as the compiler counts: users are taken one after the
+    other, and each is
+    a step more than the one before, or than itself if that is higher. Each array that a loop gives
+    is a user of it; what a loop is given is put together in one more step."""
+    scaled = {
+        id(one)
+        for one in body.operations
+        if one.opcode in ("multiply", "divide") and _constants(one, makers)
+    }
+    gone = [
+        _is_gone_later(program, operation, body, users, makers, scaled)
+        for operation in body.operations
+    ]
     heights = [0] * len(body.operations)
     results = set(body.results)
 
@@ -166,17 +201,23 @@ def _heights(
             body.operations[user].opcode in SUMS for user in users.get(operation.results[0], ())
         )
         more = _MASK_STEPS if is_masked else _MORE_STEPS.get(operation.opcode, 0)
-        heights[index] = _above(each) + more + (_narrow_maximum(program, operation, makers) is not None)
+        heights[index] = (
+            _above(each) + more + (_narrow_maximum(program, operation, makers) is not None)
+        )
     return heights
 
 
 def _is_place(operation: HloOperation, value: int) -> bool:
     """Whether a value says where a scatter puts its rows."""
-    return operation.opcode == "scatter" and value in operation.operands[len(operation.operands) // 2 :][:1]
+    return (
+        operation.opcode == "scatter"
+        and value in operation.operands[len(operation.operands) // 2 :][:1]
+    )
 
 
 def _places(body: Body) -> dict[int, int]:
-    """In which order values come where everything is worked out as late as the results ask for it, one by one."""
+    """In which order values come where everything is worked out as late as the results ask for it,
+    one by one."""
     makers = {value: operation for operation in body.operations for value in operation.results}
     places: dict[int, int] = {}
     begun, waiting = set[int](), list(reversed(body.results))
@@ -213,8 +254,8 @@ def _is_gone_later(
     program: Program, operation: HloOperation, body: Body, users: dict[int, list[int]],
     makers: dict[int, HloOperation], scaled: set[int],
 ) -> bool:  # fmt: skip
-    """Whether an operation is simplified away until gathers are shared. What is multiplied by one constant and then
-    another is multiplied once."""
+    """Whether an operation is simplified away until gathers are shared. What is multiplied by one
+    constant and then another is multiplied once."""
     if not operation.results:
         return False
     used_by = [body.operations[user] for user in users.get(operation.results[0], ())]
@@ -227,17 +268,23 @@ def _is_gone_later(
             and {one.opcode for one in used_by} == {"dot_general"}
             and program.types[operation.operands[0]].dtype == "bf16"
         )
-        or (operation.opcode == "maximum" and any(number in _LEAST for number in _constants(operation, makers)))
+        or (
+            operation.opcode == "maximum"
+            and any(number in _LEAST for number in _constants(operation, makers))
+        )
     )
 
 
 def _is_gone(program: Program, operation: HloOperation) -> bool:
-    """Whether the compiler has simplified an operation away: constraints, and dimensions of one that come or go."""
+    """Whether the compiler has simplified an operation away: constraints, and dimensions of one
+    that come or go."""
     if operation.opcode in ("optimization_barrier", "shard", "unshard"):
         return "placed" in operation.attributes
     if operation.opcode not in ("broadcast_in_dim", "reduce", "reshape"):
         return False
-    given, made = (program.types[value].shape for value in (operation.operands[0], operation.results[0]))
+    given, made = (
+        program.types[value].shape for value in (operation.operands[0], operation.results[0])
+    )
     return [size for size in given if size > 1] == [size for size in made if size > 1]
 
 

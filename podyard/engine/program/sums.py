@@ -1,6 +1,7 @@
-"""A simplification that the compiler makes before it splits a program: what is added to a scattered sum is scattered
-into. It decides what is gathered for a table that is split by its rows, and lets the gradient of a table be scattered
-into its momentum (openxla/xla, algebraic_simplifier.cc; found in compiled programs)."""
+"""A simplification that the compiler makes before it splits a program: what is added to a scattered
+sum is scattered into. It decides what is gathered for a table that is split by its rows, and lets
+the gradient of a table be scattered into its momentum (openxla/xla, algebraic_simplifier.cc; found
+in compiled programs)."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ from podyard.engine.program.ir import Body, HloOperation, Program, TensorType, a
 
 
 def scatter_into_sums(program: Program) -> Program:
-    """`add(scatter(x, ...), y)` is `scatter(add(x, y), ...)` where nothing else reads what was scattered. Zeros are not
-    added."""
+    """`add(scatter(x, ...), y)` is `scatter(add(x, y), ...)` where nothing else reads what was
+    scattered. Zeros are not added."""
     types = list(program.types)
     body = _simplify(program, program.body, types)
     return program if body is program.body else dataclasses.replace(program, body=body, types=types)
@@ -28,17 +29,28 @@ def _simplify(program: Program, body: Body, types: list[TensorType]) -> Body:
     for given in body.operations:
         operation = given.with_bodies(lambda inner: _simplify(program, inner, types))
         is_changed |= operation is not given
-        scattered = next((value for value in operation.operands if value in scatters and reads[value] == 1), None)
+        scattered = next(
+            (value for value in operation.operands if value in scatters and reads[value] == 1), None
+        )
         if operation.opcode == "add" and scattered is not None:
             is_changed = True
             scatter = scatters[scattered]
             operations = [one for one in operations if one is not scatter]
-            start, other = scatter.operands[0], operation.operands[1 - operation.operands.index(scattered)]
+            start, other = (
+                scatter.operands[0],
+                operation.operands[1 - operation.operands.index(scattered)],
+            )
             if not _is_zero(program, start):
                 types.append(types[other])
-                operations.append(dataclasses.replace(operation, operands=(start, other), results=(len(types) - 1,)))
+                operations.append(
+                    dataclasses.replace(
+                        operation, operands=(start, other), results=(len(types) - 1,)
+                    )
+                )
                 other = len(types) - 1
-            operation = dataclasses.replace(scatter, operands=(other, *scatter.operands[1:]), results=operation.results)
+            operation = dataclasses.replace(
+                scatter, operands=(other, *scatter.operands[1:]), results=operation.results
+            )
         if _is_sum(operation):
             scatters[operation.results[0]] = operation
         operations.append(operation)

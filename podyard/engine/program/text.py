@@ -24,10 +24,11 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
-# Deeper nesting (of bodies, calls, attributes together) than any module of a compiler has; keeps hostile text from
-# exhausting the stack.
+# Deeper nesting (of bodies, calls, attributes together) than any module of a compiler has; keeps
+# hostile text from exhausting the stack.
 MAX_NESTING = 100
-# Longer lists of numbers are contents of constants, which nothing here reads; those of attributes are short.
+# Longer lists of numbers are contents of constants, which nothing here reads; those of attributes
+# are short.
 _MAX_DENSE = 10_000
 
 _TENSOR = re.compile(r"tensor<((?:[0-9]+x|\?x)*)([A-Za-z]\w*)(?:,.*)?>$", re.DOTALL)
@@ -55,7 +56,8 @@ def syntax_error(line: int, problem: str) -> PodyardError:
 
 
 def tokens_of(text: str, first_line: int = 1) -> list[SourceToken]:
-    """Raises PodyardError INVALID_ARGUMENT naming the line of a character that no token starts with."""
+    """Raises PodyardError INVALID_ARGUMENT naming the line of a character that no token starts
+    with."""
     tokens: list[SourceToken] = []
     position, line, end = 0, first_line, len(text)
     while position < end:
@@ -84,7 +86,8 @@ _ANGLE = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|->|[<>]')
 
 
 def _end_of_angles(text: str, position: int, line: int) -> int:
-    """The position behind the `>` that closes the `<` at `position`; strings inside do not count, nor does `->`."""
+    """The position behind the `>` that closes the `<` at `position`; strings inside do not count,
+    nor does `->`."""
     depth = 0
     for match in _ANGLE.finditer(text, position):
         if match[0] == "<":
@@ -143,15 +146,18 @@ class Reader:
         return self._index >= len(self._tokens)
 
     def value(self, typed: bool = True) -> object:
-        """An attribute value: lists become tuples, dictionaries dicts, integers ints, everything else its text.
+        """An attribute value: lists become tuples, dictionaries dicts, integers ints, everything
+        else its text.
 
-        `[0] x [1]` and `[b, f]x[i, o]->[b, f]` become tuples of their parts. A type behind `:` is skipped, unless it is
-        not the value's own (not `typed`).
+        `[0] x [1]` and `[b, f]x[i, o]->[b, f]` become tuples of their parts. A type behind `:` is
+        skipped, unless it is not the value's own (not `typed`).
         """
         self.deeper()
         first = self._one_value()
         parts = [first]
-        while isinstance(first, tuple) and (self.peek() == "->" or (self.peek() == "x" and self.peek(1) == "[")):
+        while isinstance(first, tuple) and (
+            self.peek() == "->" or (self.peek() == "x" and self.peek(1) == "[")
+        ):
             self.next()
             parts.append(self._one_value())
         if typed and self.peek() == ":" and self.peek_kind(1) in ("word", "angled"):
@@ -166,7 +172,9 @@ class Reader:
         """One level down; the caller decrements `_depth` when it leaves the level."""
         self._depth += 1
         if self._depth > MAX_NESTING:
-            raise syntax_error(self.line, f"bodies, calls and attributes are nested more than {MAX_NESTING} deep")
+            raise syntax_error(
+                self.line, f"bodies, calls and attributes are nested more than {MAX_NESTING} deep"
+            )
 
     def location(self) -> None:
         """Skips `loc(...)`, if it is next."""
@@ -181,7 +189,8 @@ class Reader:
             depth += (mark == "(") - (mark == ")")
 
     def alias(self, name: SourceToken) -> None:
-        """What stands behind `#name` at the outside of a module. Names in it stay names, else each could double the
+        """What stands behind `#name` at the outside of a module. Names in it stay names, else each
+        could double the
         one before."""
         self.expect("=")
         if self.peek() == "loc":
@@ -232,7 +241,8 @@ class Reader:
             return tuple(items)
         if token.text == "{":
             return self.dictionary()
-        if token.text == "<" and (self.peek_kind() == "symbol" or self.peek() == "mesh"):  # a sharding
+        # a sharding
+        if token.text == "<" and (self.peek_kind() == "symbol" or self.peek() == "mesh"):
             return self._until_closed(token)
         if token.text == "<" and self.peek(1) == "=":
             return self.dictionary(">")
@@ -269,7 +279,8 @@ class Reader:
         return "".join(texts)
 
     def dictionary(self, closing: str = "}") -> dict[str, object]:
-        """The entries behind a `{` (or `<`) that was read, to what closes it; an entry without a value is True."""
+        """The entries behind a `{` (or `<`) that was read, to what closes it; an entry without a
+        value is True."""
         self.deeper()
         entries: dict[str, object] = {}
         while not self.accept(closing):
@@ -299,13 +310,18 @@ def _as_tuple(item: object) -> tuple[object, ...]:
 
 
 def angled_value(token: SourceToken, depth: int) -> object:
-    """`array<i64: 1, 2>` -> (1, 2); `dense<[[1, 2]]>` -> ((1, 2),); `#stablehlo.dot<a = [0]>` -> {"a": (0,)};
-    `#stablehlo<precision DEFAULT>` and what is not understood -> the text. `depth`: of what it stands in."""
+    """`array<i64: 1, 2>` -> (1, 2); `dense<[[1, 2]]>` -> ((1, 2),); `#stablehlo.dot<a = [0]>` ->
+    {"a": (0,)}; `#stablehlo<precision DEFAULT>` and what is not understood -> the text. `depth`: of
+    what it stands in."""
     name, _, rest = token.text.partition("<")
     inner = rest[:-1]
     if name == "array" and len(inner) <= _MAX_DENSE:
         _, _, items = inner.partition(":")
-        return tuple(int(item) if _INTEGER.match(item) else item for item in map(str.strip, items.split(",")) if item)
+        return tuple(
+            int(item) if _INTEGER.match(item) else item
+            for item in map(str.strip, items.split(","))
+            if item
+        )
     if name in ("dense", "#stablehlo.conv"):
         if inner.startswith('"') or len(inner) > _MAX_DENSE:
             return token.text
@@ -321,21 +337,26 @@ def symbol_name(text: str) -> str:
 
 
 def tensor_type(token: SourceToken) -> TensorType:
-    """Raises INVALID_ARGUMENT for what is not a static tensor, UNIMPLEMENTED for f64, both with the line."""
+    """Raises INVALID_ARGUMENT for what is not a static tensor, UNIMPLEMENTED for f64, both with the
+    line."""
     if token.text in ("!stablehlo.token", "token"):
         return TensorType((), "token")
     match = _TENSOR.match(token.text) or _COMPLEX.match(token.text)
     if match is None:
         raise syntax_error(token.line, f"{token.text[:80]!r} is not a tensor type")
     if "?" in match[1]:
-        raise syntax_error(token.line, f"{token.text} has a dynamic shape; programs for a TPU have static ones")
+        raise syntax_error(
+            token.line, f"{token.text} has a dynamic shape; programs for a TPU have static ones"
+        )
     sizes = match[1].split("x")[:-1]
     too_large = any(len(size) > _MAX_DIGITS for size in sizes)
     shape = () if too_large else tuple(int(size) for size in sizes)
     if too_large or math.prod(extent or 1 for extent in shape) >= 10**_MAX_DIGITS:
         raise syntax_error(token.line, f"{token.text[:80]} is larger than any memory")
     if match[2] == "f64":
-        raise PodyardError(Code.UNIMPLEMENTED, f"StableHLO, line {token.line}: TPUs have no f64 ({token.text})")
+        raise PodyardError(
+            Code.UNIMPLEMENTED, f"StableHLO, line {token.line}: TPUs have no f64 ({token.text})"
+        )
     dtype = "c64" if match.re is _COMPLEX else _DTYPES.get(match[2], match[2].lower())
     if dtype not in DTYPE_BYTES or match[2] == "token":
         raise syntax_error(token.line, f"{token.text} has the unknown element type {match[2]!r}")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def build_recipe(name: str, arguments: Mapping[str, object]) -> Trainable:
     """The model with `arguments`; those not given have their defaults.
 
-    Raises PodyardError INVALID_ARGUMENT for another name or for arguments that the model does not have. A model that is
-    only a program for estimates says so when it is asked for its data.
+    Raises PodyardError INVALID_ARGUMENT for another name or for arguments that the model does not
+    have. A model that is only a program for estimates says so when it is asked for its data.
     """
     return model_of(name, arguments)

@@ -1,4 +1,5 @@
-"""What a program may be asked: arguments with a type, a default and bounds, checked before anything is traced."""
+"""What a program may be asked: arguments with a type, a default and bounds, checked before anything
+is traced."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from podyard.base.errors import invalid
 
 
 class ArgumentRule(Protocol):
-    """`default` is what a program gets that is not asked otherwise; `allowed` says in words what may be given."""
+    """`default` is what a program gets that is not asked otherwise; `allowed` says in words what
+    may be given."""
 
     @property
     def default(self) -> object: ...
@@ -117,11 +119,13 @@ class Flag:
         return bool(value)
 
 
-def check_all(owner: str, declared: Mapping[str, ArgumentRule], given: Mapping[str, object]) -> dict[str, Any]:
+def check_all(
+    owner: str, declared: Mapping[str, ArgumentRule], given: Mapping[str, object]
+) -> dict[str, Any]:
     """All `declared` arguments: the given ones checked, the others by default.
 
-    Raises PodyardError INVALID_ARGUMENT naming the argument that `owner` does not have, or that has a value of a wrong
-    type or out of bounds, and what is allowed.
+    Raises PodyardError INVALID_ARGUMENT naming the argument that `owner` does not have, or that has
+    a value of a wrong type or out of bounds, and what is allowed.
     """
     for name in given:
         if name not in declared:
@@ -133,11 +137,18 @@ def check_all(owner: str, declared: Mapping[str, ArgumentRule], given: Mapping[s
         if name in given:
             value = given[name]
             if not argument.accepts(value):
-                raise invalid(f"arguments.{name} is {argument.allowed_text}, not {value!r}", f"arguments.{name}")
+                raise invalid(
+                    f"arguments.{name} is {argument.allowed_text}, not {value!r}",
+                    f"arguments.{name}",
+                )
             checked[name] = argument.convert(value)
     return checked
 
 
 def _is_within(value: object, minimum: float, maximum: float) -> TypeGuard[int | float]:
     """Booleans are numbers to Python, not to a user. NaN is within nothing."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and minimum <= value <= maximum
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and minimum <= value <= maximum
+    )

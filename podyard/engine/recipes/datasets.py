@@ -1,7 +1,8 @@
 """Labelled images in a folder, in the formats in which the reference models' data is given out.
 
-What is there decides: `*.tfrecord*` of tf.Example (`image_raw` and `label`, names with "train" and "test"), MNIST's
-IDX files under their own names, CIFAR-10's binary batches, or one `.npz` with Keras' names.
+What is there decides: `*.tfrecord*` of tf.Example (`image_raw` and `label`, names with "train" and
+"test"), MNIST's IDX files under their own names, CIFAR-10's binary batches, or one `.npz` with
+Keras' names.
 """
 
 from __future__ import annotations
@@ -14,7 +15,13 @@ import numpy as np
 
 from podyard.base.errors import failed_precondition, invalid
 from podyard.engine.training.input.augment import Normalise, Transform
-from podyard.engine.training.input.formats import ExampleFeature, read_cifar, read_idx_set, read_npz, read_tfrecord
+from podyard.engine.training.input.formats import (
+    ExampleFeature,
+    read_cifar,
+    read_idx_set,
+    read_npz,
+    read_tfrecord,
+)
 from podyard.engine.training.input.source import Arrays, Examples
 from podyard.engine.training.recipe import Input
 
@@ -25,26 +32,37 @@ _IDX = {
     "test": {"image": "t10k-images-idx3-ubyte", "label": "t10k-labels-idx1-ubyte"},
 }
 _CIFAR = {"train": "data_batch_*.bin", "test": "test_batch.bin"}
-_NPZ = {"train": {"image": "x_train", "label": "y_train"}, "test": {"image": "x_test", "label": "y_test"}}
+_NPZ = {
+    "train": {"image": "x_train", "label": "y_train"},
+    "test": {"image": "x_test", "label": "y_test"},
+}
 _TFRECORD = {"train": "*train*.tfrecord*", "test": "*test*.tfrecord*"}
 
 
 def images_of(
     folder: str, shape: tuple[int, ...], augmentation: Transform | None = None, offset: float = 0.0
 ) -> Callable[[], Input]:
-    """What reads the images of `folder`, of `shape` (a flat one, too), and gives bytes / 255 + `offset`.
+    """What reads the images of `folder`, of `shape` (a flat one, too), and gives bytes / 255 +
+    `offset`.
 
-    It raises PodyardError FAILED_PRECONDITION when there is no folder to read or nothing in it that is known,
-    INVALID_ARGUMENT for images of another size, and what the readers raise, which names file and record.
+    It raises PodyardError FAILED_PRECONDITION when there is no folder to read or nothing in it that
+    is known, INVALID_ARGUMENT for images of another size, and what the readers raise, which names
+    file and record.
     """
 
     def read() -> Input:
         if not folder:
-            raise failed_precondition("this recipe needs data: give it the folder of its files (argument data)")
+            raise failed_precondition(
+                "this recipe needs data: give it the folder of its files (argument data)"
+            )
         parts = _read(Path(folder), shape)
-        train, test = (_examples(parts[part], shape, f"{folder} ({part})") for part in ("train", "test"))
+        train, test = (
+            _examples(parts[part], shape, f"{folder} ({part})") for part in ("train", "test")
+        )
         normalise = Normalise(1 / _BYTE, offset)
-        return Input(train, test, [*([augmentation] if augmentation else []), normalise], [normalise])
+        return Input(
+            train, test, [*([augmentation] if augmentation else []), normalise], [normalise]
+        )
 
     return read
 
@@ -55,8 +73,13 @@ def _read(folder: Path, shape: tuple[int, ...]) -> Mapping[str, Arrays]:
     if any(folder.glob(_TFRECORD["train"])):
         pixels = ExampleFeature("uint8", (math.prod(shape),), True)
         features = {"image_raw": pixels, "label": ExampleFeature("int64", ())}
-        found = {part: read_tfrecord(folder / pattern, features) for part, pattern in _TFRECORD.items()}
-        return {part: {"image": arrays["image_raw"], "label": arrays["label"]} for part, arrays in found.items()}
+        found = {
+            part: read_tfrecord(folder / pattern, features) for part, pattern in _TFRECORD.items()
+        }
+        return {
+            part: {"image": arrays["image_raw"], "label": arrays["label"]}
+            for part, arrays in found.items()
+        }
     if any(folder.glob(_IDX["train"]["image"] + "*")):
         return {
             part: read_idx_set({feature: folder / f"{name}*" for feature, name in names.items()})
@@ -67,7 +90,11 @@ def _read(folder: Path, shape: tuple[int, ...]) -> Mapping[str, Arrays]:
     archives = sorted(folder.glob("*.npz"))
     if len(archives) == 1:
         return {part: read_npz(archives[0], names) for part, names in _NPZ.items()}
-    known = "TFRecord (*train*.tfrecord), IDX (train-images-idx3-ubyte), CIFAR-10 (data_batch_1.bin) and one .npz"
+    known = (
+        "TFRecord (*train*.tfrecord), IDX (train-images-idx3-ubyte), CIFAR-10 "
+        "(data_batch_1.bin) "
+        "and one .npz"
+    )
     raise failed_precondition(f"{folder} has no data that is known; known are {known}")
 
 
@@ -80,4 +107,6 @@ def _examples(arrays: Arrays, shape: tuple[int, ...], origin: str) -> Examples:
     labels = label.reshape(len(label), -1)
     if labels.shape[1] != 1:
         raise invalid(f"{origin}: labels are {label.shape[1:]}, not one number each", "data")
-    return Examples({"image": image.reshape(-1, *shape), "label": labels[:, 0].astype(np.int32)}, origin)
+    return Examples(
+        {"image": image.reshape(-1, *shape), "label": labels[:, 0].astype(np.int32)}, origin
+    )

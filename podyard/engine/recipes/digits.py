@@ -1,6 +1,7 @@
 """Real handwritten digits that a package carries, so that a demo needs no download.
 
-Scikit-learn's copy of UCI "Optical Recognition of Handwritten Digits", 1,797 images of 8 x 8, values 0 to 16.
+Scikit-learn's copy of UCI "Optical Recognition of Handwritten Digits", 1,797 images of 8 x 8,
+values 0 to 16.
 """
 
 from __future__ import annotations
@@ -20,13 +21,15 @@ from podyard.engine.training.recipe import Input
 
 SIDE_PIXELS = 8
 _LEVELS = 16.0
-# The split belongs to the data set, not to a run: every training seed is judged on the same held-out images.
+# The split belongs to the data set, not to a run: every training seed is judged on the same
+# held-out images.
 _SPLIT_SEED = 0
 _TEST_SHARE = 0.2
 
 
 def load_digits() -> Input:
-    """All images scaled to 0..1 and cut into the fixed parts. Raises PodyardError FAILED_PRECONDITION when
+    """All images scaled to 0..1 and cut into the fixed parts. Raises PodyardError
+    FAILED_PRECONDITION when
     scikit-learn is not installed."""
     table = _read_table()
     images = (table[:, :-1] / _LEVELS).astype(np.float32).reshape(-1, SIDE_PIXELS, SIDE_PIXELS, 1)
@@ -40,11 +43,14 @@ def load_digits() -> Input:
 
 
 def _read_table() -> NDArray[np.float64]:
-    """[1797, 65]: 64 pixels, label. Read from the package's data file: importing scikit-learn for it takes as long as
+    """[1797, 65]: 64 pixels, label. Read from the package's data file: importing scikit-learn for
+    it takes as long as
     a hundred training steps."""
     spec = importlib.util.find_spec("sklearn")
     if spec is None or spec.origin is None:
-        raise failed_precondition("the recipe digits-cnn needs scikit-learn: pip install 'podyard[demo]'")
+        raise failed_precondition(
+            "the recipe digits-cnn needs scikit-learn: pip install 'podyard[demo]'"
+        )
     path = Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz"
     if not path.is_file():
         from sklearn import datasets
@@ -55,8 +61,11 @@ def _read_table() -> NDArray[np.float64]:
         return np.loadtxt(file, delimiter=",")
 
 
-def stratified_split(labels: Sequence[int], test_share: float, seed: int) -> tuple[list[int], list[int]]:
-    """Indices (training, test), shuffled; each class gives the share `test_share` of its examples, rounded."""
+def stratified_split(
+    labels: Sequence[int], test_share: float, seed: int
+) -> tuple[list[int], list[int]]:
+    """Indices (training, test), shuffled; each class gives the share `test_share` of its examples,
+    rounded."""
     streams = Streams(seed)
     train: list[int] = []
     test: list[int] = []
@@ -72,11 +81,13 @@ def stratified_split(labels: Sequence[int], test_share: float, seed: int) -> tup
 
 
 def check_split(train: Sequence[int], test: Sequence[int], example_count: int) -> None:
-    """Refuses a split whose accuracy would mean nothing. Raises PodyardError FAILED_PRECONDITION when an index is in
-    both parts, twice in one part, or not an example."""
+    """Refuses a split whose accuracy would mean nothing. Raises PodyardError FAILED_PRECONDITION
+    when an index is in both parts, twice in one part, or not an example."""
     overlap = sorted(set(train) & set(test))
     if overlap:
-        raise failed_precondition(f"training and test data overlap in {len(overlap)} examples, first {overlap[0]}")
+        raise failed_precondition(
+            f"training and test data overlap in {len(overlap)} examples, first {overlap[0]}"
+        )
     indices = [*train, *test]
     if len(set(indices)) != len(indices):
         raise failed_precondition("an example is twice in the split")

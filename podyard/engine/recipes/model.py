@@ -25,7 +25,9 @@ Judge = Callable[[Any, Any, Any], Any]
 
 
 def _not_to_be_judged(_params: Any, _statistics: Any, _batch: Any) -> Any:
-    raise failed_precondition("this model is a program for estimates: it has no evaluation and no answers")
+    raise failed_precondition(
+        "this model is a program for estimates: it has no evaluation and no answers"
+    )
 
 
 def _no_data() -> Input:
@@ -34,8 +36,9 @@ def _no_data() -> Input:
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """`params` and `statistics` are trees of Tensor, the one moved by the optimizer, the other by `loss`. A model is
-    `Trainable` as far as it has an input and says how it is judged; all have a step for estimates."""
+    """`params` and `statistics` are trees of Tensor, the one moved by the optimizer, the other by
+    `loss`. A model is `Trainable` as far as it has an input and says how it is judged; all have a
+    step for estimates."""
 
     params: Any
     features: Mapping[str, Feature]
@@ -63,14 +66,18 @@ class Model:
 
     def abstract_arguments(self, global_batch: int) -> tuple[Any, Any, Any]:
         if isinstance(global_batch, bool) or not isinstance(global_batch, int) or global_batch < 1:
-            raise invalid(f"the global batch is a whole number of at least 1, not {global_batch!r}", "globalBatch")
+            raise invalid(
+                f"the global batch is a whole number of at least 1, not {global_batch!r}",
+                "globalBatch",
+            )
         state = self._state(
             lambda _name, tensor: abstract(tensor.shape, jnp.float32),
             lambda optimizer, params: jax.eval_shape(optimizer.start, params),
             abstract((), jnp.int32),
         )
         batch = {
-            name: abstract((global_batch, *feature.shape), feature.dtype) for name, feature in self.features.items()
+            name: abstract((global_batch, *feature.shape), feature.dtype)
+            for name, feature in self.features.items()
         }
         return state, batch, abstract((2,), jnp.uint32)
 
@@ -83,11 +90,22 @@ class Model:
 
     def sample_batch(self, streams: Streams, batch_size: int) -> dict[str, Any]:
         return {
-            name: draw(streams, f"batch/{name}", (batch_size, *feature.shape), feature.dtype, feature.values)
+            name: draw(
+                streams,
+                f"batch/{name}",
+                (batch_size, *feature.shape),
+                feature.dtype,
+                feature.values,
+            )
             for name, feature in self.features.items()
         }
 
-    def _state(self, tensor_of: Callable[[str, Tensor], Any], start: Callable[[Optimizer, Any], Any], step: Any) -> Any:
+    def _state(
+        self,
+        tensor_of: Callable[[str, Tensor], Any],
+        start: Callable[[Optimizer, Any], Any],
+        step: Any,
+    ) -> Any:
         params = _map_named(tensor_of, self.params)
         # What an optimizer remembers does not depend on the batch.
         state = {"params": params, "opt": start(self.optimizer(1), params), "step": step}
@@ -98,5 +116,6 @@ class Model:
 
 def _map_named(make: Callable[[str, Tensor], Any], tree: Any) -> Any:
     return jax.tree_util.tree_map_with_path(
-        lambda path, tensor: make(jax.tree_util.keystr(path, simple=True, separator="/"), tensor), tree
+        lambda path, tensor: make(jax.tree_util.keystr(path, simple=True, separator="/"), tensor),
+        tree,
     )

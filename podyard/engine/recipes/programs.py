@@ -1,7 +1,8 @@
-"""The reference models as programs: whole training steps that can be traced at any size, and run at small ones.
+"""The reference models as programs: whole training steps that can be traced at any size, and run at
+small ones.
 
-A program is written as its user would write it, so that what an estimate says of it holds for a user's own. Those that
-have data are what jobs train. Importing this module imports no JAX.
+A program is written as its user would write it, so that what an estimate says of it holds for a
+user's own. Those that have data are what jobs train. Importing this module imports no JAX.
 """
 
 from __future__ import annotations
@@ -14,7 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 from podyard.base.errors import invalid
 from podyard.base.rng import Streams
-from podyard.engine.recipes.arguments import ArgumentRule, Choice, Flag, Real, Text, Whole, check_all
+from podyard.engine.recipes.arguments import (
+    ArgumentRule,
+    Choice,
+    Flag,
+    Real,
+    Text,
+    Whole,
+    check_all,
+)
 
 if TYPE_CHECKING:
     from podyard.engine.recipes.model import Model
@@ -24,15 +33,16 @@ if TYPE_CHECKING:
 class RecipeProgram:
     """A training step and what it is called with.
 
-    `step`: f(state, batch, key) -> (state, metrics): forward, loss, gradient and optimizer, pure. `state` is
-    {"params", "opt", "step"}, with "statistics" where a model keeps running averages; floats are float32, "step" counts
-    the steps done (int32). `batch` is by feature, leading axis the global batch. `key` is a raw uint32[2], the same in
-    every step: the step's number is folded in. `metrics` are float32 scalars: "loss" (nats) and, of classifiers,
-    "accuracy" (0 to 1).
+    `step`: f(state, batch, key) -> (state, metrics): forward, loss, gradient and optimizer, pure.
+    `state` is {"params", "opt", "step"}, with "statistics" where a model keeps running averages;
+    floats are float32, "step" counts the steps done (int32). `batch` is by feature, leading axis
+    the global batch. `key` is a raw uint32[2], the same in every step: the step's number is folded
+    in. `metrics` are float32 scalars: "loss" (nats) and, of classifiers, "accuracy" (0 to 1).
 
-    `abstract_arguments(global_batch)`: (state, batch, key) as trees of jax.ShapeDtypeStruct, nothing allocated. Raises
-    PodyardError INVALID_ARGUMENT for a batch below 1. `init(streams)`: the state before the first step, and
-    `sample_batch(streams, batch_size)`: random examples; both in numpy.
+    `abstract_arguments(global_batch)`: (state, batch, key) as trees of jax.ShapeDtypeStruct,
+    nothing allocated. Raises PodyardError INVALID_ARGUMENT for a batch below 1. `init(streams)`:
+    the state before the first step, and `sample_batch(streams, batch_size)`: random examples; both
+    in numpy.
 
     `example_count`: examples of the data set, which is one epoch.
     """
@@ -49,8 +59,8 @@ class RecipeProgram:
 
 @dataclasses.dataclass(frozen=True)
 class ProgramManifest:
-    """What is known of a program before JAX is. `factory` is the module and the function that make its model of the
-    checked arguments."""
+    """What is known of a program before JAX is. `factory` is the module and the function that make
+    its model of the checked arguments."""
 
     description: str
     default_global_batch: int
@@ -81,7 +91,11 @@ PROGRAMS: Mapping[str, ProgramManifest] = MappingProxyType(
         "mnist-cnn": ProgramManifest(
             "Two convolutions and two dense layers on MNIST; SGD with a decaying rate",
             128,
-            {"learningRate": _rate(0.01, "learning rate at the start"), "dropout": _dropout(0.4), "data": _DATA},
+            {
+                "learningRate": _rate(0.01, "learning rate at the start"),
+                "dropout": _dropout(0.4),
+                "data": _DATA,
+            },
             (_CNNS, "mnist_cnn"),
         ),
         "fashion-cnn": ProgramManifest(
@@ -109,14 +123,21 @@ PROGRAMS: Mapping[str, ProgramManifest] = MappingProxyType(
                 "imageSize": Whole(224, 64, 512, "height and width of the images, pixels"),
                 "dtype": _FLOATS,
                 "optimizer": Choice("momentum", ("momentum", "lars"), "what moves the parameters"),
-                "learningRate": _rate(0.1, "peak learning rate per 256 examples of the global batch"),
-                "warmUpEpochs": Whole(5, 0, 50, "epochs in which the learning rate rises to its peak"),
-                "batchNormGroups": Whole(1, 1, 8192, "parts of the batch that are normalized by themselves"),
+                "learningRate": _rate(
+                    0.1, "peak learning rate per 256 examples of the global batch"
+                ),
+                "warmUpEpochs": Whole(
+                    5, 0, 50, "epochs in which the learning rate rises to its peak"
+                ),
+                "batchNormGroups": Whole(
+                    1, 1, 8192, "parts of the batch that are normalized by themselves"
+                ),
             },
             ("podyard.engine.recipes.resnet", "resnet_50"),
         ),
         "transformer-lm": ProgramManifest(
-            "Decoder-only transformer language model (pre-norm, GELU, tied embedding) on OpenWebText; Adam",
+            "Decoder-only transformer language model (pre-norm, GELU, tied embedding) on "
+            "OpenWebText; Adam",
             64,
             {
                 "layers": Whole(12, 1, 1000, "transformer blocks"),
@@ -125,7 +146,9 @@ PROGRAMS: Mapping[str, ProgramManifest] = MappingProxyType(
                 "sequence": Whole(1024, 2, 1 << 20, "tokens that the model sees at once"),
                 "vocabulary": Whole(50257, 2, 1 << 24, "different tokens"),
                 "dtype": _FLOATS,
-                "scan": Flag(None, "one traced block, run over all layers; otherwise one after the other"),
+                "scan": Flag(
+                    None, "one traced block, run over all layers; otherwise one after the other"
+                ),
                 "remat": Flag(False, "compute a block's activations again in the backward pass"),
                 "learningRate": _rate(3e-4),
             },
@@ -138,8 +161,8 @@ PROGRAMS: Mapping[str, ProgramManifest] = MappingProxyType(
 def program_of(name: str, arguments: Mapping[str, object]) -> RecipeProgram:
     """The program with `arguments`; those not given have their defaults.
 
-    Raises PodyardError INVALID_ARGUMENT for an unknown program or argument, a wrong type, a value out of bounds or
-    values that do not fit together; the message says what is allowed.
+    Raises PodyardError INVALID_ARGUMENT for an unknown program or argument, a wrong type, a value
+    out of bounds or values that do not fit together; the message says what is allowed.
     """
     model = model_of(name, arguments)
     manifest = PROGRAMS[name]

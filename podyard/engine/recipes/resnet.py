@@ -1,6 +1,7 @@
 """ResNet v1.5: the stride of a bottleneck is in its 3x3 convolution.
 
-Source: He et al., arXiv 1512.03385, section 4.1 and table 1; training as in Goyal et al., arXiv 1706.02677.
+Source: He et al., arXiv 1512.03385, section 4.1 and table 1; training as in Goyal et al., arXiv
+1706.02677.
 """
 
 from __future__ import annotations
@@ -14,7 +15,16 @@ import jax.numpy as jnp
 
 from podyard.engine.recipes.layers import batch_norm, conv, max_pool, softmax_cross_entropy
 from podyard.engine.recipes.model import Model
-from podyard.engine.recipes.tensors import Tensor, constant, he_normal, normal, numbers_below, ones, pixels, zeros
+from podyard.engine.recipes.tensors import (
+    Tensor,
+    constant,
+    he_normal,
+    normal,
+    numbers_below,
+    ones,
+    pixels,
+    zeros,
+)
 from podyard.engine.training.optimizers import Lars, Momentum, Optimizer, warm_up_and_stairs
 
 _IMAGENET_EXAMPLES = 1_281_167
@@ -33,7 +43,9 @@ _RATE_BATCH = 256
 
 def resnet_50(arguments: Mapping[str, Any]) -> Model:
     """Arguments as in the manifest of the program."""
-    network = ResNet(_STAGES, _WIDTH, _CLASSES, jnp.dtype(arguments["dtype"]), arguments["batchNormGroups"])
+    network = ResNet(
+        _STAGES, _WIDTH, _CLASSES, jnp.dtype(arguments["dtype"]), arguments["batchNormGroups"]
+    )
     side = arguments["imageSize"]
 
     def optimizer(global_batch: int) -> Optimizer:
@@ -49,8 +61,12 @@ def resnet_50(arguments: Mapping[str, Any]) -> Model:
     return Model(
         params=network.params(),
         statistics=network.statistics(),
-        # Centred bytes, in the type that is computed with: an input pipeline converts them before they are sent.
-        features={"image": pixels((side, side, 3), network.dtype, -0.5), "label": numbers_below(_CLASSES)},
+        # Centred bytes, in the type that is computed with: an input pipeline converts them before
+        # they are sent.
+        features={
+            "image": pixels((side, side, 3), network.dtype, -0.5),
+            "label": numbers_below(_CLASSES),
+        },
         loss=network.loss,
         optimizer=optimizer,
         example_count=_IMAGENET_EXAMPLES,
@@ -75,8 +91,8 @@ class ResidualBlock:
 
 @dataclasses.dataclass(frozen=True)
 class ResNet:
-    """`stages`: bottlenecks per stage; `width`: channels behind the first convolution. Parameters are float32 by name:
-    "…/kernel", "…/scale", "…/bias"; statistics "…/mean" and "…/variance"."""
+    """`stages`: bottlenecks per stage; `width`: channels behind the first convolution. Parameters
+    are float32 by name: "…/kernel", "…/scale", "…/bias"; statistics "…/mean" and "…/variance"."""
 
     stages: tuple[int, ...]
     width: int
@@ -90,13 +106,21 @@ class ResNet:
             inner = self.width * 2**stage
             for index in range(count):
                 stride = 2 if stage > 0 and index == 0 else 1
-                yield ResidualBlock(f"stage{stage + 1}/block{index + 1}", entering, inner, _EXPANSION * inner, stride)
+                yield ResidualBlock(
+                    f"stage{stage + 1}/block{index + 1}",
+                    entering,
+                    inner,
+                    _EXPANSION * inner,
+                    stride,
+                )
                 entering = _EXPANSION * inner
 
     def params(self) -> dict[str, Tensor]:
         tensors: dict[str, Tensor] = {}
 
-        def convolution(name: str, side: int, entering: int, leaving: int, scale: float = 1.0) -> None:
+        def convolution(
+            name: str, side: int, entering: int, leaving: int, scale: float = 1.0
+        ) -> None:
             tensors[f"{name}/kernel"] = Tensor((side, side, entering, leaving), he_normal)
             tensors[f"{name}/scale"] = Tensor((leaving,), constant(scale))
             tensors[f"{name}/bias"] = Tensor((leaving,), zeros)
@@ -126,8 +150,11 @@ class ResNet:
                 }
         return tensors
 
-    def loss(self, params: Any, statistics: Any, batch: Any, _key: Any) -> tuple[Any, tuple[Mapping[str, Any], Any]]:
-        """Of batch["image"] [n, side, side, 3] and batch["label"] [n]; the batch's own statistics normalize it."""
+    def loss(
+        self, params: Any, statistics: Any, batch: Any, _key: Any
+    ) -> tuple[Any, tuple[Mapping[str, Any], Any]]:
+        """Of batch["image"] [n, side, side, 3] and batch["label"] [n]; the batch's own statistics
+        normalize it."""
         moved: dict[str, Any] = {}
         groups = self.batch_norm_groups
 
@@ -135,7 +162,9 @@ class ResNet:
             kernel = params[f"{name}/kernel"].astype(self.dtype)
             pad = (kernel.shape[0] - 1) // 2
             x = conv(x, kernel, stride, ((pad, pad), (pad, pad)))
-            x, mean, variance = batch_norm(x, params[f"{name}/scale"], params[f"{name}/bias"], _EPSILON, groups)
+            x, mean, variance = batch_norm(
+                x, params[f"{name}/scale"], params[f"{name}/bias"], _EPSILON, groups
+            )
             for part, value in (("mean", mean), ("variance", variance)):
                 before = statistics[f"{name}/{part}"]
                 moved[f"{name}/{part}"] = _KEPT * before + (1 - _KEPT) * value
@@ -149,6 +178,10 @@ class ResNet:
             x = jax.nn.relu(unit(f"{block.name}/conv2", x, block.stride))
             x = jax.nn.relu(unit(f"{block.name}/conv3", x) + shortcut)
         x = jnp.mean(x, axis=(1, 2))
-        logits = x @ params["dense/kernel"].astype(self.dtype) + params["dense/bias"].astype(self.dtype)
-        value, accuracy = softmax_cross_entropy(logits.astype(jnp.float32), batch["label"], _SMOOTHING)
+        logits = x @ params["dense/kernel"].astype(self.dtype) + params["dense/bias"].astype(
+            self.dtype
+        )
+        value, accuracy = softmax_cross_entropy(
+            logits.astype(jnp.float32), batch["label"], _SMOOTHING
+        )
         return value, ({"accuracy": accuracy}, moved)

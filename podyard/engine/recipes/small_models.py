@@ -1,4 +1,5 @@
-"""The small reference models: convolutional and dense networks on images of a few thousand pixels at most.
+"""The small reference models: convolutional and dense networks on images of a few thousand pixels
+at most.
 
 Parameters are by name: "conv1/kernel" [kh, kw, in, out], "dense1/kernel" [in, out], "…/bias" [out].
 """
@@ -58,11 +59,14 @@ def mnist_cnn(arguments: Mapping[str, Any]) -> Model:
 
     schedule = exponential_decay(arguments["learningRate"], _MNIST_DECAY, _MNIST_DECAY_STEPS)
     data = images_of(arguments["data"], (28, 28, 1), offset=-0.5)
-    return _classifier(shapes, pixels((28, 28, 1), offset=-0.5), logits, Sgd(schedule), _MNIST_EXAMPLES, data)
+    return _classifier(
+        shapes, pixels((28, 28, 1), offset=-0.5), logits, Sgd(schedule), _MNIST_EXAMPLES, data
+    )
 
 
 def fashion_cnn(arguments: Mapping[str, Any]) -> Model:
-    """Pixels are bytes / 255. Relu after pooling: it costs a quarter, and maxima commute with it."""
+    """Pixels are bytes / 255. Relu after pooling: it costs a quarter, and maxima commute with
+    it."""
     shapes = {**_layer("conv1", 3, 3, 1, 64), **_layer("dense1", 13 * 13 * 64, 10)}
 
     def logits(params: Any, image: Any, _key: Any) -> Any:
@@ -70,7 +74,14 @@ def fashion_cnn(arguments: Mapping[str, Any]) -> Model:
         return _dense(params, "dense1", _flat(jax.nn.relu(max_pool(x, 2, 2))))
 
     data = images_of(arguments["data"], (28, 28, 1))
-    return _classifier(shapes, pixels((28, 28, 1)), logits, Adam(arguments["learningRate"]), _FASHION_EXAMPLES, data)
+    return _classifier(
+        shapes,
+        pixels((28, 28, 1)),
+        logits,
+        Adam(arguments["learningRate"]),
+        _FASHION_EXAMPLES,
+        data,
+    )
 
 
 def cifar10_cnn(arguments: Mapping[str, Any]) -> Model:
@@ -86,7 +97,9 @@ def cifar10_cnn(arguments: Mapping[str, Any]) -> Model:
 
     def stage(params: Any, first: str, second: str, x: Any, key: Any) -> Any:
         x = jax.nn.relu(conv_same(x, params[f"{first}/kernel"], params[f"{first}/bias"]))
-        x = jax.nn.relu(conv(x, params[f"{second}/kernel"], padding="VALID") + params[f"{second}/bias"])
+        x = jax.nn.relu(
+            conv(x, params[f"{second}/kernel"], padding="VALID") + params[f"{second}/bias"]
+        )
         return dropout(max_pool(x, 2, 2), 0.25, key)
 
     def logits(params: Any, image: Any, key: Any) -> Any:
@@ -97,12 +110,18 @@ def cifar10_cnn(arguments: Mapping[str, Any]) -> Model:
         return _dense(params, "dense2", x)
 
     data = images_of(arguments["data"], (32, 32, 3), _AUGMENTED)
-    return _classifier(shapes, pixels((32, 32, 3)), logits, Adam(arguments["learningRate"]), _CIFAR_EXAMPLES, data)
+    return _classifier(
+        shapes, pixels((32, 32, 3)), logits, Adam(arguments["learningRate"]), _CIFAR_EXAMPLES, data
+    )
 
 
 def mlp(arguments: Mapping[str, Any]) -> Model:
     """Pixels are bytes / 255, in a row."""
-    shapes = {**_layer("dense1", 784, 512), **_layer("dense2", 512, 512), **_layer("dense3", 512, 10)}
+    shapes = {
+        **_layer("dense1", 784, 512),
+        **_layer("dense2", 512, 512),
+        **_layer("dense3", 512, 10),
+    }
 
     def logits(params: Any, image: Any, _key: Any) -> Any:
         x = jax.nn.relu(_dense(params, "dense1", image))
@@ -110,7 +129,9 @@ def mlp(arguments: Mapping[str, Any]) -> Model:
         return _dense(params, "dense3", x)
 
     data = images_of(arguments["data"], (784,))
-    return _classifier(shapes, pixels((784,)), logits, Adam(arguments["learningRate"]), _MNIST_EXAMPLES, data)
+    return _classifier(
+        shapes, pixels((784,)), logits, Adam(arguments["learningRate"]), _MNIST_EXAMPLES, data
+    )
 
 
 def digits_cnn(arguments: Mapping[str, Any]) -> Model:
@@ -129,7 +150,9 @@ def digits_cnn(arguments: Mapping[str, Any]) -> Model:
         return _dense(params, "dense2", dropout(x, arguments["dropout"], key))
 
     image = pixels((SIDE_PIXELS, SIDE_PIXELS, 1))
-    return _classifier(shapes, image, logits, Adam(arguments["learningRate"]), _DIGITS_EXAMPLES, load_digits)
+    return _classifier(
+        shapes, image, logits, Adam(arguments["learningRate"]), _DIGITS_EXAMPLES, load_digits
+    )
 
 
 def _layer(name: str, *kernel: int) -> dict[str, tuple[int, ...]]:
@@ -152,9 +175,12 @@ def _classifier(
     example_count: int,
     data: Callable[[], Input],
 ) -> Model:
-    """`logits`: f(params, image [n, ...], key) -> [n, classes]; without a key there is no dropout."""
+    """`logits`: f(params, image [n, ...], key) -> [n, classes]; without a key there is no
+    dropout."""
 
-    def loss(params: Any, statistics: Any, batch: Any, key: Any) -> tuple[Any, tuple[Mapping[str, Any], Any]]:
+    def loss(
+        params: Any, statistics: Any, batch: Any, key: Any
+    ) -> tuple[Any, tuple[Mapping[str, Any], Any]]:
         value, accuracy = softmax_cross_entropy(logits(params, batch["image"], key), batch["label"])
         return value, ({"accuracy": accuracy}, statistics)
 

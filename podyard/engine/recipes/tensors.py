@@ -1,4 +1,5 @@
-"""Where numbers come from: what parameters start as, and random examples. Numpy only, from named streams."""
+"""Where numbers come from: what parameters start as, and random examples. Numpy only, from named
+streams."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from numpy.typing import NDArray
 
 from podyard.base.rng import Streams
 
-# A tensor is drawn in pieces: a stream gives at most 2^28 bytes at once. Even, because of `normal`'s pairs.
+# A tensor is drawn in pieces: a stream gives at most 2^28 bytes at once. Even, because of
+# `normal`'s pairs.
 _PIECE = 1 << 22
 
 # Shape -> the rule that makes values of uniform numbers in [0, 1), piece by piece.
@@ -29,7 +31,8 @@ class Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class Feature:
-    """One input of a model: the shape of one example, and how uniform numbers in [0, 1) become random examples."""
+    """One input of a model: the shape of one example, and how uniform numbers in [0, 1) become
+    random examples."""
 
     shape: tuple[int, ...]
     dtype: Any
@@ -54,7 +57,8 @@ def draw(
 
 
 def init_tensor(streams: Streams, name: str, tensor: Tensor) -> NDArray[np.float32]:
-    """Each tensor has a random stream with its name, so that another layer does not change the others."""
+    """Each tensor has a random stream with its name, so that another layer does not change the
+    others."""
     return draw(streams, f"init/{name}", tensor.shape, np.float32, tensor.start(tensor.shape))
 
 
@@ -75,13 +79,15 @@ def normal(deviation: float) -> Start:
 
 
 def glorot_uniform(shape: tuple[int, ...]) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
-    """For kernels [..., in, out]; Keras' default. Source: Glorot and Bengio, AISTATS 2010, equation 16."""
+    """For kernels [..., in, out]; Keras' default. Source: Glorot and Bengio, AISTATS 2010, equation
+    16."""
     limit = math.sqrt(6 / (math.prod(shape[:-2]) * (shape[-2] + shape[-1])))
     return lambda unit: (2 * unit - 1) * limit
 
 
 def he_normal(shape: tuple[int, ...]) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
-    """For kernels [h, w, in, out] before relu, by what goes out. Source: He et al., arXiv 1502.01852, section 2.2."""
+    """For kernels [h, w, in, out] before relu, by what goes out. Source: He et al., arXiv
+    1502.01852, section 2.2."""
     return normal(math.sqrt(2 / (shape[0] * shape[1] * shape[3])))(shape)
 
 

@@ -1,4 +1,5 @@
-"""A decoder-only transformer that predicts the next token: pre-norm, GELU, learned positions, tied embedding.
+"""A decoder-only transformer that predicts the next token: pre-norm, GELU, learned positions, tied
+embedding.
 
 Source: Radford et al., "Language models are unsupervised multitask learners" (2019), section 2.3.
 """
@@ -28,11 +29,15 @@ _EXPANSION = 4
 
 
 def transformer_lm(arguments: Mapping[str, Any]) -> Model:
-    """Arguments as in the manifest of the program. Raises PodyardError INVALID_ARGUMENT when width is not a multiple
+    """Arguments as in the manifest of the program. Raises PodyardError INVALID_ARGUMENT when width
+    is not a multiple
     of heads."""
     width, heads = arguments["width"], arguments["heads"]
     if width % heads:
-        raise invalid(f"arguments.heads divides the width {width} evenly, which {heads} does not", "arguments.heads")
+        raise invalid(
+            f"arguments.heads divides the width {width} evenly, which {heads} does not",
+            "arguments.heads",
+        )
     scan = arguments["scan"]
     network = TransformerLm(
         layers=arguments["layers"],
@@ -56,8 +61,10 @@ def transformer_lm(arguments: Mapping[str, Any]) -> Model:
 
 @dataclasses.dataclass(frozen=True)
 class TransformerLm:
-    """`sequence`: tokens seen at once. Parameters are float32; those of the blocks, under "blocks", are stacked
-    [layers, ...] with `scan`, else a tuple. `remat`: only a block's input is kept for the backward pass."""
+    """`sequence`: tokens seen at once. Parameters are float32; those of the blocks, under "blocks",
+    are stacked
+    [layers, ...] with `scan`, else a tuple. `remat`: only a block's input is kept for the backward
+    pass."""
 
     layers: int
     width: int
@@ -81,7 +88,8 @@ class TransformerLm:
 
     def _block_params(self, leading: tuple[int, ...]) -> dict[str, Any]:
         width, inner = self.width, _EXPANSION * self.width
-        # Each layer adds twice to the running sum: smaller, so that the sum's deviation does not grow with depth.
+        # Each layer adds twice to the running sum: smaller, so that the sum's deviation does not
+        # grow with depth.
         adding = _DEVIATION / math.sqrt(2 * self.layers)
         return {
             "norm1": _norm_params(leading, width),
@@ -92,8 +100,11 @@ class TransformerLm:
             "mlp_out": _dense_params(leading, inner, width, adding),
         }
 
-    def loss(self, params: Any, statistics: Any, batch: Any, _key: Any) -> tuple[Any, tuple[Mapping[str, Any], Any]]:
-        """Mean cross entropy of batch["tokens"] [n, sequence + 1]: each but the first, from those before it."""
+    def loss(
+        self, params: Any, statistics: Any, batch: Any, _key: Any
+    ) -> tuple[Any, tuple[Mapping[str, Any], Any]]:
+        """Mean cross entropy of batch["tokens"] [n, sequence + 1]: each but the first, from those
+        before it."""
         tokens, targets = batch["tokens"][:, :-1], batch["tokens"][:, 1:]
         x = (params["embedding"][tokens] + params["positions"]).astype(self.dtype)
         block = jax.checkpoint(self._block) if self.remat else self._block
@@ -122,7 +133,9 @@ class TransformerLm:
         return x @ own["kernel"].astype(self.dtype) + own["bias"].astype(self.dtype)
 
 
-def _dense_params(leading: tuple[int, ...], entering: int, leaving: int, deviation: float) -> dict[str, Tensor]:
+def _dense_params(
+    leading: tuple[int, ...], entering: int, leaving: int, deviation: float
+) -> dict[str, Tensor]:
     return {
         "kernel": Tensor((*leading, entering, leaving), normal(deviation)),
         "bias": Tensor((*leading, leaving), zeros),

@@ -1,1 +1,2 @@
-"""Forms of an estimate: text, JSON, a page, a trace, a comparison. No JAX, and prices come from the caller."""
+"""Forms of an estimate: text, JSON, a page, a trace, a comparison. No JAX, and prices come from the
+caller."""

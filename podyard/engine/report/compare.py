@@ -8,7 +8,14 @@ from typing import Any
 
 from podyard.base.errors import Code, PodyardError
 from podyard.engine.report.document import document
-from podyard.engine.report.summary import Report, bound_text, bytes_text, cost_text, percent, reasons_text
+from podyard.engine.report.summary import (
+    Report,
+    bound_text,
+    bytes_text,
+    cost_text,
+    percent,
+    reasons_text,
+)
 from podyard.engine.report.table import NOTHING, TextBlock
 
 COST_DIGITS = 4
@@ -16,7 +23,8 @@ COST_DIGITS = 4
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one type. `error` is None where the program can run there; a program that does not fit has a
+    """What became of one type. `error` is None where the program can run there; a program that does
+    not fit has a
     report and an error."""
 
     accelerator_type: str
@@ -44,7 +52,8 @@ def ratio(outcome: Outcome, first: Outcome) -> float | None:
 
 
 def cost_ratio(outcome: Outcome, first: Outcome, usage: str) -> float | None:
-    """Cost per step against the first's, both bought as `usage`; None where one of the two has no price."""
+    """Cost per step against the first's, both bought as `usage`; None where one of the two has no
+    price."""
     if ratio(outcome, first) is None:
         return None
     own, base = (_step_costs(one).get(usage) for one in (outcome, first))
@@ -65,7 +74,9 @@ def block(outcomes: Sequence[Outcome]) -> TextBlock:
     )
     if any(outcome.error for outcome in outcomes):
         return TextBlock(("Compared, costs per step:",), (*headings, *costs, "ERROR"), rows, after)
-    return TextBlock(("Compared, costs per step:",), (*headings, *costs), tuple(row[:-1] for row in rows), after)
+    return TextBlock(
+        ("Compared, costs per step:",), (*headings, *costs), tuple(row[:-1] for row in rows), after
+    )
 
 
 def usages_of(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
@@ -79,7 +90,11 @@ def _row(outcome: Outcome, first: Outcome, usages: Sequence[str]) -> tuple[str, 
         reason = outcome.error.message if outcome.error is not None else ""
         return (outcome.accelerator_type, *[NOTHING] * (7 + len(usages)), reason)
     estimate, against, costs = report.estimate, ratio(outcome, first), _step_costs(outcome)
-    epoch, joules, peak = report.epoch_seconds, report.slice_joules, bytes_text(estimate.needed_hbm_bytes)
+    epoch, joules, peak = (
+        report.epoch_seconds,
+        report.slice_joules,
+        bytes_text(estimate.needed_hbm_bytes),
+    )
     return (
         outcome.accelerator_type,
         report.step_text,
@@ -95,18 +110,24 @@ def _row(outcome: Outcome, first: Outcome, usages: Sequence[str]) -> tuple[str, 
 
 
 def documents(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
-    """A JSON object per type: the report's, with `ratios` against the first, or with `error` as the API has it."""
+    """A JSON object per type: the report's, with `ratios` against the first, or with `error` as the
+    API has it."""
     usages = usages_of(outcomes)
     found = []
     for outcome in outcomes:
         told: dict[str, Any] = (
-            {"acceleratorType": outcome.accelerator_type} if outcome.report is None else document(outcome.report)
+            {"acceleratorType": outcome.accelerator_type}
+            if outcome.report is None
+            else document(outcome.report)
         )
         if outcome.error is not None:
             told["error"] = {"status": outcome.error.code.name, "message": outcome.error.message}
         else:
             by_usage = {usage: cost_ratio(outcome, outcomes[0], usage) for usage in usages}
-            told["ratios"] = {"modelledSeconds": ratio(outcome, outcomes[0]), "costPerStep": by_usage}
+            told["ratios"] = {
+                "modelledSeconds": ratio(outcome, outcomes[0]),
+                "costPerStep": by_usage,
+            }
         found.append(told)
     return found
 

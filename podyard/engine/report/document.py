@@ -1,4 +1,5 @@
-"""A report as a JSON object. The names are the API's style and stay; every field of an estimate is there."""
+"""A report as a JSON object. The names are the API's style and stay; every field of an estimate is
+there."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ COST_JSON_DIGITS = 12
 
 
 def document(report: Report) -> dict[str, Any]:
-    """Times in seconds (`...Seconds`) or cycles of `clockHz`, sizes in bytes, shares 0 to 1, money as decimal text."""
+    """Times in seconds (`...Seconds`) or cycles of `clockHz`, sizes in bytes, shares 0 to 1, money
+    as decimal text."""
     estimate = report.estimate
     plain = {
         _camel(field.name): getattr(estimate, field.name)
@@ -28,7 +30,8 @@ def document(report: Report) -> dict[str, Any]:
         **plain,
         "collectives": list(estimate.collectives),
         "collectiveOps": [
-            {_camel(name): value for name, value in dataclasses.asdict(one).items()} for one in estimate.collective_ops
+            {_camel(name): value for name, value in dataclasses.asdict(one).items()}
+            for one in estimate.collective_ops
         ],
         "unknownOps": list(estimate.unknown_ops),
         "boundSeconds": dict(report.bound_seconds),
@@ -48,8 +51,15 @@ def confidence(estimate: Estimate) -> dict[str, Any]:
     """Which figures are lower bounds, and why; nothing where none is."""
     if not estimate.doubts:
         return {}
-    bounds = ["modelledSeconds", *(["peakHbmBytes", "fits"] if estimate.is_memory_lower_bound else [])]
-    return {"confidence": estimate.confidence, "lowerBounds": bounds, "reasons": list(estimate.reasons)}
+    bounds = [
+        "modelledSeconds",
+        *(["peakHbmBytes", "fits"] if estimate.is_memory_lower_bound else []),
+    ]
+    return {
+        "confidence": estimate.confidence,
+        "lowerBounds": bounds,
+        "reasons": list(estimate.reasons),
+    }
 
 
 def _price(report: Report, price: HourlyPrice) -> dict[str, Any]:

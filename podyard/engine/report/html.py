@@ -8,7 +8,15 @@ from collections.abc import Sequence
 from podyard.engine.report import compare, roofline
 from podyard.engine.report.compare import Outcome
 from podyard.engine.report.pictures import comparison_bars, memory_bar, timeline
-from podyard.engine.report.summary import BOUNDS, Report, bound_text, bytes_text, cost_text, count_text, percent
+from podyard.engine.report.summary import (
+    BOUNDS,
+    Report,
+    bound_text,
+    bytes_text,
+    cost_text,
+    count_text,
+    percent,
+)
 from podyard.engine.report.table import TextBlock, costs, energy, figures, operations
 
 _BOUND_TEXTS = {
@@ -67,7 +75,7 @@ circle { stroke: var(--card); stroke-width: 1; fill-opacity: 0.85; }
 .legend { display: flex; flex-wrap: wrap; gap: 4px 18px; list-style: none; margin: 10px 0 0; padding: 0;
   color: var(--muted); font-size: 0.88rem; }
 .legend i { display: inline-block; width: 12px; height: 12px; border-radius: 3px; margin-right: 6px; }
-"""
+"""  # noqa: E501
 
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -90,7 +98,8 @@ _PAGE = """<!doctype html>
 
 
 def page(outcomes: Sequence[Outcome]) -> str:
-    """The page of the first outcome, with a comparison where there are more. Raises ValueError for none at all."""
+    """The page of the first outcome, with a comparison where there are more. Raises ValueError for
+    none at all."""
     if not outcomes:
         raise ValueError("a page is about at least one accelerator type")
     main = outcomes[0]
@@ -117,7 +126,10 @@ def _report(report: Report, compared: str) -> str:
     if report.prices:
         parts.append(_section(f"Cost in {report.zone}", _table(costs(report))))
     parts.append(
-        _section("All figures", _table(TextBlock(headings=("FIGURE", "VALUE"), rows=tuple(figures(report))), ""))
+        _section(
+            "All figures",
+            _table(TextBlock(headings=("FIGURE", "VALUE"), rows=tuple(figures(report))), ""),
+        )
     )
     return "\n".join(parts)
 
@@ -127,7 +139,9 @@ def _comparison(outcomes: Sequence[Outcome]) -> str:
     if block.headings[-1] == "ERROR":
         rows = tuple((row[0], row[-1]) if row[-1] else row[:-1] for row in block.rows)
         block = TextBlock(headings=block.headings[:-1], rows=rows, after=block.after)
-    return _section("Compared, costs per step", _wide(bars), _bounds_legend() if bars else "", _table(block))
+    return _section(
+        "Compared, costs per step", _wide(bars), _bounds_legend() if bars else "", _table(block)
+    )
 
 
 def _headline_numbers(report: Report) -> str:
@@ -141,7 +155,13 @@ def _headline_numbers(report: Report) -> str:
         (bytes_text(estimate.ici_bytes), "ICI traffic"),
     ]
     if report.epoch_seconds is not None:
-        numbers.insert(1, (bound_text(estimate, report.epoch_seconds), f"per epoch of {report.steps_per_epoch} steps"))
+        numbers.insert(
+            1,
+            (
+                bound_text(estimate, report.epoch_seconds),
+                f"per epoch of {report.steps_per_epoch} steps",
+            ),
+        )
     if report.slice_joules is not None:
         numbers.append((energy(report).partition(" (")[0], "energy per step"))
     for price in report.prices:
@@ -152,7 +172,8 @@ def _headline_numbers(report: Report) -> str:
         if cost is not None:
             numbers.append((f"{cost_text(cost, 3)} {price.currency}", f"per {what}, {price.usage}"))
     cells = "".join(
-        f"<div><b>{html.escape(value)}</b><span>{html.escape(name)}</span></div>" for value, name in numbers
+        f"<div><b>{html.escape(value)}</b><span>{html.escape(name)}</span></div>"
+        for value, name in numbers
     )
     return f'<div class="numbers">{cells}</div>'
 
@@ -161,10 +182,19 @@ def _memory(report: Report) -> str:
     estimate = report.estimate
     kind = "good" if estimate.fits else "bad"
     items = (("m-arguments", "arguments"), ("m-rest", "temporaries and results at the peak"))
-    parts = [f'<p class="{kind}">{html.escape(report.verdict)}</p>', _wide(memory_bar(report)), _legend(items)]
+    parts = [
+        f'<p class="{kind}">{html.escape(report.verdict)}</p>',
+        _wide(memory_bar(report)),
+        _legend(items),
+    ]
     if estimate.largest_buffers:
-        rows = tuple((buffer.name, buffer.kind, bytes_text(buffer.nbytes)) for buffer in estimate.largest_buffers)
-        parts.append(_table(TextBlock(("The largest arrays:",), ("ARRAY", "KIND", "SIZE"), rows), ""))
+        rows = tuple(
+            (buffer.name, buffer.kind, bytes_text(buffer.nbytes))
+            for buffer in estimate.largest_buffers
+        )
+        parts.append(
+            _table(TextBlock(("The largest arrays:",), ("ARRAY", "KIND", "SIZE"), rows), "")
+        )
     return _section(f"Memory of a {report.device}", *parts)
 
 
@@ -188,7 +218,10 @@ def _table(block: TextBlock, kind: str = "tight") -> str:
 def _cells(row: Sequence[str], columns: int) -> str:
     *first, last = row
     span = f' colspan="{columns - len(first)}"' if len(row) < columns else ""
-    return "".join(f"<td>{html.escape(cell)}</td>" for cell in first) + f"<td{span}>{html.escape(last)}</td>"
+    return (
+        "".join(f"<td>{html.escape(cell)}</td>" for cell in first)
+        + f"<td{span}>{html.escape(last)}</td>"
+    )
 
 
 def _heading(name: str) -> str:

@@ -1,4 +1,5 @@
-"""An estimate with what belongs to it: program, data set, prices. All reports show the figures that are made here."""
+"""An estimate with what belongs to it: program, data set, prices. All reports show the figures that
+are made here."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ _COUNT_UNITS = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HourlyPrice:
-    """What the whole slice costs for an hour when bought as `usage`, in nanos (1e-9) of `currency`; None where there is
-    no price, and `note` says why. With a price, `note` is its source."""
+    """What the whole slice costs for an hour when bought as `usage`, in nanos (1e-9) of `currency`;
+    None where there is no price, and `note` says why. With a price, `note` is its source."""
 
     usage: str
     nanos_per_hour: int | None
@@ -48,7 +49,8 @@ class HourlyPrice:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """`program`: a recipe or a file. `example_count`: examples of the data set, None where the program has none."""
+    """`program`: a recipe or a file. `example_count`: examples of the data set, None where the
+    program has none."""
 
     program: str
     estimate: Estimate
@@ -62,7 +64,8 @@ class Report:
 
     @property
     def steps_per_epoch(self) -> int | None:
-        """Whole batches in the data set, as training takes them: what does not fill a batch is left out."""
+        """Whole batches in the data set, as training takes them: what does not fill a batch is left
+        out."""
         batch = self.estimate.global_batch
         if self.example_count is None or batch is None or batch > self.example_count:
             return None
@@ -102,8 +105,9 @@ class Report:
 
     @functools.cached_property
     def bound_seconds(self) -> Mapping[Bound, float]:
-        """What the step waits for. An operation counts for what bounds it; collectives are `ici`; what the host takes
-        longer and the fixed cost of kernels are `overhead`; computing time that no operation explains is `unpriced`."""
+        """What the step waits for. An operation counts for what bounds it; collectives are `ici`;
+        what the host takes longer and the fixed cost of kernels are `overhead`; computing time that
+        no operation explains is `unpriced`."""
         estimate = self.estimate
         found: dict[Bound, float] = dict.fromkeys(BOUNDS, 0.0)
         for op in estimate.ops:
@@ -125,7 +129,8 @@ class Report:
 
     @property
     def verdict(self) -> str:
-        """`fits (3.1 of 15.5 GiB)`. A compiler may refuse what a count of the arrays would let pass."""
+        """`fits (3.1 of 15.5 GiB)`. A compiler may refuse what a count of the arrays would let
+        pass."""
         estimate = self.estimate
         if not estimate.fits and estimate.needed_hbm_bytes <= estimate.usable_hbm_bytes:
             return "does not fit, says the compiler"
@@ -143,20 +148,30 @@ class Report:
     def _with_host(self) -> str:
         """` (device 1.4 us, host 40 us)` where the step waits for the host."""
         device, host = self.estimate.device_seconds, self.estimate.overhead_seconds
-        return f" (devices {time_text(device)}, then the host {time_text(host)})" if host and device else ""
+        return (
+            f" (devices {time_text(device)}, then the host {time_text(host)})"
+            if host and device
+            else ""
+        )
 
     @property
     def headline(self) -> str:
-        """What a step takes, what most of it waits for, whether it fits, and what is not modelled. Operations without a
-        bound give no share."""
+        """What a step takes, what most of it waits for, whether it fits, and what is not modelled.
+        Operations without a bound give no share."""
         estimate, share = self.estimate, self.bound_share
-        waits = f"{percent(share)} of it {estimate.bound}" if share else f"bound by {estimate.bound}"
+        waits = (
+            f"{percent(share)} of it {estimate.bound}" if share else f"bound by {estimate.bound}"
+        )
         if estimate.fitted_share:
             waits += f", {percent(estimate.fitted_share)} from fits"
         if not estimate.doubts:
-            return f"{estimate.accelerator_type}: {self.step_text} per step{self._with_host}, {waits}; {self.verdict}"
+            return (
+                f"{estimate.accelerator_type}: {self.step_text} per step{self._with_host}, "
+                f"{waits}; {self.verdict}"
+            )
         return (
-            f"{estimate.accelerator_type}: lower bound: {self.step_text} per step{self._with_host}, {waits}; "
+            f"{estimate.accelerator_type}: lower bound: {self.step_text} per "
+            f"step{self._with_host}, {waits}; "
             f"{self.verdict}; "
             f"because: {reasons_text(estimate)}"
         )
@@ -177,7 +192,10 @@ def bound_text(estimate: Estimate, seconds: float) -> str:
 def host_text(estimate: Estimate) -> str:
     """What the host does for a step, and when."""
     when = "after every step (host loop)" if estimate.host_loop else "while the devices are busy"
-    return f"dispatch {time_text(estimate.dispatch_seconds)}, infeed {time_text(estimate.feed_seconds)}, {when}"
+    return (
+        f"dispatch {time_text(estimate.dispatch_seconds)}, infeed "
+        f"{time_text(estimate.feed_seconds)}, {when}"
+    )
 
 
 def reasons_text(estimate: Estimate) -> str:
@@ -187,14 +205,16 @@ def reasons_text(estimate: Estimate) -> str:
 
 
 def memory_pair(estimate: Estimate) -> str:
-    """`3.1 of 15.5 GiB`, in the unit of what is usable; what would round to 0.0 has a separate unit."""
+    """`3.1 of 15.5 GiB`, in the unit of what is usable; what would round to 0.0 has a separate
+    unit."""
     peak, usable = estimate.needed_hbm_bytes, estimate.usable_hbm_bytes
     short = f"{peak / GIB:.1f}" if peak >= GIB / 10 else bytes_text(peak)
     return f"{short} of {usable / GIB:.1f} GiB"
 
 
 def cost_text(cost: Fraction, digits: int = COST_DIGITS) -> str:
-    """Decimal text of an exact amount with `digits` significant digits, halves rounded up, never an exponent."""
+    """Decimal text of an exact amount with `digits` significant digits, halves rounded up, never an
+    exponent."""
     context = decimal.Context(prec=digits, rounding=decimal.ROUND_HALF_UP)
     return f"{context.divide(decimal.Decimal(cost.numerator), decimal.Decimal(cost.denominator)):f}"
 
@@ -244,4 +264,6 @@ def percent(share: float) -> str:
 
 def _three(value: float) -> str:
     """Three significant digits, no exponent."""
-    return f"{value:.0f}" if value >= 99.95 else f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
+    return (
+        f"{value:.0f}" if value >= 99.95 else f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
+    )

@@ -37,7 +37,10 @@ class TextBlock:
 
 def blocks(report: Report) -> list[TextBlock]:
     """Headline, figures, operations, memory where it is short, costs."""
-    found = [TextBlock(before=(report.headline,)), TextBlock(headings=("FIGURE", "VALUE"), rows=tuple(figures(report)))]
+    found = [
+        TextBlock(before=(report.headline,)),
+        TextBlock(headings=("FIGURE", "VALUE"), rows=tuple(figures(report))),
+    ]
     if report.estimate.ops:
         found.append(operations(report))
     if not report.estimate.fits:
@@ -53,7 +56,13 @@ def figures(report: Report) -> list[tuple[str, str]]:
     parts = ", ".join(f"{bound} {time_text(s)}" for bound, s in report.bound_seconds.items() if s)
     found = [
         ("program", report.program),
-        ("accelerator type", f"{estimate.accelerator_type}, {estimate.devices} {device}{_s(estimate.devices)} in use"),
+        (
+            "accelerator type",
+            (
+                f"{estimate.accelerator_type}, "
+                f"{estimate.devices} {device}{_s(estimate.devices)} in use"
+            ),
+        ),
         ("compiler", estimate.compiler),
     ]
     if estimate.doubts:
@@ -78,7 +87,10 @@ def figures(report: Report) -> list[tuple[str, str]]:
     ]
     if estimate.memory_text:
         found += _lines("memory", estimate.memory_text.splitlines())
-    found += [("memory" if not index else "", line) for index, line in enumerate(estimate.memory_text.splitlines())]
+    found += [
+        ("memory" if not index else "", line)
+        for index, line in enumerate(estimate.memory_text.splitlines())
+    ]
     found += [
         (f"flops, a {device}", count_text(estimate.flops)),
         (f"HBM traffic, a {device}", bytes_text(estimate.hbm_bytes)),
@@ -95,9 +107,26 @@ def operations(report: Report) -> TextBlock:
     ordered = report.by_cycles
     shown, others = ordered[:OPS_SHOWN], ordered[OPS_SHOWN:]
     share = sum(report.share_of(op) for op in others)
-    after = (f"and {len(others)} other{_s(len(others))}, {percent(share)} of the cycles",) if others else ()
-    headings = ("OPERATION", "KIND", "COUNT", "TIME", "CYCLES", "SHARE", "BOUND", "FLOPS", "BYTES", "WHERE")
-    return TextBlock(headings=headings, rows=tuple(operation_row(report, op) for op in shown), after=after)
+    after = (
+        (f"and {len(others)} other{_s(len(others))}, {percent(share)} of the cycles",)
+        if others
+        else ()
+    )
+    headings = (
+        "OPERATION",
+        "KIND",
+        "COUNT",
+        "TIME",
+        "CYCLES",
+        "SHARE",
+        "BOUND",
+        "FLOPS",
+        "BYTES",
+        "WHERE",
+    )
+    return TextBlock(
+        headings=headings, rows=tuple(operation_row(report, op) for op in shown), after=after
+    )
 
 
 def operation_row(report: Report, op: OpEstimate) -> tuple[str, ...]:
@@ -116,14 +145,24 @@ def operation_row(report: Report, op: OpEstimate) -> tuple[str, ...]:
 
 
 def _buffers(report: Report) -> TextBlock:
-    rows = tuple((short(b.name), b.kind, bytes_text(b.nbytes)) for b in report.estimate.largest_buffers)
+    rows = tuple(
+        (short(b.name), b.kind, bytes_text(b.nbytes)) for b in report.estimate.largest_buffers
+    )
     return TextBlock(("The largest arrays:",), ("ARRAY", "KIND", "SIZE"), rows)
 
 
 def costs(report: Report) -> TextBlock:
     """A row per usage class. What has no price says why."""
-    currency = next((price.currency for price in report.prices if price.nanos_per_hour is not None), "USD")
-    headings = ("USAGE", f"{currency}_PER_HOUR", f"{currency}_PER_STEP", f"{currency}_PER_EPOCH", "PRICE")
+    currency = next(
+        (price.currency for price in report.prices if price.nanos_per_hour is not None), "USD"
+    )
+    headings = (
+        "USAGE",
+        f"{currency}_PER_HOUR",
+        f"{currency}_PER_STEP",
+        f"{currency}_PER_EPOCH",
+        "PRICE",
+    )
     after = ("Lower bounds, like the time per step.",) if report.estimate.doubts else ()
     return TextBlock((f"Cost in {report.zone}:",), headings, tuple(cost_rows(report)), after)
 
@@ -160,7 +199,8 @@ def _epoch(report: Report) -> str:
     seconds = report.epoch_seconds
     if seconds is not None:
         return (
-            f"{bound_text(report.estimate, seconds)} ({report.steps_per_epoch} steps, {report.example_count} examples)"
+            f"{bound_text(report.estimate, seconds)} ({report.steps_per_epoch} steps, "
+            f"{report.example_count} examples)"
         )
     if report.example_count is None:
         return f"{NOTHING} (the program has no data set)"

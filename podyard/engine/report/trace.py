@@ -1,7 +1,8 @@
 """A step as a Chrome trace (JSON object format), which Perfetto and chrome://tracing open.
 
-Format: "Trace Event Format" of the Chromium project: `X` events have `ts` and `dur` in microseconds, `M` events name
-processes and threads. A process is a core (a chip from v4 on), a thread is one of its units.
+Format: "Trace Event Format" of the Chromium project: `X` events have `ts` and `dur` in
+microseconds, `M` events name processes and threads. A process is a core (a chip from v4 on), a
+thread is one of its units.
 """
 
 from __future__ import annotations
@@ -17,11 +18,19 @@ KERNELS = "kernels"
 UNITS = ("mxu", "vpu", "hbm", "ici")
 INFEED = "infeed"
 THREADS = (KERNELS, *UNITS, INFEED)
-_THREAD_NAMES = {"kernels": "kernels", "mxu": "MXU", "vpu": "VPU", "hbm": "HBM", "ici": "ICI", "infeed": "infeed"}
+_THREAD_NAMES = {
+    "kernels": "kernels",
+    "mxu": "MXU",
+    "vpu": "VPU",
+    "hbm": "HBM",
+    "ici": "ICI",
+    "infeed": "infeed",
+}
 
 # All devices do the same, so that a few show what all do.
 PROCESSES_MAX = 8
-# An operation in a loop is drawn this many times at most; beyond, all its executions are one event that says so.
+# An operation in a loop is drawn this many times at most; beyond, all its executions are one event
+# that says so.
 LOOP_EVENTS_MAX = 32
 # Operations of one device that have events of their own; the rest are one event per thread.
 OPS_MAX = 4000
@@ -29,8 +38,8 @@ OPS_MAX = 4000
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Span:
-    """A unit of one device is busy, in cycles from the step's start. `op` is None for what is not an operation; `times`
-    executions of it are in the span."""
+    """A unit of one device is busy, in cycles from the step's start. `op` is None for what is not
+    an operation; `times` executions of it are in the span."""
 
     thread: str
     name: str
@@ -45,16 +54,25 @@ class Span:
 
 
 def spans(estimate: Estimate, expand_loops: bool = False) -> list[Span]:
-    """What each unit does and when, in order of time on every thread; two spans of a thread never overlap.
+    """What each unit does and when, in order of time on every thread; two spans of a thread never
+    overlap.
 
-    The step begins with dispatch and infeed, and the operations follow as the estimate has them; what collectives
-    take beyond the operations that stand for them comes last. The spans of a unit add up to the units' cycles in the
-    estimate: a unit that is still busy when an operation wants it begins that operation later.
+    The step begins with dispatch and infeed, and the operations follow as the estimate has them;
+    what collectives take beyond the operations that stand for them comes last. The spans of a unit
+    add up to the units' cycles in the estimate: a unit that is still busy when an operation wants
+    it begins that operation later.
     """
     free = dict.fromkeys(THREADS, 0.0)
     found: list[Span] = []
 
-    def add(thread: str, name: str, start: float, cycles: float, op: OpEstimate | None = None, times: int = 1) -> None:
+    def add(
+        thread: str,
+        name: str,
+        start: float,
+        cycles: float,
+        op: OpEstimate | None = None,
+        times: int = 1,
+    ) -> None:
         if cycles <= 0:
             return
         start = max(start, free[thread])
@@ -119,7 +137,8 @@ def trace_events(report: Report) -> dict[str, Any]:
 
 
 def _spans(estimate: Estimate) -> list[Span]:
-    """Spans for a trace: loops drawn out while that stays within OPS_MAX operations, else what is beyond as one."""
+    """Spans for a trace: loops drawn out while that stays within OPS_MAX operations, else what is
+    beyond as one."""
     pieces = sum(op.count if op.count <= LOOP_EVENTS_MAX else 1 for op in estimate.ops)
     if pieces <= OPS_MAX:
         return spans(estimate, expand_loops=True)
@@ -154,7 +173,13 @@ def _arguments(span: Span) -> dict[str, Any]:
     op = span.op
     if op is None:
         return {}
-    told = {"kind": op.kind, "bytes": op.bytes, "flops": op.flops, "bound": op.bound, "count": op.count}
+    told = {
+        "kind": op.kind,
+        "bytes": op.bytes,
+        "flops": op.flops,
+        "bound": op.bound,
+        "count": op.count,
+    }
     return {**told, "where": op.where} if op.where else told
 
 
@@ -162,5 +187,17 @@ def _metadata(name: str, process: int) -> Iterator[dict[str, Any]]:
     yield {"ph": "M", "pid": process, "name": "process_name", "args": {"name": name}}
     yield {"ph": "M", "pid": process, "name": "process_sort_index", "args": {"sort_index": process}}
     for index, thread in enumerate(THREADS):
-        yield {"ph": "M", "pid": process, "tid": index, "name": "thread_name", "args": {"name": _THREAD_NAMES[thread]}}
-        yield {"ph": "M", "pid": process, "tid": index, "name": "thread_sort_index", "args": {"sort_index": index}}
+        yield {
+            "ph": "M",
+            "pid": process,
+            "tid": index,
+            "name": "thread_name",
+            "args": {"name": _THREAD_NAMES[thread]},
+        }
+        yield {
+            "ph": "M",
+            "pid": process,
+            "tid": index,
+            "name": "thread_sort_index",
+            "args": {"sort_index": index},
+        }

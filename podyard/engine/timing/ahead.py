@@ -1,4 +1,5 @@
-"""What the bus to HBM moves while kernels run: operands that are fetched ahead, results that leave."""
+"""What the bus to HBM moves while kernels run: operands that are fetched ahead, results that
+leave."""
 
 from __future__ import annotations
 
@@ -10,9 +11,12 @@ from podyard.engine.timing.graph import Fused
 
 
 class Ahead:
-    """The room on the chip during each kernel, and what the bus can still move then. Kernels are added one by one."""
+    """The room on the chip during each kernel, and what the bus can still move then. Kernels are
+    added one by one."""
 
-    def __init__(self, fused: Fused, near: Collection[int], size_of: Callable[[int], float], room: float) -> None:
+    def __init__(
+        self, fused: Fused, near: Collection[int], size_of: Callable[[int], float], room: float
+    ) -> None:
         self._kernels = fused.kernels
         spans: dict[int, tuple[int, int]] = {}
         for place, kernel in enumerate(fused.kernels):
@@ -28,14 +32,17 @@ class Ahead:
 
     def start(self, value: int, nbytes: float) -> bool:
         """Whether an argument can be there from the start until it is read; if so, it is."""
-        last = next((place for place, kernel in enumerate(self._kernels) if value in kernel.inputs), 0)
+        last = next(
+            (place for place, kernel in enumerate(self._kernels) if value in kernel.inputs), 0
+        )
         if self._room[: last + 1].min() < nbytes:
             return False
         self._room[: last + 1] -= nbytes
         return True
 
     def fetch(self, nbytes: float, place: int) -> bool:
-        """Whether so many bytes can be fetched while the kernels before run, the nearest first; if so, they are."""
+        """Whether so many bytes can be fetched while the kernels before run, the nearest first; if
+        so, they are."""
         left, first = nbytes, place
         while left > 0 and first > 0 and self._room[first] >= nbytes:
             first -= 1

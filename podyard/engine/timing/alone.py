@@ -13,14 +13,23 @@ from podyard.hardware.cost_model import CostModel
 
 def kept_bytes(program: Program, kernel: Kernel) -> int:
     """What the sums of a kernel take until it is done."""
-    return sum(program.types[value].nbytes for operation in kernel.reductions for value in operation.results)
+    return sum(
+        program.types[value].nbytes
+        for operation in kernel.reductions
+        for value in operation.results
+    )
 
 
 def kept_in_loop(
-    body: Body, far: Collection[int], stacks: Collection[int], size_of: Callable[[int], float], costs: CostModel
+    body: Body,
+    far: Collection[int],
+    stacks: Collection[int],
+    size_of: Callable[[int], float],
+    costs: CostModel,
 ) -> Iterator[int]:
-    """What a loop carries stays on the chip from turn to turn, the smallest first, as far as there is room; then, where
-    results stay, what a turn takes or changes only a part of (`stacks`) and is not in HBM (`far`) anyway."""
+    """What a loop carries stays on the chip from turn to turn, the smallest first, as far as there
+    is room; then, where results stay, what a turn takes or changes only a part of (`stacks`) and is
+    not in HBM (`far`) anyway."""
     room = costs.prefetch_bytes
     stay = [
         (own, new)
@@ -35,10 +44,15 @@ def kept_in_loop(
 
 
 def large_alone(
-    fused: Fused, outside: Collection[int], size_of: Callable[[int], float], room: float, stays: bool
+    fused: Fused,
+    outside: Collection[int],
+    size_of: Callable[[int], float],
+    room: float,
+    stays: bool,
 ) -> Iterator[int]:
-    """Values of more than half of the chip's memory (`room`) that have it for themselves: no other one like that lives
-    between the kernel that makes it and its last reader, and what it is made from fits next to it, where
+    """Values of more than half of the chip's memory (`room`) that have it for themselves: no other
+    one like that lives between the kernel that makes it and its last reader, and what it is made
+    from fits next to it, where
     results of products stay. What is updated in place is one with what it was."""
     spans: dict[int, tuple[int, int]] = {}
     names: dict[int, list[int]] = {}
@@ -47,7 +61,11 @@ def large_alone(
         read = sum(size for size in sizes if size <= room / 2)
         for value in (*kernel.outputs, *kernel.inputs):
             root = fused.in_place.get(value, value)
-            if value in kernel.outputs and value not in outside and room / 2 < size_of(value) <= room - read:
+            if (
+                value in kernel.outputs
+                and value not in outside
+                and room / 2 < size_of(value) <= room - read
+            ):
                 names.setdefault(root, []).append(value)
             if root in names:
                 spans[root] = spans.get(root, (place, place))[0], place
@@ -63,11 +81,19 @@ def large_alone(
 def without_room(
     fused: Fused, is_near: Callable[[int], bool], size_of: Callable[[int], float], room: float
 ) -> Iterator[tuple[int, bool]]:
-    """Values small enough for the chip that find no room there next to the others for all of their life, and whether a
-    collective sums them up: all that it sums up is held until it ends. What lives shortest has its place first."""
-    near = {value: size_of(value) for kernel in fused.kernels for value in kernel.outputs if is_near(value)}
+    """Values small enough for the chip that find no room there next to the others for all of their
+    life, and whether a collective sums them up: all that it sums up is held until it ends. What
+    lives shortest has its place first."""
+    near = {
+        value: size_of(value)
+        for kernel in fused.kernels
+        for value in kernel.outputs
+        if is_near(value)
+    }
     spans: dict[int, tuple[int, int]] = {}
-    ends = {sums: place for place, kernel in enumerate(fused.kernels) if (sums := _sums_with(kernel))}
+    ends = {
+        sums: place for place, kernel in enumerate(fused.kernels) if (sums := _sums_with(kernel))
+    }
     for place, kernel in enumerate(fused.kernels):
         for value in (*kernel.inputs, *kernel.outputs):
             if value in near:
@@ -76,7 +102,9 @@ def without_room(
                 spans[value] = first, max(before, last)
     sent = {value for kernel in fused.kernels if _sums_with(kernel) for value in kernel.inputs}
     loads = np.zeros(len(fused.kernels))
-    for value, (first, last) in sorted(spans.items(), key=lambda span: (span[1][1] - span[1][0], near[span[0]])):
+    for value, (first, last) in sorted(
+        spans.items(), key=lambda span: (span[1][1] - span[1][0], near[span[0]])
+    ):
         if loads[first : last + 1].max() + near[value] <= room:
             loads[first : last + 1] += near[value]
         else:
@@ -85,4 +113,8 @@ def without_room(
 
 def _sums_with(kernel: Kernel) -> int:
     """The number of a kernel's collective, from one; 0 for other kernels."""
-    return kernel.anchor.int("tuple", -1) + 1 if kernel.anchor is not None and kernel.kind == "collective" else 0
+    return (
+        kernel.anchor.int("tuple", -1) + 1
+        if kernel.anchor is not None and kernel.kind == "collective"
+        else 0
+    )

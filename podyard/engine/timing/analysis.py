@@ -1,7 +1,9 @@
-"""From a program to an estimate: one device's kernels, the slice's collectives, memory, energy. No JAX in here.
+"""From a program to an estimate: one device's kernels, the slice's collectives, memory, energy. No
+JAX in here.
 
-A step = the kernels of one device, one after the other + collectives, which the optimizer waits for and which wait for
-the last gradient, so that nothing is left to hide them behind + what the host takes longer than that.
+A step = the kernels of one device, one after the other + collectives, which the optimizer waits for
+and which wait for the last gradient, so that nothing is left to hide them behind + what the host
+takes longer than that.
 """
 
 from __future__ import annotations
@@ -53,15 +55,19 @@ from podyard.hardware.cost_model import CostModel
 from podyard.hardware.generations import cost_model
 
 ESTIMATE_MODEL = "podyard"
-# How much of the compiler's sum the kernels of a run take (each fetches its first window while the one before ends).
-# From the published ResNet-50 runs on TPU v3 (MLPerf training v0.5 to v0.7; benchmarks/fit_timing.py).
+# How much of the compiler's sum the kernels of a run take (each fetches its first window while the
+# one before ends). From the published ResNet-50 runs on TPU v3 (MLPerf training v0.5 to v0.7;
+# benchmarks/fit_timing.py).
 RUN_SHARE = 0.99
-# What JAX takes to start a step that is compiled; it does not wait for its end. Unverified on hosts of TPUs.
+# What JAX takes to start a step that is compiled; it does not wait for its end. Unverified on hosts
+# of TPUs.
 DISPATCH_SECONDS = 40e-6
-# What a step of a host loop costs besides its kernels (the host waits, starts it and feeds it): what a fit of the runs
-# of 2018 and 2019 alone gives. With those of 2020 it is less than nothing: their loops ran on the devices.
+# What a step of a host loop costs besides its kernels (the host waits, starts it and feeds it):
+# what a fit of the runs of 2018 and 2019 alone gives. With those of 2020 it is less than nothing:
+# their loops ran on the devices.
 HOST_LOOP_SECONDS = 1.4e-3
-# From the memory of a host to all its chips. Unverified: about what one PCIe 3.0 x8 link per chip pair carries.
+# From the memory of a host to all its chips. Unverified: about what one PCIe 3.0 x8 link per chip
+# pair carries.
 HOST_FEED_BYTES_PER_SECOND = 8e9
 # Whole words are copied on the chip while other kernels run.
 _WORD_BYTES = 4
@@ -69,8 +75,8 @@ _WORD_BYTES = 4
 MAX_TURNS = 10**12
 # See `_links`.
 _JOINED_CHIPS = 64
-# Turns that the compiler takes a loop for when it weighs how long values stay on the chip (openxla's
-# `while_execution_count`).
+# Turns that the compiler takes a loop for when it weighs how long values stay on the chip
+# (openxla's `while_execution_count`).
 _WEIGHED_TURNS = 5
 
 
@@ -94,39 +100,50 @@ def device_count(kind: AcceleratorType) -> int:
 
 
 def estimate_program(
-    program: Program, kind: AcceleratorType, global_batch: int | None = None, host_loop: bool = False
+    program: Program,
+    kind: AcceleratorType,
+    global_batch: int | None = None,
+    host_loop: bool = False,
 ) -> Estimate:
-    """`program` on a slice of `kind`. A program that is written for several devices by itself is split as it says.
-    `host_loop`: the host waits for every step, as loops with infeed did and as those do that log every step.
+    """`program` on a slice of `kind`. A program that is written for several devices by itself is
+    split as it says. `host_loop`: the host waits for every step, as loops with infeed did and as
+    those do that log every step.
 
-    Raises PodyardError INVALID_ARGUMENT when the program needs more devices than the slice has, and for a global batch
-    that does not divide by the slice's devices.
+    Raises PodyardError INVALID_ARGUMENT when the program needs more devices than the slice has, and
+    for a global batch that does not divide by the slice's devices.
     """
     devices = device_count(kind)
     if program.partitions > devices:
         raise invalid(
-            f"the module is written for {program.partitions} devices, {kind.name} has {devices}", "accelerator_type"
+            f"the module is written for {program.partitions} devices, {kind.name} has {devices}",
+            "accelerator_type",
         )
     fed = tuple(program.shardings)
     if global_batch is not None:
         if global_batch < 1 or global_batch % devices:
             raise invalid(
-                f"global_batch {global_batch} is not a positive multiple of {kind.name}'s {devices} devices",
+                f"global_batch {global_batch} is not a positive multiple of {kind.name}'s "
+                f"{devices} devices",
                 "global_batch",
             )
         program = _split_batch(program, global_batch, devices)
         fed = tuple(value for value in program.shardings if any(program.shardings[value].dims))
     costs = cost_model(kind.generation.name)
     own = part_images(
-        swap_operands(regroup(round_before_loops(partition(program, _links(program, kind, costs))))), costs.tiling
+        swap_operands(
+            regroup(round_before_loops(partition(program, _links(program, kind, costs))))
+        ),
+        costs.tiling,
     )
     own.infed = frozenset(fed if host_loop else ())
-    return _Analysis(own, kind, max(program.partitions, program.mesh.devices), fed).estimate(global_batch, host_loop)
+    return _Analysis(own, kind, max(program.partitions, program.mesh.devices), fed).estimate(
+        global_batch, host_loop
+    )
 
 
 def _links(program: Program, kind: AcceleratorType, costs: CostModel) -> Links:
-    """Scattered sums are joined on slices in three dimensions, on those that are one ring, and from 64 chips on; not on
-    the planes between (compiled for 36 slices)."""
+    """Scattered sums are joined on slices in three dimensions, on those that are one ring, and from
+    64 chips on; not on the planes between (compiled for 36 slices)."""
     reader, shape = ShardingReader({}, program.mesh), kind.topology.shape
     is_all = program.mesh.devices == device_count(kind)
     is_box = all(extent > 1 for extent in shape) and len(shape) > 2
@@ -142,12 +159,17 @@ def _links(program: Program, kind: AcceleratorType, costs: CostModel) -> Links:
 
     joined_bytes = costs.joined_sum_bytes if is_joined else 0
     return Links(
-        shape if is_all else (), costs.ring_rows, joined_bytes, costs.joined_sum_bytes / _WORD_BYTES, is_square
+        shape if is_all else (),
+        costs.ring_rows,
+        joined_bytes,
+        costs.joined_sum_bytes / _WORD_BYTES,
+        is_square,
     )
 
 
 def _split_batch(program: Program, global_batch: int, devices: int) -> Program:
-    """Arguments that have the batch as leading dimension are split over all devices, the others are on each."""
+    """Arguments that have the batch as leading dimension are split over all devices, the others are
+    on each."""
     mesh = program.mesh if program.mesh.devices == devices else mesh_of({"batch": devices})
     everywhere = tuple(range(len(mesh.sizes)))
     shardings = {} if mesh is not program.mesh else dict(program.shardings)
@@ -159,7 +181,9 @@ def _split_batch(program: Program, global_batch: int, devices: int) -> Program:
 
 
 class _Analysis:
-    def __init__(self, program: Program, kind: AcceleratorType, participants: int, fed: tuple[int, ...]) -> None:
+    def __init__(
+        self, program: Program, kind: AcceleratorType, participants: int, fed: tuple[int, ...]
+    ) -> None:
         self.program = program
         self.kind = kind
         self.costs: CostModel = cost_model(kind.generation.name)
@@ -174,9 +198,13 @@ class _Analysis:
         pricer = Pricer(self.program, body, fused, self.costs)
         self._run(fused, pricer, 1)
         for index in made_while_read(self.program, pricer):
-            moved = Kernel(~body.results[index], "copy", None, laid_out=self.program.types[body.results[index]])
+            moved = Kernel(
+                ~body.results[index], "copy", None, laid_out=self.program.types[body.results[index]]
+            )
             self._add(moved, pricer, 1)
-        for type_ in copied_back(self.program, self.costs.tiling) if self.costs.copies_heads else ():
+        for type_ in (
+            copied_back(self.program, self.costs.tiling) if self.costs.copies_heads else ()
+        ):
             self._add(Kernel(-1, "copy", None, moved=type_, turned=True), pricer, 1)
         need = memory_need(self.program, body, fused, pricer, self._peak_inside, self.costs)
         return self._estimate_of(need, global_batch, host_loop)
@@ -243,7 +271,8 @@ class _Analysis:
         )
 
     def _feed_seconds(self) -> float:
-        """What a host takes to send its devices their part of the batch; only the excess over the step is seen."""
+        """What a host takes to send its devices their part of the batch; only the excess over the
+        step is seen."""
         kind = self.kind
         nbytes = sum(self.program.types[value].nbytes for value in self.fed)
         return nbytes * device_count(kind) / kind.host_count / HOST_FEED_BYTES_PER_SECOND
@@ -269,20 +298,28 @@ class _Analysis:
                 continue
             if not pricer.is_scalar(kernel):
                 self._add(kernel, pricer, count * kernel.repeats)
-        self.timeline.doubts += [bytes_only(operation.opcode, operation.where) for operation in fused.unknown]
+        self.timeline.doubts += [
+            bytes_only(operation.opcode, operation.where) for operation in fused.unknown
+        ]
         self.timeline.unknown.update(dict.fromkeys(operation.opcode for operation in fused.unknown))
 
     def _add(self, kernel: Kernel, pricer: Pricer, count: int) -> None:
         price = pricer.price(kernel)
         line = self.timeline
         if kernel.anchor is not None and kernel.anchor.opcode in BYTES_ONLY:
-            name = " @".join(part for part in (kernel.anchor.opcode, kernel.anchor.text("target")) if part)
+            name = " @".join(
+                part for part in (kernel.anchor.opcode, kernel.anchor.text("target")) if part
+            )
             line.doubts.append(bytes_only(name, kernel.anchor.where))
         if kernel.anchor is not None and kernel.anchor.opcode == "attention":
             line.doubts.append(own_kernel(kernel.anchor.where))
         if kernel.anchor is not None and has_small_groups(self.program, kernel.anchor):
             line.doubts.append(in_groups(kernel.anchor.where))
-        if count > 1 and kernel.anchor is not None and is_turned_cache(self.program, kernel.anchor, pricer.costs):
+        if (
+            count > 1
+            and kernel.anchor is not None
+            and is_turned_cache(self.program, kernel.anchor, pricer.costs)
+        ):
             line.doubts.append(turned_cache(kernel.anchor.where))
         if kernel.is_cut and kernel.anchor is not None:
             line.doubts.append(cut_images(kernel.anchor.where))
@@ -311,10 +348,13 @@ class _Analysis:
         )
         line.clock += price.cycles * count
 
-    def _as_run(self, kernel: Kernel, price: KernelPrice, moved: float, moved_near: float) -> KernelPrice:
-        """What a kernel takes in a run. Where the compiler gives no cycles, its bytes. On v2 and v3 what the compiler
-        says; from v4 on operands are fetched ahead and results written behind, so that a kernel takes as long as what
-        it keeps busy longest: a unit, HBM, or the chip's own memory at the compiler's rate."""
+    def _as_run(
+        self, kernel: Kernel, price: KernelPrice, moved: float, moved_near: float
+    ) -> KernelPrice:
+        """What a kernel takes in a run. Where the compiler gives no cycles, its bytes. On v2 and v3
+        what the compiler says; from v4 on operands are fetched ahead and results written behind, so
+        that a kernel takes as long as what it keeps busy longest: a unit, HBM, or the chip's own
+        memory at the compiler's rate."""
         bus = moved / (self.costs.hbm_bytes_per_second / self.costs.clock_hz)
         if price.bound == "unpriced":
             return dataclasses.replace(price, cycles=max(bus, price.mxu_cycles), hbm_cycles=bus)
@@ -323,15 +363,25 @@ class _Analysis:
         matrix, near = kernel.kind == "matrix", moved_near / self.costs.bytes_per_cycle
         fixed = self.costs.matrix_kernel_cycles if matrix else self.costs.vector_kernel_cycles
         busiest = max(price.mxu_cycles, price.vpu_cycles, bus, near)
-        bounds: dict[float, Bound] = {near: "on-chip", price.vpu_cycles: "vpu", price.mxu_cycles: "mxu", bus: "hbm"}
+        bounds: dict[float, Bound] = {
+            near: "on-chip",
+            price.vpu_cycles: "vpu",
+            price.mxu_cycles: "mxu",
+            bus: "hbm",
+        }
         bound: Bound = "overhead" if busiest < fixed else bounds[busiest]
-        return KernelPrice((busiest + fixed) * RUN_SHARE, bound, price.mxu_cycles, price.vpu_cycles, bus)
+        return KernelPrice(
+            (busiest + fixed) * RUN_SHARE, bound, price.mxu_cycles, price.vpu_cycles, bus
+        )
 
     def _bytes(self, kernel: Kernel, pricer: Pricer, near: bool) -> float:
-        """What really crosses the HBM bus: operands and results as they lie in memory, without what stays on the chip.
-        With `near` what the chip's own memory moves instead, by the shares that the compiler charges."""
+        """What really crosses the HBM bus: operands and results as they lie in memory, without what
+        stays on the chip. With `near` what the chip's own memory moves instead, by the shares that
+        the compiler charges."""
         touched, tiling = pricer.touch(kernel), self.costs.tiling
-        read_share, write_share = (self.costs.near_read_share, self.costs.near_write_share) if near else (1.0, 1.0)
+        read_share, write_share = (
+            (self.costs.near_read_share, self.costs.near_write_share) if near else (1.0, 1.0)
+        )
         moved = 0.0
         for value in kernel.inputs:
             if pricer.is_near(value) == near:
@@ -341,7 +391,9 @@ class _Analysis:
         for value in kernel.outputs:
             if pricer.is_near(value) == near:
                 changed = touched.written.get(value)
-                whole = nbytes_in_memory(pricer.type_of(value), tiling) if changed is None else changed
+                whole = (
+                    nbytes_in_memory(pricer.type_of(value), tiling) if changed is None else changed
+                )
                 moved += write_share * whole
         laid = kernel.moved or kernel.laid_out
         if laid is not None and not near:
@@ -368,25 +420,37 @@ class _Analysis:
         return total
 
     def _control(self, operation: HloOperation, outer: Pricer, count: int) -> None:
-        """A loop runs its body as often as its counter says (once where that is not in the program); of branches the
+        """A loop runs its body as often as its counter says (once where that is not in the
+        program); of branches the
         one that takes longest counts."""
         if operation.opcode == "while":
             known = trip_count(self.program, operation)
             if known is None:
-                self.timeline.doubts.append(unknown_turns(operation.text("place") or operation.where))
+                self.timeline.doubts.append(
+                    unknown_turns(operation.text("place") or operation.where)
+                )
             turns = count * (1 if known is None else known)
             if not turns:
                 return
             if turns > MAX_TURNS:
-                raise invalid(f"{operation.where}: a loop's body runs {turns} times; {MAX_TURNS} is the most", "module")
+                raise invalid(
+                    f"{operation.where}: a loop's body runs {turns} times; {MAX_TURNS} is the most",
+                    "module",
+                )
             body = operation.bodies[-1]
             ends = enumerate(zip(operation.operands, operation.results, strict=False))
-            far = frozenset(index for index, pair in ends if any(outer.is_outside(outer.resolve(v)) for v in pair))
+            far = frozenset(
+                index
+                for index, pair in ends
+                if any(outer.is_outside(outer.resolve(v)) for v in pair)
+            )
             fused, pricer = self._inner(body, turns, far)
             for value in beside_their_old(body, fused, pricer):
                 type_ = self.program.types[value]
                 if type_.shape and not (pricer.is_near(value) and type_.itemsize >= _WORD_BYTES):
-                    self._add(Kernel(~value, "copy", None, outputs=[value], laid_out=type_), pricer, turns)
+                    self._add(
+                        Kernel(~value, "copy", None, outputs=[value], laid_out=type_), pricer, turns
+                    )
             return
         best: _Timeline | None = None
         before, doubts = self.timeline, self.timeline.doubts
@@ -402,7 +466,9 @@ class _Analysis:
         self.timeline = best or before
         self.timeline.doubts = doubts
 
-    def _inner(self, body: Body, count: int, far: frozenset[int] | None = None) -> tuple[Fused, Pricer]:
+    def _inner(
+        self, body: Body, count: int, far: frozenset[int] | None = None
+    ) -> tuple[Fused, Pricer]:
         fused = fuse(self.program, body, self.costs)
         pricer = Pricer(self.program, body, fused, self.costs, far)
         self._run(fused, pricer, count)
@@ -430,7 +496,15 @@ class _Analysis:
         self._names += 1
         line.ops.append(
             OpEstimate(
-                f"{name}.{self._names}", "collective", cycles, nbytes, 0, "ici", 1, line.clock, (("ici", cycles),)
+                f"{name}.{self._names}",
+                "collective",
+                cycles,
+                nbytes,
+                0,
+                "ici",
+                1,
+                line.clock,
+                (("ici", cycles),),
             )
         )
         line.clock += cycles
@@ -440,7 +514,9 @@ def _does_not_fit(need: MemoryNeed, costs: CostModel) -> str:
     gib = 2**30
     largest = ", ".join(f"{buffer.name} {buffer.nbytes / gib:.2f}G" for buffer in need.largest)
     return (
-        f"the program needs {need.peak_bytes / gib:.2f}G of HBM (arguments {need.argument_bytes / gib:.2f}G, results "
-        f"{need.result_bytes / gib:.2f}G, temporaries {need.temporary_bytes / gib:.2f}G), a device has "
+        f"the program needs {need.peak_bytes / gib:.2f}G of HBM (arguments "
+        f"{need.argument_bytes / gib:.2f}G, results "
+        f"{need.result_bytes / gib:.2f}G, temporaries {need.temporary_bytes / gib:.2f}G), "
+        "a device has "
         f"{costs.hbm_usable_bytes / gib:.2f}G; largest buffers: {largest}"
     )

@@ -1,8 +1,9 @@
 """Attention that the compiler runs as one custom kernel, to which it gives no cycles.
 
-It knows a softmax between two products, all with their batch axes first: with nothing but the product in the softmax as
-a whole, on generations with `own_softmax` also with a scale or a mask (the first product stays a kernel then). Read off
-compiled attentions: of rank 3 and 4, with lengths of whole tiles, and only where nobody else reads what is in between.
+It knows a softmax between two products, all with their batch axes first: with nothing but the
+product in the softmax as a whole, on generations with `own_softmax` also with a scale or a mask
+(the first product stays a kernel then). Read off compiled attentions: of rank 3 and 4, with lengths
+of whole tiles, and only where nobody else reads what is in between.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ _SPREADING = ("broadcast_in_dim", "reshape", "maximum", "convert")
 
 
 def with_attention(program: Program, body: Body, own_softmax: bool) -> Body:
-    """The body with such attentions as single operations: of query, key and value, or of scores and value."""
+    """The body with such attentions as single operations: of query, key and value, or of scores and
+    value."""
     finder = _AttentionFinder(program, body, own_softmax)
     operations = [finder.replacement(operation) for operation in body.operations]
     same = all(new is old for new, old in zip(operations, body.operations, strict=True))
@@ -35,9 +37,15 @@ class _AttentionFinder:
     def __init__(self, program: Program, body: Body, own_softmax: bool) -> None:
         self.types = program.types
         self.own_softmax = own_softmax
-        self.made = {value: operation for operation in body.operations for value in operation.results}
-        inner = [value for step in body.operations for one in step.bodies for value in outer_values(one)]
-        self.uses = Counter([*body.results, *inner, *(v for step in body.operations for v in step.operands)])
+        self.made = {
+            value: operation for operation in body.operations for value in operation.results
+        }
+        inner = [
+            value for step in body.operations for one in step.bodies for value in outer_values(one)
+        ]
+        self.uses = Counter(
+            [*body.results, *inner, *(v for step in body.operations for v in step.operands)]
+        )
 
     def replacement(self, product: HloOperation) -> HloOperation:
         scores = self._scores(product) if self._is_batched(product, -2) else None
@@ -57,11 +65,14 @@ class _AttentionFinder:
         )
 
     def _is_batched(self, operation: HloOperation, *contracted: int) -> bool:
-        """Whether it is a product of arrays whose batch axes come first; the right one's contracted axis is one of
-        `contracted`."""
+        """Whether it is a product of arrays whose batch axes come first; the right one's contracted
+        axis is one of `contracted`."""
         if operation.opcode != "dot_general":
             return False
-        rank, result = len(self.types[operation.operands[0]].shape), self.types[operation.results[0]].shape
+        rank, result = (
+            len(self.types[operation.operands[0]].shape),
+            self.types[operation.results[0]].shape,
+        )
         leading, right = tuple(range(rank - 2)), operation.ints("rhs_contracting")
         return (
             rank in (3, 4)
@@ -77,10 +88,19 @@ class _AttentionFinder:
         if share is None or share.opcode != "divide" or self.uses[share.results[0]] != 1:
             return None
         power, total = self.made.get(share.operands[0]), self._reduction(share.operands[1])
-        if power is None or power.opcode != "exponential" or total != power.results[0] or self.uses[total] != 2:
+        if (
+            power is None
+            or power.opcode != "exponential"
+            or total != power.results[0]
+            or self.uses[total] != 2
+        ):
             return None
         rest = self.made.get(power.operands[0])
-        if rest is None or rest.opcode != "subtract" or self._reduction(rest.operands[1]) != rest.operands[0]:
+        if (
+            rest is None
+            or rest.opcode != "subtract"
+            or self._reduction(rest.operands[1]) != rest.operands[0]
+        ):
             return None
         scores = rest.operands[0]
         whole = all(extent % LANES == 0 for extent in self.types[scores].shape[-2:])
@@ -94,7 +114,9 @@ class _AttentionFinder:
         if step is None or step.opcode != "reduce":
             return None
         last = len(self.types[step.operands[0]].shape) - 1
-        return self._through(step.operands[0], ("convert",)) if step.ints("dims") == (last,) else None
+        return (
+            self._through(step.operands[0], ("convert",)) if step.ints("dims") == (last,) else None
+        )
 
     def _through(self, value: int, opcodes: tuple[str, ...]) -> int:
         step = self.made.get(value)

@@ -1,9 +1,10 @@
 """How the compiler sums over a slice, and how long that takes on its links.
 
-The choice of family, colours, phases and ring sizes is learned from all-reduces that the TPU compiler (libtpu) compiled
-for every slice shape, and equal on all of them. A colour is a share of the bytes that goes its own way round; a phase
-is one dimension; a ring size counts devices (two cores per chip on v2 and v3). The time is not the compiler's, which
-gives none: it is link bandwidth, hops and wrap-around.
+The choice of family, colours, phases and ring sizes is learned from all-reduces that the TPU
+compiler (libtpu) compiled for every slice shape, and equal on all of them. A colour is a share of
+the bytes that goes its own way round; a phase is one dimension; a ring size counts devices (two
+cores per chip on v2 and v3). The time is not the compiler's, which gives none: it is link
+bandwidth, hops and wrap-around.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from podyard.hardware.accelerator_types import AcceleratorType, host_shape, pars
 
 # Source: jax-ml/scaling-book, tpus.md: about 1 us per hop of the inter-chip interconnect.
 ICI_HOP_SECONDS = 1e-6
-# Starting a collective and the barrier that ends it, both on the devices. Unverified: about ten hops' time.
+# Starting a collective and the barrier that ends it, both on the devices. Unverified: about ten
+# hops' time.
 COLLECTIVE_START_SECONDS = 10e-6
 # Arrays up to this size are summed by the emitter for short ones, from v5e on.
 SHORT_BYTES = 2 * 2**20
@@ -33,7 +35,8 @@ _NO_STRATEGY = "SinglePhaseRingSum"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AllReducePlan:
-    """`family`, `ring_sizes` as the compiler prints them: one brace per colour, one number per phase."""
+    """`family`, `ring_sizes` as the compiler prints them: one brace per colour, one number per
+    phase."""
 
     family: str
     colours: int
@@ -73,7 +76,11 @@ def _strategy(kind: AcceleratorType, nbytes: int) -> tuple[str, list[tuple[int, 
     if kind.topology.twisted:
         ring = tuple(sorted(dims, reverse=True))
         one_direction = max(ring) <= _ONE_DIRECTION_RING and not short
-        return ("UniDirectionNDRingStrategy", [ring] * 6) if one_direction else ("TwistedTorusND", [ring] * 3)
+        return (
+            ("UniDirectionNDRingStrategy", [ring] * 6)
+            if one_direction
+            else ("TwistedTorusND", [ring] * 3)
+        )
     equal = len(set(dims)) == 1
     longest = max(dims) * cores
     if equal and longest <= _ONE_DIRECTION_RING and not short:
@@ -92,7 +99,11 @@ def _strategy(kind: AcceleratorType, nbytes: int) -> tuple[str, list[tuple[int, 
 def is_one_ring(kind: AcceleratorType) -> bool:
     """Whether the compiler takes all chips of a slice as one ring."""
     dims = _dimensions(kind.topology.shape)
-    return kind.generation.dimensions == 2 and kind.generation.cores_per_chip == 1 and min(dims, default=0) == 2
+    return (
+        kind.generation.dimensions == 2
+        and kind.generation.cores_per_chip == 1
+        and min(dims, default=0) == 2
+    )
 
 
 def _one_ring(chips: int, nbytes: int) -> tuple[str, list[tuple[int, ...]]]:
@@ -104,7 +115,8 @@ def _one_ring(chips: int, nbytes: int) -> tuple[str, list[tuple[int, ...]]]:
 
 
 def _dimensions(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Extents above one in the compiler's order: descending in the plane; of a box n x 2n x 2n the short one second."""
+    """Extents above one in the compiler's order: descending in the plane; of a box n x 2n x 2n the
+    short one second."""
     dims = tuple(extent for extent in shape if extent > 1)
     if len(dims) == 2:
         return tuple(sorted(dims, reverse=True))
@@ -120,8 +132,9 @@ def _with_cores(ring: tuple[int, ...], cores: int) -> tuple[int, ...]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeviceGroup:
-    """The devices of one group on the torus: `shape` and `wrap` of the chips that they take part on, in each dimension;
-    `load`: groups that share the busiest link of a dimension; `copies`: groups that send from the same chip."""
+    """The devices of one group on the torus: `shape` and `wrap` of the chips that they take part
+    on, in each dimension; `load`: groups that share the busiest link of a dimension; `copies`:
+    groups that send from the same chip."""
 
     shape: tuple[int, ...]
     wrap: tuple[bool, ...]
@@ -139,8 +152,8 @@ def whole_slice(kind: AcceleratorType) -> DeviceGroup:
 
 
 def place_of(kind: AcceleratorType, position: int) -> tuple[int, ...]:
-    """(core, x, y, z) of a device in the order in which JAX lists them: by host, x before y before z within and among
-    them (as libtpu describes its topologies)."""
+    """(core, x, y, z) of a device in the order in which JAX lists them: by host, x before y before
+    z within and among them (as libtpu describes its topologies)."""
     position, core = divmod(position, kind.generation.devices_per_chip)
     inside, outside = list[int](), list[int]()
     own = tuple(min(pair) for pair in zip(host_shape(kind), kind.topology.shape, strict=False))
@@ -150,11 +163,15 @@ def place_of(kind: AcceleratorType, position: int) -> tuple[int, ...]:
     for extent, step in zip(kind.topology.shape, own, strict=True):
         position, place = divmod(position, max(1, extent // step))
         outside.append(place)
-    return (core, *(far * step + near for far, step, near in zip(outside, own, inside, strict=True)))
+    return (
+        core,
+        *(far * step + near for far, step, near in zip(outside, own, inside, strict=True)),
+    )
 
 
 def group_of(kind: AcceleratorType, positions: Sequence[int]) -> DeviceGroup:
-    """The group of the devices at these places of the slice's list; all others are groups like it."""
+    """The group of the devices at these places of the slice's list; all others are groups like
+    it."""
     places = [place_of(kind, position) for position in positions]
     if len(positions) == kind.device_count:
         return whole_slice(kind)
@@ -164,40 +181,59 @@ def group_of(kind: AcceleratorType, positions: Sequence[int]) -> DeviceGroup:
         count, span = len(taken), taken[-1] - taken[0]
         shape.append(count)
         wrap.append(kind.topology.wrap[dimension] and count == extent)
-        load.append(max(1, math.ceil(extent / count * span / max(1, extent - 1))) if count < extent else 1)
+        load.append(
+            max(1, math.ceil(extent / count * span / max(1, extent - 1))) if count < extent else 1
+        )
     cores = len({place[0] for place in places})
-    return DeviceGroup(tuple(shape), tuple(wrap), tuple(load), kind.generation.devices_per_chip // cores)
+    return DeviceGroup(
+        tuple(shape), tuple(wrap), tuple(load), kind.generation.devices_per_chip // cores
+    )
 
 
-def all_reduce_bytes_per_chip(kind: AcceleratorType, nbytes: int, group: DeviceGroup | None = None) -> int:
-    """What each chip sends: 2 (n - 1) / n of the array, once for all its cores that are in the same group."""
+def all_reduce_bytes_per_chip(
+    kind: AcceleratorType, nbytes: int, group: DeviceGroup | None = None
+) -> int:
+    """What each chip sends: 2 (n - 1) / n of the array, once for all its cores that are in the same
+    group."""
     group = group or whole_slice(kind)
-    return round(2 * nbytes * group.copies * sum(p.sent_share for colour in _colours(group) for p in colour))
+    return round(
+        2 * nbytes * group.copies * sum(p.sent_share for colour in _colours(group) for p in colour)
+    )
 
 
-def all_reduce_seconds(kind: AcceleratorType, nbytes: int, group: DeviceGroup | None = None) -> float:
-    """All links of a chip at once: each colour of the torus' schedule (`collectives.torus`) goes its own way with its
-    share of the bytes, once to scatter sums and once to gather them."""
+def all_reduce_seconds(
+    kind: AcceleratorType, nbytes: int, group: DeviceGroup | None = None
+) -> float:
+    """All links of a chip at once: each colour of the torus' schedule (`collectives.torus`) goes
+    its own way with its share of the bytes, once to scatter sums and once to gather them."""
     group = group or whole_slice(kind)
     if group.chips == 1:
         return 0.0
     return COLLECTIVE_START_SECONDS + 2 * _one_way_seconds(kind, nbytes, group)
 
 
-def all_gather_seconds(kind: AcceleratorType, nbytes: int, group: DeviceGroup | None = None) -> float:
-    """Half of an all-reduce: `nbytes` is what every chip has at the end. A scatter of sums takes as long."""
+def all_gather_seconds(
+    kind: AcceleratorType, nbytes: int, group: DeviceGroup | None = None
+) -> float:
+    """Half of an all-reduce: `nbytes` is what every chip has at the end. A scatter of sums takes as
+    long."""
     group = group or whole_slice(kind)
     if group.chips == 1:
         return 0.0
     return COLLECTIVE_START_SECONDS + _one_way_seconds(kind, nbytes, group)
 
 
-def all_to_all_seconds(kind: AcceleratorType, nbytes: int, group: DeviceGroup | None = None) -> float:
-    """Every chip sends an equal part of its `nbytes` to every other: bound by the links that cut the group in two."""
+def all_to_all_seconds(
+    kind: AcceleratorType, nbytes: int, group: DeviceGroup | None = None
+) -> float:
+    """Every chip sends an equal part of its `nbytes` to every other: bound by the links that cut
+    the group in two."""
     group = group or whole_slice(kind)
     if group.chips == 1:
         return 0.0
-    longest, wraps, load = max(zip(group.shape, group.wrap, group.load, strict=True), key=lambda entry: entry[0])
+    longest, wraps, load = max(
+        zip(group.shape, group.wrap, group.load, strict=True), key=lambda entry: entry[0]
+    )
     cut_links = group.chips // longest * (2 if wraps else 1)
     across = nbytes * group.copies * group.chips / 4 * load
     hops = sum(phase.steps for phase in _colours(group)[0])
@@ -209,7 +245,8 @@ def all_to_all_seconds(kind: AcceleratorType, nbytes: int, group: DeviceGroup | 
 
 
 def permute_seconds(kind: AcceleratorType, nbytes: int, pairs: Sequence[tuple[int, int]]) -> float:
-    """Every device sends `nbytes` to another, dimension by dimension: as long as the busiest link carries."""
+    """Every device sends `nbytes` to another, dimension by dimension: as long as the busiest link
+    carries."""
     busy, far, shape = Counter[tuple[object, ...]](), 0, kind.topology.shape
     for source, target in pairs:
         here, there = place_of(kind, source), place_of(kind, target)
@@ -228,26 +265,36 @@ def permute_seconds(kind: AcceleratorType, nbytes: int, pairs: Sequence[tuple[in
     if not far:
         return 0.0
     most = max(busy.values())
-    return COLLECTIVE_START_SECONDS + nbytes * most / kind.generation.ici_link_bytes_per_second + far * ICI_HOP_SECONDS
+    return (
+        COLLECTIVE_START_SECONDS
+        + nbytes * most / kind.generation.ici_link_bytes_per_second
+        + far * ICI_HOP_SECONDS
+    )
 
 
 def colours_of(kind: AcceleratorType) -> list[tuple[TorusPhase, ...]]:
-    """The phases of each colour that scatter sums; they gather in reverse. Colours that go the same way, over the same
-    links, are one with the share of both."""
+    """The phases of each colour that scatter sums; they gather in reverse. Colours that go the same
+    way, over the same links, are one with the share of both."""
     return _colours(whole_slice(kind))
 
 
 def _colours(group: DeviceGroup) -> list[tuple[TorusPhase, ...]]:
     orders = colour_orders(group.shape, group.wrap)
-    return [phases_of(group.shape, group.wrap, order, count / len(orders)) for order, count in Counter(orders).items()]
+    return [
+        phases_of(group.shape, group.wrap, order, count / len(orders))
+        for order, count in Counter(orders).items()
+    ]
 
 
 def phase_seconds(kind: AcceleratorType, phase: TorusPhase, nbytes: int, load: int = 1) -> float:
-    """Of an all-reduce of `nbytes`. In a dimension that wraps round, both links of a chip carry half; in one that does
-    not, the link at the end of the line carries all. `load` groups share a link."""
+    """Of an all-reduce of `nbytes`. In a dimension that wraps round, both links of a chip carry
+    half; in one that does not, the link at the end of the line carries all. `load` groups share a
+    link."""
     links = 2 if phase.wraps else 1
     sent = nbytes * phase.sent_share * load
-    return sent / (kind.generation.ici_link_bytes_per_second * links) + phase.steps * ICI_HOP_SECONDS
+    return (
+        sent / (kind.generation.ici_link_bytes_per_second * links) + phase.steps * ICI_HOP_SECONDS
+    )
 
 
 def _one_way_seconds(kind: AcceleratorType, nbytes: int, group: DeviceGroup) -> float:

@@ -11,13 +11,16 @@ from podyard.engine.timing.kernels import Bound
 
 def overhead_seconds(device: float, dispatch: float, feed: float, host_loop: bool) -> float:
     """What a step of `device` seconds waits for the host."""
-    return dispatch + max(0.0, feed - device) if host_loop else max(0.0, max(dispatch, feed) - device)
+    return (
+        dispatch + max(0.0, feed - device) if host_loop else max(0.0, max(dispatch, feed) - device)
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OpEstimate:
-    """One kernel, in the order they run. `cycles` are those of all its `count` executions; `start_cycles` is when the
-    first one starts. `unit_cycles`: how long each unit works for it, by "mxu", "vpu", "hbm", "ici"."""
+    """One kernel, in the order they run. `cycles` are those of all its `count` executions;
+    `start_cycles` is when the first one starts. `unit_cycles`: how long each unit works for it, by
+    "mxu", "vpu", "hbm", "ici"."""
 
     name: str
     kind: str
@@ -42,9 +45,10 @@ class BufferEstimate:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CollectiveEstimate:
-    """A collective of `arrays` arrays, `nbytes` in all as the larger of what a device gives and gets, that runs `count`
-    times between the devices of each of `groups` groups; `axes`: of the mesh, by name. `seconds` are of all runs,
-    `hidden_seconds` those of them that pass while products are computed."""
+    """A collective of `arrays` arrays, `nbytes` in all as the larger of what a device gives and
+    gets, that runs `count` times between the devices of each of `groups` groups; `axes`: of the
+    mesh, by name. `seconds` are of all runs, `hidden_seconds` those of them that pass while
+    products are computed."""
 
     kind: str
     count: int
@@ -59,17 +63,19 @@ class CollectiveEstimate:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Estimate:
-    """One step of a program. All figures are those of one device (a core on v2 and v3, a chip from v4 on), except
-    `modelled_seconds` and the parts of the time, which are the step's on the whole slice.
+    """One step of a program. All figures are those of one device (a core on v2 and v3, a chip from
+    v4 on), except `modelled_seconds` and the parts of the time, which are the step's on the whole
+    slice.
 
-    `cycles` is the compiler's measure: the kernels of one device, without what the compiler gives no cycles (sorting,
-    collectives, and from v4 on what is fetched ahead). `traffic_seconds` is how long its memory takes to move
-    `hbm_bytes`: no run can be shorter. `modelled_seconds` and `ops` are of a run: with all of that.
-    The host starts the next step while the devices run one: `overhead_seconds` are what it takes longer than they do.
-    With `host_loop` it waits for every step, and all that it takes counts.
-    `peak_hbm_bytes` is what the compiler calls `peak_memory_in_bytes`. From v4 on that is the larger of what HBM holds
-    and of arguments and results with what the chip's own memory holds; `on_chip_bytes` are by how much it is more than
-    what HBM holds. `fits` judges HBM.
+    `cycles` is the compiler's measure: the kernels of one device, without what the compiler gives
+    no cycles (sorting, collectives, and from v4 on what is fetched ahead). `traffic_seconds` is how
+    long its memory takes to move `hbm_bytes`: no run can be shorter. `modelled_seconds` and `ops`
+    are of a run: with all of that.
+    The host starts the next step while the devices run one: `overhead_seconds` are what it takes
+    longer than they do. With `host_loop` it waits for every step, and all that it takes counts.
+    `peak_hbm_bytes` is what the compiler calls `peak_memory_in_bytes`. From v4 on that is the
+    larger of what HBM holds and of arguments and results with what the chip's own memory holds;
+    `on_chip_bytes` are by how much it is more than what HBM holds. `fits` judges HBM.
     `bound` names what most of the step waits for. `unknown_ops` were priced by their bytes only.
     `doubts`: what is not modelled; with any, times are lower bounds.
     `energy_joules` are one device's; None where the generation's power is not published.
@@ -109,12 +115,14 @@ class Estimate:
     host_loop: bool = False
     doubts: tuple[Doubt, ...] = ()
     collective_ops: tuple[CollectiveEstimate, ...] = ()
-    # By how much the peak is more than what HBM holds, because of the chip's own memory (from v4 on).
+    # By how much the peak is more than what HBM holds, because of the chip's own memory (from v4
+    # on).
     on_chip_bytes: int = 0
-    # What HBM must have room for: results have their places from the start. 0: the peak without what is on the chip.
+    # What HBM must have room for: results have their places from the start. 0: the peak without
+    # what is on the chip.
     allocated_bytes: int = 0
-    # Of the step, what published rates do not explain, of matrix units, memory and links: start, windows and layouts of
-    # kernels, fitted on compiled programs, and the host's part.
+    # Of the step, what published rates do not explain, of matrix units, memory and links: start,
+    # windows and layouts of kernels, fitted on compiled programs, and the host's part.
     fitted_share: float = 0.0
 
     @property

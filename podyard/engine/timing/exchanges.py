@@ -1,8 +1,9 @@
-"""The collectives of a program on a slice: what is sent, between which devices, and how long it takes. No JAX in here.
+"""The collectives of a program on a slice: what is sent, between which devices, and how long it
+takes. No JAX in here.
 
-Sums with one `tuple` number are one collective. From v5e on the compiler runs gathers of what products read next to
-other kernels (`async_collective_fusion` in compiled programs; none on v2 to v4): of these only what is longer than the
-products of the same body is seen.
+Sums with one `tuple` number are one collective. From v5e on the compiler runs gathers of what
+products read next to other kernels (`async_collective_fusion` in compiled programs; none on v2 to
+v4): of these only what is longer than the products of the same body is seen.
 """
 
 from __future__ import annotations
@@ -59,8 +60,13 @@ class Exchanges:
         number = attributes.get("tuple")
         key: object = (body, number) if isinstance(number, int) else id(operation)
         found = self.found.setdefault(key, Exchange(name, own, count * operation.int("turns", 1)))
-        given, made = (self.program.types[value].nbytes for value in (operation.operands[0], operation.results[0]))
-        found.nbytes += operation.int("bytes", max(given, made) if name in ("all-reduce", "all-gather") else given)
+        given, made = (
+            self.program.types[value].nbytes
+            for value in (operation.operands[0], operation.results[0])
+        )
+        found.nbytes += operation.int(
+            "bytes", max(given, made) if name in ("all-reduce", "all-gather") else given
+        )
         found.arrays += 1
         found.is_hidden = name == "all-gather" and self.kind.generation.has_short_all_reduce
         found.is_hidden |= "turns" in attributes
@@ -70,8 +76,16 @@ class Exchanges:
     def _doubt(self, operation: HloOperation, name: str, axes: Axes | None) -> Doubt | None:
         size = self.program.mesh.extent(axes) if axes is not None else group_size(operation)
         if self.devices == 1 and (size is None or size > 1):
-            reason = f"{name} ({operation.where}) in a program that is written for one device: it takes no time"
-        elif self.devices > 1 and axes is None and "pairs" not in operation.attributes and (size != self.devices):
+            reason = (
+                f"{name} ({operation.where}) in a program that is written for one device: it "
+                "takes no time"
+            )
+        elif (
+            self.devices > 1
+            and axes is None
+            and "pairs" not in operation.attributes
+            and (size != self.devices)
+        ):
             groups = f"groups of {size} devices" if size else "groups that are not read"
             reason = f"{name} ({operation.where}) over {groups}: priced over all {self.devices}"
         else:
@@ -86,8 +100,14 @@ class Exchanges:
         shifts = operation.attributes.get("shifts")
         if isinstance(shifts, tuple) or "keeps" in operation.attributes:
             offsets = self._reader.device_order(axes)
-            bases = self._reader.device_order([axis for axis in range(len(mesh.sizes)) if axis not in axes])
-            steps = shifts if isinstance(shifts, tuple) else [(place, place + 1) for place in range(len(offsets) - 1)]
+            bases = self._reader.device_order(
+                [axis for axis in range(len(mesh.sizes)) if axis not in axes]
+            )
+            steps = (
+                shifts
+                if isinstance(shifts, tuple)
+                else [(place, place + 1) for place in range(len(offsets) - 1)]
+            )
             return tuple((base + offsets[a], base + offsets[b]) for base in bases for a, b in steps)
         hops = operation.attributes.get("hops")
         if not isinstance(hops, tuple):
@@ -125,8 +145,8 @@ class Exchanges:
         return collectives.all_to_all_seconds(kind, nbytes, group)
 
     def estimates(self, hideable_seconds: float) -> list[CollectiveEstimate]:
-        """One for each collective, in the order of the program. `hideable_seconds`: what products take, behind which
-        gathers are hidden."""
+        """One for each collective, in the order of the program. `hideable_seconds`: what products
+        take, behind which gathers are hidden."""
         made, left = list[CollectiveEstimate](), hideable_seconds
         if self.devices == 1:
             return made
@@ -139,7 +159,8 @@ class Exchanges:
             made.append(
                 CollectiveEstimate(
                     exchange.kind, exchange.count, exchange.arrays, exchange.nbytes, size,
-                    self.devices // max(1, size), "" if axes is None else mesh.groups_text(axes), seconds, hidden,
+                    self.devices // max(1, size), "" if axes is None else mesh.groups_text(axes),
+                    seconds, hidden,
                 )
             )  # fmt: skip
         return made
@@ -149,14 +170,23 @@ class Exchanges:
         told = Counter[str]()
         for one in made:
             each = one.seconds / one.count if one.count else 0.0
-            how = "" if one.groups == 1 else f" over {one.groups} groups of {one.group_size} ({one.axes})"
+            how = (
+                ""
+                if one.groups == 1
+                else f" over {one.groups} groups of {one.group_size} ({one.axes})"
+            )
             if one.kind == "all-reduce" and one.groups == 1:
                 plan = collectives.plan_for(self.kind, one.nbytes)
-                how = f": {plan.family}, {plan.colours} colours x {plan.phases} phases, {plan.ring_sizes}"
+                how = (
+                    f": {plan.family}, {plan.colours} colours x {plan.phases} phases, "
+                    f"{plan.ring_sizes}"
+                )
             behind = one.hidden_seconds / max(1, one.count) * 1e6
             hidden = f", {behind:.1f} us of it behind products" if behind else ""
             join = ", " if one.kind == "all-reduce" and one.groups == 1 else ": "
-            told[f"{one.kind} of {one.nbytes} bytes{how}{join}{each * 1e6:.1f} us{hidden}"] += one.count
+            told[f"{one.kind} of {one.nbytes} bytes{how}{join}{each * 1e6:.1f} us{hidden}"] += (
+                one.count
+            )
         return tuple(f"{count} x {text}" if count > 1 else text for text, count in told.items())
 
     def sent_bytes(self, made: list[CollectiveEstimate]) -> int:
@@ -165,7 +195,9 @@ class Exchanges:
         for one, exchange in zip(made, self.found.values(), strict=False):
             if one.kind == "all-reduce":
                 group = self.group(exchange.axes)
-                total += one.count * collectives.all_reduce_bytes_per_chip(self.kind, one.nbytes, group)
+                total += one.count * collectives.all_reduce_bytes_per_chip(
+                    self.kind, one.nbytes, group
+                )
             else:
                 total += one.count * one.nbytes
         return total

@@ -1,9 +1,11 @@
-"""Convolutions of few examples: the compiler cuts images into parts, along their last axis, and makes those examples.
+"""Convolutions of few examples: the compiler cuts images into parts, along their last axis, and
+makes those examples.
 
-Each image becomes 8 parts with room for what a window reaches over its edge. An array is filled up, parted and put
-together with the edges of its neighbours; after a convolution only those edges are copied. Element-wise work and
-convolutions of one tap go on with parts; all else gets whole images again, by two copies. (Read off 26 compiled chains
-of one to four convolutions on v5e and v5p.) Not in loops, and not with strides or dilation: there `Placement` guesses.
+Each image becomes 8 parts with room for what a window reaches over its edge. An array is filled up,
+parted and put together with the edges of its neighbours; after a convolution only those edges are
+copied. Element-wise work and convolutions of one tap go on with parts; all else gets whole images
+again, by two copies. (Read off 26 compiled chains of one to four convolutions on v5e and v5p.) Not
+in loops, and not with strides or dilation: there `Placement` guesses.
 """
 
 from __future__ import annotations
@@ -20,12 +22,14 @@ from podyard.hardware.cost_model import Tiling
 _PARTS = 8
 # Element-wise operations that need whole images.
 _NEEDS_WHOLE = frozenset({
-    "broadcast_in_dim", "concatenate", "dynamic_slice", "pad", "reshape", "reverse", "slice", "transpose",
+    "broadcast_in_dim", "concatenate", "dynamic_slice", "pad", "reshape", "reverse", "slice",
+    "transpose",
 })  # fmt: skip
 
 
 def is_uncertain(conv: Convolution, tiling: Tiling) -> bool:
-    """Few examples in steps: how images are cut is not modelled (patches of 4 images: 6 to 20 times the cycles)."""
+    """Few examples in steps: how images are cut is not modelled (patches of 4 images: 6 to 20 times
+    the cycles)."""
     return conv.is_strided and conv.window > 1 and conv.has_few_examples(tiling)
 
 
@@ -56,7 +60,9 @@ class _Parting:
 
     def body(self) -> Body:
         for step in self._program.body.operations:
-            if self.is_parted(step) or (self._has_one_tap(step) and step.operands[0] in self._parts):
+            if self.is_parted(step) or (
+                self._has_one_tap(step) and step.operands[0] in self._parts
+            ):
                 self._convolution(step)
             elif self._goes_on(step):
                 self._elementwise(step)
@@ -77,7 +83,11 @@ class _Parting:
         return alike and all(one == 1 for one in steps)
 
     def _has_one_tap(self, step: HloOperation) -> bool:
-        if step.opcode != "convolution" or not self._is_plain(step) or step.int("feature_group_count", 1) > 1:
+        if (
+            step.opcode != "convolution"
+            or not self._is_plain(step)
+            or step.int("feature_group_count", 1) > 1
+        ):
             return False
         shape = self.types[step.operands[1]].shape
         return all(shape[axis] == 1 for axis in step.ints("kernel_dims")[2:])
@@ -99,14 +109,19 @@ class _Parting:
         self.types.append(type_)
         return len(self.types) - 1
 
-    def _copy(self, values: Iterable[int], type_: TensorType, where: str, into: int | None = None) -> int:
+    def _copy(
+        self, values: Iterable[int], type_: TensorType, where: str, into: int | None = None
+    ) -> int:
         """A kernel that makes nothing but an array of others."""
         made = self._new(type_) if into is None else into
-        self._made.append(HloOperation("reshape", tuple(values), (made,), {"step": "made"}, where=where))
+        self._made.append(
+            HloOperation("reshape", tuple(values), (made,), {"step": "made"}, where=where)
+        )
         return made
 
     def _edges(self, value: int, given: TensorType, axis: int, count: int, where: str) -> int:
-        """A kernel that cuts out what a window reaches of the parts next to each: some rows, one after the other."""
+        """A kernel that cuts out what a window reaches of the parts next to each: some rows, one
+        after the other."""
         rest = [extent for place, extent in enumerate(given.shape) if place not in (0, axis)]
         made = self._new(TensorType((count, given.shape[0] * _PARTS, *rest), given.dtype))
         self._made.append(HloOperation("slice", (value,), (made,), {"step": "made"}, where=where))
@@ -139,7 +154,9 @@ class _Parting:
             operands = (whole, *operands[1:])
         made = self._new(self._in_parts(result, axis, room))
         attributes = {**step.attributes, "parted": 1}
-        self._made.append(dataclasses.replace(step, operands=operands, results=(made,), attributes=attributes))
+        self._made.append(
+            dataclasses.replace(step, operands=operands, results=(made,), attributes=attributes)
+        )
         self._parts[step.results[0]] = made
 
     def _goes_on(self, step: HloOperation) -> bool:
@@ -156,7 +173,9 @@ class _Parting:
         like = self.types[parts].shape
         axis = next(place for place, extent in enumerate(like) if place and extent != shape[place])
         operands = tuple(
-            one if not self.types[one].shape else self._parts.get(one) or self._into_parts(one, axis, like, step.where)
+            one
+            if not self.types[one].shape
+            else self._parts.get(one) or self._into_parts(one, axis, like, step.where)
             for one in step.operands
         )
         made = self._new(TensorType(like, self.types[step.results[0]].dtype))
@@ -164,7 +183,8 @@ class _Parting:
         self._parts[step.results[0]] = made
 
     def _into_parts(self, value: int, axis: int, like: tuple[int, ...], where: str) -> int:
-        """Another operand in parts: what is the same for all images and along their rows is just repeated."""
+        """Another operand in parts: what is the same for all images and along their rows is just
+        repeated."""
         maker, type_ = self._makers.get(value), TensorType(like, self.types[value].dtype)
         is_spread = maker is not None and maker.opcode in ("broadcast_in_dim", "constant")
         if maker is not None and is_spread and not {0, axis} & set(maker.ints("dims")):
@@ -172,7 +192,9 @@ class _Parting:
             self._made.append(dataclasses.replace(maker, results=(made,)))
             self._parts[value] = made
             return made
-        self._parts[value] = self._copy((self._fill_up(value, axis, like[axis], where),), type_, where)
+        self._parts[value] = self._copy(
+            (self._fill_up(value, axis, like[axis], where),), type_, where
+        )
         return self._parts[value]
 
     def _join(self, values: Iterable[int], leaves: bool = False) -> None:

@@ -1,6 +1,8 @@
-"""Which operations become one kernel, as the TPU compiler groups them, and what crosses from one to another.
+"""Which operations become one kernel, as the TPU compiler groups them, and what crosses from one to
+another.
 
-What crosses is written to memory once and read by every reader, in the narrowest form that all of them can start from.
+What crosses is written to memory once and read by every reader, in the narrowest form that all of
+them can start from.
 """
 
 from __future__ import annotations
@@ -71,13 +73,23 @@ class _Fusion(Placement):
         self._store_results()
         self._keep_costly()
         self._connect()
-        for kernel in [one for one in self.kernels if one.anchor is not None and one.anchor.opcode == "convolution"]:
+        for kernel in [
+            one
+            for one in self.kernels
+            if one.anchor is not None and one.anchor.opcode == "convolution"
+        ]:
             self._copy_beside(kernel)
         self._delay_masks()
         ordered = sorted(self.kernels, key=lambda kernel: self.order[kernel.index])
-        kernels = [kernel for kernel in ordered if kernel.outputs or kernel.anchor or kernel.moved or kernel.laid_out]
+        kernels = [
+            kernel
+            for kernel in ordered
+            if kernel.outputs or kernel.anchor or kernel.moved or kernel.laid_out
+        ]
         kernels = smallest_first(kernels, self.program.types)
-        return Fused(kernels, self._stored_types(), self.aliases, self.unknown, self.in_place, self.filled)
+        return Fused(
+            kernels, self._stored_types(), self.aliases, self.unknown, self.in_place, self.filled
+        )
 
     def _note_users(self, operations: list[HloOperation]) -> None:
         """Which operations use a value; what is repeated has the users of what it repeats."""
@@ -85,64 +97,101 @@ class _Fusion(Placement):
         for operation in operations:
             for value in operation.operands:
                 self.users.setdefault(self.resolve(value), []).append(operation)
-        self.users |= {value: self.users[own] for value in self.aliases if (own := self.resolve(value)) in self.users}
+        self.users |= {
+            value: self.users[own]
+            for value in self.aliases
+            if (own := self.resolve(value)) in self.users
+        }
 
     def _keep_roots(self) -> None:
-        """What a product's result is turned into is done again by its readers, if one value in memory is enough for all
-        of them: the last one that all come from, or a narrower one before it."""
+        """What a product's result is turned into is done again by its readers, if one value in
+        memory is enough for all of them: the last one that all come from, or a narrower one before
+        it."""
         for kernel in self.kernels:
             if kernel.kind != "matrix" or kernel.anchor is None:
                 continue
-            inside = {id(operation) for operation in [*kernel.operations, *kernel.reductions, kernel.anchor]}
+            inside = {
+                id(operation)
+                for operation in [*kernel.operations, *kernel.reductions, kernel.anchor]
+            }
             flow = [
                 kernel.anchor.results[0],
                 *(value for operation in kernel.operations for value in operation.results),
             ]
             flow = [value for value in flow if value not in self.reduced]
             crossing = [value for value in flow if self._crosses(value, inside)]
-            if not crossing or any(value in self._results | self.cut or self._is_sent(value) for value in crossing):
+            if not crossing or any(
+                value in self._results | self.cut or self._is_sent(value) for value in crossing
+            ):
                 continue
-            producers = {value: operation for operation in kernel.operations for value in operation.results}
+            producers = {
+                value: operation for operation in kernel.operations for value in operation.results
+            }
             roots = [
-                value for value in flow if all(self._comes_from(one, value, producers, kernel) for one in crossing)
+                value
+                for value in flow
+                if all(self._comes_from(one, value, producers, kernel) for one in crossing)
             ]
             if not roots:
                 continue
             root = min(roots, key=lambda value: (self._bytes(value), -flow.index(value)))
             narrowest = min(
-                self.program.types[value].itemsize for value in crossing if value != root or len(crossing) == 1
+                self.program.types[value].itemsize
+                for value in crossing
+                if value != root or len(crossing) == 1
             )
             is_product = kernel.anchor.opcode == "dot_general"
-            keeps = len(crossing) > 1 and (is_product or not any(map(self._is_read_whole, crossing)))
+            keeps = len(crossing) > 1 and (
+                is_product or not any(map(self._is_read_whole, crossing))
+            )
             if not keeps and self.program.types[root].itemsize >= narrowest:
                 continue
             for value in flow[flow.index(root) + 1 :]:
-                if value in producers and not (self._writes_images and self._is_image(value, kernel)):
+                if value in producers and not (
+                    self._writes_images and self._is_image(value, kernel)
+                ):
                     self.floating[value] = producers[value]
                     self.after[value] = self.order[kernel.index]
                     self.home.pop(value, None)
 
     def _make_again(self) -> None:
-        """Where functions are kept (see `CostModel`): of a product's results those that follow from one of them, and
-        from what other products keep, without a function are made by their readers."""
+        """Where functions are kept (see `CostModel`): of a product's results those that follow from
+        one of them, and from what other products keep, without a function are made by their
+        readers."""
         for kernel in self.kernels if self._keeps_costly else ():
             anchor = kernel.anchor
             if anchor is None or anchor.opcode != "dot_general":
                 continue
-            inside = {id(operation) for operation in [*kernel.operations, *kernel.reductions, anchor]}
-            made = {value: operation for operation in [anchor, *kernel.operations] for value in operation.results}
-            flow = [one for one in made if one not in self.reduced and self.home.get(one) == kernel.index]
+            inside = {
+                id(operation) for operation in [*kernel.operations, *kernel.reductions, anchor]
+            }
+            made = {
+                value: operation
+                for operation in [anchor, *kernel.operations]
+                for value in operation.results
+            }
+            flow = [
+                one
+                for one in made
+                if one not in self.reduced and self.home.get(one) == kernel.index
+            ]
             crossing = [value for value in flow if self._crosses(value, inside)]
-            if len(crossing) < 2 or any(value in self._results or self._is_sent(value) for value in crossing):
+            if len(crossing) < 2 or any(
+                value in self._results or self._is_sent(value) for value in crossing
+            ):
                 continue
-            ends = {root: [value for value in crossing if self._is_cheap(value, root, made)] for root in flow}
+            ends = {
+                root: [value for value in crossing if self._is_cheap(value, root, made)]
+                for root in flow
+            }
             root = max(flow, key=lambda value: (len(ends[value]), flow.index(value)))
             if len(ends[root]) > 1 and self._bytes(root) <= sum(map(self._bytes, ends[root])):
                 for value in ends[root]:
                     self._let_go(value, root, made, kernel)
 
     def _is_cheap(self, value: int, root: int, made: Mapping[int, HloOperation]) -> bool:
-        """Whether `value` follows from `root`, from small arrays and what other products keep, without a function."""
+        """Whether `value` follows from `root`, from small arrays and what other products keep,
+        without a function."""
         stack, seen, size = [value], set[int](), self.program.types[value].size
         is_from = False
         while stack:
@@ -164,10 +213,14 @@ class _Fusion(Placement):
     def _is_kept_product(self, value: int) -> bool:
         """Whether a value is a product's own, and more than one kernel reads it."""
         anchor = self.kernels[self.home[value]].anchor if value in self.home else None
-        is_product = anchor is not None and anchor.opcode == "dot_general" and value == anchor.results[0]
+        is_product = (
+            anchor is not None and anchor.opcode == "dot_general" and value == anchor.results[0]
+        )
         return is_product and len(self._users_by_any_name(value)) > 1
 
-    def _let_go(self, value: int, root: int, made: Mapping[int, HloOperation], kernel: Kernel) -> None:
+    def _let_go(
+        self, value: int, root: int, made: Mapping[int, HloOperation], kernel: Kernel
+    ) -> None:
         """A value, and what is on the way to it from `root`, is made by its readers."""
         stack = [value]
         while stack:
@@ -182,7 +235,8 @@ class _Fusion(Placement):
             stack += maker.operands
 
     def _is_image(self, value: int, kernel: Kernel) -> bool:
-        """Whether others read what a convolution is turned into by polynomials. On v4 that is written next to the
+        """Whether others read what a convolution is turned into by polynomials. On v4 that is
+        written next to the
         result of the convolution itself."""
         is_dear = any(operation.opcode in INSTRUCTIONS for operation in kernel.operations)
         if kernel.anchor is None or kernel.anchor.opcode != "convolution" or not is_dear:
@@ -190,19 +244,29 @@ class _Fusion(Placement):
         return any(user.opcode == "convolution" for user in self._users_by_any_name(value))
 
     def _is_read_whole(self, value: int) -> bool:
-        """Whether a kernel reads the value that does nothing with it before, or another view of it is read."""
+        """Whether a kernel reads the value that does nothing with it before, or another view of it
+        is read."""
         users = self._users_by_any_name(value)
-        return any(user.opcode in OPAQUE for user in users) or value in map(self.resolve, self.view_of.values())
+        return any(user.opcode in OPAQUE for user in users) or value in map(
+            self.resolve, self.view_of.values()
+        )
 
     def _is_sent(self, value: int) -> bool:
-        """Whether a collective reads the value, or a scatter starts from it: it is in memory as it is then."""
-        return any(user.opcode in (*COLLECTIVES, "scatter") for user in self._users_by_any_name(value))
+        """Whether a collective reads the value, or a scatter starts from it: it is in memory as it
+        is then."""
+        return any(
+            user.opcode in (*COLLECTIVES, "scatter") for user in self._users_by_any_name(value)
+        )
 
     def _crosses(self, value: int, inside: set[int]) -> bool:
         """Whether anything but the operations `inside` a kernel reads the value."""
-        return value in self._results or any(id(user) not in inside for user in self.users.get(value, ()))
+        return value in self._results or any(
+            id(user) not in inside for user in self.users.get(value, ())
+        )
 
-    def _comes_from(self, value: int, root: int, producers: dict[int, HloOperation], kernel: Kernel) -> bool:
+    def _comes_from(
+        self, value: int, root: int, producers: dict[int, HloOperation], kernel: Kernel
+    ) -> bool:
         """Whether `value` follows from `root` and small arrays alone."""
         stack, seen = [value], set()
         size = self.program.types[value].size
@@ -218,24 +282,35 @@ class _Fusion(Placement):
             elif current in self.floating:
                 if any(self.program.types[leaf].size >= size for leaf in self._leaves(current, {})):
                     return False
-            elif self.program.types[current].size >= size and not self._is_kept_by_others(current, kernel):
+            elif self.program.types[current].size >= size and not self._is_kept_by_others(
+                current, kernel
+            ):
                 return False
         return True
 
     def _is_kept_by_others(self, value: int, kernel: Kernel) -> bool:
-        """Whether a value is another product's, and more than one kernel reads it: it is in memory anyway (v2, v3)."""
+        """Whether a value is another product's, and more than one kernel reads it: it is in memory
+        anyway (v2, v3)."""
         home = self.home.get(value)
         if home is None or self.kernels[home].kind != "matrix" or kernel.anchor is None:
             return False
         is_early = self.tiling.min_sublanes > 1
-        return is_early and kernel.anchor.opcode == "dot_general" and len(self._users_by_any_name(value)) > 1
+        return (
+            is_early
+            and kernel.anchor.opcode == "dot_general"
+            and len(self._users_by_any_name(value)) > 1
+        )
 
     def _share(self) -> None:
         """A floating value that several kernels make from several arrays is put into memory."""
         kernel_of = {
             id(operation): kernel
             for kernel in self.kernels
-            for operation in [*kernel.operations, *kernel.reductions, *([kernel.anchor] if kernel.anchor else [])]
+            for operation in [
+                *kernel.operations,
+                *kernel.reductions,
+                *([kernel.anchor] if kernel.anchor else []),
+            ]
         }
         readers: dict[int, set[int]] = {}
         for value in reversed(self.floating):
@@ -255,7 +330,11 @@ class _Fusion(Placement):
             made_from: set[int] = set()
             for operand in self._operands(operation):
                 source = self.resolve(self.view_of.get(operand, operand))
-                made_from |= {source} if source in self.materialised else leaves.get(source, frozenset({source}))
+                made_from |= (
+                    {source}
+                    if source in self.materialised
+                    else leaves.get(source, frozenset({source}))
+                )
             leaves[value] = frozenset(made_from)
             if len(readers[value]) >= READERS_TO_SHARE and self._is_worth_sharing(value, made_from):
                 self._materialise(value, self._kernel_to_share_in(value, readers[value]))
@@ -267,7 +346,11 @@ class _Fusion(Placement):
         for user in self.users.get(value, ()):
             operands = [self.first_of.get(operand, operand) for operand in user.operands]
             if user.opcode in ALIASES and value in operands:
-                own = user.results[operands.index(value)] if len(user.results) == len(operands) else None
+                own = (
+                    user.results[operands.index(value)]
+                    if len(user.results) == len(operands)
+                    else None
+                )
                 found += [user] if own is None else self._users_by_any_name(own)
             else:
                 found.append(user)
@@ -284,13 +367,20 @@ class _Fusion(Placement):
         return len(large) > 1 and self._bytes(value) < sum(map(self._bytes, large))
 
     def _keep_costly(self) -> None:
-        """What exponentials are made for is written once if several products multiply it (see `CostModel`)."""
+        """What exponentials are made for is written once if several products multiply it (see
+        `CostModel`)."""
         for value in list(self.floating) if self._keeps_costly else ():
             size = self.program.types[value].size
             if size < SMALL_SIZE or value in self.materialised:
                 continue
-            if len({id(product) for product in self._products_of(value)}) > 1 and self._has_exponentials(value):
-                large = [leaf for leaf in self._leaves(value, {}) if self.program.types[leaf].size >= size]
+            if len(
+                {id(product) for product in self._products_of(value)}
+            ) > 1 and self._has_exponentials(value):
+                large = [
+                    leaf
+                    for leaf in self._leaves(value, {})
+                    if self.program.types[leaf].size >= size
+                ]
                 if len(large) == 1:
                     self._materialise(value, self._kernel_to_share_in(value, set()))
 
@@ -326,11 +416,15 @@ class _Fusion(Placement):
         return kernel
 
     def _store_results(self) -> None:
-        """Floating values that leave the program are computed by loops of their own; loops over equal shapes that read
-        the same arrays are one."""
+        """Floating values that leave the program are computed by loops of their own; loops over
+        equal shapes that read the same arrays are one."""
         loops: list[tuple[tuple[int, ...], frozenset[int], Kernel]] = []
         for value in map(self.resolve, self._needed_in_memory()):
-            if value not in self.floating or value in self.materialised or self.floating[value].opcode == "constant":
+            if (
+                value not in self.floating
+                or value in self.materialised
+                or self.floating[value].opcode == "constant"
+            ):
                 continue
             type_, after = self.program.types[value], self.after[value]
             leaves = self._leaves(value, {})
@@ -343,7 +437,9 @@ class _Fusion(Placement):
             if value in self._writers:
                 self._materialise(value, self._writers[value])
                 continue
-            read = frozenset(leaf for leaf in leaves if self.program.types[leaf].size >= type_.size > 1)
+            read = frozenset(
+                leaf for leaf in leaves if self.program.types[leaf].size >= type_.size > 1
+            )
             summing = self._sums_it_up(value)
             if summing is not None:
                 self._materialise(value, summing)
@@ -353,7 +449,11 @@ class _Fusion(Placement):
             near = [one for others, one in alike if not read or read & {*others, *one.outputs}]
             kernel = next((one for one in near if self.order[one.index] == time), None)
             if kernel is None and self._can_be_late(value, leaves):
-                late = (one for one in near if all(self._can_be_late(made, leaves) for made in one.outputs))
+                late = (
+                    one
+                    for one in near
+                    if all(self._can_be_late(made, leaves) for made in one.outputs)
+                )
                 kernel = next(late, None)
             if kernel is None:
                 kernel = self._start("loop", None)
@@ -366,25 +466,35 @@ class _Fusion(Placement):
         """A kernel that does nothing but sums and makes the value on the way: it can write it."""
         for kernel in self.kernels:
             is_there = kernel.kind == "reduce" and self.after[value] < self.order[kernel.index]
-            if is_there and any(value == self.resolve(operation.operands[0]) for operation in kernel.reductions):
+            if is_there and any(
+                value == self.resolve(operation.operands[0]) for operation in kernel.reductions
+            ):
                 return kernel
         return None
 
     def _can_be_late(self, value: int, leaves: list[int]) -> bool:
-        """Whether a value that is made of sums has no reader but what is made again wherever it is needed."""
+        """Whether a value that is made of sums has no reader but what is made again wherever it is
+        needed."""
         of_sums = any(leaf in self.reduced for leaf in leaves)
-        return of_sums and all(user.results[0] in self.floating for user in self._users_by_any_name(value))
+        return of_sums and all(
+            user.results[0] in self.floating for user in self._users_by_any_name(value)
+        )
 
     def _needed_in_memory(self) -> list[int]:
         needed = [*self.body.results, *filter(self._is_spread, self.floating)]
         for kernel in self.kernels:
             if kernel.kind in UNFUSED and kernel.anchor is not None:
                 is_lookup = kernel.anchor.opcode in ("gather", "scatter")
-                needed += map(self._unspread, kernel.anchor.operands) if is_lookup else kernel.anchor.operands
+                needed += (
+                    map(self._unspread, kernel.anchor.operands)
+                    if is_lookup
+                    else kernel.anchor.operands
+                )
         return list(dict.fromkeys(needed))
 
     def _is_spread(self, value: int) -> bool:
-        """Whether a value is worked out from as many sums, and spread over lanes by what reads it."""
+        """Whether a value is worked out from as many sums, and spread over lanes by what reads
+        it."""
         made, type_ = self.floating[value], self.program.types[value]
         if made.opcode in _ONLY_MOVED or type_.size < 2 or value in self.materialised:
             return False
@@ -400,7 +510,9 @@ class _Fusion(Placement):
             for user in self._users_by_any_name(name):
                 result = self.program.types[user.results[0]]
                 larger = result.size > type_.size
-                spread |= larger and user.opcode == "broadcast_in_dim" and self._spreads_lanes(user, name)
+                spread |= (
+                    larger and user.opcode == "broadcast_in_dim" and self._spreads_lanes(user, name)
+                )
                 names += user.results if user.opcode in _ONLY_MOVED and not larger else ()
         return spread
 
@@ -409,7 +521,9 @@ class _Fusion(Placement):
         given, result = self.program.types[value].shape, self.program.types[operation.results[0]]
         lane = compact_layout(result, self.tiling).lane_axis
         dims = operation.ints("dims")
-        return lane is not None and (lane not in dims or given[dims.index(lane)] < result.shape[lane])
+        return lane is not None and (
+            lane not in dims or given[dims.index(lane)] < result.shape[lane]
+        )
 
     def _unspread(self, value: int) -> int:
         """Of places to look up, as many numbers in one axis where they are those."""
@@ -417,12 +531,18 @@ class _Fusion(Placement):
         if made is None or made.opcode not in ("reshape", "broadcast_in_dim") or not made.operands:
             return value
         source = self.program.types[made.operands[0]]
-        return made.operands[0] if source.size == self.program.types[value].size and len(source.shape) == 1 else value
+        return (
+            made.operands[0]
+            if source.size == self.program.types[value].size and len(source.shape) == 1
+            else value
+        )
 
     def _connect(self) -> None:
         """Inputs and outputs of every kernel, and the floating work done in it."""
         read: dict[int, None] = {}
-        self._stored_results = {leaf for value in self._results for leaf in [self.view_of.get(value, value)]}
+        self._stored_results = {
+            leaf for value in self._results for leaf in [self.view_of.get(value, value)]
+        }
         for kernel in self.kernels:
             done: dict[int, HloOperation] = {}
             inputs: dict[int, None] = {}
@@ -433,9 +553,13 @@ class _Fusion(Placement):
             wanted += [value for value in kernel.outputs if value in self.materialised]
             for value in wanted:
                 leaves = self._leaves(value, done, kernel)
-                inputs.update(dict.fromkeys(leaf for leaf in leaves if self.home.get(leaf) != kernel.index))
+                inputs.update(
+                    dict.fromkeys(leaf for leaf in leaves if self.home.get(leaf) != kernel.index)
+                )
             own = {id(operation) for operation in kernel.operations}
-            kernel.operations += [operation for operation in done.values() if id(operation) not in own]
+            kernel.operations += [
+                operation for operation in done.values() if id(operation) not in own
+            ]
             inputs.update(dict.fromkeys(kernel.inputs))
             kernel.inputs = [value for value in inputs if not self._is_constant(value)]
             read.update(inputs)
@@ -446,18 +570,26 @@ class _Fusion(Placement):
             own_values = list(made_in.get(kernel.index, ()))
             if kernel.anchor is not None and kernel.kind in UNFUSED:
                 own_values += kernel.anchor.results
-            kernel.outputs = [value for value in own_values if value in read or value in self._stored_results]
+            kernel.outputs = [
+                value for value in own_values if value in read or value in self._stored_results
+            ]
 
     def _delay_masks(self) -> None:
-        """Masks are packed when the backward pass is about to read them: until then what they are made of stays."""
+        """Masks are packed when the backward pass is about to read them: until then what they are
+        made of stays."""
         for kernel in self.kernels:
             if kernel.anchor is not None and kernel.anchor.opcode == "compare":
-                readers = [self.order[other.index] for other in self.kernels if set(other.inputs) & set(kernel.outputs)]
+                readers = [
+                    self.order[other.index]
+                    for other in self.kernels
+                    if set(other.inputs) & set(kernel.outputs)
+                ]
                 if readers:
                     self.order[kernel.index] = min(readers) - JUST_AFTER / 2
 
     def _stored_types(self) -> dict[int, TensorType]:
-        """float32 values that only matrix products read are kept in bfloat16, which is what the products multiply."""
+        """float32 values that only matrix products read are kept in bfloat16, which is what the
+        products multiply."""
         readers: dict[int, list[Kernel]] = {}
         for kernel in self.kernels:
             for value in kernel.inputs:
@@ -465,7 +597,8 @@ class _Fusion(Placement):
         types = self.program.types
         stored = {
             value: TensorType(
-                (*types[value].shape[:-1], -(-types[value].shape[-1] // LANES) * LANES), types[value].dtype
+                (*types[value].shape[:-1], -(-types[value].shape[-1] // LANES) * LANES),
+                types[value].dtype,
             )
             for value in self.across - self._results
         } | {value: type_ for value, type_ in self.pieces.items() if value not in self._results}
@@ -481,13 +614,27 @@ class _Fusion(Placement):
         return stored
 
     def _only_multiplied(self, reader: Kernel, value: int) -> bool:
-        """Whether `reader` uses `value` for nothing but an operand of its matrix product (by another view of it)."""
+        """Whether `reader` uses `value` for nothing but an operand of its matrix product (by
+        another view of it)."""
         if reader.kind == "copy":
-            later = [kernel for kernel in self.kernels if any(out in kernel.inputs for out in reader.outputs)]
-            return bool(later) and all(self._only_multiplied(kernel, out) for kernel in later for out in reader.outputs)
-        if reader.kind != "matrix" or reader.anchor is None or reader.anchor.text("precision") not in ("", "DEFAULT"):
+            later = [
+                kernel
+                for kernel in self.kernels
+                if any(out in kernel.inputs for out in reader.outputs)
+            ]
+            return bool(later) and all(
+                self._only_multiplied(kernel, out) for kernel in later for out in reader.outputs
+            )
+        if (
+            reader.kind != "matrix"
+            or reader.anchor is None
+            or reader.anchor.text("precision") not in ("", "DEFAULT")
+        ):
             return False
-        views = {value, *(view for view, source in self.view_of.items() if self.resolve(source) == value)}
+        views = {
+            value,
+            *(view for view, source in self.view_of.items() if self.resolve(source) == value),
+        }
         for operation in reader.operations:
             if any(self.resolve(operand) in views for operand in operation.operands):
                 if operation.opcode not in REORDERING:

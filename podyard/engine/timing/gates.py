@@ -1,8 +1,9 @@
 """Products that are computed last: gates of a network with a gradient.
 
-Where several products of one shape meet in element-wise work, and one of them (the gate) goes through functions of
-its own first, the compiler computes that one when all others are there, and does the work in its kernel. Read off
-compiled steps of gated networks on v4, v5p and v6e; v5e does the work again in every reader instead.
+Where several products of one shape meet in element-wise work, and one of them (the gate) goes
+through functions of its own first, the compiler computes that one when all others are there, and
+does the work in its kernel. Read off compiled steps of gated networks on v4, v5p and v6e; v5e does
+the work again in every reader instead.
 """
 
 from __future__ import annotations
@@ -19,14 +20,23 @@ _SEVERAL = 2
 
 
 class Uses:
-    """What makes and who reads a value in one body, by whatever name. `aliases`: values that are others."""
+    """What makes and who reads a value in one body, by whatever name. `aliases`: values that are
+    others."""
 
     def __init__(
-        self, program: Program, operations: Sequence[HloOperation], results: Iterable[int], aliases: Mapping[int, int]
+        self,
+        program: Program,
+        operations: Sequence[HloOperation],
+        results: Iterable[int],
+        aliases: Mapping[int, int],
     ) -> None:
         self.types = program.types
         self._aliases = dict(aliases)
-        named = [one for one in operations if one.opcode in ALIASES and len(one.operands) == len(one.results)]
+        named = [
+            one
+            for one in operations
+            if one.opcode in ALIASES and len(one.operands) == len(one.results)
+        ]
         for operation in named:
             self._aliases.update(zip(operation.results, operation.operands, strict=True))
         self.results = {self.resolve(value) for value in results}
@@ -44,7 +54,8 @@ class Uses:
 
 
 def gates_last(operations: Sequence[HloOperation], uses: Uses) -> list[HloOperation]:
-    """The same operations; each gate, and all that waits for it, comes after the products that it meets."""
+    """The same operations; each gate, and all that waits for it, comes after the products that it
+    meets."""
     order = list(operations)
     places = {id(operation): place for place, operation in enumerate(order)}
     for gate in [operation for operation in operations if _is_large_product(operation, uses)]:
@@ -92,7 +103,11 @@ class _Gate:
         met = [value for value in own if self._meets(value, own)]
         if len(met) < _SEVERAL or self._root(met, own) is not None:
             return []
-        return [product for product in self._products(own) if len(self._ends(product.results[0])) >= _SEVERAL]
+        return [
+            product
+            for product in self._products(own)
+            if len(self._ends(product.results[0])) >= _SEVERAL
+        ]
 
     def _functions(self) -> dict[int, HloOperation | None]:
         """Values that follow from the product and small arrays alone, with what makes them."""
@@ -103,7 +118,9 @@ class _Gate:
                 result = user.results[0]
                 if result in own or not self._is_same_size(user):
                     continue
-                if all(self._uses.resolve(one) in own or self._is_plain(one) for one in user.operands):
+                if all(
+                    self._uses.resolve(one) in own or self._is_plain(one) for one in user.operands
+                ):
                     own[result] = user
                     # What else was waiting for it is looked at again.
                     stack += [result]
@@ -131,7 +148,9 @@ class _Gate:
     def _meets(self, value: int, own: Mapping[int, HloOperation | None]) -> bool:
         """Whether something that is not the product's own reads the value."""
         users = self._uses.users.get(value, ())
-        return value in self._uses.results or any(own.keys().isdisjoint(user.results) for user in users)
+        return value in self._uses.results or any(
+            own.keys().isdisjoint(user.results) for user in users
+        )
 
     def _root(self, values: Sequence[int], own: Mapping[int, HloOperation | None]) -> int | None:
         """A later value than the product that all these follow from."""
@@ -167,7 +186,11 @@ class _Gate:
                 stack.append(user.results[0])
                 for operand in user.operands:
                     made = self._uses.made.get(self._through(operand))
-                    if made is not None and made.opcode == "dot_general" and made.results[0] not in own:
+                    if (
+                        made is not None
+                        and made.opcode == "dot_general"
+                        and made.results[0] not in own
+                    ):
                         found[id(made)] = made
         return list(found.values())
 

@@ -1,4 +1,5 @@
-"""Kernels: what a program is to the timing model, and which operations are what to it. No JAX in here."""
+"""Kernels: what a program is to the timing model, and which operations are what to it. No JAX in
+here."""
 
 from __future__ import annotations
 
@@ -8,20 +9,27 @@ from typing import Literal
 
 from podyard.engine.program.ir import HloOperation, TensorType
 
-KernelKind = Literal["matrix", "window", "reduce", "loop", "copy", "opaque", "collective", "control"]
+KernelKind = Literal[
+    "matrix", "window", "reduce", "loop", "copy", "opaque", "collective", "control"
+]
 
 MATRIX = frozenset({"dot_general", "convolution"})
 # Operations that read images in their own layout.
 OF_IMAGES = ("convolution", "select_and_scatter")
-COLLECTIVES = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "collective_permute"})
+COLLECTIVES = frozenset(
+    {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "collective_permute"}
+)
 CONTROL = frozenset({"while", "case", "if"})
 # Kernels of their own that the compiler gives no cycles.
 OPAQUE = frozenset({
-    "gather", "scatter", "sort", "select_and_scatter", "custom_call", "fft", "cholesky", "triangular_solve",
+    "gather", "scatter", "sort", "select_and_scatter", "custom_call", "fft", "cholesky",
+    "triangular_solve",
     "rng", "rng_bit_generator", "dynamic_gather", "top_k", "attention",
 })  # fmt: skip
 # Of these, the arithmetic is not modelled: an estimate with one of them is a lower bound.
-BYTES_ONLY = frozenset({"sort", "custom_call", "fft", "cholesky", "triangular_solve", "rng_bit_generator", "top_k"})
+BYTES_ONLY = frozenset(
+    {"sort", "custom_call", "fft", "cholesky", "triangular_solve", "rng_bit_generator", "top_k"}
+)
 ALIASES = frozenset({"shard", "unshard", "optimization_barrier", "get_tuple_element", "tuple"})
 # Their operands are in memory before they start, their results when they end.
 UNFUSED = ("opaque", "collective", "control", "copy")
@@ -39,22 +47,30 @@ JUST_AFTER = 0.25
 MASK_BITS = 32
 LEAVES = frozenset({"constant", "iota", "create_token", "after_all", "partition_id", "replica_id"})
 ELEMENTWISE = frozenset({
-    "abs", "add", "and", "atan2", "bitcast_convert", "broadcast_in_dim", "cbrt", "ceil", "clamp", "compare",
-    "complex", "concatenate", "convert", "cosine", "count_leading_zeros", "divide", "dynamic_slice", "exponential",
-    "exponential_minus_one", "floor", "imag", "is_finite", "log", "log_plus_one", "logistic", "maximum", "minimum",
-    "multiply", "negate", "not", "or", "pad", "popcnt", "power", "real", "reduce_precision", "remainder", "reshape",
-    "reverse", "round_nearest_afz", "round_nearest_even", "rsqrt", "select", "shift_left", "shift_right_arithmetic",
-    "shift_right_logical", "sign", "sine", "slice", "sqrt", "square", "subtract", "tan", "tanh", "transpose", "xor",
-    "erf", "erf_inv", "copy", "broadcast", "map", "next_after", "asin", "acos", "atan", "asinh", "acosh", "atanh",
-    "sinh", "cosh", "lgamma", "digamma", "polygamma", "zeta", "bessel_i1e", "conj", "is_inf", "mulhi",
+    "abs", "add", "and", "atan2", "bitcast_convert", "broadcast_in_dim", "cbrt", "ceil", "clamp",
+    "compare",
+    "complex", "concatenate", "convert", "cosine", "count_leading_zeros", "divide", "dynamic_slice",
+    "exponential",
+    "exponential_minus_one", "floor", "imag", "is_finite", "log", "log_plus_one", "logistic",
+    "maximum", "minimum",
+    "multiply", "negate", "not", "or", "pad", "popcnt", "power", "real", "reduce_precision",
+    "remainder", "reshape",
+    "reverse", "round_nearest_afz", "round_nearest_even", "rsqrt", "select", "shift_left",
+    "shift_right_arithmetic",
+    "shift_right_logical", "sign", "sine", "slice", "sqrt", "square", "subtract", "tan", "tanh",
+    "transpose", "xor",
+    "erf", "erf_inv", "copy", "broadcast", "map", "next_after", "asin", "acos", "atan", "asinh",
+    "acosh", "atanh",
+    "sinh", "cosh", "lgamma", "digamma", "polygamma", "zeta", "bessel_i1e", "conj", "is_inf",
+    "mulhi",
 })  # fmt: skip
 
 
 @dataclasses.dataclass(slots=True)
 class Kernel:
-    """`anchor` is what it was started for (None: element-wise work only). `operations` are done in it, once each;
-    `inputs` and `outputs` are values in memory. `moved`: what a copy into another layout moves (`turned`: with other
-    axes in lanes), or a loop writes that reads nothing."""
+    """`anchor` is what it was started for (None: element-wise work only). `operations` are done in
+    it, once each; `inputs` and `outputs` are values in memory. `moved`: what a copy into another
+    layout moves (`turned`: with other axes in lanes), or a loop writes that reads nothing."""
 
     index: int
     kind: KernelKind
@@ -77,7 +93,8 @@ class Kernel:
     ahead: bool = False
     # The axes in lanes and in sublanes that it gives to what it moves.
     minor: tuple[int, ...] = ()
-    # Operands and results of a convolution that are copied into another layout: the axes in lanes and in sublanes.
+    # Operands and results of a convolution that are copied into another layout: the axes in lanes
+    # and in sublanes.
     layouts: dict[int, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     # Whether parts of images are its examples.
     is_cut: bool = False
@@ -91,9 +108,10 @@ class Kernel:
 
 @dataclasses.dataclass(slots=True)
 class Fused:
-    """Kernels in the order they run. `stored[value]`: the type a value has in memory, where that is narrower than the
-    program's (operands of matrix products are kept in bfloat16). `aliases`: values that are others by another name;
-    `in_place`: results of updates, with the arrays whose memory they have."""
+    """Kernels in the order they run. `stored[value]`: the type a value has in memory, where that is
+    narrower than the program's (operands of matrix products are kept in bfloat16). `aliases`:
+    values that are others by another name; `in_place`: results of updates, with the arrays whose
+    memory they have."""
 
     kernels: list[Kernel]
     stored: dict[int, TensorType]

@@ -1,8 +1,10 @@
-"""float32 weights with heads as a middle axis (`[features, heads, 128]`): a product wants their first axis in a tile.
+"""float32 weights with heads as a middle axis (`[features, heads, 128]`): a product wants their
+first axis in a tile.
 
-The heads lie in sublanes in memory. So a kernel converts such weights before the product, and their gradient lies with
-heads outermost. All that an optimizer works out with it has that layout, and is copied back as it leaves the program.
-(Compiled steps of one such product with SGD, momentum and Adam on v4: five of two sizes.)
+The heads lie in sublanes in memory. So a kernel converts such weights before the product, and their
+gradient lies with heads outermost. All that an optimizer works out with it has that layout, and is
+copied back as it leaves the program. (Compiled steps of one such product with SGD, momentum and
+Adam on v4: five of two sizes.)
 """
 
 from __future__ import annotations
@@ -30,7 +32,11 @@ def headed_weights(program: Program, body: Body, tiling: Tiling) -> set[int]:
             continue
         for value, name in zip(step.operands, ("lhs_contracting", "rhs_contracting"), strict=False):
             given = _source(value, makers)
-            if given in arguments and step.ints(name) == (0,) and _has_heads(program.types[given], tiling):
+            if (
+                given in arguments
+                and step.ints(name) == (0,)
+                and _has_heads(program.types[given], tiling)
+            ):
                 found.add(given)
     return found
 
@@ -47,7 +53,9 @@ def _source(value: int, makers: Mapping[int, HloOperation]) -> int:
     """What a value is converted or gathered from."""
     while value in makers and makers[value].opcode in _PASSED:
         step = makers[value]
-        value = step.operands[step.results.index(value)] if step.opcode in ALIASES else step.operands[0]
+        value = (
+            step.operands[step.results.index(value)] if step.opcode in ALIASES else step.operands[0]
+        )
     return value
 
 

@@ -1,4 +1,5 @@
-"""Copies of arrays around convolutions, from when they are made to when they are read: in another layout, or with
+"""Copies of arrays around convolutions, from when they are made to when they are read: in another
+layout, or with
 groups as an axis of their own."""
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ _FIRST_COPY = -(2**40)
 
 
 class ImageCopies:
-    """The copies of one body, kernel by kernel in their order: what kernels read and make instead of the arrays of the
-    program. `types` and `sizes` of copies; `near` are those that are on the chip."""
+    """The copies of one body, kernel by kernel in their order: what kernels read and make instead
+    of the arrays of the program. `types` and `sizes` of copies; `near` are those that are on the
+    chip."""
 
     def __init__(self, body: Body, fused: Fused, pricer: Pricer) -> None:
         self._pricer = pricer
@@ -33,28 +35,42 @@ class ImageCopies:
         """What a kernel really reads: copies of what is copied for it."""
         if kernel.copies is not None:
             is_second = self._is_second(kernel)
-            return dict.fromkeys([self._last[kernel.copies]] if is_second else self._sources(kernel.copies))
+            return dict.fromkeys(
+                [self._last[kernel.copies]] if is_second else self._sources(kernel.copies)
+            )
         if kernel.anchor is None or kernel.anchor.opcode not in OF_IMAGES:
             return inputs
         copied, kept = dict[int, None](), set[int]()
         for operand in kernel.anchor.operands[:2]:
             own = self._pricer.resolve(operand)
             is_copied = operand in kernel.layouts
-            key = self._copies.get((own, kernel.layouts[operand])) if is_copied else self._apart.get(own)
+            key = (
+                self._copies.get((own, kernel.layouts[operand]))
+                if is_copied
+                else self._apart.get(own)
+            )
             if key is None:
                 kept |= self._pricer.sources_of(operand, kernel)
             else:
                 copied[key] = None
         gone = self._pricer.multiplied_operands(kernel) - kept if copied else set()
         layouts = kernel.layouts.items()
-        copy_of = {value: key for value, minor in layouts if (key := self._copies.get((value, minor))) is not None}
+        copy_of = {
+            value: key
+            for value, minor in layouts
+            if (key := self._copies.get((value, minor))) is not None
+        }
         read = (copy_of.get(value, value) for value in inputs if value not in gone)
         return dict.fromkeys([*copied, *read])
 
     def _is_second(self, kernel: Kernel) -> bool:
         """Whether a kernel copies a copy, which has groups as an axis."""
         own = kernel.copies
-        return own is not None and kernel.moved is not None and kernel.moved != self._pricer.program.types[own]
+        return (
+            own is not None
+            and kernel.moved is not None
+            and kernel.moved != self._pricer.program.types[own]
+        )
 
     def make(self, kernel: Kernel) -> list[int]:
         """The copy that a kernel makes to be read by a convolution."""
@@ -62,19 +78,25 @@ class ImageCopies:
             return []
         key = _FIRST_COPY - len(self.sizes)
         self.types[key] = kernel.moved
-        self.sizes[key] = padded_bytes(kernel.moved, kernel.minor[0], kernel.minor[1], self._pricer.costs.tiling)
+        self.sizes[key] = padded_bytes(
+            kernel.moved, kernel.minor[0], kernel.minor[1], self._pricer.costs.tiling
+        )
         costs = self._pricer.costs
-        self.near |= {key} if costs.results_stay and self.sizes[key] <= costs.prefetch_bytes else set()
+        self.near |= (
+            {key} if costs.results_stay and self.sizes[key] <= costs.prefetch_bytes else set()
+        )
         self._copies[kernel.copies, kernel.minor] = self._last[kernel.copies] = key
         if self._is_second(kernel):
             self._apart[kernel.copies] = key
         return [key]
 
     def next_to(self, kernel: Kernel) -> list[int]:
-        """Bytes of other arrays while a kernel runs: what a convolution in groups reads and makes, in that form; and
-        what it has made while that is copied."""
+        """Bytes of other arrays while a kernel runs: what a convolution in groups reads and makes,
+        in that form; and what it has made while that is copied."""
         if kernel.anchor is not None:
-            found, copied = bytes_in_groups(self._pricer.program, kernel.anchor, self._pricer.costs.tiling)
+            found, copied = bytes_in_groups(
+                self._pricer.program, kernel.anchor, self._pricer.costs.tiling
+            )
             self._leaving = [found.get(kernel.anchor.results[0], 0), copied]
             return list(found.values())
         return self._leaving if kernel.regroups else []

@@ -1,4 +1,5 @@
-"""Which copies around convolutions in groups are on the chip (from v4 on): those of one share its room."""
+"""Which copies around convolutions in groups are on the chip (from v4 on): those of one share its
+room."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from podyard.hardware.cost_model import CostModel
 
 @dataclasses.dataclass(slots=True)
 class ImageRoom:
-    """`far`: kernels whose copy finds no room on the chip. `laid_far`: (kernel, array) of a convolution and such a
+    """`far`: kernels whose copy finds no room on the chip. `laid_far`: (kernel, array) of a
+    convolution and such a
     copy. `again`: kernels that copy a copy which is on the chip."""
 
     far: set[int] = dataclasses.field(default_factory=set)
@@ -34,26 +36,41 @@ class ImageRoom:
                 waiting.setdefault(kernel.copies, []).append(kernel)
             elif kernel.kind == "copy" and kernel.minor:
                 leaving.append(kernel)
-            elif kernel.anchor is not None and kernel.anchor.opcode == "convolution" and has_groups(kernel.anchor):
+            elif (
+                kernel.anchor is not None
+                and kernel.anchor.opcode == "convolution"
+                and has_groups(kernel.anchor)
+            ):
                 if last is not None and last.anchor is not None:
                     found._take(leaving, last, last.anchor.results[0], room, costs)
                 room, last, leaving = costs.prefetch_bytes, kernel, []
-                read = [(waiting.pop(resolve(value), []), value) for value in kernel.anchor.operands[:2]]
-                for copies, value in sorted(read, key=lambda pair: pair[0][0].index if pair[0] else 0):
+                read = [
+                    (waiting.pop(resolve(value), []), value) for value in kernel.anchor.operands[:2]
+                ]
+                for copies, value in sorted(
+                    read, key=lambda pair: pair[0][0].index if pair[0] else 0
+                ):
                     room = found._take(copies, kernel, value, room, costs)
         if last is not None and last.anchor is not None:
             found._take(leaving, last, last.anchor.results[0], room, costs)
         return found
 
     def is_near(self, kernel: Kernel, value: int, type_: TensorType, costs: CostModel) -> bool:
-        """Whether the copy of an array around a convolution is on the chip, and costs little for that."""
-        return (kernel.index, value) not in self.laid_far and is_laid_near(type_, kernel.layouts[value], costs)
+        """Whether the copy of an array around a convolution is on the chip, and costs little for
+        that."""
+        return (kernel.index, value) not in self.laid_far and is_laid_near(
+            type_, kernel.layouts[value], costs
+        )
 
-    def _take(self, copies: list[Kernel], reader: Kernel, value: int, room: float, costs: CostModel) -> float:
-        """What is left when an array has been copied, at most twice one after the other. Of two copies that do not fit
-        next to each other the second stays, if it fits."""
+    def _take(
+        self, copies: list[Kernel], reader: Kernel, value: int, room: float, costs: CostModel
+    ) -> float:
+        """What is left when an array has been copied, at most twice one after the other. Of two
+        copies that do not fit next to each other the second stays, if it fits."""
         sizes = [
-            padded_bytes(copy.moved, copy.minor[0], copy.minor[1], costs.tiling) if copy.moved is not None else 0
+            padded_bytes(copy.moved, copy.minor[0], copy.minor[1], costs.tiling)
+            if copy.moved is not None
+            else 0
             for copy in copies
         ]
         if not sizes:

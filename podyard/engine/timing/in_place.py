@@ -1,4 +1,5 @@
-"""Which values take the place of others in memory: arguments that are donated, and what a loop carries."""
+"""Which values take the place of others in memory: arguments that are donated, and what a loop
+carries."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ from podyard.engine.timing.pricing import Pricer
 
 
 def made_while_read(program: Program, pricer: Pricer) -> Iterator[int]:
-    """Results that a loop makes while it reads the argument whose place they are to have: they take it only when the
-    loop has ended."""
+    """Results that a loop makes while it reads the argument whose place they are to have: they take
+    it only when the loop has ended."""
     for loop in program.body.operations:
         if loop.opcode == "while":
             given = [pricer.resolve(value) for value in loop.operands]
@@ -23,15 +24,18 @@ def made_while_read(program: Program, pricer: Pricer) -> Iterator[int]:
 
 
 def carried_values(body: Body, pricer: Pricer) -> dict[int, int]:
-    """What a turn of a loop hands to the next, by the values in its body that it takes the place of."""
+    """What a turn of a loop hands to the next, by the values in its body that it takes the place
+    of."""
     pairs = zip(body.parameters, body.results, strict=False)
     return {pricer.resolve(new): own for own, new in pairs if own != new}
 
 
 def beside_their_old(body: Body, fused: Fused, pricer: Pricer) -> set[int]:
-    """Of the values that a turn of a loop hands to the next, those that cannot take the place of the old ones, because
-    a matrix product or permutation that makes them, or a later kernel, reads those. Element-wise kernels, updates and
-    products after which something is done with the old value, number by number, work in place."""
+    """Of the values that a turn of a loop hands to the next, those that cannot take the place of
+    the old ones, because
+    a matrix product or permutation that makes them, or a later kernel, reads those. Element-wise
+    kernels, updates and products after which something is done with the old value, number by
+    number, work in place."""
     others: set[int] = set()
     types = pricer.program.types
     old = carried_values(body, pricer)
@@ -40,7 +44,9 @@ def beside_their_old(body: Body, fused: Fused, pricer: Pricer) -> set[int]:
             alike = types[value] == types[old[value]]
             in_place = alike and old[value] not in pricer.multiplied_operands(kernel)
             sends = kernel.anchor is not None and kernel.anchor.opcode == "collective_permute"
-            reads = (sends or kernel.kind == "matrix") and old[value] in kernel.inputs and not in_place
+            reads = (
+                (sends or kernel.kind == "matrix") and old[value] in kernel.inputs and not in_place
+            )
             if reads or any(old[value] in reader.inputs for reader in fused.kernels[place + 1 :]):
                 others.add(value)
     return others
@@ -54,25 +60,38 @@ def sent_on(fused: Fused) -> set[int]:
 
 
 def changed_in_place(kernel: Kernel, carried: Mapping[int, int], fused: Fused) -> set[int]:
-    """What a kernel of a turn writes over the values of `carried` that it reads, but for updates of parts."""
+    """What a kernel of a turn writes over the values of `carried` that it reads, but for updates of
+    parts."""
     made = carried.keys() & set(kernel.outputs) - fused.in_place.keys()
     return {value for value in made if carried[value] in kernel.inputs}
 
 
-def summed_over_arguments(fused: Fused, pricer: Pricer, instead: Mapping[int, tuple[int, ...]]) -> set[int]:
-    """What is summed over devices in its place, where the sum has the place of a donated argument that the kernel of
-    the first of these values is the last to read. `instead`: values that have the place of others."""
+def summed_over_arguments(
+    fused: Fused, pricer: Pricer, instead: Mapping[int, tuple[int, ...]]
+) -> set[int]:
+    """What is summed over devices in its place, where the sum has the place of a donated argument
+    that the kernel of
+    the first of these values is the last to read. `instead`: values that have the place of
+    others."""
     body, donated = pricer.program.body, pricer.program.donated
     taken = {pricer.resolve(body.results[index]): argument for argument, index in donated.items()}
-    last_read = {value: place for place, kernel in enumerate(fused.kernels) for value in kernel.inputs}
-    made_by = {value: place for place, kernel in enumerate(fused.kernels) for value in kernel.outputs}
+    last_read = {
+        value: place for place, kernel in enumerate(fused.kernels) for value in kernel.inputs
+    }
+    made_by = {
+        value: place for place, kernel in enumerate(fused.kernels) for value in kernel.outputs
+    }
     found: set[int] = set()
     for place, kernel in enumerate(fused.kernels):
         argument = next((taken[value] for value in kernel.outputs if value in taken), None)
         if argument is None or kernel.anchor is None or kernel.anchor.opcode != "all_reduce":
             continue
         (given,) = kernel.inputs if len(kernel.inputs) == 1 else (None,)
-        if given is None or last_read[given] != place or pricer.type_of(given) != pricer.type_of(kernel.outputs[0]):
+        if (
+            given is None
+            or last_read[given] != place
+            or pricer.type_of(given) != pricer.type_of(kernel.outputs[0])
+        ):
             continue
         first = instead.get(given, (given,))[0]
         if last_read.get(argument, -1) <= made_by.get(first, -1):
@@ -81,8 +100,8 @@ def summed_over_arguments(fused: Fused, pricer: Pricer, instead: Mapping[int, tu
 
 
 def changed_in_loop(kernel: Kernel, pricer: Pricer) -> dict[int, int]:
-    """Of a loop, arguments that are not the program's to change, by what takes their place in it: the loop's result
-    where that is read, or the name in its body."""
+    """Of a loop, arguments that are not the program's to change, by what takes their place in it:
+    the loop's result where that is read, or the name in its body."""
     operation, program = kernel.anchor, pricer.program
     if operation is None or operation.opcode != "while":
         return {}

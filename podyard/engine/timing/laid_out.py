@@ -17,7 +17,11 @@ def laid_out_bytes(kernel: Kernel, pricer: Pricer, on_chip: bool) -> Iterator[in
     if kernel.turns is not None or kernel.copies is not None or is_other:
         return
     read = {*kernel.inputs, *(anchor.operands if anchor is not None else ())}
-    layouts = [(pricer.program.types[value], minor) for value, minor in kernel.layouts.items() if value not in read]
+    layouts = [
+        (pricer.program.types[value], minor)
+        for value, minor in kernel.layouts.items()
+        if value not in read
+    ]
     if kernel.moved is not None and kernel.minor:
         layouts.append((kernel.moved, kernel.minor))
     for type_, minor in layouts:

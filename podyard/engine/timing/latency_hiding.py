@@ -1,6 +1,7 @@
-"""The order of kernels where collectives run next to them: a list scheduler, from the last kernel to the first, after
-openxla/xla, latency_hiding_scheduler.cc. Which of its rules are in force was read off compiled orders: those of its
-aggressive policies, one gather at a time and five permutations; bodies without such collectives keep their order.
+"""The order of kernels where collectives run next to them: a list scheduler, from the last kernel
+to the first, after openxla/xla, latency_hiding_scheduler.cc. Which of its rules are in force was
+read off compiled orders: those of its aggressive policies, one gather at a time and five
+permutations; bodies without such collectives keep their order.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from podyard.engine.timing.schedule import Run, Step
 _AT_ONE_TIME = {"all_gather": 1, "collective_permute": 5}
 # What goes around a ring: both ways, two turns at a time.
 _IN_A_RING = ("collective_permute",) * 4
-# Those of fewer bytes do not run next to kernels (gathers of 2,048 bytes do not, those of 4,096 do).
+# Those of fewer bytes do not run next to kernels (gathers of 2,048 bytes do not, those of 4,096
+# do).
 _LEAST_BYTES = 4096
-# How long the scheduler takes a collective to last, which is not what it takes. With this and the compiler's own
-# cycles, kernels come within 2.9 % of all places of where they are in 17 compiled orders of 12 programs (30 to 400 were
-# tried, and up to 15,000 fixed cycles: 3.0 to 6.8 %).
+# How long the scheduler takes a collective to last, which is not what it takes. With this and the
+# compiler's own cycles, kernels come within 2.9 % of all places of where they are in 17 compiled
+# orders of 12 programs (30 to 400 were tried, and up to 15,000 fixed cycles: 3.0 to 6.8 %).
 _BYTES_PER_CYCLE = 150.0
 
 
@@ -41,8 +43,9 @@ def run_of(kernel: Kernel, inside_cycles: float, inside: tuple[str, ...], pricer
 def hiding_latency(
     steps: Sequence[Step], sizes: Mapping[int, int], results: Collection[int], limit_bytes: float
 ) -> list[Step]:
-    """The same steps; a collective with a latency stands where it starts. `sizes`: bytes of values, of arguments, too;
-    `results`: those that are in memory at the end; `limit_bytes`: what all of them may take at one time."""
+    """The same steps; a collective with a latency stands where it starts. `sizes`: bytes of values,
+    of arguments, too; `results`: those that are in memory at the end; `limit_bytes`: what all of
+    them may take at one time."""
     if not any(step.run.latency for step in steps):
         return list(steps)
     return _Scheduler(steps, sizes, results, limit_bytes).ordered()
@@ -52,33 +55,44 @@ def _end_of(place: int) -> str:
     return f"end of {place}"
 
 
-def _by_versions(steps: Sequence[Step]) -> tuple[dict[int, set[int | str]], dict[int, set[int | str]]]:
-    """What each step reads and makes. A value that is made a second time (a table that is copied for each of two
-    lookups) has another name from then on."""
+def _by_versions(
+    steps: Sequence[Step],
+) -> tuple[dict[int, set[int | str]], dict[int, set[int | str]]]:
+    """What each step reads and makes. A value that is made a second time (a table that is copied
+    for each of two lookups) has another name from then on."""
     names: dict[int, int | str] = {}
     reads: dict[int, set[int | str]] = {}
     makes: dict[int, set[int | str]] = {}
     for place, step in enumerate(steps):
         reads[place] = {names.setdefault(value, value) for value in step.reads}
         again = {value: f"{value} of {place}" for value in step.makes if value in names}
-        makes[place] = {names.setdefault(value, value) for value in step.makes if value not in again}
+        makes[place] = {
+            names.setdefault(value, value) for value in step.makes if value not in again
+        }
         makes[place] |= set(again.values())
         names |= again
     return reads, makes
 
 
 class _Scheduler:
-    """Nodes are numbers: a step, and the end of a collective at the number of the collective plus that of all steps.
-    What is ready when a step has its place is counted by values: the compiler takes each result of several apart."""
+    """Nodes are numbers: a step, and the end of a collective at the number of the collective plus
+    that of all steps. What is ready when a step has its place is counted by values: the compiler
+    takes each result of several apart."""
 
     def __init__(
-        self, steps: Sequence[Step], sizes: Mapping[int, int], results: Collection[int], limit_bytes: float
+        self,
+        steps: Sequence[Step],
+        sizes: Mapping[int, int],
+        results: Collection[int],
+        limit_bytes: float,
     ) -> None:
         self._steps = steps
         self._sizes = sizes
         self._limit = limit_bytes
         count = self._count = len(steps)
-        self._latency = {place: step.run.latency for place, step in enumerate(steps) if step.run.latency}
+        self._latency = {
+            place: step.run.latency for place, step in enumerate(steps) if step.run.latency
+        }
         self._reads, self._makes = _by_versions(steps)
         # A collective's end makes what the collective makes; what its start makes is that end.
         for place in self._latency:
@@ -91,8 +105,13 @@ class _Scheduler:
             for value in values:
                 self._readers.setdefault(value, []).append(node)
         self._unread = {value: len(nodes) for value, nodes in self._readers.items()}
-        self._waiting = {node: sum(self._unread[value] > 0 for value in self._makes[node]) for node in self._reads}
-        self._position = {node: node if node < count else node - count + 0.5 for node in self._reads}
+        self._waiting = {
+            node: sum(self._unread[value] > 0 for value in self._makes[node])
+            for node in self._reads
+        }
+        self._position = {
+            node: node if node < count else node - count + 0.5 for node in self._reads
+        }
         self._depth: dict[int, float] = {}
         for node in sorted(self._reads, key=lambda one: self._position[one]):
             before = {self._maker[value] for value in self._reads[node] if value in self._maker}
@@ -100,7 +119,8 @@ class _Scheduler:
             self._depth[node] = depth + (self._latency[node - count] if node >= count else 0.0)
         self._makes_ready = {node: self._counted(node) for node in self._reads}
         self._is_awaiting = {
-            node: any(self._maker.get(value, 0) >= count for value in values) for node, values in self._reads.items()
+            node: any(self._maker.get(value, 0) >= count for value in values)
+            for node, values in self._reads.items()
         }
         self._room = dict(_AT_ONE_TIME)
         self._queued = dict.fromkeys(_AT_ONE_TIME, 0)
@@ -132,7 +152,11 @@ class _Scheduler:
                 gathered |= set(step.makes) if step.run.kind == "all_gather" else set()
             else:
                 gathered -= set(step.makes)
-                made.append(dataclasses.replace(step, gathered=tuple(gathered)) if step.run.is_product else step)
+                made.append(
+                    dataclasses.replace(step, gathered=tuple(gathered))
+                    if step.run.is_product
+                    else step
+                )
             self._run(node)
         return made[::-1]
 
@@ -182,7 +206,8 @@ class _Scheduler:
                     self._release(maker)
 
     def _changed(self, node: int) -> tuple[set[int], set[int]]:
-        """Values that are not in memory any more before a step, and those that are; of a collective's end, its own."""
+        """Values that are not in memory any more before a step, and those that are; of a
+        collective's end, its own."""
         step = self._steps[node % self._count]
         come = {value for value in step.reads if value in self._sizes and value not in self._live}
         return {value for value in step.makes if value in self._live}, come
@@ -199,11 +224,14 @@ class _Scheduler:
         return best
 
     def _has_room(self, node: int) -> bool:
-        """Of collectives of a kind, so many at one time, and those in a loop next to no more of that kind."""
+        """Of collectives of a kind, so many at one time, and those in a loop next to no more of
+        that kind."""
         if self._is_end(node):
             return self._room[self._kind(node)] > 0
         inside = self._steps[node].run.inside
-        return all(self._room[kind] >= min(inside.count(kind), _AT_ONE_TIME[kind]) for kind in set(inside))
+        return all(
+            self._room[kind] >= min(inside.count(kind), _AT_ONE_TIME[kind]) for kind in set(inside)
+        )
 
     def _is_better(self, one: int, other: int) -> bool:
         if self._is_short:
@@ -230,8 +258,9 @@ class _Scheduler:
         return frees, self._live_bytes + self._nbytes(come) <= self._limit
 
     def _urgency(self, node: int) -> tuple[bool, float, bool, bool, float]:
-        """Ends of collectives first; then what waits least; a start that waits for no other collective last, unless
-        another one waits for its room, which then comes first; then what waits for the longest collectives."""
+        """Ends of collectives first; then what waits least; a start that waits for no other
+        collective last, unless another one waits for its room, which then comes first; then what
+        waits for the longest collectives."""
         is_start, kind = self._is_start(node), self._kind(node)
         is_awaited = is_start and not self._room[kind] and self._queued[kind] > 0
         is_first = is_start and not self._depth[node] and not is_awaited
@@ -239,14 +268,16 @@ class _Scheduler:
         return self._is_end(node), -stall, not is_first, is_awaited, self._depth[node]
 
     def _waste(self, node: int) -> float:
-        """How far the cycles of a kernel are from those that a collective still has to be hidden for."""
+        """How far the cycles of a kernel are from those that a collective still has to be hidden
+        for."""
         if not self._later:
             return 0.0
         left = min(self._time[one] for one in self._later) - self._now
         return abs(left - self._cycles(node))
 
     def _use(self, node: int) -> tuple[bool, int, bool, float]:
-        """What reads a collective's result first; then what makes most others ready; then the last in the program."""
+        """What reads a collective's result first; then what makes most others ready; then the last
+        in the program."""
         gone, come = self._changed(node)
         is_freeing = self._is_short and self._nbytes(come) < self._nbytes(gone)
         return self._is_awaiting[node], self._makes_ready[node], is_freeing, self._position[node]

@@ -1,7 +1,8 @@
-"""Where arrays lie in memory: tiles of 8 sublanes x 128 lanes, the two axes that get them, and what padding costs.
+"""Where arrays lie in memory: tiles of 8 sublanes x 128 lanes, the two axes that get them, and what
+padding costs.
 
-The compiler chooses for arguments and results the pair of minor axes that pads least; learned from and equal on the
-layouts of several hundred arrays, on every generation.
+The compiler chooses for arguments and results the pair of minor axes that pads least; learned from
+and equal on the layouts of several hundred arrays, on every generation.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ _MAX_VECTOR_WORDS = 1024
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Layout:
-    """The axes in lanes and in sublanes (None where the array has no such axis) and the bytes with padding."""
+    """The axes in lanes and in sublanes (None where the array has no such axis) and the bytes with
+    padding."""
 
     lane_axis: int | None
     sublane_axis: int | None
@@ -30,7 +32,8 @@ class Layout:
 
 @functools.lru_cache(maxsize=65536)
 def compact_layout(type_: TensorType, tiling: Tiling) -> Layout:
-    """The layout with the least padding; of equals the one with the highest lane axis, then sublane axis."""
+    """The layout with the least padding; of equals the one with the highest lane axis, then sublane
+    axis."""
     shape, itemsize = type_.shape, DTYPE_BYTES[type_.dtype]
     if len(shape) < 2:
         return Layout(0 if shape else None, None, _vector_bytes(type_.size, itemsize, tiling))
@@ -45,7 +48,9 @@ def padded_bytes(type_: TensorType, lane_axis: int, sublane_axis: int, tiling: T
     shape, itemsize = type_.shape, DTYPE_BYTES[type_.dtype]
     rows = tiling.sublanes(shape[sublane_axis], itemsize)
     padded = _round_up(shape[lane_axis], LANES) * _round_up(shape[sublane_axis], rows)
-    major = math.prod(extent for axis, extent in enumerate(shape) if axis not in (lane_axis, sublane_axis))
+    major = math.prod(
+        extent for axis, extent in enumerate(shape) if axis not in (lane_axis, sublane_axis)
+    )
     return math.ceil(padded * major * itemsize)
 
 
@@ -55,7 +60,8 @@ def nbytes_in_memory(type_: TensorType, tiling: Tiling) -> int:
 
 
 def whole_rows(types: Iterable[TensorType], tiling: Tiling) -> float:
-    """Numbers that the vector unit works on for each number of the largest array: it always takes 8 rows at once."""
+    """Numbers that the vector unit works on for each number of the largest array: it always takes 8
+    rows at once."""
     type_ = max(types, key=lambda one: one.size)
     axis = compact_layout(type_, tiling).sublane_axis
     return 1.0 if axis is None else _round_up(type_.shape[axis], SUBLANES) / type_.shape[axis]
@@ -80,7 +86,8 @@ def _round_up(value: int, multiple: int) -> int:
 
 
 def in_whole_tiles(type_: TensorType) -> TensorType:
-    """The type with its axes in an order in which the last two fill whole tiles, if there is one."""
+    """The type with its axes in an order in which the last two fill whole tiles, if there is
+    one."""
     shape = type_.shape
     for lane in sorted(range(len(shape)), reverse=True):
         rows = [axis for axis in range(len(shape)) if axis != lane and shape[axis] % SUBLANES == 0]

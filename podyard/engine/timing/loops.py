@@ -8,7 +8,8 @@ _FLIPPED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "NE": "NE"}
 
 
 def trip_count(program: Program, operation: HloOperation) -> int | None:
-    """From the attribute `trip`, or from a counter that starts at a constant, changes by a constant and is compared
+    """From the attribute `trip`, or from a counter that starts at a constant, changes by a constant
+    and is compared
     with a constant; None where the program does not say."""
     trip = operation.attributes.get("trip")
     if isinstance(trip, int):
@@ -19,13 +20,19 @@ def trip_count(program: Program, operation: HloOperation) -> int | None:
 
 
 class _Counted:
-    """A loop with a condition. A number that the loop carries and never changes is what it starts with."""
+    """A loop with a condition. A number that the loop carries and never changes is what it starts
+    with."""
 
     def __init__(self, program: Program, operation: HloOperation) -> None:
         self.program = program
         self.operation = operation
         self.condition, self.body = operation.bodies
-        self.made = {value: step for body in operation.bodies for step in body.operations for value in step.results}
+        self.made = {
+            value: step
+            for body in operation.bodies
+            for step in body.operations
+            for value in step.results
+        }
 
     def turns(self) -> int | None:
         test = self.made.get(self.condition.results[0]) if self.condition.results else None
@@ -64,13 +71,18 @@ class _Counted:
 
     def _initial(self, place: int) -> int | None:
         step = self.program.producer(self.operation.operands[place])
-        while step is not None and step.opcode in ("convert", "reshape", "broadcast_in_dim") and step.operands:
+        while (
+            step is not None
+            and step.opcode in ("convert", "reshape", "broadcast_in_dim")
+            and step.operands
+        ):
             step = self.program.producer(step.operands[0])
         return _constant(step)
 
 
 def _turns(start: int, end: int, step: int, direction: str) -> int | None:
-    """How often a counter is below (or above, or not at) the end; None where it runs away from it."""
+    """How often a counter is below (or above, or not at) the end; None where it runs away from
+    it."""
     distance = end - start if step > 0 else start - end
     if direction == "NE":
         return distance // abs(step) if distance >= 0 and distance % abs(step) == 0 else None
@@ -80,5 +92,7 @@ def _turns(start: int, end: int, step: int, direction: str) -> int | None:
 
 
 def _constant(step: HloOperation | None) -> int | None:
-    number = step.attributes.get("value") if step is not None and step.opcode == "constant" else None
+    number = (
+        step.attributes.get("value") if step is not None and step.opcode == "constant" else None
+    )
     return number if isinstance(number, int) else None

@@ -11,7 +11,8 @@ class Masks(Relayouts):
     """Finds and places them."""
 
     def _mask(self, operation: HloOperation) -> None:
-        """Bits of a column of an image are packed into a word; of longer columns no mask is kept, but what it is of."""
+        """Bits of a column of an image are packed into a word; of longer columns no mask is kept,
+        but what it is of."""
         source = self.resolve(operation.operands[0])
         if self.program.types[source].shape[1] > MASK_BITS:
             self._float(operation, self._ready(source))
@@ -22,7 +23,11 @@ class Masks(Relayouts):
         """A mask of values that are pooled, too: a separate kernel packs it."""
         source = self.resolve(operation.operands[0])
         home = self.home.get(source)
-        if home is None or self.kernels[home].kind != "matrix" or self.program.types[source].size < SMALL_SIZE:
+        if (
+            home is None
+            or self.kernels[home].kind != "matrix"
+            or self.program.types[source].size < SMALL_SIZE
+        ):
             return False
         pooled = [
             user

@@ -1,4 +1,5 @@
-"""The order in which the compiler runs kernels: of those that it weighs against each other the one with the lowest
+"""The order in which the compiler runs kernels: of those that it weighs against each other the one
+with the lowest
 peak, and what it changes in that where collectives run next to kernels."""
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from podyard.engine.timing.schedule import (
 )
 
 
-def best_order(
+def best_order(  # noqa: PLR0913
     steps: Sequence[Step],
     sizes: Mapping[int, int],
     memory: Mapping[int, int],
@@ -33,11 +34,13 @@ def best_order(
     is_whole: bool,
     is_live: bool,
 ) -> list[Step]:
-    """`sizes`: bytes of temporaries, `memory`: of arguments and results, too; `last_loop`: the place of the last loop,
-    -1 without one; `is_whole`: of the program, not a body; `is_live`: results count from when they are made."""
+    """`sizes`: bytes of temporaries, `memory`: of arguments and results, too; `last_loop`: the
+    place of the last loop, -1 without one; `is_whole`: of the program, not a body; `is_live`:
+    results count from when they are made."""
     costs, devices = pricer.costs, pricer.program.mesh.devices
     is_hiding = any(step.run.latency for step in steps)
-    # On chips of one core from v5e on, what no loop waits for runs after the last one, if nothing is hidden.
+    # On chips of one core from v5e on, what no loop waits for runs after the last one, if nothing
+    # is hidden.
     is_late = is_whole and last_loop >= 0 and costs.prefetch_bytes > 0 and devices > 1
     is_late &= costs.vector_cores == 1 and not is_hiding
     steps = late_constants(ending_late(steps, last_loop) if is_late else steps)

@@ -1,8 +1,8 @@
 """Which kernel each operation belongs to, in the order of the program.
 
-Every matrix product, pooling window and reduction starts a kernel. Element-wise work on its result joins it;
-element-wise work that waits for nothing but finished kernels floats, and is done again inside every kernel that needs
-it.
+Every matrix product, pooling window and reduction starts a kernel. Element-wise work on its result
+joins it; element-wise work that waits for nothing but finished kernels floats, and is done again
+inside every kernel that needs it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,13 @@ from podyard.engine.timing.graph import (
 from podyard.engine.timing.layout import LANES, compact_layout
 from podyard.engine.timing.masks import Masks
 from podyard.engine.timing.swapped import REVERSED
-from podyard.engine.timing.touched import UPDATES, fills_itself, is_one_slice, lies_across, row_count
+from podyard.engine.timing.touched import (
+    UPDATES,
+    fills_itself,
+    is_one_slice,
+    lies_across,
+    row_count,
+)
 from podyard.hardware.cost_model import SUBLANES
 
 # From so many rows on, an array is turned before the largest of each are looked for.
@@ -40,23 +46,33 @@ class Placement(Masks):
     """Places the operations of one body, one after the other."""
 
     def _name(self, value: int) -> int:
-        """`resolve`, but for barriers: what is recomputed behind one (a checkpoint) is not a repetition."""
+        """`resolve`, but for barriers: what is recomputed behind one (a checkpoint) is not a
+        repetition."""
         while value in self.aliases and value not in self._barred:
             value = self.aliases[value]
         return value
 
     def _is_repetition(self, operation: HloOperation) -> bool:
-        """Whether the same operation on the same operands has been placed: its results are the other's then."""
+        """Whether the same operation on the same operands has been placed: its results are the
+        other's then."""
         if operation.opcode in COLLECTIVES or (operation.bodies and operation.opcode != "reduce"):
             return False
         # Numbers that are written into are not those that others read.
         users = (user for value in operation.results for user in self.users.get(value, ()))
         if any(user.opcode in UPDATES and user.operands[0] in operation.results for user in users):
             return False
-        attributes = tuple(sorted((name, str(value)) for name, value in operation.attributes.items()))
+        attributes = tuple(
+            sorted((name, str(value)) for name, value in operation.attributes.items())
+        )
         inner = tuple(step.opcode for body in operation.bodies for step in body.operations)
         types = tuple(self.program.types[value] for value in operation.results)
-        key = (operation.opcode, tuple(self._name(value) for value in operation.operands), attributes, inner, types)
+        key = (
+            operation.opcode,
+            tuple(self._name(value) for value in operation.operands),
+            attributes,
+            inner,
+            types,
+        )
         if operation.opcode == "constant" and "value" not in operation.attributes:
             return False
         first = self._seen.setdefault(key, operation.results)
@@ -66,7 +82,7 @@ class Placement(Masks):
         self.first_of.update(zip(operation.results, first, strict=True))
         return True
 
-    def _place(self, operation: HloOperation) -> None:
+    def _place(self, operation: HloOperation) -> None:  # noqa: C901, PLR0912, PLR0915
         opcode = operation.opcode
         if opcode in ALIASES and operation.operands:
             for result, operand in zip(operation.results, operation.operands, strict=False):
@@ -105,7 +121,9 @@ class Placement(Masks):
             self._turn(operation)
         elif opcode in ("sort", "top_k"):
             self._sort(operation)
-        elif (opcode == "slice" and any(step > 1 for step in operation.ints("strides"))) or opcode == "pad":
+        elif (
+            opcode == "slice" and any(step > 1 for step in operation.ints("strides"))
+        ) or opcode == "pad":
             self._space_out(operation)
         elif opcode == "scatter" and self._is_one_hot(operation):
             self._elementwise(operation)
@@ -147,8 +165,8 @@ class Placement(Masks):
         return size < SMALL_SIZE and all(map(self._is_constant, leaves))
 
     def _matrix(self, operation: HloOperation) -> None:
-        """A convolution reads with examples or features in lanes, and writes with both in the two minor axes; what
-        enters or leaves the program in another layout is copied."""
+        """A convolution reads with examples or features in lanes, and writes with both in the two
+        minor axes; what enters or leaves the program in another layout is copied."""
         if operation.opcode != "convolution":
             self._convert_before(operation)
             batched = self._batch_minor_tiles(operation)
@@ -170,7 +188,11 @@ class Placement(Masks):
                     self._turn_whole(groups.padded[value])
             elif groups is not None and value in groups.crossed:
                 self._cross(groups.crossed[value], self.resolve(value))
-            elif groups is None and not is_cut and (self._from_outside(value) or value in self.turned_around):
+            elif (
+                groups is None
+                and not is_cut
+                and (self._from_outside(value) or value in self.turned_around)
+            ):
                 self._relayout(value, minor, layouts, lanes_only=True)
         if is_cut:
             self._cut(types[operation.operands[0]], operation.ints("lhs_dims")[1])
@@ -192,38 +214,62 @@ class Placement(Masks):
                 self._relayout(value, minor, layouts, leaves=True)
 
     def _is_copied_out(self, operation: HloOperation) -> bool:
-        """On v2 and v3 a scattered sum is a slice of a whole one, and a gather is not written into a result."""
+        """On v2 and v3 a scattered sum is a slice of a whole one, and a gather is not written into
+        a result."""
         result = operation.results[0]
         names = {
             result,
-            *(one for user in self.users.get(result, ()) if user.opcode in ALIASES for one in user.results),
+            *(
+                one
+                for user in self.users.get(result, ())
+                if user.opcode in ALIASES
+                for one in user.results
+            ),
         }
         gathered = operation.opcode == "all_gather" and bool(names & self._results)
         whole = self.program.types[operation.operands[0]].size
-        scattered = operation.opcode in ("all_reduce", "reduce_scatter") and self.program.types[result].size < whole
+        scattered = (
+            operation.opcode in ("all_reduce", "reduce_scatter")
+            and self.program.types[result].size < whole
+        )
         return self.tiling.min_sublanes > 1 and (gathered or scattered)
 
     def _look_up(self, value: int) -> bool:
-        """Whether a sum is of rows of a table that is split: those of other devices are made zero before."""
-        maker = self.kernels[int(self.after[value])].anchor if self.after.get(value, -1.0) >= 0 else None
+        """Whether a sum is of rows of a table that is split: those of other devices are made zero
+        before."""
+        maker = (
+            self.kernels[int(self.after[value])].anchor
+            if self.after.get(value, -1.0) >= 0
+            else None
+        )
         return maker is not None and maker.opcode == "gather" and value in maker.results
 
     def _turns(self, operation: HloOperation) -> bool:
-        """A transposition that changes which axis lies in lanes. Matrix products read either way."""
-        source, result = (self.program.types[value] for value in (operation.operands[0], operation.results[0]))
+        """A transposition that changes which axis lies in lanes. Matrix products read either
+        way."""
+        source, result = (
+            self.program.types[value] for value in (operation.operands[0], operation.results[0])
+        )
         value = self.resolve(operation.operands[0])
         while value in self._sent:  # a collective takes and gives any layout
             value = self.resolve(self._sent[value])
         home = self.home.get(value)
         of_product = home is not None and self.kernels[home].kind == "matrix"
         users = self.users.get(operation.results[0], ())
-        if source.size < SMALL_SIZE or of_product or (users and all(user.opcode in MATRIX for user in users)):
+        if (
+            source.size < SMALL_SIZE
+            or of_product
+            or (users and all(user.opcode in MATRIX for user in users))
+        ):
             return False
-        lane, turned_lane = (compact_layout(type_, self.tiling).lane_axis for type_ in (source, result))
+        lane, turned_lane = (
+            compact_layout(type_, self.tiling).lane_axis for type_ in (source, result)
+        )
         return turned_lane is None or operation.ints("dims")[turned_lane] != lane
 
     def _turn(self, operation: HloOperation) -> None:
-        """The arrays that a value is made from are turned, one by one; what is in flow, when it is complete."""
+        """The arrays that a value is made from are turned, one by one; what is in flow, when it is
+        complete."""
         value = self.resolve(operation.operands[0])
         if value in self.home:
             self._start("copy", operation, in_flow=False)
@@ -234,7 +280,8 @@ class Placement(Masks):
         self._elementwise(operation)
 
     def _sort(self, operation: HloOperation) -> None:
-        """Sorted together with the numbers of their places; across lanes only where there are few rows. From v4 on
+        """Sorted together with the numbers of their places; across lanes only where there are few
+        rows. From v4 on
         those numbers never leave the chip."""
         type_, is_sort = self.program.types[operation.operands[0]], operation.opcode == "sort"
         if type_.shape:
@@ -242,13 +289,22 @@ class Placement(Masks):
             rows = type_.size // max(1, type_.shape[axis])
             across = compact_layout(type_, self.tiling).lane_axis == axis
             if across and rows >= (LANES if is_sort else _ROWS_TO_TURN):
-                read = [value for value in self._operands(operation) if not self._is_constant(value)]
-                used = [value for value in operation.results if self.users.get(value) or value in self.body.results]
+                read = [
+                    value for value in self._operands(operation) if not self._is_constant(value)
+                ]
+                used = [
+                    value
+                    for value in operation.results
+                    if self.users.get(value) or value in self.body.results
+                ]
                 for value in [*read, *used] if is_sort else read:
                     self._turn_whole(self.program.types[value])
             elif not is_sort and (rows > SUBLANES or type_.shape[axis] % LANES):
-                self._start("loop", None).laid_out = TensorType((type_.shape[axis], LANES), type_.dtype)
-            if is_sort and type_.shape[axis] < LANES:  # a row is filled up to the lanes, and cut again
+                self._start("loop", None).laid_out = TensorType(
+                    (type_.shape[axis], LANES), type_.dtype
+                )
+            # a row is filled up to the lanes, and cut again
+            if is_sort and type_.shape[axis] < LANES:
                 for _ in range(2):
                     self._start("loop", None).laid_out = type_
             if is_sort and self.tiling.min_sublanes > 1:
@@ -256,15 +312,20 @@ class Placement(Masks):
         self._start("opaque", operation, in_flow=False)
 
     def _space_out(self, operation: HloOperation) -> None:
-        """Every second number, or zeros in between, are kernels of their own, to which the compiler gives no cycles;
-        what a border is put around is in memory."""
+        """Every second number, or zeros in between, are kernels of their own, to which the compiler
+        gives no cycles; what a border is put around is in memory."""
         value = self.resolve(operation.operands[0])
         inside = operation.opcode == "slice" or any(operation.ints("interior"))
         large = self.program.types[operation.results[0]].size >= SMALL_SIZE
         if inside:
             self._start("opaque", operation, in_flow=False)
             return
-        if large and value in self.floating and value not in self.materialised and self._computes(value):
+        if (
+            large
+            and value in self.floating
+            and value not in self.materialised
+            and self._computes(value)
+        ):
             if self._join_pieces(operation):
                 return
             kernel = self._start("loop", None)
@@ -275,14 +336,19 @@ class Placement(Masks):
     # --- arrays that are written in part
 
     def _update(self, operation: HloOperation) -> None:
-        """Writes a part of an array in its place, by the kernel that makes the part; of an array that others still
+        """Writes a part of an array in its place, by the kernel that makes the part; of an array
+        that others still
         read, or that is not the program's to change, a copy is made first."""
-        target, part = (self.resolve(operation.operands[place]) for place in (0, UPDATES[operation.opcode]))
+        target, part = (
+            self.resolve(operation.operands[place]) for place in (0, UPDATES[operation.opcode])
+        )
         if target in self.floating and target not in self.materialised:
             empty = all(self._is_constant(leaf) for leaf in self._leaves(target, {}))
             if empty:
                 self.filled.add(target)
-            made = self._start("opaque" if empty and fills_itself(self.program, operation) else "loop", None)
+            made = self._start(
+                "opaque" if empty and fills_itself(self.program, operation) else "loop", None
+            )
             self.order[made.index] = self.after[target] + JUST_AFTER
             self._materialise(target, made)
         ready = self._ready(target)
@@ -304,7 +370,11 @@ class Placement(Masks):
                 self._turn_table(self.program.types[part], ahead=True, turns=part)
             kernel = self._start("opaque", operation, in_flow=False)
         else:
-            others = [self._ready(value) for value in self._operands(operation) if value not in (target, part)]
+            others = [
+                self._ready(value)
+                for value in self._operands(operation)
+                if value not in (target, part)
+            ]
             kernel = self._writer(part, max([ready, *others]))
             kernel.operations.append(operation)
             self.home[operation.results[0]] = kernel.index
@@ -320,7 +390,9 @@ class Placement(Masks):
             own = self.resolve(operation.operands[0])
             self._turn_table(table, ahead=own in self.body.parameters, turns=own)
         if count % _CHUNK_OF_PLACES:
-            self._start("loop", None).laid_out = TensorType((-(-count // _CHUNK_OF_PLACES) * _CHUNK_OF_PLACES,), "s32")
+            self._start("loop", None).laid_out = TensorType(
+                (-(-count // _CHUNK_OF_PLACES) * _CHUNK_OF_PLACES,), "s32"
+            )
 
     def _writer(self, part: int, ready: float) -> Kernel:
         """The kernel that makes `part` and can write it at once, or one for just that."""
@@ -340,10 +412,12 @@ class Placement(Masks):
         return kernel
 
     def _is_own(self, target: int, operation: HloOperation) -> bool:
-        """Whether an update may destroy what was there: nothing later reads it, and it is not a kept argument."""
+        """Whether an update may destroy what was there: nothing later reads it, and it is not a
+        kept argument."""
         if self._is_kept(target) or target in self._results:
             return False
-        if self.body is not self.program.body:  # what a turn of a loop carries is read before it is changed
+        # what a turn of a loop carries is read before it is changed
+        if self.body is not self.program.body:
             return True
         here = self._places[id(operation)]
         return all(self._places[id(user)] <= here for user in self.users.get(target, ()))
@@ -354,27 +428,33 @@ class Placement(Masks):
         return is_own and self.body is self.program.body
 
     def _enter(self, operation: HloOperation) -> None:
-        """What a loop changes is its own: a copy of what is kept, and of numbers that stand for nothing yet only where
-        the compiler does not see that all of them are written."""
+        """What a loop changes is its own: a copy of what is kept, and of numbers that stand for
+        nothing yet only where the compiler does not see that all of them are written."""
         if operation.opcode == "while":
             body = operation.bodies[-1]
-            for operand, own, result in zip(operation.operands, body.parameters, body.results, strict=False):
+            for operand, own, result in zip(
+                operation.operands, body.parameters, body.results, strict=False
+            ):
                 value = self.resolve(operand)
                 if own == result or not self.program.types[value].shape:
                     continue
-                copied = value not in self.floating and (self._is_kept(value) or len(self.users.get(operand, ())) > 1)
+                copied = value not in self.floating and (
+                    self._is_kept(value) or len(self.users.get(operand, ())) > 1
+                )
                 if copied or (value in self.floating and self._is_filled(value, own, result, body)):
                     start = self._start("copy" if copied else "loop", None)
                     start.laid_out = self.program.types[value]
         self._start("control", operation, in_flow=False)
 
     def _is_filled(self, value: int, own: int, result: int, body: Body) -> bool:
-        """Whether a constant that a loop writes slices into is really written before: not if a slice is put at each
-        place in turn."""
+        """Whether a constant that a loop writes slices into is really written before: not if a
+        slice is put at each place in turn."""
         made = next((step for step in body.operations if result in step.results), None)
         if made is None or made.opcode not in UPDATES or made.operands[0] != own:
             return False
-        in_turn = made.opcode == "dynamic_update_slice" and any(at in body.parameters for at in made.operands[2:])
+        in_turn = made.opcode == "dynamic_update_slice" and any(
+            at in body.parameters for at in made.operands[2:]
+        )
         return not in_turn and all(self._is_constant(leaf) for leaf in self._leaves(value, {}))
 
     def _elementwise(self, operation: HloOperation) -> None:
@@ -390,9 +470,14 @@ class Placement(Masks):
             self._float(operation, max([now, *waits]))
             return
         in_flow = [value for value in operands if self.home.get(value) == latest]
-        ends = kernel.kind == "window" and any(len(self.users.get(value, ())) > 1 for value in in_flow)
-        # A value that a reduction of this very kernel feeds is complete only when the kernel is, or its rows whole.
-        grows = any(value in self.reduced for value in operands) and self._grows(operation, operands)
+        ends = kernel.kind == "window" and any(
+            len(self.users.get(value, ())) > 1 for value in in_flow
+        )
+        # A value that a reduction of this very kernel feeds is complete only when the kernel is, or
+        # its rows whole.
+        grows = any(value in self.reduced for value in operands) and self._grows(
+            operation, operands
+        )
         in_rows = any(operand in self.row_values for operand in in_flow)
         spreads = grows and not in_rows
         late = max(waits, default=-1.0)
@@ -414,31 +499,47 @@ class Placement(Masks):
             return False
         own = [*kernel.operations, *kernel.reductions]
         inside = {id(one) for one in [*own, operation]}
-        flow = (value for one in [kernel.anchor, *own] for value in one.results if self.home.get(value) == kernel.index)
+        flow = (
+            value
+            for one in [kernel.anchor, *own]
+            for value in one.results
+            if self.home.get(value) == kernel.index
+        )
         return all(id(user) in inside for value in flow for user in self.users.get(value, ()))
 
     def _is_one_hot(self, operation: HloOperation) -> bool:
-        """One number put into every row of a constant: a comparison with the column's number does it."""
-        result, updates = self.program.types[operation.results[0]], self.program.types[operation.operands[-1]]
+        """One number put into every row of a constant: a comparison with the column's number does
+        it."""
+        result, updates = (
+            self.program.types[operation.results[0]],
+            self.program.types[operation.operands[-1]],
+        )
         rows = math.prod(result.shape[:-1])
         target = self.resolve(operation.operands[0])
-        constant = target in self.floating and all(self._is_constant(leaf) for leaf in self._leaves(target, {}))
+        constant = target in self.floating and all(
+            self._is_constant(leaf) for leaf in self._leaves(target, {})
+        )
         return constant and len(result.shape) >= 2 and updates.size == rows
 
     def _changes_last_axis(self, operation: HloOperation) -> bool:
-        source, result = (self.program.types[value] for value in (operation.operands[0], operation.results[0]))
+        source, result = (
+            self.program.types[value] for value in (operation.operands[0], operation.results[0])
+        )
         value = self.resolve(operation.operands[0])
         if source.size < SMALL_SIZE or len(source.shape) < 2:
             return False
         if source.shape[-1:] == result.shape[-1:]:
             # Images that are cut into patches: no convolution writes them so.
             anchor = self.kernels[self.home[value]].anchor if value in self.home else None
-            cut = [extent for extent in source.shape if extent > 1] != [extent for extent in result.shape if extent > 1]
+            cut = [extent for extent in source.shape if extent > 1] != [
+                extent for extent in result.shape if extent > 1
+            ]
             return cut and anchor is not None and anchor.opcode == "convolution"
         return value not in self.floating or self._large_leaves(value)
 
     def _reshape(self, operation: HloOperation) -> None:
-        """Ends the flow: what comes before is in memory. If the axis in lanes stays whole, the result is another view
+        """Ends the flow: what comes before is in memory. If the axis in lanes stays whole, the
+        result is another view
         of the same tiles, else they are moved."""
         value, result = self.resolve(operation.operands[0]), operation.results[0]
         if value in self.floating and value not in self.materialised and self._computes(value):
@@ -447,11 +548,14 @@ class Placement(Masks):
             self._start("copy", operation, in_flow=False)
             return
         self.view_of[result] = value
-        self.after[result] = self.order[self.home[value]] if value in self.home else self.after.get(value, -1.0)
+        self.after[result] = (
+            self.order[self.home[value]] if value in self.home else self.after.get(value, -1.0)
+        )
 
     def _put_in(self, operation: HloOperation) -> None:
-        """What `regrouped` has put in: a copy, and a cut that the compiler gives no cycles or that is a name. What
-        `few_examples` has put in is made by a kernel that does nothing else, and so is what `swapped` has."""
+        """What `regrouped` has put in: a copy, and a cut that the compiler gives no cycles or that
+        is a name. What `few_examples` has put in is made by a kernel that does nothing else, and so
+        is what `swapped` has."""
         value, step = self.resolve(operation.operands[0]), operation.text("step")
         if step == "made":
             self._repeat(operation)
@@ -466,13 +570,18 @@ class Placement(Masks):
         self._start("opaque" if step in ("cut", REVERSED) else "copy", operation, in_flow=False)
 
     def _moves_lanes(self, source: TensorType, result: TensorType) -> bool:
-        lane, other = (compact_layout(type_, self.tiling).lane_axis or 0 for type_ in (source, result))
+        lane, other = (
+            compact_layout(type_, self.tiling).lane_axis or 0 for type_ in (source, result)
+        )
         same_place = math.prod(source.shape[:lane]) == math.prod(result.shape[:other])
         return not same_place or source.shape[lane] != result.shape[other]
 
     def _grows(self, operation: HloOperation, operands: list[int]) -> bool:
         largest = max(self.program.types[value].size for value in operation.results)
-        return any(value in self.reduced and largest > 2 * self.program.types[value].size for value in operands)
+        return any(
+            value in self.reduced and largest > 2 * self.program.types[value].size
+            for value in operands
+        )
 
     def _reduce(self, operation: HloOperation) -> None:
         """Fused into the matrix product whose result it sums up, else a separate kernel."""

@@ -68,16 +68,22 @@ _TIMES_TO_TURN = 1.5
 _WIDE_TILE = LANES * SUBLANES * 4
 # Copying an array on the chip, for each tile (four compiled on v5e, of 256 KB to 2 MB).
 _NEAR_COPY_CYCLES = 8.8
-# Types that the matrix units of some generations multiply faster. The other type of 8 bits, f8e4m3fn, is converted.
+# Types that the matrix units of some generations multiply faster. The other type of 8 bits,
+# f8e4m3fn, is converted.
 _NARROW = frozenset({"s8", "u8", "f8e5m2"})
 
 
 class Pricer:
-    """Prices the kernels of one fused body. `far`, of the body of a loop: the positions of what begins or ends in HBM,
-    among what the loop carries; None for a body that runs once."""
+    """Prices the kernels of one fused body. `far`, of the body of a loop: the positions of what
+    begins or ends in HBM, among what the loop carries; None for a body that runs once."""
 
     def __init__(
-        self, program: Program, body: Body, fused: Fused, costs: CostModel, far: frozenset[int] | None = None
+        self,
+        program: Program,
+        body: Body,
+        fused: Fused,
+        costs: CostModel,
+        far: frozenset[int] | None = None,
     ) -> None:
         self.program = program
         self.fused = fused
@@ -88,13 +94,20 @@ class Pricer:
             for operation in kernel.operations
             for value in operation.results
         }
-        dots = (one for one in fused.kernels if one.anchor is not None and one.anchor.opcode == "dot_general")
+        dots = (
+            one
+            for one in fused.kernels
+            if one.anchor is not None and one.anchor.opcode == "dot_general"
+        )
         self._makers = {value: kernel for kernel in fused.kernels for value in kernel.outputs}
         self._products = {value for kernel in dots for value in kernel.outputs}
         self._touched: dict[int, Touched] = {}
-        self._fixed = {self.resolve(value) for value in (*program.body.parameters, *program.body.results)}
+        self._fixed = {
+            self.resolve(value) for value in (*program.body.parameters, *program.body.results)
+        }
         self._outside = {self.resolve(value) for value in (*body.parameters, *body.results)}
-        # (kernel, value): arguments that are fetched before a kernel starts, results that leave after it has ended.
+        # (kernel, value): arguments that are fetched before a kernel starts, results that leave
+        # after it has ended.
         self._moved_around: set[tuple[int, int]] = set()
         self._near_turns: set[int] = set()
         # Arrays that lookups and scatters read a copy of in another layout.
@@ -107,10 +120,13 @@ class Pricer:
         self._turned = turned_gradients(program, costs.tiling) if is_turned else set[int]()
         # Images that a convolution copies while it reads them: from HBM.
         self.read_far: set[int] = set()
-        # Values that find no room on the chip for all of their life: of one collective, and others, which come back.
+        # Values that find no room on the chip for all of their life: of one collective, and others,
+        # which come back.
         self._crowded: frozenset[int] = frozenset()
         self._moved: frozenset[int] = frozenset()
-        self._images = ImageRoom.of(fused, self.resolve, costs) if costs.results_stay else ImageRoom()
+        self._images = (
+            ImageRoom.of(fused, self.resolve, costs) if costs.results_stay else ImageRoom()
+        )
         # The argument that is fetched before the program starts.
         self.first: int | None = None
         room, stays = costs.prefetch_bytes, costs.results_stay
@@ -121,34 +137,46 @@ class Pricer:
             self._moved = frozenset(value for value, is_sent in out if not is_sent)
         if far is not None:
             taken = {value for kernel in fused.kernels for value in self.touch(kernel).read}
-            self._outside -= set(map(self.resolve, kept_in_loop(body, far, taken, self._size, costs)))
+            self._outside -= set(
+                map(self.resolve, kept_in_loop(body, far, taken, self._size, costs))
+            )
         elif costs.prefetch_bytes:
             self._fetch_ahead(body)
 
-    def _fetch_ahead(self, body: Body) -> None:
-        """Arguments are fetched while earlier kernels run, as far as those leave time and there is room; a result that
-        takes the place of one that is there leaves in the same way. One argument is fetched before the program starts:
-        the first of `first_arguments` that fits."""
+    def _fetch_ahead(self, body: Body) -> None:  # noqa: PLR0915
+        """Arguments are fetched while earlier kernels run, as far as those leave time and there is
+        room; a result that takes the place of one that is there leaves in the same way. One
+        argument is fetched before the program starts: the first of `first_arguments` that fits."""
         arguments = {self.resolve(value) for value in body.parameters}
         most, budget = self.costs.prefetch_bytes, 0.0
-        near_values = {value for kernel in self.fused.kernels for value in kernel.outputs if self._stays(value)}
+        near_values = {
+            value for kernel in self.fused.kernels for value in kernel.outputs if self._stays(value)
+        }
         ahead = Ahead(self.fused, near_values, self._size, most)
         turned_before = False
         turns_near = self.costs.keeps_for_nothing
-        uses = collections.Counter(value for kernel in self.fused.kernels for value in kernel.inputs)
+        uses = collections.Counter(
+            value for kernel in self.fused.kernels for value in kernel.inputs
+        )
         given = {self.resolve(value) for value in self.program.donated}
         ends = ImageEnds.of(self.program, self.fused, self._sources, self.costs)
         given |= {value for value in ends.copied if uses[value] == 1}
         self.read_far |= ends.far
         self._moved_around |= ends.near
         if body is self.program.body:
-            ordered = first_arguments(body, self.fused, given, self._size, self.type_of, self.resolve)
+            ordered = first_arguments(
+                body, self.fused, given, self._size, self.type_of, self.resolve
+            )
             alone = self.fused.kernels[0] if len(self.fused.kernels) == 1 else None
             ordered += alone.inputs if alone is not None and self.is_lone(alone) else []
             fits = (one for one in ordered if 0 < self._size(one) <= most)
             self.first = next((one for one in fits if ahead.start(one, self._size(one))), None)
         for place, kernel in enumerate(self.fused.kernels):
-            room = most - sum(self._size(value) for value in (*kernel.inputs, *kernel.outputs) if self._stays(value))
+            room = most - sum(
+                self._size(value)
+                for value in (*kernel.inputs, *kernel.outputs)
+                if self._stays(value)
+            )
             places: list[float] = []
             self._move_large(kernel, place, ahead)
             for value in kernel.inputs:
@@ -174,13 +202,22 @@ class Pricer:
                     self._turned_far.add((kernel.index, value))
                 self._moved_around.add((kernel.index, value))
             turned = kernel.moved if kernel.ahead and turns_near and turned_before else None
-            turned_before |= kernel.ahead or (kernel.anchor is not None and kernel.anchor.text("step") == REVERSED)
+            turned_before |= kernel.ahead or (
+                kernel.anchor is not None and kernel.anchor.text("step") == REVERSED
+            )
             for_groups = kernel.index in self._images.left
             if turned is not None and kernel.minor and not for_groups:
                 turned = turned if is_laid_near(turned, kernel.minor, self.costs) else None
-            times, room = _TIMES_TO_TURN if for_groups else 1, self._images.left.get(kernel.index, room)
-            if turned is not None and times * tile_bytes(turned, self.costs) <= min(budget, times * room):
-                (self._images.again if kernel.index in self._images.far else self._near_turns).add(kernel.index)
+            times, room = (
+                _TIMES_TO_TURN if for_groups else 1,
+                self._images.left.get(kernel.index, room),
+            )
+            if turned is not None and times * tile_bytes(turned, self.costs) <= min(
+                budget, times * room
+            ):
+                (self._images.again if kernel.index in self._images.far else self._near_turns).add(
+                    kernel.index
+                )
                 budget -= tile_bytes(turned, self.costs)
             moved = 0.0
             if kernel.kind in ("collective", "opaque"):
@@ -189,28 +226,40 @@ class Pricer:
             ahead.ran(self.moved_meanwhile(kernel) + moved)
 
     def _move_large(self, kernel: Kernel, place: int, ahead: Ahead) -> None:
-        """Values of more than half of the chip's memory are written there if there is room, and leave; who reads them
-        finds them there, or they are fetched again."""
+        """Values of more than half of the chip's memory are written there if there is room, and
+        leave; who reads them finds them there, or they are fetched again."""
         if not self.costs.results_stay:
             return
         for value in dict.fromkeys((*kernel.inputs, *kernel.outputs)):
             size = self._size(value)
-            if value in self._outside or self._stays(value) or not 0 < size <= self.costs.prefetch_bytes:
+            if (
+                value in self._outside
+                or self._stays(value)
+                or not 0 < size <= self.costs.prefetch_bytes
+            ):
                 continue
             last = self._large.get(value)
             if value in kernel.outputs:
                 is_here = ahead.hold(size, place, place)
             else:
-                is_here = (last is not None and ahead.hold(size, last + 1, place)) or ahead.fetch(size, place)
+                is_here = (last is not None and ahead.hold(size, last + 1, place)) or ahead.fetch(
+                    size, place
+                )
             if is_here:
                 self._large[value] = place
                 self._moved_around.add((kernel.index, value))
 
     def _is_turned_near(self, kernel: Kernel) -> bool:
-        """Whether a copy is of what was turned around before, and is on the chip, where that costs next to nothing."""
+        """Whether a copy is of what was turned around before, and is on the chip, where that costs
+        next to nothing."""
         made = self.program.producer(kernel.copies) if kernel.copies is not None else None
         costs_nothing = self.costs.keeps_for_nothing
-        return costs_nothing and made is not None and made.text("step") == REVERSED and self.is_near(made.results[0])
+        return (
+            costs_nothing
+            and made is not None
+            and made.text("step") == REVERSED
+            and self.is_near(made.results[0])
+        )
 
     def moved_meanwhile(self, kernel: Kernel) -> float:
         """Bytes that the memory can move in the cycles of a kernel."""
@@ -226,16 +275,22 @@ class Pricer:
         return self._lay(self.resolve(value))
 
     def _lay(self, value: int) -> TensorType:
-        """The type in memory as tiles see it: axes of one matter only where they come from outside, or go there."""
+        """The type in memory as tiles see it: axes of one matter only where they come from outside,
+        or go there."""
         type_ = self.type_of(value)
         if 1 not in type_.shape or value in self._fixed:
             return type_
         return TensorType(tuple(extent for extent in type_.shape if extent > 1), type_.dtype)
 
     def is_scalar(self, kernel: Kernel) -> bool:
-        """Numbers by themselves are computed outside of the vector unit; the compiler gives that no cycles."""
+        """Numbers by themselves are computed outside of the vector unit; the compiler gives that no
+        cycles."""
         values = (*kernel.inputs, *kernel.outputs)
-        return kernel.kind == "loop" and bool(kernel.outputs) and not any(self.type_of(one).shape for one in values)
+        return (
+            kernel.kind == "loop"
+            and bool(kernel.outputs)
+            and not any(self.type_of(one).shape for one in values)
+        )
 
     def type_of(self, value: int) -> TensorType:
         """The type that `value` has in memory."""
@@ -247,13 +302,15 @@ class Pricer:
         return value
 
     def price(self, kernel: Kernel) -> KernelPrice:
-        """Cycles of `kernel`; collectives, bodies and what the compiler does not price cost nothing here."""
+        """Cycles of `kernel`; collectives, bodies and what the compiler does not price cost nothing
+        here."""
         price = self._own_price(kernel)
         turned = self._turning_cycles(kernel)
         return dataclasses.replace(price, cycles=price.cycles + turned) if turned else price
 
     def _turning_cycles(self, kernel: Kernel) -> float:
-        """Of arrays that are updated with a gradient that lies turned, the copies before and after."""
+        """Of arrays that are updated with a gradient that lies turned, the copies before and
+        after."""
         cycles = 0.0
         for value in self._turned_values(kernel):
             near = value in kernel.inputs and (kernel.index, value) not in self._turned_far
@@ -264,7 +321,11 @@ class Pricer:
     def _turned_values(self, kernel: Kernel) -> list[int]:
         shape = turned_shape(self.program, kernel, self._turned)
         values = (*kernel.inputs, *kernel.outputs) if shape is not None else ()
-        return [value for value in values if value in self._outside and self.type_of(value).shape == shape]
+        return [
+            value
+            for value in values
+            if value in self._outside and self.type_of(value).shape == shape
+        ]
 
     def _own_price(self, kernel: Kernel) -> KernelPrice:
         if kernel.kind == "matrix" and kernel.anchor is not None:
@@ -274,7 +335,9 @@ class Pricer:
             return self._vector(kernel)
         if moved is not None:
             if kernel.laid_out is not None and any(map(self.is_near, kernel.outputs)):
-                cycles = self.costs.vector_kernel_cycles + _NEAR_COPY_CYCLES * tiles_of(moved, self.costs)
+                cycles = self.costs.vector_kernel_cycles + _NEAR_COPY_CYCLES * tiles_of(
+                    moved, self.costs
+                )
                 return KernelPrice(cycles, "vpu")
             if kernel.index in self._near_turns or self._is_turned_near(kernel):
                 return KernelPrice(_NEAR_TURN_CYCLES * tiles_of(moved, self.costs), "vpu")
@@ -287,27 +350,40 @@ class Pricer:
             if kernel.kind == "loop":
                 return moving_price(result_bytes(moved, self.costs), moved, self.costs)
             if kernel.minor:
-                is_far, is_again = kernel.index in self._images.far, kernel.index in self._images.again
-                converted = converted_images_price(self.program, kernel.copies, kernel.minor, self.costs)
-                return converted or relayout_price(moved, kernel.minor, self.costs, is_far, is_again)
-            return vector_price(tile_bytes(moved, self.costs), result_bytes(moved, self.costs), 0.0, self.costs)
+                is_far, is_again = (
+                    kernel.index in self._images.far,
+                    kernel.index in self._images.again,
+                )
+                converted = converted_images_price(
+                    self.program, kernel.copies, kernel.minor, self.costs
+                )
+                return converted or relayout_price(
+                    moved, kernel.minor, self.costs, is_far, is_again
+                )
+            return vector_price(
+                tile_bytes(moved, self.costs), result_bytes(moved, self.costs), 0.0, self.costs
+            )
         if kernel.kind == "copy":
             return self._reshaped(kernel)
         if kernel.anchor is not None and kernel.anchor.opcode == "attention":
             rate = 2 * self.costs.mxu_count * self.costs.mxu_edge**2
-            return KernelPrice(0.0, "unpriced", mxu_cycles=attention_flops(self.program, kernel.anchor) / rate)
+            return KernelPrice(
+                0.0, "unpriced", mxu_cycles=attention_flops(self.program, kernel.anchor) / rate
+            )
         if kernel.anchor is not None and kernel.anchor.text("step") == REVERSED:
             is_argument = self.resolve(kernel.anchor.operands[0]) in self.program.body.parameters
             return reversed_price(self.program, kernel.anchor, is_argument, self.costs)
         return KernelPrice(0.0, "unpriced")
 
     def _reshaped(self, kernel: Kernel) -> KernelPrice:
-        """Where an axis is two, as heads and their features are, a product writes them as they are read. v5e and later
-        take next to nothing for what stays on the chip."""
+        """Where an axis is two, as heads and their features are, a product writes them as they are
+        read. v5e and later take next to nothing for what stays on the chip."""
         moved = (*kernel.inputs, *kernel.outputs)
         ends = [self.type_of(value) for value in moved]
         if kernel.anchor is not None and (step := kernel.anchor.text("step")):
-            return for_groups_price(ends[0], ends[-1], step == "turned", all(map(self.is_near, moved)), self.costs)
+            return for_groups_price(
+                ends[0], ends[-1], step == "turned", all(map(self.is_near, moved)), self.costs
+            )
         if moved and moved[0] in self._products and not is_made_of_three(ends[0], ends[-1]):
             return KernelPrice(0.0, "overhead")
         if self.costs.keeps_for_nothing and all(map(self.is_near, moved)):
@@ -316,12 +392,19 @@ class Pricer:
         return transpose_price(TensorType(ends[-1].shape, narrower.dtype), self.costs)
 
     def vpu_cycles(self, kernel: Kernel, skipped: frozenset[int] = frozenset()) -> float:
-        """Arithmetic of the element-wise operations and reductions in the kernel, but of those `skipped`."""
+        """Arithmetic of the element-wise operations and reductions in the kernel, but of those
+        `skipped`."""
         total = vector_instructions(kernel, self._shape_of, self.costs, skipped)
         if kernel.kind == "window" and kernel.anchor is not None:
-            taps = math.prod(min(extent, WINDOW_OF_POOLING) for extent in kernel.anchor.ints("window"))
+            taps = math.prod(
+                min(extent, WINDOW_OF_POOLING) for extent in kernel.anchor.ints("window")
+            )
             total += taps * tiles_of(self.program.types[kernel.anchor.results[0]], self.costs)
-        spread = spread_rows(self.program, kernel, self.resolve, self.costs) if self.costs.row_spread_cycles else 0
+        spread = (
+            spread_rows(self.program, kernel, self.resolve, self.costs)
+            if self.costs.row_spread_cycles
+            else 0
+        )
         return total * self.costs.vector_cycles_per_tile + spread * self.costs.row_spread_cycles
 
     def read_bytes(self, values: list[int], kernel: Kernel | None = None) -> float:
@@ -329,7 +412,9 @@ class Pricer:
         if kernel is None:
             return sum(map(self._size, values))
         parts, again = self.touch(kernel).read, self.touch(kernel).again
-        return sum(parts[one] if one in parts else self._size(one) + again.get(one, 0.0) for one in values)
+        return sum(
+            parts[one] if one in parts else self._size(one) + again.get(one, 0.0) for one in values
+        )
 
     def touch(self, kernel: Kernel) -> Touched:
         if kernel.index not in self._touched:
@@ -337,22 +422,30 @@ class Pricer:
         return self._touched[kernel.index]
 
     def written_bytes(self, kernel: Kernel) -> float:
-        """Results; a reduction costs a pass in 4 bytes over what it sums up, unless as much is written anyway."""
+        """Results; a reduction costs a pass in 4 bytes over what it sums up, unless as much is
+        written anyway."""
         parts = self.touch(kernel).written
         written = 0.0
         for value in kernel.outputs:
             whole, type_ = result_bytes(self._lay(value), self.costs), self._lay(value)
             if value in kernel.layouts:
-                whole *= laid_bytes(self.type_of(value), kernel.layouts[value]) / tile_bytes(type_, self.costs)
-            written += parts[value] * whole / tile_bytes(type_, self.costs) if value in parts else whole
+                whole *= laid_bytes(self.type_of(value), kernel.layouts[value]) / tile_bytes(
+                    type_, self.costs
+                )
+            written += (
+                parts[value] * whole / tile_bytes(type_, self.costs) if value in parts else whole
+            )
         return max(written, self._summed_tiles(kernel) * _WIDE_TILE)
 
     def _summed_tiles(self, kernel: Kernel) -> float:
-        return Summed(self.program, self.resolve, self._lay, self.is_outside, self.costs).tiles(kernel)
+        return Summed(self.program, self.resolve, self._lay, self.is_outside, self.costs).tiles(
+            kernel
+        )
 
     def _written_by_vector(self, kernel: Kernel, narrow_share: float = 1.0) -> float:
-        """From v4 on: results as they lie in memory, what stays on the chip at its share; and one pass in 4 bytes over
-        what is summed up or narrowed, unless as many words are results anyway."""
+        """From v4 on: results as they lie in memory, what stays on the chip at its share; and one
+        pass in 4 bytes over what is summed up or narrowed, unless as many words are results
+        anyway."""
         parts = self.touch(kernel).written
         written, wide, narrow = 0.0, 0.0, self._summed_tiles(kernel) * narrow_share
         for value in kernel.outputs:
@@ -363,7 +456,10 @@ class Pricer:
             near = self._is_here(value, kernel)
             if value in kernel.layouts:
                 minor, plain = kernel.layouts[value], self.type_of(value)
-                near, laid = self._images.is_near(kernel, value, plain, self.costs), laid_bytes(plain, minor)
+                near, laid = (
+                    self._images.is_near(kernel, value, plain, self.costs),
+                    laid_bytes(plain, minor),
+                )
                 own, tiles = laid, tiles * laid / whole
             written += own * (self.costs.near_write_share if near else 1.0)
             if type_.itemsize < 4:
@@ -388,28 +484,51 @@ class Pricer:
             read, written = self._read_by_vector(kernel), self._written_by_vector(kernel)
         else:
             read, written = self.read_bytes(kernel.inputs, kernel), self.written_bytes(kernel)
-        read, written = with_padding(self.program, kernel, (read, written), self._is_here, self.costs)
+        read, written = with_padding(
+            self.program, kernel, (read, written), self._is_here, self.costs
+        )
         summed = self._summed_tiles(kernel) * _WIDE_TILE
         if is_single(kernel) and (summed or read + written) > self.costs.window_bytes / 2:
-            size = max(self._summed_tiles(kernel), *(tiles_of(self.type_of(one), self.costs) for one in kernel.outputs))
-            wide = all(self._is_here(one, kernel) and self.type_of(one).itemsize >= 4 for one in kernel.outputs)
+            size = max(
+                self._summed_tiles(kernel),
+                *(tiles_of(self.type_of(one), self.costs) for one in kernel.outputs),
+            )
+            wide = all(
+                self._is_here(one, kernel) and self.type_of(one).itemsize >= 4
+                for one in kernel.outputs
+            )
             if not (wide and self.costs.near_read_share < 1) or kernel.reductions:
                 return single_price(max(read + written, size * _WIDE_TILE), size, self.costs)
         price = vector_price(passes * read, passes * written, self.vpu_cycles(kernel), self.costs)
         if summed > self.costs.large_sum_bytes:
-            return sum_price(read + written, summed, kept_bytes(self.program, kernel), price.vpu_cycles, self.costs)
-        if kernel.reductions and self.costs.near_read_share < 1 and any(map(self.is_near, kernel.inputs)):
+            return sum_price(
+                read + written,
+                summed,
+                kept_bytes(self.program, kernel),
+                price.vpu_cycles,
+                self.costs,
+            )
+        if (
+            kernel.reductions
+            and self.costs.near_read_share < 1
+            and any(map(self.is_near, kernel.inputs))
+        ):
             price = with_sum_windows(price, self._summed_tiles(kernel))
         kernels = max(passes, NEAR_KERNELS) if passes > 1 and self.costs.results_stay else passes
-        return dataclasses.replace(price, cycles=price.cycles + (kernels - 1) * self.costs.vector_kernel_cycles)
+        return dataclasses.replace(
+            price, cycles=price.cycles + (kernels - 1) * self.costs.vector_kernel_cycles
+        )
 
     def is_lone(self, kernel: Kernel) -> bool:
-        """Whether a kernel is one sum of an array as it lies, or one pooling of images that no axis in a tile is pooled
-        of: the array is fetched to the chip as a whole."""
+        """Whether a kernel is one sum of an array as it lies, or one pooling of images that no axis
+        in a tile is pooled of: the array is fetched to the chip as a whole."""
         if kernel.kind == "window" and kernel.anchor is not None and len(self.fused.kernels) == 1:
             lies = compact_layout(self.program.types[kernel.anchor.operands[0]], self.costs.tiling)
             window = kernel.anchor.ints("window")
-            return all(axis is not None and window[axis] == 1 for axis in (lies.lane_axis, lies.sublane_axis))
+            return all(
+                axis is not None and window[axis] == 1
+                for axis in (lies.lane_axis, lies.sublane_axis)
+            )
         return kernel.kind == "reduce" and is_single(kernel)
 
     def passes(self, kernel: Kernel) -> float:
@@ -423,27 +542,38 @@ class Pricer:
         left, right = (self._sources(value, kernel) for value in anchor.operands[:2])
         others = [value for value in kernel.inputs if value not in left and value not in right]
         passes: float = (
-            PASSES.get(anchor.text("precision"), 1) if self.program.types[anchor.operands[0]].dtype == "f32" else 1
+            PASSES.get(anchor.text("precision"), 1)
+            if self.program.types[anchor.operands[0]].dtype == "f32"
+            else 1
         )
         if all(self.program.types[value].dtype in _NARROW for value in anchor.operands[:2]):
             passes /= self.costs.narrow_rate
         near = self.costs.results_stay
         far_left, far_right, far_others = (
-            [value for value in side if not (near and self._is_here(value, kernel))] for side in (left, right, others)
+            [value for value in side if not (near and self._is_here(value, kernel))]
+            for side in (left, right, others)
         )
         shares = group_shares(self.program, anchor, self.costs)
         left_bytes = self._operand_bytes(anchor.operands[0], far_left, kernel) * shares[0]
         left_bytes *= rows_read(self.program, anchor)
         right_bytes = self._operand_bytes(anchor.operands[1], far_right, kernel) * shares[1]
-        written = self._written_by_vector(kernel, self.costs.near_narrow_share) if near else self.written_bytes(kernel)
-        product = product_of(self.program, anchor, left_bytes, right_bytes, written * shares[2], passes, self.costs)
+        written = (
+            self._written_by_vector(kernel, self.costs.near_narrow_share)
+            if near
+            else self.written_bytes(kernel)
+        )
+        product = product_of(
+            self.program, anchor, left_bytes, right_bytes, written * shares[2], passes, self.costs
+        )
         if near:
             share = 0.5 * bool(far_left or far_right) + 0.5 * (written > 0)
             product = dataclasses.replace(product, fixed_share=share, reads_far=True)
         is_dot = anchor.opcode == "dot_general" and self.costs.before_product_cycles > 0
         before = operations_before(kernel, self.resolve) if is_dot else []
         vpu = self.vpu_cycles(kernel, frozenset(map(id, before)))
-        product = dataclasses.replace(product, before_cycles=cycles_before(before, self._shape_of, self.costs))
+        product = dataclasses.replace(
+            product, before_cycles=cycles_before(before, self._shape_of, self.costs)
+        )
         if self.is_outside(self.resolve(anchor.operands[0])):
             vpu = max(vpu, row_cycles(self.program, anchor, self.costs))
         if work := depthwise_cycles(self.program, anchor, self.costs):
@@ -451,13 +581,26 @@ class Pricer:
             if anchor.int("batch_group_count", 1) > 1:
                 work += read_before(product, self.costs)
                 share *= self.costs.own_fixed_share
-            product, vpu = dataclasses.replace(product, passes=1, mxu_cycles=0.0, fixed_share=share), vpu + work
+            product, vpu = (
+                dataclasses.replace(product, passes=1, mxu_cycles=0.0, fixed_share=share),
+                vpu + work,
+            )
         if min(product.m, product.k, product.n) == 1 and product.mxu_cycles is None:
-            padding = whole_rows((self.program.types[value] for value in anchor.operands[:2]), self.costs.tiling)
+            padding = whole_rows(
+                (self.program.types[value] for value in anchor.operands[:2]), self.costs.tiling
+            )
             if product.batch > 1 and self.costs.vectors_summed_cycles:
                 read = self._read_by_vector(kernel)
                 return vectors_price(
-                    self.program, kernel, product, padding, read, vpu, self._makers, self._lay, self.costs
+                    self.program,
+                    kernel,
+                    product,
+                    padding,
+                    read,
+                    vpu,
+                    self._makers,
+                    self._lay,
+                    self.costs,
                 )
             read, written = self.read_bytes(kernel.inputs, kernel), self.written_bytes(kernel)
             return without_matrix_unit(product, read, written, vpu, padding, self.costs)
@@ -465,21 +608,34 @@ class Pricer:
             result = tile_bytes(self.type_of(self.resolve(anchor.results[0])), self.costs)
             return ring_price(product, anchor, result, self.costs)
         price = matrix_price(product, self.read_bytes(far_others, kernel), vpu, self.costs)
-        moved = sum(self._size(one) for one in (*kernel.inputs, *kernel.outputs) if not self._is_here(one, kernel))
+        moved = sum(
+            self._size(one)
+            for one in (*kernel.inputs, *kernel.outputs)
+            if not self._is_here(one, kernel)
+        )
         return with_kept_sums(price, product, moved, kept_bytes(self.program, kernel), self.costs)
 
     def _operand_bytes(self, operand: int, sources: list[int], kernel: Kernel) -> float:
-        """What a product reads for an operand: from memory, or of a copy in another layout unless that is near."""
+        """What a product reads for an operand: from memory, or of a copy in another layout unless
+        that is near."""
         if operand not in kernel.layouts:
             return self.read_bytes(sources, kernel)
         type_, minor = self.program.types[operand], kernel.layouts[operand]
-        return 0.0 if self._images.is_near(kernel, operand, type_, self.costs) else laid_bytes(type_, minor)
+        return (
+            0.0
+            if self._images.is_near(kernel, operand, type_, self.costs)
+            else laid_bytes(type_, minor)
+        )
 
     def is_near(self, value: int) -> bool:
-        """Whether a value stays on the chip between the kernel that makes it and those that read it."""
+        """Whether a value stays on the chip between the kernel that makes it and those that read
+        it."""
         if value in self._outside or value in self._crowded or not self.costs.results_stay:
             return False
-        return value in self._alone or 0 < tile_bytes(self.type_of(value), self.costs) <= self.costs.prefetch_bytes / 2
+        return (
+            value in self._alone
+            or 0 < tile_bytes(self.type_of(value), self.costs) <= self.costs.prefetch_bytes / 2
+        )
 
     def is_outside(self, value: int) -> bool:
         """Whether a value comes from outside of the body, or leaves it."""

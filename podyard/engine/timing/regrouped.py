@@ -1,13 +1,15 @@
-"""Simplifications that the TPU compiler makes of one device's program: sums over groups, and products of two vectors.
+"""Simplifications that the TPU compiler makes of one device's program: sums over groups, and
+products of two vectors.
 
-An array that is only cut into groups to sum up over them (a group norm, a norm of flattened gradients) keeps its own
-shape: axes that are summed up whole go first, and just their small sums are cut into groups. So the large array is not
-copied into another layout. What is worked out from it and the sums on the way stays in its shape, too. A product that
-sums up over all axes of both sides is a sum of products. (Read off compiled group norms and clipped gradients.)
+An array that is only cut into groups to sum up over them (a group norm, a norm of flattened
+gradients) keeps its own shape: axes that are summed up whole go first, and just their small sums
+are cut into groups. So the large array is not copied into another layout. What is worked out from
+it and the sums on the way stays in its shape, too. A product that sums up over all axes of both
+sides is a sum of products. (Read off compiled group norms and clipped gradients.)
 
-A function that is called at several places is simplified before it is put in place of its calls. So what it is given
-in groups is cut for it, and copied: `jnp.var` is such a function, and a model with two group norms of one shape calls
-it twice. (Read off 50 compiled chains of group norms.)
+A function that is called at several places is simplified before it is put in place of its calls. So
+what it is given in groups is cut for it, and copied: `jnp.var` is such a function, and a model with
+two group norms of one shape calls it twice. (Read off 50 compiled chains of group norms.)
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from podyard.engine.timing.layout import whole_lanes
 
 # What changes where numbers lie, among element-wise operations.
 _MOVES = frozenset({
-    "broadcast", "broadcast_in_dim", "concatenate", "dynamic_slice", "pad", "reshape", "reverse", "slice", "transpose",
+    "broadcast", "broadcast_in_dim", "concatenate", "dynamic_slice", "pad", "reshape", "reverse",
+    "slice", "transpose",
 })  # fmt: skip
 _SAME_SHAPE = ELEMENTWISE - _MOVES
 
@@ -31,7 +34,11 @@ def regroup(program: Program) -> Program:
     """The program with these simplifications; the same object where there are none."""
     maker = _Simplifier(program)
     body = maker.simplify(program.body)
-    return program if body is program.body else dataclasses.replace(program, body=body, types=maker.types)
+    return (
+        program
+        if body is program.body
+        else dataclasses.replace(program, body=body, types=maker.types)
+    )
 
 
 class _Simplifier:
@@ -65,7 +72,9 @@ class _Simplifier:
         dims = tuple(range(len(left.shape)))
         return [
             HloOperation("multiply", product.operands[:2], (made,), {}, where=product.where),
-            HloOperation("reduce", (made,), product.results, {"dims": dims, "by": "add"}, where=product.where),
+            HloOperation(
+                "reduce", (made,), product.results, {"dims": dims, "by": "add"}, where=product.where
+            ),
         ]
 
 
@@ -81,7 +90,9 @@ class _Regrouping:
         for step in body.operations:
             for value in step.operands:
                 self._users.setdefault(value, []).append(step)
-        inner = (value for step in body.operations for one in step.bodies for value in outer_values(one))
+        inner = (
+            value for step in body.operations for one in step.bodies for value in outer_values(one)
+        )
         self._kept = {*body.results, *inner}
         # What calls read instead of an array that they are given in groups.
         self._cut: dict[tuple[int, int], int] = {}
@@ -93,7 +104,11 @@ class _Regrouping:
                 replaced.update(self._group(step) or {})
         if not replaced:
             return self._body
-        operations = [new for step in self._body.operations for new in replaced.get(id(step), [self._reads_cut(step)])]
+        operations = [
+            new
+            for step in self._body.operations
+            for new in replaced.get(id(step), [self._reads_cut(step)])
+        ]
         return Body(self._body.parameters, operations, self._body.results)
 
     def _reads_cut(self, step: HloOperation) -> HloOperation:
@@ -103,9 +118,11 @@ class _Regrouping:
         return step if operands == step.operands else dataclasses.replace(step, operands=operands)
 
     def _group(self, reshape: HloOperation) -> dict[int, list[HloOperation]] | None:
-        """New operations for those that work on the regrouped array, by what they replace; None where one of them needs
-        the groups."""
-        own, other = (self._types[value].shape for value in (reshape.operands[0], reshape.results[0]))
+        """New operations for those that work on the regrouped array, by what they replace; None
+        where one of them needs the groups."""
+        own, other = (
+            self._types[value].shape for value in (reshape.operands[0], reshape.results[0])
+        )
         if math.prod(own) < SMALL_SIZE or len(own) < 2:
             return None
         factors, features = _Factors.of(own, other), self._features(reshape.operands[0])
@@ -122,17 +139,22 @@ class _Regrouping:
             if instead is None:
                 return None
             new[id(step)] = instead
-        grouped = [value for step in found for value in step.results if self._types[value].shape == other]
+        grouped = [
+            value for step in found for value in step.results if self._types[value].shape == other
+        ]
         for step in found:
             for value in set(step.results).intersection(grouped):
-                for call in {user.call for user in self._users.get(value, ()) if user.call != step.call}:
+                for call in {
+                    user.call for user in self._users.get(value, ()) if user.call != step.call
+                }:
                     new[id(step)] = [*new[id(step)], *self._cut_for(call, value, own, step)]
         for value in grouped:
             self._types[value] = TensorType(own, self._types[value].dtype)
         return new
 
     def _features(self, value: int) -> int:
-        """The axis of an array that lies in lanes: of what a convolution makes, its features; else the last."""
+        """The axis of an array that lies in lanes: of what a convolution makes, its features; else
+        the last."""
         shape = self._types[value].shape
         maker = self._makers.get(value)
         while maker is not None and maker.opcode != "convolution":
@@ -141,17 +163,26 @@ class _Regrouping:
         return len(shape) - 1 if maker is None else maker.ints("out_dims")[1]
 
     def _called_with(self, step: HloOperation, other: tuple[int, ...]) -> bool:
-        """Whether a function that is called at several places reads what the step makes in groups."""
+        """Whether a function that is called at several places reads what the step makes in
+        groups."""
         grouped = (value for value in step.results if self._types[value].shape == other)
-        return any(user.call != step.call for value in grouped for user in self._users.get(value, ()))
+        return any(
+            user.call != step.call for value in grouped for user in self._users.get(value, ())
+        )
 
-    def _cut_for(self, call: int, value: int, own: tuple[int, ...], maker: HloOperation) -> list[HloOperation]:
-        """The array as a function is given it: copied with that axis in lanes that fills them best (features of a
-        group, the last axis of an image, or examples), and cut into groups then. A cut of other axes than those in
-        lanes is another pass over it, to which the compiler gives no cycles."""
+    def _cut_for(
+        self, call: int, value: int, own: tuple[int, ...], maker: HloOperation
+    ) -> list[HloOperation]:
+        """The array as a function is given it: copied with that axis in lanes that fills them best
+        (features of a
+        group, the last axis of an image, or examples), and cut into groups then. A cut of other
+        axes than those in lanes is another pass over it, to which the compiler gives no cycles."""
         type_ = self._types[value]
         other, dtype = type_.shape, type_.dtype
-        padding = {place: whole_lanes(extent) / extent for place, extent in ((2, other[-1]), (1, own[-2]), (0, own[0]))}
+        padding = {
+            place: whole_lanes(extent) / extent
+            for place, extent in ((2, other[-1]), (1, own[-2]), (0, own[0]))
+        }
         best = max(padding, key=lambda place: (-padding[place], place))
         copied = cut = TensorType(own, dtype)
         if best == 0:
@@ -173,7 +204,8 @@ class _Regrouping:
         ]
 
     def _inside(self, call: int, value: int, other: tuple[int, ...]) -> set[int]:
-        """The arrays in groups that a call makes from one; none where it does more than to sum them up."""
+        """The arrays in groups that a call makes from one; none where it does more than to sum them
+        up."""
         found, stack = set[int](), [value]
         while stack:
             for user in self._users.get(stack.pop(), ()):
@@ -183,12 +215,21 @@ class _Regrouping:
                     return set()
                 stack += [made for made in user.results if made not in found]
                 found.update(user.results)
-        spread = [one for one in self._body.operations if one.call == call and one.opcode == "broadcast_in_dim"]
-        return found | {one.results[0] for one in spread if self._types[one.results[0]].shape == other}
+        spread = [
+            one
+            for one in self._body.operations
+            if one.call == call and one.opcode == "broadcast_in_dim"
+        ]
+        return found | {
+            one.results[0] for one in spread if self._types[one.results[0]].shape == other
+        }
 
-    def _connected(self, reshape: HloOperation, other: tuple[int, ...]) -> list[HloOperation] | None:
-        """The operations that make or read arrays of the `other` shape, from `reshape` on, but for those of calls that
-        read them; None where one of those arrays leaves the body, comes from outside or from such a call."""
+    def _connected(
+        self, reshape: HloOperation, other: tuple[int, ...]
+    ) -> list[HloOperation] | None:
+        """The operations that make or read arrays of the `other` shape, from `reshape` on, but for
+        those of calls that read them; None where one of those arrays leaves the body, comes from
+        outside or from such a call."""
         found: dict[int, HloOperation] = {}
         stack = [reshape]
         while stack:
@@ -196,12 +237,19 @@ class _Regrouping:
             if id(step) in found:
                 continue
             found[id(step)] = step
-            grouped = [value for value in (*step.operands, *step.results) if self._types[value].shape == other]
+            grouped = [
+                value
+                for value in (*step.operands, *step.results)
+                if self._types[value].shape == other
+            ]
             for value in grouped:
                 maker = self._makers.get(value)
                 if maker is None or value in self._kept or maker.call != reshape.call:
                     return None
-                stack += [maker, *(user for user in self._users.get(value, ()) if user.call == reshape.call)]
+                stack += [
+                    maker,
+                    *(user for user in self._users.get(value, ()) if user.call == reshape.call),
+                ]
         places = {id(step): place for place, step in enumerate(self._body.operations)}
         return sorted(found.values(), key=lambda step: places[id(step)])
 
@@ -222,8 +270,11 @@ class _Regrouping:
             return self._sum(step, own, factors)
         return None
 
-    def _spread(self, step: HloOperation, own: tuple[int, ...], factors: _Factors) -> list[HloOperation] | None:
-        """What is repeated over groups is repeated within each axis that is cut, which has its own size again then."""
+    def _spread(
+        self, step: HloOperation, own: tuple[int, ...], factors: _Factors
+    ) -> list[HloOperation] | None:
+        """What is repeated over groups is repeated within each axis that is cut, which has its own
+        size again then."""
         given = self._types[step.operands[0]]
         if given.size * 2 > math.prod(own):
             return None
@@ -235,7 +286,11 @@ class _Regrouping:
             wanted += factors.of_other[axis]
             shape += [factors.sizes[one] for one in factors.of_other[axis]]
         if not wanted:
-            return [dataclasses.replace(step, attributes={**step.attributes, "dims": ()})] if not given.shape else None
+            return (
+                [dataclasses.replace(step, attributes={**step.attributes, "dims": ()})]
+                if not given.shape
+                else None
+            )
         axes = [axis for axis, inside in enumerate(factors.of_own) if set(inside) & set(wanted)]
         if sorted(wanted) != wanted:
             return None
@@ -251,10 +306,16 @@ class _Regrouping:
         sizes = [own[axis] for axis in axes]
         if list(self._types[value].shape) != sizes:
             value = self._add(made, "reshape", value, sizes, {}, step)
-        made.append(dataclasses.replace(step, operands=(value,), attributes={**step.attributes, "dims": tuple(axes)}))
+        made.append(
+            dataclasses.replace(
+                step, operands=(value,), attributes={**step.attributes, "dims": tuple(axes)}
+            )
+        )
         return made
 
-    def _sum(self, step: HloOperation, own: tuple[int, ...], factors: _Factors) -> list[HloOperation] | None:
+    def _sum(
+        self, step: HloOperation, own: tuple[int, ...], factors: _Factors
+    ) -> list[HloOperation] | None:
         """Axes that are summed up whole, then what is left of those that are cut."""
         gone = {one for axis in step.ints("dims") for one in factors.of_other[axis]}
         whole = tuple(axis for axis, inside in enumerate(factors.of_own) if gone.issuperset(inside))
@@ -268,18 +329,31 @@ class _Regrouping:
             return [dataclasses.replace(step, attributes={**step.attributes, "dims": whole})]
         made: list[HloOperation] = []
         first = self._maker.new((own[axis] for axis in left), dtype)
-        made.append(dataclasses.replace(step, results=(first,), attributes={**step.attributes, "dims": whole}))
+        made.append(
+            dataclasses.replace(
+                step, results=(first,), attributes={**step.attributes, "dims": whole}
+            )
+        )
         value = self._add(made, "reshape", first, [factors.sizes[one] for one in parts], {}, step)
-        small = self._maker.new((factors.sizes[one] for one in parts if one not in gone), dtype) if rest else value
+        small = (
+            self._maker.new((factors.sizes[one] for one in parts if one not in gone), dtype)
+            if rest
+            else value
+        )
         if rest:
             operands = (value, *step.operands[1:])
             attributes = {**step.attributes, "dims": rest}
-            made.append(dataclasses.replace(step, operands=operands, results=(small,), attributes=attributes))
+            made.append(
+                dataclasses.replace(
+                    step, operands=operands, results=(small,), attributes=attributes
+                )
+            )
         made.append(HloOperation("reshape", (small,), (result,), {}, where=step.where))
         return made
 
     def _add(
-        self, made: list[HloOperation], opcode: str, value: int, shape: list[int], attributes: dict[str, object],
+        self, made: list[HloOperation], opcode: str, value: int, shape: list[int],
+        attributes: dict[str, object],
         step: HloOperation,
     ) -> int:  # fmt: skip
         result = self._maker.new(shape, self._types[value].dtype)
@@ -297,7 +371,8 @@ class _Factors:
 
     @classmethod
     def of(cls, own: tuple[int, ...], other: tuple[int, ...]) -> _Factors | None:
-        """None where an axis of one is not made of whole axes, or whole parts of one axis, of the other."""
+        """None where an axis of one is not made of whole axes, or whole parts of one axis, of the
+        other."""
         ends = sorted({*_ends(own), *_ends(other)})
         if any(after % before for before, after in zip([1, *ends], ends, strict=False)):
             return None

@@ -9,8 +9,11 @@ from podyard.engine.timing.kernels import KernelPrice, Product, matrix_price, ve
 from podyard.hardware.cost_model import CostModel
 
 
-def ring_price(product: Product, anchor: HloOperation, result_bytes: float, costs: CostModel) -> KernelPrice:
-    """A product that is worked out in turns of two parts, and what is done with the parts: of a sum two that went
+def ring_price(
+    product: Product, anchor: HloOperation, result_bytes: float, costs: CostModel
+) -> KernelPrice:
+    """A product that is worked out in turns of two parts, and what is done with the parts: of a sum
+    two that went
     around are added and one is chosen, of columns each is put into the result."""
     devices, axis = anchor.int("ring"), anchor.text("ring_axis")
     parts, share = devices // 2, 2 / devices
@@ -28,11 +31,14 @@ def ring_price(product: Product, anchor: HloOperation, result_bytes: float, cost
     # What is done with a result of gathered operands comes after all turns.
     after = 0.0 if axis.startswith("sum") else _near_step(result_bytes, result_bytes, costs)
     return dataclasses.replace(
-        price, cycles=parts * (price.cycles + sum(steps)) + after, mxu_cycles=parts * price.mxu_cycles,
+        price, cycles=parts * (price.cycles + sum(steps)) + after,
+        mxu_cycles=parts * price.mxu_cycles,
         vpu_cycles=parts * price.vpu_cycles, hbm_cycles=parts * price.hbm_cycles,
     )  # fmt: skip
 
 
 def _near_step(read: float, written: float, costs: CostModel) -> float:
     """Cycles of an element-wise kernel on the chip, which works in 4 bytes."""
-    return vector_price(read * costs.near_read_share, written * (costs.near_write_share + 2), 0.0, costs).cycles
+    return vector_price(
+        read * costs.near_read_share, written * (costs.near_write_share + 2), 0.0, costs
+    ).cycles

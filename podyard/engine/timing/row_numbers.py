@@ -1,4 +1,5 @@
-"""Numbers of rows, as their means: they lie in lanes, and are spread over the lanes of their rows."""
+"""Numbers of rows, as their means: they lie in lanes, and are spread over the lanes of their
+rows."""
 
 from __future__ import annotations
 
@@ -13,7 +14,9 @@ from podyard.hardware.cost_model import CostModel
 _ROW_AXES = 3
 
 
-def spread_rows(program: Program, kernel: Kernel, resolve: Callable[[int], int], costs: CostModel) -> int:
+def spread_rows(
+    program: Program, kernel: Kernel, resolve: Callable[[int], int], costs: CostModel
+) -> int:
     """How many such numbers a kernel without a product reads and spreads."""
     if kernel.kind == "matrix":
         return 0
@@ -24,9 +27,16 @@ def spread_rows(program: Program, kernel: Kernel, resolve: Callable[[int], int],
             continue
         source, made = (program.types[one] for one in (operation.operands[0], operation.results[0]))
         lies = compact_layout(made, costs.tiling)
-        kept = [axis for place, axis in enumerate(operation.ints("dims")) if source.shape[place] > 1]
+        kept = [
+            axis for place, axis in enumerate(operation.ints("dims")) if source.shape[place] > 1
+        ]
         wide = sum(extent > 1 for extent in made.shape)
-        if lies.lane_axis in kept or lies.sublane_axis not in kept or made.size <= source.size or wide > _ROW_AXES:
+        if (
+            lies.lane_axis in kept
+            or lies.sublane_axis not in kept
+            or made.size <= source.size
+            or wide > _ROW_AXES
+        ):
             continue
         value = resolve(operation.operands[0])
         while value not in inputs and value in makers and makers[value].operands:

@@ -1,5 +1,6 @@
-"""What is done with sums, and rows that a kernel keeps whole: from v4 on the largest number of a row, what is left of
-it, its exponentials and their sum are worked out in the kernel of the product that makes the row."""
+"""What is done with sums, and rows that a kernel keeps whole: from v4 on the largest number of a
+row, what is left of it, its exponentials and their sum are worked out in the kernel of the product
+that makes the row."""
 
 from __future__ import annotations
 
@@ -24,7 +25,11 @@ class Rows(Pieces):
         maker = self.program.producer(value)
         while maker is not None and maker.opcode in ("broadcast_in_dim", "reshape"):
             maker = self.program.producer(maker.operands[0])
-        return maker is not None and maker.opcode == "constant" and maker.attributes.get("value") in _LEAST
+        return (
+            maker is not None
+            and maker.opcode == "constant"
+            and maker.attributes.get("value") in _LEAST
+        )
 
     def _is_of_sums(self, operation: HloOperation, in_flow: list[int]) -> bool:
         """Whether it works on several sums: no kernel does that after it has summed up."""
@@ -32,13 +37,21 @@ class Rows(Pieces):
         return of_sums and bool(self.program.types[operation.results[0]].shape)
 
     def _reads_the_same(self, operation: HloOperation) -> Kernel | None:
-        """A kernel that sums up numbers made of the same array as this sum, and runs after they are there."""
-        type_, ready = self.program.types[operation.operands[0]], max(map(self._ready, self._operands(operation)))
+        """A kernel that sums up numbers made of the same array as this sum, and runs after they are
+        there."""
+        type_, ready = (
+            self.program.types[operation.operands[0]],
+            max(map(self._ready, self._operands(operation))),
+        )
         read = self._read_by(operation)
         for kernel in self.kernels:
             if self.order[kernel.index] <= ready:
                 continue
-            if kernel.kind == "reduce" and kernel.anchor in kernel.reductions and type_.size >= SMALL_SIZE:
+            if (
+                kernel.kind == "reduce"
+                and kernel.anchor in kernel.reductions
+                and type_.size >= SMALL_SIZE
+            ):
                 same = self.program.types[kernel.anchor.operands[0]].shape == type_.shape
                 if same and read & self._read_by(kernel.anchor):
                     return kernel
@@ -51,18 +64,28 @@ class Rows(Pieces):
         return {leaf for leaf in leaves if self.program.types[leaf].size >= size}
 
     def _is_taken_from_rows(self, operation: HloOperation) -> bool:
-        """From v4 on, whether the largest number of a row is taken from the row, and exponentials of what is left are
-        summed up: one kernel does all that with whole rows, where they fit and the array has three axes at least."""
+        """From v4 on, whether the largest number of a row is taken from the row, and exponentials
+        of what is left are summed up: one kernel does all that with whole rows, where they fit and
+        the array has three axes at least."""
         type_ = self.program.types[operation.operands[0]]
         axes = operation.ints("dims")
-        if self.tiling.min_sublanes > 1 or operation.opcode != "reduce" or len(axes) != 1 or type_.dtype != "f32":
+        if (
+            self.tiling.min_sublanes > 1
+            or operation.opcode != "reduce"
+            or len(axes) != 1
+            or type_.dtype != "f32"
+        ):
             return False
         wide = sum(extent > 1 for extent in type_.shape)
         if wide < 3 or type_.shape[axes[0]] > _LONGEST_ROW:
             return False
         if wide < len(type_.shape) and not self._is_reshaped(operation.operands[0]):
             return False
-        source, spread, seen = self.resolve(operation.operands[0]), list(operation.results), set[int]()
+        source, spread, seen = (
+            self.resolve(operation.operands[0]),
+            list(operation.results),
+            set[int](),
+        )
         while spread:
             value = spread.pop()
             for user in self.users.get(value, ()):
@@ -74,9 +97,15 @@ class Rows(Pieces):
                     seen.add(user.results[0])
                     spread += user.results
                 elif user.opcode == "subtract" and self.resolve(user.operands[0]) == source:
-                    powers = [one for one in self.users.get(user.results[0], ()) if one.opcode == "exponential"]
+                    powers = [
+                        one
+                        for one in self.users.get(user.results[0], ())
+                        if one.opcode == "exponential"
+                    ]
                     reads = [two for one in powers for two in self.users.get(one.results[0], ())]
-                    summed = any(two.opcode == "reduce" and two.ints("dims") == axes for two in reads)
+                    summed = any(
+                        two.opcode == "reduce" and two.ints("dims") == axes for two in reads
+                    )
                     shares = [two.results[0] for two in reads if two.opcode == "divide"]
                     if summed and shares and not any(map(self._is_stacked, shares)):
                         return True
@@ -85,8 +114,12 @@ class Rows(Pieces):
     def _is_stacked(self, value: int) -> bool:
         """Whether a turn of a loop puts the value aside."""
         users = self.users.get(value, ())
-        moved = [user for user in users if user.opcode in REORDERING or user.opcode == "broadcast_in_dim"]
-        return any(user.opcode in UPDATES for user in users) or any(self._is_stacked(one.results[0]) for one in moved)
+        moved = [
+            user for user in users if user.opcode in REORDERING or user.opcode == "broadcast_in_dim"
+        ]
+        return any(user.opcode in UPDATES for user in users) or any(
+            self._is_stacked(one.results[0]) for one in moved
+        )
 
     def _is_spread_constant(self, value: int) -> bool:
         maker = self.program.producer(value)
@@ -95,13 +128,16 @@ class Rows(Pieces):
         return maker is not None and maker.opcode == "constant"
 
     def _is_reshaped(self, value: int) -> bool:
-        """Whether a value was made in another shape: axes of one are not the maker's then, and fall away."""
+        """Whether a value was made in another shape: axes of one are not the maker's then, and fall
+        away."""
         size, stack, seen = self.program.types[value].size, [value], set[int]()
         while stack:
             maker = self.program.producer(stack.pop())
             if maker is None or id(maker) in seen or maker.opcode not in ELEMENTWISE:
                 continue
-            if maker.opcode == "reshape" or (maker.opcode == "transpose" and self._keeps_order(maker)):
+            if maker.opcode == "reshape" or (
+                maker.opcode == "transpose" and self._keeps_order(maker)
+            ):
                 return True
             seen.add(id(maker))
             stack += [one for one in maker.operands if self.program.types[one].size == size]

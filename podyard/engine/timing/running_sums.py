@@ -5,7 +5,8 @@ from __future__ import annotations
 from podyard.engine.timing.layout import LANES
 from podyard.hardware.cost_model import SUBLANES, CostModel
 
-# Longer windows are running sums; those take this many passes over an array of whole tiles, and over others.
+# Longer windows are running sums; those take this many passes over an array of whole tiles, and
+# over others.
 WINDOW_OF_POOLING = 32
 _PASSES = (6, 9)
 # Where the numbers stay on the chip between them; at least so many kernels do that.

@@ -1,5 +1,6 @@
-"""Kernels in the order of time and what each of them finds in memory; how the compiler changes that order, runs kernels
-again when memory is short, and lays the values out in one block. Read off its own record of what it does.
+"""Kernels in the order of time and what each of them finds in memory; how the compiler changes that
+order, runs kernels again when memory is short, and lays the values out in one block. Read off its
+own record of what it does.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-# Kernels that make less than so many bytes are not run again (an option of the compiler's); nor is looked for them
-# without end.
+# Kernels that make less than so many bytes are not run again (an option of the compiler's); nor is
+# looked for them without end.
 _WORTH_REPEATING_BYTES = 10 * 2**20
 _LOOKS_MAX = 10**6
 # Largest values that are laid out in one block; the others are taken to fit between them.
@@ -20,8 +21,8 @@ _PACKED_BLOCKS_MAX = 256
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Run:
-    """What a kernel takes. A collective that runs next to others takes its `latency`, in cycles, and has a `kind`;
-    `inside`: the kinds of those in a loop."""
+    """What a kernel takes. A collective that runs next to others takes its `latency`, in cycles,
+    and has a `kind`; `inside`: the kinds of those in a loop."""
 
     cycles: float = 0.0
     latency: float = 0.0
@@ -33,7 +34,8 @@ class Run:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Step:
-    """A kernel in the order of time: values read and made, bytes that it needs by itself, whether it may run twice,
+    """A kernel in the order of time: values read and made, bytes that it needs by itself, whether
+    it may run twice,
     and what it can put a result of the program in the place of."""
 
     reads: tuple[int, ...]
@@ -64,12 +66,14 @@ class Step:
 
 
 class MemorySchedule:
-    """Steps in order, and what each of them finds in memory; `sizes` has the values that are temporaries."""
+    """Steps in order, and what each of them finds in memory; `sizes` has the values that are
+    temporaries."""
 
     def __init__(self, steps: Sequence[Step], sizes: Mapping[int, int]) -> None:
         self.steps = list(steps)
         self.sizes = sizes
-        # Bytes in memory while a step runs: what it reads and makes, what later ones read, and what it needs by itself.
+        # Bytes in memory while a step runs: what it reads and makes, what later ones read, and what
+        # it needs by itself.
         self.nbytes = [0] * len(self.steps)
         live, live_bytes = set[int](), 0
         for place in reversed(range(len(self.steps))):
@@ -98,20 +102,31 @@ class MemorySchedule:
     def without_overwritten(self) -> MemorySchedule:
         """The same with values that lie where a result of the program takes their place."""
         last = {value: place for place, step in enumerate(self.steps) for value in step.reads}
-        gone = {value for place, step in enumerate(self.steps) for value in step.over if last.get(value) == place}
-        return MemorySchedule(self.steps, {value: size for value, size in self.sizes.items() if value not in gone})
+        gone = {
+            value
+            for place, step in enumerate(self.steps)
+            for value in step.over
+            if last.get(value) == place
+        }
+        return MemorySchedule(
+            self.steps, {value: size for value, size in self.sizes.items() if value not in gone}
+        )
 
     def _spans(self) -> dict[int, tuple[int, int]]:
         """The steps that make each value and read it for the last time."""
-        spans = {value: (place, place) for place, step in enumerate(self.steps) for value in step.makes}
+        spans = {
+            value: (place, place) for place, step in enumerate(self.steps) for value in step.makes
+        }
         for place, step in enumerate(self.steps):
-            spans.update((value, (spans[value][0], place)) for value in step.reads if value in spans)
+            spans.update(
+                (value, (spans[value][0], place)) for value in step.reads if value in spans
+            )
         return spans
 
     def with_hosts(self, results: Collection[int]) -> MemorySchedule:
-        """The same; a value that is gone before a result of the program is made lies in the place of that result, which
-        is taken then as a whole. The largest choose first, and take the smallest place that is large enough
-        (openxla/xla, buffer_assignment.cc)."""
+        """The same; a value that is gone before a result of the program is made lies in the place
+        of that result, which is taken then as a whole. The largest choose first, and take the
+        smallest place that is large enough (openxla/xla, buffer_assignment.cc)."""
         spans = self._spans()
         hosts = sorted((self.sizes[value], value) for value in results if value in self.sizes)
         taken = {value: [spans[value]] for _, value in hosts}
@@ -121,24 +136,33 @@ class MemorySchedule:
                 continue
             first, last = spans[value]
             for size, host in hosts:
-                if size >= self.sizes[value] and all(end < first or last < start for start, end in taken[host]):
+                if size >= self.sizes[value] and all(
+                    end < first or last < start for start, end in taken[host]
+                ):
                     taken[host].append(spans[value])
                     sizes[value] = size
                     break
         return MemorySchedule(self.steps, sizes)
 
     def packed_bytes(self) -> int:
-        """Bytes of a block in which every value has one place as long as it lives: the largest first, each into the
-        smallest gap that is large enough. Never less than `peak`; more where no values fit into the gaps."""
+        """Bytes of a block in which every value has one place as long as it lives: the largest
+        first, each into the smallest gap that is large enough. Never less than `peak`; more where
+        no values fit into the gaps."""
         spans = self._spans()
-        blocks = [(self.sizes[value], *span) for value, span in spans.items() if value in self.sizes]
-        blocks += [(step.extra, place, place) for place, step in enumerate(self.steps) if step.extra]
+        blocks = [
+            (self.sizes[value], *span) for value, span in spans.items() if value in self.sizes
+        ]
+        blocks += [
+            (step.extra, place, place) for place, step in enumerate(self.steps) if step.extra
+        ]
         placed: list[tuple[int, int, int, int]] = []
         # Of equals the one that lives longer, then the one that is made first.
         for size, first, last in heapq.nsmallest(
             _PACKED_BLOCKS_MAX, blocks, key=lambda block: (-block[0], block[1] - block[2], block[1])
         ):
-            taken = sorted((start, end) for start, end, made, read in placed if made <= last and first <= read)
+            taken = sorted(
+                (start, end) for start, end, made, read in placed if made <= last and first <= read
+            )
             best, gap, top = -1, math.inf, 0
             for start, end in taken:
                 if size <= start - top < gap:
@@ -167,12 +191,15 @@ def late_constants(steps: Sequence[Step]) -> list[Step]:
             ordered.append(made)
         if step.reads or not step.makes:
             ordered.append(step)
-    return [*ordered, *(step for step in steps if not step.reads and step.makes and id(step) not in done)]
+    return [
+        *ordered,
+        *(step for step in steps if not step.reads and step.makes and id(step) not in done),
+    ]
 
 
 def together(steps: Sequence[Step]) -> list[Step]:
-    """The same steps; those with one `tuple_number` are one, a collective of several arrays. It runs when all that it
-    sends is there, and what reads any of its results waits for it."""
+    """The same steps; those with one `tuple_number` are one, a collective of several arrays. It
+    runs when all that it sends is there, and what reads any of its results waits for it."""
     members: dict[int, list[int]] = {}
     for place, step in enumerate(steps):
         if step.tuple_number is not None:
@@ -209,7 +236,13 @@ def _join(steps: Sequence[Step]) -> Step:
     near = sum(step.near_extra for step in steps)
     run = Run(sum(step.run.cycles for step in steps))
     return Step(
-        tuple(reads), tuple(makes), sum(step.extra for step in steps), False, near_extra=near, run=run, is_joined=True
+        tuple(reads),
+        tuple(makes),
+        sum(step.extra for step in steps),
+        False,
+        near_extra=near,
+        run=run,
+        is_joined=True,
     )
 
 
@@ -229,8 +262,8 @@ def ending_late(steps: Sequence[Step], last_loop: int) -> list[Step]:
 
 
 def scattering_last(steps: Sequence[Step]) -> list[Step]:
-    """The same steps; scattered sums, and what waits for them, come after all others: while collectives run next to
-    kernels, those that nothing needs are what can wait."""
+    """The same steps; scattered sums, and what waits for them, come after all others: while
+    collectives run next to kernels, those that nothing needs are what can wait."""
     first: list[Step] = []
     late: list[Step] = []
     waiting: set[int] = set()
@@ -244,7 +277,8 @@ def scattering_last(steps: Sequence[Step]) -> list[Step]:
 
 
 def ending_with_numbers(steps: Sequence[Step], arrays: Iterable[int]) -> list[Step]:
-    """The same steps; what none of these results waits for, as what only a loss is made from, comes last."""
+    """The same steps; what none of these results waits for, as what only a loss is made from, comes
+    last."""
     wanted = set(arrays)
     first: list[Step] = []
     late: list[Step] = []
@@ -257,8 +291,9 @@ def ending_with_numbers(steps: Sequence[Step], arrays: Iterable[int]) -> list[St
     return [*reversed(first), *reversed(late)]
 
 
-def freeing_first(steps: Sequence[Step], sizes: Mapping[int, int]) -> list[Step]:
-    """The same steps; one that frees more than it makes runs as soon as it can (list scheduling by memory)."""
+def freeing_first(steps: Sequence[Step], sizes: Mapping[int, int]) -> list[Step]:  # noqa: C901
+    """The same steps; one that frees more than it makes runs as soon as it can (list scheduling by
+    memory)."""
     maker = {value: place for place, step in enumerate(steps) for value in step.makes}
     waiting: dict[int, set[int]] = {}
     for place, step in enumerate(steps):
@@ -270,11 +305,15 @@ def freeing_first(steps: Sequence[Step], sizes: Mapping[int, int]) -> list[Step]
     freeing: list[int] = []
 
     def is_ready(place: int) -> bool:
-        return all(maker.get(value, place) in done for value in steps[place].reads if value in maker)
+        return all(
+            maker.get(value, place) in done for value in steps[place].reads if value in maker
+        )
 
     def frees(place: int) -> bool:
         step = steps[place]
-        freed = sum(sizes[value] for value in set(step.reads) if value in sizes and len(waiting[value]) == 1)
+        freed = sum(
+            sizes[value] for value in set(step.reads) if value in sizes and len(waiting[value]) == 1
+        )
         return freed > sum(sizes.get(value, 0) for value in step.makes) + step.extra
 
     def look_at(places: Iterable[int]) -> None:
@@ -305,10 +344,13 @@ def freeing_first(steps: Sequence[Step], sizes: Mapping[int, int]) -> list[Step]
     return ordered
 
 
-def depth_first(steps: Sequence[Step], sizes: Mapping[int, int], *, ends_by_weight: bool = False) -> list[Step]:
-    """The same steps, each just before the first that reads what it makes. Of what one step waits for, that with most
-    readers in and before it runs first, then that with most bytes (openxla/xla, hlo_memory_scheduler.cc); so it is with
-    what nothing waits for (`ends_by_weight`), or the first comes first."""
+def depth_first(
+    steps: Sequence[Step], sizes: Mapping[int, int], *, ends_by_weight: bool = False
+) -> list[Step]:
+    """The same steps, each just before the first that reads what it makes. Of what one step waits
+    for, that with most readers in and before it runs first, then that with most bytes (openxla/xla,
+    hlo_memory_scheduler.cc); so it is with what nothing waits for (`ends_by_weight`), or the first
+    comes first."""
     maker = {value: place for place, step in enumerate(steps) for value in step.makes}
     waits = [
         sorted({maker[value] for value in step.reads if maker.get(value, place) < place})
@@ -318,7 +360,9 @@ def depth_first(steps: Sequence[Step], sizes: Mapping[int, int], *, ends_by_weig
     weights: list[tuple[int, int]] = []
     for place, step in enumerate(steps):
         others = max(0, readers[place] - 1) + sum(weights[earlier][0] for earlier in waits[place])
-        nbytes = sum(sizes.get(value, 0) for value in step.makes) + sum(weights[earlier][1] for earlier in waits[place])
+        nbytes = sum(sizes.get(value, 0) for value in step.makes) + sum(
+            weights[earlier][1] for earlier in waits[place]
+        )
         weights.append((min(others, len(steps)), nbytes))
     ordered: dict[int, Step] = {}
     ends = (place for place in range(len(steps)) if not readers[place])
@@ -334,10 +378,11 @@ def depth_first(steps: Sequence[Step], sizes: Mapping[int, int], *, ends_by_weig
 
 
 class MadeAgain:
-    """Rematerialisation, step by step in the compiler's way. At a step that finds too much in memory, an earlier kernel
-    whose results are not needed right now is run again later, or moved there if nothing has read them yet. The copy
-    runs before all that is still to read its results or what it reads itself, so that nothing is kept longer for it.
-    It is a greedy rule: it may stay above the limit, and a move may make the peak higher than it was."""
+    """Rematerialisation, step by step in the compiler's way. At a step that finds too much in
+    memory, an earlier kernel whose results are not needed right now is run again later, or moved
+    there if nothing has read them yet. The copy runs before all that is still to read its results
+    or what it reads itself, so that nothing is kept longer for it. It is a greedy rule: it may stay
+    above the limit, and a move may make the peak higher than it was."""
 
     def __init__(self, schedule: MemorySchedule, limit_bytes: float) -> None:
         self.steps = list(schedule.steps)
@@ -350,7 +395,9 @@ class MadeAgain:
         self._maker: dict[int, int] = {}
         self._was_read: set[int] = set()
         self._unread = Counter(value for step in self.steps for value in set(step.reads))
-        self._next_value = max([0, *(value for step in self.steps for value in (*step.reads, *step.makes))]) + 1
+        self._next_value = (
+            max([0, *(value for step in self.steps for value in (*step.reads, *step.makes))]) + 1
+        )
         self._copies = self._next_value
         self._moves: set[int] = set()
         self._dead: set[int] = set()
@@ -374,7 +421,8 @@ class MadeAgain:
         kept = [
             # Of a copy only what is read; of a kernel of the program everything.
             dataclasses.replace(
-                step, makes=tuple(value for value in step.makes if value < self._copies or value in read)
+                step,
+                makes=tuple(value for value in step.makes if value < self._copies or value in read),
             )
             for place, step in enumerate(self.steps)
             if place not in self._dead
@@ -411,7 +459,9 @@ class MadeAgain:
             if not step.is_repeatable or not large or not used.isdisjoint(step.makes):
                 continue
             gain = sum(self.sizes[value] for value in step.makes if value in self._live)
-            gain -= sum(self.sizes.get(value, 0) for value in set(step.reads) if value not in self._live)
+            gain -= sum(
+                self.sizes.get(value, 0) for value in set(step.reads) if value not in self._live
+            )
             if gain > 0:
                 cost = 0 if self._was_read.isdisjoint(step.makes) else int(self._limit // gain)
                 best = min(best or (cost, earlier), (cost, earlier))
@@ -426,7 +476,8 @@ class MadeAgain:
             if value in self.sizes:
                 self.sizes[copy] = self.sizes[value]
                 self.originals[copy] = self.originals[value]
-        # Results that were read by then are taken off, too: the compiler counts too little from here on.
+        # Results that were read by then are taken off, too: the compiler counts too little from
+        # here on.
         self._live.difference_update(copies)
         self._live_bytes -= sum(self.sizes.get(value, 0) for value in copies)
         self._add(step.reads)
@@ -443,7 +494,9 @@ class MadeAgain:
         is_move = self._was_read.isdisjoint(copies)
         # What was moved twice is not moved again: two of them could take turns for ever.
         again = dataclasses.replace(
-            step, makes=tuple(copies.values()), is_repeatable=not (is_move and self._moves.issuperset(copies))
+            step,
+            makes=tuple(copies.values()),
+            is_repeatable=not (is_move and self._moves.issuperset(copies)),
         )
         if is_move:
             self._dead.add(earlier)

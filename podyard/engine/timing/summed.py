@@ -14,8 +14,8 @@ from podyard.hardware.cost_model import SUBLANES, CostModel
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Summed:
-    """`resolve`: the value in memory that is another; `lay`: its type as tiles see it; `is_outside`: whether it comes
-    from outside."""
+    """`resolve`: the value in memory that is another; `lay`: its type as tiles see it;
+    `is_outside`: whether it comes from outside."""
 
     program: Program
     resolve: Callable[[int], int]
@@ -28,14 +28,20 @@ class Summed:
         return max(map(self._own, kernel.reductions), default=0.0)
 
     def _own(self, operation: HloOperation) -> float:
-        """A short axis that is summed up (as pairs of columns of an image are that were repeated) lies in no tile, if
-        the array is made in the program: another axis is in sublanes, as pads least."""
+        """A short axis that is summed up (as pairs of columns of an image are that were repeated)
+        lies in no tile, if the array is made in the program: another axis is in sublanes, as pads
+        least."""
         value = self.resolve(operation.operands[0])
         type_, tiling = self.lay(value), self.costs.tiling
         lies, dims = compact_layout(type_, tiling), operation.ints("dims")
         tiles = tiles_of(type_, self.costs)
         lane, row = lies.lane_axis, lies.sublane_axis
-        if lane is None or row is None or not self.costs.keeps_for_nothing or self.is_outside(value):
+        if (
+            lane is None
+            or row is None
+            or not self.costs.keeps_for_nothing
+            or self.is_outside(value)
+        ):
             return tiles
         is_whole = type_.shape == self.program.types[operation.operands[0]].shape
         if not is_whole or row not in dims or lane in dims or type_.shape[row] >= SUBLANES:

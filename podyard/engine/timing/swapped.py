@@ -1,9 +1,10 @@
 """Convolutions whose kernel is larger than their image: the TPU compiler lets both change places.
 
-The gradient of the kernel of a transposed convolution is written so: an image with zeros in between meets the gradient,
-which has twice its size. The compiler turns the gradient around (a separate kernel, to which it gives no cycles), and
-lets the image go over it in steps of two, with no zeros. So XLA's simplifier does (`SwapConvOperands`): not in groups,
-and where fewer numbers are multiplied after that.
+The gradient of the kernel of a transposed convolution is written so: an image with zeros in between
+meets the gradient, which has twice its size. The compiler turns the gradient around (a separate
+kernel, to which it gives no cycles), and lets the image go over it in steps of two, with no zeros.
+So XLA's simplifier does (`SwapConvOperands`): not in groups, and where fewer numbers are multiplied
+after that.
 """
 
 from __future__ import annotations
@@ -25,18 +26,27 @@ def swap_operands(program: Program) -> Program:
     """The program with such convolutions swapped; the same object where there are none."""
     maker = _Swapping(program)
     body = maker.body(program.body)
-    return program if body is program.body else dataclasses.replace(program, body=body, types=maker.types)
+    return (
+        program
+        if body is program.body
+        else dataclasses.replace(program, body=body, types=maker.types)
+    )
 
 
-def reversed_price(program: Program, reverse: HloOperation, is_argument: bool, costs: CostModel) -> KernelPrice:
-    """What turning an array around takes. The compiler gives cycles to that where the axes are in no tile, as of what
+def reversed_price(
+    program: Program, reverse: HloOperation, is_argument: bool, costs: CostModel
+) -> KernelPrice:
+    """What turning an array around takes. The compiler gives cycles to that where the axes are in
+    no tile, as of what
     a convolution writes."""
     type_ = program.types[reverse.results[0]]
     lies, images = compact_layout(type_, costs.tiling), image_axes(program.body, program.types)
     in_tile = {lies.lane_axis, lies.sublane_axis} if is_argument else set()
     if type_.shape not in images or not in_tile.isdisjoint(reverse.ints("dims")):
         return KernelPrice(0.0, "unpriced")
-    tiles = image_bytes(type_, images[type_.shape], costs.tiling) / (LANES * SUBLANES * type_.itemsize)
+    tiles = image_bytes(type_, images[type_.shape], costs.tiling) / (
+        LANES * SUBLANES * type_.itemsize
+    )
     cycles = tiles * costs.reverse_cycles_per_tile
     return KernelPrice(cycles, "vpu", vpu_cycles=cycles)
 
@@ -68,9 +78,14 @@ class _Swapping:
     def _is_swapped(self, step: HloOperation) -> bool:
         if step.int("feature_group_count", 1) > 1 or step.int("batch_group_count", 1) > 1:
             return False
-        padding, steps = step.ints("padding"), zip(step.ints("strides"), step.ints("lhs_dilation"), strict=True)
+        padding, steps = (
+            step.ints("padding"),
+            zip(step.ints("strides"), step.ints("lhs_dilation"), strict=True),
+        )
         taps = swapped_taps = 1
-        for place, ((stride, dilation), own, window) in enumerate(zip(steps, *self._extents(step), strict=True)):
+        for place, ((stride, dilation), own, window) in enumerate(
+            zip(steps, *self._extents(step), strict=True)
+        ):
             spread = step.ints("rhs_dilation")[place]
             edges = padding[2 * place : 2 * place + 2]
             # A sum over the whole axis, and one that stands for a group, stay as they are.
@@ -83,22 +98,29 @@ class _Swapping:
         return taps > swapped_taps
 
     def _swap(self, step: HloOperation) -> list[HloOperation]:
-        """The kernel, turned around, and the convolution of it with the image. What is summed up at an output is the
-        same: the image begins where the first number of the kernel did, and ends with the last."""
+        """The kernel, turned around, and the convolution of it with the image. What is summed up at
+        an output is the same: the image begins where the first number of the kernel did, and ends
+        with the last."""
         images, kernel = step.operands[:2]
-        lhs_dims, kernel_dims, out_dims = (step.ints(name) for name in ("lhs_dims", "kernel_dims", "out_dims"))
+        lhs_dims, kernel_dims, out_dims = (
+            step.ints(name) for name in ("lhs_dims", "kernel_dims", "out_dims")
+        )
         made = self.types[step.results[0]].shape
         padding: list[int] = []
         for place, (own, window) in enumerate(zip(*self._extents(step), strict=True)):
-            reach = (own - 1) * step.ints("lhs_dilation")[place] - (window - 1) * step.ints("rhs_dilation")[place]
+            reach = (own - 1) * step.ints("lhs_dilation")[place] - (window - 1) * step.ints(
+                "rhs_dilation"
+            )[place]
             low = step.ints("padding")[2 * place] + reach
             end = (made[out_dims[2 + place]] - 1) * step.ints("strides")[place]
             padding += [low, end + reach - low]
         self.types.append(self.types[kernel])
         turned = len(self.types) - 1
         attributes = {
-            **step.attributes, "padding": tuple(padding), "lhs_dims": (*kernel_dims[1::-1], *kernel_dims[2:]),
-            "kernel_dims": (*lhs_dims[1::-1], *lhs_dims[2:]), "out_dims": (*out_dims[1::-1], *out_dims[2:]),
+            **step.attributes, "padding": tuple(padding),
+            "lhs_dims": (*kernel_dims[1::-1], *kernel_dims[2:]),
+            "kernel_dims": (*lhs_dims[1::-1], *lhs_dims[2:]),
+            "out_dims": (*out_dims[1::-1], *out_dims[2:]),
             "lhs_dilation": step.ints("rhs_dilation"), "rhs_dilation": step.ints("lhs_dilation"),
         }  # fmt: skip
         how: dict[str, object] = {"dims": kernel_dims[2:], "step": REVERSED}

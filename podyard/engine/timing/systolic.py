@@ -9,14 +9,19 @@ from podyard.base.errors import invalid
 Dataflow = Literal["ws", "is", "os"]
 
 
-def systolic_cycles(m: int, k: int, n: int, rows: int = 128, cols: int = 128, dataflow: Dataflow = "ws") -> int:
+def systolic_cycles(
+    m: int, k: int, n: int, rows: int = 128, cols: int = 128, dataflow: Dataflow = "ws"
+) -> int:
     """SCALE-Sim's stall-free count for [m, k] x [k, n] on a rows x cols array, exactly.
 
-    Every fold loads, streams and drains before the next begins. Source: fitted to and equal on all rows of
+    Every fold loads, streams and drains before the next begins. Source: fitted to and equal on all
+    rows of
     scalesim 3.0.0. Raises PodyardError INVALID_ARGUMENT for a size below 1.
     """
     if min(m, k, n, rows, cols) < 1:
-        raise invalid(f"a matrix product has positive sizes, not m={m} k={k} n={n} on {rows}x{cols}")
+        raise invalid(
+            f"a matrix product has positive sizes, not m={m} k={k} n={n} on {rows}x{cols}"
+        )
     if dataflow == "ws":
         on_rows, on_cols, streamed, load = k, n, m, rows
     elif dataflow == "is":

@@ -1,8 +1,9 @@
-"""Gradients that lie turned when they are made: what is updated with them is turned, too, and turned back.
+"""Gradients that lie turned when they are made: what is updated with them is turned, too, and
+turned back.
 
-The gradient of weights is a product of two arrays of rows. Where one of them is made of nothing but arguments (the
-first layer of a network), a compiler may make it with the other one first, as JAX writes it. All arrays that it is used
-for have that layout, then."""
+The gradient of weights is a product of two arrays of rows. Where one of them is made of nothing but
+arguments (the first layer of a network), a compiler may make it with the other one first, as JAX
+writes it. All arrays that it is used for have that layout, then."""
 
 from __future__ import annotations
 
@@ -18,11 +19,14 @@ _PASSED = ("convert", "all_reduce", "reduce_scatter", "reshape", "multiply", "di
 
 
 def turned_gradients(program: Program, tiling: Tiling) -> set[int]:
-    """The gradients of matrices, with their axes as the weights have them, that lie with the first of them in lanes."""
+    """The gradients of matrices, with their axes as the weights have them, that lie with the first
+    of them in lanes."""
     made_of_arguments = set(program.body.parameters)
     found: set[int] = set()
     for operation in program.body.operations:
-        if operation.opcode in ELEMENTWISE and all(value in made_of_arguments for value in operation.operands):
+        if operation.opcode in ELEMENTWISE and all(
+            value in made_of_arguments for value in operation.operands
+        ):
             made_of_arguments.update(operation.results)
         if operation.opcode != "transpose" or len(program.types[operation.results[0]].shape) != 2:
             continue
@@ -41,7 +45,15 @@ def turned_gradients(program: Program, tiling: Tiling) -> set[int]:
     return found
 
 
-def turned_shape(program: Program, kernel: Kernel, turned: Collection[int]) -> tuple[int, ...] | None:
-    """The shape of what a kernel updates with such a gradient, one of `turned`; None for other kernels."""
-    shapes = (program.types[value].shape for one in kernel.operations for value in one.results if value in turned)
+def turned_shape(
+    program: Program, kernel: Kernel, turned: Collection[int]
+) -> tuple[int, ...] | None:
+    """The shape of what a kernel updates with such a gradient, one of `turned`; None for other
+    kernels."""
+    shapes = (
+        program.types[value].shape
+        for one in kernel.operations
+        for value in one.results
+        if value in turned
+    )
     return next(shapes, None)

@@ -1,8 +1,9 @@
 """Checkpoints: all tensors in one safetensors file, and a manifest that makes it count.
 
-The tensors are written first, under the name that the job's pattern gives, then `checkpoint-00000400.json` of the step,
-which names them with their checksum. Without a manifest that fits, there is no checkpoint, so a crash at any point
-leaves the one before. Going away, the manifest is first.
+The tensors are written first, under the name that the job's pattern gives, then
+`checkpoint-00000400.json` of the step, which names them with their checksum. Without a manifest
+that fits, there is no checkpoint, so a crash at any point leaves the one before. Going away, the
+manifest is first.
 """
 
 from __future__ import annotations
@@ -80,10 +81,16 @@ def params_of(layouts: Layouts, state: TrainState) -> dict[str, NDArray[np.float
 
 
 def save(
-    store: CheckpointStore, run: RunIdentity, layouts: Layouts, state: TrainState, record: RunRecord, name: str
+    store: CheckpointStore,
+    run: RunIdentity,
+    layouts: Layouts,
+    state: TrainState,
+    record: RunRecord,
+    name: str,
 ) -> Saved:
-    """`name`: of the tensors' file. Another one of this name is not written over: its manifest may be all that counts;
-    then this one's name has its checksum behind it. Raises what the store raises; then the checkpoint does not count.
+    """`name`: of the tensors' file. Another one of this name is not written over: its manifest may
+    be all that counts; then this one's name has its checksum behind it. Raises what the store
+    raises; then the checkpoint does not count.
     """
     params = params_of(layouts, state)
     tensors = {_PARAMS + key: value for key, value in params.items()}
@@ -113,12 +120,16 @@ def save(
     return Saved(name, sha256)
 
 
-def prune(store: CheckpointStore, step: int, keep: int, best_step: int, resumable_step: float) -> list[int]:
-    """Takes away what is older than the newest `keep` (0: nothing is), but not the best one (step 0: there is none),
-    and what was made of steps after `step` by a run that was given up. Returns the steps whose checkpoints are gone,
-    ascending.
+def prune(
+    store: CheckpointStore, step: int, keep: int, best_step: int, resumable_step: float
+) -> list[int]:
+    """Takes away what is older than the newest `keep` (0: nothing is), but not the best one (step
+    0: there is none),
+    and what was made of steps after `step` by a run that was given up. Returns the steps whose
+    checkpoints are gone, ascending.
 
-    What is as new as `resumable_step` stays: while nobody hears of newer ones, the next gang needs it."""
+    What is as new as `resumable_step` stays: while nobody hears of newer ones, the next gang needs
+    it."""
     known = steps(store)
     ahead = [other for other in known if other > step]
     candidates = known[: len(known) - len(ahead)][:-keep] if keep else []
@@ -140,8 +151,9 @@ def steps(store: CheckpointStore) -> list[int]:
 
 
 def load(store: CheckpointStore, step: int, run: RunIdentity, layouts: Layouts) -> Loaded:
-    """The checkpoint of `step`, checked. Raises PodyardError NOT_FOUND when it is not there, DATA_LOSS when it is torn
-    or was changed, FAILED_PRECONDITION when it is another run's or another model's."""
+    """The checkpoint of `step`, checked. Raises PodyardError NOT_FOUND when it is not there,
+    DATA_LOSS when it is torn or was changed, FAILED_PRECONDITION when it is another run's or
+    another model's."""
     manifest = _read_manifest(store, step)
     try:
         data = store.get(manifest["tensors"])
@@ -158,7 +170,11 @@ def load(store: CheckpointStore, step: int, run: RunIdentity, layouts: Layouts) 
 
 
 def load_newest(
-    store: CheckpointStore, run: RunIdentity, layouts: Layouts, log: Callable[[str], None], not_after: int | None = None
+    store: CheckpointStore,
+    run: RunIdentity,
+    layouts: Layouts,
+    log: Callable[[str], None],
+    not_after: int | None = None,
 ) -> Loaded | None:
     """The newest checkpoint that is whole, or None. What is skipped is said to `log`.
 
@@ -209,7 +225,10 @@ def _read_manifest(store: CheckpointStore, step: int) -> dict[str, Any]:
             Code.FAILED_PRECONDITION,
             f"the checkpoint of step {step} has format {manifest.get('format')}, not {FORMAT}",
         )
-    if any(not isinstance(manifest.get(key), kind) for key, kind in _KINDS.items()) or manifest["step"] != step:
+    if (
+        any(not isinstance(manifest.get(key), kind) for key, kind in _KINDS.items())
+        or manifest["step"] != step
+    ):
         raise _damage(step, "its manifest is incomplete")
     return manifest
 
@@ -221,14 +240,22 @@ def _state(step: int, position: Position, data: bytes, layouts: Layouts) -> Trai
         raise _damage(step, "its tensors cannot be read") from error
 
     def of(layout: ParameterLayout | SlotLayout, prefix: str) -> Any:
-        named = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+        named = {
+            key.removeprefix(prefix): value
+            for key, value in tensors.items()
+            if key.startswith(prefix)
+        }
         try:
             return layout.of_named(named)
         except PodyardError as error:
             text = f"the checkpoint of step {step} is of another model: {error.message}"
             raise PodyardError(Code.FAILED_PRECONDITION, text) from error
 
-    parts = (of(layouts.params, _PARAMS), of(layouts.statistics, _STATISTICS), of(layouts.slots, _SLOTS))
+    parts = (
+        of(layouts.params, _PARAMS),
+        of(layouts.statistics, _STATISTICS),
+        of(layouts.slots, _SLOTS),
+    )
     return TrainState(step, *parts, position)
 
 

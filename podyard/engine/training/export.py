@@ -1,8 +1,10 @@
-"""A trained model to take away: its answers as a program, its tensors, and a manifest that makes both count.
+"""A trained model to take away: its answers as a program, its tensors, and a manifest that makes
+both count.
 
-The program is what `programs.predict` compiles, in JAX's portable format, for CPUs, TPUs and GPUs (cuda), and for
-batches of any size. Where it cannot be traced for a size that is not a number, because the model counts in Python by
-it, it is for the size of the example; `podyard.engine.exported` fills batches up to that.
+The program is what `programs.predict` compiles, in JAX's portable format, for CPUs, TPUs and GPUs
+(cuda), and for batches of any size. Where it cannot be traced for a size that is not a number,
+because the model counts in Python by it, it is for the size of the example;
+`podyard.engine.exported` fills batches up to that.
 """
 
 from __future__ import annotations
@@ -41,10 +43,11 @@ def write(
 ) -> list[str]:
     """The names written, the manifest last: without one that fits, there is no export.
 
-    `example`: a batch as `model.predict` takes it; its numbers do not matter. `about`: what else the manifest says
-    (recipe, arguments, seed), as JSON.
-    Raises PodyardError FAILED_PRECONDITION for a model whose answers read no feature, INVALID_ARGUMENT where they are
-    not one array with an answer per example; also what `model.predict`, its tracing and the store raise.
+    `example`: a batch as `model.predict` takes it; its numbers do not matter. `about`: what else
+    the manifest says (recipe, arguments, seed), as JSON.
+    Raises PodyardError FAILED_PRECONDITION for a model whose answers read no feature,
+    INVALID_ARGUMENT where they are not one array with an answer per example; also what
+    `model.predict`, its tracing and the store raise.
     """
     params = layouts.params.by_name(np.asarray(state.params))
     statistics = layouts.statistics.by_name(np.asarray(state.statistics))
@@ -67,7 +70,8 @@ def write(
         "statistics": {name: list(value.shape) for name, value in statistics.items()},
         "platforms": list(program.platforms),
         "files": {
-            name: {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)} for name, data in files.items()
+            name: {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+            for name, data in files.items()
         },
         "jax": jax.__version__,
         "callingConvention": program.calling_convention_version,
@@ -80,17 +84,25 @@ def write(
 
 
 class _Answers:
-    """f(parameters, statistics, batch) -> answers, all by name: trees of a model's own types do not travel."""
+    """f(parameters, statistics, batch) -> answers, all by name: trees of a model's own types do not
+    travel."""
 
-    def __init__(self, model: Trainable, layouts: Layouts, state: TrainState, features: Batch) -> None:
+    def __init__(
+        self, model: Trainable, layouts: Layouts, state: TrainState, features: Batch
+    ) -> None:
         self._predict = model.predict
         self._features = features
         self._trees = [
             (list(layout.by_name(vector)), jax.tree.structure(layout.unflatten(vector)))
-            for layout, vector in ((layouts.params, state.params), (layouts.statistics, state.statistics))
+            for layout, vector in (
+                (layouts.params, state.params),
+                (layouts.statistics, state.statistics),
+            )
         ]
 
-    def __call__(self, params: Mapping[str, Any], statistics: Mapping[str, Any], batch: Batch) -> Any:
+    def __call__(
+        self, params: Mapping[str, Any], statistics: Mapping[str, Any], batch: Batch
+    ) -> Any:
         count = next(iter(batch.values())).shape[0]
         # A model may touch what its answers do not depend on.
         others = {
@@ -109,17 +121,24 @@ class _Answers:
         closed = jax.make_jaxpr(self)(params, statistics, self._features)
         if len(closed.out_avals) != 1:
             raise invalid(
-                f"predict gives {len(closed.out_avals)} arrays; an export has one, with an answer per example"
+                f"predict gives {len(closed.out_avals)} arrays; an export has one, with an "
+                "answer per example"
             )
         _, is_read = partial_eval.dce_jaxpr(closed.jaxpr, [True])
         of_features = is_read[len(params) + len(statistics) :]
-        read = [name for name, used in zip(sorted(self._features), of_features, strict=True) if used]
+        read = [
+            name for name, used in zip(sorted(self._features), of_features, strict=True) if used
+        ]
         if not read:
-            raise failed_precondition("the answers of this model depend on no feature: there is nothing to ask it")
+            raise failed_precondition(
+                "the answers of this model depend on no feature: there is nothing to ask it"
+            )
         return read
 
 
-def _program_of(answers: _Answers, params: Any, statistics: Any, features: Batch) -> export.Exported:
+def _program_of(
+    answers: _Answers, params: Any, statistics: Any, features: Batch
+) -> export.Exported:
     """For batches of any size if it can be, else of the size of `features`."""
     run = export.export(jax.jit(mxu_numerics(answers)), platforms=PLATFORMS)
     (any_size,) = export.symbolic_shape("examples")
@@ -130,7 +149,8 @@ def _program_of(answers: _Answers, params: Any, statistics: Any, features: Batch
     size, answered = program.in_avals[-1].shape[0], program.out_avals[0].shape
     if not answered or answered[0] != size:
         raise invalid(
-            f"predict gives {list(answered)} for {size} examples; an export has one array, an answer per example"
+            f"predict gives {list(answered)} for {size} examples; an export has one array, an "
+            "answer per example"
         )
     return program
 

@@ -11,7 +11,13 @@ import numpy as np
 
 from podyard.base.errors import failed_precondition
 from podyard.engine.collectives import futex
-from podyard.engine.collectives.sums import HostSum, SharedSum, SumInProcess, SumOverMachines, SumOverTransport
+from podyard.engine.collectives.sums import (
+    HostSum,
+    SharedSum,
+    SumInProcess,
+    SumOverMachines,
+    SumOverTransport,
+)
 from podyard.engine.collectives.transport_tcp import PEER_SILENCE_SECONDS, Listener, TcpTransport
 from podyard.engine.collectives.windows import Members, WindowFile
 from podyard.engine.collectives.wire import Membership
@@ -30,11 +36,13 @@ def join_gang(
     bind_address: str,
     stopping: Callable[[], bool],
 ) -> Iterator[HostSum]:
-    """The sum over the hosts of the slice, of float32 vectors of `length`, once all processes are there.
+    """The sum over the hosts of the slice, of float32 vectors of `length`, once all processes are
+    there.
 
-    In one process where there is one; in shared memory between processes of a machine; by TCP between machines, and
-    where memory cannot be shared. `start` is what all must have in common besides the spec. Raises what `HostSum` does,
-    and FAILED_PRECONDITION when the members does not hold all hosts.
+    In one process where there is one; in shared memory between processes of a machine; by TCP
+    between machines, and where memory cannot be shared. `start` is what all must have in common
+    besides the spec. Raises what `HostSum` does, and FAILED_PRECONDITION when the members does not
+    hold all hosts.
     """
     with contextlib.ExitStack() as stack:
         listener = Listener(bind_address)
@@ -43,9 +51,13 @@ def join_gang(
         windows = _windows(spec, member, length)
         if windows is not None:
             stack.callback(windows.take_name_away)
-        # Who cannot share memory says so: else the others would let one of its machine speak for it.
+        # Who cannot share memory says so: else the others would let one of its machine speak for
+        # it.
         address = listener.address if windows is not None else f"{listener.address}{_ALONE}"
-        peers = [_take_peer(peer) for peer in sorted(rendezvous.join(address), key=lambda peer: peer.process_index)]
+        peers = [
+            _take_peer(peer)
+            for peer in sorted(rendezvous.join(address), key=lambda peer: peer.process_index)
+        ]
         if spec.process_count == 1:
             yield SumInProcess(spec.host_count, length)
             return
@@ -62,22 +74,35 @@ def join_gang(
             return
         one_machine = len(mates) == spec.process_count
         members = Members.attach(
-            windows, mates, silence_seconds=PEER_SILENCE_SECONDS, stopping=stopping, adders=None if one_machine else 1
+            windows,
+            mates,
+            silence_seconds=PEER_SILENCE_SECONDS,
+            stopping=stopping,
+            adders=None if one_machine else 1,
         )
         stack.callback(members.leave)
         if one_machine:
             yield SharedSum(members, length, np.dtype(np.float32))
             return
         leads = members.place == 0
-        transport = _ring(stack, spec, member, listener, peers, machines, stopping) if leads else None
+        transport = (
+            _ring(stack, spec, member, listener, peers, machines, stopping) if leads else None
+        )
         yield SumOverMachines(spec.host_count, members, length, transport)
 
 
 def _windows(spec: ReplicaSpec, member: Membership, length: int) -> WindowFile | None:
-    if spec.window_folder is None or spec.process_count == 1 or not length or not futex.is_supported():
+    if (
+        spec.window_folder is None
+        or spec.process_count == 1
+        or not length
+        or not futex.is_supported()
+    ):
         return None
     hosts = len(spec.host_indices)
-    return WindowFile.make(Path(spec.window_folder), member, spec.rank, hosts, length * _FLOAT_BYTES)
+    return WindowFile.make(
+        Path(spec.window_folder), member, spec.rank, hosts, length * _FLOAT_BYTES
+    )
 
 
 def _take_peer(peer: Peer) -> Peer:
@@ -109,11 +134,14 @@ def _ring(
     machines: Mapping[str, Mapping[int, tuple[int, ...]]],
     stopping: Callable[[], bool],
 ) -> TcpTransport:
-    """The links of the hosts that this process speaks for: all of its machine, where it shares memory with others."""
+    """The links of the hosts that this process speaks for: all of its machine, where it shares
+    memory with others."""
     speakers = {process: min(mates) for mates in machines.values() for process in mates}
     address_of = {peer.process_index: peer.address for peer in peers}
     spoken = {
-        host: speakers.get(peer.process_index, peer.process_index) for peer in peers for host in peer.host_indices
+        host: speakers.get(peer.process_index, peer.process_index)
+        for peer in peers
+        for host in peer.host_indices
     }
     addresses = {host: address_of[speaker] for host, speaker in spoken.items()}
     mine = frozenset(host for host, speaker in spoken.items() if speaker == spec.rank)

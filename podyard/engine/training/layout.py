@@ -20,20 +20,24 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class ParameterLayout:
-    """Where each tensor lies in the vector: `shapes` by name ("conv1/kernel"), in order; `tree` puts them together."""
+    """Where each tensor lies in the vector: `shapes` by name ("conv1/kernel"), in order; `tree`
+    puts them together."""
 
     shapes: Mapping[str, tuple[int, ...]]
     tree: Any
 
     @classmethod
     def of(cls, tree: Any) -> ParameterLayout:
-        """Raises PodyardError INVALID_ARGUMENT for a leaf that is not float32, and for two of one name."""
+        """Raises PodyardError INVALID_ARGUMENT for a leaf that is not float32, and for two of one
+        name."""
         leaves, structure = jax.tree_util.tree_flatten_with_path(tree)
         shapes: dict[str, tuple[int, ...]] = {}
         for path, leaf in leaves:
             name = _name(path)
             if leaf.dtype != np.float32:
-                raise invalid(f"{name} is {leaf.dtype}: parameters and statistics are float32", name)
+                raise invalid(
+                    f"{name} is {leaf.dtype}: parameters and statistics are float32", name
+                )
             if name in shapes:
                 raise invalid(f"two tensors are called {name}", name)
             shapes[name] = tuple(leaf.shape)
@@ -62,18 +66,22 @@ class ParameterLayout:
         return jax.tree.unflatten(self.tree, list(self.by_name(vector).values()))
 
     def of_named(self, tensors: Mapping[str, NDArray[Any]]) -> Vector:
-        """The vector of tensors by name. Raises PodyardError INVALID_ARGUMENT when they are not this layout's."""
+        """The vector of tensors by name. Raises PodyardError INVALID_ARGUMENT when they are not
+        this layout's."""
         found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
         if found != dict(self.shapes):
-            other = sorted(name for name in {*found, *self.shapes} if found.get(name) != self.shapes.get(name))
+            other = sorted(
+                name for name in {*found, *self.shapes} if found.get(name) != self.shapes.get(name)
+            )
             raise invalid(f"tensors do not fit the model: {', '.join(other[:4])}", other[0])
         return self.flatten([tensors[name] for name in self.shapes])
 
 
 @dataclasses.dataclass(frozen=True)
 class SlotLayout:
-    """Of an optimizer's state, which is `tree` over `leaves` (name -> an array of this shape and type). Leaves that are
-    as long as the vector of all parameters are trees of tensors to others: they are saved tensor by tensor."""
+    """Of an optimizer's state, which is `tree` over `leaves` (name -> an array of this shape and
+    type). Leaves that are as long as the vector of all parameters are trees of tensors to others:
+    they are saved tensor by tensor."""
 
     params: ParameterLayout
     leaves: Mapping[str, Any]
@@ -81,8 +89,14 @@ class SlotLayout:
 
     @classmethod
     def of(cls, optimizer: Optimizer, params: ParameterLayout) -> SlotLayout:
-        given = abstract((params.length,), np.float32) if optimizer.is_elementwise else abstract_tree(params)
-        leaves, structure = jax.tree_util.tree_flatten_with_path(jax.eval_shape(optimizer.start, given))
+        given = (
+            abstract((params.length,), np.float32)
+            if optimizer.is_elementwise
+            else abstract_tree(params)
+        )
+        leaves, structure = jax.tree_util.tree_flatten_with_path(
+            jax.eval_shape(optimizer.start, given)
+        )
         return cls(params, {_name(path): leaf for path, leaf in leaves}, structure)
 
     def by_name(self, state: Any) -> dict[str, Any]:
@@ -90,17 +104,25 @@ class SlotLayout:
         tensors: dict[str, Any] = {}
         for slot, leaf in zip(self.leaves, jax.tree.leaves(state), strict=True):
             if leaf.shape == (self.params.length,):
-                tensors |= {f"{slot}/{name}": part for name, part in self.params.by_name(np.asarray(leaf)).items()}
+                tensors |= {
+                    f"{slot}/{name}": part
+                    for name, part in self.params.by_name(np.asarray(leaf)).items()
+                }
             else:
                 tensors[slot] = np.asarray(leaf)
         return tensors
 
     def of_named(self, tensors: Mapping[str, NDArray[Any]]) -> Any:
-        """The state of tensors by name. Raises PodyardError INVALID_ARGUMENT when they are not this layout's."""
+        """The state of tensors by name. Raises PodyardError INVALID_ARGUMENT when they are not this
+        layout's."""
         values, left = [], dict(tensors)
         for slot, leaf in self.leaves.items():
             if leaf.shape == (self.params.length,):
-                own = {name: left.pop(f"{slot}/{name}") for name in self.params.shapes if f"{slot}/{name}" in left}
+                own = {
+                    name: left.pop(f"{slot}/{name}")
+                    for name in self.params.shapes
+                    if f"{slot}/{name}" in left
+                }
                 values.append(self.params.of_named(own))
                 continue
             value = left.pop(slot, None)
@@ -114,7 +136,9 @@ class SlotLayout:
 
 def abstract_tree(layout: ParameterLayout) -> Any:
     """The layout's tree, of shapes and types alone."""
-    return jax.tree.unflatten(layout.tree, [abstract(shape, np.float32) for shape in layout.shapes.values()])
+    return jax.tree.unflatten(
+        layout.tree, [abstract(shape, np.float32) for shape in layout.shapes.values()]
+    )
 
 
 def abstract(shape: tuple[int, ...], dtype: Any) -> Any:

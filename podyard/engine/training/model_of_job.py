@@ -1,4 +1,5 @@
-"""What a job trains: a recipe of ours, or a program of its user's own; and how long a step of it would take."""
+"""What a job trains: a recipe of ours, or a program of its user's own; and how long a step of it
+would take."""
 
 from __future__ import annotations
 
@@ -33,9 +34,10 @@ _METHODS = ("input", "init", "loss", "evaluate", "predict", "optimizer")
 
 
 def model_of_job(spec: ReplicaSpec) -> tuple[Trainable, str]:
-    """(the model, a digest of its source: "" of our own). Raises PodyardError INVALID_ARGUMENT for a recipe or
-    arguments that there are not, NOT_FOUND for a program whose file is missing, and FAILED_PRECONDITION, which names
-    the line, for one that fails."""
+    """(the model, a digest of its source: "" of our own). Raises PodyardError INVALID_ARGUMENT for
+    a recipe or
+    arguments that there are not, NOT_FOUND for a program whose file is missing, and
+    FAILED_PRECONDITION, which names the line, for one that fails."""
     arguments = _with_data_found(spec)
     if ":" not in spec.recipe:
         return build_recipe(spec.recipe, arguments), ""
@@ -46,7 +48,8 @@ def model_of_job(spec: ReplicaSpec) -> tuple[Trainable, str]:
 
 
 def estimate_of(spec: ReplicaSpec, model: Trainable, layouts: Layouts, data: Input) -> Estimate:
-    """What a step takes on the slice: the whole batch's program as a user writes it, not as it runs here."""
+    """What a step takes on the slice: the whole batch's program as a user writes it, not as it runs
+    here."""
     return analyze(
         functools.partial(whole_step, model),
         *_abstract_arguments(model, layouts, data, spec),
@@ -77,38 +80,55 @@ def _load(path: Path, function: str, arguments: Mapping[str, object]) -> tuple[T
     model = _call(path, lambda: build(**arguments))
     lacking = [method for method in _METHODS if not callable(getattr(model, method, None))]
     if lacking:
-        raise failed_precondition(f"{path.name}: what {function}() gives has no {', '.join(lacking)}")
+        raise failed_precondition(
+            f"{path.name}: what {function}() gives has no {', '.join(lacking)}"
+        )
     return model, hashlib.sha256(source).hexdigest()
 
 
 def _missing(path: Path) -> PodyardError:
     known = sorted(found.stem for found in path.parent.glob("*.py"))
     there = f"there are: {', '.join(known[:20])}" if known else "there is none"
-    return PodyardError(Code.NOT_FOUND, f"there is no program {path.stem} in this agent's programs; {there}")
+    return PodyardError(
+        Code.NOT_FOUND, f"there is no program {path.stem} in this agent's programs; {there}"
+    )
 
 
 def _call(path: Path, run: Callable[[], Any]) -> Any:
-    """Of a user's code. What it raises is told with the last line of that file that was on the way."""
+    """Of a user's code. What it raises is told with the last line of that file that was on the
+    way."""
     try:
         return run()
     except PodyardError:
         raise
     except Exception as error:
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+        lines = [
+            frame.lineno
+            for frame in traceback.extract_tb(error.__traceback__)
+            if frame.filename == str(path)
+        ]
         line = lines[-1] if lines else getattr(error, "lineno", None)
         where = path.name if line is None else f"{path.name}, line {line}"
         raise failed_precondition(f"{where}: {type(error).__name__}: {error}") from error
 
 
-def _abstract_arguments(model: Trainable, layouts: Layouts, data: Input, spec: ReplicaSpec) -> tuple[Any, Any, Any]:
+def _abstract_arguments(
+    model: Trainable, layouts: Layouts, data: Input, spec: ReplicaSpec
+) -> tuple[Any, Any, Any]:
     """Of the whole batch's step: shapes and types."""
     params = abstract_tree(layouts.params)
     optimizer = model.optimizer(spec.global_batch)
-    state = {"params": params, "opt": jax.eval_shape(optimizer.start, params), "step": abstract((), jnp.int32)}
+    state = {
+        "params": params,
+        "opt": jax.eval_shape(optimizer.start, params),
+        "step": abstract((), jnp.int32),
+    }
     if layouts.statistics.length:
         state["statistics"] = abstract_tree(layouts.statistics)
     order = DataOrder(spec.seed, data.train.count, spec.global_batch)
-    pipeline = Pipeline(data.train, order, spec.global_batch, spec.core_count, data.train_transforms, spec.seed, 0)
+    pipeline = Pipeline(
+        data.train, order, spec.global_batch, spec.core_count, data.train_transforms, spec.seed, 0
+    )
     batch = {
         name: abstract((spec.global_batch, *array.shape[1:]), array.dtype)
         for name, array in pipeline.shard(1, 0).items()

@@ -19,7 +19,8 @@ class Transformation(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Optax:
-    """`transformation` as an `Optimizer`: its whole state is saved, its own count of steps as well."""
+    """`transformation` as an `Optimizer`: its whole state is saved, its own count of steps as
+    well."""
 
     is_elementwise: ClassVar[bool] = False
     transformation: Transformation

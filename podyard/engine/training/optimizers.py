@@ -1,4 +1,5 @@
-"""Optimizers over trees of parameters, as part of a program's step, and the schedules of their rates.
+"""Optimizers over trees of parameters, as part of a program's step, and the schedules of their
+rates.
 
 Every replica computes them on the same summed gradient and gets the same bits.
 """
@@ -22,17 +23,19 @@ Schedule = Callable[[Any], Any]
 
 
 class Optimizer(Protocol):
-    """Its state is a tree of arrays. `is_elementwise`: each number of a tensor is moved by itself, so that all tensors
-    may be one vector, and the state's trees of tensors as well."""
+    """Its state is a tree of arrays. `is_elementwise`: each number of a tensor is moved by itself,
+    so that all tensors may be one vector, and the state's trees of tensors as well."""
 
     @property
     def is_elementwise(self) -> bool: ...
 
     def start(self, params: Any) -> Any:
-        """The state before the first step. It may depend on the parameters' shapes and numbers, not on the batch."""
+        """The state before the first step. It may depend on the parameters' shapes and numbers, not
+        on the batch."""
 
     def update(self, params: Any, state: Any, gradient: Any, steps_done: Any, /) -> tuple[Any, Any]:
-        """(params, state) after one more step. Parameters and gradient are of the same structure."""
+        """(params, state) after one more step. Parameters and gradient are of the same
+        structure."""
 
 
 class _Slots:
@@ -42,12 +45,16 @@ class _Slots:
 
     def start(self, params: Any) -> Any:
         # Arrays of their own: a step takes over what it is given.
-        return {slot: jax.tree.map(lambda param: np.zeros(param.shape, np.float32), params) for slot in self.slots}
+        return {
+            slot: jax.tree.map(lambda param: np.zeros(param.shape, np.float32), params)
+            for slot in self.slots
+        }
 
 
 @dataclasses.dataclass(frozen=True)
 class Adam(_Slots):
-    """Source: Kingma and Ba, arXiv 1412.6980, section 2, with the bias corrections folded into the rate."""
+    """Source: Kingma and Ba, arXiv 1412.6980, section 2, with the bias corrections folded into the
+    rate."""
 
     slots: ClassVar[tuple[str, ...]] = ("first", "second")
     is_elementwise: ClassVar[bool] = True
@@ -81,7 +88,8 @@ class Sgd(_Slots):
 
 @dataclasses.dataclass(frozen=True)
 class Momentum(_Slots):
-    """SGD with momentum; `weight_decay` acts on kernels only, not on biases and the scales of normalizations.
+    """SGD with momentum; `weight_decay` acts on kernels only, not on biases and the scales of
+    normalizations.
 
     Source: Goyal et al., arXiv 1706.02677, sections 3 and 5.1.
     """
@@ -107,8 +115,8 @@ class Momentum(_Slots):
 
 @dataclasses.dataclass(frozen=True)
 class Lars(_Slots):
-    """Momentum with a separate rate for each kernel: `trust` times the norm of the kernel over that of its gradient.
-    Biases and the scales of normalizations are moved as by `Momentum`.
+    """Momentum with a separate rate for each kernel: `trust` times the norm of the kernel over that
+    of its gradient. Biases and the scales of normalizations are moved as by `Momentum`.
 
     Source: You, Gitman and Ginsburg, arXiv 1708.03888, algorithm 1.
     """
@@ -126,11 +134,16 @@ class Lars(_Slots):
         def one(param: Any, velocity: Any, slope: Any) -> tuple[Any, ...]:
             own_rate = rate
             if param.ndim > 1:
-                weight_norm, slope_norm = jnp.linalg.norm(param.ravel()), jnp.linalg.norm(slope.ravel())
+                weight_norm, slope_norm = (
+                    jnp.linalg.norm(param.ravel()),
+                    jnp.linalg.norm(slope.ravel()),
+                )
                 below = slope_norm + self.weight_decay * weight_norm
                 # A kernel or a gradient of zeros has no ratio: it is moved at the common rate.
                 usable = (weight_norm > 0) & (slope_norm > 0)
-                own_rate = rate * jnp.where(usable, self.trust * weight_norm / jnp.where(usable, below, 1), 1)
+                own_rate = rate * jnp.where(
+                    usable, self.trust * weight_norm / jnp.where(usable, below, 1), 1
+                )
                 slope = slope + self.weight_decay * param
             velocity = self.momentum * velocity + own_rate * slope
             return param - velocity, velocity
@@ -141,8 +154,8 @@ class Lars(_Slots):
 
 @dataclasses.dataclass(frozen=True)
 class Scaled:
-    """`optimizer` with its rates times `factor`: for optimizers whose rate multiplies what is taken off the parameters,
-    as all above but `Lars` do; of that one the velocity keeps the old rate."""
+    """`optimizer` with its rates times `factor`: for optimizers whose rate multiplies what is taken
+    off the parameters, as all above but `Lars` do; of that one the velocity keeps the old rate."""
 
     optimizer: Optimizer
     factor: float
@@ -157,13 +170,17 @@ class Scaled:
     def update(self, params: Any, state: Any, gradient: Any, steps_done: Any) -> tuple[Any, Any]:
         moved, state = self.optimizer.update(params, state, gradient, steps_done)
         factor = jnp.float32(self.factor)
-        return jax.tree.map(lambda before, after: before + factor * (after - before), params, moved), state
+        return jax.tree.map(
+            lambda before, after: before + factor * (after - before), params, moved
+        ), state
 
 
 def _by_tensor(update: Callable[..., tuple[Any, ...]], *trees: Any) -> tuple[Any, ...]:
     """`update` of the trees' tensors one by one; a tree for each of its results."""
     structure = jax.tree.structure(trees[0])
-    results = [update(*tensors) for tensors in zip(*(jax.tree.leaves(tree) for tree in trees), strict=True)]
+    results = [
+        update(*tensors) for tensors in zip(*(jax.tree.leaves(tree) for tree in trees), strict=True)
+    ]
     return tuple(jax.tree.unflatten(structure, column) for column in zip(*results, strict=True))
 
 
@@ -175,7 +192,8 @@ def exponential_decay(start: float, factor: float, over_steps: int) -> Schedule:
 def warm_up_and_stairs(
     peak: float, warm_up_steps: float, stairs_at_steps: tuple[float, ...], factor: float = 0.1
 ) -> Schedule:
-    """Rises in a line to `peak` in `warm_up_steps`, then is multiplied by `factor` at each of `stairs_at_steps`.
+    """Rises in a line to `peak` in `warm_up_steps`, then is multiplied by `factor` at each of
+    `stairs_at_steps`.
 
     Source: Goyal et al., arXiv 1706.02677, sections 2.2 and 5.1.
     """

@@ -1,4 +1,5 @@
-"""Which examples belong to which step and core: a function of seed and step alone, so that a resume is exact."""
+"""Which examples belong to which step and core: a function of seed and step alone, so that a resume
+is exact."""
 
 from __future__ import annotations
 
@@ -21,9 +22,11 @@ class Position:
 
 
 class DataOrder:
-    """Each epoch of the data is a new permutation of (seed, epoch); what does not fill a batch is left out.
+    """Each epoch of the data is a new permutation of (seed, epoch); what does not fill a batch is
+    left out.
 
-    `steps_before` steps have been done and have come to `start`: with batches of another size, if need be.
+    `steps_before` steps have been done and have come to `start`: with batches of another size, if
+    need be.
     """
 
     def __init__(
@@ -48,9 +51,12 @@ class DataOrder:
         self._steps_of_first = (example_count - start.offset) // global_batch
 
     def indices(self, step: int) -> NDArray[np.int64]:
-        """The examples [global_batch] of 1-based `step`; core c of n has the c-th of n equal parts."""
+        """The examples [global_batch] of 1-based `step`; core c of n has the c-th of n equal
+        parts."""
         end = self.position(step)
-        return _permutation(self._seed, end.epoch, self._example_count)[end.offset - self._global_batch : end.offset]
+        return _permutation(self._seed, end.epoch, self._example_count)[
+            end.offset - self._global_batch : end.offset
+        ]
 
     def position(self, step: int) -> Position:
         """After `step`."""

@@ -1,4 +1,5 @@
-"""Into how many parts a core's batch is cut, so that what a part computes with stays in the processor's cache."""
+"""Into how many parts a core's batch is cut, so that what a part computes with stays in the
+processor's cache."""
 
 from __future__ import annotations
 
@@ -13,22 +14,28 @@ from podyard.engine.program.ir import walk
 from podyard.engine.training.programs import Layouts
 from podyard.engine.training.recipe import Batch, Trainable, Tree
 
-# The largest array of a part's forward pass. Measured on the Fashion-MNIST model, 125 examples a core: 21 MB at once
-# 1,400 images a second, 4.3 MB 5,400; below 2 MB nothing is gained.
+# The largest array of a part's forward pass. Measured on the Fashion-MNIST model, 125 examples a
+# core: 21 MB at once 1,400 images a second, 4.3 MB 5,400; below 2 MB nothing is gained.
 LARGEST_ARRAY_BYTES = 6 * 2**20
 
 
 def parts_of(model: Trainable, layouts: Layouts, batch: Batch) -> int:
-    """Parts of `batch`, which is one core's: the fewest equal ones whose largest array is below the limit; all examples
-    one by one if none is. One for models that keep statistics of their batches, which parts would change.
+    """Parts of `batch`, which is one core's: the fewest equal ones whose largest array is below the
+    limit; all examples one by one if none is. One for models that keep statistics of their batches,
+    which parts would change.
 
-    A function of the model and the batch's size alone, because the order of sums and the draws of dropout follow it.
+    A function of the model and the batch's size alone, because the order of sums and the draws of
+    dropout follow it.
     """
     count = len(next(iter(batch.values())))
     if layouts.statistics.length or count == 1:
         return 1
     wanted = math.ceil(_largest_array_bytes(model, layouts, batch) / LARGEST_ARRAY_BYTES)
-    return next(parts for parts in range(1, count + 1) if count % parts == 0 and (parts >= wanted or parts == count))
+    return next(
+        parts
+        for parts in range(1, count + 1)
+        if count % parts == 0 and (parts >= wanted or parts == count)
+    )
 
 
 def _largest_array_bytes(model: Trainable, layouts: Layouts, batch: Batch) -> int:

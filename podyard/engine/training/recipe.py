@@ -1,4 +1,5 @@
-"""What a model gives to the training runtime: a small protocol that recipes and users' own modules implement."""
+"""What a model gives to the training runtime: a small protocol that recipes and users' own modules
+implement."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ Metrics = Mapping[str, Any]
 
 
 class Ratio(NamedTuple):
-    """A metric that is not a mean over examples: both sides [k] are summed over all batches, and it is the mean of
+    """A metric that is not a mean over examples: both sides [k] are summed over all batches, and it
+    is the mean of
     above / below over those k whose `below` is not 0. Precision over classes, for example."""
 
     above: Any
@@ -29,7 +31,8 @@ class Ratio(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Variables:
-    """Float32 trees: `params` are moved by the optimizer, `statistics` (running means of batches) by the loss."""
+    """Float32 trees: `params` are moved by the optimizer, `statistics` (running means of batches)
+    by the loss."""
 
     params: Tree
     statistics: Tree
@@ -37,7 +40,8 @@ class Variables:
 
 @dataclasses.dataclass(frozen=True)
 class Input:
-    """Examples to train with and to judge by, none in both; transforms are applied batch by batch."""
+    """Examples to train with and to judge by, none in both; transforms are applied batch by
+    batch."""
 
     train: Examples
     test: Examples
@@ -46,15 +50,19 @@ class Input:
 
 
 class Trainable(Protocol):
-    """`loss`, `evaluate` and `predict` are traced by JAX; they must be pure. Losses are means over the batch in nats.
+    """`loss`, `evaluate` and `predict` are traced by JAX; they must be pure. Losses are means over
+    the batch in nats.
 
-    `loss` gives (loss, (metrics, statistics after the batch)), for training: with dropout drawn from `key`, normalized
-    by the batch. `evaluate` gives metrics, "loss" among them, and `predict` an answer per example, both without chance.
+    `loss` gives (loss, (metrics, statistics after the batch)), for training: with dropout drawn
+    from `key`, normalized by the batch. `evaluate` gives metrics, "loss" among them, and `predict`
+    an answer per example, both without chance.
     """
 
     def input(self) -> Input: ...
     def init(self, streams: Streams, /) -> Variables: ...
-    def loss(self, params: Tree, statistics: Tree, batch: Batch, key: Any, /) -> tuple[Any, tuple[Metrics, Tree]]: ...
+    def loss(
+        self, params: Tree, statistics: Tree, batch: Batch, key: Any, /
+    ) -> tuple[Any, tuple[Metrics, Tree]]: ...
     def evaluate(self, params: Tree, statistics: Tree, batch: Batch, /) -> Metrics: ...
     def predict(self, params: Tree, statistics: Tree, batch: Batch, /) -> Any: ...
     def optimizer(self, global_batch: int, /) -> Optimizer: ...

@@ -1,11 +1,12 @@
 """Runs data-parallel steps for the hosts that one process holds.
 
-The order of every sum is fixed: inside a host by core (and by part of the core's batch: those that its job asks for,
-cut further by `parts`), then over the hosts in ring order per chunk, then one division by the number of all parts. None
-of it depends on which process holds which host, or on how many threads it has.
+The order of every sum is fixed: inside a host by core (and by part of the core's batch: those that
+its job asks for, cut further by `parts`), then over the hosts in ring order per chunk, then one
+division by the number of all parts. None of it depends on which process holds which host, or on how
+many threads it has.
 
-Behind what is summed there is one number more, the vote: the process that holds host 0 says there that the gang is to
-leave, and so all leave after the same step.
+Behind what is summed there is one number more, the vote: the process that holds host 0 says there
+that the gang is to leave, and so all leave after the same step.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ _VOTES = 1
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SliceShape:
-    """Hosts of equal size; core c of the slice is core c % cores_per_host of host c // cores_per_host."""
+    """Hosts of equal size; core c of the slice is core c % cores_per_host of host c //
+    cores_per_host."""
 
     host_count: int
     core_count: int
@@ -50,10 +52,11 @@ class StepResult:
 
 
 class Trainer:
-    """The steps of one run, from a state. `accumulation_steps` are the parts of a core's batch that are computed one
-    after the other. `learning_rate_scale` is for batches of another size than the model's rate is for."""
+    """The steps of one run, from a state. `accumulation_steps` are the parts of a core's batch that
+    are computed one after the other. `learning_rate_scale` is for batches of another size than the
+    model's rate is for."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         model: Trainable,
         layouts: Layouts,
@@ -74,7 +77,13 @@ class Trainer:
 
         def pipeline(shard_count: int) -> Pipeline:
             return Pipeline(
-                data.train, self._order, global_batch, shard_count, data.train_transforms, seed, PREFETCH_STEPS
+                data.train,
+                self._order,
+                global_batch,
+                shard_count,
+                data.train_transforms,
+                seed,
+                PREFETCH_STEPS,
             )
 
         self._shard_count = slice_shape.core_count * accumulation_steps
@@ -86,7 +95,9 @@ class Trainer:
         optimizer = model.optimizer(global_batch)
         if learning_rate_scale != 1.0:
             optimizer = Scaled(optimizer, learning_rate_scale)
-        self.programs = TrainPrograms(model, layouts, optimizer, shard, self._shard_count, _VOTES, compilation_cache)
+        self.programs = TrainPrograms(
+            model, layouts, optimizer, shard, self._shard_count, _VOTES, compilation_cache
+        )
 
     @property
     def length(self) -> int:
@@ -108,9 +119,10 @@ class Trainer:
         steps_per_loop: int = 1,
         leaving: Callable[[], bool] = lambda: False,
     ) -> Iterator[list[StepResult]]:
-        """Steps up to `last_step`, `steps_per_loop` at a time, yielded when `train_state` is after them. Ends early
-        when `stopping()`, which is this process' affair, and, in all processes, after the loop in which host 0's found
-        itself `leaving()`."""
+        """Steps up to `last_step`, `steps_per_loop` at a time, yielded when `train_state` is after
+        them. Ends early
+        when `stopping()`, which is this process' affair, and, in all processes, after the loop in
+        which host 0's found itself `leaving()`."""
         per_host = self._shards_per_host
         shards = [host * per_host + shard for host in sorted(hosts) for shard in range(per_host)]
         steps = range(self.train_state.step + 1, last_step + 1)
@@ -119,7 +131,9 @@ class Trainer:
             while self.train_state.step < last_step and not self.is_leaving and not stopping():
                 done = []
                 for step, prepared in itertools.islice(batches, steps_per_loop):
-                    vectors = map_ordered(lambda shard, batch, s=step: self._vector(shard, batch, s), shards, prepared)
+                    vectors = map_ordered(
+                        lambda shard, batch, s=step: self._vector(shard, batch, s), shards, prepared
+                    )
                     for host, own in _by_host(zip(shards, vectors, strict=True), per_host):
                         total = host_sum.vector(host)[: self.length]
                         add_up(own, total[:-_VOTES])
@@ -151,7 +165,9 @@ def add_up(vectors: Iterator[Vector], total: Vector) -> None:
         np.add(total, vector, out=total)
 
 
-def _by_host(vectors: Iterator[tuple[int, Vector]], shards_per_host: int) -> Iterator[tuple[int, Iterator[Vector]]]:
+def _by_host(
+    vectors: Iterator[tuple[int, Vector]], shards_per_host: int
+) -> Iterator[tuple[int, Iterator[Vector]]]:
     """(host, vectors of its shards), as they come."""
     for host, own in itertools.groupby(vectors, lambda pair: pair[0] // shards_per_host):
         yield host, (vector for _, vector in own)

@@ -1,4 +1,5 @@
-"""The life of one replica process: load, meet the gang, train with evaluations and checkpoints, report."""
+"""The life of one replica process: load, meet the gang, train with evaluations and checkpoints,
+report."""
 
 from __future__ import annotations
 
@@ -80,16 +81,24 @@ class Session:
     def _first(self, resume: int | None, source: CheckpointStore) -> Loaded:
         if resume is None:
             optimizer = self._model.optimizer(self._spec.global_batch)
-            return Loaded("init", self._layouts.start(self._model, self._spec.seed, optimizer), RunRecord())
-        loaded = checkpoint.load_newest(source, self._run, self._layouts, self._metrics.log, not_after=resume)
+            return Loaded(
+                "init", self._layouts.start(self._model, self._spec.seed, optimizer), RunRecord()
+            )
+        loaded = checkpoint.load_newest(
+            source, self._run, self._layouts, self._metrics.log, not_after=resume
+        )
         if loaded is None:
-            raise PodyardError(Code.DATA_LOSS, f"no whole checkpoint to resume from at or before step {resume}")
+            raise PodyardError(
+                Code.DATA_LOSS, f"no whole checkpoint to resume from at or before step {resume}"
+            )
         self._metrics.log(f"resuming from step {loaded.state.step}")
         return loaded
 
     def _join_gang(self, first: Loaded, length: int) -> AbstractContextManager[HostSum]:
         start = f"{first.sha256} {self._source}"
-        return join_gang(self._spec, self._rendezvous, start, length, self._bind_address, self._metrics.stopping)
+        return join_gang(
+            self._spec, self._rendezvous, start, length, self._bind_address, self._metrics.stopping
+        )
 
     def _train(self, first: Loaded, data: Input, judge: Judge) -> Ended:
         spec = self._spec
@@ -111,7 +120,9 @@ class Session:
         self._metrics.log(f"compiled in {self._clock.monotonic_seconds() - began:.2f} s")
         with self._join_gang(first, max(trainer.length, judge.length)) as host_sum:
             self._metrics.log(f"gradients are summed {host_sum.how}")
-            training = _Training(self._spec, self._metrics, self._clock, trainer, host_sum, judge, first.record)
+            training = _Training(
+                self._spec, self._metrics, self._clock, trainer, host_sum, judge, first.record
+            )
             ended = training.run(0.0 if estimate is None else estimate.modelled_seconds, self._save)
             if ended is Ended.FINISHED:
                 measured = training.evaluation()
@@ -121,9 +132,23 @@ class Session:
                 self._save(trainer, training.record, training.last)
         return ended
 
-    def _save(self, trainer: Trainer, record: RunRecord, last: Mapping[str, float], *, is_last: bool = False) -> None:
+    def _save(
+        self,
+        trainer: Trainer,
+        record: RunRecord,
+        last: Mapping[str, float],
+        *,
+        is_last: bool = False,
+    ) -> None:
         state, settings = trainer.train_state, self._spec.training
-        told = {LOSS: 0.0, ACCURACY: 0.0, **last, **record.measured, "epoch": trainer.epoch, "step": state.step}
+        told = {
+            LOSS: 0.0,
+            ACCURACY: 0.0,
+            **last,
+            **record.measured,
+            "epoch": trainer.epoch,
+            "step": state.step,
+        }
         pattern = settings.checkpoint_name
         if settings.evaluate_every_steps and not record.measured:
             # A gang that yields before its first evaluation: there is nothing measured to tell yet.
@@ -139,7 +164,11 @@ class Session:
             # No later save would take away what stays now because nobody has heard of newer ones.
             self._metrics.report_now()
         gone = checkpoint.prune(
-            self._store, state.step, settings.keep_checkpoints, record.best.step, self._metrics.resumable_step()
+            self._store,
+            state.step,
+            settings.keep_checkpoints,
+            record.best.step,
+            self._metrics.resumable_step(),
         )
         if gone:
             self._metrics.on_prune(gone)
@@ -153,7 +182,11 @@ class Session:
         if self._spec.training.export_at_end:
             self._export(trainer.train_state, data)
         why = training.record.why_stop(self._spec.training)
-        early = {} if why is None or trainer.train_state.step >= self._spec.steps else {"stopReason": why}
+        early = (
+            {}
+            if why is None or trainer.train_state.step >= self._spec.steps
+            else {"stopReason": why}
+        )
         self._metrics.on_end({**training.last, **_of_test(measured), **early})
 
     def _answer(self, state: TrainState, data: Input, judge: Judge, host_sum: HostSum) -> None:
@@ -161,7 +194,9 @@ class Session:
         measured = _measure(judge, state, host_sum, self._spec.host_indices)
         if not self._leads:
             return
-        self._metrics.on_evaluation(state.step, {MEASURED_PREFIX + name: value for name, value in measured.items()})
+        self._metrics.on_evaluation(
+            state.step, {MEASURED_PREFIX + name: value for name, value in measured.items()}
+        )
         self._log_measured(measured, data)
         if self._spec.mode == "predict":
             answers = predict(self._model, self._layouts, state, judging(data)).tolist()
@@ -174,7 +209,11 @@ class Session:
 
     def _export(self, state: TrainState, data: Input) -> None:
         example = next(iter(judging(data)))
-        about = {"recipe": self._run.recipe, "arguments": dict(self._run.arguments), "seed": self._run.seed}
+        about = {
+            "recipe": self._run.recipe,
+            "arguments": dict(self._run.arguments),
+            "seed": self._run.seed,
+        }
         names = export.write(self._store, self._model, self._layouts, state, example, about)
         self._metrics.log(f"exported {', '.join(names)}")
 
@@ -184,8 +223,8 @@ class Session:
 
 
 class _Training:
-    """The loops of one process, with what comes between them. All processes of a gang decide alike, because they decide
-    by the same sums."""
+    """The loops of one process, with what comes between them. All processes of a gang decide alike,
+    because they decide by the same sums."""
 
     def __init__(
         self,
@@ -207,7 +246,11 @@ class _Training:
         self._judge = judge
         self._leads = 0 in spec.host_indices
 
-    def run(self, modelled_seconds: float, save: Callable[[Trainer, RunRecord, Mapping[str, float]], None]) -> Ended:
+    def run(
+        self,
+        modelled_seconds: float,
+        save: Callable[[Trainer, RunRecord, Mapping[str, float]], None],
+    ) -> Ended:
         """`modelled_seconds`: of a step, to be reported."""
         spec, trainer = self._spec, self.trainer
         if self._is_done():
@@ -229,7 +272,10 @@ class _Training:
                 self._report(results, (now - before) / len(results), modelled_seconds)
             before = now
             step = trainer.train_state.step
-            if spec.training.evaluate_every_steps and step % spec.training.evaluate_every_steps == 0:
+            if (
+                spec.training.evaluate_every_steps
+                and step % spec.training.evaluate_every_steps == 0
+            ):
                 self._evaluate()
             if self._is_done():
                 return Ended.FINISHED
@@ -244,7 +290,10 @@ class _Training:
         """What was measured after the last step, by the model's own names."""
         if self.record.measured_step != self.trainer.train_state.step or not self.record.measured:
             self._evaluate()
-        return {name.removeprefix(MEASURED_PREFIX): value for name, value in self.record.measured.items()}
+        return {
+            name.removeprefix(MEASURED_PREFIX): value
+            for name, value in self.record.measured.items()
+        }
 
     def _is_done(self) -> bool:
         reached = self.trainer.train_state.step >= self._spec.steps
@@ -257,15 +306,22 @@ class _Training:
         if self._leads:
             self._metrics.on_evaluation(state.step, self.record.measured)
 
-    def _report(self, results: list[StepResult], wall_seconds: float, modelled_seconds: float) -> None:
+    def _report(
+        self, results: list[StepResult], wall_seconds: float, modelled_seconds: float
+    ) -> None:
         for result in results:
             accuracy = result.metrics.get(ACCURACY, 0.0)
-            self._metrics.step(result.step, result.metrics[LOSS], accuracy, wall_seconds, modelled_seconds)
+            self._metrics.step(
+                result.step, result.metrics[LOSS], accuracy, wall_seconds, modelled_seconds
+            )
 
 
-def _measure(judge: Judge, state: TrainState, host_sum: HostSum, hosts: tuple[int, ...]) -> dict[str, float]:
+def _measure(
+    judge: Judge, state: TrainState, host_sum: HostSum, hosts: tuple[int, ...]
+) -> dict[str, float]:
     for host in hosts:
-        # Before the vector is written to: what comes before in `state` may still be read from there until it is needed.
+        # Before the vector is written to: what comes before in `state` may still be read from there
+        # until it is needed.
         sums = judge.sums(state, host)
         vector = host_sum.vector(host)
         vector[: judge.length], vector[judge.length :] = sums, np.float32(0)

@@ -15,7 +15,12 @@ def check_settings(settings: TrainingSettings, checkpoint_every_steps: int) -> N
     if settings.accumulation_steps < 1 or loop < 1:
         raise invalid("accumulationSteps and iterationsPerLoop are at least 1", "training")
     if every < 0 or every % loop or checkpoint_every_steps % loop:
-        text = f"evaluations and checkpoints come at the end of a loop: multiples of iterationsPerLoop ({loop})"
+        text = (
+            "evaluations and checkpoints come at the end of a loop: multiples of "
+            f"iterationsPerLoop ({loop})"
+        )
         raise invalid(text, "training.iterationsPerLoop")
     if (settings.early_stopping or settings.best) and not every:
-        raise invalid("evaluations are watched, and evaluateEverySteps is 0", "training.evaluateEverySteps")
+        raise invalid(
+            "evaluations are watched, and evaluateEverySteps is 0", "training.evaluateEverySteps"
+        )

@@ -15,7 +15,8 @@ UNFINISHED_PREFIX = ".unfinished-"
 
 
 class CheckpointStore(Protocol):
-    """`put` is atomic: a name has the old bytes or the new ones, never a part. `get` raises NOT_FOUND."""
+    """`put` is atomic: a name has the old bytes or the new ones, never a part. `get` raises
+    NOT_FOUND."""
 
     def put(self, name: str, data: bytes) -> None: ...
     def get(self, name: str) -> bytes: ...
@@ -30,7 +31,8 @@ class FileStore:
         self._root = root
 
     def put(self, name: str, data: bytes) -> None:
-        """Writes a temporary file, syncs and renames it: after a crash the name has the old bytes or the new ones."""
+        """Writes a temporary file, syncs and renames it: after a crash the name has the old bytes
+        or the new ones."""
         path = self.path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = path.parent / f"{UNFINISHED_PREFIX}{secrets.token_hex(8)}"
@@ -67,16 +69,20 @@ class FileStore:
             self.path(name).unlink()
 
     def append(self, name: str, _offset: int, data: bytes) -> None:
-        """More of a file that grows; the other stores need to know where it ends. Raises OSError."""
+        """More of a file that grows; the other stores need to know where it ends. Raises
+        OSError."""
         path = self.path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab") as file:
             file.write(data)
 
     def path(self, name: str) -> Path:
-        """Where the file of this name lies, or would. Raises INVALID_ARGUMENT for what is not a name."""
+        """Where the file of this name lies, or would. Raises INVALID_ARGUMENT for what is not a
+        name."""
         parts = name.split("/")
-        if not _is_plain(name) or any(part in ("", ".", "..") or part.startswith(UNFINISHED_PREFIX) for part in parts):
+        if not _is_plain(name) or any(
+            part in ("", ".", "..") or part.startswith(UNFINISHED_PREFIX) for part in parts
+        ):
             raise _bad_name(name)
         path = self._root.joinpath(*parts)
         # A link inside the root could still lead out of it.
@@ -90,4 +96,7 @@ def _is_plain(name: str) -> bool:
 
 
 def _bad_name(name: str) -> PodyardError:
-    return invalid(f"{name!r} is not the name of an artefact: parts joined by '/', none of them empty, '.' or '..'")
+    return invalid(
+        f"{name!r} is not the name of an artefact: parts joined by '/', none of them "
+        "empty, '.' or '..'"
+    )

@@ -1,6 +1,8 @@
-"""TPU generations by name, each from a module of this package, or from a file that `PODYARD_GENERATIONS` names.
+"""TPU generations by name, each from a module of this package, or from a file that
+`PODYARD_GENERATIONS` names.
 
-A file of a further generation is a module like those of this package. docs/checklists/generation.md lists the rest.
+A file of a further generation is a module like those of this package. docs/checklists/generation.md
+lists the rest.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from podyard.base.errors import failed_precondition, invalid
 from podyard.hardware.cost_model import CostModel
 from podyard.hardware.generation import Generation
 
-VARIABLE = "PODYARD_GENERATIONS"  # paths, separated as in PATH. Not among the settings, which the engine may not see.
+# paths, separated as in PATH. Not among the settings, which the engine may not see.
+VARIABLE = "PODYARD_GENERATIONS"
 
 
 def _load() -> Iterator[Generation]:
@@ -30,7 +33,9 @@ def _of_file(path: Path) -> Generation:
     try:
         generation = runpy.run_path(str(path)).get("GENERATION")
     except Exception as error:  # whatever a user's module raises
-        raise failed_precondition(f"{VARIABLE}: cannot load {path}: {error or type(error).__name__}") from error
+        raise failed_precondition(
+            f"{VARIABLE}: cannot load {path}: {error or type(error).__name__}"
+        ) from error
     if not isinstance(generation, Generation):
         raise failed_precondition(f"{VARIABLE}: {path} must set GENERATION to a Generation")
     return generation
@@ -40,14 +45,18 @@ def _by_name(generations: Iterable[Generation]) -> Mapping[str, Generation]:
     found: dict[str, Generation] = {}
     for generation in generations:
         if generation.name in found:
-            raise failed_precondition(f"{VARIABLE}: generation {generation.name} exists already: use another name")
+            raise failed_precondition(
+                f"{VARIABLE}: generation {generation.name} exists already: use another name"
+            )
         found[generation.name] = generation
     return found
 
 
 GENERATIONS: Mapping[str, Generation] = _by_name(_load())
 
-BY_WIRE_TYPE: Mapping[str, Generation] = {g.wire_type: g for g in GENERATIONS.values() if g.wire_type is not None}
+BY_WIRE_TYPE: Mapping[str, Generation] = {
+    g.wire_type: g for g in GENERATIONS.values() if g.wire_type is not None
+}
 
 
 def cost_model(generation: str) -> CostModel:

@@ -80,7 +80,8 @@ GENERATION = Generation(
     power=Power(limit=280.0, source=UNVERIFIED + "; idle and busy are not known"),
     sources={
         "wire_type": WIRE,
-        "peak_bf16_flops_per_second": "45.9e12 = 2 x 128 x 128 x 2 x clock; published as 46, " + UNVERIFIED,
+        "peak_bf16_flops_per_second": "45.9e12 = 2 x 128 x 128 x 2 x clock; published as 46, "
+        + UNVERIFIED,
         "hbm_bytes": UNVERIFIED,
         "hbm_usable_bytes_per_device": AOT,
         "hbm_bytes_per_second": UNVERIFIED + "; the compiler's cost model uses 316.8 GB/s per core",

@@ -80,7 +80,11 @@ GENERATION = Generation(
         result_table_bytes=1024,
     ),
     power=Power(
-        idle=123.0, mean=220.0, busy=262.0, source="https://cloud.google.com/tpu/docs/v3: min/mean/max", verified=True
+        idle=123.0,
+        mean=220.0,
+        busy=262.0,
+        source="https://cloud.google.com/tpu/docs/v3: min/mean/max",
+        verified=True,
     ),
     sources={
         "wire_type": WIRE,

@@ -98,7 +98,11 @@ GENERATION = Generation(
     ),
     chip_config="megacore",
     power=Power(
-        idle=90.0, mean=170.0, busy=192.0, source="https://cloud.google.com/tpu/docs/v4: min/mean/max", verified=True
+        idle=90.0,
+        mean=170.0,
+        busy=192.0,
+        source="https://cloud.google.com/tpu/docs/v4: min/mean/max",
+        verified=True,
     ),
     sources={
         "wire_type": WIRE,

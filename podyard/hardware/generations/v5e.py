@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from podyard.hardware.cost_model import CostModel, Tiling
-from podyard.hardware.generation import AOT, BOOK, COMPUTE_ENGINE, GIB, RUNTIMES, TYPES, WIRE, Generation, Listing
+from podyard.hardware.generation import (
+    AOT,
+    BOOK,
+    COMPUTE_ENGINE,
+    GIB,
+    RUNTIMES,
+    TYPES,
+    WIRE,
+    Generation,
+    Listing,
+)
 
 _GDOC_V5E = "https://docs.cloud.google.com/tpu/docs/v5e"
 

@@ -20,7 +20,8 @@ from podyard.hardware.generation import (
 )
 
 _GDOC_V5P = "https://cloud.google.com/tpu/docs/v5p-training"
-# The default shape per size: xpk's list, which is the most cube-like factorisation into whole cubes.
+# The default shape per size: xpk's list, which is the most cube-like factorisation into whole
+# cubes.
 _SHAPES = """
     2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x4x12 4x8x8 4x4x20 4x8x12 4x4x28 8x8x8 4x12x12 4x8x20 4x4x44 8x8x12
     4x4x52 4x8x28 4x12x20 8x8x16 4x4x68 8x12x12 4x4x76 8x8x20 4x12x28 4x8x44 4x4x92 8x12x16 4x20x20 4x8x52
@@ -30,7 +31,7 @@ _SHAPES = """
     8x12x44 8x8x68 4x12x92 8x20x28 12x16x24 4x8x148 12x20x20 8x8x76 4x28x44 8x12x52 16x16x20 12x12x36 4x8x164
     12x16x28 4x20x68 4x8x172 4x12x116 8x16x44 12x20x24 4x28x52 8x8x92 4x12x124 4x8x188 4x20x76 16x16x24 12x24x24
     16x20x28
-"""
+"""  # noqa: E501
 
 GENERATION = Generation(
     name="v5p",
@@ -119,6 +120,8 @@ GENERATION = Generation(
         "mxu_rows": AOT,
         "mxu_count_per_core": "8 per device, " + AOT,
         "cores_per_chip": TYPES,
-        "pod_shape": "8960 chips: " + _GDOC_V5P + "; 16x20x28 is the shape xpk@367c838 gives 8960 chips",
+        "pod_shape": "8960 chips: "
+        + _GDOC_V5P
+        + "; 16x20x28 is the shape xpk@367c838 gives 8960 chips",
     },
 )

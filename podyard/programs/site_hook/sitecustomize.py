@@ -1,7 +1,8 @@
-"""Runs at the start of every Python on a host: it waits for the modules that Podyard has something for.
+"""Runs at the start of every Python on a host: it waits for the modules that Podyard has something
+for.
 
-Standard library only, and at the top only what Python has imported already: a Python that never imports those modules
-must not pay for it.
+Standard library only, and at the top only what Python has imported already: a Python that never
+imports those modules must not pay for it.
 """
 
 import os
@@ -31,9 +32,13 @@ _HERE = __file__.rpartition("/")[0]
 class _Finder:
     """Finds nothing by itself: it lets the others find, and has `apply` run after the module."""
 
-    def find_spec(self, name: str, path: "Sequence[str] | None" = None, target: "Any" = None) -> "Any":
+    def find_spec(
+        self, name: str, path: "Sequence[str] | None" = None, target: "Any" = None
+    ) -> "Any":
         if name == "torch_xla" and os.environ.get("PODYARD_TPU", "off") not in ("", "off"):
-            return _load("torch_xla_package").find_spec(lambda: self._is_installed(name, path, target))
+            return _load("torch_xla_package").find_spec(
+                lambda: self._is_installed(name, path, target)
+            )
         if name not in _SHIMS:
             return None
         spec = self._is_installed(name, path, target)
@@ -46,10 +51,16 @@ class _Finder:
         name = getattr(context, "name", None)
         if name is None or name.replace("-", "_") != "torch_xla":
             return iter(())
-        return iter(_load("torch_xla_package").find_distributions(lambda: self._is_installed("torch_xla")))
+        return iter(
+            _load("torch_xla_package").find_distributions(lambda: self._is_installed("torch_xla"))
+        )
 
-    def _is_installed(self, name: str, path: "Sequence[str] | None" = None, target: "Any" = None) -> "Any":
-        found = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
+    def _is_installed(
+        self, name: str, path: "Sequence[str] | None" = None, target: "Any" = None
+    ) -> "Any":
+        found = (
+            finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self
+        )
         return next((spec for spec in found if spec is not None), None)
 
 
@@ -58,13 +69,17 @@ def _run_after(loader: "Any", shim: str) -> None:
 
     def exec_module(module: "ModuleType") -> None:
         # Without chips, JAX would not look for the slice that it runs on.
-        forced = module.__name__ == "jax" and os.environ.get("PODYARD_TPU", "off") not in ("", "off")
+        forced = module.__name__ == "jax" and os.environ.get("PODYARD_TPU", "off") not in (
+            "",
+            "off",
+        )
         if forced and "JAX_FORCE_TPU_INIT" not in os.environ:
             os.environ["JAX_FORCE_TPU_INIT"] = "1"
             try:
                 run(module)
             finally:
-                del os.environ["JAX_FORCE_TPU_INIT"]  # not for its children, whose hook may be switched off
+                # not for its children, whose hook may be switched off
+                del os.environ["JAX_FORCE_TPU_INIT"]
         else:
             run(module)
         try:
@@ -72,7 +87,10 @@ def _run_after(loader: "Any", shim: str) -> None:
         except Exception as error:
             if forced:
                 module.config.update("jax_platforms", "cpu")  # a plain machine
-            print(f"podyard: {shim} does not work here, {module.__name__} stays as it is: {error!r}", file=sys.stderr)
+            print(
+                f"podyard: {shim} does not work here, {module.__name__} stays as it is: {error!r}",
+                file=sys.stderr,
+            )
 
     loader.exec_module = exec_module
 
@@ -97,7 +115,8 @@ def _make_importable() -> None:
 
 
 def _run_the_users() -> None:
-    """The sitecustomize that Python would have run without this one, with the errors that it has."""
+    """The sitecustomize that Python would have run without this one, with the errors that it
+    has."""
     sys.path[:] = [entry for entry in sys.path if entry != _HERE]
     own = sys.modules.pop("sitecustomize", None)
     try:
@@ -114,7 +133,8 @@ def wait_for_modules() -> None:
 
 
 def tell_stacks() -> None:
-    """A job's program writes what its threads are doing to stderr when it is asked: `podyard job stacks`."""
+    """A job's program writes what its threads are doing to stderr when it is asked: `podyard job
+    stacks`."""
     try:
         import faulthandler
 

@@ -1,7 +1,9 @@
-"""torch_xla over a CPU build of torch: what Podyard gives a program where the real package is not installed.
+"""torch_xla over a CPU build of torch: what Podyard gives a program where the real package is not
+installed.
 
-A device of type `xla` is asked for and printed as one. Tensors that are made on it, or moved to it, are CPU tensors.
-Each core of the slice is a process. What PyTorch computes has the bits of PyTorch on a CPU.
+A device of type `xla` is asked for and printed as one. Tensors that are made on it, or moved to it,
+are CPU tensors. Each core of the slice is a process. What PyTorch computes has the bits of PyTorch
+on a CPU.
 """
 
 from __future__ import annotations
@@ -19,7 +21,17 @@ from torch_xla.version import __version__
 
 __all__ = [
     "__version__",
-    *("compile", "device", "device_count", "devices", "launch", "manual_seed", "real_devices", "step", "sync"),
+    *(
+        "compile",
+        "device",
+        "device_count",
+        "devices",
+        "launch",
+        "manual_seed",
+        "real_devices",
+        "step",
+        "sync",
+    ),
 ]
 
 TESTED = ("2.13.",)
@@ -49,7 +61,8 @@ def device_count() -> int:
 
 
 def sync(wait: bool = False, reset_scope: bool = True) -> None:  # noqa: ARG001
-    """The end of a step. Nothing is left to compute: PyTorch has computed each operation when it was called."""
+    """The end of a step. Nothing is left to compute: PyTorch has computed each operation when it
+    was called."""
     from torch_xla.core import xla_model
 
     xla_model.mark_step()
@@ -83,12 +96,18 @@ def manual_seed(seed: int, device: torch.device | None = None) -> None:
 
 
 def launch(
-    fn: Callable[..., Any], args: tuple[Any, ...] = (), start_method: str = "spawn", debug_single_process: bool = False
+    fn: Callable[..., Any],
+    args: tuple[Any, ...] = (),
+    start_method: str = "spawn",
+    debug_single_process: bool = False,
 ) -> Any:
-    """A process for each core of this host; under torchrun, which has started them, `fn` runs here."""
+    """A process for each core of this host; under torchrun, which has started them, `fn` runs
+    here."""
     from torch_xla.distributed import xla_multiprocessing
 
     place = _process.place()
     if place.spawned:
         return fn(place.local_ordinal, *args)
-    return xla_multiprocessing.spawn(fn, args, 1 if debug_single_process else None, start_method=start_method)
+    return xla_multiprocessing.spawn(
+        fn, args, 1 if debug_single_process else None, start_method=start_method
+    )

@@ -1,8 +1,10 @@
-"""Sums and exchanges between the processes of a program: over gloo, each in the order of the ordinals.
+"""Sums and exchanges between the processes of a program: over gloo, each in the order of the
+ordinals.
 
-An element's sum is ((x0 + x1) + x2) + ... whatever the number of hosts, so that it has the bits of one process that
-adds the same numbers one after the other. Before each exchange the processes compare what they are about to do: where
-they differ, all of them raise an error instead of waiting for each other.
+An element's sum is ((x0 + x1) + x2) + ... whatever the number of hosts, so that it has the bits of
+one process that adds the same numbers one after the other. Before each exchange the processes
+compare what they are about to do: where they differ, all of them raise an error instead of waiting
+for each other.
 """
 
 from __future__ import annotations
@@ -20,8 +22,10 @@ from torch_xla import _process, _steps
 from podyard.base.clock import OsClock
 
 JOIN_SECONDS = 300.0  # until all processes have started
-_TIMEOUT = datetime.timedelta(days=7)  # a process may take its time; one that ends is noticed by its connections
-_PEER_SECONDS = 6.0  # who loses a peer waits so long before it says so: the peer's own error comes first
+# a process may take its time; one that ends is noticed by its connections
+_TIMEOUT = datetime.timedelta(days=7)
+# who loses a peer waits so long before it says so: the peer's own error comes first
+_PEER_SECONDS = 6.0
 _LOOK_SECONDS = 0.1
 _WHOLE_BYTES = 1 << 16  # what is sent to everybody as it is: one exchange instead of two
 _PART_BYTES = 1 << 24  # of a large tensor, at a time
@@ -73,7 +77,9 @@ class ReplicaGroup:
                 found[number] = part.reshape(tensors[number].shape)
         return found
 
-    def _reduce_part(self, part: torch.Tensor, fold: Callable[[torch.Tensor, torch.Tensor], object]) -> torch.Tensor:
+    def _reduce_part(
+        self, part: torch.Tensor, fold: Callable[[torch.Tensor, torch.Tensor], object]
+    ) -> torch.Tensor:
         if part.numel() * part.element_size() <= _WHOLE_BYTES:
             return _fold(self._gather(part), fold)
         # Each process sums one part, and hands it to the others.
@@ -110,15 +116,22 @@ class ReplicaGroup:
 
     def _agree(self, what: str, tensors: Sequence[torch.Tensor], own: int = 0) -> list[int]:
         """The numbers that the members have brought."""
-        shapes = ", ".join(f"{str(one.dtype).removeprefix('torch.')}{list(one.shape)}" for one in tensors)
+        shapes = ", ".join(
+            f"{str(one.dtype).removeprefix('torch.')}{list(one.shape)}" for one in tensors
+        )
         text = f"{what} of {shapes}" if shapes else what
         sums, numbers = self._gather(torch.tensor([zlib.crc32(text.encode()), own])).unbind(1)
         if bool((sums == sums[0]).all()):
             return [int(number) for number in numbers]
-        short = text.encode()[: _TEXT_BYTES - 4] + b" ..." if len(text) > _TEXT_BYTES else text.encode()
+        short = (
+            text.encode()[: _TEXT_BYTES - 4] + b" ..." if len(text) > _TEXT_BYTES else text.encode()
+        )
         parts = self._gather(torch.tensor(list(short.ljust(_TEXT_BYTES)), dtype=torch.uint8))
         texts = [bytes(part.tolist()).decode(errors="replace").strip() for part in parts]
-        raise RuntimeError("processes wait for each other in different places: " + _differences(self.members, texts))
+        raise RuntimeError(
+            "processes wait for each other in different places: "
+            + _differences(self.members, texts)
+        )
 
     def _gather(self, value: torch.Tensor) -> torch.Tensor:
         value = value.contiguous()
@@ -139,14 +152,18 @@ class ReplicaGroup:
         except RuntimeError as error:
             OsClock().sleep(_PEER_SECONDS)
             ordinal = _process.place().ordinal
-            raise RuntimeError(f"process {ordinal} waits for another process, which has ended") from error
+            raise RuntimeError(
+                f"process {ordinal} waits for another process, which has ended"
+            ) from error
 
 
 def _bytes_of(value: torch.Tensor) -> torch.Tensor:
     return value.reshape(-1).view(torch.uint8)
 
 
-def _fold(parts: torch.Tensor, fold: Callable[[torch.Tensor, torch.Tensor], object]) -> torch.Tensor:
+def _fold(
+    parts: torch.Tensor, fold: Callable[[torch.Tensor, torch.Tensor], object]
+) -> torch.Tensor:
     total = parts[0].clone()
     for part in parts[1:]:
         fold(total, part)
@@ -165,19 +182,24 @@ _groups: dict[tuple[int, ...], ReplicaGroup] = {}
 
 
 def group_of(groups: Sequence[Sequence[int]] | None = None) -> ReplicaGroup | None:
-    """The group that this process is a member of: of all, unless `groups` says otherwise. None: it is alone."""
+    """The group that this process is a member of: of all, unless `groups` says otherwise. None: it
+    is alone."""
     place = _process.place()
     if groups:
         named = sorted(member for group in groups for member in group)
         if named != list(range(place.world)):
-            raise ValueError(f"groups {groups!r} do not name each of the {place.world} processes once")
+            raise ValueError(
+                f"groups {groups!r} do not name each of the {place.world} processes once"
+            )
         members = tuple(next(group for group in groups if place.ordinal in group))
     else:
         members = tuple(range(place.world))
     if len(members) == 1:
         return None
     if members not in _groups:
-        _groups[members] = ReplicaGroup(dist.PrefixStore(f"replicas {members}", meeting_store()), members)
+        _groups[members] = ReplicaGroup(
+            dist.PrefixStore(f"replicas {members}", meeting_store()), members
+        )
     return _groups[members]
 
 
@@ -188,7 +210,11 @@ def meeting_store() -> Any:
         if place.store:
             host, _, port = place.store.rpartition(":")
             timeout = datetime.timedelta(seconds=JOIN_SECONDS)
-            _store.append(dist.TCPStore(host, int(port), is_master=False, timeout=timeout, wait_for_workers=False))
+            _store.append(
+                dist.TCPStore(
+                    host, int(port), is_master=False, timeout=timeout, wait_for_workers=False
+                )
+            )
         else:
             _store.append(next(iter(dist.rendezvous("env://", place.ordinal, place.world)))[0])
         _wait_for_the_others(_store[0], place)
@@ -202,7 +228,8 @@ def _wait_for_the_others(store: Any, place: _process.CorePlace) -> None:
     while count < place.world:
         if clock.monotonic_seconds() > until:
             raise TimeoutError(
-                f"{count} of {place.world} processes started within {JOIN_SECONDS:.0f} s: the program must start on "
+                f"{count} of {place.world} processes started within {JOIN_SECONDS:.0f} s: the "
+                "program must start on "
                 "every host of the slice (gcloud: --worker=all)"
             )
         clock.sleep(_LOOK_SECONDS)
@@ -219,7 +246,8 @@ def _close() -> None:
 
 
 def leave() -> None:
-    """Waits until the others have come to the end of the program, too: what they still need from this one is there."""
+    """Waits until the others have come to the end of the program, too: what they still need from
+    this one is there."""
     group = group_of()
     if group is not None and _groups:
         group.wait_for_all("the end of the program")

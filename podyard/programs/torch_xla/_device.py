@@ -1,6 +1,8 @@
-"""Devices of type `xla` for PyTorch's CPU build: factories make CPU tensors there, and copies to a device are copies.
+"""Devices of type `xla` for PyTorch's CPU build: factories make CPU tensors there, and copies to a
+device are copies.
 
-PyTorch knows the type, and looks for kernels that torch_xla would register. Two of them make all tensors.
+PyTorch knows the type, and looks for kernels that torch_xla would register. Two of them make all
+tensors.
 """
 
 from __future__ import annotations
@@ -29,11 +31,27 @@ def install() -> None:
     _cast_automatically()
 
 
-def _empty(size: Any, *, device: Any = None, pin_memory: Any = None, memory_format: Any = None, **how: Any) -> Any:  # noqa: ARG001
-    return torch.empty(size, device="cpu", memory_format=memory_format or torch.contiguous_format, **how)
+def _empty(
+    size: Any,
+    *,
+    device: Any = None,  # noqa: ARG001
+    pin_memory: Any = None,  # noqa: ARG001
+    memory_format: Any = None,
+    **how: Any,
+) -> Any:
+    return torch.empty(
+        size, device="cpu", memory_format=memory_format or torch.contiguous_format, **how
+    )
 
 
-def _empty_strided(size: Any, stride: Any, *, device: Any = None, pin_memory: Any = None, **how: Any) -> Any:  # noqa: ARG001
+def _empty_strided(
+    size: Any,
+    stride: Any,
+    *,
+    device: Any = None,  # noqa: ARG001
+    pin_memory: Any = None,  # noqa: ARG001
+    **how: Any,
+) -> Any:
     return torch.empty_strided(size, stride, device="cpu", **how)
 
 
@@ -54,7 +72,8 @@ def is_xla(device: Any) -> bool:
 
 
 def _copy_between_devices() -> None:
-    """A tensor and its copy on the other device do not share memory, and `xla` is the first of its type."""
+    """A tensor and its copy on the other device do not share memory, and `xla` is the first of its
+    type."""
     move, to_cpu = torch.Tensor.to, torch.Tensor.cpu
 
     def to(self: Any, *args: Any, **named: Any) -> Any:

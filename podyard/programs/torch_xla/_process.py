@@ -11,14 +11,23 @@ from podyard.hardware.generation import Generation
 from podyard.programs import slice as slices
 from podyard.programs.slice import Slice, TpuDevice
 
-COUNT_VARIABLE = "TPU_NUM_DEVICES"  # as torch_xla reads it: cores of this host that the program uses
+# as torch_xla reads it: cores of this host that the program uses
+COUNT_VARIABLE = "TPU_NUM_DEVICES"
 # torchrun sets them; the group's store is then where MASTER_ADDR says.
-_OF_TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_OF_TORCHRUN = (
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+)
 
 
 class CorePlace(NamedTuple):
-    """One of `world` processes, `local_world` of them on this host. `store` (address:port) is where they meet, and
-    `address` where this one listens; no store: torchrun's, or a program that was not spawned."""
+    """One of `world` processes, `local_world` of them on this host. `store` (address:port) is where
+    they meet, and `address` where this one listens; no store: torchrun's, or a program that was not
+    spawned."""
 
     ordinal: int = 0
     local_ordinal: int = 0

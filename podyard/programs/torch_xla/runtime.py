@@ -10,7 +10,8 @@ import torch
 from torch_xla import _process
 
 SPMD = (
-    "SPMD is not emulated: use a process for each core (torch_xla.launch). The real torch_xla has SPMD on CPU devices: "
+    "SPMD is not emulated: use a process for each core (torch_xla.launch). The real torch_xla has "
+    "SPMD on CPU devices: "
     "install it, and set PJRT_DEVICE=CPU and CPU_NUM_DEVICES=8"
 )
 
@@ -22,7 +23,8 @@ def device_type() -> str:
 def set_device_type(pjrt_device: str) -> None:
     if pjrt_device != "TPU":
         raise ValueError(
-            f"device type {pjrt_device!r}: this program runs on an emulated TPU; PODYARD_TPU=off ends that"
+            f"device type {pjrt_device!r}: this program runs on an emulated TPU; "
+            "PODYARD_TPU=off ends that"
         )
 
 
@@ -86,7 +88,12 @@ def global_runtime_device_attributes() -> list[dict[str, object]]:
     from podyard.programs.slice import devices_of
 
     return [
-        {"coords": list(one.coords), "core_on_chip": one.core_on_chip, "num_cores": 1, "name": f"TPU:{one.number}"}
+        {
+            "coords": list(one.coords),
+            "core_on_chip": one.core_on_chip,
+            "num_cores": 1,
+            "name": f"TPU:{one.number}",
+        }
         for one in devices_of(_process.slice_of())
     ]
 

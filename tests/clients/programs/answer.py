@@ -1,6 +1,8 @@
-"""How a program says to its test what it found: the case is named on the command line, the answer is the last line.
+"""How a program says to its test what it found: the case is named on the command line, the answer
+is the last line.
 
-Connections that leave the machine are refused: a client that goes past the proxy would ask Google itself.
+Connections that leave the machine are refused: a client that goes past the proxy would ask Google
+itself.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from typing import Any
 
 
 def answer(*cases: Callable[..., Any]) -> None:
-    """Runs the case that the first argument names, with the other arguments, and prints what it gives as JSON."""
+    """Runs the case that the first argument names, with the other arguments, and prints what it
+    gives as JSON."""
     sys.addaudithook(_stay_on_this_machine)
     case = {function.__name__: function for function in cases}[sys.argv[1]]
     print(json.dumps(case(*sys.argv[2:])))

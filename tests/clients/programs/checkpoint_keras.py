@@ -1,4 +1,5 @@
-"""`checkpoint_keras.py PARAMETERS.npz IMAGES.npz SCORES.npy`: a checkpoint of digits-cnn in Keras."""
+"""`checkpoint_keras.py PARAMETERS.npz IMAGES.npz SCORES.npy`: a checkpoint of digits-cnn in
+Keras."""
 
 import os
 import sys

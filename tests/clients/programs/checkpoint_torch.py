@@ -1,4 +1,5 @@
-"""`checkpoint_torch.py PARAMETERS.npz IMAGES.npz SCORES.npy`: a checkpoint of digits-cnn in PyTorch."""
+"""`checkpoint_torch.py PARAMETERS.npz IMAGES.npz SCORES.npy`: a checkpoint of digits-cnn in
+PyTorch."""
 
 import sys
 

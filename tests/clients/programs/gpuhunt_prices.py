@@ -1,4 +1,5 @@
-"""gpuhunt's fetcher of Google's prices, whole: what `python -m gpuhunt gcp` makes its catalogue of."""
+"""gpuhunt's fetcher of Google's prices, whole: what `python -m gpuhunt gcp` makes its catalogue
+of."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from typing import Any
 import gpuhunt.resources
 from answer import answer
 
-# The package has no table of prices that were copied by hand, which its repository has: none of them is to be used.
+# The package has no table of prices that were copied by hand, which its repository has: none of
+# them is to be used.
 Path(gpuhunt.resources.__file__).with_name("tpu_pricing.json").write_text("{}")
 
 
@@ -23,7 +25,8 @@ def offers() -> Any:
 
 
 def tpus() -> Any:
-    """[[type, zone, price, spot price], ...] of all TPU types, also those whose machines it does not know."""
+    """[[type, zone, price, spot price], ...] of all TPU types, also those whose machines it does
+    not know."""
     from gpuhunt.providers import gcp
 
     return [

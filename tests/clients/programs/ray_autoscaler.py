@@ -1,4 +1,5 @@
-"""Ray's autoscaler for TPU nodes: its clients, its TPU resource, and its node provider on top of both."""
+"""Ray's autoscaler for TPU nodes: its clients, its TPU resource, and its node provider on top of
+both."""
 
 from __future__ import annotations
 
@@ -17,8 +18,14 @@ NODE = {"runtimeVersion": "tpu-vm-base", "networkInterfaces": [{}]}
 def life(zone: str) -> Any:
     """One node through the TPU resource: create, get, label, stop, start, delete."""
     tpu = _tpu(zone, "life")
-    config = {**NODE, "acceleratorType": "v2-8", "serviceAccounts": [{"email": "ray@demo", "scopes": ["all"]}]}
-    made, node_id = tpu.create_instance(config, {"ray-node-name": "ray-life", "ray-node-type": "worker"})
+    config = {
+        **NODE,
+        "acceleratorType": "v2-8",
+        "serviceAccounts": [{"email": "ray@demo", "scopes": ["all"]}],
+    }
+    made, node_id = tpu.create_instance(
+        config, {"ray-node-name": "ray-life", "ray-node-type": "worker"}
+    )
     name = made["response"]["name"]
     node = tpu.get_instance(name)
     assert isinstance(node, GCPTPUNode)
@@ -46,7 +53,11 @@ def life(zone: str) -> Any:
 def provider(zone: str, credentials: str) -> Any:
     """The node provider with a pod, told by its topology: what `ray up` and the autoscaler call."""
     tags = {"ray-node-name": "ray-pod", "ray-node-type": "worker", "ray-user-node-type": "tpu"}
-    config = {**NODE, "runtimeVersion": "tpu-vm-v4-base", "acceleratorConfig": {"type": "V4", "topology": "2x2x2"}}
+    config = {
+        **NODE,
+        "runtimeVersion": "tpu-vm-v4-base",
+        "acceleratorConfig": {"type": "V4", "topology": "2x2x2"},
+    }
     found = GCPNodeProvider(_provider(zone, credentials), "pods")
     (made,) = found.create_node(config, tags, 1).values()
     (name,) = found.non_terminated_nodes({"ray-node-type": "worker"})
@@ -87,9 +98,15 @@ def _provider(zone: str, credentials: str) -> dict[str, Any]:
     """`credentials`: nothing for the environment's, `token`, or a key file."""
     found: dict[str, Any] = {"project_id": "demo", "availability_zone": zone, "_has_tpus": True}
     if credentials == "token":
-        found["gcp_credentials"] = {"type": "credentials_token", "credentials": os.environ["PODYARD_TOKEN"]}
+        found["gcp_credentials"] = {
+            "type": "credentials_token",
+            "credentials": os.environ["PODYARD_TOKEN"],
+        }
     elif credentials:
-        found["gcp_credentials"] = {"type": "service_account", "credentials": Path(credentials).read_text()}
+        found["gcp_credentials"] = {
+            "type": "service_account",
+            "credentials": Path(credentials).read_text(),
+        }
     return found
 
 

@@ -1,5 +1,5 @@
-"""SkyPilot's provisioner for TPU VMs, as its backend calls it, with node configurations as its `gcp-ray.yml.j2` has
-them."""
+"""SkyPilot's provisioner for TPU VMs, as its backend calls it, with node configurations as its
+`gcp-ray.yml.j2` has them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ from sky.provision.gcp.instance_utils import GCPTPUVMInstance
 
 PROJECT = "demo"
 PAUSE_SECONDS = 7  # of at most 32 between two tries of googleapiclient
-# What googleapiclient draws for its pauses, of 0 to 1: 0.34 to 5.4 s, and so the last is longer than uvicorn's default.
+# What googleapiclient draws for its pauses, of 0 to 1: 0.34 to 5.4 s, and so the last is longer
+# than uvicorn's default.
 DRAWN = 0.17
 
 
 def launch(cluster: str, zone: str, kind: str, count: str, *flags: str) -> Any:
-    """What `sky launch` does for the machines: [head, created, resumed], or what its failover makes of the failure.
+    """What `sky launch` does for the machines: [head, created, resumed], or what its failover makes
+    of the failure.
 
     Flags: `spot`, `queued`.
     """
@@ -68,7 +70,8 @@ def launch(cluster: str, zone: str, kind: str, count: str, *flags: str) -> Any:
 
 
 def machines(cluster: str, zone: str) -> Any:
-    """What it knows of a running cluster: [[internal address, external address, labels], ...] by name."""
+    """What it knows of a running cluster: [[internal address, external address, labels], ...] by
+    name."""
     found = instance.get_cluster_info(zone.rpartition("-")[0], cluster, _provider(zone))
     return {
         "head": found.head_instance_id,
@@ -101,32 +104,47 @@ def tag(name: str, zone: str) -> Any:
 
 
 def elsewhere(zone: str) -> Any:
-    """A zone that is not there is one without nodes; a node that is not there is a separate error."""
+    """A zone that is not there is one without nodes; a node that is not there is a separate
+    error."""
     listed = GCPTPUVMInstance.filter(PROJECT, zone, None, None)
     name = f"projects/{PROJECT}/locations/us-central1-a/nodes/none"
     return [listed, error_of(lambda: GCPTPUVMInstance.get_vpc_name(PROJECT, zone, name))]
 
 
 def pause(name: str, zone: str) -> Any:
-    """Two requests of one client with `PAUSE_SECONDS` between them, as its retries after a 429 have them."""
+    """Two requests of one client with `PAUSE_SECONDS` between them, as its retries after a 429 have
+    them."""
     nodes = GCPTPUVMInstance.load_resource().projects().locations().nodes()
     nodes.get(name=name).execute()
     time.sleep(PAUSE_SECONDS)
-    return nodes.patch(name=name, updateMask="labels", body={"labels": {"after": "pause"}}).execute()["name"]
+    return nodes.patch(
+        name=name, updateMask="labels", body={"labels": {"after": "pause"}}
+    ).execute()["name"]
 
 
 def _provider(zone: str) -> dict[str, Any]:
-    return {"project_id": PROJECT, "availability_zone": zone, "region": zone.rpartition("-")[0], "_has_tpus": True}
+    return {
+        "project_id": PROJECT,
+        "availability_zone": zone,
+        "region": zone.rpartition("-")[0],
+        "_has_tpus": True,
+    }
 
 
 def _blocked(kind: str, region: str, zone: str, error: Exception) -> list[list[str | None]]:
     """[[region, zone], ...] that its failover leaves out from now on."""
     wanted = resources.Resources(
-        cloud=clouds.GCP(), instance_type="TPU-VM", accelerators={f"tpu-{kind}": 1}, region=region, zone=zone
+        cloud=clouds.GCP(),
+        instance_type="TPU-VM",
+        accelerators={f"tpu-{kind}": 1},
+        region=region,
+        zone=zone,
     )
     blocked: set[Any] = set()
     place = clouds.Region(region).set_zones([clouds.Zone(zone)])
-    FailoverCloudErrorHandlerV2.update_blocklist_on_error(blocked, wanted, place, place.zones, error)
+    FailoverCloudErrorHandlerV2.update_blocklist_on_error(
+        blocked, wanted, place, place.zones, error
+    )
     return [[item.region, item.zone] for item in blocked]
 
 

@@ -1,4 +1,5 @@
-"""SkyPilot's fetcher of Google's prices, as `python -m sky.catalog.data_fetchers.fetch_gcp` runs it."""
+"""SkyPilot's fetcher of Google's prices, as `python -m sky.catalog.data_fetchers.fetch_gcp` runs
+it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""fsspec's own suite for file systems, on gcsfs. Prints one line of JSON: what each test has come to.
+"""fsspec's own suite for file systems, on gcsfs. Prints one line of JSON: what each test has come
+to.
 
-The suite comes with fsspec: copies, downloads, uploads and opened files, with slashes and patterns of all kinds.
+The suite comes with fsspec: copies, downloads, uploads and opened files, with slashes and patterns
+of all kinds.
 """
 
 import contextlib
@@ -80,7 +82,17 @@ class Results:
 
 def main():
     results = Results()
-    options = ("-q", "-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", ".", "--tb=short", "--noconftest")
+    options = (
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-c",
+        "/dev/null",
+        "--rootdir",
+        ".",
+        "--tb=short",
+        "--noconftest",
+    )
     with contextlib.redirect_stdout(sys.stderr):
         pytest.main([__file__, *options], plugins=[results])
     print(json.dumps(results.found))

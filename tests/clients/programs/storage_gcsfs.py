@@ -48,10 +48,16 @@ def trees(fs, root):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(name)
         fs.put(f"{folder}/src", f"{root}/tree", recursive=True)
-        assert sorted(fs.find(f"{root}/tree")) == [f"{root}/tree/{name}" for name in ("d/e/z", "d/y", "x")]
+        assert sorted(fs.find(f"{root}/tree")) == [
+            f"{root}/tree/{name}" for name in ("d/e/z", "d/y", "x")
+        ]
         fs.get(f"{root}/tree", f"{folder}/back", recursive=True)
         assert (Path(folder) / "back" / "d" / "e" / "z").read_text() == "d/e/z"
-    assert [name for name, _, _ in fs.walk(f"{root}/tree")] == [f"{root}/tree", f"{root}/tree/d", f"{root}/tree/d/e"]
+    assert [name for name, _, _ in fs.walk(f"{root}/tree")] == [
+        f"{root}/tree",
+        f"{root}/tree/d",
+        f"{root}/tree/d/e",
+    ]
     assert sorted(fs.glob(f"{root}/tree/**/z")) == [f"{root}/tree/d/e/z"]
     fs.cp(f"{root}/tree", f"{root}/copy", recursive=True)
     fs.mv(f"{root}/copy/x", f"{root}/moved")
@@ -82,7 +88,11 @@ def joined(fs, root):
 
 
 def missing(fs, root):
-    for call in (lambda: fs.cat(f"{root}/no"), lambda: fs.info(f"{root}/no"), lambda: fs.rm(f"{root}/no")):
+    for call in (
+        lambda: fs.cat(f"{root}/no"),
+        lambda: fs.info(f"{root}/no"),
+        lambda: fs.rm(f"{root}/no"),
+    ):
         try:
             call()
         except FileNotFoundError:

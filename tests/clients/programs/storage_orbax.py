@@ -1,5 +1,5 @@
-"""orbax's checkpoints and TensorBoard's readers on gs://, without TensorFlow. Prints one line of JSON: what each case
-came to."""
+"""orbax's checkpoints and TensorBoard's readers on gs://, without TensorFlow. Prints one line of
+JSON: what each case came to."""
 
 import json
 import os
@@ -38,7 +38,9 @@ def curves(root):
             summary = Summary(value=[Summary.Value(tag="loss", simple_value=1.0 / (step + 1))])
             writer.add_event(Event(step=step, summary=summary))
         writer.close()
-        gcsfs.GCSFileSystem().put(f"{folder}/", f"{root.removeprefix('gs://')}/logs/", recursive=True)
+        gcsfs.GCSFileSystem().put(
+            f"{folder}/", f"{root.removeprefix('gs://')}/logs/", recursive=True
+        )
     accumulator = EventAccumulator(f"{root}/logs")
     accumulator.Reload()
     points = [(point.step, point.value) for point in accumulator.Scalars("loss")]

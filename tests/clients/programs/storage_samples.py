@@ -1,4 +1,5 @@
-"""What Google's documentation shows of google-cloud-storage (cloud.google.com/storage/docs/samples), each as a case.
+"""What Google's documentation shows of google-cloud-storage
+(cloud.google.com/storage/docs/samples), each as a case.
 
 Prints one line of JSON: what each case has come to, "ok" or its error.
 """
@@ -34,7 +35,9 @@ def buckets(client, bucket):
     bucket.labels = {"team": "a"}
     bucket.patch()
     assert client.get_bucket(bucket.name).labels == {"team": "a"}
-    assert bucket.test_iam_permissions(["storage.objects.get", "storage.nothing"]) == ["storage.objects.get"]
+    assert bucket.test_iam_permissions(["storage.objects.get", "storage.nothing"]) == [
+        "storage.objects.get"
+    ]
     raises(exceptions.Conflict, lambda: client.create_bucket(bucket.name))
     raises(exceptions.NotFound, lambda: client.get_bucket("there-is-no-such-bucket"))
 
@@ -67,7 +70,10 @@ def files(client, bucket):
         assert back.read_bytes() == DATA
     assert blob.download_as_bytes(start=10, end=19) == DATA[10:20]
     assert blob.download_as_bytes(start=len(DATA) - 5) == DATA[-5:]
-    raises(exceptions.RequestRangeNotSatisfiable, lambda: bucket.blob(blob.name).download_as_bytes(start=len(DATA)))
+    raises(
+        exceptions.RequestRangeNotSatisfiable,
+        lambda: bucket.blob(blob.name).download_as_bytes(start=len(DATA)),
+    )
 
 
 def resumable(client, bucket):
@@ -101,15 +107,30 @@ def wrong_checksums(client, bucket):
 def lists(client, bucket):
     for name in ("l/a", "l/b/1", "l/b/2", "l/c"):
         bucket.blob(name).upload_from_string(name)
-    assert [blob.name for blob in client.list_blobs(bucket, prefix="l/")] == ["l/a", "l/b/1", "l/b/2", "l/c"]
+    assert [blob.name for blob in client.list_blobs(bucket, prefix="l/")] == [
+        "l/a",
+        "l/b/1",
+        "l/b/2",
+        "l/c",
+    ]
     found = client.list_blobs(bucket, prefix="l/", delimiter="/")
     assert ([blob.name for blob in found], found.prefixes) == (["l/a", "l/c"], {"l/b/"})
     assert len(list(client.list_blobs(bucket, prefix="l/", page_size=1))) == 4
     assert len(list(client.list_blobs(bucket, prefix="l/", max_results=2))) == 2
-    assert [blob.name for blob in client.list_blobs(bucket, start_offset="l/b/2", end_offset="m")] == ["l/b/2", "l/c"]
+    assert [
+        blob.name for blob in client.list_blobs(bucket, start_offset="l/b/2", end_offset="m")
+    ] == ["l/b/2", "l/c"]
     assert [blob.name for blob in client.list_blobs(bucket, match_glob="l/*")] == ["l/a", "l/c"]
-    assert [blob.name for blob in client.list_blobs(bucket, match_glob="l/**")] == ["l/a", "l/b/1", "l/b/2", "l/c"]
-    assert [blob.name for blob in client.list_blobs(bucket, match_glob="**/{1,c}")] == ["l/b/1", "l/c"]
+    assert [blob.name for blob in client.list_blobs(bucket, match_glob="l/**")] == [
+        "l/a",
+        "l/b/1",
+        "l/b/2",
+        "l/c",
+    ]
+    assert [blob.name for blob in client.list_blobs(bucket, match_glob="**/{1,c}")] == [
+        "l/b/1",
+        "l/c",
+    ]
 
 
 def metadata(client, bucket):
@@ -122,7 +143,11 @@ def metadata(client, bucket):
     blob.patch()
     again = bucket.get_blob("metadata")
     assert again.metadata["b"] == "2"
-    assert (again.cache_control, again.content_language, again.metageneration) == ("no-store", "de", 2)
+    assert (again.cache_control, again.content_language, again.metageneration) == (
+        "no-store",
+        "de",
+        2,
+    )
     again.update_storage_class("NEARLINE")
     assert bucket.get_blob("metadata").storage_class == "NEARLINE"
     raises(exceptions.BadRequest, lambda: again.update_storage_class("UNHEARD_OF"))
@@ -133,11 +158,17 @@ def copies(client, bucket):
     blob.upload_from_string("copy me", content_type="a/b")
     copy = bucket.copy_blob(blob, bucket, "copies/b", if_generation_match=0)
     assert (copy.download_as_bytes(), copy.content_type) == (b"copy me", "a/b")
-    raises(exceptions.PreconditionFailed, lambda: bucket.copy_blob(blob, bucket, "copies/b", if_generation_match=0))
+    raises(
+        exceptions.PreconditionFailed,
+        lambda: bucket.copy_blob(blob, bucket, "copies/b", if_generation_match=0),
+    )
     bucket.rename_blob(blob, "copies/c")
     assert not bucket.blob("copies/a").exists()
     bucket.move_blob(bucket.blob("copies/c"), "copies/d")
-    assert [one.name for one in client.list_blobs(bucket, prefix="copies/")] == ["copies/b", "copies/d"]
+    assert [one.name for one in client.list_blobs(bucket, prefix="copies/")] == [
+        "copies/b",
+        "copies/d",
+    ]
     token, written, size = bucket.blob("copies/e").rewrite(bucket.blob("copies/d"))
     assert (token, written, size) == (None, 7, 7)
 
@@ -157,12 +188,20 @@ def composed(client, bucket):
 def preconditions(client, bucket):
     blob = bucket.blob("conditions")
     blob.upload_from_string("1", if_generation_match=0)
-    raises(exceptions.PreconditionFailed, lambda: blob.upload_from_string("2", if_generation_match=0))
-    raises(exceptions.PreconditionFailed, lambda: blob.upload_from_file(io.BytesIO(DATA * 8), if_generation_match=0))
+    raises(
+        exceptions.PreconditionFailed, lambda: blob.upload_from_string("2", if_generation_match=0)
+    )
+    raises(
+        exceptions.PreconditionFailed,
+        lambda: blob.upload_from_file(io.BytesIO(DATA * 8), if_generation_match=0),
+    )
     generation = bucket.get_blob("conditions").generation
     blob.upload_from_string("2", if_generation_match=generation)
     raises(exceptions.PreconditionFailed, lambda: blob.delete(if_generation_match=generation))
-    raises(exceptions.NotFound, lambda: bucket.blob("conditions", generation=generation).download_as_bytes())
+    raises(
+        exceptions.NotFound,
+        lambda: bucket.blob("conditions", generation=generation).download_as_bytes(),
+    )
     raises(exceptions.PreconditionFailed, lambda: blob.patch(if_metageneration_match=9))
 
 
@@ -209,22 +248,29 @@ def many_at_once(client, bucket):
         for name in names:
             (Path(folder) / name).write_bytes(name.encode() * 1000)
         how = {"worker_type": transfer_manager.THREAD, "max_workers": 4}
-        found = transfer_manager.upload_many_from_filenames(bucket, names, source_directory=folder, **how)
+        found = transfer_manager.upload_many_from_filenames(
+            bucket, names, source_directory=folder, **how
+        )
         assert not any(isinstance(one, Exception) for one in found), found
         back = Path(folder) / "back"
-        found = transfer_manager.download_many_to_path(bucket, names, destination_directory=str(back), **how)
+        found = transfer_manager.download_many_to_path(
+            bucket, names, destination_directory=str(back), **how
+        )
         assert not any(isinstance(one, Exception) for one in found), found
         assert all((back / name).read_bytes() == name.encode() * 1000 for name in names)
         path = Path(folder) / "large"
         path.write_bytes(DATA * 10)
         blob = bucket.blob("large")
         transfer_manager.upload_chunks_concurrently(str(path), blob, chunk_size=5 << 20, **how)
-        transfer_manager.download_chunks_concurrently(blob, str(back / "large"), chunk_size=1 << 20, **how)
+        transfer_manager.download_chunks_concurrently(
+            blob, str(back / "large"), chunk_size=1 << 20, **how
+        )
         assert (back / "large").read_bytes() == DATA * 10
 
 
 CASES = (
-    buckets, texts, files, resumable, wrong_checksums, lists, metadata, copies, composed, preconditions, deletes,
+    buckets, texts, files, resumable, wrong_checksums, lists, metadata, copies, composed,
+    preconditions, deletes,
     batches, zipped, many_at_once,
 )  # fmt: skip
 

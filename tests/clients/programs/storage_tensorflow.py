@@ -1,6 +1,8 @@
-"""tf.io.gfile and what TensorFlow writes and reads by it, on gs://. Prints one line of JSON: what each case came to.
+"""tf.io.gfile and what TensorFlow writes and reads by it, on gs://. Prints one line of JSON: what
+each case came to.
 
-TensorFlow sends its requests to storage.googleapis.com and www.googleapis.com: only `podyard run` leads them here.
+TensorFlow sends its requests to storage.googleapis.com and www.googleapis.com: only `podyard run`
+leads them here.
 """
 
 import json
@@ -21,7 +23,11 @@ def files(root):
     with gfile.GFile(f"{root}/a/b.txt", "w") as file:
         file.write("hello")
     assert gfile.GFile(f"{root}/a/b.txt").read() == "hello"
-    assert gfile.exists(f"{root}/a/b.txt") and gfile.exists(f"{root}/a") and not gfile.exists(f"{root}/no")
+    assert (
+        gfile.exists(f"{root}/a/b.txt")
+        and gfile.exists(f"{root}/a")
+        and not gfile.exists(f"{root}/no")
+    )
     assert gfile.isdir(f"{root}/a") and not gfile.isdir(f"{root}/a/b.txt")
     assert gfile.stat(f"{root}/a/b.txt").length == 5
     with gfile.GFile(f"{root}/a/b.txt", "a") as file:
@@ -51,7 +57,11 @@ def trees(root):
             file.write(name)
     assert sorted(gfile.listdir(f"{root}/t")) == ["d/", "x"]
     assert sorted(gfile.glob(f"{root}/t/d/*")) == [f"{root}/t/d/e", f"{root}/t/d/y"]
-    assert [name.rstrip("/") for name, _, _ in gfile.walk(f"{root}/t")] == [f"{root}/t", f"{root}/t/d", f"{root}/t/d/e"]
+    assert [name.rstrip("/") for name, _, _ in gfile.walk(f"{root}/t")] == [
+        f"{root}/t",
+        f"{root}/t/d",
+        f"{root}/t/d/e",
+    ]
     gfile.copy(f"{root}/t/x", f"{root}/t/copy")
     gfile.rename(f"{root}/t/copy", f"{root}/t/renamed")
     assert gfile.GFile(f"{root}/t/renamed").read() == "x" and not gfile.exists(f"{root}/t/copy")
@@ -74,7 +84,9 @@ def checkpoints(root):
     value = tf.Variable(np.arange(100_000, dtype=np.float32))
     saved = tf.train.Checkpoint(value=value).save(f"{root}/ckpt/model")
     value.assign(tf.zeros_like(value))
-    tf.train.Checkpoint(value=value).restore(tf.train.latest_checkpoint(f"{root}/ckpt")).assert_consumed()
+    tf.train.Checkpoint(value=value).restore(
+        tf.train.latest_checkpoint(f"{root}/ckpt")
+    ).assert_consumed()
     assert saved and float(value[99_999]) == 99_999.0
 
 
@@ -85,7 +97,9 @@ def summaries(root):
             tf.summary.write("loss", tf.constant(1.0 / (step + 1)), step=step)
     writer.close()
     (path,) = gfile.glob(f"{root}/logs/*")
-    steps = [event.step for event in tf.compat.v1.train.summary_iterator(path) if event.summary.value]
+    steps = [
+        event.step for event in tf.compat.v1.train.summary_iterator(path) if event.summary.value
+    ]
     assert steps == [0, 1, 2, 3, 4]
 
 

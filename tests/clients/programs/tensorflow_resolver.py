@@ -1,4 +1,5 @@
-"""TensorFlow's cluster resolver, and the client library that it has a copy of: as their users call them."""
+"""TensorFlow's cluster resolver, and the client library that it has a copy of: as their users call
+them."""
 
 from __future__ import annotations
 
@@ -31,10 +32,21 @@ def found_by_itself(node: str) -> Any:
 def told(node: str, zone: str, discovery_url: str) -> Any:
     """Everything in arguments: with the variable unset, `discovery_url` alone names the server."""
     del os.environ["TPU_API_DISCOVERY_URL"]
-    options = {"zone": zone, "project": "demo", "credentials": _credentials(), "discovery_url": discovery_url}
-    resolver = _resolver(node, **options, coordinator_name="coordinator", coordinator_address="10.9.9.9:1")
+    options = {
+        "zone": zone,
+        "project": "demo",
+        "credentials": _credentials(),
+        "discovery_url": discovery_url,
+    }
+    resolver = _resolver(
+        node, **options, coordinator_name="coordinator", coordinator_address="10.9.9.9:1"
+    )
     spec = resolver.cluster_spec().as_dict()
-    return {"cluster": spec, "master": resolver.master(), "last": resolver.master("worker", len(spec["worker"]) - 1)}
+    return {
+        "cluster": spec,
+        "master": resolver.master(),
+        "last": resolver.master("worker", len(spec["worker"]) - 1),
+    }
 
 
 def not_ready(node: str, zone: str) -> Any:
@@ -57,7 +69,10 @@ def client_library(node: str, zone: str) -> Any:
 
 def client_library_preempted(node: str, zone: str) -> Any:
     client = _client(node, zone)
-    endpoints, waited = error_of(client.network_endpoints), error_of(lambda: client.wait_for_healthy(1, 2))
+    endpoints, waited = (
+        error_of(client.network_endpoints),
+        error_of(lambda: client.wait_for_healthy(1, 2)),
+    )
     missing = error_of(_client("none", zone).state)
     return [client.state(), client.recoverable(), endpoints, waited, missing]
 

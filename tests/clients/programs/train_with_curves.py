@@ -1,5 +1,5 @@
-"""Trains on all devices until the slice is taken back, and 20 steps more once it is restored. Checkpoint, curve and
-model are objects of the job's output."""
+"""Trains on all devices until the slice is taken back, and 20 steps more once it is restored.
+Checkpoint, curve and model are objects of the job's output."""
 
 import io
 import json
@@ -25,7 +25,9 @@ STORAGE = os.environ["STORAGE_EMULATOR_HOST"]
 
 def read(name):
     try:
-        with urllib.request.urlopen(f"{STORAGE}/storage/v1/b/{BUCKET}/o/{quote(FOLDER + name, '')}?alt=media") as found:
+        with urllib.request.urlopen(
+            f"{STORAGE}/storage/v1/b/{BUCKET}/o/{quote(FOLDER + name, '')}?alt=media"
+        ) as found:
             return found.read()
     except urllib.error.HTTPError as error:
         assert error.code == 404, error
@@ -33,7 +35,9 @@ def read(name):
 
 
 def write(name, data):
-    place = f"{STORAGE}/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name={quote(FOLDER + name, '')}"
+    place = (
+        f"{STORAGE}/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name={quote(FOLDER + name, '')}"
+    )
     urllib.request.urlopen(urllib.request.Request(place, data=data, method="POST")).close()
 
 
@@ -55,12 +59,25 @@ mesh = Mesh(np.array(jax.devices()), ("data",))
 chance = np.random.default_rng(0)
 x = chance.normal(size=(8 * jax.device_count(), 16)).astype(np.float32)
 y = x @ np.arange(16, dtype=np.float32)
-x, y = (jax.make_array_from_callback(a.shape, NamedSharding(mesh, P("data")), lambda at, a=a: a[at]) for a in (x, y))
+x, y = (
+    jax.make_array_from_callback(a.shape, NamedSharding(mesh, P("data")), lambda at, a=a: a[at])
+    for a in (x, y)
+)
 
 saved = read("checkpoints/state.npz")
 state = np.load(io.BytesIO(saved)) if saved else {"step": 0, "weights": np.zeros(16, np.float32)}
 step, weights = int(state["step"]), jax.device_put(state["weights"], NamedSharding(mesh, P()))
-print("worker", worker, "of", jax.process_count(), "on", jax.device_count(), "devices from step", step, flush=True)
+print(
+    "worker",
+    worker,
+    "of",
+    jax.process_count(),
+    "on",
+    jax.device_count(),
+    "devices from step",
+    step,
+    flush=True,
+)
 last = step + 20 if saved else None
 curves = Path("curves", os.environ["PODYARD_ATTEMPT"])
 writer = SummaryWriter(str(curves)) if worker == 0 else None

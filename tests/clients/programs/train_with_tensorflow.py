@@ -1,5 +1,5 @@
-"""Trains under TPUStrategy until the slice is taken back, and 20 steps more once it is restored. Checkpoints and curve
-are written by TensorFlow itself into the job's output."""
+"""Trains under TPUStrategy until the slice is taken back, and 20 steps more once it is restored.
+Checkpoints and curve are written by TensorFlow itself into the job's output."""
 
 import os
 import signal
@@ -24,13 +24,17 @@ data = tf.data.Dataset.from_tensor_slices((x, y)).batch(64, drop_remainder=True)
 with strategy.scope():
     weights = tf.Variable(tf.zeros((16, 1)))
 step = tf.Variable(0, dtype=tf.int64)
-manager = tf.train.CheckpointManager(tf.train.Checkpoint(weights=weights, step=step), f"{OUTPUT}/checkpoints", 2)
+manager = tf.train.CheckpointManager(
+    tf.train.Checkpoint(weights=weights, step=step), f"{OUTPUT}/checkpoints", 2
+)
 
 
 def train_step(x, y):
     with tf.GradientTape() as tape:
         loss = tf.reduce_mean((x @ weights - y) ** 2)
-    weights.assign_sub(0.05 * tf.distribute.get_replica_context().all_reduce("mean", tape.gradient(loss, weights)))
+    weights.assign_sub(
+        0.05 * tf.distribute.get_replica_context().all_reduce("mean", tape.gradient(loss, weights))
+    )
     return loss
 
 

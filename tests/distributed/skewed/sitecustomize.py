@@ -1,5 +1,5 @@
-"""On the PYTHONPATH of a machine whose clock is wrong: Python's wall clock is off by PODYARD_TEST_SKEW_SECONDS. The
-monotonic clock is not, as on a real machine."""
+"""On the PYTHONPATH of a machine whose clock is wrong: Python's wall clock is off by
+PODYARD_TEST_SKEW_SECONDS. The monotonic clock is not, as on a real machine."""
 
 import os
 import time

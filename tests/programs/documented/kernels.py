@@ -1,4 +1,5 @@
-"""Kernels of Pallas for TPUs: blocks and scratch memory, a choice by platform, a ring of copies between chips."""
+"""Kernels of Pallas for TPUs: blocks and scratch memory, a choice by platform, a ring of copies
+between chips."""
 
 import functools
 import hashlib
@@ -43,7 +44,9 @@ def multiply(left, right, block=128):
             scratch_shapes=[pltpu.VMEM((block, block), jnp.float32)],
         ),
         out_shape=jax.ShapeDtypeStruct((m, n), left.dtype),
-        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel", "arbitrary")),
+        compiler_params=pltpu.CompilerParams(
+            dimension_semantics=("parallel", "parallel", "arbitrary")
+        ),
     )(left, right)
 
 
@@ -53,7 +56,9 @@ if jax.default_backend() == "tpu":
 left, right = (jax.random.normal(jax.random.key(seed), (256, 256), jnp.bfloat16) for seed in (0, 1))
 by_kernel = jax.jit(multiply)(left, right)
 print("product", digest(by_kernel), bool(jnp.allclose(by_kernel, left @ right, atol=0.5)))
-either = jax.jit(lambda x, y: jax.lax.platform_dependent(x, y, tpu=multiply, default=lambda x, y: -(x @ y)))
+either = jax.jit(
+    lambda x, y: jax.lax.platform_dependent(x, y, tpu=multiply, default=lambda x, y: -(x @ y))
+)
 print("chosen", bool((either(left, right) == by_kernel).all()))
 
 mesh = jax.make_mesh((jax.device_count(),), ("x",))
@@ -81,5 +86,7 @@ def shift(x):
     )(x)
 
 
-x = jax.device_put(jnp.arange(8.0 * 128 * jax.device_count()).reshape(-1, 128), jax.NamedSharding(mesh, P("x")))
+x = jax.device_put(
+    jnp.arange(8.0 * 128 * jax.device_count()).reshape(-1, 128), jax.NamedSharding(mesh, P("x"))
+)
 print("shifted", bool((shift(x) == jnp.roll(x, 8, 0)).all()))

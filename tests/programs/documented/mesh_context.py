@@ -1,4 +1,5 @@
-"""Shardings by a mesh in context: `pjit`, `set_mesh`, sharding in types, host memory, compilation ahead of time."""
+"""Shardings by a mesh in context: `pjit`, `set_mesh`, sharding in types, host memory, compilation
+ahead of time."""
 
 import functools
 import hashlib
@@ -19,7 +20,9 @@ mesh = Mesh(mesh_utils.create_device_mesh((count // 2, 2)), axis_names=("data", 
 
 
 def digest(tree):
-    return hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(tree))).hexdigest()[:16]
+    return hashlib.sha256(
+        b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(tree))
+    ).hexdigest()[:16]
 
 
 def normal(seed, *shape):
@@ -49,7 +52,10 @@ print("pjit", found.sharding.spec, gradients["up"].sharding.spec, digest((found,
 # Sharding in types: the shapes say how arrays lie, and a product says which axis is summed.
 explicit = jax.make_mesh((count // 2, 2), ("data", "model"), axis_types=(AxisType.Explicit,) * 2)
 with jax.set_mesh(explicit):
-    rows, weights = jax.device_put(x, P("data", "model")), jax.device_put(params["up"], P("model", None))
+    rows, weights = (
+        jax.device_put(x, P("data", "model")),
+        jax.device_put(params["up"], P("model", None)),
+    )
 
     @jax.jit
     def multiply(rows, weights):
@@ -59,22 +65,39 @@ with jax.set_mesh(explicit):
     print("types", jax.typeof(rows), jax.typeof(product), digest(product))
     gathered = jax.sharding.reshard(product, P())
     manual = jax.shard_map(
-        lambda r: jax.lax.psum(r.sum(), "data"), in_specs=P("data"), out_specs=P(), axis_names={"data"}
+        lambda r: jax.lax.psum(r.sum(), "data"),
+        in_specs=P("data"),
+        out_specs=P(),
+        axis_names={"data"},
     )
-    print("manual", digest(jax.jit(manual)(jax.sharding.reshard(product, P("data", None)))), gathered.sharding.spec)
+    print(
+        "manual",
+        digest(jax.jit(manual)(jax.sharding.reshard(product, P("data", None)))),
+        gathered.sharding.spec,
+    )
 
 # Ahead of time, with options for the TPU's compiler, which others do not know.
 shapes = jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=NamedSharding(mesh, P("data")))
 lowered = jax.jit(lambda x: jnp.tanh(x @ x.T)).lower(shapes)
 on_tpu = jax.default_backend() == "tpu"
-options = {"xla_tpu_enable_latency_hiding_scheduler": True, "xla_tpu_scoped_vmem_limit_kib": "65536"} if on_tpu else {}
+options = (
+    {"xla_tpu_enable_latency_hiding_scheduler": True, "xla_tpu_scoped_vmem_limit_kib": "65536"}
+    if on_tpu
+    else {}
+)
 ahead = lowered.compile(compiler_options=options)
-print("ahead", lowered.out_info.shape, digest(ahead(jax.device_put(x, NamedSharding(mesh, P("data"))))))
+print(
+    "ahead",
+    lowered.out_info.shape,
+    digest(ahead(jax.device_put(x, NamedSharding(mesh, P("data"))))),
+)
 jitted = jax.jit(lambda x: x * 2, compiler_options=options)
 print("options", float(jitted(x).sum()) == float((x * 2).sum()))
 
 # What is for TPUs only, and what is for all.
-chosen = jax.jit(lambda x: jax.lax.platform_dependent(x, tpu=lambda x: x + 1, default=lambda x: x - 1))
+chosen = jax.jit(
+    lambda x: jax.lax.platform_dependent(x, tpu=lambda x: x + 1, default=lambda x: x - 1)
+)
 print("chosen", float(chosen(0.0)) == (1.0 if on_tpu else -1.0))
 print("attached", topologies.get_attached_topology().devices == jax.devices())
 
@@ -92,7 +115,12 @@ def update(momentum, gradient):
 momentum = jax.device_put(jnp.zeros_like(x), on_host)
 for _ in range(3):
     momentum, step = update(momentum, jax.device_put(x, on_device))
-print("host memory", momentum.sharding.memory_kind, step.sharding.memory_kind, digest((momentum, step)))
+print(
+    "host memory",
+    momentum.sharding.memory_kind,
+    step.sharding.memory_kind,
+    digest((momentum, step)),
+)
 
 offload = jax.checkpoint_policies.save_and_offload_only_these_names(
     names_which_can_be_saved=[],
@@ -108,6 +136,8 @@ def layer(w, x):
 
 
 print("offloaded", digest(jax.jit(jax.grad(layer))(normal(3, 32, 32), x)))
-exported = jax.export.export(jax.jit(lambda x: jnp.cos(x @ x.T)))(jax.ShapeDtypeStruct((8, 8), jnp.float32))
+exported = jax.export.export(jax.jit(lambda x: jnp.cos(x @ x.T)))(
+    jax.ShapeDtypeStruct((8, 8), jnp.float32)
+)
 again = jax.export.deserialize(exported.serialize())
 print("exported", again.platforms == (jax.default_backend(),), digest(again.call(normal(4, 8, 8))))

@@ -1,4 +1,5 @@
-"""Training on several hosts, each with its own part of the data: `multihost_utils`, and checkpoints without a library.
+"""Training on several hosts, each with its own part of the data: `multihost_utils`, and checkpoints
+without a library.
 
 `python multihost_arrays.py [FOLDER]`
 """
@@ -25,20 +26,27 @@ columns = NamedSharding(mesh, P("fsdp", "tensor"))
 
 
 def digest(tree):
-    return hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(tree))).hexdigest()[:16]
+    return hashlib.sha256(
+        b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(tree))
+    ).hexdigest()[:16]
 
 
 def batch_of(step):
     """Each host reads its own rows only."""
     chance = np.random.default_rng((step, index))
     rows = 4 * jax.local_device_count()
-    x, y = chance.normal(size=(rows, 16)).astype(np.float32), chance.normal(size=(rows, 8)).astype(np.float32)
+    x, y = (
+        chance.normal(size=(rows, 16)).astype(np.float32),
+        chance.normal(size=(rows, 8)).astype(np.float32),
+    )
     return tuple(jax.make_array_from_process_local_data(split, part) for part in (x, y))
 
 
 @jax.jit
 def train_step(weights, x, y):
-    loss, gradient = jax.value_and_grad(lambda w: ((jnp.tanh(x @ w["in"]) @ w["out"] - y) ** 2).mean())(weights)
+    loss, gradient = jax.value_and_grad(
+        lambda w: ((jnp.tanh(x @ w["in"]) @ w["out"] - y) ** 2).mean()
+    )(weights)
     return jax.tree.map(lambda w, g: w - 0.1 * g, weights, gradient), loss
 
 
@@ -54,21 +62,27 @@ def save(folder, step, weights):
 
 def restore(folder, like):
     """The first host reads, and tells the others."""
-    found = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), like) | {"step": np.int32(0)}
+    found = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), like) | {
+        "step": np.int32(0)
+    }
     if index == 0:
         with np.load(folder / "kept.npz") as file:
             found = {name: file[name].astype(found[name].dtype) for name in found}
     found = multihost_utils.broadcast_one_to_all(found)
     step = int(found.pop("step"))
     return step, {
-        name: jax.make_array_from_callback(v.shape, columns, lambda at, v=v: v[at]) for name, v in found.items()
+        name: jax.make_array_from_callback(v.shape, columns, lambda at, v=v: v[at])
+        for name, v in found.items()
     }
 
 
 seed = multihost_utils.broadcast_one_to_all(np.int32(7 + 10 * index))
 keys = jax.random.split(jax.random.key(int(seed)))
 weights = jax.jit(
-    lambda keys: {"in": jax.random.normal(keys[0], (16, 128)) / 4, "out": jax.random.normal(keys[1], (128, 8)) / 11},
+    lambda keys: {
+        "in": jax.random.normal(keys[0], (16, 128)) / 4,
+        "out": jax.random.normal(keys[1], (128, 8)) / 11,
+    },
     out_shardings=columns,
 )(keys)
 for step in range(8):
@@ -84,12 +98,23 @@ for step in range(start, 12):
     again, second = train_step(again, *batch_of(step))
     assert float(first) == float(second)
 
-rows = multihost_utils.host_local_array_to_global_array(np.full((8, 2), index, np.float32), mesh, P("fsdp"))
+rows = multihost_utils.host_local_array_to_global_array(
+    np.full((8, 2), index, np.float32), mesh, P("fsdp")
+)
 back = multihost_utils.global_array_to_host_local_array(rows, mesh, P("fsdp"))
 single = [jax.device_put(np.float32([[device.id]]), device) for device in jax.local_devices()]
 ids = jax.make_array_from_single_device_arrays((jax.device_count(), 1), split, single)
 print("seed", int(seed), "rows", rows.shape, back.shape, float(np.asarray(back).mean()) == index)
 print(
-    "ids", int(jax.jit(jnp.sum, out_shardings=whole)(ids)), multihost_utils.process_allgather(np.int32(index)).tolist()
+    "ids",
+    int(jax.jit(jnp.sum, out_shardings=whole)(ids)),
+    multihost_utils.process_allgather(np.int32(index)).tolist(),
 )
-print("trained", hosts, jax.device_count(), len(jax.local_devices()), digest(gathered), float(first).hex())
+print(
+    "trained",
+    hosts,
+    jax.device_count(),
+    len(jax.local_devices()),
+    digest(gathered),
+    float(first).hex(),
+)

@@ -1,4 +1,5 @@
-"""Training with `jax.pmap` and its collectives: batch normalization over groups of devices, rings, keys per device."""
+"""Training with `jax.pmap` and its collectives: batch normalization over groups of devices, rings,
+keys per device."""
 
 import functools
 import hashlib
@@ -13,7 +14,9 @@ pairs = np.arange(everywhere).reshape(-1, 2).tolist()
 halves = np.arange(everywhere).reshape(2, -1).tolist()
 ring = [(source, (source + 1) % everywhere) for source in range(everywhere)]
 chance = np.random.default_rng(jax.process_index())
-optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(optax.cosine_decay_schedule(1e-2, 10)))
+optimizer = optax.chain(
+    optax.clip_by_global_norm(1.0), optax.adamw(optax.cosine_decay_schedule(1e-2, 10))
+)
 
 
 def digest(tree):
@@ -23,7 +26,12 @@ def digest(tree):
 
 def local(x):
     """The rows of this process."""
-    return np.stack([shard.data for shard in sorted(x.addressable_shards, key=lambda one: one.index[0].start or 0)])
+    return np.stack(
+        [
+            shard.data
+            for shard in sorted(x.addressable_shards, key=lambda one: one.index[0].start or 0)
+        ]
+    )
 
 
 def normalize(x, groups):
@@ -35,7 +43,9 @@ def normalize(x, groups):
 def loss_of(params, key, x, labels):
     x = jax.nn.relu(normalize(x @ params["first"], pairs))
     kept = jax.random.bernoulli(key, 0.9, x.shape)
-    return optax.softmax_cross_entropy_with_integer_labels((x * kept) @ params["second"], labels).mean()
+    return optax.softmax_cross_entropy_with_integer_labels(
+        (x * kept) @ params["second"], labels
+    ).mean()
 
 
 @functools.partial(jax.pmap, axis_name="batch", donate_argnums=(0, 1), in_axes=(0, 0, None, 0, 0))
@@ -52,9 +62,14 @@ params = {
     "first": jax.random.normal(keys[0], (32, 64)) / 32**0.5,
     "second": jax.random.normal(keys[1], (64, 10)) / 8,
 }
-params, state = jax.tree.map(lambda leaf: jnp.stack([leaf] * here), (params, optimizer.init(params)))
+params, state = jax.tree.map(
+    lambda leaf: jnp.stack([leaf] * here), (params, optimizer.init(params))
+)
 for step in range(10):
-    x, labels = chance.normal(size=(here, 16, 32)).astype(np.float32), chance.integers(0, 10, (here, 16))
+    x, labels = (
+        chance.normal(size=(here, 16, 32)).astype(np.float32),
+        chance.integers(0, 10, (here, 16)),
+    )
     params, state, loss = train_step(params, state, jax.random.PRNGKey(step), x, labels)
 assert all((local(leaf) == local(leaf)[0]).all() for leaf in jax.tree.leaves(params))
 
@@ -77,6 +92,10 @@ def collectives(x, power):
 first = jax.process_index() * here
 for name, value in collectives(jnp.arange(first, first + here, dtype=jnp.float32), 2).items():
     print(name, jnp.ravel(local(value)).tolist()[:8])
-by_both = jax.pmap(lambda x: jax.vmap(lambda y: jax.lax.psum(y, ("i", "j")), axis_name="j")(x), axis_name="i")
+by_both = jax.pmap(
+    lambda x: jax.vmap(lambda y: jax.lax.psum(y, ("i", "j")), axis_name="j")(x), axis_name="i"
+)
 print("both axes", local(by_both(jnp.ones((here, 5))))[0].tolist())
-print("trained", everywhere, digest(jax.tree.map(lambda leaf: local(leaf)[0], (params, state, loss))))
+print(
+    "trained", everywhere, digest(jax.tree.map(lambda leaf: local(leaf)[0], (params, state, loss)))
+)

@@ -1,4 +1,5 @@
-"""What a program asks JAX about itself while it trains: traces, memory, compiled steps, callbacks and checks."""
+"""What a program asks JAX about itself while it trains: traces, memory, compiled steps, callbacks
+and checks."""
 
 import hashlib
 import logging
@@ -24,7 +25,9 @@ seen = []
 
 
 def digest(tree):
-    return hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(tree))).hexdigest()[:16]
+    return hashlib.sha256(
+        b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(tree))
+    ).hexdigest()[:16]
 
 
 def loss_of(params, x, y):
@@ -48,18 +51,30 @@ def batch(step):
     chance = np.random.default_rng(step)
     size = 8 * jax.device_count()
     return jax.device_put(
-        (chance.normal(size=(size, 24)).astype("f"), chance.normal(size=(size, 6)).astype("f")), split
+        (chance.normal(size=(size, 24)).astype("f"), chance.normal(size=(size, 6)).astype("f")),
+        split,
     )
 
 
 keys = jax.random.split(jax.random.key(0))
-params = {"first": jax.random.normal(keys[0], (24, 96)) / 5, "second": jax.random.normal(keys[1], (96, 6)) / 10}
+params = {
+    "first": jax.random.normal(keys[0], (24, 96)) / 5,
+    "second": jax.random.normal(keys[1], (96, 6)) / 10,
+}
 params = jax.device_put(params, whole)
 state = jax.jit(optimizer.init, out_shardings=whole)(params)
 
 compiled = train_step.lower(params, state, *batch(0)).compile()
-print("arguments", compiled.memory_analysis().argument_size_in_bytes, compiled.cost_analysis()["flops"] > 0)
-print("shardings", [sharding.spec for sharding in compiled.input_shardings[0][2:]], compiled.as_text().split()[0])
+print(
+    "arguments",
+    compiled.memory_analysis().argument_size_in_bytes,
+    compiled.cost_analysis()["flops"] > 0,
+)
+print(
+    "shardings",
+    [sharding.spec for sharding in compiled.input_shardings[0][2:]],
+    compiled.as_text().split()[0],
+)
 folder = tempfile.mkdtemp()
 options = jax.profiler.ProfileOptions()
 options.host_tracer_level = 2
@@ -84,7 +99,9 @@ print("profile", Path(folder, "memory.prof").stat().st_size > 0, len(jax.live_ar
 
 @jax.jit
 def with_effects(x):
-    jax.debug.inspect_array_sharding(x, callback=lambda sharding: print("inside", sharding.shard_shape((16,))))
+    jax.debug.inspect_array_sharding(
+        x, callback=lambda sharding: print("inside", sharding.shard_shape((16,)))
+    )
     io_callback(lambda value: print("value", value), None, x.sum(), ordered=True)
     io_callback(lambda value: print("then", value), None, x.max(), ordered=True)
     return jax.pure_callback(lambda x: np.sort(x), jax.ShapeDtypeStruct((4,), x.dtype), x[3::-1])
@@ -98,7 +115,9 @@ def checked(x):
     return jnp.log(x)
 
 
-error, _ = jax.jit(checkify.checkify(checked, errors=checkify.user_checks | checkify.nan_checks))(jnp.arange(-1.0, 3))
+error, _ = jax.jit(checkify.checkify(checked, errors=checkify.user_checks | checkify.nan_checks))(
+    jnp.arange(-1.0, 3)
+)
 print("checked", error.get().splitlines()[0])
 with jax.debug_nans(True):
     try:
@@ -112,7 +131,11 @@ with jax.transfer_guard("disallow"):
         print("guarded", "transfer" in str(wrong))
 with jax.default_device(jax.local_devices()[-1]):
     print("default device", (jnp.ones(3) * 2).devices() == {jax.local_devices()[-1]})
-with jax.checking_leaks(), jax.numpy_rank_promotion("warn"), jax.default_matmul_precision("highest"):
+with (
+    jax.checking_leaks(),
+    jax.numpy_rank_promotion("warn"),
+    jax.default_matmul_precision("highest"),
+):
     exact = jax.jit(lambda x: x @ x.T)(batch(1)[0])
 jax.clear_caches()
 print("trained", digest((params, state, loss)), digest(exact))

@@ -1,4 +1,5 @@
-"""`shard_map` with rings of `ppermute`: products that overlap with their exchange, ring attention, a pipeline."""
+"""`shard_map` with rings of `ppermute`: products that overlap with their exchange, ring attention,
+a pipeline."""
 
 import functools
 import hashlib
@@ -15,7 +16,9 @@ ring = [(source, (source + 1) % count) for source in range(count)]
 
 
 def digest(tree):
-    return hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(tree))).hexdigest()[:16]
+    return hashlib.sha256(
+        b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(tree))
+    ).hexdigest()[:16]
 
 
 def normal(seed, *shape):
@@ -23,7 +26,9 @@ def normal(seed, *shape):
 
 
 @jax.jit
-@functools.partial(jax.shard_map, mesh=mesh, in_specs=(P("i", None), P(None, "i")), out_specs=P(None, "i"))
+@functools.partial(
+    jax.shard_map, mesh=mesh, in_specs=(P("i", None), P(None, "i")), out_specs=P(None, "i")
+)
 def gathered_product(rows, columns):
     """`rows @ columns`, of which each device has some rows and some columns: the rows go round."""
     height, index = rows.shape[0], jax.lax.axis_index("i")
@@ -38,12 +43,16 @@ def gathered_product(rows, columns):
     return jax.lax.fori_loop(0, count, body, (product, rows))[0]
 
 
-@functools.partial(jax.shard_map, mesh=mesh, in_specs=(P(None, "i"), P("i", None)), out_specs=P("i", None))
+@functools.partial(
+    jax.shard_map, mesh=mesh, in_specs=(P(None, "i"), P("i", None)), out_specs=P("i", None)
+)
 def scattered_product(left, right):
     return jax.lax.psum_scatter(left @ right, "i", scatter_dimension=0, tiled=True)
 
 
-@functools.partial(jax.shard_map, mesh=mesh, in_specs=P(None, "i", None), out_specs=P(None, "i", None))
+@functools.partial(
+    jax.shard_map, mesh=mesh, in_specs=P(None, "i", None), out_specs=P(None, "i", None)
+)
 def ring_attention(q, k, v):
     """Attention of a long sequence, of which each device has a part: keys and values go round."""
 
@@ -94,7 +103,9 @@ products = (
     whole(jax.jit(scattered_product)(put(left, None, "i"), put(right, "i", None))),
 )
 parts = [put(normal(seed, 2, 8 * count, 16), None, "i", None) for seed in range(3)]
-gradient = jax.jit(jax.grad(lambda q, k, v: (ring_attention(q, k, v) ** 2).sum(), argnums=(0, 1, 2)))
+gradient = jax.jit(
+    jax.grad(lambda q, k, v: (ring_attention(q, k, v) ** 2).sum(), argnums=(0, 1, 2))
+)
 rings = [whole(x) for x in (jax.jit(ring_attention)(*parts), *gradient(*parts))]
 alone = jax.jit(attention)(*(whole(x) for x in parts))
 weights, batches = normal(3, count, 16, 16) / 4, normal(4, 6, 4, 16)

@@ -1,4 +1,5 @@
-"""A recurrent network over `jax.lax.scan` on a mesh of two axes: donated buffers, a custom gradient, prints inside."""
+"""A recurrent network over `jax.lax.scan` on a mesh of two axes: donated buffers, a custom
+gradient, prints inside."""
 
 import functools
 import hashlib
@@ -12,12 +13,19 @@ from jax.sharding import PartitionSpec as P
 
 mesh = Mesh(mesh_utils.create_device_mesh((jax.device_count() // 2, 2)), ("data", "model"))
 BATCH, LENGTH, SYMBOLS, WIDTH = 4 * jax.device_count(), 24, 29, 64
-SPECS = {"embed": P(None, "model"), "input": P(None, "model"), "hidden": P(None, "model"), "out": P("model", None)}
+SPECS = {
+    "embed": P(None, "model"),
+    "input": P(None, "model"),
+    "hidden": P(None, "model"),
+    "out": P("model", None),
+}
 SHARDINGS = {name: NamedSharding(mesh, spec) for name, spec in SPECS.items()}
 
 
 def digest(tree):
-    return hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(tree))).hexdigest()[:16]
+    return hashlib.sha256(
+        b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(tree))
+    ).hexdigest()[:16]
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -33,7 +41,9 @@ def softplus(x):
     return jnp.log1p(jnp.exp(-jnp.abs(x))) + jnp.maximum(x, 0)
 
 
-softplus.defjvp(lambda primals, tangents: (softplus(*primals), jax.nn.sigmoid(primals[0]) * tangents[0]))
+softplus.defjvp(
+    lambda primals, tangents: (softplus(*primals), jax.nn.sigmoid(primals[0]) * tangents[0])
+)
 
 
 @functools.partial(jax.jit, out_shardings=SHARDINGS)
@@ -56,7 +66,9 @@ def loss_of(params, tokens):
         state = clip_gradient(0.01, (1 - update) * state + update * jnp.tanh(candidate))
         return state, state
 
-    first = jax.lax.with_sharding_constraint(jnp.zeros((tokens.shape[0], WIDTH)), NamedSharding(mesh, P("data")))
+    first = jax.lax.with_sharding_constraint(
+        jnp.zeros((tokens.shape[0], WIDTH)), NamedSharding(mesh, P("data"))
+    )
     _, states = jax.lax.scan(cell, first, tokens[:, :-1].T, unroll=2)
     logits = softplus(states @ params["out"])
     chosen = jnp.take_along_axis(jax.nn.log_softmax(logits), tokens[:, 1:].T[..., None], -1)
@@ -67,7 +79,9 @@ def loss_of(params, tokens):
 def train_step(params, momentum, tokens, number):
     loss, gradient = jax.value_and_grad(loss_of)(params, tokens)
     momentum = jax.tree.map(lambda m, g: 0.9 * m + g, momentum, gradient)
-    rate = jax.lax.cond(number < 3, lambda n: 0.1 * (n + 1), lambda n: 0.5 / jnp.sqrt(n + 1.0), number)
+    rate = jax.lax.cond(
+        number < 3, lambda n: 0.1 * (n + 1), lambda n: 0.5 / jnp.sqrt(n + 1.0), number
+    )
     jax.lax.cond(
         number % 5 == 0,
         lambda: jax.debug.print("step {n}: tokens {t}", n=number, t=tokens.sum()),
@@ -99,7 +113,9 @@ def generate(params, key, length):
 
 
 tokens = np.random.default_rng(0).integers(1, SYMBOLS, (BATCH, LENGTH))
-tokens = jax.make_array_from_callback(tokens.shape, NamedSharding(mesh, P("data")), lambda where: tokens[where])
+tokens = jax.make_array_from_callback(
+    tokens.shape, NamedSharding(mesh, P("data")), lambda where: tokens[where]
+)
 params = init(jax.random.key(0))
 momentum = jax.tree.map(jnp.zeros_like, params)
 losses = []
@@ -110,7 +126,9 @@ for number in range(12):
 jax.effects_barrier()
 assert all(leaf.is_deleted() for leaf in jax.tree.leaves(before)), "donated buffers are gone"
 assert losses[-1] < losses[0], losses
-params = jax.tree.map(lambda x: jax.device_put(x, NamedSharding(mesh, P())).addressable_data(0), params)
+params = jax.tree.map(
+    lambda x: jax.device_put(x, NamedSharding(mesh, P())).addressable_data(0), params
+)
 number, written = generate(params, jax.random.key(1), 40)
 sums = jax.jit(lambda x: jax.lax.associative_scan(jnp.add, x))(params["out"])
 print("written", int(number), digest(written))

@@ -36,15 +36,36 @@ def _zip(*names: str, mode: int = stat.S_IFREG | 0o644, data: bytes = b"x") -> M
     return make
 
 
-def _raw_zip(name: bytes, *, flags: int = 0, extra: bytes = b"", size: int | None = None, method: int = 0) -> Make:
+def _raw_zip(
+    name: bytes, *, flags: int = 0, extra: bytes = b"", size: int | None = None, method: int = 0
+) -> Make:
     """A zip of one entry whose bytes are chosen."""
 
     def make(path: Path) -> None:
         data = b"x"
         said = len(data) if size is None else size
-        head = struct.pack("<HHHHHIIIHH", 20, flags, method, 0, 33, 0x8CDC1683, len(data), said, len(name), len(extra))
+        head = struct.pack(
+            "<HHHHHIIIHH",
+            20,
+            flags,
+            method,
+            0,
+            33,
+            0x8CDC1683,
+            len(data),
+            said,
+            len(name),
+            len(extra),
+        )
         local = b"PK\x03\x04" + head + name + extra + data
-        central = b"PK\x01\x02" + struct.pack("<H", 20) + head + struct.pack("<HHHII", 0, 0, 0, 0, 0) + name + extra
+        central = (
+            b"PK\x01\x02"
+            + struct.pack("<H", 20)
+            + head
+            + struct.pack("<HHHII", 0, 0, 0, 0, 0)
+            + name
+            + extra
+        )
         end = b"PK\x05\x06" + struct.pack("<HHHHIIH", 0, 0, 1, 1, len(central), len(local), 0)
         path.write_bytes(local + central + end)
 
@@ -56,7 +77,11 @@ def _tar(*names: str, kind: bytes = tarfile.REGTYPE, link: str = "", mode: str =
         with tarfile.open(path, mode) as archive:  # type: ignore[call-overload]
             for name in names:
                 info = tarfile.TarInfo(name)
-                info.type, info.linkname, info.size = kind, link, 1 if kind == tarfile.REGTYPE else 0
+                info.type, info.linkname, info.size = (
+                    kind,
+                    link,
+                    1 if kind == tarfile.REGTYPE else 0,
+                )
                 archive.addfile(info, io.BytesIO(b"x"))
 
     return make
@@ -82,7 +107,10 @@ def _flip(make: Make, at: int) -> Make:
 
 
 def _zeros_zip(path: Path) -> None:
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("zeros", "w") as out:
+    with (
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("zeros", "w") as out,
+    ):
         for _ in range(40):
             out.write(bytes(1 << 20))
 
@@ -97,7 +125,8 @@ def _zeros_tar(path: Path) -> None:
 
 
 def _overlapping(path: Path) -> None:
-    """Many entries of the directory that stand for one piece of data, as in zip bombs that nest nothing."""
+    """Many entries of the directory that stand for one piece of data, as in zip bombs that nest
+    nothing."""
     data = b"a" * (1 << 20)
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -105,7 +134,14 @@ def _overlapping(path: Path) -> None:
         (first,) = archive.infolist()
         for number in range(1, 100):
             info = zipfile.ZipInfo(f"{number}")
-            for name in ("header_offset", "CRC", "compress_size", "file_size", "compress_type", "flag_bits"):
+            for name in (
+                "header_offset",
+                "CRC",
+                "compress_size",
+                "file_size",
+                "compress_type",
+                "flag_bits",
+            ):
                 setattr(info, name, getattr(first, name))
             archive.filelist.append(info)
             archive.NameToInfo[info.filename] = info
@@ -174,7 +210,8 @@ HOSTILE: list[tuple[str, str, Make, str]] = [
     ("up-after-dot", "a.tgz", _tar("./../x"), r"leads outside"),
     ("up-tar-xz", "a.tar.xz", _tar("../x", mode="w:xz"), r"leads outside"),
     ("up-tar-bz2", "a.tar.bz2", _tar("../x", mode="w:bz2"), r"leads outside"),
-    ("link-zip", "a.zip", _zip("link", mode=stat.S_IFLNK | 0o777, data=b"/etc/passwd"), "link or a device"),
+    ("link-zip", "a.zip", _zip("link", mode=stat.S_IFLNK | 0o777, data=b"/etc/passwd"),
+        "link or a device"),
     ("pipe-zip", "a.zip", _zip("pipe", mode=stat.S_IFIFO | 0o644), "link or a device"),
     ("device-zip", "a.zip", _zip("sda", mode=stat.S_IFBLK | 0o644), "link or a device"),
     ("socket-zip", "a.zip", _zip("socket", mode=stat.S_IFSOCK | 0o644), "link or a device"),
@@ -211,7 +248,8 @@ HOSTILE: list[tuple[str, str, Make, str]] = [
     ("newline-tar", "a.tgz", _tar("a\nb"), "cannot be shown"),
     ("second-name", "a.zip", _raw_zip(b"train.py", extra=UNICODE_PATH), "second name"),
     ("long-name", "a.zip", _zip("a" * 300), "longer than 255"),
-    ("long-path", "a.zip", _zip("/".join(["abcdefghij"] * 39) + "/" + "b" * 250 + "/" + "c" * 250 + "/" + "d" * 250),
+    ("long-path", "a.zip",
+        _zip("/".join(["abcdefghij"] * 39) + "/" + "b" * 250 + "/" + "c" * 250 + "/" + "d" * 250),
      "too long"),
     ("deep", "a.zip", _zip("/".join("a" * 50)), "too long"),
     ("password", "a.zip", _encrypted, "has a password"),
@@ -242,8 +280,12 @@ def test_there_are_sixty_at_least() -> None:
     assert len({name for name, *_ in HOSTILE}) == len(HOSTILE)
 
 
-@pytest.mark.parametrize(("name", "make", "why"), [pytest.param(*row, id=key) for key, *row in HOSTILE])
-def test_a_hostile_archive_is_refused_and_nothing_is_written(tmp_path: Path, name: str, make: Make, why: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "make", "why"), [pytest.param(*row, id=key) for key, *row in HOSTILE]
+)
+def test_a_hostile_archive_is_refused_and_nothing_is_written(
+    tmp_path: Path, name: str, make: Make, why: str
+) -> None:
     path = tmp_path / "uploaded"
     make(path)
     with pytest.raises(ArchiveError, match=why):
@@ -266,7 +308,9 @@ def test_a_hostile_archive_is_refused_and_nothing_is_written(tmp_path: Path, nam
         ("a.tar", _tar("src/train.py", "src/sub/b.py", mode="w")),
     ],
 )
-def test_what_is_plain_is_unpacked_without_its_top_folder(tmp_path: Path, name: str, make: Make) -> None:
+def test_what_is_plain_is_unpacked_without_its_top_folder(
+    tmp_path: Path, name: str, make: Make
+) -> None:
     path = tmp_path / "uploaded"
     make(path)
     files = list_files(path, name)
@@ -277,7 +321,15 @@ def test_what_is_plain_is_unpacked_without_its_top_folder(tmp_path: Path, name: 
     target.mkdir()
     (target / "train.py").symlink_to(tmp_path / "elsewhere")
     with path.open("rb") as source:
-        command = [sys.executable, "-I", "-S", str(Path(archives.__file__).resolve()), name, str(target), "src"]
+        command = [
+            sys.executable,
+            "-I",
+            "-S",
+            str(Path(archives.__file__).resolve()),
+            name,
+            str(target),
+            "src",
+        ]
         done = subprocess.run(command, stdin=source, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert sorted(p.relative_to(target).as_posix() for p in target.rglob("*") if p.is_file()) == [
@@ -291,7 +343,10 @@ def test_a_file_keeps_the_right_to_be_run_and_no_other(tmp_path: Path) -> None:
     path = tmp_path / "uploaded"
     _zip("run.sh", mode=stat.S_IFREG | 0o6777)(path)
     unpack(path, "a.zip", tmp_path / "target")
-    assert stat.S_IMODE((tmp_path / "target" / "run.sh").stat().st_mode) & ~os_umask() == 0o755 & ~os_umask()
+    assert (
+        stat.S_IMODE((tmp_path / "target" / "run.sh").stat().st_mode) & ~os_umask()
+        == 0o755 & ~os_umask()
+    )
 
 
 def os_umask() -> int:

@@ -47,7 +47,9 @@ def test_a_virtual_clock_stands_where_it_was_set_and_has_a_goal_by_its_rate() ->
     assert clock.goal(REAL.plus_seconds(33)) == PLATFORM.plus_seconds(33 * 60)
     assert clock.tick_at(second, same_loop=True) == clock
     assert clock.tick_at(second, same_loop=False).goal(second) == PLATFORM
-    asleep = clock.tick_at(REAL.plus_seconds(33), same_loop=True, suspended_nanos=32 * NANOS_PER_SECOND)
+    asleep = clock.tick_at(
+        REAL.plus_seconds(33), same_loop=True, suspended_nanos=32 * NANOS_PER_SECOND
+    )
     assert asleep.goal(REAL.plus_seconds(33)) == PLATFORM.plus_seconds(60)
     assert dataclasses.replace(clock, rate_millionths=0).goal(second) == PLATFORM
 

@@ -1,4 +1,5 @@
-"""Pokes: they end a wait, they are never in the way of who sends them, and the successor of a listener gets them."""
+"""Pokes: they end a wait, they are never in the way of who sends them, and the successor of a
+listener gets them."""
 
 from __future__ import annotations
 

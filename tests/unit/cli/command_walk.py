@@ -10,7 +10,9 @@ import click
 from podyard.cli.commands import root
 
 
-def walk(command: click.Command = root, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
+def walk(
+    command: click.Command = root, path: tuple[str, ...] = ()
+) -> Iterator[tuple[str, click.Command]]:
     if path:
         yield " ".join(path), command
     if isinstance(command, click.Group):
@@ -34,7 +36,8 @@ def find(argv: Sequence[str]) -> tuple[str, click.Command, list[str]]:
 
 
 def parse(argv: Sequence[str]) -> str:
-    """The path of the command that this line runs; UsageError for what the command does not take."""
+    """The path of the command that this line runs; UsageError for what the command does not
+    take."""
     path, command, rest = find(argv)
     with contextlib.suppress(click.exceptions.Exit):  # --help
         command.make_context(path.rpartition(" ")[2], rest).close()

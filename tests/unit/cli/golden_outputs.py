@@ -1,7 +1,10 @@
-"""What each command prints on terminals of 80 and 160 columns and in a pipe, for one yard whose clock stands still.
+"""What each command prints on terminals of 80 and 160 columns and in a pipe, for one yard whose
+clock stands still.
 
-`tests/data/cli_outputs` keeps it, a file for each group; `test_golden_outputs.py` fails when a text changes.
-`python -m tests.unit.cli.golden_outputs --record` writes the files again: read what git says has changed.
+`tests/data/cli_outputs` keeps it, a file for each group; `test_golden_outputs.py` fails when a text
+changes.
+`python -m tests.unit.cli.golden_outputs --record` writes the files again: read what git says has
+changed.
 """
 
 from __future__ import annotations
@@ -119,27 +122,45 @@ READS = (
 )
 _CHANGES = "it changes what the others show; its test is with what it changes"
 _MACHINE = "it shows, or works on, this machine: processes, folders, ports or the hosts of nodes"
-_LATER = "it is written after the answers, when the server has time: tests/distributed/test_door.py has its output"
+_LATER = (
+    "it is written after the answers, when the server has time: "
+    "tests/distributed/test_door.py "
+    "has its output"
+)
 _LONG = "it runs for long: tests/simulation and tests/unit/programs run it"
 _STORAGE = "storage is a process of its own: tests/contract/test_storage.py has its output"
 NOT_RECORDED: Mapping[str, str] = {
     path: reason
     for reason, paths in {
-        _MACHINE: "up, down, status, open, demo, doctor, tpu devices, tpu exec, tpu scp, tpu ssh, tpu ssh-config, "
-        "runtime install, runtime list, runtime remove, tensorboard, predict, env, run, ssh connect, ssh setup, "
-        "connect, agent join, fsck, admin adopt-folders, admin backup, admin copy-database, admin restore, job stacks, "
+        _MACHINE: "up, down, status, open, demo, doctor, tpu devices, tpu exec, tpu scp, "
+        "tpu ssh, tpu "
+        "ssh-config, "
+        "runtime install, runtime list, runtime remove, tensorboard, predict, env, run, ssh "
+        "connect, ssh setup, "
+        "connect, agent join, fsck, admin adopt-folders, admin backup, admin copy-database, admin "
+        "restore, job stacks, "
         "job download, bill export, bill replay",
         _LATER: "admin audit",
         _LONG: "simulate, job wait",
-        _STORAGE: "storage cat, storage cp, storage ls, storage mb, storage rb, storage rm, storage sync",
-        _CHANGES: "tpu create, tpu delete, tpu preempt, tpu schedule-maintenance, tpu start, tpu stop, qr create, "
-        "qr delete, qr reset, reservation create, reservation delete, job cancel, job clone, job launch, job resize, "
-        "job submit, sweep cancel, sweep submit, bill account link, bill account set, bill account unlink, bill close, "
-        "bill credit add, bill credit end, bill credit-note create, budget delete, budget set, commitment buy, "
-        "commitment end, project create, project reset, project update, auth accept, auth api-key create, "
-        "auth api-key delete, auth invitation create, auth invitation revoke, auth key create, auth key delete, "
-        "auth token create, auth token describe, auth token renew, auth token revoke, agent drain, agent remove, "
-        "agent resume, agent token, clock advance, clock pause, clock set-rate, fault add, fault rm, "
+        _STORAGE: (
+            "storage cat, storage cp, storage ls, storage mb, storage rb, storage rm, storage sync"
+        ),
+        _CHANGES: "tpu create, tpu delete, tpu preempt, tpu schedule-maintenance, tpu start, tpu "
+        "stop, qr create, "
+        "qr delete, qr reset, reservation create, reservation delete, job cancel, job clone, job "
+        "launch, job resize, "
+        "job submit, sweep cancel, sweep submit, bill account link, bill account set, bill "
+        "account unlink, bill close, "
+        "bill credit add, bill credit end, bill credit-note create, budget delete, budget set, "
+        "commitment buy, "
+        "commitment end, project create, project reset, project update, auth accept, auth "
+        "api-key create, "
+        "auth api-key delete, auth invitation create, auth invitation revoke, auth key create, "
+        "auth key delete, "
+        "auth token create, auth token describe, auth token renew, auth token revoke, agent "
+        "drain, agent remove, "
+        "agent resume, agent token, clock advance, clock pause, clock set-rate, fault "
+        "add, fault rm, "
         "webhook set, webhook delete, webhook test",
     }.items()
     for path in paths.split(", ")
@@ -164,13 +185,15 @@ def mask(text: str) -> str:
 
 @contextlib.contextmanager
 def _terminal(columns: int) -> Iterator[io.StringIO]:
-    """Standard output and errors are a pseudo terminal that is this wide; gives what was written to it."""
+    """Standard output and errors are a pseudo terminal that is this wide; gives what was written to
+    it."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", TERMINAL_LINES, columns, 0, 0))
     written, chunks = io.StringIO(), list[bytes]()
 
     def read() -> None:
-        with contextlib.suppress(OSError):  # Linux ends a terminal whose other side is closed with EIO
+        # Linux ends a terminal whose other side is closed with EIO
+        with contextlib.suppress(OSError):
             while chunk := os.read(ours, 65536):
                 chunks.append(chunk)
 
@@ -232,9 +255,12 @@ def collect(yard: Yard) -> dict[str, str]:
 
 
 def _environment() -> dict[str, str]:
-    """Of this process, without what decides how a terminal looks or whom the command line talks to."""
+    """Of this process, without what decides how a terminal looks or whom the command line talks
+    to."""
     left_out = ("NO_COLOR", "COLUMNS", "LINES", "PODYARD_", "CLOUDSDK_")
-    return {name: text for name, text in os.environ.items() if not name.startswith(left_out)} | {"TERM": "xterm"}
+    return {name: text for name, text in os.environ.items() if not name.startswith(left_out)} | {
+        "TERM": "xterm"
+    }
 
 
 def files_of(found: Mapping[str, str]) -> dict[str, str]:
@@ -266,8 +292,12 @@ def recorded_paths() -> frozenset[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.unit.cli.golden_outputs", description=__doc__)
-    parser.add_argument("--record", action="store_true", required=True, help="Write the files again.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.unit.cli.golden_outputs", description=__doc__
+    )
+    parser.add_argument(
+        "--record", action="store_true", required=True, help="Write the files again."
+    )
     parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder, open_golden_yard(Path(folder)) as yard:
         files = files_of(collect(yard))

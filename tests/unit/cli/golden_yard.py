@@ -1,4 +1,5 @@
-"""The yard that the recorded outputs of the command line are of: a bit of everything, at a time that stands still."""
+"""The yard that the recorded outputs of the command line are of: a bit of everything, at a time
+that stands still."""
 
 from __future__ import annotations
 
@@ -59,7 +60,12 @@ class _Story:
         yard = self.yard
         yard.create("pod", labels={"team": "vision"})
         self._advance("1s")
-        yard.create("a-name-that-people-copy-and-that-is-never-cut-off", "v3-32", EUROPE, description="for the paper")
+        yard.create(
+            "a-name-that-people-copy-and-that-is-never-cut-off",
+            "v3-32",
+            EUROPE,
+            description="for the paper",
+        )
         self._advance("1s")
         yard.create("preempted", schedulingConfig={"preemptible": True})
         self._advance("36h")
@@ -93,21 +99,33 @@ class _Story:
 
     def _requests(self) -> None:
         events = ["job.failed", "node.preempted"]
-        self.yard.ok("PUT", f"{OWN}/webhooks/chat", {"url": "https://example.com/hook", "events": events})
+        self.yard.ok(
+            "PUT", f"{OWN}/webhooks/chat", {"url": "https://example.com/hook", "events": events}
+        )
         self._post(f"{OWN}/webhooks/chat:test")
         here = f"projects/demo/locations/{ZONE}"
         node = {"acceleratorType": "v2-32", "runtimeVersion": "tpu-vm-base"}
         for name in ("wish", "a-second-wish-with-a-long-name"):
             self._advance("1s")
             spec = {"parent": here, "nodeId": f"of-{name}", "node": node}
-            self._post(f"/v2/{here}/queuedResources?queuedResourceId={name}", {"tpu": {"nodeSpec": [spec]}})
-        self._post(f"/podyard/v1/{here}/reservations?reservationId=lab", {"generation": "v2", "size": 4})
+            self._post(
+                f"/v2/{here}/queuedResources?queuedResourceId={name}", {"tpu": {"nodeSpec": [spec]}}
+            )
+        self._post(
+            f"/podyard/v1/{here}/reservations?reservationId=lab", {"generation": "v2", "size": 4}
+        )
         self.yard.step()
 
     def _access(self) -> None:
-        token = {"email": "ann@example.com", "project": "demo", "roles": ["tpu.viewer", "jobs.runner"]}
+        token = {
+            "email": "ann@example.com",
+            "project": "demo",
+            "roles": ["tpu.viewer", "jobs.runner"],
+        }
         self._post("/podyard/v1/tokens", token)
         self._post(f"{OWN}/invitations", {"email": "ben@example.com", "roles": ["tpu.viewer"]})
         self._post("/podyard/v1/faults", {"effect": "stockout", "match": {"zone": "nowhere"}})
-        self._post("/podyard/v1/projects", {"projectId": "student-01", "labels": {"class": "vision"}})
+        self._post(
+            "/podyard/v1/projects", {"projectId": "student-01", "labels": {"class": "vision"}}
+        )
         self.yard.call("GET", "/compute/v1/projects/demo/nothing")

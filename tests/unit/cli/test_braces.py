@@ -21,7 +21,9 @@ def test_braces_are_expanded(text: str, names: list[str]) -> None:
     assert expand_braces(text, 100) == names
 
 
-@pytest.mark.parametrize("text", ["s-{1..1000}", "s-{1..99999999999}", "s-{x}", "s-{1", "s-1}", "{1..20}{1..20}"])
+@pytest.mark.parametrize(
+    "text", ["s-{1..1000}", "s-{1..99999999999}", "s-{x}", "s-{1", "s-1}", "{1..20}{1..20}"]
+)
 def test_what_is_not_a_range_or_too_much_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         expand_braces(text, 100)

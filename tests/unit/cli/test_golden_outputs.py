@@ -38,7 +38,9 @@ def test_every_command_has_a_golden_or_a_reason() -> None:
     assert recorded & set(NOT_RECORDED) == set(), "it has a golden, and needs no reason"
 
 
-def test_a_pipe_gets_no_colours_no_bars_and_all_that_a_terminal_gets(outputs: dict[str, str]) -> None:
+def test_a_pipe_gets_no_colours_no_bars_and_all_that_a_terminal_gets(
+    outputs: dict[str, str],
+) -> None:
     for line in READS:
         text = outputs[f"{line}: {PIPE}"]
         assert "\x1b" not in text and "\r" not in text, line

@@ -39,9 +39,19 @@ def _examples(text: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("path", COMMANDS)
-def test_every_command_has_examples_that_it_takes(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_command_has_examples_that_it_takes(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("old.csv", "new.csv", "cases.jsonl", "task.yaml", "podyard.tar", "train.py", "examples.npy"):
+    for name in (
+        "old.csv",
+        "new.csv",
+        "cases.jsonl",
+        "task.yaml",
+        "podyard.tar",
+        "train.py",
+        "examples.npy",
+    ):
         (tmp_path / name).write_text("")
     (tmp_path / "out" / "export").mkdir(parents=True)
     examples = _examples(_help(*path.split()))
@@ -62,7 +72,8 @@ def test_the_help_has_every_command_once_and_in_a_group() -> None:
 
 @pytest.mark.parametrize("name", ENTRIES)
 def test_the_line_of_a_command_says_what_its_help_says(name: str) -> None:
-    """They are written twice, so that the help imports no command: the first verb has to be the same."""
+    """They are written twice, so that the help imports no command: the first verb has to be the
+    same."""
     text = COMMANDS[name].help
     assert text is not None
     verb = ENTRIES[name].line.split()[0].rstrip(":,.")
@@ -75,7 +86,8 @@ def test_help_and_completion_import_no_command() -> None:
         "from podyard.cli.commands import root\n"
         "try:\n    root.main(['--help'], prog_name='podyard')\n"
         "except SystemExit: pass\n"
-        "heavy = {'httpx', 'numpy', 'asyncssh', 'podyard.cli.jobs', 'podyard.cli.tpu'} & set(sys.modules)\n"
+        "heavy = {'httpx', 'numpy', 'asyncssh', 'podyard.cli.jobs', 'podyard.cli.tpu'} & "
+        "set(sys.modules)\n"
         "sys.exit(str(heavy) if heavy else 0)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

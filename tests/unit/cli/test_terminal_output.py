@@ -22,7 +22,7 @@ rows = [
      "reason": "no free 2x2x4 box in us-central2-b: the largest free box is 2x2x2"},
 ]
 print(draw(columns, rows))
-"""
+"""  # noqa: E501
 ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 NAME = "a-name-that-people-copy-and-that-is-never-cut-off"
 WHOLE = [
@@ -37,7 +37,11 @@ def on_terminal(columns: int) -> str:
     """What the program writes to a pseudo terminal that is this wide."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-    environment = {name: text for name, text in os.environ.items() if name not in ("NO_COLOR", "COLUMNS", "LINES")}
+    environment = {
+        name: text
+        for name, text in os.environ.items()
+        if name not in ("NO_COLOR", "COLUMNS", "LINES")
+    }
     argv = [sys.executable, "-c", PROGRAM]
     with subprocess.Popen(argv, stdout=theirs, env={**environment, "TERM": "xterm"}) as process:
         os.close(theirs)
@@ -62,5 +66,7 @@ def test_a_table_fits_the_terminal_and_has_colours(columns: int, expected: list[
 
 
 def test_a_pipe_gets_everything_and_no_colours() -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True
+    )
     assert done.stdout.splitlines() == WHOLE

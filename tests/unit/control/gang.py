@@ -1,4 +1,5 @@
-"""A pretended agent and its replicas, over HTTP: the control plane cannot tell them from real ones."""
+"""A pretended agent and its replicas, over HTTP: the control plane cannot tell them from real
+ones."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ class Gang:
     def _reach(self, yard: Yard) -> None:
         self.yard = yard
         token = (yard.data / "agent-local.token").read_text().strip()
-        self._http = httpx.Client(base_url=yard.url, headers={"Authorization": f"Bearer {token}"}, verify=False)
+        self._http = httpx.Client(
+            base_url=yard.url, headers={"Authorization": f"Bearer {token}"}, verify=False
+        )
         yard.others.append(self._http)
 
     def copy_into(self, yard: Yard) -> Gang:
@@ -38,7 +41,9 @@ class Gang:
 
     def sync(self) -> list[dict[str, Any]]:
         """A sync that says nothing; returns what is wanted."""
-        answer = self._http.post("/podyard/v1/agents/local:sync", json={"fence": self.fence, "replicas": []})
+        answer = self._http.post(
+            "/podyard/v1/agents/local:sync", json={"fence": self.fence, "replicas": []}
+        )
         assert answer.status_code == 200, answer.text
         self.lease_seconds = answer.json()["leaseSeconds"]
         found: list[dict[str, Any]] = answer.json()["replicas"]
@@ -55,21 +60,36 @@ class Gang:
         """Processes and hosts that are to stop are gone."""
         self.exit_all(of="STOP")
         stopping = [host for host in self.sync_hosts([])["hosts"] if host["desired"] == "STOP"]
-        self.sync_hosts([{**{key: h[key] for key in ("host", "generation")}, "state": "EXITED"} for h in stopping])
+        self.sync_hosts(
+            [
+                {**{key: h[key] for key in ("host", "generation")}, "state": "EXITED"}
+                for h in stopping
+            ]
+        )
 
     def exit_all(self, of: str = "", **fields: Any) -> list[dict[str, Any]]:
         """`of`: only those that are to do this."""
         wanted = [replica for replica in self.sync() if of in ("", replica["desired"])]
         body = [
-            {"replica": w["replica"], "fence": w["fence"], "state": "EXITED", "reason": "gone", **fields}
+            {
+                "replica": w["replica"],
+                "fence": w["fence"],
+                "state": "EXITED",
+                "reason": "gone",
+                **fields,
+            }
             for w in wanted
         ]
-        answer = self._http.post("/podyard/v1/agents/local:sync", json={"fence": self.fence, "replicas": body})
+        answer = self._http.post(
+            "/podyard/v1/agents/local:sync", json={"fence": self.fence, "replicas": body}
+        )
         found: list[dict[str, Any]] = answer.json()["replicas"]
         return found
 
     def report(self, replica: dict[str, Any], **fields: Any) -> httpx.Response:
-        return self.report_text(replica, json.dumps({"fence": replica["fence"], "state": "RUNNING", **fields}))
+        return self.report_text(
+            replica, json.dumps({"fence": replica["fence"], "state": "RUNNING", **fields})
+        )
 
     def report_text(self, replica: dict[str, Any], text: str) -> httpx.Response:
         path = f"/podyard/v1/replicas/{replica['replica']}:report"
@@ -82,7 +102,11 @@ class Gang:
 
     def points(self, replica: dict[str, Any], first: int, last: int) -> httpx.Response:
         steps = range(first, last + 1)
-        numbers = {"metrics": {"loss": 1.0, "accuracy": 0.5}, "wallSeconds": 0.1, "modelledSeconds": 0.5}
+        numbers = {
+            "metrics": {"loss": 1.0, "accuracy": 0.5},
+            "wallSeconds": 0.1,
+            "modelledSeconds": 0.5,
+        }
         return self.report(replica, metrics=[{"step": step, **numbers} for step in steps])
 
 

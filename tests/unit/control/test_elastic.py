@@ -23,7 +23,9 @@ KEEP = Elastic(1, "keep", "keep")
 SCALE = Elastic(1, "scale", "linear")
 
 
-def _spec(elastic: Elastic | None, global_batch: int, processes: int | None, accumulation: int) -> JobSpec:
+def _spec(
+    elastic: Elastic | None, global_batch: int, processes: int | None, accumulation: int
+) -> JobSpec:
     return JobSpec(
         recipe="digits-cnn",
         arguments={},
@@ -53,11 +55,16 @@ def _spec(elastic: Elastic | None, global_batch: int, processes: int | None, acc
         (Elastic(4, "keep", "keep"), 128, None, 1, [(4, 4, 128)]),
         (SCALE, 128, None, 1, [(4, 4, 128), (3, 3, 96), (2, 2, 64), (1, 1, 32)]),
         (KEEP, 128, 2, 1, [(2, 4, 128), (1, 2, 128)]),
-        (SCALE, 96, 3, 1, [(3, 4, 96), (2, 2, 48), (1, 1, 24)]),  # one process has two of four hosts
+        # one process has two of four hosts
+        (SCALE, 96, 3, 1, [(3, 4, 96), (2, 2, 48), (1, 1, 24)]),
     ],
 )
 def test_a_gang_may_be_as_small_as_its_batch_divides(
-    elastic: Elastic | None, batch: int, processes: int | None, accumulation: int, sizes: list[tuple[int, int, int]]
+    elastic: Elastic | None,
+    batch: int,
+    processes: int | None,
+    accumulation: int,
+    sizes: list[tuple[int, int, int]],
 ) -> None:
     kind = accelerator_types.parse("v3-32")
     found = allowed_sizes(_spec(elastic, batch, processes, accumulation), kind)
@@ -81,7 +88,12 @@ def test_the_learning_rate_follows_the_hosts_only_when_it_shall() -> None:
 
 @pytest.mark.parametrize(
     "elastic",
-    [Elastic(0, "keep", "keep"), Elastic(5, "keep", "keep"), Elastic(1, "grow", "keep"), Elastic(1, "keep", "square")],
+    [
+        Elastic(0, "keep", "keep"),
+        Elastic(5, "keep", "keep"),
+        Elastic(1, "grow", "keep"),
+        Elastic(1, "keep", "square"),
+    ],
 )
 def test_a_wrong_elasticity_is_refused_by_its_field(elastic: Elastic) -> None:
     with pytest.raises(PodyardError, match=r"elastic\.(minReplicas|batch|learningRate) is"):
@@ -98,7 +110,13 @@ def gang(yard: Yard) -> Gang:
 
 
 def _submit(gang: Gang, **fields: Any) -> str:
-    body = {"recipe": "digits-cnn", "node": "pod", "steps": 10, "elastic": {"minReplicas": 1}, **fields}
+    body = {
+        "recipe": "digits-cnn",
+        "node": "pod",
+        "steps": 10,
+        "elastic": {"minReplicas": 1},
+        **fields,
+    }
     gang.yard.ok("POST", f"{gang.yard.jobs(POD_ZONE)}?jobId=j", body)
     gang.yard.step()
     return f"{gang.yard.jobs(POD_ZONE)}/j"
@@ -125,14 +143,18 @@ def _attempts(gang: Gang, path: str) -> list[tuple[int, int, int, str | None]]:
     return [(a["attempt"], a["hosts"], a["globalBatch"], a.get("outcome")) for a in found]
 
 
-def test_a_job_that_is_not_elastic_needs_room_for_all_and_one_that_is_for_its_least(gang: Gang) -> None:
+def test_a_job_that_is_not_elastic_needs_room_for_all_and_one_that_is_for_its_least(
+    gang: Gang,
+) -> None:
     body = {"recipe": "digits-cnn", "node": "pod"}
     path = gang.yard.jobs(POD_ZONE)
     assert "needs 4 replicas" in gang.yard.refused(400, "FAILED_PRECONDITION", "POST", path, body)
     three = {**body, "elastic": {"minReplicas": 3}}  # and three do not divide the batch
     assert "needs 4 replicas" in gang.yard.refused(400, "FAILED_PRECONDITION", "POST", path, three)
     five = {**body, "elastic": {"minReplicas": 5}}
-    assert "elastic.minReplicas is 5" in gang.yard.refused(400, "INVALID_ARGUMENT", "POST", path, five)
+    assert "elastic.minReplicas is 5" in gang.yard.refused(
+        400, "INVALID_ARGUMENT", "POST", path, five
+    )
     assert gang.yard.ok("POST", path, {**body, "elastic": {"minReplicas": 2}})["elastic"] == {
         "minReplicas": 2,
         "batch": "keep",
@@ -144,7 +166,8 @@ def test_an_elastic_job_starts_with_as_many_as_have_room_and_says_so(gang: Gang)
     path = _submit(gang)
     job = gang.yard.ok("GET", path)
     assert job["stateReason"] == (
-        "attempt 1 runs on 2 of 4 hosts: 4 replicas are needed at once and the live agents have room for 2"
+        "attempt 1 runs on 2 of 4 hosts: 4 replicas are needed at once and the live agents "
+        "have room for 2"
     )
     specs = [gang.specification(replica) for replica in gang.sync()]
     assert sorted(host for spec in specs for host in spec["hostIndices"]) == [0, 1]
@@ -167,7 +190,9 @@ def test_a_scaled_batch_and_its_learning_rate_shrink_with_the_hosts(gang: Gang) 
     assert _attempts(gang, path) == [(1, 2, 64, None)]
 
 
-def test_a_gang_yields_to_a_larger_one_and_the_next_attempt_goes_on_from_its_checkpoint(gang: Gang) -> None:
+def test_a_gang_yields_to_a_larger_one_and_the_next_attempt_goes_on_from_its_checkpoint(
+    gang: Gang,
+) -> None:
     path = _submit(gang)
     first, second = _run(gang)
     gang.points(first, 1, 3)
@@ -175,8 +200,12 @@ def test_a_gang_yields_to_a_larger_one_and_the_next_attempt_goes_on_from_its_che
     _turn(gang, RESIZE_PAUSE_SECONDS - 1)
     assert gang.report(first).json()["desired"] == "RUN"  # not so soon
     _turn(gang, 3)
-    assert [gang.report(replica).json()["desired"] for replica in (first, second)] == ["YIELD", "YIELD"]
-    assert [replica["desired"] for replica in gang.sync()] == ["RUN", "RUN"]  # the agent must not stop them
+    assert [gang.report(replica).json()["desired"] for replica in (first, second)] == [
+        "YIELD",
+        "YIELD",
+    ]
+    # the agent must not stop them
+    assert [replica["desired"] for replica in gang.sync()] == ["RUN", "RUN"]
     assert "there is room for 4 of 4 hosts" in gang.yard.ok("GET", path)["stateReason"]
     gang.report(first, state="YIELDED", checkpoints=[{"step": 3, "name": "c3", "sha256": "0" * 64}])
     assert gang.yard.ok("GET", path)["state"] == "RUNNING"
@@ -186,11 +215,19 @@ def test_a_gang_yields_to_a_larger_one_and_the_next_attempt_goes_on_from_its_che
     gang.yard.step()
     assert _attempts(gang, path) == [(1, 2, 128, "RESIZED"), (2, 4, 128, None)]
     job = gang.yard.ok("GET", path)
-    assert (job["failures"], job["preemptions"], job["stepsDone"], job["stateReason"]) == (0, 0, 3, "")
+    assert (job["failures"], job["preemptions"], job["stepsDone"], job["stateReason"]) == (
+        0,
+        0,
+        3,
+        "",
+    )
     specs = [gang.specification(replica) for replica in _run(gang)]
-    assert [(spec["resumeStep"], spec["hostCount"], spec["coreCount"]) for spec in specs] == [(3, 4, 32)] * 4
+    assert [(spec["resumeStep"], spec["hostCount"], spec["coreCount"]) for spec in specs] == [
+        (3, 4, 32)
+    ] * 4
     _turn(gang, 2 * RESIZE_PAUSE_SECONDS)
-    assert {gang.report(replica).json()["desired"] for replica in gang.sync()} == {"RUN"}  # it is whole
+    # it is whole
+    assert {gang.report(replica).json()["desired"] for replica in gang.sync()} == {"RUN"}
 
 
 def test_a_gang_grows_in_steps_when_only_some_room_comes_back(gang: Gang) -> None:

@@ -1,4 +1,5 @@
-"""What a job tells besides its steps: evaluations, which checkpoint is the best, what it made to be taken away."""
+"""What a job tells besides its steps: evaluations, which checkpoint is the best, what it made to be
+taken away."""
 
 from __future__ import annotations
 
@@ -41,7 +42,9 @@ def test_only_evaluations_of_the_committed_history_are_shown(gang: Gang) -> None
     path = submit(gang)
     (first,) = gang.sync()
     gang.points(first, 1, 9)
-    gang.report(first, checkpoints=[_saved(4)], evaluations=[_evaluation(2, 0.9), _evaluation(8, 0.1)])
+    gang.report(
+        first, checkpoints=[_saved(4)], evaluations=[_evaluation(2, 0.9), _evaluation(8, 0.1)]
+    )
     gang.exit_all()
     gang.yard.step()
     (second,) = gang.sync()
@@ -56,7 +59,10 @@ def test_only_evaluations_of_the_committed_history_are_shown(gang: Gang) -> None
 def test_an_evaluation_is_of_finite_numbers(gang: Gang, value: str) -> None:
     submit(gang)
     (replica,) = gang.sync()
-    text = '{"fence": %d, "state": "RUNNING", "evaluations": [{"step": 1, "metrics": {"val_loss": %s}}]}'
+    text = (
+        '{"fence": %d, "state": "RUNNING", "evaluations": [{"step": 1, "metrics": '
+        '{"val_loss": %s}}]}'
+    )
     assert gang.report_text(replica, text % (replica["fence"], value)).status_code == 400
 
 
@@ -73,7 +79,9 @@ def test_of_several_checkpoints_that_were_the_best_the_newest_is(gang: Gang) -> 
     assert _checkpoints(gang, path) == [(8, False), (6, True), (4, False), (2, False)]
 
 
-def test_a_pruned_checkpoint_is_gone_in_all_attempts_and_nothing_resumes_from_it(gang: Gang) -> None:
+def test_a_pruned_checkpoint_is_gone_in_all_attempts_and_nothing_resumes_from_it(
+    gang: Gang,
+) -> None:
     path = submit(gang)
     (first,) = gang.sync()
     gang.points(first, 1, 9)
@@ -89,7 +97,9 @@ def test_a_pruned_checkpoint_is_gone_in_all_attempts_and_nothing_resumes_from_it
     assert _checkpoints(gang, path) == [(6, False)]
 
 
-def test_a_checkpoint_that_another_job_starts_from_stays_until_that_job_has_ended(gang: Gang) -> None:
+def test_a_checkpoint_that_another_job_starts_from_stays_until_that_job_has_ended(
+    gang: Gang,
+) -> None:
     path = submit(gang)
     (replica,) = gang.sync()
     gang.points(replica, 1, 9)
@@ -108,10 +118,16 @@ def test_a_job_that_stopped_early_has_succeeded_and_says_why(gang: Gang) -> None
     path = submit(gang)
     (replica,) = gang.sync()
     gang.points(replica, 1, 6)
-    gang.report(replica, state="SUCCEEDED", summary={"stopReason": "val_loss has not bettered 3 times"})
+    gang.report(
+        replica, state="SUCCEEDED", summary={"stopReason": "val_loss has not bettered 3 times"}
+    )
     gang.exit_all()
     job = gang.yard.ok("GET", path)
-    assert (job["state"], job["stepsDone"], job["stateReason"]) == ("SUCCEEDED", 6, "val_loss has not bettered 3 times")
+    assert (job["state"], job["stepsDone"], job["stateReason"]) == (
+        "SUCCEEDED",
+        6,
+        "val_loss has not bettered 3 times",
+    )
 
 
 def test_artefacts_are_listed_and_given_out_and_nothing_else_is(gang: Gang) -> None:

@@ -1,4 +1,5 @@
-"""Attempts as the control plane sees them: an agent and its replicas are played by the test, over HTTP."""
+"""Attempts as the control plane sees them: an agent and its replicas are played by the test, over
+HTTP."""
 
 from __future__ import annotations
 
@@ -49,7 +50,9 @@ def test_a_replica_that_exits_unasked_is_recovered_from_the_last_checkpoint(gang
     assert (spec["resumeStep"], spec["attempt"]) == (4, 2)
     gang.points(second, 5, 10)
     found = gang.yard.ok("GET", f"{path}:metrics")["metrics"]
-    assert [(p["step"], p["attempt"]) for p in found] == [(s, 1 if s <= 4 else 2) for s in range(1, 11)]
+    assert [(p["step"], p["attempt"]) for p in found] == [
+        (s, 1 if s <= 4 else 2) for s in range(1, 11)
+    ]
     assert gang.yard.ok("GET", path)["modelledSeconds"] == 5.0
 
 
@@ -67,7 +70,9 @@ def test_what_a_gang_says_while_it_is_ended_is_kept_for_the_next_one(gang: Gang)
     gang.report(ranks[1], state="FAILED", error="killed")
     assert yard.ok("GET", path)["state"] == "RECOVERING"
     gang.points(ranks[0], 4, 5)
-    late = gang.report(ranks[0], checkpoints=[{"step": 5, "name": "checkpoint-5", "sha256": "0" * 64}])
+    late = gang.report(
+        ranks[0], checkpoints=[{"step": 5, "name": "checkpoint-5", "sha256": "0" * 64}]
+    )
     assert late.json()["desired"] == "STOP"
     gang.exit_all()
     yard.step()
@@ -116,7 +121,9 @@ def test_an_old_fence_is_refused(gang: Gang) -> None:
     assert len(gang.sync()) == 1
 
 
-def test_a_silent_replica_is_lost_after_its_lease_and_never_before_the_loop_has_watched_one(gang: Gang) -> None:
+def test_a_silent_replica_is_lost_after_its_lease_and_never_before_the_loop_has_watched_one(
+    gang: Gang,
+) -> None:
     path = submit(gang)
     (replica,) = gang.sync()
     gang.points(replica, 1, 2)
@@ -154,7 +161,9 @@ def test_chips_are_given_back_only_when_the_last_process_is_gone(gang: Gang) -> 
     gang.points(replica, 1, 2)
     gang.yard.ok("DELETE", f"{gang.yard.nodes()}/n")
     gang.yard.step(2)
-    held = lambda: sum(p["chipsHeld"] for p in gang.yard.ok("GET", "/podyard/v1/projects/demo/pods")["pods"])  # noqa: E731
+    held = lambda: sum(  # noqa: E731
+        p["chipsHeld"] for p in gang.yard.ok("GET", "/podyard/v1/projects/demo/pods")["pods"]
+    )
     assert held() == 4
     assert gang.report(replica).json()["desired"] == "STOP"
     gang.exit_all()
@@ -168,7 +177,9 @@ def test_a_gang_is_placed_whole_or_not_at_all(gang: Gang) -> None:
     yard.create("pod", "v3-32", "europe-west4-a")
     yard.create("big", "v3-64", "europe-west4-a")
     body = {"recipe": "digits-cnn", "steps": 10, "globalBatch": 128}
-    text = yard.refused(400, "FAILED_PRECONDITION", "POST", yard.jobs("europe-west4-a"), {**body, "node": "big"})
+    text = yard.refused(
+        400, "FAILED_PRECONDITION", "POST", yard.jobs("europe-west4-a"), {**body, "node": "big"}
+    )
     assert "needs 8 replicas" in text
     assert "at most 4" in text
     yard.ok("POST", f"{yard.jobs()}?jobId=a", {**body, "node": "n"})
@@ -177,7 +188,10 @@ def test_a_gang_is_placed_whole_or_not_at_all(gang: Gang) -> None:
     yard.step()
     waiting = yard.ok("GET", f"{yard.jobs('europe-west4-a')}/b")
     assert waiting["state"] == "QUEUED"
-    assert waiting["stateReason"] == "4 replicas are needed at once and the live agents have room for 3"
+    assert (
+        waiting["stateReason"]
+        == "4 replicas are needed at once and the live agents have room for 3"
+    )
     assert len(gang.sync()) == 1
     gang.exit_all()
     yard.ok("POST", f"{yard.jobs()}/a:cancel", {})
@@ -186,8 +200,17 @@ def test_a_gang_is_placed_whole_or_not_at_all(gang: Gang) -> None:
 
 
 def _own_node(gang: Gang, **fields: Any) -> str:
-    body = {"recipe": "digits-cnn", "steps": 10, "acceleratorType": "v2-8", "runtimeVersion": "tpu-vm-base"}
-    gang.yard.ok("POST", f"{gang.yard.jobs()}?jobId=j", {**body, "schedulingConfig": {"spot": True}, **fields})
+    body = {
+        "recipe": "digits-cnn",
+        "steps": 10,
+        "acceleratorType": "v2-8",
+        "runtimeVersion": "tpu-vm-base",
+    }
+    gang.yard.ok(
+        "POST",
+        f"{gang.yard.jobs()}?jobId=j",
+        {**body, "schedulingConfig": {"spot": True}, **fields},
+    )
     gang.yard.step(1)
     return f"{gang.yard.jobs()}/j"
 
@@ -202,7 +225,12 @@ def test_a_job_whose_own_spot_node_is_preempted_gets_another_and_resumes(gang: G
     gang.exit_all()
     gang.yard.step(5)
     job = gang.yard.ok("GET", path)
-    assert (job["state"], job["preemptions"], job["failures"], job["stepsDone"]) == ("PREPARING", 1, 0, 5)
+    assert (job["state"], job["preemptions"], job["failures"], job["stepsDone"]) == (
+        "PREPARING",
+        1,
+        0,
+        5,
+    )
     assert gang.yard.ok("GET", f"{gang.yard.nodes()}/j")["state"] == "READY"
     (second,) = gang.sync()
     gang.points(second, 6, 10)
@@ -251,7 +279,13 @@ def _succeed(gang: Gang) -> None:
 
 
 def test_an_autostop_time_needs_a_node_that_is_made_for_the_job(gang: Gang) -> None:
-    body = {"recipe": "digits-cnn", "steps": 10, "acceleratorType": "v2-8", "autostopSeconds": 60, "keepNode": True}
+    body = {
+        "recipe": "digits-cnn",
+        "steps": 10,
+        "acceleratorType": "v2-8",
+        "autostopSeconds": 60,
+        "keepNode": True,
+    }
     text = gang.yard.refused(400, "INVALID_ARGUMENT", "POST", f"{gang.yard.jobs()}?jobId=k", body)
     assert text == "autostopSeconds and keepNode contradict each other: set one of them"
     body = {"recipe": "digits-cnn", "steps": 10, "node": "pod", "autostopSeconds": 60}

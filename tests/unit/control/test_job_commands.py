@@ -49,9 +49,29 @@ SUBMIT = ("submit", "j", "--recipe", "digits-cnn", "--node", "n", "--steps", "10
 def test_every_flag_of_training_becomes_the_setting_that_it_names(gang: Gang, command: Any) -> None:
     done = command(
         *SUBMIT,
-        *("--accumulation-steps", "2", "--iterations-per-loop", "5", "--evaluate-every-steps", "10"),
-        *("--early-stopping", "val_accuracy:max:3:0.01", "--checkpoint-name", "{step:06d}-{val_loss:.2f}"),
-        *("--keep-checkpoints", "2", "--keep-best", "val_loss", "--export", "--checkpoint-every-steps", "10"),
+        *(
+            "--accumulation-steps",
+            "2",
+            "--iterations-per-loop",
+            "5",
+            "--evaluate-every-steps",
+            "10",
+        ),
+        *(
+            "--early-stopping",
+            "val_accuracy:max:3:0.01",
+            "--checkpoint-name",
+            "{step:06d}-{val_loss:.2f}",
+        ),
+        *(
+            "--keep-checkpoints",
+            "2",
+            "--keep-best",
+            "val_loss",
+            "--export",
+            "--checkpoint-every-steps",
+            "10",
+        ),
         *("--elastic", "1", "--elastic-batch", "scale"),
     )
     assert done.exit_code == 0, done.output
@@ -70,7 +90,18 @@ def test_every_flag_of_training_becomes_the_setting_that_it_names(gang: Gang, co
 
 
 def test_a_program_and_a_job_to_start_from_are_named_by_flags(gang: Gang, command: Any) -> None:
-    program = ("--program", "mine:build", "--node", "n", "--steps", "10", "--global-batch", "8", "--arg", "width=3")
+    program = (
+        "--program",
+        "mine:build",
+        "--node",
+        "n",
+        "--steps",
+        "10",
+        "--global-batch",
+        "8",
+        "--arg",
+        "width=3",
+    )
     assert command("submit", "p", *program).exit_code == 0
     found = gang.yard.ok("GET", f"{gang.yard.jobs()}/p")
     assert (found["program"], found["arguments"]) == ("mine:build", {"width": 3})
@@ -78,7 +109,10 @@ def test_a_program_and_a_job_to_start_from_are_named_by_flags(gang: Gang, comman
     (replica,) = gang.sync()
     gang.points(replica, 1, 4)
     gang.report(replica, checkpoints=[{"step": 4, "name": "c4", "sha256": "0" * 64}])
-    assert command("submit", "e", "--start-from", "p@4", "--mode", "export", "--node", "n").exit_code == 0
+    assert (
+        command("submit", "e", "--start-from", "p@4", "--mode", "export", "--node", "n").exit_code
+        == 0
+    )
     found = gang.yard.ok("GET", f"{gang.yard.jobs()}/e")
     assert (found["program"], found["startFrom"]) == ("mine:build", {"job": "p", "step": 4})
     listed = command("list")
@@ -98,13 +132,17 @@ def test_a_program_and_a_job_to_start_from_are_named_by_flags(gang: Gang, comman
         (("--elastic-batch", "keep"), "require --elastic"),
     ],
 )
-def test_a_flag_that_cannot_be_read_is_a_usage_error(command: Any, flags: tuple[str, ...], says: str) -> None:
+def test_a_flag_that_cannot_be_read_is_a_usage_error(
+    command: Any, flags: tuple[str, ...], says: str
+) -> None:
     done = command(*SUBMIT, *flags)
     assert done.exit_code == 2
     assert says in done.output
 
 
-def test_artifacts_are_listed_and_downloaded_by_name_or_all(gang: Gang, command: Any, tmp_path: Path) -> None:
+def test_artifacts_are_listed_and_downloaded_by_name_or_all(
+    gang: Gang, command: Any, tmp_path: Path
+) -> None:
     submit(gang)
     assert command("download", "j", "-o", str(tmp_path / "none")).exit_code != 0
     row = gang.yard.database.read(lambda uow: uow.first(select(jobs.c.job_key)))
@@ -114,7 +152,16 @@ def test_artifacts_are_listed_and_downloaded_by_name_or_all(gang: Gang, command:
     (folder / "export" / "model").write_bytes(b"\x00weights\xff")
     (folder / "predictions.npz").write_bytes(b"answers")
     listed = command("artifacts", "j")
-    assert listed.output.split() == ["NAME", "SIZE", "export/model", "9", "B", "predictions.npz", "7", "B"]
+    assert listed.output.split() == [
+        "NAME",
+        "SIZE",
+        "export/model",
+        "9",
+        "B",
+        "predictions.npz",
+        "7",
+        "B",
+    ]
     one, everything = tmp_path / "one", tmp_path / "all"
     assert command("download", "j", "export/model", "-o", str(one)).exit_code == 0
     assert (one / "export" / "model").read_bytes() == b"\x00weights\xff"
@@ -130,10 +177,19 @@ def test_evaluations_are_listed(gang: Gang, command: Any) -> None:
     submit(gang)
     (replica,) = gang.sync()
     gang.report(replica, evaluations=[{"step": 4, "metrics": {"val_loss": 0.5}}])
-    assert command("evaluations", "j").output.split() == ["STEP", "ATTEMPT", "METRICS", "4", "1", "val_loss=0.5"]
+    assert command("evaluations", "j").output.split() == [
+        "STEP",
+        "ATTEMPT",
+        "METRICS",
+        "4",
+        "1",
+        "val_loss=0.5",
+    ]
 
 
-def test_checkpoints_are_downloaded_when_they_are_asked_for(gang: Gang, command: Any, tmp_path: Path) -> None:
+def test_checkpoints_are_downloaded_when_they_are_asked_for(
+    gang: Gang, command: Any, tmp_path: Path
+) -> None:
     submit(gang)
     made = tmp_path / "made"
     (replica,) = gang.sync()
@@ -150,5 +206,10 @@ def test_checkpoints_are_downloaded_when_they_are_asked_for(gang: Gang, command:
     found = sorted(path.relative_to(made).as_posix() for path in made.rglob("*") if path.is_file())
     assert found == ["checkpoints/checkpoint-00000004.json", "checkpoints/mine-4.safetensors"]
     assert (made / "checkpoints" / "mine-4.safetensors").read_text() == "mine-4.safetensors"
-    for name in ("secret", "checkpoints/secret", "checkpoints/../secret", "checkpoints/mine-3.safetensors"):
+    for name in (
+        "secret",
+        "checkpoints/secret",
+        "checkpoints/../secret",
+        "checkpoints/mine-3.safetensors",
+    ):
         assert "no artifact" in str(command("download", "j", name, "-o", str(made)).exception)

@@ -1,4 +1,5 @@
-"""Jobs on several slices, over HTTP: how their nodes are made, placed, lost, made again and deleted, all together."""
+"""Jobs on several slices, over HTTP: how their nodes are made, placed, lost, made again and
+deleted, all together."""
 
 from __future__ import annotations
 
@@ -22,7 +23,11 @@ def _submit(yard: Yard, job: str = "j", count: int = 2, **fields: Any) -> str:
 def _nodes(yard: Yard, zone: str = "-") -> dict[str, str]:
     """State by id, without the fixture's node."""
     found = yard.ok("GET", yard.nodes(zone)).get("nodes", [])
-    return {node["name"].rsplit("/", 1)[1]: node["state"] for node in found if not node["name"].endswith("/n")}
+    return {
+        node["name"].rsplit("/", 1)[1]: node["state"]
+        for node in found
+        if not node["name"].endswith("/n")
+    }
 
 
 def _turn(gang: Gang, rounds: int = 4) -> None:
@@ -38,8 +43,11 @@ def test_a_gang_runs_on_all_hosts_of_all_slices(gang: Gang) -> None:
     assert yard.ok("GET", path)["nodes"] == ["j-0", "j-1"]
     yard.step()
     first, second = gang.sync()
-    told = sorted((gang.specification(replica) for replica in (first, second)), key=lambda one: one["rank"])
-    assert [(one["rank"], one["processCount"], one["hostCount"], one["hostIndices"]) for one in told] == [
+    told = sorted(
+        (gang.specification(replica) for replica in (first, second)), key=lambda one: one["rank"]
+    )
+    assert [(one["rank"], one["processCount"], one["hostCount"],
+        one["hostIndices"]) for one in told] == [
         (0, 2, 2, [0]), (1, 2, 2, [1]),
     ]  # fmt: skip
     inside = [pair[0] for pair in told[0]["run"]["workers"]]
@@ -87,12 +95,16 @@ def test_the_cost_of_a_job_is_that_of_all_nodes_that_it_had(gang: Gang, count: i
     costs = yard.ok("GET", "/podyard/v1/projects/demo/costs")
     (row,) = [one for one in costs["jobs"] if one["name"] == job["name"]]
     assert row["seconds"] == sum(node["seconds"] for node in used) >= count * (100 + 50)
-    assert float(job["cost"]) == pytest.approx(sum(float(node["amount"]) for node in used), abs=1e-9)
+    assert float(job["cost"]) == pytest.approx(
+        sum(float(node["amount"]) for node in used), abs=1e-9
+    )
 
 
 def test_slices_are_placed_together_or_not_at_all(gang: Gang) -> None:
     yard = gang.yard
-    yard.ok("POST", "/podyard/v1/faults", {"effect": "stockout", "match": {"zone": ZONE}, "count": 1})
+    yard.ok(
+        "POST", "/podyard/v1/faults", {"effect": "stockout", "match": {"zone": ZONE}, "count": 1}
+    )
     path = _submit(yard, fallbacks=[{"location": "us-central1-b"}])
     yard.step()
     assert _nodes(yard, ZONE) == {}, "one of the two was denied its chips: neither is left"
@@ -119,7 +131,9 @@ def test_a_preempted_slice_ends_the_attempt_and_all_are_made_again(gang: Gang) -
     assert (job["state"], job["attempt"], job["preemptions"]) == ("PREPARING", 2, 1)
     after = {node["name"]: node["id"] for node in yard.ok("GET", yard.nodes())["nodes"]}
     assert after.keys() == before.keys()
-    assert not {after[name] for name in after if "/j-" in name} & {before[name] for name in before}, "both are new"
+    assert not {after[name] for name in after if "/j-" in name} & {
+        before[name] for name in before
+    }, "both are new"
     assert len(gang.sync()) == 2
 
 
@@ -142,7 +156,9 @@ def test_another_job_on_a_slice_of_a_job_takes_its_turn(gang: Gang) -> None:
     _submit(yard)
     yard.step()
     assert len(gang.sync()) == 2
-    other = yard.ok("POST", f"{yard.jobs()}?jobId=other", {"node": "j-1", "recipe": "digits-cnn", "steps": 10})
+    other = yard.ok(
+        "POST", f"{yard.jobs()}?jobId=other", {"node": "j-1", "recipe": "digits-cnn", "steps": 10}
+    )
     yard.step(1)
     found = yard.ok("GET", f"/podyard/v1/{other['name']}")
     assert (found["state"], found["stateReason"]) == ("QUEUED", "node j-1 is busy with job j")
@@ -185,13 +201,18 @@ def test_idle_slices_are_deleted_together(gang: Gang) -> None:
         ({"numNodes": 65}, "numNodes is 65: it must be from 1 to 64"),
         ({"numNodes": "2"}, "Invalid value"),
         ({"run": None, "recipe": "digits-cnn"}, "numNodes requires run"),
-        ({"acceleratorType": None, "runtimeVersion": None, "node": "n"}, "numNodes is for nodes that are created"),
+        (
+            {"acceleratorType": None, "runtimeVersion": None, "node": "n"},
+            "numNodes is for nodes that are created",
+        ),
     ],
 )
 def test_what_has_no_slices_is_refused(gang: Gang, fields: dict[str, Any], why: str) -> None:
     body = {"run": {"command": "true"}, "numNodes": 2, **NODE, **fields}
     path = f"{gang.yard.jobs()}?jobId=j"
-    text = gang.yard.refused(400, "INVALID_ARGUMENT", "POST", path, {k: v for k, v in body.items() if v is not None})
+    text = gang.yard.refused(
+        400, "INVALID_ARGUMENT", "POST", path, {k: v for k, v in body.items() if v is not None}
+    )
     assert why in text
     assert _nodes(gang.yard) == {}
 
@@ -207,5 +228,6 @@ def test_quota_counts_all_slices(gang: Gang) -> None:
     yard = gang.yard
     yard.ok("POST", "/podyard/v1/faults", {"effect": "quota", "limit": 16})
     body = {"run": {"command": "true"}, "numNodes": 2, **NODE}
-    yard.refused(429, "RESOURCE_EXHAUSTED", "POST", f"{yard.jobs()}?jobId=j", body)  # n has the other 8 cores
+    # n has the other 8 cores
+    yard.refused(429, "RESOURCE_EXHAUSTED", "POST", f"{yard.jobs()}?jobId=j", body)
     assert _nodes(yard) == {}

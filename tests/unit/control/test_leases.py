@@ -72,7 +72,9 @@ class _Answers:
 
 
 @pytest.mark.parametrize(("lease", "period"), [(0.6, 0.2), (10.0, SYNC_SECONDS)])
-def test_an_agent_syncs_three_times_in_a_lease_however_short(tmp_path: Path, lease: float, period: float) -> None:
+def test_an_agent_syncs_three_times_in_a_lease_however_short(
+    tmp_path: Path, lease: float, period: float
+) -> None:
     api = cast(JsonClient, _Answers(lease))
     clock = ManualClock(START)
     registration = Registration(4, 4, "127.0.0.1", tmp_path, clock)

@@ -25,7 +25,9 @@ def _fill_and_queue(yard: Yard) -> None:
         node = {"acceleratorType": "v2-32", "runtimeVersion": "tpu-vm-base"}
         spec = {"parent": f"projects/demo/locations/{zone}", "nodeId": "n", "node": node}
         body = {"tpu": {"nodeSpec": [spec]}, "spot": {}}
-        yard.ok("POST", f"/v2/projects/demo/locations/{zone}/queuedResources?queuedResourceId=q", body)
+        yard.ok(
+            "POST", f"/v2/projects/demo/locations/{zone}/queuedResources?queuedResourceId=q", body
+        )
     yard.step()
 
 
@@ -46,16 +48,23 @@ def test_the_queue_of_a_zone_and_of_all(tmp_path: Path) -> None:
         page = yard.ok("GET", f"{PATH}/-/queue?pageSize=1")
         rest = yard.ok("GET", f"{PATH}/-/queue?pageSize=1&pageToken={page['nextPageToken']}")
         names = [item["name"] for item in (*page["waiting"], *rest["waiting"])]
-        assert sorted(names) == [f"projects/demo/locations/us-central1-{z}/queuedResources/q" for z in "cf"]
+        assert sorted(names) == [
+            f"projects/demo/locations/us-central1-{z}/queuedResources/q" for z in "cf"
+        ]
         assert yard.ok("GET", "/podyard/v1/projects/other/locations/-/queue") == {"waiting": []}
 
 
-def test_the_command_lists_it_in_three_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_lists_it_in_three_ways(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with open_yard(tmp_path, FLEET) as yard:
         _fill_and_queue(yard)
         monkeypatch.setenv("PODYARD_URL", yard.url)
         monkeypatch.setenv("PODYARD_TOKEN", yard.token)
-        table, found = (CliRunner().invoke(queue_commands.queue, ["list", *words]) for words in ((), ("-o", "json")))
+        table, found = (
+            CliRunner().invoke(queue_commands.queue, ["list", *words])
+            for words in ((), ("-o", "json"))
+        )
         assert table.exit_code == 0, table.output
         heading, *rows = table.output.splitlines()
         assert heading.split()[:5] == ["POSITION", "KIND", "NAME", "ZONE", "ACCELERATOR_TYPE"]

@@ -1,4 +1,5 @@
-"""Users' programs as the control plane has them: what is refused, what is pinned, and what a replica is told."""
+"""Users' programs as the control plane has them: what is refused, what is pinned, and what a
+replica is told."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ def _post(gang: Gang, run: dict[str, Any], **fields: Any) -> dict[str, Any]:
 
 def _refused(gang: Gang, run: dict[str, Any], **fields: Any) -> str:
     path = f"{gang.yard.jobs()}?jobId=j"
-    return gang.yard.refused(400, "INVALID_ARGUMENT", "POST", path, {"node": "n", "run": run, **fields})
+    return gang.yard.refused(
+        400, "INVALID_ARGUMENT", "POST", path, {"node": "n", "run": run, **fields}
+    )
 
 
 def _zip(files: dict[str, str]) -> bytes:
@@ -79,7 +82,10 @@ def shared_gang(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gang]:
         ({"command": "ls", "env": {"A": "x\0"}}, "NUL"),
         ({"command": "ls", "env": {"PODYARD_TOKEN": "x"}}, "is set by the platform"),
         ({"command": "ls", "secrets": {"PODYARD_HOST": "x"}}, "is set by the platform"),
-        ({"command": "ls", "env": {"A": "x"}, "secrets": {"A": "y"}}, "both run.env and run.secrets"),
+        (
+            {"command": "ls", "env": {"A": "x"}, "secrets": {"A": "y"}},
+            "both run.env and run.secrets",
+        ),
         ({"command": "ls", "env": {"A": "x" * (TEXT_BYTES_MAX + 1)}}, "bytes: at most"),
         ({"command": "ls", "env": {f"A{n}": "x" * 60_000 for n in range(5)}}, "run.env has"),
         ({"command": "ls", "env": {f"A{n}": "" for n in range(501)}}, "501 variables"),
@@ -92,11 +98,15 @@ def shared_gang(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gang]:
         ({"command": "ls", "shell": "zsh"}, "Unknown name"),
     ],
 )
-def test_programs_and_environments_that_cannot_be(shared_gang: Gang, run: dict[str, Any], why: str) -> None:
+def test_programs_and_environments_that_cannot_be(
+    shared_gang: Gang, run: dict[str, Any], why: str
+) -> None:
     assert re.search(why, _refused(shared_gang, run))
 
 
-@pytest.mark.parametrize("field", ["steps", "globalBatch", "seed", "replicaProcesses", "checkpointEverySteps"])
+@pytest.mark.parametrize(
+    "field", ["steps", "globalBatch", "seed", "replicaProcesses", "checkpointEverySteps"]
+)
 def test_what_is_for_recipes_is_refused(shared_gang: Gang, field: str) -> None:
     gang = shared_gang
     assert field in _refused(gang, {"command": "ls"}, **{field: 1})
@@ -105,23 +115,34 @@ def test_what_is_for_recipes_is_refused(shared_gang: Gang, field: str) -> None:
 
 
 def test_a_replica_is_told_what_to_run_and_on_which_host(gang: Gang) -> None:
-    source = _upload(gang, "code.zip", _zip({"top/train.py": "", "top/requirements.txt": "numpy\n"}))
+    source = _upload(
+        gang, "code.zip", _zip({"top/train.py": "", "top/requirements.txt": "numpy\n"})
+    )
     run = {"source": source, "args": ["--rate", "a b"], "env": {"A": "1"}, "secrets": {"B": "2"}}
     job = _post(gang, run)
     output = "gs://demo-podyard-jobs/jobs/us-central1-f/j"
-    assert (job["run"]["secrets"], job["run"]["output"], job["run"]["entry"]) == (["B"], output, "train.py")
+    assert (job["run"]["secrets"], job["run"]["output"], job["run"]["entry"]) == (
+        ["B"],
+        output,
+        "train.py",
+    )
     gang.yard.step()
     (replica,) = gang.sync()
     told = gang.specification(replica)["run"]
     host = told.pop("host")
     assert (host["generation"], host["state"]) == (1, "STARTING")
     environment = told.pop("environment")
-    assert {name: environment[name] for name in ("A", "B", "PODYARD_OUTPUT", "AIP_MODEL_DIR", "PODYARD_ATTEMPT")} == {
-        "A": "1", "B": "2", "PODYARD_OUTPUT": f"{output}/", "AIP_MODEL_DIR": f"{output}/model/", "PODYARD_ATTEMPT": "1",
+    assert {name: environment[name] for name in ("A", "B", "PODYARD_OUTPUT", "AIP_MODEL_DIR",
+        "PODYARD_ATTEMPT")} == {
+        "A": "1", "B": "2", "PODYARD_OUTPUT": f"{output}/", "AIP_MODEL_DIR": f"{output}/model/",
+        "PODYARD_ATTEMPT": "1",
     }  # fmt: skip
     (file,) = told["files"]
     assert told["command"] == "exec python -u train.py --rate 'a b'"
-    assert (told["packages"], told["packagesKey"]) == ("requirements.txt", hashlib.sha256(b"numpy\n").hexdigest())
+    assert (told["packages"], told["packagesKey"]) == (
+        "requirements.txt",
+        hashlib.sha256(b"numpy\n").hexdigest(),
+    )
     assert (file["name"], file["folder"], file["target"]) == ("code.zip", "top", "")
 
 
@@ -140,7 +161,9 @@ def test_a_replica_gets_its_jobs_files_and_no_other(gang: Gang) -> None:
     for wrong in (others, "0" * 64, "../../token", ""):
         answer = gang.yard.bare.get(path, params={"digest": wrong}, headers=bearer(replica))
         assert answer.status_code == 404, wrong
-    assert gang.yard.call("GET", path, params={"digest": digest}).status_code == 403, "a user is no replica"
+    assert gang.yard.call("GET", path, params={"digest": digest}).status_code == 403, (
+        "a user is no replica"
+    )
 
 
 def test_the_job_keeps_what_was_submitted(gang: Gang) -> None:
@@ -155,12 +178,17 @@ def test_the_job_keeps_what_was_submitted(gang: Gang) -> None:
     ("files", "why"),
     [
         ({"a.txt": ""}, "run.entry is required: .* no .py or .sh file"),
-        ({"src/a.py": "", "src/b.py": "", "c.txt": ""}, "run.entry is required: .*it has src/a.py, src/b.py"),
+        (
+            {"src/a.py": "", "src/b.py": "", "c.txt": ""},
+            "run.entry is required: .*it has src/a.py, src/b.py",
+        ),
         ({"main.py": "", "pyproject.toml": "[project\n"}, "pyproject.toml is not TOML"),
         ({"../main.py": ""}, "leads outside"),
     ],
 )
-def test_sources_that_cannot_run_are_refused_at_submission(gang: Gang, files: dict[str, str], why: str) -> None:
+def test_sources_that_cannot_run_are_refused_at_submission(
+    gang: Gang, files: dict[str, str], why: str
+) -> None:
     assert re.search(why, _refused(gang, {"source": _upload(gang, "code.zip", _zip(files))}))
 
 
@@ -174,7 +202,14 @@ def test_a_pyproject_of_tools_is_not_installed(gang: Gang) -> None:
 
 def test_requirements_that_name_files_belong_to_their_source() -> None:
     assert not depends_on_source("numpy==2\n# -r x\njax[tpu]\n")
-    for text in ("-r other.txt", "./wheel.whl", "--no-index", "pkg @ file:///x", "x.whl", "git+https://h/x"):
+    for text in (
+        "-r other.txt",
+        "./wheel.whl",
+        "--no-index",
+        "pkg @ file:///x",
+        "x.whl",
+        "git+https://h/x",
+    ):
         assert depends_on_source(f"numpy\n{text}\n"), text
 
 

@@ -88,7 +88,9 @@ def test_what_no_receiver_has_is_refused_with_its_field(
 
 
 @pytest.mark.parametrize("url", OF_ONES_OWN)
-def test_the_machines_own_network_is_for_a_yard_of_ones_own(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_machines_own_network_is_for_a_yard_of_ones_own(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("PODYARD_WEBHOOK_ADDRESSES", raising=False)
     assert _why(url) is None
     monkeypatch.setenv("PODYARD_WEBHOOK_ADDRESSES", "public")
@@ -98,7 +100,9 @@ def test_the_machines_own_network_is_for_a_yard_of_ones_own(url: str, monkeypatc
 
 
 @pytest.mark.parametrize("url", PUBLIC)
-def test_the_public_internet_may_always_be_notified(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_public_internet_may_always_be_notified(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for allowed in ("any", "public"):
         monkeypatch.setenv("PODYARD_WEBHOOK_ADDRESSES", allowed)
         assert _why(url) is None

@@ -1,4 +1,5 @@
-"""Programs that the TPU compiler (libtpu 0.0.51) compiled ahead of time, with its cycles, bytes and strategies."""
+"""Programs that the TPU compiler (libtpu 0.0.51) compiled ahead of time, with its cycles, bytes and
+strategies."""
 
 from __future__ import annotations
 
@@ -51,15 +52,22 @@ class Compiled:
     @property
     def peak_bytes(self) -> int:
         facts = self.facts
-        return int(facts["arg_bytes"] + facts["out_bytes"] + facts["temp_bytes"] - facts["alias_bytes"])
+        return int(
+            facts["arg_bytes"] + facts["out_bytes"] + facts["temp_bytes"] - facts["alias_bytes"]
+        )
 
     def estimate(self) -> Estimate:
         return _estimate(self.text, self.slice.name)
 
 
-def estimate_of(function: Callable[..., Any], on: str, *shapes: Any, donated: tuple[int, ...] = ()) -> Estimate:
-    """A function lowered for TPUs, on a slice `on`; `donated`: the numbers of arguments that are given away."""
-    lowered = jax.jit(function, donate_argnums=donated).trace(*shapes).lower(lowering_platforms=("tpu",))
+def estimate_of(
+    function: Callable[..., Any], on: str, *shapes: Any, donated: tuple[int, ...] = ()
+) -> Estimate:
+    """A function lowered for TPUs, on a slice `on`; `donated`: the numbers of arguments that are
+    given away."""
+    lowered = (
+        jax.jit(function, donate_argnums=donated).trace(*shapes).lower(lowering_platforms=("tpu",))
+    )
     return _estimate(lowered.as_text(), on)
 
 
@@ -73,4 +81,6 @@ def cases() -> tuple[Compiled, ...]:
     with gzip.open(_FILE, "rt") as lines:
         texts = json.loads(next(lines))["texts"]
         rows = [json.loads(line) for line in lines]
-    return tuple(Compiled(row["id"], row["kind"], row["gen"], texts[row["program"]], row) for row in rows)
+    return tuple(
+        Compiled(row["id"], row["kind"], row["gen"], texts[row["program"]], row) for row in rows
+    )

@@ -18,7 +18,8 @@ FLOATS = (F32, F32, BF16)
 
 @dataclasses.dataclass(frozen=True)
 class DrawnProgram:
-    """A function of arrays with these shapes; `turns` of its loop, where it has one that can have any number."""
+    """A function of arrays with these shapes; `turns` of its loop, where it has one that can have
+    any number."""
 
     name: str
     function: Callable[..., Any]
@@ -33,16 +34,27 @@ def drawn(seed: int) -> DrawnProgram:
 
 
 def _size(draw: random.Random, least: int = 8, most: int = 1024) -> int:
-    return draw.choice([size for size in (3, 8, 16, 40, 64, 100, 128, 256, 384, 512, 1024) if least <= size <= most])
+    return draw.choice(
+        [
+            size
+            for size in (3, 8, 16, 40, 64, 100, 128, 256, 384, 512, 1024)
+            if least <= size <= most
+        ]
+    )
 
 
 _POINTWISE: tuple[Callable[[Any], Any], ...] = (
-    jnp.exp, jnp.tanh, jax.nn.relu, jax.nn.gelu, jax.nn.silu, jax.nn.softplus, jnp.abs, lambda x: x * 2 + 1,
-    lambda x: x**3, lambda x: x**-2, jnp.sqrt, jnp.log1p, lambda x: jnp.where(x > 0, x, -x), jax.nn.sigmoid,
-    lambda x: jnp.clip(x, -1, 1), lambda x: x.astype(BF16).astype(x.dtype), jnp.sin, jnp.square, jnp.exp2, jnp.sign,
-    jnp.floor, lambda x: jnp.maximum(x, 0.5), lax.rsqrt, lambda x: x / 3, jnp.expm1, jnp.cbrt, lax.erf,
+    jnp.exp, jnp.tanh, jax.nn.relu, jax.nn.gelu, jax.nn.silu, jax.nn.softplus, jnp.abs,
+    lambda x: x * 2 + 1,
+    lambda x: x**3, lambda x: x**-2, jnp.sqrt, jnp.log1p, lambda x: jnp.where(x > 0, x, -x),
+    jax.nn.sigmoid,
+    lambda x: jnp.clip(x, -1, 1), lambda x: x.astype(BF16).astype(x.dtype), jnp.sin, jnp.square,
+    jnp.exp2, jnp.sign,
+    jnp.floor, lambda x: jnp.maximum(x, 0.5), lax.rsqrt, lambda x: x / 3, jnp.expm1, jnp.cbrt,
+    lax.erf,
     lambda x: x**2.5,
-    jnp.log2, lambda x: jnp.power(2.0, x), jnp.round, lambda x: jnp.mod(x, 2), jnp.arctan, jnp.sinh, jax.nn.leaky_relu,
+    jnp.log2, lambda x: jnp.power(2.0, x), jnp.round, lambda x: jnp.mod(x, 2), jnp.arctan, jnp.sinh,
+    jax.nn.leaky_relu,
 )  # fmt: skip
 
 
@@ -60,13 +72,16 @@ def _chain(draw: random.Random, steps: int) -> Callable[[Any], Any]:
 def _elementwise(draw: random.Random) -> DrawnProgram:
     shape = tuple(_size(draw) for _ in range(draw.choice((1, 2, 3))))
     chain, dtype = _chain(draw, draw.randint(1, 5)), draw.choice(FLOATS)
-    return DrawnProgram("", lambda x, y: (chain(x) + y, x * y), (Shape(shape, dtype), Shape(shape, dtype)))
+    return DrawnProgram(
+        "", lambda x, y: (chain(x) + y, x * y), (Shape(shape, dtype), Shape(shape, dtype))
+    )
 
 
 def _product(draw: random.Random) -> DrawnProgram:
     m, k, n, b = (_size(draw) for _ in range(4))
     spec, shapes = draw.choice([
-        ("mk,kn->mn", ((m, k), (k, n))), ("bmk,bkn->bmn", ((3, m, k), (3, k, n))), ("mk,nk->mn", ((m, k), (n, k))),
+        ("mk,kn->mn", ((m, k), (k, n))), ("bmk,bkn->bmn", ((3, m, k), (3, k, n))),
+        ("mk,nk->mn", ((m, k), (n, k))),
         ("bhqd,bhkd->bhqk", ((2, 4, m, 64), (2, 4, n, 64))), ("km,kn->nm", ((k, m), (k, n))),
         ("bsd,dhe->bshe", ((4, m, k), (k, 8, 64))), ("bi,i->b", ((b, k), (k,))),
     ])  # fmt: skip
@@ -78,17 +93,25 @@ def _product(draw: random.Random) -> DrawnProgram:
 def _reduction(draw: random.Random) -> DrawnProgram:
     shape = tuple(_size(draw, 3, 512) for _ in range(draw.choice((2, 3))))
     axis = draw.choice((None, 0, -1))
-    how = draw.choice((jnp.sum, jnp.max, jnp.mean, jnp.var, jnp.argmax, jnp.prod, jax.nn.logsumexp, jnp.any))
+    how = draw.choice(
+        (jnp.sum, jnp.max, jnp.mean, jnp.var, jnp.argmax, jnp.prod, jax.nn.logsumexp, jnp.any)
+    )
     before = _chain(draw, 1)
-    return DrawnProgram("", lambda x: how(before(x), axis=axis), (Shape(shape, draw.choice(FLOATS)),))
+    return DrawnProgram(
+        "", lambda x: how(before(x), axis=axis), (Shape(shape, draw.choice(FLOATS)),)
+    )
 
 
 def _normalised(draw: random.Random) -> DrawnProgram:
     rows, width = _size(draw), _size(draw, 64)
-    how = draw.choice((jax.nn.softmax, jax.nn.log_softmax, lambda x: x * lax.rsqrt((x * x).mean(-1, keepdims=True)),
-                       lambda x: (x - x.mean(-1, keepdims=True)) / (x.std(-1, keepdims=True) + 1e-5)))  # fmt: skip
+    how = draw.choice((jax.nn.softmax, jax.nn.log_softmax,
+        lambda x: x * lax.rsqrt((x * x).mean(-1, keepdims=True)),
+                       lambda x: (x - x.mean(-1, keepdims=True)) / (x.std(-1,
+                           keepdims=True) + 1e-5)))  # fmt: skip
     if draw.random() < 0.5:
-        return DrawnProgram("", lambda x, w: how(x) @ w, (Shape((rows, width), F32), Shape((width, 128), F32)))
+        return DrawnProgram(
+            "", lambda x, w: how(x) @ w, (Shape((rows, width), F32), Shape((width, 128), F32))
+        )
     return DrawnProgram("", jax.grad(lambda x: (how(x) ** 2).sum()), (Shape((rows, width), F32),))
 
 
@@ -105,7 +128,12 @@ def _network(draw: random.Random) -> DrawnProgram:
         return jax.tree.map(lambda w, g: w - 0.1 * g, weights, jax.grad(loss)(weights, x, labels))
 
     weights = (Shape((width, width), F32), Shape((width,), F32), Shape((width, out), F32))
-    return DrawnProgram("", step, (weights, Shape((batch, width), F32), Shape((batch,), I32)), draw.choice(((), (0,))))
+    return DrawnProgram(
+        "",
+        step,
+        (weights, Shape((batch, width), F32), Shape((batch,), I32)),
+        draw.choice(((), (0,))),
+    )
 
 
 def _convolution(draw: random.Random) -> DrawnProgram:
@@ -123,9 +151,14 @@ def _convolution(draw: random.Random) -> DrawnProgram:
         )
 
     draw_padding = draw.choice(("SAME", "VALID"))
-    shapes = Shape((batch, *(side,) * rank, features), F32), Shape((*window, features // groups, out), F32)
+    shapes = (
+        Shape((batch, *(side,) * rank, features), F32),
+        Shape((*window, features // groups, out), F32),
+    )
     if draw.random() < 0.4:
-        return DrawnProgram("", jax.grad(lambda x, w: (convolve(x, w) ** 2).sum(), argnums=(0, 1)), shapes)
+        return DrawnProgram(
+            "", jax.grad(lambda x, w: (convolve(x, w) ** 2).sum(), argnums=(0, 1)), shapes
+        )
     return DrawnProgram("", lambda x, w: jax.nn.relu(convolve(x, w)), shapes)
 
 
@@ -153,7 +186,11 @@ def _scan(draw: random.Random) -> DrawnProgram:
 
         return lax.scan(turn, h, xs, reverse=reverse, unroll=unroll)
 
-    shapes = Shape((width, width), F32), Shape((batch, width), F32), Shape((turns, batch, width), F32)
+    shapes = (
+        Shape((width, width), F32),
+        Shape((batch, width), F32),
+        Shape((turns, batch, width), F32),
+    )
     if draw.random() < 0.3:
         return DrawnProgram("", jax.grad(lambda w, h, xs: run(w, h, xs)[0].sum()), shapes)
     return DrawnProgram("", run, shapes)
@@ -176,7 +213,11 @@ def _layers(draw: random.Random) -> DrawnProgram:
 
 
 def _lookup(draw: random.Random) -> DrawnProgram:
-    vocabulary, width, count = draw.choice((1000, 32000)), _size(draw, 64, 512), draw.choice((1, 8, 300, 2048))
+    vocabulary, width, count = (
+        draw.choice((1000, 32000)),
+        _size(draw, 64, 512),
+        draw.choice((1, 8, 300, 2048)),
+    )
     table, indices = Shape((vocabulary, width), draw.choice(FLOATS)), Shape((count,), I32)
     mode = draw.choice((None, "clip", "fill", "promise_in_bounds"))
     after = _chain(draw, 1)
@@ -184,7 +225,9 @@ def _lookup(draw: random.Random) -> DrawnProgram:
     if choice < 0.4:
         return DrawnProgram("", lambda t, i: after(t.at[i].get(mode=mode)), (table, indices))
     if choice < 0.7:
-        return DrawnProgram("", jax.grad(lambda t, i: (t[i] ** 2).sum().astype(F32)), (table, indices))
+        return DrawnProgram(
+            "", jax.grad(lambda t, i: (t[i] ** 2).sum().astype(F32)), (table, indices)
+        )
     rows = Shape((64, width), F32), Shape((64, 4), I32)
     return DrawnProgram("", lambda x, i: jnp.take_along_axis(x, i, axis=1), rows)
 
@@ -211,14 +254,17 @@ def _slices(draw: random.Random) -> DrawnProgram:
         return x[i] * 2, x.at[i].set(u[0]), act(row)[:, ::2], x[:, 1:-1], jnp.flip(u, 1)
 
     choice = draw.random()
-    return DrawnProgram("", function, (Shape(shape, F32), Shape(part, F32), Shape((), I32)), draw.choice(((), (0,))))
+    return DrawnProgram(
+        "", function, (Shape(shape, F32), Shape(part, F32), Shape((), I32)), draw.choice(((), (0,)))
+    )
 
 
 def _sorting(draw: random.Random) -> DrawnProgram:
     shape = (_size(draw, 8, 128), _size(draw, 64, 1024))
     how = draw.choice((
         jnp.sort, jnp.argsort, lambda x: lax.top_k(x, 5), lambda x: jnp.sort(x, axis=0), jnp.median,
-        lambda x: lax.sort_key_val(x, x * 2), lambda x: jnp.unique(x, size=8), lambda x: lax.approx_max_k(x, 4),
+        lambda x: lax.sort_key_val(x, x * 2), lambda x: jnp.unique(x, size=8),
+        lambda x: lax.approx_max_k(x, 4),
         lambda x: jnp.searchsorted(x[0], x[1]), lambda x: jnp.percentile(x, 90, axis=-1),
     ))  # fmt: skip
     return DrawnProgram("", how, (Shape(shape, F32),))
@@ -230,7 +276,9 @@ def _running(draw: random.Random) -> DrawnProgram:
     axis, before = draw.choice((0, 1)), _chain(draw, 1)
     if draw.random() < 0.3:
         combine: Any = draw.choice((jnp.add, jnp.maximum))
-        return DrawnProgram("", lambda x: lax.associative_scan(combine, before(x), axis=axis), (Shape(shape, F32),))
+        return DrawnProgram(
+            "", lambda x: lax.associative_scan(combine, before(x), axis=axis), (Shape(shape, F32),)
+        )
     return DrawnProgram("", lambda x: how(before(x), axis=axis), (Shape(shape, F32),))
 
 
@@ -243,7 +291,8 @@ def _branches(draw: random.Random) -> DrawnProgram:
             (Shape((size, size), F32), Shape((size, size), F32), Shape((), I32)),
         )  # fmt: skip
     return DrawnProgram(
-        "", lambda x, w: lax.cond(x[0, 0] > 0, lambda x, w: x @ w, lambda x, w: acts[0](x), x, w).sum(),
+        "", lambda x,
+        w: lax.cond(x[0, 0] > 0, lambda x, w: x @ w, lambda x, w: acts[0](x), x, w).sum(),
         (Shape((size, size), F32), Shape((size, size), F32)),
     )  # fmt: skip
 
@@ -252,25 +301,34 @@ def _loop(draw: random.Random) -> DrawnProgram:
     size, turns, act = _size(draw, 64, 512), draw.randint(2, 40), _chain(draw, 1)
     choice = draw.random()
     if choice < 0.4:
-        function: Callable[..., Any] = lambda x, w: lax.fori_loop(0, turns, lambda i, x: act(x @ w), x)  # noqa: E731
+        function: Callable[..., Any] = lambda x, w: lax.fori_loop(  # noqa: E731
+            0, turns, lambda i, x: act(x @ w), x
+        )
     elif choice < 0.7:
-        function = lambda x, w: lax.fori_loop(0, size, lambda i, x: x.at[i].set(act(x[i] + w[i])), x)  # noqa: E731
+        function = lambda x, w: lax.fori_loop(  # noqa: E731
+            0, size, lambda i, x: x.at[i].set(act(x[i] + w[i])), x
+        )
     else:
         function = lambda x, w: lax.map(lambda row: act(row @ w), x)  # noqa: E731
-    return DrawnProgram("", function, (Shape((size, size), F32), Shape((size, size), F32)), draw.choice(((), (0,))))
+    return DrawnProgram(
+        "", function, (Shape((size, size), F32), Shape((size, size), F32)), draw.choice(((), (0,)))
+    )
 
 
 def _moving(draw: random.Random) -> DrawnProgram:
     a, b = _size(draw, 8, 256), _size(draw, 64, 512)
     how = draw.choice((
-        lambda x: jnp.pad(x, ((1, 2), (0, 3))), lambda x: jnp.concatenate([x, x * 2], 1), lambda x: x.T,
+        lambda x: jnp.pad(x, ((1, 2), (0, 3))), lambda x: jnp.concatenate([x, x * 2], 1),
+        lambda x: x.T,
         lambda x: x.reshape(-1), lambda x: jnp.split(x, 4, axis=1), lambda x: jnp.stack([x, x + 1]),
-        lambda x: jnp.tile(x, (2, 1)), lambda x: jnp.repeat(x, 3, axis=0), lambda x: jnp.roll(x, 5, axis=1),
+        lambda x: jnp.tile(x, (2, 1)), lambda x: jnp.repeat(x, 3, axis=0),
+        lambda x: jnp.roll(x, 5, axis=1),
         lambda x: lax.split(x, (8, b - 8), axis=1), lambda x: jnp.unstack(x[:3]),
         lambda x: jnp.broadcast_to(x, (4, a, b)),
         lambda x: jnp.tril(x), lambda x: jax.nn.one_hot(x[:, 0].astype(I32), 100),
         lambda x: jnp.einsum("ab->ba", x) + 1,
-        lambda x: jnp.swapaxes(x.reshape(a, 4, b // 4), 0, 1), lambda x: jnp.meshgrid(x[0], x[1]), jnp.diag,
+        lambda x: jnp.swapaxes(x.reshape(a, 4, b // 4), 0, 1), lambda x: jnp.meshgrid(x[0], x[1]),
+        jnp.diag,
     ))  # fmt: skip
     return DrawnProgram("", how, (Shape((a, b), draw.choice(FLOATS)),))
 
@@ -278,10 +336,12 @@ def _moving(draw: random.Random) -> DrawnProgram:
 def _random(draw: random.Random) -> DrawnProgram:
     a, b = _size(draw, 8, 256), _size(draw, 64, 512)
     how = draw.choice((
-        lambda k, x: x * jax.random.bernoulli(k, 0.9, x.shape), lambda k, x: x + jax.random.normal(k, x.shape),
+        lambda k, x: x * jax.random.bernoulli(k, 0.9, x.shape), lambda k,
+        x: x + jax.random.normal(k, x.shape),
         lambda k, x: x * jax.random.uniform(k, x.shape), lambda k, x: jax.random.categorical(k, x),
         lambda k, x: x[jax.random.permutation(k, a)], lambda k, x: jax.random.split(k, 3),
-        lambda k, x: jax.random.truncated_normal(k, -1, 1, x.shape), lambda k, x: jax.random.randint(k, x.shape, 0, 9),
+        lambda k, x: jax.random.truncated_normal(k, -1, 1, x.shape), lambda k,
+        x: jax.random.randint(k, x.shape, 0, 9),
     ))  # fmt: skip
     key = jax.eval_shape(lambda: jax.random.key(0))
     return DrawnProgram("", how, (key, Shape((a, b), F32)))
@@ -297,7 +357,9 @@ def _attention(draw: random.Random) -> DrawnProgram:
 
     one = Shape((batch, heads, length, width), draw.choice(FLOATS))
     if draw.random() < 0.4:
-        return DrawnProgram("", jax.grad(lambda q, k, v: attend(q, k, v).sum().astype(F32), (0, 1, 2)), (one,) * 3)
+        return DrawnProgram(
+            "", jax.grad(lambda q, k, v: attend(q, k, v).sum().astype(F32), (0, 1, 2)), (one,) * 3
+        )
     return DrawnProgram("", attend, (one,) * 3)
 
 
@@ -311,7 +373,8 @@ def _cache(draw: random.Random) -> DrawnProgram:
         return cache, jnp.einsum("bhl,blhd->bhd", jax.nn.softmax(scores), cache)
 
     shapes = (
-        Shape((batch, length, heads, 128), BF16), Shape((batch, heads, 128), BF16), Shape((batch, 1, heads, 128), BF16),
+        Shape((batch, length, heads, 128), BF16), Shape((batch, heads, 128), BF16),
+        Shape((batch, 1, heads, 128), BF16),
         Shape((), I32),
     )  # fmt: skip
     return DrawnProgram("", decode, shapes, draw.choice(((), (0,))))
@@ -320,15 +383,19 @@ def _cache(draw: random.Random) -> DrawnProgram:
 def _algebra(draw: random.Random) -> DrawnProgram:
     size = _size(draw, 8, 128)
     how = draw.choice((
-        jnp.linalg.cholesky, lambda x: jax.scipy.linalg.solve_triangular(x, x), lambda x: jnp.linalg.qr(x)[1],
-        jnp.linalg.inv, lambda x: jnp.fft.fft(x).real, jnp.linalg.det, lambda x: jnp.linalg.matrix_power(x, 5),
-        lambda x: jax.scipy.special.gammaln(x), lambda x: jax.scipy.special.digamma(x), jnp.linalg.norm,
+        jnp.linalg.cholesky, lambda x: jax.scipy.linalg.solve_triangular(x, x),
+        lambda x: jnp.linalg.qr(x)[1],
+        jnp.linalg.inv, lambda x: jnp.fft.fft(x).real, jnp.linalg.det,
+        lambda x: jnp.linalg.matrix_power(x, 5),
+        lambda x: jax.scipy.special.gammaln(x), lambda x: jax.scipy.special.digamma(x),
+        jnp.linalg.norm,
     ))  # fmt: skip
     return DrawnProgram("", how, (Shape((size, size), F32),))
 
 
 FAMILIES: tuple[Callable[[random.Random], DrawnProgram], ...] = (
-    _elementwise, _product, _reduction, _normalised, _network, _convolution, _pooling, _scan, _layers, _lookup,
+    _elementwise, _product, _reduction, _normalised, _network, _convolution, _pooling, _scan,
+    _layers, _lookup,
     _scatter,
     _slices, _sorting, _running, _branches, _loop, _moving, _random, _attention, _cache, _algebra,
 )  # fmt: skip

@@ -27,7 +27,8 @@ _INT64 = np.iinfo(np.int64)
 
 
 def write_idx(path: Path, array: NDArray[Any]) -> None:
-    """`array` [n, ...] as IDX; gzip if the name ends in .gz. Raises PodyardError INVALID_ARGUMENT for a type or a
+    """`array` [n, ...] as IDX; gzip if the name ends in .gz. Raises PodyardError INVALID_ARGUMENT
+    for a type or a
     number of axes that the format does not have."""
     big_endian = array.dtype.newbyteorder(">")
     code = next((code for code, dtype in ELEMENT_TYPES.items() if dtype == big_endian), None)
@@ -44,7 +45,10 @@ def write_tfrecord(path: Path, records: Iterable[bytes]) -> None:
     with _created(path) as file:
         while batch := list(itertools.islice(waiting, _BATCH_RECORDS)):
             lengths = [len(record) for record in batch]
-            starts = [end - length for end, length in zip(itertools.accumulate(lengths), lengths, strict=True)]
+            starts = [
+                end - length
+                for end, length in zip(itertools.accumulate(lengths), lengths, strict=True)
+            ]
             checks = masked_many(crc32c_many(b"".join(batch), starts, lengths)).tolist()
             for record, length, check in zip(batch, lengths, checks, strict=True):
                 file.write(HEADER.pack(length, mask(crc32c(struct.pack("<Q", length)))))
@@ -53,8 +57,9 @@ def write_tfrecord(path: Path, records: Iterable[bytes]) -> None:
 
 
 def encode_example(features: Mapping[str, Value]) -> bytes:
-    """A tf.Example with its features in the order of their names; numbers are packed. Raises PodyardError
-    INVALID_ARGUMENT for a value that it cannot hold without loss (floats are of 32 bits)."""
+    """A tf.Example with its features in the order of their names; numbers are packed. Raises
+    PodyardError INVALID_ARGUMENT for a value that it cannot hold without loss (floats are of 32
+    bits)."""
     entries = [
         _field(1, _field(1, name.encode()) + _field(2, _encode_feature(name, features[name])))
         for name in sorted(features)
@@ -71,7 +76,10 @@ def _encode_feature(name: str, value: Value) -> bytes:
         return _field(FLOAT_LIST, _field(1, value.astype("<f4").tobytes()))
     if value.dtype.kind not in "iu" or (value.size and int(value.max()) > _INT64.max):
         raise invalid(f"feature {name}: a tf.Example cannot hold these {value.dtype}")
-    return _field(INT64_LIST, _field(1, b"".join(_varint(number % (1 << 64)) for number in value.ravel().tolist())))
+    return _field(
+        INT64_LIST,
+        _field(1, b"".join(_varint(number % (1 << 64)) for number in value.ravel().tolist())),
+    )
 
 
 def _field(number: int, data: bytes) -> bytes:

@@ -31,9 +31,16 @@ class SplitMesh:
         return struct(shape, dtype, sharding=self.on(*spec))
 
 
-def estimate_by(fn: Callable[..., Any], on: str, *arrays: Any, donated: tuple[int, ...] = ()) -> Estimate:
+def estimate_by(
+    fn: Callable[..., Any], on: str, *arrays: Any, donated: tuple[int, ...] = ()
+) -> Estimate:
     """The estimate of a function that is compiled for arrays of a mesh."""
-    text = jax.jit(fn, donate_argnums=donated).trace(*arrays).lower(lowering_platforms=("tpu",)).as_text()
+    text = (
+        jax.jit(fn, donate_argnums=donated)
+        .trace(*arrays)
+        .lower(lowering_platforms=("tpu",))
+        .as_text()
+    )
     return estimate_program(parse_stablehlo(text), parse(on))
 
 

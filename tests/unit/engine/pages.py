@@ -21,7 +21,8 @@ from podyard.web import explain, lesson
 
 
 class Reader(HTMLParser):
-    """The parts of a page: elements with their attributes, and the text outside of script and style."""
+    """The parts of a page: elements with their attributes, and the text outside of script and
+    style."""
 
     def __init__(self, source: str) -> None:
         super().__init__()
@@ -54,11 +55,14 @@ def open_console(folder: Path) -> Iterator[Get]:
     database = Database(settings.database_url, clock)
     migrations.upgrade(database)
     prepare(settings, database)
-    app = create_app(settings, database, instant_fleet(), clock, more=lambda: (explain.router, lesson.router))
+    app = create_app(
+        settings, database, instant_fleet(), clock, more=lambda: (explain.router, lesson.router)
+    )
     owner = {"Authorization": f"Bearer {(folder / 'token').read_text().strip()}"}
 
     async def served(scope: Any, receive: Any, send: Any) -> None:
-        await app({"state": {}, **scope}, receive, send)  # the state is what a server gives to each request
+        # the state is what a server gives to each request
+        await app({"state": {}, **scope}, receive, send)
 
     async def ask(path: str, headers: dict[str, str]) -> httpx.Response:
         transport = httpx.ASGITransport(served)

@@ -15,7 +15,8 @@ Sets = dict[str, tuple[NDArray[Any], NDArray[Any]]]
 
 
 def pictures(side: int, channels: int, train: int, test: int, noise: float = 40.0) -> Sets:
-    """Ten bars, one for each label, at an angle of their own, in noise: easy, but not for a model that does nothing."""
+    """Ten bars, one for each label, at an angle of their own, in noise: easy, but not for a model
+    that does nothing."""
     rng = np.random.default_rng(5)
     rows, columns = np.mgrid[:side, :side] - (side - 1) / 2
     angles = np.arange(10) * np.pi / 10
@@ -23,7 +24,9 @@ def pictures(side: int, channels: int, train: int, test: int, noise: float = 40.
 
     def part(count: int) -> tuple[NDArray[Any], NDArray[Any]]:
         labels = np.arange(count) % 10
-        images = 160.0 * bars[labels][..., None] + rng.normal(40, noise, (count, side, side, channels))
+        images = 160.0 * bars[labels][..., None] + rng.normal(
+            40, noise, (count, side, side, channels)
+        )
         return np.clip(images, 0, 255).astype(np.uint8), labels.astype(np.uint8)
 
     return {"train": part(train), "test": part(test)}

@@ -1,6 +1,8 @@
-"""Replica processes for tests: `run_gang` starts one per group of hosts and lets them meet over pipes.
+"""Replica processes for tests: `run_gang` starts one per group of hosts and lets them meet over
+pipes.
 
-As a script, it is one such process: a spec comes in on stdin, events go out on stdout, one JSON object per line.
+As a script, it is one such process: a spec comes in on stdin, events go out on stdout, one JSON
+object per line.
 """
 
 from __future__ import annotations
@@ -48,13 +50,18 @@ def spec_of(**changes: Any) -> ReplicaSpec:
 
 
 class Recorder:
-    """A metrics sink that remembers; after `stop_after` steps it says stop, after `yield_after` it says yield.
+    """A metrics sink that remembers; after `stop_after` steps it says stop, after `yield_after` it
+    says yield.
 
     `hears_late`: what is known outside is what was there at the last `report_now`.
     """
 
     def __init__(
-        self, stop_after: int | None = None, yield_after: int | None = None, *, hears_late: bool = False
+        self,
+        stop_after: int | None = None,
+        yield_after: int | None = None,
+        *,
+        hears_late: bool = False,
     ) -> None:
         self.steps: list[tuple[int, float, float, float, float]] = []
         self.evaluations: dict[int, dict[str, float]] = {}
@@ -67,7 +74,9 @@ class Recorder:
         self._yield_after = yield_after
         self._resumable_step = 0 if hears_late else sys.maxsize
 
-    def step(self, step: int, loss: float, accuracy: float, wall_seconds: float, modelled_seconds: float) -> None:
+    def step(
+        self, step: int, loss: float, accuracy: float, wall_seconds: float, modelled_seconds: float
+    ) -> None:
         self.steps.append((step, loss, accuracy, wall_seconds, modelled_seconds))
 
     def on_evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -130,7 +139,13 @@ def _main() -> None:
     error, ended = None, None
     try:
         ended = run_replica(
-            spec, _Pipes(spec), recorder, FileStore(Path(order["store"])), order["resume"], "127.0.0.1:0", OsClock()
+            spec,
+            _Pipes(spec),
+            recorder,
+            FileStore(Path(order["store"])),
+            order["resume"],
+            "127.0.0.1:0",
+            OsClock(),
         )
     except PodyardError as failure:
         error = [failure.code.name, failure.message]
@@ -156,27 +171,44 @@ def run_gang(
     yield_after: int | None = None,
     machines: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
-    """What each process of the gang reported; `groups[i]` are the hosts of process i, `machines[i]` is where it runs:
-    those of one machine share a window folder, but one with a capital letter, which cannot share memory."""
+    """What each process of the gang reported; `groups[i]` are the hosts of process i, `machines[i]`
+    is where it runs: those of one machine share a window folder, but one with a capital letter,
+    which cannot share memory."""
     environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
     processes = [
         subprocess.Popen(
-            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+            [sys.executable, __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
         )
         for _ in groups
     ]
     try:
         for rank, (process, hosts) in enumerate(zip(processes, groups, strict=True)):
-            own = dataclasses.replace(spec, host_indices=tuple(hosts), rank=rank, process_count=len(groups))
+            own = dataclasses.replace(
+                spec, host_indices=tuple(hosts), rank=rank, process_count=len(groups)
+            )
             if machines and machines[rank].islower():
                 windows = store.parent / f"{store.name}-windows-{machines[rank]}"
                 windows.mkdir(exist_ok=True)
                 own = dataclasses.replace(own, window_folder=str(windows))
             order = {"resume": resume, "stop_after": stop_after, "yield_after": yield_after}
-            _tell(process, {"spec": base64.b64encode(pickle.dumps(own)).decode(), "store": str(store), **order})
+            _tell(
+                process,
+                {
+                    "spec": base64.b64encode(pickle.dumps(own)).decode(),
+                    "store": str(store),
+                    **order,
+                },
+            )
         addresses = [_hear(process)["address"] for process in processes]
         names = [name.lower() for name in machines] or [""] * len(groups)
-        peers = [(rank, list(groups[rank]), address, names[rank]) for rank, address in enumerate(addresses)]
+        peers = [
+            (rank, list(groups[rank]), address, names[rank])
+            for rank, address in enumerate(addresses)
+        ]
         for process in processes:
             _tell(process, peers)
         return [_hear(process) for process in processes]

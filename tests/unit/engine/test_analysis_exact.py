@@ -1,6 +1,8 @@
-"""`engine.analyze(..., compiler="xla-tpu")`: what of an estimate is the real compiler's, and that nothing misleads.
+"""`engine.analyze(..., compiler="xla-tpu")`: what of an estimate is the real compiler's, and that
+nothing misleads.
 
-The compiler's verdict is put in by hand where only the telling is tried; what needs the compiler skips without it.
+The compiler's verdict is put in by hand where only the telling is tried; what needs the compiler
+skips without it.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ from podyard.engine.exact.hlo import ExactCollective, ExactOp
 
 _GRADIENTS = "(f32[256,512]{1,0:T(8,128)}, f32[512,128]{1,0:T(8,128)})"
 _NO_ROOM = (
-    "Ran out of memory on HBM, the total memory required for HLO temporaries (8.5G) exceeds available HBM (7.48G)"
+    "Ran out of memory on HBM, the total memory required for HLO temporaries "
+    "(8.5G) exceeds "
+    "available HBM (7.48G)"
 )
 
 
@@ -51,7 +55,8 @@ def _step(weights: Any, x: Any) -> Any:
 
 def _verdict(**changes: Any) -> ExactVerdict:
     collective = ExactCollective(
-        name="all-reduce.1", kind="all-reduce", shape=_GRADIENTS, count=1, emitter="", rings="{4 2},{4 2}", debug="",
+        name="all-reduce.1", kind="all-reduce", shape=_GRADIENTS, count=1, emitter="",
+        rings="{4 2},{4 2}", debug="",
         group_size=8, nbytes=64, strategy="UniDirectionNDRingStrategy", colors=4, phases=2,
     )  # fmt: skip
     ops = (
@@ -59,8 +64,10 @@ def _verdict(**changes: Any) -> ExactVerdict:
         ExactOp("all-reduce.1", "all-reduce", _GRADIENTS, None, 1, "sum"),
     )
     given: dict[str, Any] = {
-        "accelerator_type": "v3-8", "partitions": 8, "compiler_version": "fake", "out_of_memory_text": "",
-        "cycles": 3000, "ops": ops, "collectives": (collective,), "argument_bytes": 400, "output_bytes": 300,
+        "accelerator_type": "v3-8", "partitions": 8, "compiler_version": "fake",
+        "out_of_memory_text": "",
+        "cycles": 3000, "ops": ops, "collectives": (collective,), "argument_bytes": 400,
+        "output_bytes": 300,
         "temporary_bytes": 200, "alias_bytes": 100, "peak_bytes": 750,
     }  # fmt: skip
     return ExactVerdict(**{**given, **changes})
@@ -90,26 +97,42 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Asked]:
 
 def _exact(size: int = 1024, global_batch: int | None = 1024) -> Any:
     return analysis.analyze(
-        _step, _weights(), _batch(size), accelerator_type="v3-8", global_batch=global_batch, compiler="xla-tpu"
+        _step,
+        _weights(),
+        _batch(size),
+        accelerator_type="v3-8",
+        global_batch=global_batch,
+        compiler="xla-tpu",
     )
 
 
 def test_cycles_memory_operations_and_collectives_are_the_compilers(asked: _Asked) -> None:
     found = _exact()
-    assert (found.compiler, found.cycles, found.fits, found.memory_text) == ("xla-tpu", 3000.0, True, "")
+    assert (found.compiler, found.cycles, found.fits, found.memory_text) == (
+        "xla-tpu",
+        3000.0,
+        True,
+        "",
+    )
     assert (found.argument_bytes, found.result_bytes, found.temporary_bytes) == (400, 300, 200)
     assert found.peak_hbm_bytes == 750  # the compiler's own: parts may share memory
-    assert [(op.name, op.cycles, op.count, op.start_cycles, op.bound, op.where) for op in found.ops] == [
+    assert [
+        (op.name, op.cycles, op.count, op.start_cycles, op.bound, op.where) for op in found.ops
+    ] == [
         ("fusion.1", 3000.0, 3, 0.0, "unpriced", "dot.5"),
         ("all-reduce.1", 0.0, 1, 3000.0, "ici", "sum"),
     ]
     (collective,) = found.collectives
-    assert collective.startswith("all-reduce (f32[256,512], f32[512,128]) x 1 in groups of 8: UniDirectionNDRingStrat")
+    assert collective.startswith(
+        "all-reduce (f32[256,512], f32[512,128]) x 1 in groups of 8: UniDirectionNDRingStrat"
+    )
     assert collective.endswith("Strategy, 4 colours x 2 phases, {4 2},{4 2}")
 
 
 def test_nothing_of_the_model_stays_that_would_mislead(asked: _Asked) -> None:
-    modelled = analysis.analyze(_step, _weights(), _batch(1024), accelerator_type="v3-8", global_batch=1024)
+    modelled = analysis.analyze(
+        _step, _weights(), _batch(1024), accelerator_type="v3-8", global_batch=1024
+    )
     found = _exact()
     assert modelled.largest_buffers and not found.largest_buffers
     assert found.compute_seconds == pytest.approx(3000 / found.clock_hz)
@@ -132,18 +155,38 @@ def test_where_the_compiler_sends_nothing_no_time_for_it_is_left(asked: _Asked) 
 def test_a_program_that_does_not_fit_has_the_compilers_words_and_no_step(asked: _Asked) -> None:
     asked.verdict = _verdict(out_of_memory_text=_NO_ROOM, cycles=0, ops=(), collectives=())
     found = _exact()
-    assert (found.fits, found.memory_text, found.peak_hbm_bytes) == (False, _NO_ROOM, int(8.5 * 2**30))
-    assert (found.modelled_seconds, found.compute_seconds, found.collective_seconds, found.cycles) == (0, 0, 0, 0)
+    assert (found.fits, found.memory_text, found.peak_hbm_bytes) == (
+        False,
+        _NO_ROOM,
+        int(8.5 * 2**30),
+    )
+    assert (
+        found.modelled_seconds,
+        found.compute_seconds,
+        found.collective_seconds,
+        found.cycles,
+    ) == (0, 0, 0, 0)
     assert (found.argument_bytes, found.result_bytes, found.temporary_bytes) == (0, 0, 0)
-    assert (found.ops, found.collectives, found.largest_buffers, found.energy_joules) == ((), (), (), None)
+    assert (found.ops, found.collectives, found.largest_buffers, found.energy_joules) == (
+        (),
+        (),
+        (),
+        None,
+    )
 
 
-def test_a_global_batch_is_compiled_for_all_devices_with_only_the_batch_split(asked: _Asked) -> None:
+def test_a_global_batch_is_compiled_for_all_devices_with_only_the_batch_split(
+    asked: _Asked,
+) -> None:
     _exact()
     ((text, accelerator_type, partitions),) = asked.questions
     assert (accelerator_type, partitions) == ("v3-8", 8)
     (signature,) = (line for line in text.splitlines() if "@main" in line)
-    split = [part.split(" {")[0] for part in signature.split("%arg") if '[{"devices"}' in part or "[8,1]" in part]
+    split = [
+        part.split(" {")[0]
+        for part in signature.split("%arg")
+        if '[{"devices"}' in part or "[8,1]" in part
+    ]
     assert split == ["2: tensor<1024x256xf32>"]
 
 
@@ -158,7 +201,9 @@ def test_without_a_global_batch_the_program_is_one_devices(asked: _Asked, size: 
 def test_asking_again_compiles_once_and_the_model_is_kept_apart(asked: _Asked) -> None:
     assert _exact() is _exact()
     assert len(asked.questions) == 1
-    modelled = analysis.analyze(_step, _weights(), _batch(1024), accelerator_type="v3-8", global_batch=1024)
+    modelled = analysis.analyze(
+        _step, _weights(), _batch(1024), accelerator_type="v3-8", global_batch=1024
+    )
     assert (modelled.compiler, len(asked.questions)) == ("podyard", 1)
 
 
@@ -223,7 +268,9 @@ def test_the_compilers_words_come_through_for_a_program_that_is_too_large() -> N
 
     struct: Any = jax.ShapeDtypeStruct
     wide = struct((57_344, 64), jnp.bfloat16)
-    found = analysis.analyze(lambda x: jnp.sort(x @ x.T, axis=0)[0], wide, accelerator_type="v2-8", compiler="xla-tpu")
+    found = analysis.analyze(
+        lambda x: jnp.sort(x @ x.T, axis=0)[0], wide, accelerator_type="v2-8", compiler="xla-tpu"
+    )
     assert not found.fits
     assert "(18.38G) exceeds available HBM (7.48G)" in found.memory_text
     assert found.peak_hbm_bytes == round(18.38 * 2**30)
@@ -232,6 +279,8 @@ def test_the_compilers_words_come_through_for_a_program_that_is_too_large() -> N
 def test_the_extra_pins_the_compiler_that_the_installed_jax_pins() -> None:
     requirements = importlib.metadata.requires("jax") or []
     pinned = {text.split(";")[0].strip() for text in requirements if text.startswith("libtpu")}
-    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))
+    project = tomllib.loads(
+        (Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8")
+    )
     extra = project["project"]["optional-dependencies"]["xla-tpu"]
     assert pinned == {text for text in extra if text.startswith("libtpu")}

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from podyard.engine.numerics.bf16 import from_bits, round_to_bf16, to_bits
 
 SPECIAL_BITS = [
-    0x00000000, 0x80000000, 0x00000001, 0x00008000, 0x00018000, 0x00007FFF, 0x007FFFFF, 0x80008001,  # zero, subnormal
+    # zero, subnormal
+    0x00000000, 0x80000000, 0x00000001, 0x00008000, 0x00018000, 0x00007FFF, 0x007FFFFF, 0x80008001,
     0x3F800000, 0x3F808000, 0x3F818000, 0x3F807FFF, 0x3F808001,  # ties both ways around 1
     0x7F7FFFFF, 0x7F7F7FFF, 0x7F7F8000, 0xFF7FFFFF,  # the largest: to infinity or not
     0x7F800000, 0xFF800000,
@@ -32,7 +33,9 @@ def random_bits(count: int) -> NDArray[np.float32]:
     return values[~np.isnan(values)]
 
 
-@pytest.mark.parametrize("values", [floats(SPECIAL_BITS), random_bits(200_000)], ids=["special", "random"])
+@pytest.mark.parametrize(
+    "values", [floats(SPECIAL_BITS), random_bits(200_000)], ids=["special", "random"]
+)
 def test_equals_ml_dtypes_and_xla_on_the_bits(values: NDArray[np.float32]) -> None:
     with np.errstate(over="ignore"):
         expected = values.astype(ml_dtypes.bfloat16).view(np.uint16)
@@ -43,7 +46,9 @@ def test_equals_ml_dtypes_and_xla_on_the_bits(values: NDArray[np.float32]) -> No
 
 @pytest.mark.parametrize("lower", LOWER_HALVES, ids=hex)
 def test_all_upper_halves_round_as_ml_dtypes_rounds(lower: int) -> None:
-    values = ((np.arange(2**16, dtype=np.uint32) << np.uint32(16)) | np.uint32(lower)).view(np.float32)
+    values = ((np.arange(2**16, dtype=np.uint32) << np.uint32(16)) | np.uint32(lower)).view(
+        np.float32
+    )
     with np.errstate(over="ignore", invalid="ignore"):
         expected = values.astype(ml_dtypes.bfloat16).view(np.uint16)
     assert np.array_equal(to_bits(values), expected)
@@ -51,7 +56,11 @@ def test_all_upper_halves_round_as_ml_dtypes_rounds(lower: int) -> None:
 
 def test_a_tie_goes_to_the_even_side_and_the_largest_numbers_to_infinity() -> None:
     assert to_bits(floats([0x3F808000, 0x3F818000])).tolist() == [0x3F80, 0x3F82]
-    assert to_bits(floats([0x7F7F7FFF, 0x7F7F8000, 0xFF7F8000])).tolist() == [0x7F7F, 0x7F80, 0xFF80]
+    assert to_bits(floats([0x7F7F7FFF, 0x7F7F8000, 0xFF7F8000])).tolist() == [
+        0x7F7F,
+        0x7F80,
+        0xFF80,
+    ]
     assert to_bits(floats([0x00008000, 0x00008001, 0x00018000])).tolist() == [0, 1, 2]
 
 

@@ -1,4 +1,5 @@
-"""A program as a function and as its StableHLO: drawn programs have the same cycles, seconds and memory both ways.
+"""A program as a function and as its StableHLO: drawn programs have the same cycles, seconds and
+memory both ways.
 
 PODYARD_DRAWN_PROGRAMS says how many are drawn; `make drawn-programs` draws 1,050.
 """
@@ -33,14 +34,21 @@ def _differences(seed: int) -> list[str]:
         for what in ("cycles", "compute_seconds", "peak_hbm_bytes"):
             one, other = (float(getattr(estimate, what)) for estimate in (first, second))
             if abs(one - other) > _DIFFERENCE * max(one, other):
-                found.append(f"{program.name} on {name}: {what} {one} as a function, {other} as StableHLO")
+                found.append(
+                    f"{program.name} on {name}: {what} {one} as a function, {other} as StableHLO"
+                )
         if first.unknown_ops != second.unknown_ops:
-            found.append(f"{program.name}: {first.unknown_ops} are unknown, {second.unknown_ops} as StableHLO")
+            found.append(
+                f"{program.name}: {first.unknown_ops} are unknown, {second.unknown_ops} "
+                "as StableHLO"
+            )
     return found
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", range(len(FAMILIES)), ids=lambda place: FAMILIES[place].__name__.strip("_"))
+@pytest.mark.parametrize(
+    "family", range(len(FAMILIES)), ids=lambda place: FAMILIES[place].__name__.strip("_")
+)
 def test_a_function_and_its_stablehlo_agree(family: int) -> None:
     seeds = range(family, _COUNT, len(FAMILIES))
     assert [difference for seed in seeds for difference in _differences(seed)] == []

@@ -17,16 +17,24 @@ from podyard.engine.training.record import RunRecord, Tracked
 from podyard.engine.training.store import FileStore
 
 RUN = RunIdentity("digits-cnn", {"dropout": 0.25}, 7)
-PARAMS = ParameterLayout.of({"a": {"bias": np.zeros(3, np.float32), "kernel": np.zeros((2, 3), np.float32)}})
-LAYOUTS = Layouts(PARAMS, ParameterLayout.of({"mean": np.zeros(2, np.float32)}), SlotLayout.of(Adam(1e-3), PARAMS))
+PARAMS = ParameterLayout.of(
+    {"a": {"bias": np.zeros(3, np.float32), "kernel": np.zeros((2, 3), np.float32)}}
+)
+LAYOUTS = Layouts(
+    PARAMS, ParameterLayout.of({"mean": np.zeros(2, np.float32)}), SlotLayout.of(Adam(1e-3), PARAMS)
+)
 RECORD = RunRecord(Tracked(0.5, 4, 1), Tracked(0.25, 8), {"val_loss": 0.75}, 12)
 
 
 def state_of(step: int) -> TrainState:
     rng = np.random.default_rng(step)
-    params, first, second = (rng.standard_normal(LAYOUTS.params.length).astype(np.float32) for _ in range(3))
+    params, first, second = (
+        rng.standard_normal(LAYOUTS.params.length).astype(np.float32) for _ in range(3)
+    )
     statistics = rng.standard_normal(LAYOUTS.statistics.length).astype(np.float32)
-    return TrainState(step, params, statistics, {"first": first, "second": second}, Position(2, step))
+    return TrainState(
+        step, params, statistics, {"first": first, "second": second}, Position(2, step)
+    )
 
 
 def saved(store: FileStore, *steps: int) -> None:
@@ -51,11 +59,15 @@ def test_round_trip_keeps_every_bit(tmp_path: Path) -> None:
         slot: vector.tobytes() for slot, vector in kept.slots.items()
     }
     manifest = json.loads(store.get("checkpoint-00000012.json"))
-    assert manifest["paramsSha256"] == checkpoint.params_sha256(checkpoint.params_of(LAYOUTS, loaded.state))
+    assert manifest["paramsSha256"] == checkpoint.params_sha256(
+        checkpoint.params_of(LAYOUTS, loaded.state)
+    )
     assert manifest["step"] == 12 and manifest["seed"] == 7
 
 
-@pytest.mark.parametrize("damage", ["torn", "flipped", "no tensors", "no manifest", "torn manifest"])
+@pytest.mark.parametrize(
+    "damage", ["torn", "flipped", "no tensors", "no manifest", "torn manifest"]
+)
 def test_a_damaged_checkpoint_is_skipped_for_the_one_before(tmp_path: Path, damage: str) -> None:
     store = FileStore(tmp_path)
     saved(store, 10, 20)
@@ -90,7 +102,10 @@ def test_nothing_whole_is_none_and_a_later_one_is_not_taken(tmp_path: Path) -> N
 def test_another_runs_checkpoint_is_refused(tmp_path: Path) -> None:
     store = FileStore(tmp_path)
     saved(store, 10)
-    for other in (RunIdentity("digits-cnn", {"dropout": 0.5}, 7), RunIdentity("digits-cnn", {"dropout": 0.25}, 8)):
+    for other in (
+        RunIdentity("digits-cnn", {"dropout": 0.5}, 7),
+        RunIdentity("digits-cnn", {"dropout": 0.25}, 8),
+    ):
         with pytest.raises(PodyardError, match="another run") as caught:
             checkpoint.load_newest(store, other, LAYOUTS, pytest.fail)
         assert caught.value.code is Code.FAILED_PRECONDITION
@@ -101,13 +116,16 @@ def test_another_models_checkpoint_is_refused_with_the_tensors_that_differ(tmp_p
     saved(store, 10)
     fewer = ParameterLayout.of({"a": {"bias": np.zeros(3, np.float32)}})
     other = Layouts(fewer, LAYOUTS.statistics, SlotLayout.of(Adam(1e-3), fewer))
-    with pytest.raises(PodyardError, match="another model: tensors do not fit the model: a/kernel") as caught:
+    with pytest.raises(
+        PodyardError, match="another model: tensors do not fit the model: a/kernel"
+    ) as caught:
         checkpoint.load_newest(store, RUN, other, pytest.fail)
     assert caught.value.code is Code.FAILED_PRECONDITION
 
 
 def test_saving_again_never_spoils_what_is_there(tmp_path: Path) -> None:
-    """The same step with other bits (another attempt): the old tensors stay until the new manifest stands."""
+    """The same step with other bits (another attempt): the old tensors stay until the new manifest
+    stands."""
     store = FileStore(tmp_path)
     saved(store, 10)
     before = tensors_file(tmp_path, 10)
@@ -122,7 +140,18 @@ def test_store_names_cannot_leave_the_root(tmp_path: Path) -> None:
     store = FileStore(tmp_path / "root")
     (tmp_path / "root").mkdir()
     (tmp_path / "root" / "out").symlink_to(tmp_path)
-    for name in ("", "/etc/passwd", "../x", "a/../../x", "a//b", "./a", "a\\b", "a\x00b", "out/x", ".unfinished-1"):
+    for name in (
+        "",
+        "/etc/passwd",
+        "../x",
+        "a/../../x",
+        "a//b",
+        "./a",
+        "a\\b",
+        "a\x00b",
+        "out/x",
+        ".unfinished-1",
+    ):
         with pytest.raises(PodyardError) as caught:
             store.put(name, b"")
         assert caught.value.code is Code.INVALID_ARGUMENT, name
@@ -134,7 +163,11 @@ def test_store_puts_gets_lists_and_deletes(tmp_path: Path) -> None:
     store.put("b/two", b"2")
     store.put("a", b"1")
     store.put("a", b"11")
-    assert store.get("a") == b"11" and store.list("") == ["a", "b/two"] and store.list("b/") == ["b/two"]
+    assert (
+        store.get("a") == b"11"
+        and store.list("") == ["a", "b/two"]
+        and store.list("b/") == ["b/two"]
+    )
     store.delete("a")
     store.delete("a")
     for missing in ("a", "b", "b/two/three"):

@@ -1,4 +1,5 @@
-"""All-reduce plans against what the TPU compiler (libtpu 0.0.51) chose, and the sense of their seconds."""
+"""All-reduce plans against what the TPU compiler (libtpu 0.0.51) chose, and the sense of their
+seconds."""
 
 from __future__ import annotations
 
@@ -21,13 +22,15 @@ from tests.unit.engine.compiled import cases
 _FILE = Path(__file__).parents[2] / "data" / "all_reduce_strategies.json"
 # Sums a whole array in one phase; the compiler prints no strategy for it.
 _WITHOUT_STRATEGY = "SinglePhaseRingSumEmitter"
-_TYPES = ("v2-8", "v2-32", "v2-512", "v3-8", "v3-2048", "v4-8", "v4-128", "v4-4096", "v5litepod-4", "v5litepod-256",
+_TYPES = ("v2-8", "v2-32", "v2-512", "v3-8", "v3-2048", "v4-8", "v4-128", "v4-4096", "v5litepod-4",
+    "v5litepod-256",
           "v5p-8", "v5p-128", "v6e-8", "v6e-256")  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
 class CompiledSum:
-    """One all-reduce of `nbytes` per device over a whole slice; `topology` as libtpu names it (`v4:4x4x8_twisted`)."""
+    """One all-reduce of `nbytes` per device over a whole slice; `topology` as libtpu names it
+    (`v4:4x4x8_twisted`)."""
 
     topology: str
     devices: int
@@ -47,7 +50,8 @@ class CompiledSum:
         topology = parse_topology(generation, shape + twist)
         chips = topology.chip_count
         return dataclasses.replace(
-            parse(f"{generation.name_prefix}-8"), name=self.topology, topology=topology, chip_count=chips,
+            parse(f"{generation.name_prefix}-8"), name=self.topology, topology=topology,
+            chip_count=chips,
             core_count=chips * generation.cores_per_chip,
         )  # fmt: skip
 
@@ -72,11 +76,19 @@ def test_plans_equal_every_all_reduce_that_was_compiled() -> None:
         if told != expected:
             wrong.append((row.topology, row.nbytes, told, expected))
     assert wrong == []
-    assert {row.topology.partition(":")[0] for row in rows} == {"v2", "v3", "v4", "v5e", "v5p", "v6e"}
+    assert {row.topology.partition(":")[0] for row in rows} == {
+        "v2",
+        "v3",
+        "v4",
+        "v5e",
+        "v5p",
+        "v6e",
+    }
 
 
 def test_plans_equal_the_strategies_of_compiled_programs() -> None:
-    """There bytes are what the compiler's combiner made of a program's sums, and known only of single collectives."""
+    """There bytes are what the compiler's combiner made of a program's sums, and known only of
+    single collectives."""
     wrong, seen = [], 0
     for one in cases():
         if one.kind != "collective" or one.facts["coll"] != "all-reduce":
@@ -94,7 +106,8 @@ def test_plans_equal_the_strategies_of_compiled_programs() -> None:
 
 
 def test_the_sums_of_training_steps_have_a_plan_that_the_compiler_chose() -> None:
-    """All sums of a step go over the whole slice: where the plan does not depend on the bytes, it is each one's."""
+    """All sums of a step go over the whole slice: where the plan does not depend on the bytes, it
+    is each one's."""
     wrong, seen = [], 0
     for one in cases():
         if one.kind != "train_step_dp" or not one.facts.get("strategies"):
@@ -119,9 +132,13 @@ def test_bytes_and_twist_change_the_plan() -> None:
     assert sum(len(found) > 1 for found in by_bytes.values()) > 10
     twisted = [row for row in rows if row.topology.endswith("_twisted")]
     straight = {(row.topology, row.nbytes): row.ring_sizes for row in rows}
-    untwisted = [straight.get((row.topology.removesuffix("_twisted"), row.nbytes)) for row in twisted]
+    untwisted = [
+        straight.get((row.topology.removesuffix("_twisted"), row.nbytes)) for row in twisted
+    ]
     assert twisted
-    assert any(other not in (None, row.ring_sizes) for row, other in zip(twisted, untwisted, strict=True))
+    assert any(
+        other not in (None, row.ring_sizes) for row, other in zip(twisted, untwisted, strict=True)
+    )
 
 
 # --- seconds

@@ -1,4 +1,5 @@
-"""What programs with convolutions hold in memory, against peaks and cycles of the TPU compiler (libtpu 0.0.42.1);
+"""What programs with convolutions hold in memory, against peaks and cycles of the TPU compiler
+(libtpu 0.0.42.1);
 most of shapes that no record has."""
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ def _transposed(batch: int, size: int, read: int, made: int, window: int, gradie
     def pull(x: Any, kernel: Any, back: Any) -> Any:
         return jax.vjp(run, x, kernel)[1](back)[0 if gradient == "input" else 1]
 
-    given = (ONE.array((batch, size, size, read), "", BF16), ONE.array((window, window, read, made), "", BF16))
+    given = (
+        ONE.array((batch, size, size, read), "", BF16),
+        ONE.array((window, window, read, made), "", BF16),
+    )
     if not gradient:
         return Made(run, given)
     return Made(pull, (*given, ONE.array((batch, 2 * size, 2 * size, made), "", BF16)))
@@ -50,7 +54,8 @@ def _transposed(batch: int, size: int, read: int, made: int, window: int, gradie
         ("v3", (64, 32, 96, 48, 4), "input", 134_414_336),
         ("v3", (64, 32, 96, 48, 4), "kernel", 167_968_768),
         ("v3", (32, 16, 256, 128, 4), "kernel", 22_020_096),
-        # Images that a convolution copies while it reads them are in HBM: weights are on the chip at the start.
+        # Images that a convolution copies while it reads them are in HBM: weights are on the chip
+        # at the start.
         ("v5e", (32, 28, 128, 64, 4), "input", 32_636_928),
         ("v5e", (32, 56, 64, 3, 4), "", 41_312_256),
         ("v5e", (32, 16, 256, 128, 4), "", 23_068_672),
@@ -62,7 +67,10 @@ def _transposed(batch: int, size: int, read: int, made: int, window: int, gradie
 def test_a_transposed_convolution_holds_what_was_compiled(
     generation: str, sizes: tuple[int, int, int, int, int], gradient: str, peak: int
 ) -> None:
-    assert abs(_estimate(_transposed(*sizes, gradient), generation).peak_hbm_bytes / peak - 1) <= _NEAR_PEAK
+    assert (
+        abs(_estimate(_transposed(*sizes, gradient), generation).peak_hbm_bytes / peak - 1)
+        <= _NEAR_PEAK
+    )
 
 
 @pytest.mark.parametrize(
@@ -94,7 +102,13 @@ def _behind_another(batch: int, size: int, read: int, made: int, window: int) ->
         return jax.grad(functools.partial(summed, x, first, last))(kernel)
 
     kernels = ((3, 3, read, made), (window, window, made, read), (3, 3, read, read))
-    return Made(gradient, (ONE.array((batch, size, size, read), "", BF16), *(ONE.array(k, "", BF16) for k in kernels)))
+    return Made(
+        gradient,
+        (
+            ONE.array((batch, size, size, read), "", BF16),
+            *(ONE.array(k, "", BF16) for k in kernels),
+        ),
+    )
 
 
 @pytest.mark.parametrize(
@@ -117,7 +131,9 @@ def test_what_a_convolution_has_written_takes_cycles_to_turn_around(
 
 def _pooled(batch: int, size: int, features: int, window: int, gradient: bool) -> Made:
     def run(x: Any) -> Any:
-        return lax.reduce_window(x, -jnp.inf, lax.max, (1, window, window, 1), (1, window, window, 1), "VALID")
+        return lax.reduce_window(
+            x, -jnp.inf, lax.max, (1, window, window, 1), (1, window, window, 1), "VALID"
+        )
 
     x = ONE.array((batch, size, size, features), "", BF16)
     if not gradient:
@@ -129,13 +145,15 @@ def _pooled(batch: int, size: int, features: int, window: int, gradient: bool) -
 @pytest.mark.parametrize(
     ("generation", "sizes", "gradient", "peak"),
     [
-        # The gradient works on examples and features in tiles: what lies otherwise is copied before and after.
+        # The gradient works on examples and features in tiles: what lies otherwise is copied before
+        # and after.
         ("v3", (32, 56, 64, 2), True, 83_493_888),
         ("v3", (64, 32, 256, 2), True, 117_441_536),
         ("v4", (64, 32, 256, 2), True, 150_995_456),
         ("v5e", (64, 32, 256, 2), True, 150_995_456),
         ("v3", (256, 32, 32, 2), True, 37_749_760),
-        # Images that lie so are on the chip when a program starts that only pools them, others are not.
+        # Images that lie so are on the chip when a program starts that only pools them, others are
+        # not.
         ("v5e", (256, 32, 32, 2), False, 37_748_736),
         ("v5e", (128, 28, 192, 3), False, 81_051_648),
         ("v5e", (32, 56, 64, 2), False, 32_112_640),
@@ -144,7 +162,10 @@ def _pooled(batch: int, size: int, features: int, window: int, gradient: bool) -
 def test_pooling_holds_what_was_compiled(
     generation: str, sizes: tuple[int, int, int, int], gradient: bool, peak: int
 ) -> None:
-    assert abs(_estimate(_pooled(*sizes, gradient), generation).peak_hbm_bytes / peak - 1) <= _NEAR_PEAK
+    assert (
+        abs(_estimate(_pooled(*sizes, gradient), generation).peak_hbm_bytes / peak - 1)
+        <= _NEAR_PEAK
+    )
 
 
 @pytest.mark.parametrize(
@@ -174,7 +195,8 @@ def test_a_training_step_holds_what_was_compiled(
         ("v3", (8, 56, 56, 128), (3, 3, 64, 128), 1, "", 40_517_632),
         ("v3", (8, 56, 56, 128), (3, 3, 64, 128), 1, "kernel", 53_362_688),
         ("v3", (128, 40, 40, 128), (7, 7, 64, 128), 1, "", 159_694_848),
-        # Which operand is on the chip at the start: never images that are copied while they are read.
+        # Which operand is on the chip at the start: never images that are copied while they are
+        # read.
         ("v5e", (16, 80, 80, 160), (1, 1, 160, 64), 1, "kernel", 99_647_488),
         ("v5e", (24, 80, 80, 3), (3, 3, 3, 160), 1, "input", 86_708_224),
         ("v5e", (16, 80, 80, 160), (1, 1, 160, 64), 1, "", 99_680_256),
@@ -182,7 +204,12 @@ def test_a_training_step_holds_what_was_compiled(
     ],
 )
 def test_a_convolution_holds_what_was_compiled(
-    generation: str, image: tuple[int, ...], kernel: tuple[int, ...], stride: int, gradient: str, peak: int
+    generation: str,
+    image: tuple[int, ...],
+    kernel: tuple[int, ...],
+    stride: int,
+    gradient: str,
+    peak: int,
 ) -> None:
     made = vision.convolution(image, kernel, stride, gradient)
     assert abs(_estimate(made, generation).peak_hbm_bytes / peak - 1) <= _NEAR_PEAK
@@ -196,7 +223,9 @@ def test_a_convolution_holds_what_was_compiled(
         (F32, 18_251_776),
     ],
 )
-def test_two_convolutions_start_with_the_weights_that_were_compiled(weights: Any, peak: int) -> None:
+def test_two_convolutions_start_with_the_weights_that_were_compiled(
+    weights: Any, peak: int
+) -> None:
     def run(x: Any, first: Any, second: Any) -> Any:
         return jax.nn.relu(vision.conv(jax.nn.relu(vision.conv(x, first)), second))
 

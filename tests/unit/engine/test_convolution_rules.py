@@ -1,4 +1,5 @@
-"""Rules of convolutions against cycles that the TPU compiler gave (libtpu 0.0.42.1), shapes that no record has."""
+"""Rules of convolutions against cycles that the TPU compiler gave (libtpu 0.0.42.1), shapes that no
+record has."""
 
 from __future__ import annotations
 
@@ -46,14 +47,16 @@ def test_a_copy_has_the_axis_in_lanes_that_it_is_for(
 @pytest.mark.parametrize(
     ("generation", "image", "kernel", "stride", "gradient", "compiled"),
     [
-        # Each feature by itself, examples in lanes: it is worked on in rows of features all the same.
+        # Each feature by itself, examples in lanes: it is worked on in rows of features all the
+        # same.
         ("v3", (160, 36, 36, 32), (5, 5, 1, 32), 1, "", 1_354_194),
         ("v3", (32, 20, 20, 16), (3, 3, 1, 16), 1, "", 34_210),
         ("v4", (96, 20, 20, 80), (7, 7, 1, 80), 1, "", 254_138),
         ("v6e", (160, 36, 36, 32), (5, 5, 1, 32), 1, "", 1_306_726),
         ("v3", (8, 56, 56, 384), (5, 5, 1, 384), 1, "kernel", 388_045),
         ("v6e", (8, 28, 28, 128), (3, 3, 1, 128), 1, "kernel", 8_506),
-        # In groups: copies with examples in lanes; padded groups that are read; two copies where rows lie in sublanes.
+        # In groups: copies with examples in lanes; padded groups that are read; two copies where
+        # rows lie in sublanes.
         ("v3", (24, 20, 20, 128), (3, 3, 8, 128), 1, "kernel", 391_778),
         ("v4", (24, 20, 20, 128), (3, 3, 64, 128), 1, "", 97_768),
         ("v3", (24, 56, 56, 128), (1, 1, 32, 128), 1, "", 2_608_892),
@@ -75,7 +78,8 @@ def test_a_copy_has_the_axis_in_lanes_that_it_is_for(
         ("v6e", (24, 72, 72, 64), (5, 5, 64, 32), 1, "", 689_724),
         ("v6e", (8, 36, 36, 48), (7, 7, 48, 48), 1, "input", 77_176),
         ("v6e", (96, 17, 17, 128), (5, 5, 128, 256), 1, "", 192_182),
-        # In groups: copies share the room on the chip, and one that finds none is made of what was fetched.
+        # In groups: copies share the room on the chip, and one that finds none is made of what was
+        # fetched.
         ("v6e", (32, 26, 26, 256), (3, 3, 8, 256), 1, "kernel", 320_742),
         ("v6e", (40, 28, 28, 248), (3, 3, 8, 248), 1, "kernel", 515_137),
         ("v5e", (48, 28, 28, 256), (3, 3, 8, 256), 1, "kernel", 804_961),
@@ -94,16 +98,25 @@ def test_a_copy_has_the_axis_in_lanes_that_it_is_for(
     ],
 )
 def test_a_convolution_has_the_cycles_that_were_compiled(
-    generation: str, image: tuple[int, ...], kernel: tuple[int, ...], stride: int, gradient: str, compiled: int
+    generation: str,
+    image: tuple[int, ...],
+    kernel: tuple[int, ...],
+    stride: int,
+    gradient: str,
+    compiled: int,
 ) -> None:
     program = parse_stablehlo(vision.convolution(image, kernel, stride, gradient).text())
-    assert abs(estimate_program(program, parse(slice_for(generation, 1))).cycles / compiled - 1) <= _NEAR
+    assert (
+        abs(estimate_program(program, parse(slice_for(generation, 1))).cycles / compiled - 1)
+        <= _NEAR
+    )
 
 
 @pytest.mark.parametrize(
     ("generation", "channels", "examples", "side", "compiled"),
     [
-        # What the gradient of a kernel of patches takes more than its passes, of the images of so many examples.
+        # What the gradient of a kernel of patches takes more than its passes, of the images of so
+        # many examples.
         ("v5e", 3, 8, 64, 4_807),
         ("v5e", 3, 32, 64, 5_914),
         ("v5e", 4, 32, 64, 3_148),
@@ -147,8 +160,13 @@ def test_a_step_of_patches_has_the_cycles_that_were_compiled(
         return jnp.mean(jnp.square(jnp.tanh(y).astype(F32)))
 
     given = (ONE.array((examples, side, side, 3)),)
-    program = parse_stablehlo(train(loss, [ONE.array((16, 16, 3, features))], given, ONE, "sgd").text())
-    assert abs(estimate_program(program, parse(slice_for(generation, 1))).cycles / compiled - 1) <= _NEAR / 2
+    program = parse_stablehlo(
+        train(loss, [ONE.array((16, 16, 3, features))], given, ONE, "sgd").text()
+    )
+    assert (
+        abs(estimate_program(program, parse(slice_for(generation, 1))).cycles / compiled - 1)
+        <= _NEAR / 2
+    )
 
 
 @pytest.mark.parametrize(
@@ -158,7 +176,13 @@ def test_a_step_of_patches_has_the_cycles_that_were_compiled(
 def test_loads_of_more_columns_are_hidden_where_rows_are_few(
     image: tuple[int, ...], kernel: tuple[int, ...], compiled: int
 ) -> None:
-    """Cycles of the matrix unit in the gradient of a kernel of patches, without the kernel's fixed cost."""
-    program, costs = parse_stablehlo(vision.convolution(image, kernel, kernel[0], "kernel").text()), cost_model("v6e")
+    """Cycles of the matrix unit in the gradient of a kernel of patches, without the kernel's fixed
+    cost."""
+    program, costs = (
+        parse_stablehlo(vision.convolution(image, kernel, kernel[0], "kernel").text()),
+        cost_model("v6e"),
+    )
     anchor = next(one for one in program.body.operations if one.opcode == "convolution")
-    assert abs(Convolution.of(program, anchor, costs.tiling).mxu_cycles(costs) / compiled - 1) <= _NEAR
+    assert (
+        abs(Convolution.of(program, anchor, costs.tiling).mxu_cycles(costs) / compiled - 1) <= _NEAR
+    )

@@ -41,6 +41,10 @@ def test_all_digits_are_there_once() -> None:
     from sklearn.datasets import load_digits as original
 
     expected = original()
-    theirs = sorted((row.tobytes(), int(y)) for row, y in zip(expected.data / 16, expected.target, strict=True))
-    ours = sorted((row.astype(np.float64).tobytes(), int(y)) for row, y in zip(images, labels, strict=True))
+    theirs = sorted(
+        (row.tobytes(), int(y)) for row, y in zip(expected.data / 16, expected.target, strict=True)
+    )
+    ours = sorted(
+        (row.astype(np.float64).tobytes(), int(y)) for row, y in zip(images, labels, strict=True)
+    )
     assert ours == theirs

@@ -28,21 +28,31 @@ def _module(attribute: str) -> str:
     return %0 : tensor<1024x1024xf32>
   }}
 }}
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.parametrize(
     ("attribute", "mib"),
-    [("", 12), ("{tf.aliasing_output = 0 : i32}", 8), ("{jax.buffer_donor = true}", 8), ("{jax.x = true}", 12)],
+    [
+        ("", 12),
+        ("{tf.aliasing_output = 0 : i32}", 8),
+        ("{jax.buffer_donor = true}", 8),
+        ("{jax.x = true}", 12),
+    ],
 )
 def test_a_donor_gives_its_place_to_a_result_of_its_size(attribute: str, mib: int) -> None:
     assert _estimate(_module(attribute)).peak_hbm_bytes == mib * _MIB
 
 
 def test_a_donor_of_another_size_gives_its_place_to_nothing() -> None:
-    text = _module("{jax.buffer_donor = true}").replace("-> tensor<1024x1024xf32>", "-> tensor<1024x1024xbf16>")
+    text = _module("{jax.buffer_donor = true}").replace(
+        "-> tensor<1024x1024xf32>", "-> tensor<1024x1024xbf16>"
+    )
     text = text.replace("return %0 : tensor<1024x1024xf32>", "return %1 : tensor<1024x1024xbf16>")
-    convert = "    %1 = stablehlo.convert %0 : (tensor<1024x1024xf32>) -> tensor<1024x1024xbf16>\n    return"
+    convert = (
+        "    %1 = stablehlo.convert %0 : (tensor<1024x1024xf32>) -> "
+        "tensor<1024x1024xbf16>\n    return"
+    )
     assert _estimate(text.replace("    return", convert)).peak_hbm_bytes == 10 * _MIB
 
 
@@ -59,13 +69,17 @@ def test_sharded_donors_are_matched_by_what_a_device_has() -> None:
 
 
 def test_what_a_scan_still_reads_is_not_overwritten_by_what_it_stacks() -> None:
-    """A cache whose layers a scan takes and gives back: the compiler makes the new one next to the old one."""
+    """A cache whose layers a scan takes and gives back: the compiler makes the new one next to the
+    old one."""
     jax = pytest.importorskip("jax")
 
     def step(cache: Any, x: Any) -> Any:
         return jax.lax.scan(lambda x, own: (x + own[0], own + x), x, cache)[1]
 
-    given = (jax.ShapeDtypeStruct((16, 256, 1024), "float32"), jax.ShapeDtypeStruct((1024,), "float32"))
+    given = (
+        jax.ShapeDtypeStruct((16, 256, 1024), "float32"),
+        jax.ShapeDtypeStruct((1024,), "float32"),
+    )
     estimate = _estimate(lower_for_tpu(jax.jit(step, donate_argnums=0), *given))
     assert 32 * _MIB <= estimate.peak_hbm_bytes < 33 * _MIB
 
@@ -80,7 +94,7 @@ MODULE = """module @m attributes {{mhlo.num_partitions = {devices} : i32}} {{
     %2 = stablehlo.multiply %arg0, %arg2 : tensor<1024x1024xf32>
     return %0, %1, %2 : tensor<1024x512xf32>, tensor<1024x1024xf32>, tensor<1024x1024xf32>
   }}
-}}"""
+}}"""  # noqa: E501
 DONOR = "jax.buffer_donor = true"
 SPLIT = 'sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>'
 
@@ -108,7 +122,10 @@ def test_a_donor_gives_its_memory_to_the_first_free_result_of_its_type(
     assert partition(program).donated == donated
     found = _estimate(module(*attributes))
     nbytes = sum({0: 4, 1: 2, 2: 4}[value] * _MIB for value in donated)
-    assert found.argument_bytes + found.result_bytes - found.peak_hbm_bytes == nbytes - found.temporary_bytes
+    assert (
+        found.argument_bytes + found.result_bytes - found.peak_hbm_bytes
+        == nbytes - found.temporary_bytes
+    )
 
 
 def test_types_are_those_of_one_device() -> None:
@@ -122,16 +139,23 @@ def test_types_are_those_of_one_device() -> None:
 
 
 def test_the_peak_is_the_larger_of_what_hbm_and_the_chip_hold() -> None:
-    """The compiler's peak without donation is 46,144,000 bytes: arguments, results, and 6 MiB on the chip."""
+    """The compiler's peak without donation is 46,144,000 bytes: arguments, results, and 6 MiB on
+    the chip."""
     jax = pytest.importorskip("jax")
 
     def step(cache: Any, x: Any, a: Any, b: Any) -> Any:
         return jax.lax.scan(lambda x, own: (x + own[0], own + x), x, cache)[1], (a @ b) @ b
 
     square = jax.ShapeDtypeStruct((1024, 1024), "bfloat16")
-    given = (jax.ShapeDtypeStruct((16, 256, 1024), "float32"), jax.ShapeDtypeStruct((1024,), "float32"), square, square)
+    given = (
+        jax.ShapeDtypeStruct((16, 256, 1024), "float32"),
+        jax.ShapeDtypeStruct((1024,), "float32"),
+        square,
+        square,
+    )
     kept, donated = (
-        _estimate(lower_for_tpu(jax.jit(step, donate_argnums=places), *given), "v5litepod-1") for places in ((), (0,))
+        _estimate(lower_for_tpu(jax.jit(step, donate_argnums=places), *given), "v5litepod-1")
+        for places in ((), (0,))
     )
     assert kept.peak_hbm_bytes == pytest.approx(46_144_000, rel=0.05) and kept.on_chip_bytes > 0
     # A result next to the argument whose place it takes: more than what is on the chip instead.

@@ -1,4 +1,5 @@
-"""Estimates of programs that are not modelled in full: an error, or "lower bound" in the first line with the reason."""
+"""Estimates of programs that are not modelled in full: an error, or "lower bound" in the first line
+with the reason."""
 
 from __future__ import annotations
 
@@ -61,10 +62,15 @@ def kinds(estimate: Estimate) -> set[str]:
     return {doubt.kind for doubt in estimate.doubts}
 
 
-def main_of(body: str, arguments: str = "%a: tensor<512x512xf32>", attributes: str = "", mesh: str = "") -> str:
+def main_of(
+    body: str, arguments: str = "%a: tensor<512x512xf32>", attributes: str = "", mesh: str = ""
+) -> str:
     given = f"attributes {{{attributes}}} " if attributes else ""
     result = "tensor<512x512xf32>"
-    return f"module @m {given}{{\n{mesh}\nfunc.func public @main({arguments}) -> {result} {{\n{body}\n}}\n}}"
+    return (
+        f"module @m {given}{{\n{mesh}\nfunc.func public @main({arguments}) -> {result} "
+        f"{{\n{body}\n}}\n}}"
+    )
 
 
 def mlp(x: Any, first: Any, second: Any) -> Any:
@@ -78,7 +84,11 @@ def mlp(x: Any, first: Any, second: Any) -> Any:
 @pytest.mark.parametrize(
     ("specs", "parts", "sent"),
     [
-        ((P("data", None), P(None, "model"), P("model", None)), (8, 4, 4), [("all-reduce", 4, 32 * 1024 * 4)]),
+        (
+            (P("data", None), P(None, "model"), P("model", None)),
+            (8, 4, 4),
+            [("all-reduce", 4, 32 * 1024 * 4)],
+        ),
         ((P("data", "model"), P(), P()), (32, 1, 1), [("all-reduce", 4, 32 * 4096 * 4)]),
         ((P("data", None), P(), P()), (8, 1, 1), []),  # replicated over "model": 8 parts, not 32
     ],
@@ -90,10 +100,13 @@ def test_two_mesh_axes_in_stablehlo_are_no_doubt(
     arguments = [placed(GRID, spec, *shape) for spec, shape in zip(specs, shapes, strict=True)]
     estimate = analyze_stablehlo(text_of(mlp, *arguments, shardy=shardy), "v3-32")
     assert estimate.doubts == ()
-    assert estimate.argument_bytes == sum(4 * a * b // n for (a, b), n in zip(shapes, parts, strict=True))
+    assert estimate.argument_bytes == sum(
+        4 * a * b // n for (a, b), n in zip(shapes, parts, strict=True)
+    )
     assert [(one.kind, one.group_size, one.nbytes) for one in estimate.collective_ops] == sent
     same = analyze(mlp, *arguments, accelerator_type="v3-32")
-    assert same.collective_ops == estimate.collective_ops or not shardy  # GSPMD's meshes have no names
+    # GSPMD's meshes have no names
+    assert same.collective_ops == estimate.collective_ops or not shardy
     assert same.argument_bytes == estimate.argument_bytes
 
 
@@ -111,7 +124,9 @@ def test_a_constraint_over_a_second_mesh_axis_is_no_doubt(shardy: bool) -> None:
 def test_a_sharding_that_is_not_understood_is_a_doubt() -> None:
     argument = '%a: tensor<512x512xf32> {mhlo.sharding = "{maximal device=3}"}'
     text = main_of("return %a : tensor<512x512xf32>", argument, "mhlo.num_partitions = 8 : i32")
-    assert "the sharding of argument 0 is not read: {maximal device=3}" in headline(analyze_stablehlo(text, "v3-8"))
+    assert "the sharding of argument 0 is not read: {maximal device=3}" in headline(
+        analyze_stablehlo(text, "v3-8")
+    )
 
 
 @pytest.mark.parametrize("spec", [P("data", None), P(("data", "model"), None)])
@@ -135,7 +150,10 @@ def test_results_are_placed_as_the_program_says() -> None:
 def test_arguments_of_a_function_on_a_mesh_of_two_axes_are_split() -> None:
     arguments = placed(GRID, P("data", None), 256, 1024), placed(GRID, P(None, "model"), 1024, 4096)
     plain = SHAPE((256, 1024), jnp.float32), SHAPE((1024, 4096), jnp.float32)
-    assert analyze(jnp.matmul, *plain, accelerator_type="v3-32").argument_bytes == 256 * 4096 + 4096 * 4096
+    assert (
+        analyze(jnp.matmul, *plain, accelerator_type="v3-32").argument_bytes
+        == 256 * 4096 + 4096 * 4096
+    )
     estimate = analyze(jnp.matmul, *arguments, accelerator_type="v3-32")  # the same shapes again
     assert (estimate.doubts, estimate.argument_bytes) == ((), 256 * 4096 // 8 + 4096 * 4096 // 4)
     step = jax.jit(jnp.sin, in_shardings=NamedSharding(GRID, P("data", "model")))
@@ -156,25 +174,34 @@ def test_arguments_of_a_function_along_one_axis_are_split() -> None:
 def test_a_mesh_of_another_size_than_num_partitions_is_an_error() -> None:
     argument = '%a: tensor<512x512xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}'
     mesh = 'sdy.mesh @mesh = <["x"=8]>'
-    text = main_of("return %a : tensor<512x512xf32>", argument, "mhlo.num_partitions = 4 : i32", mesh)
-    with pytest.raises(PodyardError, match=r"mesh @mesh .* has 8 devices, and mhlo\.num_partitions is 4") as caught:
+    text = main_of(
+        "return %a : tensor<512x512xf32>", argument, "mhlo.num_partitions = 4 : i32", mesh
+    )
+    with pytest.raises(
+        PodyardError, match=r"mesh @mesh .* has 8 devices, and mhlo\.num_partitions is 4"
+    ) as caught:
         analyze_stablehlo(text, "v3-32")
     assert caught.value.code is Code.INVALID_ARGUMENT
     unsaid = main_of("return %a : tensor<512x512xf32>", argument, mesh=mesh)
-    assert analyze_stablehlo(unsaid, "v3-8").argument_bytes == 512 * 512 * 4 // 8  # JAX leaves it at 1 for a shard_map
+    # JAX leaves it at 1 for a shard_map
+    assert analyze_stablehlo(unsaid, "v3-8").argument_bytes == 512 * 512 * 4 // 8
     tiled = main_of(
         "return %a : tensor<512x512xf32>",
         '%a: tensor<512x512xf32> {mhlo.sharding = "{devices=[8,1]<=[8]}"}',
         "mhlo.num_partitions = 4 : i32",
     )
-    with pytest.raises(PodyardError, match=r"sharding of argument 0 has 8 devices, and mhlo\.num_partitions is 4"):
+    with pytest.raises(
+        PodyardError, match=r"sharding of argument 0 has 8 devices, and mhlo\.num_partitions is 4"
+    ):
         analyze_stablehlo(tiled, "v3-32")
 
 
 def test_a_program_for_fewer_devices_than_the_slice_has_is_one_for_them() -> None:
     mesh = mesh_of(data=8)
     arguments = placed(mesh, P("data", None), 512, 512), placed(mesh, P("data", None), 512, 512)
-    wide, narrow = (analyze_stablehlo(text_of(jnp.matmul, *arguments), kind) for kind in ("v3-32", "v3-8"))
+    wide, narrow = (
+        analyze_stablehlo(text_of(jnp.matmul, *arguments), kind) for kind in ("v3-32", "v3-8")
+    )
     assert (wide.doubts, wide.devices) == ((), 8)
     assert (wide.argument_bytes, wide.cycles) == (narrow.argument_bytes, narrow.cycles)
 
@@ -188,20 +215,36 @@ def test_replicas_are_a_doubt() -> None:
     ("partitions", "groups", "reason"),
     [
         (8, "dense<[[0, 1], [2, 3], [4, 5], [6, 7]]> : tensor<4x2xi64>", ""),
-        (8, "dense<[[0, 1], [2, 5], [4, 3], [6, 7]]> : tensor<4x2xi64>", "over groups of 2 devices: priced over all 8"),
-        (1, "dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>", "is written for one device: it takes no time"),
+        (
+            8,
+            "dense<[[0, 1], [2, 5], [4, 3], [6, 7]]> : tensor<4x2xi64>",
+            "over groups of 2 devices: priced over all 8",
+        ),
+        (
+            1,
+            "dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>",
+            "is written for one device: it takes no time",
+        ),
         (8, "dense<[[0, 1, 2, 3, 4, 5, 6, 7]]> : tensor<1x8xi64>", ""),
-        (8, 'dense<"0x00000000000000000100000000000000"> : tensor<4x2xi64>', "over groups of 2 devices"),
+        (
+            8,
+            'dense<"0x00000000000000000100000000000000"> : tensor<4x2xi64>',
+            "over groups of 2 devices",
+        ),
     ],
 )
-def test_collectives_are_priced_by_their_groups_or_in_doubt(partitions: int, groups: str, reason: str) -> None:
+def test_collectives_are_priced_by_their_groups_or_in_doubt(
+    partitions: int, groups: str, reason: str
+) -> None:
     body = f"""%0 = "stablehlo.all_reduce"(%a) <{{replica_groups = {groups}}}> ({{
       ^bb0(%x: tensor<f32>, %y: tensor<f32>):
         %s = stablehlo.add %x, %y : tensor<f32>
         stablehlo.return %s : tensor<f32>
       }}) : (tensor<512x512xf32>) -> tensor<512x512xf32>
       return %0 : tensor<512x512xf32>"""
-    estimate = analyze_stablehlo(main_of(body, attributes=f"mhlo.num_partitions = {partitions} : i32"), "v3-8")
+    estimate = analyze_stablehlo(
+        main_of(body, attributes=f"mhlo.num_partitions = {partitions} : i32"), "v3-8"
+    )
     assert kinds(estimate) == ({"collective"} if reason else set())
     assert reason in headline(estimate)
 
@@ -224,11 +267,17 @@ def test_a_shard_map_is_one_devices_program(form: str, mesh: Any) -> None:
     assert estimate.doubts == ()
     assert estimate.argument_bytes == 512 * 512 * 4 // parts
     (psum,) = estimate.collective_ops
-    assert (psum.kind, psum.group_size, psum.nbytes) == ("all-reduce", parts, (512 // parts) ** 2 * 4)
+    assert (psum.kind, psum.group_size, psum.nbytes) == (
+        "all-reduce",
+        parts,
+        (512 // parts) ** 2 * 4,
+    )
 
 
 def test_a_shard_map_over_one_device_is_no_doubt() -> None:
-    mapped: Any = jax.shard_map(jnp.sin, mesh=mesh_of(data=1), in_specs=P("data"), out_specs=P("data"))
+    mapped: Any = jax.shard_map(
+        jnp.sin, mesh=mesh_of(data=1), in_specs=P("data"), out_specs=P("data")
+    )
     assert analyze(mapped, X).doubts == ()
 
 
@@ -241,7 +290,9 @@ def until_large(x: Any) -> Any:
 
 def guarded(x: Any) -> Any:
     return lax.while_loop(
-        lambda s: (s[0] < 10) & (jnp.sum(s[1]) < 1e6), lambda s: (s[0] + 1, s[1] @ s[1]), (jnp.int32(0), x)
+        lambda s: (s[0] < 10) & (jnp.sum(s[1]) < 1e6),
+        lambda s: (s[0] + 1, s[1] @ s[1]),
+        (jnp.int32(0), x),
     )
 
 
@@ -257,7 +308,9 @@ def triangular(x: Any) -> Any:
     ("function", "arguments"),
     [(until_large, (X,)), (guarded, (X,)), (counted_by_argument, (X, COUNT)), (triangular, (X,))],
 )
-def test_a_loop_whose_turns_are_not_known_is_named_in_the_headline(function: Any, arguments: tuple[Any, ...]) -> None:
+def test_a_loop_whose_turns_are_not_known_is_named_in_the_headline(
+    function: Any, arguments: tuple[Any, ...]
+) -> None:
     text = text_of(function, *arguments)
     as_text, as_function = analyze_stablehlo(text, "v3-8"), analyze(function, *arguments)
     line = as_text.doubts[0].subject.removeprefix("line ")
@@ -276,7 +329,9 @@ def test_a_loop_whose_turns_are_known_is_no_doubt(turns: int) -> None:
         return lax.scan(lambda s, _: (s @ s, None), x, None, length=turns)[0]
 
     def stepped(x: Any) -> Any:
-        return lax.while_loop(lambda s: s[0] > 0, lambda s: (s[0] - 2, s[1] @ s[1]), (jnp.int32(2 * turns), x))[1]
+        return lax.while_loop(
+            lambda s: s[0] > 0, lambda s: (s[0] - 2, s[1] @ s[1]), (jnp.int32(2 * turns), x)
+        )[1]
 
     for function in (scanned, stepped):
         for estimate in (analyze(function, X), analyze_stablehlo(text_of(function, X))):
@@ -290,7 +345,10 @@ def test_a_loop_whose_turns_are_known_is_no_doubt(turns: int) -> None:
 @pytest.mark.parametrize(
     ("body", "name"),
     [
-        ("%0 = stablehlo.custom_call @my_attention(%a) : (T) -> T", "custom_call @my_attention (line 4)"),
+        (
+            "%0 = stablehlo.custom_call @my_attention(%a) : (T) -> T",
+            "custom_call @my_attention (line 4)",
+        ),
         ('%0 = "stablehlo.frobnicate"(%a) {a = 1 : i32} : (T) -> T', "frobnicate (line 4)"),
         ("%0 = stablehlo.cholesky %a, lower = true : T", "cholesky (line 4)"),
     ],
@@ -298,7 +356,9 @@ def test_a_loop_whose_turns_are_known_is_no_doubt(turns: int) -> None:
 def test_an_operation_that_is_not_modelled_is_in_the_headline(body: str, name: str) -> None:
     text = main_of(body.replace("T", "tensor<512x512xf32>") + "\nreturn %0 : tensor<512x512xf32>")
     assert text.splitlines()[3].startswith("%0")
-    assert f"operation {name} is not modelled: priced by its bytes only" in headline(analyze_stablehlo(text))
+    assert f"operation {name} is not modelled: priced by its bytes only" in headline(
+        analyze_stablehlo(text)
+    )
 
 
 @pytest.mark.parametrize(
@@ -309,7 +369,10 @@ def test_an_operation_that_is_not_modelled_is_in_the_headline(body: str, name: s
         (lambda x: lax.top_k(x, 4), "top_k"),
         (lambda x: jax.pure_callback(lambda y: y, X, x), "pure_callback"),
         # In the branch that takes less time, too: which one runs is not known.
-        (lambda x: lax.cond(x[0, 0] > 0, lambda y: jnp.sort(y), lambda y: y @ y @ y @ y, x), "sort"),
+        (
+            lambda x: lax.cond(x[0, 0] > 0, lambda y: jnp.sort(y), lambda y: y @ y @ y @ y, x),
+            "sort",
+        ),
     ],
 )
 def test_a_primitive_that_is_not_modelled_is_in_the_headline(function: Any, name: str) -> None:
@@ -318,7 +381,9 @@ def test_a_primitive_that_is_not_modelled_is_in_the_headline(function: Any, name
 
 def test_doubts_of_one_kind_are_counted() -> None:
     estimate = analyze(lambda x: (jnp.sort(x), jnp.sort(x + 1), jnp.sort(x, axis=0)), X)
-    assert estimate.reasons == ("operation sort is not modelled: priced by its bytes only (3 times)",)
+    assert estimate.reasons == (
+        "operation sort is not modelled: priced by its bytes only (3 times)",
+    )
 
 
 # --- outputs
@@ -343,7 +408,11 @@ def test_the_command_line_says_it_first(unknown_loop: str) -> None:
     assert text.splitlines()[0].startswith("v3-8: lower bound: at least ")
     assert reason in text.splitlines()[0]
     told = json.loads(run(estimate_command, unknown_loop, "-o", "json"))
-    assert (told["confidence"], told["lowerBounds"], told["reasons"]) == ("lower bound", ["modelledSeconds"], [reason])
+    assert (told["confidence"], told["lowerBounds"], told["reasons"]) == (
+        "lower bound",
+        ["modelledSeconds"],
+        [reason],
+    )
     compared = run(estimate_command, unknown_loop, "--compare", "v4-8")
     assert "v4-8: lower bound, also its costs and ratios, because: " + reason in compared
     rows = [json.loads(run(estimate_command, unknown_loop, "--compare", "v4-8", "-o", "json"))][0]
@@ -351,7 +420,17 @@ def test_the_command_line_says_it_first(unknown_loop: str) -> None:
 
 
 def test_a_plan_marks_rows_that_are_lower_bounds(unknown_loop: str) -> None:
-    arguments = (unknown_loop, "--steps", "100", "--types", "v3-8", "--samples", "100", "--fleet", "default")
+    arguments = (
+        unknown_loop,
+        "--steps",
+        "100",
+        "--types",
+        "v3-8",
+        "--samples",
+        "100",
+        "--fleet",
+        "default",
+    )
     text = run(plan_command, *arguments)
     assert "at least 40.0 us" in text
     assert "Lower bound: " in text.splitlines()[-1]
@@ -364,7 +443,10 @@ def test_the_page_and_the_document_carry_doubts_and_only_doubts() -> None:
     plain = analyze(jnp.matmul, X, X, accelerator_type="v3-32")
     doubt = Doubt("operation", "custom_call", "operation custom_call is not modelled")
     doubtful = dataclasses.replace(plain, doubts=(doubt,))
-    pages = [html.page([compare.Outcome("v3-32", Report("p", estimate))]) for estimate in (plain, doubtful)]
+    pages = [
+        html.page([compare.Outcome("v3-32", Report("p", estimate))])
+        for estimate in (plain, doubtful)
+    ]
     assert ["lower bound" in page for page in pages] == [False, True]
     assert '<p class="lead">v3-32: lower bound: at least ' in pages[1]
     without, told = document(Report("p", plain)), document(Report("p", doubtful))
@@ -383,10 +465,13 @@ def test_the_headline_names_three_reasons_and_counts_the_others() -> None:
 
 @pytest.mark.slow
 def test_programs_of_the_fitted_families_have_no_doubts() -> None:
-    """But for two: the arithmetic of a sort is not modelled. The first of each kind and generation, and all sharded
-    steps, so that the check stays short."""
+    """But for two: the arithmetic of a sort is not modelled. The first of each kind and generation,
+    and all sharded steps, so that the check stays short."""
     chosen = {(case.kind, case.generation): case for case in reversed(cases())}
-    some = [*chosen.values(), *(case for case in cases() if case.kind in ("collective", "train_step_dp"))]
+    some = [
+        *chosen.values(),
+        *(case for case in cases() if case.kind in ("collective", "train_step_dp")),
+    ]
     doubtful = {case.case: case.estimate().reasons for case in some if case.estimate().doubts}
     assert doubtful == {}
     sorts = [case for case in cases() if "stablehlo.sort" in case.text]

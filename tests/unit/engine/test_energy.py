@@ -4,7 +4,13 @@ import pytest
 
 from podyard.base.errors import Code, PodyardError
 from podyard.engine.timing.edge import EDGE_TPU, analyze_int8
-from podyard.engine.timing.energy import COMPARISONS, device_joules, efficiencies, energy_joules, power_note
+from podyard.engine.timing.energy import (
+    COMPARISONS,
+    device_joules,
+    efficiencies,
+    energy_joules,
+    power_note,
+)
 from podyard.hardware.accelerator_types import parse
 from podyard.hardware.generations import GENERATIONS
 
@@ -38,7 +44,11 @@ def test_notes_say_what_was_not_verified() -> None:
 
 def test_every_generation_has_a_row_in_order() -> None:
     for power in (generation.power for generation in GENERATIONS.values()):
-        known = [watts for watts in (power.idle, power.mean, power.busy, power.limit) if watts is not None]
+        known = [
+            watts
+            for watts in (power.idle, power.mean, power.busy, power.limit)
+            if watts is not None
+        ]
         assert known == sorted(known)
         assert not power.verified or power.source.startswith("https://")
 
@@ -55,7 +65,9 @@ def test_every_generation_has_a_row_in_order() -> None:
         ("v5e", 0, 1, 0.5, Code.INVALID_ARGUMENT),
     ],
 )
-def test_energy_of_nonsense_is_refused(generation: str, chips: int, seconds: float, share: float, code: Code) -> None:
+def test_energy_of_nonsense_is_refused(
+    generation: str, chips: int, seconds: float, share: float, code: Code
+) -> None:
     with pytest.raises(PodyardError) as refused:
         energy_joules(generation, chips, seconds, share)
     assert refused.value.code == code
@@ -69,13 +81,17 @@ def test_efficiency_is_peak_by_the_most_a_chip_draws() -> None:
     assert rows["v4"].operations == "bf16"
     # Published for whole applications is 2.7 times; the ratio of the peaks is near it.
     ratio = rows["v4"].ops_per_second_per_watt / rows["v3"].ops_per_second_per_watt
-    published = next(c for c in COMPARISONS if c.system == "TPU v4" and c.what == "performance per watt")
+    published = next(
+        c for c in COMPARISONS if c.system == "TPU v4" and c.what == "performance per watt"
+    )
     assert ratio == pytest.approx(published.low, rel=0.2)
     assert not published.verified
 
 
 def test_first_tpu_is_compared_in_the_published_ranges() -> None:
-    rows = {(c.against.split()[0], c.what): (c.low, c.high) for c in COMPARISONS if c.system == "TPU v1"}
+    rows = {
+        (c.against.split()[0], c.what): (c.low, c.high) for c in COMPARISONS if c.system == "TPU v1"
+    }
     for against in ("Intel", "Nvidia"):
         assert rows[against, "speed"] == (15, 30)
         assert rows[against, "performance per watt"] == (30, 80)
@@ -91,7 +107,9 @@ def test_edge_model_in_the_cache_is_bound_by_compute() -> None:
 
 
 def test_edge_weights_beyond_the_cache_come_over_the_link() -> None:
-    estimate = analyze_int8(macs=1_000_000, weight_bytes=EDGE_TPU.sram_bytes + 1_000_000, activation_bytes=500_000)
+    estimate = analyze_int8(
+        macs=1_000_000, weight_bytes=EDGE_TPU.sram_bytes + 1_000_000, activation_bytes=500_000
+    )
     assert estimate.streamed_weight_bytes == 1_000_000
     assert estimate.bound == "link"
     assert estimate.seconds == pytest.approx(1_500_000 / 500e6)

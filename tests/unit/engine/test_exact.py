@@ -1,4 +1,5 @@
-"""The exact verdict: how the worker is handled, whatever it does, and what the real compiler says."""
+"""The exact verdict: how the worker is handled, whatever it does, and what the real compiler
+says."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ def _worker_pid(compiler: ExactCompiler) -> int | None:
     return None if worker is None else worker.process.pid
 
 
-# A worker that does what the module says: the protocol from the other side, without the project's code.
+# A worker that does what the module says: the protocol from the other side, without the project's
+# code.
 _FAKE = r"""
 import json, os, signal, struct, subprocess, sys, time
 
@@ -82,13 +84,20 @@ while True:
 
 @dataclasses.dataclass
 class _Compilers:
-    """Compilers that share a lock folder and a fake worker; `starts` are the workers' process ids."""
+    """Compilers that share a lock folder and a fake worker; `starts` are the workers' process
+    ids."""
 
     folder: Path
     compilers: list[ExactCompiler]
 
     def compiler(self, argument: str = "", **limits: float) -> ExactCompiler:
-        command = [sys.executable, "-S", "-E", str(self.folder / "fake.py"), argument or str(self.folder / "starts")]
+        command = [
+            sys.executable,
+            "-S",
+            "-E",
+            str(self.folder / "fake.py"),
+            argument or str(self.folder / "starts"),
+        ]
         made = ExactCompiler(command, self.folder, **limits)  # type: ignore[arg-type]
         self.compilers.append(made)
         return made
@@ -127,7 +136,9 @@ def test_one_worker_answers_many_requests(yard: _Compilers) -> None:
     assert [first.cycles] == [second.cycles] == yard.starts == [_worker_pid(compiler)]
 
 
-def test_a_crash_is_an_error_that_says_so_and_the_next_call_has_a_new_worker(yard: _Compilers) -> None:
+def test_a_crash_is_an_error_that_says_so_and_the_next_call_has_a_new_worker(
+    yard: _Compilers,
+) -> None:
     compiler = yard.compiler()
     with pytest.raises(PodyardError, match=r"ended by signal 11.*something broke") as caught:
         _ask(compiler, "crash")
@@ -147,7 +158,9 @@ def test_a_crash_is_an_error_that_says_so_and_the_next_call_has_a_new_worker(yar
         ("refuse", Code.INVALID_ARGUMENT, "^no such thing$"),
     ],
 )
-def test_every_bad_answer_is_an_error_and_none_stays(yard: _Compilers, order: str, code: Code, words: str) -> None:
+def test_every_bad_answer_is_an_error_and_none_stays(
+    yard: _Compilers, order: str, code: Code, words: str
+) -> None:
     compiler = yard.compiler()
     began = time.monotonic()
     with pytest.raises(PodyardError, match=words) as caught:
@@ -158,7 +171,9 @@ def test_every_bad_answer_is_an_error_and_none_stays(yard: _Compilers, order: st
 
 
 @pytest.mark.slow
-def test_a_worker_that_hangs_is_killed_at_the_limit_with_all_that_it_started(yard: _Compilers) -> None:
+def test_a_worker_that_hangs_is_killed_at_the_limit_with_all_that_it_started(
+    yard: _Compilers,
+) -> None:
     compiler = yard.compiler()
     note = yard.folder / "child"
     with pytest.raises(PodyardError, match=r"after 0.6 s.*compiler was working") as caught:
@@ -167,7 +182,11 @@ def test_a_worker_that_hangs_is_killed_at_the_limit_with_all_that_it_started(yar
     assert _worker_pid(compiler) is None
     assert not psutil.pid_exists(yard.starts[0])  # a zombie would still have its number
     child = int(note.read_text())
-    _wait_until(lambda: not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE)
+    _wait_until(
+        lambda: (
+            not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
+        )
+    )
     assert _ask(compiler).fits
 
 
@@ -212,7 +231,8 @@ def test_two_compilers_of_one_machine_never_have_two_workers(yard: _Compilers) -
     one, two = yard.compiler(), yard.compiler()
     _ask(one)
     began = time.monotonic()
-    assert _ask(two).fits  # an idle worker is given up for the other, long before its idle time is over
+    # an idle worker is given up for the other, long before its idle time is over
+    assert _ask(two).fits
     assert time.monotonic() - began < 15
     assert _worker_pid(one) is None and _worker_pid(two) is not None
     seen: list[int] = []
@@ -246,7 +266,10 @@ if child == 0:
 sys.exit(os.waitpid(child, 0)[1] != 0)
 """
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=patient(20)
+        [sys.executable, "-W", "error", "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=patient(20),
     )
     assert (done.returncode, done.stderr) == (0, "")
     _wait_until(lambda: not any(psutil.pid_exists(pid) for pid in yard.starts))
@@ -264,7 +287,9 @@ def test_closing_ends_a_compilation_that_is_under_way(yard: _Compilers) -> None:
 
     busy = threading.Thread(target=ask)
     busy.start()
-    _wait_until(lambda: _worker_pid(compiler) is not None and yard.starts == [_worker_pid(compiler)])
+    _wait_until(
+        lambda: _worker_pid(compiler) is not None and yard.starts == [_worker_pid(compiler)]
+    )
     compiler.close()
     busy.join(5)
     assert len(errors) == 1 and "ended by signal 9" in errors[0]
@@ -322,7 +347,9 @@ def test_more_partitions_than_devices_are_refused_before_anything_starts(yard: _
     assert _worker_pid(compiler) is None
 
 
-def test_a_folder_of_locks_that_others_can_write_to_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_of_locks_that_others_can_write_to_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     folder = tmp_path / f"podyard-exact-{os.getuid()}"
     folder.mkdir()
@@ -331,17 +358,24 @@ def test_a_folder_of_locks_that_others_can_write_to_is_refused(tmp_path: Path, m
         ExactCompiler([sys.executable, "-c", ""]).compile("go", "v3-8")
 
 
-def test_without_the_compiler_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_compiler_the_error_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(client, "is_installed", lambda: False)
     with pytest.raises(PodyardError, match=r"needs pip install 'podyard\[xla-tpu\]'") as caught:
         compile_exact("module {}", "v3-8")
     assert caught.value.code is Code.FAILED_PRECONDITION
 
 
-@pytest.mark.parametrize(("sent", "status"), [(b"", 0), (b"GET / HTTP/1.1\r\n\r\n", 2), (HEADER.pack(MAGIC, 9), 2)])
+@pytest.mark.parametrize(
+    ("sent", "status"), [(b"", 0), (b"GET / HTTP/1.1\r\n\r\n", 2), (HEADER.pack(MAGIC, 9), 2)]
+)
 def test_the_worker_ends_with_its_input_and_at_nonsense(sent: bytes, status: int) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "podyard.engine.exact.worker"], input=sent, capture_output=True, timeout=patient(20)
+        [sys.executable, "-m", "podyard.engine.exact.worker"],
+        input=sent,
+        capture_output=True,
+        timeout=patient(20),
     )
     assert (done.returncode, done.stdout) == (status, b"")
 
@@ -394,12 +428,17 @@ def test_the_compiler_loops_as_often_as_the_source(real: ExactCompiler) -> None:
         assert max(verdict.ops, key=lambda op: op.cycles or 0).count == 15
 
 
-def test_a_program_that_is_too_large_does_not_fit_and_the_compiler_says_why(real: ExactCompiler) -> None:
+def test_a_program_that_is_too_large_does_not_fit_and_the_compiler_says_why(
+    real: ExactCompiler,
+) -> None:
     import jax
     import jax.numpy as jnp
 
-    # Sorting needs the whole product, 57,344 x 57,344 numbers of two bytes, at once, and three times.
-    text = lower_for_tpu(lambda x: jnp.sort(x @ x.T, axis=0)[0], jax.ShapeDtypeStruct((57_344, 64), jnp.bfloat16))
+    # Sorting needs the whole product, 57,344 x 57,344 numbers of two bytes, at once, and three
+    # times.
+    text = lower_for_tpu(
+        lambda x: jnp.sort(x @ x.T, axis=0)[0], jax.ShapeDtypeStruct((57_344, 64), jnp.bfloat16)
+    )
     verdict = real.compile(text, "v2-8")
     assert not verdict.fits
     assert "Ran out of memory on HBM" in verdict.out_of_memory_text
@@ -413,19 +452,29 @@ def _sum_over(count: int) -> str:
 
     split = PartitionSpec("x")
     mesh = AbstractMesh((count,), ("x",))
-    whole = jax.shard_map(lambda a: jax.lax.psum(a, "x"), mesh=mesh, in_specs=split, out_specs=PartitionSpec())
+    whole = jax.shard_map(
+        lambda a: jax.lax.psum(a, "x"), mesh=mesh, in_specs=split, out_specs=PartitionSpec()
+    )
     return lower_for_tpu(whole, jax.ShapeDtypeStruct((count, 1024, 256), jnp.float32))
 
 
 @pytest.mark.parametrize(
     ("kind", "count", "strategy", "colors", "phases"),
-    [("v3-8", 8, "UniDirectionNDRingStrategy", 4, 2), ("v4-256", 128, "UniDirectionNDRingStrategy", 6, 3)],
+    [
+        ("v3-8", 8, "UniDirectionNDRingStrategy", 4, 2),
+        ("v4-256", 128, "UniDirectionNDRingStrategy", 6, 3),
+    ],
 )
 def test_the_compiler_lays_an_all_reduce_over_the_slice(
     real: ExactCompiler, kind: str, count: int, strategy: str, colors: int, phases: int
 ) -> None:
     (found,) = real.compile(_sum_over(count), kind, count).collectives
-    assert (found.kind, found.strategy, found.colors, found.phases) == ("all-reduce", strategy, colors, phases)
+    assert (found.kind, found.strategy, found.colors, found.phases) == (
+        "all-reduce",
+        strategy,
+        colors,
+        phases,
+    )
 
 
 def test_what_the_compiler_refuses_comes_back_in_its_words(real: ExactCompiler) -> None:
@@ -445,7 +494,11 @@ def test_the_shared_compiler_leaves_nothing_behind() -> None:
         "print(client._shared._worker.process.pid)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=patient(60), check=True
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=patient(60),
+        check=True,
     )
     fits, pid = done.stdout.split()
     assert fits == "True" and not psutil.pid_exists(int(pid))

@@ -13,10 +13,18 @@ from podyard.engine.exact import hlo
 
 
 def _cycles(number: int) -> str:
-    return f', backend_config={{"flag_configs":[],"window_config":{{"estimated_cycles":"{number}"}}}}'
+    return (
+        f', backend_config={{"flag_configs":[],"window_config":{{"estimated_cycles":"{number}"}}}}'
+    )
 
 
-def _loop(start: str = "0", step: str = "1", limit: str = "7", test: str = "%i, %limit", direction: str = "LT") -> str:
+def _loop(
+    start: str = "0",
+    step: str = "1",
+    limit: str = "7",
+    test: str = "%i, %limit",
+    direction: str = "LT",
+) -> str:
     """A loop around a kernel of 100 cycles; its condition runs a kernel of 3."""
     return f"""HloModule loops, is_scheduled=true
 
@@ -46,7 +54,7 @@ ENTRY %main (x.1: f32[8]) -> f32[8] {{
   %while = (s32[]{{:T(256)}}, f32[8]{{0:T(256)}}) while(%first), condition=%condition, body=%body
   ROOT %result = f32[8]{{0:T(256)}} get-tuple-element(%while), index=1
 }}
-"""
+"""  # noqa: E501
 
 
 _OPERATORS: dict[str, Callable[[int, int], bool]] = {
@@ -101,10 +109,13 @@ def test_a_loop_over_data_is_counted_once_and_named() -> None:
 
 def test_a_limit_that_the_state_carries_is_found() -> None:
     text = _loop().replace("(s32[]{:T(256)}, f32[8]", "(s32[]{:T(256)}, s32[]{:T(256)}, f32[8]")
-    text = text.replace("index=1\n", "index=2\n").replace("tuple(%begin, /*index=1*/", "tuple(%begin, %most, ")
+    text = text.replace("index=1\n", "index=2\n").replace(
+        "tuple(%begin, /*index=1*/", "tuple(%begin, %most, "
+    )
     text = text.replace("  %begin", "  %most = s32[]{:T(256)} constant(9)\n  %begin")
     text = text.replace(
-        "%limit = s32[]{:T(256)} constant(7)", "%limit = s32[]{:T(256)} get-tuple-element(%state.1), index=1"
+        "%limit = s32[]{:T(256)} constant(7)",
+        "%limit = s32[]{:T(256)} get-tuple-element(%state.1), index=1",
     )
     kept = "  %kept = s32[]{:T(256)} get-tuple-element(%state), index=1\n  ROOT %out"
     text = text.replace("  ROOT %out", kept).replace("tuple(%next, ", "tuple(%next, %kept, ")
@@ -115,7 +126,9 @@ def test_a_limit_that_the_state_carries_is_found() -> None:
 
 def test_a_counter_that_is_stepped_and_tested_inside_fusions_is_found() -> None:
     text = _loop().replace("add(%n, %step)", "fusion(%n, %step), kind=kLoop, calls=%plus")
-    text = text.replace("compare(%i, %limit), direction=LT", "fusion(%limit, %i), kind=kLoop, calls=%less")
+    text = text.replace(
+        "compare(%i, %limit), direction=LT", "fusion(%limit, %i), kind=kLoop, calls=%less"
+    )
     fused = """
 %plus (a: s32[], b: s32[]) -> s32[] {
   %a = s32[] parameter(0)
@@ -141,8 +154,12 @@ def test_nested_loops_multiply() -> None:
     nest = """%again = s32[]{:T(256)} constant(0)
   %first.in = (s32[]{:T(256)}, f32[8]{0:T(256)}) tuple(%again, %x)
   %while.in = (s32[]{:T(256)}, f32[8]{0:T(256)}) while(%first.in), condition=%condition.in, body=%body.in
-  %kernel"""
-    text = _loop(limit="5").replace("%kernel", nest, 1).replace("HloModule loops", "HloModule loops\n\n" + inner, 1)
+  %kernel"""  # noqa: E501
+    text = (
+        _loop(limit="5")
+        .replace("%kernel", nest, 1)
+        .replace("HloModule loops", "HloModule loops\n\n" + inner, 1)
+    )
     assert sorted(op.count for op in hlo.summarise(text).ops if op.name == "kernel") == [5, 15]
 
 
@@ -166,7 +183,11 @@ ENTRY %main (c: s32[], x: f32[8]) -> f32[8] {{
 }}
 """
     summary = hlo.summarise(text)
-    assert (summary.cycles, summary.conditionals, [op.name for op in summary.ops]) == (30, ("either",), ["b"])
+    assert (summary.cycles, summary.conditionals, [op.name for op in summary.ops]) == (
+        30,
+        ("either",),
+        ["b"],
+    )
 
 
 def test_what_the_compiler_could_not_cost_has_no_cycles() -> None:
@@ -176,7 +197,11 @@ def test_what_the_compiler_could_not_cost_has_no_cycles() -> None:
 
 
 _DEBUG = r"\nRingOfTwo{colors:4 phases:2 cores:{4 2},{4 2},{4 2},{4 2} nophase0:0}"
-_ALGORITHM = '{"collective_algorithm_config":{"emitter":"SomeEmitter","strategy":"RingOfTwo","debug":"' + _DEBUG + '"}}'
+_ALGORITHM = (
+    '{"collective_algorithm_config":{"emitter":"SomeEmitter","strategy":"RingOfTwo","debug":"'
+    + _DEBUG
+    + '"}}'
+)
 
 
 def _collective(line: str) -> str:
@@ -227,22 +252,57 @@ def test_a_collective_without_an_algorithm_is_still_one() -> None:
 @pytest.mark.parametrize(
     ("line", "kind", "size", "nbytes"),
     [
-        ("%r = f32[8] all-reduce(%x), replica_groups={{0,1},{2,3}}, to_apply=%plus", "all-reduce", 2, 32),
-        ("%r = (f32[8], bf16[2,4]) all-reduce(%x, %x), replica_groups={}, to_apply=%plus", "all-reduce", 8, 48),
-        ("%r = f32[64] all-gather(%x), replica_groups=[1,8]<=[8], dimensions={0}", "all-gather", 8, 256),
-        ("%r = f32[1] all-gather(%x), replica_groups=[4,2]<=[2,4]T(1,0)", "all-gather", 2, 4),
-        ("%r = f32[2] reduce-scatter(%x), replica_groups=mesh['a'=2,'b'=4] {'b'}", "reduce-scatter", 4, 32),
-        ("%r = f32[8] all-to-all(%x), replica_groups=mesh['a'=2,'b'=4] {'a','b':(1)2}", "all-to-all", 4, 32),
         (
-            "%r = f32[8] all-reduce(%x), replica_groups=mesh['a'=4,'b'=2], device_ids=([2,4]T(1,0)) {'a'}",
+            "%r = f32[8] all-reduce(%x), replica_groups={{0,1},{2,3}}, to_apply=%plus",
+            "all-reduce",
+            2,
+            32,
+        ),
+        (
+            "%r = (f32[8], bf16[2,4]) all-reduce(%x, %x), replica_groups={}, to_apply=%plus",
+            "all-reduce",
+            8,
+            48,
+        ),
+        (
+            "%r = f32[64] all-gather(%x), replica_groups=[1,8]<=[8], dimensions={0}",
+            "all-gather",
+            8,
+            256,
+        ),
+        ("%r = f32[1] all-gather(%x), replica_groups=[4,2]<=[2,4]T(1,0)", "all-gather", 2, 4),
+        (
+            "%r = f32[2] reduce-scatter(%x), replica_groups=mesh['a'=2,'b'=4] {'b'}",
+            "reduce-scatter",
+            4,
+            32,
+        ),
+        (
+            "%r = f32[8] all-to-all(%x), replica_groups=mesh['a'=2,'b'=4] {'a','b':(1)2}",
+            "all-to-all",
+            4,
+            32,
+        ),
+        (
+            (
+                "%r = f32[8] all-reduce(%x), replica_groups=mesh['a'=4,'b'=2], "
+                "device_ids=([2,4]T(1,0)) {'a'}"
+            ),
             "all-reduce",
             4,
             32,
         ),
-        ("%r = (f32[8], f32[8], u32[], u32[]) collective-permute-start(%x)", "collective-permute-start", 0, 32),
+        (
+            "%r = (f32[8], f32[8], u32[], u32[]) collective-permute-start(%x)",
+            "collective-permute-start",
+            0,
+            32,
+        ),
     ],
 )
-def test_a_collective_says_who_exchanges_how_much(line: str, kind: str, size: int, nbytes: int) -> None:
+def test_a_collective_says_who_exchanges_how_much(
+    line: str, kind: str, size: int, nbytes: int
+) -> None:
     text = _collective(line).replace("HloModule m", "HloModule m, num_partitions=8")
     (found,) = hlo.summarise(text).collectives
     assert (found.kind, found.group_size, found.nbytes) == (kind, size, nbytes)

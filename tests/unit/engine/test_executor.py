@@ -26,7 +26,9 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(tmp_path_factory.mktemp("compiled"))
 
 
-def run_alone(spec: ReplicaSpec, root: Path, resume: int | None = None, stop_after: int | None = None) -> Recorder:
+def run_alone(
+    spec: ReplicaSpec, root: Path, resume: int | None = None, stop_after: int | None = None
+) -> Recorder:
     """In this process, which then holds all hosts."""
     recorder = Recorder(stop_after)
     everything = dataclasses.replace(spec, host_indices=tuple(range(spec.host_count)))
@@ -35,12 +37,16 @@ def run_alone(spec: ReplicaSpec, root: Path, resume: int | None = None, stop_aft
 
 
 @pytest.mark.slow
-def test_a_run_reports_every_step_its_checkpoints_and_its_result(tmp_path: Path, cache: str) -> None:
+def test_a_run_reports_every_step_its_checkpoints_and_its_result(
+    tmp_path: Path, cache: str
+) -> None:
     recorder = run_alone(spec_of(checkpoint_every_steps=2, compilation_cache=cache), tmp_path)
     assert [step for step, *_ in recorder.steps] == [1, 2, 3, 4, 5]
     assert all(loss > 0 and 0 <= accuracy <= 1 for _, loss, accuracy, _, _ in recorder.steps)
     assert all(wall > 0 and 1e-5 < modelled < 1e-3 for *_, wall, modelled in recorder.steps)
-    assert [name for _, name, _ in recorder.checkpoints] == [f"checkpoint-{step:08d}" for step in (2, 4, 5)]
+    assert [name for _, name, _ in recorder.checkpoints] == [
+        f"checkpoint-{step:08d}" for step in (2, 4, 5)
+    ]
     assert recorder.result is not None
     assert set(recorder.result) == {"loss", "accuracy", "testLoss", "testAccuracy", "testPrecision"}
     manifest = json.loads((tmp_path / "checkpoint-00000005.json").read_text())
@@ -81,7 +87,9 @@ def test_evaluate_and_predict_read_a_checkpoint(tmp_path: Path, cache: str) -> N
     trained = run_alone(spec_of(compilation_cache=cache), tmp_path)
     evaluated = run_alone(spec_of(mode="evaluate", compilation_cache=cache), tmp_path, resume=5)
     assert trained.result is not None and evaluated.result is not None
-    assert evaluated.result == {name: trained.result[name] for name in ("testLoss", "testAccuracy", "testPrecision")}
+    assert evaluated.result == {
+        name: trained.result[name] for name in ("testLoss", "testAccuracy", "testPrecision")
+    }
     assert evaluated.steps == [] and evaluated.checkpoints == []
     run_alone(spec_of(mode="predict", compilation_cache=cache), tmp_path, resume=5)
     predictions = json.loads((tmp_path / "predictions-00000005.json").read_text())["predictions"]
@@ -96,7 +104,10 @@ def test_told_to_stop_while_it_waits_for_a_peer_a_replica_just_ends(tmp_path: Pa
 
         class Waiting:
             def join(self, address: str) -> list[Peer]:
-                return [Peer(0, (0,), address), Peer(1, (1, 2, 3), f"127.0.0.1:{silent.getsockname()[1]}")]
+                return [
+                    Peer(0, (0,), address),
+                    Peer(1, (1, 2, 3), f"127.0.0.1:{silent.getsockname()[1]}"),
+                ]
 
         spec = spec_of(process_count=2, **FOUR_HOSTS)
         recorder = Recorder(stop_after=0)
@@ -129,29 +140,52 @@ def test_a_spec_does_not_print_its_key() -> None:
 
 
 @pytest.mark.slow
-def test_bits_do_not_depend_on_how_hosts_are_spread_over_processes(tmp_path: Path, cache: str) -> None:
-    spec = spec_of(steps=12, global_batch=64, checkpoint_every_steps=8, compilation_cache=cache, **FOUR_HOSTS)
-    groupings = {"1": [[0, 1, 2, 3]], "2x2": [[0, 1], [2, 3]], "2 mixed": [[0, 2], [1, 3]], "4": [[0], [1], [2], [3]]}
+def test_bits_do_not_depend_on_how_hosts_are_spread_over_processes(
+    tmp_path: Path, cache: str
+) -> None:
+    spec = spec_of(
+        steps=12, global_batch=64, checkpoint_every_steps=8, compilation_cache=cache, **FOUR_HOSTS
+    )
+    groupings = {
+        "1": [[0, 1, 2, 3]],
+        "2x2": [[0, 1], [2, 3]],
+        "2 mixed": [[0, 2], [1, 3]],
+        "4": [[0], [1], [2], [3]],
+    }
     outcomes = {name: run_gang(spec, groups, tmp_path / name) for name, groups in groupings.items()}
     for name, reports in outcomes.items():
         assert [report["error"] for report in reports] == [None] * len(groupings[name])
         assert all(report["steps"] == [] and report["result"] is None for report in reports[1:])
         manifest = json.loads((tmp_path / name / "checkpoint-00000012.json").read_text())
         assert f"paramsSha256 {manifest['paramsSha256']}" in reports[0]["lines"]
-    digests = {json.loads((tmp_path / n / "checkpoint-00000012.json").read_text())["paramsSha256"] for n in groupings}
+    digests = {
+        json.loads((tmp_path / n / "checkpoint-00000012.json").read_text())["paramsSha256"]
+        for n in groupings
+    }
     assert len(digests) == 1
     losses = {tuple(step[1] for step in reports[0]["steps"]) for reports in outcomes.values()}
     assert len(losses) == 1
 
     # On one machine in shared memory, on two machines in both ways.
-    spreads = {"one machine": "aaaa", "two machines": "abba", "one and three": "aaab", "one shares nothing": "aaAb"}
+    spreads = {
+        "one machine": "aaaa",
+        "two machines": "abba",
+        "one and three": "aaab",
+        "one shares nothing": "aaAb",
+    }
     for name, machines in spreads.items():
         reports = run_gang(spec, groupings["4"], tmp_path / name, machines=machines)
         assert [report["error"] for report in reports] == [None] * 4
         assert any(line.split() == ["paramsSha256", *digests] for line in reports[0]["lines"])
-        assert ("gradients are summed in shared memory" in reports[0]["lines"]) == (name == "one machine")
-        assert ("summed in shared memory, by TCP" in " ".join(reports[0]["lines"])) == (name != "one machine")
-        assert not [path for folder in tmp_path.glob(f"{name}-windows-*") for path in folder.iterdir()]
+        assert ("gradients are summed in shared memory" in reports[0]["lines"]) == (
+            name == "one machine"
+        )
+        assert ("summed in shared memory, by TCP" in " ".join(reports[0]["lines"])) == (
+            name != "one machine"
+        )
+        assert not [
+            path for folder in tmp_path.glob(f"{name}-windows-*") for path in folder.iterdir()
+        ]
 
     # Resumed by another number of processes than it was begun with.
     resumed = run_gang(spec, groupings["2x2"], tmp_path / "4", resume=8)
@@ -177,8 +211,11 @@ def test_bits_do_not_depend_on_how_many_cpus_a_process_may_use(tmp_path: Path) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("machines", ["", "aaa", "aab", "abb"])
-def test_a_lost_peer_ends_the_others_with_unavailable(tmp_path: Path, cache: str, machines: str) -> None:
-    """The process that leads is told to stop after 3 steps and hangs up; the others notice at once."""
+def test_a_lost_peer_ends_the_others_with_unavailable(
+    tmp_path: Path, cache: str, machines: str
+) -> None:
+    """The process that leads is told to stop after 3 steps and hangs up; the others notice at
+    once."""
     spec = spec_of(steps=10_000, compilation_cache=cache, **FOUR_HOSTS)
     reports = run_gang(spec, [[0, 1], [2], [3]], tmp_path, stop_after=3, machines=machines)
     assert reports[0]["error"] is None and "stopped after step 3" in reports[0]["lines"]

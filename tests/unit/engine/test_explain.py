@@ -14,7 +14,15 @@ from podyard.base.errors import PodyardError
 from podyard.cli.commands import root
 from podyard.engine import film
 from podyard.engine.numerics import explain_html
-from podyard.engine.numerics.explain import CYCLES_MAX, OPERAND_MAX, SIDE_MAX, Trace, as_text, explain, text_of
+from podyard.engine.numerics.explain import (
+    CYCLES_MAX,
+    OPERAND_MAX,
+    SIDE_MAX,
+    Trace,
+    as_text,
+    explain,
+    text_of,
+)
 from podyard.engine.numerics.mxu import mxu_matmul
 from podyard.engine.timing.systolic import Dataflow, systolic_cycles
 from tests.unit.engine.pages import Reader, open_console
@@ -39,8 +47,12 @@ def test_the_trace_is_the_product_in_the_cycles_of_the_closed_form(
     m, k, n, rows, cols = shape
     trace = explain(m, k, n, rows, cols, dataflow)
     assert np.array_equal(ints(trace.y), ints(trace.x) @ ints(trace.w))
-    assert {1 <= value <= OPERAND_MAX for line in (*trace.x, *trace.w) for value in line if value} == {True}
-    assert [cycle.number for cycle in trace.cycles] == list(range(systolic_cycles(m, k, n, rows, cols, dataflow) + 1))
+    assert {
+        1 <= value <= OPERAND_MAX for line in (*trace.x, *trace.w) for value in line if value
+    } == {True}
+    assert [cycle.number for cycle in trace.cycles] == list(
+        range(systolic_cycles(m, k, n, rows, cols, dataflow) + 1)
+    )
     assert trace.folds == trace.cycles[-1].fold + 1
 
 
@@ -54,7 +66,9 @@ def test_every_product_is_added_once_and_every_element_leaves_complete_once(
     outputs = [output for cycle in trace.cycles for output in cycle.left]
     complete = Counter((output.row, output.column) for output in outputs if output.final)
     assert complete == Counter((row, column) for row in range(m) for column in range(n))
-    assert all(output.total == trace.y[output.row][output.column] for output in outputs if output.final)
+    assert all(
+        output.total == trace.y[output.row][output.column] for output in outputs if output.final
+    )
     parts = 1 if dataflow == "os" else -(-k // rows)
     assert len(outputs) == m * n * parts
 
@@ -82,7 +96,9 @@ def test_operands_enter_as_often_as_their_dataflow_needs_them(
 
 
 @every_case
-def test_phases_follow_each_other_in_every_fold(shape: tuple[int, int, int, int, int], dataflow: Dataflow) -> None:
+def test_phases_follow_each_other_in_every_fold(
+    shape: tuple[int, int, int, int, int], dataflow: Dataflow
+) -> None:
     m, k, n, rows, cols = shape
     trace = explain(m, k, n, rows, cols, dataflow)
     for fold in range(trace.folds):
@@ -116,12 +132,19 @@ def test_a_sum_holds_what_the_cells_above_it_have_added() -> None:
 
 def test_operands_may_be_given() -> None:
     rng = np.random.default_rng(0)
-    x, w = rng.standard_normal((3, 4)).astype(np.float32), rng.standard_normal((4, 2)).astype(np.float32)
+    x, w = (
+        rng.standard_normal((3, 4)).astype(np.float32),
+        rng.standard_normal((4, 2)).astype(np.float32),
+    )
     trace = explain(3, 4, 2, 2, 2, operands=(x, w))
     assert np.array_equal(np.array(trace.y, np.float32), mxu_matmul(x, w, 2, 2).result)
-    whole = explain(1, 2, 1, operands=(np.array([[-128, 3]], np.int8), np.array([[-128], [2]], np.int8)))
+    whole = explain(
+        1, 2, 1, operands=(np.array([[-128, 3]], np.int8), np.array([[-128], [2]], np.int8))
+    )
     assert whole.y == ((16390,),)
-    endless = explain(1, 1, 1, operands=(np.array([[np.inf]], np.float32), np.array([[0.0]], np.float32)))
+    endless = explain(
+        1, 1, 1, operands=(np.array([[np.inf]], np.float32), np.array([[0.0]], np.float32))
+    )
     assert "y[0,0] + nan = nan" in as_text(endless)
     with pytest.raises(PodyardError, match="not \\[4, 4\\]"):
         explain(4, 4, 2, operands=(x, w))
@@ -155,9 +178,18 @@ def test_numbers_are_short() -> None:
 
 
 def test_the_text_has_one_aligned_block_a_cycle() -> None:
-    trace = explain(2, 3, 2, 2, 2, operands=(np.array([[4, 5, 4], [2, 5, 3]], np.int8), np.ones((3, 2), np.int8)))
+    trace = explain(
+        2,
+        3,
+        2,
+        2,
+        2,
+        operands=(np.array([[4, 5, 4], [2, 5, 3]], np.int8), np.ones((3, 2), np.int8)),
+    )
     text = as_text(trace)
-    assert len(re.findall(r"^cycle \d+, fold \d, (?:load|stream|drain):", text, re.MULTILINE)) == len(trace.cycles)
+    assert len(
+        re.findall(r"^cycle \d+, fold \d, (?:load|stream|drain):", text, re.MULTILINE)
+    ) == len(trace.cycles)
     assert (
         """
 cycle 4, fold 0, stream: operands enter
@@ -183,7 +215,9 @@ def registers(trace: Trace, data: dict[str, Any], number: int) -> None:
     cycle = trace.cycles[number]
     for shown, plane in zip(texts, (cycle.activations, cycle.weights, cycle.sums), strict=False):
         assert shown == [text_of(value) or "." for line in plane for value in line]
-    assert [kind == "work" for kind in texts[3]] == [working for line in cycle.working for working in line]
+    assert [kind == "work" for kind in texts[3]] == [
+        working for line in cycle.working for working in line
+    ]
 
 
 @pytest.mark.parametrize("dataflow", DATAFLOWS)
@@ -193,7 +227,12 @@ def test_the_figure_carries_every_cycle(dataflow: Dataflow) -> None:
     assert len(data["frames"]) == len(trace.cycles)
     for number in range(len(trace.cycles)):
         registers(trace, data, number)
-    last = {(row, column): text for frame in data["frames"] for row, column, text, final in frame["out"] if final}
+    last = {
+        (row, column): text
+        for frame in data["frames"]
+        for row, column, text, final in frame["out"]
+        if final
+    }
     assert last == {(i, j): text_of(trace.y[i][j]) for i in range(3) for j in range(6)}
 
 
@@ -209,11 +248,19 @@ def test_the_page_asks_for_nothing_and_shows_the_last_cycle_without_a_script() -
     assert [int(text) for text in shown] == ints(trace.y).ravel().tolist()
     (controls,) = [a for a in reader.having("hidden") if a.get("class") == "film-controls"]
     assert controls is not None
-    assert {a["data-go"] for a in reader.having("data-go")} == {"first", "back", "play", "on", "last"}
+    assert {a["data-go"] for a in reader.having("data-go")} == {
+        "first",
+        "back",
+        "play",
+        "on",
+        "last",
+    }
 
 
 def test_long_numbers_are_pressed_into_their_cell() -> None:
-    wide = explain(1, 1, 1, 1, 1, operands=(np.array([[1234567.0]], np.float32), np.array([[1.0]], np.float32)))
+    wide = explain(
+        1, 1, 1, 1, 1, operands=(np.array([[1234567.0]], np.float32), np.array([[1.0]], np.float32))
+    )
     assert "textLength" not in explain_html.figure(explain(1, 1, 1, 1, 1))
     assert re.search(r'class="a"[^>]* textLength="78">1.23699e\+06<', explain_html.figure(wide))
 
@@ -252,16 +299,24 @@ def test_the_console_shows_the_same_figure_to_those_who_may_see_the_project(tmp_
         assert get(url, signed_in=False).headers["location"] == "/login"
         query = "?m=3&k=5&n=6&rows=2&dataflow=is"
         page = get(f"{url}{query}")
-        figure = explain_html.figure(explain(3, 5, 6, 2, 4, "is"), 0, lambda at: f"{query}&at={at}#film")
+        figure = explain_html.figure(
+            explain(3, 5, 6, 2, 4, "is"), 0, lambda at: f"{query}&at={at}#film"
+        )
         assert page.status_code == 200 and figure in page.text
-        assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?! type=\"module\" src=)", page.text)
+        assert not re.search(
+            r"<style|\sstyle=|\son\w+=|<script(?! type=\"module\" src=)", page.text
+        )
         assert '<a href="/console/demo/mxu" aria-current="page">Matrix unit</a>' in page.text
         assert '<a href="/console/demo/all-reduce">' in page.text
         for name in ("film.js", "film.css", "explain.js", "explain.css"):
             assert f'="{url}/{name}"' in page.text
             assert get(f"{url}/{name}").text == film.asset(explain_html.PACKAGE, name)
         refused = get(f"{url}?rows=17")
-        assert refused.status_code == 400 and "up to 16 x 16" in refused.text and 'value="17"' in refused.text
+        assert (
+            refused.status_code == 400
+            and "up to 16 x 16" in refused.text
+            and 'value="17"' in refused.text
+        )
         evil = get(f"{url}?dataflow=%22%3E%3Cimg%3E")
         assert evil.status_code == 400 and "<img" not in evil.text
         assert get(f"{url}/explain.py").status_code == 400
@@ -275,12 +330,22 @@ def test_without_a_script_links_lead_from_cycle_to_cycle(tmp_path: Path, at: int
     with open_console(tmp_path) as get:
         page = Reader(get(f"/console/demo/mxu?at={at}").text)
     assert f"Cycle {shown.number} (last: 13)" in page.text
-    links = [attributes["href"] for attributes in page.having("href") if "#film" in (attributes["href"] or "")]
+    links = [
+        attributes["href"]
+        for attributes in page.having("href")
+        if "#film" in (attributes["href"] or "")
+    ]
     wanted = [0] * (shown.number > 0) + [shown.number - 1] * (shown.number > 0)
     wanted += [shown.number + 1, 13] if shown.number < 13 else []
     assert links == [f"?at={number}#film" for number in wanted]
-    places = {attributes["data-at"]: attributes["class"] or "" for attributes in page.having("data-at")}
+    places = {
+        attributes["data-at"]: attributes["class"] or "" for attributes in page.having("data-at")
+    }
     entered = {f"{one.matrix}{one.row},{one.column}" for one in shown.entered}
     assert {place for place, kind in places.items() if "now" in kind and place[0] != "y"} == entered
-    left = {f"y{one.row},{one.column}" for cycle in trace.cycles[: shown.number + 1] for one in cycle.left}
+    left = {
+        f"y{one.row},{one.column}"
+        for cycle in trace.cycles[: shown.number + 1]
+        for one in cycle.left
+    }
     assert {place for place, kind in places.items() if place.startswith("y") and kind} == left

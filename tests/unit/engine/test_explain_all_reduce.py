@@ -32,12 +32,17 @@ from podyard.engine.collectives.explain import (
     progress,
 )
 from podyard.engine.collectives.schedule import ring_all_reduce, summation_order
-from podyard.engine.timing.collectives import COLLECTIVE_START_SECONDS, all_reduce_bytes_per_chip, all_reduce_plan
+from podyard.engine.timing.collectives import (
+    COLLECTIVE_START_SECONDS,
+    all_reduce_bytes_per_chip,
+    all_reduce_plan,
+)
 from podyard.hardware.accelerator_types import all_types, parse
 from tests.unit.engine.pages import Reader, open_console
 
 ROOT = Path(__file__).parents[3]
-# Two and three dimensions, equal and unequal, with and without links that wrap round; all are drawn.
+# Two and three dimensions, equal and unequal, with and without links that wrap round; all are
+# drawn.
 DRAWN = ("v2-8", "v3-64", "v5litepod-64", "v4-32", "v4-128")
 PHASES_ONLY = ("v5litepod-256", "v4-256", "v4-8192")
 
@@ -72,11 +77,16 @@ def test_each_step_of_a_ring_adds_one_part_to_one_chunk_of_each_rank(ranks: int)
     for before, after in itertools.pairwise(frames[:ranks]):
         for move in after.moves:
             own, new = (members(frame.held[move.receiver][move.into]) for frame in (before, after))
-            assert new == own | members(before.held[move.sender][move.first]) and len(new) == after.number + 1
+            assert (
+                new == own | members(before.held[move.sender][move.first])
+                and len(new) == after.number + 1
+            )
         pairs = zip(itertools.chain(*before.held), itertools.chain(*after.held), strict=True)
         assert sum(old != new for old, new in pairs) == ranks
     for rank, held in enumerate(frames[ranks - 1].held):
-        assert [chunk for chunk, mask in enumerate(held) if mask == (1 << ranks) - 1] == [(rank + 1) % ranks]
+        assert [chunk for chunk, mask in enumerate(held) if mask == (1 << ranks) - 1] == [
+            (rank + 1) % ranks
+        ]
 
 
 @pytest.mark.parametrize(("ranks", "nbytes"), [(4, 1024), (3, 1000), (7, 5), (5, 0)])
@@ -94,9 +104,14 @@ def test_bytes_of_a_ring_are_those_of_its_messages(ranks: int, nbytes: int) -> N
 def test_the_order_of_summation_is_the_schedules() -> None:
     names, *lines = orders_table(ring_of(5))
     assert names == ("chunk", "order of the ranks")
-    assert lines[0] == ("0", "(((0 + 1) + 2) + 3) + 4") and lines[3] == ("3", "(((3 + 4) + 0) + 1) + 2")
+    assert lines[0] == ("0", "(((0 + 1) + 2) + 3) + 4") and lines[3] == (
+        "3",
+        "(((3 + 4) + 0) + 1) + 2",
+    )
     for chunk, text in lines:
-        assert tuple(map(int, re.findall(r"\d", text))) == summation_order(ring_all_reduce(5), int(chunk))
+        assert tuple(map(int, re.findall(r"\d", text))) == summation_order(
+            ring_all_reduce(5), int(chunk)
+        )
     assert orders_table(ring_of(1))[1:] == (("0", "0"),)
 
 
@@ -135,13 +150,18 @@ def test_every_step_of_a_slice_goes_along_the_phase_that_is_said(name: str) -> N
             for move in moves:
                 dimension, way, wraps = direction(shape, move)
                 assert dimension == span.phase.dimension and (span.phase.wraps or not wraps)
-                here, there = coordinates(shape, move.sender), list(coordinates(shape, move.receiver))
+                here, there = (
+                    coordinates(shape, move.sender),
+                    list(coordinates(shape, move.receiver)),
+                )
                 there[dimension] -= way
                 assert [a % extent for a, extent in zip(there, shape, strict=True)] == list(here)
                 sent[index][which] += move_bytes(found.schedule, found.nbytes, move)
     for colour, totals in zip(found.colours, sent, strict=True):
         chips = found.kind.chip_count
-        assert [total / chips for total in totals] == pytest.approx([span.nbytes for span in colour.spans], rel=1e-3)
+        assert [total / chips for total in totals] == pytest.approx(
+            [span.nbytes for span in colour.spans], rel=1e-3
+        )
 
 
 @pytest.mark.parametrize("name", DRAWN)
@@ -153,7 +173,9 @@ def test_bars_of_a_slice_only_grow_and_are_full_at_the_end(name: str) -> None:
     assert shares[-1] == [[1.0] * len(found.colours)] * chips
     for before, after in itertools.pairwise(shares):
         assert before != after
-        assert all(b >= a for x, y in zip(before, after, strict=True) for a, b in zip(x, y, strict=True))
+        assert all(
+            b >= a for x, y in zip(before, after, strict=True) for a, b in zip(x, y, strict=True)
+        )
 
 
 @pytest.mark.parametrize("name", PHASES_ONLY)
@@ -163,7 +185,11 @@ def test_slices_that_nobody_could_read_have_phases_only_and_say_so(name: str) ->
     assert any(f"More than {CHIPS_MAX} chips" in fact for fact in facts(found))
     assert any("twisted" in fact for fact in facts(found)) == parse(name).topology.twisted
     source = explain_html.page(found)
-    assert "<button" not in source and "data-film=" not in source and "scatters along x" in Reader(source).text
+    assert (
+        "<button" not in source
+        and "data-film=" not in source
+        and "scatters along x" in Reader(source).text
+    )
 
 
 @pytest.mark.parametrize(
@@ -179,7 +205,9 @@ def test_slices_that_nobody_could_read_have_phases_only_and_say_so(name: str) ->
         ({"accelerator_type": "v3-32", "ranks": 4}, "not both"),
     ],
 )
-def test_what_is_not_explained_is_refused_with_what_is(arguments: dict[str, Any], allowed: str) -> None:
+def test_what_is_not_explained_is_refused_with_what_is(
+    arguments: dict[str, Any], allowed: str
+) -> None:
     with pytest.raises(PodyardError, match=allowed):
         explain(**arguments)
 
@@ -189,7 +217,9 @@ def test_without_a_wish_a_ring_is_explained() -> None:
 
 
 def test_nothing_moves_where_there_is_one() -> None:
-    assert "nothing is sent" in as_text(explain(1)) and "nothing is sent" in as_text(slice_of("v5litepod-1"))
+    assert "nothing is sent" in as_text(explain(1)) and "nothing is sent" in as_text(
+        slice_of("v5litepod-1")
+    )
     for trace in (explain(1), slice_of("v5litepod-1")):
         assert "data-film" not in explain_html.figure(trace)
 
@@ -233,7 +263,9 @@ Step 4 of 20"""
     assert "    o+  o+    -o  -o" in cube and "    o< >o      o< >o" in cube
 
 
-@pytest.mark.parametrize("trace", [*(explain(k) for k in range(1, RANKS_MAX + 1)), *map(slice_of, DRAWN + PHASES_ONLY)])
+@pytest.mark.parametrize(
+    "trace", [*(explain(k) for k in range(1, RANKS_MAX + 1)), *map(slice_of, DRAWN + PHASES_ONLY)]
+)
 def test_lines_of_text_fit(trace: Ring | ExplainedSlice) -> None:
     lines = as_text(trace).splitlines()
     assert max(map(len, lines)) <= TEXT_COLUMNS and not any(line != line.rstrip() for line in lines)
@@ -254,7 +286,12 @@ def test_the_figure_of_a_ring_carries_every_step() -> None:
     source = explain_html.figure(ring)
     frames = frames_of(source)
     for frame, shown in zip(ring.frames, frames, strict=True):
-        bars = [100 if rank in members(mask) else 0 for held in frame.held for mask in held for rank in range(3)]
+        bars = [
+            100 if rank in members(mask) else 0
+            for held in frame.held
+            for mask in held
+            for rank in range(3)
+        ]
         assert shown["bars"] == bars
         received = {3 * move.receiver + move.into for move in frame.moves}
         full = {index for index in range(9) if frame.held[index // 3][index % 3] == 0b111}
@@ -273,16 +310,28 @@ def test_the_figure_of_a_slice_lights_what_moves_and_its_phases(name: str) -> No
     spans = sum(len(colour.spans) for colour in found.colours)
     assert len(parts) == len(arrows) + 2 * spans and arrows == list(range(len(arrows)))
     for frame, shown in zip(found.frames, frames_of(source), strict=True):
-        assert len(shown["bars"]) == len(classes(reader, "bar")) == found.kind.chip_count * len(found.colours)
+        assert (
+            len(shown["bars"])
+            == len(classes(reader, "bar"))
+            == found.kind.chip_count * len(found.colours)
+        )
         assert len(shown["marks"]) == len(classes(reader, "box")) == found.kind.chip_count
-        pairs = {(c, m.sender, m.receiver) for c, ms in enumerate(found.moves_by_colour(frame)) for m in ms}
+        pairs = {
+            (c, m.sender, m.receiver)
+            for c, ms in enumerate(found.moves_by_colour(frame))
+            for m in ms
+        }
         assert sum(index < len(arrows) for index in shown["on"]) == len(pairs)
         phases = [index - len(arrows) for index in shown["on"] if index >= len(arrows)]
         assert len(phases) == (2 * len(found.colours) if frame.number else 0)
-        assert [index - spans for index in phases if index >= spans] == [index for index in phases if index < spans]
+        assert [index - spans for index in phases if index >= spans] == [
+            index for index in phases if index < spans
+        ]
 
 
-@pytest.mark.parametrize("trace", [ring_of(4), slice_of("v3-32"), slice_of("v4-1024")], ids=lambda trace: trace.title)
+@pytest.mark.parametrize(
+    "trace", [ring_of(4), slice_of("v3-32"), slice_of("v4-1024")], ids=lambda trace: trace.title
+)
 def test_the_page_asks_for_nothing(trace: Ring | ExplainedSlice) -> None:
     source = explain_html.page(trace)
     assert not re.search(r"https?:|@import|url\(|\bsrc=|\bhref=|\bfetch\(|\bimport\b", source)
@@ -295,7 +344,10 @@ def test_the_first_step_is_there_without_a_script() -> None:
     ring = ring_of(4)
     source = explain_html.page(ring)
     reader = Reader(source)
-    assert "Step 1 of 6" in reader.text and "Each rank sends one chunk of 16.0 MiB to the next one" in reader.text
+    assert (
+        "Step 1 of 6" in reader.text
+        and "Each rank sends one chunk of 16.0 MiB to the next one" in reader.text
+    )
     assert [a.get("class") for a in reader.having("hidden")] == ["film-controls"]
     shown = frames_of(source)[1]
     bars = [a for a in reader.having("data-full") if "bar" in (a["class"] or "")]
@@ -325,9 +377,14 @@ def test_the_command_prints_text_and_writes_pages(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "arguments"),
-    [("all-reduce-4.html", ("--ranks", "4")), ("all-reduce-v3-32.html", ("--accelerator-type", "v3-32"))],
+    [
+        ("all-reduce-4.html", ("--ranks", "4")),
+        ("all-reduce-v3-32.html", ("--accelerator-type", "v3-32")),
+    ],
 )
-def test_the_pages_among_the_documents_are_those_that_the_command_makes(name: str, arguments: tuple[str, ...]) -> None:
+def test_the_pages_among_the_documents_are_those_that_the_command_makes(
+    name: str, arguments: tuple[str, ...]
+) -> None:
     kept = (ROOT / "docs" / "concepts" / name).read_text(encoding="utf-8")
     assert kept == run(*arguments, "-o", "html")[1]
 
@@ -341,18 +398,32 @@ def test_the_console_shows_the_same_figure_to_those_who_may_see_the_project(tmp_
         page = get(f"{url}{query}&at=3")
         figure = explain_html.figure(slice_of("v3-32", 4096), 3, lambda at: f"{query}&at={at}#film")
         assert page.status_code == 200 and figure in page.text and "Step 3 of 12" in figure
-        assert 'class="part on span' in figure and '<tr class="part on">' in figure, "what moves is marked"
+        assert 'class="part on span' in figure and '<tr class="part on">' in figure, (
+            "what moves is marked"
+        )
         names = Reader(page.text).having("value")
-        assert {"v2-8", "v4-128", "v5litepod-64"} <= {one["value"] for one in names}, "slices to choose from"
-        assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?! type=\"module\" src=)", page.text)
+        assert {"v2-8", "v4-128", "v5litepod-64"} <= {one["value"] for one in names}, (
+            "slices to choose from"
+        )
+        assert not re.search(
+            r"<style|\sstyle=|\son\w+=|<script(?! type=\"module\" src=)", page.text
+        )
         assert '<a href="/console/demo/all-reduce" aria-current="page">All-reduce</a>' in page.text
         assert '<a href="/console/demo/mxu">' in page.text
         for name in (*film.STYLES, *film.SCRIPTS):
             assert f'="{url}/{name}"' in page.text
             assert get(f"{url}/{name}").text == film.asset(explain_html.PACKAGE, name)
-        for query, reason in (("ranks=9", "1 to 8 ranks"), ("ranks=x", "from 1 to 8"), ("nbytes=-1", "0 to 11258")):
+        for query, reason in (
+            ("ranks=9", "1 to 8 ranks"),
+            ("ranks=x", "from 1 to 8"),
+            ("nbytes=-1", "0 to 11258"),
+        ):
             refused = get(f"{url}?{query}")
-            assert refused.status_code == 400 and reason in refused.text and "data-film" not in refused.text
+            assert (
+                refused.status_code == 400
+                and reason in refused.text
+                and "data-film" not in refused.text
+            )
         evil = get(f"{url}?accelerator_type=%22%3E%3Cimg%3E")
         assert evil.status_code == 400 and "<img" not in evil.text
         assert get(f"{url}/explain.py").status_code == 400

@@ -1,4 +1,5 @@
-"""Models that leave: what an export holds, that its answers have the bits of the run, and what is refused."""
+"""Models that leave: what an export holds, that its answers have the bits of the run, and what is
+refused."""
 
 from __future__ import annotations
 
@@ -41,9 +42,11 @@ RNG_SEED = 11
 
 @dataclasses.dataclass(frozen=True)
 class Small:
-    """A convolution, pooling, running averages and two dense layers; the answers are floats, so that bits show.
+    """A convolution, pooling, running averages and two dense layers; the answers are floats, so
+    that bits show.
 
-    Sorted by name and as a tree, its parameters come in another order, and two of them have one shape."""
+    Sorted by name and as a tree, its parameters come in another order, and two of them have one
+    shape."""
 
     answers: Callable[[Any, Batch], Any] = lambda scores, _batch: scores
 
@@ -53,7 +56,11 @@ class Small:
         def tensor(*shape: int) -> Any:
             return rng.standard_normal(shape).astype(np.float32)
 
-        params = {"conv": tensor(3, 3, 2, 4), "dense": {"kernel": tensor(64, 64)}, "dense-2": tensor(64, 64)}
+        params = {
+            "conv": tensor(3, 3, 2, 4),
+            "dense": {"kernel": tensor(64, 64)},
+            "dense-2": tensor(64, 64),
+        }
         return Variables(params, {"mean": tensor(4), "deviation": 1 + abs(tensor(4))})
 
     def predict(self, params: Any, statistics: Any, batch: Batch) -> Any:
@@ -88,7 +95,10 @@ class Trained:
 
 def trained(model: Any) -> Trained:
     layouts, variables = programs.layouts_of(model, 3), model.init(Streams(3))
-    params, statistics = layouts.params.flatten(variables.params), layouts.statistics.flatten(variables.statistics)
+    params, statistics = (
+        layouts.params.flatten(variables.params),
+        layouts.statistics.flatten(variables.statistics),
+    )
     return Trained(model, layouts, TrainState(STEP, params, statistics, {}))
 
 
@@ -155,12 +165,19 @@ def test_the_manifest_says_what_is_there(kept: Path, small: Trained) -> None:
     assert (manifest["format"], manifest["step"], manifest["batch"]) == (1, STEP, None)
     assert manifest["inputs"] == {"image": {"dtype": "float32", "shape": [8, 8, 2]}}
     assert manifest["outputs"] == {"dtype": "float32", "shape": [64]}
-    assert manifest["parameters"] == {"conv": [3, 3, 2, 4], "dense-2": [64, 64], "dense/kernel": [64, 64]}
+    assert manifest["parameters"] == {
+        "conv": [3, 3, 2, 4],
+        "dense-2": [64, 64],
+        "dense/kernel": [64, 64],
+    }
     assert manifest["statistics"] == {"deviation": [4], "mean": [4]}
     assert manifest["jax"] == jax.__version__
     for name in (MODEL, PROGRAM):
         data = (kept / name).read_bytes()
-        assert manifest["files"][name] == {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+        assert manifest["files"][name] == {
+            "sha256": hashlib.sha256(data).hexdigest(),
+            "bytes": len(data),
+        }
     tensors = safetensors.numpy.load((kept / MODEL).read_bytes())
     variables = small.model.init(Streams(3))
     assert tensors["params/dense-2"].tobytes() == variables.params["dense-2"].tobytes()
@@ -179,7 +196,7 @@ ours = {name for name in sys.modules if name.startswith("podyard.")}
 assert ours <= {"podyard.base", "podyard.base.errors", "podyard.base.error_details", "podyard.base.spelling",
                 "podyard.engine", "podyard.engine.exported"}, ours
 sys.stdout.buffer.write(answers.tobytes())
-"""
+"""  # noqa: E501
 
 
 def test_a_process_that_knows_nothing_of_training_gives_the_same_bits(
@@ -200,7 +217,10 @@ def test_a_process_that_knows_nothing_of_training_gives_the_same_bits(
     [
         ({}, "reads image, and was given nothing"),
         (batch_of(2), "reads image, and was given image, label"),
-        ({"image": np.zeros((2, 8, 8, 2))}, r"image is float64\[2, 8, 8, 2\]; the model reads float32\[examples, 8"),
+        (
+            {"image": np.zeros((2, 8, 8, 2))},
+            r"image is float64\[2, 8, 8, 2\]; the model reads float32\[examples, 8",
+        ),
         ({"image": np.zeros((2, 8, 2), np.float32)}, r"image is float32\[2, 8, 2\]"),
         ({"image": np.float32(1)}, r"image is float32\[\]"),
         ({"image": np.zeros((0, 8, 8, 2), np.float32)}, "no example"),
@@ -223,13 +243,19 @@ def test_features_that_answers_depend_on_are_demanded_and_belong_together(tmp_pa
     assert caught.value.code is Code.INVALID_ARGUMENT
 
 
-def test_a_model_that_counts_by_its_batch_is_asked_in_pieces_of_the_examples_size(tmp_path: Path) -> None:
-    by_rows = Small(lambda scores, _batch: jnp.stack([scores[row] * 2 for row in range(scores.shape[0])]))
+def test_a_model_that_counts_by_its_batch_is_asked_in_pieces_of_the_examples_size(
+    tmp_path: Path,
+) -> None:
+    by_rows = Small(
+        lambda scores, _batch: jnp.stack([scores[row] * 2 for row in range(scores.shape[0])])
+    )
     counting = trained(by_rows)
     loaded = load(counting.written(tmp_path, batch_of(4)))
     assert loaded.batch_size == 4
     given = batch_of(10)
-    pieces = [{name: array[start : start + 4] for name, array in given.items()} for start in (0, 4, 6)]
+    pieces = [
+        {name: array[start : start + 4] for name, array in given.items()} for start in (0, 4, 6)
+    ]
     expected = [counting.predict(piece) for piece in pieces]
     answers = loaded.predict({"image": given["image"]})
     assert answers.tobytes() == np.concatenate([*expected[:2], expected[2][2:]]).tobytes()
@@ -241,11 +267,17 @@ def test_a_model_that_counts_by_its_batch_is_asked_in_pieces_of_the_examples_siz
         (lambda scores, _: {"one": scores, "two": scores}, Code.INVALID_ARGUMENT, "gives 2 arrays"),
         (lambda scores, _: scores.sum(), Code.INVALID_ARGUMENT, r"gives \[\] for"),
         (lambda scores, _: scores[1:], Code.INVALID_ARGUMENT, "an answer per example"),
-        (lambda scores, _: jnp.ones(scores.shape), Code.FAILED_PRECONDITION, "depend on no feature"),
+        (
+            lambda scores, _: jnp.ones(scores.shape),
+            Code.FAILED_PRECONDITION,
+            "depend on no feature",
+        ),
     ],
     ids=["two arrays", "one number", "fewer", "constant"],
 )
-def test_a_model_that_cannot_be_asked_leaves_nothing(tmp_path: Path, answers: Any, code: Code, message: str) -> None:
+def test_a_model_that_cannot_be_asked_leaves_nothing(
+    tmp_path: Path, answers: Any, code: Code, message: str
+) -> None:
     with pytest.raises(PodyardError, match=message) as caught:
         trained(Small(answers)).written(tmp_path, batch_of(4))
     assert caught.value.code is code
@@ -270,7 +302,10 @@ def replace(folder: Path, name: str, data: bytes) -> None:
     """A file, with the manifest's checksum of it."""
     (folder / name).write_bytes(data)
     files = json.loads((folder / MANIFEST).read_text())["files"]
-    change(folder, files={**files, name: {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}})
+    change(
+        folder,
+        files={**files, name: {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}},
+    )
 
 
 def flip(file: Path) -> None:
@@ -281,11 +316,23 @@ def flip(file: Path) -> None:
 
 SHAPES = {"conv": [3, 3, 2, 4], "dense-2": [64, 64], "dense/kernel": [64, 64]}
 SPOILED: dict[str, tuple[Callable[[Path], object], Code, str]] = {
-    "not there": (lambda at: (at / MANIFEST).unlink(), Code.NOT_FOUND, "manifest.json' was not found"),
+    "not there": (
+        lambda at: (at / MANIFEST).unlink(),
+        Code.NOT_FOUND,
+        "manifest.json' was not found",
+    ),
     "torn": (lambda at: (at / MANIFEST).write_text('{"format": 1,'), Code.DATA_LOSS, "is not JSON"),
-    "a list": (lambda at: (at / MANIFEST).write_text("[]"), Code.DATA_LOSS, "manifest is incomplete"),
+    "a list": (
+        lambda at: (at / MANIFEST).write_text("[]"),
+        Code.DATA_LOSS,
+        "manifest is incomplete",
+    ),
     "no inputs": (lambda at: change(at, inputs=None), Code.DATA_LOSS, "manifest is incomplete"),
-    "odd inputs": (lambda at: change(at, inputs={"image": 3}), Code.DATA_LOSS, "manifest is incomplete"),
+    "odd inputs": (
+        lambda at: change(at, inputs={"image": 3}),
+        Code.DATA_LOSS,
+        "manifest is incomplete",
+    ),
     "odd batch": (lambda at: change(at, batch="many"), Code.DATA_LOSS, "manifest is incomplete"),
     "newer": (lambda at: change(at, format=2), Code.FAILED_PRECONDITION, "has format 2, not 1"),
     "newer jax": (
@@ -293,17 +340,37 @@ SPOILED: dict[str, tuple[Callable[[Path], object], Code, str]] = {
         Code.FAILED_PRECONDITION,
         "calling conventions .* not 99",
     ),
-    "tensors flipped": (lambda at: flip(at / MODEL), Code.DATA_LOSS, "model.safetensors do not have the checksum"),
-    "program flipped": (lambda at: flip(at / PROGRAM), Code.DATA_LOSS, "predict.stablehlo do not have the checksum"),
-    "program gone": (lambda at: (at / PROGRAM).unlink(), Code.DATA_LOSS, "predict.stablehlo cannot be read"),
+    "tensors flipped": (
+        lambda at: flip(at / MODEL),
+        Code.DATA_LOSS,
+        "model.safetensors do not have the checksum",
+    ),
+    "program flipped": (
+        lambda at: flip(at / PROGRAM),
+        Code.DATA_LOSS,
+        "predict.stablehlo do not have the checksum",
+    ),
+    "program gone": (
+        lambda at: (at / PROGRAM).unlink(),
+        Code.DATA_LOSS,
+        "predict.stablehlo cannot be read",
+    ),
     "no checksum": (lambda at: change(at, files={}), Code.DATA_LOSS, "checksum"),
-    "no tensors": (lambda at: replace(at, MODEL, b"none"), Code.DATA_LOSS, "model.safetensors cannot be read"),
+    "no tensors": (
+        lambda at: replace(at, MODEL, b"none"),
+        Code.DATA_LOSS,
+        "model.safetensors cannot be read",
+    ),
     "fewer tensors": (
         lambda at: replace(at, MODEL, safetensors.numpy.save({})),
         Code.DATA_LOSS,
         "tensors of model.safetensors are not those",
     ),
-    "no program": (lambda at: replace(at, PROGRAM, b"none"), Code.FAILED_PRECONDITION, "which cannot read it"),
+    "no program": (
+        lambda at: replace(at, PROGRAM, b"none"),
+        Code.FAILED_PRECONDITION,
+        "which cannot read it",
+    ),
     "another input": (
         lambda at: change(at, inputs={"image": {"dtype": "float32", "shape": [9, 8, 2]}}),
         Code.DATA_LOSS,
@@ -325,7 +392,11 @@ def test_a_spoiled_export_is_refused_with_its_reason(folder: Path, name: str) ->
 def test_the_compiler_gets_the_options_of_the_manifest_that_it_knows_and_that_are_harmless(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = {"xla_cpu_multi_thread_eigen": False, "xla_cpu_unheard_of": 1, "xla_dump_to": str(folder / "dump")}
+    options = {
+        "xla_cpu_multi_thread_eigen": False,
+        "xla_cpu_unheard_of": 1,
+        "xla_dump_to": str(folder / "dump"),
+    }
     change(folder, compilerOptions=options)
     given: list[Any] = []
     jit: Any = jax.jit
@@ -354,7 +425,11 @@ def test_the_program_is_for_tpus_too(kept: Path) -> None:
     assert program.platforms == ("cpu", "tpu", "cuda")
     tensors = safetensors.numpy.load((kept / MODEL).read_bytes())
     params, statistics = (
-        {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+        {
+            name.removeprefix(prefix): value
+            for name, value in tensors.items()
+            if name.startswith(prefix)
+        }
         for prefix in ("params/", "statistics/")
     )
     text = client.lower_for_tpu(program.call, params, statistics, images_of(16))
@@ -372,7 +447,9 @@ class _Failing(FileStore):
 
 def test_an_export_that_was_not_finished_is_none(tmp_path: Path, small: Trained) -> None:
     with pytest.raises(OSError, match="no room"):
-        export.write(_Failing(tmp_path), small.model, small.layouts, small.state, batch_of(2), ABOUT)
+        export.write(
+            _Failing(tmp_path), small.model, small.layouts, small.state, batch_of(2), ABOUT
+        )
     assert len(list((tmp_path / "export").iterdir())) == 2
     with pytest.raises(PodyardError) as caught:
         load(tmp_path / "export")
@@ -390,7 +467,8 @@ def told(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int,
 
 @pytest.fixture
 def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file of five examples. The command sets up its process' environment: that is undone here."""
+    """A file of five examples. The command sets up its process' environment: that is undone
+    here."""
     for name in ("JAX_PLATFORMS", "NPROC", "TPU_SKIP_MDS_QUERY"):
         monkeypatch.setenv(name, "")
     np.savez(tmp_path / "images.npz", **images_of(5))
@@ -398,7 +476,11 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_command_prints_answers_and_writes_them(
-    kept: Path, small: Trained, asked: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    kept: Path,
+    small: Trained,
+    asked: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asking = ["--export", str(kept), "--input", str(asked)]
     expected = small.predict(batch_of(5))
@@ -413,8 +495,13 @@ def test_the_command_prints_answers_and_writes_them(
     monkeypatch.setattr(predict, "PIECE", 2)
     code, out, err = told([*asking, "-o", str(target)], capsys)
     assert (code, out, err) == (0, "", f"5 answers in {target}\n")
-    pieces = [{name: array[start : start + 2] for name, array in batch_of(5).items()} for start in (0, 2, 4)]
-    assert np.load(target)["answers"].tobytes() == b"".join(small.predict(piece).tobytes() for piece in pieces)
+    pieces = [
+        {name: array[start : start + 2] for name, array in batch_of(5).items()}
+        for start in (0, 2, 4)
+    ]
+    assert np.load(target)["answers"].tobytes() == b"".join(
+        small.predict(piece).tobytes() for piece in pieces
+    )
 
 
 def test_what_goes_wrong_is_one_line_and_exit_code_two(
@@ -436,7 +523,12 @@ def test_what_goes_wrong_is_one_line_and_exit_code_two(
         (kept, asked, str(asked.parent / "no" / "x.npz"), "Error: (INVALID_ARGUMENT) "),
     ]
     for export_folder, source, form, line in wrong:
-        code, out, err = told(["--export", str(export_folder), "--input", str(source), "-o", form], capsys)
+        code, out, err = told(
+            ["--export", str(export_folder), "--input", str(source), "-o", form], capsys
+        )
         assert (code, out, err[: len(line)], err.count("\n")) == (2, "", line, 1)
     code, _, err = told(["--export", str(kept), "--input", str(asked), "-o", "csv"], capsys)
-    assert code == 2 and "unknown output 'csv': use table, json, yaml, or a file name that ends in .npz" in err
+    assert (
+        code == 2
+        and "unknown output 'csv': use table, json, yaml, or a file name that ends in .npz" in err
+    )

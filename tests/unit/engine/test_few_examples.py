@@ -1,5 +1,5 @@
-"""Chains of convolutions of few examples: parts of images become examples. The cycles and bytes in here are those of
-compiled programs (libtpu 0.0.42.1)."""
+"""Chains of convolutions of few examples: parts of images become examples. The cycles and bytes in
+here are those of compiled programs (libtpu 0.0.42.1)."""
 
 from __future__ import annotations
 

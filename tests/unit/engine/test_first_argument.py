@@ -42,9 +42,12 @@ def _picked(*arguments: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("generation", "peak"), [("v4", 68_683_776), ("v5e", 68_683_776), ("v5p", 67_641_344), ("v6e", 68_163_584)]
+    ("generation", "peak"),
+    [("v4", 68_683_776), ("v5e", 68_683_776), ("v5p", 67_641_344), ("v6e", 68_163_584)],
 )
-def test_of_two_as_large_the_one_is_there_that_more_is_made_with(generation: str, peak: int) -> None:
+def test_of_two_as_large_the_one_is_there_that_more_is_made_with(
+    generation: str, peak: int
+) -> None:
     """The head, not the table that rows are looked up in: that stays in HBM."""
     arrays = _shape(16384, 512), _shape(512, 512), _shape(512, 16384), _shape(512, dtype=jnp.int32)
     assert _estimate(_scored, generation, *arrays).peak_hbm_bytes == pytest.approx(peak, rel=0.02)
@@ -53,7 +56,9 @@ def test_of_two_as_large_the_one_is_there_that_more_is_made_with(generation: str
 @pytest.mark.parametrize("generation", ["v4", "v5e", "v6e"])
 def test_the_table_is_there_where_little_is_made_with_the_head(generation: str) -> None:
     arrays = _shape(16384, 512), _shape(512, 512), _shape(512, 16384), _shape(256, dtype=jnp.int32)
-    assert _estimate(_picked, generation, *arrays).peak_hbm_bytes == pytest.approx(51_124_224, rel=0.015)
+    assert _estimate(_picked, generation, *arrays).peak_hbm_bytes == pytest.approx(
+        51_124_224, rel=0.015
+    )
 
 
 @pytest.mark.parametrize("generation", list(_ON))
@@ -89,7 +94,9 @@ def test_it_comes_back_at_the_end_only_where_the_chip_is_full() -> None:
 def test_what_goes_round_a_ring_lies_next_to_what_comes(generation: str) -> None:
     """Keys and values are attended to while those of the neighbour arrive: 17.9 MB."""
     program = parse_stablehlo(ring_attention(8, 1, 16, 2048, 128).text())
-    assert estimate_program(program, parse(generation)).peak_hbm_bytes == pytest.approx(17_877_504, rel=0.07)
+    assert estimate_program(program, parse(generation)).peak_hbm_bytes == pytest.approx(
+        17_877_504, rel=0.07
+    )
 
 
 def test_an_optimizer_takes_the_smallest_weights_first() -> None:
@@ -116,4 +123,6 @@ def test_convolutions_of_few_results_and_gradients_over_large_images(
     on: str, shape: tuple[int, ...], kernel: tuple[int, ...], gradient: str, cycles: int
 ) -> None:
     text = convolution(shape, kernel, 2 if gradient else 1, gradient).text()
-    assert estimate_program(parse_stablehlo(text), parse(on)).cycles == pytest.approx(cycles, rel=0.12)
+    assert estimate_program(parse_stablehlo(text), parse(on)).cycles == pytest.approx(
+        cycles, rel=0.12
+    )

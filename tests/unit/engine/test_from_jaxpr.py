@@ -1,4 +1,5 @@
-"""A jaxpr becomes the operations that it is lowered to; what hardware or model lack is said by name."""
+"""A jaxpr becomes the operations that it is lowered to; what hardware or model lack is said by
+name."""
 
 from __future__ import annotations
 
@@ -48,16 +49,18 @@ def test_unknown_primitive_is_kept_by_name_and_told() -> None:
 def test_double_precision_is_refused_by_name(dtype: Any) -> None:
     with jax.enable_x64(True):
         closed = jax.make_jaxpr(lambda x: x * 2)(Shape((3, 5), dtype))
-    with pytest.raises(PodyardError, match=rf"TPUs have no {np.dtype(dtype).name}: .* \(3, 5\)") as refused:
+    with pytest.raises(
+        PodyardError, match=rf"TPUs have no {np.dtype(dtype).name}: .* \(3, 5\)"
+    ) as refused:
         program_of_jaxpr(closed)
     assert refused.value.code is Code.UNIMPLEMENTED
 
 
 def test_double_precision_inside_of_a_loop_is_refused() -> None:
     with jax.enable_x64(True):
-        closed = jax.make_jaxpr(lambda x: lax.fori_loop(0, 3, lambda _, y: (y.astype(np.float64) * 2).astype(F32), x))(
-            SQUARE
-        )
+        closed = jax.make_jaxpr(
+            lambda x: lax.fori_loop(0, 3, lambda _, y: (y.astype(np.float64) * 2).astype(F32), x)
+        )(SQUARE)
     with pytest.raises(PodyardError, match="float64"):
         program_of_jaxpr(closed)
 
@@ -86,7 +89,10 @@ def test_arguments_that_nothing_reads_take_no_memory() -> None:
 
     program = traced(step, SQUARE, Shape((3,), F32), Shape((5,), F32), Shape((64, 64), F32))
     assert parameters(program) == ["f32[32,32]", "f32[3]"]
-    assert engine.analyze(step, SQUARE, Shape((3,), F32), Shape((5,), F32), Shape((64, 64), F32)).flops == 32 * 32
+    assert (
+        engine.analyze(step, SQUARE, Shape((3,), F32), Shape((5,), F32), Shape((64, 64), F32)).flops
+        == 32 * 32
+    )
 
 
 def test_argument_that_only_a_loop_reads_is_kept() -> None:
@@ -94,7 +100,9 @@ def test_argument_that_only_a_loop_reads_is_kept() -> None:
     assert parameters(program) == ["f32[32,32]", "f32[32,32]"]
 
 
-@pytest.mark.parametrize(("implementation", "words"), [("threefry2x32", 2), ("rbg", 4), ("unsafe_rbg", 4)])
+@pytest.mark.parametrize(
+    ("implementation", "words"), [("threefry2x32", 2), ("rbg", 4), ("unsafe_rbg", 4)]
+)
 def test_random_key_is_its_words(implementation: str, words: int) -> None:
     key = jax.eval_shape(lambda: jax.random.key(0, impl=implementation))
     program = traced(lambda key: jax.random.uniform(key, (16, 16)), key)
@@ -122,15 +130,33 @@ def test_donated_argument_goes_to_the_first_free_result_of_its_type() -> None:
         (lambda x: lax.scan(lambda c, _: (c * 2, None), x, None, length=9)[0], 9),
         (lambda x: lax.while_loop(lambda c: c[0] < 10, lambda c: (c[0] + 3, c[1] * 2), (0, x)), 4),
         (lambda x: lax.while_loop(lambda c: c[0] >= 1, lambda c: (c[0] - 2, c[1] * 2), (10, x)), 5),
-        (lambda x: lax.while_loop(lambda c: lax.gt(5, c[0]), lambda c: (1 + c[0], c[1] * 2), (0, x)), 5),
-        (lambda x: lax.while_loop(lambda c: lax.ne(c[0], 6), lambda c: (c[0] + 2, c[1] * 2), (0, x)), 3),
+        (
+            lambda x: lax.while_loop(
+                lambda c: lax.gt(5, c[0]), lambda c: (1 + c[0], c[1] * 2), (0, x)
+            ),
+            5,
+        ),
+        (
+            lambda x: lax.while_loop(
+                lambda c: lax.ne(c[0], 6), lambda c: (c[0] + 2, c[1] * 2), (0, x)
+            ),
+            3,
+        ),
         (lambda x: lax.while_loop(lambda c: c[0] < 0, lambda c: (c[0] + 1, c[1] * 2), (3, x)), 0),
-        (lambda x: lax.while_loop(lambda c: c[0] < 9, lambda c: (c[0] - 1, c[1] * 2), (0, x)), None),
-        (lambda x: lax.while_loop(lambda c: c[0] < 9, lambda c: (c[0] * 2, c[1] * 2), (1, x)), None),
+        (
+            lambda x: lax.while_loop(lambda c: c[0] < 9, lambda c: (c[0] - 1, c[1] * 2), (0, x)),
+            None,
+        ),
+        (
+            lambda x: lax.while_loop(lambda c: c[0] < 9, lambda c: (c[0] * 2, c[1] * 2), (1, x)),
+            None,
+        ),
         (lambda x: lax.while_loop(lambda c: c.sum() < 9, lambda c: c * 2, x), None),
     ],
 )
-def test_loops_say_how_often_they_run_where_the_program_does(function: Callable[..., Any], turns: int | None) -> None:
+def test_loops_say_how_often_they_run_where_the_program_does(
+    function: Callable[..., Any], turns: int | None
+) -> None:
     program = traced(function, SQUARE)
     loop = next(operation for operation in program.body.operations if operation.opcode == "while")
     assert trip_count(program, loop) == turns
@@ -148,7 +174,8 @@ def test_loop_without_known_count_is_priced_once() -> None:
 
 @pytest.mark.parametrize(
     ("exponent", "expected"),
-    [(1, []), (2, ["multiply"]), (3, ["multiply"] * 2), (4, ["multiply"] * 2), (7, ["multiply"] * 4),
+    [(1, []), (2, ["multiply"]), (3, ["multiply"] * 2), (4, ["multiply"] * 2),
+        (7, ["multiply"] * 4),
      (15, ["multiply"] * 6), (-1, ["constant", "broadcast_in_dim", "divide"]),
      (-2, ["multiply", "constant", "broadcast_in_dim", "divide"])],
 )  # fmt: skip
@@ -167,7 +194,11 @@ def test_zeroth_power_is_a_constant() -> None:
 def test_reshape_of_other_order_turns_its_operand_first() -> None:
     program = traced(lambda x: lax.reshape(x, (6, 4), dimensions=(2, 0, 1)), Shape((2, 3, 4), F32))
     turned, reshaped = program.body.operations
-    assert (turned.opcode, turned.ints("dims"), reshaped.opcode) == ("transpose", (2, 0, 1), "reshape")
+    assert (turned.opcode, turned.ints("dims"), reshaped.opcode) == (
+        "transpose",
+        (2, 0, 1),
+        "reshape",
+    )
     assert str(program.types[turned.results[0]]) == "f32[4,2,3]"
 
 
@@ -179,7 +210,12 @@ def test_operands_are_spread_to_the_result_as_lowering_does() -> None:
 
 
 def test_branches_are_bodies_with_what_they_take_from_outside() -> None:
-    program = traced(lambda i, x: lax.switch(i, [jnp.tanh, lambda y: y @ y], x), Shape((), jnp.int32), SQUARE)
+    program = traced(
+        lambda i, x: lax.switch(i, [jnp.tanh, lambda y: y @ y], x), Shape((), jnp.int32), SQUARE
+    )
     branch = next(operation for operation in program.body.operations if operation.opcode == "case")
-    assert [[inner.opcode for inner in body.operations] for body in branch.bodies] == [["tanh"], ["dot_general"]]
+    assert [[inner.opcode for inner in body.operations] for body in branch.bodies] == [
+        ["tanh"],
+        ["dot_general"],
+    ]
     assert branch.bodies[1].operations[0].operands == (program.body.parameters[1],) * 2

@@ -1,5 +1,5 @@
-"""Gates with gradients, what exponentials are made for, and the room of sums. Cycles and peaks in here are those of
-compiled programs (libtpu 0.0.42.1)."""
+"""Gates with gradients, what exponentials are made for, and the room of sums. Cycles and peaks in
+here are those of compiled programs (libtpu 0.0.42.1)."""
 
 from __future__ import annotations
 
@@ -48,8 +48,12 @@ def _gated(function: Any, is_up_first: bool, on: str) -> Estimate:
 
 
 @pytest.mark.parametrize("is_up_first", [False, True])
-@pytest.mark.parametrize("function", [jax.nn.silu, jax.nn.gelu, lambda gate: jnp.square(jax.nn.relu(gate))])
-def test_a_gate_is_computed_last_and_two_arrays_are_made_of_it(function: Any, is_up_first: bool) -> None:
+@pytest.mark.parametrize(
+    "function", [jax.nn.silu, jax.nn.gelu, lambda gate: jnp.square(jax.nn.relu(gate))]
+)
+def test_a_gate_is_computed_last_and_two_arrays_are_made_of_it(
+    function: Any, is_up_first: bool
+) -> None:
     gated = _gated(function, is_up_first, "v5p-8")
     assert gated.peak_hbm_bytes == pytest.approx(1_543_512_608, rel=0.1)
     assert gated.cycles == pytest.approx(27_590_670, rel=0.15)
@@ -63,7 +67,9 @@ def test_a_gate_is_computed_last_and_two_arrays_are_made_of_it(function: Any, is
         ("v6e-1", (19_072_633, 19_072_633), 0.2),
     ],
 )
-def test_which_factor_comes_first_changes_little(on: str, cycles: tuple[int, int], within: float) -> None:
+def test_which_factor_comes_first_changes_little(
+    on: str, cycles: tuple[int, int], within: float
+) -> None:
     """Which weights are fetched in time depends on it: cycles differ by up to 2 per cent."""
     first, second = (_gated(jax.nn.silu, is_up_first, on) for is_up_first in (False, True))
     assert first.peak_hbm_bytes == second.peak_hbm_bytes
@@ -81,13 +87,18 @@ def _softmax_twice(length: int, heads: int, width: int, on: str) -> Estimate:
 
     rows, weights = _shape(4, length, heads * width), _shape(heads * width, heads, width)
     split = (4, length, heads)
-    return _estimate(run, on, rows, weights, weights, _shape(*split, width), _shape(*split, 1, width))
+    return _estimate(
+        run, on, rows, weights, weights, _shape(*split, width), _shape(*split, 1, width)
+    )
 
 
 @pytest.mark.parametrize(
-    ("on", "cycles", "peak"), [("v5p-8", 3_367_880, 848_298_016), ("v5litepod-1", 6_591_090, 579_863_040)]
+    ("on", "cycles", "peak"),
+    [("v5p-8", 3_367_880, 848_298_016), ("v5litepod-1", 6_591_090, 579_863_040)],
 )
-def test_a_softmax_that_two_products_multiply_is_written_once_but_not_on_v5e(on: str, cycles: int, peak: int) -> None:
+def test_a_softmax_that_two_products_multiply_is_written_once_but_not_on_v5e(
+    on: str, cycles: int, peak: int
+) -> None:
     twice = _softmax_twice(2048, 8, 64, on)
     assert twice.cycles == pytest.approx(cycles, rel=0.05)
     assert twice.peak_hbm_bytes == pytest.approx(peak, rel=0.05)
@@ -96,25 +107,35 @@ def test_a_softmax_that_two_products_multiply_is_written_once_but_not_on_v5e(on:
 def _turned(x: Any) -> Any:
     """Positions as rotations."""
     length, half = x.shape[1], x.shape[-1] // 2
-    angles = jnp.arange(length, dtype=F32)[:, None] * (10000.0 ** (-jnp.arange(half, dtype=F32) / half))
+    angles = jnp.arange(length, dtype=F32)[:, None] * (
+        10000.0 ** (-jnp.arange(half, dtype=F32) / half)
+    )
     cosines, sines = jnp.cos(angles)[:, None, :], jnp.sin(angles)[:, None, :]
     first, second = jnp.split(x.astype(F32), 2, -1)
-    return jnp.concatenate([first * cosines - second * sines, second * cosines + first * sines], -1).astype(BF16)
+    return jnp.concatenate(
+        [first * cosines - second * sines, second * cosines + first * sines], -1
+    ).astype(BF16)
 
 
 def _attention(heads: int, width: int = 128, length: int = 2048) -> Estimate:
     def layer(x: Any, query: Any, key: Any, value: Any, out: Any) -> Any:
-        queries, keys, values = (jnp.einsum("bsm,mhd->bshd", x, weights) for weights in (query, key, value))
+        queries, keys, values = (
+            jnp.einsum("bsm,mhd->bshd", x, weights) for weights in (query, key, value)
+        )
         queries, keys = _turned(queries).reshape(32, length, heads, 1, width), _turned(keys)
         scores = jnp.einsum("bqhgd,bkhd->bhgqk", queries, keys, preferred_element_type=F32)
         scores = scores * width**-0.5
-        scores = scores + jnp.where(jnp.tril(jnp.ones((length, length), bool)), 0.0, -1e9).astype(F32)
+        scores = scores + jnp.where(jnp.tril(jnp.ones((length, length), bool)), 0.0, -1e9).astype(
+            F32
+        )
         shares = jax.nn.softmax(scores, -1).astype(BF16)
         mixed = jnp.einsum("bhgqk,bkhd->bqhgd", shares, values).reshape(32, length, heads, width)
         return x + jnp.einsum("bqhd,hdm->bqm", mixed, out)
 
     rows, weights = _shape(32, length, heads * width), _shape(heads * width, heads, width)
-    return _estimate(_step(layer), "v5p-8", rows, rows, *[weights] * 3, _shape(heads, width, heads * width))
+    return _estimate(
+        _step(layer), "v5p-8", rows, rows, *[weights] * 3, _shape(heads, width, heads * width)
+    )
 
 
 def test_on_v5p_sums_take_the_room_of_windows() -> None:

@@ -1,5 +1,5 @@
-"""Sums over groups of features, and sums alone. The cycles and bytes in here are those of compiled programs (libtpu
-0.0.42.1)."""
+"""Sums over groups of features, and sums alone. The cycles and bytes in here are those of compiled
+programs (libtpu 0.0.42.1)."""
 
 from __future__ import annotations
 
@@ -82,7 +82,9 @@ def test_a_variance_that_is_called_twice_cuts_and_copies_its_array(
 
 
 @pytest.mark.parametrize(
-    ("variance", "norms", "cycles"), [(_written_out, 2, 184_456), (_called, 1, 123_949)], ids=["written out", "once"]
+    ("variance", "norms", "cycles"),
+    [(_written_out, 2, 184_456), (_called, 1, 123_949)],
+    ids=["written out", "once"],
 )
 def test_what_is_written_out_or_called_once_keeps_the_arrays_own_shape(
     variance: Callable[[Any], Any], norms: int, cycles: int
@@ -92,9 +94,12 @@ def test_what_is_written_out_or_called_once_keeps_the_arrays_own_shape(
 
 
 @pytest.mark.parametrize(
-    ("shape", "cycles", "peak"), [((8, 32, 128), 253_469, 9_594_880), ((32, 16, 64), 226_540, 9_053_184)]
+    ("shape", "cycles", "peak"),
+    [((8, 32, 128), 253_469, 9_594_880), ((32, 16, 64), 226_540, 9_053_184)],
 )
-def test_the_gradient_of_a_group_norm_keeps_the_shape(shape: tuple[int, int, int], cycles: int, peak: int) -> None:
+def test_the_gradient_of_a_group_norm_keeps_the_shape(
+    shape: tuple[int, int, int], cycles: int, peak: int
+) -> None:
     run = _chain(1, 8, _called)
 
     def gradient(x: Any, first: Any, own: Any, kernels: Any) -> Any:
@@ -112,12 +117,18 @@ def test_channels_in_front_are_cut_as_those_behind() -> None:
     def run(x: Any, first: Any, scale: Any, last: Any) -> Any:
         x = lax.conv(x, first, (1, 1), "SAME")
         parts = x.reshape(12, 8, 12, 40, 40).astype(_F32)
-        mean, variance = (getattr(parts, name)((2, 3, 4), keepdims=True) for name in ("mean", "var"))
-        scaled = ((parts - mean) * lax.rsqrt(variance + 1e-5)).reshape(x.shape) * scale[:, None, None]
+        mean, variance = (
+            getattr(parts, name)((2, 3, 4), keepdims=True) for name in ("mean", "var")
+        )
+        scaled = ((parts - mean) * lax.rsqrt(variance + 1e-5)).reshape(x.shape) * scale[
+            :, None, None
+        ]
         return lax.conv(jax.nn.silu(scaled.astype(x.dtype)), last, (1, 1), "SAME")
 
     kernels = [_array((96, features, 3, 3), _BF16) for features in (128, 96)]
-    made = _estimate(run, "v3-8", _array((12, 128, 40, 40), _BF16), kernels[0], _array((96,), _F32), kernels[1])
+    made = _estimate(
+        run, "v3-8", _array((12, 128, 40, 40), _BF16), kernels[0], _array((96,), _F32), kernels[1]
+    )
     assert made.cycles == pytest.approx(347_639, rel=0.08)
     assert made.peak_hbm_bytes == pytest.approx(23_398_400, rel=0.1)
 
@@ -132,9 +143,17 @@ def test_a_function_that_is_called_twice_is_seen_in_a_jaxpr_too() -> None:
 
 @pytest.mark.parametrize(
     ("on", "cycles"),
-    [("v3-8", 324_736), ("v4-8", 181_888), ("v5litepod-1", 505_376), ("v5p-8", 235_360), ("v6e-1", 350_752)],
+    [
+        ("v3-8", 324_736),
+        ("v4-8", 181_888),
+        ("v5litepod-1", 505_376),
+        ("v5p-8", 235_360),
+        ("v6e-1", 350_752),
+    ],
 )
-def test_a_sum_that_is_all_a_kernel_does_is_worked_out_in_small_windows(on: str, cycles: int) -> None:
+def test_a_sum_that_is_all_a_kernel_does_is_worked_out_in_small_windows(
+    on: str, cycles: int
+) -> None:
     made = _estimate(lambda x: x.sum(0), on, _array((4096, 4096), _F32))
     assert made.cycles == pytest.approx(cycles, rel=0.05)
     fused = _estimate(lambda x: (x * x).sum(0), on, _array((4096, 4096), _F32))

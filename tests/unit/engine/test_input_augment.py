@@ -7,7 +7,13 @@ import pytest
 
 from podyard.base.errors import Code, PodyardError
 from podyard.engine.training.input import augment
-from podyard.engine.training.input.augment import Geometry, Normalise, affine_maps, flip_maps, sample
+from podyard.engine.training.input.augment import (
+    Geometry,
+    Normalise,
+    affine_maps,
+    flip_maps,
+    sample,
+)
 from podyard.engine.training.input.chance import Chance
 
 RNG = np.random.default_rng(0)
@@ -23,7 +29,9 @@ def chance(step: int = 1, count: int = 64) -> Chance:
     return Chance(0, "0", step, 0, count, count)
 
 
-def maps(height: int, width: int, angle: float = 0.0, down: float = 0.0, right: float = 0.0) -> np.ndarray:
+def maps(
+    height: int, width: int, angle: float = 0.0, down: float = 0.0, right: float = 0.0
+) -> np.ndarray:
     return affine_maps(np.array([angle]), np.array([down]), np.array([right]), (height, width))
 
 
@@ -42,7 +50,9 @@ def test_quarter_turns_are_rot90(dtype: str, size: int, quarters: int) -> None:
 
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
 @pytest.mark.parametrize("shift", [(1, 0), (0, -2), (-1, 2), (9, 9)])
-def test_shifts_by_whole_pixels_are_exact_and_repeat_the_edge(dtype: str, shift: tuple[int, int]) -> None:
+def test_shifts_by_whole_pixels_are_exact_and_repeat_the_edge(
+    dtype: str, shift: tuple[int, int]
+) -> None:
     image = images(2, 5, 6, 3, dtype)
     shifted = sample(image, np.repeat(maps(5, 6, down=shift[0], right=shift[1]), 2, axis=0))
     rows, columns = np.clip(np.arange(5) + shift[0], 0, 4), np.clip(np.arange(6) + shift[1], 0, 5)
@@ -52,7 +62,12 @@ def test_shifts_by_whole_pixels_are_exact_and_repeat_the_edge(dtype: str, shift:
 def test_a_shift_by_half_a_pixel_is_the_mean_of_two() -> None:
     image = np.array([0, 10, 40, 20], np.float32).reshape(1, 1, 4, 1)
     assert sample(image, maps(1, 4, right=0.5)).ravel().tolist() == [5, 25, 30, 20]
-    assert sample(image.astype(np.uint8), maps(1, 4, right=0.25)).ravel().tolist() == [2, 18, 35, 20]
+    assert sample(image.astype(np.uint8), maps(1, 4, right=0.25)).ravel().tolist() == [
+        2,
+        18,
+        35,
+        20,
+    ]
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -86,7 +101,12 @@ def test_crops_are_pieces_of_the_image_with_zeros_around() -> None:
     padded = np.pad(image, ((0, 0), (1, 1), (1, 1), (0, 0)))
     seen = []
     for own, source in zip(cropped, padded, strict=True):
-        fits = [(r, c) for r in range(3) for c in range(3) if np.array_equal(source[r : r + 4, c : c + 3], own)]
+        fits = [
+            (r, c)
+            for r in range(3)
+            for c in range(3)
+            if np.array_equal(source[r : r + 4, c : c + 3], own)
+        ]
         assert len(fits) == 1
         seen += fits
     # 400 of 9 places: each about 44 times.
@@ -123,38 +143,54 @@ def test_values_stay_inside_of_each_images_range(dtype: str) -> None:
     for step in range(1, 6):
         changed = Geometry(180, 0.5, 0.5, True)({"image": image}, chance(step))["image"]
         axes = (1, 2, 3)
-        assert (changed.min(axes) >= image.min(axes)).all() and (changed.max(axes) <= image.max(axes)).all()
+        assert (changed.min(axes) >= image.min(axes)).all() and (
+            changed.max(axes) <= image.max(axes)
+        ).all()
         assert changed.dtype == image.dtype and (changed[0] == image[0]).all()
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
-def test_an_example_does_not_depend_on_its_neighbours(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_example_does_not_depend_on_its_neighbours(
+    dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     image = images(24, 9, 7, 3, dtype)
     geometry = Geometry(25, 0.2, 0.2, True, 2)
     whole = geometry({"image": image}, Chance(0, "0", 5, 0, 24, 24))["image"]
     for size in (1, 3, 8):
         parts = [
-            geometry({"image": image[at : at + size]}, Chance(0, "0", 5, at, at + size, 24))["image"]
+            geometry({"image": image[at : at + size]}, Chance(0, "0", 5, at, at + size, 24))[
+                "image"
+            ]
             for at in range(0, 24, size)
         ]
         assert np.concatenate(parts).tobytes() == whole.tobytes()
     monkeypatch.setattr(augment, "_PIXELS_AT_ONCE", 1)
-    assert geometry({"image": image}, Chance(0, "0", 5, 0, 24, 24))["image"].tobytes() == whole.tobytes()
+    assert (
+        geometry({"image": image}, Chance(0, "0", 5, 0, 24, 24))["image"].tobytes()
+        == whole.tobytes()
+    )
 
 
 def test_parameters_are_drawn_over_their_whole_range_and_not_beyond() -> None:
     # The places of the pixels themselves: a ramp that is sampled says where.
-    ramp = np.broadcast_to(np.arange(101, dtype=np.float32)[:, None], (2000, 101, 1)).reshape(2000, 101, 1, 1)
+    ramp = np.broadcast_to(np.arange(101, dtype=np.float32)[:, None], (2000, 101, 1)).reshape(
+        2000, 101, 1, 1
+    )
     shifted = Geometry(height_shift=0.1)({"image": ramp}, chance(count=2000))["image"]
     moved = shifted[:, 50, 0, 0] - 50
     assert -10.1 <= moved.min() < -10 and 10 < moved.max() <= 10.1 and abs(moved.mean()) < 0.5
     wide = np.zeros((2000, 1, 2, 1), np.uint8)
     wide[:, :, 1] = 255
-    flipped = Geometry(horizontal_flip=True)({"image": wide}, chance(count=2000))["image"][:, 0, 0, 0] == 255
+    flipped = (
+        Geometry(horizontal_flip=True)({"image": wide}, chance(count=2000))["image"][:, 0, 0, 0]
+        == 255
+    )
     assert 900 < flipped.sum() < 1100
     # Columns of a row far from the centre show the sine of the angle.
     row = np.broadcast_to(np.arange(41, dtype=np.float32), (2000, 41, 41))[..., None]
-    turned = Geometry(rotation_degrees=30)({"image": row}, chance(count=2000))["image"][:, 0, 20, 0] - 20
+    turned = (
+        Geometry(rotation_degrees=30)({"image": row}, chance(count=2000))["image"][:, 0, 20, 0] - 20
+    )
     degrees = np.degrees(np.arcsin(-turned / 20))
     assert -30.01 <= degrees.min() < -29.5 and 29.5 < degrees.max() <= 30.01
 
@@ -162,7 +198,9 @@ def test_parameters_are_drawn_over_their_whole_range_and_not_beyond() -> None:
 def test_switching_one_change_on_leaves_the_others_as_they_are() -> None:
     image = images(64, 6, 6, 1, "uint8")
     flips = Geometry(horizontal_flip=True)({"image": image}, chance())["image"]
-    both = Geometry(horizontal_flip=True, rotation_degrees=1e-9)({"image": image}, chance())["image"]
+    both = Geometry(horizontal_flip=True, rotation_degrees=1e-9)({"image": image}, chance())[
+        "image"
+    ]
     assert np.array_equal(flips, both) and not np.array_equal(flips, image)
 
 
@@ -203,7 +241,11 @@ def test_parameters_out_of_range_are_refused(arguments: dict[str, float]) -> Non
 
 @pytest.mark.parametrize(
     "array",
-    [np.zeros((64, 4, 4), np.uint8), np.zeros((64, 4, 4, 1), np.int64), np.zeros((64, 0, 4, 1), np.uint8)],
+    [
+        np.zeros((64, 4, 4), np.uint8),
+        np.zeros((64, 4, 4, 1), np.int64),
+        np.zeros((64, 0, 4, 1), np.uint8),
+    ],
 )
 def test_what_are_no_images_is_refused(array: np.ndarray) -> None:
     with pytest.raises(PodyardError, match="image ") as caught:

@@ -16,13 +16,22 @@ import pytest
 from podyard.base.errors import Code, PodyardError
 from podyard.engine.training.input import files, idx, npz, tfrecord
 from podyard.engine.training.input.cifar import RECORD_BYTES, read_cifar
-from podyard.engine.training.input.formats import ExampleFeature, read_idx, read_idx_set, read_npz, read_tfrecord
+from podyard.engine.training.input.formats import (
+    ExampleFeature,
+    read_idx,
+    read_idx_set,
+    read_npz,
+    read_tfrecord,
+)
 from tests.unit.engine.input_writers import encode_example, write_idx, write_tfrecord
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (6, 3, 2), np.uint8)
 LABELS = np.arange(6, dtype=np.uint8)
-FEATURES = {"image_raw": ExampleFeature("uint8", (3, 2), raw=True), "label": ExampleFeature("int32")}
+FEATURES = {
+    "image_raw": ExampleFeature("uint8", (3, 2), raw=True),
+    "label": ExampleFeature("int32"),
+}
 
 
 def refusal(read: Callable[[], object]) -> PodyardError:
@@ -32,16 +41,23 @@ def refusal(read: Callable[[], object]) -> PodyardError:
 
 
 def examples(images: np.ndarray = IMAGES) -> list[bytes]:
-    return [encode_example({"image_raw": i.tobytes(), "label": np.array([n])}) for n, i in enumerate(images)]
+    return [
+        encode_example({"image_raw": i.tobytes(), "label": np.array([n])})
+        for n, i in enumerate(images)
+    ]
 
 
 def cifar_batch(labels: list[int]) -> tuple[bytes, np.ndarray]:
     planes = RNG.integers(0, 256, (len(labels), 3, 32, 32), np.uint8)
-    records = b"".join(bytes([label]) + own.tobytes() for label, own in zip(labels, planes, strict=True))
+    records = b"".join(
+        bytes([label]) + own.tobytes() for label, own in zip(labels, planes, strict=True)
+    )
     return records, planes.transpose(0, 2, 3, 1)
 
 
-@pytest.mark.parametrize("read", [read_idx, read_npz, read_cifar, lambda path: read_tfrecord(path, FEATURES)])
+@pytest.mark.parametrize(
+    "read", [read_idx, read_npz, read_cifar, lambda path: read_tfrecord(path, FEATURES)]
+)
 def test_a_missing_file_a_folder_and_wildcards_without_a_file_are_said(
     tmp_path: Path, read: Callable[[Path], object]
 ) -> None:
@@ -77,7 +93,12 @@ def test_the_data_of_a_set_have_a_limit(tmp_path: Path, monkeypatch: pytest.Monk
     np.savez_compressed(tmp_path / "b.npz", x=np.zeros(101, np.uint8))
     (tmp_path / "c.bin").write_bytes(cifar_batch([1])[0])
     write_tfrecord(tmp_path / "d", examples() * 3)
-    limits = {"a.gz": read_idx, "b.npz": read_npz, "c.bin": read_cifar, "d": lambda p: read_tfrecord(p, FEATURES)}
+    limits = {
+        "a.gz": read_idx,
+        "b.npz": read_npz,
+        "c.bin": read_cifar,
+        "d": lambda p: read_tfrecord(p, FEATURES),
+    }
     for name, read in limits.items():
         error = refusal(lambda read=read, name=name: read(tmp_path / name))
         assert error.code is Code.INVALID_ARGUMENT and "at most 100" in error.message, name
@@ -150,7 +171,9 @@ def test_gzip_that_is_cut_or_changed_is_damaged(tmp_path: Path) -> None:
     assert "after the end" in refusal(lambda: read_idx(path)).message
 
 
-@pytest.mark.parametrize("header", ["00000808" + "ffffffff" * 8, "00000e01 7fffffff", "0000081f" + "ffffffff" * 31])
+@pytest.mark.parametrize(
+    "header", ["00000808" + "ffffffff" * 8, "00000e01 7fffffff", "0000081f" + "ffffffff" * 31]
+)
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 def test_idx_with_a_hostile_header_allocates_nothing(
     tmp_path: Path, header: str, pack: Callable[[bytes], bytes]
@@ -162,20 +185,30 @@ def test_idx_with_a_hostile_header_allocates_nothing(
 
 @pytest.mark.parametrize(
     ("beginning", "said"),
-    [(b"PK\3\4", "zip"), (b"\x93NUMPY", ".npy"), (b"\0\0\x07\1", "begins with"), (b"\0\0\x08\0", "begins with")],
+    [
+        (b"PK\3\4", "zip"),
+        (b"\x93NUMPY", ".npy"),
+        (b"\0\0\x07\1", "begins with"),
+        (b"\0\0\x08\0", "begins with"),
+    ],
 )
 def test_what_is_not_idx_is_refused(tmp_path: Path, beginning: bytes, said: str) -> None:
     path = tmp_path / "a"
     path.write_bytes(beginning + bytes(100))
     error = refusal(lambda: read_idx(path))
-    assert error.code is Code.INVALID_ARGUMENT and said in error.message and str(path) in error.message
+    assert (
+        error.code is Code.INVALID_ARGUMENT and said in error.message and str(path) in error.message
+    )
 
 
 def test_idx_files_of_one_set_have_one_count(tmp_path: Path) -> None:
     write_idx(tmp_path / "images", IMAGES)
     write_idx(tmp_path / "labels", LABELS)
     both = {"image": tmp_path / "images", "label": tmp_path / "labels"}
-    assert {name: a.shape for name, a in read_idx_set(both).items()} == {"image": (6, 3, 2), "label": (6,)}
+    assert {name: a.shape for name, a in read_idx_set(both).items()} == {
+        "image": (6, 3, 2),
+        "label": (6,),
+    }
     write_idx(tmp_path / "labels", LABELS[:5])
     error = refusal(lambda: read_idx_set(both))
     assert error.code is Code.INVALID_ARGUMENT
@@ -185,7 +218,10 @@ def test_idx_files_of_one_set_have_one_count(tmp_path: Path) -> None:
 def test_idx_cannot_hold_other_types(tmp_path: Path) -> None:
     assert idx.ELEMENT_TYPES.keys() == {0x08, 0x09, 0x0B, 0x0C, 0x0D, 0x0E}
     for array in (np.zeros(3, np.int64), np.float32(3)):
-        assert refusal(lambda array=array: write_idx(tmp_path / "a", array)).code is Code.INVALID_ARGUMENT
+        assert (
+            refusal(lambda array=array: write_idx(tmp_path / "a", array)).code
+            is Code.INVALID_ARGUMENT
+        )
 
 
 # CIFAR-10
@@ -198,7 +234,9 @@ def test_cifar_has_channels_last_and_its_labels(tmp_path: Path) -> None:
     (tmp_path / "data_batch_2.bin").write_bytes(second)
     (tmp_path / "packed").write_bytes(gzip.compress(first))
     read = read_cifar(tmp_path / "data_batch_*.bin")
-    assert np.array_equal(read["image"], np.concatenate([images, more])) and read["label"].tolist() == [3, 9, 0]
+    assert np.array_equal(read["image"], np.concatenate([images, more])) and read[
+        "label"
+    ].tolist() == [3, 9, 0]
     assert np.array_equal(read_cifar(tmp_path / "packed")["image"], images)
 
 
@@ -215,13 +253,18 @@ def test_cifar_that_is_cut_inside_of_a_record_is_damaged(tmp_path: Path) -> None
         # One length is that of a record of CIFAR-100.
         expected = Code.INVALID_ARGUMENT if length == RECORD_BYTES + 1 else Code.DATA_LOSS
         assert error.code is expected, length
-        assert expected is Code.INVALID_ARGUMENT or f"record {length // RECORD_BYTES}:" in error.message, length
+        assert (
+            expected is Code.INVALID_ARGUMENT
+            or f"record {length // RECORD_BYTES}:" in error.message
+        ), length
 
 
 def test_cifar_with_an_impossible_label_names_the_record(tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(cifar_batch([1, 10])[0])
     error = refusal(lambda: read_cifar(tmp_path / "a.bin"))
-    assert error.code is Code.DATA_LOSS and "record 1" in error.message and "label 10" in error.message
+    assert (
+        error.code is Code.DATA_LOSS and "record 1" in error.message and "label 10" in error.message
+    )
 
 
 @pytest.mark.parametrize("protocol", [2, 5])
@@ -244,7 +287,9 @@ def test_a_tar_is_refused_even_when_packed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_npz_holds_numbers_of_all_types_and_orders(tmp_path: Path, save: Callable[..., None]) -> None:
+def test_npz_holds_numbers_of_all_types_and_orders(
+    tmp_path: Path, save: Callable[..., None]
+) -> None:
     arrays = {
         "image": IMAGES,
         "label": np.arange(6),
@@ -257,7 +302,11 @@ def test_npz_holds_numbers_of_all_types_and_orders(tmp_path: Path, save: Callabl
     read = read_npz(tmp_path / "a.npz")
     assert read.keys() == arrays.keys()
     for name, array in arrays.items():
-        assert read[name].shape == array.shape and read[name].dtype.isnative and np.array_equal(read[name], array)
+        assert (
+            read[name].shape == array.shape
+            and read[name].dtype.isnative
+            and np.array_equal(read[name], array)
+        )
     chosen = read_npz(tmp_path / "a.npz", {"x": "image"})
     assert chosen.keys() == {"x"} and np.array_equal(chosen["x"], IMAGES)
 
@@ -275,7 +324,11 @@ def test_npz_that_is_not_compressed_is_mapped(tmp_path: Path) -> None:
 def test_npz_without_the_name_says_which_there_are(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", x_train=IMAGES)
     error = refusal(lambda: read_npz(tmp_path / "a.npz", {"image": "x"}))
-    assert error.code is Code.INVALID_ARGUMENT and "no array x" in error.message and "x_train" in error.message
+    assert (
+        error.code is Code.INVALID_ARGUMENT
+        and "no array x" in error.message
+        and "x_train" in error.message
+    )
 
 
 def test_npz_never_reads_pickles(tmp_path: Path) -> None:
@@ -284,7 +337,9 @@ def test_npz_never_reads_pickles(tmp_path: Path) -> None:
     assert error.code is Code.INVALID_ARGUMENT and "runs what is in it" in error.message
 
 
-@pytest.mark.parametrize("array", [np.array(["a"]), np.zeros(2, [("a", "i4")]), np.zeros(2, complex)])
+@pytest.mark.parametrize(
+    "array", [np.array(["a"]), np.zeros(2, [("a", "i4")]), np.zeros(2, complex)]
+)
 def test_npz_of_something_else_than_numbers_is_refused(tmp_path: Path, array: np.ndarray) -> None:
     np.savez(tmp_path / "a.npz", x=array)
     error = refusal(lambda: read_npz(tmp_path / "a.npz"))
@@ -326,18 +381,26 @@ def npy(header: str, data: bytes = b"") -> bytes:
 @pytest.mark.parametrize(
     ("member", "code"),
     [
-        (npy("{'descr': '|u1', 'fortran_order': False, 'shape': (1152921504606846976,), }"), Code.DATA_LOSS),
+        (
+            npy("{'descr': '|u1', 'fortran_order': False, 'shape': (1152921504606846976,), }"),
+            Code.DATA_LOSS,
+        ),
         (npy("{'descr': '|u1', 'fortran_order': False, 'shape': (2,), }", b"123"), Code.DATA_LOSS),
         (npy("{'descr': '|u1', 'fortran_order': False, 'shape': (-1,), }"), Code.INVALID_ARGUMENT),
         (npy("__import__('os').abort()"), Code.INVALID_ARGUMENT),
-        (npy("{'descr': '|u1', 'fortran_order': False, 'shape': (0,), }" + " " * 20_000), Code.INVALID_ARGUMENT),
+        (
+            npy("{'descr': '|u1', 'fortran_order': False, 'shape': (0,), }" + " " * 20_000),
+            Code.INVALID_ARGUMENT,
+        ),
         (b"\x93NUMPY\1\0", Code.DATA_LOSS),
         (b"\x93NUMPY\3\0" + bytes(100), Code.INVALID_ARGUMENT),
         (b"", Code.INVALID_ARGUMENT),
     ],
 )
 @pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-def test_npz_with_a_hostile_member_is_refused(tmp_path: Path, member: bytes, code: Code, compression: int) -> None:
+def test_npz_with_a_hostile_member_is_refused(
+    tmp_path: Path, member: bytes, code: Code, compression: int
+) -> None:
     with zipfile.ZipFile(tmp_path / "a.npz", "w", compression) as archive:
         archive.writestr("x.npy", member)
     assert refusal(lambda: read_npz(tmp_path / "a.npz")).code is code
@@ -354,7 +417,9 @@ def test_npz_that_claims_more_than_deflate_can_hold_is_damaged(tmp_path: Path) -
     assert error.code is Code.DATA_LOSS and f"{1 << 31} bytes cannot be in" in error.message
 
 
-def test_an_archive_of_other_things_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_archive_of_other_things_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "a.npz"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("readme.txt", "x")
@@ -384,7 +449,9 @@ def test_shards_are_read_in_order_and_one_of_them_may_be_empty(tmp_path: Path) -
         write_tfrecord(tmp_path / f"train-{shard:05d}-of-00003", examples(own))
     read = read_tfrecord(tmp_path / "train-?????-of-00003", FEATURES)
     assert np.array_equal(read["image_raw"], IMAGES)
-    assert refusal(lambda: read_tfrecord(tmp_path / "train-00001*", FEATURES)).code is Code.DATA_LOSS
+    assert (
+        refusal(lambda: read_tfrecord(tmp_path / "train-00001*", FEATURES)).code is Code.DATA_LOSS
+    )
 
 
 def test_records_do_not_depend_on_the_pieces_that_a_file_is_read_in(
@@ -411,7 +478,9 @@ def test_tfrecord_with_any_changed_bit_is_damaged(tmp_path: Path) -> None:
         assert error.code is Code.DATA_LOSS and f"{path}, record {record}:" in error.message, bit
 
 
-def test_tfrecord_that_is_cut_inside_of_a_record_is_damaged_after_the_whole_ones(tmp_path: Path) -> None:
+def test_tfrecord_that_is_cut_inside_of_a_record_is_damaged_after_the_whole_ones(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "a"
     write_tfrecord(path, [b"abc", b"", b"defgh"])
     whole = path.read_bytes()
@@ -436,7 +505,9 @@ def test_a_record_above_the_limit_is_refused_before_it_is_read(tmp_path: Path) -
     assert error.code is Code.INVALID_ARGUMENT and str(tfrecord.RECORD_BYTES_MAX) in error.message
 
 
-@pytest.mark.parametrize(("beginning", "said"), [(b"PK\3\4", "zip"), (b"\x93NUMPY", ".npy"), (b"\x89PNG", "PNG")])
+@pytest.mark.parametrize(
+    ("beginning", "said"), [(b"PK\3\4", "zip"), (b"\x93NUMPY", ".npy"), (b"\x89PNG", "PNG")]
+)
 def test_what_is_not_tfrecord_is_refused(tmp_path: Path, beginning: bytes, said: str) -> None:
     (tmp_path / "a").write_bytes(beginning + bytes(100))
     error = refusal(lambda: read_tfrecord(tmp_path / "a", FEATURES))
@@ -453,8 +524,14 @@ def test_a_length_that_looks_like_gzip_is_a_length(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("feature", "said"),
     [
-        ({"lable": ExampleFeature("int32")}, "no feature lable, but ['floats', 'image_raw', 'label', 'texts']"),
-        ({"image_raw": ExampleFeature("uint8", (3, 3), raw=True)}, "[6] bytes; uint8 (3, 3) is one of 9"),
+        (
+            {"lable": ExampleFeature("int32")},
+            "no feature lable, but ['floats', 'image_raw', 'label', 'texts']",
+        ),
+        (
+            {"image_raw": ExampleFeature("uint8", (3, 3), raw=True)},
+            "[6] bytes; uint8 (3, 3) is one of 9",
+        ),
         ({"label": ExampleFeature("int64", (2,))}, "has 1 values; shape (2,) needs 2"),
         ({"label": ExampleFeature("uint8")}, "has values 300 to 300, which do not fit uint8"),
         ({"label": ExampleFeature("float32")}, "is a int64_list, not a float_list"),
@@ -492,9 +569,15 @@ def test_a_set_of_no_features_is_refused(tmp_path: Path) -> None:
 
 
 def test_reading_a_thousand_examples_takes_no_second(tmp_path: Path) -> None:
-    write_tfrecord(tmp_path / "a", [encode_example({"image_raw": bytes(784), "label": np.array([1])})] * 1000)
+    write_tfrecord(
+        tmp_path / "a", [encode_example({"image_raw": bytes(784), "label": np.array([1])})] * 1000
+    )
     before = time.process_time()
     read_tfrecord(
-        tmp_path / "a", {"image_raw": ExampleFeature("uint8", (28, 28, 1), raw=True), "label": ExampleFeature("int64")}
+        tmp_path / "a",
+        {
+            "image_raw": ExampleFeature("uint8", (28, 28, 1), raw=True),
+            "label": ExampleFeature("int64"),
+        },
     )
     assert time.process_time() - before < 1

@@ -78,7 +78,9 @@ def test_a_shard_has_the_examples_of_the_data_order() -> None:
 
 def test_what_is_in_a_shard_does_not_depend_on_what_was_asked_before() -> None:
     first, second = pipeline(), pipeline()
-    forward = {(step, shard): bits(first.shard(step, shard)) for step in range(1, 7) for shard in range(2)}
+    forward = {
+        (step, shard): bits(first.shard(step, shard)) for step in range(1, 7) for shard in range(2)
+    }
     for step, shard in reversed(list(forward)):
         assert bits(second.shard(step, shard)) == forward[step, shard]
     assert len({value["image"] for value in forward.values()}) == len(forward)
@@ -88,7 +90,8 @@ def test_what_is_in_a_shard_does_not_depend_on_what_was_asked_before() -> None:
 @pytest.mark.parametrize("depth", [1, 2, 7, PREFETCH_STEPS_MAX])
 def test_reading_ahead_changes_no_bit(depth: int) -> None:
     direct = [
-        (step, [bits(part) for part in parts]) for step, parts in pipeline(4, depth=0).prefetch(range(3, 9), [2, 0])
+        (step, [bits(part) for part in parts])
+        for step, parts in pipeline(4, depth=0).prefetch(range(3, 9), [2, 0])
     ]
     ahead = pipeline(4, depth=depth).prefetch(range(3, 9), [2, 0])
     assert [(step, [bits(part) for part in parts]) for step, parts in ahead] == direct
@@ -146,18 +149,27 @@ def test_epochs_are_whole_batches() -> None:
     assert list(own.steps(3)) == [1, 2, 3, 4, 5, 6]
     assert list(own.steps(3, after=4)) == [5, 6] and list(own.steps(3, after=6)) == []
     for epoch in range(3):
-        seen = [label for step in (1, 2) for s in (0, 1) for label in own.shard(2 * epoch + step, s)["label"].tolist()]
+        seen = [
+            label
+            for step in (1, 2)
+            for s in (0, 1)
+            for label in own.shard(2 * epoch + step, s)["label"].tolist()
+        ]
         assert len(set(seen)) == 16
 
 
 def test_a_pipeline_that_cannot_be_is_refused() -> None:
     order = DataOrder(0, COUNT, BATCH)
     for arguments in ((BATCH, 3), (BATCH, 0), (0, 1), (4, 2)):
-        assert refusal(lambda a=arguments: Pipeline(EXAMPLES, order, *a)).code is Code.INVALID_ARGUMENT
+        assert (
+            refusal(lambda a=arguments: Pipeline(EXAMPLES, order, *a)).code is Code.INVALID_ARGUMENT
+        )
     assert "read ahead" in refusal(lambda: pipeline(depth=PREFETCH_STEPS_MAX + 1)).message
     assert "read ahead" in refusal(lambda: pipeline(depth=-1)).message
     for step, shard in ((0, 0), (1, 2), (1, -1)):
-        assert "there is no shard" in refusal(lambda s=step, i=shard: pipeline().shard(s, i)).message
+        assert (
+            "there is no shard" in refusal(lambda s=step, i=shard: pipeline().shard(s, i)).message
+        )
     more = Pipeline(EXAMPLES, DataOrder(0, 1000, BATCH), BATCH, 1)
     assert f"of {COUNT} examples" in refusal(lambda: more.shard(1, 0)).message
 
@@ -179,7 +191,10 @@ def test_evaluation_has_all_examples_once_in_order(drop: bool, sizes: list[int])
 def test_evaluation_refuses_chance_and_sizes_that_leave_nothing() -> None:
     assert "Geometry" in refusal(lambda: EvaluationInput(EXAMPLES, 8, TRANSFORMS)).message
     assert refusal(lambda: EvaluationInput(EXAMPLES, 0)).code is Code.INVALID_ARGUMENT
-    assert refusal(lambda: EvaluationInput(EXAMPLES, 23, drop_remainder=True)).code is Code.INVALID_ARGUMENT
+    assert (
+        refusal(lambda: EvaluationInput(EXAMPLES, 23, drop_remainder=True)).code
+        is Code.INVALID_ARGUMENT
+    )
     assert [len(batch["label"]) for batch in EvaluationInput(EXAMPLES, 23)] == [COUNT]
 
 
@@ -196,9 +211,16 @@ def test_examples_have_one_count_and_are_numbers() -> None:
     ]
     for arrays, said in wrong:
         error = refusal(lambda arrays=arrays: Examples(arrays, "some.npz"))
-        assert error.code is Code.INVALID_ARGUMENT and error.message.startswith("some.npz: ") and said in error.message
+        assert (
+            error.code is Code.INVALID_ARGUMENT
+            and error.message.startswith("some.npz: ")
+            and said in error.message
+        )
     for index in (-1, COUNT):
-        assert "of 22 examples" in refusal(lambda index=index: EXAMPLES.take(np.array([index]))).message
+        assert (
+            "of 22 examples"
+            in refusal(lambda index=index: EXAMPLES.take(np.array([index]))).message
+        )
 
 
 def test_examples_of_mapped_files_are_taken_as_copies(tmp_path: Path) -> None:
@@ -207,7 +229,11 @@ def test_examples_of_mapped_files_are_taken_as_copies(tmp_path: Path) -> None:
     write_idx(tmp_path / "labels", np.arange(4, dtype=np.uint8))
     examples = Examples(read_idx_set({"image": tmp_path / "images", "label": tmp_path / "labels"}))
     taken = examples.take(np.array([3, 0]))
-    assert type(taken["image"]) is np.ndarray and taken["image"].flags.owndata and taken["image"].flags.writeable
+    assert (
+        type(taken["image"]) is np.ndarray
+        and taken["image"].flags.owndata
+        and taken["image"].flags.writeable
+    )
     assert np.array_equal(taken["image"], images[[3, 0]]) and taken["label"].tolist() == [3, 0]
 
 
@@ -217,7 +243,12 @@ def test_chance_is_of_seed_name_step_and_position() -> None:
         return Chance(start=start, stop=stop, global_batch=batch, **own).uniform(5)  # type: ignore[arg-type]
 
     whole = numbers(0, 12, 12)
-    assert whole.shape == (12, 5) and whole.min() >= 0 and whole.max() < 1 and len(np.unique(whole)) == 60
+    assert (
+        whole.shape == (12, 5)
+        and whole.min() >= 0
+        and whole.max() < 1
+        and len(np.unique(whole)) == 60
+    )
     assert np.array_equal(numbers(4, 9, 12), whole[4:9])
     assert np.array_equal(numbers(4, 9, 64), whole[4:9])
     for changes in ({"seed": 2}, {"name": "1"}, {"step": 4}):

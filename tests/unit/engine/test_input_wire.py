@@ -10,7 +10,13 @@ import pytest
 
 from podyard.base.errors import Code, PodyardError
 from podyard.engine.training.input import crc32c as crc
-from podyard.engine.training.input.example import BYTES_LIST, FLOAT_LIST, INT64_LIST, feature_messages, feature_values
+from podyard.engine.training.input.example import (
+    BYTES_LIST,
+    FLOAT_LIST,
+    INT64_LIST,
+    feature_messages,
+    feature_values,
+)
 from tests.unit.engine.input_writers import encode_example, write_tfrecord
 
 # RFC 3720, appendix B.4, and the usual check value.
@@ -43,7 +49,10 @@ def test_crc32c_of_many_is_that_of_each(monkeypatch: pytest.MonkeyPatch) -> None
     data = np.random.default_rng(0).bytes(20_000)
     lengths = [*range(140), 255, 256, 257, 5000]
     starts = list(range(len(lengths)))
-    expected = [bit_by_bit(data[start : start + length]) for start, length in zip(starts, lengths, strict=True)]
+    expected = [
+        bit_by_bit(data[start : start + length])
+        for start, length in zip(starts, lengths, strict=True)
+    ]
     assert crc.crc32c_many(data, starts, lengths).tolist() == expected
     monkeypatch.setattr(crc, "_LANES_MAX", 7)
     assert crc.crc32c_many(data, starts, lengths).tolist() == expected
@@ -104,7 +113,11 @@ def test_an_example_as_protobuf_writes_it() -> None:
         (tagged(3, bytes.fromhex("08 05 0a 02 ac02")), INT64_LIST, [5, 300]),
         (tagged(3, bytes.fromhex("08") + b"\xff" * 9 + b"\1"), INT64_LIST, [-1]),
         (tagged(3, b"\x08" + b"\x80" * 9 + b"\1"), INT64_LIST, [-(1 << 63)]),
-        (tagged(3, tagged(1, b"\1" * 30 + b"\x80" * 9 + b"\1")), INT64_LIST, [1] * 30 + [-(1 << 63)]),
+        (
+            tagged(3, tagged(1, b"\1" * 30 + b"\x80" * 9 + b"\1")),
+            INT64_LIST,
+            [1] * 30 + [-(1 << 63)],
+        ),
         (tagged(3, b""), INT64_LIST, []),
         (b"", None, []),
         # The same kind goes on, another one replaces.
@@ -112,12 +125,16 @@ def test_an_example_as_protobuf_writes_it() -> None:
         (tagged(3, b"\x08\1") + tagged(1, tagged(1, b"a")), BYTES_LIST, [b"a"]),
     ],
 )
-def test_lists_of_all_kinds_packed_and_not(feature: bytes, which: int | None, values: list[object]) -> None:
+def test_lists_of_all_kinds_packed_and_not(
+    feature: bytes, which: int | None, values: list[object]
+) -> None:
     assert one(feature) == (which, values)
 
 
 def test_unknown_fields_are_skipped() -> None:
-    unknown = bytes.fromhex("7805 71") + bytes(8) + bytes.fromhex("7d") + bytes(4) + tagged(13, b"abc")
+    unknown = (
+        bytes.fromhex("7805 71") + bytes(8) + bytes.fromhex("7d") + bytes(4) + tagged(13, b"abc")
+    )
     value = tagged(3, unknown + b"\x08\5" + unknown)
     data = unknown + example(unknown + entry(b"x", unknown + value + unknown)) + unknown
     which, values = feature_values(feature_messages(data)["x"])
@@ -125,7 +142,9 @@ def test_unknown_fields_are_skipped() -> None:
 
 
 def test_of_two_of_one_name_the_last_counts() -> None:
-    messages = feature_messages(example(entry(b"x", tagged(3, b"\x08\1")), entry(b"x", tagged(3, b"\x08\2"))))
+    messages = feature_messages(
+        example(entry(b"x", tagged(3, b"\x08\1")), entry(b"x", tagged(3, b"\x08\2")))
+    )
     assert list(feature_values(messages["x"])[1]) == [2]
 
 
@@ -154,14 +173,18 @@ def test_what_is_no_feature_is_an_error(feature: bytes) -> None:
 
 
 def test_cut_examples_are_errors() -> None:
-    whole = encode_example({"a": b"xyz", "b": np.array([1, 1 << 40, -1]), "c": np.zeros(3, np.float32)})
+    whole = encode_example(
+        {"a": b"xyz", "b": np.array([1, 1 << 40, -1]), "c": np.zeros(3, np.float32)}
+    )
     for length in range(1, len(whole)):
         with pytest.raises(ValueError):
             feature_messages(whole[:length])
     assert feature_messages(b"") == {}
 
 
-@pytest.mark.parametrize("array", [np.zeros(2), np.array([1 << 63], np.uint64), np.array(["a"]), np.array([True])])
+@pytest.mark.parametrize(
+    "array", [np.zeros(2), np.array([1 << 63], np.uint64), np.array(["a"]), np.array([True])]
+)
 def test_what_an_example_cannot_hold_is_refused(array: np.ndarray) -> None:
     encode: Callable[[], bytes] = lambda: encode_example({"x": array})  # noqa: E731
     with pytest.raises(PodyardError, match="feature x") as caught:

@@ -1,4 +1,5 @@
-"""Orders of kernels next to which collectives run, and what memory holds then. The orders, bytes and cycles in here
+"""Orders of kernels next to which collectives run, and what memory holds then. The orders, bytes
+and cycles in here
 are the compiler's (libtpu 0.0.42.1)."""
 
 from __future__ import annotations
@@ -20,12 +21,15 @@ from podyard.engine.timing.schedule import Run, Step
 from podyard.hardware.accelerator_types import parse
 
 ROOMY = 16e9
-# Four layers whose weights are gathered by hand, with their gradients: converted (c), gathered (g), forward (f),
-# backward (b), gradient (w), scattered sum (s), update (u); what each of them reads.
+# Four layers whose weights are gathered by hand, with their gradients: converted (c), gathered (g),
+# forward (f), backward (b), gradient (w), scattered sum (s), update (u); what each of them reads.
 LAYERS: Mapping[str, str] = {
-    "c1": "p1", "g1": "c1", "f1": "x g1", "c2": "p2", "g2": "c2", "f2": "f1 g2", "c3": "p3", "g3": "c3",
-    "f3": "f2 g3", "c4": "p4", "g4": "c4", "f4": "f3 g4", "b4": "f3 f4 g4", "b3": "f2 b4 g3", "b2": "b3 g2",
-    "w1": "x b2 f1", "s1": "w1", "u1": "p1 s1", "w2": "b3 f1", "s2": "w2", "u2": "p2 s2", "w3": "b4 f2",
+    "c1": "p1", "g1": "c1", "f1": "x g1", "c2": "p2", "g2": "c2", "f2": "f1 g2", "c3": "p3",
+    "g3": "c3",
+    "f3": "f2 g3", "c4": "p4", "g4": "c4", "f4": "f3 g4", "b4": "f3 f4 g4", "b3": "f2 b4 g3",
+    "b2": "b3 g2",
+    "w1": "x b2 f1", "s1": "w1", "u1": "p1 s1", "w2": "b3 f1", "s2": "w2", "u2": "p2 s2",
+    "w3": "b4 f2",
     "s3": "w3", "u3": "p3 s3", "w4": "f4 f3", "s4": "w4", "u4": "p4 s4",
 }  # fmt: skip
 COMPILED = "c1 g1 c2 g2 c3 g3 c4 g4 f1 f2 f3 f4 w4 b4 w3 b3 w2 b2 w1 s1 u1 s2 u2 s3 u3 s4 u4"
@@ -36,7 +40,10 @@ def _gather(latency: float) -> Run:
 
 
 def _ordered(reads: Mapping[str, str], latency: float, cycles: float = 3e3) -> str:
-    numbers = {name: number for number, name in enumerate([*reads, "x", *(f"p{layer}" for layer in range(1, 9))])}
+    numbers = {
+        name: number
+        for number, name in enumerate([*reads, "x", *(f"p{layer}" for layer in range(1, 9))])
+    }
     steps = [
         Step(
             tuple(numbers[one] for one in given.split()),
@@ -97,7 +104,8 @@ def test_what_is_gathered_next_to_a_product_is_told() -> None:
 
 
 def test_short_of_memory_what_needs_least_comes_first() -> None:
-    """Seen from the end: the kernel that reads the large array waits while the memory would not hold it."""
+    """Seen from the end: the kernel that reads the large array waits while the memory would not
+    hold it."""
     steps = [
         Step((0,), (7,), 0, False, run=Run(1.0)),
         Step((7,), (1,), 0, False, run=_gather(10.0)),
@@ -134,7 +142,9 @@ def _estimate(made: Made, on: str) -> Estimate:
 def test_gathered_weights_are_there_as_early_as_compiled(
     devices: int, width: int, batch: int, layers: int, peak: int
 ) -> None:
-    made = _estimate(parallel.gathered_weights(devices, width, batch, layers), f"v5litepod-{devices}")
+    made = _estimate(
+        parallel.gathered_weights(devices, width, batch, layers), f"v5litepod-{devices}"
+    )
     assert made.peak_hbm_bytes == pytest.approx(peak, rel=0.04)
 
 
@@ -163,10 +173,12 @@ def test_fully_sharded_perceptrons_gather_as_early_as_compiled(
         (16, 1, 2, 2048, 128, 213_189, 990_720, 262_144),
     ],
 )
-def test_what_goes_around_in_a_loop_is_copied_before_it_and_in_each_turn(
+def test_what_goes_around_in_a_loop_is_copied_before_it_and_in_each_turn(  # noqa: PLR0913
     devices: int, batch: int, heads: int, tokens: int, head: int, cycles: int, peak: int, far: int
 ) -> None:
-    made = _estimate(parallel.ring_attention(devices, batch, heads, tokens, head), f"v5litepod-{devices}")
+    made = _estimate(
+        parallel.ring_attention(devices, batch, heads, tokens, head), f"v5litepod-{devices}"
+    )
     assert made.peak_hbm_bytes == pytest.approx(peak, rel=0.08)
     assert made.peak_hbm_bytes - made.on_chip_bytes == pytest.approx(far, rel=0.01)
     assert made.cycles == pytest.approx(cycles, rel=0.15)

@@ -28,7 +28,11 @@ PAGE_BYTES_MAX = 80_000  # of a page with its style sheets and scripts, as they 
 
 def sent_bytes(url: str) -> int:
     """The largest style sheet or script of this name, compressed as the console does."""
-    files = [path for folder in ("web", "podyard/engine") for path in (ROOT / folder).rglob(url.rsplit("/", 1)[-1])]
+    files = [
+        path
+        for folder in ("web", "podyard/engine")
+        for path in (ROOT / folder).rglob(url.rsplit("/", 1)[-1])
+    ]
     return max(len(gzip.compress(file.read_bytes())) for file in files)
 
 
@@ -39,7 +43,9 @@ def shown(picture: Any) -> Reader:
     for tag in ("div", "svg", "table", "figure", "g"):
         assert html.count(f"<{tag} ") + html.count(f"<{tag}>") == html.count(f"</{tag}>"), tag
     for attributes in re.findall(r"<svg([^>]*)>", html):
-        assert 'role="img"' in attributes and "aria-label=" in attributes, "a picture says in words what it shows"
+        assert 'role="img"' in attributes and "aria-label=" in attributes, (
+            "a picture says in words what it shows"
+        )
     return Reader(html)
 
 
@@ -47,7 +53,10 @@ def shown(picture: Any) -> Reader:
 def test_each_generation_has_its_figures_with_sources(name: str) -> None:
     one = GENERATIONS[name]
     page = shown(lesson.sources(name))
-    assert f"{one.hbm_bytes / GIB:g} GiB" in page.text and f"{one.mxu_rows} x {one.mxu_columns}" in page.text
+    assert (
+        f"{one.hbm_bytes / GIB:g} GiB" in page.text
+        and f"{one.mxu_rows} x {one.mxu_columns}" in page.text
+    )
     for field in ("hbm_bytes", "mxu_rows", "clock_hz"):
         assert one.sources[field] in page.text
 
@@ -72,8 +81,10 @@ def test_chips_are_compared_by_their_figures() -> None:
 
 def test_a_device_is_compared_with_its_chips() -> None:
     page = shown(lesson.device("v3-8"))
-    for fact in ("4 x 123 = 492 TFLOPS, but the device was sold with 420: 105 for each chip", "the clock is 801 MHz",
-                 "256 x 420 TFLOPS = 107.5 petaflops", "128 GB are 4 x 32 GiB", "936.9 MHz"):  # fmt: skip
+    for fact in ("4 x 123 = 492 TFLOPS, but the device was sold with 420: 105 for each chip",
+        "the clock is 801 MHz",
+                 "256 x 420 TFLOPS = 107.5 petaflops", "128 GB are 4 x 32 GiB",
+                 "936.9 MHz"):  # fmt: skip
         assert fact in page.text
     assert "sold with 180: 45 for each chip" in shown(lesson.device("v2-8")).text
     with pytest.raises(PodyardError, match='"v4-8" was not sold as a device: use v2-8 or v3-8'):
@@ -84,7 +95,8 @@ def test_a_device_is_compared_with_its_chips() -> None:
     ("value", "single", "short"),
     [
         (0.1, "0 01111011 10011001100110011001101", "0 01111011 1001101"),
-        (257.0, "0 10000111 00000001000000000000000", "0 10000111 0000000"),  # a tie goes to the even side
+        # a tie goes to the even side
+        (257.0, "0 10000111 00000001000000000000000", "0 10000111 0000000"),
         (-1.5, "1 01111111 10000000000000000000000", "1 01111111 1000000"),
         (1e39, "0 11111111 00000000000000000000000", "0 11111111 0000000"),
         (1e-45, "0 00000000 00000000000000000000001", "0 00000000 0000000"),
@@ -94,7 +106,11 @@ def test_a_device_is_compared_with_its_chips() -> None:
 def test_the_bits_of_a_number_are_those_of_ieee(value: float, single: str, short: str) -> None:
     page = shown(lesson.digits(value))
     first, second = single.replace(" ", ""), short.replace(" ", "")
-    told = next(str(one["aria-label"]) for one in page.having("aria-label") if "float32" in str(one["aria-label"]))
+    told = next(
+        str(one["aria-label"])
+        for one in page.having("aria-label")
+        if "float32" in str(one["aria-label"])
+    )
     assert f"float32 {first[:16]} {first[16:]}, bfloat16 {second}" in told
 
 
@@ -115,8 +131,13 @@ def test_the_digits_of_a_product_are_those_of_its_operands() -> None:
 
 def test_four_times_the_bandwidth_is_about_three_times_as_fast() -> None:
     text = shown(lesson.first_tpu(4)).text
-    factors = speedups(dataclasses.replace(TPU_V1, weight_bytes_per_second=4 * TPU_V1.weight_bytes_per_second))
-    assert f"{factors.weighted_mean:.1f} times on average" in text and 2.8 < factors.weighted_mean < 3.3
+    factors = speedups(
+        dataclasses.replace(TPU_V1, weight_bytes_per_second=4 * TPU_V1.weight_bytes_per_second)
+    )
+    assert (
+        f"{factors.weighted_mean:.1f} times on average" in text
+        and 2.8 < factors.weighted_mean < 3.3
+    )
     assert "256 x 256 cells for 8-bit integers, 92 TOPS" in text
     for name, factor in factors.each.items():
         assert name in text and f"{factor:.1f} x" in text
@@ -140,7 +161,11 @@ def test_films_stand_still_at_a_step_in_a_notebook() -> None:
 def test_the_console_shows_the_pictures_of_the_notebook(tmp_path: Path) -> None:
     with open_console(tmp_path) as get:
         same = {
-            "generations?a=v4&b=v6e": (lesson.chips("v4", "v6e"), lesson.sources("v4"), lesson.sources("v6e")),
+            "generations?a=v4&b=v6e": (
+                lesson.chips("v4", "v6e"),
+                lesson.sources("v4"),
+                lesson.sources("v6e"),
+            ),
             "device?type=v2-8": (lesson.device("v2-8"),),
             "digits?value=-7.3": (lesson.digits(-7.3),),
             "mxu?numbers=decimal&seed=3": (lesson.product(seed=3),),
@@ -148,15 +173,21 @@ def test_the_console_shows_the_pictures_of_the_notebook(tmp_path: Path) -> None:
         }
         for path, pictures in same.items():
             page = get(f"/console/demo/{path}")
-            assert page.status_code == 200 and all(picture.html in page.text for picture in pictures), path
+            assert page.status_code == 200 and all(
+                picture.html in page.text for picture in pictures
+            ), path
         for path, reason in (
-            ("generations?a=%22%3E%3Cimg%3E", "unknown generation"), ("device?type=%3Cimg", "was not sold"),
+            ("generations?a=%22%3E%3Cimg%3E", "unknown generation"),
+            ("device?type=%3Cimg", "was not sold"),
             ("digits?value=%3Cimg", "must be a decimal"), ("digits?value=inf", "must be finite"),
-            ("tpu-v1?bandwidth=-1", "must be above 0"), ("tpu-v1?macs=9999999", "at most 1,000,000"),
+            ("tpu-v1?bandwidth=-1", "must be above 0"),
+            ("tpu-v1?macs=9999999", "at most 1,000,000"),
             ("mxu?numbers=decimal&m=0", "m"), ("mxu?numbers=decimal&m=99999&k=99999", "cycles"),
         ):  # fmt: skip
             refused = get(f"/console/demo/{path}")
-            assert refused.status_code == 400 and reason in refused.text and "<img" not in refused.text, path
+            assert (
+                refused.status_code == 400 and reason in refused.text and "<img" not in refused.text
+            ), path
         assert get("/console/demo/lesson", signed_in=False).headers["location"] == "/login"
         assert get("/console/other/lesson").status_code == 404
 

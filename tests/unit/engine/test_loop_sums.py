@@ -1,4 +1,5 @@
-"""Sums over devices that a loop adds up or stacks; what is gathered again. What is expected in here is what the
+"""Sums over devices that a loop adds up or stacks; what is gathered again. What is expected in here
+is what the
 compiler made of the same programs (libtpu 0.0.42.1)."""
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ _psum: Any = lax.psum
 def _perceptron(params: Any, x: Any) -> Any:
     up, down, scale = params
     return jnp.mean(
-        jnp.square(x + (jnp.tanh((x * scale).astype(BF16) @ up.astype(BF16)) @ down.astype(BF16)).astype(F32))
+        jnp.square(
+            x
+            + (jnp.tanh((x * scale).astype(BF16) @ up.astype(BF16)) @ down.astype(BF16)).astype(F32)
+        )
     )
 
 
@@ -54,8 +58,12 @@ def test_sums_behind_a_loop_have_places_of_their_own() -> None:
     assert estimate.peak_hbm_bytes == pytest.approx(52451328, rel=0.02)
 
 
-@pytest.mark.parametrize(("divided", "start", "count"), [(False, False, 1), (False, True, 1), (True, False, 4)])
-def test_sums_by_hand_are_made_behind_the_loop_if_they_are_only_added(divided: bool, start: bool, count: int) -> None:
+@pytest.mark.parametrize(
+    ("divided", "start", "count"), [(False, False, 1), (False, True, 1), (True, False, 4)]
+)
+def test_sums_by_hand_are_made_behind_the_loop_if_they_are_only_added(
+    divided: bool, start: bool, count: int
+) -> None:
     def step(weight: Any, parts: Any) -> Any:
         def turn(carry: Any, x: Any) -> Any:
             given = _psum(jnp.exp(x.astype(BF16) @ weight.astype(BF16)).sum(0).astype(F32), "data")
@@ -64,16 +72,26 @@ def test_sums_by_hand_are_made_behind_the_loop_if_they_are_only_added(divided: b
         return lax.scan(turn, parts[0, 0] if start else jnp.zeros((512,)), parts)[0]
 
     shard_map: Any = jax.shard_map
-    split = shard_map(step, mesh=MESH.mesh, in_specs=(Spec(), Spec(None, "data")), out_specs=Spec(), check_vma=False)
+    split = shard_map(
+        step,
+        mesh=MESH.mesh,
+        in_specs=(Spec(), Spec(None, "data")),
+        out_specs=Spec(),
+        check_vma=False,
+    )
     arrays = MESH.array((512, 512), None, None), MESH.array((4, 1024, 512), None, "data", None)
     assert [kind for kind, _ in sent_by(split, "v5litepod-8", *arrays)] == ["all-reduce"] * count
 
 
 @pytest.mark.parametrize(
-    ("layers", "width", "behind"), [(2, 1280, True), (2, 1344, False), (8, 320, True), (8, 384, False)]
+    ("layers", "width", "behind"),
+    [(2, 1280, True), (2, 1344, False), (8, 320, True), (8, 384, False)],
 )
-def test_stacked_sums_are_made_behind_the_loop_up_to_ten_kibibytes(layers: int, width: int, behind: bool) -> None:
-    """Gradients of scales, which a loop over layers stacks. Those of the weights are made in each turn."""
+def test_stacked_sums_are_made_behind_the_loop_up_to_ten_kibibytes(
+    layers: int, width: int, behind: bool
+) -> None:
+    """Gradients of scales, which a loop over layers stacks. Those of the weights are made in each
+    turn."""
 
     def loss(params: Any, x: Any) -> Any:
         def layer(x: Any, own: Any) -> Any:
@@ -83,8 +101,16 @@ def test_stacked_sums_are_made_behind_the_loop_up_to_ten_kibibytes(layers: int, 
 
         return jnp.mean(jnp.square(lax.scan(layer, x, params)[0].astype(F32)))
 
-    params = MESH.array((layers, width), None, None), MESH.array((layers, width, width), None, None, None)
-    sent = sent_by(jax.value_and_grad(loss), "v5litepod-8", params, MESH.array((1024, width), "data", None, dtype=BF16))
+    params = (
+        MESH.array((layers, width), None, None),
+        MESH.array((layers, width, width), None, None, None),
+    )
+    sent = sent_by(
+        jax.value_and_grad(loss),
+        "v5litepod-8",
+        params,
+        MESH.array((1024, width), "data", None, dtype=BF16),
+    )
     scales = (
         [("all-reduce", 4 + 4 * layers * width)]
         if behind
@@ -130,7 +156,12 @@ def test_tables_of_positions_are_worked_out_by_each_device() -> None:
         return jnp.mean(jnp.square(keep(heads, mesh.on("data", None, "model", None))))
 
     weight = mesh.array((512, 16, 64), None, "model", None)
-    sent = sent_by(jax.value_and_grad(loss), "v5litepod-8", weight, mesh.array((8, 256, 512), "data", "model", None))
+    sent = sent_by(
+        jax.value_and_grad(loss),
+        "v5litepod-8",
+        weight,
+        mesh.array((8, 256, 512), "data", "model", None),
+    )
     assert [nbytes for kind, nbytes in sent if kind == "all-gather"] == [524288, 1048576]
 
 
@@ -144,7 +175,10 @@ def test_numbers_that_are_worked_out_in_many_steps_are_sent() -> None:
             at = jnp.sin(at) if step % 2 else at * 1.5
         return x * at, y * at
 
-    arrays = mesh.array((8, 256, 64), "data", "model", None), mesh.array((8, 256, 64), "data", None, "model")
+    arrays = (
+        mesh.array((8, 256, 64), "data", "model", None),
+        mesh.array((8, 256, 64), "data", None, "model"),
+    )
     assert [kind for kind, _ in sent_by(fn, "v5litepod-8", *arrays)] == ["all-gather"]
 
 
@@ -158,12 +192,19 @@ def test_tables_that_a_loop_is_given_are_whole_in_it() -> None:
         def layer(x: Any, weight: Any) -> Any:
             heads = _turned(jnp.einsum("btd,dhk->bthk", x, weight), *tables)
             found = jnp.tanh(keep(heads, mesh.on("data", None, "model", None)))
-            return keep(x + jnp.einsum("bthk,dhk->btd", found, weight), mesh.on("data", "model", None)), None
+            return keep(
+                x + jnp.einsum("bthk,dhk->btd", found, weight), mesh.on("data", "model", None)
+            ), None
 
         return jnp.mean(jnp.square(lax.scan(layer, x, weights)[0]))
 
     weights = mesh.array((2, 512, 16, 64), None, None, "model", None)
-    sent = sent_by(jax.value_and_grad(loss), "v5litepod-8", weights, mesh.array((8, 256, 512), "data", "model", None))
+    sent = sent_by(
+        jax.value_and_grad(loss),
+        "v5litepod-8",
+        weights,
+        mesh.array((8, 256, 512), "data", "model", None),
+    )
     assert [nbytes for kind, nbytes in sent if kind == "all-gather"] == [524288] * 4 + [1048576] * 2
 
 
@@ -184,8 +225,8 @@ def test_sums_of_scattered_sums_are_scattered_once() -> None:
 
 
 def test_tokens_that_are_split_along_the_axis_of_a_table_change_places_with_the_batch() -> None:
-    """A table whose rows are split as the tokens are, next to a batch along the two other axes: places and rows move
-    once, and the batch is gathered along the axis of the table."""
+    """A table whose rows are split as the tokens are, next to a batch along the two other axes:
+    places and rows move once, and the batch is gathered along the axis of the table."""
     mesh = SplitMesh({"data": 4, "model": 2})
 
     def fn(table: Any, text: Any) -> Any:
@@ -198,4 +239,9 @@ def test_tokens_that_are_split_along_the_axis_of_a_table_change_places_with_the_
         mesh.array((8192, 512), "model", None),
         mesh.array((8, 256), "data", "model", dtype=jnp.int32),
     )
-    assert [kind for kind, _ in sent] == ["all-gather", "collective-permute", "collective-permute", "reduce-scatter"]
+    assert [kind for kind, _ in sent] == [
+        "all-gather",
+        "collective-permute",
+        "collective-permute",
+        "reduce-scatter",
+    ]

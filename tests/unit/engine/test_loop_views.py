@@ -1,5 +1,6 @@
-"""What a loop goes through: an array in memory that is split, or whose outer axes are in another order, is no copy.
-Cycles and peaks are what the compiler has for the same programs (libtpu 0.0.42.1)."""
+"""What a loop goes through: an array in memory that is split, or whose outer axes are in another
+order, is no copy. Cycles and peaks are what the compiler has for the same programs (libtpu
+0.0.42.1)."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ _HEADS, _SQUARE = (2, 4, 4096, 128), (128, 128)
 def _estimate(fn: Any, on: str, *shapes: tuple[int, ...]) -> Estimate:
     given = [jax.ShapeDtypeStruct(shape, jnp.bfloat16) for shape in shapes]
     return estimate_program(
-        parse_stablehlo(jax.jit(fn).trace(*given).lower(lowering_platforms=("tpu",)).as_text()), parse(on)
+        parse_stablehlo(jax.jit(fn).trace(*given).lower(lowering_platforms=("tpu",)).as_text()),
+        parse(on),
     )
 
 
@@ -51,13 +53,17 @@ def _sums_of_made(x: jax.Array, weight: jax.Array) -> Any:
 
 
 def _there_and_back(x: jax.Array, weight: jax.Array) -> Any:
-    made = lax.scan(lambda carry, part: (carry, jnp.einsum("bhtd,de->bhte", part, weight)), 0, _chunks(x))[1]
+    made = lax.scan(
+        lambda carry, part: (carry, jnp.einsum("bhtd,de->bhte", part, weight)), 0, _chunks(x)
+    )[1]
     return made.transpose(1, 2, 0, 3, 4).reshape(_HEADS)
 
 
 def _layers(weights: jax.Array, x: jax.Array) -> Any:
     """Weights whose layers are the axis in the middle."""
-    return lax.scan(lambda x, own: (jnp.tanh(x @ own).astype(x.dtype), None), x, weights.transpose(1, 0, 2))[0]
+    return lax.scan(
+        lambda x, own: (jnp.tanh(x @ own).astype(x.dtype), None), x, weights.transpose(1, 0, 2)
+    )[0]
 
 
 def _sequence(x: jax.Array, _weight: jax.Array) -> Any:

@@ -13,7 +13,12 @@ from podyard.base.errors import PodyardError
 from podyard.engine.numerics import mxu
 from podyard.engine.numerics.bf16 import round_to_bf16
 from podyard.engine.numerics.mxu import mxu_matmul, prepare, run_array
-from podyard.engine.numerics.tiled import INT8_TILE_DEPTH, int8_matmul, reference_matmul, tiled_matmul
+from podyard.engine.numerics.tiled import (
+    INT8_TILE_DEPTH,
+    int8_matmul,
+    reference_matmul,
+    tiled_matmul,
+)
 from podyard.engine.timing.systolic import Dataflow, systolic_cycles
 
 DATAFLOWS: tuple[Dataflow, ...] = get_args(Dataflow)
@@ -25,9 +30,14 @@ def normal(seed: int, *shape: int) -> NDArray[np.float32]:
 
 
 def scattered(rng: np.random.Generator, *shape: int) -> NDArray[np.float32]:
-    """Numbers of all magnitudes: subnormal, far apart, so large that products overflow; zeros of both signs."""
-    values = rng.standard_normal(shape) * np.exp2(rng.choice([-140, -130, -70, -12, 0, 0, 0, 12, 63, 100, 126], shape))
-    return np.where(rng.random(shape) < 0.1, rng.choice([0.0, -0.0], shape), values).astype(np.float32)
+    """Numbers of all magnitudes: subnormal, far apart, so large that products overflow; zeros of
+    both signs."""
+    values = rng.standard_normal(shape) * np.exp2(
+        rng.choice([-140, -130, -70, -12, 0, 0, 0, 12, 63, 100, 126], shape)
+    )
+    return np.where(rng.random(shape) < 0.1, rng.choice([0.0, -0.0], shape), values).astype(
+        np.float32
+    )
 
 
 def whole(rng: np.random.Generator, *shape: int) -> NDArray[np.int8]:
@@ -37,7 +47,9 @@ def whole(rng: np.random.Generator, *shape: int) -> NDArray[np.int8]:
 def shapes(seed: int, count: int) -> list[tuple[int, int, int, int, int]]:
     """(m, k, n, rows, columns)."""
     rng = np.random.default_rng(seed)
-    return [(*map(int, rng.integers(1, 22, 3)), *map(int, rng.integers(1, 10, 2))) for _ in range(count)]  # type: ignore[misc]
+    return [
+        (*map(int, rng.integers(1, 22, 3)), *map(int, rng.integers(1, 10, 2))) for _ in range(count)
+    ]  # type: ignore[misc]
 
 
 def same_bits(one: NDArray[Any], other: NDArray[Any]) -> bool:
@@ -50,8 +62,11 @@ def same_bits(one: NDArray[Any], other: NDArray[Any]) -> bool:
     return kinds and bits and np.array_equal(nan, np.isnan(other))
 
 
-def by_definition(x: NDArray[np.float32], w: NDArray[np.float32], depth: int) -> NDArray[np.float32]:
-    """Element by element: down each tile, one float32 addition after another; then over the tiles."""
+def by_definition(
+    x: NDArray[np.float32], w: NDArray[np.float32], depth: int
+) -> NDArray[np.float32]:
+    """Element by element: down each tile, one float32 addition after another; then over the
+    tiles."""
     x, w = round_to_bf16(x), round_to_bf16(w)
     result = np.zeros((x.shape[0], w.shape[1]), np.float32)
     with np.errstate(all="ignore"):
@@ -66,7 +81,9 @@ def by_definition(x: NDArray[np.float32], w: NDArray[np.float32], depth: int) ->
 
 @every_dataflow
 @pytest.mark.parametrize(("m", "k", "n"), [(1, 1, 1), (5, 4, 3), (3, 9, 10), (7, 8, 8), (2, 17, 5)])
-def test_array_equals_its_definition_bit_for_bit(m: int, k: int, n: int, dataflow: Dataflow) -> None:
+def test_array_equals_its_definition_bit_for_bit(
+    m: int, k: int, n: int, dataflow: Dataflow
+) -> None:
     x, w = normal(1, m, k), normal(2, k, n)
     expected = by_definition(x, w, k if dataflow == "os" else 4)
     assert same_bits(mxu_matmul(x, w, 4, 4, dataflow).result, expected)
@@ -83,7 +100,13 @@ def test_cycles_are_those_of_the_closed_form(dataflow: Dataflow) -> None:
     rng = np.random.default_rng(11)
     for m, k, n, rows, columns in shapes(12, 40):
         run = mxu_matmul(whole(rng, m, k), whole(rng, k, n), rows, columns, dataflow)
-        assert run.cycles == systolic_cycles(m, k, n, rows, columns, dataflow), (m, k, n, rows, columns)
+        assert run.cycles == systolic_cycles(m, k, n, rows, columns, dataflow), (
+            m,
+            k,
+            n,
+            rows,
+            columns,
+        )
     assert systolic_cycles(256, 256, 256, 128, 128, "os") == 4 * (128 + 128 + 256 - 2) - 1
     assert systolic_cycles(256, 256, 256, 128, 128, "ws") == 4 * (2 * 128 + 128 + 256 - 2) - 1
 
@@ -121,12 +144,22 @@ def test_infinities_and_nan_stay_where_they_belong(dataflow: Dataflow) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("side", "dataflow", "kind"),
-    [(128, "ws", "float32"), (256, "ws", "float32"), (256, "ws", "int8"), (128, "is", "int8"), (128, "os", "float32")],
+    [
+        (128, "ws", "float32"),
+        (256, "ws", "float32"),
+        (256, "ws", "int8"),
+        (128, "is", "int8"),
+        (128, "os", "float32"),
+    ],
 )
 def test_arrays_of_the_real_sizes(side: int, dataflow: Dataflow, kind: str) -> None:
     rng = np.random.default_rng(15)
     m, k, n = 70, side + 44, 90
-    x, w = (whole(rng, m, k), whole(rng, k, n)) if kind == "int8" else (normal(1, m, k), normal(2, k, n))
+    x, w = (
+        (whole(rng, m, k), whole(rng, k, n))
+        if kind == "int8"
+        else (normal(1, m, k), normal(2, k, n))
+    )
     run = mxu_matmul(x, w, side, side, dataflow)
     assert run.cycles == systolic_cycles(m, k, n, side, side, dataflow)
     assert same_bits(run.result, tiled_matmul(x, w, side, dataflow))
@@ -134,7 +167,12 @@ def test_arrays_of_the_real_sizes(side: int, dataflow: Dataflow, kind: str) -> N
 
 def test_int8_is_exact_in_every_path() -> None:
     rng = np.random.default_rng(16)
-    for m, k, n in [(1, 1, 1), (3, INT8_TILE_DEPTH, 5), (9, INT8_TILE_DEPTH + 1, 7), (20, 1000, 30)]:
+    for m, k, n in [
+        (1, 1, 1),
+        (3, INT8_TILE_DEPTH, 5),
+        (9, INT8_TILE_DEPTH + 1, 7),
+        (20, 1000, 30),
+    ]:
         x, w = whole(rng, m, k), whole(rng, k, n)
         exact = x.astype(np.int64) @ w.astype(np.int64)
         for result in (int8_matmul(x, w), tiled_matmul(x, w), mxu_matmul(x, w, 64, 32).result):
@@ -146,7 +184,8 @@ def test_int8_extremes_do_not_overflow() -> None:
     expected = 128 * 128 * mxu.INT8_DEPTH_MAX
     assert expected < 2**31 <= expected + 128 * 128
     assert (int8_matmul(lowest, lowest.T) == expected).all()
-    # Inside a tile the sums are float32: the largest must still be a whole number that float32 holds.
+    # Inside a tile the sums are float32: the largest must still be a whole number that float32
+    # holds.
     assert INT8_TILE_DEPTH * 128 * 128 < 2**24
     with pytest.raises(PodyardError, match="at most 131071 deep, not 131072"):
         int8_matmul(np.ones((1, 131072), np.int8), np.ones((131072, 1), np.int8))
@@ -191,8 +230,15 @@ def test_registers_move_one_cell_a_cycle(dataflow: Dataflow) -> None:
         if before is not None:
             assert np.array_equal(tick.across[:, 1:], before.across[:, :-1])
             moved = tick.top_edge is not None
-            assert np.array_equal(tick.held[1:], before.held[:-1]) if moved else np.array_equal(tick.held, before.held)
-            assert (tick.number, tick.fold.index - before.fold.index in (0, 1)) == (before.number + 1, True)
+            assert (
+                np.array_equal(tick.held[1:], before.held[:-1])
+                if moved
+                else np.array_equal(tick.held, before.held)
+            )
+            assert (tick.number, tick.fold.index - before.fold.index in (0, 1)) == (
+                before.number + 1,
+                True,
+            )
         if tick.top_edge is not None:
             assert np.array_equal(tick.held[0], tick.top_edge)
         before = tick

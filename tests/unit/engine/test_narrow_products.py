@@ -1,4 +1,5 @@
-"""Products of types of 8 bits, against what the TPU compiler (libtpu 0.0.51) estimates; and chosen algorithms."""
+"""Products of types of 8 bits, against what the TPU compiler (libtpu 0.0.51) estimates; and chosen
+algorithms."""
 
 from __future__ import annotations
 
@@ -30,7 +31,10 @@ def test_cycles_are_the_compilers(kind: str, edge: int) -> None:
         of = jax.ShapeDtypeStruct((edge, edge), dtype)  # type: ignore[no-untyped-call]
         found.append(
             engine.analyze(
-                lambda a, b, r=result: lax.dot(a, b, preferred_element_type=r), of, of, accelerator_type=kind
+                lambda a, b, r=result: lax.dot(a, b, preferred_element_type=r),
+                of,
+                of,
+                accelerator_type=kind,
             )
         )
     for estimate, compiled in zip(found, COMPILED[kind, edge], strict=True):
@@ -48,7 +52,9 @@ def test_a_product_with_one_wide_side_has_the_wide_rate() -> None:
     assert slow.cycles == pytest.approx(plain.cycles, rel=0.1)
 
 
-@pytest.mark.parametrize("name", ["BF16_BF16_F32", "BF16_BF16_F32_X3", "BF16_BF16_F32_X6", "DEFAULT"])
+@pytest.mark.parametrize(
+    "name", ["BF16_BF16_F32", "BF16_BF16_F32_X3", "BF16_BF16_F32_X6", "DEFAULT"]
+)
 def test_an_algorithm_preset_is_taken_by_both_front_ends(name: str) -> None:
     preset = lax.DotAlgorithmPreset[name]
     of = jax.ShapeDtypeStruct((1024, 1024), jnp.float32)  # type: ignore[no-untyped-call]
@@ -61,13 +67,16 @@ def test_an_algorithm_preset_is_taken_by_both_front_ends(name: str) -> None:
     text = jax.jit(product).trace(of, of).lower(lowering_platforms=("tpu",)).as_text()
     assert engine.analyze_stablehlo(text, "v3-8").cycles == found.cycles
     precision = {1: "default", 3: "high", 6: "highest"}[passes]
-    usual = engine.analyze(lambda a, b: jnp.dot(a, b, precision=precision), of, of, accelerator_type="v3-8")
+    usual = engine.analyze(
+        lambda a, b: jnp.dot(a, b, precision=precision), of, of, accelerator_type="v3-8"
+    )
     assert found.cycles == usual.cycles
 
 
 @pytest.mark.parametrize("name", ["F32_F32_F32", "TF32_TF32_F32_X3", "BF16_BF16_F32_X9"])
 def test_an_algorithm_that_tpus_do_not_have_is_refused(name: str) -> None:
-    """With the name, as the TPU compiler does: "Dot algorithm ALG_DOT_F32_F32_F32 is not supported"."""
+    """With the name, as the TPU compiler does: "Dot algorithm ALG_DOT_F32_F32_F32 is not
+    supported"."""
     preset = lax.DotAlgorithmPreset[name]
     of = jax.ShapeDtypeStruct((64, 64), jnp.float32)  # type: ignore[no-untyped-call]
 
@@ -86,7 +95,9 @@ def test_an_algorithm_can_be_spelt_out() -> None:
     given = lax.DotAlgorithm(jnp.bfloat16, jnp.bfloat16, jnp.float32, num_primitive_operations=3)
     of = jax.ShapeDtypeStruct((512, 512), jnp.float32)  # type: ignore[no-untyped-call]
     found, usual = (
-        engine.analyze(lambda a, b, p=p: lax.dot(a, b, precision=p), of, of, accelerator_type="v3-8")
+        engine.analyze(
+            lambda a, b, p=p: lax.dot(a, b, precision=p), of, of, accelerator_type="v3-8"
+        )
         for p in (given, "high")
     )
     assert found.cycles == usual.cycles

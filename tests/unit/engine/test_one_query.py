@@ -1,4 +1,5 @@
-"""A token from caches, one query for each head of keys: cycles of the whole step as libtpu 0.0.42.1 gives them."""
+"""A token from caches, one query for each head of keys: cycles of the whole step as libtpu 0.0.42.1
+gives them."""
 
 from __future__ import annotations
 
@@ -14,13 +15,17 @@ from tests.unit.engine.compiled import estimate_of
 _WIDTH = 1024
 
 
-def _attended(x: Any, queries: Any, makers: Any, out: Any, keys: Any, values: Any, at: Any, is_written: bool) -> Any:
+def _attended(  # noqa: PLR0913
+    x: Any, queries: Any, makers: Any, out: Any, keys: Any, values: Any, at: Any, is_written: bool
+) -> Any:
     q, k, v = (jnp.einsum("bw,whd->bhd", x, weights) for weights in (queries, *makers))
     if is_written:
         keys = lax.dynamic_update_slice(keys, k[:, None], (0, at, 0, 0))
         values = lax.dynamic_update_slice(values, v[:, None], (0, at, 0, 0))
     scores = jnp.einsum("bhd,bshd->bhs", q, keys).astype(jnp.float32) * keys.shape[-1] ** -0.5
-    shares = jax.nn.softmax(jnp.where(jnp.arange(keys.shape[1]) <= at, scores, -1e9)).astype(jnp.bfloat16)
+    shares = jax.nn.softmax(jnp.where(jnp.arange(keys.shape[1]) <= at, scores, -1e9)).astype(
+        jnp.bfloat16
+    )
     made = jnp.einsum("bhd,hdw->bw", jnp.einsum("bhs,bshd->bhd", shares, values), out)
     return (made, keys, values) if is_written else made
 
@@ -35,7 +40,15 @@ def _cycles(on: str, batch: int, seen: int, heads: int, head: int, is_written: b
         return _attended(*arrays, is_written=is_written)
 
     into, cache = half(_WIDTH, heads, head), half(batch, seen, heads, head)
-    arrays = half(batch, _WIDTH), into, [into] * 2, half(heads, head, _WIDTH), cache, cache, struct((), jnp.int32)
+    arrays = (
+        half(batch, _WIDTH),
+        into,
+        [into] * 2,
+        half(heads, head, _WIDTH),
+        cache,
+        cache,
+        struct((), jnp.int32),
+    )
     return estimate_of(step, on, *arrays, donated=(4, 5) if is_written else ()).cycles
 
 
@@ -63,12 +76,15 @@ def test_a_token_from_caches_that_the_step_writes(
 
 
 @pytest.mark.parametrize(
-    ("batch", "seen", "heads", "cycles"), [(8, 512, 8, 90_056), (32, 256, 8, 163_212), (16, 512, 4, 142_428)]
+    ("batch", "seen", "heads", "cycles"),
+    [(8, 512, 8, 90_056), (32, 256, 8, 163_212), (16, 512, 4, 142_428)],
 )
 def test_a_softmax_around_them_reads_and_writes_at_the_full_price_on_v4(
     batch: int, seen: int, heads: int, cycles: int
 ) -> None:
-    assert _cycles("v4-8", batch, seen, heads, 128, is_written=True) == pytest.approx(cycles, rel=0.1)
+    assert _cycles("v4-8", batch, seen, heads, 128, is_written=True) == pytest.approx(
+        cycles, rel=0.1
+    )
 
 
 @pytest.mark.parametrize(
@@ -87,14 +103,26 @@ def test_keys_that_the_step_leaves_alone_are_multiplied_by_the_matrix_unit(
     assert _cycles(on, batch, seen, heads, 128, is_written=False) == pytest.approx(cycles, rel=0.15)
 
 
-@pytest.mark.parametrize(("heads", "head", "says_so"), [(8, 64, True), (8, 128, False), (4, 64, False)])
+@pytest.mark.parametrize(
+    ("heads", "head", "says_so"), [(8, 64, True), (8, 128, False), (4, 64, False)]
+)
 def test_caches_of_narrow_heads_in_a_loop_are_a_doubt(heads: int, head: int, says_so: bool) -> None:
-    """Four layers with caches [2, 2048, 8, 64] were 0.4 of the compiled cycles on v4 and v5p, 0.6 on v6e."""
+    """Four layers with caches [2, 2048, 8, 64] were 0.4 of the compiled cycles on v4 and v5p, 0.6
+    on v6e."""
 
     def half(*shape: int) -> Any:
         return jax.ShapeDtypeStruct(shape, jnp.bfloat16)
 
-    def step(x: Any, queries: Any, keys_of: Any, values_of: Any, out: Any, keys: Any, values: Any, at: Any) -> Any:
+    def step(  # noqa: PLR0913
+        x: Any,
+        queries: Any,
+        keys_of: Any,
+        values_of: Any,
+        out: Any,
+        keys: Any,
+        values: Any,
+        at: Any,
+    ) -> Any:
         def layer(x: Any, one: Any) -> Any:
             made, k, v = _attended(x, one[0], (one[1], one[2]), *one[3:], at, is_written=True)
             return made, (k, v)
@@ -103,6 +131,8 @@ def test_caches_of_narrow_heads_in_a_loop_are_a_doubt(heads: int, head: int, say
 
     into, cache = half(4, _WIDTH, heads, head), half(4, 2, 2048, heads, head)
     arrays = half(2, _WIDTH), into, into, into, half(4, heads, head, _WIDTH), cache, cache
-    estimate = estimate_of(step, "v4-8", *arrays, jax.ShapeDtypeStruct((), jnp.int32), donated=(5, 6))
+    estimate = estimate_of(
+        step, "v4-8", *arrays, jax.ShapeDtypeStruct((), jnp.int32), donated=(5, 6)
+    )
     subjects = {doubt.subject for doubt in estimate.doubts}
     assert ("cache of narrow heads" in subjects) is says_so

@@ -29,7 +29,8 @@ from podyard.engine.program.shardings import Sharding, mesh_of
 from podyard.engine.timing.loops import trip_count
 from tests.waiting import patient
 
-pytestmark = pytest.mark.xdist_group("partition")  # XLA is asked once, by one worker of the test run
+# XLA is asked once, by one worker of the test run
+pytestmark = pytest.mark.xdist_group("partition")
 DEVICES, BATCH = 4, 32
 F32, S32 = jnp.float32, jnp.int32
 Shape: Any = jax.ShapeDtypeStruct
@@ -108,7 +109,10 @@ def normalised(weights: Any, x: Any) -> Any:
 
 
 def average_pooled(weights: Any, x: Any) -> Any:
-    x = lax.reduce_window(conv(x, weights[0]), 0.0, lax.add, (1, 2, 2, 1), (1, 2, 2, 1), "VALID") / 4
+    x = (
+        lax.reduce_window(conv(x, weights[0]), 0.0, lax.add, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+        / 4
+    )
     return (x.mean((1, 2)) @ weights[1]).var()
 
 
@@ -135,10 +139,12 @@ IMAGES, LABELS, ROWS = of(BATCH, 8, 8, 6), of(BATCH, dtype=S32), of(BATCH, 24)
 LOSSES: dict[str, tuple[Callable[..., Any], Any, tuple[Any, ...]]] = {
     "mlp": (mlp, (of(24, 48), of(48), of(48, 10)), (ROWS, of(BATCH, 10))),
     "conv net, max pool, dropout": (
-        conv_net, (of(3, 3, 6, 16), of(16), of(256, 10)), (IMAGES, LABELS, jax.eval_shape(lambda: jax.random.key(0))),
+        conv_net, (of(3, 3, 6, 16), of(16), of(256, 10)),
+        (IMAGES, LABELS, jax.eval_shape(lambda: jax.random.key(0))),
     ),
     "batch norm": (batch_norm, (of(3, 3, 6, 16), of(16), of(16)), (IMAGES,)),
-    "embedding and softmax": (embedding, (of(100, 24), of(24, 10)), (of(BATCH, 7, dtype=S32), LABELS)),
+    "embedding and softmax": (embedding, (of(100, 24), of(24, 10)),
+        (of(BATCH, 7, dtype=S32), LABELS)),
     "scan over layers": (layers_in_a_scan, of(5, 24, 24), (ROWS,)),
     "attention": (attention, (*(of(24, 3, 5),) * 3, of(3, 5, 24)), (of(BATCH, 9, 24),)),
     "take_along_axis": (picked, of(24, 10), (ROWS, LABELS)),
@@ -157,18 +163,23 @@ def clipped_update(weights: Any, x: Any, y: Any) -> Any:
     """A whole step: gradients are needed by something that waits for all of them."""
     loss, gradients = jax.value_and_grad(mlp)(weights, x, y)
     norm = jnp.sqrt(sum((one**2).sum() for one in gradients))
-    return loss, tuple(w - g / jnp.maximum(norm, 1.0) for w, g in zip(weights, gradients, strict=True))
+    return loss, tuple(
+        w - g / jnp.maximum(norm, 1.0) for w, g in zip(weights, gradients, strict=True)
+    )
 
 
 STEPS: dict[str, Step] = {
-    name: (jax.value_and_grad(loss), (weights, *data)) for name, (loss, weights, data) in LOSSES.items()
+    name: (jax.value_and_grad(loss), (weights, *data))
+    for name, (loss, weights, data) in LOSSES.items()
 }
 STEPS["update clipped by its norm"] = (clipped_update, STEPS["mlp"][1])
 
 
 # --- what XLA makes of them, in a process that believes in four devices
 
-_COLLECTIVE = re.compile(r"= (.*?) (all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter)(?:-start)?\(")
+_COLLECTIVE = re.compile(
+    r"= (.*?) (all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter)(?:-start)?\("
+)
 _ARRAY = re.compile(r"\b([a-z]\w*)\[([0-9,]*)\]")
 
 
@@ -196,7 +207,9 @@ def compile_all() -> None:
     for name, (step, arguments) in STEPS.items():
         placed = jax.tree.map(
             lambda leaf: Shape(
-                leaf.shape, leaf.dtype, sharding=Named(mesh, Split("x") if leaf.shape[:1] == (BATCH,) else Split())
+                leaf.shape,
+                leaf.dtype,
+                sharding=Named(mesh, Split("x") if leaf.shape[:1] == (BATCH,) else Split()),
             ),
             arguments,
         )
@@ -211,8 +224,10 @@ def xla() -> dict[str, dict[str, int]]:
     flags = f"--xla_force_host_platform_device_count={DEVICES}"
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
     run = subprocess.run(
-        [sys.executable, "-c", "from tests.unit.engine.test_partition import compile_all; compile_all()"],
-        cwd=root, env=environment, capture_output=True, text=True, timeout=patient(120), check=False,
+        [sys.executable, "-c",
+            "from tests.unit.engine.test_partition import compile_all; compile_all()"],
+        cwd=root, env=environment, capture_output=True, text=True, timeout=patient(120),
+        check=False,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr[-2000:]
     told: dict[str, dict[str, int]] = json.loads(run.stdout.splitlines()[-1])
@@ -229,7 +244,9 @@ def split(step: Step, devices: int = DEVICES) -> tuple[Program, Program]:
     everywhere = tuple(range(len(program.mesh.sizes)))
     for value in program.body.parameters:
         shape = program.types[value].shape
-        dims = [everywhere if place == 0 and size == BATCH else () for place, size in enumerate(shape)]
+        dims = [
+            everywhere if place == 0 and size == BATCH else () for place, size in enumerate(shape)
+        ]
         program.shardings[value] = Sharding(tuple(dims))
     for place, value in enumerate(program.body.results):
         program.result_shardings[place] = Sharding(((),) * len(program.types[value].shape))
@@ -247,7 +264,13 @@ def collectives_of(program: Program, body: Body | None = None) -> dict[str, int]
     """Bytes by kind of collective, of results; those of a loop's body apart, once."""
     found: dict[str, int] = {}
     for operation in (body or program.body).operations:
-        if operation.opcode in ("all_reduce", "all_gather", "all_to_all", "reduce_scatter", "collective_permute"):
+        if operation.opcode in (
+            "all_reduce",
+            "all_gather",
+            "all_to_all",
+            "reduce_scatter",
+            "collective_permute",
+        ):
             key = operation.opcode.replace("_", "-") + (" in a loop" if body is not None else "")
             made = sum(program.types[value].nbytes for value in operation.results)
             found[key] = found.get(key, 0) + operation.int("bytes", made)
@@ -291,19 +314,27 @@ def test_operands_of_a_product_are_split_alike(name: str) -> None:
     own = split(STEPS[name])[1]
     for operation in walk(own.body):
         if operation.opcode in ("dot_general", "convolution"):
-            given, made = ([own.types[value] for value in each] for each in (operation.operands, operation.results))
+            given, made = (
+                [own.types[value] for value in each]
+                for each in (operation.operands, operation.results)
+            )
             assert contradiction(operation, given, made) == "", operation
 
 
 @pytest.mark.parametrize("batch", [0, 12, 33])
 def test_batch_that_does_not_divide_is_refused(batch: int) -> None:
-    with pytest.raises(PodyardError, match=rf"global_batch {batch} is not a positive multiple of v3-8's 8") as refused:
-        engine.analyze(lambda x: x * 2.0, of(max(batch, 1), 4), accelerator_type="v3-8", global_batch=batch)
+    with pytest.raises(
+        PodyardError, match=rf"global_batch {batch} is not a positive multiple of v3-8's 8"
+    ) as refused:
+        engine.analyze(
+            lambda x: x * 2.0, of(max(batch, 1), 4), accelerator_type="v3-8", global_batch=batch
+        )
     assert refused.value.code is Code.INVALID_ARGUMENT
 
 
 def test_weights_with_as_many_rows_as_the_batch_are_taken_for_data() -> None:
-    """The rule is by size: they are split, too, and the devices make them whole before they are multiplied with."""
+    """The rule is by size: they are split, too, and the devices make them whole before they are
+    multiplied with."""
     weights, data = of(BATCH, 24), of(BATCH, 16, BATCH)
     whole, own = split((lambda w, x: (x @ w).sum(), (weights, data)))
     assert [own.types[value].shape for value in own.body.parameters] == [(8, 24), (8, 16, 32)]

@@ -1,4 +1,5 @@
-"""Rows that are cut and put together again (rotary positions): cycles as libtpu 0.0.42.1 gives them."""
+"""Rows that are cut and put together again (rotary positions): cycles as libtpu 0.0.42.1 gives
+them."""
 
 from __future__ import annotations
 
@@ -13,10 +14,14 @@ from tests.unit.engine.compiled import estimate_of
 
 def _rotated(x: Any) -> Any:
     half = x.shape[-1] // 2
-    angles = jnp.arange(x.shape[1], dtype=jnp.float32)[:, None] * 1e4 ** (-jnp.arange(half, dtype=jnp.float32) / half)
+    angles = jnp.arange(x.shape[1], dtype=jnp.float32)[:, None] * 1e4 ** (
+        -jnp.arange(half, dtype=jnp.float32) / half
+    )
     cos, sin = jnp.cos(angles)[:, None], jnp.sin(angles)[:, None]
     first, second = x[..., :half], x[..., half:]
-    return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], -1).astype(jnp.bfloat16)
+    return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], -1).astype(
+        jnp.bfloat16
+    )
 
 
 def _scores(x: Any, queries: Any, keys: Any) -> Any:

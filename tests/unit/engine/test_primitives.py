@@ -1,4 +1,5 @@
-"""Every primitive that the pinned JAX has is read, or has a reason why no program for TPUs has it."""
+"""Every primitive that the pinned JAX has is read, or has a reason why no program for TPUs has
+it."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ Shape = jax.ShapeDtypeStruct
 _NVIDIA, _ELSEWHERE = "for GPUs", "for CPUs and GPUs: JAX itself refuses it for TPUs"
 _BOXES = "a mutable box of Python's, gone when a program is traced"
 _NEVER = {
-    "box_get": _BOXES, "box_set": _BOXES, "new_box": _BOXES, "new_log": _BOXES, "log_extend": _BOXES,
+    "box_get": _BOXES, "box_set": _BOXES, "new_box": _BOXES, "new_log": _BOXES,
+    "log_extend": _BOXES,
     "log_read": _BOXES,
     "call_hi_primitive": "replaced by ordinary primitives before lowering",
     "call_hi_primitive_linearized": "replaced by ordinary primitives before lowering",
@@ -34,7 +36,8 @@ _NEVER = {
     "cudnn_fusion": _NVIDIA, "scaled_matmul": _NVIDIA, "dot_product_attention_bwd": _NVIDIA,
     "dot_product_attention_fwd": _NVIDIA, "dot_product_attention_fp8_bwd": _NVIDIA,
     "dot_product_attention_fp8_fwd": _NVIDIA,
-    "eig": _ELSEWHERE, "geqp3": _ELSEWHERE, "hessenberg": _ELSEWHERE, "schur": _ELSEWHERE, "tridiagonal": _ELSEWHERE,
+    "eig": _ELSEWHERE, "geqp3": _ELSEWHERE, "hessenberg": _ELSEWHERE, "schur": _ELSEWHERE,
+    "tridiagonal": _ELSEWHERE,
 }  # fmt: skip
 
 
@@ -44,26 +47,44 @@ def primitives() -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, module in list(sys.modules.items()):
         if name.startswith(("jax._src", "jax.lax")):
-            found |= {one.name: one for one in vars(module).values() if isinstance(one, core.Primitive)}
+            found |= {
+                one.name: one for one in vars(module).values() if isinstance(one, core.Primitive)
+            }
     return found
 
 
 def is_read(name: str, primitive: Any) -> bool:
     """By a rule of ours, or by what JAX lowers it to."""
-    direct = (from_jaxpr._ONE_OPERATION, from_jaxpr._RULES, from_jaxpr._CALLS, from_jaxpr._KEY_VIEWS)
-    if any(name in names for names in (*direct, from_jaxpr._REFERENCES)) or name.startswith("select_and_scatter"):
+    direct = (
+        from_jaxpr._ONE_OPERATION,
+        from_jaxpr._RULES,
+        from_jaxpr._CALLS,
+        from_jaxpr._KEY_VIEWS,
+    )
+    if any(name in names for names in (*direct, from_jaxpr._REFERENCES)) or name.startswith(
+        "select_and_scatter"
+    ):
         return True
-    return primitive in mlir._lowerings or primitive in mlir._platform_specific_lowerings.get("tpu", {})
+    return primitive in mlir._lowerings or primitive in mlir._platform_specific_lowerings.get(
+        "tpu", {}
+    )
 
 
 def test_every_primitive_of_jax_is_read_or_cannot_come() -> None:
     known = primitives()
     assert len(known) > 250
-    assert {name for name, primitive in known.items() if not is_read(name, primitive)} == set(_NEVER)
+    assert {name for name, primitive in known.items() if not is_read(name, primitive)} == set(
+        _NEVER
+    )
 
 
 def test_there_is_no_rule_for_a_primitive_that_jax_does_not_have() -> None:
-    rules = {*from_jaxpr._ONE_OPERATION, *from_jaxpr._RULES, *from_jaxpr._CALLS, *from_jaxpr._REFERENCES}
+    rules = {
+        *from_jaxpr._ONE_OPERATION,
+        *from_jaxpr._RULES,
+        *from_jaxpr._CALLS,
+        *from_jaxpr._REFERENCES,
+    }
     made_up = {name for name in rules if name.endswith(("_start", "_done"))}
     assert rules - made_up <= primitives().keys()
 
@@ -92,7 +113,9 @@ X = Shape((64, 96), jnp.float32)
 )
 def test_what_is_more_than_one_operation_is_what_jax_makes_of_it(function: Any) -> None:
     program = program_of_jaxpr(jax.make_jaxpr(function)(X))
-    assert {"split", "stack", "unstack", "tile"}.isdisjoint(one.opcode for one in walk(program.body))
+    assert {"split", "stack", "unstack", "tile"}.isdisjoint(
+        one.opcode for one in walk(program.body)
+    )
     assert engine.analyze(function, X).unknown_ops == ()
 
 

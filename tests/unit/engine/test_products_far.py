@@ -1,4 +1,5 @@
-"""Large products on v5p: what is written, and what is done with it, waits for the last window where both operands are
+"""Large products on v5p: what is written, and what is done with it, waits for the last window where
+both operands are
 in HBM. The cycles in here are those of compiled programs (libtpu 0.0.42.1)."""
 
 from __future__ import annotations
@@ -41,12 +42,15 @@ def _gated(x: Any, w: Any, up: Any) -> Any:
         (24576, 6144, 10240, 13230516),
     ],
 )
-def test_a_result_is_not_hidden_where_both_operands_are_far(rows: int, depth: int, columns: int, cycles: int) -> None:
+def test_a_result_is_not_hidden_where_both_operands_are_far(
+    rows: int, depth: int, columns: int, cycles: int
+) -> None:
     assert _cycles(_product, (rows, depth), (depth, columns)) == pytest.approx(cycles, rel=0.03)
 
 
 @pytest.mark.parametrize(
-    ("rows", "columns", "cycles"), [(8192, 11008, 3765723), (65536, 11008, 29558024), (40960, 14336, 23257121)]
+    ("rows", "columns", "cycles"),
+    [(8192, 11008, 3765723), (65536, 11008, 29558024), (40960, 14336, 23257121)],
 )
 def test_what_a_gate_reads_is_not_hidden_either(rows: int, columns: int, cycles: int) -> None:
     gated = _cycles(_gated, (rows, 4096), (4096, columns), (rows, columns))

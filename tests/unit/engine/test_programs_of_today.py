@@ -1,4 +1,5 @@
-"""The model against the TPU compiler on programs of today, with bounds that hold now: tighten them, never loosen them.
+"""The model against the TPU compiler on programs of today, with bounds that hold now: tighten them,
+never loosen them.
 
 The figures are printed (-s); `python -m benchmarks.programs_of_today` names the worst programs.
 """
@@ -20,7 +21,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("programs of today")]
 
 @dataclasses.dataclass(frozen=True)
 class _Bounds:
-    """Of all programs of a generation: the median error at most, shares at least, and programs that are more than
+    """Of all programs of a generation: the median error at most, shares at least, and programs that
+    are more than
     twice off without a word about it at most."""
 
     median: float
@@ -72,6 +74,9 @@ def test_sharded_programs_fit_where_the_compiler_says_so(generation: str) -> Non
 def test_the_record_is_whole() -> None:
     texts, rows = load_texts(), load_rows()
     assert {row.text_hash for row in rows.values()} == set(texts)
-    assert all(hashlib.sha256(text.encode()).hexdigest()[:16] == text_hash for text_hash, text in texts.items())
+    assert all(
+        hashlib.sha256(text.encode()).hexdigest()[:16] == text_hash
+        for text_hash, text in texts.items()
+    )
     assert {generation for _, generation in rows} <= set(GENERATIONS)
     assert len({row.compiler_version for row in rows.values()}) <= 1 + len(GENERATIONS)

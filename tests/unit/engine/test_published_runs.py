@@ -1,7 +1,8 @@
 """Modelled steps of ResNet-50 against all that Google's MLPerf logs say of it on TPU v2, v3 and v4.
 
-The v3 rows are fitted: they gave RUN_SHARE (benchmarks/fit_timing.py), so that only v2 and v4 judge the model. Hosts
-fed them (`host_loop`), but the loops ran on the devices, many steps at a time: a step takes what the devices take.
+The v3 rows are fitted: they gave RUN_SHARE (benchmarks/fit_timing.py), so that only v2 and v4 judge
+the model. Hosts fed them (`host_loop`), but the loops ran on the devices, many steps at a time: a
+step takes what the devices take.
 """
 
 from __future__ import annotations
@@ -76,7 +77,12 @@ def slice_of(name: str) -> AcceleratorType:
     pods = Topology((64, 64), (True, True))
     cores = pods.chip_count * 2
     return dataclasses.replace(
-        parse("v3-2048"), name=name, topology=pods, chip_count=pods.chip_count, core_count=cores, host_count=cores // 8
+        parse("v3-2048"),
+        name=name,
+        topology=pods,
+        chip_count=pods.chip_count,
+        core_count=cores,
+        host_count=cores // 8,
     )
 
 
@@ -98,11 +104,17 @@ def test_the_mean_error_is_within_7_per_cent() -> None:
     for run in RUNS:
         part = "fitted" if run.generation == _FITTED else "judged"
         modelled = run.milliseconds * (1 + run.error)
-        row = f"{run.slice:>8} {run.per_core_batch:>4} per core {run.milliseconds:>7.2f} ms, modelled {modelled:>7.2f}"
+        row = (
+            f"{run.slice:>8} {run.per_core_batch:>4} per core {run.milliseconds:>7.2f} ms, "
+            f"modelled {modelled:>7.2f}"
+        )
         print(f"{row} {run.error:>+7.1%}  {part}, {run.measured}")
     everything = [abs(run.error) for run in RUNS]
     judged = [abs(run.error) for run in RUNS if run.generation != _FITTED]
-    print(f"mean of |error|: {statistics.mean(everything):.1%}, judged alone {statistics.mean(judged):.1%}")
+    print(
+        f"mean of |error|: {statistics.mean(everything):.1%}, judged alone "
+        f"{statistics.mean(judged):.1%}"
+    )
     assert max(statistics.mean(everything), statistics.mean(judged)) <= _MEAN_LIMIT
 
 

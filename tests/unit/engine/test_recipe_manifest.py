@@ -32,7 +32,9 @@ def test_refusals_name_what_is_wrong_and_what_is_known() -> None:
         assert "between 0.0 and 0.9" in refusal("digits-cnn", dropout=number)
 
 
-@pytest.mark.parametrize("folder", ["", "/etc", "../x", "a/../b", ".hidden", "a//b", "a/", 5, None, "a b", "a\n"])
+@pytest.mark.parametrize(
+    "folder", ["", "/etc", "../x", "a/../b", ".hidden", "a//b", "a/", 5, None, "a b", "a\n"]
+)
 def test_data_is_a_folder_below_the_data_sets(folder: object) -> None:
     assert check_arguments("mnist-cnn", {"data": "vision/mnist-1.0"})["data"] == "vision/mnist-1.0"
     assert refusal("mnist-cnn", data=folder).startswith(

@@ -19,7 +19,9 @@ def test_optimizers_move_by_their_rules() -> None:
     velocity = {"kernel": np.array([[1.0, 0.0]], np.float32), "bias": np.array([2.0], np.float32)}
 
     def moved(optimizer: Momentum | Lars) -> tuple[Any, Any]:
-        result: tuple[Any, Any] = quick(optimizer.update)(params, {"velocity": velocity}, slope, np.int32(0))
+        result: tuple[Any, Any] = quick(optimizer.update)(
+            params, {"velocity": velocity}, slope, np.int32(0)
+        )
         return result
 
     got, state = moved(Momentum(lambda _steps: 0.1, 0.9, 0.01))
@@ -34,7 +36,10 @@ def test_optimizers_move_by_their_rules() -> None:
     got, _ = Lars(lambda _steps: 2.0, 0.9, 0.01).update(zero, {"velocity": zero}, zero, np.int32(0))
     assert np.array_equal(got["kernel"], zero["kernel"])
     # Adam's first step has the length of the rate, whatever the gradient.
-    none = {"first": jax.tree.map(np.zeros_like, params), "second": jax.tree.map(np.zeros_like, params)}
+    none = {
+        "first": jax.tree.map(np.zeros_like, params),
+        "second": jax.tree.map(np.zeros_like, params),
+    }
     got, state = quick(Adam(0.01).update)(params, none, slope, np.int32(0))
     assert np.allclose(got["kernel"], params["kernel"] - 0.01, atol=1e-5)
     assert np.allclose(state["second"]["kernel"], 0.001 * slope["kernel"] ** 2)

@@ -18,7 +18,13 @@ import pytest
 from podyard.base.errors import Code, PodyardError
 from podyard.base.rng import Streams
 from podyard.engine.recipes import tensors
-from podyard.engine.recipes.layers import batch_norm, causal_attention, max_pool, max_pool_2x2, softmax_cross_entropy
+from podyard.engine.recipes.layers import (
+    batch_norm,
+    causal_attention,
+    max_pool,
+    max_pool_2x2,
+    softmax_cross_entropy,
+)
 from podyard.engine.recipes.model import Model
 from podyard.engine.recipes.programs import PROGRAMS, RecipeProgram, model_of, program_of
 from podyard.engine.recipes.resnet import ResNet
@@ -27,7 +33,14 @@ from podyard.engine.recipes.transformer import TransformerLm
 from podyard.engine.training.optimizers import Momentum, exponential_decay
 
 KEY = np.array([0, 7], np.uint32)
-SMALL_LM = {"layers": 2, "width": 16, "heads": 2, "sequence": 8, "vocabulary": 11, "dtype": "float32"}
+SMALL_LM = {
+    "layers": 2,
+    "width": 16,
+    "heads": 2,
+    "sequence": 8,
+    "vocabulary": 11,
+    "dtype": "float32",
+}
 # Compiling is most of this file's time, and nothing here depends on how well the code is optimized.
 QUICK: dict[str, bool | int | float | str] = {"xla_backend_optimization_level": 0}
 
@@ -174,11 +187,18 @@ def test_sgd_moves_parameters_down_the_measured_slope() -> None:
     program, step = small_mnist()
     state, batch = program.init(Streams(0)), program.sample_batch(Streams(1), 8)
     after, _ = step(state, batch, KEY)
-    gradient = jax.tree.map(lambda new, old: (old - np.asarray(new)) / 0.05, after["params"], state["params"])
-    length = math.sqrt(sum(float(np.sum(np.square(part, dtype=np.float64))) for part in gradient.values()))
+    gradient = jax.tree.map(
+        lambda new, old: (old - np.asarray(new)) / 0.05, after["params"], state["params"]
+    )
+    length = math.sqrt(
+        sum(float(np.sum(np.square(part, dtype=np.float64))) for part in gradient.values())
+    )
 
     def loss_at(distance: float) -> float:
-        moved = {name: state["params"][name] + np.float32(distance / length) * gradient[name] for name in gradient}
+        moved = {
+            name: state["params"][name] + np.float32(distance / length) * gradient[name]
+            for name in gradient
+        }
         return float(step({**state, "params": moved}, batch, KEY)[1]["loss"])
 
     assert (loss_at(0.01) - loss_at(-0.01)) / 0.02 == pytest.approx(length, rel=0.02)
@@ -272,7 +292,10 @@ def test_unrolled_scanned_and_rematerialized_transformers_are_the_same_function(
     scanned = dataclasses.replace(unrolled, scan=True)
     program = program_of("transformer-lm", SMALL_LM)
     params, batch = program.init(Streams(0))["params"], program.sample_batch(Streams(1), 3)
-    stacked = {**params, "blocks": jax.tree.map(lambda *layers: np.stack(layers), *params["blocks"])}
+    stacked = {
+        **params,
+        "blocks": jax.tree.map(lambda *layers: np.stack(layers), *params["blocks"]),
+    }
 
     def loss_of(network: TransformerLm) -> Any:
         return quick(lambda params: network.loss(params, {}, batch, None)[0])
@@ -280,7 +303,9 @@ def test_unrolled_scanned_and_rematerialized_transformers_are_the_same_function(
     expected = float(loss_of(unrolled)(params))
     loss = loss_of(scanned)
     assert float(loss(stacked)) == pytest.approx(expected, rel=1e-6)
-    assert float(loss_of(dataclasses.replace(scanned, remat=True))(stacked)) == pytest.approx(expected, rel=1e-6)
+    assert float(loss_of(dataclasses.replace(scanned, remat=True))(stacked)) == pytest.approx(
+        expected, rel=1e-6
+    )
     # Not because the blocks do nothing:
     doubled = {**stacked, "blocks": jax.tree.map(lambda own: 2 * own, stacked["blocks"])}
     assert float(loss(doubled)) != pytest.approx(expected, rel=1e-4)
@@ -317,7 +342,9 @@ def test_scan_is_chosen_above_four_layers_and_remat_marks_the_blocks() -> None:
         return str(jax.make_jaxpr(program.step)(*program.abstract_arguments(2)))
 
     # The primitive's name has changed between releases.
-    assert re.search("remat|checkpoint", text(remat=True)) and not re.search("remat|checkpoint", text())
+    assert re.search("remat|checkpoint", text(remat=True)) and not re.search(
+        "remat|checkpoint", text()
+    )
 
 
 @pytest.mark.slow
@@ -368,7 +395,9 @@ def test_batch_norm_passes_no_gradient_to_shift_and_size_of_its_input() -> None:
     x = np.random.default_rng(1).standard_normal((8, 3)).astype(np.float32)
     weight = np.random.default_rng(2).standard_normal((8, 3)).astype(np.float32)
     ones = np.ones(3, np.float32)
-    slope = np.asarray(quick(jax.grad(lambda x: jnp.sum(weight * batch_norm(x, ones, ones, 1e-5)[0])))(x))
+    slope = np.asarray(
+        quick(jax.grad(lambda x: jnp.sum(weight * batch_norm(x, ones, ones, 1e-5)[0])))(x)
+    )
     assert np.abs(slope).max() > 0.1
     assert np.allclose(slope.sum(0), 0, atol=1e-5)
     assert np.allclose((slope * (x - x.mean(0))).sum(0), 0, atol=1e-3)
@@ -423,23 +452,45 @@ def test_tensors_drawn_in_pieces_are_those_drawn_at_once(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("name", "arguments", "told"),
     [
-        ("mnist", {}, "unknown program 'mnist': use cifar10-cnn, digits-cnn, fashion-cnn, mlp, mnist-cnn"),
+        (
+            "mnist",
+            {},
+            "unknown program 'mnist': use cifar10-cnn, digits-cnn, fashion-cnn, mlp, mnist-cnn",
+        ),
         ("mlp", {"dropout": 0.1}, "unknown argument 'dropout' of program mlp: use learningRate"),
-        ("mlp", {"learningRate": "fast"}, "arguments.learningRate is a number between 1e-06 and 100.0, not 'fast'"),
+        (
+            "mlp",
+            {"learningRate": "fast"},
+            "arguments.learningRate is a number between 1e-06 and 100.0, not 'fast'",
+        ),
         ("mlp", {"learningRate": True}, "not True"),
         ("mlp", {"learningRate": math.nan}, "not nan"),
         ("mnist-cnn", {"dropout": 1}, "arguments.dropout is a number between 0.0 and 0.9, not 1"),
-        ("resnet-50", {"imageSize": 63}, "arguments.imageSize is a whole number between 64 and 512, not 63"),
+        (
+            "resnet-50",
+            {"imageSize": 63},
+            "arguments.imageSize is a whole number between 64 and 512, not 63",
+        ),
         ("resnet-50", {"imageSize": 64.5}, "not 64.5"),
         ("resnet-50", {"imageSize": 10**400}, "whole number between 64 and 512"),
-        ("resnet-50", {"dtype": "float16"}, "arguments.dtype is one of bfloat16, float32, not 'float16'"),
+        (
+            "resnet-50",
+            {"dtype": "float16"},
+            "arguments.dtype is one of bfloat16, float32, not 'float16'",
+        ),
         ("resnet-50", {"optimizer": ["lars"]}, "arguments.optimizer is one of momentum, lars"),
         ("transformer-lm", {"scan": 1}, "arguments.scan is true or false, not 1"),
         ("transformer-lm", {"remat": None}, "arguments.remat is true or false, not None"),
-        ("transformer-lm", {"width": 100, "heads": 3}, "arguments.heads divides the width 100 evenly, which 3 does"),
+        (
+            "transformer-lm",
+            {"width": 100, "heads": 3},
+            "arguments.heads divides the width 100 evenly, which 3 does",
+        ),
     ],
 )
-def test_refusals_name_the_argument_and_what_is_allowed(name: str, arguments: dict[str, object], told: str) -> None:
+def test_refusals_name_the_argument_and_what_is_allowed(
+    name: str, arguments: dict[str, object], told: str
+) -> None:
     with pytest.raises(PodyardError) as caught:
         program_of(name, arguments)
     assert caught.value.code is Code.INVALID_ARGUMENT
@@ -460,12 +511,18 @@ def test_defaults_are_allowed_values() -> None:
         for argument in manifest.arguments.values():
             assert argument.default is None or argument.accepts(argument.default), (name, argument)
     assert program_of("mlp", {"learningRate": 1}).example_count == 60_000
-    assert program_of("resnet-50", {"imageSize": 96.0}).abstract_arguments(1)[1]["image"].shape == (1, 96, 96, 3)
+    assert program_of("resnet-50", {"imageSize": 96.0}).abstract_arguments(1)[1]["image"].shape == (
+        1,
+        96,
+        96,
+        3,
+    )
 
 
 def test_names_are_known_without_jax() -> None:
     code = (
-        "import sys; import podyard.engine.recipes; from podyard.engine.recipes.programs import PROGRAMS;"
+        "import sys; import podyard.engine.recipes; from podyard.engine.recipes.programs "
+        "import PROGRAMS;"
         "assert len(PROGRAMS) == 7; sys.exit('jax' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

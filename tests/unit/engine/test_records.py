@@ -42,7 +42,10 @@ def test_the_order_of_the_data_goes_on_in_another_size_of_batch() -> None:
             assert np.array_equal(resumed.indices(step), usual.indices(step))
     smaller = DataOrder(3, 100, 16, 1, usual.position(1))
     epoch = [usual.indices(1), *(smaller.indices(step) for step in range(2, 6))]
-    assert sorted(set(np.concatenate(epoch))) == sorted(np.concatenate(epoch)) and len(np.concatenate(epoch)) == 96
+    assert (
+        sorted(set(np.concatenate(epoch))) == sorted(np.concatenate(epoch))
+        and len(np.concatenate(epoch)) == 96
+    )
     assert smaller.position(5) == Position(0, 96) and smaller.position(6) == Position(1, 16)
 
 
@@ -50,8 +53,14 @@ def test_settings_survive_their_way_to_a_replica() -> None:
     stopping, best = EarlyStopping("val_loss", "min", 3, 0.5), Best("val_a", "max")
     settings = TrainingSettings(2, 5, 10, stopping, "m-{step}", 0, best, True)
     assert TrainingSettings.of_json(json.loads(json.dumps(settings.as_json()))) == settings
-    assert TrainingSettings.of_stored(json.loads(json.dumps(dataclasses.asdict(settings)))) == settings
+    assert (
+        TrainingSettings.of_stored(json.loads(json.dumps(dataclasses.asdict(settings)))) == settings
+    )
     # What a job gets that does not say, and what a run gets that is not told, are the same.
-    assert TrainingSettings.of_json(TrainingSettings().as_json()) == TrainingSettings.of_json({}) == TrainingSettings()
+    assert (
+        TrainingSettings.of_json(TrainingSettings().as_json())
+        == TrainingSettings.of_json({})
+        == TrainingSettings()
+    )
     with pytest.raises(PodyardError, match="unknown fields of training: colour"):
         TrainingSettings.of_json({"colour": 1})

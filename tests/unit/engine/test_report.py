@@ -16,7 +16,15 @@ import pytest
 from podyard.base.errors import Code, invalid
 from podyard.engine.report import compare, html, pictures, roofline, table, trace
 from podyard.engine.report.document import document
-from podyard.engine.report.summary import HourlyPrice, Report, bytes_text, cost_text, hourly_text, percent, time_text
+from podyard.engine.report.summary import (
+    HourlyPrice,
+    Report,
+    bytes_text,
+    cost_text,
+    hourly_text,
+    percent,
+    time_text,
+)
 from podyard.engine.timing.estimate import BufferEstimate, Estimate, OpEstimate
 from podyard.engine.timing.kernels import Bound
 from podyard.hardware.generations import GENERATIONS
@@ -27,7 +35,11 @@ HOSTILE = '</title><script>alert("1")</script>&\'\n'
 
 
 def operation(index: int, cycles: float, bound: Bound = "hbm", **changes: Any) -> OpEstimate:
-    units = (("mxu", cycles / 2), ("vpu", cycles / 4), ("hbm", cycles)) if bound == "hbm" else (("mxu", cycles),)
+    units = (
+        (("mxu", cycles / 2), ("vpu", cycles / 4), ("hbm", cycles))
+        if bound == "hbm"
+        else (("mxu", cycles),)
+    )
     return OpEstimate(
         **{
             "name": f"fusion.{index}",
@@ -51,7 +63,8 @@ def in_a_row(*ops: OpEstimate) -> tuple[OpEstimate, ...]:
 
 
 def estimate(accelerator_type: str = "v3-32", **changes: Any) -> Estimate:
-    """A step of 10 ms: 6 ms of HBM and 2 ms of the matrix units, 1.5 ms of collectives, 0.5 ms of the host."""
+    """A step of 10 ms: 6 ms of HBM and 2 ms of the matrix units, 1.5 ms of collectives, 0.5 ms of
+    the host."""
     ops = in_a_row(operation(0, 4e6), operation(1, 2e6, "mxu"), operation(2, 2e6, count=10))
     values: dict[str, Any] = {
         "accelerator_type": accelerator_type,
@@ -80,7 +93,10 @@ def estimate(accelerator_type: str = "v3-32", **changes: Any) -> Estimate:
         "energy_joules": 0.5,
         "ops": ops,
         "collectives": ("all-reduce of f32[25557032]",),
-        "largest_buffers": (BufferEstimate("activations", "temporary", GIB), BufferEstimate("w", "argument", GIB // 4)),
+        "largest_buffers": (
+            BufferEstimate("activations", "temporary", GIB),
+            BufferEstimate("w", "argument", GIB // 4),
+        ),
         "unknown_ops": ("custom_call.sparse",),
         "clock_hz": CLOCK_HZ,
         "global_batch": 1000,
@@ -88,19 +104,31 @@ def estimate(accelerator_type: str = "v3-32", **changes: Any) -> Estimate:
     return Estimate(**{**values, **changes})
 
 
-ON_DEMAND = HourlyPrice("on-demand", 32_000_000_001, "a card", effective_from="2026-01-01T00:00:00Z", verified=False)
+ON_DEMAND = HourlyPrice(
+    "on-demand", 32_000_000_001, "a card", effective_from="2026-01-01T00:00:00Z", verified=False
+)
 SPOT = HourlyPrice("spot", None, "no spot price of v3-32 in us-central1")
 
 
 def report(given: Estimate | None = None, **changes: Any) -> Report:
-    values: dict[str, Any] = {"example_count": 12_345, "zone": "us-central1-f", "prices": (ON_DEMAND, SPOT), **changes}
+    values: dict[str, Any] = {
+        "example_count": 12_345,
+        "zone": "us-central1-f",
+        "prices": (ON_DEMAND, SPOT),
+        **changes,
+    }
     return Report("resnet-50", given or estimate(), **values)
 
 
 def text_of(told: Report) -> str:
     lines: list[str] = []
     for block in table.blocks(told):
-        lines += [*block.before, "  ".join(block.headings), *("  ".join(row) for row in block.rows), *block.after]
+        lines += [
+            *block.before,
+            "  ".join(block.headings),
+            *("  ".join(row) for row in block.rows),
+            *block.after,
+        ]
     return "\n".join(lines)
 
 
@@ -169,7 +197,8 @@ def test_costs_are_exact() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0, "0 s"), (11.2e-3, "11.2 ms"), (35.12e-6, "35.1 us"), (0.9999e-3, "1.00 ms"), (3.2e-9, "3.20 ns"),
+    [(0, "0 s"), (11.2e-3, "11.2 ms"), (35.12e-6, "35.1 us"), (0.9999e-3, "1.00 ms"),
+        (3.2e-9, "3.20 ns"),
      (90, "90.0 s"), (150, "2.50 min"), (9000, "2.50 h"), (250_000, "2.89 d"), (5e-10, "0.5 ns")],
 )  # fmt: skip
 def test_times_have_three_digits(seconds: float, text: str) -> None:
@@ -177,7 +206,12 @@ def test_times_have_three_digits(seconds: float, text: str) -> None:
 
 
 def test_sizes_and_shares_are_short() -> None:
-    assert [bytes_text(n) for n in (0, 1023, 1024, 3.12 * GIB)] == ["0 B", "1023 B", "1.00 KiB", "3.12 GiB"]
+    assert [bytes_text(n) for n in (0, 1023, 1024, 3.12 * GIB)] == [
+        "0 B",
+        "1023 B",
+        "1.00 KiB",
+        "3.12 GiB",
+    ]
     assert [percent(s) for s in (0, 0.000321, 0.0123, 0.0996, 0.46, 1)] == [
         "0 %",
         "0.03 %",
@@ -195,8 +229,10 @@ def test_the_table_names_what_a_user_must_know() -> None:
     text = text_of(report())
     assert text.startswith(report().headline)
     for part in (
-        "32 cores", "12 steps, 12345 examples", "32 %", "custom_call.sparse", "all-reduce of f32[25557032]",
-        "32.000000001", "0.0000888889", "0.00106667", "a card (unverified)", "no spot price of v3-32 in us-central1",
+        "32 cores", "12 steps, 12345 examples", "32 %", "custom_call.sparse",
+        "all-reduce of f32[25557032]",
+        "32.000000001", "0.0000888889", "0.00106667", "a card (unverified)",
+        "no spot price of v3-32 in us-central1",
         "16 J",
     ):  # fmt: skip
         assert part in text, part
@@ -234,8 +270,12 @@ def test_no_name_breaks_a_line() -> None:
 def test_the_document_holds_all_of_the_estimate() -> None:
     told = document(report())
     assert json.loads(json.dumps(told, allow_nan=False)) is not None
-    camel = {re.sub(r"_(.)", lambda m: m[1].upper(), field.name) for field in dataclasses.fields(Estimate)}
-    assert camel - {"doubts"} <= set(told)  # doubts are told as `confidence` and `reasons`, where there are any
+    camel = {
+        re.sub(r"_(.)", lambda m: m[1].upper(), field.name)
+        for field in dataclasses.fields(Estimate)
+    }
+    # doubts are told as `confidence` and `reasons`, where there are any
+    assert camel - {"doubts"} <= set(told)
     assert told["ops"][2]["unitCycles"] == {"mxu": 1e6, "vpu": 0.5e6, "hbm": 2e6}
     assert told["ops"][0]["share"] == 0.5
     assert told["prices"][0]["perStep"] == "0.0000888888888917"
@@ -251,7 +291,11 @@ def outcomes() -> list[compare.Outcome]:
         if name == "v9-1":
             raise invalid("accelerator type 'v9-1' does not exist", "acceleratorType")
         faster = estimate(name, modelled_seconds=5e-3, energy_joules=None)
-        return report({"v2-32": estimate(name, fits=False, peak_hbm_bytes=16 * GIB), "v4-32": faster}.get(name))
+        return report(
+            {"v2-32": estimate(name, fits=False, peak_hbm_bytes=16 * GIB), "v4-32": faster}.get(
+                name
+            )
+        )
 
     return [compare.outcome_of(name, make) for name in ("v3-32", "v9-1", "v2-32", "v4-32")]
 
@@ -271,7 +315,10 @@ def test_a_type_that_cannot_is_a_row_that_says_why() -> None:
 
 def test_documents_of_a_comparison_have_ratios_or_an_error() -> None:
     first, unknown, too_small, last = compare.documents(outcomes())
-    assert unknown["error"] == {"status": "INVALID_ARGUMENT", "message": "accelerator type 'v9-1' does not exist"}
+    assert unknown["error"] == {
+        "status": "INVALID_ARGUMENT",
+        "message": "accelerator type 'v9-1' does not exist",
+    }
     assert unknown["acceleratorType"] == "v9-1"
     assert too_small["error"]["status"] == "RESOURCE_EXHAUSTED"
     assert first["ratios"] == {"modelledSeconds": 1.0, "costPerStep": {"on-demand": 1.0}}
@@ -318,12 +365,16 @@ def test_a_trace_shows_no_core_that_is_not_there() -> None:
     told = trace.trace_events(report(estimate("v5litepod-1", devices=1)))
     assert {event["pid"] for event in told["traceEvents"]} == {0}
     assert told["otherData"]["devices"] == told["otherData"]["devicesShown"] == 1
-    names = [event["args"]["name"] for event in told["traceEvents"] if event["name"] == "process_name"]
+    names = [
+        event["args"]["name"] for event in told["traceEvents"] if event["name"] == "process_name"
+    ]
     assert names == ["v5litepod-1 chip 0"]
 
 
 def test_a_short_loop_is_drawn_out_and_a_long_one_says_how_long_it_is() -> None:
-    short = [event for event in complete(report()) if event["pid"] == 0 and event["name"] == "fusion.2"]
+    short = [
+        event for event in complete(report()) if event["pid"] == 0 and event["name"] == "fusion.2"
+    ]
     assert len([event for event in short if event["cat"] == "hbm"]) == 10
     count = trace.LOOP_EVENTS_MAX + 1
     long = report(estimate(ops=in_a_row(operation(0, 1e6, count=count))))
@@ -339,14 +390,18 @@ def test_the_number_of_events_is_bounded(count: int) -> None:
     events = complete(told)
     assert len(events) <= len(trace.THREADS) * (trace.OPS_MAX + 1)
     assert_no_overlap(events)
-    assert sum(event["dur"] for event in events if event["cat"] == "hbm") == pytest.approx(30 * trace.OPS_MAX / 1000)
+    assert sum(event["dur"] for event in events if event["cat"] == "hbm") == pytest.approx(
+        30 * trace.OPS_MAX / 1000
+    )
     rest = [event["name"] for event in events if "more operations" in event["name"]]
     assert rest[0] == f"{2 * trace.OPS_MAX + 1} more operations"
 
 
 def test_units_that_are_late_begin_the_next_operation_later() -> None:
     late = (operation(0, 10.0, unit_cycles=(("hbm", 15.0),)), operation(1, 10.0, start_cycles=10.0))
-    hbm = [span for span in trace.spans(estimate(ops=late, overhead_seconds=0)) if span.thread == "hbm"]
+    hbm = [
+        span for span in trace.spans(estimate(ops=late, overhead_seconds=0)) if span.thread == "hbm"
+    ]
     assert [(span.start, span.cycles) for span in hbm] == [(0, 15), (15, 10)]
 
 
@@ -354,7 +409,9 @@ def test_names_survive_in_a_trace() -> None:
     told = trace.trace_events(report(estimate(ops=(operation(0, 10.0, name=HOSTILE),))))
     text = json.dumps(told)
     assert HOSTILE in [event["name"] for event in json.loads(text)["traceEvents"]]
-    threads = {event["args"]["name"] for event in told["traceEvents"] if event["name"] == "thread_name"}
+    threads = {
+        event["args"]["name"] for event in told["traceEvents"] if event["name"] == "thread_name"
+    }
     assert threads == {"kernels", "MXU", "VPU", "HBM", "ICI", "infeed"}
 
 
@@ -399,7 +456,11 @@ def test_a_page_asks_for_nothing_and_runs_nothing() -> None:
     text, tags = page_of(*outcomes())
     assert "script" not in tags.seen and "link" not in tags.seen and "img" not in tags.seen
     assert (
-        re.search(r"(https?:)?//|url\(|@import|src=", text.replace("https://cloud.google.com/tpu/docs/v", "")) is None
+        re.search(
+            r"(https?:)?//|url\(|@import|src=",
+            text.replace("https://cloud.google.com/tpu/docs/v", ""),
+        )
+        is None
     )
     assert "default-src 'none'" in text
     assert "prefers-color-scheme: dark" in text
@@ -408,7 +469,10 @@ def test_a_page_asks_for_nothing_and_runs_nothing() -> None:
 def test_a_page_says_why_a_type_cannot_across_its_row() -> None:
     text, _ = page_of(*outcomes())
     columns = len(compare.block(outcomes()).headings) - 1
-    assert f'<td>v9-1</td><td colspan="{columns - 1}">accelerator type &#x27;v9-1&#x27; does not exist</td>' in text
+    assert (
+        f'<td>v9-1</td><td colspan="{columns - 1}">accelerator type &#x27;v9-1&#x27; does '
+        "not exist</td>" in text
+    )
     assert page_of(outcomes()[1], outcomes()[0])[0].count("does not exist") == 2
 
 
@@ -416,11 +480,18 @@ def test_names_of_a_program_are_text_in_a_page() -> None:
     ops = (operation(0, 1e6, name=HOSTILE, where=HOSTILE),)
     buffers = (BufferEstimate(HOSTILE, HOSTILE, 7),)
     told = estimate(
-        ops=ops, collectives=(HOSTILE,), unknown_ops=(HOSTILE,), memory_text=HOSTILE, largest_buffers=buffers
+        ops=ops,
+        collectives=(HOSTILE,),
+        unknown_ops=(HOSTILE,),
+        memory_text=HOSTILE,
+        largest_buffers=buffers,
     )
     prices = (HourlyPrice("spot", None, HOSTILE), HourlyPrice(HOSTILE, 1, HOSTILE))
     broken = compare.Outcome(HOSTILE, None, invalid(HOSTILE))
-    for found in ([compare.Outcome("v3-8", Report(HOSTILE, told, 10**6, HOSTILE, prices)), broken], [broken]):
+    for found in (
+        [compare.Outcome("v3-8", Report(HOSTILE, told, 10**6, HOSTILE, prices)), broken],
+        [broken],
+    ):
         text, tags = page_of(*found)
         assert "<script" not in text
         assert "script" not in tags.seen
@@ -430,7 +501,11 @@ def test_names_of_a_program_are_text_in_a_page() -> None:
 def test_the_roofline_has_a_dot_per_operation_that_has_a_place() -> None:
     idle = operation(3, 10.0, flops=0, name="copy")
     told = report(estimate(ops=in_a_row(*estimate().ops, idle)))
-    assert [point.op.name for point in roofline.points(told)] == ["fusion.0", "fusion.1", "fusion.2"]
+    assert [point.op.name for point in roofline.points(told)] == [
+        "fusion.0",
+        "fusion.1",
+        "fusion.2",
+    ]
     assert roofline.points(told)[0].flops_per_byte == 50
     assert roofline.points(told)[0].flops_per_second == pytest.approx(20_000 * CLOCK_HZ)
     text = roofline.svg(told)
@@ -450,7 +525,11 @@ def test_the_roof_is_that_of_one_device(name: str) -> None:
 
 
 def test_dots_stay_inside_the_plot() -> None:
-    ops = (operation(0, 1e9, flops=1, bytes=10**12), operation(1, 1.0, flops=10**15, bytes=1), operation(2, 5.0))
+    ops = (
+        operation(0, 1e9, flops=1, bytes=10**12),
+        operation(1, 1.0, flops=10**15, bytes=1),
+        operation(2, 5.0),
+    )
     text = roofline.svg(report(estimate(ops=ops)))
     found = re.findall(r'<circle class="[^"]*" cx="([-\d.]+)" cy="([-\d.]+)"', text)
     assert len(found) == 3
@@ -459,14 +538,22 @@ def test_dots_stay_inside_the_plot() -> None:
 
 def test_a_lane_is_filled_by_the_share_of_time_that_its_unit_is_busy() -> None:
     end = float(pictures.COLUMNS)
-    shares = pictures.busy_shares([trace.Span("hbm", "a", 0.5, 2.0), trace.Span("hbm", "b", end - 0.25, 0.25)], end)
+    shares = pictures.busy_shares(
+        [trace.Span("hbm", "a", 0.5, 2.0), trace.Span("hbm", "b", end - 0.25, 0.25)], end
+    )
     assert shares[:4] == [0.5, 1, 0.5, 0]
     assert shares[-1] == 0.25
     assert sum(shares) == 2.25
 
 
 def test_short_neighbours_are_one_box_of_what_takes_longest() -> None:
-    ops = (operation(0, 1e6), operation(1, 10.0), operation(2, 25.0, "mxu"), operation(3, 10.0), operation(4, 1e6))
+    ops = (
+        operation(0, 1e6),
+        operation(1, 10.0),
+        operation(2, 25.0, "mxu"),
+        operation(3, 10.0),
+        operation(4, 1e6),
+    )
     text = pictures.timeline(report(estimate(ops=in_a_row(*ops))))
     assert '<title>3 short operations, mostly mxu</title><rect class="b-mxu"' in text
     assert text.count('<rect class="b-hbm"') == 2
@@ -481,9 +568,13 @@ def test_a_page_of_very_many_operations_stays_small() -> None:
 
 
 def test_a_program_without_operations_has_a_page_and_a_trace() -> None:
-    empty = estimate(ops=(), compute_seconds=0.0, collective_seconds=0.0, overhead_seconds=0.0, modelled_seconds=0.0,
-                     collectives=(), unknown_ops=(), largest_buffers=(), energy_joules=None)  # fmt: skip
+    empty = estimate(ops=(), compute_seconds=0.0, collective_seconds=0.0, overhead_seconds=0.0,
+        modelled_seconds=0.0,
+                     collectives=(), unknown_ops=(), largest_buffers=(),
+                     energy_joules=None)  # fmt: skip
     text, _ = page_of(compare.Outcome("v3-32", report(empty, prices=())))
     assert "No operation takes any time" in text
     assert complete(report(empty)) == []
-    assert "no energy for v2" in text_of(report(dataclasses.replace(empty, accelerator_type="v2-8")))
+    assert "no energy for v2" in text_of(
+        report(dataclasses.replace(empty, accelerator_type="v2-8"))
+    )

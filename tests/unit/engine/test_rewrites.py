@@ -41,7 +41,9 @@ def names(fn: Callable[..., Any], *args: Any) -> list[str]:
 
 def same_bits(one: Any, other: Any) -> bool:
     one, other = np.asarray(one), np.asarray(other)
-    return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+    return (
+        one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+    )
 
 
 def max_pool(x: Any, window: tuple[int, ...], strides: Any = None, padding: Any = "VALID") -> Any:
@@ -73,9 +75,13 @@ def test_gradient_goes_where_xla_sends_it_in_every_tie_and_beside_every_nan(slop
     _, rewritten = mxu_jit(run)(x, slopes)
     assert same_bits(rewritten, plain)
     if slope == 1.0:
-        assert np.array_equal(np.asarray(plain).reshape(2, -1, 2).sum((0, 2)), np.ones(x.shape[2] // 2))
+        assert np.array_equal(
+            np.asarray(plain).reshape(2, -1, 2).sum((0, 2)), np.ones(x.shape[2] // 2)
+        )
         tie = with_gradient((1, 2, 2, 1))
-        first = mxu_jit(tie)(np.ones((1, 2, 2, 1), np.float32), np.ones((1, 1, 1, 1), np.float32))[1]
+        first = mxu_jit(tie)(np.ones((1, 2, 2, 1), np.float32), np.ones((1, 1, 1, 1), np.float32))[
+            1
+        ]
         assert np.ravel(first).tolist() == [1, 0, 0, 0]
 
 
@@ -103,7 +109,9 @@ def test_maxima_have_the_bits_of_xla_except_the_sign_of_zero_and_a_nan_stays() -
         ((12,), (4,)),
     ],
 )
-def test_pooling_of_every_shape_is_rewritten_with_equal_bits(shape: tuple[int, ...], window: tuple[int, ...]) -> None:
+def test_pooling_of_every_shape_is_rewritten_with_equal_bits(
+    shape: tuple[int, ...], window: tuple[int, ...]
+) -> None:
     # Few different numbers, so that most windows have ties.
     x = RNG.integers(-1, 2, shape).astype(np.float32)
     run = with_gradient(window)
@@ -152,7 +160,9 @@ def test_dilated_pooling_is_left_alone() -> None:
     assert np.array_equal(mxu_jit(run)(np.arange(12, dtype=np.float32)), [3, 5, 7, 9, 11])
 
 
-def convolution(numbers: tuple[str, str, str] = ("NHWC", "HWIO", "NHWC"), **options: Any) -> Callable[[Any, Any], Any]:
+def convolution(
+    numbers: tuple[str, str, str] = ("NHWC", "HWIO", "NHWC"), **options: Any
+) -> Callable[[Any, Any], Any]:
     settings = {"window_strides": (1, 1), "padding": "VALID", **options}
     return lambda x, k: lax.conv_general_dilated(x, k, dimension_numbers=numbers, **settings)
 
@@ -162,9 +172,9 @@ def test_a_convolution_of_full_size_has_equal_bits_in_pieces(precision: Any) -> 
     x, kernel = normal(32, 32, 32, 32), normal(3, 3, 32, 32)
     run = convolution()
     rewritten, plain = mxu_jit(run, precision), mxu_jit(run, precision, rewrites=False)
-    assert names(rewritten, x, kernel).count("conv_general_dilated") == 2 * names(plain, x, kernel).count(
-        "conv_general_dilated"
-    )
+    assert names(rewritten, x, kernel).count("conv_general_dilated") == 2 * names(
+        plain, x, kernel
+    ).count("conv_general_dilated")
     assert same_bits(rewritten(x, kernel), plain(x, kernel))
 
 
@@ -208,7 +218,9 @@ def test_long_sums_are_cut_only_where_order_is_free(monkeypatch: pytest.MonkeyPa
         {"batch_group_count": 2},
     ],
 )
-def test_other_convolutions_stay_whole(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_convolutions_stay_whole(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(rewrites, "_PATCHES_BYTES_MAX", 8192)
     x, kernel = normal(6, 10, 10, 4), normal(3, 3, 4 // options.get("feature_group_count", 1), 4)
     run = convolution(**options)
@@ -230,9 +242,15 @@ def test_a_whole_training_step_has_equal_bits_with_and_without() -> None:
         return value, jax.tree.map(lambda p, g: p - 0.1 * g, params, slope)
 
     # 16 images are 20 MB of patches in the second convolution.
-    params = {"a": normal(3, 3, 3, 32) / 5, "a bias": np.zeros(32, np.float32), "b": normal(3, 3, 32, 16) / 17}
+    params = {
+        "a": normal(3, 3, 3, 32) / 5,
+        "a bias": np.zeros(32, np.float32),
+        "b": normal(3, 3, 32, 16) / 17,
+    }
     params["c"] = normal(15 * 15 * 16, 10) / 60
     images = normal(20, 64, 64, 3)
     plain, rewritten = mxu_jit(step, rewrites=False)(params, images), mxu_jit(step)(params, images)
     assert names(mxu_jit(step), params, images).count("conv_general_dilated") > 5
-    assert all(same_bits(*pair) for pair in zip(*map(jax.tree.leaves, (plain, rewritten)), strict=True))
+    assert all(
+        same_bits(*pair) for pair in zip(*map(jax.tree.leaves, (plain, rewritten)), strict=True)
+    )

@@ -1,5 +1,5 @@
-"""float32 weights that are rounded by kernels before they are multiplied. The cycles and bytes are those of compiled
-programs (libtpu 0.0.42.1)."""
+"""float32 weights that are rounded by kernels before they are multiplied. The cycles and bytes are
+those of compiled programs (libtpu 0.0.42.1)."""
 
 from __future__ import annotations
 
@@ -35,27 +35,43 @@ def _train(turn: Callable[..., Any]) -> Callable[[_Stacks, Any], Any]:
         def loss(own: _Stacks) -> Any:
             return jnp.mean(jnp.square(jax.lax.scan(turn, x, own)[0].astype(jnp.float32)))
 
-        return jax.tree.map(lambda one, gradient: one - 0.1 * gradient, stacks, jax.grad(loss)(stacks))
+        return jax.tree.map(
+            lambda one, gradient: one - 0.1 * gradient, stacks, jax.grad(loss)(stacks)
+        )
 
     return step
 
 
 def _shapes(layers: int, width: int, hidden: int) -> tuple[_Stacks, Any]:
-    stacks = [jax.ShapeDtypeStruct((layers, *pair), jnp.float32) for pair in ((width, hidden), (hidden, width))]
+    stacks = [
+        jax.ShapeDtypeStruct((layers, *pair), jnp.float32)
+        for pair in ((width, hidden), (hidden, width))
+    ]
     return (stacks[0], stacks[1]), jax.ShapeDtypeStruct((width, width), jnp.bfloat16)
 
 
 @pytest.mark.parametrize(
     ("on", "cycles"),
-    [("v3-8", 447_672), ("v4-8", 184_568), ("v5litepod-1", 365_064), ("v5p-8", 242_365), ("v6e-1", 237_136)],
+    [
+        ("v3-8", 447_672),
+        ("v4-8", 184_568),
+        ("v5litepod-1", 365_064),
+        ("v5p-8", 242_365),
+        ("v6e-1", 237_136),
+    ],
 )
 def test_stacks_that_a_loop_rounds_are_rounded_before_it(on: str, cycles: int) -> None:
-    assert estimate_of(_forward, on, *_shapes(4, 512, 2048)).cycles == pytest.approx(cycles, rel=0.12)
+    assert estimate_of(_forward, on, *_shapes(4, 512, 2048)).cycles == pytest.approx(
+        cycles, rel=0.12
+    )
 
 
 @pytest.mark.parametrize(
     ("layers", "width", "hidden", "cycles", "peak", "hbm"),
-    [(4, 512, 2048, 607_616, 156_242_944, 34_079_232), (6, 256, 1024, 251_993, 58_201_088, 12_714_496)],
+    [
+        (4, 512, 2048, 607_616, 156_242_944, 34_079_232),
+        (6, 256, 1024, 251_993, 58_201_088, 12_714_496),
+    ],
 )
 def test_both_ways_share_rounded_stacks_on_the_chip(
     layers: int, width: int, hidden: int, cycles: int, peak: int, hbm: int
@@ -66,18 +82,29 @@ def test_both_ways_share_rounded_stacks_on_the_chip(
     assert made.peak_hbm_bytes - made.on_chip_bytes == pytest.approx(hbm, rel=0.01)
 
 
-@pytest.mark.parametrize(("on", "cycles"), [("v3-8", 1_493_976), ("v4-8", 656_012), ("v5p-8", 688_240)])
+@pytest.mark.parametrize(
+    ("on", "cycles"), [("v3-8", 1_493_976), ("v4-8", 656_012), ("v5p-8", 688_240)]
+)
 def test_slices_before_a_checkpoint_are_kernels(on: str, cycles: int) -> None:
     step = _train(jax.checkpoint(_turn))
-    assert estimate_of(step, on, *_shapes(4, 512, 2048), donated=(0,)).cycles == pytest.approx(cycles, rel=0.05)
+    assert estimate_of(step, on, *_shapes(4, 512, 2048), donated=(0,)).cycles == pytest.approx(
+        cycles, rel=0.05
+    )
 
 
 def test_what_is_read_in_full_in_a_loop_is_not_rounded() -> None:
     def turn(state: Any, own: Any) -> tuple[Any, None]:
         return state @ own.astype(jnp.bfloat16) * jnp.sum(own).astype(jnp.bfloat16), None
 
-    shapes = jax.ShapeDtypeStruct((64, 64), jnp.bfloat16), jax.ShapeDtypeStruct((4, 64, 64), jnp.float32)
-    lowered = jax.jit(lambda x, own: jax.lax.scan(turn, x, own)[0]).trace(*shapes).lower(lowering_platforms=("tpu",))
+    shapes = (
+        jax.ShapeDtypeStruct((64, 64), jnp.bfloat16),
+        jax.ShapeDtypeStruct((4, 64, 64), jnp.float32),
+    )
+    lowered = (
+        jax.jit(lambda x, own: jax.lax.scan(turn, x, own)[0])
+        .trace(*shapes)
+        .lower(lowering_platforms=("tpu",))
+    )
     program = parse_stablehlo(lowered.as_text())
     assert round_before_loops(program) is program
 
@@ -109,13 +136,20 @@ def _heads(update: Callable[..., Any]) -> Callable[..., Any]:
 
 def _heads_shapes(width: int, heads: int) -> list[Any]:
     weights = [jax.ShapeDtypeStruct((width, heads, 128), jnp.float32)] * 3
-    rows = [jax.ShapeDtypeStruct(shape, jnp.bfloat16) for shape in ((512, width), (512, heads, 128))]
+    rows = [
+        jax.ShapeDtypeStruct(shape, jnp.bfloat16) for shape in ((512, width), (512, heads, 128))
+    ]
     return [*weights, *rows]
 
 
 @pytest.mark.parametrize(
     ("update", "width", "heads", "cycles"),
-    [(_sgd, 512, 8, 26_702), (_sgd, 1024, 16, 84_094), (_momentum, 512, 8, 35_886), (_adam, 1024, 16, 164_658)],
+    [
+        (_sgd, 512, 8, 26_702),
+        (_sgd, 1024, 16, 84_094),
+        (_momentum, 512, 8, 35_886),
+        (_adam, 1024, 16, 164_658),
+    ],
 )
 def test_weights_with_heads_are_converted_and_copied_back(
     update: Callable[..., Any], width: int, heads: int, cycles: int
@@ -125,16 +159,21 @@ def test_weights_with_heads_are_converted_and_copied_back(
 
 
 def test_which_weights_have_heads_as_a_middle_axis() -> None:
-    lowered = jax.jit(_heads(_momentum)).trace(*_heads_shapes(512, 8)).lower(lowering_platforms=("tpu",))
+    lowered = (
+        jax.jit(_heads(_momentum)).trace(*_heads_shapes(512, 8)).lower(lowering_platforms=("tpu",))
+    )
     program, tiling = parse_stablehlo(lowered.as_text()), Tiling(min_sublanes=1)
     assert headed_weights(program, program.body, tiling) == {program.body.parameters[0]}
     assert [str(one) for one in copied_back(program, tiling)] == ["f32[512,8,128]"] * 2
 
 
 @pytest.mark.parametrize(
-    ("count", "width", "hbm"), [(8, 2048, 171_401_728), (10, 2048, 213_344_768), (14, 1536, 172_711_424)]
+    ("count", "width", "hbm"),
+    [(8, 2048, 171_401_728), (10, 2048, 213_344_768), (14, 1536, 172_711_424)],
 )
-def test_sums_that_find_no_room_next_to_arguments_are_in_memory_on_v4(count: int, width: int, hbm: int) -> None:
+def test_sums_that_find_no_room_next_to_arguments_are_in_memory_on_v4(
+    count: int, width: int, hbm: int
+) -> None:
     def step(weights: list[Any], x: Any) -> list[Any]:
         sent = [x.T @ (jnp.sin(x) @ one.astype(jnp.bfloat16)) for one in weights]
         summed = jax.lax.psum(sent, "d")
@@ -143,5 +182,7 @@ def test_sums_that_find_no_room_next_to_arguments_are_in_memory_on_v4(count: int
     mesh = AbstractMesh((8,), ("d",))
     each = jax.shard_map(step, mesh=mesh, in_specs=(P(), P("d")), out_specs=P(), check_vma=False)
     arrays = [jax.ShapeDtypeStruct((width, width), jnp.float32)] * count
-    made = estimate_of(each, "v4-16", arrays, jax.ShapeDtypeStruct((2048, width), jnp.bfloat16), donated=(0,))
+    made = estimate_of(
+        each, "v4-16", arrays, jax.ShapeDtypeStruct((2048, width), jnp.bfloat16), donated=(0,)
+    )
     assert made.peak_hbm_bytes - made.on_chip_bytes == pytest.approx(hbm, rel=0.16)

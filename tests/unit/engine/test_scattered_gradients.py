@@ -1,5 +1,5 @@
-"""Steps of an optimizer on a table whose gradient is scattered. Cycles and peaks are what the compiler has for the same
-programs (libtpu 0.0.42.1)."""
+"""Steps of an optimizer on a table whose gradient is scattered. Cycles and peaks are what the
+compiler has for the same programs (libtpu 0.0.42.1)."""
 
 from __future__ import annotations
 
@@ -19,12 +19,16 @@ _Loss = Callable[[Any, Any, Any], Any]
 
 def _looked_up(table: Any, text: Any, labels: Any) -> Any:
     """The table is looked up, and no more."""
-    return jnp.mean(jnp.square(jnp.tanh(table[text].astype(BF16)) * labels[:, None].astype(BF16)).astype(F32))
+    return jnp.mean(
+        jnp.square(jnp.tanh(table[text].astype(BF16)) * labels[:, None].astype(BF16)).astype(F32)
+    )
 
 
 def _tied(table: Any, text: Any, labels: Any) -> Any:
     """The table gives the scores, too."""
-    scores = jnp.einsum("nd,vd->nv", jnp.tanh(table[text].astype(BF16)), table.astype(BF16)).astype(F32)
+    scores = jnp.einsum("nd,vd->nv", jnp.tanh(table[text].astype(BF16)), table.astype(BF16)).astype(
+        F32
+    )
     hit = jnp.where(jnp.arange(_ROWS)[None] == labels[:, None], scores, 0)
     return jnp.mean(nn.logsumexp(scores, -1) - jnp.sum(hit, -1))
 
@@ -56,10 +60,13 @@ def _step(loss: _Loss, optimizer: str) -> Callable[..., Any]:
 def test_what_a_gradient_is_added_to_is_scattered_into(
     loss: _Loss, optimizer: str, devices: int, cycles: int, peak: int
 ) -> None:
-    """A gradient that is multiplied first (`scaled momentum`) is an array of its own, as that of SGD is."""
+    """A gradient that is multiplied first (`scaled momentum`) is an array of its own, as that of
+    SGD is."""
     mesh = SplitMesh({"data": devices})
     table = mesh.array((_ROWS, _FEATURES), None, None)
     tokens = mesh.array((_TOKENS * devices,), "data", dtype=jnp.int32)
-    estimate = estimate_by(_step(loss, optimizer), "v3-8", table, table, tokens, tokens, donated=(0, 1))
+    estimate = estimate_by(
+        _step(loss, optimizer), "v3-8", table, table, tokens, tokens, donated=(0, 1)
+    )
     assert estimate.cycles == pytest.approx(cycles, rel=0.02)
     assert estimate.peak_hbm_bytes == pytest.approx(peak, rel=0.02)

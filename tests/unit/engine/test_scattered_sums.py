@@ -1,5 +1,5 @@
-"""Which sums over devices are scattered, and which are joined; which gathers are sums. What is expected in here is what
-the compiler made of the same programs (libtpu 0.0.42.1)."""
+"""Which sums over devices are scattered, and which are joined; which gathers are sums. What is
+expected in here is what the compiler made of the same programs (libtpu 0.0.42.1)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ _psum_scatter: Any = lax.psum_scatter
 _MODEL = {"data": 4, "model": 2}
 
 
-def _sum(on: str, axes: _Axes, part: tuple[int, ...], dim: int, dtype: Any = F32) -> list[tuple[str, int]]:
+def _sum(
+    on: str, axes: _Axes, part: tuple[int, ...], dim: int, dtype: Any = F32
+) -> list[tuple[str, int]]:
     """Sums of which each device of `data` gets a part of this shape."""
     mesh = SplitMesh(axes)
     shape = tuple(size * (axes["data"] if place == dim else 1) for place, size in enumerate(part))
@@ -34,14 +36,18 @@ def _kinds(sent: list[tuple[str, int]]) -> list[str]:
     return [kind for kind, _ in sent]
 
 
-SCATTERED, WHOLE, MOVED = ["reduce-scatter"], ["all-reduce"], ["collective-permute", "reduce-scatter"]
+SCATTERED, WHOLE, MOVED = (
+    ["reduce-scatter"],
+    ["all-reduce"],
+    ["collective-permute", "reduce-scatter"],
+)
 
 
 @pytest.mark.parametrize(
     ("on", "axes", "part", "dim", "dtype", "kinds"),
     [
-        # Rows: a tile has 8 of them, on a square 16; a part has an even number of tiles. Parts that have not are
-        # scattered with padding, and moved, if padding is less than a half.
+        # Rows: a tile has 8 of them, on a square 16; a part has an even number of tiles. Parts that
+        # have not are scattered with padding, and moved, if padding is less than a half.
         ("v5litepod-8", {"data": 8}, (8, 512), 0, F32, SCATTERED),
         ("v5litepod-8", {"data": 8}, (4, 512), 0, F32, WHOLE),
         ("v5litepod-8", {"data": 8}, (12, 512), 0, F32, ["collective-permute", *MOVED]),
@@ -83,7 +89,9 @@ def test_a_sum_is_scattered_where_parts_have_whole_tiles(
 
 
 @pytest.mark.parametrize(("dtype", "nbytes"), [(F32, 131072), (BF16, 65536)])
-def test_a_reduction_that_is_only_converted_crosses_the_links_converted(dtype: Any, nbytes: int) -> None:
+def test_a_reduction_that_is_only_converted_crosses_the_links_converted(
+    dtype: Any, nbytes: int
+) -> None:
     assert _sum("v3-8", {"data": 8}, (8, 512), 0, dtype) == [("all-reduce", nbytes)]
 
 
@@ -100,7 +108,8 @@ MIB = 2**20
         ("v6e-8", {"data": 8}, [5, 39]),
         ("v4-32", {"data": 4, "model": 4}, [2, 14, 14, 14]),
         ("v4-64", {"data": 16, "model": 2}, [22, 22]),
-        # Of the slices between one ring and 64 chips each is for itself, and on a square of four chips.
+        # Of the slices between one ring and 64 chips each is for itself, and on a square of four
+        # chips.
         ("v5litepod-16", {"data": 8, "model": 2}, [1] * 44),
         ("v5litepod-32", {"data": 4, "model": 8}, [1] * 44),
         ("v5litepod-64", {"data": 8, "model": 8}, [6, 19, 19]),
@@ -133,18 +142,29 @@ def test_a_row_is_gathered_where_parts_have_whole_lanes(size: int, dtype: Any, k
     def fn(x: Any, y: Any) -> Any:
         return y * _keep(jnp.exp(x), mesh.on(None))
 
-    arrays = mesh.array((size,), "data", dtype=dtype), mesh.array((64, size), "data", None, dtype=dtype)
+    arrays = (
+        mesh.array((size,), "data", dtype=dtype),
+        mesh.array((64, size), "data", None, dtype=dtype),
+    )
     assert _kinds(sent_by(fn, "v5litepod-8", *arrays)) == [kind]
 
 
 def test_the_diagonal_and_its_gradient_gather_their_places_once() -> None:
-    """Places come out of a branch that is chosen already; the gradient is one number everywhere, which each has."""
+    """Places come out of a branch that is chosen already; the gradient is one number everywhere,
+    which each has."""
     mesh = SplitMesh({"data": 8})
 
     def fn(x: Any, y: Any) -> Any:
-        return jax.value_and_grad(lambda x: jnp.mean(jax.nn.logsumexp(x @ y, 1) - jnp.diagonal(x @ y)))(x)
+        return jax.value_and_grad(
+            lambda x: jnp.mean(jax.nn.logsumexp(x @ y, 1) - jnp.diagonal(x @ y))
+        )(x)
 
-    sent = sent_by(fn, "v5litepod-8", mesh.array((2048, 256), "data", None), mesh.array((256, 2048), None, None))
+    sent = sent_by(
+        fn,
+        "v5litepod-8",
+        mesh.array((2048, 256), "data", None),
+        mesh.array((256, 2048), None, None),
+    )
     assert sent == [("all-gather", 2048 * 2 * 4), ("all-reduce", 4), ("all-reduce", 2048 * 4)]
 
 
@@ -155,20 +175,27 @@ def test_scattered_sums_that_are_asked_for_are_each_for_themselves() -> None:
         return tuple(_psum_scatter(jnp.exp(x), "data", tiled=True) for x in xs)
 
     shard_map: Any = jax.shard_map
-    parts = shard_map(fn, mesh=mesh.mesh, in_specs=(Spec(),) * 3, out_specs=(Spec("data"),) * 3, check_vma=False)
+    parts = shard_map(
+        fn, mesh=mesh.mesh, in_specs=(Spec(),) * 3, out_specs=(Spec("data"),) * 3, check_vma=False
+    )
     arrays = [mesh.array((1024, 512), None, None)] * 3
     assert sent_by(parts, "v5litepod-8", *arrays) == [("reduce-scatter", 2 * MIB)] * 3
 
 
-def _gradient(on: str, axes: _Axes, equation: str, shape: tuple[int, ...], dim: int) -> list[tuple[str, int]]:
-    """The gradient of weights of which each device of `data` has a part, of products in bfloat16."""
+def _gradient(
+    on: str, axes: _Axes, equation: str, shape: tuple[int, ...], dim: int
+) -> list[tuple[str, int]]:
+    """The gradient of weights of which each device of `data` has a part, of products in
+    bfloat16."""
     mesh = SplitMesh(axes)
     weights = mesh.array(shape, *("data" if place == dim else None for place in range(len(shape))))
     x = mesh.array((16, 64, shape[dim]), "data", None, None)
 
     def fn(weights: Any, x: Any) -> Any:
         def loss(weights: Any) -> Any:
-            return jnp.mean(jnp.square(jnp.einsum(equation, x.astype(BF16), weights.astype(BF16)).astype(F32)))
+            return jnp.mean(
+                jnp.square(jnp.einsum(equation, x.astype(BF16), weights.astype(BF16)).astype(F32))
+            )
 
         return weights - 0.01 * jax.grad(loss)(weights)
 
@@ -179,14 +206,20 @@ def _gradient(on: str, axes: _Axes, equation: str, shape: tuple[int, ...], dim: 
 @pytest.mark.parametrize(
     ("shape", "kind"),
     [
-        # Parts of 48 and 64 rows are no longer than a head; those of 96 to 192 would lie in lanes, which are not whole.
-        ((192, 8, 64), "reduce-scatter"), ((256, 4, 64), "reduce-scatter"), ((384, 2, 64), "all-reduce"),
-        ((512, 8, 64), "all-reduce"), ((768, 4, 64), "all-reduce"), ((1024, 8, 64), "reduce-scatter"),
-        ((1280, 4, 64), "all-reduce"), ((512, 4, 128), "reduce-scatter"), ((1280, 8, 128), "reduce-scatter"),
+        # Parts of 48 and 64 rows are no longer than a head; those of 96 to 192 would lie in lanes,
+        # which are not whole.
+        ((192, 8, 64), "reduce-scatter"), ((256, 4, 64), "reduce-scatter"),
+        ((384, 2, 64), "all-reduce"),
+        ((512, 8, 64), "all-reduce"), ((768, 4, 64), "all-reduce"),
+        ((1024, 8, 64), "reduce-scatter"),
+        ((1280, 4, 64), "all-reduce"), ((512, 4, 128), "reduce-scatter"),
+        ((1280, 8, 128), "reduce-scatter"),
         ((512, 4, 96), "all-reduce"), ((640, 4, 96), "reduce-scatter"),
     ],
 )  # fmt: skip
-def test_the_gradient_of_weights_by_heads_lies_as_it_is_compact(shape: tuple[int, ...], kind: str) -> None:
+def test_the_gradient_of_weights_by_heads_lies_as_it_is_compact(
+    shape: tuple[int, ...], kind: str
+) -> None:
     assert _kinds(_gradient("v5litepod-8", _MODEL, "btd,dhk->bthk", shape, 0)) == [kind]
 
 
@@ -200,7 +233,9 @@ def test_the_gradient_of_weights_by_heads_lies_as_it_is_compact(shape: tuple[int
         ({"data": 8}, (8192, 1280), 8192 * 1280 * 2), ({"data": 8}, (5120, 1280), 5120 * 1344 * 2),
     ],
 )  # fmt: skip
-def test_large_sums_are_scattered_in_equal_pieces(axes: _Axes, shape: tuple[int, ...], nbytes: int) -> None:
+def test_large_sums_are_scattered_in_equal_pieces(
+    axes: _Axes, shape: tuple[int, ...], nbytes: int
+) -> None:
     sent = _gradient("v5litepod-8", axes, "btd,vd->btv", shape, 1)
     assert sent[-1] == ("reduce-scatter", nbytes)
     assert len(sent) == 1 + (nbytes > shape[0] * shape[1] * 2)

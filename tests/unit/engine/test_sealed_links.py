@@ -1,4 +1,5 @@
-"""Links between machines: every frame is sealed, and one that was changed, repeated or swapped is refused."""
+"""Links between machines: every frame is sealed, and one that was changed, repeated or swapped is
+refused."""
 
 from __future__ import annotations
 
@@ -62,18 +63,26 @@ def test_a_link_within_one_machine_has_no_seals() -> None:
     right.close()
 
 
-@pytest.mark.parametrize("address", ["10.1.2.3:80", "192.168.0.7:9000", "machine.lan:9000", "[2001:db8::1]:80"])
+@pytest.mark.parametrize(
+    "address", ["10.1.2.3:80", "192.168.0.7:9000", "machine.lan:9000", "[2001:db8::1]:80"]
+)
 def test_addresses_that_others_reach_are_sealed(address: str) -> None:
     assert not transport_tcp._is_of_one_machine(address)
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:80", "127.9.0.1:80", "localhost:80", "::1:80", "[::1]:80"])
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1:80", "127.9.0.1:80", "localhost:80", "::1:80", "[::1]:80"]
+)
 def test_addresses_of_the_machine_itself_are_not(address: str) -> None:
     assert transport_tcp._is_of_one_machine(address)
 
 
-@pytest.mark.parametrize("place", [FRAME_BYTES, FRAME_BYTES + SEAL_BYTES - 1, FRAME_BYTES + SEAL_BYTES, -1])
-def test_one_flipped_bit_of_seal_or_payload_is_refused(pair: tuple[TcpTransport, TcpTransport], place: int) -> None:
+@pytest.mark.parametrize(
+    "place", [FRAME_BYTES, FRAME_BYTES + SEAL_BYTES - 1, FRAME_BYTES + SEAL_BYTES, -1]
+)
+def test_one_flipped_bit_of_seal_or_payload_is_refused(
+    pair: tuple[TcpTransport, TcpTransport], place: int
+) -> None:
     frame = bytearray(_sealed(pair[0], TAG))
     frame[place] ^= 1
     pair[0]._outgoing[Link(0, 1)].stream.write_all(bytes(frame))

@@ -1,6 +1,8 @@
-"""A training step of seven billion parameters on 64 chips, split as FSDP does it, against the compiler's answers.
+"""A training step of seven billion parameters on 64 chips, split as FSDP does it, against the
+compiler's answers.
 
-The batches lie on both sides of what the memory holds. Recorded by `benchmarks/corpus/limits.py` (`LARGE`).
+The batches lie on both sides of what the memory holds. Recorded by `benchmarks/corpus/limits.py`
+(`LARGE`).
 """
 
 from __future__ import annotations
@@ -22,7 +24,10 @@ TIME = {"v5e": (0.81, 1.2), "v5p": (0.87, 1.15)}
 
 @functools.cache
 def of(generation: str) -> dict[int, Case]:
-    return {int(case.row.program.removeprefix(NAME)): case for case in cases(generation, [NAME], limits=True)}
+    return {
+        int(case.row.program.removeprefix(NAME)): case
+        for case in cases(generation, [NAME], limits=True)
+    }
 
 
 def estimate_of(case: Case) -> Estimate:
@@ -53,7 +58,9 @@ def test_time_and_memory_are_near_the_compilers(generation: str) -> None:
     low, high = TIME[generation]
     for case in fit:
         assert case.is_argument_exact
-        assert estimate_of(case).peak_hbm_bytes == pytest.approx(case.row.peak_bytes, rel=MEMORY_NEAR)
+        assert estimate_of(case).peak_hbm_bytes == pytest.approx(
+            case.row.peak_bytes, rel=MEMORY_NEAR
+        )
         assert case.ratio is not None and low <= case.ratio <= high
 
 

@@ -1,7 +1,9 @@
-"""Programs over several devices against what the TPU compiler made of them: arguments and collectives.
+"""Programs over several devices against what the TPU compiler made of them: arguments and
+collectives.
 
-`tests/data/sharded_programs.json.xz` has each program's StableHLO with its hash, and the compiler's answer of
-`benchmarks/record_sharded_programs.py`. Of a collective: kind, runs, devices in a group (0 of a permutation), bytes.
+`tests/data/sharded_programs.json.xz` has each program's StableHLO with its hash, and the compiler's
+answer of `benchmarks/record_sharded_programs.py`. Of a collective: kind, runs, devices in a group
+(0 of a permutation), bytes.
 """
 
 from __future__ import annotations
@@ -61,8 +63,12 @@ def test_devices_send_what_the_compiler_lets_them_send(name: str) -> None:
     assert sent_by(estimate) == compiled_by(row)
     if name.startswith("lm_fsdp"):  # kinds and groups are equal; one array crosses in another type
         return
-    nbytes = sum(one.count * one.nbytes for one in estimate.collective_ops if one.kind != "reduce-scatter")
-    compiled = sum(count * size for kind, count, _, size in row.collectives if kind != "reduce-scatter")
+    nbytes = sum(
+        one.count * one.nbytes for one in estimate.collective_ops if one.kind != "reduce-scatter"
+    )
+    compiled = sum(
+        count * size for kind, count, _, size in row.collectives if kind != "reduce-scatter"
+    )
     assert nbytes == pytest.approx(compiled, rel=0.02)
 
 
@@ -75,4 +81,7 @@ def test_most_programs_send_what_the_compiler_lets_them_send() -> None:
 
 def test_the_record_is_whole() -> None:
     assert {row.text_hash for row in ROWS.values()} == set(TEXTS)
-    assert all(hashlib.sha256(text.encode()).hexdigest()[:16] == text_hash for text_hash, text in TEXTS.items())
+    assert all(
+        hashlib.sha256(text.encode()).hexdigest()[:16] == text_hash
+        for text_hash, text in TEXTS.items()
+    )

@@ -56,7 +56,9 @@ def test_groups_of_devices_are_axes() -> None:
     assert READER.group_axes(rows) == (0, 1, 2)
     assert READER.group_axes([[0, 1], [2, 3]]) is None  # not all devices
     assert (
-        READER.group_axes([[0, 1, 2, 4], *([place, place + 8, place + 16, place + 24] for place in range(1, 8))])
+        READER.group_axes(
+            [[0, 1, 2, 4], *([place, place + 8, place + 16, place + 24] for place in range(1, 8))]
+        )
         is None
     )
     assert GRID.groups_text((0, 1, 2)) == '"d"'
@@ -68,13 +70,19 @@ def test_shardings_say_which_axis_is_split_over_how_many_devices() -> None:
     text = (
         "module @m attributes {mhlo.num_partitions = 4 : i32, mhlo.num_replicas = 1 : i32} {\n"
         'sdy.mesh @grid = <["x"=4, "unused"=1]>\n'
-        'func.func public @main(%a: tensor<8x4xf32> {sdy.sharding = #sdy.sharding<@grid, [{"x"}, {}]>},'
+        "func.func public @main(%a: tensor<8x4xf32> {sdy.sharding = #sdy.sharding<@grid, "
+        '[{"x"}, {}]>},'
         " %b: tensor<4x8xf32> {sdy.sharding = #sdy.sharding<@grid, [{}, {?}]>},"
-        ' %c: tensor<4x8xf32> {sdy.sharding = #sdy.sharding<@grid, [{"unused"}, {"x", ?}]>}) -> tensor<4x8xf32> {\n'
+        ' %c: tensor<4x8xf32> {sdy.sharding = #sdy.sharding<@grid, [{"unused"}, {"x", ?}]>}) -> '
+        "tensor<4x8xf32> {\n"
         "return %b : tensor<4x8xf32>\n}\n}"
     )
     program = parse_stablehlo(text)
-    assert [given.dims for given in program.shardings.values()] == [((0, 1), ()), ((), ()), ((), (0, 1))]
+    assert [given.dims for given in program.shardings.values()] == [
+        ((0, 1), ()),
+        ((), ()),
+        ((), (0, 1)),
+    ]
     assert (program.partitions, program.shardings[2].open_dims) == (4, (False, True))
     with pytest.raises(PodyardError, match="written for 4 devices, v5litepod-1 has 1"):
         estimate_program(program, parse("v5litepod-1"))

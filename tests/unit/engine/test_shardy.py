@@ -1,7 +1,9 @@
-"""Shardings of all values against Shardy's, which comes with jaxlib, on the sharded programs of the record.
+"""Shardings of all values against Shardy's, which comes with jaxlib, on the sharded programs of the
+record.
 
-The TPU compiler simplifies and numbers operations before it propagates. So values that a loop never changes are made
-free variables here (a canonicalization); and what the model does because of the rest is left out.
+The TPU compiler simplifies and numbers operations before it propagates. So values that a loop never
+changes are made free variables here (a canonicalization); and what the model does because of the
+rest is left out.
 """
 
 from __future__ import annotations
@@ -23,10 +25,13 @@ pytestmark = pytest.mark.xdist_group("shardy")
 ROWS = {row.program: row for row in load_rows().values() if row.devices > 1 and not row.is_limit}
 # Small ones of all kinds; the others take half a minute together.
 QUICK = (
-    "adam-tree-clipped-fsdp8", "dlrm-train-rows-split8", "experts-by-hand-8", "gpt-tiny-train-fsdp4-tensor2",
-    "llama-1b-decode-tensor8-scan", "llama-7b-train-fsdp64-scan-remat", "table-rows-split8", "two-tower-contrastive-8",
+    "adam-tree-clipped-fsdp8", "dlrm-train-rows-split8", "experts-by-hand-8",
+    "gpt-tiny-train-fsdp4-tensor2",
+    "llama-1b-decode-tensor8-scan", "llama-7b-train-fsdp64-scan-remat", "table-rows-split8",
+    "two-tower-contrastive-8",
 )  # fmt: skip
-# Shardy copies numbers that are known for each of their readers; a mask that two read is one value here.
+# Shardy copies numbers that are known for each of their readers; a mask that two read is one value
+# here.
 COPIED = {"gpt-medium-train-fsdp8-scan": 12}
 _PIPELINE = "builtin.module(inline,canonicalize{top-down=true region-simplify=disabled})"
 _NUMBER = "podyard_number"
@@ -34,7 +39,8 @@ _Split = list[tuple[str, ...]]
 
 
 def shardy(text: str) -> tuple[str, dict[int, _Split]]:
-    """The module before propagation, with a number on each operation, and the sharding of each first result."""
+    """The module before propagation, with a number on each operation, and the sharding of each
+    first result."""
     from jax._src.interpreters import mlir
     from jaxlib.mlir import ir
     from jaxlib.mlir.passmanager import PassManager
@@ -44,13 +50,19 @@ def shardy(text: str) -> tuple[str, dict[int, _Split]]:
         module: Any = ir.Module.parse(text)
         PassManager.parse(_PIPELINE).run(module.operation)
         for number, operation in enumerate(_operations(module.operation)):
-            operation.attributes[_NUMBER] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), number)
+            operation.attributes[_NUMBER] = ir.IntegerAttr.get(
+                ir.IntegerType.get_signless(64), number
+            )
         plain = module.operation.get_asm(large_elements_limit=8)
         PassManager.parse("builtin.module(sdy-propagation-pipeline)").run(module.operation)
         found: dict[int, _Split] = {}
         for operation in _operations(module.operation):
             if _NUMBER in operation.attributes and operation.name != "stablehlo.while":
-                given = str(operation.attributes["sdy.sharding"]) if "sdy.sharding" in operation.attributes else ""
+                given = (
+                    str(operation.attributes["sdy.sharding"])
+                    if "sdy.sharding" in operation.attributes
+                    else ""
+                )
                 first = re.search(r"<@\w+, \[(.*?)\]", given)
                 dims = re.findall(r"\{([^{}]*)\}", first[1]) if first else []
                 found[ir.IntegerAttr(operation.attributes[_NUMBER]).value] = [
@@ -64,7 +76,9 @@ def _operations(operation: Any) -> list[Any]:
     for region in operation.regions:
         for block in region.blocks:
             for inner in block.operations:
-                if inner.operation.name.startswith(("stablehlo.", "sdy.constant")) and len(inner.operation.results):
+                if inner.operation.name.startswith(("stablehlo.", "sdy.constant")) and len(
+                    inner.operation.results
+                ):
                     found.append(inner.operation)
                 found += _operations(inner.operation)
     return found
@@ -102,7 +116,11 @@ def _is_otherwise(text: str) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in sorted(ROWS)]
+    "name",
+    [
+        pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow])
+        for name in sorted(ROWS)
+    ],
 )
 def test_values_lie_as_shardy_lays_them(name: str) -> None:
     compared, other = _is_otherwise(load_texts()[ROWS[name].text_hash])

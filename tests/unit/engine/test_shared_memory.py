@@ -36,15 +36,23 @@ def together(work: Callable[[int], Any], count: int) -> list[Any]:
 
 
 def files_of(folder: Path, ranks_of: Ranks, nbytes: int) -> list[WindowFile]:
-    return [WindowFile.make(folder, MEMBER, process, len(ranks), nbytes) for process, ranks in enumerate(ranks_of)]
+    return [
+        WindowFile.make(folder, MEMBER, process, len(ranks), nbytes)
+        for process, ranks in enumerate(ranks_of)
+    ]
 
 
-def gangs_of(folder: Path, ranks_of: Ranks, nbytes: int, silence_seconds: float = 20.0, **more: Any) -> list[Members]:
+def gangs_of(
+    folder: Path, ranks_of: Ranks, nbytes: int, silence_seconds: float = 20.0, **more: Any
+) -> list[Members]:
     """One per process, each opened in a separate thread."""
     files = files_of(folder, ranks_of, nbytes)
     return together(
         lambda process: Members.attach(
-            files[process], dict(enumerate(ranks_of)), silence_seconds=silence_seconds, **{"stopping": never, **more}
+            files[process],
+            dict(enumerate(ranks_of)),
+            silence_seconds=silence_seconds,
+            **{"stopping": never, **more},
         ),
         len(ranks_of),
     )
@@ -56,7 +64,10 @@ def never() -> bool:
 
 def vectors_for(ranks: int, length: int, seed: int = 0) -> list[Any]:
     rng = np.random.default_rng(seed)
-    return [(rng.standard_normal(length) * 10.0 ** rng.integers(-6, 6)).astype(np.float32) for _ in range(ranks)]
+    return [
+        (rng.standard_normal(length) * 10.0 ** rng.integers(-6, 6)).astype(np.float32)
+        for _ in range(ranks)
+    ]
 
 
 RANKS: list[Ranks] = [
@@ -69,8 +80,15 @@ RANKS: list[Ranks] = [
 ]
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(ranks_of=st.sampled_from(RANKS), length=st.integers(1, 9000), short=st.booleans(), seed=st.integers(0, 99))
+@settings(
+    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    ranks_of=st.sampled_from(RANKS),
+    length=st.integers(1, 9000),
+    short=st.booleans(),
+    seed=st.integers(0, 99),
+)
 def test_the_bits_are_those_of_the_ring_for_all_sizes_and_spreads(
     tmp_path: Path, ranks_of: Ranks, length: int, short: bool, seed: int
 ) -> None:
@@ -129,7 +147,9 @@ def test_a_result_stays_until_its_reader_asks_for_the_next_one(tmp_path: Path) -
     ahead.join()
 
 
-@pytest.mark.parametrize("change", [{"epoch": 6}, {"agreement": b"s" * 32}, {"key": b"x" * 32}], ids=str)
+@pytest.mark.parametrize(
+    "change", [{"epoch": 6}, {"agreement": b"s" * 32}, {"key": b"x" * 32}], ids=str
+)
 def test_a_member_of_another_gang_finds_no_windows(tmp_path: Path, change: dict[str, Any]) -> None:
     other = dataclasses.replace(MEMBER, **change)
     WindowFile.make(tmp_path, MEMBER, 0, 1, 64)
@@ -144,7 +164,9 @@ def test_a_member_of_another_gang_finds_no_windows(tmp_path: Path, change: dict[
     [(MEMBER, Code.ABORTED), (dataclasses.replace(MEMBER, key=b"x" * 32), Code.UNAUTHENTICATED)],
     ids=["another size", "another key under our name"],
 )
-def test_windows_that_do_not_fit_or_are_not_ours_are_refused(tmp_path: Path, made_by: Membership, code: Code) -> None:
+def test_windows_that_do_not_fit_or_are_not_ours_are_refused(
+    tmp_path: Path, made_by: Membership, code: Code
+) -> None:
     WindowFile.make(tmp_path, made_by, 0, 1, 8192)
     windows._path(tmp_path, made_by, 0).rename(windows._path(tmp_path, MEMBER, 0))
     own = WindowFile.make(tmp_path, MEMBER, 1, 1, 64)
@@ -155,7 +177,9 @@ def test_windows_that_do_not_fit_or_are_not_ours_are_refused(tmp_path: Path, mad
 
 def test_who_leaves_and_who_is_silent_is_named(tmp_path: Path) -> None:
     gangs = gangs_of(tmp_path, ((0,), (1,), (2,)), 64, silence_seconds=0.3)
-    with pytest.raises(PodyardError, match=r"processes \[1, 2\] of this machine are silent for 0\.3 s"):
+    with pytest.raises(
+        PodyardError, match=r"processes \[1, 2\] of this machine are silent for 0\.3 s"
+    ):
         gangs[0].meet()
     gangs[2].leave()
     with pytest.raises(PodyardError, match="process 2 of this machine is gone") as caught:
@@ -203,7 +227,10 @@ def _sum_for_ever(folder: str, process: int, ready: Any) -> None:
 def test_a_killed_process_is_noticed_at_once_and_its_windows_are_no_ones(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     ready = context.Barrier(3)
-    workers = [context.Process(target=_sum_for_ever, args=(str(tmp_path), process, ready)) for process in (0, 1)]
+    workers = [
+        context.Process(target=_sum_for_ever, args=(str(tmp_path), process, ready))
+        for process in (0, 1)
+    ]
     for worker in workers:
         worker.start()
     ready.wait()

@@ -1,4 +1,5 @@
-"""StableHLO text and bytes: every form that JAX prints is read, what contradicts itself is refused with its line."""
+"""StableHLO text and bytes: every form that JAX prints is read, what contradicts itself is refused
+with its line."""
 
 from __future__ import annotations
 
@@ -45,7 +46,9 @@ def matrix_work(program: Program, body: Body | None = None) -> int:
 
 def signature(program: Program) -> tuple[list[str], list[str]]:
     body = program.body
-    return [str(program.types[v]) for v in body.parameters], [str(program.types[v]) for v in body.results]
+    return [str(program.types[v]) for v in body.parameters], [
+        str(program.types[v]) for v in body.results
+    ]
 
 
 def image_conv(x: Any, w: Any, **changes: Any) -> Any:
@@ -68,22 +71,28 @@ clipped.defvjp(lambda x: (jnp.sin(x), x), lambda x, g: (jnp.clip(g, -1, 1) * x,)
 IMAGES, KERNEL = Shape((4, 12, 12, 8), F32), Shape((3, 3, 8, 16), F32)
 SQUARE = Shape((32, 32), F32)
 FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
-    "scan": (lambda c, xs: lax.scan(lambda c, x: (c @ x, c.sum()), c, xs), (SQUARE, Shape((5, 32, 32), F32))),
+    "scan": (lambda c, xs: lax.scan(lambda c, x: (c @ x, c.sum()), c, xs),
+        (SQUARE, Shape((5, 32, 32), F32))),
     "scan in scan": (
-        lambda a: lax.scan(lambda c, _: (lax.fori_loop(0, 3, lambda i, x: x @ x, c), None), a, None, length=4)[0],
+        lambda a: lax.scan(lambda c, _: (lax.fori_loop(0, 3, lambda i, x: x @ x, c), None), a, None,
+            length=4)[0],
         (SQUARE,),
     ),
-    "while": (lambda a: lax.while_loop(lambda c: c[0] < 10, lambda c: (c[0] + 1, c[1] @ a), (0, a)), (SQUARE,)),
-    "while, open": (lambda a: lax.while_loop(lambda c: c.sum() < 10, lambda c: c @ a, a), (SQUARE,)),
+    "while": (lambda a: lax.while_loop(lambda c: c[0] < 10, lambda c: (c[0] + 1, c[1] @ a), (0, a)),
+        (SQUARE,)),
+    "while, open": (lambda a: lax.while_loop(lambda c: c.sum() < 10, lambda c: c @ a, a),
+        (SQUARE,)),
     "cond": (lambda a: lax.cond(a[0, 0] > 0, lambda x: x @ x, lambda x: x, a), (SQUARE,)),
-    "switch": (lambda i, a: lax.switch(i, [jnp.sin, lambda x: x @ x, lambda x: x], a), (Shape((), S32), SQUARE)),
+    "switch": (lambda i, a: lax.switch(i, [jnp.sin, lambda x: x @ x, lambda x: x], a),
+        (Shape((), S32), SQUARE)),
     "gather": (lambda a, i: a[i], (Shape((100, 64), F32), Shape((32,), S32))),
     "scatter": (lambda a, i: a.at[i].add(1.0), (Shape((100, 64), F32), Shape((32,), S32))),
     "sort": (lambda a, b: lax.sort((a, b), num_keys=1), (SQUARE, Shape((32, 32), S32))),
     "top_k": (lambda a: lax.top_k(a, 5), (Shape((64, 1000), F32),)),
     "dilated conv": (functools.partial(image_conv, rhs_dilation=(2, 2)), (IMAGES, KERNEL)),
     "strided conv, gradients": (
-        jax.grad(lambda x, w: (image_conv(x, w, window_strides=(2, 2), padding="SAME") ** 2).sum(), (0, 1)),
+        jax.grad(lambda x, w: (image_conv(x, w, window_strides=(2, 2), padding="SAME") ** 2).sum(),
+            (0, 1)),
         (IMAGES, KERNEL),
     ),
     "depthwise conv, gradients": (
@@ -95,7 +104,8 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         (Shape((3, 3, 1, 8), F32), IMAGES),
     ),
     "conv over time": (
-        lambda x, w: lax.conv_general_dilated(x, w, (1,), "SAME", dimension_numbers=("NWC", "WIO", "NWC")),
+        lambda x,
+        w: lax.conv_general_dilated(x, w, (1,), "SAME", dimension_numbers=("NWC", "WIO", "NWC")),
         (Shape((8, 128, 16), F32), Shape((3, 16, 32), F32)),
     ),
     "batched products": (
@@ -105,20 +115,24 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "attention": (lambda q: jax.nn.dot_product_attention(q, q, q), (Shape((2, 64, 4, 32), BF16),)),
     "product of vectors": (lambda a, b: a @ b, (Shape((1000,), F32), Shape((1000,), F32))),
     "reduce_window": (
-        lambda a: lax.reduce_window(a, 0.0, lax.add, (1, 3, 3, 1), (1, 2, 2, 1), "SAME"), (IMAGES,)),
+        lambda a: lax.reduce_window(a, 0.0, lax.add, (1, 3, 3, 1), (1, 2, 2, 1), "SAME"),
+        (IMAGES,)),
     "max pool, gradient": (jax.grad(lambda a: (max_pool(a) ** 2).sum()), (IMAGES,)),
     "cumsum": (lambda a: jnp.cumsum(a, 1), (SQUARE,)),
     "random": (lambda key: jax.random.normal(key, (32, 100)), (KEY,)),
-    "dropout": (lambda key, a: jnp.where(jax.random.bernoulli(key, 0.5, a.shape), a @ a, 0), (KEY, SQUARE)),
+    "dropout": (lambda key, a: jnp.where(jax.random.bernoulli(key, 0.5, a.shape), a @ a, 0),
+        (KEY, SQUARE)),
     "custom_vjp": (jax.grad(lambda a: clipped(a @ a).sum()), (SQUARE,)),
-    "remat": (jax.grad(jax.checkpoint(lambda a, b: jnp.sin(jnp.sin(a @ b) @ b).sum())), (SQUARE, SQUARE)),
+    "remat": (jax.grad(jax.checkpoint(lambda a, b: jnp.sin(jnp.sin(a @ b) @ b).sum())),
+        (SQUARE, SQUARE)),
     "jit in jit": (lambda a: jax.jit(lambda x: x @ x)(jax.jit(lambda x: x @ x)(a)), (SQUARE,)),
     "f16": (lambda a, b: a @ b, (Shape((32, 16), jnp.float16), Shape((16, 8), jnp.float16))),
     "int8": (
         lambda a, b: lax.dot(a, b, preferred_element_type=S32),
         (Shape((32, 16), jnp.int8), Shape((16, 8), jnp.int8)),
     ),
-    "fp8": (lambda a: a.astype(jnp.float8_e4m3fn).astype(BF16) @ jnp.ones((32, 4), BF16), (SQUARE,)),
+    "fp8": (lambda a: a.astype(jnp.float8_e4m3fn).astype(BF16) @ jnp.ones((32, 4), BF16),
+        (SQUARE,)),
     "int4": (lambda a: a.astype(jnp.int4), (SQUARE,)),
     "bool": (lambda a: jnp.any(a, 1), (Shape((32, 32), bool),)),
     "complex": (lambda a: jnp.abs(jnp.fft.fft(a)), (Shape((8, 64), jnp.complex64),)),
@@ -162,7 +176,9 @@ def test_generic_form_costs_what_the_pretty_form_costs(name: str) -> None:
                 estimate,
                 ops=tuple(dataclasses.replace(op, where="") for op in estimate.ops),
                 # Reasons name lines of the text, which differ.
-                doubts=tuple(dataclasses.replace(doubt, subject="", reason="") for doubt in estimate.doubts),
+                doubts=tuple(
+                    dataclasses.replace(doubt, subject="", reason="") for doubt in estimate.doubts
+                ),
             )
             for estimate in (estimate_program(generic, kind), estimate_program(parsed(name), kind))
         )
@@ -174,7 +190,9 @@ def test_no_operation_that_jax_prints_is_unknown_to_the_model(name: str) -> None
     assert estimate_program(parsed(name), parse("v3-8")).unknown_ops == ()
 
 
-@pytest.mark.parametrize("name", ["dilated conv", "depthwise conv, by its kernel", "batched products", "vmap", "int8"])
+@pytest.mark.parametrize(
+    "name", ["dilated conv", "depthwise conv, by its kernel", "batched products", "vmap", "int8"]
+)
 def test_flops_are_those_that_xla_counts(name: str) -> None:
     function, arguments = FUNCTIONS[name]
     counted: Any = jax.jit(function).lower(*arguments).cost_analysis()
@@ -184,9 +202,16 @@ def test_flops_are_those_that_xla_counts(name: str) -> None:
 # --- modules by hand
 
 
-def module(*lines: str, takes: str = "%a: tensor<4x8xf32>", gives: str = "tensor<4x8xf32>", outside: str = "") -> str:
+def module(
+    *lines: str,
+    takes: str = "%a: tensor<4x8xf32>",
+    gives: str = "tensor<4x8xf32>",
+    outside: str = "",
+) -> str:
     body = "\n".join(lines)
-    return f"module @m {{\nfunc.func public @main({takes}) -> ({gives}) {{\n{body}\n}}\n{outside}\n}}"
+    return (
+        f"module @m {{\nfunc.func public @main({takes}) -> ({gives}) {{\n{body}\n}}\n{outside}\n}}"
+    )
 
 
 def main_of(*lines: str, **types: str) -> list[tuple[str, dict[str, object]]]:
@@ -199,10 +224,12 @@ def test_values_shadow_and_end_with_their_body() -> None:
         module(
             '// a comment, with } and "',
             "%c = stablehlo.constant dense<0> : tensor<i32> loc(#loc)",
-            '%0:2 = stablehlo.while(%i = %c, %x = %a) : tensor<i32>, tensor<4x8xf32> attributes {note = "} {"}',
+            "%0:2 = stablehlo.while(%i = %c, %x = %a) : tensor<i32>, tensor<4x8xf32> attributes "
+            '{note = "} {"}',
             "cond {",
             "  %n = stablehlo.constant dense<12> : tensor<i32>",
-            "  %less = stablehlo.compare LT, %i, %n, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1>",
+            "  %less = stablehlo.compare LT, %i, %n, SIGNED : (tensor<i32>, tensor<i32>) "
+            "-> tensor<i1>",
             "  stablehlo.return %less : tensor<i1>",
             "} do {",
             "  %n = stablehlo.constant dense<3> : tensor<i32>",
@@ -246,15 +273,20 @@ REDUCED = {"takes": "%a: tensor<4x8xf32>, %z: tensor<f32>", "gives": "tensor<4xf
     [
         [("%0 = stablehlo.reduce(%a init: %z) applies stablehlo.add across dimensions = [1] : "
           "(tensor<4x8xf32>, tensor<f32>) -> tensor<4xf32>")],
-        ["%0 = stablehlo.reduce(%a init: %z) across dimensions = [1] : (tensor<4x8xf32>, tensor<f32>) -> tensor<4xf32>",
-         " reducer(%p: tensor<f32> loc(unknown), %q: tensor<f32>) {", "%1 = stablehlo.add %p, %q : tensor<f32>",
+        [("%0 = stablehlo.reduce(%a init: %z) across dimensions = [1] : (tensor<4x8xf32>, "
+"tensor<f32>) -> tensor<4xf32>"),
+         " reducer(%p: tensor<f32> loc(unknown), %q: tensor<f32>) {",
+             "%1 = stablehlo.add %p, %q : tensor<f32>",
          "stablehlo.return %1 : tensor<f32>", "} loc(#loc3)"],
-        ['%0 = "stablehlo.reduce"(%a, %z) <{dimensions = array<i64: 1>}> ({', "^bb0(%p: tensor<f32>, %q: tensor<f32>):",
+        ['%0 = "stablehlo.reduce"(%a, %z) <{dimensions = array<i64: 1>}> ({',
+            "^bb0(%p: tensor<f32>, %q: tensor<f32>):",
          '%1 = "stablehlo.add"(%p, %q) : (tensor<f32>, tensor<f32>) -> tensor<f32>',
-         '"stablehlo.return"(%1) : (tensor<f32>) -> ()', "}) : (tensor<4x8xf32>, tensor<f32>) -> tensor<4xf32>"],
+         '"stablehlo.return"(%1) : (tensor<f32>) -> ()',
+         "}) : (tensor<4x8xf32>, tensor<f32>) -> tensor<4xf32>"],
         ['%0 = "mhlo.reduce"(%a, %z) ({', "^bb0(%p: tensor<f32>, %q: tensor<f32>):",
          "%1 = mhlo.add %p, %q : tensor<f32>", "mhlo.return %1 : tensor<f32>",
-         "}) {dimensions = dense<1> : tensor<1xi64>} : (tensor<4x8xf32>, tensor<f32>) -> tensor<4xf32>"],
+         ("}) {dimensions = dense<1> : tensor<1xi64>} : (tensor<4x8xf32>, tensor<f32>) -> "
+         "tensor<4xf32>")],
     ],
 )  # fmt: skip
 def test_every_form_of_a_reduction_is_the_same_reduction(lines: list[str]) -> None:
@@ -268,45 +300,64 @@ def test_every_form_of_a_reduction_is_the_same_reduction(lines: list[str]) -> No
     [
         ("stablehlo.slice %a [0:4:2, 1:8] : (tensor<4x8xf32>) -> tensor<2x7xf32>", "slice",
          {"starts": (0, 1), "limits": (4, 8), "strides": (2, 1)}),
-        ("stablehlo.transpose %a, dims = [1, 0] : (tensor<4x8xf32>) -> tensor<8x4xf32>", "transpose", {"dims": (1, 0)}),
+        ("stablehlo.transpose %a, dims = [1, 0] : (tensor<4x8xf32>) -> tensor<8x4xf32>",
+            "transpose", {"dims": (1, 0)}),
         (("stablehlo.pad %a, %z, low = [1, 0], high = [0, 2], interior = [0, 0] : "
           "(tensor<4x8xf32>, tensor<f32>) -> tensor<5x10xf32>"), "pad",
          {"low": (1, 0), "high": (0, 2), "interior": (0, 0)}),
-        ("stablehlo.concatenate %a, %a, dim = 1 : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x16xf32>",
+        (("stablehlo.concatenate %a, %a, dim = 1 : (tensor<4x8xf32>, tensor<4x8xf32>) -> "
+"tensor<4x16xf32>"),
          "concatenate", {"dim": 1}),
         ("stablehlo.constant dense<0x7F800000> : tensor<f32>", "constant", {"value": 0x7F800000}),
         ("stablehlo.constant dense<-1.5e+00> : tensor<4xf32>", "constant", {"value": -1.5}),
         ("stablehlo.constant dense<\"0x00FF\"> : tensor<2xui8>", "constant", {}),
-        ("stablehlo.custom_call @lookup(%a) {backend_config = \"\"} : (tensor<4x8xf32>) -> tensor<4x8xf32>",
+        (("stablehlo.custom_call @lookup(%a) {backend_config = \"\"} : (tensor<4x8xf32>) -> "
+"tensor<4x8xf32>"),
          "custom_call", {"target": "lookup"}),
-        ("stablehlo.custom_call @Sharding(%a) {backend_config = \"\"} : (tensor<4x8xf32>) -> tensor<4x8xf32>",
+        (("stablehlo.custom_call @Sharding(%a) {backend_config = \"\"} : (tensor<4x8xf32>) -> "
+"tensor<4x8xf32>"),
          "optimization_barrier", {"target": "Sharding"}),
-        ("stablehlo.dot %a, %b, precision = [DEFAULT, HIGHEST] : (tensor<4x8xf32>, tensor<8x2xf32>) -> tensor<4x2xf32>",
-         "dot_general", {"lhs_contracting": (1,), "rhs_contracting": (0,), "lhs_batching": (), "rhs_batching": (),
+        (("stablehlo.dot %a, %b, precision = [DEFAULT, HIGHEST] : (tensor<4x8xf32>, "
+"tensor<8x2xf32>) -> tensor<4x2xf32>"),
+         "dot_general",
+         {"lhs_contracting": (1,), "rhs_contracting": (0,), "lhs_batching": (), "rhs_batching": (),
                          "precision": "HIGHEST"}),
         ("stablehlo.select %p, %a, %a : tensor<i1>, tensor<4x8xf32>", "select", {}),
-        (('"stablehlo.slice"(%a) {start_indices = dense<0> : tensor<2xi64>, limit_indices = dense<4> : tensor<2xi64>, '
-          "strides = dense<[1, 2]> : tensor<2xi64>} : (tensor<4x8xf32>) -> tensor<4x2xf32>"), "slice",
+        (('"stablehlo.slice"(%a) {start_indices = dense<0> : tensor<2xi64>, limit_indices = '
+'dense<4> : tensor<2xi64>, '
+          "strides = dense<[1, 2]> : tensor<2xi64>} : (tensor<4x8xf32>) -> tensor<4x2xf32>"),
+          "slice",
          {"starts": (0, 0), "limits": (4, 4), "strides": (1, 2)}),
-        (('"stablehlo.pad"(%a, %z) {edge_padding_low = dense<1> : tensor<2xi64>, edge_padding_high = dense<[0, 2]> : '
+        (('"stablehlo.pad"(%a, %z) {edge_padding_low = dense<1> : tensor<2xi64>, '
+'edge_padding_high = dense<[0, 2]> : '
           "tensor<2xi64>} : (tensor<4x8xf32>, tensor<f32>) -> tensor<5x11xf32>"), "pad",
          {"low": (1, 1), "high": (0, 2)}),
     ],
 )  # fmt: skip
-def test_attributes_have_one_set_of_names(line: str, opcode: str, attributes: dict[str, object]) -> None:
+def test_attributes_have_one_set_of_names(
+    line: str, opcode: str, attributes: dict[str, object]
+) -> None:
     takes = "%a: tensor<4x8xf32>, %b: tensor<8x2xf32>, %z: tensor<f32>, %p: tensor<i1>"
-    assert main_of(f"%0 = {line}", "return %a : tensor<4x8xf32>", takes=takes) == [(opcode, attributes)]
+    assert main_of(f"%0 = {line}", "return %a : tensor<4x8xf32>", takes=takes) == [
+        (opcode, attributes)
+    ]
 
 
 def test_top_k_gives_values_and_places() -> None:
-    line = "%values, %indices = chlo.top_k(%a, k = 5) : tensor<16xf32> -> (tensor<5xf32>, tensor<5xi32>)"
+    line = (
+        "%values, %indices = chlo.top_k(%a, k = 5) : tensor<16xf32> -> (tensor<5xf32>, "
+        "tensor<5xi32>)"
+    )
     text = module(
         line, "return %values, %indices : tensor<5xf32>, tensor<5xi32>", takes="%a: tensor<16xf32>",
         gives="tensor<5xf32>, tensor<5xi32>",
     )  # fmt: skip
     program = parse_stablehlo(text)
     assert signature(program) == (["f32[16]"], ["f32[5]", "s32[5]"])
-    assert (program.body.operations[0].opcode, program.body.operations[0].attributes["k"]) == ("top_k", 5)
+    assert (program.body.operations[0].opcode, program.body.operations[0].attributes["k"]) == (
+        "top_k",
+        5,
+    )
 
 
 def test_called_functions_stand_in_place_of_each_call() -> None:
@@ -317,9 +368,11 @@ def test_called_functions_stand_in_place_of_each_call() -> None:
             "return %1 : tensor<4x8xf32>",
             outside='func.func private @"odd name {"(%a: tensor<4x8xf32>) -> tensor<4x8xf32> {\n'
             "%0 = stablehlo.tanh %a : tensor<4x8xf32>\nreturn %0 : tensor<4x8xf32>\n}\n"
-            'func.func private @twice(%a: tensor<4x8xf32>) -> (tensor<4x8xf32> {mhlo.layout_mode = "default"}) {\n'
+            "func.func private @twice(%a: tensor<4x8xf32>) -> (tensor<4x8xf32> {mhlo.layout_mode "
+            '= "default"}) {\n'
             '%0 = call @"odd name {"(%a) : (tensor<4x8xf32>) -> tensor<4x8xf32>\n'
-            '%1 = call @"odd name {"(%0) : (tensor<4x8xf32>) -> tensor<4x8xf32>\nreturn %1 : tensor<4x8xf32>\n}',
+            '%1 = call @"odd name {"(%0) : (tensor<4x8xf32>) -> tensor<4x8xf32>\nreturn %1 : '
+            "tensor<4x8xf32>\n}",
         )
     )
     assert [operation.opcode for operation in program.body.operations] == ["tanh"] * 3
@@ -348,7 +401,12 @@ def test_serialized_programs_are_read_like_their_text() -> None:
     artifact = bytes(exported.serialize())
     bytecode = io.BytesIO()
     lowered("scan").compiler_ir("stablehlo").operation.write_bytecode(bytecode)
-    for data in (artifact, bytecode.getvalue(), exported.mlir_module_serialized, lowered("scan").as_text().encode()):
+    for data in (
+        artifact,
+        bytecode.getvalue(),
+        exported.mlir_module_serialized,
+        lowered("scan").as_text().encode(),
+    ):
         program = parse_stablehlo(text_of_bytes(data))
         assert signature(program) == signature(parsed("scan"))
         assert matrix_work(program) == matrix_work(parsed("scan"))
@@ -372,7 +430,10 @@ def test_damaged_bytes_are_refused() -> None:
 
 
 def test_more_than_64_mb_are_refused_before_they_are_read() -> None:
-    for read in (lambda: text_of_bytes(bytes(64 * 2**20 + 1)), lambda: parse_stablehlo(" " * (64 * 2**20 + 1))):
+    for read in (
+        lambda: text_of_bytes(bytes(64 * 2**20 + 1)),
+        lambda: parse_stablehlo(" " * (64 * 2**20 + 1)),
+    ):
         with pytest.raises(PodyardError, match=r"67108865 .* 67108864"):
             read()
 
@@ -396,20 +457,27 @@ RETURN = "return %a : tensor<4x8xf32>"
         ("%0 = stablehlo.tanh %a : tensor<4x8xf32", "'<' is not closed"),
         ("%0:2 = stablehlo.tanh %a : tensor<4x8xf32>", "'stablehlo.tanh' has 1 results"),
         ("%0 = stablehlo.add %a : tensor<4x8xf32>", "'stablehlo.add' has 1 operands"),
-        ("%0 = stablehlo.dot %a, %a : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>", "does not fit"),
-        ("%0 = stablehlo.transpose %a, dims = [1, 7] : (tensor<4x8xf32>) -> tensor<8x4xf32>", "does not fit"),
+        ("%0 = stablehlo.dot %a, %a : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>",
+            "does not fit"),
+        ("%0 = stablehlo.transpose %a, dims = [1, 7] : (tensor<4x8xf32>) -> tensor<8x4xf32>",
+            "does not fit"),
         ("return %a : tensor<4x4xf32>", "a return says other types"),
-        ("%0 = stablehlo.slice %a [0:4, 0:9:0] : (tensor<4x8xf32>) -> tensor<4x8xf32>", "does not fit"),
+        ("%0 = stablehlo.slice %a [0:4, 0:9:0] : (tensor<4x8xf32>) -> tensor<4x8xf32>",
+            "does not fit"),
         ("%0 = call @main(%a) : (tensor<4x8xf32>) -> tensor<4x8xf32>", "@main calls itself"),
-        ("%0 = call @other(%a) : (tensor<4x8xf32>) -> tensor<4x8xf32>", "@other is called and not defined"),
+        ("%0 = call @other(%a) : (tensor<4x8xf32>) -> tensor<4x8xf32>",
+            "@other is called and not defined"),
         ("%0 = stablehlo.while(%i = %a) : tensor<4x8xf32>", "'stablehlo.while' has 0 bodies"),
-        ("%0 = stablehlo.custom_call @f(%a) {a = " + "[" * 200 + "]" * 200 + "} : (tensor<4x8xf32>) -> tensor<4x8xf32>",
+        ("%0 = stablehlo.custom_call @f(%a) {a = " + "[" * 200 + "]" * 200 + ("} : (tensor<4x8xf32>"
+") -> "
+"tensor<4x8xf32>"),
          "nested more than 100 deep"),
         ("%0 = stablehlo.constant dense<" + "9" * 90 + "> : tensor<f32>", "too long for a number"),
         ("%0 = $", "unexpected character '\\$'"),
         ("}", "behind the end of the module|expected a function"),
         ("%0", "expected '='"),
-        ("stablehlo.tanh %a : tensor<4x8xf32>", "'stablehlo.tanh' has 1 results, not as many as it names"),
+        ("stablehlo.tanh %a : tensor<4x8xf32>",
+            "'stablehlo.tanh' has 1 results, not as many as it names"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_with_its_line(line: str, problem: str) -> None:
@@ -420,13 +488,18 @@ def test_what_is_wrong_is_said_with_its_line(line: str, problem: str) -> None:
 
 
 def test_double_precision_is_not_implemented_on_the_hardware() -> None:
-    with pytest.raises(PodyardError, match=r"line 3: TPUs have no f64 \(tensor<4x8xf64>\)") as refused:
-        parse_stablehlo(module("%0 = stablehlo.convert %a : (tensor<4x8xf32>) -> tensor<4x8xf64>", RETURN))
+    with pytest.raises(
+        PodyardError, match=r"line 3: TPUs have no f64 \(tensor<4x8xf64>\)"
+    ) as refused:
+        parse_stablehlo(
+            module("%0 = stablehlo.convert %a : (tensor<4x8xf32>) -> tensor<4x8xf64>", RETURN)
+        )
     assert refused.value.code is Code.UNIMPLEMENTED
 
 
 @pytest.mark.parametrize(
-    "text", ["", "\n\n", "module {", "module {\n}", "}", "{" * 3000, "\x00\x01", "module @m {\nfunc.func"]
+    "text",
+    ["", "\n\n", "module {", "module {\n}", "}", "{" * 3000, "\x00\x01", "module @m {\nfunc.func"],
 )
 def test_what_is_no_module_is_refused(text: str) -> None:
     with pytest.raises(PodyardError, match=r"line \d+") as refused:
@@ -438,12 +511,15 @@ def test_what_is_no_module_is_refused(text: str) -> None:
 def test_functions_that_double_at_each_level_are_refused_in_time() -> None:
     type_ = "tensor<4x8xf32>"
     levels = [
-        f"func.func private @f{level}(%a: {type_}) -> {type_} {{\n%0 = call @f{level + 1}(%a) : ({type_}) -> {type_}\n"
+        f"func.func private @f{level}(%a: {type_}) -> {type_} {{\n%0 = call @f{level + 1}(%a) : "
+        f"({type_}) -> {type_}\n"
         f"%1 = call @f{level + 1}(%0) : ({type_}) -> {type_}\nreturn %1 : {type_}\n}}"
         for level in range(60)
     ]
     last = f"func.func private @f60(%a: {type_}) -> {type_} {{\n{RETURN}\n}}"
-    text = module(f"%0 = call @f0(%a) : ({type_}) -> {type_}", RETURN, outside="\n".join([*levels, last]))
+    text = module(
+        f"%0 = call @f0(%a) : ({type_}) -> {type_}", RETURN, outside="\n".join([*levels, last])
+    )
     started = time.process_time()
     with pytest.raises(PodyardError, match=r"times as long|more than 2000000 values"):
         parse_stablehlo(text)
@@ -470,13 +546,16 @@ def test_loops_that_would_take_years_are_refused() -> None:
           {inside}
           %next = stablehlo.add %{name}, %{name}one : tensor<i64>
           stablehlo.return %next : tensor<i64>
-        }}"""
+        }}"""  # noqa: E501
 
     for depth, refused in ((1, False), (2, True)):
         text = "%t = stablehlo.tanh %x : tensor<8xf32>"
         for level in range(depth):
             text = loop(f"l{level}", text)
-        module = f"func.func @main(%x: tensor<8xf32>) -> tensor<8xf32> {{ {text}\n return %x : tensor<8xf32> }}"
+        module = (
+            f"func.func @main(%x: tensor<8xf32>) -> tensor<8xf32> {{ {text}\n return %x : "
+            f"tensor<8xf32> }}"
+        )
         program = parse_stablehlo(module)
         if refused:
             with pytest.raises(PodyardError, match="runs 100000000000000 times"):

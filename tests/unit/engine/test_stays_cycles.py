@@ -1,4 +1,5 @@
-"""v6e: what kernels do not touch for long leaves the chip for HBM. Bytes are those of compiled programs
+"""v6e: what kernels do not touch for long leaves the chip for HBM. Bytes are those of compiled
+programs
 (libtpu 0.0.42.1)."""
 
 from __future__ import annotations
@@ -18,10 +19,17 @@ _LIMIT = 10_000.0
 
 
 def _steps(cycles: float) -> list[Step]:
-    """A value that is made, read at once, read after a kernel of so many cycles, and read at once again."""
+    """A value that is made, read at once, read after a kernel of so many cycles, and read at once
+    again."""
     run = Run(1000.0)
     read = Step((1,), (), 0, False, run=run)
-    return [Step((), (1,), 0, False, run=run), read, Step((), (2,), 0, False, run=Run(cycles)), read, read]
+    return [
+        Step((), (1,), 0, False, run=run),
+        read,
+        Step((), (2,), 0, False, run=Run(cycles)),
+        read,
+        read,
+    ]
 
 
 def test_what_is_read_soon_stays() -> None:
@@ -48,7 +56,8 @@ def test_what_is_not_on_the_chip_does_not_leave_it() -> None:
 
 
 def _products(count: int, is_again: bool) -> Estimate:
-    """Four products that wait for so many others; they are multiplied one by one, with products in between, or all."""
+    """Four products that wait for so many others; they are multiplied one by one, with products in
+    between, or all."""
 
     def products(x: Any, weights: Any) -> Any:
         kept = [x @ weights]
@@ -70,7 +79,8 @@ def test_values_that_wait_for_twelve_products_are_on_the_chip() -> None:
 
 
 def test_values_that_wait_for_many_products_are_in_memory() -> None:
-    """All four are in HBM with the arguments; the peak has those that are fetched next to the last products."""
+    """All four are in HBM with the arguments; the peak has those that are fetched next to the last
+    products."""
     found = _products(24, True)
     assert found.peak_hbm_bytes - found.on_chip_bytes == 6 * 2 * 2048 * 2048
     assert found.peak_hbm_bytes == pytest.approx(75_497_472, rel=0.12)

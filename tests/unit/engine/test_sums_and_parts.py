@@ -1,5 +1,5 @@
-"""Sums that share an array, what is summed up and leaves, what is converted twice, mapped updates. The figures in here
-are those of compiled programs (libtpu 0.0.42.1)."""
+"""Sums that share an array, what is summed up and leaves, what is converted twice, mapped updates.
+The figures in here are those of compiled programs (libtpu 0.0.42.1)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ Shape = jax.ShapeDtypeStruct
 F32, BF16, I32 = jnp.float32, jnp.bfloat16, jnp.int32
 
 
-def _estimate(fn: Callable[..., Any], on: str, *args: Any, donate: tuple[int, ...] = ()) -> Estimate:
+def _estimate(
+    fn: Callable[..., Any], on: str, *args: Any, donate: tuple[int, ...] = ()
+) -> Estimate:
     """Of the StableHLO, after a look that the function itself has the same."""
     jitted = jax.jit(fn, donate_argnums=donate)
     text = jitted.trace(*args).lower(lowering_platforms=("tpu",)).as_text()
@@ -31,7 +33,9 @@ def _estimate(fn: Callable[..., Any], on: str, *args: Any, donate: tuple[int, ..
     return estimate
 
 
-@pytest.mark.parametrize(("on", "cycles"), [("v4-8", 227040), ("v5litepod-1", 468256), ("v6e-1", 250480)])
+@pytest.mark.parametrize(
+    ("on", "cycles"), [("v4-8", 227040), ("v5litepod-1", 468256), ("v6e-1", 250480)]
+)
 def test_what_is_summed_up_and_leaves_is_written_by_the_sum(on: str, cycles: int) -> None:
     array = Shape((16384, 1024), F32)
     made = _estimate(lambda x, y: ((x * y).sum(-1), x * y), on, array, array)
@@ -45,12 +49,17 @@ def _normed(x: Any, y: Any) -> Any:
     return (z - mean) / jnp.sqrt(jnp.square(z - mean).mean(0)), jax.nn.softmax(z, -1)
 
 
-@pytest.mark.parametrize(("on", "cycles", "peak"), [("v3-8", 611732, 134267904), ("v5litepod-1", 559179, 167830016)])
-def test_sums_that_share_an_array_are_one_kernel_and_results_take_its_place(on: str, cycles: int, peak: int) -> None:
+@pytest.mark.parametrize(
+    ("on", "cycles", "peak"), [("v3-8", 611732, 134267904), ("v5litepod-1", 559179, 167830016)]
+)
+def test_sums_that_share_an_array_are_one_kernel_and_results_take_its_place(
+    on: str, cycles: int, peak: int
+) -> None:
     made = _estimate(_normed, on, *[Shape((4096, 2048), F32)] * 2)
     assert [op.kind for op in made.ops].count("reduce") == 2
     assert made.cycles == pytest.approx(cycles, rel=0.15)
-    # v3: the result is written over what it is made from; v5e: neither argument is on the chip at the start.
+    # v3: the result is written over what it is made from; v5e: neither argument is on the chip at
+    # the start.
     assert made.peak_hbm_bytes == pytest.approx(peak, rel=0.01)
 
 
@@ -60,7 +69,9 @@ def test_an_argument_that_only_a_first_kernel_reads_is_not_fetched_before() -> N
     assert once.cycles == pytest.approx(250480, rel=0.1)
     assert once.on_chip_bytes == 0
     # What a later kernel reads again is.
-    twice = _estimate(lambda x: x * lax.rsqrt((x * x).mean(-1, keepdims=True)), "v6e-1", Shape((4096, 2048), F32))
+    twice = _estimate(
+        lambda x: x * lax.rsqrt((x * x).mean(-1, keepdims=True)), "v6e-1", Shape((4096, 2048), F32)
+    )
     assert twice.peak_hbm_bytes == pytest.approx(100696064, rel=0.01)
 
 
@@ -83,7 +94,9 @@ def _grouped(query: Any, key: Any, value: Any) -> Any:
     query = query.reshape(2, 1024, 2, 4, 64)
     scores = jnp.einsum("btgrd,bsgd->bgrts", query, key, preferred_element_type=F32) * 0.125
     scores = jnp.where(jnp.tri(1024, dtype=bool), scores, -1e30)
-    return jnp.einsum("bgrts,bsgd->btgrd", jax.nn.softmax(scores, -1).astype(BF16), value).reshape(2, 1024, 512)
+    return jnp.einsum("bgrts,bsgd->btgrd", jax.nn.softmax(scores, -1).astype(BF16), value).reshape(
+        2, 1024, 512
+    )
 
 
 def test_scores_of_grouped_heads_lie_on_the_chip_alone() -> None:
@@ -103,7 +116,9 @@ def test_sums_of_narrow_products_need_no_copy_of_them() -> None:
 
 
 def _mapped_update(cache: Any, rows: Any, at: Any) -> Any:
-    return jax.vmap(lambda one, row, at: lax.dynamic_update_slice(one, row, (at, 0, 0)))(cache, rows, at)
+    return jax.vmap(lambda one, row, at: lax.dynamic_update_slice(one, row, (at, 0, 0)))(
+        cache, rows, at
+    )
 
 
 _MAPPED = [
@@ -114,7 +129,11 @@ _MAPPED = [
 
 @pytest.mark.parametrize(("on", "batch", "cycles"), _MAPPED)
 def test_a_mapped_update_puts_parts_in_one_by_one(on: str, batch: int, cycles: int) -> None:
-    cache, rows, at = Shape((batch, 1024, 4, 128), BF16), Shape((batch, 1, 4, 128), BF16), Shape((batch,), I32)
+    cache, rows, at = (
+        Shape((batch, 1024, 4, 128), BF16),
+        Shape((batch, 1, 4, 128), BF16),
+        Shape((batch,), I32),
+    )
     made = _estimate(_mapped_update, on, cache, rows, at, donate=(0,))
     assert made.cycles == pytest.approx(cycles, rel=0.1)
 
@@ -122,6 +141,11 @@ def test_a_mapped_update_puts_parts_in_one_by_one(on: str, batch: int, cycles: i
 def test_rows_at_places_of_two_axes_are_scattered_at_once() -> None:
     cache, rows, at = Shape((8, 1024, 4, 128), BF16), Shape((8, 4, 128), BF16), Shape((8,), I32)
     made = _estimate(
-        lambda cache, rows, at: cache.at[jnp.arange(8), at].set(rows), "v5litepod-1", cache, rows, at, donate=(0,)
+        lambda cache, rows, at: cache.at[jnp.arange(8), at].set(rows),
+        "v5litepod-1",
+        cache,
+        rows,
+        at,
+        donate=(0,),
     )
     assert made.cycles == pytest.approx(1828, rel=0.1)

@@ -1,4 +1,5 @@
-"""What reads or writes a part of an array is charged by that part: lookups, updates in place, stacks of a loop."""
+"""What reads or writes a part of an array is charged by that part: lookups, updates in place,
+stacks of a loop."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ F32, BF16, I32 = jnp.float32, jnp.bfloat16, jnp.int32
 TYPES = ("v3-8", "v5litepod-1")
 
 
-def estimates(fn: Callable[..., Any], *args: Any, on: str, donate: tuple[int, ...] = ()) -> tuple[Estimate, Estimate]:
+def estimates(
+    fn: Callable[..., Any], *args: Any, on: str, donate: tuple[int, ...] = ()
+) -> tuple[Estimate, Estimate]:
     """As a function and as its StableHLO."""
     jitted = jax.jit(fn, donate_argnums=donate)
     traced = jitted.trace(*args)
@@ -117,19 +120,24 @@ def test_what_others_still_read_is_copied_before_it_is_changed() -> None:
 
     cache, row = Shape((8192, 1024), F32), Shape((1, 1024), F32)
     kept, dropped = (estimates(fn, cache, row, on="v3-8")[0] for fn in (keeps, drops))
-    assert [op.kind for op in kept.ops].count("copy") == 1 + [op.kind for op in dropped.ops].count("copy")
+    assert [op.kind for op in kept.ops].count("copy") == 1 + [op.kind for op in dropped.ops].count(
+        "copy"
+    )
 
 
-# Cycles of 1300 x 900 numbers of four bytes, as the compiler has them on v5e (libtpu 0.0.42.1), and how far off we are.
+# Cycles of 1300 x 900 numbers of four bytes, as the compiler has them on v5e (libtpu 0.0.42.1), and
+# how far off we are.
 ROLLS: dict[str, tuple[Callable[[Any], Any], int, float]] = {
     "rows": (lambda x: jnp.roll(x, 1, 0) + x, 42_450, 0.1),
     "columns": (lambda x: jnp.roll(x, 1, 1) + x, 38_586, 0.1),
     "slices": (
-        lambda x: x[1:-1, 1:-1] + 0.1 * (x[2:, 1:-1] + x[:-2, 1:-1] + x[1:-1, 2:] + x[1:-1, :-2]), 74_178, 0.1,
+        lambda x: x[1:-1, 1:-1] + 0.1 * (x[2:, 1:-1] + x[:-2, 1:-1] + x[1:-1, 2:] + x[1:-1, :-2]),
+        74_178, 0.1,
     ),
     # The compiler cuts out the beginnings, too, where it cuts out other parts of the same size.
     "four ways": (
-        lambda x: x + 0.1 * (jnp.roll(x, 1, 0) + jnp.roll(x, -1, 0) + jnp.roll(x, 1, 1) + jnp.roll(x, -1, 1) - 4 * x),
+        lambda x: x + 0.1 * (jnp.roll(x, 1, 0) + jnp.roll(x, -1, 0) + jnp.roll(x, 1,
+            1) + jnp.roll(x, -1, 1) - 4 * x),
         138_561, 0.4,
     ),
 }  # fmt: skip
@@ -146,9 +154,12 @@ def test_a_step_waits_for_the_host_only_where_the_host_takes_longer_or_is_asked_
     def steps(size: int) -> tuple[Estimate, Estimate]:
         text = jax.jit(lambda x: x + 1).lower(Shape((size, 1024), F32)).as_text()
         free, waiting = (
-            estimate_program(parse_stablehlo(text), parse("v6e-1"), host_loop=wait) for wait in (False, True)
+            estimate_program(parse_stablehlo(text), parse("v6e-1"), host_loop=wait)
+            for wait in (False, True)
         )
-        assert waiting.modelled_seconds == pytest.approx(waiting.device_seconds + waiting.dispatch_seconds)
+        assert waiting.modelled_seconds == pytest.approx(
+            waiting.device_seconds + waiting.dispatch_seconds
+        )
         return free, waiting
 
     small, _ = steps(1)
@@ -159,8 +170,16 @@ def test_a_step_waits_for_the_host_only_where_the_host_takes_longer_or_is_asked_
     assert waiting.modelled_seconds - large.modelled_seconds == pytest.approx(1.4e-3)
 
 
-# The most that the median of |log(modelled / compiled)| is on programs that judge: tighten them, never loosen them.
-_BOUNDS = {"lookup": 0.2, "scatter": 0.3, "update": 0.85, "top_k": 0.75, "stacks": 0.75, "associative scan": 0.4}
+# The most that the median of |log(modelled / compiled)| is on programs that judge: tighten them,
+# never loosen them.
+_BOUNDS = {
+    "lookup": 0.2,
+    "scatter": 0.3,
+    "update": 0.85,
+    "top_k": 0.75,
+    "stacks": 0.75,
+    "associative scan": 0.4,
+}
 
 
 @pytest.mark.slow
@@ -168,7 +187,10 @@ _BOUNDS = {"lookup": 0.2, "scatter": 0.3, "update": 0.85, "top_k": 0.75, "stacks
 def test_cycles_of_random_shapes_are_no_further_off_than_before(family: str) -> None:
     found = [error for error in touched_programs.errors() if error[0] == family]
     for generation in touched_programs.GENERATIONS:
-        parts = [[e for _, g, judges, e in found if (g, judges) == (generation, part)] for part in (False, True)]
+        parts = [
+            [e for _, g, judges, e in found if (g, judges) == (generation, part)]
+            for part in (False, True)
+        ]
         looked_at, judging = (statistics.median(part) for part in parts)
         print(f"{family:<18}{generation:<5} looked at {looked_at:.3f}, judging {judging:.3f}")
         assert judging <= _BOUNDS[family]

@@ -30,13 +30,18 @@ TILE = 256 * 256
 def machine(fetch_cycles: int, **sizes: float) -> TpuV1Machine:
     """One whose tiles take `fetch_cycles` each; a byte over PCIe takes a cycle."""
     plain = dataclasses.replace(
-        TPU_V1, clock_hz=1e9, weight_bytes_per_second=TILE * 1e9 / fetch_cycles, host_bytes_per_second=1e9
+        TPU_V1,
+        clock_hz=1e9,
+        weight_bytes_per_second=TILE * 1e9 / fetch_cycles,
+        host_bytes_per_second=1e9,
     )
     return dataclasses.replace(plain, **sizes)  # type: ignore[arg-type]
 
 
 def product(rows: int, tiles: int, repeat: int = 1, waits: bool = True) -> WeightBlock:
-    return WeightBlock("product", (ReadWeights(tiles), MatrixMultiply(rows, tiles), Activate(rows)), repeat, waits)
+    return WeightBlock(
+        "product", (ReadWeights(tiles), MatrixMultiply(rows, tiles), Activate(rows)), repeat, waits
+    )
 
 
 def split(timeline: Timeline) -> tuple[int, int, int, int]:
@@ -62,15 +67,17 @@ def test_peak_is_the_published_one() -> None:
 def test_small_batches_wait_for_every_tile() -> None:
     timeline = simulate(TpuV1Program((product(8, 10),)), machine(1000))
     assert timeline.cycles == 10 * 1000 + 256 + 8 + 512 + 8
-    # Between tiles: the next has arrived 1000 later, of which 8 were worked and 256 are the last one's shift.
+    # Between tiles: the next has arrived 1000 later, of which 8 were worked and 256 are the last
+    # one's shift.
     assert split(timeline) == (80, 1000 + 9 * (1000 - 8 - 256), 10 * 256, 520)
 
 
 def test_fetching_runs_ahead_as_far_as_the_queue_and_the_array_hold() -> None:
     blocks = (WeightBlock("read", (ReadHostMemory(10_000),), waits=False), product(8, 6))
     timeline = simulate(TpuV1Program(blocks), machine(1000))
-    # While the array waits for the host, one tile is in it and four are in the queue: they are used at the pace of
-    # shifting. The sixth was fetched only when the second had left the queue, at 10256.
+    # While the array waits for the host, one tile is in it and four are in the queue: they are used
+    # at the pace of shifting. The sixth was fetched only when the second had left the queue, at
+    # 10256.
     fifth_ends = 10_000 + 4 * 256 + 8
     sixth_arrives = 10_256 + 1000
     assert timeline.cycles == sixth_arrives + 256 + 8 + 512 + 8
@@ -79,7 +86,9 @@ def test_fetching_runs_ahead_as_far_as_the_queue_and_the_array_hold() -> None:
     assert longer.cycles == 10_000 + 5 * 256 + 8 + 512 + 8
 
 
-@pytest.mark.parametrize(("rows", "shifts"), [(100, 256 + 9 * 156), (255, 256 + 9), (256, 256), (300, 256)])
+@pytest.mark.parametrize(
+    ("rows", "shifts"), [(100, 256 + 9 * 156), (255, 256 + 9), (256, 256), (300, 256)]
+)
 def test_shifting_a_tile_hides_behind_a_product_of_256_rows(rows: int, shifts: int) -> None:
     timeline = simulate(TpuV1Program((product(rows, 10),)), machine(1))
     assert split(timeline) == (10 * rows, 1, shifts, 512 + rows)
@@ -102,12 +111,18 @@ def test_rows_beyond_half_of_the_accumulators_fetch_their_weights_again() -> Non
     assert two.matrix_active == 2 * 2049
     assert two_program.macs == 2049 * 512 * 256
     assert two_program.weights == 512 * 256
-    assert [block.instructions[1] for block in two_program.blocks] == [MatrixMultiply(1025, 2), MatrixMultiply(1024, 2)]
+    assert [block.instructions[1] for block in two_program.blocks] == [
+        MatrixMultiply(1025, 2),
+        MatrixMultiply(1024, 2),
+    ]
 
 
 def test_a_layer_waits_for_the_one_before_and_its_weights_do_not() -> None:
     timeline = simulate(
-        ProgramBuilder(300, machine=machine(100)).fully_connected("a", 256, 256).fully_connected("b", 256, 256).build(),
+        ProgramBuilder(300, machine=machine(100))
+        .fully_connected("a", 256, 256)
+        .fully_connected("b", 256, 256)
+        .build(),
         machine(100),
     )
     first_done = 100 + 256 + 300 + 512 + 300
@@ -115,10 +130,16 @@ def test_a_layer_waits_for_the_one_before_and_its_weights_do_not() -> None:
     assert timeline.cycles == first_done + 300 + 512 + 300
 
 
-@pytest.mark.parametrize(("activations", "weights", "slower"), [(8, 8, 1), (16, 8, 2), (8, 16, 2), (16, 16, 4)])
-def test_sixteen_bits_run_at_half_and_at_a_quarter_of_the_speed(activations: int, weights: int, slower: int) -> None:
+@pytest.mark.parametrize(
+    ("activations", "weights", "slower"), [(8, 8, 1), (16, 8, 2), (8, 16, 2), (16, 16, 4)]
+)
+def test_sixteen_bits_run_at_half_and_at_a_quarter_of_the_speed(
+    activations: int, weights: int, slower: int
+) -> None:
     plain = simulate(ProgramBuilder(512).fully_connected("layer", 512, 512).build())
-    wide = simulate(ProgramBuilder(512, activations, weights).fully_connected("layer", 512, 512).build())
+    wide = simulate(
+        ProgramBuilder(512, activations, weights).fully_connected("layer", 512, 512).build()
+    )
     assert wide.matrix_active == slower * plain.matrix_active
     assert wide.tiles == plain.tiles * weights // 8
     assert wide.array_use == pytest.approx(1 / slower)
@@ -150,16 +171,23 @@ def test_the_host_writes_first_and_reads_last() -> None:
 @settings(max_examples=60, deadline=None)
 @given(
     fetch=st.integers(1, 3000),
-    shapes=st.lists(st.tuples(st.integers(1, 2048), st.integers(1, 6), st.integers(1, 60), st.booleans()), max_size=4),
+    shapes=st.lists(
+        st.tuples(st.integers(1, 2048), st.integers(1, 6), st.integers(1, 60), st.booleans()),
+        max_size=4,
+    ),
 )
 def test_repetitions_that_are_skipped_are_counted_as_if_they_had_run(
     fetch: int, shapes: list[tuple[int, int, int, bool]]
 ) -> None:
     blocks = [product(rows, tiles, repeat, waits) for rows, tiles, repeat, waits in shapes]
     one_by_one = [
-        product(rows, tiles, 1, waits and turn == 0) for rows, tiles, repeat, waits in shapes for turn in range(repeat)
+        product(rows, tiles, 1, waits and turn == 0)
+        for rows, tiles, repeat, waits in shapes
+        for turn in range(repeat)
     ]
-    skipped, run_all = (simulate(TpuV1Program(tuple(each)), machine(fetch)) for each in (blocks, one_by_one))
+    skipped, run_all = (
+        simulate(TpuV1Program(tuple(each)), machine(fetch)) for each in (blocks, one_by_one)
+    )
     assert dataclasses.replace(skipped, spans=()) == dataclasses.replace(run_all, spans=())
 
 
@@ -176,32 +204,46 @@ def test_a_hundred_million_tiles_are_no_work() -> None:
     slow=st.floats(1e9, 1e12),
     factor=st.floats(1, 20),
 )
-def test_more_bandwidth_is_never_slower(batch: int, widths: list[int], slow: float, factor: float) -> None:
+def test_more_bandwidth_is_never_slower(
+    batch: int, widths: list[int], slow: float, factor: float
+) -> None:
     builder = ProgramBuilder(batch).read(widths[0])
     for index in range(len(widths) - 1):
         builder.fully_connected(f"fc{index}", widths[index], widths[index + 1])
     program = builder.write(widths[-1]).build()
     before, after = (
-        simulate(program, dataclasses.replace(TPU_V1, weight_bytes_per_second=speed)) for speed in (slow, slow * factor)
+        simulate(program, dataclasses.replace(TPU_V1, weight_bytes_per_second=speed))
+        for speed in (slow, slow * factor)
     )
     assert after.cycles <= before.cycles
     for timeline in (before, after):
         assert min(split(timeline)) >= 0
         assert timeline.tops * 1e12 <= TPU_V1.peak_ops_per_second
-        assert timeline.cycles >= max(timeline.fetch_busy, timeline.activation_busy, timeline.host_busy)
+        assert timeline.cycles >= max(
+            timeline.fetch_busy, timeline.activation_busy, timeline.host_busy
+        )
 
 
 @pytest.mark.parametrize(
     ("program", "code"),
     [
-        (lambda: TpuV1Program((WeightBlock("b", (MatrixMultiply(1, 1), Activate(1))),)), Code.INVALID_ARGUMENT),
-        (lambda: TpuV1Program((WeightBlock("b", (ReadWeights(2), MatrixMultiply(1, 1))),)), Code.INVALID_ARGUMENT),
+        (
+            lambda: TpuV1Program((WeightBlock("b", (MatrixMultiply(1, 1), Activate(1))),)),
+            Code.INVALID_ARGUMENT,
+        ),
+        (
+            lambda: TpuV1Program((WeightBlock("b", (ReadWeights(2), MatrixMultiply(1, 1))),)),
+            Code.INVALID_ARGUMENT,
+        ),
         (lambda: TpuV1Program((product(2049, 1),)), Code.FAILED_PRECONDITION),
         (lambda: ProgramBuilder(0).build(), Code.INVALID_ARGUMENT),
         (lambda: ProgramBuilder(1, activation_bits=32).build(), Code.INVALID_ARGUMENT),
         (lambda: ProgramBuilder(1).fully_connected("fc", 0, 1).build(), Code.INVALID_ARGUMENT),
         (lambda: ProgramBuilder(1).vector("v", 1, passes=0).build(), Code.INVALID_ARGUMENT),
-        (lambda: ProgramBuilder(32).convolution("c", 112 * 112, 9, 3, 64).build(), Code.FAILED_PRECONDITION),
+        (
+            lambda: ProgramBuilder(32).convolution("c", 112 * 112, 9, 3, 64).build(),
+            Code.FAILED_PRECONDITION,
+        ),
         (lambda: ProgramBuilder(4096).vector("v", 4096).build(), Code.FAILED_PRECONDITION),
     ],
 )
@@ -237,14 +279,18 @@ def test_five_of_six_applications_run_within_a_quarter_of_their_published_speed(
     assert 1.25 < ratios["LSTM1"] < 1.45
 
 
-def test_four_times_the_weight_bandwidth_is_about_three_times_as_fast_in_the_weighted_mean() -> None:
+def test_four_times_the_weight_bandwidth_is_about_three_times_as_fast_in_the_weighted_mean() -> (
+    None
+):
     faster = speedups(dataclasses.replace(TPU_V1, weight_bytes_per_second=136e9))
     assert faster.weighted_mean == pytest.approx(3, rel=0.1)
     assert 2 < faster.geometric_mean < faster.arithmetic_mean < faster.weighted_mean
     assert faster.each["CNN0"] == pytest.approx(1, abs=0.02)
 
 
-def test_four_times_the_clock_helps_only_convolutions_and_those_more_with_more_accumulators() -> None:
+def test_four_times_the_clock_helps_only_convolutions_and_those_more_with_more_accumulators() -> (
+    None
+):
     clock = speedups(dataclasses.replace(TPU_V1, clock_hz=2.8e9))
     both = speedups(dataclasses.replace(TPU_V1, clock_hz=2.8e9, accumulator_rows=4 * 4096))
     for name in ("MLP0", "MLP1", "LSTM0", "LSTM1"):

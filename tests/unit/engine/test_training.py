@@ -24,7 +24,15 @@ from tests.unit.engine.replica_gang import Alone, Recorder, spec_of
 
 def trained(tmp_path: Path, **changes: Any) -> Recorder:
     recorder = Recorder()
-    run_replica(spec_of(**changes), Alone(), recorder, FileStore(tmp_path / "objects"), None, "127.0.0.1:0", OsClock())
+    run_replica(
+        spec_of(**changes),
+        Alone(),
+        recorder,
+        FileStore(tmp_path / "objects"),
+        None,
+        "127.0.0.1:0",
+        OsClock(),
+    )
     return recorder
 
 
@@ -72,21 +80,35 @@ def test_a_mnist_set_is_learned_as_well_as_in_plain_jax(tmp_path: Path) -> None:
 def accuracy_in_plain_jax(model: Model, sets: Sets, steps: int, batch: int) -> float:
     """Of the same model and optimizer, without the matrix unit's numerics, in one program."""
     step, state = jax.jit(model.step), model.first_state(Streams(7))
-    data = {part: (images / np.float32(255) - np.float32(0.5), labels) for part, (images, labels) in sets.items()}
+    data = {
+        part: (images / np.float32(255) - np.float32(0.5), labels)
+        for part, (images, labels) in sets.items()
+    }
     images, labels = data["train"]
     rng = np.random.default_rng(0)
     for _ in range(steps):
         chosen = rng.choice(len(labels), batch, replace=False)
-        state, _ = step(state, {"image": images[chosen], "label": labels[chosen].astype(np.int32)}, seed_words(7))
+        state, _ = step(
+            state,
+            {"image": images[chosen], "label": labels[chosen].astype(np.int32)},
+            seed_words(7),
+        )
     test_images, test_labels = data["test"]
-    judged = model.evaluate(state["params"], {}, {"image": test_images, "label": test_labels.astype(np.int32)})
+    judged = model.evaluate(
+        state["params"], {}, {"image": test_images, "label": test_labels.astype(np.int32)}
+    )
     return float(judged["accuracy"])
 
 
 @pytest.mark.slow
 def test_cifar_trains_augmented_and_resumes_in_the_same_bits(tmp_path: Path) -> None:
     as_cifar(tmp_path, pictures(32, 3, 64, 32))
-    base = {"recipe": "cifar10-cnn", "arguments": {"data": str(tmp_path)}, "global_batch": 16, "steps": 6}
+    base = {
+        "recipe": "cifar10-cnn",
+        "arguments": {"data": str(tmp_path)},
+        "global_batch": 16,
+        "steps": 6,
+    }
     whole = trained(tmp_path, **base, checkpoint_every_steps=3)
     store, again = FileStore(tmp_path / "objects"), Recorder()
     run_replica(spec_of(**base), Alone(), again, store, 3, "127.0.0.1:0", OsClock())
@@ -102,12 +124,17 @@ def test_fashion_trains_on_batches_that_are_cut_into_parts(tmp_path: Path) -> No
     layouts = layouts_of(model, 0)
 
     def parts(count: int) -> int:
-        shard = {"image": np.zeros((count, 28, 28, 1), np.float32), "label": np.zeros(count, np.int32)}
+        shard = {
+            "image": np.zeros((count, 28, 28, 1), np.float32),
+            "label": np.zeros(count, np.int32),
+        }
         return parts_of(model, layouts, shard)
 
     # 26 x 26 x 64 numbers of 4 bytes each, at most 6 MiB at once: 36 examples.
     assert [parts(count) for count in (1, 25, 36, 37, 74, 100, 125)] == [1, 1, 1, 37, 37, 4, 5]
-    recorder = trained(tmp_path, recipe="fashion-cnn", arguments=arguments, steps=6, global_batch=800)
+    recorder = trained(
+        tmp_path, recipe="fashion-cnn", arguments=arguments, steps=6, global_batch=800
+    )
     losses = [loss for _, loss, *_ in recorder.steps]
     assert losses[-1] < 0.8 * losses[0]
 
@@ -122,8 +149,16 @@ def test_batch_statistics_are_those_of_a_whole_core() -> None:
 @pytest.mark.parametrize(
     ("spoil", "message", "code"),
     [
-        (lambda folder: (folder / "set.npz").unlink(), "has no data that is known", Code.FAILED_PRECONDITION),
-        (lambda folder: as_npz(folder, pictures(27, 1, 8, 8)), "images are \\(27, 27, 1\\)", Code.INVALID_ARGUMENT),
+        (
+            lambda folder: (folder / "set.npz").unlink(),
+            "has no data that is known",
+            Code.FAILED_PRECONDITION,
+        ),
+        (
+            lambda folder: as_npz(folder, pictures(27, 1, 8, 8)),
+            "images are \\(27, 27, 1\\)",
+            Code.INVALID_ARGUMENT,
+        ),
         (lambda folder: (folder / "set.npz").write_bytes(b"PK nothing"), "set.npz", Code.DATA_LOSS),
     ],
     ids=["nothing there", "another size", "damaged"],

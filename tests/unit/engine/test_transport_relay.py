@@ -1,4 +1,5 @@
-"""The ring over TCP through a relay that delays every byte, and that resets connections in the middle."""
+"""The ring over TCP through a relay that delays every byte, and that resets connections in the
+middle."""
 
 from __future__ import annotations
 
@@ -86,7 +87,8 @@ def _ring(bytes_max: float) -> Iterator[list[TcpTransport]]:
     """A ring of `RANKS` ranks; the way to rank 0 ends after `bytes_max` bytes."""
     listeners = [Listener("127.0.0.1:0") for _ in range(RANKS)]
     relays = [
-        Relay(listener.address, bytes_max if rank == 0 else float("inf")) for rank, listener in enumerate(listeners)
+        Relay(listener.address, bytes_max if rank == 0 else float("inf"))
+        for rank, listener in enumerate(listeners)
     ]
     addresses = {rank: relay.address for rank, relay in enumerate(relays)}
 
@@ -136,4 +138,7 @@ def test_a_reset_ends_the_ring_and_never_gives_a_wrong_sum(bytes_max: int) -> No
 
         outcomes = each(run, RANKS)
     assert [code_of(outcome) for outcome in outcomes] == [Code.UNAVAILABLE] * RANKS
-    assert max(done.values(), default=0) - min(done.values(), default=0) <= 1 and max(done.values(), default=0) < 49
+    assert (
+        max(done.values(), default=0) - min(done.values(), default=0) <= 1
+        and max(done.values(), default=0) < 49
+    )

@@ -32,14 +32,17 @@ def open_all(
     members: Sequence[Membership] | None = None,
     silence_seconds: float = 5.0,
 ) -> list[Future[TcpTransport]]:
-    """One transport per group of ranks, each opened in a separate thread; done when all have an outcome."""
+    """One transport per group of ranks, each opened in a separate thread; done when all have an
+    outcome."""
     listeners = [Listener("127.0.0.1:0") for _ in groups]
     addresses = {rank: listeners[i].address for i, ranks in enumerate(groups) for rank in ranks}
     members = members or [Membership(KEY, 1, RUN)] * len(groups)
 
     def open_one(i: int) -> TcpTransport:
         ranks = frozenset(groups[i])
-        return TcpTransport.open_ring(members[i], listeners[i], addresses, ranks, silence_seconds=silence_seconds)
+        return TcpTransport.open_ring(
+            members[i], listeners[i], addresses, ranks, silence_seconds=silence_seconds
+        )
 
     with ThreadPoolExecutor(len(groups)) as pool:
         outcomes = [pool.submit(open_one, i) for i in range(len(groups))]
@@ -101,7 +104,9 @@ def test_another_key_gets_nobody_in() -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [Membership(KEY, 2, RUN), Membership(KEY, 1, b"s" * 32)], ids=["other epoch", "other run"]
+    "other",
+    [Membership(KEY, 2, RUN), Membership(KEY, 1, b"s" * 32)],
+    ids=["other epoch", "other run"],
 )
 def test_another_epoch_or_run_is_fenced(other: Membership) -> None:
     outcomes = open_all([[0], [1]], [Membership(KEY, 1, RUN), other], silence_seconds=0.5)
@@ -162,7 +167,9 @@ def test_told_to_stop_ends_the_wait() -> None:
         addresses = {0: listener.address, 1: f"127.0.0.1:{silent.getsockname()[1]}"}
         member = Membership(KEY, 1, RUN)
         with pytest.raises(PodyardError) as caught:
-            TcpTransport.open_ring(member, listener, addresses, frozenset([0]), stopping=lambda: True)
+            TcpTransport.open_ring(
+                member, listener, addresses, frozenset([0]), stopping=lambda: True
+            )
     listener.close()
     assert caught.value.code is Code.CANCELLED
 
@@ -177,7 +184,9 @@ def test_a_stranger_at_the_door_does_not_stop_the_gang() -> None:
         stranger.sendall(noise)
         strangers.append(stranger)
     strangers[1].close()
-    outcomes = each(lambda i: TcpTransport.open_ring(member, listeners[i], addresses, frozenset([i])), 2)
+    outcomes = each(
+        lambda i: TcpTransport.open_ring(member, listeners[i], addresses, frozenset([i])), 2
+    )
     for outcome in outcomes:
         outcome.result().close()
     strangers[0].close()

@@ -1,4 +1,5 @@
-"""Gradients that lie turned, and numbers that are spread over rows: cycles as libtpu 0.0.42.1 gives them."""
+"""Gradients that lie turned, and numbers that are spread over rows: cycles as libtpu 0.0.42.1 gives
+them."""
 
 from __future__ import annotations
 
@@ -62,4 +63,6 @@ def test_each_number_of_a_row_takes_a_cycle_to_be_spread(
     struct: Any = jax.ShapeDtypeStruct
     arrays = struct(shape, jnp.float32), *[struct(shape[:-1], jnp.float32)] * count
     text = jax.jit(_scaled).trace(*arrays).lower(lowering_platforms=("tpu",)).as_text()
-    assert estimate_program(parse_stablehlo(text), parse(on)).cycles == pytest.approx(cycles, rel=0.08)
+    assert estimate_program(parse_stablehlo(text), parse(on)).cycles == pytest.approx(
+        cycles, rel=0.08
+    )

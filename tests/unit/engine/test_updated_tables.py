@@ -1,4 +1,5 @@
-"""Tables whose rows are looked up and updated in a step: cycles and bytes of compiled programs (libtpu 0.0.42.1)."""
+"""Tables whose rows are looked up and updated in a step: cycles and bytes of compiled programs
+(libtpu 0.0.42.1)."""
 
 from __future__ import annotations
 
@@ -20,7 +21,10 @@ def _step(on: str, rows: int, width: int) -> Estimate:
         value, gradient = jax.value_and_grad(loss)(table)
         return table - 0.01 * gradient, value
 
-    shapes = jax.ShapeDtypeStruct((rows, width), jnp.float32), jax.ShapeDtypeStruct((4096,), jnp.int32)
+    shapes = (
+        jax.ShapeDtypeStruct((rows, width), jnp.float32),
+        jax.ShapeDtypeStruct((4096,), jnp.int32),
+    )
     return estimate_of(step, on, *shapes, donated=(0,))
 
 
@@ -36,7 +40,9 @@ def _step(on: str, rows: int, width: int) -> Estimate:
         ("v6e-1", 250_000, 64, 2_089_024),
     ],
 )
-def test_a_table_is_updated_with_its_rows_in_lanes(on: str, rows: int, width: int, cycles: int) -> None:
+def test_a_table_is_updated_with_its_rows_in_lanes(
+    on: str, rows: int, width: int, cycles: int
+) -> None:
     assert _step(on, rows, width).cycles == pytest.approx(cycles, rel=0.15)
 
 
@@ -48,7 +54,8 @@ def test_a_table_of_many_narrow_rows_is_left_as_it_lies() -> None:
 
 
 def test_sparse_cores_turn_large_tables() -> None:
-    """The compiler counts no cycles for that, and one more array: 700,734 and 448,046,624 bytes on v5p."""
+    """The compiler counts no cycles for that, and one more array: 700,734 and 448,046,624 bytes on
+    v5p."""
     estimate = _step("v5p-8", 250_000, 64)
     assert estimate.cycles == pytest.approx(700_734, rel=0.1)
     assert estimate.peak_hbm_bytes == pytest.approx(448_046_624, rel=0.01)

@@ -24,7 +24,9 @@ from tests.unit.engine.compiled import estimate_of
         (jax.nn.silu, 193_800),
     ],
 )
-def test_matrix_units_of_v4_wait_for_what_is_done_to_operands(function: Callable[[Any], Any], cycles: int) -> None:
+def test_matrix_units_of_v4_wait_for_what_is_done_to_operands(
+    function: Callable[[Any], Any], cycles: int
+) -> None:
     def twice(x: Any, weights: Any) -> Any:
         made = lax.optimization_barrier(x @ weights)
         return function(made).astype(jnp.bfloat16) @ weights.T

@@ -1,4 +1,5 @@
-"""A user's program for tests: a dense layer on points of three classes; small enough to be compiled in no time."""
+"""A user's program for tests: a dense layer on points of three classes; small enough to be compiled
+in no time."""
 
 from __future__ import annotations
 
@@ -36,21 +37,29 @@ class Tiny:
     def init(self, streams: Streams) -> Variables:
         kernel = np.full((2, 3), 0.1, np.float32)
         return Variables(
-            {"dense": {"kernel": kernel, "bias": np.zeros(3, np.float32)}}, {"seen": np.zeros(1, np.float32)}
+            {"dense": {"kernel": kernel, "bias": np.zeros(3, np.float32)}},
+            {"seen": np.zeros(1, np.float32)},
         )
 
     def loss(
         self, params: Tree, statistics: Tree, batch: Mapping[str, Any], key: Any
     ) -> tuple[Any, tuple[Metrics, Tree]]:
         scores = _scores(params, batch)
-        return _cross_entropy(scores, batch), ({"accuracy": _accuracy(scores, batch)}, {"seen": statistics["seen"] + 1})
+        return _cross_entropy(scores, batch), (
+            {"accuracy": _accuracy(scores, batch)},
+            {"seen": statistics["seen"] + 1},
+        )
 
     def evaluate(self, params: Tree, statistics: Tree, batch: Mapping[str, Any]) -> Metrics:
         scores = _scores(params, batch)
         named = (jnp.argmax(scores, 1)[:, None] == jnp.arange(3)).astype(jnp.float32)
         right = named * (jnp.argmax(scores, 1) == batch["label"])[:, None]
         precision = Ratio(right.sum(0), named.sum(0))
-        return {"loss": _cross_entropy(scores, batch), "accuracy": _accuracy(scores, batch), "precision": precision}
+        return {
+            "loss": _cross_entropy(scores, batch),
+            "accuracy": _accuracy(scores, batch),
+            "precision": precision,
+        }
 
     def predict(self, params: Tree, statistics: Tree, batch: Mapping[str, Any]) -> Any:
         return jnp.argmax(_scores(params, batch), axis=1)
@@ -66,7 +75,11 @@ class Tiny:
 
 
 def build(
-    rate: float = 0.1, optimizer: str = "sgd", noise: float = 0.3, data: str | None = None, fail: bool = False
+    rate: float = 0.1,
+    optimizer: str = "sgd",
+    noise: float = 0.3,
+    data: str | None = None,
+    fail: bool = False,
 ) -> Tiny:
     if fail:
         raise KeyError("nothing of this name")

@@ -149,7 +149,11 @@ def test_every_generation_names_its_sources() -> None:
     for generation in GENERATIONS.values():
         assert set(numbers) <= set(generation.sources), generation.name
     assert GENERATIONS["v1"].node_type is False
-    assert [math.prod(GENERATIONS[name].pod_shape) for name in ("v2", "v3", "v4")] == [256, 1024, 4096]
+    assert [math.prod(GENERATIONS[name].pod_shape) for name in ("v2", "v3", "v4")] == [
+        256,
+        1024,
+        4096,
+    ]
 
 
 def test_runtime_versions() -> None:
@@ -162,7 +166,9 @@ def test_runtime_versions() -> None:
         ("x", "v6e", "v2-alpha-tpuv6e"),
         ("", "v2", "tpu-ubuntu2204-base"),
     ):
-        with pytest.raises(PodyardError, match=f"does not exist; the nearest that runs on {generation} is '{near}'"):
+        with pytest.raises(
+            PodyardError, match=f"does not exist; the nearest that runs on {generation} is '{near}'"
+        ):
             runtime_versions.check_serves(version, GENERATIONS[generation])
     with pytest.raises(PodyardError, match=r'The field "TensorflowVersion" cannot be "2\.4"'):
         runtime_versions.check_tensorflow("2.4")

@@ -1,4 +1,5 @@
-"""Files of generations that cannot be used: one line that names the file, as a user of the command line sees it."""
+"""Files of generations that cannot be used: one line that names the file, as a user of the command
+line sees it."""
 
 from __future__ import annotations
 
@@ -16,7 +17,15 @@ INVENTED = Path(__file__).parents[2] / "data" / "invented" / "v9x.py"
 
 def _list(*paths: Path) -> subprocess.CompletedProcess[str]:
     env = os.environ | {VARIABLE: os.pathsep.join(map(str, paths))}
-    command = [sys.executable, "-c", "from podyard.main import cli; cli()", "hardware", "list", "--generation", "v9x"]
+    command = [
+        sys.executable,
+        "-c",
+        "from podyard.main import cli; cli()",
+        "hardware",
+        "list",
+        "--generation",
+        "v9x",
+    ]
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
 
 

@@ -24,7 +24,9 @@ from podyard.hardware.software import LOCKED_PYTHON, SOFTWARE, Software, find_so
         ("tpu-vm-pt-1.13", 11, "PyTorch 2.13.0"),
     ],
 )
-def test_a_version_has_its_release_or_the_nearest_one(version: str, python: int, title: str) -> None:
+def test_a_version_has_its_release_or_the_nearest_one(
+    version: str, python: int, title: str
+) -> None:
     choice = software_of(version, python)
     assert choice.software is not None and choice.software.title == title
     own = choice.software.release in version
@@ -53,13 +55,18 @@ def test_an_image_without_a_framework_has_jax_where_that_is_installed() -> None:
 
 def test_every_version_of_the_wire_has_a_choice() -> None:
     for version in (*RUNTIME_VERSIONS, *TENSORFLOW_VERSIONS):
-        has_framework = "-tf-" in version or "-pt-" in version or version[0].isdigit() or "nightly" in version
+        has_framework = (
+            "-tf-" in version or "-pt-" in version or version[0].isdigit() or "nightly" in version
+        )
         choice = software_of(version, LOCKED_PYTHON)
         assert choice.software is not None and choice.optional != has_framework, version
 
 
 def test_software_is_found_by_framework_name_and_version() -> None:
-    found = [find_software(name, 11).software for name in ("tensorflow", "tensorflow-2.15.1", "jax", "tpu-vm-pt-2.0")]
+    found = [
+        find_software(name, 11).software
+        for name in ("tensorflow", "tensorflow-2.15.1", "jax", "tpu-vm-pt-2.0")
+    ]
     assert [item and item.name for item in found] == [
         "tensorflow-2.21.0",
         "tensorflow-2.15.1",

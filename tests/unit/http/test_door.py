@@ -35,7 +35,9 @@ class _App:
         await send({"type": "http.response.body", "body": b"{}"})
 
 
-def _ask(host: str, *, behind_proxy: bool = False, **headers: str) -> tuple[int, dict[str, Any], str]:
+def _ask(
+    host: str, *, behind_proxy: bool = False, **headers: str
+) -> tuple[int, dict[str, Any], str]:
     settings = Settings(
         data=Path("/x"),
         database_url="sqlite:////x/podyard.db",
@@ -80,7 +82,9 @@ def test_own_names_pass(host: str) -> None:
     assert (status, scope[DOOR].refusal) == (200, None)
 
 
-@pytest.mark.parametrize("host", ["evil.example", "tpu.example.com.evil.example", "", "192.0.2.2", "[2001:db8::1]:8"])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "tpu.example.com.evil.example", "", "192.0.2.2", "[2001:db8::1]:8"]
+)
 def test_other_names_are_refused(host: str) -> None:
     status, scope, message = _ask(host)
     assert (status, scope) == (403, {})
@@ -89,7 +93,10 @@ def test_other_names_are_refused(host: str) -> None:
 
 def test_only_the_proxys_own_hop_says_who_called() -> None:
     _, scope, _ = _ask(
-        "tpu.example.com", behind_proxy=True, x_forwarded_for="1.2.3.4, 203.0.113.77", x_forwarded_proto="http, https"
+        "tpu.example.com",
+        behind_proxy=True,
+        x_forwarded_for="1.2.3.4, 203.0.113.77",
+        x_forwarded_proto="http, https",
     )
     assert (scope["client"], scope["scheme"]) == (("203.0.113.77", 0), "https")
 
@@ -99,11 +106,15 @@ def test_without_a_proxy_nobody_can_say_who_they_are() -> None:
     assert (scope["client"], scope["scheme"]) == (("203.0.113.9", 5), "http")
 
 
-@pytest.mark.parametrize("headers", [{"x_forwarded_for": "1.2.3.4, unknown"}, {"x_forwarded_proto": "ftp"}])
+@pytest.mark.parametrize(
+    "headers", [{"x_forwarded_for": "1.2.3.4, unknown"}, {"x_forwarded_proto": "ftp"}]
+)
 def test_what_a_proxy_never_says_is_refused(headers: dict[str, str]) -> None:
     assert _ask("tpu.example.com", behind_proxy=True, **headers)[0] == 400
 
 
-@pytest.mark.parametrize(("text", "name"), [("A:1", "a"), ("[::1]:80", "::1"), ("[::1]", "::1"), ("a", "a"), ("", "")])
+@pytest.mark.parametrize(
+    ("text", "name"), [("A:1", "a"), ("[::1]:80", "::1"), ("[::1]", "::1"), ("a", "a"), ("", "")]
+)
 def test_host_name(text: str, name: str) -> None:
     assert host_name(text) == name

@@ -63,7 +63,10 @@ def _server(context: ssl.SSLContext) -> Iterator[int]:
             with contextlib.suppress(OSError):
                 while True:
                     connection, _ = listener.accept()
-                    with contextlib.suppress(OSError), context.wrap_socket(connection, server_side=True) as client:
+                    with (
+                        contextlib.suppress(OSError),
+                        context.wrap_socket(connection, server_side=True) as client,
+                    ):
                         client.recv(1)
 
         threading.Thread(target=serve, daemon=True).start()
@@ -72,7 +75,8 @@ def _server(context: ssl.SSLContext) -> Iterator[int]:
 
 
 def _serial(port: int, context: ssl.SSLContext, host: str = "localhost") -> str:
-    """The serial number of the certificate that is presented; raises ssl.SSLError where it is not trusted."""
+    """The serial number of the certificate that is presented; raises ssl.SSLError where it is not
+    trusted."""
     with (
         socket.create_connection(("127.0.0.1", port)) as raw,
         context.wrap_socket(raw, server_hostname=host) as connection,
@@ -108,7 +112,10 @@ def test_the_authority_stays_and_its_key_is_secret(tmp_path: Path) -> None:
     first = yard_authority(tmp_path / "tls", clock)
     clock.advance(1000 * DAY)
     assert yard_authority(tmp_path / "tls", clock) == first
-    assert [(tmp_path / "tls" / name).stat().st_mode & 0o777 for name in ("ca.pem", "ca.key")] == [0o600, 0o600]
+    assert [(tmp_path / "tls" / name).stat().st_mode & 0o777 for name in ("ca.pem", "ca.key")] == [
+        0o600,
+        0o600,
+    ]
     clock.advance(2700 * DAY)
     with pytest.raises(PodyardError, match=r"expired at .*; restore .*, or delete it"):
         yard_authority(tmp_path / "tls", clock)
@@ -125,7 +132,8 @@ def test_a_certificate_made_here_is_renewed_in_time(tmp_path: Path) -> None:
         assert _serial(port, ca) == first
         clock.advance(2 * DAY)
         door.look()
-        # Renewed: it is valid from that moment on, which for the client's clock is two months ahead.
+        # Renewed: it is valid from that moment on, which for the client's clock is two months
+        # ahead.
         with pytest.raises(ssl.SSLCertVerificationError, match="not yet valid"):
             _serial(port, ca)
 

@@ -1,4 +1,5 @@
-"""The guard before every route: nothing without a credential, nothing too large, and little work per request."""
+"""The guard before every route: nothing without a credential, nothing too large, and little work
+per request."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ from tests.waiting import patient
 START = RealTime.from_rfc3339("2026-03-01T00:00:00Z")
 # Who asks for these has no credential yet.
 PUBLIC = {
-    "/healthz", "/readyz", "/login", "/favicon.ico", "/token", "/$discovery/rest", "/podyard/v1/invitations:accept",
+    "/healthz", "/readyz", "/login", "/favicon.ico", "/token", "/$discovery/rest",
+    "/podyard/v1/invitations:accept",
     "/podyard/v1/agents:join", "/sign-in",
 }  # fmt: skip
 PUBLIC_FOLDERS = ("/static", "/discovery/v1/apis/")
@@ -130,20 +132,25 @@ def test_every_route_but_the_few_public_ones_needs_a_credential(app: FastAPI) ->
 @pytest.mark.parametrize(
     "path",
     [
-        "/nothing", "/healthz/x", "/healthzx", "/tokens", "/token/", "//healthz", "/healthz/../metrics", "/static",
-        "/discovery/v1/apisx", "/$discovery/rest/x", "/HEALTHZ", "/_t", "/_tx/good/healthz", "/login/x",
+        "/nothing", "/healthz/x", "/healthzx", "/tokens", "/token/", "//healthz",
+        "/healthz/../metrics", "/static",
+        "/discovery/v1/apisx", "/$discovery/rest/x", "/HEALTHZ", "/_t", "/_tx/good/healthz",
+        "/login/x",
     ],
 )  # fmt: skip
 def test_what_only_looks_like_a_public_path_is_none(inner: Inner, path: str) -> None:
     scope_path = {"path": path}
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        await inner.guard({**scope, **scope_path}, receive, send)  # as written: no client tidies it up
+        # as written: no client tidies it up
+        await inner.guard({**scope, **scope_path}, receive, send)
 
     assert ask(app, "/").status_code == 401
 
 
-@pytest.mark.parametrize("path", ["/token", "/%24discovery/rest", "/$discovery/rest?version=v2", "/static/a.css"])
+@pytest.mark.parametrize(
+    "path", ["/token", "/%24discovery/rest", "/$discovery/rest?version=v2", "/static/a.css"]
+)
 def test_a_public_path_asks_nobody_even_with_a_bad_credential(inner: Inner, path: str) -> None:
     for headers in ({}, {"Authorization": "Bearer bad"}):
         assert inner.ask(path, headers=headers).json()["who"] is None
@@ -166,7 +173,9 @@ def test_a_refused_credential_is_not_kept_and_the_others_are_bounded(inner: Inne
     assert inner.asked == 2
 
     async def many() -> None:
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(inner.guard), base_url="http://localhost") as client:
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(inner.guard), base_url="http://localhost"
+        ) as client:
             for number in range(PRINCIPAL_CACHE_MAX + 10):
                 await client.get("/x", headers={"Authorization": f"Bearer good{number}"})
 
@@ -185,17 +194,32 @@ def test_a_credential_said_on_purpose_goes_before_the_cookie(inner: Inner) -> No
     assert inner.ask(headers={**cookie, "Authorization": "Bearer good"}).json()["who"] == "good"
     assert inner.ask("/x?access_token=good", headers=cookie).json()["who"] == "good"
     assert inner.ask(f"/x?key={key}", headers=cookie).json()["who"] == key
-    assert inner.ask("/_t/good/x", headers=cookie).json() == {"who": "good", "path": "/x", "bytes": 0}
+    assert inner.ask("/_t/good/x", headers=cookie).json() == {
+        "who": "good",
+        "path": "/x",
+        "bytes": 0,
+    }
     assert inner.ask(headers={**cookie, "Authorization": ""}).status_code == 401
 
 
 def test_a_change_by_cookie_must_come_from_our_own_pages(inner: Inner) -> None:
     cookie = {"Cookie": "podyard_session=good"}
     assert inner.ask(method="POST", headers=cookie).status_code == 403
-    assert inner.ask(method="POST", headers={**cookie, "Origin": "http://evil.example"}).status_code == 403
-    assert inner.ask(method="POST", headers={**cookie, "Origin": "http://127.0.0.1:8700"}).status_code == 200
+    assert (
+        inner.ask(method="POST", headers={**cookie, "Origin": "http://evil.example"}).status_code
+        == 403
+    )
+    assert (
+        inner.ask(method="POST", headers={**cookie, "Origin": "http://127.0.0.1:8700"}).status_code
+        == 200
+    )
     # A token that a page of another site would have to know is not a cookie that it could borrow.
-    assert inner.ask("/x?access_token=good", "POST", headers={"Origin": "http://evil.example"}).status_code == 200
+    assert (
+        inner.ask(
+            "/x?access_token=good", "POST", headers={"Origin": "http://evil.example"}
+        ).status_code
+        == 200
+    )
 
 
 def test_another_host_s_name_is_refused(inner: Inner) -> None:
@@ -219,10 +243,20 @@ def test_a_body_is_bounded_with_a_length_and_without(inner: Inner) -> None:
     for method in ("POST", "GET"):
         fits = inner.ask(method=method, headers=headers, content=b"a" * BODY_BYTES_MAX)
         assert fits.json()["bytes"] == BODY_BYTES_MAX
-        assert inner.ask(method=method, headers=headers, content=b"a" * (BODY_BYTES_MAX + 1)).status_code == 413
+        assert (
+            inner.ask(
+                method=method, headers=headers, content=b"a" * (BODY_BYTES_MAX + 1)
+            ).status_code
+            == 413
+        )
         chunked = inner.ask(method=method, headers=headers, content=_stream(BODY_BYTES_MAX)())
         assert chunked.json()["bytes"] == BODY_BYTES_MAX
-        assert inner.ask(method=method, headers=headers, content=_stream(BODY_BYTES_MAX + 1)()).status_code == 413
+        assert (
+            inner.ask(
+                method=method, headers=headers, content=_stream(BODY_BYTES_MAX + 1)()
+            ).status_code
+            == 413
+        )
     assert inner.ask(method="POST", headers={**headers, "Content-Length": "-1"}).status_code == 413
 
 
@@ -240,8 +274,14 @@ def test_a_response_that_is_sent_twice_has_its_headers_once(inner: Inner) -> Non
 
 @pytest.mark.slow
 def test_the_api_starts_without_the_libraries_that_few_requests_need() -> None:
-    script = "import sys, podyard.api.app, podyard.web.pages; print({'cryptography', 'jwt'} & set(sys.modules))"
+    script = (
+        "import sys, podyard.api.app, podyard.web.pages; print({'cryptography', 'jwt'} & "
+        "set(sys.modules))"
+    )
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, timeout=patient(60)
+        [sys.executable, "-W", "ignore", "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=patient(60),
     )
     assert (done.returncode, done.stdout.strip()) == (0, "set()"), done.stderr

@@ -6,7 +6,14 @@ import pytest
 
 from podyard.base.clock import ManualClock, RealTime
 from podyard.http import limits
-from podyard.http.limits import PER_ADDRESS, PER_ADDRESS_REFUSED, PER_CALLER, DoorLimits, Rate, TokenBuckets
+from podyard.http.limits import (
+    PER_ADDRESS,
+    PER_ADDRESS_REFUSED,
+    PER_CALLER,
+    DoorLimits,
+    Rate,
+    TokenBuckets,
+)
 
 START = RealTime.from_rfc3339("2026-03-01T00:00:00Z")
 
@@ -34,7 +41,9 @@ def test_address_and_caller_have_limits_of_their_own() -> None:
     door = DoorLimits(ManualClock(START))
     for _ in range(PER_ADDRESS.burst):
         door.on_request("192.0.2.1")
-    with pytest.raises(limits.TooManyRequests, match=r"too many requests of address 192\.0\.2\.1: try again in 1 s"):
+    with pytest.raises(
+        limits.TooManyRequests, match=r"too many requests of address 192\.0\.2\.1: try again in 1 s"
+    ):
         door.on_request("192.0.2.1")
     door.on_request("192.0.2.2")
     for _ in range(PER_CALLER.burst):

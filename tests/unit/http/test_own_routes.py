@@ -1,4 +1,5 @@
-"""Google's wire answers first; our own routes are loaded meanwhile, and early requests wait for them."""
+"""Google's wire answers first; our own routes are loaded meanwhile, and early requests wait for
+them."""
 
 from __future__ import annotations
 
@@ -45,7 +46,9 @@ def ask(app: Starlette, settings: Settings, method: str, *paths: str) -> list[ht
     async def send_all() -> None:
         transport = httpx.ASGITransport(app)
         headers = {"Authorization": f"Bearer {token}"}
-        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", headers=headers) as client:
+        async with httpx.AsyncClient(
+            transport=transport, base_url="http://127.0.0.1", headers=headers
+        ) as client:
 
             async def send(path: str) -> None:
                 answers[path] = await client.request(method, path)
@@ -66,7 +69,9 @@ def test_the_wire_needs_neither_fastapi_nor_another_database() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_nodes_are_listed_while_the_rest_is_not_loaded(settings: Settings, database: Database) -> None:
+def test_nodes_are_listed_while_the_rest_is_not_loaded(
+    settings: Settings, database: Database
+) -> None:
     def fail() -> list[APIRouter]:
         raise AssertionError("a list of nodes needs nothing of the rest")
 
@@ -105,5 +110,8 @@ def test_errors_of_both_halves_have_one_envelope(settings: Settings, database: D
         text = f"The requested URL {path} was not found on this server"
         assert answer.json()["error"] == {"code": 404, "message": text, "status": "NOT_FOUND"}
     paths = ["/podyard/v1/whoami", "/v2/projects/demo/locations/us-central1-f/nodes/a"]
-    allowed = [(answer.status_code, answer.headers["allow"]) for answer in ask(app, settings, "PUT", *paths)]
+    allowed = [
+        (answer.status_code, answer.headers["allow"])
+        for answer in ask(app, settings, "PUT", *paths)
+    ]
     assert allowed == [(405, "GET"), (405, "DELETE, GET, PATCH")]

@@ -61,7 +61,9 @@ def parts(tmp_path: Path) -> Iterator[Parts]:
 
 def test_a_method_of_its_own_and_the_rest_are_counted_apart(parts: Parts) -> None:
     assert [parts.fits("nodes.create") for _ in range(3)] == [True, True, False]
-    assert [parts.fits(method) for method in ("nodes.get", "nodes.list") for _ in range(3)] == [True] * 5 + [False]
+    assert [parts.fits(method) for method in ("nodes.get", "nodes.list") for _ in range(3)] == [
+        True
+    ] * 5 + [False]
     assert parts.fits("nodes.create", "other")
     assert not parts.fits("queuedResources.list")
 
@@ -70,7 +72,11 @@ def test_the_next_minute_begins_anew(parts: Parts) -> None:
     parts.clock.advance(59)
     assert [parts.fits("nodes.create") for _ in range(3)] == [True, True, False]
     parts.clock.advance(1)
-    assert [parts.fits("tpu.projects.locations.nodes.create") for _ in range(3)] == [True, True, False]
+    assert [parts.fits("tpu.projects.locations.nodes.create") for _ in range(3)] == [
+        True,
+        True,
+        False,
+    ]
 
 
 def test_the_refusal_is_google_s(parts: Parts) -> None:
@@ -78,7 +84,8 @@ def test_the_refusal_is_google_s(parts: Parts) -> None:
     assert error is not None
     number = parts.database.read(lambda uow: identity.project_row(uow, "demo").number)
     text = (
-        "Quota exceeded for quota metric 'CreateNode requests' and limit 'CreateNode requests per minute' of service "
+        "Quota exceeded for quota metric 'CreateNode requests' and limit 'CreateNode requests per "
+        "minute' of service "
         f"'tpu.googleapis.com' for consumer 'project_number:{number}'."
     )
     assert (error.code, error.message) == (Code.RESOURCE_EXHAUSTED, text)
@@ -98,7 +105,12 @@ def test_the_refusal_is_google_s(parts: Parts) -> None:
 
 def test_names_are_those_of_google_s_quota_page() -> None:
     names = ("nodes.list", "queuedResources.create", "operations.get", "default")
-    expected = ["ListNodes requests", "CreateQueuedResource requests", "GetOperation requests", "Requests"]
+    expected = [
+        "ListNodes requests",
+        "CreateQueuedResource requests",
+        "GetOperation requests",
+        "Requests",
+    ]
     assert [rate_quota.metric_of(name) for name in names] == expected
 
 

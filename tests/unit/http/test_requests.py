@@ -40,7 +40,8 @@ def lines() -> Iterator[io.StringIO]:
 
 
 class App:
-    """Answers with a status after some time; in a thread it says something and learns which operation it began."""
+    """Answers with a status after some time; in a thread it says something and learns which
+    operation it began."""
 
     def __init__(self) -> None:
         self.clock = ManualClock(RealTime.from_rfc3339("2026-03-01T00:00:00Z"))
@@ -57,7 +58,9 @@ class App:
         logging.getLogger("inside").info("working with token=secret1")
         log.note(operation="operation-7")
 
-    async def ask(self, method: str, path: str, headers: dict[str, str] | None = None) -> httpx.Response:
+    async def ask(
+        self, method: str, path: str, headers: dict[str, str] | None = None
+    ) -> httpx.Response:
         transport = httpx.ASGITransport(Requests(self, self.counts, self.clock))
         async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
             return await client.request(method, path, headers=headers)
@@ -71,7 +74,11 @@ async def test_ids_are_in_every_line_of_a_request_and_in_its_answer(lines: io.St
     logging.getLogger("outside").info("later")
     said = [json.loads(line) for line in lines.getvalue().splitlines()]
     inside, done, later = (entry for entry in said if entry["logger"] != "httpx")
-    assert (inside["request"], inside["trace"], inside["message"]) == ("mine-1", TRACE, "working with token=[redacted]")
+    assert (inside["request"], inside["trace"], inside["message"]) == (
+        "mine-1",
+        TRACE,
+        "working with token=[redacted]",
+    )
     assert (done["request"], done["operation"]) == ("mine-1", "operation-7")
     assert done["message"] == "POST /v2/nodes -> 200 in 0.000 s"
     assert not {"request", "trace", "operation"} & later.keys()
@@ -118,5 +125,7 @@ async def test_requests_are_counted_by_status_and_time() -> None:
     assert found['podyard_http_requests_total{method="GET",code="200"}'] == "3"
     assert found['podyard_http_requests_total{method="OTHER",code="404"}'] == "1"
     name = "podyard_http_request_seconds_bucket"
-    assert [found[f'{name}{{le="{limit}"}}'] for limit in (0.005, 0.05, 0.1, 30.0, "+Inf")] == list("12335")
+    assert [found[f'{name}{{le="{limit}"}}'] for limit in (0.005, 0.05, 0.1, 30.0, "+Inf")] == list(
+        "12335"
+    )
     assert (found["podyard_http_request_seconds_count"], len(BUCKETS_SECONDS)) == ("5", 12)

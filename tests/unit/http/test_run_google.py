@@ -43,7 +43,8 @@ def test_lists_of_compute_engine_are_empty_and_of_google_s_kind() -> None:
                 continue
             path = re.sub(r"\{\w+\}", "x", method["path"].removeprefix("projects/{project}/"))
             status, found = _compute(path)
-            if status != 200:  # a list below a thing, which is not there, or one that nobody asked for yet
+            # a list below a thing, which is not there, or one that nobody asked for yet
+            if status != 200:
                 continue
             expected = document["schemas"][method["response"]["$ref"]]["properties"]
             assert found["kind"] == expected["kind"]["default"], path
@@ -51,15 +52,25 @@ def test_lists_of_compute_engine_are_empty_and_of_google_s_kind() -> None:
             assert not found.get("items") or path in ("zones", "regions")
             seen += 1
     assert seen > 40
-    assert _ask("/compute/beta/projects/demo/zones/us-central1-a/instances")[1]["kind"] == "compute#instanceList"
+    assert (
+        _ask("/compute/beta/projects/demo/zones/us-central1-a/instances")[1]["kind"]
+        == "compute#instanceList"
+    )
 
 
 def test_the_zones_of_compute_engine_are_podyard_s() -> None:
     zones = _compute("zones")[1]["items"]
     assert [item["name"] for item in zones] == list(ZONES)
-    assert [item["region"].rpartition("/")[2] for item in zones] == ["us-central1", "us-central1", "europe-west4"]
+    assert [item["region"].rpartition("/")[2] for item in zones] == [
+        "us-central1",
+        "us-central1",
+        "europe-west4",
+    ]
     regions = _compute("regions")[1]["items"]
-    assert [(item["name"], len(item["zones"])) for item in regions] == [("us-central1", 2), ("europe-west4", 1)]
+    assert [(item["name"], len(item["zones"])) for item in regions] == [
+        ("us-central1", 2),
+        ("europe-west4", 1),
+    ]
     assert _compute("zones/us-central1-f") == (200, zones[1])
     assert _compute("regions/europe-west4") == (200, regions[1])
     assert "items" not in Google().answer(COMPUTE, "GET", "/compute/v1/projects/demo/zones")[1]
@@ -80,14 +91,21 @@ def test_one_thing_of_compute_engine_is_not_found(path: str, thing: str) -> None
     status, found = _compute(path)
     assert (status, found["error"]["code"], found["error"]["status"]) == (404, 404, "NOT_FOUND")
     assert found["error"]["message"] == message
-    assert found["error"]["errors"] == [{"message": message, "domain": "global", "reason": "notFound"}]
+    assert found["error"]["errors"] == [
+        {"message": message, "domain": "global", "reason": "notFound"}
+    ]
 
 
 @pytest.mark.parametrize("version", ["v1", "beta", "alpha"])
 def test_the_project_itself_is_asked_of_the_api(version: str) -> None:
     root = f"/compute/{version}/projects/demo"
     operation = f"{root}/global/operations/operation-metadata-0af"
-    for path in ("", "?alt=json", "/setCommonInstanceMetadata", "/setCommonInstanceMetadata?alt=json"):
+    for path in (
+        "",
+        "?alt=json",
+        "/setCommonInstanceMetadata",
+        "/setCommonInstanceMetadata?alt=json",
+    ):
         assert is_of_project(COMPUTE, f"{root}{path}")
     assert is_of_project(COMPUTE, f"{operation}/wait")
     assert not is_of_project("storage.googleapis.com", root)
@@ -117,12 +135,32 @@ def test_everything_else_is_not_implemented(method: str, host: str, path: str) -
 
 
 def test_google_s_hosts_are_known_by_their_whole_labels() -> None:
-    inside = ("googleapis.com", "storage.googleapis.com", "a.b.googleapis.com", "host.c.demo.google.internal")
-    outside = ("notgoogleapis.com", "googleapis.com.example.org", "google.com", "pypi.org", "internal", "")
+    inside = (
+        "googleapis.com",
+        "storage.googleapis.com",
+        "a.b.googleapis.com",
+        "host.c.demo.google.internal",
+    )
+    outside = (
+        "notgoogleapis.com",
+        "googleapis.com.example.org",
+        "google.com",
+        "pypi.org",
+        "internal",
+        "",
+    )
     assert [host for host in (*inside, *outside) if redirect_google.is_google(host)] == list(inside)
-    certified = ("iam.mtls.googleapis.com", "bucket.storage.googleapis.com", "storage.googleapis.com", "googleapis.com")
+    certified = (
+        "iam.mtls.googleapis.com",
+        "bucket.storage.googleapis.com",
+        "storage.googleapis.com",
+        "googleapis.com",
+    )
     assert all(redirect_google.is_certified(host) for host in certified)
-    assert not any(redirect_google.is_certified(host) for host in ("a.b.googleapis.com", "google.internal", "x.com"))
+    assert not any(
+        redirect_google.is_certified(host)
+        for host in ("a.b.googleapis.com", "google.internal", "x.com")
+    )
 
 
 def test_refused_hosts_are_named_with_their_counts_the_most_frequent_first() -> None:
@@ -133,6 +171,9 @@ def test_refused_hosts_are_named_with_their_counts_the_most_frequent_first() -> 
     found.add("h5.googleapis.com")
     line = found.line()
     assert line is not None
-    start = "podyard run: not served, and nothing was sent to Google: h5.googleapis.com (2), h0.googleapis.com (1), "
+    start = (
+        "podyard run: not served, and nothing was sent to Google: h5.googleapis.com (2), "
+        "h0.googleapis.com (1), "
+    )
     assert line.startswith(start)
     assert line.endswith("h9.googleapis.com (1) and 2 more hosts")

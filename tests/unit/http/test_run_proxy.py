@@ -22,7 +22,14 @@ from typing import Any
 import pytest
 
 from podyard.base.clock import OsClock
-from podyard.cli import env, redirect, redirect_google, redirect_proxy, redirect_tls, redirect_tunnel
+from podyard.cli import (
+    env,
+    redirect,
+    redirect_google,
+    redirect_proxy,
+    redirect_tls,
+    redirect_tunnel,
+)
 from podyard.cli.client import Target
 from podyard.cli.redirect_metadata import Metadata
 from podyard.domain.host import HAS_HOST_ADDRESSES
@@ -43,7 +50,11 @@ class _Other(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         length = int(self.headers.get("Content-Length", 0))
-        asked = {"line": self.requestline, "body": self.rfile.read(length).decode(), "headers": dict(self.headers)}
+        asked = {
+            "line": self.requestline,
+            "body": self.rfile.read(length).decode(),
+            "headers": dict(self.headers),
+        }
         self.server.asked.append(asked)  # type: ignore[attr-defined]
         body = json.dumps(asked).encode()
         self.send_response(200)
@@ -113,7 +124,9 @@ def _proxy(
     contexts, authority = redirect_tls.server_contexts(tmp_path, hosts, protocols, OsClock())
     (tmp_path / "authority.pem").write_bytes(authority)
     told = Metadata("demo", "7", ZONE, "a@b", "secret")
-    found = redirect_proxy.Proxy(url, contexts, told, redirect_tunnel.Upstream.of(environ), grpc, google)
+    found = redirect_proxy.Proxy(
+        url, contexts, told, redirect_tunnel.Upstream.of(environ), grpc, google
+    )
     found.start()
     try:
         yield found
@@ -147,14 +160,19 @@ def test_other_hosts_are_passed_on_untouched(tmp_path: Path, other: _OtherServer
             assert "GET /tunnel HTTP/1.1" in _read_all(connection)
 
 
-def test_the_user_s_own_proxy_goes_on_being_used_for_other_hosts(tmp_path: Path, other: _OtherServer) -> None:
+def test_the_user_s_own_proxy_goes_on_being_used_for_other_hosts(
+    tmp_path: Path, other: _OtherServer
+) -> None:
     environ = {
         "HTTPS_PROXY": f"http://me:pass%21@{other.address}",
         "http_proxy": other.address,
         "NO_PROXY": "127.0.0.1",
     }
     with _proxy(tmp_path, environ) as proxy:
-        assert _through(proxy, "http://example.invalid/x")["line"] == "GET http://example.invalid/x HTTP/1.1"
+        assert (
+            _through(proxy, "http://example.invalid/x")["line"]
+            == "GET http://example.invalid/x HTTP/1.1"
+        )
         connection, status = _connect(proxy, "example.invalid:443")
         with connection:
             assert status == "HTTP/1.1 200 Connection established"
@@ -166,11 +184,14 @@ def test_the_user_s_own_proxy_goes_on_being_used_for_other_hosts(tmp_path: Path,
         refused.close()
         assert status.startswith("HTTP/1.1 502")
         asked = len(other.asked)
-        assert _through(proxy, f"http://{other.address}/direct")["line"] == "GET /direct HTTP/1.1"  # NO_PROXY names it
+        # NO_PROXY names it
+        assert _through(proxy, f"http://{other.address}/direct")["line"] == "GET /direct HTTP/1.1"
         assert len(other.asked) == asked + 1
 
 
-def test_loopback_addresses_never_go_to_the_user_s_own_proxy(tmp_path: Path, other: _OtherServer) -> None:
+def test_loopback_addresses_never_go_to_the_user_s_own_proxy(
+    tmp_path: Path, other: _OtherServer
+) -> None:
     port = other.address.rpartition(":")[2]
     environ = {"HTTPS_PROXY": "http://127.0.0.1:1", "http_proxy": "http://127.0.0.1:1"}
     with _proxy(tmp_path, environ) as proxy:
@@ -183,17 +204,30 @@ def test_loopback_addresses_never_go_to_the_user_s_own_proxy(tmp_path: Path, oth
 
 _CLIENTS = {
     "curl": "exec curl -sS --max-time 10 $0",
-    "requests": "exec python -c 'import requests, sys; print(requests.get(sys.argv[1], timeout=10).text)' $0",
-    "urllib": "exec python -c 'import sys, urllib.request as u; print(u.urlopen(sys.argv[1]).read().decode())' $0",
-    "httpx": "exec python -c 'import httpx, sys; print(httpx.get(sys.argv[1], timeout=10).text)' $0",
+    "requests": (
+        "exec python -c 'import requests, sys; print(requests.get(sys.argv[1], "
+        "timeout=10).text)' $0"
+    ),
+    "urllib": (
+        "exec python -c 'import sys, urllib.request as u; "
+        "print(u.urlopen(sys.argv[1]).read().decode())' $0"
+    ),
+    "httpx": (
+        "exec python -c 'import httpx, sys; print(httpx.get(sys.argv[1], timeout=10).text)' $0"
+    ),
 }
 
 
-@pytest.mark.skipif(not HAS_HOST_ADDRESSES, reason="hosts have addresses of their own on Linux only")
-@pytest.mark.parametrize(
-    ("client", "reads_the_range"), [("curl", True), ("requests", True), ("urllib", False), ("httpx", False)]
+@pytest.mark.skipif(
+    not HAS_HOST_ADDRESSES, reason="hosts have addresses of their own on Linux only"
 )
-def test_a_command_reaches_the_addresses_of_hosts(tmp_path: Path, client: str, reads_the_range: bool) -> None:
+@pytest.mark.parametrize(
+    ("client", "reads_the_range"),
+    [("curl", True), ("requests", True), ("urllib", False), ("httpx", False)],
+)
+def test_a_command_reaches_the_addresses_of_hosts(
+    tmp_path: Path, client: str, reads_the_range: bool
+) -> None:
     if client == "curl":
         require(shutil.which("curl"), "curl")
     environ = {"PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))}
@@ -240,11 +274,15 @@ def _answer(connection: socket.socket, method: str = "GET") -> tuple[str, str]:
         piece = connection.recv(1).decode()
         assert piece, f"the connection ended after {head!r}"
         head += piece
-    length = 0 if method == "HEAD" else int(head.lower().partition("content-length: ")[2].split()[0])
+    length = (
+        0 if method == "HEAD" else int(head.lower().partition("content-length: ")[2].split()[0])
+    )
     return head, "".join(connection.recv(1).decode() for _ in range(length))
 
 
-def _tls(proxy: redirect_proxy.Proxy, authority: Path, host: str, protocols: list[str]) -> ssl.SSLSocket:
+def _tls(
+    proxy: redirect_proxy.Proxy, authority: Path, host: str, protocols: list[str]
+) -> ssl.SSLSocket:
     connection, status = _connect(proxy, f"{host}:443")
     assert status.startswith("HTTP/1.1 200")
     context = ssl.create_default_context(cafile=str(authority))
@@ -258,8 +296,12 @@ def test_a_podyard_that_does_not_answer_is_unavailable_in_its_own_envelope(tmp_p
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
         with _proxy(tmp_path, {}, url=url) as proxy:
-            with _tls(proxy, tmp_path / "authority.pem", "tpu.googleapis.com", ["http/1.1"]) as client:
-                client.sendall(b"GET /v2/x HTTP/1.1\r\nHost: tpu.googleapis.com\r\nConnection: close\r\n\r\n")
+            with _tls(
+                proxy, tmp_path / "authority.pem", "tpu.googleapis.com", ["http/1.1"]
+            ) as client:
+                client.sendall(
+                    b"GET /v2/x HTTP/1.1\r\nHost: tpu.googleapis.com\r\nConnection: close\r\n\r\n"
+                )
                 answer = _read_all(client)
             assert answer.startswith("HTTP/1.1 503")
             assert '"status": "UNAVAILABLE"' in answer
@@ -282,7 +324,10 @@ def test_grpc_reaches_the_front_in_the_clear_and_rest_stays_http_1(tmp_path: Pat
             with _tls(proxy, authority, "tpu.googleapis.com", ["h2", "http/1.1"]) as client:
                 assert client.selected_alpn_protocol() == "http/1.1"
             credentials = grpc.ssl_channel_credentials(authority.read_bytes())
-            options = (("grpc.http_proxy", f"http://{proxy.address}"), ("grpc.enable_http_proxy", 1))
+            options = (
+                ("grpc.http_proxy", f"http://{proxy.address}"),
+                ("grpc.enable_http_proxy", 1),
+            )
             with grpc.secure_channel("tpu.googleapis.com:443", credentials, options) as channel:
                 body = b"x" * 1_000_000
                 assert channel.unary_unary("/t.T/Echo")(body, timeout=patient(10)) == body * 3
@@ -295,14 +340,22 @@ def test_google_s_other_hosts_get_nothing(tmp_path: Path, other: _OtherServer) -
     with _proxy(tmp_path, environ) as proxy:
         authority = tmp_path / "authority.pem"
         with _tls(proxy, authority, "compute.googleapis.com", ["http/1.1"]) as client:
-            client.sendall(b"GET /compute/v1/projects/demo/zones?alt=json HTTP/1.1\r\nHost: x\r\n\r\n")
+            client.sendall(
+                b"GET /compute/v1/projects/demo/zones?alt=json HTTP/1.1\r\nHost: x\r\n\r\n"
+            )
             assert json.loads(_answer(client)[1])["items"][0]["name"] == ZONE
-            body = b"POST /compute/v1/projects/demo/zones HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n123456789"
-            client.sendall(body + b"HEAD /compute/v1/projects/demo/setMetadata HTTP/1.1\r\nHost: x\r\n\r\n")
+            body = (
+                b"POST /compute/v1/projects/demo/zones HTTP/1.1\r\nHost: x\r\nContent-Length: "
+                b"9\r\n\r\n123456789"
+            )
+            client.sendall(
+                body + b"HEAD /compute/v1/projects/demo/setMetadata HTTP/1.1\r\nHost: x\r\n\r\n"
+            )
             head, said = _answer(client)
             assert head.startswith("HTTP/1.1 501")
             assert "nothing was sent to Google" in json.loads(said)["error"]["message"]
-            assert _answer(client, "HEAD")[0].startswith("HTTP/1.1 501")  # the body was not taken for a request
+            # the body was not taken for a request
+            assert _answer(client, "HEAD")[0].startswith("HTTP/1.1 501")
             client.sendall(b"GET /compute/v1/projects/demo/regions HTTP/1.1\r\nHost: x\r\n\r\n")
             assert _answer(client)[0].startswith("HTTP/1.1 200")
         with _tls(proxy, authority, "Bucket.Storage.GoogleAPIs.com", ["http/1.1"]) as client:
@@ -310,7 +363,12 @@ def test_google_s_other_hosts_get_nothing(tmp_path: Path, other: _OtherServer) -
             head, _ = _answer(client)
             assert head.startswith("HTTP/1.1 501")
             assert "Connection: close" in head
-        refused = ("a.b.googleapis.com:443", "iam.googleapis.com.:80", "tpu.googleapis.com:80", "x.google.internal:444")
+        refused = (
+            "a.b.googleapis.com:443",
+            "iam.googleapis.com.:80",
+            "tpu.googleapis.com:80",
+            "x.google.internal:444",
+        )
         for target in refused:
             connection, status = _connect(proxy, target)
             connection.close()
@@ -319,7 +377,9 @@ def test_google_s_other_hosts_get_nothing(tmp_path: Path, other: _OtherServer) -
             _through(proxy, "http://iam.googleapis.com./v1", b"secret")
         assert other.asked == []
         line = proxy.refusals.line()
-    assert line.startswith("podyard run: not served, and nothing was sent to Google: compute.googleapis.com (2), ")
+    assert line.startswith(
+        "podyard run: not served, and nothing was sent to Google: compute.googleapis.com (2), "
+    )
     assert "iam.googleapis.com (2)" in line
     for host in ("bucket.storage", "a.b", "tpu"):
         assert f"{host}.googleapis.com (1)" in line
@@ -337,7 +397,9 @@ def test_a_host_that_was_not_even_asked_is_named_too(tmp_path: Path) -> None:
             until(lambda host=host: host in str(proxy.refusals.line()) or None, 10, host)
 
 
-def test_google_s_other_hosts_are_passed_on_when_the_user_wants_it(tmp_path: Path, other: _OtherServer) -> None:
+def test_google_s_other_hosts_are_passed_on_when_the_user_wants_it(
+    tmp_path: Path, other: _OtherServer
+) -> None:
     environ = {"https_proxy": other.address, "http_proxy": other.address}
     with _proxy(tmp_path, environ, google=None) as proxy:
         connection, status = _connect(proxy, "storage.googleapis.com:443")
@@ -345,12 +407,16 @@ def test_google_s_other_hosts_are_passed_on_when_the_user_wants_it(tmp_path: Pat
             assert status == "HTTP/1.1 200 Connection established"
             connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             assert connection.recv(10)
-        assert _through(proxy, "http://iam.googleapis.com/x")["line"] == "GET http://iam.googleapis.com/x HTTP/1.1"
+        assert (
+            _through(proxy, "http://iam.googleapis.com/x")["line"]
+            == "GET http://iam.googleapis.com/x HTTP/1.1"
+        )
         passed = len(other.asked)
         for host in redirect_proxy.REDIRECTED:
             with _tls(proxy, tmp_path / "authority.pem", host, ["http/1.1"]) as client:
                 client.sendall(b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n")
-                assert _answer(client)[0].startswith("HTTP/1.1 503")  # by Podyard, which is not there
+                # by Podyard, which is not there
+                assert _answer(client)[0].startswith("HTTP/1.1 503")
             connection, status = _connect(proxy, f"{host}:80")
             connection.close()
             assert status.startswith("HTTP/1.1 501")
@@ -366,14 +432,22 @@ def test_google_s_other_hosts_are_passed_on_when_the_user_wants_it(tmp_path: Pat
 def test_cloud_tpu_s_document_is_podyard_s_wherever_it_is_asked_for(tmp_path: Path) -> None:
     with _proxy(tmp_path, {}) as proxy:
         for api, status in (("tpu", 503), ("storage", 501)):  # 503: by Podyard, which is not there
-            with _tls(proxy, tmp_path / "authority.pem", "www.googleapis.com", ["http/1.1"]) as client:
-                client.sendall(f"GET /discovery/v1/apis/{api}/v2/rest HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            with _tls(
+                proxy, tmp_path / "authority.pem", "www.googleapis.com", ["http/1.1"]
+            ) as client:
+                client.sendall(
+                    f"GET /discovery/v1/apis/{api}/v2/rest HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+                )
                 assert _answer(client)[0].startswith(f"HTTP/1.1 {status}"), api
 
 
 def test_the_certificates_are_for_google_s_hosts_only(tmp_path: Path) -> None:
     with _proxy(tmp_path, {}) as proxy:
-        for host in (*redirect_proxy.REDIRECTED, "compute.googleapis.com", "a.storage.googleapis.com"):
+        for host in (
+            *redirect_proxy.REDIRECTED,
+            "compute.googleapis.com",
+            "a.storage.googleapis.com",
+        ):
             _tls(proxy, tmp_path / "authority.pem", host, ["http/1.1"]).close()
         connection, _ = _connect(proxy, "tpu.googleapis.com:443")
         context = ssl.create_default_context(cafile=str(tmp_path / "authority.pem"))
@@ -389,7 +463,11 @@ def test_the_roots_are_those_that_were_named_before(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "two.pem").write_bytes(b"-----BEGIN CERTIFICATE-----\ntwo\n")
     (folder / "notes").write_bytes(b"nothing")
-    named = {"SSL_CERT_FILE": str(one), "CURL_CA_BUNDLE": str(one), "REQUESTS_CA_BUNDLE": str(folder)}
+    named = {
+        "SSL_CERT_FILE": str(one),
+        "CURL_CA_BUNDLE": str(one),
+        "REQUESTS_CA_BUNDLE": str(folder),
+    }
     found = redirect_tls.roots(named)
     assert (found.count(b"one"), found.count(b"two"), b"nothing" in found) == (1, 1, False)
     for environ in ({}, {"SSL_CERT_FILE": str(tmp_path / "missing")}):
@@ -404,7 +482,10 @@ def test_another_user_s_process_does_not_get_in(tmp_path: Path) -> None:
         prefix = "0000000000000000FFFF0000" if six else ""
         address = f"{prefix}0100007F"
         lines = [
-            f"   {n}: {address}:{a:04X} {address}:{b:04X} 01 00000000:00000000 00:00000000 00000000  {uid}        0 1 1"
+            (
+                f"   {n}: {address}:{a:04X} {address}:{b:04X} 01 00000000:00000000 00:00000000 "
+                f"00000000  {uid}        0 1 1"
+            )
             for n, (a, b, uid) in enumerate(rows)
         ]
         path = tmp_path / f"tcp{len(list(tmp_path.iterdir()))}"
@@ -431,7 +512,8 @@ def test_the_grpc_target_is_exported_when_there_is_one(tmp_path: Path) -> None:
     for changes, expected in (
         ({}, None),
         ({"grpcPort": 8701}, "127.0.0.1:8701"),
-        ({"url": "http://127.0.0.1:9"}, None),  # the state of another Podyard than the one that is meant
+        # the state of another Podyard than the one that is meant
+        ({"url": "http://127.0.0.1:9"}, None),
     ):
         state |= changes
         settings.state_path.write_text(json.dumps(state))
@@ -442,7 +524,9 @@ def test_the_metadata_server_answers_as_google_s_does() -> None:
     told = Metadata("demo", "7", ZONE, "a@b", "secret")
     root = "/computeMetadata/v1"
 
-    def ask(path: str, query: str = "", flavor: str | None = "Google", method: str = "GET") -> tuple[int, str]:
+    def ask(
+        path: str, query: str = "", flavor: str | None = "Google", method: str = "GET"
+    ) -> tuple[int, str]:
         return told.answer(path, query, flavor, method)[:2]
 
     assert ask("/", flavor=None) == (200, "computeMetadata/\n")
@@ -453,8 +537,13 @@ def test_the_metadata_server_answers_as_google_s_does() -> None:
         status, text = ask(f"{root}/instance/service-accounts/{account}/token", "scopes=x")
         assert (status, json.loads(text)["access_token"]) == (200, "secret")
     for asked in ("recursive=true", "recursive=True", "recursive=false&recursive=TRUE"):
-        assert json.loads(ask(f"{root}/instance/service-accounts/default/", asked)[1])["email"] == "a@b"
-    assert ask(f"{root}/instance/service-accounts/default/", "recursive=false")[1].startswith("aliases\n")
+        assert (
+            json.loads(ask(f"{root}/instance/service-accounts/default/", asked)[1])["email"]
+            == "a@b"
+        )
+    assert ask(f"{root}/instance/service-accounts/default/", "recursive=false")[1].startswith(
+        "aliases\n"
+    )
     assert ask(f"{root}/instance/attributes/none")[0] == 404
     assert ask("/latest/meta-data")[0] == 404
     assert ask(f"{root}/project/project-id", method="PUT")[0] == 405

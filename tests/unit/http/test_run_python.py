@@ -1,4 +1,5 @@
-"""Which Pythons would go past the proxy of `podyard run`; and how long the server keeps a silent connection."""
+"""Which Pythons would go past the proxy of `podyard run`; and how long the server keeps a silent
+connection."""
 
 from __future__ import annotations
 

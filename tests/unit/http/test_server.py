@@ -21,8 +21,12 @@ from podyard.base.clock import OsClock
 from podyard.http.guard import Guard
 
 LIMIT_SECONDS = 0.3
-ENDS_SECONDS_MAX = 20.0  # of a connection that must be closed: far beyond the limit, so that only a hang fails
-HEAD = b"POST /echo HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer x\r\nContent-Length: 10\r\n\r\n"
+# of a connection that must be closed: far beyond the limit, so that only a hang fails
+ENDS_SECONDS_MAX = 20.0
+HEAD = (
+    b"POST /echo HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "
+    b"x\r\nContent-Length: 10\r\n\r\n"
+)
 
 
 async def _echo(request: Request) -> PlainTextResponse:
@@ -35,11 +39,18 @@ async def _refuse(_request: Request) -> PlainTextResponse:
 
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
-    app = Starlette(routes=[Route("/echo", _echo, methods=["POST"]), Route("/refuse", _refuse, methods=["POST"])])
+    app = Starlette(
+        routes=[
+            Route("/echo", _echo, methods=["POST"]),
+            Route("/refuse", _refuse, methods=["POST"]),
+        ]
+    )
     app.add_middleware(Guard, authenticate=lambda _token: None, clock=OsClock())  # type: ignore[arg-type]
     beats: list[float] = []
     limits = ReadLimits(head_seconds=LIMIT_SECONDS, body_seconds=LIMIT_SECONDS)
-    server: uvicorn.Server = Server(config(app, "127.0.0.1", 0, limits), lambda: beats.append(time.monotonic()))
+    server: uvicorn.Server = Server(
+        config(app, "127.0.0.1", 0, limits), lambda: beats.append(time.monotonic())
+    )
     listener = socket.create_server(("127.0.0.1", 0))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
@@ -68,7 +79,9 @@ def _receive_echo(connection: socket.socket) -> None:
         received += part
 
 
-@pytest.mark.parametrize("sent", [HEAD[:30], HEAD, HEAD + b"half"], ids=["half a head", "no body", "half a body"])
+@pytest.mark.parametrize(
+    "sent", [HEAD[:30], HEAD, HEAD + b"half"], ids=["half a head", "no body", "half a body"]
+)
 def test_half_a_request_is_answered_with_408_and_closed(
     sent: bytes, port: int, caplog: pytest.LogCaptureFixture
 ) -> None:

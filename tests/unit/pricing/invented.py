@@ -18,7 +18,12 @@ POLICY: dict[str, Any] = {
     "tax": "0",
 }
 CARD = [
-    {"sku": ON_DEMAND, "unit": "device_hour", "usd": "4.50", "effective_from": "2015-01-01T00:00:00Z"},
+    {
+        "sku": ON_DEMAND,
+        "unit": "device_hour",
+        "usd": "4.50",
+        "effective_from": "2015-01-01T00:00:00Z",
+    },
     {"sku": SPOT, "unit": "chip_hour", "usd": "0.24493", "effective_from": "2015-01-01T00:00:00Z"},
     {"sku": DISK, "unit": "GiB_month", "usd": "0.04", "effective_from": "2015-01-01T00:00:00Z"},
     {"sku": VM, "unit": "vm_hour", "usd": "0.080170", "effective_from": "2015-01-01T00:00:00Z"},
@@ -31,14 +36,19 @@ def at(text: str) -> str:
     return f"2026-{day if '-' in day else '03-' + day}T{clock}Z"
 
 
-def node(name: str, *life: tuple[str, str], sku: str = ON_DEMAND, quantity: int = 1, **more: Any) -> dict[str, Any]:
+def node(
+    name: str, *life: tuple[str, str], sku: str = ON_DEMAND, quantity: int = 1, **more: Any
+) -> dict[str, Any]:
     """A resource with its events: (time, state) in order of seq."""
     kind = {DISK: "disk", VM: "vm"}.get(sku, "tpu")
     events = [
         {"id": f"{name}-{seq}", "resource": name, "seq": seq, "t": at(time), "state": state}
         for seq, (time, state) in enumerate(life, start=1)
     ]
-    return {"resource": {"id": name, "kind": kind, "sku": sku, "quantity": quantity, **more}, "events": events}
+    return {
+        "resource": {"id": name, "kind": kind, "sku": sku, "quantity": quantity, **more},
+        "events": events,
+    }
 
 
 def case(
@@ -61,11 +71,25 @@ def case(
 
 
 def price(sku: str, usd: str, since: str, unit: str = "device_hour") -> dict[str, str]:
-    return {"sku": sku, "unit": unit, "usd": usd, "effective_from": since if "T" in since else at(since)}
+    return {
+        "sku": sku,
+        "unit": unit,
+        "usd": usd,
+        "effective_from": since if "T" in since else at(since),
+    }
 
 
-def commitment(name: str, quantity: int, usd: str, since: str, until: str, covers: str = ON_DEMAND) -> dict[str, Any]:
-    return {"id": name, "covers": covers, "quantity": quantity, "usd": usd, "from": at(since), "until": at(until)}
+def commitment(
+    name: str, quantity: int, usd: str, since: str, until: str, covers: str = ON_DEMAND
+) -> dict[str, Any]:
+    return {
+        "id": name,
+        "covers": covers,
+        "quantity": quantity,
+        "usd": usd,
+        "from": at(since),
+        "until": at(until),
+    }
 
 
 def credit(name: str, usd: str, first: str = "2026-03", last: str = "2026-04") -> dict[str, str]:
@@ -73,20 +97,34 @@ def credit(name: str, usd: str, first: str = "2026-03", last: str = "2026-04") -
 
 
 def job(name: str, resource: str, start: str, end: str | None) -> dict[str, Any]:
-    return {"id": name, "resource": resource, "start": at(start), "end": None if end is None else at(end)}
+    return {
+        "id": name,
+        "resource": resource,
+        "start": at(start),
+        "end": None if end is None else at(end),
+    }
 
 
 def hour(name: str = "n", **more: Any) -> dict[str, Any]:
     return node(name, ("10 10:00:00", "READY"), ("10 11:00:00", "DELETING"), **more)
 
 
-def short(name: str = "n", seconds: str = "40", ending: str = "DELETING", **more: Any) -> dict[str, Any]:
+def short(
+    name: str = "n", seconds: str = "40", ending: str = "DELETING", **more: Any
+) -> dict[str, Any]:
     return node(name, ("10 10:00:00", "READY"), (f"10 10:00:{seconds}", ending), **more)
 
 
 def spot(seconds: str, ending: str = "PREEMPTED", scheduling: str = "SPOT") -> dict[str, Any]:
     clock = f"10 10:0{float(seconds) // 60:.0f}:{seconds if float(seconds) < 60 else '00'}"
-    return node("n", ("10 10:00:00", "READY"), (clock, ending), sku=SPOT, quantity=256, scheduling=scheduling)
+    return node(
+        "n",
+        ("10 10:00:00", "READY"),
+        (clock, ending),
+        sku=SPOT,
+        quantity=256,
+        scheduling=scheduling,
+    )
 
 
 END_OF_MARCH = (("31 23:59:50", "RUNNING"), ("04-01 00:00:00", "STOPPED"))
@@ -123,12 +161,18 @@ CASES = [
     case(
         "price rise",
         node("n", ("10 11:59:30", "READY"), ("10 12:00:30", "DELETING")),
-        card=[price(ON_DEMAND, "4.50", "2015-01-01T00:00:00Z"), price(ON_DEMAND, "6.50", "10 12:00:00")],
+        card=[
+            price(ON_DEMAND, "4.50", "2015-01-01T00:00:00Z"),
+            price(ON_DEMAND, "6.50", "10 12:00:00"),
+        ],
     ),
     case(
         "a price of more digits stands after a smaller one",
         node("n", ("10 11:59:30", "READY"), ("10 12:00:30", "DELETING")),
-        card=[price(ON_DEMAND, "10.00", "2015-01-01T00:00:00Z"), price(ON_DEMAND, "9.00", "10 12:00:00")],
+        card=[
+            price(ON_DEMAND, "10.00", "2015-01-01T00:00:00Z"),
+            price(ON_DEMAND, "9.00", "10 12:00:00"),
+        ],
     ),
     case(
         "three prices and back to the first",
@@ -142,7 +186,10 @@ CASES = [
     case(
         "a price that starts within a billed second's instant",
         node("n", ("10 11:59:59.9", "READY"), ("10 12:00:00.1", "DELETING")),
-        card=[price(ON_DEMAND, "4.50", "2015-01-01T00:00:00Z"), price(ON_DEMAND, "6.50", "10 12:00:00")],
+        card=[
+            price(ON_DEMAND, "4.50", "2015-01-01T00:00:00Z"),
+            price(ON_DEMAND, "6.50", "10 12:00:00"),
+        ],
     ),
     case(
         "a price of zero is a price",
@@ -151,7 +198,9 @@ CASES = [
     ),
     case(
         "a disk over a change of price, while its node is stopped",
-        node("d", ("10 10:00:00", "EXISTS"), ("10 10:02:00", "DELETED"), sku=DISK, quantity=100_000),
+        node(
+            "d", ("10 10:00:00", "EXISTS"), ("10 10:02:00", "DELETED"), sku=DISK, quantity=100_000
+        ),
         node("n", ("10 10:00:00", "READY"), ("10 10:01:00", "STOPPED")),
         card=[*CARD, price(DISK, "0.05", "10 10:01:30", "GiB_month")],
     ),
@@ -176,9 +225,20 @@ CASES = [
         node("v", ("10 10:00:00", "RUNNING"), ("10 10:00:05", "STOPPED"), sku=VM),
         as_of="10 10:00:05",
     ),
-    case("no minimum for an open run", node("v", ("10 10:00:00", "RUNNING"), sku=VM), as_of="10 10:00:05"),
-    case("no minimum where the policy has none", short("v", "10", "STOPPED", sku=VM), policy={"vm_min_s": 0}),
-    case("usage over the end of a month", node("n", ("31 23:59:30", "READY"), ("04-01 00:00:45", "DELETING"))),
+    case(
+        "no minimum for an open run",
+        node("v", ("10 10:00:00", "RUNNING"), sku=VM),
+        as_of="10 10:00:05",
+    ),
+    case(
+        "no minimum where the policy has none",
+        short("v", "10", "STOPPED", sku=VM),
+        policy={"vm_min_s": 0},
+    ),
+    case(
+        "usage over the end of a month",
+        node("n", ("31 23:59:30", "READY"), ("04-01 00:00:45", "DELETING")),
+    ),
     case(
         "a month in Kolkata begins at half past six",
         node("n", ("31 18:29:30", "READY"), ("31 18:30:45", "DELETING")),
@@ -187,15 +247,27 @@ CASES = [
     case(
         "events out of order, one of them late",
         {
-            **node("n", ("10 10:00:00", "READY"), ("10 10:00:20", "STOPPED"), ("10 10:00:40", "READY")),
+            **node(
+                "n", ("10 10:00:00", "READY"), ("10 10:00:20", "STOPPED"), ("10 10:00:40", "READY")
+            ),
             "events": [
                 {"id": "c", "resource": "n", "seq": 9, "t": at("10 10:01:00"), "state": "DELETING"},
                 {"id": "a", "resource": "n", "seq": 1, "t": at("10 10:00:00"), "state": "READY"},
-                {"id": "b", "resource": "n", "seq": 5, "t": "2026-03-10T12:00:30.25+02:00", "state": "STOPPED"},
+                {
+                    "id": "b",
+                    "resource": "n",
+                    "seq": 5,
+                    "t": "2026-03-10T12:00:30.25+02:00",
+                    "state": "STOPPED",
+                },
             ],
         },
     ),
-    case("rounding at .5 in yen", hour(quantity=1), policy={"currency": "JPY", "minor": 0, "fx": "0.333333333333"}),
+    case(
+        "rounding at .5 in yen",
+        hour(quantity=1),
+        policy={"currency": "JPY", "minor": 0, "fx": "0.333333333333"},
+    ),
     case(
         "yen: 12.5 is 13",
         hour(),
@@ -211,7 +283,11 @@ CASES = [
             price(ON_DEMAND, "4.5", "2026-03-10T12:00:00Z"),
         ],
     ),
-    case("dinars have three decimals", hour(), policy={"currency": "KWD", "minor": 3, "fx": "0.30753"}),
+    case(
+        "dinars have three decimals",
+        hour(),
+        policy={"currency": "KWD", "minor": 3, "fx": "0.30753"},
+    ),
     case(
         "a rate for each month",
         node("n", ("31 23:59:30", "READY"), ("04-01 00:00:45", "DELETING"), quantity=900),
@@ -222,16 +298,35 @@ CASES = [
         *[short(f"n{i}", "09", sku=ON_DEMAND) for i in range(3)],
         policy={"currency": "JPY", "minor": 0, "fx": "149.37"},
     ),
-    case("tax is on what is left after credits", hour(), credits=[credit("c", "1.00")], policy={"tax": "0.19"}),
+    case(
+        "tax is on what is left after credits",
+        hour(),
+        credits=[credit("c", "1.00")],
+        policy={"tax": "0.19"},
+    ),
     case("tax rounds halves up", hour(), policy={"tax": "0.07", "minor": 1}),
-    case("a credit that has expired", hour(), credits=[credit("old", "9.00", "2026-01", "2026-02")]),
-    case("a credit that does not hold yet", hour(), credits=[credit("new", "9.00", "2026-04", "2026-06")]),
+    case(
+        "a credit that has expired", hour(), credits=[credit("old", "9.00", "2026-01", "2026-02")]
+    ),
+    case(
+        "a credit that does not hold yet",
+        hour(),
+        credits=[credit("new", "9.00", "2026-04", "2026-06")],
+    ),
     case(
         "two credits, the one that expires first is used first",
         hour(),
-        credits=[credit("a", "3.00", last="2026-06"), credit("b", "2.00", last="2026-03"), credit("c", "1")],
+        credits=[
+            credit("a", "3.00", last="2026-06"),
+            credit("b", "2.00", last="2026-03"),
+            credit("c", "1"),
+        ],
     ),
-    case("two credits of one expiry are used by id", hour(), credits=[credit("b", "4.00"), credit("a", "3.00")]),
+    case(
+        "two credits of one expiry are used by id",
+        hour(),
+        credits=[credit("b", "4.00"), credit("a", "3.00")],
+    ),
     case("a credit of nothing", hour(), credits=[credit("a", "0")]),
     case(
         "what is left of a credit ends with its last month",
@@ -250,13 +345,20 @@ CASES = [
         credits=[credit("a", "1.234")],
         policy={"currency": "JPY", "minor": 0, "fx": "149.37", "tax": "0.1"},
     ),
-    case("an unused commitment", commitments=[commitment("c", 4, "1.00", "10 10:00:00", "10 10:10:00")]),
+    case(
+        "an unused commitment",
+        commitments=[commitment("c", 4, "1.00", "10 10:00:00", "10 10:10:00")],
+    ),
     case(
         "a commitment ends at as_of",
         commitments=[commitment("c", 4, "1", "10 10:00:00", "12 10:00:00")],
         as_of="10 10:05:00",
     ),
-    case("a commitment that is to come", hour(), commitments=[commitment("c", 4, "1", "11 10:00:00", "11 10:05:00")]),
+    case(
+        "a commitment that is to come",
+        hour(),
+        commitments=[commitment("c", 4, "1", "11 10:00:00", "11 10:05:00")],
+    ),
     case(
         "a commitment over the end of a month",
         node("n", ("31 23:59:30", "READY"), ("04-01 00:00:45", "DELETING"), quantity=900),
@@ -265,7 +367,10 @@ CASES = [
     case(
         "a commitment over a change of price",
         node("n", ("10 11:59:30", "READY"), ("10 12:00:30", "DELETING"), quantity=9),
-        card=[price(ON_DEMAND, "4.50", "2015-01-01T00:00:00Z"), price(ON_DEMAND, "6.50", "10 12:00:00")],
+        card=[
+            price(ON_DEMAND, "4.50", "2015-01-01T00:00:00Z"),
+            price(ON_DEMAND, "6.50", "10 12:00:00"),
+        ],
         commitments=[commitment("c", 5, "2.00", "10 11:59:45", "10 12:00:15")],
     ),
     case(
@@ -303,13 +408,18 @@ CASES = [
     ),
     case(
         "a disk is committed per month",
-        node("d", ("10 10:00:00", "EXISTS"), ("10 10:02:00", "DELETED"), sku=DISK, quantity=100_000),
+        node(
+            "d", ("10 10:00:00", "EXISTS"), ("10 10:02:00", "DELETED"), sku=DISK, quantity=100_000
+        ),
         commitments=[commitment("c", 50_000, "0.02", "10 10:00:00", "10 10:05:00", DISK)],
     ),
     case(
         "jobs with gaps",
         short(),
-        jobs=[job("a", "n", "10 10:00:05", "10 10:00:10"), job("b", "n", "10 10:00:20.5", "10 10:00:30")],
+        jobs=[
+            job("a", "n", "10 10:00:05", "10 10:00:10"),
+            job("b", "n", "10 10:00:20.5", "10 10:00:30"),
+        ],
     ),
     case(
         "jobs that overlap and lie outside",
@@ -321,15 +431,31 @@ CASES = [
             job("a", "n", "10 10:00:35", "10 12:00:00"),
         ],
     ),
-    case("two jobs that start together", short(), jobs=[job(n, "n", "10 10:00:05", "10 10:00:30") for n in "ba"]),
+    case(
+        "two jobs that start together",
+        short(),
+        jobs=[job(n, "n", "10 10:00:05", "10 10:00:30") for n in "ba"],
+    ),
     case("a job of no length", short(), jobs=[job("a", "n", "10 10:00:05.5", "10 10:00:05.5")]),
-    case("a job that is still going", short(), jobs=[job("a", "n", "10 10:00:05", None)], as_of="10 10:00:15"),
-    case("a job on a node that is free", spot("30"), jobs=[job("a", "n", "10 10:00:05", "10 10:00:30")]),
+    case(
+        "a job that is still going",
+        short(),
+        jobs=[job("a", "n", "10 10:00:05", None)],
+        as_of="10 10:00:15",
+    ),
+    case(
+        "a job on a node that is free",
+        spot("30"),
+        jobs=[job("a", "n", "10 10:00:05", "10 10:00:30")],
+    ),
     case("no jobs", short(), jobs=[]),
     case(
         "a job over two prices and two months",
         node("n", ("31 23:59:30", "READY"), ("04-01 00:00:45", "DELETING")),
-        card=[price(ON_DEMAND, "4.50", "2015-01-01T00:00:00Z"), price(ON_DEMAND, "6.50", "04-01 00:00:10")],
+        card=[
+            price(ON_DEMAND, "4.50", "2015-01-01T00:00:00Z"),
+            price(ON_DEMAND, "6.50", "04-01 00:00:10"),
+        ],
         jobs=[job("a", "n", "31 23:59:40", "04-01 00:00:20")],
     ),
     case("a budget that is never reached", hour(), budget={"usd": "4.51"}),
@@ -357,7 +483,13 @@ CASES = [
         issued={"2026-02": "9.00", "2026-03": "4.50"},
         open_month="2026-04",
     ),
-    case("a correction has its tax", hour(), issued={"2026-03": "1.19"}, open_month="2026-04", policy={"tax": "0.19"}),
+    case(
+        "a correction has its tax",
+        hour(),
+        issued={"2026-03": "1.19"},
+        open_month="2026-04",
+        policy={"tax": "0.19"},
+    ),
     case(
         "two months are corrected",
         node("n", ("31 23:59:00", "READY"), ("04-01 00:01:00", "DELETING"), quantity=100),

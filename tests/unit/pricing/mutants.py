@@ -1,7 +1,7 @@
 """Meters, raters and bills that are wrong on purpose, and the cases that notice each of them.
 
-A mutant is put in place with pytest's monkeypatch. `python -m tests.unit.pricing.test_mutants` lists for each one which
-cases notice it: the names below are kept with its help.
+A mutant is put in place with pytest's monkeypatch. `python -m tests.unit.pricing.test_mutants`
+lists for each one which cases notice it: the names below are kept with its help.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ from podyard.pricing.sku import Sku
 from tests.unit.pricing import invented
 
 Patch = pytest.MonkeyPatch
-FILES = [Path(__file__).parents[2] / "data" / "billing" / f"cases_{name}.jsonl" for name in ("public", "decided")]
+FILES = [
+    Path(__file__).parents[2] / "data" / "billing" / f"cases_{name}.jsonl"
+    for name in ("public", "decided")
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +41,9 @@ class WrongMeter:
 MUTANTS: list[WrongMeter] = []
 
 
-def mutant(rule: str, *caught_by: str) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
+def mutant(
+    rule: str, *caught_by: str
+) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
     def register(apply: Callable[[Patch], None]) -> Callable[[Patch], None]:
         MUTANTS.append(WrongMeter(apply.__name__, rule, caught_by, apply))
         return apply
@@ -48,16 +53,22 @@ def mutant(rule: str, *caught_by: str) -> Callable[[Callable[[Patch], None]], Ca
 
 @functools.cache
 def lines() -> Mapping[str, bytes]:
-    """All cases that can notice a mutant, by id: the worked ones, the invented ones, and one without a price."""
-    worked = [json.loads(line) for file in FILES for line in file.read_text(encoding="utf-8").splitlines()]
+    """All cases that can notice a mutant, by id: the worked ones, the invented ones, and one
+    without a price."""
+    worked = [
+        json.loads(line) for file in FILES for line in file.read_text(encoding="utf-8").splitlines()
+    ]
     card = [invented.price(invented.ON_DEMAND, "4.50", "10 10:30:00")]
     unpriced = invented.case("seconds without a price", invented.hour(), card=card)
-    return {found["id"]: json.dumps(found).encode() for found in [*worked, *invented.CASES, unpriced]}
+    return {
+        found["id"]: json.dumps(found).encode() for found in [*worked, *invented.CASES, unpriced]
+    }
 
 
 @functools.cache
 def right_answer(case_id: str) -> object:
-    """Of the platform as it is; ask before a mutant is in place. Other tests hold it to the worked bills."""
+    """Of the platform as it is; ask before a mutant is in place. Other tests hold it to the worked
+    bills."""
     return answer(case_id)
 
 
@@ -88,7 +99,9 @@ def a_second_that_two_runs_touch_counts_twice(patch: Patch) -> None:
 @mutant("R1", "B006", "B008", "B077")
 def the_last_second_is_cut_off(patch: Patch) -> None:
     def touched(interval: Interval) -> range:
-        return range(interval.start.nanos // NANOS_PER_SECOND, interval.end.nanos // NANOS_PER_SECOND)
+        return range(
+            interval.start.nanos // NANOS_PER_SECOND, interval.end.nanos // NANOS_PER_SECOND
+        )
 
     patch.setattr(Interval, "touched_seconds", touched)
 
@@ -125,26 +138,36 @@ def other_policy(patch: Patch, change: Callable[[Any, str], Any]) -> None:
 @mutant("R2", "B015", "B062")
 def repairs_are_billed(patch: Patch) -> None:
     more = {"REPAIRING", "REIMAGING"}
-    other_policy(patch, lambda p, _: dataclasses.replace(p, billable_states=p.billable_states | more))
+    other_policy(
+        patch, lambda p, _: dataclasses.replace(p, billable_states=p.billable_states | more)
+    )
 
 
 @mutant("R2", "B018")
 def a_stopped_node_is_billed(patch: Patch) -> None:
-    other_policy(patch, lambda p, _: dataclasses.replace(p, billable_states=p.billable_states | {"STOPPED"}))
+    other_policy(
+        patch, lambda p, _: dataclasses.replace(p, billable_states=p.billable_states | {"STOPPED"})
+    )
 
 
 @mutant("R2", "B002")
 def creation_is_billed(patch: Patch) -> None:
-    other_policy(patch, lambda p, _: dataclasses.replace(p, billable_states=p.billable_states | {"CREATING"}))
+    other_policy(
+        patch, lambda p, _: dataclasses.replace(p, billable_states=p.billable_states | {"CREATING"})
+    )
 
 
 @mutant("R2", "B018", "a disk over a change of price, while its node is stopped")
 def a_disk_stops_with_its_node(patch: Patch) -> None:
     def events(original: Any, value: Any, resources: Any) -> list[UsageEvent]:
         found: list[UsageEvent] = original(value, resources)
-        stops = [e for e in found if e.state == "STOPPED" and resources[e.resource_id].kind == "tpu"]
+        stops = [
+            e for e in found if e.state == "STOPPED" and resources[e.resource_id].kind == "tpu"
+        ]
         disks = [r for r in resources if resources[r].kind == "disk"]
-        return found + [UsageEvent(f"{d}-stop", d, 2, "DELETED", stop.at) for d in disks for stop in stops[:1]]
+        return found + [
+            UsageEvent(f"{d}-stop", d, 2, "DELETED", stop.at) for d in disks for stop in stops[:1]
+        ]
 
     wrap(patch, case, "_events", events)
 
@@ -156,7 +179,12 @@ def the_minimum_is_taken_once_per_vm(patch: Patch) -> None:
 
 @mutant("R2", "B067")
 def a_short_run_is_billed_with_a_minute_on_top(patch: Patch) -> None:
-    wrap(patch, meter, "_padding", lambda original, *a: [range(r.start, r.start + 60) for r in original(*a)])
+    wrap(
+        patch,
+        meter,
+        "_padding",
+        lambda original, *a: [range(r.start, r.start + 60) for r in original(*a)],
+    )
 
 
 @mutant("R2", "D002a")
@@ -171,7 +199,9 @@ def runs_that_touch_in_a_second_have_one_minimum(patch: Patch) -> None:
 @mutant("R2", "D003a", "no minimum for an open run")
 def an_open_run_has_its_minimum(patch: Patch) -> None:
     def closed(original: Any, periods: Any, policy: Any) -> Any:
-        return original([dataclasses.replace(period, ended_by="STOPPED") for period in periods], policy)
+        return original(
+            [dataclasses.replace(period, ended_by="STOPPED") for period in periods], policy
+        )
 
     wrap(patch, meter, "_padding", closed)
 
@@ -203,7 +233,10 @@ def nanos_of(period: Any) -> int:
 @mutant("R3", "B078", "preempted at 60 s exactly is charged")
 def sixty_seconds_are_free(patch: Patch) -> None:
     other_freedom(
-        patch, lambda p, policy: p.ended_by == "PREEMPTED" and nanos_of(p) <= policy.preempt_free_seconds * 10**9
+        patch,
+        lambda p, policy: (
+            p.ended_by == "PREEMPTED" and nanos_of(p) <= policy.preempt_free_seconds * 10**9
+        ),
     )
 
 
@@ -211,7 +244,10 @@ def sixty_seconds_are_free(patch: Patch) -> None:
 def the_minute_is_counted_in_touched_seconds(patch: Patch) -> None:
     other_freedom(
         patch,
-        lambda p, policy: p.ended_by == "PREEMPTED" and len(p.interval.touched_seconds()) < policy.preempt_free_seconds,
+        lambda p, policy: (
+            p.ended_by == "PREEMPTED"
+            and len(p.interval.touched_seconds()) < policy.preempt_free_seconds
+        ),
     )
 
 
@@ -222,7 +258,12 @@ def no_minute_is_free(patch: Patch) -> None:
 
 @mutant("R3", "B014", "B080")
 def who_stops_in_the_first_minute_pays_nothing(patch: Patch) -> None:
-    other_freedom(patch, lambda p, policy: p.ended_by is not None and nanos_of(p) < policy.preempt_free_seconds * 10**9)
+    other_freedom(
+        patch,
+        lambda p, policy: (
+            p.ended_by is not None and nanos_of(p) < policy.preempt_free_seconds * 10**9
+        ),
+    )
 
 
 @mutant("R3", "an on-demand node is never free")
@@ -255,7 +296,11 @@ def a_period_of_no_length_is_the_first_one(patch: Patch) -> None:
 def the_free_time_is_a_minute_whatever_the_policy(patch: Patch) -> None:
     other_freedom(
         patch,
-        lambda p, policy: bool(policy.preempt_free_seconds) and p.ended_by == "PREEMPTED" and nanos_of(p) < 60 * 10**9,
+        lambda p, policy: (
+            bool(policy.preempt_free_seconds)
+            and p.ended_by == "PREEMPTED"
+            and nanos_of(p) < 60 * 10**9
+        ),
     )
 
 
@@ -268,7 +313,10 @@ def admitting(patch: Patch, change: Callable[[list[UsageEvent]], Iterable[UsageE
 
 @mutant("R4", "B081")
 def events_are_taken_in_order_of_arrival(patch: Patch) -> None:
-    admitting(patch, lambda events: [dataclasses.replace(e, seq=i) for i, e in enumerate(dict.fromkeys(events))])
+    admitting(
+        patch,
+        lambda events: [dataclasses.replace(e, seq=i) for i, e in enumerate(dict.fromkeys(events))],
+    )
 
 
 @mutant("R4", "B043")
@@ -295,7 +343,10 @@ def a_duplicate_counts_again(patch: Patch) -> None:
     def compute(original: Any, events: Any, resources: Any, *args: Any) -> Any:
         events = list(events)
         twice = len(events) - len(dict.fromkeys(events))
-        more = {k: dataclasses.replace(r, quantity=r.quantity * (1 + bool(twice))) for k, r in resources.items()}
+        more = {
+            k: dataclasses.replace(r, quantity=r.quantity * (1 + bool(twice)))
+            for k, r in resources.items()
+        }
         return original(events, more, *args)
 
     from podyard.pricing import replay
@@ -310,18 +361,33 @@ def the_last_of_two_events_in_conflict_wins(patch: Patch) -> None:
 
 @mutant("R4", "B082")
 def conflicts_are_not_reported(patch: Patch) -> None:
-    wrap(patch, bill, "admit", lambda original, events: dataclasses.replace(original(events), quarantined=()))
+    wrap(
+        patch,
+        bill,
+        "admit",
+        lambda original, events: dataclasses.replace(original(events), quarantined=()),
+    )
 
 
 @mutant("R10", "B045")
 def open_use_is_not_billed(patch: Patch) -> None:
-    wrap(patch, meter, "_periods", lambda original, *args: [p for p in original(*args) if p.ended_by is not None])
+    wrap(
+        patch,
+        meter,
+        "_periods",
+        lambda original, *args: [p for p in original(*args) if p.ended_by is not None],
+    )
 
 
 @mutant("R10", "as_of before anything", "as_of within a second bills the second that has begun")
 def what_happens_after_as_of_is_billed(patch: Patch) -> None:
     later = 86_400.0
-    wrap(patch, meter, "_periods", lambda original, e, p, as_of: original(e, p, as_of.plus_seconds(later)))
+    wrap(
+        patch,
+        meter,
+        "_periods",
+        lambda original, e, p, as_of: original(e, p, as_of.plus_seconds(later)),
+    )
 
 
 # R5: the price of the time of use. R6: exact money.
@@ -339,12 +405,19 @@ def the_price_at_the_start_holds_to_the_end(patch: Patch) -> None:
 
 @mutant("R5", "B036", "price rise")
 def a_price_holds_from_the_second_after_it_starts(patch: Patch) -> None:
-    wrap(patch, rating, "_price_starts", lambda original, sku: [start + 1 for start in original(sku)])
+    wrap(
+        patch, rating, "_price_starts", lambda original, sku: [start + 1 for start in original(sku)]
+    )
 
 
 @mutant("R5", "seconds without a price")
 def a_missing_price_is_zero(patch: Patch) -> None:
-    wrap(patch, bill, "rate", lambda original, *args: dataclasses.replace(original(*args), suspense=()))
+    wrap(
+        patch,
+        bill,
+        "rate",
+        lambda original, *args: dataclasses.replace(original(*args), suspense=()),
+    )
 
 
 @mutant("R5", "seconds without a price")
@@ -386,7 +459,9 @@ def sums_have_64_bits(patch: Patch) -> None:
 
 @mutant("R6", "B018")
 def a_month_of_a_disk_is_720_hours(patch: Patch) -> None:
-    other_rate(patch, lambda record, parts: parts * 73 // 72 if record.unit == "gib_month" else parts)
+    other_rate(
+        patch, lambda record, parts: parts * 73 // 72 if record.unit == "gib_month" else parts
+    )
 
 
 @mutant("R6", "B024", "B021")

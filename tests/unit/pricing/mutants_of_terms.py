@@ -1,4 +1,5 @@
-"""Bills that are wrong on purpose: rounding, months, commitments, credits, jobs, budgets, corrections."""
+"""Bills that are wrong on purpose: rounding, months, commitments, credits, jobs, budgets,
+corrections."""
 
 from __future__ import annotations
 
@@ -39,7 +40,9 @@ def fractions_are_cut_off(patch: Patch) -> None:
 def rounded_lines_are_summed(patch: Patch) -> None:
     def line(original: Any, *args: Any) -> Any:
         found = original(*args)
-        return dataclasses.replace(found, amount=Amount(found.shown * invoicing.PARTS_PER_UNIT // 100))
+        return dataclasses.replace(
+            found, amount=Amount(found.shown * invoicing.PARTS_PER_UNIT // 100)
+        )
 
     wrap(patch, invoicing, "_line", line)
 
@@ -65,7 +68,12 @@ def _whole(original: Any, *args: Any) -> Any:
 
 @mutant("R7", "B049")
 def there_is_no_rounding_error(patch: Patch) -> None:
-    wrap(patch, invoicing, "_invoice", lambda original, *args: dataclasses.replace(original(*args), rounding_error=0))
+    wrap(
+        patch,
+        invoicing,
+        "_invoice",
+        lambda original, *args: dataclasses.replace(original(*args), rounding_error=0),
+    )
 
 
 def other_tax(patch: Patch, tax_of: Callable[[Any, BillingPolicy], int]) -> None:
@@ -82,7 +90,8 @@ def tax_is_on_the_exact_sum(patch: Patch) -> None:
     def tax(found: Any, policy: BillingPolicy) -> int:
         net = sum(row.amount.parts for row in (*found.lines, *found.credits))
         return invoicing.round_half_up(
-            net * 10**policy.decimals * policy.tax.numerator, invoicing.PARTS_PER_UNIT * policy.tax.denominator
+            net * 10**policy.decimals * policy.tax.numerator,
+            invoicing.PARTS_PER_UNIT * policy.tax.denominator,
         )
 
     other_tax(patch, tax)
@@ -91,7 +100,9 @@ def tax_is_on_the_exact_sum(patch: Patch) -> None:
 @mutant("R7", "tax is on what is left after credits")
 def tax_is_on_the_sum_before_credits(patch: Patch) -> None:
     def tax(found: Any, policy: BillingPolicy) -> int:
-        return invoicing.tax_on(found.subtotal - sum(row.shown for row in found.credits), policy.tax)
+        return invoicing.tax_on(
+            found.subtotal - sum(row.shown for row in found.credits), policy.tax
+        )
 
     other_tax(patch, tax)
 
@@ -108,7 +119,11 @@ def amounts_are_converted_after_rounding(patch: Patch) -> None:
 @mutant("R7", "a rate for each month")
 def the_first_month_s_rate_is_for_all(patch: Patch) -> None:
     exchange_of = BillingPolicy.exchange_of
-    patch.setattr(BillingPolicy, "exchange_of", lambda policy, _: exchange_of(policy, min(policy.exchange, default="")))
+    patch.setattr(
+        BillingPolicy,
+        "exchange_of",
+        lambda policy, _: exchange_of(policy, min(policy.exchange, default="")),
+    )
 
 
 @mutant("R7", "B036", "price rise")
@@ -161,12 +176,24 @@ def a_record_belongs_to_the_month_in_which_it_starts(patch: Patch) -> None:
 # R11: commitments.
 
 
-def with_commitments(patch: Patch, change: Callable[[Sequence[Any]], Sequence[Any]], *names: str) -> None:
+def with_commitments(
+    patch: Patch, change: Callable[[Sequence[Any]], Sequence[Any]], *names: str
+) -> None:
     """What some functions are told of the commitments."""
     if "own_charges" in names:
-        wrap(patch, commitments, "own_charges", lambda original, found, as_of: original(change(found), as_of))
+        wrap(
+            patch,
+            commitments,
+            "own_charges",
+            lambda original, found, as_of: original(change(found), as_of),
+        )
     if "cover" in names:
-        wrap(patch, commitments, "cover", lambda original, r, found, as_of: original(r, change(found), as_of))
+        wrap(
+            patch,
+            commitments,
+            "cover",
+            lambda original, r, found, as_of: original(r, change(found), as_of),
+        )
 
 
 @mutant("R11", "an unused commitment", "B056")
@@ -193,7 +220,11 @@ def commitments_cover_nothing(patch: Patch) -> None:
 
 @mutant("R11", "B056", "a commitment covers a part of the second node")
 def a_commitment_covers_twice_its_quantity(patch: Patch) -> None:
-    with_commitments(patch, lambda found: [dataclasses.replace(c, quantity=2 * c.quantity) for c in found], "cover")
+    with_commitments(
+        patch,
+        lambda found: [dataclasses.replace(c, quantity=2 * c.quantity) for c in found],
+        "cover",
+    )
 
 
 @mutant("R11", "two commitments of one SKU add up")
@@ -205,7 +236,9 @@ def one_commitment_of_a_sku_covers(patch: Patch) -> None:
 def each_resource_is_covered_by_the_whole_commitment(patch: Patch) -> None:
     def cover(original: Any, records: Any, found: Any, as_of: PlatformTime) -> Any:
         names = sorted({record.resource_id for record in records})
-        by_resource = [[record for record in records if record.resource_id == name] for name in names]
+        by_resource = [
+            [record for record in records if record.resource_id == name] for name in names
+        ]
         return [piece for own in by_resource for piece in original(own, found, as_of)]
 
     wrap(patch, commitments, "cover", cover)
@@ -215,7 +248,9 @@ def each_resource_is_covered_by_the_whole_commitment(patch: Patch) -> None:
 def a_commitment_covers_every_sku(patch: Patch) -> None:
     def cover(original: Any, records: Any, found: Any, as_of: PlatformTime) -> Any:
         names = sorted({record.sku_id for record in records})
-        return original(records, [dataclasses.replace(c, sku_id=name) for c in found for name in names], as_of)
+        return original(
+            records, [dataclasses.replace(c, sku_id=name) for c in found for name in names], as_of
+        )
 
     wrap(patch, commitments, "cover", cover)
 
@@ -229,7 +264,11 @@ def a_commitment_is_charged_to_the_end_of_its_term(patch: Patch) -> None:
 def a_commitment_covers_before_its_term(patch: Patch) -> None:
     earlier = 3_600
     with_commitments(
-        patch, lambda found: [dataclasses.replace(c, start_second=c.start_second - earlier) for c in found], "cover"
+        patch,
+        lambda found: [
+            dataclasses.replace(c, start_second=c.start_second - earlier) for c in found
+        ],
+        "cover",
     )
 
 
@@ -239,8 +278,14 @@ def the_last_resource_is_covered_first(patch: Patch) -> None:
         names = sorted({record.resource_id for record in records})
         renamed = {name: f"{len(names) - index:09d}" for index, name in enumerate(names)}
         back = {other: name for name, other in renamed.items()}
-        turned = [dataclasses.replace(record, resource_id=renamed[record.resource_id]) for record in records]
-        return [dataclasses.replace(c, resource_id=back[c.resource_id]) for c in original(turned, found, as_of)]
+        turned = [
+            dataclasses.replace(record, resource_id=renamed[record.resource_id])
+            for record in records
+        ]
+        return [
+            dataclasses.replace(c, resource_id=back[c.resource_id])
+            for c in original(turned, found, as_of)
+        ]
 
     wrap(patch, commitments, "cover", cover)
 
@@ -277,7 +322,10 @@ def _is_valid(credit: Any, month: str) -> bool:
 
 @mutant("R11", "B054")
 def a_credit_pays_more_than_is_owed(patch: Patch) -> None:
-    other_use(patch, lambda credit, balance, month, _net: balance if _is_valid(credit, month) else Amount())
+    other_use(
+        patch,
+        lambda credit, balance, month, _net: balance if _is_valid(credit, month) else Amount(),
+    )
 
 
 @mutant("R11", "a credit that has expired", "a credit that does not hold yet")
@@ -287,12 +335,17 @@ def credits_hold_for_ever(patch: Patch) -> None:
 
 @mutant("R11", "B054")
 def credits_are_not_carried_over(patch: Patch) -> None:
-    other_use(patch, lambda c, balance, month, net: min(balance, net) if c.from_month == month else Amount())
+    other_use(
+        patch,
+        lambda c, balance, month, net: min(balance, net) if c.from_month == month else Amount(),
+    )
 
 
 @mutant("R11", "B054")
 def a_credit_is_whole_again_each_month(patch: Patch) -> None:
-    wrap(patch, invoicing, "use_credits", lambda original, b, *args: (original(b, *args)[0], list(b)))
+    wrap(
+        patch, invoicing, "use_credits", lambda original, b, *args: (original(b, *args)[0], list(b))
+    )
 
 
 # R12: jobs.
@@ -300,7 +353,12 @@ def a_credit_is_whole_again_each_month(patch: Patch) -> None:
 
 @mutant("R12", "jobs with gaps", "no jobs")
 def idle_time_is_lost(patch: Patch) -> None:
-    wrap(patch, attribution, "_parts", lambda original, *args: [p for p in original(*args) if p[0] != IDLE])
+    wrap(
+        patch,
+        attribution,
+        "_parts",
+        lambda original, *args: [p for p in original(*args) if p[0] != IDLE],
+    )
 
 
 @mutant("R12", "B058")
@@ -325,12 +383,20 @@ def the_parts_of_jobs_are_not_priced(patch: Patch) -> None:
 
 @mutant("R12", "two jobs that start together")
 def of_two_jobs_that_start_together_the_last_name_wins(patch: Patch) -> None:
-    wrap(patch, attribution, "ownership", lambda original, spans, at: _renamed_back(original(_renamed(spans), at)))
+    wrap(
+        patch,
+        attribution,
+        "ownership",
+        lambda original, spans, at: _renamed_back(original(_renamed(spans), at)),
+    )
 
 
 def _renamed(spans: Any) -> list[Any]:
     """Names whose order is turned round."""
-    return [dataclasses.replace(s, job_id="".join(chr(0x10000 - ord(letter)) for letter in s.job_id)) for s in spans]
+    return [
+        dataclasses.replace(s, job_id="".join(chr(0x10000 - ord(letter)) for letter in s.job_id))
+        for s in spans
+    ]
 
 
 def _renamed_back(found: Any) -> list[Any]:
@@ -368,7 +434,12 @@ def a_budget_stops_a_second_early(patch: Patch) -> None:
 
 @mutant("R13", "a budget that is reached in the last second", "B061")
 def a_budget_stops_when_it_is_passed(patch: Patch) -> None:
-    wrap(patch, budgets, "stop_at", lambda original, charges, amount: original(charges, amount + Amount(1)))
+    wrap(
+        patch,
+        budgets,
+        "stop_at",
+        lambda original, charges, amount: original(charges, amount + Amount(1)),
+    )
 
 
 @mutant("R13", "a budget that a commitment uses up")
@@ -392,7 +463,10 @@ def other_adjustments(patch: Patch, change: Callable[[Any, Any], Sequence[Adjust
 @mutant("R9", "B047", "too much was issued")
 def a_correction_is_the_whole_total(patch: Patch) -> None:
     other_adjustments(
-        patch, lambda made, terms: [dataclasses.replace(a, minor=a.minor + terms[1][a.corrects_month]) for a in made]
+        patch,
+        lambda made, terms: [
+            dataclasses.replace(a, minor=a.minor + terms[1][a.corrects_month]) for a in made
+        ],
     )
 
 
@@ -403,7 +477,10 @@ def nothing_is_given_back(patch: Patch) -> None:
 
 @mutant("R9", "a month was issued and has no usage any more")
 def a_month_without_usage_is_not_corrected(patch: Patch) -> None:
-    other_adjustments(patch, lambda made, terms: [a for a in made if a.corrects_month in {i.month for i in terms[0]}])
+    other_adjustments(
+        patch,
+        lambda made, terms: [a for a in made if a.corrects_month in {i.month for i in terms[0]}],
+    )
 
 
 @mutant("R9", "a correction has its tax")
@@ -417,7 +494,10 @@ def corrections_have_no_tax(patch: Patch) -> None:
 
 @mutant("R9", "two months are corrected")
 def a_correction_is_booked_in_the_month_it_corrects(patch: Patch) -> None:
-    other_adjustments(patch, lambda made, _: [dataclasses.replace(a, booked_in_month=a.corrects_month) for a in made])
+    other_adjustments(
+        patch,
+        lambda made, _: [dataclasses.replace(a, booked_in_month=a.corrects_month) for a in made],
+    )
 
 
 @mutant("R9", "issued as it is rated")

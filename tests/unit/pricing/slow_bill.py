@@ -1,5 +1,6 @@
-"""A bill worked second by second with fractions, from the text of a case: slow, plain, and without a line of the
-platform's code, so that the two can be compared. `slow_bill(case)` is the case's `expect`."""
+"""A bill worked second by second with fractions, from the text of a case: slow, plain, and without
+a line of the platform's code, so that the two can be compared. `slow_bill(case)` is the case's
+`expect`."""
 
 from __future__ import annotations
 
@@ -28,12 +29,17 @@ class Second(NamedTuple):
 
 @cache
 def instant(text: str) -> Fraction:
-    """Seconds since 1970, exact: decimals are read by hand, since datetime has six of them at most."""
+    """Seconds since 1970, exact: decimals are read by hand, since datetime has six of them at
+    most."""
     body, sign = (text[:-1], "+") if text.endswith("Z") else (text[:-6], text[-6])
     offset = 0 if text.endswith("Z") else int(text[-5:-3]) * 3600 + int(text[-2:]) * 60
     whole, _, decimals = body.partition(".")
     seconds = int(datetime.fromisoformat(whole + "+00:00").timestamp())
-    return seconds + Fraction(int(decimals or 0), 10 ** len(decimals)) - (offset if sign == "+" else -offset)
+    return (
+        seconds
+        + Fraction(int(decimals or 0), 10 ** len(decimals))
+        - (offset if sign == "+" else -offset)
+    )
 
 
 def touched(start: Fraction, end: Fraction) -> Iterator[int]:
@@ -54,7 +60,9 @@ def money(minor: int, decimals: int) -> str:
 
 
 def exact(value: Fraction) -> str:
-    return f"{value.numerator}/{value.denominator}" if value.denominator > 1 else f"{value.numerator}"
+    return (
+        f"{value.numerator}/{value.denominator}" if value.denominator > 1 else f"{value.numerator}"
+    )
 
 
 def decimal(value: Fraction) -> str:
@@ -71,7 +79,9 @@ def accepted(events: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[s
     quarantined: list[str] = []
     for event in events:
         said = (event["resource"], event["seq"], instant(event["t"]), event["state"])
-        rivals = [k for k in kept if k["id"] == event["id"] or (k["resource"], k["seq"]) == said[:2]]
+        rivals = [
+            k for k in kept if k["id"] == event["id"] or (k["resource"], k["seq"]) == said[:2]
+        ]
         if not rivals:
             kept.append(event)
             continue
@@ -81,7 +91,9 @@ def accepted(events: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[s
     return kept, quarantined
 
 
-def billed_seconds(case: dict[str, Any], resource: dict[str, Any], events: list[dict[str, Any]]) -> list[int]:
+def billed_seconds(
+    case: dict[str, Any], resource: dict[str, Any], events: list[dict[str, Any]]
+) -> list[int]:
     """Each second once; those that fill up a minimum come on top."""
     policy, as_of = case["policy"], instant(case["as_of"])
     runs: list[tuple[Fraction, Fraction, str | None]] = []
@@ -106,7 +118,8 @@ def billed_seconds(case: dict[str, Any], resource: dict[str, Any], events: list[
     seconds = sorted({s for start, end, _ in runs for s in touched(start, end)})
     had: set[int] = set()
     for start, end, ended_by in runs:
-        of_run = [s for s in touched(start, end) if s not in had]  # a second of two runs is the first one's
+        # a second of two runs is the first one's
+        of_run = [s for s in touched(start, end) if s not in had]
         had.update(of_run)
         if resource["kind"] == "vm" and ended_by is not None:
             after = math.ceil(end)
@@ -117,7 +130,8 @@ def billed_seconds(case: dict[str, Any], resource: dict[str, Any], events: list[
 def slow_bill(case: dict[str, Any]) -> dict[str, Any]:
     events, quarantined = accepted(case["events"])
     seconds = {
-        r["id"]: billed_seconds(case, r, [e for e in events if e["resource"] == r["id"]]) for r in case["resources"]
+        r["id"]: billed_seconds(case, r, [e for e in events if e["resource"] == r["id"]])
+        for r in case["resources"]
     }
     spent = [*commitment_seconds(case), *resource_seconds(case, seconds)]
     result: dict[str, Any] = {
@@ -150,7 +164,9 @@ def resource_seconds(case: dict[str, Any], seconds: dict[str, list[int]]) -> Ite
     covered: Counter[tuple[str, int]] = Counter()
     for resource in sorted(case["resources"], key=lambda r: r["id"]):
         sku = resource["sku"]
-        versions = sorted((instant(row["effective_from"]), row) for row in case["rate_card"] if row["sku"] == sku)
+        versions = sorted(
+            (instant(row["effective_from"]), row) for row in case["rate_card"] if row["sku"] == sku
+        )
         for second in seconds[resource["id"]]:
             since, row = [(start, row) for start, row in versions if start <= second][-1]
             free = capacity(case, sku, second) - covered[sku, second]
@@ -162,12 +178,15 @@ def resource_seconds(case: dict[str, Any], seconds: dict[str, list[int]]) -> Ite
 
 def term(case: dict[str, Any], commitment: dict[str, Any]) -> range:
     return range(
-        int(instant(commitment["from"])), min(int(instant(commitment["until"])), math.ceil(instant(case["as_of"])))
+        int(instant(commitment["from"])),
+        min(int(instant(commitment["until"])), math.ceil(instant(case["as_of"]))),
     )
 
 
 def capacity(case: dict[str, Any], sku: str, second: int) -> int:
-    found = [c for c in case.get("commitments", []) if c["covers"] == sku and second in term(case, c)]
+    found = [
+        c for c in case.get("commitments", []) if c["covers"] == sku and second in term(case, c)
+    ]
     return sum(c["quantity"] for c in found)
 
 
@@ -192,7 +211,10 @@ def invoices(case: dict[str, Any], spent: list[Second]) -> list[dict[str, Any]]:
         rate = Fraction(policy["fx"][month] if isinstance(policy["fx"], dict) else policy["fx"])
         costs = summed(((i.sku, Fraction(i.price_text)), i.cost) for i in items)
         counts = Counter((i.sku, Fraction(i.price_text)) for i in items)
-        texts = {(i.sku, Fraction(i.price_text)): i.price_text for i in sorted(items, key=lambda i: -i.price_from)}
+        texts = {
+            (i.sku, Fraction(i.price_text)): i.price_text
+            for i in sorted(items, key=lambda i: -i.price_from)
+        }
         lines = [(key[0], texts[key], counts[key], cost) for key, cost in sorted(costs.items())]
         rest = sum(costs.values(), Fraction(0))
         taken = []
@@ -235,13 +257,20 @@ def invoices(case: dict[str, Any], spent: list[Second]) -> list[dict[str, Any]]:
 
 
 def attribution(case: dict[str, Any], spent: list[Second]) -> dict[str, dict[str, dict[str, Any]]]:
-    spans = [(instant(j["start"]), j["id"], j["resource"], instant(j["end"] or case["as_of"])) for j in case["jobs"]]
+    spans = [
+        (instant(j["start"]), j["id"], j["resource"], instant(j["end"] or case["as_of"]))
+        for j in case["jobs"]
+    ]
     found: dict[str, Any] = {resource["id"]: {} for resource in case["resources"]}
     for item in spent:
         if item.resource not in found:
             continue
         # Who has an instant of this second, of these the one who began first.
-        here = [s for s in spans if s[2] == item.resource and max(s[0], item.second) < min(s[3], item.second + 1)]
+        here = [
+            s
+            for s in spans
+            if s[2] == item.resource and max(s[0], item.second) < min(s[3], item.second + 1)
+        ]
         owner = min(here)[1] if here else "idle"
         count, cost = found[item.resource].get(owner, (0, Fraction(0)))
         found[item.resource][owner] = (count + 1, cost + item.cost)

@@ -1,4 +1,5 @@
-"""Forecasts worked by hand, stops, and what the ledger books for invoices of other currencies and for corrections."""
+"""Forecasts worked by hand, stops, and what the ledger books for invoices of other currencies and
+for corrections."""
 
 from fractions import Fraction
 
@@ -24,7 +25,9 @@ A_DOLLAR_AN_HOUR = PriceVersion("p", PlatformTime(0), 10**9, "test")
 def used(day: float, hours: int, quantity: int = 1) -> UsageRecord:
     """`quantity` dollars an hour for some hours from a day of March, counted from 0."""
     start = FIRST + int(day * DAY)
-    return UsageRecord("n", "s", PriceUnit.CHIP_HOUR, start, hours * 3_600, quantity, A_DOLLAR_AN_HOUR)
+    return UsageRecord(
+        "n", "s", PriceUnit.CHIP_HOUR, start, hours * 3_600, quantity, A_DOLLAR_AN_HOUR
+    )
 
 
 def dollars(amount: Amount) -> Fraction:
@@ -50,7 +53,8 @@ def test_a_forecast_sees_what_has_just_been_started() -> None:
 
 
 def test_a_burst_of_operations_is_not_expected_again_every_minute() -> None:
-    """An upload of one minute at the start of a month, at 5 dollars in all, while a node costs a dollar an hour."""
+    """An upload of one minute at the start of a month, at 5 dollars in all, while a node costs a
+    dollar an hour."""
     price = PriceVersion("o", PlatformTime(0), 5 * 10**6, "test")
     seconds = range(FIRST + 1, FIRST + 11)
     burst = [UsageRecord("b", "o", PriceUnit.OPERATION, at, 1, 100, price) for at in seconds]
@@ -58,7 +62,8 @@ def test_a_burst_of_operations_is_not_expected_again_every_minute() -> None:
     left = 31 * DAY - 60
     of_node = Fraction(left, 3_600)
     assert dollars(found.spent) == Fraction(1, 60) + 5
-    assert dollars(found.low - found.spent) == of_node  # nobody knows whether there will be another upload
+    # nobody knows whether there will be another upload
+    assert dollars(found.low - found.spent) == of_node
     each_day = 5 * PARTS_PER_UNIT // DAY * left
     assert found.expected == found.high
     assert found.expected.parts - found.low.parts == each_day
@@ -89,7 +94,9 @@ def test_a_forecast_of_a_month_to_come_or_over() -> None:
 def test_a_budget_of_nothing_stops_with_the_first_second() -> None:
     assert budgets.stop_at([used(0, 1)], Amount()) == START.plus_seconds(1)
     assert budgets.stop_at([], Amount()) is None
-    assert budgets.stop_at([used(0, 1, quantity=0), used(1, 1)], Amount(1)) == START.plus_seconds(DAY + 1)
+    assert budgets.stop_at([used(0, 1, quantity=0), used(1, 1)], Amount(1)) == START.plus_seconds(
+        DAY + 1
+    )
 
 
 def bill_of(policy: BillingPolicy, hours: int = 3, credits: tuple[Credit, ...] = ()) -> bill.Bill:
@@ -101,7 +108,9 @@ def bill_of(policy: BillingPolicy, hours: int = 3, credits: tuple[Credit, ...] =
         UsageEvent("b", "n", 2, "STOPPED", START.plus_seconds(hours * 3_600 + 10)),
     ]
     resources = {"n": Resource("n", "tpu", sku, 1, MeterPolicy())}
-    return bill.compute(events, resources, Terms(policy=policy, credits=credits), START.plus_seconds(DAY))
+    return bill.compute(
+        events, resources, Terms(policy=policy, credits=credits), START.plus_seconds(DAY)
+    )
 
 
 def test_a_dollar_invoice_books_revenue_exactly_and_rounding_apart() -> None:
@@ -144,7 +153,9 @@ def test_corrections_are_booked_in_the_open_month_and_name_what_they_correct() -
         Adjustment("2026-01", "2026-03", 5),
         Adjustment("2026-01", "2026-04", 7),
     ]
-    invoice = invoicing.with_adjustments(bill_of(policy).invoice("2026-03"), made, "2026-03", policy)
+    invoice = invoicing.with_adjustments(
+        bill_of(policy).invoice("2026-03"), made, "2026-03", policy
+    )
     assert (invoice.subtotal, invoice.total, len(invoice.adjustments)) == (300, 155, 2)
     accounts = dict(balances(ledger.of_invoice("demo", invoice).entries))
     assert dollars(accounts["adjustment:2026-02"]) == Fraction("1.5")

@@ -1,4 +1,5 @@
-"""Exports: rows that sum to the invoice's total, exactly, by day and hour; CSV, JSON and BigQuery's schema."""
+"""Exports: rows that sum to the invoice's total, exactly, by day and hour; CSV, JSON and BigQuery's
+schema."""
 
 from __future__ import annotations
 
@@ -35,13 +36,16 @@ def _read(found: ExportSource, granularity: str = "day") -> list[dict[str, str]]
 @pytest.mark.parametrize("granularity", ["day", "hour"])
 @pytest.mark.parametrize("by_job", [False, True])
 @pytest.mark.parametrize("plain", [False, True])
-def test_the_amounts_sum_to_the_invoice_s_total_exactly(granularity: str, by_job: bool, plain: bool) -> None:
+def test_the_amounts_sum_to_the_invoice_s_total_exactly(
+    granularity: str, by_job: bool, plain: bool
+) -> None:
     found = source(by_job=by_job, plain=plain)
     read = _read(found, granularity)
     assert sum(Decimal(row["amount"]) for row in read) == _total(found)
     rounding = Decimal(read[-1]["amount"])
     assert read[-1]["kind"] == "rounding_error"
-    assert abs(rounding) <= Decimal("0.005") + len(read) * Decimal("1e-12")  # the subtotal's, and half of a digit a row
+    # the subtotal's, and half of a digit a row
+    assert abs(rounding) <= Decimal("0.005") + len(read) * Decimal("1e-12")
 
 
 def test_a_row_is_of_one_resource_price_and_day() -> None:
@@ -67,7 +71,10 @@ def test_days_and_hours_follow_the_account_s_clocks() -> None:
     hours = Slices(seconds_of(MONTH, "Europe/Berlin"), "Europe/Berlin", "hour")
     assert len(hours) == 743
     assert sum(len(hours.seconds(place)) for place in range(len(hours))) == 743 * HOUR
-    assert len(Slices(seconds_of("2026-11", "America/Los_Angeles"), "America/Los_Angeles", "hour")) == 721
+    assert (
+        len(Slices(seconds_of("2026-11", "America/Los_Angeles"), "America/Los_Angeles", "hour"))
+        == 721
+    )
     adelaide = Slices(seconds_of("2026-03", "Australia/Adelaide"), "Australia/Adelaide", "hour")
     assert adelaide.seconds(0).start % HOUR == HOUR // 2
     samoa = Slices(seconds_of("2011-12", "Pacific/Apia"), "Pacific/Apia", "day")
@@ -97,7 +104,9 @@ def test_commitments_fees_and_what_they_cover_are_told_apart() -> None:
         mine = [row for row in fees if row.commitment == name and not is_payment(row.sku_id)]
         until = seconds_of(MONTH, "Europe/Berlin").stop
         assert sum(row.seconds for row in mine) == until - committed.billed.start_second
-        covered = sum(units for row in made for commitment, units in row.covered if commitment == name)
+        covered = sum(
+            units for row in made for commitment, units in row.covered if commitment == name
+        )
         assert covered == sum(row.unit_seconds - row.unused for row in mine)
         assert all(row.unused >= 0 for row in mine)
         assert all((row.shown == 0) == committed.upfront for row in mine)
@@ -106,11 +115,16 @@ def test_commitments_fees_and_what_they_cover_are_told_apart() -> None:
     assert (paid.commitment, paid.seconds, paid.unused) == ("c-2", 1, 0)
     assert (paid.unit_seconds, paid.text) == (4 * 365 * 86_400, "Commitment c-2, paid upfront")
     assert paid.parts == Amount.of_hourly(540_000_000, paid.unit_seconds).parts
-    # On the 6th both pods have 12 chips, of which the first commitment covers 5 of the first pod's 8.
-    on_6th = [row for row in made if row.start == second("2026-03-05T23:00:00Z") and row.sku_id == CHIPS]
+    # On the 6th both pods have 12 chips, of which the first commitment covers 5 of the first pod's
+    # 8.
+    on_6th = [
+        row for row in made if row.start == second("2026-03-05T23:00:00Z") and row.sku_id == CHIPS
+    ]
     assert [row.covered for row in on_6th] == [(("c-1", 5 * 86_400),), ()]
     # On the 9th the second one covers the other 3, and 1 of the other pod.
-    on_9th = [row for row in made if row.start == second("2026-03-08T23:00:00Z") and row.sku_id == CHIPS]
+    on_9th = [
+        row for row in made if row.start == second("2026-03-08T23:00:00Z") and row.sku_id == CHIPS
+    ]
     assert [row.covered for row in on_9th] == [
         (("c-1", 5 * 86_400), ("c-2", 3 * 86_400)),
         (("c-2", 86_400),),
@@ -120,25 +134,44 @@ def test_commitments_fees_and_what_they_cover_are_told_apart() -> None:
 
 
 def test_a_day_is_shared_by_its_jobs_and_idle_time() -> None:
-    read = [row for row in _read(source(by_job=True)) if row["resource_key"] == "a-device" and row["kind"] == "usage"]
-    day = {row["job"]: int(row["seconds"]) for row in read if row["start"] == "2026-02-28T23:00:00Z"}
-    assert day == {"projects/p/jobs/one": HOUR + 1, "projects/p/jobs/two": HOUR - 1, "idle": 22 * HOUR}
+    read = [
+        row
+        for row in _read(source(by_job=True))
+        if row["resource_key"] == "a-device" and row["kind"] == "usage"
+    ]
+    day = {
+        row["job"]: int(row["seconds"]) for row in read if row["start"] == "2026-02-28T23:00:00Z"
+    }
+    assert day == {
+        "projects/p/jobs/one": HOUR + 1,
+        "projects/p/jobs/two": HOUR - 1,
+        "idle": 22 * HOUR,
+    }
 
 
 def test_rows_that_are_not_those_of_the_invoice_are_refused() -> None:
     found = source()
     other = source(NODES[1:])
     broken = ExportSource(
-        found.statement, other.charges, other.commitments, other.resources, other.owners, found.exported_at
+        found.statement,
+        other.charges,
+        other.commitments,
+        other.resources,
+        other.owners,
+        found.exported_at,
     )
-    with pytest.raises(PodyardError, match=r"differ from the invoice by -.* USD; no export is made") as raised:
+    with pytest.raises(
+        PodyardError, match=r"differ from the invoice by -.* USD; no export is made"
+    ) as raised:
         list(rows(broken, "day"))
     assert raised.value.code is Code.DATA_LOSS
 
 
 def test_what_is_still_used_is_an_estimate_until_the_invoice_is_issued() -> None:
     running = [Node("n", CHIPS, 8, "2026-03-30T00:00:00Z", None)]
-    draft = list(rows(source(running, issued=False, as_of="2026-03-31T12:00:00Z", plain=True), "day"))
+    draft = list(
+        rows(source(running, issued=False, as_of="2026-03-31T12:00:00Z", plain=True), "day")
+    )
     assert [row.estimated for row in draft if row.kind is RowKind.USAGE] == [True, True]
     issued = list(rows(source(running, issued=True, plain=True), "day"))
     assert not any(row.estimated for row in issued)
@@ -171,9 +204,15 @@ def test_a_csv_file_is_rfc_4180_and_runs_no_formula() -> None:
 def test_json_has_the_same_rows_and_the_invoice_s_head() -> None:
     found = source()
     empty = source([], plain=True)
-    document = json.loads(b"".join(as_json([(found, rows(found, "day")), (empty, rows(empty, "hour"))])))
+    document = json.loads(
+        b"".join(as_json([(found, rows(found, "day")), (empty, rows(empty, "hour"))]))
+    )
     first, second_month = document["months"]
-    assert (first["invoice"], first["state"], first["total"]) == ("p-2026-03", "ISSUED", str(_total(found)))
+    assert (first["invoice"], first["state"], first["total"]) == (
+        "p-2026-03",
+        "ISSUED",
+        str(_total(found)),
+    )
     assert len(first["rows"]) == len(_read(found))
     assert sum(Decimal(row["amount"]) for row in first["rows"]) == _total(found)
     assert all(isinstance(row["amount"], str) for row in first["rows"])
@@ -191,9 +230,14 @@ def test_bigquery_s_costs_and_credits_sum_to_the_invoice_s_total() -> None:
     found = source()
     read = _bigquery(found)
     costs = sum(Decimal(row["cost"]) for row in read)
-    credits = sum((Decimal(credit["amount"]) for row in read for credit in row["credits"]), Decimal(0))
+    credits = sum(
+        (Decimal(credit["amount"]) for row in read for credit in row["credits"]), Decimal(0)
+    )
     assert costs + credits == _total(found)
-    assert {credit["type"] for row in read for credit in row["credits"]} == {"COMMITTED_USAGE_DISCOUNT", "PROMOTION"}
+    assert {credit["type"] for row in read for credit in row["credits"]} == {
+        "COMMITTED_USAGE_DISCOUNT",
+        "PROMOTION",
+    }
     assert {row["cost_type"] for row in read} == {"regular", "tax", "adjustment", "rounding_error"}
 
 
@@ -201,12 +245,33 @@ def test_bigquery_s_costs_and_credits_sum_to_the_invoice_s_total() -> None:
 def test_bigquery_s_rows_have_its_schema() -> None:
     (row, *_) = _bigquery(source())
     assert set(row) == {
-        *("billing_account_id", "service", "sku", "usage_start_time", "usage_end_time", "project", "labels"),
-        *("system_labels", "location", "resource", "export_time", "cost", "currency", "currency_conversion_rate"),
+        *(
+            "billing_account_id",
+            "service",
+            "sku",
+            "usage_start_time",
+            "usage_end_time",
+            "project",
+            "labels",
+        ),
+        *(
+            "system_labels",
+            "location",
+            "resource",
+            "export_time",
+            "cost",
+            "currency",
+            "currency_conversion_rate",
+        ),
         *("usage", "credits", "invoice", "cost_type"),
     }
     assert row["sku"] == {"id": "95D2-902D-C8CA", "description": "Tpu running in r"}
-    assert row["location"] == {"location": "r-a1-a", "country": None, "region": "r-a1", "zone": "r-a1-a"}
+    assert row["location"] == {
+        "location": "r-a1-a",
+        "country": None,
+        "region": "r-a1",
+        "zone": "r-a1-a",
+    }
     assert row["usage"] == {
         "amount": 3600,
         "unit": "seconds",
@@ -228,7 +293,10 @@ def test_numbers_of_json_keep_all_of_their_digits() -> None:
 
 @pytest.mark.slow
 def test_fifty_thousand_rows_come_one_after_the_other() -> None:
-    many = [Node(f"n-{i:04d}", CHIPS, 8, "2026-03-01T00:00:00Z", "2026-03-31T00:00:00Z") for i in range(70)]
+    many = [
+        Node(f"n-{i:04d}", CHIPS, 8, "2026-03-01T00:00:00Z", "2026-03-31T00:00:00Z")
+        for i in range(70)
+    ]
     found = source(many, plain=True)
     count = 0
     last: ExportRow | None = None

@@ -1,4 +1,5 @@
-"""FOCUS 1.2: what the official validator does not look at. (It runs in tests/clients/test_focus.py.)"""
+"""FOCUS 1.2: what the official validator does not look at. (It runs in
+tests/clients/test_focus.py.)"""
 
 from __future__ import annotations
 
@@ -104,24 +105,39 @@ def test_covered_use_is_billed_at_nothing_and_costs_its_part_of_the_commitment()
         bought = {"c-1": Fraction("0.84"), "c-2": Fraction("0.54")}[row["CommitmentDiscountId"]]
         effective = bought * Fraction("0.9137") * Fraction(row["CommitmentDiscountQuantity"])
         assert abs(Fraction(row["EffectiveCost"]) - effective) < Fraction(1, 10**11)
-        assert row["CommitmentDiscountQuantity"] == row["ConsumedQuantity"] == row["PricingQuantity"]
+        assert (
+            row["CommitmentDiscountQuantity"] == row["ConsumedQuantity"] == row["PricingQuantity"]
+        )
 
 
 def test_a_commitment_s_fee_is_its_used_and_unused_part() -> None:
     paid = _sum(READ, "BilledCost", ChargeCategory="Purchase", CommitmentDiscountId="c-1")
     used = _sum(READ, "EffectiveCost", CommitmentDiscountId="c-1", CommitmentDiscountStatus="Used")
-    unused = _sum(READ, "EffectiveCost", CommitmentDiscountId="c-1", CommitmentDiscountStatus="Unused")
+    unused = _sum(
+        READ, "EffectiveCost", CommitmentDiscountId="c-1", CommitmentDiscountStatus="Unused"
+    )
     assert min(paid, used, unused) > 0
     assert abs(paid - used - unused) < len(READ) * Decimal("1e-12")
     assert _sum(READ, "EffectiveCost", ChargeCategory="Purchase") == 0
-    # The second one was paid upfront, for its whole year; of that the month costs what is of the month.
+    # The second one was paid upfront, for its whole year; of that the month costs what is of the
+    # month.
     year = Fraction("0.54") * 4 * 365 * 24 * Fraction("0.9137")
-    month = year / (365 * 24) * ((seconds_of(MONTH, "Europe/Berlin").stop - second("2026-03-08T12:00:00Z")) // 3600)
-    assert abs(Fraction(_sum(READ, "BilledCost", CommitmentDiscountId="c-2")) - year) < Fraction(1, 10**6)
-    assert abs(Fraction(_sum(READ, "EffectiveCost", CommitmentDiscountId="c-2")) - month) < Fraction(1, 10**6)
+    month = (
+        year
+        / (365 * 24)
+        * ((seconds_of(MONTH, "Europe/Berlin").stop - second("2026-03-08T12:00:00Z")) // 3600)
+    )
+    assert abs(Fraction(_sum(READ, "BilledCost", CommitmentDiscountId="c-2")) - year) < Fraction(
+        1, 10**6
+    )
+    assert abs(
+        Fraction(_sum(READ, "EffectiveCost", CommitmentDiscountId="c-2")) - month
+    ) < Fraction(1, 10**6)
     fees = [row for row in READ if row["ChargeCategory"] == "Purchase"]
     assert {row["SkuId"] for row in fees} == {"tpu-v5e/r/on-demand-commitment-1y"}
-    assert [row["CommitmentDiscountId"] for row in fees if row["ChargeFrequency"] == "One-Time"] == ["c-2"]
+    assert [
+        row["CommitmentDiscountId"] for row in fees if row["ChargeFrequency"] == "One-Time"
+    ] == ["c-2"]
     assert {row["ChargeFrequency"] for row in fees} == {"One-Time", "Recurring"}
 
 
@@ -129,16 +145,26 @@ def test_spot_reservations_and_corrections_are_marked() -> None:
     spot = [row for row in READ if row["PricingCategory"] == "Dynamic"]
     assert {row["ResourceName"] for row in spot} == {"d-spot"}
     reserved = [row for row in READ if row["CapacityReservationId"]]
-    assert {(row["ResourceName"], row["CapacityReservationStatus"]) for row in reserved} == {("e-reserved", "Used")}
-    assert all(bool(row["CapacityReservationStatus"]) == bool(row["CapacityReservationId"]) for row in READ)
+    assert {(row["ResourceName"], row["CapacityReservationStatus"]) for row in reserved} == {
+        ("e-reserved", "Used")
+    }
+    assert all(
+        bool(row["CapacityReservationStatus"]) == bool(row["CapacityReservationId"]) for row in READ
+    )
     corrections = [row for row in READ if row["ChargeClass"]]
-    assert [(row["ChargeDescription"], row["ResourceName"], row["BilledCost"]) for row in corrections] == [
-        (f"Correction of 2026-02, {DEVICE}@4.50", "a-device", "4.050000000000"),  # an hour at 0.9 EUR for a dollar
+    assert [
+        (row["ChargeDescription"], row["ResourceName"], row["BilledCost"]) for row in corrections
+    ] == [
+        # an hour at 0.9 EUR for a dollar
+        (f"Correction of 2026-02, {DEVICE}@4.50", "a-device", "4.050000000000"),
         (f"Correction of 2026-02, {SPOT}@0.25", "e-reserved", "-0.450000000000"),
         ("Correction of 2026-02, tax, credits and rounding", "", "48.090000000000"),
     ]
     (tax,) = [row for row in READ if row["ChargeCategory"] == "Tax"]
-    assert not any(tax[name] for name in ("SkuId", "SkuPriceId", "PricingCategory", "PricingUnit", "ListUnitPrice"))
+    assert not any(
+        tax[name]
+        for name in ("SkuId", "SkuPriceId", "PricingCategory", "PricingUnit", "ListUnitPrice")
+    )
 
 
 def test_labels_and_jobs_are_tags_of_their_resource() -> None:

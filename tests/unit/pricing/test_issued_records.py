@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 
 from podyard.base.clock import NANOS_PER_SECOND, PlatformTime
 from podyard.domain.node import UsageClass
-from podyard.domain.usage import BilledKind, BilledResource, LabelPeriod, PriceUnit, PriceVersion, UsageRecord
+from podyard.domain.usage import (
+    BilledKind,
+    BilledResource,
+    LabelPeriod,
+    PriceUnit,
+    PriceVersion,
+    UsageRecord,
+)
 from podyard.pricing import issued_records
 from podyard.pricing.export import Listed, ResourceFacts
 from podyard.pricing.issued_records import IssuedRecords, decode, encode
@@ -55,7 +62,9 @@ RECORD = st.builds(
     covered=st.lists(st.tuples(TEXT, st.integers(1, 100)), max_size=2).map(tuple),
 )
 RECORDS = st.builds(
-    IssuedRecords, charges=st.lists(RECORD, max_size=8), resources=st.dictionaries(IDS, FACTS, max_size=3)
+    IssuedRecords,
+    charges=st.lists(RECORD, max_size=8),
+    resources=st.dictionaries(IDS, FACTS, max_size=3),
 )
 
 
@@ -69,7 +78,9 @@ def test_what_is_read_is_what_was_written(found: IssuedRecords) -> None:
 def test_they_are_in_chunks_of_a_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(issued_records, "CHUNK_BYTES", 16)
     price = PriceVersion("v", PlatformTime(0), 1, "s")
-    found = IssuedRecords([UsageRecord(str(n), "x", PriceUnit.CHIP_HOUR, n, 1, 1, price) for n in range(99)], {})
+    found = IssuedRecords(
+        [UsageRecord(str(n), "x", PriceUnit.CHIP_HOUR, n, 1, 1, price) for n in range(99)], {}
+    )
     chunks = list(encode(found))
     assert {len(chunk) for chunk in chunks[:-1]} == {16}
     assert decode(chunks) == found
@@ -78,7 +89,9 @@ def test_they_are_in_chunks_of_a_bounded_size(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("cut", [0, 1, 5, -1])
 def test_what_is_cut_off_or_damaged_is_refused(cut: int) -> None:
     price = PriceVersion("v", PlatformTime(0), 1, "s")
-    data = b"".join(encode(IssuedRecords([UsageRecord("a", "x", PriceUnit.CHIP_HOUR, 1, 1, 1, price)], {})))
+    data = b"".join(
+        encode(IssuedRecords([UsageRecord("a", "x", PriceUnit.CHIP_HOUR, 1, 1, 1, price)], {}))
+    )
     with pytest.raises(ValueError, match="cut off"):
         decode([data[:cut]])
     with pytest.raises(ValueError, match="not compressed"):

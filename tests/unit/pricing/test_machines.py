@@ -40,7 +40,9 @@ def used(started: str, cpu_micros: int, kib_seconds: int) -> AttemptUse:
 
 def test_each_attempt_is_whole_seconds_at_the_price_of_its_start(path: Path) -> None:
     card = read_machine_card(path)
-    found = cost_of(card, [used("2026-01-31T23:59:59Z", 9_000_001, 3 * GIB), used("2026-02-01T00:00:00Z", 1, 1)])
+    found = cost_of(
+        card, [used("2026-01-31T23:59:59Z", 9_000_001, 3 * GIB), used("2026-02-01T00:00:00Z", 1, 1)]
+    )
     assert (found.cpu_seconds, found.gib_seconds) == (11, 4)
     # 10 x 0.00001 + 3 x 0.000001, and 1 x 0.00002 + 1 x 0.000001
     assert found.amount is not None and found.amount.fraction() == Fraction("0.000124")

@@ -24,12 +24,15 @@ SKU = make_sku(
 
 
 def event(number: int, nanos: int, operations: int) -> UsageEvent:
-    return UsageEvent(f"e{number}", "b/class-a", number, DONE, PlatformTime(nanos), operations=operations)
+    return UsageEvent(
+        f"e{number}", "b/class-a", number, DONE, PlatformTime(nanos), operations=operations
+    )
 
 
 def test_each_operation_is_charged_once_at_the_price_of_its_second() -> None:
     resource = Resource("b/class-a", BilledKind.OPERATION, SKU, 1, COUNTED)
-    # Labels change in the third one; the fourth and fifth share a second, from which on there is another price.
+    # Labels change in the third one; the fourth and fifth share a second, from which on there is
+    # another price.
     events = [
         event(1, 5 * NANOS, 7),
         event(2, 3600 * NANOS - 1, 1000),

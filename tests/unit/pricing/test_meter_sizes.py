@@ -1,4 +1,5 @@
-"""What is billed by its size: whole GiB by the second, and what each UTC day leaves over in its last second."""
+"""What is billed by its size: whole GiB by the second, and what each UTC day leaves over in its
+last second."""
 
 from __future__ import annotations
 
@@ -23,13 +24,18 @@ DAY = 20_000 * DAY_SECONDS  # a POSIX second at which a UTC day begins
 SKU = make_sku(
     "object-standard/us/on-demand",
     PriceUnit.GIB_MONTH,
-    [make_version("v", "1970-01-01T00:00:00Z", "0.026", "s"), make_version("v", "2024-10-05T00:00:00Z", "0.03", "s")],
+    [
+        make_version("v", "1970-01-01T00:00:00Z", "0.026", "s"),
+        make_version("v", "2024-10-05T00:00:00Z", "0.03", "s"),
+    ],
 )
 BUCKET = Resource("b", BilledKind.BUCKET, SKU, 1, SIZED)
 
 
 def event(number: int, nanos: int, size: int, state: str = EXISTS) -> UsageEvent:
-    return UsageEvent(f"e{number}", "b", number, state, PlatformTime(DAY * NANOS_PER_SECOND + nanos), size)
+    return UsageEvent(
+        f"e{number}", "b", number, state, PlatformTime(DAY * NANOS_PER_SECOND + nanos), size
+    )
 
 
 def at(nanos: int) -> PlatformTime:
@@ -51,7 +57,8 @@ def test_half_a_gib_for_a_day_is_half_a_day_of_gib_seconds_in_its_last_second() 
     assert units(events, at(24 * HOUR - 1)) == []
     assert units(events, at(24 * HOUR)) == [(86_399, 1, 43_200)]
     cost = total(use_of(BUCKET, events, at(24 * HOUR)).rated.records)
-    assert cost == Amount(26_000_000 * 43_200)  # nanos of a GiB-month, each of 2,628,000 parts, by the second
+    # nanos of a GiB-month, each of 2,628,000 parts, by the second
+    assert cost == Amount(26_000_000 * 43_200)
 
 
 def test_whole_gib_count_at_once_and_the_rest_when_the_bucket_goes() -> None:
@@ -78,9 +85,14 @@ def test_a_size_of_no_time_costs_nothing() -> None:
 
 def test_without_a_price_what_would_be_charged_is_held() -> None:
     held = use_of(
-        Resource("b", BilledKind.BUCKET, None, 1, SIZED, "no price"), [event(1, 0, GIB // 2)], at(24 * HOUR)
+        Resource("b", BilledKind.BUCKET, None, 1, SIZED, "no price"),
+        [event(1, 0, GIB // 2)],
+        at(24 * HOUR),
     ).rated
-    assert (held.records, [(one.start_second, one.seconds) for one in held.suspense]) == ((), [(DAY + 86_399, 1)])
+    assert (held.records, [(one.start_second, one.seconds) for one in held.suspense]) == (
+        (),
+        [(DAY + 86_399, 1)],
+    )
 
 
 SIZES = st.sampled_from([0, 1, GIB // 3, GIB - 1, GIB, GIB + 7, 3 * GIB, 40 * GIB + 12_345])
@@ -103,11 +115,17 @@ def drawn(history: Sequence[tuple[int, int]], ends: bool) -> list[UsageEvent]:
 
 
 def slow(events: Sequence[UsageEvent], as_of: PlatformTime) -> Counter[int]:
-    """GiB-seconds by POSIX second, with fractions. Seconds in which nothing changes are looked at together."""
+    """GiB-seconds by POSIX second, with fractions. Seconds in which nothing changes are looked at
+    together."""
     known = [one for one in events if one.at <= as_of]
     ends = [*(one.at.nanos for one in known[1:]), as_of.nanos]
     bounds = {edge for one, end in zip(known, ends, strict=True) for edge in (one.at.nanos, end)}
-    cuts = {second + more for nanos in bounds for second in [nanos // NANOS_PER_SECOND] for more in (0, 1)}
+    cuts = {
+        second + more
+        for nanos in bounds
+        for second in [nanos // NANOS_PER_SECOND]
+        for more in (0, 1)
+    }
     cuts |= set(range(min(cuts) // DAY_SECONDS * DAY_SECONDS, max(cuts) + DAY_SECONDS, DAY_SECONDS))
     cuts |= {cut - 1 for cut in cuts}
     edges = sorted(cuts)
@@ -135,17 +153,25 @@ def slow(events: Sequence[UsageEvent], as_of: PlatformTime) -> Counter[int]:
     return +found
 
 
-def by_second(events: Sequence[UsageEvent], as_of: PlatformTime, edges: Sequence[int]) -> Counter[int]:
+def by_second(
+    events: Sequence[UsageEvent], as_of: PlatformTime, edges: Sequence[int]
+) -> Counter[int]:
     found: Counter[int] = Counter()
     for seconds, gib in use_of(BUCKET, events, as_of).metered.parts(1):
-        cuts = [seconds.start, *(edge for edge in edges if seconds.start < edge < seconds.stop), seconds.stop]
+        cuts = [
+            seconds.start,
+            *(edge for edge in edges if seconds.start < edge < seconds.stop),
+            seconds.stop,
+        ]
         for start, stop in itertools.pairwise(cuts):
             found[start] += gib * (stop - start)
     return +found
 
 
 @given(HISTORIES, st.booleans(), st.integers(1, 60 * HOUR))
-def test_it_is_what_a_slow_meter_counts(history: list[tuple[int, int]], ends: bool, more: int) -> None:
+def test_it_is_what_a_slow_meter_counts(
+    history: list[tuple[int, int]], ends: bool, more: int
+) -> None:
     events = drawn(history, ends)
     as_of = events[-1].at.plus_nanos(more)
     wanted = slow(events, as_of)
@@ -153,8 +179,11 @@ def test_it_is_what_a_slow_meter_counts(history: list[tuple[int, int]], ends: bo
 
 
 @given(HISTORIES, st.booleans(), st.integers(1, 60 * HOUR), st.integers(0, 60 * HOUR))
-def test_what_was_counted_before_stays(history: list[tuple[int, int]], ends: bool, more: int, later: int) -> None:
-    """Of seconds before a moment the same comes out whenever it is computed; also when a process draws a bill out."""
+def test_what_was_counted_before_stays(
+    history: list[tuple[int, int]], ends: bool, more: int, later: int
+) -> None:
+    """Of seconds before a moment the same comes out whenever it is computed; also when a process
+    draws a bill out."""
     events = drawn(history, ends)
     early = events[-1].at.plus_nanos(more)
     late = early.plus_nanos(later)
@@ -174,5 +203,8 @@ def test_a_price_changes_between_two_seconds(size: int) -> None:
     change = PlatformTime.from_rfc3339("2024-10-05T00:00:00Z").nanos
     events = [event(1, change - DAY * NANOS_PER_SECOND - 24 * HOUR, size)]
     records = use_of(BUCKET, events, PlatformTime(change + 24 * HOUR)).rated.records
-    sums = {nanos: sum(r.unit_seconds for r in records if r.price.nanos == nanos) for nanos in (26_000_000, 30_000_000)}
+    sums = {
+        nanos: sum(r.unit_seconds for r in records if r.price.nanos == nanos)
+        for nanos in (26_000_000, 30_000_000)
+    }
     assert sums == dict.fromkeys(sums, -(-size * DAY_SECONDS // GIB))

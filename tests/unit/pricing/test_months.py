@@ -65,7 +65,10 @@ def test_where_clocks_go_back_over_midnight_the_new_month_goes_on() -> None:
     start = seconds_of("2009-11", "America/St_Johns").start
     assert start == second("2009-11-01T00:00:00-02:30")
     moments = [start - 1, start, start + 60, start + 60 + HOUR - 1, start + 2 * HOUR]
-    assert [month_of(moment, "America/St_Johns") for moment in moments] == ["2009-10", *["2009-11"] * 4]
+    assert [month_of(moment, "America/St_Johns") for moment in moments] == [
+        "2009-10",
+        *["2009-11"] * 4,
+    ]
     assert list(split(range(start - 5, start + HOUR), "America/St_Johns")) == [
         ("2009-10", range(start - 5, start)),
         ("2009-11", range(start, start + HOUR)),
@@ -73,7 +76,11 @@ def test_where_clocks_go_back_over_midnight_the_new_month_goes_on() -> None:
 
 
 def test_months_of_every_zone_follow_one_another() -> None:
-    months = [f"{year}-{month:02d}" for year in (1925, 1945, 1980, 1999, 2011, 2026) for month in range(1, 13)]
+    months = [
+        f"{year}-{month:02d}"
+        for year in (1925, 1945, 1980, 1999, 2011, 2026)
+        for month in range(1, 13)
+    ]
     zones = sorted(zone for zone in zoneinfo.available_timezones() if "/" in zone)
     assert len(zones) > 400
     for zone in zones[::4]:
@@ -88,11 +95,17 @@ def test_months_of_every_zone_follow_one_another() -> None:
 def test_a_range_is_split_by_month() -> None:
     start, stop = second("2026-02-28T23:59:58Z"), second("2026-04-01T00:00:01Z")
     parts = list(split(range(start, stop), "UTC"))
-    assert [(month, len(part)) for month, part in parts] == [("2026-02", 2), ("2026-03", 744 * HOUR), ("2026-04", 1)]
+    assert [(month, len(part)) for month, part in parts] == [
+        ("2026-02", 2),
+        ("2026-03", 744 * HOUR),
+        ("2026-04", 1),
+    ]
     assert list(split(range(5, 5), "UTC")) == []
 
 
-@pytest.mark.parametrize("zone", ["Mars/Base", "", "America", "../etc/passwd", "/etc/passwd", "a\0b"])
+@pytest.mark.parametrize(
+    "zone", ["Mars/Base", "", "America", "../etc/passwd", "/etc/passwd", "a\0b"]
+)
 def test_an_unknown_zone_is_named(zone: str) -> None:
     with pytest.raises(PodyardError) as caught:
         check_zone(zone)
@@ -100,7 +113,9 @@ def test_an_unknown_zone_is_named(zone: str) -> None:
     assert f"{zone!r} is not an IANA time zone" in caught.value.message
 
 
-@pytest.mark.parametrize("month", ["2026-3", "2026-13", "2026-00", "0000-01", "9999-12", "March", "2026-03-01"])
+@pytest.mark.parametrize(
+    "month", ["2026-3", "2026-13", "2026-00", "0000-01", "9999-12", "March", "2026-03-01"]
+)
 def test_what_is_no_month_is_refused(month: str) -> None:
     with pytest.raises(PodyardError, match="is not a month: use YYYY-MM"):
         seconds_of(month, "UTC")

@@ -48,7 +48,11 @@ def own_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_a_list_is_narrowed_by_what_is_asked() -> None:
     assert len(rows_of("list")) == 315
     (found,) = rows_of("list", "--region", "us-central2", "--generation", "v4", "--usage", "spot")
-    assert (found["sku"], found["usd"], found["unit"]) == ("tpu-v4-chip/us-central2/spot", "0.9215", "chip_hour")
+    assert (found["sku"], found["usd"], found["unit"]) == (
+        "tpu-v4-chip/us-central2/spot",
+        "0.9215",
+        "chip_hour",
+    )
     assert len(rows_of("list", "--unverified")) == 136
     assert len(rows_of("list", "--verified")) == 179
     assert rows_of("list", "--at", "2014-12-31T23:59:59Z") == []
@@ -72,7 +76,11 @@ def test_the_versions_are_those_of_their_time(own_card: Path) -> None:
         ("2026-03-01T00:00:00Z", "2.50", False, "somebody"),
     ]
     table = ran("show", "v6e-8").output.splitlines()
-    assert [line.split()[-2:] for line in table] == [["VERIFIED", "SOURCE"], ["yes", "somebody"], ["no", "somebody"]]
+    assert [line.split()[-2:] for line in table] == [
+        ["VERIFIED", "SOURCE"],
+        ["yes", "somebody"],
+        ["no", "somebody"],
+    ]
     assert yaml.safe_load(ran("show", "a", "-o", "yaml").output) == shown
 
 
@@ -86,7 +94,10 @@ def test_the_versions_are_those_of_their_time(own_card: Path) -> None:
         (("show", "v9-8"), "no price of v9-8, neither a SKU nor a type"),
         (("list", "--type", "v9-8"), "accelerator type 'v9-8' does not exist"),
         (("list", "--at", "today"), "--at: 'today' is not an RFC 3339 time"),
-        (("diff", "2026-11-01", "/nowhere"), "'/nowhere' is neither one of 2026-11-01 nor a file that can be read"),
+        (
+            ("diff", "2026-11-01", "/nowhere"),
+            "'/nowhere' is neither one of 2026-11-01 nor a file that can be read",
+        ),
     ],
 )
 def test_what_cannot_be_answered_says_why(arguments: tuple[str, ...], told: str) -> None:
@@ -116,7 +127,10 @@ def test_a_difference_says_what_is_added_removed_and_changed(tmp_path: Path) -> 
     assert [row["refused"] for row in found] == [
         f"a@2026-01-01T00:00:00Z: {changed}, and usage has been priced by it",
         None,  # it begins later
-        "b@2026-01-01T00:00:00Z: the SKU of 1.10 USD per chip_hour is gone, and usage has been priced by it",
+        (
+            "b@2026-01-01T00:00:00Z: the SKU of 1.10 USD per chip_hour is gone, and usage has been "
+            "priced by it"
+        ),
         None,  # there was no price
     ]
     assert rows_of("diff", "2026-11-01", str(SHIPPED)) == []

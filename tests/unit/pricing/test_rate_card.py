@@ -51,7 +51,11 @@ def test_prices_per_hour(kind: str, region: str, usage: UsageClass, per_hour: st
 
 def test_a_price_says_what_it_is() -> None:
     price = CARD.price("v4-64", "us-central2", UsageClass.SPOT, AT)
-    assert (price.sku_id, price.unit, price.quantity) == ("tpu-v4-chip/us-central2/spot", PriceUnit.CHIP_HOUR, 32)
+    assert (price.sku_id, price.unit, price.quantity) == (
+        "tpu-v4-chip/us-central2/spot",
+        PriceUnit.CHIP_HOUR,
+        32,
+    )
     assert price.nanos_per_hour == 921_500_000
     assert price.source.startswith("skypilot-org/skypilot-catalog")
     assert price.verified
@@ -59,15 +63,21 @@ def test_a_price_says_what_it_is() -> None:
 
 
 def test_a_missing_price_is_refused_and_says_what_there_is() -> None:
-    with pytest.raises(PodyardError, match="no preemptible price of v4-8 in us-central2: there it has prices for") as e:
+    with pytest.raises(
+        PodyardError, match="no preemptible price of v4-8 in us-central2: there it has prices for"
+    ) as e:
         CARD.price("v4-8", "us-central2", UsageClass.PREEMPTIBLE, AT)
     assert e.value.code is Code.NOT_FOUND
-    with pytest.raises(PodyardError, match=r"no spot price of v3-8 in us-east1: .*spot is priced in europe-west4"):
+    with pytest.raises(
+        PodyardError, match=r"no spot price of v3-8 in us-east1: .*spot is priced in europe-west4"
+    ):
         CARD.price("v3-8", "us-east1", UsageClass.SPOT, AT)
     with pytest.raises(PodyardError, match="it has no price there at all"):
         CARD.price("v3-32", "asia-east1", UsageClass.SPOT, AT)
     with pytest.raises(PodyardError, match=r"no price of tpu-v2-.* at 2014"):
-        CARD.price("v2-8", "us-central1", "on-demand", PlatformTime.from_rfc3339("2014-12-31T23:59:59Z"))
+        CARD.price(
+            "v2-8", "us-central1", "on-demand", PlatformTime.from_rfc3339("2014-12-31T23:59:59Z")
+        )
 
 
 def test_every_offer_of_the_default_fleet_has_a_price_or_says_that_it_has_none() -> None:
@@ -79,7 +89,11 @@ def test_every_offer_of_the_default_fleet_has_a_price_or_says_that_it_has_none()
                 try:
                     assert CARD.price(kind.name, zone.region, usage, AT).total_nanos_per_hour > 0
                     priced += 1
-                    assert not fleet.is_unpriced(zone.region, kind, usage), (zone.name, kind.name, usage)
+                    assert not fleet.is_unpriced(zone.region, kind, usage), (
+                        zone.name,
+                        kind.name,
+                        usage,
+                    )
                 except PodyardError as error:
                     unpriced += 1
                     assert error.code is Code.NOT_FOUND
@@ -96,7 +110,9 @@ def test_the_two_nodes_of_the_demonstration() -> None:
     ):
         sku, quantity = CARD.sku_for(kind, region, usage)
         start = AT.nanos // 10**9
-        costs.append(total(rate(Metered("n", (range(start, start + seconds),)), sku, quantity).records))
+        costs.append(
+            total(rate(Metered("n", (range(start, start + seconds),)), sku, quantity).records)
+        )
     assert [cost.text(6) for cost in costs] == ["0.004125", "0.151111"]
     assert [cost.text(2) for cost in costs] == ["0.00", "0.15"]
 
@@ -121,8 +137,12 @@ def test_use_is_priced_by_its_own_time_and_held_before_the_first_price() -> None
 
 def test_open_use_is_marked_and_never_mixed_with_what_is_certain() -> None:
     sku = make_sku("s", PriceUnit.CHIP_HOUR, [make_version("s", "1970-01-01T00:00:00Z", "1", "t")])
-    metered = Metered("n", (range(100 + 10**9, 200 + 10**9),), open_since=PlatformTime((10**9 + 150) * 10**9))
-    spans = [(r.start_second - 10**9, r.seconds, r.estimated) for r in rate(metered, sku, 1).records]
+    metered = Metered(
+        "n", (range(100 + 10**9, 200 + 10**9),), open_since=PlatformTime((10**9 + 150) * 10**9)
+    )
+    spans = [
+        (r.start_second - 10**9, r.seconds, r.estimated) for r in rate(metered, sku, 1).records
+    ]
     assert spans == [(100, 50, False), (150, 50, True)]
 
 
@@ -130,19 +150,32 @@ def test_the_card_has_every_row_of_the_data_and_no_other() -> None:
     with FACTS.open(encoding="utf-8", newline="") as file:
         facts = {row["sku"]: row for row in csv.DictReader(file)}
     assert len(facts) == 195
-    of_buckets = {sku_id for sku_id, sku in CARD.skus.items() if sku.generation in (OBJECT, OPERATION)}
+    of_buckets = {
+        sku_id for sku_id, sku in CARD.skus.items() if sku.generation in (OBJECT, OPERATION)
+    }
     assert CARD.skus.keys() - of_buckets == facts.keys()
-    verified = [sku_id for sku_id in of_buckets for version in CARD.skus[sku_id].versions if version.verified]
-    assert {sku_id.partition("/")[0] for sku_id in verified} == {f"operation-class-{one}-standard" for one in "ab"}
+    verified = [
+        sku_id
+        for sku_id in of_buckets
+        for version in CARD.skus[sku_id].versions
+        if version.verified
+    ]
+    assert {sku_id.partition("/")[0] for sku_id in verified} == {
+        f"operation-class-{one}-standard" for one in "ab"
+    }
     for sku_id, fact in facts.items():
         sku = CARD.skus[sku_id]
         (version,) = sku.versions
-        assert (sku.generation, sku.accelerator_type or "", sku.region, sku.usage, str(sku.unit)) == (
-            fact["generation"], fact["accelerator_type"], fact["region"], fact["usage"], fact["unit"],
+        assert (sku.generation, sku.accelerator_type or "", sku.region, sku.usage,
+            str(sku.unit)) == (
+            fact["generation"], fact["accelerator_type"], fact["region"], fact["usage"],
+            fact["unit"],
         ), sku_id  # fmt: skip
         assert version.nanos == usd(fact["usd"]), sku_id
         assert version.effective_from.rfc3339() == fact["effective_from"], sku_id
-        assert (version.verified, version.source) == (fact["verified"] == "yes", fact["source"]), sku_id
+        assert (version.verified, version.source) == (fact["verified"] == "yes", fact["source"]), (
+            sku_id
+        )
 
 
 @pytest.mark.parametrize(
@@ -164,7 +197,9 @@ def test_prices_under_a_commitment(kind: str, region: str, years: int, per_hour:
     assert (version.nanos * quantity, version.verified) == (usd(per_hour), False)
 
 
-@pytest.mark.parametrize(("kind", "region", "years"), [("v2-32", "europe-west4", 1), ("v2-32", "us-central1", 2)])
+@pytest.mark.parametrize(
+    ("kind", "region", "years"), [("v2-32", "europe-west4", 1), ("v2-32", "us-central1", 2)]
+)
 def test_a_commitment_that_nobody_sells_has_no_sku(kind: str, region: str, years: int) -> None:
     sku, _ = CARD.sku_for(kind, region, UsageClass.ON_DEMAND)
     assert CARD.commitment_of(sku, years) is None
@@ -178,7 +213,9 @@ def test_a_commitment_that_nobody_sells_has_no_sku(kind: str, region: str, years
         ("disk-pd-ssd/europe-west4/on-demand", "0.187", PriceUnit.GIB_MONTH),
     ],
 )
-def test_hosts_and_disks_have_prices_of_their_own(sku_id: str, per_unit: str, unit: PriceUnit) -> None:
+def test_hosts_and_disks_have_prices_of_their_own(
+    sku_id: str, per_unit: str, unit: PriceUnit
+) -> None:
     version = CARD.skus[sku_id].version_at(AT)
     assert version is not None
     assert (version.nanos, CARD.skus[sku_id].unit) == (usd(per_unit), unit)

@@ -1,4 +1,5 @@
-"""A second recomputation, from the audit's events alone: over a thousand cycles of 30 days it differs from the ledger
+"""A second recomputation, from the audit's events alone: over a thousand cycles of 30 days it
+differs from the ledger
 by nothing. It reads the events as an auditor would, and shares no code with the meter."""
 
 from __future__ import annotations
@@ -53,15 +54,26 @@ def draw(chance: Random) -> Cycle:
     start = FIRST + chance.randrange(365 * 86_400) * NANOS + chance.choice([0, 250_000_000])
     prices = {}
     for sku in ("x", "y"):
-        changes = sorted({start // NANOS + chance.randrange(DAYS * 86_400) for _ in range(chance.randrange(3))})
-        prices[sku] = [(second, f"{chance.randrange(12)}.{chance.randrange(10**9):09d}") for second in (0, *changes)]
+        changes = sorted(
+            {start // NANOS + chance.randrange(DAYS * 86_400) for _ in range(chance.randrange(3))}
+        )
+        prices[sku] = [
+            (second, f"{chance.randrange(12)}.{chance.randrange(10**9):09d}")
+            for second in (0, *changes)
+        ]
     rows = []
     for index in range(NODES):
-        usage, sku, chips = chance.choice(list(UsageClass)), chance.choice("xy"), chance.choice([1, 4, 8, 256, 2048])
+        usage, sku, chips = (
+            chance.choice(list(UsageClass)),
+            chance.choice("xy"),
+            chance.choice([1, 4, 8, 256, 2048]),
+        )
         at = start + chance.randrange(DAYS * 86_400 * NANOS)
         for _ in range(chance.randrange(60)):
             rows.append(AuditRow(f"n{index}", usage, sku, chips, chance.choice(STATES), at))
-            at += chance.choice([0, chance.randrange(NANOS), chance.randrange(80 * NANOS), chance.randrange(10**15)])
+            at += chance.choice(
+                [0, chance.randrange(NANOS), chance.randrange(80 * NANOS), chance.randrange(10**15)]
+            )
     return Cycle(start, sorted(rows, key=lambda row: row.at), prices)
 
 
@@ -90,8 +102,14 @@ def recomputed(cycle: Cycle) -> dict[str, Fraction]:
 def price_of(prices: list[tuple[int, str]], first: int, stop: int) -> Fraction:
     """Dollars for one chip that is used in `[first, stop)`."""
     ends = [second for second, _ in prices[1:]] + [2**62]
-    used = (max(0, min(stop, end) - max(first, since)) for (since, _), end in zip(prices, ends, strict=True))
-    return sum((Fraction(usd) * seconds / 3600 for (_, usd), seconds in zip(prices, used, strict=True)), Fraction(0))
+    used = (
+        max(0, min(stop, end) - max(first, since))
+        for (since, _), end in zip(prices, ends, strict=True)
+    )
+    return sum(
+        (Fraction(usd) * seconds / 3600 for (_, usd), seconds in zip(prices, used, strict=True)),
+        Fraction(0),
+    )
 
 
 def from_ledger(cycle: Cycle, zone: str) -> dict[str, Fraction]:
@@ -107,12 +125,17 @@ def from_ledger(cycle: Cycle, zone: str) -> dict[str, Fraction]:
     accounts = balances(entry for transaction in booked for entry in transaction.entries)
     assert sum(amount.parts for _, amount in accounts) == 0
     return {
-        name.removeprefix("revenue:"): -amount.fraction() for name, amount in accounts if name.startswith("revenue:")
+        name.removeprefix("revenue:"): -amount.fraction()
+        for name, amount in accounts
+        if name.startswith("revenue:")
     }
 
 
 def sku_of(name: str, rows: list[tuple[int, str]]) -> Sku:
-    versions = [make_version(name, PlatformTime(second * NANOS).rfc3339(), usd, "drawn") for second, usd in rows]
+    versions = [
+        make_version(name, PlatformTime(second * NANOS).rfc3339(), usd, "drawn")
+        for second, usd in rows
+    ]
     return make_sku(name, PriceUnit.CHIP_HOUR, versions)
 
 

@@ -1,4 +1,5 @@
-"""`podyard bill replay`: what it refuses, naming the field, and that a bad line costs its own case only."""
+"""`podyard bill replay`: what it refuses, naming the field, and that a bad line costs its own case
+only."""
 
 import copy
 import io
@@ -67,16 +68,32 @@ def error_of(line: bytes) -> dict[str, Any]:
         ("policy.tax", 0.19, 'policy.tax: 0.19 is not a decimal number as text, such as "4.50"'),
         ("policy.tax", "-0.1", "policy.tax: -0.1 is negative"),
         ("policy.rounding", "HALF_EVEN", "policy.rounding: 'HALF_EVEN': only HALF_UP is known"),
-        ("policy.invoice_tz", "Mars/Base", "policy.invoice_tz: 'Mars/Base' is not an IANA time zone"),
+        (
+            "policy.invoice_tz",
+            "Mars/Base",
+            "policy.invoice_tz: 'Mars/Base' is not an IANA time zone",
+        ),
         ("policy.currency", "dollar", "policy.currency: 'dollar' is not a currency such as USD"),
         ("policy.minor", 10, "policy.minor: 10 is not an integer from 0 to 9"),
         ("policy.minor", True, "policy.minor: True is not an integer"),
         ("policy.fx", "0", "policy.fx: an exchange rate is not 0"),
         ("policy.fx", {"2026-02": "1.1"}, "policy.fx: no rate for 2026-03"),
-        ("policy.fx", {"March": "1.1"}, "policy.fx: 'March' is not a month: use YYYY-MM, such as 2026-03"),
+        (
+            "policy.fx",
+            {"March": "1.1"},
+            "policy.fx: 'March' is not a month: use YYYY-MM, such as 2026-03",
+        ),
         ("policy.billable_states", {"gpu": []}, "policy.billable_states.gpu: is not a known key"),
-        ("policy.billable_states", {"vm": []}, "policy.billable_states.tpu: is missing, and resources[0] is a tpu"),
-        ("policy.billable_states.tpu", "READY", "policy.billable_states.tpu: 'READY' is not a list of states"),
+        (
+            "policy.billable_states",
+            {"vm": []},
+            "policy.billable_states.tpu: is missing, and resources[0] is a tpu",
+        ),
+        (
+            "policy.billable_states.tpu",
+            "READY",
+            "policy.billable_states.tpu: 'READY' is not a list of states",
+        ),
         ("policy.preempt_free_s", -1, "policy.preempt_free_s: -1 is not an integer from 0"),
         ("rate_card", {}, "rate_card: {} is not a list"),
         ("rate_card.0.unit", "hour", "rate_card[0].unit: 'hour' is not one of"),
@@ -86,10 +103,22 @@ def error_of(line: bytes) -> dict[str, Any]:
         ("rate_card.0.usd", "1e3", "rate_card[0].usd: '1e3' is not a decimal number"),
         ("rate_card.0.usd", "NaN", "rate_card[0].usd: 'NaN' is not a decimal number"),
         ("rate_card.0.usd", "0.0000000001", "has more than nine decimals"),
-        ("rate_card.0.effective_from", "2026-03-01", "rate_card[0].effective_from: '2026-03-01' is not an RFC 3339"),
+        (
+            "rate_card.0.effective_from",
+            "2026-03-01",
+            "rate_card[0].effective_from: '2026-03-01' is not an RFC 3339",
+        ),
         ("rate_card.0.effective_from", "2026-03-01T00:00:00.5Z", "is not a whole second"),
-        ("rate_card.0.sku", "commitment:x", "rate_card[0].sku: names that start with 'commitment:'"),
-        ("rate_card.4", {**GOOD["rate_card"][0], "usd": "9"}, "rate_card[4].effective_from: tpu-v2/r/on-demand has"),
+        (
+            "rate_card.0.sku",
+            "commitment:x",
+            "rate_card[0].sku: names that start with 'commitment:'",
+        ),
+        (
+            "rate_card.4",
+            {**GOOD["rate_card"][0], "usd": "9"},
+            "rate_card[4].effective_from: tpu-v2/r/on-demand has",
+        ),
         (
             "rate_card.4",
             {**GOOD["rate_card"][0], "unit": "chip_hour"},
@@ -114,7 +143,11 @@ def error_of(line: bytes) -> dict[str, Any]:
         ("as_of", "2026-03-10", "as_of: '2026-03-10' is not an RFC 3339 time"),
         ("commitments.0.covers", "x", "commitments[0].covers: 'x' has no price in rate_card"),
         ("commitments.0.quantity", -4, "commitments[0].quantity: -4 is not an integer from 0"),
-        ("commitments.0.until", "2026-03-10T09:00:00Z", "commitments[0].until: 2026-03-10T09:00:00Z is before"),
+        (
+            "commitments.0.until",
+            "2026-03-10T09:00:00Z",
+            "commitments[0].until: 2026-03-10T09:00:00Z is before",
+        ),
         ("commitments.1", GOOD["commitments"][0], "commitments[1].id: 'c' is there twice"),
         ("credits.0.usd", "-1", "credits[0].usd: -1 is negative"),
         ("credits.0.until_month", "2026-02", "credits[0].until_month: 2026-02 is before 2026-03"),
@@ -134,7 +167,9 @@ def error_of(line: bytes) -> dict[str, Any]:
 def test_what_is_wrong_is_refused_by_its_path(path: str, value: object, says: str) -> None:
     error = error_of(json.dumps(changed(path, value)).encode())
     assert says in error["message"]
-    expected = "FAILED_PRECONDITION" if says == "policy.fx: no rate for 2026-03" else "INVALID_ARGUMENT"
+    expected = (
+        "FAILED_PRECONDITION" if says == "policy.fx: no rate for 2026-03" else "INVALID_ARGUMENT"
+    )
     assert (error["code"], error["status"]) == (400, expected)
 
 
@@ -149,7 +184,11 @@ def test_the_good_case_is_good() -> None:
 
 def test_optional_keys_are_there_only_with_their_cause() -> None:
     case = invented.case("plain", invented.hour())
-    assert set(replay_line(json.dumps(case).encode())[0]["result"]) == {"seconds", "sku_cost_usd", "invoices"}
+    assert set(replay_line(json.dumps(case).encode())[0]["result"]) == {
+        "seconds",
+        "sku_cost_usd",
+        "invoices",
+    }
     remarks = {"title": "x", "tags": ["y"], "hand_checked": True, "expect": {}}
     assert replay_line(json.dumps({**case, **remarks}).encode())[1]
 
@@ -177,7 +216,9 @@ def test_seconds_without_a_price_are_an_error_that_says_which() -> None:
     assert error["status"] == "FAILED_PRECONDITION"
     assert "no price for 1800 s of n from 2026-03-10T10:00:00Z" in error["message"]
     assert "no price before 2026-03-10T10:30:00Z" in error["message"]
-    unused = invented.case("unused", {"resource": invented.hour()["resource"], "events": []}, card=card)
+    unused = invented.case(
+        "unused", {"resource": invented.hour()["resource"], "events": []}, card=card
+    )
     assert replay_line(json.dumps(unused).encode())[1]
 
 
@@ -195,7 +236,11 @@ def test_text_forms() -> None:
         "0.000000000001",
         "0",
     ]
-    assert [exact_text(Amount(parts)) for parts in (0, 2_628_000 * 10**9, 1)] == ["0", "1", "1/2628000000000000"]
+    assert [exact_text(Amount(parts)) for parts in (0, 2_628_000 * 10**9, 1)] == [
+        "0",
+        "1",
+        "1/2628000000000000",
+    ]
 
 
 def run(*lines: bytes) -> tuple[list[dict[str, Any]], int]:
@@ -205,7 +250,9 @@ def run(*lines: bytes) -> tuple[list[dict[str, Any]], int]:
 
 def test_a_bad_line_costs_its_own_case_only() -> None:
     good = json.dumps(GOOD).encode()
-    answers, code = run(good, b"nothing", json.dumps(changed("as_of", "never")).encode(), b"", good + b"\r")
+    answers, code = run(
+        good, b"nothing", json.dumps(changed("as_of", "never")).encode(), b"", good + b"\r"
+    )
     assert ["result" in answer for answer in answers] == [True, False, False, True]
     assert [answer["id"] for answer in answers] == ["good", None, "good", "good"]
     assert code == 1

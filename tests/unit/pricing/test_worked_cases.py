@@ -1,4 +1,5 @@
-"""The worked bills, whole: each result of `replay` is compared with what was worked by hand, or by the slow bill."""
+"""The worked bills, whole: each result of `replay` is compared with what was worked by hand, or by
+the slow bill."""
 
 import json
 from pathlib import Path
@@ -17,7 +18,11 @@ from tests.unit.pricing.slow_bill import slow_bill
 FOLDER = Path(__file__).parents[2] / "data" / "billing"
 # "decided" are ours, of rules that no document decides; each has the arithmetic in its note.
 FILES = [FOLDER / f"cases_{name}.jsonl" for name in ("public", "decided")]
-CASES = {case["id"]: case for f in FILES for case in map(json.loads, f.read_text(encoding="utf-8").splitlines())}
+CASES = {
+    case["id"]: case
+    for f in FILES
+    for case in map(json.loads, f.read_text(encoding="utf-8").splitlines())
+}
 INVENTED = {case["id"]: case for case in invented.CASES}
 SLOW_SECONDS_MAX = 8_000  # of resources in a case that the slow bill works, too
 
@@ -57,7 +62,8 @@ def test_order_and_repetition_of_delivery_change_nothing(case_id: str) -> None:
     case = {**CASES, **INVENTED}[case_id]
     expected = replayed(case)
     events = case["events"]
-    # Between events in conflict the first to arrive wins, so there the first delivery keeps its order.
+    # Between events in conflict the first to arrive wins, so there the first delivery keeps its
+    # order.
     deliveries = [events + events[::-1]]
     if "quarantined_event_ids" not in expected:
         mixed = events * 2
@@ -87,13 +93,20 @@ def test_facts_that_were_worked_by_hand() -> None:
     assert [line["seconds"] for line in invoices("price rise")[0]["lines"]] == [30, 30]
     assert invoices("yen: 12.5 is 13")[0]["total"] == "13"
     two = invoices("two credits, the one that expires first is used first")[0]
-    assert [(c["credit"], c["amount"]) for c in two["credits"]] == [("b", "-2.00"), ("c", "-1.00"), ("a", "-1.50")]
+    assert [(c["credit"], c["amount"]) for c in two["credits"]] == [
+        ("b", "-2.00"),
+        ("c", "-1.00"),
+        ("a", "-1.50"),
+    ]
     tax = invoices("tax is on what is left after credits")[0]
-    assert (tax["subtotal"], tax["tax"], tax["total"]) == ("3.50", "0.67", "4.17")  # 0.665 is rounded up
+    # 0.665 is rounded up
+    assert (tax["subtotal"], tax["tax"], tax["total"]) == ("3.50", "0.67", "4.17")
     (unused,) = invoices("an unused commitment")
     assert unused["lines"][0]["exact_usd"] == "2/3"  # 4 x 600 / 3600
     # 10 s before the end of March, and the 50 s that fill up the minute, in April
-    assert [i["lines"][0]["seconds"] for i in invoices("a VM's minimum over the end of a month")] == [10, 50]
+    assert [
+        i["lines"][0]["seconds"] for i in invoices("a VM's minimum over the end of a month")
+    ] == [10, 50]
     budget = replayed(INVENTED["a budget that is reached in the last second"])
     assert budget["budget_stop_at"] == "2026-03-10T11:00:00Z"
     assert replayed(INVENTED["a budget that is never reached"])["budget_stop_at"] is None
@@ -102,7 +115,9 @@ def test_facts_that_were_worked_by_hand() -> None:
 
 
 def test_a_month_of_the_largest_slice_is_beyond_64_bits_and_exact() -> None:
-    life = invented.node("n", ("01 00:00:00", "READY"), ("04-01 00:00:00", "DELETING"), quantity=2048)
+    life = invented.node(
+        "n", ("01 00:00:00", "READY"), ("04-01 00:00:00", "DELETING"), quantity=2048
+    )
     card = [invented.price(invented.ON_DEMAND, "3.22", "2015-01-01T00:00:00Z", "chip_hour")]
     (invoice,) = replayed(invented.case("large", life, card=card))["invoices"]
     assert invoice["total"] == "4906352.64"  # 2048 x 3.22 x 744
@@ -119,7 +134,9 @@ def test_a_corrected_month_is_not_corrected_twice() -> None:
     case = read_case(INVENTED["too much was issued"])
     terms = case.terms
     (found,) = compute(case.events, case.resources, terms, case.as_of).adjustments
-    booked = type(terms)(policy=terms.policy, issued=terms.issued, adjusted={"2026-03": found.minor})
+    booked = type(terms)(
+        policy=terms.policy, issued=terms.issued, adjusted={"2026-03": found.minor}
+    )
     assert compute(case.events, case.resources, booked, case.as_of).adjustments == ()
 
 

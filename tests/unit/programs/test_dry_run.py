@@ -20,10 +20,23 @@ AXES = {"data": 4, "model": 2, "expert": 3}
 
 
 def _specs() -> list[tuple[Any, ...]]:
-    pieces = [None, "data", "model", "expert", ("data", "model"), ("model", "data"), ("expert", "model", "data")]
+    pieces = [
+        None,
+        "data",
+        "model",
+        "expert",
+        ("data", "model"),
+        ("model", "data"),
+        ("expert", "model", "data"),
+    ]
     found = []
     for one, other in itertools.product(pieces, repeat=2):
-        used = [name for piece in (one, other) if piece for name in ((piece,) if isinstance(piece, str) else piece)]
+        used = [
+            name
+            for piece in (one, other)
+            if piece
+            for name in ((piece,) if isinstance(piece, str) else piece)
+        ]
         if len(used) == len(set(used)):
             found.append((one, other))
     return found
@@ -33,7 +46,9 @@ def _specs() -> list[tuple[Any, ...]]:
 def test_pieces_lie_where_jax_has_them(spec: tuple[Any, ...]) -> None:
     mesh = AbstractMesh(tuple(AXES.values()), tuple(AXES))
     wanted = NamedSharding(mesh, P(*spec))._to_xla_hlo_sharding(2)
-    names = [() if piece is None else (piece,) if isinstance(piece, str) else piece for piece in spec]
+    names = [
+        () if piece is None else (piece,) if isinstance(piece, str) else piece for piece in spec
+    ]
     found = _tiles([[(name, "", "") for name in dimension] for dimension in names], AXES, 24)
     assert type(wanted).from_proto(found) == wanted
 
@@ -47,7 +62,10 @@ def test_a_part_of_an_axis_is_cut_out_of_it() -> None:
 
 
 def test_axes_of_a_mesh_are_read_from_its_text() -> None:
-    assert dict(_MESH_AXIS.findall('#sdy.mesh<["data"=4, "model"=2]>')) == {"data": "4", "model": "2"}
+    assert dict(_MESH_AXIS.findall('#sdy.mesh<["data"=4, "model"=2]>')) == {
+        "data": "4",
+        "model": "2",
+    }
 
 
 @pytest.mark.slow
@@ -69,9 +87,15 @@ print(int(re.search(r"VmHWM:\\s+(\\d+) kB", status)[1]) < 1 << 20)
 
 @pytest.mark.parametrize(
     ("module", "name"),
-    [("pjit", "_run_python_pjit"), ("xla_bridge", "_backend_factories"), ("dispatch", "_device_put_sharding_impl")],
+    [
+        ("pjit", "_run_python_pjit"),
+        ("xla_bridge", "_backend_factories"),
+        ("dispatch", "_device_put_sharding_impl"),
+    ],
 )
-def test_a_name_that_jax_has_given_up_is_missed(module: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_that_jax_has_given_up_is_missed(
+    module: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from podyard.programs import jax_internals
 
     assert jax_internals.missing(dry_run=True) == []

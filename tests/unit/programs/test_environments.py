@@ -29,7 +29,7 @@ MAKER = """
     software._LOCKS = Path(sys.argv[1])
     tiny = software.Software("Tiny", "1.0", (11, 99), ("tiny==1.0", "tiny-part==2.5"))
     print(environments.make(tiny, Path(sys.argv[2]), OsClock(), lambda text: print(text, flush=True)))
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture(autouse=True)
@@ -58,9 +58,14 @@ def _maker(locks: Path, folder: Path) -> subprocess.Popen[str]:
 def test_an_environment_has_its_packages_and_finds_the_hook(tmp_path: Path) -> None:
     path, told = _make(tmp_path / "runtimes")
     assert told[0] == "Tiny 1.0: making an environment"
-    assert told[-3:] == ["Tiny 1.0: package 1 of 2", "Tiny 1.0: package 2 of 2", "Tiny 1.0: installing the packages"]
+    assert told[-3:] == [
+        "Tiny 1.0: package 1 of 2",
+        "Tiny 1.0: package 2 of 2",
+        "Tiny 1.0: installing the packages",
+    ]
     code = (
-        "import sys, tiny, tiny_part; print(tiny.__version__, tiny_part.__version__, type(sys.meta_path[0]).__module__)"
+        "import sys, tiny, tiny_part; print(tiny.__version__, tiny_part.__version__, "
+        "type(sys.meta_path[0]).__module__)"
     )
     environ = {**environments.activate(os.environ, path), "PODYARD_SITE_HOOK": str(SITE_HOOK)}
     done = subprocess.run(["python", "-c", code], env=environ, capture_output=True, text=True)
@@ -95,4 +100,6 @@ def test_two_that_need_it_at_once_make_it_once(locks: Path, tmp_path: Path) -> N
     assert said[0][-1] == said[1][-1]  # the folder
     makers = [lines for lines in said if "Tiny 1.0: making an environment" in lines]
     assert len(makers) == 1
-    assert ["Tiny 1.0: another process makes it"] in [lines[:-1] for lines in said if lines not in makers]
+    assert ["Tiny 1.0: another process makes it"] in [
+        lines[:-1] for lines in said if lines not in makers
+    ]

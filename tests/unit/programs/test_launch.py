@@ -26,7 +26,7 @@ count = int(sys.argv[1])
 end = launch([sys.executable, "-c", sys.argv[2]], [os.environ | {"N": str(n)} for n in range(count)], OsClock(),
              lambda: None)
 print(end.code, end.failed_worker, flush=True)
-"""
+"""  # noqa: E501
 
 
 def _start(count: int, code: str) -> subprocess.Popen[str]:
@@ -42,9 +42,17 @@ def _run(count: int, code: str, typed: str = "") -> tuple[str, str]:
 
 def test_lines_say_which_worker_wrote_them_and_the_first_one_reads() -> None:
     out, err = _run(
-        3, "import os, sys; print(os.environ['N'], repr(sys.stdin.read())); print('e', file=sys.stderr)", "hi"
+        3,
+        "import os, sys; print(os.environ['N'], repr(sys.stdin.read())); print('e', "
+        "file=sys.stderr)",
+        "hi",
     )
-    assert sorted(out.splitlines()) == ["0 None", "[worker 0] 0 'hi'", "[worker 1] 1 ''", "[worker 2] 2 ''"]
+    assert sorted(out.splitlines()) == [
+        "0 None",
+        "[worker 0] 0 'hi'",
+        "[worker 1] 1 ''",
+        "[worker 2] 2 ''",
+    ]
     assert sorted(err.splitlines()) == [f"[worker {n}] e" for n in range(3)]
 
 
@@ -95,13 +103,18 @@ def test_workers_that_do_not_listen_are_killed_within_ten_seconds(tmp_path: Path
 def test_a_signal_reaches_all_workers(number: signal.Signals) -> None:
     process = _start(2, "import time; print('up', flush=True); time.sleep(50)")
     assert process.stdout is not None
-    assert {process.stdout.readline(), process.stdout.readline()} == {"[worker 0] up\n", "[worker 1] up\n"}
+    assert {process.stdout.readline(), process.stdout.readline()} == {
+        "[worker 0] up\n",
+        "[worker 1] up\n",
+    }
     process.send_signal(number)
     out, _ = process.communicate(timeout=30)
     assert out.split()[0] in ({str(-number)} if number == signal.SIGTERM else {"1", str(-number)})
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="Linux ends a process with its parent; others do not")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="Linux ends a process with its parent; others do not"
+)
 def test_workers_end_with_a_launcher_that_is_killed() -> None:
     process = _start(2, "import os, time; print(os.getpid(), flush=True); time.sleep(50)")
     assert process.stdout is not None

@@ -1,4 +1,5 @@
-"""What a run came to, from files that a program wrote: of all its processes, and whatever it may have put there."""
+"""What a run came to, from files that a program wrote: of all its processes, and whatever it may
+have put there."""
 
 from __future__ import annotations
 
@@ -26,7 +27,14 @@ def _price(run: Path) -> int:
     return estimator.price_new(run, run / "verdicts", KIND, None, "podyard")
 
 
-def _record(run: Path, worker: int, runs: int, text: bytes = MATRIX, name: str = "jit_step", devices: int = 8) -> None:
+def _record(
+    run: Path,
+    worker: int,
+    runs: int,
+    text: bytes = MATRIX,
+    name: str = "jit_step",
+    devices: int = 8,
+) -> None:
     recorder = Recorder(run, worker)
     recorder._path = run / "processes" / f"{worker}-{name}-{runs}.json"  # as of several processes
     module = recorder.add(text, name, devices)
@@ -35,7 +43,9 @@ def _record(run: Path, worker: int, runs: int, text: bytes = MATRIX, name: str =
     recorder.write()
 
 
-def test_runs_of_a_slice_are_those_of_one_host_and_processes_of_a_host_add_up(tmp_path: Path) -> None:
+def test_runs_of_a_slice_are_those_of_one_host_and_processes_of_a_host_add_up(
+    tmp_path: Path,
+) -> None:
     for worker, runs in ((0, 5), (1, 5), (0, 3)):
         _record(tmp_path, worker, runs)
     assert _price(tmp_path) == 1

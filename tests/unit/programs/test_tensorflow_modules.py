@@ -40,7 +40,7 @@ grad_y = "false"}} : (tensor<16x64xf32>, tensor<64x32xf32>) -> tensor<16x32xf32>
 } loc(#loc)
 #loc7 = loc("XlaAllReduce")
 #loc28 = loc(fused[#loc19, #loc9])
-"""
+"""  # noqa: E501
 
 
 def test_the_gradient_sum_is_that_of_the_slice() -> None:
@@ -58,7 +58,9 @@ def test_a_replica_has_its_part_of_the_batch_and_updates_variables_in_place() ->
     text = tensorflow_modules.over_replicas(STEP, "step", 8, 1)
     found = engine.analyze_stablehlo(text, accelerator_type="v3-8")
     assert found.flops >= 2 * 2 * 16 * 64 * 32
-    assert "%arg0: tensor<128x64xf32>, %arg1: tensor<64x32xf32> {tf.aliasing_output = 1 : i32}" in text
+    assert (
+        "%arg0: tensor<128x64xf32>, %arg1: tensor<64x32xf32> {tf.aliasing_output = 1 : i32}" in text
+    )
 
 
 def test_one_device_needs_no_mesh() -> None:

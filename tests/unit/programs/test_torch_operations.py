@@ -1,4 +1,5 @@
-"""Operations of PyTorch in StableHLO, as the engine reads it; tests/clients compares their results with PyTorch's."""
+"""Operations of PyTorch in StableHLO, as the engine reads it; tests/clients compares their results
+with PyTorch's."""
 
 from __future__ import annotations
 
@@ -26,14 +27,20 @@ def _convolution_step(devices: int) -> str:
     )
     total = w.all_reduce(grads[1], devices) if devices > 1 else grads[1]
     (moved,) = OPERATIONS["sub"](w, [kernel, total, 0.1], (kernel.shape, F32))
-    return w.module("torch_train_step", [moved, grads[2]], devices, ["podyard: 1 of 9 operations are not in it: rand"])
+    return w.module(
+        "torch_train_step",
+        [moved, grads[2]],
+        devices,
+        ["podyard: 1 of 9 operations are not in it: rand"],
+    )
 
 
 @pytest.mark.parametrize("devices", [1, 8])
 def test_the_engine_reads_what_is_written(devices: int) -> None:
     found = engine.analyze_stablehlo(_convolution_step(devices), accelerator_type="v3-8")
     products = 8 * 32 * 32 * 16 * 27
-    assert 2 * 2 * products * 0.85 < found.flops < 2 * 2 * products * 1.1  # windows at the border are smaller
+    # windows at the border are smaller
+    assert 2 * 2 * products * 0.85 < found.flops < 2 * 2 * products * 1.1
     assert (found.ici_bytes > 0) == (devices > 1)
 
 
@@ -72,6 +79,13 @@ def test_an_operation_has_the_shape_that_pytorch_gives_it(
     name: str, shapes: list[tuple[int, ...]], rest: list[object], result: tuple[int, ...]
 ) -> None:
     w = Writer()
-    found = OPERATIONS[name](w, [*_arguments(w, *shapes), *rest], (result, "i1" if name == "gt" else F32))[0]
+    found = OPERATIONS[name](
+        w, [*_arguments(w, *shapes), *rest], (result, "i1" if name == "gt" else F32)
+    )[0]
     assert found.shape == result
-    assert engine.analyze_stablehlo(w.module("m", [found], 1), accelerator_type="v3-8").modelled_seconds > 0
+    assert (
+        engine.analyze_stablehlo(
+            w.module("m", [found], 1), accelerator_type="v3-8"
+        ).modelled_seconds
+        > 0
+    )

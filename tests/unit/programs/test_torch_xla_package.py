@@ -24,12 +24,16 @@ print(None if spec is None else spec.origin, version)
 
 def _found(folder: Path, **changes: str) -> tuple[str, str]:
     env = {"PYTHONPATH": f"{SITE_HOOK}{os.pathsep}{folder}", **changes}
-    done = subprocess.run([sys.executable, "-c", _CODE], env=env, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(
+        [sys.executable, "-c", _CODE], env=env, capture_output=True, text=True, timeout=30
+    )
     return done.stdout.strip(), done.stderr.strip()
 
 
 @pytest.mark.parametrize(("torch", "kind"), [(True, "off"), (True, ""), (False, "v3-8")])
-def test_without_torch_or_without_a_tpu_there_is_none(tmp_path: Path, torch: bool, kind: str) -> None:
+def test_without_torch_or_without_a_tpu_there_is_none(
+    tmp_path: Path, torch: bool, kind: str
+) -> None:
     if torch:
         (tmp_path / "torch.py").touch()
     assert _found(tmp_path, PODYARD_TPU=kind) == ("None None", "")

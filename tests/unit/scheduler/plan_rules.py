@@ -1,4 +1,5 @@
-"""What no plan may break, said a second time and in another way than the scheduler says it, and snapshots to try."""
+"""What no plan may break, said a second time and in another way than the scheduler says it, and
+snapshots to try."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from tests.unit.scheduler.scheduling import NOW, later
 
 ZONES = ("us-central1-a", "us-central1-b")
 FLEET = load_fleet(
-    f"{{zones: {{{ZONES[0]}: {{v5e: {{shape: 8x4}}}}, {ZONES[1]}: {{v5e: {{shape: 4x4, pods: 2}}}}}},"
+    f"{{zones: {{{ZONES[0]}: {{v5e: {{shape: 8x4}}}}, {ZONES[1]}: {{v5e: {{shape: 4x4, "
+    f"pods: 2}}}}}},"
     " shares: {p1: 2}, timings: {preemption_notice_seconds: 30, create_seconds: 5}}"
 )
 KINDS = ("v5litepod-1", "v5litepod-4", "v5litepod-8", "v5litepod-16")
@@ -52,7 +54,18 @@ def snapshot_of(seed: int) -> FleetSnapshot:
         project = f"p{chance.randrange(3)}"
         slices.append(
             SliceRecord(
-                f"s{number}", f"n{number}", box.pod_id, box.chips, project, usage(), 1, NOW, ends, reclaim, job, lost
+                f"s{number}",
+                f"n{number}",
+                box.pod_id,
+                box.chips,
+                project,
+                usage(),
+                1,
+                NOW,
+                ends,
+                reclaim,
+                job,
+                lost,
             )
         )
     waiting: list[PlacementRequest] = []
@@ -103,10 +116,18 @@ def _key(action: Action) -> str:
 
 
 def _places(action: Action) -> tuple[Place, ...]:
-    return action.places if isinstance(action, PlaceGroup) else (action,) if isinstance(action, Place) else ()
+    return (
+        action.places
+        if isinstance(action, PlaceGroup)
+        else (action,)
+        if isinstance(action, Place)
+        else ()
+    )
 
 
-def _check_chips(snapshot: FleetSnapshot, plan: Plan, groups: dict[str, list[PlacementRequest]]) -> None:
+def _check_chips(
+    snapshot: FleetSnapshot, plan: Plan, groups: dict[str, list[PlacementRequest]]
+) -> None:
     pods = {pod.pod_id: pod for pod in snapshot.fleet.pods()}
     taken = dict(snapshot.broken_chips)
     for item in snapshot.slices:
@@ -116,14 +137,22 @@ def _check_chips(snapshot: FleetSnapshot, plan: Plan, groups: dict[str, list[Pla
         if not places:
             continue
         wanted = {request.node_key: request for request in groups[_key(action)]}
-        assert sorted(place.node_key for place in places) == sorted(wanted), "a group is placed whole"
+        assert sorted(place.node_key for place in places) == sorted(wanted), (
+            "a group is placed whole"
+        )
         for place in places:
             request = wanted[place.node_key]
             assert pods[place.pod_id].zone == request.zone, "a node is placed in its zone"
-            assert place.chips.bit_count() == request.accelerator_type.chip_count, "a slice has the chips of its type"
-            assert not taken.get(place.pod_id, 0) & place.chips, "no chip has two owners, or is broken"
+            assert place.chips.bit_count() == request.accelerator_type.chip_count, (
+                "a slice has the chips of its type"
+            )
+            assert not taken.get(place.pod_id, 0) & place.chips, (
+                "no chip has two owners, or is broken"
+            )
             taken[place.pod_id] = taken.get(place.pod_id, 0) | place.chips
-            assert request.not_before is None or request.not_before <= NOW, "nothing is placed before its time"
+            assert request.not_before is None or request.not_before <= NOW, (
+                "nothing is placed before its time"
+            )
 
 
 def _check_victims(snapshot: FleetSnapshot, plan: Plan) -> None:
@@ -146,8 +175,12 @@ def _check_victims(snapshot: FleetSnapshot, plan: Plan) -> None:
             mine = below and item.project == asking.project
             spot = item.usage_class not in FIRM and asking.usage_class in FIRM
             assert mine or spot, "on-demand is not preempted, and spot not by spot"
-            assert isinstance(action, Wait | WaitGroup), "the requester waits until its victims are gone"
-            assert not (isinstance(action, Wait) and action.stockout), "who has victims does not fail"
+            assert isinstance(action, Wait | WaitGroup), (
+                "the requester waits until its victims are gone"
+            )
+            assert not (isinstance(action, Wait) and action.stockout), (
+                "who has victims does not fail"
+            )
         victims = []
 
 
@@ -171,7 +204,9 @@ def _check_order(
         return (rank, -first.priority, share, first.created.nanos, key)
 
     for position, (key, action) in enumerate(answers):
-        assert key == min(keys[position:], key=standing), "the order of the queue: class, priority, share, age, key"
+        assert key == min(keys[position:], key=standing), (
+            "the order of the queue: class, priority, share, age, key"
+        )
         for place in _places(action):
             owner = (groups[key][0].project, groups[key][0].zone)
             chips[owner] = chips.get(owner, 0) + place.chips.bit_count()
@@ -183,9 +218,13 @@ def _check_holds(
     groups: dict[str, list[PlacementRequest]],
     now: PlatformTime,
 ) -> None:
-    """The first group of a pool that has to wait starts no later because of those that were placed after it."""
+    """The first group of a pool that has to wait starts no later because of those that were placed
+    after it."""
     create = snapshot.fleet.timings.create_seconds
-    whole = {pod.pod_id: full_mask(pod.shape) & ~snapshot.broken_chips.get(pod.pod_id, 0) for pod in FLEET.pods()}
+    whole = {
+        pod.pod_id: full_mask(pod.shape) & ~snapshot.broken_chips.get(pod.pod_id, 0)
+        for pod in FLEET.pods()
+    }
     for zone in ZONES:
         slices = list(snapshot.slices)
         head: tuple[str, PlatformTime] | None = None
@@ -197,9 +236,15 @@ def _check_holds(
             longest = max(seconds or 0.0 for seconds in durations)
             ends = None if None in durations else now.plus_seconds(create + longest)
             for place in _places(action):
-                new = SliceRecord(place.node_key, place.node_key, place.pod_id, place.chips, placed=now, ends=ends)
+                new = SliceRecord(
+                    place.node_key, place.node_key, place.pod_id, place.chips, placed=now, ends=ends
+                )
                 slices.append(new)
-            waits = isinstance(action, WaitGroup | Wait) and group[0].queued and "waits for" not in action.reason
+            waits = (
+                isinstance(action, WaitGroup | Wait)
+                and group[0].queued
+                and "waits for" not in action.reason
+            )
             if waits and head is None and "scheduled to start" not in getattr(action, "reason", ""):
                 start = _start(group, slices, whole)
                 if start is None or "held for it from" not in getattr(action, "reason", ""):
@@ -207,10 +252,14 @@ def _check_holds(
                 head = (key, start)
         if head is not None:
             again = _start(groups[head[0]], slices, whole)
-            assert again is not None and again <= head[1], "backfill does not move the start of the head"
+            assert again is not None and again <= head[1], (
+                "backfill does not move the start of the head"
+            )
 
 
-def _start(group: list[PlacementRequest], slices: list[SliceRecord], whole: dict[str, int]) -> PlatformTime | None:
+def _start(
+    group: list[PlacementRequest], slices: list[SliceRecord], whole: dict[str, int]
+) -> PlatformTime | None:
     free = dict(whole)
     for item in slices:
         free[item.pod_id] &= ~item.chips

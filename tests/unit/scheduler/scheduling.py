@@ -28,7 +28,9 @@ def assert_no_overlap(slices: Sequence[SliceRecord]) -> None:
     taken: dict[str, int] = {}
     for item in slices:
         held = taken.get(item.pod_id, 0)
-        assert not held & item.chips, f"slice {item.slice_id} overlaps another slice of pod {item.pod_id}"
+        assert not held & item.chips, (
+            f"slice {item.slice_id} overlaps another slice of pod {item.pod_id}"
+        )
         taken[item.pod_id] = held | item.chips
 
 
@@ -36,7 +38,9 @@ def later(seconds: float) -> PlatformTime:
     return NOW.plus_seconds(seconds)
 
 
-def request(key: str, kind: str = "v2-8", usage: str = "spot", **changes: object) -> PlacementRequest:
+def request(
+    key: str, kind: str = "v2-8", usage: str = "spot", **changes: object
+) -> PlacementRequest:
     made = PlacementRequest(
         node_key=key,
         version=1,
@@ -50,12 +54,18 @@ def request(key: str, kind: str = "v2-8", usage: str = "spot", **changes: object
     return dataclasses.replace(made, **changes)  # type: ignore[arg-type]
 
 
-def queued(key: str, kind: str = "v2-8", usage: str = "spot", **changes: object) -> PlacementRequest:
+def queued(
+    key: str, kind: str = "v2-8", usage: str = "spot", **changes: object
+) -> PlacementRequest:
     return request(key, kind, usage, **{"queued": True, "group": key, **changes})
 
 
 def held(
-    key: str, origin: tuple[int, ...], shape: tuple[int, ...] = (2, 2), usage: str = "spot", **changes: object
+    key: str,
+    origin: tuple[int, ...],
+    shape: tuple[int, ...] = (2, 2),
+    usage: str = "spot",
+    **changes: object,
 ) -> SliceRecord:
     pod = changes.pop("pod_shape", (4, 4))
     chips = box_mask(pod, origin, shape)  # type: ignore[arg-type]
@@ -68,11 +78,15 @@ def everything(key: str, usage: str = "on-demand", **changes: object) -> SliceRe
     return held(key, (0, 0), (4, 4), usage, **changes)
 
 
-def snapshot(fleet: Fleet, waiting: Sequence[PlacementRequest], slices: Sequence[SliceRecord] = ()) -> FleetSnapshot:
+def snapshot(
+    fleet: Fleet, waiting: Sequence[PlacementRequest], slices: Sequence[SliceRecord] = ()
+) -> FleetSnapshot:
     return FleetSnapshot(fleet, slices=slices, waiting=waiting, shares=fleet.shares)
 
 
-def decided(fleet: Fleet, *waiting: PlacementRequest, slices: Sequence[SliceRecord] = (), after: float = 0.0) -> Plan:
+def decided(
+    fleet: Fleet, *waiting: PlacementRequest, slices: Sequence[SliceRecord] = (), after: float = 0.0
+) -> Plan:
     return decide(snapshot(fleet, waiting, slices), later(after), Streams(1))
 
 

@@ -18,7 +18,9 @@ from podyard.hardware.torus import full_mask
 from podyard.scheduler.cycle import decide
 
 NOW = PlatformTime(1_800_000_000_000_000_000)
-SMALL = load_fleet("zones: {us-central1-a: {v2: {shape: 4x4}}, us-central2-b: {v4: {shape: 8x8x8}}}")
+SMALL = load_fleet(
+    "zones: {us-central1-a: {v2: {shape: 4x4}}, us-central2-b: {v4: {shape: 8x8x8}}}"
+)
 
 
 def request(key: str, kind: str, **changes: object) -> PlacementRequest:
@@ -48,7 +50,8 @@ def test_nodes_get_boxes_that_do_not_overlap_until_nothing_is_left() -> None:
     assert wait.node_key == "n4"
     assert wait.stockout
     assert wait.reason == (
-        "v2-8 needs a free box of 2x2 chips in one pod of us-central1-a: no box is free; 0 of 16 v2 chips are free"
+        "v2-8 needs a free box of 2x2 chips in one pod of us-central1-a: no box is free; 0 of 16 "
+        "v2 chips are free"
     )
 
 
@@ -61,7 +64,8 @@ def test_a_stockout_names_the_largest_free_box_and_carries_googles_text() -> Non
     assert "the largest free box is 2x2 (v2-8); 12 of 16 v2 chips are free" in wait.reason
     assert wait.code is Code.RESOURCE_EXHAUSTED
     assert wait.message.startswith(
-        'There is no more capacity in the zone "us-central1-a"; you can try in another zone where Cloud TPU Nodes are '
+        'There is no more capacity in the zone "us-central1-a"; you can try in another zone where '
+        "Cloud TPU Nodes are "
         "offered (see https://cloud.google.com/tpu/docs/regions) [EID: 0x"
     )
 
@@ -92,7 +96,8 @@ def test_broken_chips_are_never_given_away() -> None:
 def test_reserved_without_a_reservation_is_refused_in_googles_words() -> None:
     (wait,) = decided(SMALL, request("n", "v2-8", usage_class=UsageClass.RESERVED)).waits
     assert wait.message.startswith(
-        "Insufficient reserved capacity. Contact customer support to increase your reservation. [EID: 0x"
+        "Insufficient reserved capacity. Contact customer support to increase your "
+        "reservation. [EID: 0x"
     )
     assert wait.code is Code.FAILED_PRECONDITION
 
@@ -150,7 +155,9 @@ def test_a_gang_without_room_for_all_takes_nothing_from_those_behind_it() -> Non
     plan = decided(SMALL, request("n", "v2-8"), *gang("q", 5, created=older))
     waits, place = plan.actions
     assert isinstance(waits, WaitGroup)
-    assert waits.reason.startswith("v2-8 needs a free box of 2x2 chips in one pod of us-central1-a: no box is free")
+    assert waits.reason.startswith(
+        "v2-8 needs a free box of 2x2 chips in one pod of us-central1-a: no box is free"
+    )
     assert isinstance(place, Place)
     assert place.origin == (0, 0)
 
@@ -162,14 +169,21 @@ def slices(job: str, count: int, **changes: object) -> list[PlacementRequest]:
 
 def test_the_slices_of_a_job_are_placed_at_once() -> None:
     plan = decided(SMALL, *slices("j", 4))
-    assert [place.node_key for place in plan.actions if isinstance(place, Place)] == ["j-0", "j-1", "j-2", "j-3"]
+    assert [place.node_key for place in plan.actions if isinstance(place, Place)] == [
+        "j-0",
+        "j-1",
+        "j-2",
+        "j-3",
+    ]
     assert sum(place.chips for place in plan.places) == full_mask((4, 4))
 
 
 @pytest.mark.parametrize("is_queued", [False, True])
 def test_slices_of_a_job_without_room_for_all_take_nothing(is_queued: bool) -> None:
     older = PlatformTime(NOW.nanos - 1)
-    *waits, place = decided(SMALL, request("n", "v2-8"), *slices("j", 5, created=older, queued=is_queued)).actions
+    *waits, place = decided(
+        SMALL, request("n", "v2-8"), *slices("j", 5, created=older, queued=is_queued)
+    ).actions
     found = [(wait.node_key, wait.stockout) for wait in waits if isinstance(wait, Wait)]
     assert found == [(f"j-{index}", not is_queued) for index in range(5)]
     assert isinstance(place, Place)
@@ -195,7 +209,9 @@ def test_a_gang_whose_time_has_not_come_waits_until_it_has() -> None:
 
 def test_a_queued_node_never_stocks_out() -> None:
     held = SliceRecord("s", "n", "us-central1-a-v2-0", full_mask((4, 4)))
-    plain, queued = decided(SMALL, request("a", "v2-8"), request("b", "v2-8", queued=True), slices=[held]).waits
+    plain, queued = decided(
+        SMALL, request("a", "v2-8"), request("b", "v2-8", queued=True), slices=[held]
+    ).waits
     assert (plain.stockout, queued.stockout) == (True, False)
 
 
@@ -233,5 +249,10 @@ def test_a_reservation_serves_its_project_zone_generation_and_those_who_name_it(
 def test_a_gang_that_finds_no_chips_gives_the_room_of_its_reservation_back() -> None:
     older = PlatformTime(NOW.nanos - 1)
     waiting = gang("q", 5, created=older, usage_class=UsageClass.RESERVED)
-    plan = decided(SMALL, *waiting, request("n", "v2-8", usage_class=UsageClass.RESERVED), reservations=[room(20)])
+    plan = decided(
+        SMALL,
+        *waiting,
+        request("n", "v2-8", usage_class=UsageClass.RESERVED),
+        reservations=[room(20)],
+    )
     assert [place.node_key for place in plan.places] == ["n"]

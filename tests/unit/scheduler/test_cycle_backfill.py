@@ -1,4 +1,5 @@
-"""A recorded case on a virtual clock: a request for a whole pod starts on time while small ones fill the gap."""
+"""A recorded case on a virtual clock: a request for a whole pod starts on time while small ones
+fill the gap."""
 
 from __future__ import annotations
 
@@ -13,14 +14,22 @@ from podyard.domain.slice import SliceRecord
 from podyard.scheduler.cycle import decide
 from podyard.scheduler.predict import after, predict
 from podyard.scheduler.queue import Queue
-from tests.unit.scheduler.scheduling import NOW, WIDE, assert_no_overlap, held, later, placed, queued
+from tests.unit.scheduler.scheduling import (
+    NOW,
+    WIDE,
+    assert_no_overlap,
+    held,
+    later,
+    placed,
+    queued,
+)
 
 HOUR = 3600.0
 CHIPS = 64
 Deciding = Callable[[FleetSnapshot, PlatformTime], Plan]
 
-# The pod is free but for a quarter that ends after two hours; the whole pod is asked for one minute in. Then a small
-# request each five minutes, from 20 to 80 minutes long.
+# The pod is free but for a quarter that ends after two hours; the whole pod is asked for one minute
+# in. Then a small request each five minutes, from 20 to 80 minutes long.
 RUNNING = held("running", (0, 0), (4, 4), "on-demand", ends=later(2 * HOUR), pod_shape=(8, 8))
 BIG = queued("big", "v2-128", created=later(60), duration_seconds=HOUR)
 
@@ -55,7 +64,9 @@ def strict_fifo(snapshot: FleetSnapshot, now: PlatformTime) -> Plan:
     return Plan(tuple(actions))
 
 
-def play(arrivals: Sequence[PlacementRequest], deciding: Deciding) -> tuple[dict[str, PlatformTime], float]:
+def play(
+    arrivals: Sequence[PlacementRequest], deciding: Deciding
+) -> tuple[dict[str, PlatformTime], float]:
     """(start of each group, mean part of the chips in use until three hours have passed)."""
     starts: dict[str, PlatformTime] = {}
     slices: Sequence[SliceRecord] = [RUNNING]
@@ -71,7 +82,9 @@ def play(arrivals: Sequence[PlacementRequest], deciding: Deciding) -> tuple[dict
         state = after(FleetSnapshot(WIDE, slices=slices, waiting=waiting), plan, now)
         slices, waiting = state.slices, state.waiting
         assert_no_overlap(slices)
-        moments = [item.ends for item in slices if item.ends is not None] + [item.created for item in to_come]
+        moments = [item.ends for item in slices if item.ends is not None] + [
+            item.created for item in to_come
+        ]
         following = min([end, *moments])
         busy += following.seconds_since(now) * sum(item.chips.bit_count() for item in slices)
         now = following
@@ -83,9 +96,17 @@ def test_a_big_gang_starts_on_time_while_small_requests_fill_the_gap() -> None:
     starts, used = play(arrivals, with_backfill)
     fifo_starts, fifo_used = play(arrivals, strict_fifo)
     # On time: the moment at which it would start if it were alone.
-    assert starts["big"] == fifo_starts["big"] == play([BIG], with_backfill)[0]["big"] == later(2 * HOUR)
+    assert (
+        starts["big"]
+        == fifo_starts["big"]
+        == play([BIG], with_backfill)[0]["big"]
+        == later(2 * HOUR)
+    )
     before = [key for key, at in starts.items() if at < starts["big"]]
-    assert (len(before), [key for key, at in fifo_starts.items() if at < fifo_starts["big"]]) == (8, [])
+    assert (len(before), [key for key, at in fifo_starts.items() if at < fifo_starts["big"]]) == (
+        8,
+        [],
+    )
     # These are the figures of docs/internals/scheduler.md.
     assert (round(100 * used, 1), round(100 * fifo_used, 1)) == (85.4, 50.0)
     assert used - fifo_used >= 0.10

@@ -103,20 +103,26 @@ def _takes_a_victim_twice(patch: pytest.MonkeyPatch) -> None:
 def _forgets_who_is_under_notice(patch: pytest.MonkeyPatch) -> None:
     may_take = preemption.may_take
     patch.setattr(
-        preemption, "may_take", lambda r, item, now: may_take(r, dataclasses.replace(item, reclaim=None), now)
+        preemption,
+        "may_take",
+        lambda r, item, now: may_take(r, dataclasses.replace(item, reclaim=None), now),
     )
     patch.setattr(Room, "under_notice", lambda _self, _pod: 0)
 
 
 def _preempts_on_demand(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(preemption, "may_take", lambda _r, item, now: item.reclaim is None and item.ends is None)
+    patch.setattr(
+        preemption, "may_take", lambda _r, item, now: item.reclaim is None and item.ends is None
+    )
 
 
 def _lets_spot_preempt_spot(patch: pytest.MonkeyPatch) -> None:
     may_take = preemption.may_take
     on_demand = UsageClass.ON_DEMAND
     patch.setattr(
-        preemption, "may_take", lambda r, *rest: may_take(dataclasses.replace(r, usage_class=on_demand), *rest)
+        preemption,
+        "may_take",
+        lambda r, *rest: may_take(dataclasses.replace(r, usage_class=on_demand), *rest),
     )
     patch.setattr(preemption, "may_preempt", lambda _r: True)
 
@@ -161,13 +167,17 @@ def _gives_chips_away_twice(patch: pytest.MonkeyPatch) -> None:
 def _gives_broken_chips_away(patch: pytest.MonkeyPatch) -> None:
     made = Room.__init__
     patch.setattr(
-        Room, "__init__", lambda self, snapshot, now: made(self, dataclasses.replace(snapshot, broken_chips={}), now)
+        Room,
+        "__init__",
+        lambda self, snapshot, now: made(self, dataclasses.replace(snapshot, broken_chips={}), now),
     )
 
 
 def _answers_a_plain_node_with_nothing(patch: pytest.MonkeyPatch) -> None:
     answer = cycle.Cycle._answer
-    patch.setattr(cycle.Cycle, "_answer", lambda self, group: answer(self, group) if group[0].queued else [])
+    patch.setattr(
+        cycle.Cycle, "_answer", lambda self, group: answer(self, group) if group[0].queued else []
+    )
 
 
 def _places_before_its_time(patch: pytest.MonkeyPatch) -> None:

@@ -40,7 +40,8 @@ def test_a_shorter_request_goes_before_the_head_and_one_that_might_stay_does_not
 
 
 def test_an_open_ended_request_goes_beside_the_hold() -> None:
-    # One box is free, one comes back after 100 s, one after 200 s, and one never. The trio needs the three.
+    # One box is free, one comes back after 100 s, one after 200 s, and one never. The trio needs
+    # the three.
     slices = [
         held("a", (2, 0), usage="on-demand", ends=later(100)),
         held("b", (0, 2), usage="on-demand", ends=later(200)),
@@ -49,7 +50,9 @@ def test_an_open_ended_request_goes_beside_the_hold() -> None:
     trio = [queued(f"trio/{i}", group="trio", created=later(-1)) for i in range(3)]
     plan = decided(HOSTS, *trio, queued("late"), slices=slices)
     assert placed(plan) == []
-    assert reasons(plan)["late"].endswith(f"held for a request that comes before it from {later(200).rfc3339()}")
+    assert reasons(plan)["late"].endswith(
+        f"held for a request that comes before it from {later(200).rfc3339()}"
+    )
     # In a wider pod the head will get the left half of the lower half; a box next to it is free.
     quarters = [
         held("soon", (0, 0), (4, 4), "on-demand", ends=later(100), pod_shape=(8, 8)),
@@ -65,7 +68,9 @@ def test_a_plain_node_that_needs_held_chips_is_a_stockout_that_names_the_hold() 
     plan = decided(HOSTS, BIG, request("plain"), slices=BUSY)
     (wait,) = [action for action in plan.actions if isinstance(action, Wait)]
     assert wait.stockout
-    assert wait.reason.endswith(f"held for a request that comes before it from {later(300).rfc3339()}")
+    assert wait.reason.endswith(
+        f"held for a request that comes before it from {later(300).rfc3339()}"
+    )
     assert wait.message.startswith("There is no more capacity in the zone")
 
 
@@ -77,7 +82,9 @@ def test_only_the_first_gang_without_room_has_a_hold() -> None:
 
 
 def test_a_plain_node_is_never_the_head() -> None:
-    plan = decided(HOSTS, request("plain", "v2-32", created=later(-1)), queued("small"), slices=BUSY)
+    plan = decided(
+        HOSTS, request("plain", "v2-32", created=later(-1)), queued("small"), slices=BUSY
+    )
     assert placed(plan) == ["small"]
 
 
@@ -94,7 +101,9 @@ def test_a_gang_whose_time_has_not_come_holds_nothing() -> None:
 
 def test_a_head_that_nobody_can_predict_gets_what_comes_free_after_a_time() -> None:
     endless = [held("a", (0, 2), usage="on-demand")]
-    assert placed(decided(HOSTS, BIG, queued("small"), slices=endless, after=HOLD_AFTER_SECONDS - 2)) == ["small"]
+    assert placed(
+        decided(HOSTS, BIG, queued("small"), slices=endless, after=HOLD_AFTER_SECONDS - 2)
+    ) == ["small"]
     plan = decided(HOSTS, BIG, queued("small"), slices=endless, after=HOLD_AFTER_SECONDS)
     assert placed(plan) == []
     assert reasons(plan)["big"].endswith("; 16 chips are held for it as they come free")
@@ -114,7 +123,9 @@ def test_the_hold_is_the_box_with_the_fewest_taken_chips() -> None:
 
 
 def test_the_earliest_start_is_the_end_after_which_it_fits() -> None:
-    slices = [held(str(i), (2 * (i % 2), 2 * (i // 2)), ends=later(100 * (i + 1))) for i in range(4)]
+    slices = [
+        held(str(i), (2 * (i % 2), 2 * (i // 2)), ends=later(100 * (i + 1))) for i in range(4)
+    ]
     for count in range(1, 5):
         group = tuple(queued(f"g/{i}", group="g") for i in range(count))
         hold = earliest(HOSTS, "g", group, {POD: 0}, {POD: full_mask((4, 4))}, slices)

@@ -5,10 +5,19 @@ from __future__ import annotations
 import pytest
 
 from podyard.base.clock import PlatformTime
-from podyard.scheduler.places import Contender, Holder, comes_before, count_for, left_for_others, who_shrinks
+from podyard.scheduler.places import (
+    Contender,
+    Holder,
+    comes_before,
+    count_for,
+    left_for_others,
+    who_shrinks,
+)
 
 
-def job(name: str, *counts: int, project: str = "p", priority: int = 0, at: int = 0, begun: bool = False) -> Contender:
+def job(
+    name: str, *counts: int, project: str = "p", priority: int = 0, at: int = 0, begun: bool = False
+) -> Contender:
     return Contender(name, project, priority, PlatformTime(at), counts or (1,), begun)
 
 
@@ -35,7 +44,9 @@ NARROW = Holder(job("narrow", 4, 3, 2, at=6, begun=True), 4)
         (job("a", priority=-1000, at=1, project="q"), job("b", at=9), True),
     ],
 )
-def test_priority_counts_within_a_project_and_age_everywhere(one: Contender, other: Contender, first: bool) -> None:
+def test_priority_counts_within_a_project_and_age_everywhere(
+    one: Contender, other: Contender, first: bool
+) -> None:
     assert comes_before(one, other) is first
 
 
@@ -64,7 +75,8 @@ def test_a_gang_that_has_its_least_gives_nothing() -> None:
 def test_another_project_gives_only_while_it_holds_more_for_its_share() -> None:
     theirs = job("theirs", 2, project="q", at=0)
     assert shrinking(theirs, WIDE) == ["wide"]
-    assert shrinking(theirs, WIDE, q=0.25) == []  # 2 places for a quarter of a share are more than 6 for a whole one
+    # 2 places for a quarter of a share are more than 6 for a whole one
+    assert shrinking(theirs, WIDE, q=0.25) == []
     mine = Holder(job("mine", 6, at=1, project="q"), 6)
     assert shrinking(theirs, WIDE, mine) == []  # theirs would be 8, and ours 6
     assert shrinking(job("younger", 2, project="q", at=7, priority=9), WIDE) == []

@@ -28,11 +28,20 @@ from tests.unit.scheduler.scheduling import (
 
 def test_gangs_start_one_after_the_other_as_slices_end() -> None:
     ends = [100, 200, 300]
-    slices = [held(str(i), (2 * (i % 2), 2 * (i // 2)), ends=later(seconds)) for i, seconds in enumerate(ends)]
+    slices = [
+        held(str(i), (2 * (i % 2), 2 * (i // 2)), ends=later(seconds))
+        for i, seconds in enumerate(ends)
+    ]
     waiting = [queued(f"q{i}", created=later(i - 9), duration_seconds=150.0) for i in range(5)]
     starts = predict(snapshot(HOSTS, waiting, slices), NOW)
     # The box that is free is given back after 150 s.
-    assert starts == {"q0": later(0), "q1": later(100), "q2": later(150), "q3": later(200), "q4": later(250)}
+    assert starts == {
+        "q0": later(0),
+        "q1": later(100),
+        "q2": later(150),
+        "q3": later(200),
+        "q4": later(250),
+    }
 
 
 def test_the_slices_of_a_job_start_when_there_is_room_for_all() -> None:
@@ -61,7 +70,9 @@ def test_a_full_pool_without_known_ends_is_not_played_through() -> None:
         patch.delattr("podyard.scheduler.predict.Cycle")
         assert predict(taken, NOW) == {"job": None, "b": None}
     lower = dataclasses.replace(everything("all", "spot"), job_priority=1)
-    assert predict(snapshot(HOSTS, [job], [lower]), NOW)["job"] is not None, "it may take the slice of a lower job"
+    assert predict(snapshot(HOSTS, [job], [lower]), NOW)["job"] is not None, (
+        "it may take the slice of a lower job"
+    )
 
 
 def test_two_projects_take_turns_and_one_project_needs_no_cycle_to_be_ordered() -> None:
@@ -83,7 +94,9 @@ def test_a_plain_node_is_not_predicted_and_not_in_the_way() -> None:
 
 def test_the_prediction_is_what_happens() -> None:
     slices = [held(str(i), (2 * (i % 2), 2 * (i // 2)), ends=later(60 * i + 60)) for i in range(4)]
-    waiting = [queued(f"big{i}", "v2-32", created=later(-i), duration_seconds=500.0) for i in range(2)]
+    waiting = [
+        queued(f"big{i}", "v2-32", created=later(-i), duration_seconds=500.0) for i in range(2)
+    ]
     starts = predict(snapshot(HOSTS, waiting, slices), NOW)
     assert starts == {"big1": later(240), "big0": later(740)}
     for key, start in starts.items():
@@ -95,7 +108,10 @@ def test_the_prediction_is_what_happens() -> None:
 
 
 def test_the_play_ends_at_its_limit() -> None:
-    chain = [queued(f"q{i:03d}", "v2-128", created=later(i), duration_seconds=10.0) for i in range(ENDS_MAX)]
+    chain = [
+        queued(f"q{i:03d}", "v2-128", created=later(i), duration_seconds=10.0)
+        for i in range(ENDS_MAX)
+    ]
     running = held("now", (0, 0), (8, 8), ends=later(10), pod_shape=(8, 8))
     starts = predict(snapshot(WIDE, chain, [running]), NOW)
     found = [start for start in starts.values() if start is not None]
@@ -121,5 +137,7 @@ def test_a_cycle_preempts_for_so_many_gangs_and_the_next_ones_have_their_turn_la
     plan = decided(fleet, *asking, slices=slices)
     assert len(victims(plan)) == PREEMPTING_MAX
     assert not any(wait.stockout for wait in plan.waits)
-    again = [dataclasses.replace(s, reclaim=NOW) if s.node_key in victims(plan) else s for s in slices]
+    again = [
+        dataclasses.replace(s, reclaim=NOW) if s.node_key in victims(plan) else s for s in slices
+    ]
     assert len(victims(decided(fleet, *asking, slices=again))) == 5

@@ -37,7 +37,9 @@ def test_an_on_demand_request_takes_a_spot_slice_and_waits_for_it() -> None:
     assert preempt == Preempt("n0", 7, "its chips are needed for an on-demand request")
     assert isinstance(wait, Wait)
     assert not wait.stockout
-    assert wait.reason == (f"v2-8 waits for 1 slice taken back for it; they are gone from {later(30).rfc3339()}")
+    assert wait.reason == (
+        f"v2-8 waits for 1 slice taken back for it; they are gone from {later(30).rfc3339()}"
+    )
 
 
 @pytest.mark.parametrize("usage", ["on-demand", "reserved"])
@@ -60,13 +62,19 @@ def test_a_free_box_is_taken_before_anybody_is_preempted() -> None:
 
 def test_the_least_lost_work_goes() -> None:
     work = [500.0, 80.0, 2000.0, 81.0]
-    slices = [dataclasses.replace(item, lost_work_seconds=lost) for item, lost in zip(full(), work, strict=True)]
+    slices = [
+        dataclasses.replace(item, lost_work_seconds=lost)
+        for item, lost in zip(full(), work, strict=True)
+    ]
     assert victims(decided(HOSTS, request("new", usage="on-demand"), slices=slices)) == ["n1"]
-    assert victims(decided(HOSTS, *(request(f"x{i}", usage="on-demand") for i in "ab"), slices=slices)) == ["n1", "n3"]
+    assert victims(
+        decided(HOSTS, *(request(f"x{i}", usage="on-demand") for i in "ab"), slices=slices)
+    ) == ["n1", "n3"]
 
 
 def test_one_victim_goes_rather_than_two_that_lose_a_little_less() -> None:
-    # A box of 4x4 in a pod of 8x4: on the left one slice with 100 s to lose, on the right two that have just saved.
+    # A box of 4x4 in a pod of 8x4: on the left one slice with 100 s to lose, on the right two that
+    # have just saved.
     fleet = load_fleet(f"zones: {{{ZONE}: {{v2: {{shape: 8x4}}}}}}")
     slices = [
         held("one", (0, 0), (4, 4), pod_shape=(8, 4), lost_work_seconds=100.0),
@@ -76,7 +84,10 @@ def test_one_victim_goes_rather_than_two_that_lose_a_little_less() -> None:
     assert cost(slices[0]) == 100 * 16 + VICTIM_CHIP_SECONDS
     assert victims(decided(fleet, request("new", "v2-32", "on-demand"), slices=slices)) == ["one"]
     slices[0] = dataclasses.replace(slices[0], lost_work_seconds=300.0)
-    assert victims(decided(fleet, request("new", "v2-32", "on-demand"), slices=slices)) == ["three", "two"]
+    assert victims(decided(fleet, request("new", "v2-32", "on-demand"), slices=slices)) == [
+        "three",
+        "two",
+    ]
 
 
 def test_a_gang_takes_each_slice_once() -> None:
@@ -101,16 +112,25 @@ def test_what_is_under_notice_is_waited_for_and_nothing_more_is_taken() -> None:
     assert not plan.waits[0].stockout
     assert "1 slice taken back for it" in plan.waits[0].reason
     # A second one needs a separate slice: the one under notice is for the first.
-    two = decided(HOSTS, request("new", usage="on-demand"), request("newer", usage="on-demand"), slices=slices)
+    two = decided(
+        HOSTS, request("new", usage="on-demand"), request("newer", usage="on-demand"), slices=slices
+    )
     assert len(victims(two)) == 1
 
 
 def test_nobody_else_is_placed_on_the_free_part_of_the_box_that_is_waited_for() -> None:
     slices = [dataclasses.replace(full()[0], reclaim=later(20))]
-    waiting = [request("whole", "v2-32", usage="on-demand"), request("spot"), queued("short", duration_seconds=19.0)]
+    waiting = [
+        request("whole", "v2-32", usage="on-demand"),
+        request("spot"),
+        queued("short", duration_seconds=19.0),
+    ]
     plan = decided(HOSTS, *waiting, slices=slices)
     assert placed(plan) == ["short"]
-    assert f"held for a request that comes before it from {later(20).rfc3339()}" in reasons(plan)["spot"]
+    assert (
+        f"held for a request that comes before it from {later(20).rfc3339()}"
+        in reasons(plan)["spot"]
+    )
 
 
 def test_a_slice_that_is_leaving_is_not_taken_again() -> None:
@@ -137,7 +157,9 @@ def test_a_job_takes_the_nodes_of_lower_jobs_of_its_project_only() -> None:
 
 
 def test_the_reason_of_a_victim_says_nothing_of_whose_request_it_is() -> None:
-    plan = decided(HOSTS, request("secret-name", usage="on-demand", project="theirs"), slices=full())
+    plan = decided(
+        HOSTS, request("secret-name", usage="on-demand", project="theirs"), slices=full()
+    )
     (preempt,) = [action for action in plan.actions if isinstance(action, Preempt)]
     assert "secret-name" not in preempt.reason
     assert "theirs" not in preempt.reason

@@ -35,14 +35,20 @@ def test_without_room_the_reason_is_that_of_the_cycle_and_the_start_is_predicted
     wanted = request("~probe", "v2-32")
     found = probe(snapshot(HOSTS, [], slices), wanted, NOW)
     (wait,) = decided(HOSTS, wanted, slices=slices).waits
-    assert found.nodes == 0 and found.reason == wait.reason and "needs a free box of 4x4" in found.reason
+    assert (
+        found.nodes == 0
+        and found.reason == wait.reason
+        and "needs a free box of 4x4" in found.reason
+    )
     assert found.starts == later(240)
     assert probe(snapshot(HOSTS, [], [everything("all")]), request("~probe"), NOW).starts is None
 
 
 def test_what_may_preempt_starts_after_the_notice() -> None:
     fleet = dataclasses.replace(HOSTS, timings=NodeTimings(preemption_notice_seconds=30.0))
-    found = probe(snapshot(fleet, [], [everything("all", "spot")]), request("~probe", usage="on-demand"), NOW)
+    found = probe(
+        snapshot(fleet, [], [everything("all", "spot")]), request("~probe", usage="on-demand"), NOW
+    )
     assert (found.nodes, found.starts) == (0, later(30))
     assert "gone from" in found.reason
 

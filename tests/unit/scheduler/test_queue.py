@@ -7,7 +7,17 @@ import pytest
 from podyard.base.errors import PodyardError
 from podyard.domain.fleet_file import load_fleet
 from podyard.scheduler.queue import Queue, key_of
-from tests.unit.scheduler.scheduling import HOSTS, ZONE, decided, held, later, placed, queued, request, snapshot
+from tests.unit.scheduler.scheduling import (
+    HOSTS,
+    ZONE,
+    decided,
+    held,
+    later,
+    placed,
+    queued,
+    request,
+    snapshot,
+)
 
 
 def order(*waiting: object, fleet: object = HOSTS, slices: object = ()) -> list[str]:
@@ -44,7 +54,10 @@ def test_a_share_counts_chips_of_its_own_pool_only() -> None:
     fleet = load_fleet(f"zones: {{{ZONE}: {{v2: {{shape: 4x4}}, v3: {{shape: 4x4}}}}}}")
     elsewhere = held("a", (0, 0), project="rich-in-v3", pod_id=f"{ZONE}-v3-0")
     here = held("b", (0, 0), project="rich-in-v2")
-    waiting = [request("x", project="rich-in-v2", created=later(-1)), request("y", project="rich-in-v3")]
+    waiting = [
+        request("x", project="rich-in-v2", created=later(-1)),
+        request("y", project="rich-in-v3"),
+    ]
     assert order(*waiting, fleet=fleet, slices=[elsewhere, here]) == ["y", "x"]
 
 
@@ -55,26 +68,39 @@ def test_what_a_cycle_places_counts_at_once_so_two_projects_take_turns() -> None
 
 
 def test_a_weight_is_the_part_of_the_chips_that_a_project_gets() -> None:
-    fleet = load_fleet(f"{{zones: {{{ZONE}: {{v2: {{shape: 8x4}}}}}}, shares: {{first: 3, second: 1}}}}")
-    waiting = [request(f"{name}{i}", project=name) for name in ("first", "second") for i in range(8)]
+    fleet = load_fleet(
+        f"{{zones: {{{ZONE}: {{v2: {{shape: 8x4}}}}}}, shares: {{first: 3, second: 1}}}}"
+    )
+    waiting = [
+        request(f"{name}{i}", project=name) for name in ("first", "second") for i in range(8)
+    ]
     plan = decided(fleet, *waiting)
     assert [key[:-1] for key in placed(plan)].count("first") == 6
 
 
 def test_the_nodes_of_a_queued_resource_are_one_gang_with_the_age_of_their_request() -> None:
     group = [queued(f"q/{i}", group="q", created=later(-5)) for i in (1, 0)]
-    (found,) = [group for group in Queue(snapshot(HOSTS, [*group, request("n")])).in_order() if len(group) > 1]
+    (found,) = [
+        group
+        for group in Queue(snapshot(HOSTS, [*group, request("n")])).in_order()
+        if len(group) > 1
+    ]
     assert [item.node_key for item in found] == ["q/0", "q/1"]
     assert order(*group, request("n")) == ["q", "n"]
 
 
 def test_rows_in_any_order_give_one_order() -> None:
-    waiting = [request(f"n{i}", project=f"p{i % 3}", priority=i % 2, created=later(-(i % 5))) for i in range(30)]
+    waiting = [
+        request(f"n{i}", project=f"p{i % 3}", priority=i % 2, created=later(-(i % 5)))
+        for i in range(30)
+    ]
     slices = [held(f"s{i}", (2 * (i % 2), 2 * (i // 2)), project=f"p{i % 3}") for i in range(4)]
     want = order(*waiting, slices=slices)
     assert order(*reversed(waiting), slices=slices[::-1]) == want
     assert sorted(want) == sorted(item.node_key for item in waiting)
-    assert order(*[dataclasses.replace(item, priority=0) for item in waiting], slices=slices) != want
+    assert (
+        order(*[dataclasses.replace(item, priority=0) for item in waiting], slices=slices) != want
+    )
 
 
 @pytest.mark.parametrize("weight", ["0", "-1", ".inf", ".nan", "true", "many"])

@@ -29,11 +29,15 @@ def test_companies_are_not_mixed_even_where_all_together_had_room() -> None:
 
 
 @given(ROOMS, COMPANIES, st.integers(1, 12))
-def test_no_agent_gets_more_than_it_has_room_for(free: dict[str, int], companies: dict[str, str], count: int) -> None:
+def test_no_agent_gets_more_than_it_has_room_for(
+    free: dict[str, int], companies: dict[str, str], count: int
+) -> None:
     if count > room_of(free, companies):
         return
     chosen = choose(count, free, companies)
     assert len(chosen) == count
     assert all(chosen.count(agent) <= free[agent] for agent in chosen)
     assert len({companies[agent] for agent in chosen}) == 1
-    assert list(chosen) == [agent for agent in dict.fromkeys(chosen) for _ in range(chosen.count(agent))]
+    assert list(chosen) == [
+        agent for agent in dict.fromkeys(chosen) for _ in range(chosen.count(agent))
+    ]

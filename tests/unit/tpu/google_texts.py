@@ -1,9 +1,11 @@
-"""What is Google's: names, enum values, methods, descriptors, error texts and JSON, as Podyard serves them.
+"""What is Google's: names, enum values, methods, descriptors, error texts and JSON, as Podyard
+serves them.
 
-`tests/data/google_texts.json` keeps them as they are; `test_google_texts.py` fails when one of them changes. Sentences
-that Podyard wrote itself (descriptions in discovery documents, reasons in its own words) are left out: they may be
-rewritten. `python -m tests.unit.tpu.google_texts --record` writes the file again. Google's words change only when
-Google's do: cite the page of the reference, or the recording, that says so in the commit.
+`tests/data/google_texts.json` keeps them as they are; `test_google_texts.py` fails when one of them
+changes. Sentences that Podyard wrote itself (descriptions in discovery documents, reasons in its
+own words) are left out: they may be rewritten. `python -m tests.unit.tpu.google_texts --record`
+writes the file again. Google's words change only when Google's do: cite the page of the reference,
+or the recording, that says so in the commit.
 """
 
 from __future__ import annotations
@@ -62,13 +64,19 @@ def collect() -> dict[str, Any]:
     """Everything that is frozen, as JSON."""
     return {
         "codes": {code.name: [int(code), code.http_status] for code in Code},
-        "enums": {version: {name: dict(values) for name, values in enums(version).items()} for version in VERSIONS},
+        "enums": {
+            version: {name: dict(values) for name, values in enums(version).items()}
+            for version in VERSIONS
+        },
         "messages": {version: _messages(version) for version in VERSIONS},
         "methods": {version: _methods(version) for version in VERSIONS},
         "discovery": {version: _discovery(version) for version in VERSIONS},
         "descriptors": {version: _descriptor(version) for version in PROTO_VERSIONS},
         "texts": _texts(),
-        "types": {kind.name: [kind.topology.text, kind.host_count] for kind in accelerator_types.all_types()},
+        "types": {
+            kind.name: [kind.topology.text, kind.host_count]
+            for kind in accelerator_types.all_types()
+        },
         "metadata": asyncio.run(_metadata()),
         "compute": _compute(),
         "answers": _answers(),
@@ -96,7 +104,9 @@ def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
 
 
 def _hash(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+    return hashlib.sha256(
+        json.dumps(value, sort_keys=True, ensure_ascii=False).encode()
+    ).hexdigest()
 
 
 def _messages(version: str) -> dict[str, dict[str, str]]:
@@ -107,7 +117,9 @@ def _messages(version: str) -> dict[str, dict[str, str]]:
 
 
 def _field(field: Field) -> str:
-    flags = [name for name in ("output_only", "left_aside", "hidden", "optional") if getattr(field, name)]
+    flags = [
+        name for name in ("output_only", "left_aside", "hidden", "optional") if getattr(field, name)
+    ]
     one_of = [f"one of {field.one_of}"] if field.one_of else []
     kind = f"{field.type}{'[]' if field.repeated else ''}"
     return " ".join([kind, "-" if field.number is None else str(field.number), *flags, *one_of])
@@ -115,13 +127,16 @@ def _field(field: Field) -> str:
 
 def _methods(version: str) -> dict[str, str]:
     return {
-        method.id: " ".join((method.rpc, method.verb, method.path, method.body, method.response, method.permission))
+        method.id: " ".join(
+            (method.rpc, method.verb, method.path, method.body, method.response, method.permission)
+        )
         for method in methods_of(version)
     }
 
 
 def without_sentences(value: Any, names: bool = False) -> Any:
-    """A discovery document without descriptions, which are Podyard's. `names`: the keys are names of fields, methods
+    """A discovery document without descriptions, which are Podyard's. `names`: the keys are names
+    of fields, methods
     or parameters, and `description` is one of them."""
     if isinstance(value, list):
         return [without_sentences(item) for item in value]
@@ -143,7 +158,9 @@ def _discovery(version: str) -> dict[str, Any]:
 
 def _descriptor(version: str) -> str:
     found = descriptor_pb2.FileDescriptorProto()
-    descriptors.pool().FindFileByName(f"podyard/google/cloud/tpu/{version}.proto").CopyToProto(found)
+    descriptors.pool().FindFileByName(f"podyard/google/cloud/tpu/{version}.proto").CopyToProto(
+        found
+    )
     return _hash(json_format.MessageToDict(found))
 
 
@@ -157,7 +174,8 @@ def _said(body: Callable[[], object]) -> dict[str, Any]:
 
 
 def _texts() -> dict[str, Any]:
-    """Google's sentences, each from the function that makes it. Error ids are made from the words and stay."""
+    """Google's sentences, each from the function that makes it. Error ids are made from the words
+    and stay."""
     offers = load_fleet(_FLEET)
     v3, v5e = accelerator_types.parse("v3-32"), accelerator_types.parse("v5litepod-16")
     some = ("v2-8", "v2-32", "v3-8", "v4-8", "v5litepod-4", "v5p-8", "v6e-4")
@@ -171,15 +189,22 @@ def _texts() -> dict[str, Any]:
             for name in some
             for usage in UsageClass
         },
-        "bad request": _plain(ids.bad_request("update is not supported while in state PREEMPTED", "key")),
+        "bad request": _plain(
+            ids.bad_request("update is not supported while in state PREEMPTED", "key")
+        ),
         "accelerator type": _said(lambda: offers.type_named(ZONE, "v3-9"))["message"],
         "TensorFlow version": _said(lambda: runtime_versions.check_tensorflow("9.9"))["message"],
         "not found": _plain(errors.not_found("projects/p/locations/l/nodes/n")),
-        "credentials": identity.INVALID_CREDENTIALS[: len(_CREDENTIALS)],  # what follows is Podyard's
-        "permission": _said(lambda: Principal("e", {}).require("tpu.nodes.list", "p", "projects/p"))["message"],
+        # what follows is Podyard's
+        "credentials": identity.INVALID_CREDENTIALS[: len(_CREDENTIALS)],
+        "permission": _said(
+            lambda: Principal("e", {}).require("tpu.nodes.list", "p", "projects/p")
+        )["message"],
         "API key": _plain(identity.api_key_not_valid()),
         "error info": error_details.to_json(identity.error_info("ACCESS_TOKEN_EXPIRED")),
-        "metrics": {name: rate_quota.metric_of(name) for name in ("nodes.create", "nodes.list", "default")},
+        "metrics": {
+            name: rate_quota.metric_of(name) for name in ("nodes.create", "nodes.list", "default")
+        },
     }
 
 
@@ -194,9 +219,12 @@ def _plain(error: PodyardError) -> dict[str, Any]:
 async def _metadata() -> dict[str, Any]:
     """A host's metadata server: its tree, refusals, and the environment of programs."""
     facts = NodeFacts(
-        node_key="n", project="demo", project_number=12, zone="us-central2-b", node_id="pod", number=42, state="READY",
-        accelerator_type="v4-16", topology="2x2x2", runtime_version="tpu-vm-v4-base", usage_class="spot",
-        description="", tags=("a",), metadata={"k": "v"}, service_account="a@b", scopes=("s",), network="default",
+        node_key="n", project="demo", project_number=12, zone="us-central2-b", node_id="pod",
+        number=42, state="READY",
+        accelerator_type="v4-16", topology="2x2x2", runtime_version="tpu-vm-v4-base",
+        usage_class="spot",
+        description="", tags=("a",), metadata={"k": "v"}, service_account="a@b", scopes=("s",),
+        network="default",
         internal_ips=("10.128.0.2", "10.128.0.3"), external_ips=(),
     )  # fmt: skip
 
@@ -217,7 +245,9 @@ async def _metadata() -> dict[str, Any]:
     return {
         **found,
         "without its header": f"{refused.status} {refused.body}",
-        "environment": sorted(name for name in worker_environment(facts, 1) if not name.startswith("PODYARD_")),
+        "environment": sorted(
+            name for name in worker_environment(facts, 1) if not name.startswith("PODYARD_")
+        ),
     }
 
 
@@ -225,7 +255,8 @@ def _compute() -> dict[str, Any]:
     emulated = google_apis.Google((ZONE,))
     below = "/compute/v1/projects/demo"
     paths = (
-        f"{below}/zones", f"{below}/regions", f"{below}/zones/{ZONE}/instances", f"{below}/aggregated/instances",
+        f"{below}/zones", f"{below}/regions", f"{below}/zones/{ZONE}/instances",
+        f"{below}/aggregated/instances",
         f"{below}/global/networks/x",
     )  # fmt: skip
     answers = {path: list(emulated.answer(google_apis.COMPUTE_HOST, "GET", path)) for path in paths}
@@ -240,7 +271,10 @@ def _compute() -> dict[str, Any]:
 def _answers() -> dict[str, Any]:
     """What the real application answers to clients of each version."""
     found: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as folder, open_yard(Path(folder), load_fleet(_FLEET)) as yard:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        open_yard(Path(folder), load_fleet(_FLEET)) as yard,
+    ):
         for version in VERSIONS:
             _life(yard, version, found)
         _refusals(yard, found)
@@ -259,8 +293,17 @@ def _keep(found: dict[str, Any], name: str, response: httpx.Response) -> Any:
 def _life(yard: Yard, version: str, found: dict[str, Any]) -> None:
     """A node of this version, and what else it lists."""
     nodes = f"/{version}/{PARENT}/nodes"
-    software = {"tensorflowVersion": "2.12.0"} if version.startswith("v1") else {"runtimeVersion": "tpu-vm-base"}
-    body = {"acceleratorType": "v2-8", "schedulingConfig": {"preemptible": True}, "labels": {"a": "b"}, **software}
+    software = (
+        {"tensorflowVersion": "2.12.0"}
+        if version.startswith("v1")
+        else {"runtimeVersion": "tpu-vm-base"}
+    )
+    body = {
+        "acceleratorType": "v2-8",
+        "schedulingConfig": {"preemptible": True},
+        "labels": {"a": "b"},
+        **software,
+    }
 
     def keep(name: str, method: str, path: str, sent: Any = None) -> Any:
         return _keep(found, f"{version} {name}", yard.call(method, path, sent))
@@ -292,7 +335,12 @@ def _queue(yard: Yard, version: str, keep: Callable[..., Any]) -> None:
     yard.step()
     keep("nodes.get of a preempted one", "GET", f"/{version}/{PARENT}/nodes/q-n")
     keep("queuedResources.get of a preempted one", "GET", f"{queues}/q")
-    keep("nodes.patch while PREEMPTED", "PATCH", f"/{version}/{PARENT}/nodes/q-n?updateMask=labels", {"labels": {}})
+    keep(
+        "nodes.patch while PREEMPTED",
+        "PATCH",
+        f"/{version}/{PARENT}/nodes/q-n?updateMask=labels",
+        {"labels": {}},
+    )
     keep("queuedResources.delete", "DELETE", f"{queues}/q?force=true")
     yard.step()
     yard.step()
@@ -321,7 +369,12 @@ def _refusals(yard: Yard, found: dict[str, Any]) -> None:
     keep("stockout", "GET", f"/v2/{late['name']}")
     keep("not found", "GET", f"{nodes}/nothing")
     keep("unknown type", "POST", f"{nodes}?nodeId=x", {**small, "acceleratorType": "v2-9"})
-    keep("type that is not offered", "POST", f"{nodes}?nodeId=x", {**small, "acceleratorType": "v4-8"})
+    keep(
+        "type that is not offered",
+        "POST",
+        f"{nodes}?nodeId=x",
+        {**small, "acceleratorType": "v4-8"},
+    )
     keep("unknown field", "POST", f"{nodes}?nodeId=x", {**small, "nme": 1})
     keep("wrong value", "POST", f"{nodes}?nodeId=x", {**small, "acceleratorConfig": {"type": "V9"}})
     keep("unknown path", "GET", "/v2/nothing")
@@ -332,8 +385,9 @@ def _refusals(yard: Yard, found: dict[str, Any]) -> None:
 
 
 def without_own_words(value: Any) -> Any:
-    """An answer without what Podyard says in its own words: details of its own domain, what a field's violation says
-    besides the message, and the hint behind Google's sentence about credentials."""
+    """An answer without what Podyard says in its own words: details of its own domain, what a
+    field's violation says besides the message, and the hint behind Google's sentence about
+    credentials."""
     if isinstance(value, list):
         return [without_own_words(item) for item in value]
     if not isinstance(value, dict):
@@ -352,14 +406,23 @@ def without_own_words(value: Any) -> Any:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.unit.tpu.google_texts", description=__doc__)
-    parser.add_argument("--record", action="store_true", required=True, help="Write the file again.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.unit.tpu.google_texts", description=__doc__
+    )
+    parser.add_argument(
+        "--record", action="store_true", required=True, help="Write the file again."
+    )
     parser.parse_args(arguments)
     new = json.loads(json.dumps(collect()))
     for line in differences(read(), new) if FILE.exists() else ():
         print(line)
-    FILE.write_text(json.dumps(new, indent=1, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
-    print("For each change, cite in the commit the page of the reference that shows that Google's words have changed.")
+    FILE.write_text(
+        json.dumps(new, indent=1, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
+    print(
+        "For each change, cite in the commit the page of the reference that shows that Google's "
+        "words have changed."
+    )
     return 0
 
 

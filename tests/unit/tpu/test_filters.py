@@ -23,7 +23,11 @@ ITEMS: list[dict[str, Any]] = [
         "metadata": {"verb": "delete", "createTime": "2026-03-02T00:00:00Z"},
         "labels": {"team": "x", "size": "12"},
     },
-    {"name": "projects/p/locations/z/operations/c", "done": False, "kinds": [{"type": "V4"}, {"type": "V2"}]},
+    {
+        "name": "projects/p/locations/z/operations/c",
+        "done": False,
+        "kinds": [{"type": "V4"}, {"type": "V2"}],
+    },
 ]
 
 

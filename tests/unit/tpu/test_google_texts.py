@@ -1,4 +1,5 @@
-"""Names, texts and JSON that are Google's stay as they were recorded, whatever is refactored behind them."""
+"""Names, texts and JSON that are Google's stay as they were recorded, whatever is refactored behind
+them."""
 
 from __future__ import annotations
 
@@ -10,7 +11,13 @@ import pytest
 
 from podyard.api.tpu import discovery
 from tests.unit.tpu import google_texts
-from tests.unit.tpu.google_texts import COMMAND, FILE, differences, without_own_words, without_sentences
+from tests.unit.tpu.google_texts import (
+    COMMAND,
+    FILE,
+    differences,
+    without_own_words,
+    without_sentences,
+)
 
 BYTES_MAX = 300_000
 SHOWN_MAX = 20
@@ -28,21 +35,26 @@ def test_nothing_of_googles_has_changed(recorded: dict[str, Any]) -> None:
         shown = "\n".join(changed[:SHOWN_MAX])
         pytest.fail(
             f"{len(changed)} of Google's names, texts or answers have changed:\n{shown}\n"
-            f"If Google's have changed, record them with `{COMMAND}`, and cite the reference page in the commit."
+            f"If Google's have changed, record them with `{COMMAND}`, and cite the reference page "
+            "in the commit."
         )
 
 
 def test_the_file_is_small_and_has_every_kind(recorded: dict[str, Any]) -> None:
     assert FILE.stat().st_size < BYTES_MAX
     assert set(recorded) == {
-        "codes", "enums", "messages", "methods", "discovery", "descriptors", "texts", "types", "metadata", "compute",
+        "codes", "enums", "messages", "methods", "discovery", "descriptors", "texts", "types",
+        "metadata", "compute",
         "answers",
     }  # fmt: skip
     assert recorded["codes"]["RESOURCE_EXHAUSTED"] == [8, 429]
     assert recorded["enums"]["v2"]["Node.State"]["PREEMPTED"] == 11
-    assert recorded["texts"]["stockout"].startswith('There is no more capacity in the zone "europe-west4-a"; you can')
+    assert recorded["texts"]["stockout"].startswith(
+        'There is no more capacity in the zone "europe-west4-a"; you can'
+    )
     assert recorded["answers"]["stockout"][1]["error"]["code"] == 8
-    assert [recorded["answers"][name][0] for name in ("quota", "already exists", "not found", "no such token")] == [
+    assert [recorded["answers"][name][0] for name in ("quota", "already exists", "not found",
+        "no such token")] == [
         429, 409, 404, 401,
     ]  # fmt: skip
     assert set(recorded["discovery"]) == {"v1", "v1alpha1", "v2", "v2alpha1"}
@@ -53,7 +65,10 @@ def test_the_file_is_small_and_has_every_kind(recorded: dict[str, Any]) -> None:
     [
         (("enums", "v2", "Node.State", "PREEMPTED"), 12),
         (("messages", "v2", "Node", "acceleratorType"), "string 6"),
-        (("methods", "v2", "nodes.stop"), "StopNode POST {name=L/nodes}:halt * Operation tpu.nodes.stop"),
+        (
+            ("methods", "v2", "nodes.stop"),
+            "StopNode POST {name=L/nodes}:halt * Operation tpu.nodes.stop",
+        ),
         (("texts", "reservation"), "Not enough reserved capacity."),
         (("discovery", "v2", "schemas"), "0" * 64),
         (("descriptors", "v2"), "0" * 64),
@@ -61,7 +76,9 @@ def test_the_file_is_small_and_has_every_kind(recorded: dict[str, Any]) -> None:
     ],
     ids=lambda value: "-".join(value[:1]) if isinstance(value, tuple) else "",
 )
-def test_a_change_is_found_and_named(recorded: dict[str, Any], path: tuple[str, ...], value: object) -> None:
+def test_a_change_is_found_and_named(
+    recorded: dict[str, Any], path: tuple[str, ...], value: object
+) -> None:
     changed = copy.deepcopy(recorded)
     inner = changed
     for name in path[:-1]:
@@ -95,12 +112,18 @@ def test_reasons_in_podyards_own_words_are_not_frozen() -> None:
             "error": {
                 "code": 8,
                 "message": "There is no more capacity",
-                "details": [{"domain": "podyard", "metadata": {"why": why}}, {"fieldViolations": [violation]}],
+                "details": [
+                    {"domain": "podyard", "metadata": {"why": why}},
+                    {"fieldViolations": [violation]},
+                ],
             }
         }
 
     assert without_own_words(answer("a", "b")) == without_own_words(answer("c", "d"))
     kept = without_own_words(answer("a", "There is no more capacity"))
-    assert kept["error"]["details"][1]["fieldViolations"][0]["description"] == "There is no more capacity"
+    assert (
+        kept["error"]["details"][1]["fieldViolations"][0]["description"]
+        == "There is no more capacity"
+    )
     other = {"error": {"code": 8, "message": "There is no capacity"}}
     assert without_own_words(other) == other

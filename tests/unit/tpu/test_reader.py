@@ -25,16 +25,30 @@ def refused(version: str, message: str, data: Any, path: str = "") -> list[dict[
 
 
 def test_both_spellings_enums_of_both_kinds_and_numbers_as_text_are_one() -> None:
-    camel = {"acceleratorConfig": {"type": "V4", "topology": "2x2x2"}, "bootDiskConfig": {"diskSizeGb": 100}}
-    snake = {"accelerator_config": {"type": 7, "topology": "2x2x2"}, "boot_disk_config": {"disk_size_gb": "100"}}
+    camel = {
+        "acceleratorConfig": {"type": "V4", "topology": "2x2x2"},
+        "bootDiskConfig": {"diskSizeGb": 100},
+    }
+    snake = {
+        "accelerator_config": {"type": 7, "topology": "2x2x2"},
+        "boot_disk_config": {"disk_size_gb": "100"},
+    }
     one, other = (reader.read("v2alpha1", "Node", data) for data in (camel, snake))
     assert one == other
     assert one["bootDiskConfig"] == {"diskSizeGb": "100"}
 
 
 def test_null_and_defaults_are_unset_but_empty_messages_and_items_stay() -> None:
-    data = {"description": "", "labels": {}, "tags": ["", "a"], "networkConfig": {"enableExternalIps": False}}
-    assert reader.read("v2", "Node", {**data, "runtimeVersion": None}) == {"tags": ["", "a"], "networkConfig": {}}
+    data = {
+        "description": "",
+        "labels": {},
+        "tags": ["", "a"],
+        "networkConfig": {"enableExternalIps": False},
+    }
+    assert reader.read("v2", "Node", {**data, "runtimeVersion": None}) == {
+        "tags": ["", "a"],
+        "networkConfig": {},
+    }
     assert reader.read("v2", "QueuedResource", {"spot": {}}) == {"spot": {}}
 
 
@@ -56,7 +70,12 @@ def test_times_are_told_in_utc_and_durations_are_checked() -> None:
 
 
 def test_every_wrong_field_is_named_at_once() -> None:
-    data = {"acceleratorType": 5, "schedulingConfig": {"spot": "yes", "nothing": 1}, "tags": [None], "labels": {"a": 1}}
+    data = {
+        "acceleratorType": 5,
+        "schedulingConfig": {"spot": "yes", "nothing": 1},
+        "tags": [None],
+        "labels": {"a": 1},
+    }
     found = refused("v2", "Node", data, "node")
     assert [item["field"] for item in found] == [
         "node.accelerator_type",
@@ -66,7 +85,8 @@ def test_every_wrong_field_is_named_at_once() -> None:
         "node.labels",
     ]
     assert found[2]["description"] == (
-        "Invalid JSON payload received. Unknown name \"nothing\" at 'node.scheduling_config': Cannot find field."
+        "Invalid JSON payload received. Unknown name \"nothing\" at 'node.scheduling_config': "
+        "Cannot find field."
     )
 
 
@@ -78,8 +98,16 @@ def test_every_wrong_field_is_named_at_once() -> None:
         ("v2", "Node", {"autocheckpointEnabled": True}),
         ("v2", "QueuedResource", {"bestEffort": {}}),
         ("v2", "QueuedResource", {"spot": {}, "guaranteed": {}}),
-        ("v2alpha1", "QueuedResource", {"tpu": {"nodeSpec": [{"multisliceParams": {"nodeCount": 2}}]}}),
-        ("v2", "QueuedResource", {"tpu": {"nodeSpec": [{"nodeId": "a", "multisliceParams": {"nodeCount": 2}}]}}),
+        (
+            "v2alpha1",
+            "QueuedResource",
+            {"tpu": {"nodeSpec": [{"multisliceParams": {"nodeCount": 2}}]}},
+        ),
+        (
+            "v2",
+            "QueuedResource",
+            {"tpu": {"nodeSpec": [{"nodeId": "a", "multisliceParams": {"nodeCount": 2}}]}},
+        ),
         ("v2", "Node", {"acceleratorType": "a", "accelerator_type": "b"}),
         ("v2", "Node", {"acceleratorType": "\ud800"}),
         ("v2", "Node", {"acceleratorType": "a\0b"}),
@@ -115,7 +143,11 @@ def test_inside_operations_only_what_the_released_library_knows_is_shown() -> No
     }
     assert reader.shape("v2", "Node", data) == data
     assert reader.shape("v2", "Node", data, proto=True) == {"name": "a"}
-    assert set(reader.shape("v2alpha1", "Node", data, proto=True)) == {"name", "upcomingMaintenance", "bootDiskConfig"}
+    assert set(reader.shape("v2alpha1", "Node", data, proto=True)) == {
+        "name",
+        "upcomingMaintenance",
+        "bootDiskConfig",
+    }
 
 
 JSON = st.recursive(
@@ -127,7 +159,10 @@ NAMES = sorted({name for version in VERSIONS for name in messages(version)["Node
 
 
 @pytest.mark.slow
-@given(version=st.sampled_from(VERSIONS), data=st.dictionaries(st.sampled_from(NAMES) | st.text(), JSON, max_size=5))
+@given(
+    version=st.sampled_from(VERSIONS),
+    data=st.dictionaries(st.sampled_from(NAMES) | st.text(), JSON, max_size=5),
+)
 def test_whatever_comes_is_read_or_refused_and_reading_again_changes_nothing(
     version: str, data: dict[str, Any]
 ) -> None:
@@ -141,14 +176,29 @@ def test_whatever_comes_is_read_or_refused_and_reading_again_changes_nothing(
 
 
 def test_the_tables_hold_together() -> None:
-    scalars = {"string", "bool", "int32", "int64", "timestamp", "duration", "map", "any", "fieldmask"}
+    scalars = {
+        "string",
+        "bool",
+        "int32",
+        "int64",
+        "timestamp",
+        "duration",
+        "map",
+        "any",
+        "fieldmask",
+    }
     for version in VERSIONS:
         known = messages(version)
         for message in known.values():
-            numbers = [field.number for field in message.fields.values() if field.number is not None]
+            numbers = [
+                field.number for field in message.fields.values() if field.number is not None
+            ]
             assert len(set(numbers)) == len(numbers), message.name
             for field in message.fields.values():
-                assert field.type in scalars | set(known) | set(enums(version)), (message.name, field.name)
+                assert field.type in scalars | set(known) | set(enums(version)), (
+                    message.name,
+                    field.name,
+                )
                 assert field.text.endswith("."), (message.name, field.name)
     for method in methods():
         assert method.permission in PERMISSIONS, method.id

@@ -1,5 +1,5 @@
-"""By invoice month the explorer adds up to the invoices: issued ones as they were issued, drafts as they are; on both
-databases."""
+"""By invoice month the explorer adds up to the invoices: issued ones as they were issued, drafts as
+they are; on both databases."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ import pytest
 
 from podyard.base.clock import ManualClock
 from podyard.base.errors import PodyardError
-from podyard.control.billing import accounts, commitments, explorer_invoices, invoice_records, invoices, snapshots
+from podyard.control.billing import (
+    accounts,
+    commitments,
+    explorer_invoices,
+    invoice_records,
+    invoices,
+    snapshots,
+)
 from podyard.control.billing.explorer import BY_INVOICE, Question
 from podyard.db.unit_of_work import Database, UnitOfWork
 from podyard.domain.node import UsageClass
@@ -29,15 +36,22 @@ GROUPS = ("type", "node", "sku", "usage", "job", "label:team", "user")
 
 @pytest.fixture
 def play(database: Database, clock: ManualClock) -> Play:
-    """Two months of two nodes, of which one is stopped late in March, in euros, with tax, a credit and a commitment."""
+    """Two months of two nodes, of which one is stopped late in March, in euros, with tax, a credit
+    and a commitment."""
     found = Play(database, clock)
     found.create("a")
     found.create("b", usage_class=UsageClass.SPOT)
     rates = {"2026-03": "0.91", "2026-04": "0.937", "2026-05": "0.93"}
     changes = {"currency": "EUR", "tax": "0.19", "rates": rates}
     database.run(lambda uow: accounts.patch(uow, PLATFORM, PROJECT, changes))
-    database.run(lambda uow: commitments.add_credit(uow, PLATFORM, PROJECT, "7.77", None, "2026-04", "a gift"))
-    wanted = commitments.CommitmentRequest(1, 1, upfront=True, sku_id="tpu-v4-chip/us-central2/on-demand")
+    database.run(
+        lambda uow: commitments.add_credit(
+            uow, PLATFORM, PROJECT, "7.77", None, "2026-04", "a gift"
+        )
+    )
+    wanted = commitments.CommitmentRequest(
+        1, 1, upfront=True, sku_id="tpu-v4-chip/us-central2/on-demand"
+    )
     database.run(lambda uow: commitments.buy(uow, CARD, PLATFORM, PROJECT, wanted))
     found.turn(31 * DAY + 3.5)
     return found
@@ -72,7 +86,9 @@ def _invoice(play: Play, month: str) -> Any:
 @pytest.mark.parametrize("group", GROUPS)
 def test_a_month_adds_up_to_its_invoice_issued_or_draft(play: Play, group: str) -> None:
     issued = _invoice(play, "2026-03")
-    draft = play.database.read(lambda uow: invoices.preview(uow, CARD, PLATFORM, PROJECT, "2026-04"))
+    draft = play.database.read(
+        lambda uow: invoices.preview(uow, CARD, PLATFORM, PROJECT, "2026-04")
+    )
     assert draft.invoice is not None and draft.invoice.total > 0
     rows = _rows(play, "2026-02", "2026-05", group)
     assert _totals(rows) == [0, issued.total, draft.invoice.total, 0]
@@ -84,21 +100,30 @@ def test_a_month_adds_up_to_its_invoice_issued_or_draft(play: Play, group: str) 
 
 
 @pytest.mark.slow
-def test_what_became_known_late_is_on_the_later_invoice_and_the_issued_one_stays(play: Play) -> None:
+def test_what_became_known_late_is_on_the_later_invoice_and_the_issued_one_stays(
+    play: Play,
+) -> None:
     before = _rows(play, "2026-03", "2026-03", "node")
     total = _invoice(play, "2026-03").total
     play.late_event("STOPPED", "2026-03-21T00:00:00Z", "b")
     rows = _rows(play, "2026-03", "2026-04", "node")
-    draft = play.database.read(lambda uow: invoices.preview(uow, CARD, PLATFORM, PROJECT, "2026-04"))
+    draft = play.database.read(
+        lambda uow: invoices.preview(uow, CARD, PLATFORM, PROJECT, "2026-04")
+    )
     assert draft.invoice is not None
     assert _totals(rows) == [total, draft.invoice.total]
     (correction,) = draft.invoice.adjustments
     assert rows["(correction of 2026-03)"].net == [0, correction.minor] and correction.minor < 0
     for name, row in before.items():
-        assert [rows[name].gross[0], rows[name].net[0]] == [row.gross[0], row.net[0]], "as it was issued"
+        assert [rows[name].gross[0], rows[name].net[0]] == [row.gross[0], row.net[0]], (
+            "as it was issued"
+        )
     assert rows["us-central1-a/b"].net[1] == 0
     play.turn(30 * DAY)
-    assert _totals(_rows(play, "2026-03", "2026-04", "sku")) == [total, _invoice(play, "2026-04").total]
+    assert _totals(_rows(play, "2026-03", "2026-04", "sku")) == [
+        total,
+        _invoice(play, "2026-04").total,
+    ]
 
 
 def test_the_records_of_an_issued_month_that_is_rated_the_same_are_not_read(

@@ -54,11 +54,16 @@ def test_a_day_that_a_zone_skips_has_no_bar() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("zone", ["UTC", LA, "Australia/Lord_Howe", "Africa/Cairo", "America/Havana", "Asia/Kathmandu"])
+@pytest.mark.parametrize(
+    "zone", ["UTC", LA, "Australia/Lord_Howe", "Africa/Cairo", "America/Havana", "Asia/Kathmandu"]
+)
 def test_days_and_hours_end_where_months_do(zone: str) -> None:
     for month in (f"2026-{number:02d}" for number in range(1, 13)):
         seconds = months.seconds_of(month, zone)
-        first, last = explore.local(seconds.start, zone).date(), explore.local(seconds.stop - 1, zone).date()
+        first, last = (
+            explore.local(seconds.start, zone).date(),
+            explore.local(seconds.stop - 1, zone).date(),
+        )
         for bucket in (CostBucket.DAY, CostBucket.MONTH):
             found = explore.edges(bucket, first, last, zone)
             assert (found[0], found[-1]) == (seconds.start, seconds.stop)
@@ -74,7 +79,9 @@ def test_days_and_hours_end_where_months_do(zone: str) -> None:
         (CostBucket.DAY, date(2026, 1, 2), date(2026, 1, 1)),
     ],
 )
-def test_too_many_bars_and_days_in_the_wrong_order_are_refused(bucket: CostBucket, first: date, last: date) -> None:
+def test_too_many_bars_and_days_in_the_wrong_order_are_refused(
+    bucket: CostBucket, first: date, last: date
+) -> None:
     with pytest.raises(PodyardError):
         explore.edges(bucket, first, last, "UTC")
 
@@ -95,7 +102,10 @@ records = st.lists(
 @given(records)
 def test_every_second_is_in_exactly_one_cell(found: list[UsageRecord]) -> None:
     named = [(record.resource_id, record) for record in found]
-    for bucket, last in ((CostBucket.DAY, date(2026, 5, 30)), (CostBucket.MONTH, date(2026, 5, 30))):
+    for bucket, last in (
+        (CostBucket.DAY, date(2026, 5, 30)),
+        (CostBucket.MONTH, date(2026, 5, 30)),
+    ):
         spans = explore.edges(bucket, date(2026, 3, 1), last, LA)
         cells = explore.cells(named, spans)
         assert sum(cells.totals.values()) == sum(cells.sums) == total(found).parts
@@ -104,7 +114,9 @@ def test_every_second_is_in_exactly_one_cell(found: list[UsageRecord]) -> None:
 
 
 @given(records, st.lists(st.tuples(st.integers(0, 4_000_000), st.integers(0, 90_000)), max_size=5))
-def test_jobs_and_idle_time_are_all_of_a_charge(found: list[UsageRecord], runs: list[tuple[int, int]]) -> None:
+def test_jobs_and_idle_time_are_all_of_a_charge(
+    found: list[UsageRecord], runs: list[tuple[int, int]]
+) -> None:
     spans = [
         JobSpan(f"j{i}", "abcd"[i % 4], _at(START + start), _at(START + start + length))
         for i, (start, length) in enumerate(runs)
@@ -121,8 +133,13 @@ def _at(second: int) -> PlatformTime:
     return PlatformTime(second * 10**9)
 
 
-@given(st.lists(st.one_of(st.integers(-(10**6), 10**6), st.fractions(-1000, 1000)), max_size=20), st.integers(1, 1000))
-def test_shown_cells_add_up_and_are_off_by_less_than_a_unit(values: list[int | Fraction], unit: int) -> None:
+@given(
+    st.lists(st.one_of(st.integers(-(10**6), 10**6), st.fractions(-1000, 1000)), max_size=20),
+    st.integers(1, 1000),
+)
+def test_shown_cells_add_up_and_are_off_by_less_than_a_unit(
+    values: list[int | Fraction], unit: int
+) -> None:
     cells = explore.apportion(values, unit)
     assert sum(cells) == (explore.round_half(sum(values), unit) if values else 0)
     assert all(abs(cell * unit - value) < unit for cell, value in zip(cells, values, strict=True))
@@ -130,12 +147,18 @@ def test_shown_cells_add_up_and_are_off_by_less_than_a_unit(values: list[int | F
 
 def test_of_equal_losses_the_first_gets_the_cent() -> None:
     assert explore.apportion([Fraction(1, 3)] * 3, 1) == [1, 0, 0]
-    assert explore.round_half(-1, 2) == -1 and explore.round_half(1, 2) == 1 and explore.round_half(-1, 3) == 0
+    assert (
+        explore.round_half(-1, 2) == -1
+        and explore.round_half(1, 2) == 1
+        and explore.round_half(-1, 3) == 0
+    )
 
 
 def test_credits_pay_the_same_share_of_every_charge_and_others_are_what_is_missing() -> None:
     spans = explore.edges(CostBucket.DAY, date(2026, 3, 1), date(2026, 3, 2), "UTC")
-    cells = explore.cells(((name, charge(spans[0] + i, 90_000, name)) for i, name in enumerate("abcde")), spans)
+    cells = explore.cells(
+        ((name, charge(spans[0] + i, 90_000, name)) for i, name in enumerate("abcde")), spans
+    )
     paid = {"2026-03": Fraction(1, 3)}
     rows = explore.rows(cells, cells, spans, paid, "UTC", cells.totals)
     whole = explore.whole(cells, cells, spans, paid, "UTC")
@@ -144,14 +167,20 @@ def test_credits_pay_the_same_share_of_every_charge_and_others_are_what_is_missi
     folded = explore.fold(rows, whole, 2, "others")
     assert [row.name for row in folded] == ["a", "b", "others (3)"]
     for measure in ("gross", "credits", "net"):
-        columns = [sum(column) for column in zip(*(row.by_span(measure) for row in folded), strict=True)]
+        columns = [
+            sum(column) for column in zip(*(row.by_span(measure) for row in folded), strict=True)
+        ]
         assert columns == list(whole.by_span(measure)) and sum(columns) == getattr(whole, measure)
 
 
 @pytest.mark.slow
 @given(
     st.lists(
-        st.dictionaries(st.sampled_from("abcd"), st.tuples(st.fractions(0, 1000), st.fractions(0, 1000)), min_size=1),
+        st.dictionaries(
+            st.sampled_from("abcd"),
+            st.tuples(st.fractions(0, 1000), st.fractions(0, 1000)),
+            min_size=1,
+        ),
         min_size=1,
         max_size=4,
     ),
@@ -160,13 +189,15 @@ def test_credits_pay_the_same_share_of_every_charge_and_others_are_what_is_missi
 def test_each_invoice_month_adds_up_to_its_own_total(
     found: list[dict[str, tuple[Fraction, Fraction]]], unit: int
 ) -> None:
-    """Each month is rounded by itself: the sum of rounded months may be another than the rounded sum."""
+    """Each month is rounded by itself: the sum of rounded months may be another than the rounded
+    sum."""
     months_found = [
         explore.Invoiced(
             f"2026-{index + 1:02d}",
             unit,
             groups,
-            explore.round_half(sum(after for _, after in groups.values()), unit) + index,  # whatever the invoice says
+            # whatever the invoice says
+            explore.round_half(sum(after for _, after in groups.values()), unit) + index,
             [("(tax)", index), ("(correction of 2025-12)", -index)],
         )
         for index, groups in enumerate(found)
@@ -184,7 +215,10 @@ def test_each_invoice_month_adds_up_to_its_own_total(
 
 def test_without_an_invoice_a_month_has_nothing() -> None:
     (row,) = explore.book(
-        [explore.Invoiced("2026-01", 1, {}, 0, ()), explore.Invoiced("2026-02", 1, {"a": (3, 2)}, 2, ())]
+        [
+            explore.Invoiced("2026-01", 1, {}, 0, ()),
+            explore.Invoiced("2026-02", 1, {"a": (3, 2)}, 2, ()),
+        ]
     )
     assert (row.gross, row.credits, row.net) == ([0, 3], [0, -1], [0, 2])
     assert explore.book([]) == []

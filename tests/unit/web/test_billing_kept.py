@@ -1,4 +1,5 @@
-"""A kept bill is made once for all readers, and what was kept by others is never used for an earlier moment; on
+"""A kept bill is made once for all readers, and what was kept by others is never used for an
+earlier moment; on
 both databases."""
 
 from __future__ import annotations
@@ -62,15 +63,23 @@ def _snapshot(uow: UnitOfWork) -> snapshots.Snapshot:
 
 
 def _same_as_all(uow: UnitOfWork, found: snapshots.Snapshot) -> None:
-    resources = {key: resource_of(CARD, node) for key, node in event_rows.facts(uow, PROJECT).items()}
+    resources = {
+        key: resource_of(CARD, node) for key, node in event_rows.facts(uow, PROJECT).items()
+    }
     terms = bills.terms_of(uow, accounts.of(uow, PROJECT))
     whole = bills.compute(uow, [PROJECT], resources, terms, uow.now)
-    by_time = sorted([*found.closed, *found.open], key=lambda record: (record.resource_id, record.start_second))
-    assert by_time == sorted(whole.records, key=lambda record: (record.resource_id, record.start_second))
+    by_time = sorted(
+        [*found.closed, *found.open], key=lambda record: (record.resource_id, record.start_second)
+    )
+    assert by_time == sorted(
+        whole.records, key=lambda record: (record.resource_id, record.start_second)
+    )
     assert found.seconds == whole.seconds and found.open_since == whole.open_since
 
 
-def test_two_who_ask_at_once_meter_once(play: Play, metered: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_who_ask_at_once_meter_once(
+    play: Play, metered: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The second begins while the first is in the middle of it."""
     monkeypatch.setattr(kept_bills, "PACE_EVENTS", 1)
     asked, told, found = threading.Event(), [], []
@@ -140,7 +149,9 @@ def test_an_event_of_a_clock_that_is_ahead_counts_once_its_time_has_come(play: P
     play.database.read(lambda uow: _same_as_all(uow, _snapshot(uow)))
 
 
-def test_who_reads_an_earlier_moment_than_what_is_kept_begins_anew(play: Play, metered: list[str]) -> None:
+def test_who_reads_an_earlier_moment_than_what_is_kept_begins_anew(
+    play: Play, metered: list[str]
+) -> None:
     """While one read is under way, another one sees a later event and keeps the bill with it."""
     reads = []
 
@@ -160,7 +171,9 @@ def test_who_reads_an_earlier_moment_than_what_is_kept_begins_anew(play: Play, m
         play.database.read(body)
 
 
-def test_a_clock_that_has_gone_back_gets_a_bill_of_its_own_moment(play: Play, metered: list[str]) -> None:
+def test_a_clock_that_has_gone_back_gets_a_bill_of_its_own_moment(
+    play: Play, metered: list[str]
+) -> None:
     later = play.database.read(_snapshot).as_of
     earlier = PlatformTime(later.nanos - 50 * 10**9)
     found = read_snapshot(play.database, lambda uow: _snapshot(uow.at(earlier)))
@@ -176,7 +189,9 @@ def test_sums_are_made_once_and_a_failure_is_not_kept(play: Play) -> None:
         assert may_end.wait(30)
         return 7
 
-    threads = [threading.Thread(target=lambda: made.append(found.keep("k", slow))) for _ in range(2)]
+    threads = [
+        threading.Thread(target=lambda: made.append(found.keep("k", slow))) for _ in range(2)
+    ]
     threads[0].start()
     assert going.wait(30)
     going.clear()
@@ -261,7 +276,9 @@ class _Pauses(threading.Event):
         return self.is_set()
 
 
-def test_it_breathes_for_as_long_as_requests_are_answered_within_limits(app: FastAPI, metered: list[str]) -> None:
+def test_it_breathes_for_as_long_as_requests_are_answered_within_limits(
+    app: FastAPI, metered: list[str]
+) -> None:
     idle, busy, short = _Pauses(), _Pauses(), _Pauses()
     billing_ahead._work(app.state.platform, idle, lambda: False)
     kept_bills._shelves.clear()

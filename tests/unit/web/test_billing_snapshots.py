@@ -1,4 +1,5 @@
-"""What is kept between pages is never another bill than the one that everything is metered for; on both databases."""
+"""What is kept between pages is never another bill than the one that everything is metered for; on
+both databases."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ def _agrees(play: Play) -> snapshots.Snapshot:
     def body(uow: UnitOfWork) -> snapshots.Snapshot:
         found = _kept(uow)
         terms = bills.terms_of(uow, accounts.of(uow, PROJECT))
-        resources = {key: resource_of(CARD, node) for key, node in event_rows.facts(uow, PROJECT).items()}
+        resources = {
+            key: resource_of(CARD, node) for key, node in event_rows.facts(uow, PROJECT).items()
+        }
         whole = bills.compute(uow, [PROJECT], resources, terms, uow.now)
 
         def by_time(records: Any) -> list[Any]:
@@ -94,9 +97,17 @@ def test_an_event_that_is_committed_late_is_found(play: Play) -> None:
     play.turn(60)
     play.run(nodes.delete, "b")
     play.turn()
-    rows = play.database.read(lambda uow: uow.all(select(usage_events).order_by(usage_events.c.seq)))
-    ready = next(row for row in rows if row["resource_name"].endswith("/a") and row["state"] == "READY")
-    late = [row for row in rows if row["resource_key"] == ready["resource_key"] and row["seq"] > ready["seq"]]
+    rows = play.database.read(
+        lambda uow: uow.all(select(usage_events).order_by(usage_events.c.seq))
+    )
+    ready = next(
+        row for row in rows if row["resource_name"].endswith("/a") and row["state"] == "READY"
+    )
+    late = [
+        row
+        for row in rows
+        if row["resource_key"] == ready["resource_key"] and row["seq"] > ready["seq"]
+    ]
     assert late and late[-1]["seq"] < rows[-1]["seq"]
     gone = delete(usage_events).where(usage_events.c.seq.in_([row["seq"] for row in late]))
     play.database.run(lambda uow: uow.execute(gone))
@@ -119,7 +130,10 @@ def test_what_is_kept_of_views_has_a_limit(play: Play) -> None:
     for number in range(snapshots.VIEWS_KEPT + 5):
         assert found.keep(number, lambda number=number: number) == number  # type: ignore[misc]
     assert len(found.views) == snapshots.VIEWS_KEPT
-    assert found.keep(snapshots.VIEWS_KEPT, lambda: -1) == snapshots.VIEWS_KEPT and found.keep(0, lambda: -1) == -1
+    assert (
+        found.keep(snapshots.VIEWS_KEPT, lambda: -1) == snapshots.VIEWS_KEPT
+        and found.keep(0, lambda: -1) == -1
+    )
 
 
 def test_the_line_of_the_month_ends_at_this_moment_where_the_forecast_begins(play: Play) -> None:

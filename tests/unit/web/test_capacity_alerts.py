@@ -26,7 +26,12 @@ def yard(tmp_path: Path) -> Iterator[Yard]:
 
 
 def _queue(yard: Yard, name: str, kind: str, count: int) -> None:
-    node = {"zone": ZONE, "accelerator_type": kind, "usage": "spot", "runtime_version": "tpu-vm-base"}
+    node = {
+        "zone": ZONE,
+        "accelerator_type": kind,
+        "usage": "spot",
+        "runtime_version": "tpu-vm-base",
+    }
     fields = {"name": name, "count": str(count), **node}
     assert yard.http.post("/console/demo/queue/resources/new", data=fields).status_code == 303
     yard.step()

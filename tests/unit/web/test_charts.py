@@ -24,7 +24,9 @@ def parsed(svg: str) -> ElementTree.Element:
     for element in root.iter():
         for name in ("x", "y", "width", "height", "points", "cx", "cy", "d", "viewBox"):
             text = element.attrib.get(name, "")
-            assert not NOISE.search(text) and not re.search(r"(^|[ ,])-?\.\d|nan|inf|e-", text), text
+            assert not NOISE.search(text) and not re.search(r"(^|[ ,])-?\.\d|nan|inf|e-", text), (
+                text
+            )
     assert "style=" not in str(svg), "the content security policy refuses style attributes"
     return root
 
@@ -60,7 +62,9 @@ def test_what_is_not_finite_is_left_out() -> None:
     assert len(root.findall("polyline")[0].attrib["points"].split()) == 2
 
 
-@pytest.mark.parametrize("value", [1e-9, 0.011, 0.63, 1.0, 1.0001, 2.4, 2.6, 9.99, 10.0, 123.4, 7e8])
+@pytest.mark.parametrize(
+    "value", [1e-9, 0.011, 0.63, 1.0, 1.0001, 2.4, 2.6, 9.99, 10.0, 123.4, 7e8]
+)
 def test_an_axis_covers_its_largest_value_and_is_not_much_larger(value: float) -> None:
     assert value <= charts.nice_top(value) * (1 + 1e-9) <= value * 2.5 * (1 + 1e-9)
 
@@ -77,7 +81,9 @@ def test_bars_stack_without_gap_and_without_overlap() -> None:
     assert len(drawn) == 3
     lower, upper = drawn[0], drawn[1]
     assert float(upper["y"]) + float(upper["height"]) == pytest.approx(float(lower["y"]), abs=0.11)
-    assert drawn[0]["class"] == drawn[2]["class"] == "bar s1", "b is the largest series, in every bar"
+    assert drawn[0]["class"] == drawn[2]["class"] == "bar s1", (
+        "b is the largest series, in every bar"
+    )
     assert "the highest is 2026-11-20 with 3" in (root[1].text or "")
 
 
@@ -85,7 +91,9 @@ def test_no_bar_says_so_and_many_bars_do_not_crowd_their_labels() -> None:
     assert parsed(charts.stacked_bars("Cost", [], unit="dollars"))[1].text == "nothing yet"
     bars = [Bar(f"2026-10-{day:02d}", [("a", 1.0)]) for day in range(1, 32)]
     root = parsed(charts.stacked_bars("Cost", bars, unit="dollars"))
-    labels = [float(t.attrib["x"]) for t in root.findall("text") if (t.text or "").startswith("2026")]
+    labels = [
+        float(t.attrib["x"]) for t in root.findall("text") if (t.text or "").startswith("2026")
+    ]
     assert min(b - a for a, b in itertools.pairwise(labels)) > 80
 
 
@@ -94,7 +102,11 @@ def test_the_axis_of_counts_has_whole_numbers(highest: int) -> None:
     chart = charts.stacked_bars(
         "Preemptions", [Bar("12-17", [("taken", float(highest))])], unit="a day", are_counts=True
     )
-    numbers = [float(t.text or "") for t in parsed(chart).findall("text") if t.attrib["text-anchor"] == "end"]
+    numbers = [
+        float(t.text or "")
+        for t in parsed(chart).findall("text")
+        if t.attrib["text-anchor"] == "end"
+    ]
     assert len(numbers) == 6 and numbers == [round(number) for number in numbers]
     assert numbers[-1] >= highest
 
@@ -116,7 +128,8 @@ def test_names_of_users_are_text() -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0.63, "0.63"), (0.1 + 0.2, "0.3"), (0, "0"), (1234.5678, "1,235"), (-0.00001, "-0.00001"), (1e-9, "1e-9"),
+    [(0.63, "0.63"), (0.1 + 0.2, "0.3"), (0, "0"), (1234.5678, "1,235"), (-0.00001, "-0.00001"),
+        (1e-9, "1e-9"),
      (2.3025850929940455, "2.303"), (float("nan"), "not a number"), (100.0, "100"), (1e15, "1e15")],
 )  # fmt: skip
 def test_numbers_have_no_noise_and_a_leading_zero(value: float, text: str) -> None:

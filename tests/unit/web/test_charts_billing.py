@@ -20,7 +20,11 @@ def areas(path: str) -> list[tuple[float, float]]:
 
 def test_series_stand_on_one_another_and_share_the_scale() -> None:
     svg = charts.stacked_series(
-        "Cost", ["a", "b"], [("x", [1.0, 2.0]), ("y", [3.0, 0.0])], unit="dollars", shown=lambda v: f"{v:g}"
+        "Cost",
+        ["a", "b"],
+        [("x", [1.0, 2.0]), ("y", [3.0, 0.0])],
+        unit="dollars",
+        shown=lambda v: f"{v:g}",
     )
     root = parsed(svg)
     first, second = (areas(path.attrib["d"]) for path in root.findall("path"))
@@ -33,13 +37,19 @@ def test_series_stand_on_one_another_and_share_the_scale() -> None:
 
 
 def test_what_is_negative_hangs_below_zero() -> None:
-    root = parsed(charts.stacked_series("Credits", ["a"], [("x", [-2.0]), ("y", [-1.0])], unit="dollars", shown=str))
+    root = parsed(
+        charts.stacked_series(
+            "Credits", ["a"], [("x", [-2.0]), ("y", [-1.0])], unit="dollars", shown=str
+        )
+    )
     (first,), (second,) = (areas(path.attrib["d"]) for path in root.findall("path"))
     assert first[0] < first[1] == second[0] < second[1]
 
 
 def test_no_series_and_no_bars_are_an_empty_frame() -> None:
-    assert parsed(charts.stacked_series("Cost", [], [], unit="d", shown=str))[1].text == "nothing yet"
+    assert (
+        parsed(charts.stacked_series("Cost", [], [], unit="d", shown=str))[1].text == "nothing yet"
+    )
     assert not parsed(charts.stacked_series("Cost", ["a"], [], unit="d", shown=str)).findall("path")
 
 
@@ -55,25 +65,35 @@ def test_each_column_says_its_own_figure_under_a_pointer() -> None:
 
 
 def test_names_of_users_are_text_in_a_chart() -> None:
-    svg = charts.stacked_series("Cost", ["<b>"], [("<i>&", [1.0])], unit="<u>", shown=str, hover=["<b>: <i>&"])
+    svg = charts.stacked_series(
+        "Cost", ["<b>"], [("<i>&", [1.0])], unit="<u>", shown=str, hover=["<b>: <i>&"]
+    )
     assert "<b>" not in svg and "<i>" not in svg and parsed(svg).find("path") is not None
 
 
 def test_a_line_goes_on_into_its_range() -> None:
     points = [ChartPoint(0, 0), ChartPoint(1, 10), ChartPoint(2, 20)]
     root = parsed(
-        charts.line_to_range("So far", points, Outlook(4, 20, 40, 60), x_name="day", y_name="USD", shown=short)
+        charts.line_to_range(
+            "So far", points, Outlook(4, 20, 40, 60), x_name="day", y_name="USD", shown=short
+        )
     )
     dashed, line = root.findall("polyline")
     (area,) = root.findall("polygon")
     end = line.attrib["points"].split()[-1]
     assert dashed.attrib["points"].split()[0] == end == area.attrib["points"].split()[0]
-    assert "from $20 to $60" in (root[1].text or "") and "$40 expected at day 4" in (root[1].text or "")
+    assert "from $20 to $60" in (root[1].text or "") and "$40 expected at day 4" in (
+        root[1].text or ""
+    )
 
 
 @pytest.mark.parametrize("points", [[], [ChartPoint(0, 0)], [ChartPoint(0, 0), ChartPoint(1, 0)]])
 def test_an_outlook_without_use_is_drawn(points: list[ChartPoint]) -> None:
-    parsed(charts.line_to_range("So far", points, Outlook(1, 0, 0, 0), x_name="day", y_name="USD", shown=short))
+    parsed(
+        charts.line_to_range(
+            "So far", points, Outlook(1, 0, 0, 0), x_name="day", y_name="USD", shown=short
+        )
+    )
 
 
 def test_amounts_read_as_money() -> None:
@@ -84,6 +104,10 @@ def test_amounts_read_as_money() -> None:
         "-$0.05",
         "$1,234,567.89",
     ]
-    assert cents(cent // 2) == "$0.005" and cents(-cent // 2) == "-$0.005" and cents(12345 * cent) == "$123.45"
+    assert (
+        cents(cent // 2) == "$0.005"
+        and cents(-cent // 2) == "-$0.005"
+        and cents(12345 * cent) == "$123.45"
+    )
     assert exactly(cent) == "0.010000000000"
     assert [short(v) for v in (0, 999, 1500, -2_500_000)] == ["$0", "$999", "$1.5k", "-$2.5M"]

@@ -1,4 +1,5 @@
-"""Compiled templates are kept over restarts, and no page fails for the folder that they are kept in."""
+"""Compiled templates are kept over restarts, and no page fails for the folder that they are kept
+in."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ def _compiled(monkeypatch: pytest.MonkeyPatch, folder: Path) -> list[str | None]
     found: list[str | None] = []
     plain = Environment.compile
 
-    def compile_and_note(self: Environment, source: str, name: str | None = None, *rest: object) -> object:
+    def compile_and_note(
+        self: Environment, source: str, name: str | None = None, *rest: object
+    ) -> object:
         found.append(name)
         return plain(self, source, name, *rest)  # type: ignore[call-overload]
 

@@ -1,4 +1,5 @@
-"""The page that a node begins on: room, prices, quota and what nearly fits, as the scheduler and the card say."""
+"""The page that a node begins on: room, prices, quota and what nearly fits, as the scheduler and
+the card say."""
 
 from __future__ import annotations
 
@@ -16,7 +17,10 @@ from podyard.domain.principal import PLATFORM
 from podyard.web import pages
 from tests.yard import Yard, open_yard
 
-ZONES = "us-central1-f: {v2: {shape: 4x4}}, us-central1-c: {v2: {shape: 4x4, usage: [spot]}}, us-central2-b: {v4: {}}"
+ZONES = (
+    "us-central1-f: {v2: {shape: 4x4}}, us-central1-c: {v2: {shape: 4x4, usage: [spot]}}, "
+    "us-central2-b: {v4: {}}"
+)
 QUOTAS = "quotas: {overrides: [{limit: 24, generation: v2, usage: on-demand, kind: device}]}"
 FLEET = load_fleet(f"{{zones: {{{ZONES}}}, {QUOTAS}}}")
 
@@ -36,7 +40,9 @@ def _page(yard: Yard, query: str = "", status: int = 200) -> str:
 def test_zones_of_a_type_with_room_price_quota_and_memory(yard: Yard) -> None:
     text = _page(yard, "?type=v2-8")
     assert "1 of 1 zone has room for v2-8 now" in text, "the other one sells spot only"
-    assert re.search(r"us-central1-f v2-8 4 16 of 16 chips .*\$4\.50 \$1\.35 24 cores of 24 64 GiB 4 × 16", text)
+    assert re.search(
+        r"us-central1-f v2-8 4 16 of 16 chips .*\$4\.50 \$1\.35 24 cores of 24 64 GiB 4 × 16", text
+    )
     yard.create("a", "v2-8", "us-central1-f")
     yard.create("b", "v2-8", "us-central1-f")
     text = _page(yard, "?type=v2-8")
@@ -49,10 +55,15 @@ def test_no_room_says_why_and_what_has_room(yard: Yard) -> None:
     text = _page(yard, "?type=v2-32")
     assert "No zone has room for v2-32 now" in text
     assert "v2-32 needs a free box of 4x4 chips in one pod of us-central1-f" in text
-    assert "What has room now v2-32, spot in us-central1-c" in text and "v4-32, on-demand in us-central2-b" in text
+    assert (
+        "What has room now v2-32, spot in us-central1-c" in text
+        and "v4-32, on-demand in us-central2-b" in text
+    )
     assert "v2-8, on-demand in us-central1-f" in text
     html = unescape(yard.call("GET", "/console/demo/create?type=v2-32").text)
-    link = re.findall(r'href="([^"]+/queue/resources/new[^"]+)" aria-label="Queue v2-32 in us-central1-f"', html)
+    link = re.findall(
+        r'href="([^"]+/queue/resources/new[^"]+)" aria-label="Queue v2-32 in us-central1-f"', html
+    )
     form = yard.call("GET", link[0]).text
     assert '<option value="v2-32" selected' in form, "a request that waits, filled in"
 
@@ -100,15 +111,28 @@ def _upload(yard: Yard, name: str, data: bytes) -> str:
 @pytest.mark.slow
 def test_steps_of_a_recipe_a_job_and_a_module(yard: Yard) -> None:
     yard.create("n", "v2-8", "us-central1-f")
-    body = {"recipe": "digits-cnn", "globalBatch": 64, "node": "n", "execution": "simulated", "stepSeconds": 1000}
+    body = {
+        "recipe": "digits-cnn",
+        "globalBatch": 64,
+        "node": "n",
+        "execution": "simulated",
+        "stepSeconds": 1000,
+    }
     yard.ok("POST", f"{yard.jobs()}?jobId=mine", {**body, "steps": 5})
     text = _page(yard, "?type=v2-8&recipe=digits-cnn&batch=64")
     step = re.findall(r"([\d.]+ [mu]s) [\d.]+ MiB of 7.48 GiB per core", text)
     assert len(step) == 1, text
     assert "mine (digits-cnn, batch 64)" in text, "offered among the programs"
-    assert step[0] in _page(yard, "?type=v2-8&recipe=us-central1-f/mine"), "a job takes as long as its recipe"
-    module, other = _upload(yard, "step.py", MODULE.encode()), _upload(yard, "other.py", b"\xff\xfe")
-    assert re.search(r"[\d.]+ us [\d.]+ MiB of 7.48 GiB per core", _page(yard, f"?type=v2-8&module={module}"))
+    assert step[0] in _page(yard, "?type=v2-8&recipe=us-central1-f/mine"), (
+        "a job takes as long as its recipe"
+    )
+    module, other = (
+        _upload(yard, "step.py", MODULE.encode()),
+        _upload(yard, "other.py", b"\xff\xfe"),
+    )
+    assert re.search(
+        r"[\d.]+ us [\d.]+ MiB of 7.48 GiB per core", _page(yard, f"?type=v2-8&module={module}")
+    )
     assert "is not StableHLO text" in _page(yard, f"?type=v2-8&module={other}")
     assert "must be gs://BUCKET/NAME" in _page(yard, "?type=v2-8&module=step.mlir", 400)
     assert "unknown recipe 'none'" in _page(yard, "?type=v2-8&recipe=none")
@@ -118,6 +142,8 @@ def test_steps_of_a_recipe_a_job_and_a_module(yard: Yard) -> None:
 def test_a_program_that_does_not_fit_is_led_to_where_it_does(yard: Yard) -> None:
     text = _page(yard, "?type=v2-8&recipe=transformer-lm&batch=32")
     assert re.search(
-        r"transformer-lm does not fit on v2-8: a step needs [\d.]+ GiB per core, and 7.48 GiB can be", text
+        r"transformer-lm does not fit on v2-8: a step needs [\d.]+ GiB per core, and "
+        r"7.48 GiB can be",
+        text,
     )
     assert "Where it fits v2-32, on-demand in us-central1-f" in text and "a step" in text

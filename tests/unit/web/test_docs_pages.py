@@ -1,4 +1,5 @@
-"""The documents in the console: all of them, as text, with links that lead to pages that there are."""
+"""The documents in the console: all of them, as text, with links that lead to pages that there
+are."""
 
 from __future__ import annotations
 
@@ -38,7 +39,12 @@ def test_every_document_is_a_page_whose_links_lead_to_pages(yard: Yard) -> None:
 def test_html_in_a_document_stays_text() -> None:
     text = "# T\n\n<img src=x onerror=alert(1)> [x](javascript:alert(1)) ![a](x.png) `<b>`"
     body = str(docs._render(docs.Document("t.md", "T", text, text), "/u"))
-    assert "<img" not in body and "&lt;img" in body and 'href="javascript' not in body and "<code>&lt;b&gt;" in body
+    assert (
+        "<img" not in body
+        and "&lt;img" in body
+        and 'href="javascript' not in body
+        and "<code>&lt;b&gt;" in body
+    )
 
 
 def test_code_that_is_wider_than_the_page_is_scrolled_by_keyboard(yard: Yard) -> None:
@@ -69,7 +75,9 @@ def test_search_finds_nodes_pages_and_documents(yard: Yard, text: str, found: st
 
 
 def test_every_page_that_the_search_knows_is_there(yard: Yard) -> None:
-    html = "".join(yard.http.get("/console/demo/search", params={"q": letter}).text for letter in "aeiou")
+    html = "".join(
+        yard.http.get("/console/demo/search", params={"q": letter}).text for letter in "aeiou"
+    )
     urls = {url for url in re.findall(r'href="(/console/demo/[^"]+)"', html) if "/docs/" not in url}
     assert len(urls) > 15
     assert {url for url in urls if yard.call("GET", url).status_code not in (200, 303)} == set()

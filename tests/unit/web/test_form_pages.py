@@ -1,4 +1,5 @@
-"""Pages with forms for what only the command line could do: what is filled in is made, and a refusal says why."""
+"""Pages with forms for what only the command line could do: what is filled in is made, and a
+refusal says why."""
 
 from __future__ import annotations
 
@@ -37,11 +38,22 @@ def _text(yard: Yard, path: str) -> str:
 
 
 def test_a_queued_resource_is_what_a_client_would_have_made(yard: Yard) -> None:
-    node = {"zone": ZONE, "accelerator_type": "v2-8", "usage": "spot", "runtime_version": "tpu-ubuntu2204-base"}
-    assert _post(yard, "queue/resources/new", name="two", count="2", until="2h", **node).status_code == 303
+    node = {
+        "zone": ZONE,
+        "accelerator_type": "v2-8",
+        "usage": "spot",
+        "runtime_version": "tpu-ubuntu2204-base",
+    }
+    assert (
+        _post(yard, "queue/resources/new", name="two", count="2", until="2h", **node).status_code
+        == 303
+    )
     found = yard.ok("GET", f"/v2/projects/demo/locations/{ZONE}/queuedResources/two")
     assert found["spot"] == {} and found["queueingPolicy"]["validUntilDuration"] == "7200s"
-    assert found["tpu"]["nodeSpec"][0]["multisliceParams"] == {"nodeCount": 2, "nodeIdPrefix": "two"}
+    assert found["tpu"]["nodeSpec"][0]["multisliceParams"] == {
+        "nodeCount": 2,
+        "nodeIdPrefix": "two",
+    }
     yard.step(30)
     html = _text(yard, "queue/resources")
     assert "2 × v2-8" in html and ">two-1</a>" in html
@@ -59,8 +71,15 @@ def test_a_queued_resource_is_what_a_client_would_have_made(yard: Yard) -> None:
         ({"name": "Not A Name"}, "not a valid id"),
     ],
 )
-def test_a_refused_queued_resource_comes_back_with_its_values(yard: Yard, fields: dict[str, str], said: str) -> None:
-    node = {"zone": ZONE, "accelerator_type": "v2-8", "usage": "on-demand", "runtime_version": "tpu-ubuntu2204-base"}
+def test_a_refused_queued_resource_comes_back_with_its_values(
+    yard: Yard, fields: dict[str, str], said: str
+) -> None:
+    node = {
+        "zone": ZONE,
+        "accelerator_type": "v2-8",
+        "usage": "on-demand",
+        "runtime_version": "tpu-ubuntu2204-base",
+    }
     answer = _post(yard, "queue/resources/new", **{"name": "kept", **node, **fields})
     assert answer.status_code == 400 and said in unescape(answer.text)
     assert f'value="{fields.get("name", "kept")}"' in answer.text
@@ -69,24 +88,35 @@ def test_a_refused_queued_resource_comes_back_with_its_values(yard: Yard, fields
 def test_reservations_are_made_and_deleted(yard: Yard) -> None:
     asked = {"zone": V4_ZONE, "generation": "v4", "size": "8", "units": "CHIPS", "duration": "30d"}
     assert _post(yard, "queue/reservations", name="r-1", **asked).status_code == 303
-    assert yard.ok("GET", f"/podyard/v1/projects/demo/locations/{V4_ZONE}/reservations/r-1")["size"] == 8
+    assert (
+        yard.ok("GET", f"/podyard/v1/projects/demo/locations/{V4_ZONE}/reservations/r-1")["size"]
+        == 8
+    )
     assert "8 chips" in _text(yard, "queue/reservations")
     again = _post(yard, "queue/reservations", name="r-1", **asked)
-    assert again.status_code == 409 and "already exists" in again.text and 'value="r-1"' in again.text
+    assert (
+        again.status_code == 409 and "already exists" in again.text and 'value="r-1"' in again.text
+    )
     assert _post(yard, f"queue/reservations/{V4_ZONE}/r-1/delete").status_code == 303
     assert "No reservations" in _text(yard, "queue/reservations")
 
 
 @pytest.mark.slow
 def test_a_token_is_shown_once_works_and_can_be_revoked(yard: Yard) -> None:
-    made = _post(yard, "settings/access/token", email="viewer@example.com", role="tpu.viewer", ttl="12h")
+    made = _post(
+        yard, "settings/access/token", email="viewer@example.com", role="tpu.viewer", ttl="12h"
+    )
     secret = re.findall(r'<code id="secret">([^<]+)</code>', made.text)[0]
     as_viewer = {"Authorization": f"Bearer {secret}"}
     page = yard.bare.get("/console/demo/settings/access", headers=as_viewer)
-    assert page.status_code == 200 and "Create a token" not in page.text and "Invite" not in page.text
+    assert (
+        page.status_code == 200 and "Create a token" not in page.text and "Invite" not in page.text
+    )
     html = _text(yard, "settings/access")
     assert secret not in html
-    token = re.findall(r'<th scope="row"[^>]*>([^<]+)</th><td data-label="Holder"[^>]*>viewer@example.com', html)[0]
+    token = re.findall(
+        r'<th scope="row"[^>]*>([^<]+)</th><td data-label="Holder"[^>]*>viewer@example.com', html
+    )[0]
     assert _post(yard, "settings/access/revoke-token", id=token).status_code == 303
     assert "REVOKED" in _text(yard, "settings/access")
 
@@ -94,7 +124,9 @@ def test_a_token_is_shown_once_works_and_can_be_revoked(yard: Yard) -> None:
 def test_an_invitation_is_accepted_with_what_the_page_says(yard: Yard) -> None:
     made = _post(yard, "settings/access/invite", email="new@example.com", role="jobs.runner")
     words = unescape(re.findall(r'<code id="secret">([^<]+)</code>', made.text)[0]).split()
-    assert words[0].startswith("PODYARD_URL=http") and parse(words[2:]) == "auth accept", "as the command line takes it"
+    assert words[0].startswith("PODYARD_URL=http") and parse(words[2:]) == "auth accept", (
+        "as the command line takes it"
+    )
     code = words[-1]
     answer = yard.bare.post("/podyard/v1/invitations:accept", json={"code": code})
     assert answer.status_code == 200, answer.text
@@ -113,18 +145,29 @@ def test_keys_are_made_shown_once_and_deleted(yard: Yard) -> None:
     assert credentials.signer.key_id == key["private_key_id"], "as Google's library reads it"
     assert key["private_key_id"] in _text(yard, "settings/keys")
     assert key["private_key"][:60] not in _text(yard, "settings/keys")
-    assert _post(yard, "settings/keys/delete-service-account-key", id=key["private_key_id"]).status_code == 303
+    assert (
+        _post(
+            yard, "settings/keys/delete-service-account-key", id=key["private_key_id"]
+        ).status_code
+        == 303
+    )
     assert key["private_key_id"] not in _text(yard, "settings/keys")
 
-    made = _post(yard, "settings/keys/api-key", email="robot@demo.iam.gserviceaccount.com", role="tpu.viewer")
+    made = _post(
+        yard, "settings/keys/api-key", email="robot@demo.iam.gserviceaccount.com", role="tpu.viewer"
+    )
     secret = re.findall(r'<code id="secret">([^<]+)</code>', made.text)[0]
-    assert yard.bare.get("/podyard/v1/whoami", params={"key": secret}).json()["roles"] == {"demo": ["tpu.viewer"]}
+    assert yard.bare.get("/podyard/v1/whoami", params={"key": secret}).json()["roles"] == {
+        "demo": ["tpu.viewer"]
+    }
     [listed] = yard.ok("GET", "/podyard/v1/projects/demo/apiKeys")["keys"]
     assert _post(yard, "settings/keys/delete-api-key", id=listed["keyId"]).status_code == 303
     yard.clock.advance(2)
     assert yard.bare.get("/podyard/v1/whoami", params={"key": secret}).status_code == 400
     refused = _post(yard, "settings/keys/api-key", email="ci@other.iam.gserviceaccount.com")
-    assert refused.status_code == 403 and "is not a service account of project demo" in unescape(refused.text)
+    assert refused.status_code == 403 and "is not a service account of project demo" in unescape(
+        refused.text
+    )
     assert _post(yard, "settings/keys/delete-api-key", id=listed["keyId"]).status_code == 404
 
 
@@ -158,7 +201,9 @@ def test_objects_are_uploaded_listed_by_folders_downloaded_and_deleted(yard: Yar
     assert got.headers["content-type"] == "application/octet-stream"
     other = yard.ok("POST", "/podyard/v1/projects", {"projectId": "other"})
     assert yard.call("GET", url.replace("/demo/", f"/{other['projectId']}/")).status_code == 404
-    assert yard.http.post(f"{url}/remove", data={**form, "name": "run/a <b>.txt"}).status_code == 303
+    assert (
+        yard.http.post(f"{url}/remove", data={**form, "name": "run/a <b>.txt"}).status_code == 303
+    )
     assert "Nothing here" in _text(yard, "settings/storage/objects-of-demo")
     assert _post(yard, "settings/storage/objects-of-demo/delete").status_code == 303
 
@@ -172,18 +217,32 @@ def test_buckets_are_made_and_deleted_while_empty(yard: Yard) -> None:
 
 
 def test_budgets_commitments_and_credits_have_forms(yard: Yard) -> None:
-    budget = {"name": "monthly", "amount": "100", "period": "month", "scope": "project", "thresholds": "0.5, 1"}
+    budget = {
+        "name": "monthly",
+        "amount": "100",
+        "period": "month",
+        "scope": "project",
+        "thresholds": "0.5, 1",
+    }
     hook = {"amount": "50", "actions": ["notify:http://127.0.0.1:9/x"]}
     yard.ok("PUT", "/podyard/v1/projects/demo/budgets/monthly", hook)
-    assert _post(yard, "billing/budgets/set", **budget, **{"refuse-new-nodes": "1"}).status_code == 303
+    assert (
+        _post(yard, "billing/budgets/set", **budget, **{"refuse-new-nodes": "1"}).status_code == 303
+    )
     found = yard.ok("GET", "/podyard/v1/projects/demo/budgets/monthly")
     assert found["thresholds"] == ["0.5", "1"]
-    assert found["actions"] == ["notify:http://127.0.0.1:9/x", "refuse-new-nodes"], "a webhook stays"
+    assert found["actions"] == ["notify:http://127.0.0.1:9/x", "refuse-new-nodes"], (
+        "a webhook stays"
+    )
     assert _post(yard, "billing/budgets/set", **{**budget, "amount": "much"}).status_code == 400
     assert _post(yard, "billing/budgets/remove", name="monthly").status_code == 303
-    bought = _post(yard, "billing/commitments/buy", accelerator_type="v2-32", zone="us-central1-a", years="1")
+    bought = _post(
+        yard, "billing/commitments/buy", accelerator_type="v2-32", zone="us-central1-a", years="1"
+    )
     assert bought.status_code == 303
-    credit = _post(yard, "billing/commitments/credit", amount="25", until_month="2027-12", reason="trial")
+    credit = _post(
+        yard, "billing/commitments/credit", amount="25", until_month="2027-12", reason="trial"
+    )
     assert credit.status_code == 303
     assert _post(yard, "billing/commitments/nothing").status_code == 400
 
@@ -191,9 +250,11 @@ def test_budgets_commitments_and_credits_have_forms(yard: Yard) -> None:
 def test_who_may_not_is_refused_by_the_form_too(yard: Yard) -> None:
     body = {"email": "viewer@example.com", "project": "demo", "roles": ["tpu.viewer"]}
     viewer = {"Authorization": f"Bearer {yard.ok('POST', '/podyard/v1/tokens', body)['token']}"}
-    for path in ("queue/resources/new", "queue/reservations", "settings/storage", "billing/budgets/set",
+    for path in ("queue/resources/new", "queue/reservations", "settings/storage",
+        "billing/budgets/set",
                  "settings/access/token"):  # fmt: skip
-        fields = {"name": "x", "zone": ZONE, "accelerator_type": "v2-8", "runtime_version": "tpu-vm-base", "size": "1",
+        fields = {"name": "x", "zone": ZONE, "accelerator_type": "v2-8",
+            "runtime_version": "tpu-vm-base", "size": "1",
                   "generation": "v4", "email": "viewer@example.com", "amount": "1"}  # fmt: skip
         answer = yard.bare.post(f"/console/demo/{path}", data=fields, headers=viewer)
         assert answer.status_code == 403, (path, answer.status_code)

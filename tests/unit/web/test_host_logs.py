@@ -17,7 +17,9 @@ def _folder(data: Path, host: int) -> Path:
 
 def test_the_last_lines_of_each_script_are_shown(tmp_path: Path) -> None:
     (_folder(tmp_path, 0) / "startup-script.1.log").write_text("begin\nready\n")
-    (_folder(tmp_path, 1) / "startup-script.1.log").write_text("".join(f"line {number}\n" for number in range(5000)))
+    (_folder(tmp_path, 1) / "startup-script.1.log").write_text(
+        "".join(f"line {number}\n" for number in range(5000))
+    )
     first, second = host_logs.last_lines(tmp_path, "node-1", 2)
     assert first == HostLog(0, "startup-script.1", ["begin", "ready"])
     assert second.lines == [f"line {number}" for number in range(5000 - host_logs.LINES_MAX, 5000)]

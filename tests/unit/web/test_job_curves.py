@@ -17,7 +17,9 @@ AT = PlatformTime(1_700_000_000 * 10**9)
 
 
 def job(recipe: str = "digits-cnn") -> Job:
-    spec = JobSpec(recipe=recipe, arguments={}, steps=100, global_batch=8, seed=0, checkpoint_every_steps=10)
+    spec = JobSpec(
+        recipe=recipe, arguments={}, steps=100, global_batch=8, seed=0, checkpoint_every_steps=10
+    )
     return Job(
         job_key="k",
         project="demo",
@@ -39,7 +41,8 @@ def point(step: int, attempt: int = 1, **metrics: float) -> MetricPoint:
 
 @pytest.mark.parametrize(
     ("name", "measure"),
-    [("loss", "loss"), ("val_loss", "loss"), ("train/loss", "loss"), ("eval.loss", "loss"), ("test", "test"),
+    [("loss", "loss"), ("val_loss", "loss"), ("train/loss", "loss"), ("eval.loss", "loss"),
+        ("test", "test"),
      ("validity", "validity"), ("training_rate", "rate")],
 )  # fmt: skip
 def test_a_measure_has_one_name_on_all_data(name: str, measure: str) -> None:
@@ -53,7 +56,12 @@ def test_train_and_validation_are_drawn_over_each_other() -> None:
         job("programs:main"), points, evaluations[:1], {"validation/loss": {2: 1.0, 1: 4.0}}
     )
     (figure,) = figures
-    assert [line.name for line in figure.lines] == ["loss", "val_loss", "validation/loss", "loss (evaluation)"]
+    assert [line.name for line in figure.lines] == [
+        "loss",
+        "val_loss",
+        "validation/loss",
+        "loss (evaluation)",
+    ]
     assert list(figure.lines[2].points) == [ChartPoint(1, 4.0), ChartPoint(2, 1.0)], "by step"
     assert "val_loss: from 2 at step 1 to 1 at step 2" in figure.draw()
     more = job_curves.figures_of(job("programs:main"), points, evaluations, {})
@@ -98,8 +106,12 @@ def test_whole_curves_are_sent_when_they_change_and_without_what_grows() -> None
     points = [point(1, loss=1.0)]
     evaluations = [EvaluationRecord(1, 1, {"loss": 2.0})]
 
-    def feed(points: list[MetricPoint], evaluations: list[EvaluationRecord]) -> job_curves.CurveFeed:
-        return job_curves.CurveFeed(job_curves.figures_of(job("m:f"), points, evaluations, {}), (), {"loss"})
+    def feed(
+        points: list[MetricPoint], evaluations: list[EvaluationRecord]
+    ) -> job_curves.CurveFeed:
+        return job_curves.CurveFeed(
+            job_curves.figures_of(job("m:f"), points, evaluations, {}), (), {"loss"}
+        )
 
     news, cursor = feed(points, evaluations).since("")
     assert news == {"figures": {"loss": {"loss (evaluation)": [[1, 2.0]]}}, "marks": []}
@@ -123,9 +135,15 @@ def test_a_preemption_is_marked_where_the_next_attempt_goes_on() -> None:
         started=AT,
         started_real=RealTime(0),
     )
-    second = dataclasses.replace(first, attempt=2, outcome=None, resume_step=20, state=AttemptState.RUNNING)
+    second = dataclasses.replace(
+        first, attempt=2, outcome=None, resume_step=20, state=AttemptState.RUNNING
+    )
     (mark,) = job_curves.marks_of([first, second], {1: 27})
     assert (mark.x, mark.kind) == (20, "lost")
     assert mark.text == "attempt 1 PREEMPTED at step 27, attempt 2 starts from step 20"
-    drawn = job_curves.Figure("loss", [job_curves.line_of("loss", [point(1, loss=1.0), point(40, loss=2.0)])])
-    assert 'class="mark lost"' in drawn.draw([mark]) and "PREEMPTED at step 27" in drawn.draw([mark])
+    drawn = job_curves.Figure(
+        "loss", [job_curves.line_of("loss", [point(1, loss=1.0), point(40, loss=2.0)])]
+    )
+    assert 'class="mark lost"' in drawn.draw([mark]) and "PREEMPTED at step 27" in drawn.draw(
+        [mark]
+    )

@@ -1,4 +1,5 @@
-"""Lists of nodes and jobs: what an address asks for is what a page shows, and pages join without a gap."""
+"""Lists of nodes and jobs: what an address asks for is what a page shows, and pages join without a
+gap."""
 
 from __future__ import annotations
 
@@ -75,7 +76,9 @@ def _names(html: str) -> list[str]:
         ("?state=STOPPED", []),
     ],
 )
-def test_a_list_of_nodes_is_filtered_and_sorted_by_its_address(yard: Yard, query: str, names: list[str]) -> None:
+def test_a_list_of_nodes_is_filtered_and_sorted_by_its_address(
+    yard: Yard, query: str, names: list[str]
+) -> None:
     assert _names(_page(yard, f"nodes{query}")) == names
 
 
@@ -88,7 +91,9 @@ def test_a_list_of_nodes_is_filtered_and_sorted_by_its_address(yard: Yard, query
         ("?q=no-such", []),
     ],
 )
-def test_a_list_of_jobs_is_filtered_and_sorted_by_its_address(yard: Yard, query: str, names: list[str]) -> None:
+def test_a_list_of_jobs_is_filtered_and_sorted_by_its_address(
+    yard: Yard, query: str, names: list[str]
+) -> None:
     assert _names(_page(yard, f"jobs{query}")) == names
 
 
@@ -105,7 +110,9 @@ def test_what_an_address_cannot_ask_for_is_refused_with_what_it_can(yard: Yard) 
 def test_columns_are_those_of_the_address(yard: Yard) -> None:
     html = _page(yard, "nodes?cols=labels&q=dear")
     assert "team=vision" in html and '<td class="l-zone">' not in html
-    assert "cols=labels" in re.findall(r'href="([^"]+)">Node', html)[0], "another order keeps the columns"
+    assert "cols=labels" in re.findall(r'href="([^"]+)">Node', html)[0], (
+        "another order keeps the columns"
+    )
 
 
 @pytest.mark.slow
@@ -119,7 +126,9 @@ def test_pages_join_without_a_gap_in_both_directions(tmp_path: Path) -> None:
                 walked.append(_names(html))
                 seen += walked[-1]
                 url = _link(html, "next")
-            assert sorted(seen) == [f"n-{index:06}" for index in range(MANY)] and [*map(len, walked)] == [100, 100, 5]
+            assert sorted(seen) == [f"n-{index:06}" for index in range(MANY)] and [
+                *map(len, walked)
+            ] == [100, 100, 5]
             back = _link(html, "prev")
             assert _names(unescape(yard.call("GET", back).text)) == walked[1], sort
 
@@ -129,9 +138,9 @@ def test_rows_that_are_alike_go_by_their_names_in_every_yard(yard: Yard, sort: s
     """Keys of rows are drawn at random: an order by them was another one in each run."""
     down = sort.startswith("-")
     for rows in _alike(yard, sort.removeprefix("-")).values():
-        assert [name for name in _names(_page(yard, f"nodes?sort={sort}")) if name in rows] == sorted(
-            rows, reverse=down
-        )
+        assert [
+            name for name in _names(_page(yard, f"nodes?sort={sort}")) if name in rows
+        ] == sorted(rows, reverse=down)
 
 
 def _alike(yard: Yard, sort: str) -> dict[str, list[str]]:
@@ -139,7 +148,9 @@ def _alike(yard: Yard, sort: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for node in yard.ok("GET", yard.nodes("-"))["nodes"]:
         zone, name = node["name"].split("/")[3], node["name"].split("/")[-1]
-        value = {"state": node["state"], "created": node["createTime"]}.get(sort, node["acceleratorType"])
+        value = {"state": node["state"], "created": node["createTime"]}.get(
+            sort, node["acceleratorType"]
+        )
         found.setdefault(f"{zone} {value}", []).append(name)
     return found
 
@@ -150,12 +161,21 @@ QUEUED = {"wish-1": "v2-8", "wish-2": "v3-8", "big": "v2-128"}
 @pytest.fixture(scope="module")
 def queues(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
     fleet = load_fleet(f"zones: {{{ZONE}: {{v2: {{shape: 4x4}}, v3: {{shape: 2x2}}}}}}")
-    with open_yard(Path(tmp_path_factory.mktemp("queues")), fleet, routers=(pages.router,)) as found:
+    with open_yard(
+        Path(tmp_path_factory.mktemp("queues")), fleet, routers=(pages.router,)
+    ) as found:
         here = f"projects/demo/locations/{ZONE}"
         for name, kind in {"holds": "v2-32", "holds-too": "v3-8", **QUEUED}.items():
-            node = {"acceleratorType": kind if kind != "v2-128" else "v2-32", "runtimeVersion": "tpu-vm-base"}
+            node = {
+                "acceleratorType": kind if kind != "v2-128" else "v2-32",
+                "runtimeVersion": "tpu-vm-base",
+            }
             spec = [{"parent": here, "nodeId": f"of-{name}", "node": node}]
-            found.ok("POST", f"/v2/{here}/queuedResources?queuedResourceId={name}", {"tpu": {"nodeSpec": spec}})
+            found.ok(
+                "POST",
+                f"/v2/{here}/queuedResources?queuedResourceId={name}",
+                {"tpu": {"nodeSpec": spec}},
+            )
             found.step(1)
         own = f"/podyard/v1/{here}/reservations?reservationId="
         for name, generation, size in (("lab", "v2", 8), ("class", "v3", 4), ("zoo", "v2", 4)):
@@ -167,11 +187,16 @@ def queues(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
 
 def _add_agent(number: int, uow: UnitOfWork) -> None:
     now = uow.real_now.plus_seconds(number)
-    agents.store(uow, None, AgentRecord(f"rack-{number}", "127.0.0.1", 4, 4, 1, 1, now, now, cores=number))
+    agents.store(
+        uow, None, AgentRecord(f"rack-{number}", "127.0.0.1", 4, 4, 1, 1, now, now, cores=number)
+    )
 
 
 def _rows(html: str) -> list[str]:
-    return [re.sub(r"<[^>]+>", "", text).strip() for text in re.findall(r'<th scope="row">(.*?)</th>', html, re.DOTALL)]
+    return [
+        re.sub(r"<[^>]+>", "", text).strip()
+        for text in re.findall(r'<th scope="row">(.*?)</th>', html, re.DOTALL)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -181,7 +206,10 @@ def _rows(html: str) -> list[str]:
         ("queue/resources?sort=-name&state=ACTIVE", ["holds-too", "holds"]),
         ("queue/resources?type=v3-8", ["holds-too", "wish-2"]),
         ("queue/resources?q=WISH", ["wish-1", "wish-2"]),
-        ("queue/resources?sort=-created&label=x", ["big", "wish-2", "wish-1", "holds-too", "holds"]),
+        (
+            "queue/resources?sort=-created&label=x",
+            ["big", "wish-2", "wish-1", "holds-too", "holds"],
+        ),
         ("queue?sort=-name", ["wish-2", "wish-1", "big"]),
         ("queue?type=v3-8", ["wish-2"]),
         ("queue?state=node", []),
@@ -192,7 +220,9 @@ def _rows(html: str) -> list[str]:
         ("machines?label=x&sort=-seen", ["rack-2", "rack-1", "rack-0"]),
     ],
 )
-def test_other_lists_are_filtered_and_sorted_by_their_address(queues: Yard, address: str, names: list[str]) -> None:
+def test_other_lists_are_filtered_and_sorted_by_their_address(
+    queues: Yard, address: str, names: list[str]
+) -> None:
     assert _rows(_page(queues, address)) == names
 
 
@@ -202,7 +232,11 @@ def _link(html: str, rel: str) -> str:
 
 
 def test_selected_rows_are_asked_about_and_those_refused_stop_no_others(yard: Yard) -> None:
-    form = {CSRF_FIELD: csrf_token(yard.token), "verb": "stop", "pick": ["us-central1-f/plain-2", "us-central1-a/wide"]}
+    form = {
+        CSRF_FIELD: csrf_token(yard.token),
+        "verb": "stop",
+        "pick": ["us-central1-f/plain-2", "us-central1-a/wide"],
+    }
     asked = yard.http.post("/console/demo/nodes/actions", data=form)
     assert asked.status_code == 200 and "Stop 2 nodes?" in asked.text
     assert "READY" in _page(yard, "nodes?q=plain-2&state=READY")
@@ -224,8 +258,13 @@ def test_jobs_are_cancelled_together_and_the_next_page_says_so_once(yard: Yard) 
 
 
 def test_a_list_form_without_its_token_changes_nothing(yard: Yard) -> None:
-    form, cookie = {"verb": "delete", "pick": "europe-west4-a/dear", "confirmed": "yes"}, {SESSION_COOKIE: yard.token}
-    answer = httpx.post(f"{yard.url}/console/demo/nodes/actions", data=form, cookies=cookie, trust_env=False)
+    form, cookie = (
+        {"verb": "delete", "pick": "europe-west4-a/dear", "confirmed": "yes"},
+        {SESSION_COOKIE: yard.token},
+    )
+    answer = httpx.post(
+        f"{yard.url}/console/demo/nodes/actions", data=form, cookies=cookie, trust_env=False
+    )
     assert answer.status_code == 403
     assert _names(_page(yard, "nodes?q=dear")) == ["dear"]
 

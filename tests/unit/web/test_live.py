@@ -1,4 +1,5 @@
-"""Live pages: how many there may be, and how often one is rendered. Renderings are counted, nothing is timed."""
+"""Live pages: how many there may be, and how often one is rendered. Renderings are counted, nothing
+is timed."""
 
 from __future__ import annotations
 
@@ -48,7 +49,9 @@ def yard(tmp_path: Path) -> Iterator[Yard]:
 
 
 @pytest.mark.slow
-def test_300_streams_of_one_viewer_cost_one_rendering_a_second(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_300_streams_of_one_viewer_cost_one_rendering_a_second(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = CountedRows(monkeypatch)
     try:
         asyncio.run(_open_all(yard, rows))
@@ -81,7 +84,8 @@ async def _open_all(yard: Yard, rows: CountedRows) -> None:
         begun = time.monotonic()
         watching = [asyncio.create_task(watch(client)) for _ in range(STREAMS)]
         async with asyncio.timeout(60):
-            # The first rendering stands still. All that is too much is refused meanwhile, and other requests answered.
+            # The first rendering stands still. All that is too much is refused meanwhile, and other
+            # requests answered.
             for _ in range(STREAMS - live.STREAMS_MAX):
                 await refused.acquire()
             assert (await client.get(yard.nodes())).json()["nodes"] == []
@@ -94,13 +98,20 @@ async def _open_all(yard: Yard, rows: CountedRows) -> None:
             await asyncio.to_thread(yard.create, "seen-by-all")
             second = {await parts.get() for parts in streams}
         assert all("seen-by-all" in html for html in second)
-        assert rows.calls <= 1 + (time.monotonic() - begun) / live.POLL_SECONDS, "more than one rendering a second"
+        assert rows.calls <= 1 + (time.monotonic() - begun) / live.POLL_SECONDS, (
+            "more than one rendering a second"
+        )
         for task in watching:
             task.cancel()
         await asyncio.gather(*watching, return_exceptions=True)
-    assert (statuses.count(200), statuses.count(503)) == (live.STREAMS_MAX, STREAMS - live.STREAMS_MAX)
+    assert (statuses.count(200), statuses.count(503)) == (
+        live.STREAMS_MAX,
+        STREAMS - live.STREAMS_MAX,
+    )
     # Who goes makes room.
-    async with httpx.AsyncClient(base_url=yard.url, headers=headers, timeout=60, trust_env=False) as client:
+    async with httpx.AsyncClient(
+        base_url=yard.url, headers=headers, timeout=60, trust_env=False
+    ) as client:
         async with asyncio.timeout(30):
             while True:
                 async with client.stream("GET", "/console/demo/nodes/live") as answer:
@@ -124,10 +135,16 @@ def test_callers_who_may_do_other_things_share_nothing(yard: Yard) -> None:
 @contextlib.contextmanager
 def _first_part(yard: Yard, token: str) -> Iterator[str]:
     headers = {"Authorization": f"Bearer {token}"}
-    with httpx.stream("GET", f"{yard.url}/console/demo/nodes/live", headers=headers, trust_env=False) as answer:
+    with httpx.stream(
+        "GET", f"{yard.url}/console/demo/nodes/live", headers=headers, trust_env=False
+    ) as answer:
         assert answer.status_code == 200
         lines = answer.iter_lines()
-        yield next(json.loads(line.removeprefix("data: "))["html"] for line in lines if line.startswith("data: "))
+        yield next(
+            json.loads(line.removeprefix("data: "))["html"]
+            for line in lines
+            if line.startswith("data: ")
+        )
 
 
 def test_a_stream_of_what_is_not_there_keeps_no_place(yard: Yard) -> None:
@@ -144,11 +161,15 @@ def test_readers_share_a_rendering_and_its_failure_and_the_next_one_is_new() -> 
             calls.append(1)
             raise PodyardError(Code.NOT_FOUND, "gone")
 
-        answers = await asyncio.gather(*(streams.parts("a", fail) for _ in range(5)), return_exceptions=True)
+        answers = await asyncio.gather(
+            *(streams.parts("a", fail) for _ in range(5)), return_exceptions=True
+        )
         assert [str(answer) for answer in answers] == ["gone"] * 5 and len(calls) == 1
         assert await streams.parts("b", lambda: live.Parts({"x": "b"})) == live.Parts({"x": "b"})
         await asyncio.sleep(live.POLL_SECONDS)
-        assert await streams.parts("a", lambda: live.Parts({"x": "a"}, True)) == live.Parts({"x": "a"}, True)
+        assert await streams.parts("a", lambda: live.Parts({"x": "a"}, True)) == live.Parts(
+            {"x": "a"}, True
+        )
 
     asyncio.run(check())
 
@@ -167,7 +188,8 @@ def test_a_response_that_is_never_sent_gives_its_place_back() -> None:
 
 
 def test_many_pages_are_rendered_less_often_so_that_requests_have_the_processor() -> None:
-    """Each rendering here takes the processor for a fortieth of a second; nobody may have more than the share."""
+    """Each rendering here takes the processor for a fortieth of a second; nobody may have more than
+    the share."""
 
     def work() -> live.Parts:
         begun = time.thread_time()

@@ -23,14 +23,18 @@ def test_templates_escape_and_hold_no_inline_code() -> None:
     for name in names:
         source, _, _ = render.templates().loader.get_source(render.templates(), name)  # type: ignore[union-attr]
         assert "|safe" not in source, name
-        assert not re.search(r"<script(?! type=\"module\" src=)|\son\w+=|\sstyle=|<style", source), name
+        assert not re.search(
+            r"<script(?! type=\"module\" src=)|\son\w+=|\sstyle=|<style", source
+        ), name
     assert "<img" not in render.fragment("gone.html", text=EVIL, url="/")
     assert "&lt;img" in render.fragment("gone.html", text=EVIL, url="/")
 
 
 def test_commands_survive_the_shell() -> None:
-    spec = forms.node_spec({"accelerator_type": "v2-8", "usage": "spot", "runtime_version": "tpu-vm-base",
-                            "description": "it's $HOME `x` \\ \n", "labels": "team=vision"})  # fmt: skip
+    spec = forms.node_spec({"accelerator_type": "v2-8", "usage": "spot",
+        "runtime_version": "tpu-vm-base",
+                            "description": "it's $HOME `x` \\ \n",
+                            "labels": "team=vision"})  # fmt: skip
     podyard, gcloud, curl = commands.create_node("demo", "us-central1-f", "a-node", spec)
     words = shlex.split(podyard.text.replace("\\\n", " "))
     assert words[:4] == ["podyard", "tpu", "create", "a-node"]
@@ -53,12 +57,22 @@ def test_a_job_command_says_what_differs_from_the_defaults() -> None:
 
 
 def test_a_job_command_says_what_it_starts_from_and_how_it_trains() -> None:
-    fields = {"mode": "evaluate", "start_from": "t@8", "recipe": "digits-cnn", "steps": "20", "min_replicas": "2"}
+    fields = {
+        "mode": "evaluate",
+        "start_from": "t@8",
+        "recipe": "digits-cnn",
+        "steps": "20",
+        "min_replicas": "2",
+    }
     podyard, curl = submit_commands("demo", "us-central1-f", "", job_request(fields), "a-node")
     words = shlex.split(podyard.text.replace("\\\n", " "))
     assert {"--mode=evaluate", "--start-from=t@8", "--elastic=2"} <= set(words)
-    assert not any(word.startswith(("--recipe", "--steps", "--arg")) for word in words)  # they are that job's
-    assert '"startFrom": {"job": "t", "step": 8}' in curl.text and '"elastic": {"minReplicas": 2}' in curl.text
+    # they are that job's
+    assert not any(word.startswith(("--recipe", "--steps", "--arg")) for word in words)
+    assert (
+        '"startFrom": {"job": "t", "step": 8}' in curl.text
+        and '"elastic": {"minReplicas": 2}' in curl.text
+    )
     fields = {"recipe": "digits-cnn", "accumulation_steps": "2", "evaluate_every_steps": "50"}
     podyard, curl = submit_commands("demo", "us-central1-f", "", job_request(fields), "a-node")
     assert "--accumulation-steps=2" in podyard.text and "--evaluate-every-steps=50" in podyard.text
@@ -77,7 +91,9 @@ def test_a_wrong_field_is_named(fields: dict[str, str], word: str) -> None:
 
 
 def test_choices_fit_the_zone_and_show_the_price() -> None:
-    choice = forms.choose(instant_fleet(), {"zone": "us-central2-b", "accelerator_type": "v2-8"}, NOW)
+    choice = forms.choose(
+        instant_fleet(), {"zone": "us-central2-b", "accelerator_type": "v2-8"}, NOW
+    )
     assert choice.accelerator_type.startswith("v4-")
     assert choice.price is not None and choice.price.total_nanos_per_hour > 0
     first = forms.choose(instant_fleet(), {}, NOW)

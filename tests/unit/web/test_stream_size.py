@@ -1,4 +1,5 @@
-"""How much the page of a running job is sent each second. Bytes are counted over 25 rounds, nothing is timed."""
+"""How much the page of a running job is sent each second. Bytes are counted over 25 rounds, nothing
+is timed."""
 
 from __future__ import annotations
 
@@ -36,7 +37,12 @@ class TrainingJob:
         answer = self._gang.report(
             self._replica,
             metrics=[
-                {"step": step, "metrics": _measured(step), "wallSeconds": 0.025, "modelledSeconds": 0.000168}
+                {
+                    "step": step,
+                    "metrics": _measured(step),
+                    "wallSeconds": 0.025,
+                    "modelledSeconds": 0.000168,
+                }
                 for step in steps
             ],
             checkpoints=[{"step": step, "name": f"c{step}", "sha256": "0" * 64} for step in saved],
@@ -47,10 +53,15 @@ class TrainingJob:
 
 def _measured(step: int) -> dict[str, float]:
     noise = 0.05 * math.sin(step * 12.9898)
-    return {"loss": 2.3 * math.exp(-step / 300) + 0.1 + noise, "accuracy": 1 - 0.9 * math.exp(-step / 300) + noise / 10}
+    return {
+        "loss": 2.3 * math.exp(-step / 300) + 0.1 + noise,
+        "accuracy": 1 - 0.9 * math.exp(-step / 300) + noise / 10,
+    }
 
 
-def test_the_stream_of_a_running_job_is_at_most_2_kb_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_stream_of_a_running_job_is_at_most_2_kb_a_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with open_yard(tmp_path, routers=(pages.router,)) as yard:
         yard.create("n")
         job = TrainingJob(Gang(yard))
@@ -65,8 +76,13 @@ def test_the_stream_of_a_running_job_is_at_most_2_kb_a_second(tmp_path: Path, mo
 
         monkeypatch.setattr(live.anyio, "sleep", sleep)
         monkeypatch.setattr(live, "STREAM_SECONDS_MAX", SECONDS)
-        monkeypatch.setattr(live, "_is_stale", lambda rendering, _: rendering.parts.done())  # each round is rendered
+        # each round is rendered
+        monkeypatch.setattr(live, "_is_stale", lambda rendering, _: rendering.parts.done())
         sent = yard.call("GET", html.unescape(found[1])).content
-    assert f"step {job.step - STEPS_A_SECOND:,} of 100,000".encode() in sent, "the last round has come"
-    assert sent.count(b"event: points") >= SECONDS - 1 or sent.count(b"event:") > SECONDS, "and all before it"
+    assert f"step {job.step - STEPS_A_SECOND:,} of 100,000".encode() in sent, (
+        "the last round has come"
+    )
+    assert sent.count(b"event: points") >= SECONDS - 1 or sent.count(b"event:") > SECONDS, (
+        "and all before it"
+    )
     assert len(sent) <= SECONDS * BYTES_A_SECOND_MAX, f"{len(sent) / SECONDS:.0f} bytes a second"

@@ -35,10 +35,13 @@ def test_every_chip_is_drawn_once_in_what_holds_it(shape: tuple[int, ...]) -> No
 
 
 def _links(shape: tuple[int, ...], chips: int, *, wraps: bool) -> list[tuple[str, int]]:
-    """(direction, length in chips) of each line; one that leads round on both sides is longer by 1.7 chips."""
+    """(direction, length in chips) of each line; one that leads round on both sides is longer by
+    1.7 chips."""
     (path,) = [
         path.attrib["d"]
-        for path in ElementTree.fromstring(pod_picture("p", shape, [Part("s1", "n", chips, wraps=wraps)])).iter("path")
+        for path in ElementTree.fromstring(
+            pod_picture("p", shape, [Part("s1", "n", chips, wraps=wraps)])
+        ).iter("path")
         if path.attrib["class"] == "link"
     ]
     return sorted((way, int(length)) for way, length in re.findall(r"([hv])(\d+)", path))
@@ -47,7 +50,9 @@ def _links(shape: tuple[int, ...], chips: int, *, wraps: bool) -> list[tuple[str
 def test_links_join_neighbours_of_a_slice_and_lead_round_where_it_is_a_ring() -> None:
     assert _links((16, 2), 0x30003, wraps=False) == [("h", CELL)] * 2 + [("v", CELL)] * 2
     round_length = CELL + 2 * (CELL // 2 + STUB)
-    assert _links((2, 2), 0b1111, wraps=True) == [("h", round_length)] * 2 + [("v", round_length)] * 2
+    assert (
+        _links((2, 2), 0b1111, wraps=True) == [("h", round_length)] * 2 + [("v", round_length)] * 2
+    )
 
 
 def test_a_slice_that_reaches_over_the_end_of_a_torus_is_joined_there() -> None:
@@ -60,7 +65,11 @@ def test_a_slice_leads_to_its_node_and_says_what_it_is() -> None:
         pod_picture("p", (4, 4), [Part("s1", "n", 3, "A", url="/n?a=1&b=2", title="Node n\njob j")])
     )
     (link,) = root.iter("a")
-    assert (link.attrib["href"], link[0].text, root.attrib["role"]) == ("/n?a=1&b=2", "Node n\njob j", "group")
+    assert (link.attrib["href"], link[0].text, root.attrib["role"]) == (
+        "/n?a=1&b=2",
+        "Node n\njob j",
+        "group",
+    )
 
 
 def test_the_largest_pod_stays_small_on_the_page() -> None:

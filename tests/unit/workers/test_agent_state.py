@@ -63,14 +63,18 @@ def test_an_exit_that_was_not_reported_yet_is_not_forgotten() -> None:
 def test_a_replica_that_shall_stop_and_never_ran_is_reported_as_exited() -> None:
     state = KnownReplicas()
     assert state.on_synced([_stop()], []) == []
-    assert state.reports() == [Known("r", 1, ReplicaPhase.EXITED, None, 0, "stopped before it was started")]
+    assert state.reports() == [
+        Known("r", 1, ReplicaPhase.EXITED, None, 0, "stopped before it was started")
+    ]
 
 
 def test_a_replica_that_is_no_longer_listed_or_has_another_fence_is_stopped() -> None:
     state = _running()
     assert state.on_synced([], state.reports()) == [Stop("r", "the server no longer lists it")]
     state = _running()
-    assert state.on_synced([_run(fence=2)], state.reports()) == [Stop("r", "the server no longer lists it")]
+    assert state.on_synced([_run(fence=2)], state.reports()) == [
+        Stop("r", "the server no longer lists it")
+    ]
 
 
 def test_what_an_earlier_agent_left_is_adopted_or_reported_dead() -> None:

@@ -1,4 +1,5 @@
-"""When the programs of a box are ended: only once they have been refused processes again and again."""
+"""When the programs of a box are ended: only once they have been refused processes again and
+again."""
 
 from __future__ import annotations
 
@@ -30,10 +31,18 @@ def _refused(path: Path, times: int) -> None:
         ([3, 3, 3, 3], False),  # before anybody looked
     ],
 )
-def test_programs_that_ask_in_three_seconds_on_end_are_ended(told: list[int], ends: bool, tmp_path: Path) -> None:
+def test_programs_that_ask_in_three_seconds_on_end_are_ended(
+    told: list[int], ends: bool, tmp_path: Path
+) -> None:
     """`told`: what the kernel says in the box's life, at one look after another."""
     _refused(tmp_path / "box", 3)
-    box = Box(Group(1, 0.0, None), Space(tmp_path, tmp_path), (tmp_path / "box", tmp_path / "cpu"), "", "h")
+    box = Box(
+        Group(1, 0.0, None),
+        Space(tmp_path, tmp_path),
+        (tmp_path / "box", tmp_path / "cpu"),
+        "",
+        "h",
+    )
     refusals, seen = RefusedForks(box), []
     for times in told:
         _refused(tmp_path / "box", times)
@@ -53,8 +62,20 @@ def test_what_a_job_is_refused_in_its_own_group_counts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("processes", "running", "looks"),
-    [(640, 320, LOOKS), (640, 3, FULL_LOOKS), (631, 3, FULL_LOOKS), (600, 640, None), (0, 640, None)],
-    ids=["a busy bomb", "one that mostly sleeps", "some have just ended", "many programs", "an ended box"],
+    [
+        (640, 320, LOOKS),
+        (640, 3, FULL_LOOKS),
+        (631, 3, FULL_LOOKS),
+        (600, 640, None),
+        (0, 640, None),
+    ],
+    ids=[
+        "a busy bomb",
+        "one that mostly sleeps",
+        "some have just ended",
+        "many programs",
+        "an ended box",
+    ],
 )
 def test_without_cgroups_a_box_is_full_for_long_or_on_a_busy_machine(
     processes: int, running: int, looks: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -20,15 +20,19 @@ FOLDER = Path("/data/agents/a/hosts/h")
 
 def facts_of_four() -> NodeFacts:
     return NodeFacts(
-        node_key="n", project="p", project_number=7, zone="us-central1-a", node_id="pod", number=1, state="READY",
-        accelerator_type="v3-32", topology="4x4", runtime_version="x", usage_class="ON_DEMAND", description="", tags=(),
+        node_key="n", project="p", project_number=7, zone="us-central1-a", node_id="pod", number=1,
+        state="READY",
+        accelerator_type="v3-32", topology="4x4", runtime_version="x", usage_class="ON_DEMAND",
+        description="", tags=(),
         metadata={}, service_account="", scopes=(), network="default", external_ips=(),
         internal_ips=tuple(f"10.128.0.{number}" for number in range(2, 6)),
         host_addresses=tuple(f"127.130.0.{number}" for number in range(2, 6)),
     )  # fmt: skip
 
 
-def _mounts(shown: Shown = SHOWN, *, is_root: bool = True, **folders: str | None) -> dict[str, box_plan.Mount]:
+def _mounts(
+    shown: Shown = SHOWN, *, is_root: bool = True, **folders: str | None
+) -> dict[str, box_plan.Mount]:
     there = {"/usr": None, "/bin": "usr/bin", **folders}
     found = box_plan.mounts(FOLDER, Path("/base/etc"), shown, there, is_root=is_root)
     return {item.target: item for item in found}
@@ -37,10 +41,15 @@ def _mounts(shown: Shown = SHOWN, *, is_root: bool = True, **folders: str | None
 def test_a_box_sees_the_system_its_own_folders_and_what_it_is_shown() -> None:
     found = _mounts()
     assert list(found) == [
-        "/usr", "/etc", "/home/podyard", "/podyard/programs", "/tmp", "/opt/python", "/srv/yard/podyard",
+        "/usr", "/etc", "/home/podyard", "/podyard/programs", "/tmp", "/opt/python",
+        "/srv/yard/podyard",
         "/srv/yard/venv", "/srv/yard/venv/data",
     ]  # fmt: skip
-    assert {target for target, item in found.items() if item.kind == "overlay"} == {"/usr", "/etc", "/srv/yard/venv"}
+    assert {target for target, item in found.items() if item.kind == "overlay"} == {
+        "/usr",
+        "/etc",
+        "/srv/yard/venv",
+    }
     assert found["/opt/python"].read_only and found["/srv/yard/podyard"].read_only
     assert found["/home/podyard"].source == "/data/agents/a/hosts/h/home"
 
@@ -60,7 +69,9 @@ def test_every_box_has_its_own_range_of_users() -> None:
     first, second = box_plan.id_maps(1), box_plan.id_maps(2)
     assert int(second["root"].split()[1]) - int(first["root"].split()[1]) == box_plan.IDS
     assert sum(int(line.split()[2]) for line in first["user"].splitlines()) == box_plan.IDS
-    assert first["user"].splitlines()[0].split()[1] == str(int(first["root"].split()[1]) + box_plan.USER_ID)
+    assert first["user"].splitlines()[0].split()[1] == str(
+        int(first["root"].split()[1]) + box_plan.USER_ID
+    )
     highest = box_plan.id_maps(2**23)
     assert int(highest["root"].split()[1]) + box_plan.IDS < 2**32 - 2
 
@@ -68,7 +79,15 @@ def test_every_box_has_its_own_range_of_users() -> None:
 def test_without_root_a_box_has_one_user_who_may_add_packages_and_programs() -> None:
     found = {
         is_root: box_plan.plan(
-            facts_of_four(), 1, FOLDER, Path("/base/etc"), SHOWN, {"/usr": None}, (), "http://h:1", is_root=is_root
+            facts_of_four(),
+            1,
+            FOLDER,
+            Path("/base/etc"),
+            SHOWN,
+            {"/usr": None},
+            (),
+            "http://h:1",
+            is_root=is_root,
         )
         for is_root in (True, False)
     }
@@ -100,7 +119,9 @@ def test_a_box_knows_its_slice_the_metadata_server_and_the_api_by_name() -> None
     assert "127.0.0.1 yard.example\n" in text
     assert box_plan.api_inside("https://yard.example") == ("127.0.0.1", 443)
     assert box_plan.api_inside("http://192.0.2.7:8700") == ("192.0.2.7", 8700)
-    assert "addr add 192.0.2.7/32 dev lo" in box_plan.inside_commands(facts, 0, "http://192.0.2.7:8700")
+    assert "addr add 192.0.2.7/32 dev lo" in box_plan.inside_commands(
+        facts, 0, "http://192.0.2.7:8700"
+    )
 
 
 def test_hosts_in_boxes_are_reached_at_their_internal_addresses() -> None:
@@ -108,7 +129,10 @@ def test_hosts_in_boxes_are_reached_at_their_internal_addresses() -> None:
 
 
 def test_a_box_knows_no_person_of_the_machine_and_no_password() -> None:
-    passwd = "root:x:0:0::/root:/bin/bash\nann:x:1000:1000::/home/ann:/bin/bash\nnobody:x:65534:65534::/:/bin/false\n"
+    passwd = (
+        "root:x:0:0::/root:/bin/bash\nann:x:1000:1000::/home/ann:/bin/"
+        "bash\nnobody:x:65534:65534::/:/bin/false\n"
+    )
     files = box_plan.etc_files(passwd, "root:x:0:\nann:x:1000:\n")
     assert "ann" not in files["passwd"][1] + files["group"][1]
     assert [line.split(":")[1] for line in files["shadow"][1].splitlines()] == ["*"] * 3
@@ -129,17 +153,27 @@ def test_limits_of_both_versions_of_cgroups() -> None:
 
 
 def test_version_2_of_cgroups_has_one_group_for_all_boxes_and_one_for_each(tmp_path: Path) -> None:
-    """What is written where. The controllers have to be on in the groups above before they limit one below."""
+    """What is written where. The controllers have to be on in the groups above before they limit
+    one below."""
     made = box.Boxes(box.BoxSettings(tmp_path / "agent", "http://h:1"), OsClock())
     made._cgroups = {"all": tmp_path}
     made._limit("host")
-    files = {str(path.relative_to(tmp_path)): path.read_text() for path in tmp_path.rglob("*") if path.is_file()}
+    files = {
+        str(path.relative_to(tmp_path)): path.read_text()
+        for path in tmp_path.rglob("*")
+        if path.is_file()
+    }
     yard = next(path.name for path in tmp_path.glob("podyard-*"))
     assert files.keys() == {
-        "cgroup.subtree_control", f"{yard}/cgroup.subtree_control", f"{yard}/cpu.weight", f"{yard}/memory.max",
+        "cgroup.subtree_control", f"{yard}/cgroup.subtree_control", f"{yard}/cpu.weight",
+        f"{yard}/memory.max",
         f"{yard}/pids.max", f"{yard}/host/memory.max", f"{yard}/host/pids.max",
     }  # fmt: skip
-    assert files["cgroup.subtree_control"] == files[f"{yard}/cgroup.subtree_control"] == "+cpu +memory +pids"
+    assert (
+        files["cgroup.subtree_control"]
+        == files[f"{yard}/cgroup.subtree_control"]
+        == "+cpu +memory +pids"
+    )
     assert int(files[f"{yard}/host/memory.max"]) < int(files[f"{yard}/memory.max"])
 
 

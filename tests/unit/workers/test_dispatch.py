@@ -50,12 +50,15 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> type[_Process]:
     return Process
 
 
-def test_one_piece_of_work_follows_the_other_and_none_waits_twice(processes: type[_Process]) -> None:
+def test_one_piece_of_work_follows_the_other_and_none_waits_twice(
+    processes: type[_Process],
+) -> None:
     send = Dispatcher("memory://")
     send("agent.local", "podyard.poke_agent", ["local"])  # it polls
     send(BACKGROUND, exports.TASK, ["a"])
     assert processes.begun.acquire(timeout=10)
-    for name in ("b", "b", "a", "b"):  # what is under way may be asked for again, what waits need not
+    # what is under way may be asked for again, what waits need not
+    for name in ("b", "b", "a", "b"):
         send(BACKGROUND, exports.TASK, [name])
     for _ in range(2):
         processes.may_end.release()
@@ -64,7 +67,9 @@ def test_one_piece_of_work_follows_the_other_and_none_waits_twice(processes: typ
     assert processes.started == [[exports.TASK, name] for name in ("a", "b", "a")]
 
 
-def test_no_more_than_so_many_wait(processes: type[_Process], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_than_so_many_wait(
+    processes: type[_Process], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(dispatch, "WAITING_MAX", 2)
     send = Dispatcher("memory://")
     send(BACKGROUND, webhooks.TASK, ["0"])

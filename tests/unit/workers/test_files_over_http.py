@@ -1,4 +1,5 @@
-"""Objects and folders of the platform over HTTP: whole or not at all, once per machine, and never of another job."""
+"""Objects and folders of the platform over HTTP: whole or not at all, once per machine, and never
+of another job."""
 
 from __future__ import annotations
 
@@ -36,7 +37,11 @@ class Running:
         yard.create(node)
         self.gang = Gang(yard)
         before = [one["replica"] for one in self.gang.sync()]
-        yard.ok("POST", f"{yard.jobs()}?jobId={job}", {"recipe": "digits-cnn", "node": node, "steps": 10, **fields})
+        yard.ok(
+            "POST",
+            f"{yard.jobs()}?jobId={job}",
+            {"recipe": "digits-cnn", "node": node, "steps": 10, **fields},
+        )
         yard.step()
         (self.replica,) = (one for one in self.gang.sync() if one["replica"] not in before)
         self.yard = yard
@@ -54,7 +59,11 @@ class Running:
 def test_what_is_put_is_read_listed_and_deleted(yard: Yard) -> None:
     running = Running(yard)
     store = running.store()
-    for name, data in {"checkpoints/1.bin": LARGE, "checkpoints/1.json": b"{}", "empty": b""}.items():
+    for name, data in {
+        "checkpoints/1.bin": LARGE,
+        "checkpoints/1.json": b"{}",
+        "empty": b"",
+    }.items():
         store.put(name, data)
         assert store.get(name) == data
     assert store.list("checkpoints/") == ["checkpoints/1.bin", "checkpoints/1.json"]
@@ -77,7 +86,8 @@ def test_half_an_object_has_no_name(yard: Yard) -> None:
     store._send("object", {**query, "offset": 0}, LARGE[:PIECE_BYTES])
     assert store.get("kept") == b"before"
     assert store.list("") == ["kept"]
-    # A piece that leaves a gap, and one that changes the bytes, are refused; the name keeps what it had.
+    # A piece that leaves a gap, and one that changes the bytes, are refused; the name keeps what it
+    # had.
     with pytest.raises(PodyardError, match="and 1048576 bytes are there"):
         store._send("object", {**query, "offset": 2 * PIECE_BYTES}, LARGE[2 * PIECE_BYTES :])
     store._send("object", {**query, "offset": PIECE_BYTES}, b"x" * PIECE_BYTES)
@@ -156,6 +166,8 @@ def test_a_data_set_is_fetched_once_and_follows_the_platforms(yard: Yard, tmp_pa
     (there / "a.bin").unlink()
     fetch()
     assert said[1:] == ["fetching faces: 1 files, 0.0 MiB"]
-    assert {path.name: path.read_bytes() for path in (here / "faces/train").iterdir()} == {"b.bin": b"changed"}
+    assert {path.name: path.read_bytes() for path in (here / "faces/train").iterdir()} == {
+        "b.bin": b"changed"
+    }
     with pytest.raises(PodyardError, match="not a folder below"):
         bring(running.store("data"), here, "../elsewhere", OsClock(), said.append, lambda: False)

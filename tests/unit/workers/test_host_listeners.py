@@ -12,7 +12,9 @@ import pytest
 from podyard.domain.host import HAS_HOST_ADDRESSES
 from podyard.workers import host_listeners
 
-pytestmark = pytest.mark.skipif(not HAS_HOST_ADDRESSES, reason="only on Linux have hosts addresses of their own")
+pytestmark = pytest.mark.skipif(
+    not HAS_HOST_ADDRESSES, reason="only on Linux have hosts addresses of their own"
+)
 ADDRESS = "127.213.77.5"
 
 
@@ -92,7 +94,9 @@ def test_a_taken_port_is_named_and_the_other_one_is_used(ports: tuple[int, int])
             with socket.create_server((ADDRESS, ports[0])):
                 listeners.follow({"one": ADDRESS})
                 assert listeners.find("one") == (ADDRESS, ports[1])
-                assert listeners.problems() == {"one": f"cannot listen on {ADDRESS}:{ports[0]}: Address already in use"}
+                assert listeners.problems() == {
+                    "one": f"cannot listen on {ADDRESS}:{ports[0]}: Address already in use"
+                }
                 listeners.follow({})
                 with socket.create_server((ADDRESS, ports[1])):
                     listeners.follow({"one": ADDRESS})

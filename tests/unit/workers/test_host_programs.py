@@ -39,7 +39,9 @@ class _Hurried(OsClock):
 def _programs(folder: Path) -> HostPrograms:
     (folder / "run" / "processes").mkdir(parents=True)
     environment = {"PATH": os.environ["PATH"]}
-    return HostPrograms(folder / "run", folder / "said", folder / "kept", parse("v3-8"), environment, _Hurried())
+    return HostPrograms(
+        folder / "run", folder / "said", folder / "kept", parse("v3-8"), environment, _Hurried()
+    )
 
 
 def _write(folder: Path, **changes: Any) -> None:
@@ -63,7 +65,12 @@ def test_what_programs_wrote_can_be_sent_and_stored(tmp_path: Path) -> None:
     _write(tmp_path, digest="a3", runs=10**300)
     _write(tmp_path, digest="a4", name="nul \0")
     (tmp_path / "said").mkdir()
-    said = {"seconds": float("inf"), "flops": 10**400, "doubts": ["odd \0 \ud800"], "verdict": "x" * 100_000}
+    said = {
+        "seconds": float("inf"),
+        "flops": 10**400,
+        "doubts": ["odd \0 \ud800"],
+        "verdict": "x" * 100_000,
+    }
     (tmp_path / "said" / "a1.json").write_text(json.dumps(said))
     (found,) = _look(programs, 1)
     assert (found.name, found.runs, found.seconds, found.mfu) == ("jit_step", 5, None, 0.0)
@@ -74,7 +81,10 @@ def test_what_programs_wrote_can_be_sent_and_stored(tmp_path: Path) -> None:
 def test_a_module_is_priced_by_a_process_and_kept_for_the_other_hosts(tmp_path: Path) -> None:
     programs = _programs(tmp_path)
     (tmp_path / "run" / "modules").mkdir()
-    text = "module @m { func.func public @main(%a: tensor<8xf32>) -> tensor<8xf32> { return %a : tensor<8xf32> } }"
+    text = (
+        "module @m { func.func public @main(%a: tensor<8xf32>) -> tensor<8xf32> { return %a : "
+        "tensor<8xf32> } }"
+    )
     (tmp_path / "run" / "modules" / "a1.mlir").write_text(text)
     _write(tmp_path)
     clock, until = OsClock(), OsClock().monotonic_seconds() + patient(30.0)
@@ -86,6 +96,8 @@ def test_a_module_is_priced_by_a_process_and_kept_for_the_other_hosts(tmp_path: 
 
 
 def test_a_host_without_programs_starts_no_look(tmp_path: Path) -> None:
-    programs = HostPrograms(tmp_path, tmp_path / "said", tmp_path / "kept", parse("v3-8"), {}, _Hurried())
+    programs = HostPrograms(
+        tmp_path, tmp_path / "said", tmp_path / "kept", parse("v3-8"), {}, _Hurried()
+    )
     assert programs.look() == ()
     assert programs._reader is None and LOOK_SECONDS < 3600

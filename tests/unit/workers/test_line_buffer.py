@@ -31,7 +31,10 @@ def _texts(buffer: LineBuffer) -> list[str]:
 
 def test_lines_come_in_chunks_that_a_request_holds() -> None:
     buffer = _buffer()
-    lines = [f"{number} {'x' * 90}" for number in range(20_000)] + ["\u0007" * 4000, "\U0001f600" * 4000] * 30
+    lines = [f"{number} {'x' * 90}" for number in range(20_000)] + [
+        "\u0007" * 4000,
+        "\U0001f600" * 4000,
+    ] * 30
     for line in lines:
         buffer.add(NOW, "stdout", line)
     assert _texts(buffer) == lines
@@ -50,7 +53,13 @@ def test_a_chunk_that_was_not_taken_comes_again_with_what_is_new() -> None:
     buffer.add(NOW, "stdout", "a")
     buffer.add(NOW.plus_seconds(0.25), "platform", "b")
     first = buffer.chunk()
-    assert first == {"seq": 0, "lines": 2, "at": NOW.rfc3339(), "millis": 250, "text": "o0 a\np250 b\n"}
+    assert first == {
+        "seq": 0,
+        "lines": 2,
+        "at": NOW.rfc3339(),
+        "millis": 250,
+        "text": "o0 a\np250 b\n",
+    }
     buffer.on_taken(0)
     assert buffer.chunk() == first
     buffer.on_taken(1)

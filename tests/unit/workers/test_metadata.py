@@ -26,10 +26,13 @@ T = TypeVar("T")
 
 ACCOUNT = "12-compute@developer.gserviceaccount.com"
 FACTS = NodeFacts(
-    node_key="n", project="demo", project_number=12, zone="us-central2-b", node_id="pod", number=42, state="READY",
-    accelerator_type="v4-16", topology="2x2x2", runtime_version="tpu-vm-v4-base", usage_class="spot",
+    node_key="n", project="demo", project_number=12, zone="us-central2-b", node_id="pod", number=42,
+    state="READY",
+    accelerator_type="v4-16", topology="2x2x2", runtime_version="tpu-vm-v4-base",
+    usage_class="spot",
     description="a pod", tags=("a", "b"), metadata={"startup-script": "echo", "odd_Key-name": "1"},
-    service_account=ACCOUNT, scopes=("s1", "s2"), network="default", internal_ips=("10.128.0.2", "10.128.0.3"),
+    service_account=ACCOUNT, scopes=("s1", "s2"), network="default",
+    internal_ips=("10.128.0.2", "10.128.0.3"),
     external_ips=("34.64.0.2", "34.64.0.3"),
 )  # fmt: skip
 HEADER = {"metadata-flavor": "Google"}
@@ -67,7 +70,10 @@ class Case:
         ("/instance/attributes/accelerator-type", "v4-16"),
         ("/instance/attributes/instance-id", "pod"),
         ("/instance/attributes/odd_Key-name", "1"),
-        ("/instance/attributes/worker-network-endpoints", "unknown:unknown:10.128.0.2,unknown:unknown:10.128.0.3"),
+        (
+            "/instance/attributes/worker-network-endpoints",
+            "unknown:unknown:10.128.0.2,unknown:unknown:10.128.0.3",
+        ),
         ("/instance/id", "77"),
         ("/instance/name", "pod-w-1"),
         ("/instance/hostname", "pod-w-1.us-central2-b.c.demo.internal"),
@@ -111,7 +117,9 @@ def test_without_googles_header_nothing_is_said() -> None:
         assert answer.status == 403
         assert "Missing Metadata-Flavor:Google header." in answer.body
         assert "pod-w-1" not in answer.body
-    forwarded = asyncio.run(case.handler.answer("GET", f"{V1}/instance/name", {**HEADER, "x-forwarded-for": "1"}, b""))
+    forwarded = asyncio.run(
+        case.handler.answer("GET", f"{V1}/instance/name", {**HEADER, "x-forwarded-for": "1"}, b"")
+    )
     assert forwarded.status == 403
     assert case.ask("/", host="x").status == 200  # google-auth's ping
     assert case.ask("/", host="x").body == "computeMetadata/\n"
@@ -119,7 +127,8 @@ def test_without_googles_header_nothing_is_said() -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["/instance/nothing", "/instance/network-interfaces/1/ip", "/instance/network-interfaces/x/", "/instance/name/x",
+    ["/instance/nothing", "/instance/network-interfaces/1/ip", "/instance/network-interfaces/x/",
+        "/instance/name/x",
      "/instance/service-accounts/else@where/token", "/instance/upcoming-maintenance"],
 )  # fmt: skip
 def test_an_unknown_key_is_not_found(path: str) -> None:
@@ -143,7 +152,9 @@ def test_a_recursive_answer_is_camel_case_but_for_attributes() -> None:
     found = json.loads(answer.body)
     assert found["instance"]["id"] == 77
     assert found["instance"]["attributes"]["odd_Key-name"] == "1"
-    assert found["instance"]["networkInterfaces"][0]["accessConfigs"][0]["externalIp"] == "34.64.0.3"
+    assert (
+        found["instance"]["networkInterfaces"][0]["accessConfigs"][0]["externalIp"] == "34.64.0.3"
+    )
     assert found["instance"]["serviceAccounts"][ACCOUNT] == {
         "aliases": ["default"], "email": ACCOUNT, "scopes": ["s1", "s2"],
     }  # fmt: skip
@@ -159,7 +170,11 @@ def test_a_recursive_answer_is_camel_case_but_for_attributes() -> None:
 def test_a_token_is_made_when_it_is_asked_for() -> None:
     case = Case()
     answer = case.ask(f"{V1}/instance/service-accounts/default/token?scopes=x")
-    assert json.loads(answer.body) == {"access_token": "secret", "expires_in": 3599, "token_type": "Bearer"}
+    assert json.loads(answer.body) == {
+        "access_token": "secret",
+        "expires_in": 3599,
+        "token_type": "Bearer",
+    }
     assert answer.content_type == "application/json"
     assert case.asked == 1
     assert case.ask(f"{V1}/instance/service-accounts/default/identity").status == 400
@@ -182,7 +197,9 @@ def test_guest_attributes_are_put_where_they_are_switched_on() -> None:
     assert case.ask(path, "PUT", b"value").status == 200
     assert case.ask(path).body == "value"
     assert case.text("/instance/guest-attributes/") == "space/\n"
-    assert json.loads(case.ask(f"{V1}/instance/guest-attributes/?recursive=true").body) == {"space": {"key": "value"}}
+    assert json.loads(case.ask(f"{V1}/instance/guest-attributes/?recursive=true").body) == {
+        "space": {"key": "value"}
+    }
     assert case.ask(path, "DELETE").status == 204
     assert case.ask(path, "DELETE").status == 404
     assert case.ask(path).status == 404
@@ -196,7 +213,10 @@ def test_guest_attributes_that_are_off_leave_the_host_keys() -> None:
         answer = case.ask(path, method, b"v")
         assert answer.status == 403
         assert "Guest attributes endpoint access is disabled." in answer.body
-    assert case.ask(f"{V1}/instance/guest-attributes/hostkeys/ssh-ed25519", "PUT", b"AAA").status == 200
+    assert (
+        case.ask(f"{V1}/instance/guest-attributes/hostkeys/ssh-ed25519", "PUT", b"AAA").status
+        == 200
+    )
     assert case.text("/instance/guest-attributes/hostkeys/ssh-ed25519") == "AAA"
 
 
@@ -209,7 +229,8 @@ def test_guest_attributes_have_limits() -> None:
         for index in range(GUEST_BYTES_MAX // VALUE_BYTES_MAX)
     ]
     assert codes == [200] * (len(codes) - 1) + [400]
-    assert case.ask(f"{path}/k0", "PUT", b"y" * VALUE_BYTES_MAX).status == 200  # in place of what was there
+    # in place of what was there
+    assert case.ask(f"{path}/k0", "PUT", b"y" * VALUE_BYTES_MAX).status == 200
     for bad in (f"{path}/a/b", path, f"{path}/a%20b", f"{path}/{'a' * 129}"):
         assert case.ask(bad, "PUT", b"v").status == 400
     for method, where in (("POST", f"{path}/key"), ("PUT", f"{V1}/instance/name")):
@@ -218,7 +239,9 @@ def test_guest_attributes_have_limits() -> None:
 
 def test_the_state_of_the_node_and_its_maintenance_are_seen() -> None:
     upcoming = {"type": "SCHEDULED", "can_reschedule": True}
-    facts = dataclasses.replace(FACTS, reclaimed=True, maintenance_workers=(1,), upcoming_maintenance=upcoming)
+    facts = dataclasses.replace(
+        FACTS, reclaimed=True, maintenance_workers=(1,), upcoming_maintenance=upcoming
+    )
     case = Case(facts)
     assert case.text("/instance/preempted") == "TRUE"
     assert case.text("/instance/maintenance-event") == "TERMINATE_ON_HOST_MAINTENANCE"
@@ -268,7 +291,10 @@ class Wire:
     async def ask(self, text: str) -> tuple[str, dict[str, str], str]:
         self.writer.write(text.replace("\n", "\r\n").encode())
         head = (await self.reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-        headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in head[1:] if line)}
+        headers = {
+            name.lower(): value
+            for name, value in (line.split(": ", 1) for line in head[1:] if line)
+        }
         length = 0 if text.startswith("HEAD") else int(headers["content-length"])
         return head[0], headers, (await self.reader.readexactly(length)).decode()
 
@@ -292,20 +318,27 @@ def _served(case: Case, body: Callable[[Wire], Awaitable[T]]) -> T:
 def test_one_connection_takes_many_requests() -> None:
     async def body(wire: Wire) -> list[Any]:
         get = f"GET {V1}/instance/name HTTP/1.1\nHost: h\nMetadata-Flavor: Google\n\n"
-        return [await wire.ask(get), await wire.ask(get.replace("GET", "HEAD")), await wire.ask(get)]
+        return [
+            await wire.ask(get),
+            await wire.ask(get.replace("GET", "HEAD")),
+            await wire.ask(get),
+        ]
 
     first, head, again = _served(Case(), body)
     assert first == again
     assert (first[0], first[2]) == ("HTTP/1.1 200 OK", "pod-w-1")
     assert {name: first[1][name] for name in ("metadata-flavor", "server", "content-type")} == {
-        "metadata-flavor": "Google", "server": "Metadata Server for VM", "content-type": "text/plain",
+        "metadata-flavor": "Google", "server": "Metadata Server for VM",
+        "content-type": "text/plain",
     }  # fmt: skip
     assert len(first[1]["etag"]) == 16
     assert (head[1]["content-length"], head[2]) == ("7", "")
 
 
 def test_a_refusal_carries_the_header_too() -> None:
-    status, headers, _ = _served(Case(), lambda wire: wire.ask(f"GET {V1}/instance/name HTTP/1.1\nHost: h\n\n"))
+    status, headers, _ = _served(
+        Case(), lambda wire: wire.ask(f"GET {V1}/instance/name HTTP/1.1\nHost: h\n\n")
+    )
     assert (status, headers["metadata-flavor"]) == ("HTTP/1.1 403 Forbidden", "Google")
 
 
@@ -314,7 +347,13 @@ def test_a_refusal_carries_the_header_too() -> None:
     [
         ("nonsense\n\n", b"400"),
         (f"GET / HTTP/1.1\nHost: h\nA: {'a' * HEAD_BYTES_MAX}", b"400"),
-        (f"PUT / HTTP/1.1\nHost: h\nContent-Length: {VALUE_BYTES_MAX + 1}\n\n{'x' * (VALUE_BYTES_MAX + 1)}", b"413"),
+        (
+            (
+                "PUT / HTTP/1.1\nHost: h\nContent-Length: "
+                f"{VALUE_BYTES_MAX + 1}\n\n{'x' * (VALUE_BYTES_MAX + 1)}"
+            ),
+            b"413",
+        ),
     ],
     ids=["no HTTP", "head too long", "body too long"],
 )
@@ -329,7 +368,9 @@ def test_what_is_no_fair_request_ends_the_connection(request_text: str, status: 
 def test_a_client_that_hangs_up_while_it_waits_leaves_nothing_behind() -> None:
     async def body(wire: Wire) -> int:
         path = f"{V1}/instance/preempted?wait_for_change=true"
-        wire.writer.write(f"GET {path} HTTP/1.1\r\nHost: h\r\nMetadata-Flavor: Google\r\n\r\n".encode())
+        wire.writer.write(
+            f"GET {path} HTTP/1.1\r\nHost: h\r\nMetadata-Flavor: Google\r\n\r\n".encode()
+        )
         while len(asyncio.all_tasks()) < 3:
             await asyncio.sleep(0.001)
         wire.writer.close()

@@ -42,7 +42,9 @@ class _Api:
 
 def _reporter(api: _Api, stopped: list[str], resume_step: int = 0) -> Reporter:
     clock = ManualClock(RealTime(0))
-    return Reporter(api, "r", 3, 15.0, resume_step, clock, stopped.append, lambda: stopped.append("lapsed"))
+    return Reporter(
+        api, "r", 3, 15.0, resume_step, clock, stopped.append, lambda: stopped.append("lapsed")
+    )
 
 
 def test_checkpoints_from_the_pinned_one_on_stay() -> None:
@@ -73,7 +75,8 @@ def test_everything_is_accepted_before_the_end_is_said() -> None:
     assert api.all("checkpoints") == [{"step": 5, "name": "c", "sha256": "0" * 64, "best": True}]
     assert api.all("evaluations") == [{"step": 5, "metrics": {"val_loss": 0.5}}]
     assert api.all("pruned") == [1, 3]
-    assert reporter.resumable_step() == 5  # only what the platform has heard of may make older ones unneeded
+    # only what the platform has heard of may make older ones unneeded
+    assert reporter.resumable_step() == 5
     assert [body["state"] for body in api.taken] == ["RUNNING"] * 3 + ["SUCCEEDED"]
     assert api.taken[0]["summary"] == {"testAccuracy": 0.9}
     assert all(body["fence"] == 3 for body in api.taken)
@@ -95,7 +98,9 @@ def test_the_lease_ends_while_a_report_hangs() -> None:
     clock = ManualClock(RealTime(0))
 
     class Hanging(_Api):
-        def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        def call(
+            self, method: str, path: str, body: Mapping[str, Any] | None = None
+        ) -> dict[str, Any]:
             calls.set()
             heal.wait()
             raise PodyardError(Code.UNAVAILABLE, "away")
@@ -138,12 +143,16 @@ def test_a_checkpoint_is_told_at_once() -> None:
     told = threading.Event()
 
     class Listening(_Api):
-        def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        def call(
+            self, method: str, path: str, body: Mapping[str, Any] | None = None
+        ) -> dict[str, Any]:
             api.call(method, path, body)
             told.set()
             return {"desired": "RUN"}
 
-    reporter = Reporter(Listening(), "r", 3, 600.0, 0, ManualClock(RealTime(0)), pytest.fail, pytest.fail)
+    reporter = Reporter(
+        Listening(), "r", 3, 600.0, 0, ManualClock(RealTime(0)), pytest.fail, pytest.fail
+    )
     reporter._report_seconds = 600.0
     reporter.start()
     reporter.step(1, 1.0, 0.5, 0.1, 0.01)

@@ -15,7 +15,14 @@ import pytest
 from podyard.base.clock import OsClock
 from podyard.settings import UMASK
 from podyard.workers.process_group import ProcessRecord, write_record
-from podyard.workers.scripts import HOST_VARIABLE, HostProcesses, ScriptState, Seen, end_all, process_table
+from podyard.workers.scripts import (
+    HOST_VARIABLE,
+    HostProcesses,
+    ScriptState,
+    Seen,
+    end_all,
+    process_table,
+)
 
 
 @pytest.fixture
@@ -61,13 +68,19 @@ def test_a_script_has_the_usual_umask_and_its_records_have_ours(tmp_path: Path, 
         os.umask(umask)
     assert (tmp_path / "umask").read_text().strip() == "0022"
     assert (tmp_path / "made").stat().st_mode & 0o777 == 0o644
-    records = [path for path in (tmp_path / "processes").iterdir() if path.suffix in (".json", ".log")]
+    records = [
+        path for path in (tmp_path / "processes").iterdir() if path.suffix in (".json", ".log")
+    ]
     assert records and {path.stat().st_mode & 0o777 for path in records} == {0o600}
 
 
 def test_an_interpreter_is_the_scripts_own(tmp_path: Path, host: str) -> None:
     processes = HostProcesses(tmp_path, host, 1)
-    processes.run_script("startup-script", "#!/usr/bin/env python3\nopen('log', 'w').write('x')", _env(host, tmp_path))
+    processes.run_script(
+        "startup-script",
+        "#!/usr/bin/env python3\nopen('log', 'w').write('x')",
+        _env(host, tmp_path),
+    )
     _until(lambda: not processes.is_running("startup-script"))
     assert (tmp_path / "log").read_text() == "x"
 
@@ -99,7 +112,9 @@ def test_a_script_that_vanished_runs_again(tmp_path: Path, host: str) -> None:
     assert (tmp_path / "log").read_text() == "here\nhere\n"
 
 
-def test_every_process_is_found_by_its_environment_or_its_session(tmp_path: Path, host: str) -> None:
+def test_every_process_is_found_by_its_environment_or_its_session(
+    tmp_path: Path, host: str
+) -> None:
     processes = HostProcesses(tmp_path, host, 1)
     script = "setsid sleep 1000 & env -i sleep 1000 & wait"
     processes.run_script("startup-script", script, _env(host, tmp_path))
@@ -154,5 +169,7 @@ def test_a_session_of_before_the_machine_started_finds_nobody(tmp_path: Path) ->
     left = Seen(psutil.Process(), ended.pid, "")
     write_record(tmp_path / "processes", ProcessRecord("session-1", 1, ended.pid, time.time()))
     assert processes.find([left]) == [left.process]
-    write_record(tmp_path / "processes", ProcessRecord("session-1", 1, ended.pid, psutil.boot_time() - 1))
+    write_record(
+        tmp_path / "processes", ProcessRecord("session-1", 1, ended.pid, psutil.boot_time() - 1)
+    )
     assert processes.find([left]) == []

@@ -1,4 +1,5 @@
-"""Two machines with one key understand each other; with another key, or without one, neither goes on."""
+"""Two machines with one key understand each other; with another key, or without one, neither goes
+on."""
 
 from __future__ import annotations
 

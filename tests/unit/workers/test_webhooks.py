@@ -33,7 +33,20 @@ from podyard.workers import webhooks as worker
 from podyard.workers.webhooks import deliver
 from tests.listener import listening
 
-BUDGET = Budget("k", "demo", "b", BudgetScope.PROJECT, "", Amount(), "month", (), (), (), "s3cret", PlatformTime(0))
+BUDGET = Budget(
+    "k",
+    "demo",
+    "b",
+    BudgetScope.PROJECT,
+    "",
+    Amount(),
+    "month",
+    (),
+    (),
+    (),
+    "s3cret",
+    PlatformTime(0),
+)
 
 
 def _thanks(request: BaseHTTPRequestHandler, status: int) -> None:
@@ -59,7 +72,9 @@ def _receiver(
 
 @contextlib.contextmanager
 def _waiting(folder: Path, url: str) -> Iterator[tuple[Database, str]]:
-    database = Database(f"sqlite:///{folder / 'podyard.db'}", ManualClock(RealTime(10**18)), Streams(0))
+    database = Database(
+        f"sqlite:///{folder / 'podyard.db'}", ManualClock(RealTime(10**18)), Streams(0)
+    )
     with contextlib.closing(database):
         migrations.upgrade(database)
         database.run(lambda uow: platform_clock.set_up(uow, ClockMode.SYSTEM))
@@ -79,7 +94,10 @@ def test_it_is_sent_once_with_its_signature(tmp_path: Path) -> None:
         assert not deliver(database, webhook_id)
         ((headers, body),) = got
         assert body == b'{"kind":"threshold"}'
-        assert headers[webhooks.SIGNATURE_HEADER] == f"sha256={hmac.new(b's3cret', body, hashlib.sha256).hexdigest()}"
+        assert (
+            headers[webhooks.SIGNATURE_HEADER]
+            == f"sha256={hmac.new(b's3cret', body, hashlib.sha256).hexdigest()}"
+        )
         row = _row(database)
         assert (row["tries"], row["next_try"], row["outcome"]) == (1, None, "200 thanks")
 
@@ -110,13 +128,18 @@ def _named(monkeypatch: pytest.MonkeyPatch, *answers: list[str]) -> list[str]:
     def resolve(host: str, port: int, **_: Any) -> list[Any]:
         asked.append(host)
         found = answers[min(len(asked), len(answers)) - 1]
-        return [(socket.AF_INET6 if ":" in one else socket.AF_INET, 1, 6, "", (one, port)) for one in found]
+        return [
+            (socket.AF_INET6 if ":" in one else socket.AF_INET, 1, 6, "", (one, port))
+            for one in found
+        ]
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
     return asked
 
 
-def test_a_name_is_resolved_once_and_that_address_is_connected_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_is_resolved_once_and_that_address_is_connected_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with _receiver() as (url, got):
         asked = _named(monkeypatch, ["127.0.0.1"], ["127.0.0.2"])
         assert _send(url.replace("127.0.0.1", "hooks.example")) == (True, "200 thanks")
@@ -124,7 +147,9 @@ def test_a_name_is_resolved_once_and_that_address_is_connected_to(monkeypatch: p
     assert got[0][0]["Host"].startswith("hooks.example:")
 
 
-@pytest.mark.parametrize("address", ["169.254.169.254", "::ffff:169.254.169.254", "fe80::1", "0.0.0.0", "224.0.0.1"])
+@pytest.mark.parametrize(
+    "address", ["169.254.169.254", "::ffff:169.254.169.254", "fe80::1", "0.0.0.0", "224.0.0.1"]
+)
 def test_a_name_that_stands_for_what_may_not_be_notified_is_refused(
     monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
@@ -205,7 +230,9 @@ def test_no_more_of_an_answer_is_read_than_is_kept() -> None:
     assert (taken, outcome) == (True, "200 " + "a" * worker.ANSWER_BYTES_MAX)
 
 
-def test_whoever_answers_a_byte_now_and_then_does_not_hold_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_answers_a_byte_now_and_then_does_not_hold_the_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(worker, "ANSWER_SECONDS_MAX", 0.2)
 
     def slowly(request: BaseHTTPRequestHandler, _status: int) -> None:
@@ -218,7 +245,9 @@ def test_whoever_answers_a_byte_now_and_then_does_not_hold_the_worker(monkeypatc
         assert _send(url) == (False, "no answer within 0.2 s")
 
 
-def test_a_resolver_that_does_not_answer_does_not_hold_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resolver_that_does_not_answer_does_not_hold_the_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     answered = threading.Event()
     monkeypatch.setattr(worker, "RESOLVE_SECONDS_MAX", 0.1)
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: answered.wait(10))
@@ -230,7 +259,11 @@ def test_a_request_that_workers_die_of_is_given_up_and_says_so(tmp_path: Path) -
     with _waiting(tmp_path, "http://127.0.0.1:1/") as (database, webhook_id):
         for _ in range(webhooks.TRIES_MAX):
             assert database.run(lambda uow: webhooks.claim(uow, webhook_id)) is not None
-            database.run(lambda uow: uow.update(table, {"webhook_id": webhook_id}, {"next_try": uow.real_now}))
+            database.run(
+                lambda uow: uow.update(
+                    table, {"webhook_id": webhook_id}, {"next_try": uow.real_now}
+                )
+            )
         assert not deliver(database, webhook_id)
         row = _row(database)
         assert row["next_try"] is None

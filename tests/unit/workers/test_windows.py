@@ -8,7 +8,9 @@ from podyard.engine.collectives.left_over import PREFIX
 from podyard.workers import agent
 
 
-def test_windows_are_in_memory_private_and_gone_with_the_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_windows_are_in_memory_private_and_gone_with_the_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     memory = tmp_path / "shm"
     memory.mkdir()
     monkeypatch.setattr(agent, "_SHARED_MEMORY", memory)
@@ -30,7 +32,9 @@ def test_an_agent_that_comes_back_finds_its_folder_and_clears_it(
             assert list(second.iterdir()) == []
 
 
-def test_a_folder_that_others_can_read_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_others_can_read_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(agent, "_SHARED_MEMORY", tmp_path)
     own = tmp_path / "agent"
     own.mkdir()

@@ -1,4 +1,5 @@
-"""The random numbers of a step's examples: a function of (seed, step, position in the global batch) alone."""
+"""The random numbers of a step's examples: a function of (seed, step, position in the global batch)
+alone."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ _TABLES_KEPT = 32
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Chance:
-    """What one transform may draw for the examples `start` <= position < `stop` of a step's global batch. `name`
+    """What one transform may draw for the examples `start` <= position < `stop` of a step's global
+    batch. `name`
     tells the transforms of a pipeline apart."""
 
     seed: int
@@ -36,7 +38,9 @@ class Chance:
 # The shards of a step share one.
 @functools.lru_cache(maxsize=_TABLES_KEPT)
 def _table(seed: int, stream: str, rows: int, columns: int) -> NDArray[np.float64]:
-    words = np.frombuffer(Streams(seed).stream(stream).randbytes(_WORD_BYTES * rows * columns), "<u4")
+    words = np.frombuffer(
+        Streams(seed).stream(stream).randbytes(_WORD_BYTES * rows * columns), "<u4"
+    )
     table = (words / 2.0**32).reshape(rows, columns)
     table.flags.writeable = False
     return table

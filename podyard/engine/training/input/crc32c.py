@@ -1,8 +1,9 @@
 """CRC-32C (Castagnoli), as TFRecord uses it: RFC 3720, appendix B.4.
 
-The remainder is linear in the bits, so all tables come from one operator: what a state becomes after a zero byte. A
-piece of data that begins with zeros has the remainder of the rest (from state 0), so records of any length can be cut
-into lanes of one length, filled up in front; numpy runs all lanes of all records side by side.
+The remainder is linear in the bits, so all tables come from one operator: what a state becomes
+after a zero byte. A piece of data that begins with zeros has the remainder of the rest (from state
+0), so records of any length can be cut into lanes of one length, filled up in front; numpy runs all
+lanes of all records side by side.
 """
 
 from __future__ import annotations
@@ -49,14 +50,19 @@ def crc32c_many(data: bytes | memoryview, starts: Sequence[int], lengths: Sequen
     for start, length, end in zip(starts, lengths, (ends * _LANE_BYTES).tolist(), strict=True):
         filled[end - length : end] = data[start : start + length]
     words = np.frombuffer(filled, "<u4").reshape(-1, _LANE_BYTES // 4)
-    states = np.concatenate([_remainders(words[at : at + _LANES_MAX]) for at in range(0, len(words), _LANES_MAX)])
+    states = np.concatenate(
+        [_remainders(words[at : at + _LANES_MAX]) for at in range(0, len(words), _LANES_MAX)]
+    )
     lanes_after = np.repeat(ends, lane_counts) - 1 - np.arange(len(words))
-    joined = np.bitwise_xor.reduceat(_after_zeros(states, lanes_after * _LANE_BYTES), ends - lane_counts)
+    joined = np.bitwise_xor.reduceat(
+        _after_zeros(states, lanes_after * _LANE_BYTES), ends - lane_counts
+    )
     return joined ^ _after_zeros(np.full(len(sizes), _ONES, np.uint32), sizes) ^ np.uint32(_ONES)
 
 
 def mask(crc: int) -> int:
-    """TFRecord keeps checksums rotated and shifted, because a checksum of data with its own checksum means little."""
+    """TFRecord keeps checksums rotated and shifted, because a checksum of data with its own
+    checksum means little."""
     return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & _ONES
 
 

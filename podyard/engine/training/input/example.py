@@ -1,8 +1,9 @@
 """tf.Example on the wire: a parser of the few protobuf messages that it is made of.
 
-Example {Features features = 1}; Features {map<string, Feature> feature = 1}; Feature {oneof: BytesList 1, FloatList 2,
-Int64List 3}; each list {repeated value = 1}, numbers packed or not. Source: tensorflow/core/example/*.proto and
-protobuf's description of its encoding. Field 1 of length 2 is what all of these have in common.
+Example {Features features = 1}; Features {map<string, Feature> feature = 1}; Feature {oneof:
+BytesList 1, FloatList 2, Int64List 3}; each list {repeated value = 1}, numbers packed or not.
+Source: tensorflow/core/example/*.proto and protobuf's description of its encoding. Field 1 of
+length 2 is what all of these have in common.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ Values = list[bytes] | NDArray[Any]
 
 
 def feature_messages(example: bytes) -> dict[str, memoryview]:
-    """Name -> its Feature, still encoded; of two of a name the last counts, as protobuf has it. Raises ValueError when
-    the bytes are not a tf.Example."""
+    """Name -> its Feature, still encoded; of two of a name the last counts, as protobuf has it.
+    Raises ValueError when the bytes are not a tf.Example."""
     found: dict[str, memoryview] = {}
     for number, kind, features in fields(memoryview(example)):
         if (number, kind) != (1, LENGTH):
@@ -47,8 +48,8 @@ def feature_messages(example: bytes) -> dict[str, memoryview]:
 
 
 def feature_values(feature: memoryview) -> tuple[int | None, Values]:
-    """(which list, its values: bytes, float32 [n] or int64 [n]) of an encoded Feature; (None, []) when none is set.
-    Raises ValueError when the bytes are not a Feature."""
+    """(which list, its values: bytes, float32 [n] or int64 [n]) of an encoded Feature; (None, [])
+    when none is set. Raises ValueError when the bytes are not a Feature."""
     which: int | None = None
     lists: list[memoryview] = []
     for number, kind, value in fields(feature):
@@ -58,7 +59,9 @@ def feature_values(feature: memoryview) -> tuple[int | None, Values]:
         if number != which:
             which, lists = number, []
         lists.append(value)
-    values = [(kind, value) for part in lists for number, kind, value in fields(part) if number == 1]
+    values = [
+        (kind, value) for part in lists for number, kind, value in fields(part) if number == 1
+    ]
     if which == FLOAT_LIST:
         return which, _floats(values)
     if which == INT64_LIST:
@@ -69,7 +72,8 @@ def feature_values(feature: memoryview) -> tuple[int | None, Values]:
 
 
 def fields(message: memoryview) -> Iterator[Field]:
-    """(number, wire type, value) of each field: an int for varints, else its bytes. Raises ValueError for bytes that
+    """(number, wire type, value) of each field: an int for varints, else its bytes. Raises
+    ValueError for bytes that
     are no message."""
     at, end = 0, len(message)
     while at < end:
@@ -112,13 +116,17 @@ def _floats(values: list[tuple[int, Any]]) -> NDArray[Any]:
     """Packed and single ones may be mixed: both are their bytes."""
     if any(kind not in (LENGTH, FIXED32) or len(value) % 4 for kind, value in values):
         raise ValueError("a value of a float_list is not of 4 bytes")
-    return np.frombuffer(b"".join(value for _, value in values), "<f4").astype(np.float32, copy=False)
+    return np.frombuffer(b"".join(value for _, value in values), "<f4").astype(
+        np.float32, copy=False
+    )
 
 
 def _integers(values: list[tuple[int, Any]]) -> NDArray[Any]:
     if any(kind not in (LENGTH, VARINT) for kind, _ in values):
         raise ValueError("a value of an int64_list is not a varint")
-    parts = [_packed_varints(value) if kind == LENGTH else _as_signed([value]) for kind, value in values]
+    parts = [
+        _packed_varints(value) if kind == LENGTH else _as_signed([value]) for kind, value in values
+    ]
     if len(parts) == 1:
         return parts[0]
     return np.concatenate([np.empty(0, np.int64), *parts])

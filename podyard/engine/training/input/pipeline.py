@@ -1,4 +1,5 @@
-"""Batches: for training by (step, shard), read ahead in a thread; for evaluation all examples once, in order."""
+"""Batches: for training by (step, shard), read ahead in a thread; for evaluation all examples once,
+in order."""
 
 from __future__ import annotations
 
@@ -12,16 +13,18 @@ from podyard.engine.training.input.chance import Chance
 from podyard.engine.training.input.source import Arrays, Examples
 from podyard.engine.training.order import DataOrder
 
-# Each step ahead holds its batch in memory; more than a few help only when single steps take much longer than others.
+# Each step ahead holds its batch in memory; more than a few help only when single steps take much
+# longer than others.
 PREFETCH_STEPS_MAX = 64
 
 
 class Pipeline:
-    """The input of training. What is in a shard is a function of (seed, step, shard) alone, whatever was asked for
-    before, by which process or thread; so a resumed run goes on with the same batches.
+    """The input of training. What is in a shard is a function of (seed, step, shard) alone,
+    whatever was asked for before, by which process or thread; so a resumed run goes on with the
+    same batches.
 
-    An epoch is as many steps as there are whole batches: the examples that are left over are left out (`order` leaves
-    out others in every epoch), because programs are compiled for one size.
+    An epoch is as many steps as there are whole batches: the examples that are left over are left
+    out (`order` leaves out others in every epoch), because programs are compiled for one size.
     """
 
     def __init__(
@@ -34,14 +37,22 @@ class Pipeline:
         seed: int = 0,
         prefetch_depth: int = 2,
     ) -> None:
-        """`order` has to be of as many examples and of the same global batch. Raises PodyardError INVALID_ARGUMENT when
-        it is of another batch, when the shards are not of one size, or for a depth out of 0..`PREFETCH_STEPS_MAX`."""
+        """`order` has to be of as many examples and of the same global batch. Raises PodyardError
+        INVALID_ARGUMENT when it is of another batch, when the shards are not of one size, or for a
+        depth out of 0..`PREFETCH_STEPS_MAX`."""
         if shard_count < 1 or global_batch < 1 or global_batch % shard_count:
-            raise invalid(f"a global batch of {global_batch} cannot be cut into {shard_count} equal shards")
+            raise invalid(
+                f"a global batch of {global_batch} cannot be cut into {shard_count} equal shards"
+            )
         if not 0 <= prefetch_depth <= PREFETCH_STEPS_MAX:
-            raise invalid(f"0 to {PREFETCH_STEPS_MAX} steps can be read ahead, not {prefetch_depth}", "prefetchDepth")
+            raise invalid(
+                f"0 to {PREFETCH_STEPS_MAX} steps can be read ahead, not {prefetch_depth}",
+                "prefetchDepth",
+            )
         if len(order.indices(1)) != global_batch:
-            raise invalid(f"the order is of batches of {len(order.indices(1))}, not of {global_batch}")
+            raise invalid(
+                f"the order is of batches of {len(order.indices(1))}, not of {global_batch}"
+            )
         self._examples = examples
         self._order = order
         self._global_batch = global_batch
@@ -55,25 +66,34 @@ class Pipeline:
         return self._examples.count // self._global_batch
 
     def steps(self, epochs: int, after: int = 0) -> range:
-        """The 1-based steps of the first `epochs` epochs that come after step `after` (of a checkpoint)."""
+        """The 1-based steps of the first `epochs` epochs that come after step `after` (of a
+        checkpoint)."""
         return range(after + 1, epochs * self.steps_per_epoch + 1)
 
     def shard(self, step: int, shard: int) -> Arrays:
-        """Features [global_batch / shard_count, ...] of 0-based `shard` of 1-based `step`. Raises PodyardError
-        INVALID_ARGUMENT for a step or a shard that there is not, and what the transforms raise."""
+        """Features [global_batch / shard_count, ...] of 0-based `shard` of 1-based `step`. Raises
+        PodyardError INVALID_ARGUMENT for a step or a shard that there is not, and what the
+        transforms raise."""
         if step < 1 or not 0 <= shard < self._shard_count:
-            raise invalid(f"there is no shard {shard} of step {step}: steps begin at 1, shards are {self._shard_count}")
+            raise invalid(
+                f"there is no shard {shard} of step {step}: steps begin at 1, shards are "
+                f"{self._shard_count}"
+            )
         size = self._global_batch // self._shard_count
         start, stop = shard * size, (shard + 1) * size
         batch = self._examples.take(self._order.indices(step)[start:stop])
         for index, transform in enumerate(self._transforms):
-            batch = transform(batch, Chance(self._seed, str(index), step, start, stop, self._global_batch))
+            batch = transform(
+                batch, Chance(self._seed, str(index), step, start, stop, self._global_batch)
+            )
         return batch
 
-    def prefetch(self, steps: Iterable[int], shards: Sequence[int]) -> Generator[tuple[int, list[Arrays]]]:
-        """(step, its `shards` in order) for each step, the same as `shard` gives, up to `prefetch_depth` steps ahead in
-        one thread. An error in preparing a step is raised when its turn comes; the thread ends with the iterator, also
-        when that is closed early."""
+    def prefetch(
+        self, steps: Iterable[int], shards: Sequence[int]
+    ) -> Generator[tuple[int, list[Arrays]]]:
+        """(step, its `shards` in order) for each step, the same as `shard` gives, up to
+        `prefetch_depth` steps ahead in one thread. An error in preparing a step is raised when its
+        turn comes; the thread ends with the iterator, also when that is closed early."""
         if self._prefetch_depth == 0:
             for step in steps:
                 yield step, self._step(step, shards)
@@ -94,18 +114,26 @@ class Pipeline:
         return [self.shard(step, shard) for shard in shards]
 
 
-def _result(waiting: collections.deque[tuple[int, Future[list[Arrays]]]]) -> tuple[int, list[Arrays]]:
+def _result(
+    waiting: collections.deque[tuple[int, Future[list[Arrays]]]],
+) -> tuple[int, list[Arrays]]:
     step, prepared = waiting.popleft()
     return step, prepared.result()
 
 
 class EvaluationInput:
-    """All examples once, in their order, without chance; may be iterated over any number of times."""
+    """All examples once, in their order, without chance; may be iterated over any number of
+    times."""
 
     def __init__(
-        self, examples: Examples, batch: int, transforms: Sequence[Transform] = (), drop_remainder: bool = False
+        self,
+        examples: Examples,
+        batch: int,
+        transforms: Sequence[Transform] = (),
+        drop_remainder: bool = False,
     ) -> None:
-        """The last batch is smaller, or left out with `drop_remainder`. Raises PodyardError INVALID_ARGUMENT for a
+        """The last batch is smaller, or left out with `drop_remainder`. Raises PodyardError
+        INVALID_ARGUMENT for a
         batch below 1, one that leaves out everything, and a transform that draws."""
         if batch < 1 or (drop_remainder and batch > examples.count):
             raise invalid(f"batches of {batch} cannot be made of {examples.count} examples")

@@ -1,4 +1,5 @@
-"""TFRecord: length (u64), masked CRC-32C of the length, data, masked CRC-32C of the data; little endian, no header.
+"""TFRecord: length (u64), masked CRC-32C of the length, data, masked CRC-32C of the data; little
+endian, no header.
 
 Source: TensorFlow's description of the format ("TFRecord and tf.train.Example").
 """
@@ -37,7 +38,8 @@ from podyard.engine.training.input.files import (
     known_format,
 )
 
-# A record is held whole, with the piece of the file around it; the largest photograph is a tenth of this.
+# A record is held whole, with the piece of the file around it; the largest photograph is a tenth of
+# this.
 RECORD_BYTES_MAX = 256 << 20
 HEADER = struct.Struct("<QI")
 FOOTER = struct.Struct("<I")
@@ -47,11 +49,12 @@ _PIECE_BYTES = 4 << 20
 
 
 class TfRecordReader:
-    """The records of one file, gzip or not, in order; each may be iterated over any number of times.
+    """The records of one file, gzip or not, in order; each may be iterated over any number of
+    times.
 
-    Iterating raises PodyardError NOT_FOUND; DATA_LOSS for a wrong checksum or an end inside of a record, after the
-    records before it; INVALID_ARGUMENT for another format and for a record above `RECORD_BYTES_MAX`. A file that is cut
-    between two records cannot be told from a shorter one.
+    Iterating raises PodyardError NOT_FOUND; DATA_LOSS for a wrong checksum or an end inside of a
+    record, after the records before it; INVALID_ARGUMENT for another format and for a record above
+    `RECORD_BYTES_MAX`. A file that is cut between two records cannot be told from a shorter one.
     """
 
     def __init__(self, path: Path) -> None:
@@ -63,22 +66,31 @@ class TfRecordReader:
             while piece := file.read(max(_PIECE_BYTES, needed - len(data))):
                 data += piece
                 starts, lengths, used, needed, error = self._scan(data, count)
-                expected = [FOOTER.unpack_from(data, s + n)[0] for s, n in zip(starts, lengths, strict=True)]
+                expected = [
+                    FOOTER.unpack_from(data, s + n)[0] for s, n in zip(starts, lengths, strict=True)
+                ]
                 whole = _checks(data, starts, lengths) == np.array(expected, np.uint32)
                 for start, length, right in zip(starts, lengths, whole.tolist(), strict=True):
                     if not right:
-                        raise data_loss(self._path, f"record {count}", "its data do not have their checksum")
+                        raise data_loss(
+                            self._path, f"record {count}", "its data do not have their checksum"
+                        )
                     yield data[start : start + length]
                     count += 1
                 if error is not None:
                     raise error
                 data = data[used:]
             if data:
-                raise data_loss(self._path, f"record {count}", f"ends after {len(data)} of {needed} bytes")
+                raise data_loss(
+                    self._path, f"record {count}", f"ends after {len(data)} of {needed} bytes"
+                )
 
-    def _scan(self, data: bytes, count: int) -> tuple[list[int], list[int], int, int, PodyardError | None]:
-        """(starts and lengths of the whole records in `data`, bytes that they take, bytes of the record after them as
-        far as known, what is wrong with its length). `count` records are before `data`."""
+    def _scan(
+        self, data: bytes, count: int
+    ) -> tuple[list[int], list[int], int, int, PodyardError | None]:
+        """(starts and lengths of the whole records in `data`, bytes that they take, bytes of the
+        record after them as far as known, what is wrong with its length). `count` records are
+        before `data`."""
         starts: list[int] = []
         lengths: list[int] = []
         at = 0
@@ -103,7 +115,9 @@ class TfRecordReader:
         if found is not None:
             return bad_file(self._path, f"is not TFRecord but {found}")
         other = ", or the file is not TFRecord" if number == 0 else ""
-        return data_loss(self._path, f"record {number}", f"its length does not have its checksum{other}")
+        return data_loss(
+            self._path, f"record {number}", f"its length does not have its checksum{other}"
+        )
 
 
 def _checks(data: bytes, starts: Sequence[int], lengths: Sequence[int]) -> NDArray[np.uint32]:
@@ -120,9 +134,10 @@ def _is_gzip(beginning: bytes) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class ExampleFeature:
-    """What a feature of a tf.Example has to be: `shape` of one example, and `dtype`. Numbers are an int64_list (integer
-    types; each value has to fit) or a float_list; with `raw`, one value of a bytes_list is the array's bytes, little
-    endian, as `decode_raw` takes them. Raises PodyardError INVALID_ARGUMENT for another type."""
+    """What a feature of a tf.Example has to be: `shape` of one example, and `dtype`. Numbers are an
+    int64_list (integer types; each value has to fit) or a float_list; with `raw`, one value of a
+    bytes_list is the array's bytes, little endian, as `decode_raw` takes them. Raises PodyardError
+    INVALID_ARGUMENT for another type."""
 
     dtype: str
     shape: tuple[int, ...] = ()
@@ -134,7 +149,9 @@ class ExampleFeature:
         except TypeError:
             known = False
         if not known:
-            raise invalid(f"a feature's dtype is of integers or floats, not {self.dtype!r}", "dtype")
+            raise invalid(
+                f"a feature's dtype is of integers or floats, not {self.dtype!r}", "dtype"
+            )
         if any(size < 0 for size in self.shape):
             raise invalid(f"a feature's shape cannot be {self.shape}", "shape")
 
@@ -144,13 +161,25 @@ class ExampleFeature:
 
     def check(self, which: int | None, values: Values) -> str | None:
         """What is wrong with an example's values, if anything."""
-        wanted = BYTES_LIST if self.raw else FLOAT_LIST if np.dtype(self.dtype).kind == "f" else INT64_LIST
+        wanted = (
+            BYTES_LIST
+            if self.raw
+            else FLOAT_LIST
+            if np.dtype(self.dtype).kind == "f"
+            else INT64_LIST
+        )
         if which != wanted:
-            return f"is {'not set' if which is None else f'a {KIND_NAMES[which]}'}, not a {KIND_NAMES[wanted]}"
+            return (
+                f"is {'not set' if which is None else f'a {KIND_NAMES[which]}'}, not a "
+                f"{KIND_NAMES[wanted]}"
+            )
         if self.raw:
             sizes = [len(value) for value in values]
             if sizes != [self.example_bytes]:
-                return f"has values of {sizes} bytes; {self.dtype} {self.shape} is one of {self.example_bytes}"
+                return (
+                    f"has values of {sizes} bytes; {self.dtype} {self.shape} is one of "
+                    f"{self.example_bytes}"
+                )
             return None
         if len(values) != math.prod(self.shape):
             return f"has {len(values)} values; shape {self.shape} needs {math.prod(self.shape)}"
@@ -164,20 +193,27 @@ class ExampleFeature:
         """[len(values), *shape] of checked values."""
         dtype = np.dtype(self.dtype)
         if self.raw:
-            flat = np.frombuffer(b"".join(value for own in values for value in own), dtype.newbyteorder("<"))
+            flat = np.frombuffer(
+                b"".join(value for own in values for value in own), dtype.newbyteorder("<")
+            )
         else:
-            flat = np.concatenate([np.empty(0, dtype), *values]) if not values else np.concatenate(values)
+            flat = (
+                np.concatenate([np.empty(0, dtype), *values])
+                if not values
+                else np.concatenate(values)
+            )
         return flat.astype(dtype, copy=False).reshape(len(values), *self.shape)
 
 
 def read_tfrecord(
     patterns: Path | str | Sequence[Path | str], features: Mapping[str, ExampleFeature]
 ) -> dict[str, NDArray[Any]]:
-    """Arrays [n, *shape] by feature of the tf.Examples in the files, in the order of the files (wildcards are sorted).
+    """Arrays [n, *shape] by feature of the tf.Examples in the files, in the order of the files
+    (wildcards are sorted).
 
-    Raises what `TfRecordReader` raises, and PodyardError INVALID_ARGUMENT for a record that is not a tf.Example, a
-    feature that is missing or of another type or shape, or more than `files.DATA_BYTES_MAX`; DATA_LOSS when there is no
-    record at all.
+    Raises what `TfRecordReader` raises, and PodyardError INVALID_ARGUMENT for a record that is not
+    a tf.Example, a feature that is missing or of another type or shape, or more than
+    `files.DATA_BYTES_MAX`; DATA_LOSS when there is no record at all.
     """
     if not features:
         raise invalid("no features are asked for")

@@ -1,4 +1,5 @@
-"""torch_xla.core.xla_model: devices, ordinals, the optimizer's step, and exchanges between the processes."""
+"""torch_xla.core.xla_model: devices, ordinals, the optimizer's step, and exchanges between the
+processes."""
 
 from __future__ import annotations
 
@@ -16,7 +17,14 @@ from torch_xla.runtime import xla_device as xla_device
 
 from podyard.base.clock import OsClock
 
-REDUCE_SUM, REDUCE_MUL, REDUCE_AND, REDUCE_OR, REDUCE_MIN, REDUCE_MAX = "sum", "mul", "and", "or", "min", "max"
+REDUCE_SUM, REDUCE_MUL, REDUCE_AND, REDUCE_OR, REDUCE_MIN, REDUCE_MAX = (
+    "sum",
+    "mul",
+    "and",
+    "or",
+    "min",
+    "max",
+)
 
 _Groups = Sequence[Sequence[int]] | None
 _closures: list[Callable[[], object]] = []
@@ -28,7 +36,9 @@ def is_xla_tensor(tensor: Any) -> bool:
     return isinstance(tensor, torch.Tensor)
 
 
-def get_xla_supported_devices(devkind: str | None = None, max_devices: int | None = None) -> list[str] | None:
+def get_xla_supported_devices(
+    devkind: str | None = None, max_devices: int | None = None
+) -> list[str] | None:
     if devkind not in (None, "TPU"):
         return None
     count = 1 if _process.place().spawned else len(_process.host_devices())
@@ -87,7 +97,9 @@ def mark_step(wait: bool = False, reset_scope: bool = True) -> None:  # noqa: AR
         closure()
 
 
-def add_step_closure(closure: Callable[..., object], args: Sequence[Any] = (), run_async: bool = False) -> None:
+def add_step_closure(
+    closure: Callable[..., object], args: Sequence[Any] = (), run_async: bool = False
+) -> None:
     def run() -> object:
         return closure(*args)
 
@@ -112,7 +124,13 @@ def reduce_gradients(optimizer: Any, groups: _Groups = None, pin_layout: bool = 
     group = _collectives.group_of(groups)
     if group is None:
         return
-    all_reduce(REDUCE_SUM, _fetch_gradients(optimizer), scale=1.0 / group.size, groups=groups, pin_layout=pin_layout)
+    all_reduce(
+        REDUCE_SUM,
+        _fetch_gradients(optimizer),
+        scale=1.0 / group.size,
+        groups=groups,
+        pin_layout=pin_layout,
+    )
 
 
 def optimizer_step(
@@ -183,7 +201,7 @@ def all_gather(
     return result if output is None else output.copy_(result)
 
 
-def reduce_scatter(
+def reduce_scatter(  # noqa: PLR0913
     reduce_type: str,
     input: Any,
     scale: float,
@@ -195,7 +213,10 @@ def reduce_scatter(
 ) -> Any:
     """This process' part, along `scatter_dim`, of the reduction."""
     if not isinstance(input, torch.Tensor):
-        return [reduce_scatter(reduce_type, one, scale, scatter_dim, shard_count, groups) for one in input]
+        return [
+            reduce_scatter(reduce_type, one, scale, scatter_dim, shard_count, groups)
+            for one in input
+        ]
     group = _collectives.group_of(groups)
     size, rank = (1, 0) if group is None else (group.size, group.rank)
     if shard_count != size or input.shape[scatter_dim] % shard_count:
@@ -203,7 +224,11 @@ def reduce_scatter(
             f"{shard_count} parts of {input.shape[scatter_dim]} elements for {size} processes: "
             "each process gets one part, and all parts are equal"
         )
-    (total,) = [input] if group is None else group.reduce([input], reduce_type, f"reduce_scatter ({reduce_type})")
+    (total,) = (
+        [input]
+        if group is None
+        else group.reduce([input], reduce_type, f"reduce_scatter ({reduce_type})")
+    )
     result = total.chunk(shard_count, dim=scatter_dim)[rank] * scale
     return result if output is None else output.copy_(result)
 
@@ -221,7 +246,8 @@ def all_to_all(
         return value.detach().clone()
     if split_count != group.size or value.shape[split_dimension] % split_count:
         raise ValueError(
-            f"{split_count} parts of {value.shape[split_dimension]} elements for {group.size} processes: "
+            f"{split_count} parts of {value.shape[split_dimension]} elements for "
+            f"{group.size} processes: "
             "each process gets one part, and all parts are equal"
         )
     pieces = torch.stack(value.detach().chunk(split_count, dim=split_dimension))
@@ -254,7 +280,9 @@ def collective_broadcast(
         torch.save([tensor.detach() for tensor in tensors], buffer)
     if root_ordinal not in group.members:
         raise ValueError(f"process {root_ordinal} is not a member of {group.members}")
-    data = group.gather_bytes(buffer.getvalue(), "collective_broadcast")[group.members.index(root_ordinal)]
+    data = group.gather_bytes(buffer.getvalue(), "collective_broadcast")[
+        group.members.index(root_ordinal)
+    ]
     if not own:
         with torch.no_grad():
             for tensor, value in zip(tensors, torch.load(io.BytesIO(data)), strict=True):
@@ -277,7 +305,10 @@ def mesh_reduce(tag: str, data: Any, reduce_fn: Callable[[list[Any]], Any]) -> A
     with _steps.pause():
         buffer = io.BytesIO()
         torch.save(_to_cpu(data), buffer)
-        values = [torch.load(io.BytesIO(one), weights_only=False) for one in rendezvous(tag, buffer.getvalue())]
+        values = [
+            torch.load(io.BytesIO(one), weights_only=False)
+            for one in rendezvous(tag, buffer.getvalue())
+        ]
         return reduce_fn(values)
 
 
@@ -313,13 +344,17 @@ class ToXlaTensorArena:
 
 
 def _to_cpu(data: Any, convert: bool = True) -> Any:
-    return ToXlaTensorArena(lambda tensors: [one.detach().cpu() if convert else one for one in tensors]).transform(data)
+    return ToXlaTensorArena(
+        lambda tensors: [one.detach().cpu() if convert else one for one in tensors]
+    ).transform(data)
 
 
 _maybe_convert_to_cpu = _to_cpu
 
 
-def save(data: Any, file_or_path: Any, master_only: bool = True, global_master: bool = False) -> None:
+def save(
+    data: Any, file_or_path: Any, master_only: bool = True, global_master: bool = False
+) -> None:
     """Every process calls it: the master writes, and the others wait for it."""
     writes = not master_only or is_master_ordinal(local=not global_master)
     with _steps.pause():
@@ -342,7 +377,8 @@ def get_memory_info(device: Any = None) -> dict[str, int]:  # noqa: ARG001
     storages = {
         one.untyped_storage().data_ptr(): one.untyped_storage().nbytes()
         for one in gc.get_objects()
-        if issubclass(type(one), torch.Tensor) and one.layout == torch.strided  # `isinstance` asks some for their class
+        # `isinstance` asks some for their class
+        if issubclass(type(one), torch.Tensor) and one.layout == torch.strided
     }
     used, limit = sum(storages.values()), _process.generation().hbm_usable_bytes_per_device
     return {
@@ -354,7 +390,9 @@ def get_memory_info(device: Any = None) -> dict[str, int]:  # noqa: ARG001
     }
 
 
-def do_on_ordinals(target: Callable[..., Any], data: Any = (), ordinals: Sequence[int] = (0,)) -> None:
+def do_on_ordinals(
+    target: Callable[..., Any], data: Any = (), ordinals: Sequence[int] = (0,)
+) -> None:
     if get_ordinal() in ordinals:
         target(*_to_cpu(data))
     rendezvous("torch_xla.core.xla_model.do_on_ordinals")

@@ -1,4 +1,5 @@
-"""torch_xla.debug.metrics: what was counted. There is no compiler here, so there are no compilations to report."""
+"""torch_xla.debug.metrics: what was counted. There is no compiler here, so there are no
+compilations to report."""
 
 from __future__ import annotations
 
@@ -26,10 +27,15 @@ def metric_data(name: str) -> tuple[int, float, tuple[tuple[float, float], ...]]
 
 
 def metrics_report() -> str:
-    return "".join(f"Counter: {name}\n  Value: {value}\n" for name, value in sorted(_counters.items()))
+    return "".join(
+        f"Counter: {name}\n  Value: {value}\n" for name, value in sorted(_counters.items())
+    )
 
 
-def short_metrics_report(counter_names: list[str] | None = None, metric_names: list[str] | None = None) -> str:  # noqa: ARG001
+def short_metrics_report(
+    counter_names: list[str] | None = None,
+    metric_names: list[str] | None = None,  # noqa: ARG001
+) -> str:
     names = counter_names or ["MarkStep"]
     return "".join(f"Counter: {name}\n  Value: {_counters.get(name, 0)}\n" for name in names)
 

@@ -1,4 +1,5 @@
-"""torch_xla.debug.profiler: names are taken, and nothing is recorded. `podyard run --trace` writes a trace."""
+"""torch_xla.debug.profiler: names are taken, and nothing is recorded. `podyard run --trace` writes
+a trace."""
 
 from __future__ import annotations
 

@@ -33,7 +33,8 @@ class PerDeviceLoader:
 
 
 class ParallelLoader:
-    """Batches are made in this thread: the CPU that would do so ahead is the one that computes the step."""
+    """Batches are made in this thread: the CPU that would do so ahead is the one that computes the
+    step."""
 
     def __init__(
         self,
@@ -50,7 +51,9 @@ class ParallelLoader:
 
     def per_device_loader(self, device: Any) -> PerDeviceLoader:
         if str(device) not in self._devices:
-            raise RuntimeError(f"{device} is not among the devices of this loader: {', '.join(self._devices)}")
+            raise RuntimeError(
+                f"{device} is not among the devices of this loader: {', '.join(self._devices)}"
+            )
         return PerDeviceLoader(self._loader, device, self._batches_per_execution)
 
     def per_device_samples(self) -> int:
@@ -69,7 +72,11 @@ class MpDeviceLoader:
         self._options = options
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(ParallelLoader(self._loader, [self._device], **self._options).per_device_loader(self._device))
+        return iter(
+            ParallelLoader(self._loader, [self._device], **self._options).per_device_loader(
+                self._device
+            )
+        )
 
     def __len__(self) -> int:
         return len(self._loader)

@@ -1,4 +1,5 @@
-"""torch_xla.distributed.spmd: its names can be imported, and what uses them is told that SPMD is not emulated."""
+"""torch_xla.distributed.spmd: its names can be imported, and what uses them is told that SPMD is
+not emulated."""
 
 from __future__ import annotations
 
@@ -12,4 +13,6 @@ def _refuse(*_args: Any, **_named: Any) -> Any:
 
 
 Mesh = HybridMesh = XLAShardedTensor = ShardingSpec = _refuse
-mark_sharding = set_global_mesh = get_global_mesh = get_1d_mesh = xla_patched_nn_linear_forward = _refuse
+mark_sharding = set_global_mesh = get_global_mesh = get_1d_mesh = xla_patched_nn_linear_forward = (
+    _refuse
+)

@@ -1,4 +1,5 @@
-"""`torch.distributed` with the backend `xla`: gloo between the processes that torch_xla has started."""
+"""`torch.distributed` with the backend `xla`: gloo between the processes that torch_xla has
+started."""
 
 from __future__ import annotations
 
@@ -17,7 +18,12 @@ def _make_group(prefix_store: Any, rank: int, size: int, timeout: datetime.timed
     return dist.ProcessGroupGloo(prefix_store, rank, size, options)
 
 
-def _meet(_url: str, rank: int = -1, world_size: int = -1, **_options: Any) -> Iterator[tuple[Any, int, int]]:  # noqa: ARG001
+def _meet(
+    _url: str,
+    rank: int = -1,  # noqa: ARG001
+    world_size: int = -1,  # noqa: ARG001
+    **_options: Any,
+) -> Iterator[tuple[Any, int, int]]:
     """`init_method="xla://"`: ranks are the ordinals."""
     place = _process.place()
     store = _collectives.meeting_store() if place.world > 1 else dist.HashStore()

@@ -26,7 +26,8 @@ from podyard.programs import records
 from podyard.programs.free_memory import free_bytes
 
 GRACE_SECONDS = 5.0  # from the failure of one process to SIGKILL for those that are still there
-# Of a process with torch that has computed a little, besides what it shares with the others: 24 and 157 MB.
+# Of a process with torch that has computed a little, besides what it shares with the others: 24 and
+# 157 MB.
 PROCESS_BYTES = {"fork": 40 * 2**20, "spawn": 180 * 2**20}
 _PDEATHSIG = 1  # linux/prctl.h
 
@@ -42,7 +43,8 @@ class MpModelWrapper:
 
 
 class MpSerialExecutor:
-    """Runs a function in one process after the other: a download, by the first, is there for the others."""
+    """Runs a function in one process after the other: a download, by the first, is there for the
+    others."""
 
     def __init__(self) -> None:
         self._lock = torch.multiprocessing.get_context("fork").Lock()
@@ -60,7 +62,8 @@ def spawn(
     daemon: bool = False,
     start_method: str = "spawn",
 ) -> Any:
-    """`fn(ordinal, *args)` in a process for each core of this host; on every host of the slice, all of them meet.
+    """`fn(ordinal, *args)` in a process for each core of this host; on every host of the slice, all
+    of them meet.
 
     `nprocs`: None, 1 (here, and alone), or as many as there are, which torch_xla takes no longer.
     """
@@ -70,17 +73,27 @@ def spawn(
         return fn(0, *args)
     if nprocs not in (None, count):
         raise ValueError(
-            f"Unsupported nprocs ({nprocs}). Please use nprocs=1 or None (default). If None, spawn will use all "
-            f"available devices, here {count}. Use the environment variable TPU_NUM_DEVICES to limit the number of "
+            f"Unsupported nprocs ({nprocs}). Please use nprocs=1 or None (default). If None, "
+            "spawn will use all "
+            f"available devices, here {count}. Use the environment variable TPU_NUM_DEVICES to "
+            "limit the number of "
             "devices used."
         )
     if nprocs is not None:
-        _say(f"nprocs={nprocs}: this host has as many cores; torch_xla itself takes 1 or None from 2.0 on")
+        _say(
+            f"nprocs={nprocs}: this host has as many cores; torch_xla itself takes 1 or "
+            "None from 2.0 on"
+        )
     return _start(fn, args, count, join, daemon, start_method)
 
 
 def _start(
-    fn: Callable[..., Any], args: tuple[Any, ...], count: int, join: bool, daemon: bool, start_method: str
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    count: int,
+    join: bool,
+    daemon: bool,
+    start_method: str,
 ) -> Any:
     _warn_of_little_memory(count * PROCESS_BYTES.get(start_method, 0), count)
     of = _process.slice_of()
@@ -88,10 +101,18 @@ def _start(
     address = hosts[of.worker] if len(hosts) > 1 else "127.0.0.1"
     listener = _listener(of.process_index, hosts, count)
     meeting = os.environ.get("MEGASCALE_COORDINATOR_ADDRESS", "").rpartition(":")[0] or hosts[0]
-    store = f"{meeting}:{_port()}" if of.process_count > 1 else f"127.0.0.1:{listener.getsockname()[1]}"
+    store = (
+        f"{meeting}:{_port()}" if of.process_count > 1 else f"127.0.0.1:{listener.getsockname()[1]}"
+    )
     places = [
         CorePlace(
-            of.process_index * count + local, local, of.process_count * count, count, store, address, spawned=True
+            of.process_index * count + local,
+            local,
+            of.process_count * count,
+            count,
+            store,
+            address,
+            spawned=True,
         )
         for local in range(count)
     ]
@@ -122,7 +143,8 @@ def _host_addresses() -> list[str]:
 
 
 def _port() -> int:
-    """Where the slice's processes meet: JAX's port, of which each slice has one, on the first host's address."""
+    """Where the slice's processes meet: JAX's port, of which each slice has one, on the first
+    host's address."""
     return int(os.environ.get("JAX_COORDINATOR_PORT") or 8476)
 
 
@@ -136,7 +158,8 @@ def _listener(host: int, hosts: list[str], count: int) -> socket.socket:
         found.bind(address)
     except OSError as error:
         raise RuntimeError(
-            f"{address[0]}:{address[1]} cannot be listened on ({error.strerror}): another program of this slice runs"
+            f"{address[0]}:{address[1]} cannot be listened on ({error.strerror}): another program "
+            "of this slice runs"
         ) from None
     found.listen(of.process_count * count)
     return found
@@ -144,10 +167,14 @@ def _listener(host: int, hosts: list[str], count: int) -> socket.socket:
 
 def _serve(listener: socket.socket) -> Any:
     host, port = listener.getsockname()
-    return dist.TCPStore(host, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
+    return dist.TCPStore(
+        host, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
+    )
 
 
-def _run(local: int, parent: int, places: list[CorePlace], fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
+def _run(
+    local: int, parent: int, places: list[CorePlace], fn: Callable[..., Any], args: tuple[Any, ...]
+) -> None:
     """In the new process."""
     _die_with(parent)
     place = places[local]
@@ -173,12 +200,15 @@ def _die_with(parent: int) -> None:
 
 
 def _join(context: Any) -> None:
-    """Until all have ended. The first that fails ends the others, and its traceback is what is raised."""
+    """Until all have ended. The first that fails ends the others, and its traceback is what is
+    raised."""
     clock = OsClock()
     running = dict(enumerate(context.processes))
     while running:
         connection.wait([process.sentinel for process in running.values()])
-        ended = {number: process for number, process in running.items() if process.exitcode is not None}
+        ended = {
+            number: process for number, process in running.items() if process.exitcode is not None
+        }
         # A process that was killed may be the reason for what the others say.
         failed = [number for number in ended if ended[number].exitcode]
         failed.sort(key=lambda number: ended[number].exitcode > 0)
@@ -206,7 +236,8 @@ class _Forwarding(list[Any]):
 
 @contextlib.contextmanager
 def _forwarding() -> Iterator[_Forwarding]:
-    """SIGTERM, with which a preemption is announced, reaches every process; then this one ends as it would have."""
+    """SIGTERM, with which a preemption is announced, reaches every process; then this one ends as
+    it would have."""
     processes = _Forwarding()
     if threading.current_thread() is not threading.main_thread():
         yield processes
@@ -238,8 +269,10 @@ def _warn_of_little_memory(need: int, count: int) -> None:
     free = free_bytes()
     if free is not None and free < need:
         _say(
-            f"{count} processes with torch take about {need / 2**30:.1f} GiB before their tensors, and "
-            f"{free / 2**30:.1f} GiB are free: this may end for want of memory (TPU_NUM_DEVICES=2 starts fewer)"
+            f"{count} processes with torch take about {need / 2**30:.1f} GiB before their "
+            "tensors, and "
+            f"{free / 2**30:.1f} GiB are free: this may end for want of memory (TPU_NUM_DEVICES=2 "
+            "starts fewer)"
         )
 
 

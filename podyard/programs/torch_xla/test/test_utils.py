@@ -26,7 +26,9 @@ def get_summary_writer(logdir: str | None) -> Any:
     return SummaryWriter(log_dir=logdir)
 
 
-def add_scalar_to_summary(summary_writer: Any, metric_name: str, metric_value: float, global_step: int) -> None:
+def add_scalar_to_summary(
+    summary_writer: Any, metric_name: str, metric_value: float, global_step: int
+) -> None:
     if summary_writer is not None:
         summary_writer.add_scalar(metric_name, metric_value, global_step)
 
@@ -53,15 +55,24 @@ def print_training_update(
     epoch_text = f"Epoch={epoch} " if epoch is not None else ""
     value = loss.item() if hasattr(loss, "item") else loss
     print(
-        f"| Training Device={get_device_spec(device)} {epoch_text}Step={step} Loss={value:.5f} Rate={rate:.2f} "
+        f"| Training Device={get_device_spec(device)} {epoch_text}Step={step} Loss={value:.5f} "
+        f"Rate={rate:.2f} "
         f"GlobalRate={global_rate:.2f} Time={now()}",
         flush=True,
     )
-    write_to_summary(summary_writer, step, {"examples/sec": rate, "average_examples/sec": global_rate})
+    write_to_summary(
+        summary_writer, step, {"examples/sec": rate, "average_examples/sec": global_rate}
+    )
 
 
-def print_test_update(device: Any, accuracy: float | None, epoch: int | None = None, step: int | None = None) -> None:
+def print_test_update(
+    device: Any, accuracy: float | None, epoch: int | None = None, step: int | None = None
+) -> None:
     epoch_text = f"Epoch={epoch} " if epoch is not None else ""
     step_text = f"Step={step} " if step is not None else ""
     accuracy_text = f"Accuracy={accuracy:.2f} " if accuracy is not None else ""
-    print(f"| Test Device={get_device_spec(device)} {step_text}{epoch_text}{accuracy_text}Time={now()}", flush=True)
+    print(
+        f"| Test Device={get_device_spec(device)} "
+        f"{step_text}{epoch_text}{accuracy_text}Time={now()}",
+        flush=True,
+    )

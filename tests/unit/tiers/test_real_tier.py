@@ -14,13 +14,20 @@ from podyard.base.clock import ManualClock, RealTime
 from tests.nested_pytest import ROOT, run_module
 from tests.real import changes, environments, record, runs
 from tests.real.files import FileResult, RealFile, read_collected, read_results
-from tests.real.forecast import BATCH_SECONDS, START_SECONDS, batch_seconds, next_batch, pace, seconds_of
+from tests.real.forecast import (
+    BATCH_SECONDS,
+    START_SECONDS,
+    batch_seconds,
+    next_batch,
+    pace,
+    seconds_of,
+)
 from tests.real.imports import distances, read_graph
 from tests.real.order import order
 from tests.real.record import Entry
 from tests.real.report import closing_lines
 from tests.real.runs import Run
-from tests.real.session import Limits, Session
+from tests.real.session import Deadlines, Session
 
 START = RealTime.from_rfc3339("2026-03-01T00:00:00Z")
 COMMIT = "c0ffee"
@@ -73,12 +80,15 @@ def test_a_forecast_is_the_record_or_the_tests_of_the_folder() -> None:
     assert seconds_of(_file("store/test_a"), {}) == pytest.approx(1.0)
 
 
-def test_files_of_a_group_take_turns_others_share_the_workers_and_environments_are_installed_once() -> None:
+def test_files_of_a_group_take_turns_and_environments_are_installed_once() -> None:
     entries = {A.name: _entry(30), B.name: _entry(20), CLIENT.name: _entry(40)}
     free = dataclasses.replace(C, group="")
     entries[free.name] = _entry(10)
     assert batch_seconds([A, B], entries, ()) == START_SECONDS + 50
-    assert batch_seconds([A, dataclasses.replace(B, group="browser")], entries, ()) == START_SECONDS + 30
+    assert (
+        batch_seconds([A, dataclasses.replace(B, group="browser")], entries, ())
+        == START_SECONDS + 30
+    )
     assert batch_seconds([A, B, free], entries, ()) == START_SECONDS + 50
     assert batch_seconds([free], entries, ()) == START_SECONDS + 5
     assert batch_seconds([CLIENT], entries, ()) == START_SECONDS + 40
@@ -142,11 +152,30 @@ def test_reports_of_a_run_say_how_each_test_ended(tmp_path: Path) -> None:
     (tmp_path / "test_a.py").write_text(TESTS)
     (tmp_path / "test_b.py").write_text("def test_b(): pass")
     collected, reports = tmp_path / "collected", tmp_path / "reports"
-    done = run_module(tmp_path, "tests.reports", "pytest", "-n", "0", "--collect-only", "--reports", str(collected))
+    done = run_module(
+        tmp_path,
+        "tests.reports",
+        "pytest",
+        "-n",
+        "0",
+        "--collect-only",
+        "--reports",
+        str(collected),
+    )
     assert done.returncode == 0, done.stdout
     files = read_collected(collected.read_text().splitlines())
     assert files == [RealFile("test_a.py", 4, "stack"), RealFile("test_b.py", 1)]
-    run_module(tmp_path, "tests.reports", "pytest", "-n", "2", "--dist", "loadgroup", "--reports", str(reports))
+    run_module(
+        tmp_path,
+        "tests.reports",
+        "pytest",
+        "-n",
+        "2",
+        "--dist",
+        "loadgroup",
+        "--reports",
+        str(reports),
+    )
     a, b = read_results(files, reports.read_text().splitlines())
     assert (a.done, a.failed, a.skipped, a.is_whole, a.has_passed) == (4, 2, 1, True, False)
     assert (b.done, b.failed, b.has_passed) == (1, 0, True)
@@ -159,7 +188,9 @@ def test_a_run_that_is_cut_off_leaves_files_that_are_not_whole() -> None:
 
 
 @pytest.mark.slow
-def test_a_run_is_ended_when_its_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_is_ended_when_its_time_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "test_it.py").write_text("import time\ndef test_it(): time.sleep(3600)")
     plugins = "-p tests.reports -p tests.selection -p no:podyard -p no:schemathesis"
     monkeypatch.setenv("PYTEST_ADDOPTS", plugins)
@@ -201,7 +232,8 @@ def test_changes_are_those_since_a_file_last_ran_or_else_of_the_last_commit(
     assert third == changes.head()
     assert changes.imports_to_changes([a, b, c], {}) == {a.name: 1, b.name: 1, c.name: 0}
     record = {
-        file.name: Entry(commit, START, 1) for file, commit in zip([a, b, c], [first, second, third], strict=True)
+        file.name: Entry(commit, START, 1)
+        for file, commit in zip([a, b, c], [first, second, third], strict=True)
     }
     (tmp_path / "podyard" / "main.py").write_text("x = 2")
     assert changes.imports_to_changes([a, b, c], record) == {a.name: 1, b.name: 1}
@@ -213,7 +245,10 @@ def test_changes_are_those_since_a_file_last_ran_or_else_of_the_last_commit(
 def test_a_client_needs_the_environments_that_its_file_names() -> None:
     prices = environments.with_environments(RealFile("tests/clients/test_prices.py", 4))
     assert prices.environments == ("gpuhunt", "sky")
-    assert environments.targets([prices]) == [".venv-clients/gpuhunt/.made", ".venv-clients/sky/.made"]
+    assert environments.targets([prices]) == [
+        ".venv-clients/gpuhunt/.made",
+        ".venv-clients/sky/.made",
+    ]
     assert environments.with_environments(A) == A
 
 
@@ -221,13 +256,23 @@ class Rehearsal:
     """Files that take their seconds and fail as often as `fails` says; the clock goes on with
     them."""
 
-    def __init__(self, fails: Mapping[str, int] | None = None, limits: Limits | None = None) -> None:
+    def __init__(
+        self, fails: Mapping[str, int] | None = None, limits: Deadlines | None = None
+    ) -> None:
         self.fails = dict(fails or {})
         self.clock = ManualClock(START)
         self.runs: list[list[str]] = []
         self.saved: dict[str, Entry] = {}
         self.session = Session(
-            self._run, self._missing, self._save, self.clock, limits or Limits(), {C.name}, 1.0, COMMIT, {}
+            self._run,
+            self._missing,
+            self._save,
+            self.clock,
+            limits or Deadlines(),
+            {C.name},
+            1.0,
+            COMMIT,
+            {},
         )
 
     def _missing(self, names: Collection[str]) -> Sequence[str]:
@@ -270,17 +315,20 @@ def test_a_file_that_fails_once_is_flaky_one_that_fails_twice_or_is_known_fails(
 
 def test_nothing_starts_that_is_forecast_to_end_after_the_soft_limit() -> None:
     began = ManualClock(START).monotonic_seconds()
-    rehearsal = Rehearsal(limits=Limits(began + 50, began + 100))
+    rehearsal = Rehearsal(limits=Deadlines(began + 50, began + 100))
     left_out = rehearsal.session.run_all([A, B, C, CLIENT])
     assert left_out == [C, CLIENT]
     assert rehearsal.runs == [[A.name, B.name]]
     last = closing_lines(rehearsal.session, [], 4, left_out, 1)[-1]
-    assert last == "real: 2 of 4 files ran in 1 min; left out: distributed/test_c.py, clients/test_sky.py"
+    assert (
+        last
+        == "real: 2 of 4 files ran in 1 min; left out: distributed/test_c.py, clients/test_sky.py"
+    )
 
 
 def test_what_runs_at_the_hard_limit_is_left_out_and_fails_only_by_a_test_that_has_failed() -> None:
     began = ManualClock(START).monotonic_seconds()
-    rehearsal = Rehearsal({B.name: 3}, Limits(began + 60, began + 30))
+    rehearsal = Rehearsal({B.name: 3}, Deadlines(began + 60, began + 30))
     assert rehearsal.session.run_all([A, B]) == [A]
     assert rehearsal.runs == [[A.name, B.name]], "no time is left for a second run"
     assert rehearsal.session.failed == [B.name]

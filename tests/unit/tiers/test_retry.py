@@ -52,10 +52,13 @@ def test_a_run_without_failed_tests_is_not_tried_again(tmp_path: Path) -> None:
 
 def test_a_file_that_is_known_to_be_flaky_fails_at_once(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(FLAKY)
-    (tmp_path / "flaky.txt").write_text("test_it.py: it looks for a file that the first run makes\n")
+    (tmp_path / "flaky.txt").write_text(
+        "test_it.py: it looks for a file that the first run makes\n"
+    )
     run_module(tmp_path, PLUGINS, "pytest", "-n", "0")
     text = (
-        "from pathlib import Path; from tests import flaky, retry; flaky.LIST = Path('flaky.txt'); exit(retry.main())"
+        "from pathlib import Path; from tests import flaky, retry; "
+        "flaky.LIST = Path('flaky.txt'); exit(retry.main())"
     )
     (tmp_path / "listed.py").write_text(text)
     done = run_module(tmp_path, PLUGINS, "listed")
@@ -64,7 +67,9 @@ def test_a_file_that_is_known_to_be_flaky_fails_at_once(tmp_path: Path) -> None:
 
 
 def test_the_list_of_flaky_files_names_causes_and_files_that_exist() -> None:
-    assert flaky.parse("# a comment\n\ntests/a.py: the port: it is taken\n") == {"tests/a.py": "the port: it is taken"}
+    assert flaky.parse("# a comment\n\ntests/a.py: the port: it is taken\n") == {
+        "tests/a.py": "the port: it is taken"
+    }
     with pytest.raises(ValueError, match="names no cause"):
         flaky.parse("tests/a.py\n")
     assert [file for file in flaky.known() if not Path(file).is_file()] == []
