@@ -13,7 +13,7 @@ CLIENTS := $(if $(PYTHON_OF_focus),focus jax011) flax gpuhunt jax09 ray sky stor
 .DEFAULT_GOAL := help
 # The test run starts hundreds of Python processes: without byte code, each compiles Podyard again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo test test-clients fast long mutants decision-hashes drawn-programs house-figures compiler-check money-histories kills kills-supervisor jax-slices soak soak-programs gcloud-leaks lint types format serve clean
+.PHONY: help demo test real client-names fast long mutants decision-hashes drawn-programs house-figures compiler-check money-histories kills kills-supervisor jax-slices soak soak-programs gcloud-leaks lint types format serve clean
 
 help: ## Print this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F '\t' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -23,8 +23,12 @@ demo: ## Train on two emulated slices of TPU, and print the result and the bill
 	@$(MAKE) --no-print-directory $(VENV)/.demo
 	@$(BIN)/podyard demo
 
-test: $(VENV)/.test lint types ## Lint, types and all tests that this machine can run
-	$(PYTEST) -n 2 --dist loadgroup
+test: $(VENV)/.test lint types ## Before each change lands: lint, types, and all tests but those of `make real`: 15 minutes
+	$(PYTEST) --tier test -n 2 --dist loadgroup
+
+FILES :=
+real: $(VENV)/.test ## Tests of real processes, kills, boxes, machines, the browser, clients (4.4 GB once); of FILES alone: 70 minutes
+	$(BIN)/python -m tests.real $(FILES)
 
 fast: $(VENV)/.test lint ## What to run before each commit: under a minute
 	$(PYTEST) -q -n 2 -m "not slow" -p no:cacheprovider tests/unit tests/property
@@ -35,7 +39,7 @@ kills: $(VENV)/.test ## A job that survives 100 kills at random moments: 10 to 1
 decision-hashes: $(VENV)/.test ## Compare the decisions of 41 simulated runs with the recorded ones: 2 minutes
 	$(BIN)/python -m tests.simulation.decision_hashes --check
 
-long: $(VENV)/.test ## Tests that `make test` leaves out, and repetitions as often as the documents say: 200 seeds, 200 uploads, 20 kills of the leader
+long: $(VENV)/.test ## Tests that both tiers leave out, and repetitions as often as the documents say: 200 seeds, 200 uploads, 20 kills of the leader
 	PODYARD_TEST_LONG=1 $(PYTEST) -n 2 --dist loadgroup -m "long or repeats"
 
 drawn-programs: $(VENV)/.test ## Read 1,050 drawn programs as functions and as StableHLO: both must come to the same: 1 minute
@@ -78,8 +82,8 @@ soak-programs: $(VENV)/.test ## Programs with up to 32 devices: thousands of ste
 gcloud-leaks: $(VENV)/.test ## 30 gcloud commands of other services: none may send a byte outside (root, Linux; 2 minutes)
 	$(BIN)/python -m tests.contract.leaks
 
-test-clients: $(VENV)/.test $(CLIENTS:%=.venv-clients/%/.made) ## SkyPilot, Ray, TensorFlow and others themselves: installs 4.4 GB once, then 6 minutes
-	$(PYTEST) tests/clients
+client-names: # The environments that this machine can have, for tests/real/environments.py
+	@echo $(CLIENTS)
 
 lint: $(VENV)/.test ## Style, types, layers, dead code
 	$(BIN)/ruff check $(PACKAGES)

@@ -18,15 +18,15 @@ from podyard.base.rng import Streams
 from podyard.db import platform_clock
 from podyard.db.unit_of_work import Database
 from podyard.testing.server import write_empty_database
-from tests import parts, postgresql
+from tests import postgresql
 from tests.stack import measure_slowness
-from tests.waiting import slowness
+from tests.waiting import is_measured, slowness
 
 if TYPE_CHECKING:
     from tests.builders import Play
     from tests.yard import Yard
 
-pytest_plugins = ["tests.retry", "tests.selection"]
+pytest_plugins = ["tests.reports", "tests.retry", "tests.selection"]
 
 settings.register_profile("podyard", derandomize=True, deadline=None)
 settings.load_profile("podyard")
@@ -46,16 +46,17 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The process that starts the workers measures how slow the machine is."""
+    """Measure how slow the machine is, in the process that starts the workers, unless `make real`
+    has measured it."""
     starts_workers = config.getoption("numprocesses", None) is not None and not hasattr(
         config, "workerinput"
     )
-    if starts_workers and config.option.markexpr != "not slow":
+    if starts_workers and config.option.markexpr != "not slow" and not is_measured():
         measure_slowness()
 
 
 def pytest_report_header() -> str:
-    return f"slowness of this machine: {slowness():.2f}{parts.header()}"
+    return f"slowness of this machine: {slowness():.2f}"
 
 
 def require(found: str | None, what: str) -> str:

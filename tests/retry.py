@@ -1,26 +1,27 @@
-"""`python -m tests.retry`: run the tests that have just failed once more, alone.
+"""`python -m tests.retry`: run each file of `make test` that has just failed once more, alone.
 
-For `.ci/run` on a machine that stands still at times: a test that fails twice fails the run; one
-that passes the second time is printed as `FLAKY name`, and is to be mended. Anything but failed
-tests (no tests, an internal error, a usage error) is not tried again.
+For `.ci/run` on a machine that stands still at times: a file that fails twice fails the run; one
+that passes the second time is printed as `FLAKY file`, and goes into tests/flaky.txt with its
+cause. Anything but failed tests (no tests, an internal error, a usage error) is not tried again,
+nor is a file that is listed there.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.parts import PART_VARIABLE
+from tests import flaky
+from tests.tiers import Tier
 
 CACHE = Path(".pytest_cache/v")
 EXIT_STATUS = "podyard/exit-status"  # how the last run ended; null while one runs
-FAILED_MAX = 20  # more than these are no accident, and would take too long one at a time
+FLAKY = "podyard/flaky"  # the files that passed the second time
+FILES_MAX = 10  # more than these are no accident, and would take too long one at a time
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -39,35 +40,50 @@ def _write(config: pytest.Config, status: int | None) -> None:
 
 def main() -> int:
     status = _read(CACHE / EXIT_STATUS)
-    last_failed = CACHE / "cache/lastfailed"
-    entries = _read(last_failed)
-    # pytest-xdist appends the test's group to its id: `test_x@stack`.
-    failed = (
-        sorted(re.sub(r"@[^\]@]+$", "", name) for name in entries)
-        if isinstance(entries, dict)
-        else []
-    )
+    entries = _read(CACHE / "cache/lastfailed")
+    failed = sorted({name.split("::")[0] for name in entries}) if isinstance(entries, dict) else []
     if status != int(pytest.ExitCode.TESTS_FAILED) or not failed:
         print(
             f"retry: the test run ended with status {status}, not with failed tests: nothing "
             "is tried again"
         )
         return 1
-    if len(failed) > FAILED_MAX:
-        print(f"retry: {len(failed)} tests failed, at most {FAILED_MAX} are tried again")
+    known = flaky.known()
+    for file in failed:
+        if file in known:
+            print(
+                f"retry: {file} is listed in tests/flaky.txt ({known[file]}): nothing is repeated"
+            )
+            return 1
+    if len(failed) > FILES_MAX:
+        print(f"retry: {len(failed)} files failed, at most {FILES_MAX} are tried again")
         return 1
     print("retry: these failed, and run once more, one at a time:", *failed, sep="\n  ", flush=True)
-    last_failed.unlink()
-    # each runs, whatever its part
-    env = {name: value for name, value in os.environ.items() if name != PART_VARIABLE}
-    if (
-        subprocess.run([sys.executable, "-m", "pytest", "-n", "0", *failed], env=env).returncode
-        != 0
-    ):
-        return 1
-    for name in failed:
-        print(f"FLAKY {name}")
+    for file in failed:
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-p",
+            "no:cacheprovider",
+            "--tier",
+            Tier.TEST.value,
+            "-n",
+            "0",
+            file,
+        ]
+        if subprocess.run(command).returncode != 0:
+            return 1
+    for file in failed:
+        print(f"FLAKY {file}")
+    (CACHE / FLAKY).write_text(json.dumps(failed), encoding="utf-8")
     return 0
+
+
+def read_flaky() -> list[str]:
+    """Return the files that passed the second time, since the cache was made."""
+    files = _read(CACHE / FLAKY)
+    return [str(file) for file in files] if isinstance(files, list) else []
 
 
 def _read(path: Path) -> object:

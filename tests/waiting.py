@@ -24,6 +24,10 @@ def slowness() -> float:
     return float(os.environ.get(SLOWNESS_VARIABLE, "1"))
 
 
+def is_measured() -> bool:
+    return SLOWNESS_VARIABLE in os.environ
+
+
 def set_slowness(up_seconds: float) -> None:
     """Sets the factor for this process and those that it starts, from the time that one `podyard
     up` took."""

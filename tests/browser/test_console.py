@@ -153,8 +153,15 @@ def test_an_error_stands_beside_the_form_with_what_was_entered(browser: Browser)
     assert all("400" in message for message in browser.errors())
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        pytest.param(1280, "light", marks=pytest.mark.smoke),
+        (1280, "dark"),
+        (390, "light"),
+        (390, "dark"),
+    ],
+)
 def test_every_page_is_labelled_readable_and_fits(
     browser: Browser, finished_job: str, scheme: str, width: int
 ) -> None:

@@ -43,7 +43,7 @@ class Client:
         # The stamp is written last: an environment that is half made is none.
         made = (python.parents[1] / ".made").is_file()
         self._python = require(
-            str(python) if made else None, f"the environment {environment} of `make test-clients`"
+            str(python) if made else None, f"the environment {environment} of `make real`"
         )
         self._program = program
         self._stack = stack

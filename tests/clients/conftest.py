@@ -1,6 +1,7 @@
-"""Clients that need an environment of their own (`make test-clients`): one stack of real processes,
-and `podyard run` for each program. Nothing here is collected unless this folder is asked for by
-name."""
+"""Clients that need environments: one stack of real processes, and `podyard run` for each program.
+
+`make real FILES=tests/clients` installs the environments. Nothing here is collected unless this
+folder is asked for by name."""
 
 from __future__ import annotations
 

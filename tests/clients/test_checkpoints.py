@@ -50,8 +50,7 @@ def folder(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _scores(folder: Path, environment: str, program: str, *options: str) -> NDArray[np.float32]:
     python = ENVIRONMENTS / environment / "bin" / "python"
     require(
-        str(python) if python.is_file() else None,
-        f"the environment {environment} of `make test-clients`",
+        str(python) if python.is_file() else None, f"the environment {environment} of `make real`"
     )
     scores = folder / f"{environment}.npy"
     command = [str(python), "-W", "ignore", str(PROGRAMS / program)]

@@ -48,11 +48,8 @@ def _validate(data: bytes, folder: Path) -> tuple[int, set[str]]:
     program = home / "bin" / "focus-validator"
     made = (home / ".made").is_file()
     if not made:
-        # No failure even where all must run: `make test-clients` makes it, or fails, where there is
-        # a Python 3.12.
-        pytest.skip(
-            "the environment focus of `make test-clients` is not there: it needs Python 3.12"
-        )
+        # No failure even where all must run: `make real` makes it where there is a Python 3.12.
+        pytest.skip("the environment focus of `make real` is not there: it needs Python 3.12")
     file = folder / "focus.csv"
     file.write_bytes(data)
     (packages,) = home.glob("lib/python3.*/site-packages")

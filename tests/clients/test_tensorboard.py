@@ -19,9 +19,7 @@ pytestmark = pytest.mark.slow
 
 def test_the_curve_of_a_recipe_is_what_the_job_says(stack: Stack, tmp_path: Path) -> None:
     python = ENVIRONMENTS / "storage" / "bin" / "python"
-    require(
-        str(python) if python.is_file() else None, "the environment storage of `make test-clients`"
-    )
+    require(str(python) if python.is_file() else None, "the environment storage of `make real`")
     stack.create_node("curves", "v2-8", ZONE)
     path = stack.submit(
         "curves", ZONE, node="curves", steps=40, training={"evaluateEverySteps": 20}

@@ -28,7 +28,7 @@ SECONDS = 300.0
 def python() -> str:
     made = (ENVIRONMENTS / "torch" / ".made").is_file()
     found = str(ENVIRONMENTS / "torch" / "bin" / "python")
-    return require(found if made else None, "the environment torch of `make test-clients`")
+    return require(found if made else None, "the environment torch of `make real`")
 
 
 def _environ(**changes: str) -> dict[str, str]:

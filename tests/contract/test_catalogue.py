@@ -351,6 +351,7 @@ def test_a_credential_is_needed_and_any_will_do(yard: Yard) -> None:
     assert httpx.get(path, headers={"x-goog-api-key": made["key"]}).status_code == 200
 
 
+@pytest.mark.real
 @pytest.mark.slow
 @pytest.mark.xdist_group("contract")
 def test_the_grpc_front_says_the_same(stack: Stack) -> None:

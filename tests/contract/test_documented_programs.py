@@ -13,6 +13,7 @@ import pytest
 from tests.stack import PODYARD
 
 pytest.importorskip("jax", reason="programs under test import JAX")
+pytestmark = pytest.mark.real
 
 FOLDER = Path(__file__).parents[1] / "programs" / "documented"
 SECONDS = 300

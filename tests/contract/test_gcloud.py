@@ -15,6 +15,7 @@ from tests.waiting import patient
 
 ZONE = "us-central1-f"
 pytestmark = [
+    pytest.mark.real,
     pytest.mark.slow,
     pytest.mark.xdist_group("contract"),
     # Not a package that the project can install: it runs where the machine has it.
@@ -43,6 +44,7 @@ def _gcloud(environment: dict[str, str], *arguments: str) -> Any:
     return _run(environment, "compute", "tpus", "tpu-vm", *arguments)
 
 
+@pytest.mark.smoke
 def test_a_node_lives_its_life(environment: dict[str, str]) -> None:
     version = (
         "--accelerator-type",

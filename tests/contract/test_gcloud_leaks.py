@@ -15,6 +15,7 @@ import pytest
 from tests.contract import leaks
 
 pytestmark = [
+    pytest.mark.real,
     pytest.mark.slow,
     pytest.mark.xdist_group("contract"),
     pytest.mark.skipif(shutil.which("gcloud") is None, reason="gcloud is not installed"),

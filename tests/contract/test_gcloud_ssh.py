@@ -23,6 +23,7 @@ from tests.stack import PODYARD, Stack
 ZONE = "europe-west4-a"
 PATH = f"/podyard/v1/projects/demo/locations/{ZONE}/nodes"
 pytestmark = [
+    pytest.mark.real,
     pytest.mark.slow,
     pytest.mark.xdist_group("contract"),
     pytest.mark.skipif(shutil.which("gcloud") is None, reason="gcloud is not installed"),

@@ -15,6 +15,7 @@ from tests.stack import Stack
 
 PARENT = "projects/demo/locations/us-central2-b"
 pytestmark = [
+    pytest.mark.real,
     pytest.mark.slow,
     pytest.mark.xdist_group("contract"),
     # Warnings of the library itself about Python versions and its own dependencies.

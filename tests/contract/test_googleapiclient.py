@@ -17,6 +17,7 @@ from tests.stack import Stack, until
 ZONE = "us-central1-f"
 PARENT = f"projects/demo/locations/{ZONE}"
 pytestmark = [
+    pytest.mark.real,
     pytest.mark.slow,
     pytest.mark.xdist_group("contract"),
     pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning"),

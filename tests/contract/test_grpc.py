@@ -28,6 +28,7 @@ ZONE = "us-central2-b"
 PARENT = f"projects/demo/locations/{ZONE}"
 PACKAGES = {"v1": tpu_v1, "v2": tpu_v2, "v2alpha1": tpu_v2alpha1}
 pytestmark = [
+    pytest.mark.real,
     pytest.mark.slow,
     pytest.mark.xdist_group("contract"),
     pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning"),
@@ -72,7 +73,7 @@ def _node(version: str, **fields: Any) -> Any:
     return PACKAGES[version].Node(**software, **{"accelerator_type": "v4-8", **fields})
 
 
-@pytest.mark.parametrize("version", PACKAGES)
+@pytest.mark.parametrize("version", ["v1", pytest.param("v2", marks=pytest.mark.smoke), "v2alpha1"])
 def test_a_node_lives_its_life(channel: grpc.Channel, version: str) -> None:
     client, package = _client(channel, version), PACKAGES[version]
     node_id = f"grpc-{version}"

@@ -12,7 +12,7 @@ import pytest
 from tests.stack import PODYARD, Stack
 from tests.waiting import patient, until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 ZONE = "us-central1-f"
 PROJECT = "reset-me"

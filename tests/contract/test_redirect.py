@@ -24,6 +24,8 @@ from tests.conftest import require
 from tests.waiting import patient
 from tests.yard import ZONE, Yard, open_yard
 
+pytestmark = pytest.mark.real
+
 PODYARD = [sys.executable, "-c", "from podyard.main import cli; cli()"]
 PROXY_VARIABLES = ("HTTPS_PROXY", "HTTP_PROXY", "https_proxy", "http_proxy")
 

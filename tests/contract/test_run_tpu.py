@@ -15,6 +15,7 @@ import pytest
 from tests.stack import PODYARD
 
 pytest.importorskip("jax", reason="programs under test import JAX")
+pytestmark = pytest.mark.real
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 SECONDS = 180

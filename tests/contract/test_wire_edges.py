@@ -282,6 +282,7 @@ def test_who_may_not_plan_a_maintenance_learns_nothing(yard: Yard) -> None:
     yard.refused(404, "NOT_FOUND", "POST", _schedule("b"), _window(yard, 20, 600))
 
 
+@pytest.mark.real
 @pytest.mark.slow
 @pytest.mark.xdist_group("contract")
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")

@@ -92,6 +92,7 @@ def test_a_second_podyard_is_refused_and_nothing_is_billed_while_the_first_is_do
         assert usage["seconds"] <= now - _parse(ready["at"]) + 4
 
 
+@pytest.mark.smoke
 def test_a_job_goes_on_after_down_and_up_and_that_is_no_failure(tmp_path: Path) -> None:
     with open_stack(tmp_path) as stack:
         stack.create_node("long", "v2-8", "us-central1-f")
@@ -196,6 +197,7 @@ def _run(stack: Stack, text: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.smoke
 def test_the_demo_proves_its_bill_and_leaves_nothing(tmp_path: Path) -> None:
     done = subprocess.run(
         [*PODYARD, "demo"], capture_output=True, text=True, timeout=patient(300), cwd=tmp_path

@@ -228,6 +228,7 @@ def _project_number(stack: Stack) -> str:
     return str(found["demo"])
 
 
+@pytest.mark.smoke
 def test_commands_run_on_workers_and_give_their_exit_code(
     stack: Stack, pod: str, boxes: str
 ) -> None:
@@ -258,6 +259,7 @@ def test_files_go_to_workers_and_come_back(stack: Stack, pod: str, tmp_path: Pat
     assert back.read_bytes() == there.read_bytes()
 
 
+@pytest.mark.smoke
 def test_openssh_logs_in_by_the_printed_configuration(
     stack: Stack, pod: str, tmp_path: Path
 ) -> None:

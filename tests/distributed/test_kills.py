@@ -85,7 +85,14 @@ def _kill_supervisor(stack: Stack) -> None:
 
 @pytest.mark.parametrize(
     "disturb",
-    [_kill_replica, _kill_agent, _kill_celery, _kill_loop, _kill_api, _kill_supervisor],
+    [
+        _kill_replica,
+        _kill_agent,
+        _kill_celery,
+        _kill_loop,
+        _kill_api,
+        pytest.param(_kill_supervisor, marks=pytest.mark.smoke),
+    ],
     ids=lambda f: f.__name__.removeprefix("_kill_"),
 )
 def test_a_job_survives_the_kill_of(

@@ -14,6 +14,7 @@ ZONE = "europe-west4-a"
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("stack")]
 
 
+@pytest.mark.smoke
 def test_a_job_runs_and_is_billed_on_postgresql(postgresql_url: str, tmp_path: Path) -> None:
     with psycopg.connect(f"{postgresql_url}/postgres", autocommit=True) as connection:
         connection.execute("CREATE DATABASE stack")

@@ -153,6 +153,7 @@ def test_each_upload_is_whole_or_absent_when_processes_are_killed(stack: Stack) 
     assert len(told) == UPLOADS
 
 
+@pytest.mark.smoke
 def test_podyard_storage(stack: Stack, tmp_path: Path) -> None:
     def run(*arguments: str, code: int = 0) -> tuple[str, str]:
         env = {name: value for name, value in os.environ.items() if not name.startswith("PODYARD_")}

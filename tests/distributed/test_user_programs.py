@@ -100,6 +100,7 @@ def _cmdline(process: psutil.Process) -> list[str]:
         return []
 
 
+@pytest.mark.smoke
 def test_a_command_runs_on_every_host_with_what_it_needs(stack: Stack) -> None:
     said = (
         "echo worker $TPU_WORKER_ID of $SKYPILOT_NUM_NODES rank $SKYPILOT_NODE_RANK job "

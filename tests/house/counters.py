@@ -189,7 +189,7 @@ def import_cycles(trees: Mapping[str, ast.AST]) -> list[list[str]]:
     (strongly connected components of more than one module). That a package is imported with its
     modules does not count."""
     modules = {module_name(path): tree for path, tree in trees.items()}
-    graph = {name: sorted(_known_imports(tree, modules) - {name}) for name, tree in modules.items()}
+    graph = {name: sorted(known_imports(tree, modules) - {name}) for name, tree in modules.items()}
     return [sorted(group) for group in _components(graph) if len(group) > 1]
 
 
@@ -224,7 +224,7 @@ def _imports(tree: ast.AST) -> Iterator[tuple[str, ...]]:
             yield from ((f"{node.module}.{alias.name}", node.module) for alias in node.names)
 
 
-def _known_imports(tree: ast.AST, modules: Collection[str]) -> set[str]:
+def known_imports(tree: ast.AST, modules: Collection[str]) -> set[str]:
     firsts = (next((name for name in names if name in modules), None) for names in _imports(tree))
     return {name for name in firsts if name is not None}
 

@@ -12,6 +12,7 @@ def test_all_surfaces_say_the_same_of_a_history(seed: int) -> None:
     assert check_history(seed)["closed"]
 
 
+@pytest.mark.usefixtures("postgresql_tables")
 @pytest.mark.parametrize("seed", range(4))
 def test_a_history_on_postgresql(seed: int, request: pytest.FixtureRequest) -> None:
     check_history(seed, request.getfixturevalue("postgresql_tables").take())
