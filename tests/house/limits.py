@@ -133,7 +133,7 @@ def raised(before: Limits, after: Limits) -> list[str]:
 def history(root: Path) -> list[Limits]:
     """Return every version of the limits that git knows, oldest first, then the one of today."""
     name = FILE.relative_to(root).as_posix()
-    commits = _git(root, "log", "--reverse", "--format=%H", "--", name).split()
+    commits = _git(root, "log", "--first-parent", "--reverse", "--format=%H", "--", name).split()
     versions = [parse(_git(root, "show", f"{commit}:{name}")) for commit in commits]
     return [*versions, read()]
 
