@@ -25,6 +25,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax._src.core import dimension_as_value
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 from jax.extend.core import Literal as JaxprLiteral
 
@@ -268,18 +269,53 @@ def _matrix_product(
     unit multiplies; integers, other floats and complex numbers it does not know: they stay
     untouched."""
     primitive: Any = eqn.primitive
-    out_aval: Any = eqn.outvars[0].aval
-    left, right, *rest = operands
+    left, right, *_ = operands
     types = {left.dtype, right.dtype}
     if _FLOAT32 not in types or not types <= {_FLOAT32, _BFLOAT16}:
         return primitive.bind(*operands, **params)
-    algorithm = _is_algorithm(params.get("precision"))
-    if not algorithm and _has_vector(primitive.name, left, right, params):
+    precision = params.get("precision")
+    rounded = functools.partial(_rounded_product, eqn, operands, params, rules)
+    if _is_algorithm(precision) or primitive.name != "dot_general":
+        return rounded()
+    # XLA makes products and a sum of a dot with one row or column, which the vector unit computes
+    # in float32 (jax-ml/jax#16349).
+    sides = _rows_and_columns(left, right, params)
+    if any(isinstance(side, int) and side == 1 for side in sides):
         return primitive.bind(*operands, **params)
+    unknown = [side for side in sides if not isinstance(side, int)]
+    if not unknown:
+        return rounded()
+    # A program for batches of any size (an export) learns how many rows there are when it runs.
+    is_vector = functools.reduce(
+        jnp.logical_or, [jnp.equal(dimension_as_value(side), 1) for side in unknown]
+    )
+    return lax.cond(is_vector, lambda: primitive.bind(*operands, **params), rounded)
+
+
+def _rows_and_columns(left: Any, right: Any, params: dict[str, Any]) -> list[Any]:
+    """Return the rows and the columns of a dot's result; symbols where a batch has any size."""
+    (left_axes, right_axes), (left_batch, right_batch) = params["dimension_numbers"]
+
+    def rest(shape: Sequence[Any], without: Sequence[int]) -> Any:
+        return math.prod(size for axis, size in enumerate(shape) if axis not in without)
+
+    return [
+        rest(left.shape, (*left_axes, *left_batch)),
+        rest(right.shape, (*right_axes, *right_batch)),
+    ]
+
+
+def _rounded_product(
+    eqn: JaxprEqn, operands: list[Any], params: dict[str, Any], rules: _Rules
+) -> Any:
+    """Return the product of operands that are rounded to bfloat16 parts."""
+    primitive: Any = eqn.primitive
+    out_aval: Any = eqn.outvars[0].aval
+    left, right, *rest = operands
     own_parts = _own_parts(params)
-    parts = own_parts if algorithm else max(rules.parts, own_parts)
+    parts = own_parts if _is_algorithm(params.get("precision")) else max(rules.parts, own_parts)
     # Each pass below multiplies bfloat16 numbers: XLA must not split them again.
-    params |= {"precision": None, "preferred_element_type": out_aval.dtype}
+    params = params | {"precision": None, "preferred_element_type": out_aval.dtype}
     held_as = (
         _BFLOAT16
         if rules.fast and _gains_by_bfloat16(primitive.name, left, right, params)
@@ -297,16 +333,6 @@ def _matrix_product(
     products = [multiply(left_parts.finite[i], right_parts.finite[j]) for i, j in pairs]
     products.append(multiply(left_parts.leading, right_parts.leading))
     return functools.reduce(jnp.add, products)
-
-
-def _has_vector(name: str, left: Any, right: Any, params: dict[str, Any]) -> bool:
-    """Return whether an operand of a dot has one row or column only. XLA makes products and a sum
-    of such a dot, which the vector unit computes in float32 (jax-ml/jax#16349)."""
-    if name != "dot_general":
-        return False
-    (contracted, _), (batched, _) = params["dimension_numbers"]
-    shared = math.prod(left.shape[axis] for axis in (*contracted, *batched))
-    return shared in (left.size, right.size)
 
 
 def _gains_by_bfloat16(name: str, left: Any, right: Any, params: dict[str, Any]) -> bool:

@@ -144,7 +144,8 @@ def test_the_data_of_a_program_is_below_the_data_sets(tmp_path: Path) -> None:
 
 def test_accumulated_parts_give_the_whole_batchs_gradient(tmp_path: Path) -> None:
     whole, _ = run(tiny(), tmp_path / "1")
-    parts, _ = run(tiny(training={"accumulation_steps": 4}), tmp_path / "4")
+    # Parts of two examples: a product with one row is not rounded, that of the whole batch is.
+    parts, _ = run(tiny(training={"accumulation_steps": 2}), tmp_path / "2")
     np.testing.assert_allclose(losses(parts), losses(whole), rtol=1e-5)
     with pytest.raises(
         PodyardError, match="4 examples of a core cannot be computed in 3 equal parts"
