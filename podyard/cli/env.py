@@ -123,14 +123,17 @@ def env(
     envvar=["PODYARD_LOCATION", "CLOUDSDK_COMPUTE_ZONE"],
     help="Zone of the price [default: one that sells it].",
 )
-@click.option(
-    "--dry-run", is_flag=True, help="Compute nothing: end after --steps runs of the main step."
-)
+@click.option("--dry-run", is_flag=True, help="Compute nothing: end after --steps training steps.")
 @click.option(
     "--steps", type=click.IntRange(1), default=3, show_default=True, help="Steps of a dry run."
 )
+@click.option(
+    "--step",
+    metavar="NAME",
+    help="Jitted function that is the training step [default: found by its calls].",
+)
 @click.option("--report", type=FILE, help="Write the report to FILE as JSON.")
-@click.option("--trace", type=FILE, help="Write a Perfetto trace of the main step to FILE.")
+@click.option("--trace", type=FILE, help="Write a Perfetto trace of the training step to FILE.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
 def run_command(  # noqa: PLR0913
     data: str | None,
@@ -146,6 +149,7 @@ def run_command(  # noqa: PLR0913
     zone: str | None,
     dry_run: bool,
     steps: int,
+    step: str | None,
     report: Path | None,
     trace: Path | None,
     command: tuple[str, ...],
@@ -179,6 +183,7 @@ def run_command(  # noqa: PLR0913
                 report=report,
                 trace=trace,
                 dry_run_steps=steps * dry_run,
+                step_name=step,
                 slices=slices,
                 software=software,
             )

@@ -31,8 +31,9 @@ _IMPORT = re.compile(rb"^\s*(?:import|from)\s+(tensorflow|jax)\b", re.MULTILINE)
 @dataclasses.dataclass(frozen=True, slots=True)
 class ProgramOptions:
     """`workers` None: one process for each host. `compiler` judges the modules. `batch`: examples
-    of a step. `dry_run_steps`: 0, or runs of the main step of which none is computed. `slices`: of
-    a multislice. `software`: the environment that the command runs in; None: the caller's."""
+    of a step. `dry_run_steps`: 0, or runs of the training step of which none is computed.
+    `step_name`: the training step; None: by the rule. `slices`: of a multislice. `software`: the
+    environment that the command runs in; None: the caller's."""
 
     kind: AcceleratorType
     zone: str
@@ -44,6 +45,7 @@ class ProgramOptions:
     report: Path | None = None
     trace: Path | None = None
     dry_run_steps: int = 0
+    step_name: str | None = None
     plan_steps: int = 10_000
     slices: int = 1
     software: Path | None = None
@@ -70,6 +72,7 @@ def environments_of(
         slices.NUMERICS_VARIABLE: options.numerics,
         slices.STRICT_VARIABLE: str(int(options.strict)),
         slices.DRY_RUN_VARIABLE: str(options.dry_run_steps),
+        slices.STEP_VARIABLE: options.step_name or "",
     }
     if options.software is not None:
         common |= environments.activate(inherited, options.software)

@@ -56,6 +56,8 @@ from podyard.settings import from_environment
 ESTIMATE_PROCESSOR_SECONDS = {"podyard": 60.0, "xla-tpu": 1200.0}
 ESTIMATE_SECONDS_MAX = 600.0
 MODULES_SHOWN = 5
+NAMES_SHOWN = 20  # of modules, where none is a training step
+NO_STEP_CODE = 3  # of a dry run that was to end with a price
 _RED, _PLAIN = "\033[31m", "\033[0m"
 
 
@@ -67,6 +69,12 @@ class ProgramOutcome:
     end: LaunchEnd
     summary: ProgramSummary
 
+    @property
+    def code(self) -> int:
+        """The program's exit code; NO_STEP_CODE for a dry run that has no training step."""
+        has_price = self.summary.step is not None or not self.options.dry_run_steps
+        return self.end.code if self.end.code or has_price else NO_STEP_CODE
+
 
 def run_on_types(command: Sequence[str], several: Sequence[ProgramOptions]) -> int:
     """A dry run for each type, and one table. The exit code of the first that fails."""
@@ -74,7 +82,7 @@ def run_on_types(command: Sequence[str], several: Sequence[ProgramOptions]) -> i
     for options in several:
         outcome = run_once(command, options)
         outcomes.append(outcome)
-        code = code or outcome.end.code
+        code = code or outcome.code
     output.say(comparison(outcomes))
     report = several[0].report
     if report is not None:
@@ -84,7 +92,7 @@ def run_on_types(command: Sequence[str], several: Sequence[ProgramOptions]) -> i
 
 def run_program(command: Sequence[str], options: ProgramOptions) -> int:
     """Returns the exit code of the first worker that fails, or minus the signal that it died of, or
-    0.
+    NO_STEP_CODE, or 0.
 
     Raises INVALID_ARGUMENT for more processes than this machine can carry.
     """
@@ -93,7 +101,7 @@ def run_program(command: Sequence[str], options: ProgramOptions) -> int:
         output.say(line)
     if options.report is not None:
         _write_report(options.report, _document(outcome))
-    return outcome.end.code
+    return outcome.code
 
 
 def run_once(command: Sequence[str], options: ProgramOptions) -> ProgramOutcome:
@@ -119,7 +127,7 @@ def run_once(command: Sequence[str], options: ProgramOptions) -> ProgramOutcome:
 
 
 def comparison(outcomes: Sequence[ProgramOutcome]) -> str:
-    """One row for each type: the main step there, and a whole run of `plan_steps`."""
+    """One row for each type: the training step there, and a whole run of `plan_steps`."""
     steps = f"{outcomes[0].options.plan_steps:,} STEPS"
     headings = (
         "TYPE",
@@ -139,9 +147,9 @@ def _comparison_row(outcome: ProgramOutcome) -> tuple[str, ...]:
     options, step = outcome.options, outcome.summary.step
     kind = options.kind
     if step is None or step.estimate is None or not step.estimate.seconds:
-        why = "no step" if step is None else _why(step)
+        why = "no training step found" if step is None else _why(step)
         return (kind.name, why, *("-" for _ in range(7)))
-    estimate, seconds = step.estimate, step.estimate.seconds
+    estimate, seconds = step.estimate, step.estimate.seconds / step.steps
     too_large = outcome.summary.too_large
     fits = "yes" if not too_large else f"no: {too_large[0].name} {_verdict(too_large[0])}"
     rate = f"{options.batch / seconds / kind.chip_count:,.1f}/s" if options.batch else "-"
@@ -180,7 +188,7 @@ def _money(price: HourlyPrice, cost: Fraction) -> str:
 
 def _document(outcome: ProgramOutcome) -> dict[str, Any]:
     return outcome.summary.to_json() | {
-        "exitCode": outcome.end.code,
+        "exitCode": outcome.code,
         "failedWorker": outcome.end.failed_worker,
         "zone": outcome.options.zone,
         "dryRunSteps": outcome.options.dry_run_steps,
@@ -188,7 +196,7 @@ def _document(outcome: ProgramOutcome) -> dict[str, Any]:
 
 
 def _write_trace(path: Path, run: Path, step: ModuleTotal, options: ProgramOptions) -> None:
-    """Of the main step, as the model has it on the slice."""
+    """Of the training step, as the model has it on the slice."""
     text = (run / "modules" / f"{step.digest}{SUFFIX}").read_text(encoding="utf-8")
     try:
         found = engine.analyze_stablehlo(text, accelerator_type=options.kind.name)
@@ -207,8 +215,9 @@ def lines(summary: ProgramSummary, options: ProgramOptions) -> list[str]:
     """The report of a run, for people."""
     kind, step = summary.kind, summary.step
     device = kind.generation.device_word
-    if step is None:
-        return [f"podyard: no estimate for {kind.name}: the program compiled nothing for the TPU"]
+    if not summary.modules:
+        nothing = f"podyard: no estimate for {kind.name}: the program compiled nothing for the TPU"
+        return [nothing, *_no_step(summary, options)]
     hosts = f"{kind.host_count} host{'s' * (kind.host_count > 1)}"
     by_compiler = f"the TPU compiler ({EXACT_SENTENCE})"
     judge = by_compiler if options.compiler == "xla-tpu" else "Podyard"
@@ -227,8 +236,16 @@ def lines(summary: ProgramSummary, options: ProgramOptions) -> list[str]:
     if rest := [module for module in summary.modules[MODULES_SHOWN:] if module.runs]:
         runs, seconds = sum(one.runs for one in rest), sum(one.seconds for one in rest)
         found.append(f"and {len(rest)} more modules with {runs} runs, {time_text(seconds)} in all")
-    if step.estimate is not None and step.estimate.seconds:
-        found.append(_step_line(step, options))
+    choice = summary.choice
+    if step is None or choice is None:
+        found += _no_step(summary, options)
+    else:
+        if step.estimate is not None and step.estimate.seconds:
+            found.append(_step_line(step, options))
+        found.append(f"training step {step.name}: {choice.reason}")
+        kernels = () if step.estimate is None else step.estimate.kernels
+        found += [f"kernel {line} of {step.name}" for line in kernels[:NAMES_SHOWN]]
+    if summary.seconds and (step is not None or not options.dry_run_steps):
         found.append(
             f"in all {time_text(summary.seconds)} on the TPU in {options.zone}: "
             f"{_costs(summary.seconds, options)}"
@@ -252,6 +269,20 @@ def lines(summary: ProgramSummary, options: ProgramOptions) -> list[str]:
     return found
 
 
+def _no_step(summary: ProgramSummary, options: ProgramOptions) -> list[str]:
+    """For people, with what was seen. A program that computes need not train."""
+    if not summary.modules and not options.dry_run_steps:
+        return []
+    if options.step_name is not None:
+        why = f"the program called no jitted function {options.step_name}"
+    else:
+        why = "no jitted function was called twice from one place; name it with --step"
+    shown = [f"{one.name} ({one.runs})" for one in summary.modules if one.runs][:NAMES_SHOWN]
+    rest = sum(1 for one in summary.modules if one.runs) - len(shown)
+    seen = f"{', '.join(shown) or 'no modules'}{f' and {rest} more' if rest else ''}"
+    return [f"no training step found: {why}; seen: {seen}"]
+
+
 def _row(module: ModuleTotal) -> tuple[str, ...]:
     estimate = module.estimate
     here = "-" if module.wall_seconds is None else time_text(module.wall_seconds)
@@ -264,13 +295,16 @@ def _row(module: ModuleTotal) -> tuple[str, ...]:
 def _step_line(step: ModuleTotal, options: ProgramOptions) -> str:
     estimate = step.estimate
     assert estimate is not None and estimate.seconds
-    parts = [f"step {step.name}: {time_text(estimate.seconds)} on {options.kind.name}"]
+    seconds = estimate.seconds / step.steps
+    parts = [f"step {step.name}: {time_text(seconds)} on {options.kind.name}"]
+    if step.steps > 1:
+        parts.append(f"1 of {step.steps} turns of its loop")
     if step.wall_seconds is not None:
-        parts.append(f"{time_text(step.wall_seconds)} on this machine")
+        parts.append(f"{time_text(step.wall_seconds / step.steps)} on this machine")
     parts.append(f"MXU {estimate.mxu_utilization:.0%}")
     if options.batch:
-        parts.append(f"{options.batch / estimate.seconds:,.0f} examples per second")
-    parts.append(f"1,000 steps {_costs(1000 * estimate.seconds, options)}")
+        parts.append(f"{options.batch / seconds:,.0f} examples per second")
+    parts.append(f"1,000 steps {_costs(1000 * seconds, options)}")
     return ", ".join(parts)
 
 
@@ -373,7 +407,7 @@ def wait_for_estimates(
     until, started = clock.monotonic_seconds() + ESTIMATE_SECONDS_MAX, None
     while True:
         has_ended = process.poll() is not None  # before the look: it has written all that it will
-        summary = read_summary(run, run / VERDICTS, options.kind)
+        summary = read_summary(run, run / VERDICTS, options.kind, options.step_name)
         waiting = [module for module in summary.modules if module.estimate is None]
         if not waiting or has_ended or clock.monotonic_seconds() > until:
             return summary

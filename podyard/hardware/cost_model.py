@@ -182,6 +182,9 @@ class CostModel:
     # Whether weights with heads as a middle axis are converted before, and what is updated with
     # them copied back.
     copies_heads: bool = False
+    # VMEM that one kernel may have unless it asks for more (XLA's flag
+    # xla_tpu_scoped_vmem_limit_kib).
+    scoped_vmem_bytes: int = 16 * 2**20
     # Whether sums of one collective have the room on the chip that all others leave. (Compiled
     # steps on v4.)
     sums_last: bool = False

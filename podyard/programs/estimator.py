@@ -25,7 +25,10 @@ from podyard.base.clock import OsClock
 from podyard.base.errors import PodyardError
 from podyard.base.files import list_inside, read_inside, read_json, write_atomically
 from podyard.base.interpreter import python_command
-from podyard.engine.report.summary import Report, bytes_text
+from podyard.engine.cost.custom_call import KERNEL_LINE
+from podyard.engine.program.from_stablehlo import parse_stablehlo
+from podyard.engine.report.summary import Report, bytes_text, time_text
+from podyard.engine.training_loop import training_turns
 from podyard.hardware.accelerator_types import AcceleratorType, parse
 from podyard.programs.records import MODULE_BYTES_MAX, MODULES_MAX, NOT_LOWERED, SUFFIX
 
@@ -38,6 +41,7 @@ MEMORY_BYTES_MAX = 4 * 2**30
 BUFFERS_SHOWN = 3
 NOTE = "// podyard: "
 _NOTES_BYTES = 4096
+_LOOP = b"stablehlo.while"
 _NARROW = re.compile(rb"x(i8|ui8|i4|f8\w+)>")  # types whose products can have a higher peak
 
 
@@ -46,7 +50,8 @@ class ModuleEstimate:
     """One run of a module. Figures are those of one device, `seconds` of the slice; None where it
     cannot be priced, and `error` says why. `verdict` is a line such as `fits (3.1 of 15.5 GiB)`;
     `refusal` is how a TPU would say no. `compiler` judged. `doubts`: what is not modelled.
-    `peak_flops`: of one device, a second."""
+    `peak_flops`: of one device, a second. `turns`: of the training loop inside, as in
+    `engine.training_loop`. `kernels`: a line for each Pallas kernel, with its time in a run."""
 
     seconds: float | None
     device_seconds: float = 0.0
@@ -64,6 +69,8 @@ class ModuleEstimate:
     largest: tuple[str, ...] = ()
     compiler: str = "podyard"
     doubts: tuple[str, ...] = ()
+    turns: int = 0
+    kernels: tuple[str, ...] = ()
     error: str = ""
 
     @property
@@ -132,6 +139,27 @@ def estimate(text: bytes, kind: AcceleratorType, compiler: str = "podyard") -> M
         largest=largest[:BUFFERS_SHOWN],
         compiler=found.compiler,
         doubts=(*_notes(text), *found.reasons),
+        kernels=_kernels(found),
+        turns=training_turns(parse_stablehlo(text.decode(errors="replace")))
+        if _LOOP in text
+        else 0,
+    )
+
+
+def _kernels(found: engine.Estimate) -> tuple[str, ...]:
+    """Those of one name together; the longest first."""
+    runs: dict[str, int] = {}
+    cycles: dict[str, float] = {}
+    for op in found.ops:
+        if op.name.startswith(KERNEL_LINE):
+            name = op.name.removeprefix(KERNEL_LINE).rpartition(".")[0]
+            runs[name] = runs.get(name, 0) + op.count
+            cycles[name] = cycles.get(name, 0.0) + op.cycles
+    ordered = sorted(cycles, key=lambda name: -cycles[name])
+    return tuple(
+        f"{name}: {time_text(cycles[name] / found.clock_hz)} in {runs[name]} "
+        f"run{'s' * (runs[name] != 1)}"
+        for name in ordered
     )
 
 

@@ -3,7 +3,8 @@
 Each module is lowered and handed over as in any run, but not compiled. Its results are arrays of
 zeros that share one piece of memory that nobody has touched, so they take none; their shardings are
 those that Shardy, JAX's own partitioner, finds. What depends on nothing of that and is small (keys,
-schedules, whole small models) is computed. The program ends after some runs of its main step.
+schedules, whole small models) is computed. The program ends after some runs of its training step
+(`training_step.py`).
 """
 
 from __future__ import annotations
@@ -24,10 +25,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from podyard.base.clock import OsClock
 from podyard.programs import jax_internals as internals
+from podyard.programs.records import MODULES_MAX, ModuleRuns
+from podyard.programs.step.call_sites import call_site
+from podyard.programs.step.training_step import ModuleUse, has_name, training_step
+
+Estimates = Callable[
+    ..., Mapping[str, Any]
+]  # the fields of a ModuleEstimate, after so many seconds at most, or nothing
 
 SMALL_BYTES = 16 * 2**20  # arguments and results of a module that is computed
 SMALL_DEVICES = 8  # XLA's devices for CPUs share the cores: a module on more is not computed
+# How long the choice between several candidates for the training step waits for the time of each: a
+# large module takes the estimator a minute. Afterwards their bytes decide.
+ESTIMATE_SECONDS = 60.0
+_monotonic = OsClock().monotonic_seconds
 _SIZES = {"argument": "argument", "output": "result", "temp": "temporary"}
 _DONATED = ("jax.buffer_donor", "tf.aliasing_output")
 _SHARDING = re.compile(r"sharding<(?:@(\w+)|mesh<\[([^\]]*)\]>), \[(.*?)\](?:, |>)")
@@ -39,8 +52,8 @@ _AXIS = re.compile(r'"([^"]+)"(?::\((\d+)\)(\d+))?')
 @dataclasses.dataclass(slots=True)
 class DryExecutable:
     """Stands for a compiled module. `compile_now` compiles it after all. `argument_shardings`,
-    `result_shardings`: None for one device. `donated`: which arguments the module takes away.
-    `estimate`: what Podyard says of it."""
+    `result_shardings`: None for one device. `has_kernels`: of Pallas. `donated`: which arguments
+    the module takes away. `estimate`: what Podyard says of it."""
 
     compile_now: Callable[[], Any]
     devices: tuple[Any, ...]
@@ -49,14 +62,18 @@ class DryExecutable:
     argument_shardings: list[Any] | None
     result_shardings: list[Any] | None
     donated: frozenset[int]
-    estimate: Callable[[], Mapping[str, Any]]
+    record: ModuleRuns
+    estimate: Estimates
+    has_kernels: bool = False
     compiled: Any = None
-    runs: int = 0
 
     @property
     def is_small(self) -> bool:
+        """Return True for a module that is computed. One with kernels is lowered for TPUs, and
+        cannot be."""
         return (
-            self.argument_bytes + self.result_bytes <= SMALL_BYTES
+            not self.has_kernels
+            and self.argument_bytes + self.result_bytes <= SMALL_BYTES
             and len(self.devices) <= SMALL_DEVICES
         )
 
@@ -106,27 +123,29 @@ def current() -> DryRun | None:
 
 
 class DryRun:
-    """`steps`: runs of the main step after which the program ends; `finish` is called before
-    that."""
+    """`steps`: runs of the training step after which the program ends; `finish` is called before
+    that. `step_name`:
+    what the user takes for the training step, or None."""
 
-    def __init__(self, steps: int, finish: Callable[[], None]) -> None:
+    def __init__(self, steps: int, step_name: str | None, finish: Callable[[], None]) -> None:
         self._steps = steps
+        self._step_name = step_name
         self._finish = finish
         self._made: dict[int, weakref.ref[Any]] = {}
+        self._origins: dict[int, tuple[weakref.ref[Any], int]] = {}
+        self._bits: dict[str, int] = {}
+        self._executables: list[DryExecutable] = []
         self._zeros: NDArray[np.uint8] | None = None
-        self._largest_bytes = 0
         self._lock = threading.Lock()
         _current.append(self)
 
     def compile(
         self, compile_now: Callable[[], Any], module: Any, devices: Sequence[Any],
-        estimate: Callable[[], Mapping[str, Any]],
+        record: ModuleRuns,
+        estimate: Estimates,
     ) -> DryExecutable:  # fmt: skip
-        """`estimate` gives the fields of `estimator.ModuleEstimate`, or nothing.
-
-        Raises NotImplementedError for modules in which JAX left the shardings to XLA's older
-        partitioner.
-        """
+        """Raises NotImplementedError for modules in which JAX left the shardings to XLA's older
+        partitioner."""
         main = _main(module)
         types = main.type
         arguments = [_nbytes(one) for one in types.inputs]
@@ -143,7 +162,7 @@ class DryRun:
                     "a dry run needs Shardy: JAX_USE_SHARDY_PARTITIONER must not be 0"
                 )
             found = _shardings(internals.propagate_shardings(module), len(devices))
-        return DryExecutable(
+        executable = DryExecutable(
             compile_now,
             tuple(devices),
             sum(arguments),
@@ -151,22 +170,31 @@ class DryRun:
             found and found[0],
             found and found[1],
             donated,
+            record,
             estimate,
         )
+        if len(self._executables) < MODULES_MAX:
+            self._executables.append(executable)
+        return executable
 
     def call(self, run: Callable[..., Any], call: Any, args: tuple[Any, ...]) -> Any:
         executable = call.xla_executable
         if not isinstance(executable, DryExecutable):
             return run(call, *args)
         given = internals.module_arguments(call, args)
-        self._count(executable)
+        origins = self._come_from(executable, given)
+        if self._is_end(executable):
+            self._end()
         if executable.is_small and not any(map(self.is_made, given)):
             if executable.compiled is None:
                 executable.compiled = executable.compile_now()
-            return run(internals.call_of(call, executable.compiled), *args)
+            results = run(internals.call_of(call, executable.compiled), *args)
+            self._note(results, origins)
+            return results
         results = internals.results_of(call, self.make)
         for result in results:  # JAX makes new arrays of those that it gets
             self._mark(result)
+        self._note(results, origins)
         for place in executable.donated:
             index = place - internals.token_count(call)
             if 0 <= index < len(given):
@@ -175,8 +203,12 @@ class DryRun:
 
     def put(self, put: Callable[[], Any], values: Sequence[Any], aval: Any, sharding: Any) -> Any:
         if sharding is not None and any(map(self.is_made, values)):
-            return self.make(aval, sharding)
-        return put()
+            result = self.make(aval, sharding)
+        else:
+            result = put()
+        for value in values:
+            self._note([result], self._origins_of(value))
+        return result
 
     def value(self, read: Callable[[], Any], array: Any) -> Any:
         if self.is_made(array):
@@ -194,17 +226,11 @@ class DryRun:
     def _mark(self, value: Any) -> None:
         array = internals.array_of(value)
         for one in (array, *internals.single_arrays(array)):
-            self._made[id(one)] = weakref.ref(one, self._forget(id(one)))
+            self._made[id(one)] = weakref.ref(one, _forget(self._made, id(one)))
 
     def is_made(self, value: Any) -> bool:
         """Whether a value is none that was computed."""
         return id(internals.array_of(value)) in self._made
-
-    def _forget(self, key: int) -> Callable[[Any], None]:
-        def forget(_: Any) -> None:
-            self._made.pop(key, None)
-
-        return forget
 
     def _view(self, shape: Sequence[int], dtype: Any) -> NDArray[Any]:
         nbytes = math.prod(shape) * np.dtype(dtype).itemsize
@@ -216,16 +242,94 @@ class DryRun:
         view.flags.writeable = False
         return view
 
-    def _count(self, executable: DryExecutable) -> None:
-        """The main step is what has the largest arguments of all that has run."""
-        if executable.runs >= self._steps and executable.argument_bytes >= self._largest_bytes:
-            self._finish()
-            if threading.current_thread() is not threading.main_thread():
-                sys.stdout.flush()
-                os._exit(0)  # an exception would end this thread only
-            raise SystemExit(0)
-        executable.runs += 1
-        self._largest_bytes = max(self._largest_bytes, executable.argument_bytes)
+    def _come_from(self, executable: DryExecutable, arguments: Sequence[Any]) -> int:
+        """Count a call, and return the modules that its results come from, a bit for each: those of
+        its arguments, and its own unless it is an eager operation."""
+        record, origins = executable.record, 0
+        for value in arguments:
+            origins |= self._origins_of(value)
+        record.call(call_site())
+        if record.is_library:
+            return origins
+        own = self._bits.setdefault(record.digest, 1 << len(self._bits))
+        record.feeds_itself = bool(record.feeds_itself) or bool(origins & own)
+        return origins | own
+
+    def _origins_of(self, value: Any) -> int:
+        entry = self._origins.get(id(internals.array_of(value)))
+        return 0 if entry is None else entry[1]
+
+    def _note(self, values: Sequence[Any], origins: int) -> None:
+        for value in values if origins else ():
+            array = internals.array_of(value)
+            self._origins[id(array)] = (
+                weakref.ref(array, _forget(self._origins, id(array))),
+                origins,
+            )
+
+    def _is_end(self, executable: DryExecutable) -> bool:
+        """Return True if this call is of the training step, which has run often enough. Only a
+        module that gets its own results back ends a program: initializers that are called
+        repeatedly before the first step do not."""
+        record = executable.record
+        if self._step_name is not None:
+            return record.runs >= self._steps and has_name(record.name, self._step_name)
+        if not record.feeds_itself or not record.runs:
+            return False
+        turns = (
+            1 if record.runs >= self._steps else max(1, int(executable.estimate(0).get("turns", 0)))
+        )
+        if record.runs * turns < self._steps:
+            return False
+        repeated = [
+            one
+            for one in self._executables
+            if not one.record.is_library and (one.record.calls or 0) > 1
+        ]
+        choice = training_step(_uses(repeated))
+        return choice is not None and repeated[choice.index].record.digest == record.digest
+
+    def _end(self) -> None:
+        self._finish()
+        if threading.current_thread() is not threading.main_thread():
+            sys.stdout.flush()
+            os._exit(0)  # an exception would end this thread only
+        raise SystemExit(0)
+
+
+def _uses(executables: Sequence[DryExecutable]) -> list[ModuleUse]:
+    """With the time of each, as soon as it is estimated; with its bytes instead if that takes too
+    long."""
+    until = _monotonic() + (ESTIMATE_SECONDS if len(executables) > 1 else 0.0)
+    estimates = [one.estimate(max(0.0, until - _monotonic())) for one in executables]
+    is_priced = all(estimates)
+    uses = []
+    for one, estimate in zip(executables, estimates, strict=True):
+        record = one.record
+        nbytes = float(one.argument_bytes + one.result_bytes)
+        seconds = float(estimate["device_seconds"]) if is_priced else nbytes
+        turns = int(estimate.get("turns", 0))
+        waits = is_priced and seconds < float(estimate["seconds"] or 0.0)
+        uses.append(
+            ModuleUse(
+                record.name,
+                record.calls or 0,
+                seconds,
+                "",
+                turns,
+                False,
+                record.feeds_itself,
+                waits,
+            )
+        )
+    return uses
+
+
+def _forget(entries: dict[int, Any], key: int) -> Callable[[Any], None]:
+    def forget(_: Any) -> None:
+        entries.pop(key, None)
+
+    return forget
 
 
 def _without_touch(nbytes: int) -> NDArray[np.uint8]:

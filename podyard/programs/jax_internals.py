@@ -291,12 +291,6 @@ def version() -> str:
     return str(jax.__version__)
 
 
-def text_of(module: Any) -> bytes:
-    """The StableHLO of a module; of large constants the shapes."""
-    text: str = module.operation.get_asm(large_elements_limit=16)
-    return text.encode()
-
-
 XlaRuntimeError = (
     _jax.JaxRuntimeError if hasattr(_jax, "JaxRuntimeError") else xla_client.XlaRuntimeError
 )
@@ -444,21 +438,6 @@ def propagate_shardings(module: Any) -> Any:
             copy.operation
         )
     return copy
-
-
-def interpret_kernels(before: Callable[[], None]) -> None:
-    """Has Pallas interpret all kernels for TPUs, and calls `before` for each."""
-    interpreter: Any = importlib.import_module(
-        "jax._src.pallas.mosaic.interpret.interpret_pallas_call"
-    )
-    inner = interpreter.interpret_pallas_call
-
-    def interpret_pallas_call(*args: Any, **named: Any) -> Any:
-        before()
-        return inner(*args, **named)
-
-    interpreter.interpret_pallas_call = interpret_pallas_call
-    interpreter.set_tpu_interpret_mode()
 
 
 def wrap_calls_of_exports(export: Any, around: Callable[[Callable[[Any], Any], Any], Any]) -> None:

@@ -1,16 +1,22 @@
-"""Pallas kernels run in JAX's interpreter for TPUs: it simulates their memories, copies and
-semaphores on the CPU."""
+"""Pallas kernels: operations without effects, which run in JAX's interpreters when a program
+computes."""
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
 from podyard.programs import slice as slices
 
 LINE = (
-    "podyard: Pallas kernels run in JAX's interpreter: right, slow, and without an estimate "
-    "of their time"
+    "podyard: Pallas kernels run in JAX's interpreter, which is slow; their time on the "
+    "TPU is modelled"
+)
+SIMULATED = (
+    "podyard: Pallas kernels that signal or copy between chips run in JAX's simulator of TPUs, "
+    "without an estimate of "
+    "their time; --dry-run has one"
 )
 
 
@@ -18,13 +24,19 @@ def apply(_pallas: Any) -> None:
     """Raises what goes wrong, for the hook's line."""
     if slices.from_environment() is None:
         return
-    from podyard.programs import jax_internals
+    from podyard.programs.kernels import jax_kernels
 
-    told: list[str] = []
+    if absent := jax_kernels.missing():
+        raise RuntimeError(f"this JAX has no {', '.join(absent)}")
+    if int(os.environ.get(slices.DRY_RUN_VARIABLE) or 0):
+        jax_kernels.lower_for_tpu()
+        return
+    told: set[str] = set()
 
-    def tell() -> None:
-        if not told:
-            told.append(LINE)
-            print(LINE, file=sys.stderr)
+    def tell(is_simulated: bool) -> None:
+        line = SIMULATED if is_simulated else LINE
+        if line not in told:
+            told.add(line)
+            print(line, file=sys.stderr)
 
-    jax_internals.interpret_kernels(tell)
+    jax_kernels.interpret(tell)

@@ -12,6 +12,7 @@ from podyard.base.clock import OsClock
 from podyard.programs import slice as slices
 from podyard.programs.records import ModuleRuns, Recorder
 from podyard.programs.say import say
+from podyard.programs.step.training_step import is_library_function
 
 if TYPE_CHECKING:
     from podyard.programs.jax_dry_run import DryRun
@@ -25,7 +26,7 @@ def apply(_jax: Any) -> None:
     of = slices.from_environment()
     if of is None:
         return
-    from podyard.programs import jax_devices, jax_internals, jax_numerics, jax_runs
+    from podyard.programs import jax_devices, jax_internals, jax_numerics, jax_runs, module_text
 
     steps = int(os.environ.get(slices.DRY_RUN_VARIABLE) or 0)
     if steps and not jax_internals.has_partitioner():
@@ -41,7 +42,7 @@ def apply(_jax: Any) -> None:
     rounds = os.environ.get(slices.NUMERICS_VARIABLE, "mxu") == "mxu"
     strict = os.environ.get(slices.STRICT_VARIABLE) == "1"
     dry = _dry_run(recorder, steps) if steps else None
-    runs = jax_runs.install()
+    runs = jax_runs.install(dry_run=steps > 0)
     clock = OsClock()
 
     def compile_module(
@@ -50,19 +51,23 @@ def apply(_jax: Any) -> None:
         if client.platform != "tpu":
             return compile_now()
         name = str(module.operation.attributes["sym_name"]).strip('"')
-        record = recorder.add(jax_internals.text_of(module), name, len(devices))
+        text = module_text.text_of(module)
+        record = recorder.add(text, name, len(devices))
+        record.is_library = is_library_function(runs.function())
         if strict:
             _refuse_what_does_not_fit(recorder, record)
         if rounds:
             jax_numerics.round_operands(module)
 
-        def estimate() -> Mapping[str, object]:
-            return recorder.verdict(record, VERDICT_SECONDS)
+        def estimate(seconds: float = VERDICT_SECONDS) -> Mapping[str, object]:
+            return recorder.verdict(record, seconds)
 
         started = clock.monotonic_seconds()
-        executable = (
-            compile_now() if dry is None else dry.compile(compile_now, module, devices, estimate)
-        )
+        if dry is None:
+            executable = compile_now()
+        else:
+            executable = dry.compile(compile_now, module, devices, record, estimate)
+            executable.has_kernels = module_text.TARGET.encode() in text
         record.compile_seconds = clock.monotonic_seconds() - started
         runs.add_module(executable, record)
         return executable
@@ -99,7 +104,7 @@ def _dry_run(recorder: Recorder, steps: int) -> DryRun:
     from podyard.programs import jax_internals
     from podyard.programs.jax_dry_run import DryRun
 
-    dry = DryRun(steps, recorder.write)
+    dry = DryRun(steps, os.environ.get(slices.STEP_VARIABLE) or None, recorder.write)
     jax_internals.replace_calls(dry.call)
     jax_internals.replace_device_puts(dry.put)
     jax_internals.replace_values(dry.value)

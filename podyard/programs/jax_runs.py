@@ -18,6 +18,7 @@ import jax
 from podyard.base.clock import OsClock
 from podyard.programs import jax_internals as internals
 from podyard.programs.records import MODULES_MAX, ModuleRuns
+from podyard.programs.step.call_sites import call_site
 
 # longer than most steps of a small program; the end of a program waits no longer
 _PARK_SECONDS = 1.0
@@ -28,9 +29,13 @@ _Signature = tuple[object, ...]
 
 class Runs:
     """Which module a function runs: JAX's hook names the function, and a function has a module for
-    each signature."""
+    each signature.
 
-    def __init__(self) -> None:
+    `counts_calls`: False where a dry run counts them, before it runs anything.
+    """
+
+    def __init__(self, counts_calls: bool) -> None:
+        self._counts_calls = counts_calls
         self._of_executable: dict[int, tuple[Any, ModuleRuns]] = {}
         self._of_function: dict[int, tuple[Any, dict[_Signature | None, ModuleRuns]]] = {}
         self._by_results: dict[_Signature, ModuleRuns] = {}
@@ -42,6 +47,12 @@ class Runs:
         alive."""
         if len(self._of_executable) < MODULES_MAX:
             self._of_executable[id(executable)] = (executable, module)
+
+    def function(self) -> Any:
+        """The function that this thread compiles or runs for the first time, or None: ahead of
+        time."""
+        called = getattr(self._thread, "called", None)
+        return None if called is None else called[0]
 
     def slow_call(self, call: Callable[..., Any], function: Any, args: Any, kwargs: Any) -> Any:
         """`call()`, during which runs belong to `function`."""
@@ -57,6 +68,8 @@ class Runs:
         if known is None:
             return
         module = known[1]
+        if self._counts_calls:
+            module.call(call_site())
         module.count()
         _wait(module, results)
         self._exit.pass_by()
@@ -73,6 +86,7 @@ class Runs:
     def after_fast_run(self, function: Any, args: Any, kwargs: Any, results: Any) -> None:
         module = self._module_of(function, args, kwargs, results)
         if module is not None:
+            module.call(call_site())
             module.count()
         _wait(module, results)
         self._exit.pass_by()
@@ -127,8 +141,8 @@ class _Exit:
             clock.sleep(0.005)
 
 
-def install() -> Runs:
-    runs = Runs()
+def install(*, dry_run: bool) -> Runs:
+    runs = Runs(counts_calls=not dry_run)
     internals.wrap_first_calls(runs.slow_call)
     internals.wrap_slow_runs(runs.after_slow_run)
     internals.set_fast_run_hook(runs.after_fast_run)

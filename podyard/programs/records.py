@@ -18,6 +18,7 @@ from pathlib import Path
 
 from podyard.base.clock import OsClock
 from podyard.base.files import read_json, write_atomically
+from podyard.programs.step.call_sites import Site, label
 
 SUFFIX = ".mlir"
 NOT_LOWERED = b"// not lowered: "  # what a module is instead of its text, before the reason
@@ -27,6 +28,8 @@ RUN_BYTES_MAX = 16 * 2**20  # of the counts of all processes of a run, that are 
 WRITE_SECONDS = 1.0
 MODULES_MAX = 2_000  # of one process: a program that compiles without end must not fill the disk
 MODULE_BYTES_MAX = 64 * 2**20  # what a module's text may have to be handed over
+# call sites of a module that are told apart: code that is made at run time has new ones without end
+SITES_MAX = 100
 
 _monotonic = OsClock().monotonic_seconds
 _recorders: list[Recorder] = []
@@ -35,7 +38,8 @@ _recorders: list[Recorder] = []
 @dataclasses.dataclass(slots=True)
 class ModuleRuns:
     """A module of one process. `devices`: how many it runs on; `first`, `last`: when the first run
-    and the last one ended, in seconds of the machine's clock."""
+    and the last one ended, in seconds of the machine's clock. `calls`: from the most frequent call
+    site, `site`; None: not known. `is_library`, `feeds_itself`: as in `training_step.ModuleUse`."""
 
     digest: str
     name: str
@@ -44,6 +48,28 @@ class ModuleRuns:
     runs: int = 0
     first: float = 0.0
     last: float = 0.0
+    is_library: bool = False
+    feeds_itself: bool | None = None
+    site: str = ""
+    calls: int | None = None
+    _sites: dict[Site | None, int] = dataclasses.field(
+        default_factory=dict, repr=False, compare=False
+    )
+    _best: Site | None = dataclasses.field(default=None, repr=False, compare=False)
+
+    def call(self, site: Site | None) -> None:
+        """Counts a call that begins."""
+        if len(self._sites) >= SITES_MAX and site not in self._sites:
+            site = None
+        calls = self._sites[site] = self._sites.get(site, 0) + 1
+        if calls > (self.calls or 0):
+            self.calls = calls
+            if site != self._best:
+                self._best, self.site = site, "" if site is None else label(site)
+
+    def to_json(self) -> dict[str, object]:
+        names = (field.name for field in dataclasses.fields(self))
+        return {name: getattr(self, name) for name in names if not name.startswith("_")}
 
     def count(self) -> None:
         self.last = _monotonic()
@@ -113,10 +139,7 @@ class Recorder:
         if self._path is None or os.getpid() != self._pid:
             return
         with self._lock:
-            modules, left_out = (
-                [dataclasses.asdict(module) for module in self._modules],
-                self._left_out,
-            )
+            modules, left_out = [module.to_json() for module in self._modules], self._left_out
         text = json.dumps(
             {"worker": self._worker, "pid": self._pid, "modules": modules, "left_out": left_out}
         )

@@ -15,7 +15,8 @@ TYPE_VARIABLE = "PODYARD_TPU"  # accelerator type; "off": the program runs as on
 RUN_VARIABLE = "PODYARD_TPU_RUN"  # the folder that modules and counts are written to
 NUMERICS_VARIABLE = "PODYARD_NUMERICS"  # mxu (default) or f32
 STRICT_VARIABLE = "PODYARD_STRICT"  # 1: a module that does not fit raises RESOURCE_EXHAUSTED
-DRY_RUN_VARIABLE = "PODYARD_DRY_RUN"  # runs of the main step, of which none is computed
+DRY_RUN_VARIABLE = "PODYARD_DRY_RUN"  # runs of the training step, of which none is computed
+STEP_VARIABLE = "PODYARD_STEP"  # name of the training step; empty: by the rule of training_step.py
 OFF = "off"
 # where the ids of the first of several slices begin; those of the second begin at twice that
 _SLICE_IDS = 100_000

@@ -13,6 +13,7 @@ from podyard.base.files import list_inside, read_inside, read_json
 from podyard.hardware.accelerator_types import AcceleratorType
 from podyard.programs.estimator import ModuleEstimate, of_json
 from podyard.programs.records import MODULES_MAX, PROCESSES_MAX, RUN_BYTES_MAX, ModuleRuns
+from podyard.programs.step.training_step import Choice, ModuleUse, training_step
 
 NAME_CHARACTERS_MAX = 200
 # of runs, and of seconds: what a thousand processes add up to can still be told as it is
@@ -32,6 +33,26 @@ class ModuleTotal:
     compile_seconds: float
     wall_seconds: float | None
     estimate: ModuleEstimate | None
+    is_library: bool = False
+    feeds_itself: bool | None = None
+    site: str = ""
+    calls: int | None = None
+
+    @property
+    def steps(self) -> int:
+        """Training steps in a run: the turns of the training loop inside, 1 without one."""
+        return 1 if self.estimate is None else max(1, self.estimate.turns)
+
+    @property
+    def use(self) -> ModuleUse:
+        calls = self.runs if self.calls is None else self.calls
+        one = self.estimate
+        seconds = None if one is None else one.device_seconds
+        waits = one is not None and one.device_seconds < (one.seconds or 0.0)
+        turns = 0 if one is None else one.turns
+        return ModuleUse(
+            self.name, calls, seconds, self.site, turns, self.is_library, self.feeds_itself, waits
+        )
 
     @property
     def seconds(self) -> float:
@@ -44,13 +65,6 @@ class ModuleTotal:
         return self.runs * self.estimate.device_seconds if self.estimate is not None else 0.0
 
     @property
-    def waits_for_host(self) -> bool:
-        """Whether the devices are done before the host can start the next run."""
-        return self.estimate is None or self.estimate.device_seconds < (
-            self.estimate.seconds or 0.0
-        )
-
-    @property
     def is_priced(self) -> bool:
         return self.estimate is not None and self.estimate.seconds is not None
 
@@ -58,29 +72,27 @@ class ModuleTotal:
 @dataclasses.dataclass(frozen=True, slots=True)
 class ProgramSummary:
     """`modules`: those that take the most on the slice first. `left_out`: modules that were too
-    many or too large to be handed over."""
+    many or too large to be handed over. `step_name`: what the user takes for the training step."""
 
     kind: AcceleratorType
     modules: tuple[ModuleTotal, ...]
     left_out: int
+    step_name: str | None = None
 
     @property
     def seconds(self) -> float:
         return sum(module.seconds for module in self.modules)
 
     @property
+    def choice(self) -> Choice | None:
+        """The training step and the reason, by the rule of `training_step`."""
+        return training_step([module.use for module in self.modules], self.step_name)
+
+    @property
     def step(self) -> ModuleTotal | None:
-        """The main step: of what runs again and again, the module that takes the most; one that
-        waits for the host only if all do. What is not priced yet takes long to price, and may be
-        it."""
-        waiting = [module for module in self.modules if module.runs > 1 and module.estimate is None]
-        if waiting:
-            return max(waiting, key=lambda module: module.runs)
-        often = [module for module in self.modules if module.runs > 1 and module.work_seconds]
-        large = [module for module in often if not module.waits_for_host]
-        return max(
-            large or often or self.modules, key=lambda module: module.work_seconds, default=None
-        )
+        """The training step; None: none of the modules is one."""
+        choice = self.choice
+        return None if choice is None else self.modules[choice.index]
 
     @property
     def too_large(self) -> tuple[ModuleTotal, ...]:
@@ -104,18 +116,21 @@ class ProgramSummary:
         return tuple(dict.fromkeys(found))
 
     def to_json(self) -> dict[str, Any]:
-        step = self.step
+        choice = self.choice
         return {
             "acceleratorType": self.kind.name,
             "deviceSeconds": self.seconds,
-            "step": None if step is None else step.digest,
+            "step": None if choice is None else self.modules[choice.index].digest,
+            "stepReason": None if choice is None else choice.reason,
             "modules": [_module_json(module) for module in self.modules],
             "modulesLeftOut": self.left_out,
             "doubts": list(self.doubts),
         }
 
 
-def read_summary(run: Path, verdicts: Path, kind: AcceleratorType) -> ProgramSummary:
+def read_summary(
+    run: Path, verdicts: Path, kind: AcceleratorType, step_name: str | None = None
+) -> ProgramSummary:
     """Of what is written so far. `run` is the program's to write: what is not as it should be is
     left out."""
     by_digest: dict[str, list[tuple[int, ModuleRuns]]] = {}
@@ -126,7 +141,7 @@ def read_summary(run: Path, verdicts: Path, kind: AcceleratorType) -> ProgramSum
             by_digest.setdefault(module.digest, []).append((worker, module))
     totals = [_total(verdicts, digest, found) for digest, found in by_digest.items()]
     totals.sort(key=lambda one: (-one.work_seconds, -one.runs, one.name))
-    return ProgramSummary(kind, tuple(totals), left_out)
+    return ProgramSummary(kind, tuple(totals), left_out, step_name)
 
 
 def _total(verdicts: Path, digest: str, found: list[tuple[int, ModuleRuns]]) -> ModuleTotal:
@@ -138,6 +153,7 @@ def _total(verdicts: Path, digest: str, found: list[tuple[int, ModuleRuns]]) -> 
             walls.append((one.last - one.first) / (one.runs - 1))
     data = read_json(verdicts / f"{digest}.json")
     first = found[0][1]
+    most = max((one for _, one in found), key=lambda one: one.calls or 0)
     return ModuleTotal(
         digest=digest,
         name=first.name,
@@ -146,6 +162,12 @@ def _total(verdicts: Path, digest: str, found: list[tuple[int, ModuleRuns]]) -> 
         compile_seconds=max(one.compile_seconds for _, one in found),
         wall_seconds=max(walls, default=None),
         estimate=of_json(data) if data else None,
+        is_library=all(one.is_library for _, one in found),
+        feeds_itself=None
+        if most.feeds_itself is None
+        else any(one.feeds_itself for _, one in found),
+        site=most.site,
+        calls=most.calls,
     )
 
 
@@ -184,7 +206,18 @@ def _module_runs(data: dict[str, Any]) -> ModuleRuns:
         0 <= number <= NUMBER_MAX for number in (compile_seconds, first, last, devices, runs)
     ):
         raise ValueError("counts and times are between 0 and NUMBER_MAX")
-    return ModuleRuns(digest, name, devices, compile_seconds, runs, first, last)
+    calls_text = data.get("calls")  # a host with an older Podyard does not say
+    site, calls = str(data.get("site", "")), None if calls_text is None else int(calls_text)
+    if not (
+        site.isprintable() and len(site) <= NAME_CHARACTERS_MAX and 0 <= (calls or 0) <= NUMBER_MAX
+    ):
+        raise ValueError("a call site is a short text, and calls are between 0 and NUMBER_MAX")
+    is_library, feeds = bool(data.get("is_library")), data.get("feeds_itself")
+    feeds_itself = None if feeds is None else bool(feeds)
+    return ModuleRuns(
+        digest, name, devices, compile_seconds, runs, first, last, is_library, feeds_itself, site,
+        calls
+    )  # fmt: skip
 
 
 def _module_json(module: ModuleTotal) -> dict[str, Any]:
@@ -196,10 +229,13 @@ def _module_json(module: ModuleTotal) -> dict[str, Any]:
         "runs": module.runs,
         "compileSeconds": module.compile_seconds,
         "wallSecondsPerRun": module.wall_seconds,
+        "callSite": module.site or None,
+        "isLibrary": module.is_library,
     }
     if estimate is not None:
         found |= {
             "deviceSecondsPerRun": estimate.seconds,
+            "turns": estimate.turns,
             "flopsPerDevice": estimate.flops,
             "mfu": estimate.mfu,
             "mxuUtilization": estimate.mxu_utilization,
@@ -211,6 +247,7 @@ def _module_json(module: ModuleTotal) -> dict[str, Any]:
             "largestBuffers": list(estimate.largest),
             "compiler": estimate.compiler,
             "doubts": list(estimate.doubts),
+            "kernels": list(estimate.kernels),
             "error": estimate.error,
         }
     return found

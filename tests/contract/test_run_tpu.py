@@ -3,51 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.contract.programs.tpu_run import SECONDS
+from tests.contract.programs.tpu_run import code as _code
+from tests.contract.programs.tpu_run import environ as _environ
+from tests.contract.programs.tpu_run import report as _report
+from tests.contract.programs.tpu_run import run as _run
 from tests.stack import PODYARD
 
 pytest.importorskip("jax", reason="programs under test import JAX")
 pytestmark = pytest.mark.real
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
-SECONDS = 180
-
-
-def _environ(**changes: str) -> dict[str, str]:
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("PODYARD_", "JAX_", "XLA_"))
-    }
-    return kept | changes
-
-
-def _run(options: str, *command: str, **changes: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*PODYARD, "run", *options.split(), "--", sys.executable, *command],
-        env=_environ(**changes), capture_output=True, text=True, timeout=SECONDS,
-        stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-
-
-def _code(text: str) -> tuple[str, str]:
-    return "-c", textwrap.dedent(text)
-
-
-def _report(
-    options: str, folder: Path, *command: str
-) -> tuple[subprocess.CompletedProcess[str], Any]:
-    file = folder / "report.json"
-    done = _run(f"{options} --report {file}", *command)
-    return done, json.loads(file.read_text())
 
 
 def test_a_program_sees_the_devices_of_the_slice_and_its_report_is_at_the_end(
@@ -263,7 +236,7 @@ def test_what_follows_from_what_a_dry_run_did_not_compute_is_not_computed_either
         loss = jax.jit(lambda x: (x.mean(), x[0]))(large)[0]
         print(float(loss), float(loss + 1), float(jnp.ones(()) + 1), int(jnp.arange(4).sum()))
     """))  # fmt: skip
-    assert (done.returncode, done.stdout) == (0, "0.0 0.0 2.0 6\n"), done.stderr
+    assert (done.returncode, done.stdout) == (3, "0.0 0.0 2.0 6\n"), done.stderr
 
 
 def test_programs_may_be_started_with_a_pythonpath_of_their_own() -> None:

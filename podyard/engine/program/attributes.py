@@ -9,7 +9,8 @@
 | slice | starts, limits, strides; dynamic_slice, gather, scatter (its windows in the operand): sizes; scatter: moving (axes along which its windows lie at places) |
 | concatenate, iota, sort, all_gather, all_to_all, reduce_scatter | dim |
 | constant | value, when it is one number |
-| compare, custom_call | direction, target |
+| compare | direction |
+| custom_call | target, kernel (what it does, where the module says so) |
 """  # noqa: E501
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from podyard.base.errors import Code, PodyardError
+from podyard.engine.cost.custom_call import KERNEL, read_kernel_cost
 from podyard.engine.program.ir import HloOperation, TensorType
 
 _RENAMED = {
@@ -77,7 +79,8 @@ def normalise(
             (str(item)[1:] for item in positional if str(item).startswith("@")),
             given.get("call_target_name"),
         )
-        return {"target": str(target)}
+        cost = read_kernel_cost(given, str(target))
+        return {"target": str(target)} | ({} if cost is None else {KERNEL: cost})
     if opcode == "scatter":
         return _scatter(given, operands)
     names = _RENAMED.get(opcode, {})

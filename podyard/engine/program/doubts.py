@@ -93,6 +93,17 @@ def convolution_in_ring(where: str) -> Doubt:
     return Doubt("collective", "convolution in a ring", reason, about_memory=False)
 
 
+def kernel_doubt(name: str, reason: str) -> Doubt:
+    return Doubt("operation", f"{name}: {reason}", reason, about_memory=False)
+
+
+def unknown_body(where: str) -> Doubt:
+    reason = (
+        f"kernel body unknown (custom_call @tpu_custom_call at {where}): priced by its bytes only"
+    )
+    return Doubt("operation", "tpu_custom_call", reason, about_memory=False)
+
+
 def bytes_only(name: str, where: str) -> Doubt:
     place = f" ({where})" if where and where != name else ""
     return Doubt(

@@ -36,6 +36,7 @@ MAX_VALUES = 2_000_000
 _RETURNS = frozenset({"return", "func.return", "stablehlo.return", "sdy.return", "mhlo.return"})
 # What is replaced by a function, and the attribute that names it where no symbol is printed.
 _CALLS = {"call": "callee", "func.call": "callee", "stablehlo.composite": "decomposition"}
+_MANUAL = "sdy.manual_computation"
 # Other names of operations that the models know.
 _SYNONYMS = {"erfc": "erf", "dot": "dot_general", "sharding_constraint": "optimization_barrier"}
 # Custom calls by which GSPMD marks shardings and the borders of a shard_map (openxla/xla,
@@ -264,7 +265,7 @@ class _Module(Outside):
         for name, count in names:
             scope[name] = tuple(results[position : position + count])
             position += count
-        if parts.opcode == "sdy.manual_computation":
+        if parts.opcode == _MANUAL:
             return self._manual(parts, names, scope)
         opcode = parts.opcode.rpartition(".")[2]
         operation = HloOperation(
@@ -377,7 +378,7 @@ class _Module(Outside):
             elif text == "(":
                 self.next()
                 self._parenthesis(parts, scope)
-            elif text == "{" and arguments and not parts.is_while:
+            elif text == "{" and (arguments or parts.opcode == _MANUAL) and not parts.is_while:
                 self.next()
                 parts.bodies.append(self._block(scope, arguments))
                 arguments = {}

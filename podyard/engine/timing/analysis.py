@@ -11,15 +11,25 @@ from __future__ import annotations
 import dataclasses
 
 from podyard.base.errors import invalid
+from podyard.base.kernel_cost import KernelCost
+from podyard.engine.cost.custom_call import (
+    KERNEL_LINE,
+    doubts_of,
+    kernel_of,
+    kernel_seconds,
+    rates_of,
+)
 from podyard.engine.program.collective_passes import Links
 from podyard.engine.program.doubts import (
     Doubt,
     bytes_only,
     cut_images,
     in_groups,
+    kernel_doubt,
     merge,
     own_kernel,
     turned_cache,
+    unknown_body,
     unknown_turns,
 )
 from podyard.engine.program.ir import Body, HloOperation, Program, matrix_flops
@@ -229,7 +239,9 @@ class _Analysis:
         )
         fitted = (over / costs.clock_hz + overhead) / seconds if seconds else 0.0
         busy = min(1.0, compute / seconds) if seconds else 0.0
-        matrix = sum(op.flops for op in line.ops if op.kind == "matrix")
+        matrix = sum(
+            op.flops for op in line.ops if op.kind == "matrix" or op.name.startswith(KERNEL_LINE)
+        )
         verdict = "" if need.peak_bytes <= costs.hbm_usable_bytes else _does_not_fit(need, costs)
         return Estimate(
             accelerator_type=kind.name,
@@ -306,7 +318,13 @@ class _Analysis:
     def _add(self, kernel: Kernel, pricer: Pricer, count: int) -> None:
         price = pricer.price(kernel)
         line = self.timeline
-        if kernel.anchor is not None and kernel.anchor.opcode in BYTES_ONLY:
+        custom = None if kernel.anchor is None else kernel_of(kernel.anchor.attributes)
+        if custom is not None and kernel.anchor is not None:
+            texts = doubts_of(custom, rates_of(self.costs))
+            line.doubts += [kernel_doubt(custom.name, text) for text in texts]
+        elif kernel.anchor is not None and kernel.anchor.text("target") == "tpu_custom_call":
+            line.doubts.append(unknown_body(kernel.anchor.where))
+        elif kernel.anchor is not None and kernel.anchor.opcode in BYTES_ONLY:
             name = " @".join(
                 part for part in (kernel.anchor.opcode, kernel.anchor.text("target")) if part
             )
@@ -325,13 +343,17 @@ class _Analysis:
             line.doubts.append(cut_images(kernel.anchor.where))
         moved = self._bytes(kernel, pricer, near=False)
         line.compiler_cycles += price.cycles * count
-        price = self._as_run(kernel, price, moved, self._bytes(kernel, pricer, near=True))
         flops = self._flops(kernel)
+        if custom is None:
+            price = self._as_run(kernel, price, moved, self._bytes(kernel, pricer, near=True))
+        else:
+            price, moved, flops = self._custom_call(custom), custom.hbm_bytes, round(custom.flops)
         line.flops += flops * count
         line.hbm_bytes += moved * count
         units = (("mxu", price.mxu_cycles), ("vpu", price.vpu_cycles), ("hbm", price.hbm_cycles))
         self._names += 1
         what = kernel.anchor.opcode if kernel.anchor is not None else kernel.kind
+        what = what if custom is None else f"{KERNEL_LINE}{custom.name}"
         line.ops.append(
             OpEstimate(
                 name=f"{what}.{self._names}",
@@ -347,6 +369,11 @@ class _Analysis:
             )
         )
         line.clock += price.cycles * count
+
+    def _custom_call(self, cost: KernelCost) -> KernelPrice:
+        seconds, clock = kernel_seconds(cost, rates_of(self.costs)), self.costs.clock_hz
+        units = (seconds.matrix * clock, seconds.vector * clock, seconds.hbm * clock)
+        return KernelPrice(seconds.total * clock, seconds.bound, *units)
 
     def _as_run(
         self, kernel: Kernel, price: KernelPrice, moved: float, moved_near: float

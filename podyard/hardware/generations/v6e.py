@@ -51,6 +51,7 @@ GENERATION = Generation(
         tiling=Tiling(min_sublanes=1),
         clock_hz=1750e6,
         mxu_edge=256,
+        scoped_vmem_bytes=32 * 2**20,
         mxu_count=4,
         bytes_per_cycle=859.3,
         hbm_bytes_per_second=1476e9,

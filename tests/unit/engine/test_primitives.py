@@ -46,7 +46,8 @@ def primitives() -> dict[str, Any]:
         importlib.import_module(module.name)
     found: dict[str, Any] = {}
     for name, module in list(sys.modules.items()):
-        if name.startswith(("jax._src", "jax.lax")):
+        # inside of kernels
+        if name.startswith(("jax._src", "jax.lax")) and not name.startswith("jax._src.pallas"):
             found |= {
                 one.name: one for one in vars(module).values() if isinstance(one, core.Primitive)
             }

@@ -562,3 +562,18 @@ def test_loops_that_would_take_years_are_refused() -> None:
                 estimate_program(program, parse("v3-8"))
         else:
             assert estimate_program(program, parse("v3-8")).confidence == "modelled"
+
+
+def test_a_manual_computation_may_have_no_arguments() -> None:
+    program = parse_stablehlo("""module @jit_f {
+  sdy.mesh @mesh = <["x"=2]>
+  func.func public @main() -> tensor<8xf32> {
+    %0 = sdy.manual_computation() in_shardings=[] out_shardings=[<@mesh, [{"x"}]>] manual_axes={"x"} () {
+      %c = stablehlo.constant dense<1.0> : tensor<4xf32>
+      sdy.return %c : tensor<4xf32>
+    } : () -> tensor<8xf32>
+    return %0 : tensor<8xf32>
+  }
+}
+""")  # noqa: E501
+    assert [step.opcode for step in program.body.operations] == ["constant", "unshard"]

@@ -74,7 +74,7 @@ def test_arrays_of_a_dry_run_take_no_memory() -> None:
 import re, jax, numpy as np
 from podyard.programs.jax_dry_run import DryRun
 from jax.sharding import SingleDeviceSharding
-dry = DryRun(3, lambda: None)
+dry = DryRun(3, None, lambda: None)
 aval = jax.core.ShapedArray((1 << 16, 1 << 14), np.dtype("float32"))  # 4 GiB
 kept = [dry.make(aval, SingleDeviceSharding(jax.devices()[0])) for _ in range(100)]
 print(all(map(dry.is_made, kept)), dry.value(lambda: None, kept[7])[3, 5])

@@ -1,0 +1,1 @@
+"""What parts of a program cost: sizes in, seconds out."""

@@ -1,0 +1,1 @@
+"""Kernels of Pallas: their cost, their text in a module, and their interpreter."""

@@ -1,0 +1,1 @@
+"""The training step of a program: which module it is, and from where it is called."""
