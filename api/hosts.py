@@ -43,6 +43,7 @@ class RanModuleSeen(_HostMessage):
     seconds: Finite | None
     wall_seconds: Finite | None
     mfu: Finite
+    hfu: Finite = 0.0
     fits: bool
     verdict: str = Field(max_length=1024)
     note: str = Field(max_length=1024)

@@ -100,10 +100,18 @@ def _ran(module: ModuleTotal) -> RanModule:
         if estimate.seconds is not None and math.isfinite(estimate.seconds)
         else None
     )
-    mfu = estimate.mfu if math.isfinite(estimate.mfu) else 0.0
+    mfu, hfu = (share if math.isfinite(share) else 0.0 for share in (estimate.mfu, estimate.hfu))
     verdict, note = map(_text, (estimate.verdict, estimate.error or "; ".join(estimate.doubts)))
     return RanModule(
-        module.name, module.runs, seconds, module.wall_seconds, mfu, estimate.fits, verdict, note
+        module.name,
+        module.runs,
+        seconds,
+        module.wall_seconds,
+        mfu,
+        estimate.fits,
+        verdict,
+        note,
+        hfu,
     )
 
 

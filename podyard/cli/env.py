@@ -16,7 +16,7 @@ from podyard.base.clock import OsClock
 from podyard.base.files import read_json
 from podyard.cli import ssh_setup
 from podyard.cli.client import LOCATION_DEFAULT, PROJECT_DEFAULT, Target, find
-from podyard.cli.options import data_option, settings_of
+from podyard.cli.options import FULL_ATTENTION, data_option, mfu_option, settings_of
 from podyard.cli.output import say
 from podyard.cli.tpu_hosts import SSH_PORT_VARIABLE
 from podyard.http import client_variables
@@ -132,6 +132,7 @@ def env(
     metavar="NAME",
     help="Jitted function that is the training step [default: found by its calls].",
 )
+@mfu_option
 @click.option("--report", type=FILE, help="Write the report to FILE as JSON.")
 @click.option("--trace", type=FILE, help="Write a Perfetto trace of the training step to FILE.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
@@ -150,6 +151,7 @@ def run_command(  # noqa: PLR0913
     dry_run: bool,
     steps: int,
     step: str | None,
+    mfu: str,
     report: Path | None,
     trace: Path | None,
     command: tuple[str, ...],
@@ -186,6 +188,7 @@ def run_command(  # noqa: PLR0913
                 step_name=step,
                 slices=slices,
                 software=software,
+                has_full_attention=mfu == FULL_ATTENTION,
             )
             for kind, kind_zone in zip(kinds, zones, strict=True)
         ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
@@ -15,11 +15,11 @@ from podyard.base.clock import OsClock, PlatformTime
 from podyard.base.errors import Code, PodyardError, failed_precondition, invalid
 from podyard.cli import tables
 from podyard.cli.client import LOCATION_DEFAULT
-from podyard.cli.options import pairs, value_of
+from podyard.cli.options import FULL_ATTENTION, mfu_option, pairs, value_of
 from podyard.domain.fleet import region_of
 from podyard.domain.node import UsageClass
 from podyard.engine.program.from_stablehlo import MAX_TEXT_BYTES
-from podyard.engine.recipes.programs import PROGRAMS, program_of
+from podyard.engine.recipes.programs import HOST_INPUT, PROGRAMS, program_of
 from podyard.engine.report import compare, html, trace
 from podyard.engine.report.compare import Outcome
 from podyard.engine.report.document import document
@@ -83,6 +83,17 @@ Analysis = Callable[[str], Report]
     help="The host waits for every step, as with infeed or a log of each step.",
 )
 @click.option(
+    "--infeed",
+    multiple=True,
+    metavar="ARGUMENT",
+    help=(
+        "Argument that the host sends at each step, by index or name; may be repeated "
+        "(a recipe's "
+        "batch is one)."
+    ),
+)
+@mfu_option
+@click.option(
     "--zone",
     envvar=["PODYARD_LOCATION", "CLOUDSDK_COMPUTE_ZONE"],
     default=LOCATION_DEFAULT,
@@ -122,6 +133,8 @@ def estimate(  # noqa: PLR0913
     others: str | None,
     compiler: str,
     host_loop: bool,
+    infeed: tuple[str, ...],
+    mfu: str,
     zone: str,
     form: str,
     out: TextIO,
@@ -134,6 +147,9 @@ def estimate(  # noqa: PLR0913
     accelerator type has. A recipe's step covers the whole slice. Exit code 1 if the program cannot
     run on the accelerator type.
 
+    Arguments lie on the devices before the step, but for those that --infeed names. A recipe's
+    batch comes from the host.
+
     --function is traced with arguments of the shapes in --shapes; it never runs. With
     --global-batch, arguments whose first axis has that size are split over the slice. Without it,
     the shapes are those of one device, or carry shardings.
@@ -142,21 +158,20 @@ def estimate(  # noqa: PLR0913
         raise click.UsageError("specify either FILE_OR_RECIPE or --function")
     region = region_of(zone)
     if function is not None:
-        analysis = _of_function(function, shapes, arguments, global_batch, compiler, host_loop)
+        if arguments:
+            raise click.UsageError("--arg can only be used with a recipe")
+        analysis = _of_function(function, shapes, global_batch, compiler, host_loop, infeed)
     elif shapes:
         raise click.UsageError("--shapes can only be used with --function")
     else:
-        analysis = analysis_of(str(program), arguments, global_batch, compiler, host_loop)
+        analysis = analysis_of(str(program), arguments, global_batch, compiler, host_loop, infeed)
     card, now = default_rate_card(), PlatformTime(OsClock().now().nanos)
 
     def make(name: str) -> Report:
         report = analysis(name)
+        found = report.estimate.with_full_attention() if mfu == FULL_ATTENTION else report.estimate
         return Report(
-            report.program,
-            report.estimate,
-            report.example_count,
-            zone,
-            prices_of(card, name, region, now),
+            report.program, found, report.example_count, zone, prices_of(card, name, region, now)
         )
 
     names = dict.fromkeys([accelerator_type, *(name for name in (others or "").split(",") if name)])
@@ -178,6 +193,7 @@ def analysis_of(
     global_batch: int | None,
     compiler: str,
     host_loop: bool = False,
+    infeed: Sequence[str] = (),
 ) -> Analysis:
     """What finds the estimate of a recipe or a file, by accelerator type. Raises a usage error for
     figures that are given with a file, NOT_FOUND for what is neither, and what the recipe
@@ -186,28 +202,26 @@ def analysis_of(
         key: value_of(value) for pair in arguments for key, value in pairs(pair, "--arg").items()
     }
     if program in PROGRAMS:
-        return _of_recipe(program, given, global_batch, compiler, host_loop)
+        return _of_recipe(program, given, global_batch, compiler, host_loop, infeed)
     if given or global_batch is not None:
         raise click.UsageError(
             "--arg and --global-batch can only be used with a recipe, not with a file"
         )
-    return _of_file(program, compiler, host_loop)
+    return _of_file(program, compiler, host_loop, infeed)
 
 
 def _of_function(
     named: str,
     shapes: tuple[str, ...],
-    arguments: tuple[str, ...],
     global_batch: int | None,
     compiler: str,
     host_loop: bool,
+    infeed: Sequence[str],
 ) -> Analysis:
     """Raises as `load_function` and `arguments_of`, and INVALID_ARGUMENT for a function that cannot
     be traced so."""
     from podyard.cli.estimate_function import arguments_of, load_function
 
-    if arguments:
-        raise click.UsageError("--arg can only be used with a recipe")
     function, given = load_function(named), arguments_of(shapes)
 
     def analysis(accelerator_type: str) -> Report:
@@ -215,7 +229,7 @@ def _of_function(
             found = engine.analyze(
                 function, *given, accelerator_type=accelerator_type, global_batch=global_batch,
                 compiler=compiler,
-                host_loop=host_loop,
+                host_loop=host_loop, infeed=infeed,
             )  # fmt: skip
         except PodyardError:
             raise
@@ -229,7 +243,12 @@ def _of_function(
 
 
 def _of_recipe(
-    name: str, given: Mapping[str, object], global_batch: int | None, compiler: str, host_loop: bool
+    name: str,
+    given: Mapping[str, object],
+    global_batch: int | None,
+    compiler: str,
+    host_loop: bool,
+    infeed: Sequence[str],
 ) -> Analysis:
     """Raises INVALID_ARGUMENT for arguments that the recipe does not take, FAILED_PRECONDITION
     without JAX."""
@@ -245,20 +264,24 @@ def _of_recipe(
         found = engine.analyze(
             recipe.step, *shapes, accelerator_type=accelerator_type, global_batch=batch,
             compiler=compiler,
-            host_loop=host_loop,
+            host_loop=host_loop, infeed=infeed or HOST_INPUT,
         )  # fmt: skip
         return Report(name, found, recipe.example_count)
 
     return analysis
 
 
-def _of_file(program: str, compiler: str, host_loop: bool) -> Analysis:
+def _of_file(program: str, compiler: str, host_loop: bool, infeed: Sequence[str]) -> Analysis:
     module = _read(program)
     name = "standard input" if program == STANDARD_INPUT else Path(program).name
     return lambda accelerator_type: Report(
         name,
         engine.analyze_stablehlo(
-            module, accelerator_type=accelerator_type, compiler=compiler, host_loop=host_loop
+            module,
+            accelerator_type=accelerator_type,
+            compiler=compiler,
+            host_loop=host_loop,
+            infeed=infeed,
         ),
     )
 

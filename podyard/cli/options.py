@@ -21,6 +21,18 @@ def data_option(command: Command) -> Command:
     return click.option("--data", metavar="DIR", help=text)(command)
 
 
+FULL_ATTENTION = "causal=full"
+
+
+def mfu_option(command: Command) -> Command:
+    """--mfu: how MFU counts causal attention. MaxText counts half since its change 1988, and
+    counted all before."""
+    kind, text = click.Choice(["causal=half", FULL_ATTENTION]), "Count of causal attention in MFU."
+    return click.option("--mfu", type=kind, default="causal=half", show_default=True, help=text)(
+        command
+    )
+
+
 def output_option(command: Command) -> Command:
     kind = click.Choice(FORMATS)
     return click.option(

@@ -33,7 +33,8 @@ class ProgramOptions:
     """`workers` None: one process for each host. `compiler` judges the modules. `batch`: examples
     of a step. `dry_run_steps`: 0, or runs of the training step of which none is computed.
     `step_name`: the training step; None: by the rule. `slices`: of a multislice. `software`: the
-    environment that the command runs in; None: the caller's."""
+    environment that the command runs in; None: the caller's. `has_full_attention`: MFU counts
+    causal attention in full."""
 
     kind: AcceleratorType
     zone: str
@@ -49,6 +50,7 @@ class ProgramOptions:
     plan_steps: int = 10_000
     slices: int = 1
     software: Path | None = None
+    has_full_attention: bool = False
 
 
 def environments_of(

@@ -115,6 +115,7 @@ def run_once(command: Sequence[str], options: ProgramOptions) -> ProgramOutcome:
             end = redirect.start(command, environments, watch.look)
             (run / VERDICTS / estimator.DONE).touch()
             summary = wait_for_estimates(run, options, process)
+        summary = summary.with_full_attention() if options.has_full_attention else summary
         watch.tell(summary)
         if options.trace is not None and summary.step is not None:
             _write_trace(options.trace, run, summary.step, options)
@@ -134,6 +135,7 @@ def comparison(outcomes: Sequence[ProgramOutcome]) -> str:
         "FITS",
         "STEP",
         "MFU",
+        "HFU",
         "RATE A CHIP",
         "1,000 STEPS",
         "SPOT",
@@ -148,7 +150,7 @@ def _comparison_row(outcome: ProgramOutcome) -> tuple[str, ...]:
     kind = options.kind
     if step is None or step.estimate is None or not step.estimate.seconds:
         why = "no training step found" if step is None else _why(step)
-        return (kind.name, why, *("-" for _ in range(7)))
+        return (kind.name, why, *("-" for _ in range(8)))
     estimate, seconds = step.estimate, step.estimate.seconds / step.steps
     too_large = outcome.summary.too_large
     fits = "yes" if not too_large else f"no: {too_large[0].name} {_verdict(too_large[0])}"
@@ -159,7 +161,7 @@ def _comparison_row(outcome: ProgramOutcome) -> tuple[str, ...]:
     row = predict(kind, seconds, options.plan_steps, UsageClass.SPOT, options.zone)
     ends = [_plan(row, part) for part in PARTS]
     return (
-        kind.name, fits, time_text(seconds), f"{estimate.mfu:.1%}", rate,
+        kind.name, fits, time_text(seconds), f"{estimate.mfu:.1%}", f"{estimate.hfu:.1%}", rate,
         costs.get(str(UsageClass.ON_DEMAND), "-"), costs.get(str(UsageClass.SPOT), "-"), *ends,
     )  # fmt: skip
 
@@ -230,7 +232,8 @@ def lines(summary: ProgramSummary, options: ProgramOptions) -> list[str]:
     found = [
         head,
         tables.table(
-            ("MODULE", "RUNS", "ON THE TPU", "HERE", "MFU", f"MEMORY OF A {device.upper()}"), rows
+            ("MODULE", "RUNS", "ON THE TPU", "HERE", "MFU", "HFU", f"MEMORY OF A {device.upper()}"),
+            rows,
         ),
     ]
     if rest := [module for module in summary.modules[MODULES_SHOWN:] if module.runs]:
@@ -287,9 +290,16 @@ def _row(module: ModuleTotal) -> tuple[str, ...]:
     estimate = module.estimate
     here = "-" if module.wall_seconds is None else time_text(module.wall_seconds)
     if estimate is None or estimate.seconds is None:
-        return (module.name, str(module.runs), "-", here, "-", "-")
-    mfu = f"{estimate.mfu:.1%}"
-    return (module.name, str(module.runs), time_text(estimate.seconds), here, mfu, estimate.verdict)
+        return (module.name, str(module.runs), "-", here, "-", "-", "-")
+    used = (f"{share:.1%}" for share in (estimate.mfu, estimate.hfu))
+    return (
+        module.name,
+        str(module.runs),
+        time_text(estimate.seconds),
+        here,
+        *used,
+        estimate.verdict,
+    )
 
 
 def _step_line(step: ModuleTotal, options: ProgramOptions) -> str:
@@ -301,6 +311,8 @@ def _step_line(step: ModuleTotal, options: ProgramOptions) -> str:
         parts.append(f"1 of {step.steps} turns of its loop")
     if step.wall_seconds is not None:
         parts.append(f"{time_text(step.wall_seconds / step.steps)} on this machine")
+    if estimate.feed_seconds:
+        parts.append(f"host input {time_text(estimate.feed_seconds / step.steps)}")
     parts.append(f"MXU {estimate.mxu_utilization:.0%}")
     if options.batch:
         parts.append(f"{options.batch / seconds:,.0f} examples per second")
@@ -369,7 +381,13 @@ def too_large_line(module: ModuleTotal, kind: AcceleratorType) -> str:
     estimate = module.estimate
     assert estimate is not None
     device = kind.generation.device_word
-    pair = f"{bytes_text(estimate.peak_bytes)} of {bytes_text(estimate.limit_bytes)} a {device}"
+    others = (
+        f" and {bytes_text(estimate.other_bytes)} of other arrays" if estimate.other_bytes else ""
+    )
+    pair = (
+        f"{bytes_text(estimate.peak_bytes)}{others} of "
+        f"{bytes_text(estimate.limit_bytes)} a {device}"
+    )
     judge = "" if estimate.compiler == "podyard" else " (judged by the TPU compiler)"
     largest = f"; the largest buffers are {', '.join(estimate.largest)}" if estimate.largest else ""
     return f"podyard: {module.name} does not fit on {kind.name}: {pair}{judge}{largest}"

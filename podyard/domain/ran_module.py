@@ -11,7 +11,9 @@ MODULES_KEPT_MAX = 10  # of one host: those that take the most on the slice
 class RanModule:
     """A module that JAX compiled there. `seconds` of one run on the slice, None where it is not
     priced (`note` says
-    why, or what is not modelled); `wall_seconds` from one run's end to the next on this machine."""
+    why, or what is not modelled); `wall_seconds` from one run's end to the next on this machine.
+    `mfu`,
+    `hfu`: model and hardware FLOPs utilization, 0 to 1."""
 
     name: str
     runs: int
@@ -21,3 +23,4 @@ class RanModule:
     fits: bool
     verdict: str
     note: str
+    hfu: float = 0.0

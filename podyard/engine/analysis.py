@@ -4,8 +4,9 @@ running it."""
 from __future__ import annotations
 
 import functools
+import inspect
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from podyard.base.errors import invalid
@@ -13,6 +14,7 @@ from podyard.engine.exact.answer import answer_of_compiler
 from podyard.engine.program.from_stablehlo import parse_stablehlo
 from podyard.engine.program.ir import Program
 from podyard.engine.program.serialized import text_of_bytes
+from podyard.engine.step.host_input import arguments_named
 from podyard.engine.timing.analysis import device_count, estimate_program
 from podyard.engine.timing.estimate import Estimate
 from podyard.hardware.accelerator_types import parse
@@ -32,15 +34,18 @@ def analyze(
     global_batch: int | None = None,
     compiler: str = "podyard",
     host_loop: bool = False,
+    infeed: Sequence[str | int] = (),
 ) -> Estimate:
     """One step of `fn` on a slice; `fn` is traced and never executed.
 
     `args`: arrays or `jax.ShapeDtypeStruct`s, in trees. With `global_batch`, `fn` is the global
     step: arguments whose leading axis has that size are split over the devices, all others are on
     each. Without, the arguments are one device's already. `host_loop`: the host waits for every
-    step (infeed, logging), instead of starting the next one while the devices are busy. Raises
-    PodyardError INVALID_ARGUMENT for an illegal type, a compiler that does not exist, a batch that
-    does not divide; UNIMPLEMENTED for element types that TPUs do not have.
+    step (infeed, logging), instead of starting the next one while the devices are busy. `infeed`:
+    arguments that the host sends at each step, by name or index; a tree is all of its arrays, and
+    `batch['image']` is one. Raises PodyardError INVALID_ARGUMENT for an illegal type, a compiler
+    that does not exist, a batch that does not divide, an argument that does not exist;
+    UNIMPLEMENTED for element types that TPUs do not have.
     """
     import jax
 
@@ -51,13 +56,14 @@ def analyze(
         for leaf in leaves
     )
     shardings = tuple(getattr(leaf, "sharding", None) for leaf in leaves)
-    key = (fn, tree, shapes, shardings, kind.name, global_batch, choice, host_loop)
+    key = (fn, tree, shapes, shardings, kind.name, global_batch, choice, host_loop, tuple(infeed))
     found = _kept.get(key)
     if found is not None:
         _kept.move_to_end(key)
         return found
+    fed = arguments_named(infeed, _argument_names(fn, args)) if infeed else frozenset[int]()
     program = _trace(fn, args, shardings)
-    estimate = estimate_program(program, kind, global_batch, host_loop)
+    estimate = estimate_program(program, kind, global_batch, host_loop, fed)
     if choice == "xla-tpu":
         from podyard.engine.exact import client
 
@@ -74,20 +80,25 @@ def analyze_stablehlo(
     accelerator_type: str = "v3-8",
     compiler: str = "podyard",
     host_loop: bool = False,
+    infeed: Sequence[str | int] = (),
 ) -> Estimate:
     """One device's program as StableHLO (or a module for several devices with its shardings): text,
-    or the bytes of `jax.export` or MLIR, which JAX reads (extra `engine`).
+    or the bytes of `jax.export` or MLIR, which JAX reads (extra `engine`). `infeed`: arguments that
+    the host sends at each step, by index (`0`), by name (`arg0`), or by the name that their
+    location has.
 
     Raises PodyardError INVALID_ARGUMENT naming the line of what is malformed, dynamic or unknown,
-    and for a module that is written for more devices than the slice has; UNIMPLEMENTED for f64;
-    FAILED_PRECONDITION for bytes without JAX.
+    for a module that is written for more devices than the slice has, and for an argument that does
+    not exist; UNIMPLEMENTED for f64; FAILED_PRECONDITION for bytes without JAX.
     """
     kind, choice = parse(accelerator_type), _check_compiler(compiler)
     text = text_of_bytes(module) if isinstance(module, bytes) else module
-    estimate = estimate_program(_parse(text), kind, host_loop=host_loop)
+    program = _parse(text)
+    fed = arguments_named(infeed, program.argument_names)
+    estimate = estimate_program(program, kind, host_loop=host_loop, infeed=fed)
     if choice == "podyard":
         return estimate
-    return answer_of_compiler(estimate, text, _parse(text).partitions)
+    return answer_of_compiler(estimate, text, program.partitions)
 
 
 def _check_compiler(compiler: str) -> str:
@@ -107,6 +118,27 @@ def _trace(fn: Callable[..., Any], args: tuple[Any, ...], shardings: tuple[Any, 
     from podyard.engine.program.from_jaxpr import program_of_jaxpr
 
     return program_of_jaxpr(jax.make_jaxpr(fn)(*args), shardings)
+
+
+def _argument_names(fn: Callable[..., Any], args: tuple[Any, ...]) -> list[tuple[str, ...]]:
+    """Return the names of each array in `args`: the index and the name of the function's argument,
+    and its path."""
+    import jax
+
+    try:
+        own = [
+            name
+            for name, one in inspect.signature(fn).parameters.items()
+            if one.kind is not one.KEYWORD_ONLY
+        ]
+    except (TypeError, ValueError):  # a callable of C
+        own = []
+    found: list[tuple[str, ...]] = []
+    for place, argument in enumerate(args):
+        roots = (str(place), *own[place : place + 1])
+        for path, _ in jax.tree_util.tree_leaves_with_path(argument):
+            found.append(tuple(root + jax.tree_util.keystr(path) for root in roots))
+    return found
 
 
 def _split_over(args: tuple[Any, ...], global_batch: int | None, devices: int) -> tuple[Any, ...]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from podyard.base.errors import PodyardError, failed_precondition, invalid
 from podyard.engine.analysis import analyze, analyze_stablehlo
-from podyard.engine.recipes.programs import program_of
+from podyard.engine.recipes.programs import HOST_INPUT, program_of
 from podyard.engine.timing.estimate import Estimate
 
 
@@ -62,7 +62,11 @@ def _estimate(asked: dict[str, Any]) -> Estimate:
     recipe = program_of(asked["recipe"], asked["arguments"])
     batch = asked["globalBatch"] or recipe.default_global_batch
     return analyze(
-        recipe.step, *recipe.abstract_arguments(batch), accelerator_type=kind, global_batch=batch
+        recipe.step,
+        *recipe.abstract_arguments(batch),
+        accelerator_type=kind,
+        global_batch=batch,
+        infeed=HOST_INPUT,
     )
 
 

@@ -14,9 +14,9 @@ import dataclasses
 import hashlib
 import json
 import os
-import re
 import resource
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,10 @@ from podyard.base.interpreter import python_command
 from podyard.engine.cost.custom_call import KERNEL_LINE
 from podyard.engine.program.from_stablehlo import parse_stablehlo
 from podyard.engine.report.summary import Report, bytes_text, time_text
+from podyard.engine.step.host_input import feed_seconds
 from podyard.engine.training_loop import training_turns
 from podyard.hardware.accelerator_types import AcceleratorType, parse
-from podyard.programs.records import MODULE_BYTES_MAX, MODULES_MAX, NOT_LOWERED, SUFFIX
+from podyard.programs.records import MODULE_BYTES_MAX, MODULES_MAX, NOT_LOWERED, SUFFIX, array_key
 
 DONE = "done"
 CACHE_VARIABLE = "PODYARD_ESTIMATES"
@@ -39,10 +40,10 @@ NICENESS = 5  # the program goes first
 # a module may be anything; one of 7 billion parameters, unrolled, takes 0.13 GiB
 MEMORY_BYTES_MAX = 4 * 2**30
 BUFFERS_SHOWN = 3
+OTHERS_SHOWN_BYTES = 2**30 // 20  # below, a tenth of a GiB shows nothing of it
 NOTE = "// podyard: "
 _NOTES_BYTES = 4096
 _LOOP = b"stablehlo.while"
-_NARROW = re.compile(rb"x(i8|ui8|i4|f8\w+)>")  # types whose products can have a higher peak
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -50,14 +51,22 @@ class ModuleEstimate:
     """One run of a module. Figures are those of one device, `seconds` of the slice; None where it
     cannot be priced, and `error` says why. `verdict` is a line such as `fits (3.1 of 15.5 GiB)`;
     `refusal` is how a TPU would say no. `compiler` judged. `doubts`: what is not modelled.
-    `peak_flops`: of one device, a second. `turns`: of the training loop inside, as in
-    `engine.training_loop`. `kernels`: a line for each Pallas kernel, with its time in a run."""
+    `peak_flops`: of one device, a second, for bf16; `dtype_peak_flops`: for the types of most
+    products. `argument_sizes`: bytes of a device's part of each argument, by `records.array_key` of
+    the whole. `feed_seconds`: for sending host input, of which a step waits for the excess over the
+    devices' time. `other_bytes`: other arrays that are alive on a device while the module runs.
+    `turns`: of the training loop inside, as in `engine.training_loop`. `kernels`: a line for each
+    Pallas kernel, with its time in a run."""
 
     seconds: float | None
     device_seconds: float = 0.0
     flops: int = 0
     mxu_utilization: float = 0.0
+    model_flops: float = 0.0
+    masked_flops: float = 0.0
+    hardware_flops: float = 0.0
     peak_flops: float = 0.0
+    dtype_peak_flops: float = 0.0
     peak_bytes: int = 0
     limit_bytes: int = 0
     argument_bytes: int = 0
@@ -72,16 +81,63 @@ class ModuleEstimate:
     turns: int = 0
     kernels: tuple[str, ...] = ()
     error: str = ""
+    argument_sizes: dict[str, int] = dataclasses.field(default_factory=dict)
+    feed_seconds: float = 0.0
+    other_bytes: int = 0
+
+    def with_full_attention(self) -> ModuleEstimate:
+        """Return the estimate with causal attention counted in full."""
+        return dataclasses.replace(
+            self, model_flops=self.model_flops + self.masked_flops, masked_flops=0.0
+        )
 
     @property
     def mfu(self) -> float:
-        """Model FLOPs utilization: the flops of a run over what the devices could do in its
+        """Model FLOPs utilization: model FLOPs of a run over what the bf16 peak allows in its
         time."""
         return (
-            self.flops / (self.seconds * self.peak_flops)
+            self.model_flops / (self.seconds * self.peak_flops)
             if self.seconds and self.peak_flops
             else 0.0
         )
+
+    @property
+    def hfu(self) -> float:
+        """Hardware FLOPs utilization: the same with what is computed again in the backward pass."""
+        return (
+            self.hardware_flops / (self.seconds * self.peak_flops)
+            if self.seconds and self.peak_flops
+            else 0.0
+        )
+
+
+def as_run(
+    estimate: ModuleEstimate, host_input: Collection[str], other_bytes: int, kind: AcceleratorType
+) -> ModuleEstimate:
+    """Return the estimate of a module in a program: of its arguments `host_input` (keys of
+    `records.array_key`) come from the host, and `other_bytes` of other arrays are alive on a device
+    while it runs.
+
+    Sending host input passes while the devices work, so a step takes whichever is longer.
+    """
+    if estimate.seconds is None:
+        return estimate
+    feed = feed_seconds(kind, sum(estimate.argument_sizes.get(key, 0) for key in host_input))
+    seconds = max(estimate.seconds, feed)
+    share = estimate.mxu_utilization * estimate.seconds / seconds if seconds else 0.0
+    found = dataclasses.replace(
+        estimate, seconds=seconds, mxu_utilization=share, feed_seconds=feed, other_bytes=other_bytes
+    )
+    if other_bytes < OTHERS_SHOWN_BYTES:
+        return found
+    fits = estimate.fits and estimate.peak_bytes + other_bytes <= estimate.limit_bytes
+    peak, others, limit = (
+        size / 2**30 for size in (estimate.peak_bytes, other_bytes, estimate.limit_bytes)
+    )
+    verdict = (
+        f"{'fits' if fits else 'does not fit'} ({peak:.1f} + {others:.1f} alive of {limit:.1f} GiB)"
+    )
+    return dataclasses.replace(found, fits=fits, verdict=verdict)
 
 
 def of_json(data: dict[str, Any]) -> ModuleEstimate:
@@ -107,14 +163,7 @@ def estimate(text: bytes, kind: AcceleratorType, compiler: str = "podyard") -> M
         return ModuleEstimate(None, compiler=compiler, error=f"{type(error).__name__}: {error}")
     # The program's own copies to the devices are not part of a module: the estimate's feed is left
     # out.
-    # The compiler's own estimate of a large product, which the model follows, is up to 7 % below
-    # what the peak allows.
-    peak = kind.generation.peak_bf16_flops_per_second / kind.generation.devices_per_chip
-    device = (
-        found.device_seconds
-        if _NARROW.search(text)
-        else max(found.device_seconds, found.flops / peak)
-    )
+    device = found.device_seconds
     seconds = max(device, found.dispatch_seconds)
     need, limit = found.needed_hbm_bytes, found.usable_hbm_bytes
     largest = tuple(
@@ -127,7 +176,11 @@ def estimate(text: bytes, kind: AcceleratorType, compiler: str = "podyard") -> M
         mxu_utilization=found.mxu_utilization * found.modelled_seconds / seconds
         if seconds
         else 0.0,
-        peak_flops=peak,
+        model_flops=found.model_flops,
+        masked_flops=found.masked_flops,
+        hardware_flops=found.hardware_flops,
+        peak_flops=found.peak_flops_per_second,
+        dtype_peak_flops=found.dtype_peak_flops_per_second,
         peak_bytes=need,
         limit_bytes=limit,
         argument_bytes=found.argument_bytes,
@@ -139,6 +192,9 @@ def estimate(text: bytes, kind: AcceleratorType, compiler: str = "podyard") -> M
         largest=largest[:BUFFERS_SHOWN],
         compiler=found.compiler,
         doubts=(*_notes(text), *found.reasons),
+        argument_sizes={
+            array_key(one.shape, one.itemsize): one.device_bytes for one in found.arguments
+        },
         kernels=_kernels(found),
         turns=training_turns(parse_stablehlo(text.decode(errors="replace")))
         if _LOOP in text

@@ -7,11 +7,11 @@ What a program can ask a device or the client about is answered for the TPU; wha
 from __future__ import annotations
 
 import operator
-import threading
 from collections.abc import Callable
 from typing import Any
 
 from podyard.programs import jax_internals as internals
+from podyard.programs.arrays.jax_memory import DeviceMemory
 from podyard.programs.slice import Slice, TpuDevice, devices_of
 
 PLATFORM = "tpu"
@@ -23,12 +23,11 @@ _BUILD = "Built on Jun 17 2026 11:08:48 (1781719728) cl/933746096"
 class _Backend:
     """The client, once it is made, and what each of its devices stands for."""
 
-    def __init__(self, of: Slice) -> None:
+    def __init__(self, of: Slice, memory: DeviceMemory) -> None:
         self.of = of
+        self.memory = memory
         self.client: Any = None
         self.devices: dict[Any, TpuDevice] = {}
-        self.peak_bytes: dict[Any, int] = {}
-        self._lock = threading.Lock()
 
     def make(self) -> Any:
         if self.of.process_count > 1:
@@ -45,39 +44,13 @@ class _Backend:
                 for place, one in enumerate(described[:own])
             ]
         self.devices = dict(zip(self.client.devices(), described, strict=True))
+        self.memory.attach(self.client, lambda device: self.devices[device].hbm_text)
         return self.client
 
-    def memory_stats(self, device: Any) -> dict[str, int]:
-        """By the arrays that are alive: what a compiled program needs in between is not among
-        them."""
-        sizes = [
-            shard.data.nbytes
-            for array in self.client.live_arrays()
-            if device in array.sharding.device_set
-            for shard in array.addressable_shards
-            if shard.device == device
-        ]
-        in_use = sum(sizes)
-        with self._lock:
-            peak = self.peak_bytes[device] = max(in_use, self.peak_bytes.get(device, 0))
-        return {
-            "num_allocs": len(sizes),
-            "bytes_in_use": in_use,
-            "peak_bytes_in_use": peak,
-            "largest_alloc_size": max(sizes, default=0),
-            "bytes_limit": self.of.generation.hbm_usable_bytes_per_device,
-            "bytes_reserved": 0,
-            "peak_bytes_reserved": 0,
-            "bytes_reservable_limit": self.of.generation.hbm_usable_bytes_per_device,
-            "largest_free_block_bytes": max(
-                0, self.of.generation.hbm_usable_bytes_per_device - in_use
-            ),
-        }
 
-
-def install(of: Slice) -> None:
+def install(of: Slice, memory: DeviceMemory) -> None:
     """Registers the backend `tpu` and lets its devices answer as TPU devices."""
-    backend = _Backend(of)
+    backend = _Backend(of, memory)
 
     def answer(name: str, value: Callable[[TpuDevice], Any]) -> None:
         def make(inner: Any) -> Any:
@@ -117,7 +90,7 @@ def install(of: Slice) -> None:
     answer("coords", lambda one: list(one.coords))
     answer("platform", lambda _: PLATFORM)
     answer("num_cores", lambda _: of.generation.cores_per_chip // of.generation.devices_per_chip)
-    answer_call("memory_stats", backend.memory_stats)
+    answer_call("memory_stats", memory.stats)
     answer_call("__repr__", lambda device: backend.devices[device].long_text)
     answer_call("__str__", lambda device: backend.devices[device].short_text)
     answer_client("platform", PLATFORM)

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from podyard.base.clock import OsClock
 from podyard.programs import jax_internals as internals
+from podyard.programs.arrays.memory_limits import largest_bytes
 from podyard.programs.records import MODULES_MAX, ModuleRuns
 from podyard.programs.step.call_sites import call_site
 from podyard.programs.step.training_step import ModuleUse, has_name, training_step
@@ -36,11 +37,16 @@ Estimates = Callable[
 ]  # the fields of a ModuleEstimate, after so many seconds at most, or nothing
 
 SMALL_BYTES = 16 * 2**20  # arguments and results of a module that is computed
+# of what it has in between; a product of two such matrices takes seconds
+SMALL_ARRAY_BYTES = 64 * 2**20
 SMALL_DEVICES = 8  # XLA's devices for CPUs share the cores: a module on more is not computed
 # How long the choice between several candidates for the training step waits for the time of each: a
 # large module takes the estimator a minute. Afterwards their bytes decide.
 ESTIMATE_SECONDS = 60.0
 _monotonic = OsClock().monotonic_seconds
+# Arrays begin at different places of the memory that they share, as far as XLA takes them without a
+# copy: arrays with the same address count once.
+_PLACE_BYTES, _PLACES_BYTES = 64, 64 * 2**20
 _SIZES = {"argument": "argument", "output": "result", "temp": "temporary"}
 _DONATED = ("jax.buffer_donor", "tf.aliasing_output")
 _SHARDING = re.compile(r"sharding<(?:@(\w+)|mesh<\[([^\]]*)\]>), \[(.*?)\](?:, |>)")
@@ -59,6 +65,7 @@ class DryExecutable:
     devices: tuple[Any, ...]
     argument_bytes: int
     result_bytes: int
+    largest_bytes: float
     argument_shardings: list[Any] | None
     result_shardings: list[Any] | None
     donated: frozenset[int]
@@ -71,11 +78,12 @@ class DryExecutable:
     def is_small(self) -> bool:
         """Return True for a module that is computed. One with kernels is lowered for TPUs, and
         cannot be."""
-        return (
+        is_small = (
             not self.has_kernels
             and self.argument_bytes + self.result_bytes <= SMALL_BYTES
-            and len(self.devices) <= SMALL_DEVICES
+            and self.largest_bytes <= SMALL_ARRAY_BYTES
         )
+        return is_small and len(self.devices) <= SMALL_DEVICES
 
     def local_devices(self) -> list[Any]:
         return [
@@ -136,13 +144,13 @@ class DryRun:
         self._bits: dict[str, int] = {}
         self._executables: list[DryExecutable] = []
         self._zeros: NDArray[np.uint8] | None = None
+        self._places = itertools.cycle(range(0, _PLACES_BYTES, _PLACE_BYTES))
         self._lock = threading.Lock()
         _current.append(self)
 
     def compile(
         self, compile_now: Callable[[], Any], module: Any, devices: Sequence[Any],
-        record: ModuleRuns,
-        estimate: Estimates,
+        text: str, record: ModuleRuns, estimate: Estimates,
     ) -> DryExecutable:  # fmt: skip
         """Raises NotImplementedError for modules in which JAX left the shardings to XLA's older
         partitioner."""
@@ -167,6 +175,7 @@ class DryRun:
             tuple(devices),
             sum(arguments),
             sum(results),
+            largest_bytes(text),
             found and found[0],
             found and found[1],
             donated,
@@ -235,10 +244,10 @@ class DryRun:
     def _view(self, shape: Sequence[int], dtype: Any) -> NDArray[Any]:
         nbytes = math.prod(shape) * np.dtype(dtype).itemsize
         with self._lock:
-            if self._zeros is None or self._zeros.size < nbytes:
-                self._zeros = _without_touch(max(nbytes, 2**20))
-            zeros = self._zeros
-        view: NDArray[Any] = zeros[:nbytes].view(dtype).reshape(shape)
+            if self._zeros is None or self._zeros.size < nbytes + _PLACES_BYTES:
+                self._zeros = _without_touch(nbytes + _PLACES_BYTES)
+            zeros, start = self._zeros, next(self._places)
+        view: NDArray[Any] = zeros[start : start + nbytes].view(dtype).reshape(shape)
         view.flags.writeable = False
         return view
 

@@ -50,11 +50,12 @@ _NAMES = (
     (compiler, "compile_or_get_cached"),
     (conditionals, "cond_p platform_index_p _cond_lowering _platform_index_lowering"),
     (config, "debug_nans debug_infs config_ext _read"),
+    (dispatch, "_batched_device_put_impl"),
     (distributed, "global_state"),
     (xla_bridge, "register_backend_factory _backend_factories _backends num_cpu_devices"),
     (xla_client, "make_cpu_client DeviceAssignment"),
     (_jax, "Device Client make_gloo_tcp_collectives"),
-    (pxla, "ExecuteReplicated"),
+    (pxla, "ExecuteReplicated batched_device_put"),
     (mlir, "ModuleContext register_lowering"),
     (pjit, "_run_python_pjit"),
 )
@@ -65,7 +66,7 @@ _NAMES_OF_DRY_RUNS = (
     (dispatch, "_device_put_sharding_impl"),
     (dtypes, "extended issubdtype"),
     (pjit, "_get_fastpath_data"),
-    (pxla, "MeshExecutable batched_device_put"),
+    (pxla, "MeshExecutable"),
     (sharding_impls, "physical_sharding make_single_device_sharding"),
     (xla_client, "batched_device_put HloSharding OpSharding"),
 )
@@ -230,6 +231,26 @@ def wrap_first_calls(around: Callable[..., Any]) -> None:
         return around(lambda: inner(p, args_flat, fun, args, kwargs), fun, args, kwargs)
 
     pjit._run_python_pjit = run
+
+
+def watch_device_puts(after: Callable[[Any, Sequence[Any]], None]) -> None:
+    """Calls `after(array, values)` when values of the host or of other devices were put on devices
+    as `array`."""
+    inner, inner_whole = pxla.batched_device_put, dispatch._batched_device_put_impl
+
+    def put_shards(aval: Any, sharding: Any, xs: Any, *rest: Any, **named: Any) -> Any:
+        array = inner(aval, sharding, xs, *rest, **named)
+        after(array, xs)
+        return array
+
+    def put_arrays(*xs: Any, **named: Any) -> Any:
+        arrays = inner_whole(*xs, **named)
+        for value, array in zip(xs, arrays, strict=True):
+            if array is not value:
+                after(array, [value])
+        return arrays
+
+    pxla.batched_device_put, dispatch._batched_device_put_impl = put_shards, put_arrays
 
 
 def set_fast_run_hook(after: Callable[[Any, Any, Any, Any], None]) -> None:

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from podyard.base.clock import OsClock
 from podyard.programs import slice as slices
+from podyard.programs.arrays.memory_limits import early_refusal, size_text
 from podyard.programs.records import ModuleRuns, Recorder
 from podyard.programs.say import say
 from podyard.programs.step.training_step import is_library_function
 
 if TYPE_CHECKING:
+    from podyard.programs.arrays.jax_memory import DeviceMemory
     from podyard.programs.jax_dry_run import DryRun
 
 # how long a compilation waits for the verdict under --strict: the TPU compiler takes minutes
@@ -26,23 +28,19 @@ def apply(_jax: Any) -> None:
     of = slices.from_environment()
     if of is None:
         return
-    from podyard.programs import jax_devices, jax_internals, jax_numerics, jax_runs, module_text
+    from podyard.programs import jax_devices, jax_internals, jax_numerics, jax_runs
+    from podyard.programs.arrays.jax_memory import DeviceMemory
+    from podyard.programs.modules import module_text
 
     steps = int(os.environ.get(slices.DRY_RUN_VARIABLE) or 0)
-    if steps and not jax_internals.has_partitioner():
-        raise SystemExit(
-            f"podyard: a dry run needs JAX 0.10 or newer; this is JAX {jax_internals.version()}"
-        )
-    if absent := jax_internals.missing(dry_run=steps > 0):
-        raise RuntimeError(f"JAX {jax_internals.version()} has no {', '.join(absent)}")
-    if not jax_internals.version().startswith(jax_internals.TESTED):
-        say(f"JAX {jax_internals.version()} was not tested: {', '.join(jax_internals.TESTED)} were")
+    _check_jax(dry_run=steps > 0)
     folder = os.environ.get(slices.RUN_VARIABLE)
     recorder = Recorder(Path(folder) if folder else None, of.process_index)
     rounds = os.environ.get(slices.NUMERICS_VARIABLE, "mxu") == "mxu"
     strict = os.environ.get(slices.STRICT_VARIABLE) == "1"
+    memory = DeviceMemory(of.generation)
     dry = _dry_run(recorder, steps) if steps else None
-    runs = jax_runs.install(dry_run=steps > 0)
+    runs = jax_runs.install(memory, dry_run=steps > 0)
     clock = OsClock()
 
     def compile_module(
@@ -51,11 +49,14 @@ def apply(_jax: Any) -> None:
         if client.platform != "tpu":
             return compile_now()
         name = str(module.operation.attributes["sym_name"]).strip('"')
-        text = module_text.text_of(module)
-        record = recorder.add(text, name, len(devices))
+        code = module_text.text_of(module)
+        text = code.decode()
+        record = recorder.add(code, name, len(devices))
         record.is_library = is_library_function(runs.function())
+        if refusal := early_refusal(text, len(devices), memory.limit, memory.tiling):
+            raise jax_internals.XlaRuntimeError(refusal)
         if strict:
-            _refuse_what_does_not_fit(recorder, record)
+            _refuse_what_does_not_fit(recorder, record, memory)
         if rounds:
             jax_numerics.round_operands(module)
 
@@ -66,8 +67,8 @@ def apply(_jax: Any) -> None:
         if dry is None:
             executable = compile_now()
         else:
-            executable = dry.compile(compile_now, module, devices, record, estimate)
-            executable.has_kernels = module_text.TARGET.encode() in text
+            executable = dry.compile(compile_now, module, devices, text, record, estimate)
+            executable.has_kernels = module_text.TARGET in text
         record.compile_seconds = clock.monotonic_seconds() - started
         runs.add_module(executable, record)
         return executable
@@ -83,8 +84,21 @@ def apply(_jax: Any) -> None:
             )
 
     jax_internals.wrap_compile(compile_module, leave_out)
-    jax_devices.install(of)
+    jax_devices.install(of, memory)
     sys.excepthook = _end_behind(sys.excepthook)
+
+
+def _check_jax(*, dry_run: bool) -> None:
+    """Raise for a JAX that does not have the names that are replaced."""
+    from podyard.programs import jax_internals
+
+    version = jax_internals.version()
+    if dry_run and not jax_internals.has_partitioner():
+        raise SystemExit(f"podyard: a dry run needs JAX 0.10 or newer; this is JAX {version}")
+    if absent := jax_internals.missing(dry_run=dry_run):
+        raise RuntimeError(f"JAX {version} has no {', '.join(absent)}")
+    if not version.startswith(jax_internals.TESTED):
+        say(f"JAX {version} was not tested: {', '.join(jax_internals.TESTED)} were")
 
 
 def _end_behind(inner: Callable[..., Any]) -> Callable[..., Any]:
@@ -111,7 +125,9 @@ def _dry_run(recorder: Recorder, steps: int) -> DryRun:
     return dry
 
 
-def _refuse_what_does_not_fit(recorder: Recorder, record: ModuleRuns) -> None:
+def _refuse_what_does_not_fit(recorder: Recorder, record: ModuleRuns, memory: DeviceMemory) -> None:
+    """Raises what a TPU says when it compiles a module that does not fit, or has no room left to
+    load it."""
     from podyard.programs import jax_internals
 
     found = recorder.verdict(record, VERDICT_SECONDS)
@@ -119,3 +135,14 @@ def _refuse_what_does_not_fit(recorder: Recorder, record: ModuleRuns) -> None:
         say(f"no verdict on {record.name} within {VERDICT_SECONDS:.0f} s: it is compiled")
     elif found.get("fits") is False:
         raise jax_internals.XlaRuntimeError(str(found.get("refusal", "")))
+    else:
+        wanted = int(str(found.get("peak_bytes", 0))) - int(str(found.get("argument_bytes", 0)))
+        free = memory.free_bytes()
+        if wanted > free:
+            room = size_text(free)
+            raise jax_internals.XlaRuntimeError(
+                "RESOURCE_EXHAUSTED: Error loading program: Attempting to reserve "
+                f"{size_text(wanted)} at the bottom of"
+                f" memory. That was not possible. There are {room} free, 0B reserved, and "
+                f"{room} reservable."
+            )

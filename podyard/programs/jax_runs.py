@@ -17,6 +17,8 @@ import jax
 
 from podyard.base.clock import OsClock
 from podyard.programs import jax_internals as internals
+from podyard.programs.arrays.jax_host_input import HostInput
+from podyard.programs.arrays.jax_memory import DeviceMemory
 from podyard.programs.records import MODULES_MAX, ModuleRuns
 from podyard.programs.step.call_sites import call_site
 
@@ -34,7 +36,9 @@ class Runs:
     `counts_calls`: False where a dry run counts them, before it runs anything.
     """
 
-    def __init__(self, counts_calls: bool) -> None:
+    def __init__(self, host_input: HostInput, memory: DeviceMemory, *, counts_calls: bool) -> None:
+        self._host_input = host_input
+        self._memory = memory
         self._counts_calls = counts_calls
         self._of_executable: dict[int, tuple[Any, ModuleRuns]] = {}
         self._of_function: dict[int, tuple[Any, dict[_Signature | None, ModuleRuns]]] = {}
@@ -82,12 +86,16 @@ class Runs:
                 modules[None] = module  # more than one: from now on, signatures tell them apart
             modules.setdefault(None, module)
             modules[_signature((args, kwargs))] = module
+            self._host_input.after_run(module, (args, kwargs))
+        self._memory.after_run(module, called[1:] if called is not None else (), results)
 
     def after_fast_run(self, function: Any, args: Any, kwargs: Any, results: Any) -> None:
         module = self._module_of(function, args, kwargs, results)
         if module is not None:
             module.call(call_site())
             module.count()
+            self._host_input.after_run(module, (args, kwargs))
+            self._memory.after_run(module, (args, kwargs), results)
         _wait(module, results)
         self._exit.pass_by()
 
@@ -141,8 +149,11 @@ class _Exit:
             clock.sleep(0.005)
 
 
-def install(*, dry_run: bool) -> Runs:
-    runs = Runs(counts_calls=not dry_run)
+def install(memory: DeviceMemory, *, dry_run: bool) -> Runs:
+    host_input = HostInput()
+    internals.watch_device_puts(host_input.after_put)
+    internals.watch_device_puts(memory.after_put)
+    runs = Runs(host_input, memory, counts_calls=not dry_run)
     internals.wrap_first_calls(runs.slow_call)
     internals.wrap_slow_runs(runs.after_slow_run)
     internals.set_fast_run_hook(runs.after_fast_run)

@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 from podyard.base.clock import OsClock
@@ -39,7 +40,9 @@ _recorders: list[Recorder] = []
 class ModuleRuns:
     """A module of one process. `devices`: how many it runs on; `first`, `last`: when the first run
     and the last one ended, in seconds of the machine's clock. `calls`: from the most frequent call
-    site, `site`; None: not known. `is_library`, `feeds_itself`: as in `training_step.ModuleUse`."""
+    site, `site`; None: not known. `is_library`, `feeds_itself`: as in `training_step.ModuleUse`.
+    `host_input`: arguments that the host sends at each run, as keys. `other_bytes`: of a device,
+    arrays that were alive next to the module's arguments and results, at most."""
 
     digest: str
     name: str
@@ -48,6 +51,8 @@ class ModuleRuns:
     runs: int = 0
     first: float = 0.0
     last: float = 0.0
+    host_input: tuple[str, ...] = ()
+    other_bytes: int = 0
     is_library: bool = False
     feeds_itself: bool | None = None
     site: str = ""
@@ -76,6 +81,13 @@ class ModuleRuns:
         if self.runs == 0:
             self.first = self.last
         self.runs += 1
+
+
+def array_key(shape: Sequence[int], itemsize: float) -> str:
+    """Return the key of an argument by its global shape and the bytes of an element, as
+    `128x784:4`. Two arguments
+    with the same key are told apart by nobody: they are as large."""
+    return f"{'x'.join(map(str, shape))}:{itemsize:g}"
 
 
 class Recorder:

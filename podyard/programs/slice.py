@@ -89,6 +89,12 @@ class TpuDevice(NamedTuple):
         return self._in_slice(f"TPU_{self.number}(process={self.host},{coords})")
 
     @property
+    def hbm_text(self) -> str:
+        """The name that XLA's errors give to its memory."""
+        x, y, z = self.coords
+        return f"{x}x{y}x{z}_HBM{self.core_on_chip}"
+
+    @property
     def _coords_text(self) -> str:
         return "({},{},{})".format(*self.coords)
 

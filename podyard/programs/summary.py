@@ -11,11 +11,12 @@ from typing import Any
 
 from podyard.base.files import list_inside, read_inside, read_json
 from podyard.hardware.accelerator_types import AcceleratorType
-from podyard.programs.estimator import ModuleEstimate, of_json
+from podyard.programs.estimator import ModuleEstimate, as_run, of_json
 from podyard.programs.records import MODULES_MAX, PROCESSES_MAX, RUN_BYTES_MAX, ModuleRuns
 from podyard.programs.step.training_step import Choice, ModuleUse, training_step
 
 NAME_CHARACTERS_MAX = 200
+HOST_INPUT_MAX = 1_000  # arguments of a module that the host sends: a batch has a handful
 # of runs, and of seconds: what a thousand processes add up to can still be told as it is
 NUMBER_MAX = 1e12
 
@@ -94,6 +95,16 @@ class ProgramSummary:
         choice = self.choice
         return None if choice is None else self.modules[choice.index]
 
+    def with_full_attention(self) -> ProgramSummary:
+        """Return the summary with the model FLOPs of causal attention counted in full."""
+        modules = tuple(
+            module
+            if module.estimate is None
+            else dataclasses.replace(module, estimate=module.estimate.with_full_attention())
+            for module in self.modules
+        )
+        return dataclasses.replace(self, modules=modules)
+
     @property
     def too_large(self) -> tuple[ModuleTotal, ...]:
         return tuple(
@@ -139,12 +150,14 @@ def read_summary(
         left_out += left
         for module in modules:
             by_digest.setdefault(module.digest, []).append((worker, module))
-    totals = [_total(verdicts, digest, found) for digest, found in by_digest.items()]
+    totals = [_total(verdicts, digest, found, kind) for digest, found in by_digest.items()]
     totals.sort(key=lambda one: (-one.work_seconds, -one.runs, one.name))
     return ProgramSummary(kind, tuple(totals), left_out, step_name)
 
 
-def _total(verdicts: Path, digest: str, found: list[tuple[int, ModuleRuns]]) -> ModuleTotal:
+def _total(
+    verdicts: Path, digest: str, found: list[tuple[int, ModuleRuns]], kind: AcceleratorType
+) -> ModuleTotal:
     by_worker: dict[int, int] = {}
     walls = []
     for worker, one in found:
@@ -154,6 +167,8 @@ def _total(verdicts: Path, digest: str, found: list[tuple[int, ModuleRuns]]) -> 
     data = read_json(verdicts / f"{digest}.json")
     first = found[0][1]
     most = max((one for _, one in found), key=lambda one: one.calls or 0)
+    host_input = set[str]().union(*(one.host_input for _, one in found))
+    others = max(one.other_bytes for _, one in found)
     return ModuleTotal(
         digest=digest,
         name=first.name,
@@ -161,7 +176,7 @@ def _total(verdicts: Path, digest: str, found: list[tuple[int, ModuleRuns]]) -> 
         runs=max(by_worker.values()),
         compile_seconds=max(one.compile_seconds for _, one in found),
         wall_seconds=max(walls, default=None),
-        estimate=of_json(data) if data else None,
+        estimate=as_run(of_json(data), host_input, others, kind) if data else None,
         is_library=all(one.is_library for _, one in found),
         feeds_itself=None
         if most.feeds_itself is None
@@ -201,11 +216,13 @@ def _module_runs(data: dict[str, Any]) -> ModuleRuns:
     compile_seconds, first, last = (
         float(data[field]) for field in ("compile_seconds", "first", "last")
     )
-    devices, runs = int(data["devices"]), int(data["runs"])
+    devices, runs, others = int(data["devices"]), int(data["runs"]), int(data.get("other_bytes", 0))
     if not all(
-        0 <= number <= NUMBER_MAX for number in (compile_seconds, first, last, devices, runs)
+        0 <= number <= NUMBER_MAX
+        for number in (compile_seconds, first, last, devices, runs, others)
     ):
         raise ValueError("counts and times are between 0 and NUMBER_MAX")
+    host_input = tuple(str(key) for key in data.get("host_input", ())[:HOST_INPUT_MAX])
     calls_text = data.get("calls")  # a host with an older Podyard does not say
     site, calls = str(data.get("site", "")), None if calls_text is None else int(calls_text)
     if not (
@@ -215,8 +232,8 @@ def _module_runs(data: dict[str, Any]) -> ModuleRuns:
     is_library, feeds = bool(data.get("is_library")), data.get("feeds_itself")
     feeds_itself = None if feeds is None else bool(feeds)
     return ModuleRuns(
-        digest, name, devices, compile_seconds, runs, first, last, is_library, feeds_itself, site,
-        calls
+        digest, name, devices, compile_seconds, runs, first, last, host_input, others, is_library,
+        feeds_itself, site, calls
     )  # fmt: skip
 
 
@@ -236,10 +253,17 @@ def _module_json(module: ModuleTotal) -> dict[str, Any]:
         found |= {
             "deviceSecondsPerRun": estimate.seconds,
             "turns": estimate.turns,
+            "hostInputSecondsPerRun": estimate.feed_seconds,
             "flopsPerDevice": estimate.flops,
             "mfu": estimate.mfu,
+            "hfu": estimate.hfu,
+            "modelFlopsPerDevice": estimate.model_flops,
+            "maskedFlopsPerDevice": estimate.masked_flops,
+            "peakFlopsPerSecond": estimate.peak_flops,
+            "dtypePeakFlopsPerSecond": estimate.dtype_peak_flops,
             "mxuUtilization": estimate.mxu_utilization,
             "peakBytes": estimate.peak_bytes,
+            "otherLiveBytes": estimate.other_bytes,
             "limitBytes": estimate.limit_bytes,
             "argumentBytes": estimate.argument_bytes,
             "fits": estimate.fits,

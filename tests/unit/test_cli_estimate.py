@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ class Asked:
     calls: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     small: tuple[str, ...] = ()
     host_loop: bool = False
+    infeed: tuple[str, ...] = ()
 
     def answer(self, accelerator_type: str, global_batch: int | None) -> Estimate:
         if accelerator_type.startswith("v9"):
@@ -56,16 +57,19 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
         global_batch: int | None,
         compiler: str,
         host_loop: bool,
+        infeed: Sequence[str],
     ) -> Estimate:
         seen.calls.append(
             {"args": args, "type": accelerator_type, "batch": global_batch, "compiler": compiler}
         )
         seen.host_loop = host_loop
+        seen.infeed = tuple(infeed)
         return seen.answer(accelerator_type, global_batch)
 
     def analyze_stablehlo(
-        module: bytes, accelerator_type: str, compiler: str, host_loop: bool
+        module: bytes, accelerator_type: str, compiler: str, host_loop: bool, infeed: Sequence[str]
     ) -> Estimate:
+        seen.infeed = tuple(infeed)
         seen.host_loop = host_loop
         seen.calls.append({"module": module, "type": accelerator_type, "compiler": compiler})
         return seen.answer(accelerator_type, None)
@@ -106,6 +110,9 @@ def test_a_file_is_the_program_of_one_device(asked: Asked, module: str) -> None:
     assert not asked.host_loop
     run(module, "--host-loop")
     assert asked.host_loop
+    assert asked.infeed == ()
+    run(module, "--infeed", "0", "--infeed", "batch")
+    assert asked.infeed == ("0", "batch")
 
 
 def test_standard_input_is_a_file_too(asked: Asked) -> None:

@@ -20,6 +20,7 @@ from jax._src.lax.control_flow.loops import _scan_impl
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 
 from podyard.base.errors import Code, PodyardError
+from podyard.engine.program import lowered
 from podyard.engine.program.attributes import jax_precision
 from podyard.engine.program.branches import chosen_branches
 from podyard.engine.program.doubts import Doubt
@@ -31,13 +32,6 @@ from podyard.engine.program.ir import (
     TensorType,
     mark_call,
     values_read,
-)
-from podyard.engine.program.lowered import (
-    behind_barrier,
-    call_sites,
-    lower_equation,
-    renumber,
-    whole_program,
 )
 from podyard.engine.program.placements import Placements, place_of
 from podyard.engine.program.shardings import PLACED, Sharding
@@ -144,7 +138,7 @@ def program_of_jaxpr(closed: ClosedJaxpr, argument_shardings: Sequence[Any] = ()
     try:
         return _JaxprReader().program(closed, argument_shardings)
     except _HasReferences:
-        program, places = whole_program(closed), Placements()
+        program, places = lowered.whole_program(closed), Placements()
         for place, sharding in enumerate(argument_shardings):
             places.place_argument(
                 program, program.body.parameters[place], sharding, f"argument {place}"
@@ -175,7 +169,7 @@ class _JaxprReader:
         for variable, value in zip(closed.jaxpr.constvars, closed.consts, strict=True):
             scope[variable] = self._constant(value, variable.aval, operations)
         live, _ = dce_jaxpr(closed.jaxpr, True, instantiate=True)
-        self._sites = call_sites(live)
+        self._sites = lowered.call_sites(live)
         operations += self._operations(live, scope)
         results = [self._read(atom, scope, operations) for atom in live.outvars]
         body = chosen_branches(Body(parameters, operations, results))
@@ -244,7 +238,9 @@ class _JaxprReader:
     def _operations(self, jaxpr: Jaxpr, scope: dict[Any, int]) -> list[HloOperation]:
         operations: list[HloOperation] = []
         for eqn in jaxpr.eqns:
+            start = len(operations)
             self._equation(eqn, scope, operations)
+            lowered.mark_remat(eqn, operations, start)
         return operations
 
     def _equation(
@@ -272,9 +268,7 @@ class _JaxprReader:
             return
         results = tuple(self._define(scope, variable) for variable in eqn.outvars)
         opcode, own = _plain(eqn)
-        attributes |= own
-        if name in _EXCHANGES:
-            attributes |= self._exchange(eqn)
+        attributes |= own | (self._exchange(eqn) if name in _EXCHANGES else {})
         if opcode in _SPREADING:
             operands = [
                 self._spread(operand, self.types[results[0]], operations) for operand in operands
@@ -289,10 +283,10 @@ class _JaxprReader:
         operations: list[HloOperation],
     ) -> bool:
         """The operations that JAX lowers the equation to; whether it does."""
-        program = lower_equation(eqn)
+        program = lowered.lower_equation(eqn)
         if program is None:
             return False
-        body = renumber(program, operands, len(self.types), eqn.primitive.name)
+        body = lowered.renumber(program, operands, len(self.types), eqn.primitive.name)
         self.types += program.types
         self.places.doubts += program.doubts
         operations += body.operations
@@ -321,7 +315,7 @@ class _JaxprReader:
         """The body in place of the call."""
         jaxpr, consts = (body.jaxpr, body.consts) if isinstance(body, ClosedJaxpr) else (body, ())
         barred = dict.fromkeys(
-            value for value, one in zip(operands, behind_barrier(eqn), strict=False) if one
+            value for value, one in zip(operands, lowered.behind_barrier(eqn), strict=False) if one
         )
         renamed = dict(
             zip(barred, range(len(self.types), len(self.types) + len(barred)), strict=True)
@@ -370,12 +364,10 @@ class _JaxprReader:
                 ):
                     program.doubts.append(_inner_sharding(f"argument {place} of {name}"))
             for place, sharding in enumerate(eqn.params.get("out_shardings") or ()):
-                found = self.places.of(
-                    sharding, len(type_of(eqn.outvars[place].aval).shape), f"result {place}"
-                )
-                if whole and found is not None:
-                    program.result_shardings[place] = found
-                elif found is not None:
+                rank = len(type_of(eqn.outvars[place].aval).shape)
+                if whole:
+                    self.places.place_result(program, place, sharding, rank)
+                elif self.places.of(sharding, rank, f"result {place}") is not None:
                     program.doubts.append(_inner_sharding(f"result {place} of {name}"))
         self.places.tell(program)
 

@@ -15,8 +15,22 @@ from podyard.base.errors import invalid
 from podyard.engine.program.attributes import contradiction, normalise
 from podyard.engine.program.branches import chosen_branches
 from podyard.engine.program.doubts import Doubt
-from podyard.engine.program.functions import Function, Outside
-from podyard.engine.program.ir import Body, HloOperation, Program, TensorType, mark_call
+from podyard.engine.program.functions import LOCATION, Function, Outside
+from podyard.engine.program.ir import (
+    DEVICE,
+    HOST,
+    HOST_KINDS,
+    PLACE,
+    REMATTED,
+    STATED_FLOPS,
+    Body,
+    HloOperation,
+    Program,
+    TensorType,
+    mark_call,
+    mark_rematted,
+    stated_flops,
+)
 from podyard.engine.program.sharding_notes import COLLECTIVES, ShardingNotes, plain
 from podyard.engine.program.shardings import PLACED, Sharding
 from podyard.engine.program.text import (
@@ -44,6 +58,7 @@ _SYNONYMS = {"erfc": "erf", "dot": "dot_general", "sharding_constraint": "optimi
 _SHARDING_CALLS = {
     "Sharding": "optimization_barrier", "SPMDFullToShardShape": "shard",
     "SPMDShardToFullShape": "unshard",
+    "annotate_device_placement": "optimization_barrier",
 }  # fmt: skip
 # Values by name, those of a body before those of what is around it.
 Scope = ChainMap[str, tuple[int, ...]]
@@ -95,16 +110,25 @@ class _Module(Outside):
         main = self.functions[name]
         scope = Scope()
         parameters, donated, donors = list[int](), dict[int, int](), set[int]()
+        names, host = list[tuple[str, ...]](), set[int]()
         self.partitions = self._notes.check_meshes()
         for place, (own_name, type_, attributes) in enumerate(main.parameters):
             value = self._new_value(type_)
             scope[own_name] = (value,)
             parameters.append(value)
+            own_names = (
+                str(place),
+                own_name.removeprefix("%"),
+                self.location_name(str(attributes.get(LOCATION, ""))),
+            )
+            names.append(tuple(dict.fromkeys(name for name in own_names if name)))
             aliased = attributes.get("tf.aliasing_output")
             if isinstance(aliased, int):
                 donated[value] = aliased
             if attributes.get("jax.buffer_donor") == "true":
                 donors.add(value)
+            if attributes.get("mhlo.memory_kind") in HOST_KINDS:
+                host.add(value)
             sharding = self._notes.of_argument(attributes, f"argument {place}", len(type_.shape))
             if sharding is not None:
                 self._shardings[value] = sharding
@@ -131,6 +155,13 @@ class _Module(Outside):
             donated,
             donors,
             doubts=doubts,
+            argument_names=tuple(names),
+            host_arguments=host,
+            host_results={
+                place
+                for place, given in main.result_attributes.items()
+                if given.get("mhlo.memory_kind") in HOST_KINDS
+            },
         )
 
     def _replication_doubts(self) -> list[Doubt]:
@@ -274,6 +305,7 @@ class _Module(Outside):
         )  # fmt: skip
         operands = self._types_of(operation.operands)
         placed = self._place(operation, parts)
+        stated = _stated(opcode, parts)
         if opcode == "dot":  # the last axis of the first operand meets the first of the second
             operation.attributes["contracting_dims"] = (
                 ((len(operands[0].shape) - 1,), (0,)) if operands else ()
@@ -284,7 +316,11 @@ class _Module(Outside):
             operation.opcode = _SHARDING_CALLS[target]
             if operation.opcode != "optimization_barrier":
                 placed = self._gspmd_border(operation, placed)
-        operation.attributes |= placed
+            if target == "annotate_device_placement":
+                placed = placed | {PLACE: _memory_of(parts.attributes)}
+        operation.attributes |= placed | stated
+        if parts.is_rematted:
+            mark_rematted([operation])
         if isinstance(kept := placed.get(PLACED), Sharding):
             self._placed[operation.results[0]] = kept
         if operation.opcode in COLLECTIVES:
@@ -369,7 +405,7 @@ class _Module(Outside):
                     parts.is_while and self.peek() == "attributes"
                 ):
                     continue
-                self.location()
+                parts.is_rematted = REMATTED in self.location_name(self.location())
                 return
             if text == "(" and self.peek(1) == "{":
                 self._bodies(parts, scope)
@@ -477,6 +513,8 @@ class _Module(Outside):
             position += count
         if self.call_sites[callee] > 1:
             mark_call(body.operations, len(self._types))
+        if parts.is_rematted:
+            mark_rematted(body.operations)
         return body.operations
 
     def _manual(
@@ -503,6 +541,20 @@ class _Module(Outside):
         return [*entries, *body.operations, *exits]
 
 
+def _stated(opcode: str, parts: _Parts) -> dict[str, object]:
+    """Return the flops that the author of a kernel states in its custom call."""
+    config = parts.attributes.get("backend_config", "") if opcode == "custom_call" else ""
+    flops = stated_flops(str(config))
+    return {STATED_FLOPS: flops} if flops else {}
+
+
+def _memory_of(attributes: Mapping[str, object]) -> str:
+    """Where a placement that JAX marks puts its result."""
+    frontend = attributes.get("mhlo.frontend_attributes")
+    kind = frontend.get("_xla_buffer_placement") if isinstance(frontend, dict) else None
+    return HOST if kind in HOST_KINDS else DEVICE
+
+
 class _Parts:
     """What has been read of an operation."""
 
@@ -517,6 +569,7 @@ class _Parts:
         self.result_types: list[TensorType] = []
         self.loop: dict[str, tuple[int, ...]] = {}
         self.is_while = False
+        self.is_rematted = False
 
 
 __all__ = ["parse_stablehlo", "tensor_type"]

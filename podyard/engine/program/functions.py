@@ -11,6 +11,7 @@ from podyard.engine.program.ir import TensorType
 from podyard.engine.program.text import Reader, SourceToken, symbol_name, syntax_error, tensor_type
 
 _MESH_AXIS = re.compile(r'"([^"]*)" ?= ?([0-9]{1,9})\b')
+LOCATION = "loc"  # of a parameter, among its attributes
 Parameter = tuple[str, TensorType, Mapping[str, object]]
 
 
@@ -150,7 +151,7 @@ class Outside(Reader):
                 self.next()
             if isinstance(given, tuple) and len(given) == len(parameters):
                 parameters = [
-                    (*one[:2], own)
+                    (*one[:2], {**one[2], **own})
                     for one, own in zip(parameters, given, strict=True)
                     if isinstance(own, dict)
                 ]
@@ -192,8 +193,7 @@ class Outside(Reader):
             self.expect(":")
             type_ = tensor_type(self.next())
             attributes = self.dictionary() if self.accept("{") else {}
-            parameters.append((own_name.text, type_, attributes))
-            self.location()
+            parameters.append((own_name.text, type_, attributes | {LOCATION: self.location()}))
             self.comma_unless(")")
         return parameters
 

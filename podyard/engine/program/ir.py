@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from podyard.engine.program.doubts import Doubt
@@ -109,9 +110,15 @@ class Program:
     donated: dict[int, int] = dataclasses.field(default_factory=dict)
     # Arguments whose memory any result of their size may take over.
     donors: set[int] = dataclasses.field(default_factory=set)
+    # Arguments (values) and results (indexes) that lie in the memory of the host.
+    host_arguments: set[int] = dataclasses.field(default_factory=set)
+    host_results: set[int] = dataclasses.field(default_factory=set)
     # Arguments that an infeed brings, laid out as the program reads them.
     infed: frozenset[int] = frozenset()
     doubts: list[Doubt] = dataclasses.field(default_factory=list)
+    # What each argument can be called, its index among it; by index, those that nothing reads among
+    # them.
+    argument_names: tuple[tuple[str, ...], ...] = ()
     _producers: dict[int, HloOperation] | None = dataclasses.field(
         default=None, init=False, repr=False, compare=False
     )
@@ -145,6 +152,38 @@ def walk(body: Body) -> Iterator[HloOperation]:
         yield operation
         for inner in operation.bodies:
             yield from walk(inner)
+
+
+# In the name stack of an operation that JAX computes again in the backward pass, and among its
+# attributes.
+REMATTED = "rematted_computation"
+# Of arrays in the memory of the host (`mhlo.memory_kind`); of a barrier, where its result lies from
+# there on.
+HOST_KINDS = ("pinned_host", "unpinned_host")
+PLACE, HOST, DEVICE = "memory", "host", "device"
+# Of a custom call, among its attributes: the flops that the author of a kernel states.
+STATED_FLOPS = "stated_flops"
+_COUNTED = ("dot_general", "convolution", "custom_call")
+_QUOTE = r'(?:\\22|\\?")'  # as MLIR prints it in a string, and as JSON does
+_STATED = re.compile(
+    rf"{_QUOTE}cost_estimate{_QUOTE}:\s*\{{[^{{}}]*?{_QUOTE}flops{_QUOTE}:\s*(\d{{1,18}})"
+)
+
+
+def mark_rematted(operations: Iterable[HloOperation]) -> None:
+    """Mark products and kernels as computed again, also those in bodies."""
+    for operation in operations:
+        if operation.opcode in _COUNTED:
+            operation.attributes[REMATTED] = True
+        for body in operation.bodies:
+            mark_rematted(body.operations)
+
+
+def stated_flops(backend_config: str) -> int:
+    """Return the flops in the `cost_estimate` of a custom call's configuration (JSON, perhaps
+    escaped); 0 without."""
+    found = _STATED.search(backend_config)
+    return int(found[1]) if found else 0
 
 
 def mark_call(operations: Iterable[HloOperation], call: int) -> None:

@@ -13,7 +13,7 @@ import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, jaxpr_as_fun
 
 from podyard.engine.program.from_stablehlo import parse_stablehlo
-from podyard.engine.program.ir import Body, HloOperation, Program
+from podyard.engine.program.ir import REMATTED, Body, HloOperation, Program, mark_rematted
 
 _kept: dict[object, Program | None] = {}
 # Programs of single primitives that are remembered: a model has some dozens.
@@ -58,6 +58,13 @@ def _lower(eqn: JaxprEqn, avals: tuple[Any, ...]) -> Program | None:
 
 def whole_program(closed: ClosedJaxpr) -> Program:
     return parse_stablehlo(_text(jaxpr_as_fun(closed), closed.in_avals))
+
+
+def mark_remat(eqn: JaxprEqn, operations: Sequence[HloOperation], start: int) -> None:
+    """Marks the operations from `start` on, if they are of an equation that JAX computes again in
+    the backward pass."""
+    if REMATTED in str(eqn.source_info.name_stack):
+        mark_rematted(operations[start:])
 
 
 def call_sites(jaxpr: Jaxpr) -> Counter[int]:

@@ -11,7 +11,7 @@ from typing import Any
 from jax.extend import source_info_util
 
 from podyard.engine.program.doubts import Doubt
-from podyard.engine.program.ir import Program
+from podyard.engine.program.ir import HOST_KINDS, Program
 from podyard.engine.program.shardings import Axes, Mesh, Sharding, ShardingReader, mesh_of
 
 _MESH = "@mesh"
@@ -58,10 +58,19 @@ class Placements:
     def place_argument(self, program: Program, value: int, sharding: Any, what: str) -> None:
         if value not in program.body.parameters:
             return
+        if getattr(sharding, "memory_kind", None) in HOST_KINDS:
+            program.host_arguments.add(value)
         found = self.of(sharding, len(program.types[value].shape), what)
         if found is not None:
             program.shardings[value] = found
             self.tell(program)
+
+    def place_result(self, program: Program, place: int, sharding: Any, rank: int) -> None:
+        if getattr(sharding, "memory_kind", None) in HOST_KINDS:
+            program.host_results.add(place)
+        found = self.of(sharding, rank, f"result {place}")
+        if found is not None:
+            program.result_shardings[place] = found
 
     def tell(self, program: Program) -> None:
         program.mesh, program.partitions = self.mesh, max(program.partitions, self.mesh.devices)

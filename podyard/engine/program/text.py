@@ -108,6 +108,8 @@ class Reader:
         self._depth = depth
         # `#name = ...` of the module: what the name stands for.
         self._aliases: dict[str, object] = {}
+        # `#name = loc(...)` of the module: the name in the location, or that of another location.
+        self._locations: dict[str, str] = {}
 
     @property
     def line(self) -> int:
@@ -176,17 +178,33 @@ class Reader:
                 self.line, f"bodies, calls and attributes are nested more than {MAX_NESTING} deep"
             )
 
-    def location(self) -> None:
-        """Skips `loc(...)`, if it is next."""
+    def location(self) -> str:
+        """Pass over `loc(...)`, if it is next, and return the name in it: a name stack or an
+        argument, or `#loc3` where another location has it. Empty where there is none:
+        `"file.py":3:1` is a place, not a name."""
+        name = ""
         if self.peek() != "loc" or self.peek(1) != "(":
-            return
+            return name
         self.next()
         line, depth = self.next().line, 1
         while depth:
             if self.at_end():
                 raise syntax_error(line, "'loc(' is not closed")
-            mark = self.next().text
-            depth += (mark == "(") - (mark == ")")
+            token = self.next()
+            if not name and token.text.startswith("#"):
+                name = token.text
+            elif not name and token.kind == "string" and self.peek() != ":":
+                name = token.text[1:-1]
+            depth += (token.text == "(") - (token.text == ")")
+        return name
+
+    def location_name(self, name: str) -> str:
+        """Return the name that `location` has read, with what other locations stand for."""
+        passed: set[str] = set()
+        while name.startswith("#") and name not in passed:
+            passed.add(name)
+            name = self._locations.get(name, "")
+        return name
 
     def alias(self, name: SourceToken) -> None:
         """What stands behind `#name` at the outside of a module. Names in it stay names, else each
@@ -194,7 +212,7 @@ class Reader:
         one before."""
         self.expect("=")
         if self.peek() == "loc":
-            self.location()
+            self._locations[name.text] = self.location()
             return
         known, self._aliases = self._aliases, {}
         known[name.text], self._aliases = self.value(), known

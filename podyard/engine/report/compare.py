@@ -63,7 +63,18 @@ def cost_ratio(outcome: Outcome, first: Outcome, usage: str) -> float | None:
 def block(outcomes: Sequence[Outcome]) -> TextBlock:
     """A row per type, the first one being what the others are held against."""
     usages = usages_of(outcomes)
-    headings = ("TYPE", "STEP", "RATIO", "EPOCH", "MXU", "BOUND", "PEAK_HBM", "ENERGY_J")
+    headings = (
+        "TYPE",
+        "STEP",
+        "RATIO",
+        "EPOCH",
+        "MFU",
+        "HFU",
+        "MXU",
+        "BOUND",
+        "PEAK_HBM",
+        "ENERGY_J",
+    )
     costs = tuple(f"USD_{usage.upper().replace('-', '_')}" for usage in usages)
     rows = tuple(_row(outcome, outcomes[0], usages) for outcome in outcomes)
     after = tuple(
@@ -88,7 +99,7 @@ def _row(outcome: Outcome, first: Outcome, usages: Sequence[str]) -> tuple[str, 
     report = outcome.report
     if report is None or outcome.error is not None:
         reason = outcome.error.message if outcome.error is not None else ""
-        return (outcome.accelerator_type, *[NOTHING] * (7 + len(usages)), reason)
+        return (outcome.accelerator_type, *[NOTHING] * (9 + len(usages)), reason)
     estimate, against, costs = report.estimate, ratio(outcome, first), _step_costs(outcome)
     epoch, joules, peak = (
         report.epoch_seconds,
@@ -100,6 +111,8 @@ def _row(outcome: Outcome, first: Outcome, usages: Sequence[str]) -> tuple[str, 
         report.step_text,
         NOTHING if against is None else f"{against:.3g}",
         NOTHING if epoch is None else bound_text(estimate, epoch),
+        percent(estimate.mfu),
+        percent(estimate.hfu),
         percent(estimate.mxu_utilization),
         estimate.bound,
         f"at least {peak}" if estimate.is_memory_lower_bound else peak,

@@ -8,7 +8,12 @@ import re
 from typing import Any
 
 from podyard.engine.report.summary import HourlyPrice, Report, cost_text, hourly_text
-from podyard.engine.timing.estimate import Estimate, OpEstimate
+from podyard.engine.timing.estimate import (
+    ArgumentEstimate,
+    CollectiveEstimate,
+    Estimate,
+    OpEstimate,
+)
 
 COST_JSON_DIGITS = 12
 
@@ -20,7 +25,7 @@ def document(report: Report) -> dict[str, Any]:
     plain = {
         _camel(field.name): getattr(estimate, field.name)
         for field in dataclasses.fields(estimate)
-        if field.name not in ("ops", "largest_buffers", "doubts", "collective_ops")
+        if field.name not in ("ops", "largest_buffers", "doubts", "collective_ops", "arguments")
     }
     return {
         "program": report.program,
@@ -28,11 +33,11 @@ def document(report: Report) -> dict[str, Any]:
         **confidence(report.estimate),
         "device": report.device,
         **plain,
+        "mfu": estimate.mfu,
+        "hfu": estimate.hfu,
         "collectives": list(estimate.collectives),
-        "collectiveOps": [
-            {_camel(name): value for name, value in dataclasses.asdict(one).items()}
-            for one in estimate.collective_ops
-        ],
+        "collectiveOps": [_record(one) for one in estimate.collective_ops],
+        "arguments": [_record(one) for one in estimate.arguments],
         "unknownOps": list(estimate.unknown_ops),
         "boundSeconds": dict(report.bound_seconds),
         "exampleCount": report.example_count,
@@ -87,6 +92,10 @@ def _op(report: Report, op: OpEstimate) -> dict[str, Any]:
         "seconds": report.seconds_of(op),
         "share": report.share_of(op),
     }
+
+
+def _record(one: CollectiveEstimate | ArgumentEstimate) -> dict[str, Any]:
+    return {_camel(name): value for name, value in dataclasses.asdict(one).items()}
 
 
 def _camel(name: str) -> str:

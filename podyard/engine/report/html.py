@@ -148,6 +148,7 @@ def _headline_numbers(report: Report) -> str:
     estimate = report.estimate
     numbers = [
         (report.step_text, "per step"),
+        (percent(estimate.mfu), f"MFU (HFU {percent(estimate.hfu)})"),
         (percent(estimate.mxu_utilization), "MXU utilisation"),
         (percent(report.bound_share), f"of a step waits for: {_BOUND_TEXTS[estimate.bound]}"),
         (count_text(estimate.flops), f"flops a {report.device} and step"),

@@ -115,6 +115,7 @@ class Report:
         for op in estimate.ops:
             if op.bound != "ici":
                 found[op.bound] += self.seconds_of(op)
+        found["mxu"] += estimate.unsustained_seconds
         unexplained = estimate.compute_seconds - sum(found.values())
         found["unpriced"] += max(0.0, unexplained)
         found["ici"] += estimate.collective_seconds

@@ -80,6 +80,11 @@ def figures(report: Report) -> list[tuple[str, str]]:
         ("waits for", parts or NOTHING),
         ("time per epoch", _epoch(report)),
         ("bound", estimate.bound),
+        ("MFU, model FLOPs", percent(estimate.mfu) if estimate.modelled_seconds else NOTHING),
+        (
+            "HFU, with recomputation",
+            percent(estimate.hfu) if estimate.modelled_seconds else NOTHING,
+        ),
         ("MXU utilisation", percent(estimate.mxu_utilization)),
         (f"arguments, a {device}", bytes_text(estimate.argument_bytes)),
         (f"temporaries, a {device}", bytes_text(estimate.temporary_bytes)),

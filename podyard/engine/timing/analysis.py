@@ -9,6 +9,7 @@ takes longer than that.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection, Iterator
 
 from podyard.base.errors import invalid
 from podyard.base.kernel_cost import KernelCost
@@ -35,11 +36,14 @@ from podyard.engine.program.doubts import (
 from podyard.engine.program.ir import Body, HloOperation, Program, matrix_flops
 from podyard.engine.program.partition import partition
 from podyard.engine.program.shardings import Axes, Sharding, ShardingReader, mesh_of
+from podyard.engine.step import model_flops
+from podyard.engine.step.host_input import feed_seconds
+from podyard.engine.step.host_memory import LOAD, STORE, HostCopy, keep_on_host, waited_seconds
 from podyard.engine.timing.attention import attention_flops
 from podyard.engine.timing.collectives import group_of, is_one_ring
 from podyard.engine.timing.convolutions import has_small_groups
 from podyard.engine.timing.energy import device_joules
-from podyard.engine.timing.estimate import Estimate, OpEstimate, overhead_seconds
+from podyard.engine.timing.estimate import ArgumentEstimate, Estimate, OpEstimate, overhead_seconds
 from podyard.engine.timing.exchanges import Exchanges
 from podyard.engine.timing.few_examples import part_images
 from podyard.engine.timing.fusion import fuse
@@ -76,9 +80,6 @@ DISPATCH_SECONDS = 40e-6
 # what a fit of the runs of 2018 and 2019 alone gives. With those of 2020 it is less than nothing:
 # their loops ran on the devices.
 HOST_LOOP_SECONDS = 1.4e-3
-# From the memory of a host to all its chips. Unverified: about what one PCIe 3.0 x8 link per chip
-# pair carries.
-HOST_FEED_BYTES_PER_SECOND = 8e9
 # Whole words are copied on the chip while other kernels run.
 _WORD_BYTES = 4
 # Loops in loops multiply their turns; a step of more than these would take years.
@@ -114,10 +115,12 @@ def estimate_program(
     kind: AcceleratorType,
     global_batch: int | None = None,
     host_loop: bool = False,
+    infeed: Collection[int] = (),
 ) -> Estimate:
     """`program` on a slice of `kind`. A program that is written for several devices by itself is
     split as it says. `host_loop`: the host waits for every step, as loops with infeed did and as
-    those do that log every step.
+    those do that log every step. `infeed`: indexes of the arguments that the host sends at each
+    step.
 
     Raises PodyardError INVALID_ARGUMENT when the program needs more devices than the slice has, and
     for a global batch that does not divide by the slice's devices.
@@ -128,7 +131,6 @@ def estimate_program(
             f"the module is written for {program.partitions} devices, {kind.name} has {devices}",
             "accelerator_type",
         )
-    fed = tuple(program.shardings)
     if global_batch is not None:
         if global_batch < 1 or global_batch % devices:
             raise invalid(
@@ -137,18 +139,25 @@ def estimate_program(
                 "global_batch",
             )
         program = _split_batch(program, global_batch, devices)
-        fed = tuple(value for value in program.shardings if any(program.shardings[value].dims))
     costs = cost_model(kind.generation.name)
-    own = part_images(
-        swap_operands(
-            regroup(round_before_loops(partition(program, _links(program, kind, costs))))
-        ),
-        costs.tiling,
+    split = keep_on_host(
+        partition(program, _links(program, kind, costs)),
+        program.host_arguments,
+        program.host_results,
     )
-    own.infed = frozenset(fed if host_loop else ())
-    return _Analysis(own, kind, max(program.partitions, program.mesh.devices), fed).estimate(
+    own = part_images(swap_operands(regroup(round_before_loops(split))), costs.tiling)
+    # the first values of a program are its arguments
+    fed = frozenset(infeed).intersection(own.body.parameters)
+    own.infed = fed if host_loop else frozenset()
+    participants = max(program.partitions, program.mesh.devices)
+    found = _Analysis(own, kind, participants, fed, model_flops.model_flops(program)).estimate(
         global_batch, host_loop
     )
+    wholes = ((program.types[value], own.types[value]) for value in program.body.parameters)
+    sizes = tuple(
+        ArgumentEstimate(whole.shape, whole.itemsize, part.nbytes) for whole, part in wholes
+    )
+    return dataclasses.replace(found, arguments=sizes)
 
 
 def _links(program: Program, kind: AcceleratorType, costs: CostModel) -> Links:
@@ -192,13 +201,19 @@ def _split_batch(program: Program, global_batch: int, devices: int) -> Program:
 
 class _Analysis:
     def __init__(
-        self, program: Program, kind: AcceleratorType, participants: int, fed: tuple[int, ...]
+        self,
+        program: Program,
+        kind: AcceleratorType,
+        participants: int,
+        fed: frozenset[int],
+        flops: model_flops.Flops,
     ) -> None:
         self.program = program
         self.kind = kind
         self.costs: CostModel = cost_model(kind.generation.name)
         self.participants = participants
         self.fed = fed
+        self.step_flops = flops
         self.timeline = _Timeline(Exchanges(program, kind))
         self._names = 0
 
@@ -222,11 +237,16 @@ class _Analysis:
     def _estimate_of(self, need: MemoryNeed, global_batch: int | None, host_loop: bool) -> Estimate:
         line, costs, kind = self.timeline, self.costs, self.kind
         compute = line.clock / costs.clock_hz
+        sustained = model_flops.sustained_seconds(
+            model_flops.device_flops(self.program), kind.generation
+        )
         products = sum(op.cycles for op in line.ops if op.kind == "matrix") / costs.clock_hz
         made = line.exchanges.estimates(products)
         for one in made:
             self._add_collective(one.kind, one.nbytes, one.seconds - one.hidden_seconds)
         summed_seconds = sum(one.seconds - one.hidden_seconds for one in made)
+        short = max(0.0, sustained - compute - summed_seconds)
+        compute += short
         dispatch, feed = HOST_LOOP_SECONDS if host_loop else DISPATCH_SECONDS, self._feed_seconds()
         overhead = overhead_seconds(compute + summed_seconds, dispatch, feed, host_loop)
         seconds = compute + summed_seconds + overhead
@@ -279,15 +299,21 @@ class _Analysis:
             clock_hz=costs.clock_hz,
             global_batch=global_batch,
             host_loop=host_loop,
+            model_flops=(self.step_flops.model - self.step_flops.masked) / self.participants,
+            masked_flops=self.step_flops.masked / self.participants,
+            hardware_flops=self.step_flops.hardware / self.participants,
+            peak_flops_per_second=model_flops.peak_flops(kind.generation),
+            dtype_peak_flops_per_second=model_flops.dtype_peak_flops(
+                self.step_flops, kind.generation
+            ),
+            unsustained_seconds=short,
             doubts=merge([*self.program.doubts, *line.doubts, *line.exchanges.doubts]),
         )
 
     def _feed_seconds(self) -> float:
         """What a host takes to send its devices their part of the batch; only the excess over the
         step is seen."""
-        kind = self.kind
-        nbytes = sum(self.program.types[value].nbytes for value in self.fed)
-        return nbytes * device_count(kind) / kind.host_count / HOST_FEED_BYTES_PER_SECOND
+        return feed_seconds(self.kind, sum(self.program.types[value].nbytes for value in self.fed))
 
     def _bound(self, collective_seconds: float, overhead_seconds: float) -> Bound:
         shares: dict[Bound, float] = {"ici": collective_seconds * self.costs.clock_hz}
@@ -301,7 +327,9 @@ class _Analysis:
 
     def _run(self, fused: Fused, pricer: Pricer, count: int) -> None:
         """Prices the kernels of a body that runs `count` times."""
+        begin, starts = self.timeline.clock, list[float]()
         for kernel in fused.kernels:
+            starts.append((self.timeline.clock - begin) / count)
             if kernel.kind == "control" and kernel.anchor is not None:
                 self._control(kernel.anchor, pricer, count)
                 continue
@@ -310,10 +338,38 @@ class _Analysis:
                 continue
             if not pricer.is_scalar(kernel):
                 self._add(kernel, pricer, count * kernel.repeats)
+        starts.append((self.timeline.clock - begin) / count)
+        if copies := [
+            one
+            for place in range(len(fused.kernels))
+            for one in self._host_copies(fused, starts, place)
+        ]:
+            seconds = waited_seconds(copies, starts[-1] / self.costs.clock_hz, self.kind) * count
+            if seconds:
+                self._add_wait("host copies", sum(one.nbytes for one in copies) * count, seconds)
         self.timeline.doubts += [
             bytes_only(operation.opcode, operation.where) for operation in fused.unknown
         ]
         self.timeline.unknown.update(dict.fromkeys(operation.opcode for operation in fused.unknown))
+
+    def _host_copies(self, fused: Fused, starts: list[float], place: int) -> Iterator[HostCopy]:
+        """The copy that a kernel is, between the host's memory and the device's."""
+        anchor = fused.kernels[place].anchor
+        if anchor is None or anchor.opcode not in (LOAD, STORE):
+            return
+        is_load, clock = anchor.opcode == LOAD, self.costs.clock_hz
+        value = anchor.results[0] if is_load else anchor.operands[0]
+        nbytes = self.program.types[value].nbytes
+        if is_load:
+            readers = (
+                other for other, kernel in enumerate(fused.kernels) if value in kernel.inputs
+            )
+            yield HostCopy(True, nbytes, starts[min(readers, default=len(fused.kernels))] / clock)
+        else:
+            makers = (
+                other + 1 for other, kernel in enumerate(fused.kernels) if value in kernel.outputs
+            )
+            yield HostCopy(False, nbytes, starts[max(makers, default=0)] / clock)
 
     def _add(self, kernel: Kernel, pricer: Pricer, count: int) -> None:
         price = pricer.price(kernel)
@@ -516,6 +572,17 @@ class _Analysis:
         if kernel.anchor.opcode == "while":
             cycles *= _WEIGHED_TURNS
         return PeakBytes(far, near, (), cycles, kinds)
+
+    def _add_wait(self, name: str, nbytes: int, seconds: float) -> None:
+        """What a body waits for copies between the memories of host and device."""
+        line, cycles = self.timeline, seconds * self.costs.clock_hz
+        self._names += 1
+        line.ops.append(
+            OpEstimate(
+                f"{name}.{self._names}", "copy", cycles, nbytes, 0, "overhead", 1, line.clock
+            )
+        )
+        line.clock += cycles
 
     def _add_collective(self, name: str, nbytes: int, seconds: float) -> None:
         line = self.timeline

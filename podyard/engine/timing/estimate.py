@@ -44,6 +44,16 @@ class BufferEstimate:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class ArgumentEstimate:
+    """An argument of the program: its shape and the bytes of an element, and the bytes of a
+    device's part of it."""
+
+    shape: tuple[int, ...]
+    itemsize: float
+    device_bytes: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class CollectiveEstimate:
     """A collective of `arrays` arrays, `nbytes` in all as the larger of what a device gives and
     gets, that runs `count` times between the devices of each of `groups` groups; `axes`: of the
@@ -124,6 +134,40 @@ class Estimate:
     # Of the step, what published rates do not explain, of matrix units, memory and links: start,
     # windows and layouts of kernels, fitted on compiled programs, and the host's part.
     fitted_share: float = 0.0
+    arguments: tuple[ArgumentEstimate, ...] = ()
+    # Of the whole program, for each device: products, convolutions and what kernels state, without
+    # and with what is computed again. Causal attention counts half in `model_flops`; the other half
+    # are `masked_flops`. The peaks are one device's: bf16's, and that of the types of most
+    # products.
+    model_flops: float = 0.0
+    masked_flops: float = 0.0
+    hardware_flops: float = 0.0
+    peak_flops_per_second: float = 0.0
+    dtype_peak_flops_per_second: float = 0.0
+    # What the kernels of the step take longer than the compiler says, because no product sustains
+    # the peak.
+    unsustained_seconds: float = 0.0
+
+    def with_full_attention(self) -> Estimate:
+        """Return the estimate with causal attention counted in full."""
+        return dataclasses.replace(
+            self, model_flops=self.model_flops + self.masked_flops, masked_flops=0.0
+        )
+
+    @property
+    def mfu(self) -> float:
+        """Model FLOPs utilization: model FLOPs over what the bf16 peak allows in the time of the
+        step."""
+        return self._utilization(self.model_flops)
+
+    @property
+    def hfu(self) -> float:
+        """Hardware FLOPs utilization: the same with what is computed again."""
+        return self._utilization(self.hardware_flops)
+
+    def _utilization(self, flops: float) -> float:
+        possible = self.peak_flops_per_second * self.modelled_seconds
+        return flops / possible if possible else 0.0
 
     @property
     def needed_hbm_bytes(self) -> int:

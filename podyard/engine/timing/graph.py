@@ -24,7 +24,8 @@ CONTROL = frozenset({"while", "case", "if"})
 OPAQUE = frozenset({
     "gather", "scatter", "sort", "select_and_scatter", "custom_call", "fft", "cholesky",
     "triangular_solve",
-    "rng", "rng_bit_generator", "dynamic_gather", "top_k", "attention",
+    "rng", "rng_bit_generator", "dynamic_gather", "top_k", "attention", "host_load",
+    "host_store",
 })  # fmt: skip
 # Of these, the arithmetic is not modelled: an estimate with one of them is a lower bound.
 BYTES_ONLY = frozenset(

@@ -1,1 +1,1 @@
-"""Kernels of Pallas: their cost, their text in a module, and their interpreter."""
+"""Kernels of Pallas: their cost and their interpreter."""

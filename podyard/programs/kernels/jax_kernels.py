@@ -17,7 +17,7 @@ from podyard.base.kernel_cost import KERNEL_ATTRIBUTE
 from podyard.programs.jax_internals import ir, mlir
 from podyard.programs.kernels import kernel_interpreter
 from podyard.programs.kernels.kernel_body import kernel_cost
-from podyard.programs.kernels.module_text import ATTRIBUTES, FUNCTION
+from podyard.programs.modules.module_text import ATTRIBUTES, FUNCTION
 
 _OF_GRID = frozenset({"program_id", "num_programs"})  # the interpreter knows the place in the grid
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.contract.programs.tpu_run import SECONDS, code, environ, report, run
 from tests.stack import PODYARD
+from tests.tpu_program import SECONDS, code, environ, report, run
 
 pytest.importorskip("jax", reason="programs under test import JAX")
 

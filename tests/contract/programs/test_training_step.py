@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.programs.tpu_run import code, report, run
+from tests.tpu_program import code, report, run
 
 pytest.importorskip("jax", reason="programs under test import JAX")
 

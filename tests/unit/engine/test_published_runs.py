@@ -91,8 +91,11 @@ def estimate(name: str, global_batch: int) -> Estimate:
     """A step of ResNet-50 that a host feeds, normalized by device, on the slice `name`."""
     kind = slice_of(name)
     recipe = program_of("resnet-50", {"batchNormGroups": device_count(kind)})
-    traced = jax.make_jaxpr(recipe.step)(*recipe.abstract_arguments(global_batch))
-    return estimate_program(program_of_jaxpr(traced), kind, global_batch, host_loop=True)
+    arguments = recipe.abstract_arguments(global_batch)
+    state, batch, _ = (len(jax.tree.leaves(one)) for one in arguments)
+    program = program_of_jaxpr(jax.make_jaxpr(recipe.step)(*arguments))
+    fed = range(state, state + batch)  # the images and their labels
+    return estimate_program(program, kind, global_batch, host_loop=True, infeed=fed)
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)

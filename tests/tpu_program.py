@@ -1,4 +1,4 @@
-"""`podyard run --tpu` as people start it, for tests."""
+"""`podyard run --tpu` as people start it, for tests of programs that know nothing of Podyard."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from typing import Any
 
 from tests.stack import PODYARD
 
+PROGRAMS = Path(__file__).parent / "programs"
 SECONDS = 180
 
 
 def environ(**changes: str) -> dict[str, str]:
-    own = {
+    kept = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("PODYARD_", "JAX_", "XLA_"))
     }
-    return own | changes
+    return kept | changes
 
 
 def run(options: str, *command: str, **changes: str) -> subprocess.CompletedProcess[str]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from podyard.programs.jax_internals import ir
+from podyard.programs.modules.locations import again_alone
 
 TARGET = "tpu_custom_call"
 FUNCTION = "podyard_kernel"  # how names of functions begin that stand for kernels
@@ -13,15 +14,17 @@ ATTRIBUTES = "mhlo.frontend_attributes"
 
 
 def text_of(module: Any) -> bytes:
-    """The StableHLO of a module, with a custom call for each kernel; of large constants the
-    shapes."""
+    """Return the StableHLO of a module, with a custom call for each kernel; of large constants the
+    shapes, of locations those of what is computed again in the backward pass. All others change
+    with each line of the program, and the module is the same."""
     kernels = [op for op in module.body.operations if _is_kernel(op)]
     if kernels:
         with module.context:
             module = module.operation.clone()
             for op in [one for one in module.regions[0].blocks[0].operations if _is_kernel(one)]:
                 _replace_body(op)
-    return str(module.operation.get_asm(large_elements_limit=16)).encode()
+    text: str = module.operation.get_asm(large_elements_limit=16, enable_debug_info=True)
+    return again_alone(text).encode()
 
 
 def _is_kernel(op: Any) -> bool:

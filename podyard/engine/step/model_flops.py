@@ -1,0 +1,164 @@
+"""Model FLOPs of a program, for its model FLOPs utilization (MFU) and hardware FLOPs utilization
+(HFU).
+
+The field's definition (PaLM, arXiv 2204.02311, appendix B): model FLOPs are those of the products
+and convolutions of the forward and the backward pass, each multiply-add counted as two; what is
+computed again in the backward pass counts for HFU alone. JAX names what it computes again
+`rematted_computation` in the name stack of an operation. Kernels count what their author states
+(`cost_estimate`).
+
+Counted on the program as it is written, for all devices together: work that several devices do
+alike counts once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Collection, Iterable, Sequence
+
+from podyard.engine.program.ir import (
+    REMATTED,
+    STATED_FLOPS,
+    Body,
+    HloOperation,
+    Program,
+    matrix_flops,
+)
+from podyard.engine.program.shardings import PLACED, Sharding
+from podyard.engine.step.causal import causal_products
+from podyard.engine.timing.loops import trip_count
+from podyard.hardware.generation import Generation
+
+_PRODUCTS = ("dot_general", "convolution")
+_NARROW = re.compile(r"[su](?:2|4|8)|f8\w*|f4\w*")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Flops:
+    """Of one step, on all devices. `model`: without what is computed again; `hardware`: with it.
+    `narrow`: of `hardware`, those of operands of one byte or less, whose products can have a higher
+    peak. `masked`: of `model`, the half of causal attention that the mask leaves out."""
+
+    model: int = 0
+    hardware: int = 0
+    narrow: int = 0
+    masked: int = 0
+
+    def __add__(self, other: Flops) -> Flops:
+        return Flops(
+            self.model + other.model, self.hardware + other.hardware, self.narrow + other.narrow,
+            self.masked + other.masked,
+        )  # fmt: skip
+
+    def times(self, count: int) -> Flops:
+        return Flops(
+            self.model * count, self.hardware * count, self.narrow * count, self.masked * count
+        )
+
+
+# Of the bf16 peak, what a product sustains at most. The largest figure that is published with its
+# program: 8192 cubed on v5e, XLA's product in a loop of 100, 181.8 of 197 TFLOP/s (jax-ml/jax,
+# docs/pallas/tpu/matmul.ipynb@1082251). Others are lower: TPU7x 82.9 % at 32768 cubed
+# (AI-Hypercomputer/accelerator-microbenchmarks,
+# Ironwood/Ironwood_Microbenchmarks_readme.md@0ddd4b8).
+SUSTAINED_SHARE = 0.923
+
+
+def sustained_seconds(flops: Flops, generation: Generation) -> float:
+    """Return the time that the products of one device's program take at least, in seconds."""
+    wide = (flops.hardware - flops.narrow) / peak_flops(generation)
+    return (wide + flops.narrow / narrow_peak_flops(generation)) / SUSTAINED_SHARE
+
+
+def peak_flops(generation: Generation) -> float:
+    """Return the bf16 peak of one device, in FLOP/s."""
+    return generation.peak_bf16_flops_per_second / generation.devices_per_chip
+
+
+def narrow_peak_flops(generation: Generation) -> float:
+    """Return the peak of one device for operands of one byte, in operations/s: bf16's where there
+    is no other."""
+    peak = generation.peak_int8_ops_per_second or generation.peak_bf16_flops_per_second
+    return max(peak, generation.peak_bf16_flops_per_second) / generation.devices_per_chip
+
+
+def dtype_peak_flops(flops: Flops, generation: Generation) -> float:
+    """Return the peak of one device for the types of most of a step's products."""
+    return (
+        narrow_peak_flops(generation)
+        if 2 * flops.narrow > flops.hardware
+        else peak_flops(generation)
+    )
+
+
+def model_flops(program: Program) -> Flops:
+    """Count the FLOPs of one step. A loop whose turns are unknown counts as one turn; of branches,
+    the largest."""
+    return _Counter(program, causal_products(program)).of_body(program.body)
+
+
+def device_flops(program: Program) -> Flops:
+    """Count what a device computes in one step of its part of a program: masks leave nothing
+    out."""
+    return _Counter(program, ()).of_body(program.body)
+
+
+class _Counter:
+    def __init__(self, program: Program, causal: Collection[int]) -> None:
+        self._program = program
+        self._causal = causal
+        # How many devices each compute a different part, of values inside of a manual computation.
+        self._parts: dict[int, int] = {}
+
+    def of_body(self, body: Body) -> Flops:
+        return sum(map(self._of_operation, body.operations), Flops())
+
+    def _of_operation(self, operation: HloOperation) -> Flops:
+        parts = self._spread(operation)
+        if operation.opcode in _PRODUCTS:
+            return self._flops(operation, matrix_flops(self._program, operation)).times(parts)
+        if operation.opcode == "custom_call":
+            return self._flops(operation, operation.int(STATED_FLOPS)).times(parts)
+        for inner in operation.bodies:
+            self._enter(inner.parameters, operation.operands, parts)
+        if operation.opcode == "while":
+            turns = trip_count(self._program, operation)
+            return self.of_body(operation.bodies[-1]).times(1 if turns is None else turns)
+        if operation.opcode in ("case", "if"):
+            return max(
+                map(self.of_body, operation.bodies), key=lambda one: one.hardware, default=Flops()
+            )
+        return Flops()
+
+    def _flops(self, operation: HloOperation, flops: int) -> Flops:
+        types = [self._program.types[value].dtype for value in operation.operands[:2]]
+        is_narrow = bool(types) and all(map(_NARROW.fullmatch, types))
+        model = 0 if REMATTED in operation.attributes else flops
+        return Flops(
+            model,
+            flops,
+            flops if is_narrow else 0,
+            model // 2 if id(operation) in self._causal else 0,
+        )
+
+    def _spread(self, operation: HloOperation) -> int:
+        """Devices that each compute another part of what the operation makes: 1 outside of manual
+        computations, where types are those of the whole."""
+        if operation.opcode == "shard":
+            placed, sizes = operation.attributes.get(PLACED), self._program.mesh.sizes
+            manual = placed.manual if isinstance(placed, Sharding) else range(len(sizes))
+            parts = math.prod(sizes[axis] for axis in manual)
+        elif operation.opcode == "unshard":
+            parts = 1
+        else:
+            parts = max((self._parts.get(value, 1) for value in operation.operands), default=1)
+        if parts > 1:
+            self._parts.update(dict.fromkeys(operation.results, parts))
+        return parts
+
+    def _enter(self, parameters: Sequence[int], operands: Iterable[int], parts: int) -> None:
+        own = [self._parts.get(value, 1) for value in operands]
+        for place, parameter in enumerate(parameters):
+            self._parts[parameter] = own[place] if len(own) == len(parameters) else parts

@@ -1,0 +1,1 @@
+"""The arrays of a program: which are alive on a device, and which the host sends."""

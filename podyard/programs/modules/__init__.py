@@ -1,0 +1,1 @@
+"""The text of modules, as they are priced."""
