@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import click
@@ -22,6 +24,9 @@ from podyard.cli.tpu_hosts import SSH_PORT_VARIABLE
 from podyard.http import client_variables
 from podyard.http.gcloud_authority import PROXY_FILE, authority, roots_path
 from podyard.settings import Settings
+
+if TYPE_CHECKING:
+    from podyard.cli.program_environment import ProgramOptions
 
 FILE = click.Path(dir_okay=False, path_type=Path)
 CA_VARIABLE = "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE"
@@ -163,40 +168,52 @@ def run_command(  # noqa: PLR0913
     JAX shows the slice's devices, and products have the numerics of its matrix unit. At the end
     Podyard prints how long each module would take on the slice, whether it fits, and what it costs.
     """
+    if accelerator_type is None:
+        return _run_with_exports(command, data, pass_google)
+    from podyard.cli.program_environment import ProgramOptions
+    from podyard.cli.run_program import zone_of
+    from podyard.hardware.accelerator_types import parse
+
+    kinds = [parse(name) for name in accelerator_type.split(",")]
+    zones = [zone_of(kind, zone) for kind in kinds]
+    options = ProgramOptions(
+        kind=kinds[0],
+        zone=zones[0],
+        workers=workers,
+        numerics=numerics,
+        strict=strict,
+        compiler=compiler,
+        batch=batch,
+        report=report,
+        trace=trace,
+        dry_run_steps=steps * dry_run,
+        step_name=step,
+        slices=slices,
+        software=None if runtime is None else _software(runtime),
+        has_full_attention=mfu == FULL_ATTENTION,
+    )
+    pairs = zip(kinds, zones, strict=True)
+    several = [dataclasses.replace(options, kind=kind, zone=own) for kind, own in pairs]
+    return _run_on_slices(command, several)
+
+
+def _run_on_slices(command: Sequence[str], several: Sequence[ProgramOptions]) -> int:
+    """Run a command on one type of slice, or dry on several. Raises a usage error for several types
+    without --dry-run."""
+    from podyard.cli import redirect
+    from podyard.cli.run_program import run_on_types, run_program
+
+    if len(several) == 1:
+        return redirect.end_like(run_program(command, several[0]))
+    if not several[0].dry_run_steps:
+        raise click.UsageError("--tpu with several types can only be used with --dry-run")
+    return redirect.end_like(run_on_types(command, several))
+
+
+def _run_with_exports(command: Sequence[str], data: str | None, pass_google: bool) -> int:
+    """Run a command against the running Podyard. Raises a usage error for options of --tpu."""
     from podyard.cli import redirect
 
-    if accelerator_type is not None:
-        from podyard.cli.program_environment import ProgramOptions
-        from podyard.cli.run_program import run_on_types, run_program, zone_of
-        from podyard.hardware.accelerator_types import parse
-
-        kinds = [parse(name) for name in accelerator_type.split(",")]
-        zones = [zone_of(kind, zone) for kind in kinds]
-        software = None if runtime is None else _software(runtime)
-        several = [
-            ProgramOptions(
-                kind=kind,
-                zone=kind_zone,
-                workers=workers,
-                numerics=numerics,
-                strict=strict,
-                compiler=compiler,
-                batch=batch,
-                report=report,
-                trace=trace,
-                dry_run_steps=steps * dry_run,
-                step_name=step,
-                slices=slices,
-                software=software,
-                has_full_attention=mfu == FULL_ATTENTION,
-            )
-            for kind, kind_zone in zip(kinds, zones, strict=True)
-        ]
-        if len(several) == 1:
-            return redirect.end_like(run_program(command, several[0]))
-        if not dry_run:
-            raise click.UsageError("--tpu with several types can only be used with --dry-run")
-        return redirect.end_like(run_on_types(command, several))
     context = click.get_current_context()
     for name in context.params:
         is_given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE

@@ -19,12 +19,13 @@ from podyard.cli.options import FULL_ATTENTION, mfu_option, pairs, value_of
 from podyard.domain.fleet import region_of
 from podyard.domain.node import UsageClass
 from podyard.engine.program.from_stablehlo import MAX_TEXT_BYTES
-from podyard.engine.recipes.programs import HOST_INPUT, PROGRAMS, program_of
+from podyard.engine.recipes.programs import PROGRAMS, program_of
 from podyard.engine.report import compare, html, trace
 from podyard.engine.report.compare import Outcome
 from podyard.engine.report.document import document
 from podyard.engine.report.summary import HourlyPrice, Report
 from podyard.engine.report.table import TextBlock, blocks
+from podyard.engine.step.host_input import HOST_INPUT
 from podyard.pricing.current_card import default_rate_card
 from podyard.pricing.sku import RateCard
 
@@ -165,15 +166,7 @@ def estimate(  # noqa: PLR0913
         raise click.UsageError("--shapes can only be used with --function")
     else:
         analysis = analysis_of(str(program), arguments, global_batch, compiler, host_loop, infeed)
-    card, now = default_rate_card(), PlatformTime(OsClock().now().nanos)
-
-    def make(name: str) -> Report:
-        report = analysis(name)
-        found = report.estimate.with_full_attention() if mfu == FULL_ATTENTION else report.estimate
-        return Report(
-            report.program, found, report.example_count, zone, prices_of(card, name, region, now)
-        )
-
+    make = _with_prices(analysis, zone, region, mfu)
     names = dict.fromkeys([accelerator_type, *(name for name in (others or "").split(",") if name)])
     outcomes = [compare.outcome_of(name, make) for name in names]
     main = outcomes[0]
@@ -185,6 +178,22 @@ def estimate(  # noqa: PLR0913
             trace.trace_events(main.report), trace_file, separators=(",", ":"), allow_nan=False
         )
     return 0 if main.error is None else 1
+
+
+def _with_prices(analysis: Analysis, zone: str, region: str, mfu: str) -> Analysis:
+    """Add today's prices in a zone to each report, and count attention as `mfu` says."""
+    card, now = default_rate_card(), PlatformTime(OsClock().now().nanos)
+
+    def make(name: str) -> Report:
+        report = analysis(name)
+        estimate = report.estimate
+        if mfu == FULL_ATTENTION:
+            estimate = estimate.with_full_attention()
+        return Report(
+            report.program, estimate, report.example_count, zone, prices_of(card, name, region, now)
+        )
+
+    return make
 
 
 def analysis_of(

@@ -229,7 +229,7 @@ def lines(summary: ProgramSummary, options: ProgramOptions) -> list[str]:
     )
     head += f"estimated by {judge}"
     rows = [_row(module) for module in summary.modules[:MODULES_SHOWN] if module.runs]
-    found = [
+    lines = [
         head,
         tables.table(
             ("MODULE", "RUNS", "ON THE TPU", "HERE", "MFU", "HFU", f"MEMORY OF A {device.upper()}"),
@@ -238,18 +238,18 @@ def lines(summary: ProgramSummary, options: ProgramOptions) -> list[str]:
     ]
     if rest := [module for module in summary.modules[MODULES_SHOWN:] if module.runs]:
         runs, seconds = sum(one.runs for one in rest), sum(one.seconds for one in rest)
-        found.append(f"and {len(rest)} more modules with {runs} runs, {time_text(seconds)} in all")
+        lines.append(f"and {len(rest)} more modules with {runs} runs, {time_text(seconds)} in all")
     choice = summary.choice
     if step is None or choice is None:
-        found += _no_step(summary, options)
+        lines += _no_step(summary, options)
     else:
         if step.estimate is not None and step.estimate.seconds:
-            found.append(_step_line(step, options))
-        found.append(f"training step {step.name}: {choice.reason}")
+            lines.append(_step_line(step, options))
+        lines.append(f"training step {step.name}: {choice.reason}")
         kernels = () if step.estimate is None else step.estimate.kernels
-        found += [f"kernel {line} of {step.name}" for line in kernels[:NAMES_SHOWN]]
+        lines += [f"kernel {line} of {step.name}" for line in kernels[:NAMES_SHOWN]]
     if summary.seconds and (step is not None or not options.dry_run_steps):
-        found.append(
+        lines.append(
             f"in all {time_text(summary.seconds)} on the TPU in {options.zone}: "
             f"{_costs(summary.seconds, options)}"
         )
@@ -260,16 +260,16 @@ def lines(summary: ProgramSummary, options: ProgramOptions) -> list[str]:
             sum(one.runs for one in summary.modules),
         )
         share = f"{len(uncovered)} of {len(summary.modules)} modules, {runs} of {all_runs} runs"
-        found.append(f"not covered: {share} ({named})")
+        lines.append(f"not covered: {share} ({named})")
     if summary.left_out:
-        found.append(f"not covered: {summary.left_out} modules that were too many or too large")
+        lines.append(f"not covered: {summary.left_out} modules that were too many or too large")
     if options.dry_run_steps:
-        found.append(
+        lines.append(
             "dry run: nothing large was computed; losses are 0, and what depends on values "
             "did not happen"
         )
-    found += [f"lower bound: {doubt}" for doubt in summary.doubts[:REASONS_SHOWN]]
-    return found
+    lines += [f"lower bound: {doubt}" for doubt in summary.doubts[:REASONS_SHOWN]]
+    return lines
 
 
 def _no_step(summary: ProgramSummary, options: ProgramOptions) -> list[str]:

@@ -133,12 +133,12 @@ def _argument_names(fn: Callable[..., Any], args: tuple[Any, ...]) -> list[tuple
         ]
     except (TypeError, ValueError):  # a callable of C
         own = []
-    found: list[tuple[str, ...]] = []
+    names: list[tuple[str, ...]] = []
     for place, argument in enumerate(args):
         roots = (str(place), *own[place : place + 1])
         for path, _ in jax.tree_util.tree_leaves_with_path(argument):
-            found.append(tuple(root + jax.tree_util.keystr(path) for root in roots))
-    return found
+            names.append(tuple(root + jax.tree_util.keystr(path) for root in roots))
+    return names
 
 
 def _split_over(args: tuple[Any, ...], global_batch: int | None, devices: int) -> tuple[Any, ...]:

@@ -15,7 +15,8 @@ from typing import Any
 
 from podyard.base.errors import PodyardError, failed_precondition, invalid
 from podyard.engine.analysis import analyze, analyze_stablehlo
-from podyard.engine.recipes.programs import HOST_INPUT, program_of
+from podyard.engine.recipes.programs import program_of
+from podyard.engine.step.host_input import HOST_INPUT
 from podyard.engine.timing.estimate import Estimate
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 
 from podyard.engine.program.ir import Body, HloOperation, Program
-from podyard.engine.timing.loops import trip_count
+from podyard.engine.program.loops import trip_count
 
 _SAME = frozenset(
     {"convert", "reshape", "optimization_barrier", "shard", "unshard", "copy", "transpose"}

@@ -78,6 +78,8 @@ class Generation:
     - `runtime_family`: which of the shared runtime versions it runs; `runtime_versions`: its own
       ones, with sources.
     - `chip_config`: how libtpu names the cores of a chip as one device.
+    - `pcie_bytes_per_second`: of each chip's link to its host, in each direction. The default is
+      the figure of generations without one of their own (jax-ml/scaling-book, tpus.md@04d8de58).
     - `has_short_all_reduce`: whether the compiler has separate strategies for short vectors.
     - `jax_kind`: what libtpu calls it, where that is not "TPU" and its name; JAX shows it as
       `device_kind`.
@@ -121,6 +123,7 @@ class Generation:
     costs: CostModel | None = None
     power: Power = Power()
     chip_config: str = "default"
+    pcie_bytes_per_second: float = 1.5e10
     has_short_all_reduce: bool = False
     node_type: bool = True
     jax_kind: str = ""

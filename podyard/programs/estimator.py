@@ -125,11 +125,11 @@ def as_run(
     feed = feed_seconds(kind, sum(estimate.argument_sizes.get(key, 0) for key in host_input))
     seconds = max(estimate.seconds, feed)
     share = estimate.mxu_utilization * estimate.seconds / seconds if seconds else 0.0
-    found = dataclasses.replace(
+    with_feed = dataclasses.replace(
         estimate, seconds=seconds, mxu_utilization=share, feed_seconds=feed, other_bytes=other_bytes
     )
     if other_bytes < OTHERS_SHOWN_BYTES:
-        return found
+        return with_feed
     fits = estimate.fits and estimate.peak_bytes + other_bytes <= estimate.limit_bytes
     peak, others, limit = (
         size / 2**30 for size in (estimate.peak_bytes, other_bytes, estimate.limit_bytes)
@@ -137,7 +137,7 @@ def as_run(
     verdict = (
         f"{'fits' if fits else 'does not fit'} ({peak:.1f} + {others:.1f} alive of {limit:.1f} GiB)"
     )
-    return dataclasses.replace(found, fits=fits, verdict=verdict)
+    return dataclasses.replace(with_feed, fits=fits, verdict=verdict)
 
 
 def of_json(data: dict[str, Any]) -> ModuleEstimate:

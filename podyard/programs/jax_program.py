@@ -73,6 +73,13 @@ def apply(_jax: Any) -> None:
         runs.add_module(executable, record)
         return executable
 
+    jax_internals.wrap_compile(compile_module, _sayer_of_options())
+    jax_devices.install(of, memory)
+    sys.excepthook = _end_behind(sys.excepthook)
+
+
+def _sayer_of_options() -> Callable[[str], None]:
+    """Return a function that says once of each compiler option that it has no effect."""
     told: set[str] = set()
 
     def leave_out(option: str) -> None:
@@ -83,9 +90,7 @@ def apply(_jax: Any) -> None:
                 "does not have it"
             )
 
-    jax_internals.wrap_compile(compile_module, leave_out)
-    jax_devices.install(of, memory)
-    sys.excepthook = _end_behind(sys.excepthook)
+    return leave_out
 
 
 def _check_jax(*, dry_run: bool) -> None:

@@ -13,7 +13,7 @@ from podyard.base.files import list_inside, read_inside, read_json
 from podyard.hardware.accelerator_types import AcceleratorType
 from podyard.programs.estimator import ModuleEstimate, as_run, of_json
 from podyard.programs.records import MODULES_MAX, PROCESSES_MAX, RUN_BYTES_MAX, ModuleRuns
-from podyard.programs.step.training_step import Choice, ModuleUse, training_step
+from podyard.programs.step.training_step import ModuleUse, StepChoice, training_step
 
 NAME_CHARACTERS_MAX = 200
 HOST_INPUT_MAX = 1_000  # arguments of a module that the host sends: a batch has a handful
@@ -85,7 +85,7 @@ class ProgramSummary:
         return sum(module.seconds for module in self.modules)
 
     @property
-    def choice(self) -> Choice | None:
+    def choice(self) -> StepChoice | None:
         """The training step and the reason, by the rule of `training_step`."""
         return training_step([module.use for module in self.modules], self.step_name)
 

@@ -1,1 +1,1 @@
-"""What parts of a program cost: sizes in, seconds out."""
+"""The cost of parts of a program: sizes in, seconds out."""

@@ -1,5 +1,5 @@
-"""What a kernel (a custom call) takes: as long as the unit that it keeps busy longest, and a little
-for each step.
+"""The time of a kernel (a custom call): as long as the unit that it keeps busy longest, and a
+little for each step.
 
 Blocks are fetched and written back while others are computed (double buffering), so products,
 vector work and copies between HBM and VMEM run at the same time; the first block of operands and

@@ -182,8 +182,8 @@ def mark_rematted(operations: Iterable[HloOperation]) -> None:
 def stated_flops(backend_config: str) -> int:
     """Return the flops in the `cost_estimate` of a custom call's configuration (JSON, perhaps
     escaped); 0 without."""
-    found = _STATED.search(backend_config)
-    return int(found[1]) if found else 0
+    match = _STATED.search(backend_config)
+    return int(match[1]) if match else 0
 
 
 def mark_call(operations: Iterable[HloOperation], call: int) -> None:

@@ -68,9 +68,9 @@ class Placements:
     def place_result(self, program: Program, place: int, sharding: Any, rank: int) -> None:
         if getattr(sharding, "memory_kind", None) in HOST_KINDS:
             program.host_results.add(place)
-        found = self.of(sharding, rank, f"result {place}")
-        if found is not None:
-            program.result_shardings[place] = found
+        own = self.of(sharding, rank, f"result {place}")
+        if own is not None:
+            program.result_shardings[place] = own
 
     def tell(self, program: Program) -> None:
         program.mesh, program.partitions = self.mesh, max(program.partitions, self.mesh.devices)

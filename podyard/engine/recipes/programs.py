@@ -29,11 +29,6 @@ if TYPE_CHECKING:
     from podyard.engine.recipes.model import Model
 
 
-# The argument of a step that the host sends at each step: a batch of examples that it has read and
-# augmented.
-HOST_INPUT = ("batch",)
-
-
 @dataclasses.dataclass(frozen=True)
 class RecipeProgram:
     """A training step and what it is called with.

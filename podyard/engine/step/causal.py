@@ -95,7 +95,7 @@ class _CausalFinder:
             self._axes[result] = axis
 
     def _follow_reshape(self, value: int, result: int, axis: int) -> None:
-        """Where only axes of 1 come or go."""
+        """Follow a reshape by which only axes of 1 come or go."""
         before, after = self._types[value].shape, self._types[result].shape
         large, new = (
             [place for place, size in enumerate(shape) if size > 1] for shape in (before, after)
@@ -142,7 +142,7 @@ class _CausalFinder:
 
     def _makers_of(self, value: int) -> list[HloOperation]:
         """Products that a value of the same size comes from, by element-wise work alone."""
-        found, stack, seen = list[HloOperation](), [value], set[int]()
+        makers, stack, seen = list[HloOperation](), [value], set[int]()
         size = self._types[value].size
         while stack:
             value = stack.pop()
@@ -151,7 +151,7 @@ class _CausalFinder:
                 continue
             seen.add(value)
             if maker.opcode in _PRODUCTS:
-                found.append(maker)
+                makers.append(maker)
             elif maker.opcode not in _NO_SCORES:
                 stack += maker.operands
-        return found
+        return makers

@@ -14,6 +14,9 @@ from collections.abc import Iterable, Sequence
 from podyard.base.errors import invalid
 from podyard.hardware.accelerator_types import AcceleratorType
 
+# The argument of a recipe's step that the host sends at each step: a batch of examples that it has
+# read and augmented.
+HOST_INPUT = ("batch",)
 # From the memory of a host to all its chips. Unverified: about what one PCIe 3.0 x8 link per chip
 # pair carries.
 HOST_FEED_BYTES_PER_SECOND = 8e9

@@ -30,9 +30,6 @@ from podyard.hardware.accelerator_types import AcceleratorType
 
 # copies from the host and to it; they read and write HBM, too
 LOAD, STORE = "host_load", "host_store"
-# Of each chip, in each direction: jax-ml/scaling-book, tpus.md@04d8de58. v6e has twice as much.
-_PCIE_BYTES_PER_SECOND = 1.5e10
-_PCIE_BYTES_PER_SECOND_OF = {"v6e": 3.2e10}
 _MOVES = frozenset({
     "broadcast_in_dim", "copy", "dynamic_slice", "dynamic_update_slice", "get_tuple_element",
     "optimization_barrier",
@@ -54,8 +51,7 @@ class HostCopy:
 def waited_seconds(copies: Sequence[HostCopy], body_seconds: float, kind: AcceleratorType) -> float:
     """Return how much longer than its kernels a body takes because of its copies. A link moves one
     array after the other, and both directions at once."""
-    rate = _PCIE_BYTES_PER_SECOND_OF.get(kind.generation.name, _PCIE_BYTES_PER_SECOND)
-    rate /= kind.generation.devices_per_chip
+    rate = kind.generation.pcie_bytes_per_second / kind.generation.devices_per_chip
     late = end = 0.0
     for copy in sorted((one for one in copies if one.is_load), key=lambda one: one.at):
         end += copy.nbytes / rate
@@ -78,7 +74,7 @@ def keep_on_host(program: Program, arguments: Collection[int], results: Collecti
         and not any(PLACE in one.attributes for one in walk(program.body))
     ):
         return program
-    return _Placer(program, arguments).placed(results)
+    return _Placer(program, arguments).program_for(results)
 
 
 class _Placer:
@@ -88,7 +84,7 @@ class _Placer:
         self._host = set(arguments)
         self._producers = {value: one for one in walk(program.body) for value in one.results}
 
-    def placed(self, results: Collection[int]) -> Program:
+    def program_for(self, results: Collection[int]) -> Program:
         before = -1
         while len(self._host) != before:
             before = len(self._host)
@@ -99,16 +95,16 @@ class _Placer:
             for place, value in enumerate(self._program.body.results)
             if value not in self._host
         ]
-        kept = [place for place in places if place not in results]
+        on_device = [place for place in places if place not in results]
         stored = [
             self._store(self._program.body.results[place]) for place in places if place in results
         ]
         body.operations += stored
-        body.results = [self._program.body.results[place] for place in kept]
+        body.results = [self._program.body.results[place] for place in on_device]
         donated = {
-            value: kept.index(place)
+            value: on_device.index(place)
             for value, place in self._program.donated.items()
-            if place in kept and value not in self._host
+            if place in on_device and value not in self._host
         }
         return dataclasses.replace(
             self._program, body=body, types=self._types, donated=donated,
@@ -162,7 +158,7 @@ class _Placer:
     def _rewrite(self, body: Body) -> Body:
         operations: list[HloOperation] = []
         for operation in body.operations:
-            operations += self._rewritten(operation)
+            operations += self._rewrite_operation(operation)
         return dataclasses.replace(
             body,
             parameters=[value for value in body.parameters if value not in self._host],
@@ -170,7 +166,7 @@ class _Placer:
             results=[value for value in body.results if value not in self._host],
         )
 
-    def _rewritten(self, operation: HloOperation) -> Iterable[HloOperation]:
+    def _rewrite_operation(self, operation: HloOperation) -> Iterable[HloOperation]:
         place = operation.attributes.get(PLACE)
         if place == HOST:
             new = [value for value in operation.operands if value not in self._host]
@@ -186,11 +182,13 @@ class _Placer:
         return self._with_loads(operation.with_bodies(self._rewrite))
 
     def _loop(self, operation: HloOperation) -> HloOperation:
-        kept = [place for place, value in enumerate(operation.results) if value not in self._host]
+        on_device = [
+            place for place, value in enumerate(operation.results) if value not in self._host
+        ]
         return dataclasses.replace(
             operation.with_bodies(self._rewrite),
-            operands=tuple(operation.operands[place] for place in kept),
-            results=tuple(operation.results[place] for place in kept),
+            operands=tuple(operation.operands[place] for place in on_device),
+            results=tuple(operation.results[place] for place in on_device),
         )
 
     def _barrier(self, operation: HloOperation) -> Iterable[HloOperation]:

@@ -26,9 +26,9 @@ from podyard.engine.program.ir import (
     Program,
     matrix_flops,
 )
+from podyard.engine.program.loops import trip_count
 from podyard.engine.program.shardings import PLACED, Sharding
 from podyard.engine.step.causal import causal_products
-from podyard.engine.timing.loops import trip_count
 from podyard.hardware.generation import Generation
 
 _PRODUCTS = ("dot_general", "convolution")
@@ -105,12 +105,14 @@ def device_flops(program: Program) -> Flops:
     return _Counter(program, ()).of_body(program.body)
 
 
+@dataclasses.dataclass(slots=True)
 class _Counter:
-    def __init__(self, program: Program, causal: Collection[int]) -> None:
-        self._program = program
-        self._causal = causal
-        # How many devices each compute a different part, of values inside of a manual computation.
-        self._parts: dict[int, int] = {}
+    """`causal`: identities of the products that a mask makes half. `parts`: how many devices each
+    compute a different part, of values inside of a manual computation."""
+
+    program: Program
+    causal: Collection[int]
+    parts: dict[int, int] = dataclasses.field(default_factory=dict)
 
     def of_body(self, body: Body) -> Flops:
         return sum(map(self._of_operation, body.operations), Flops())
@@ -118,13 +120,13 @@ class _Counter:
     def _of_operation(self, operation: HloOperation) -> Flops:
         parts = self._spread(operation)
         if operation.opcode in _PRODUCTS:
-            return self._flops(operation, matrix_flops(self._program, operation)).times(parts)
+            return self._flops(operation, matrix_flops(self.program, operation)).times(parts)
         if operation.opcode == "custom_call":
             return self._flops(operation, operation.int(STATED_FLOPS)).times(parts)
         for inner in operation.bodies:
             self._enter(inner.parameters, operation.operands, parts)
         if operation.opcode == "while":
-            turns = trip_count(self._program, operation)
+            turns = trip_count(self.program, operation)
             return self.of_body(operation.bodies[-1]).times(1 if turns is None else turns)
         if operation.opcode in ("case", "if"):
             return max(
@@ -133,32 +135,32 @@ class _Counter:
         return Flops()
 
     def _flops(self, operation: HloOperation, flops: int) -> Flops:
-        types = [self._program.types[value].dtype for value in operation.operands[:2]]
+        types = [self.program.types[value].dtype for value in operation.operands[:2]]
         is_narrow = bool(types) and all(map(_NARROW.fullmatch, types))
         model = 0 if REMATTED in operation.attributes else flops
         return Flops(
             model,
             flops,
             flops if is_narrow else 0,
-            model // 2 if id(operation) in self._causal else 0,
+            model // 2 if id(operation) in self.causal else 0,
         )
 
     def _spread(self, operation: HloOperation) -> int:
         """Devices that each compute another part of what the operation makes: 1 outside of manual
         computations, where types are those of the whole."""
         if operation.opcode == "shard":
-            placed, sizes = operation.attributes.get(PLACED), self._program.mesh.sizes
+            placed, sizes = operation.attributes.get(PLACED), self.program.mesh.sizes
             manual = placed.manual if isinstance(placed, Sharding) else range(len(sizes))
             parts = math.prod(sizes[axis] for axis in manual)
         elif operation.opcode == "unshard":
             parts = 1
         else:
-            parts = max((self._parts.get(value, 1) for value in operation.operands), default=1)
+            parts = max((self.parts.get(value, 1) for value in operation.operands), default=1)
         if parts > 1:
-            self._parts.update(dict.fromkeys(operation.results, parts))
+            self.parts.update(dict.fromkeys(operation.results, parts))
         return parts
 
     def _enter(self, parameters: Sequence[int], operands: Iterable[int], parts: int) -> None:
-        own = [self._parts.get(value, 1) for value in operands]
+        own = [self.parts.get(value, 1) for value in operands]
         for place, parameter in enumerate(parameters):
-            self._parts[parameter] = own[place] if len(own) == len(parameters) else parts
+            self.parts[parameter] = own[place] if len(own) == len(parameters) else parts

@@ -22,18 +22,17 @@ from podyard.engine.cost.custom_call import (
 )
 from podyard.engine.program.collective_passes import Links
 from podyard.engine.program.doubts import (
-    Doubt,
     bytes_only,
     cut_images,
     in_groups,
     kernel_doubt,
-    merge,
     own_kernel,
     turned_cache,
     unknown_body,
     unknown_turns,
 )
 from podyard.engine.program.ir import Body, HloOperation, Program, matrix_flops
+from podyard.engine.program.loops import trip_count
 from podyard.engine.program.partition import partition
 from podyard.engine.program.shardings import Axes, Sharding, ShardingReader, mesh_of
 from podyard.engine.step import model_flops
@@ -42,8 +41,7 @@ from podyard.engine.step.host_memory import LOAD, STORE, HostCopy, keep_on_host,
 from podyard.engine.timing.attention import attention_flops
 from podyard.engine.timing.collectives import group_of, is_one_ring
 from podyard.engine.timing.convolutions import has_small_groups
-from podyard.engine.timing.energy import device_joules
-from podyard.engine.timing.estimate import ArgumentEstimate, Estimate, OpEstimate, overhead_seconds
+from podyard.engine.timing.estimate import ArgumentEstimate, Estimate, OpEstimate
 from podyard.engine.timing.exchanges import Exchanges
 from podyard.engine.timing.few_examples import part_images
 from podyard.engine.timing.fusion import fuse
@@ -52,9 +50,7 @@ from podyard.engine.timing.headed import copied_back
 from podyard.engine.timing.in_place import beside_their_old, made_while_read
 from podyard.engine.timing.kernels import Bound, KernelPrice
 from podyard.engine.timing.layout import nbytes_in_memory
-from podyard.engine.timing.loops import trip_count
 from podyard.engine.timing.memory import (
-    MemoryNeed,
     PeakBytes,
     memory_need,
     temporaries,
@@ -64,22 +60,15 @@ from podyard.engine.timing.pricing import Pricer
 from podyard.engine.timing.regrouped import regroup
 from podyard.engine.timing.rounded import round_before_loops
 from podyard.engine.timing.swapped import swap_operands
+from podyard.engine.timing.timeline import Step, Timeline, step_estimate
 from podyard.hardware.accelerator_types import AcceleratorType
 from podyard.hardware.cost_model import CostModel
 from podyard.hardware.generations import cost_model
 
-ESTIMATE_MODEL = "podyard"
 # How much of the compiler's sum the kernels of a run take (each fetches its first window while the
 # one before ends). From the published ResNet-50 runs on TPU v3 (MLPerf training v0.5 to v0.7;
 # benchmarks/fit_timing.py).
 RUN_SHARE = 0.99
-# What JAX takes to start a step that is compiled; it does not wait for its end. Unverified on hosts
-# of TPUs.
-DISPATCH_SECONDS = 40e-6
-# What a step of a host loop costs besides its kernels (the host waits, starts it and feeds it):
-# what a fit of the runs of 2018 and 2019 alone gives. With those of 2020 it is less than nothing:
-# their loops ran on the devices.
-HOST_LOOP_SECONDS = 1.4e-3
 # Whole words are copied on the chip while other kernels run.
 _WORD_BYTES = 4
 # Loops in loops multiply their turns; a step of more than these would take years.
@@ -89,20 +78,6 @@ _JOINED_CHIPS = 64
 # Turns that the compiler takes a loop for when it weighs how long values stay on the chip
 # (openxla's `while_execution_count`).
 _WEIGHED_TURNS = 5
-
-
-@dataclasses.dataclass(slots=True)
-class _Timeline:
-    """Kernels priced so far; `clock` is when the next one starts."""
-
-    exchanges: Exchanges
-    ops: list[OpEstimate] = dataclasses.field(default_factory=list)
-    clock: float = 0.0
-    compiler_cycles: float = 0.0
-    flops: int = 0
-    hbm_bytes: float = 0.0
-    unknown: dict[str, None] = dataclasses.field(default_factory=dict)
-    doubts: list[Doubt] = dataclasses.field(default_factory=list)
 
 
 def device_count(kind: AcceleratorType) -> int:
@@ -150,14 +125,13 @@ def estimate_program(
     fed = frozenset(infeed).intersection(own.body.parameters)
     own.infed = fed if host_loop else frozenset()
     participants = max(program.partitions, program.mesh.devices)
-    found = _Analysis(own, kind, participants, fed, model_flops.model_flops(program)).estimate(
-        global_batch, host_loop
-    )
+    analysis = _Analysis(own, kind, participants, fed, model_flops.model_flops(program))
+    estimate = analysis.estimate(global_batch, host_loop)
     wholes = ((program.types[value], own.types[value]) for value in program.body.parameters)
     sizes = tuple(
         ArgumentEstimate(whole.shape, whole.itemsize, part.nbytes) for whole, part in wholes
     )
-    return dataclasses.replace(found, arguments=sizes)
+    return dataclasses.replace(estimate, arguments=sizes)
 
 
 def _links(program: Program, kind: AcceleratorType, costs: CostModel) -> Links:
@@ -214,8 +188,7 @@ class _Analysis:
         self.participants = participants
         self.fed = fed
         self.step_flops = flops
-        self.timeline = _Timeline(Exchanges(program, kind))
-        self._names = 0
+        self.timeline = Timeline(Exchanges(program, kind))
 
     def estimate(self, global_batch: int | None, host_loop: bool) -> Estimate:
         body = self.program.body
@@ -232,96 +205,18 @@ class _Analysis:
         ):
             self._add(Kernel(-1, "copy", None, moved=type_, turned=True), pricer, 1)
         need = memory_need(self.program, body, fused, pricer, self._peak_inside, self.costs)
-        return self._estimate_of(need, global_batch, host_loop)
-
-    def _estimate_of(self, need: MemoryNeed, global_batch: int | None, host_loop: bool) -> Estimate:
-        line, costs, kind = self.timeline, self.costs, self.kind
-        compute = line.clock / costs.clock_hz
-        sustained = model_flops.sustained_seconds(
-            model_flops.device_flops(self.program), kind.generation
+        fed_bytes = sum(self.program.types[value].nbytes for value in self.fed)
+        step = Step(
+            self.program,
+            self.kind,
+            self.costs,
+            self.participants,
+            self.step_flops,
+            feed_seconds(self.kind, fed_bytes),
+            global_batch,
+            host_loop,
         )
-        products = sum(op.cycles for op in line.ops if op.kind == "matrix") / costs.clock_hz
-        made = line.exchanges.estimates(products)
-        for one in made:
-            self._add_collective(one.kind, one.nbytes, one.seconds - one.hidden_seconds)
-        summed_seconds = sum(one.seconds - one.hidden_seconds for one in made)
-        short = max(0.0, sustained - compute - summed_seconds)
-        compute += short
-        dispatch, feed = HOST_LOOP_SECONDS if host_loop else DISPATCH_SECONDS, self._feed_seconds()
-        overhead = overhead_seconds(compute + summed_seconds, dispatch, feed, host_loop)
-        seconds = compute + summed_seconds + overhead
-        mxu_peak = 2 * costs.mxu_count * costs.mxu_edge**2 * costs.clock_hz
-        bus = costs.hbm_bytes_per_second / costs.clock_hz
-        over = sum(
-            max(0.0, op.cycles - max(op.flops / (mxu_peak / costs.clock_hz), op.bytes / bus))
-            for op in line.ops
-            if op.kind != "collective"
-        )
-        fitted = (over / costs.clock_hz + overhead) / seconds if seconds else 0.0
-        busy = min(1.0, compute / seconds) if seconds else 0.0
-        matrix = sum(
-            op.flops for op in line.ops if op.kind == "matrix" or op.name.startswith(KERNEL_LINE)
-        )
-        verdict = "" if need.peak_bytes <= costs.hbm_usable_bytes else _does_not_fit(need, costs)
-        return Estimate(
-            accelerator_type=kind.name,
-            compiler=ESTIMATE_MODEL,
-            devices=self.participants,
-            modelled_seconds=seconds,
-            compute_seconds=compute,
-            collective_seconds=summed_seconds,
-            overhead_seconds=overhead,
-            traffic_seconds=line.hbm_bytes / costs.hbm_bytes_per_second,
-            dispatch_seconds=dispatch,
-            feed_seconds=feed,
-            cycles=line.compiler_cycles,
-            flops=line.flops,
-            hbm_bytes=round(line.hbm_bytes),
-            ici_bytes=line.exchanges.sent_bytes(made),
-            mxu_utilization=matrix / (mxu_peak * seconds) if seconds else 0.0,
-            argument_bytes=need.argument_bytes,
-            result_bytes=need.result_bytes,
-            temporary_bytes=need.temporary_bytes,
-            peak_hbm_bytes=need.live_bytes + need.on_chip_bytes,
-            allocated_bytes=need.peak_bytes,
-            on_chip_bytes=need.on_chip_bytes,
-            fitted_share=min(1.0, fitted),
-            usable_hbm_bytes=costs.hbm_usable_bytes,
-            fits=not verdict,
-            memory_text=verdict,
-            bound=self._bound(summed_seconds, overhead),
-            energy_joules=device_joules(kind, self.participants, seconds, busy),
-            ops=tuple(line.ops),
-            collectives=line.exchanges.texts(made),
-            collective_ops=tuple(made),
-            largest_buffers=need.largest,
-            unknown_ops=tuple(line.unknown),
-            clock_hz=costs.clock_hz,
-            global_batch=global_batch,
-            host_loop=host_loop,
-            model_flops=(self.step_flops.model - self.step_flops.masked) / self.participants,
-            masked_flops=self.step_flops.masked / self.participants,
-            hardware_flops=self.step_flops.hardware / self.participants,
-            peak_flops_per_second=model_flops.peak_flops(kind.generation),
-            dtype_peak_flops_per_second=model_flops.dtype_peak_flops(
-                self.step_flops, kind.generation
-            ),
-            unsustained_seconds=short,
-            doubts=merge([*self.program.doubts, *line.doubts, *line.exchanges.doubts]),
-        )
-
-    def _feed_seconds(self) -> float:
-        """What a host takes to send its devices their part of the batch; only the excess over the
-        step is seen."""
-        return feed_seconds(self.kind, sum(self.program.types[value].nbytes for value in self.fed))
-
-    def _bound(self, collective_seconds: float, overhead_seconds: float) -> Bound:
-        shares: dict[Bound, float] = {"ici": collective_seconds * self.costs.clock_hz}
-        shares["overhead"] = overhead_seconds * self.costs.clock_hz
-        for op in self.timeline.ops:
-            if op.bound != "ici":
-                shares[op.bound] = shares.get(op.bound, 0.0) + op.cycles
-        return max(shares, key=lambda bound: shares[bound])
+        return step_estimate(self.timeline, step, need)
 
     # --- kernels
 
@@ -346,7 +241,10 @@ class _Analysis:
         ]:
             seconds = waited_seconds(copies, starts[-1] / self.costs.clock_hz, self.kind) * count
             if seconds:
-                self._add_wait("host copies", sum(one.nbytes for one in copies) * count, seconds)
+                nbytes, cycles = sum(one.nbytes for one in copies), seconds * self.costs.clock_hz
+                self.timeline.add(
+                    OpEstimate("host copies", "copy", cycles, nbytes * count, 0, "overhead")
+                )
         self.timeline.doubts += [
             bytes_only(operation.opcode, operation.where) for operation in fused.unknown
         ]
@@ -407,24 +305,21 @@ class _Analysis:
         line.flops += flops * count
         line.hbm_bytes += moved * count
         units = (("mxu", price.mxu_cycles), ("vpu", price.vpu_cycles), ("hbm", price.hbm_cycles))
-        self._names += 1
         what = kernel.anchor.opcode if kernel.anchor is not None else kernel.kind
         what = what if custom is None else f"{KERNEL_LINE}{custom.name}"
-        line.ops.append(
+        line.add(
             OpEstimate(
-                name=f"{what}.{self._names}",
+                name=what,
                 kind=kernel.kind,
                 cycles=price.cycles * count,
                 bytes=round(moved * count),
                 flops=flops * count,
                 bound=price.bound,
                 count=count,
-                start_cycles=line.clock,
                 unit_cycles=tuple((unit, value * count) for unit, value in units if value),
                 where=kernel.anchor.where if kernel.anchor is not None else "",
             )
         )
-        line.clock += price.cycles * count
 
     def _custom_call(self, cost: KernelCost) -> KernelPrice:
         seconds, clock = kernel_seconds(cost, rates_of(self.costs)), self.costs.clock_hz
@@ -535,13 +430,10 @@ class _Analysis:
                         Kernel(~value, "copy", None, outputs=[value], laid_out=type_), pricer, turns
                     )
             return
-        best: _Timeline | None = None
+        best: Timeline | None = None
         before, doubts = self.timeline, self.timeline.doubts
         for body in operation.bodies:
-            self.timeline = dataclasses.replace(
-                before, ops=list(before.ops), exchanges=before.exchanges.copy(),
-                unknown=dict(before.unknown), doubts=list[Doubt](),
-            )  # fmt: skip
+            self.timeline = before.branch()
             self._inner(body, count)
             doubts = doubts + self.timeline.doubts
             if best is None or self.timeline.clock > best.clock:
@@ -572,45 +464,3 @@ class _Analysis:
         if kernel.anchor.opcode == "while":
             cycles *= _WEIGHED_TURNS
         return PeakBytes(far, near, (), cycles, kinds)
-
-    def _add_wait(self, name: str, nbytes: int, seconds: float) -> None:
-        """What a body waits for copies between the memories of host and device."""
-        line, cycles = self.timeline, seconds * self.costs.clock_hz
-        self._names += 1
-        line.ops.append(
-            OpEstimate(
-                f"{name}.{self._names}", "copy", cycles, nbytes, 0, "overhead", 1, line.clock
-            )
-        )
-        line.clock += cycles
-
-    def _add_collective(self, name: str, nbytes: int, seconds: float) -> None:
-        line = self.timeline
-        cycles = seconds * self.costs.clock_hz
-        self._names += 1
-        line.ops.append(
-            OpEstimate(
-                f"{name}.{self._names}",
-                "collective",
-                cycles,
-                nbytes,
-                0,
-                "ici",
-                1,
-                line.clock,
-                (("ici", cycles),),
-            )
-        )
-        line.clock += cycles
-
-
-def _does_not_fit(need: MemoryNeed, costs: CostModel) -> str:
-    gib = 2**30
-    largest = ", ".join(f"{buffer.name} {buffer.nbytes / gib:.2f}G" for buffer in need.largest)
-    return (
-        f"the program needs {need.peak_bytes / gib:.2f}G of HBM (arguments "
-        f"{need.argument_bytes / gib:.2f}G, results "
-        f"{need.result_bytes / gib:.2f}G, temporaries {need.temporary_bytes / gib:.2f}G), "
-        "a device has "
-        f"{costs.hbm_usable_bytes / gib:.2f}G; largest buffers: {largest}"
-    )

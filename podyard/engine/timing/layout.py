@@ -1,5 +1,5 @@
-"""Where arrays lie in memory, of the types of a program: the two axes that get tiles, and what
-padding costs."""
+"""Layouts of arrays in memory, by the types of a program: the two axes that get tiles, and the cost
+of padding."""
 
 from __future__ import annotations
 

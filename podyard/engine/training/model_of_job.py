@@ -21,7 +21,7 @@ from podyard.base.errors import Code, PodyardError, failed_precondition, invalid
 from podyard.engine.analysis import analyze
 from podyard.engine.contract import ReplicaSpec
 from podyard.engine.recipes import build_recipe
-from podyard.engine.recipes.programs import HOST_INPUT
+from podyard.engine.step.host_input import HOST_INPUT
 from podyard.engine.timing.estimate import Estimate
 from podyard.engine.training.input.pipeline import Pipeline
 from podyard.engine.training.layout import abstract, abstract_tree

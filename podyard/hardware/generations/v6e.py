@@ -98,6 +98,7 @@ GENERATION = Generation(
         unhidden_share=0.33,
         turns_updates=True,
     ),
+    pcie_bytes_per_second=3.2e10,
     has_short_all_reduce=True,
     jax_kind="TPU v6 lite",
     sources={
@@ -109,6 +110,7 @@ GENERATION = Generation(
         "hbm_bytes_per_second": BOOK,
         "ici_link_bytes_per_second": BOOK,
         "ici_links_per_chip": TORUS_2D_LINKS,
+        "pcie_bytes_per_second": "jax-ml/scaling-book:tpus.md@04d8de58",
         "clock_hz": "unverified: peak / (2 x 256 x 256 x 4)",
         "mxu_rows": AOT,
         "mxu_count_per_core": AOT,

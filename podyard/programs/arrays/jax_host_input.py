@@ -25,7 +25,8 @@ RUNS_MIN = 2
 
 
 class HostInput:
-    """What is new on the devices, and what each module has got of it in all of its first runs."""
+    """Arrays that are new on the devices, and those that each module has got in all of its first
+    runs."""
 
     def __init__(self) -> None:
         self._new: dict[int, weakref.ref[Any]] = {}

@@ -32,7 +32,7 @@ _OTHERS_BYTES_MIN = 2**20
 Buffer = tuple[Any, int]  # a device, and an address in it
 
 
-class InUse(NamedTuple):
+class DeviceUsage(NamedTuple):
     """Of one device: arrays that are alive, their bytes in all, and those of the largest."""
 
     arrays: int = 0
@@ -61,17 +61,17 @@ class DeviceMemory:
     def stats(self, device: Any) -> dict[str, int]:
         """The answer of `device.memory_stats()`: what a compiled program needs in between is not in
         it."""
-        found = self._look().get(device, InUse())
+        usage = self._look().get(device, DeviceUsage())
         return {
-            "num_allocs": found.arrays,
-            "bytes_in_use": found.nbytes,
+            "num_allocs": usage.arrays,
+            "bytes_in_use": usage.nbytes,
             "peak_bytes_in_use": self._peaks.get(device, 0),
-            "largest_alloc_size": found.largest,
+            "largest_alloc_size": usage.largest,
             "bytes_limit": self.limit,
             "bytes_reserved": 0,
             "peak_bytes_reserved": 0,
             "bytes_reservable_limit": self.limit,
-            "largest_free_block_bytes": max(0, self.limit - found.nbytes),
+            "largest_free_block_bytes": max(0, self.limit - usage.nbytes),
         }
 
     def free_bytes(self) -> int:
@@ -102,9 +102,9 @@ class DeviceMemory:
         self._added += nbytes
         if self._most + self._added <= self.limit:
             return
-        for device, found in self._look().items():
-            if found.nbytes > self.limit:
-                free = max(0, self.limit - found.nbytes + nbytes)
+        for device, usage in self._look().items():
+            if usage.nbytes > self.limit:
+                free = max(0, self.limit - usage.nbytes + nbytes)
                 raise internals.XlaRuntimeError(
                     "RESOURCE_EXHAUSTED: Error allocating device buffer: Attempting to allocate "
                     f"{size_text(nbytes)}."
@@ -112,23 +112,24 @@ class DeviceMemory:
                     f"({self._name_of(device)})"
                 )
 
-    def _look(self) -> Mapping[Any, InUse]:
-        """What is alive on each device now."""
+    def _look(self) -> Mapping[Any, DeviceUsage]:
+        """Return the arrays that are alive on each device now."""
         buffers = self._buffers(self._client.live_arrays()) if self._client is not None else {}
-        found: dict[Any, InUse] = {}
+        usages: dict[Any, DeviceUsage] = {}
         for (device, _), nbytes in buffers.items():
-            before = found.get(device, InUse())
-            found[device] = InUse(
+            before = usages.get(device, DeviceUsage())
+            usages[device] = DeviceUsage(
                 before.arrays + 1, before.nbytes + nbytes, max(before.largest, nbytes)
             )
         with self._lock:
-            self._most, self._added = max((one.nbytes for one in found.values()), default=0), 0
-            for device, one in found.items():
+            self._most, self._added = max((one.nbytes for one in usages.values()), default=0), 0
+            for device, one in usages.items():
                 self._peaks[device] = max(self._peaks.get(device, 0), min(one.nbytes, self.limit))
-        return found
+        return usages
 
     def _others_bytes(self, own: Iterable[Any]) -> int:
-        """What is alive next to arguments and results of a run, on the device that has the most."""
+        """Return the bytes that are alive next to arguments and results of a run, on the device
+        that has the most."""
         mine = self._buffers(own)
         others: dict[Any, int] = {}
         for buffer, nbytes in self._buffers(self._client.live_arrays()).items():
@@ -139,7 +140,7 @@ class DeviceMemory:
     def _buffers(self, arrays: Iterable[Any]) -> dict[Buffer, int]:
         """Bytes by place: arrays that share memory, as a sharded one with its parts, are counted
         once."""
-        found: dict[Buffer, int] = {}
+        sizes: dict[Buffer, int] = {}
         for array in arrays:
             if array.is_deleted() or not array.size or not self._is_on_device(array):
                 continue
@@ -148,10 +149,10 @@ class DeviceMemory:
             try:
                 for part in parts:
                     (device,) = part.sharding.device_set
-                    found[device, part.unsafe_buffer_pointer()] = nbytes
+                    sizes[device, part.unsafe_buffer_pointer()] = nbytes
             except internals.XlaRuntimeError:  # another thread has given it away by now
                 continue
-        return found
+        return sizes
 
     def _arrays_in(self, tree: Any) -> list[Any]:
         leaves = map(internals.array_of, jax.tree.leaves(tree))

@@ -106,8 +106,8 @@ class _Sizes:
 
 
 def _products(text: str, sizes: _Sizes) -> Iterable[list[float]]:
-    """What each product needs in memory: its result, and the arrays that its operands are worked
-    out from."""
+    """Yield the bytes that each product needs in memory: its result, and the arrays that its
+    operands are worked out from."""
     sources: dict[str, dict[str, float]] = {}
     for line in text.splitlines():
         if "func.func" in line:

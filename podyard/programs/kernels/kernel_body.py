@@ -1,4 +1,4 @@
-"""What a Pallas kernel does over its grid, from its traced body and block specs.
+"""The work of a Pallas kernel over its grid, from its traced body and block specs.
 
 Scalars that follow from the place in the grid are computed for all steps at once. So a branch
 (`pl.when`) counts for the steps that take it, a loop for its turns there, and a block is copied
@@ -86,7 +86,7 @@ def kernel_cost(name: str, params: Mapping[str, Any]) -> KernelCost:
         work.doubts[DYNAMIC_GRID] = None
     if grid.is_cut:
         work.doubts[LARGE_GRID] = None
-    walk = _Walk(grid, work)
+    walk = _GridWalk(grid, work)
     jaxpr = params["jaxpr"]
     walk.run(jaxpr, {}, 1.0)
     nbytes, buffers = 0.0, 0.0
@@ -160,7 +160,7 @@ def _grid(mapping: Any) -> _Grid:
     return _Grid(extents, steps, tuple(places), local, is_dynamic)
 
 
-class _Walk:
+class _GridWalk:
     def __init__(self, grid: _Grid, work: Work) -> None:
         self._grid = grid
         self._work = work
@@ -385,7 +385,7 @@ def _parts(tree: Any, equation: Any) -> Iterable[float]:
         return
 
 
-def _block(block: Any, grid: _Grid, walk: _Walk) -> tuple[float, float]:
+def _block(block: Any, grid: _Grid, walk: _GridWalk) -> tuple[float, float]:
     """Bytes that are copied between HBM and VMEM over the grid, and those of the buffers there."""
     space = _space(block.transformed_block_aval)
     if space not in ("vmem", "default", "none"):
@@ -395,13 +395,13 @@ def _block(block: Any, grid: _Grid, walk: _Walk) -> tuple[float, float]:
     nbytes = math.prod(shape) * itemsize
     index_map = block.index_map_jaxpr.jaxpr
     known = dict(zip(index_map.invars, grid.places, strict=False))
-    places = _Walk(grid, Work()).run(index_map, known, 0.0)
+    places = _GridWalk(grid, Work()).run(index_map, known, 0.0)
     if any(value is None for value in places):
         walk._work.doubts[BLOCKS_BY_VALUES] = None
     copies = _changes(places, min(grid.steps, STEPS_MAX)) * grid.scale
     mode = getattr(block, "pipeline_mode", None)
     count = getattr(mode, "buffer_count", 2) if grid.steps > 1 else 1
-    return copies * nbytes, count * _padded(shape, itemsize)
+    return copies * nbytes, count * _padded_bytes(shape, itemsize)
 
 
 def _changes(places: Sequence[Scalar], steps: int) -> float:
@@ -425,10 +425,10 @@ def _extent(dimension: Any) -> int:
 def _vmem_bytes(aval: Any) -> float:
     if _space(aval) not in ("vmem", "default", "none"):
         return 0.0
-    return _padded(list(aval.shape), _itemsize(aval))
+    return _padded_bytes(list(aval.shape), _itemsize(aval))
 
 
-def _padded(shape: Sequence[int], itemsize: float) -> float:
+def _padded_bytes(shape: Sequence[int], itemsize: float) -> float:
     """As it lies in VMEM: whole tiles of 8 x 128 words, narrower types packed."""
     if not shape:
         return 0.0

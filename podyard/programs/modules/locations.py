@@ -14,8 +14,8 @@ def again_alone(text: str) -> str:
     """Return the module with the locations of operations that are computed again in the backward
     pass, and no other."""
     again = {name for name, location in _ALIAS.findall(text) if _REMATTED in location}
-    body = _ALIAS.sub("", text)
-    kept = _LOCATION.sub(
-        lambda match: match[0] if match[1] in again or _REMATTED in match[1] else "", body
+    body = _LOCATION.sub(
+        lambda match: match[0] if match[1] in again or _REMATTED in match[1] else "",
+        _ALIAS.sub("", text),
     )
-    return kept + "".join(f'{name} = loc("{_REMATTED}")\n' for name in sorted(again))
+    return body + "".join(f'{name} = loc("{_REMATTED}")\n' for name in sorted(again))

@@ -56,19 +56,19 @@ class ModuleUse:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Choice:
+class StepChoice:
     """`index` into the modules; `reason`: a clause for people."""
 
     index: int
     reason: str
 
 
-def training_step(uses: Sequence[ModuleUse], name: str | None = None) -> Choice | None:
+def training_step(uses: Sequence[ModuleUse], name: str | None = None) -> StepChoice | None:
     """Return the training step among `uses`, or None. `name`: as the user gives it, with or without
     `jit_`; the largest time x calls decides among modules of that name."""
     if name is not None:
         named = [place for place, use in enumerate(uses) if has_name(use.name, name) and use.calls]
-        return Choice(_largest(uses, named), f"--step {name}") if named else None
+        return StepChoice(_largest(uses, named), f"--step {name}") if named else None
     repeated = [place for place, use in enumerate(uses) if use.is_repeated]
     if not repeated:
         return None
@@ -78,7 +78,7 @@ def training_step(uses: Sequence[ModuleUse], name: str | None = None) -> Choice 
         best = _largest(uses, fed)
         if uses[best].total_seconds >= SHARE_MIN * uses[most].total_seconds:
             most = best
-    return Choice(most, _reason(uses[most], len(repeated)))
+    return StepChoice(most, _reason(uses[most], len(repeated)))
 
 
 def has_name(module: str, name: str) -> bool:

@@ -17,7 +17,7 @@ from podyard import engine
 from podyard.base.errors import Code, PodyardError
 from podyard.engine.program.from_jaxpr import program_of_jaxpr
 from podyard.engine.program.ir import Program, walk
-from podyard.engine.timing.loops import trip_count
+from podyard.engine.program.loops import trip_count
 
 Shape: Any = jax.ShapeDtypeStruct
 F32 = jnp.float32

@@ -24,9 +24,9 @@ from podyard.engine.program import collective_passes
 from podyard.engine.program.attributes import contradiction
 from podyard.engine.program.from_jaxpr import program_of_jaxpr
 from podyard.engine.program.ir import DTYPE_BYTES, Body, Program, matrix_flops, walk
+from podyard.engine.program.loops import trip_count
 from podyard.engine.program.partition import partition
 from podyard.engine.program.shardings import Sharding, mesh_of
-from podyard.engine.timing.loops import trip_count
 from tests.waiting import patient
 
 # XLA is asked once, by one worker of the test run

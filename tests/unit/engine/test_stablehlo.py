@@ -20,9 +20,9 @@ from podyard.base.errors import Code, PodyardError
 from podyard.engine.program.from_jaxpr import program_of_jaxpr
 from podyard.engine.program.from_stablehlo import parse_stablehlo
 from podyard.engine.program.ir import Body, Program, live_operations, matrix_flops, walk
+from podyard.engine.program.loops import trip_count
 from podyard.engine.program.serialized import text_of_bytes
 from podyard.engine.timing.analysis import estimate_program
-from podyard.engine.timing.loops import trip_count
 from podyard.hardware.accelerator_types import parse
 
 Shape: Any = jax.ShapeDtypeStruct
