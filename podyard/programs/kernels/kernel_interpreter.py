@@ -40,98 +40,123 @@ def run(
     **_: Any,
 ) -> list[Any]:
     """The results of a kernel. Parameters are those of JAX's primitive `pallas_call`."""
-    mapping = grid_mapping
-    bounds, operands = (
-        iter(args[: mapping.num_dynamic_grid_bounds]),
-        args[mapping.num_dynamic_grid_bounds :],
-    )
+    bounds_count = grid_mapping.num_dynamic_grid_bounds
+    bounds, operands = iter(args[:bounds_count]), args[bounds_count:]
     grid = tuple(
-        next(bounds) if isinstance(one, _pallas.DynamicGridDim) else one for one in mapping.grid
+        next(bounds) if isinstance(one, _pallas.DynamicGridDim) else one
+        for one in grid_mapping.grid
     )
-    body, constants, scratch_avals = _hlo.kernel_to_hlo_jaxpr(jaxpr, (), mapping)
-    outputs = _hlo._initialize_output_vals(
-        mapping.block_mappings_output, operands, input_output_aliases
-    )
-    scalars = operands[mapping.slice_index_ops]
-    inputs = operands[len(scalars) :]
-    shapes = [_pallas._get_block_shape(one.block_shape) for one in mapping.block_mappings]
-    thin_dims = [
-        tuple(isinstance(d, _pallas.Squeezed) for d in one.block_shape)
-        for one in mapping.block_mappings
-    ]
-    dtypes = [array.dtype for array in (*inputs, *outputs)]
-    arrays = [
-        _as_bits(_hlo._pad_to_block_dimension(_with_edges(array, block), shape))
-        for array, block, shape in zip(
-            (*inputs, *outputs), mapping.block_mappings, shapes, strict=True
-        )
-    ]
-    scratch = [
-        _hlo.primitives.uninitialized_value(aval.shape, aval.dtype) for aval in scratch_avals
-    ]
-    first = len(scalars)
-    # an input's array -> the result's
-    outward = {i - first: len(inputs) + o for i, o in input_output_aliases}
-    writes = _writes(jaxpr)
-    carries = [
-        place >= len(inputs) or (first + place in writes and place not in outward)
-        for place in range(len(arrays))
-    ]
+    return _GridLoop(jaxpr, grid_mapping, grid, operands, input_output_aliases).results()
 
-    def step(carry: Any) -> Any:
-        number, place, carried, memory = carry
-        rest = iter(carried)
-        current = [
-            next(rest) if is_carried else array
-            for is_carried, array in zip(carries, arrays, strict=True)
+
+class _GridLoop:
+    """A kernel as a loop over its grid.
+
+    `arrays`: the inputs, then the outputs, padded to whole blocks. `carries`: for each of them
+    whether the loop carries it: outputs, and inputs that the kernel writes to. `outward`: of inputs
+    that share memory with an output, its array for theirs.
+    """
+
+    def __init__(
+        self,
+        jaxpr: Any,
+        mapping: Any,
+        grid: tuple[Any, ...],
+        operands: tuple[Any, ...],
+        aliases: tuple[tuple[int, int], ...],
+    ) -> None:
+        self.mapping, self.grid = mapping, grid
+        self.body, self.constants, self.scratch_avals = _hlo.kernel_to_hlo_jaxpr(jaxpr, (), mapping)
+        outputs = _hlo._initialize_output_vals(mapping.block_mappings_output, operands, aliases)
+        self.scalars = operands[mapping.slice_index_ops]
+        self.first = len(self.scalars)
+        inputs = operands[self.first :]
+        self.inputs_count = len(inputs)
+        blocks = mapping.block_mappings
+        self.shapes = [_pallas._get_block_shape(one.block_shape) for one in blocks]
+        self.thin_dims = [
+            tuple(isinstance(d, _pallas.Squeezed) for d in one.block_shape) for one in blocks
         ]
-        for argument, result in outward.items():
-            current[argument] = current[result]
-        with _pallas.grid_env(_grid_env(mapping, place, grid)):
+        whole = (*inputs, *outputs)
+        self.dtypes = [array.dtype for array in whole]
+        self.arrays = [
+            _as_bits(_hlo._pad_to_block_dimension(_with_edges(array, block), shape))
+            for array, block, shape in zip(whole, blocks, self.shapes, strict=True)
+        ]
+        self.outward = {i - self.first: len(inputs) + o for i, o in aliases}
+        self.writes = _writes(jaxpr)
+        self.carries = [
+            place >= len(inputs)
+            or (self.first + place in self.writes and place not in self.outward)
+            for place in range(len(self.arrays))
+        ]
+
+    def results(self) -> list[Any]:
+        scratch = [
+            _hlo.primitives.uninitialized_value(aval.shape, aval.dtype)
+            for aval in self.scratch_avals
+        ]
+        steps = (
+            math.prod(self.grid)
+            if all(isinstance(one, int) for one in self.grid)
+            else jnp.prod(jnp.stack(self.grid))
+        )
+        carried = [
+            array for is_carried, array in zip(self.carries, self.arrays, strict=True) if is_carried
+        ]
+        start: Any = (jnp.int32(0), (jnp.int32(0),) * len(self.grid), carried, scratch)
+        _, _, carried, _ = jax.lax.while_loop(lambda carry: carry[0] < steps, self._step, start)
+        dtypes, blocks = self.dtypes[self.inputs_count :], self.mapping.block_mappings_output
+        ends = carried[len(carried) - len(dtypes) :]
+        return [
+            _inside(_as_numbers(array, dtype), block)
+            for array, dtype, block in zip(ends, dtypes, blocks, strict=True)
+        ]
+
+    def _step(self, carry: Any) -> Any:
+        number, place, carried, memory = carry
+        current = self._current(carried)
+        with _pallas.grid_env(_grid_env(self.mapping, place, self.grid)):
             starts = [
-                one.compute_start_indices_interpret(place, *scalars)
-                for one in mapping.block_mappings
+                one.compute_start_indices_interpret(place, *self.scalars)
+                for one in self.mapping.block_mappings
             ]
             blocks = [
                 _as_numbers(_hlo._dynamic_slice(start, shape, array, thin), dtype)
                 for start, shape, array, thin, dtype in zip(
-                    starts, shapes, current, thin_dims, dtypes, strict=True
+                    starts, self.shapes, current, self.thin_dims, self.dtypes, strict=True
                 )
             ]
-            results = _core.eval_jaxpr(body, constants, *scalars, *blocks, *memory)
-        new_blocks = results[first : first + len(arrays)]
-        for argument, result in outward.items():
-            if first + argument in writes and first + result not in writes:
-                new_blocks[result] = new_blocks[argument]
-        parts = zip(carries, starts, shapes, current, new_blocks, thin_dims, strict=True)
+            results = _core.eval_jaxpr(self.body, self.constants, *self.scalars, *blocks, *memory)
+        end = self.first + len(self.arrays)
+        new_blocks = self._new_blocks(results[self.first : end])
+        parts = zip(
+            self.carries, starts, self.shapes, current, new_blocks, self.thin_dims, strict=True
+        )
         after = [
             _hlo._dynamic_update_slice(start, shape, array, _as_bits(block), thin)
             for is_carried, start, shape, array, block, thin in parts
             if is_carried
         ]
-        return (
-            number + 1,
-            _hlo._get_next_indices(grid, place),
-            after,
-            list(results[first + len(arrays) :]),
-        )
+        return number + 1, _hlo._get_next_indices(self.grid, place), after, list(results[end:])
 
-    steps = (
-        math.prod(grid) if all(isinstance(one, int) for one in grid) else jnp.prod(jnp.stack(grid))
-    )
-    carried = [array for is_carried, array in zip(carries, arrays, strict=True) if is_carried]
-    start: Any = (jnp.int32(0), (jnp.int32(0),) * len(grid), carried, scratch)
-    _, _, carried, _ = jax.lax.while_loop(lambda carry: carry[0] < steps, step, start)
-    results = [
-        _as_numbers(array, dtype)
-        for array, dtype in zip(
-            carried[len(carried) - len(outputs) :], dtypes[len(inputs) :], strict=True
-        )
-    ]
-    return [
-        _inside(array, one)
-        for array, one in zip(results, mapping.block_mappings_output, strict=True)
-    ]
+    def _current(self, carried: list[Any]) -> list[Any]:
+        """Return all arrays as they are at a step."""
+        rest = iter(carried)
+        current = [
+            next(rest) if is_carried else array
+            for is_carried, array in zip(self.carries, self.arrays, strict=True)
+        ]
+        for argument, result in self.outward.items():
+            current[argument] = current[result]
+        return current
+
+    def _new_blocks(self, blocks: list[Any]) -> list[Any]:
+        """Return the blocks of a step with those that the kernel wrote by the name of an input."""
+        for argument, result in self.outward.items():
+            if self.first + argument in self.writes and self.first + result not in self.writes:
+                blocks[result] = blocks[argument]
+        return blocks
 
 
 def _writes(jaxpr: Any) -> set[int]:
