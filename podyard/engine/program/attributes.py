@@ -301,6 +301,28 @@ def contradiction(
     )
 
 
+def control_problem(operation: HloOperation, types: Sequence[TensorType]) -> str:
+    """Return the problem with the bodies of a loop or a conditional, or an empty string. `types`:
+    by value."""
+    if operation.opcode not in ("while", "case", "if"):
+        return ""
+
+    def types_of(values: Sequence[int]) -> list[TensorType]:
+        return [types[value] for value in values]
+
+    bodies, results = operation.bodies, types_of(operation.results)
+    if len(bodies) != 2 and (operation.opcode != "case" or not bodies):
+        return f"has {len(bodies)} bodies"
+    if operation.opcode == "while":
+        carried = [types_of(body.parameters) for body in bodies] + [types_of(operation.operands)]
+        if any(own != results for own in carried) or len(bodies[0].results) != 1:
+            return "carries other values than it gives"
+        bodies = bodies[1:]
+    if any(types_of(body.results) != results for body in bodies):
+        return "has a body that returns something else"
+    return ""
+
+
 def _fits(operation: HloOperation, operands: Sequence[TensorType], result: TensorType) -> bool:
     opcode = operation.opcode
     if opcode in _SAME_SHAPE:

@@ -12,25 +12,23 @@ from collections import ChainMap
 from collections.abc import Mapping, Sequence
 
 from podyard.base.errors import invalid
-from podyard.engine.program.attributes import contradiction, normalise
+from podyard.engine.program.arguments import MainArguments, is_on_host
+from podyard.engine.program.attributes import contradiction, control_problem, normalise
 from podyard.engine.program.branches import chosen_branches
+from podyard.engine.program.custom_calls import SHARDING_CALLS, memory_of, stated_attributes
 from podyard.engine.program.doubts import Doubt
 from podyard.engine.program.functions import LOCATION, Function, Outside
 from podyard.engine.program.ir import (
-    DEVICE,
-    HOST,
-    HOST_KINDS,
     PLACE,
     REMATTED,
-    STATED_FLOPS,
     Body,
     HloOperation,
     Program,
     TensorType,
     mark_call,
     mark_rematted,
-    stated_flops,
 )
+from podyard.engine.program.operation_parts import OperationParts
 from podyard.engine.program.sharding_notes import COLLECTIVES, ShardingNotes, plain
 from podyard.engine.program.shardings import PLACED, Sharding
 from podyard.engine.program.text import (
@@ -53,13 +51,6 @@ _CALLS = {"call": "callee", "func.call": "callee", "stablehlo.composite": "decom
 _MANUAL = "sdy.manual_computation"
 # Other names of operations that the models know.
 _SYNONYMS = {"erfc": "erf", "dot": "dot_general", "sharding_constraint": "optimization_barrier"}
-# Custom calls by which GSPMD marks shardings and the borders of a shard_map (openxla/xla,
-# spmd_partitioner.cc).
-_SHARDING_CALLS = {
-    "Sharding": "optimization_barrier", "SPMDFullToShardShape": "shard",
-    "SPMDShardToFullShape": "unshard",
-    "annotate_device_placement": "optimization_barrier",
-}  # fmt: skip
 # Values by name, those of a body before those of what is around it.
 Scope = ChainMap[str, tuple[int, ...]]
 # How many times its own size a module may grow to with calls in place, besides a first million
@@ -109,39 +100,21 @@ class _Module(Outside):
         name = "main" if "main" in self.functions else self.public[0]
         main = self.functions[name]
         scope = Scope()
-        parameters, donated, donors = list[int](), dict[int, int](), set[int]()
-        names, host = list[tuple[str, ...]](), set[int]()
+        arguments = MainArguments()
         self.partitions = self._notes.check_meshes()
         for place, (own_name, type_, attributes) in enumerate(main.parameters):
             value = self._new_value(type_)
             scope[own_name] = (value,)
-            parameters.append(value)
-            own_names = (
-                str(place),
-                own_name.removeprefix("%"),
-                self.location_name(str(attributes.get(LOCATION, ""))),
-            )
-            names.append(tuple(dict.fromkeys(name for name in own_names if name)))
-            aliased = attributes.get("tf.aliasing_output")
-            if isinstance(aliased, int):
-                donated[value] = aliased
-            if attributes.get("jax.buffer_donor") == "true":
-                donors.add(value)
-            if attributes.get("mhlo.memory_kind") in HOST_KINDS:
-                host.add(value)
+            location = self.location_name(str(attributes.get(LOCATION, "")))
+            arguments.add(value, (own_name.removeprefix("%"), location), attributes)
             sharding = self._notes.of_argument(attributes, f"argument {place}", len(type_.shape))
             if sharding is not None:
                 self._shardings[value] = sharding
         body = self._body_of(name, scope, self._first_line(main))
-        body.parameters = parameters
-        results = {
-            place: found
-            for place, given in main.result_attributes.items()
-            if (
-                found := self._notes.of_argument(
-                    given, f"result {place}", len(main.results[place].shape)
-                )
-            )
+        body.parameters = arguments.values
+        notes = {
+            place: self._notes.of_argument(own, f"result {place}", len(main.results[place].shape))
+            for place, own in main.result_attributes.items()
         }
         doubts = [*self._notes.doubts, *self._replication_doubts()]
         body = chosen_branches(body)
@@ -151,16 +124,14 @@ class _Module(Outside):
             self.partitions,
             self._notes.mesh,
             self._shardings,
-            results,
-            donated,
-            donors,
+            {place: sharding for place, sharding in notes.items() if sharding},
+            arguments.donated,
+            arguments.donors,
             doubts=doubts,
-            argument_names=tuple(names),
-            host_arguments=host,
+            argument_names=tuple(arguments.names),
+            host_arguments=arguments.on_host,
             host_results={
-                place
-                for place, given in main.result_attributes.items()
-                if given.get("mhlo.memory_kind") in HOST_KINDS
+                place for place, own in main.result_attributes.items() if is_on_host(own)
             },
         )
 
@@ -277,7 +248,7 @@ class _Module(Outside):
         token = self.next()
         if token.kind not in ("word", "string"):
             raise syntax_error(token.line, f"expected an operation, found {token.text!r}")
-        parts = _Parts(token.text.strip('"'), token.line)
+        parts = OperationParts(token.text.strip('"'), token.line)
         self._tail(parts, scope)
         result_types = parts.result_types
         if parts.opcode in _CALLS:
@@ -305,19 +276,19 @@ class _Module(Outside):
         )  # fmt: skip
         operands = self._types_of(operation.operands)
         placed = self._place(operation, parts)
-        stated = _stated(opcode, parts)
+        stated = stated_attributes(opcode, parts.attributes)
         if opcode == "dot":  # the last axis of the first operand meets the first of the second
             operation.attributes["contracting_dims"] = (
                 ((len(operands[0].shape) - 1,), (0,)) if operands else ()
             )
         operation.attributes = normalise(operation, parts.positional, operands)
         target = operation.text("target")
-        if target in _SHARDING_CALLS and operation.operands:
-            operation.opcode = _SHARDING_CALLS[target]
+        if target in SHARDING_CALLS and operation.operands:
+            operation.opcode = SHARDING_CALLS[target]
             if operation.opcode != "optimization_barrier":
                 placed = self._gspmd_border(operation, placed)
             if target == "annotate_device_placement":
-                placed = placed | {PLACE: _memory_of(parts.attributes)}
+                placed = placed | {PLACE: memory_of(parts.attributes)}
         operation.attributes |= placed | stated
         if parts.is_rematted:
             mark_rematted([operation])
@@ -325,14 +296,14 @@ class _Module(Outside):
             self._placed[operation.results[0]] = kept
         if operation.opcode in COLLECTIVES:
             operation.attributes |= self._notes.groups(operation)
-        problem = contradiction(operation, operands, result_types) or self._control_problem(
-            operation
+        problem = contradiction(operation, operands, result_types) or control_problem(
+            operation, self._types
         )
         if problem:
             raise syntax_error(token.line, f"'{parts.opcode}' {problem}")
         return [operation]
 
-    def _place(self, operation: HloOperation, parts: _Parts) -> dict[str, object]:
+    def _place(self, operation: HloOperation, parts: OperationParts) -> dict[str, object]:
         """How a sharding constraint wants its result to lie on the devices."""
         given: object = None
         if parts.opcode.endswith("sharding_constraint"):
@@ -361,24 +332,6 @@ class _Module(Outside):
             else {}
         )
 
-    def _control_problem(self, operation: HloOperation) -> str:
-        """What is wrong with the bodies of a loop or a conditional."""
-        if operation.opcode not in ("while", "case", "if"):
-            return ""
-        bodies, results = operation.bodies, self._types_of(operation.results)
-        if len(bodies) != 2 and (operation.opcode != "case" or not bodies):
-            return f"has {len(bodies)} bodies"
-        if operation.opcode == "while":
-            carried = [self._types_of(body.parameters) for body in bodies] + [
-                self._types_of(operation.operands)
-            ]
-            if any(types != results for types in carried) or len(bodies[0].results) != 1:
-                return "carries other values than it gives"
-            bodies = bodies[1:]
-        if any(self._types_of(body.results) != results for body in bodies):
-            return "has a body that returns something else"
-        return ""
-
     def _types_of(self, values: Sequence[int]) -> list[TensorType]:
         return [self._types[value] for value in values]
 
@@ -392,7 +345,7 @@ class _Module(Outside):
                 break
         return names
 
-    def _tail(self, parts: _Parts, scope: Scope) -> None:  # noqa: C901, PLR0912, PLR0915
+    def _tail(self, parts: OperationParts, scope: Scope) -> None:  # noqa: C901, PLR0912, PLR0915
         """Everything behind the name: operands, attributes, bodies, types, in any order that the
         dialects print."""
         arguments: dict[str, tuple[int, ...]] = {}
@@ -454,7 +407,7 @@ class _Module(Outside):
                     self.line, f"'{parts.opcode}' is followed by {text or 'the end'!r}"
                 )
 
-    def _bodies(self, parts: _Parts, scope: Scope) -> None:
+    def _bodies(self, parts: OperationParts, scope: Scope) -> None:
         self.expect("(")
         while not self.accept(")"):
             self.expect("{")
@@ -467,7 +420,7 @@ class _Module(Outside):
             raise syntax_error(line, "two arguments of a body have the same name")
         arguments |= own
 
-    def _parenthesis(self, parts: _Parts, scope: Scope) -> None:
+    def _parenthesis(self, parts: OperationParts, scope: Scope) -> None:
         """`(%a, %b)`, `(%a init: %b)`, `(%iterArg = %a, ...)`."""
         while not self.accept(")"):
             token = self.next()
@@ -488,7 +441,7 @@ class _Module(Outside):
                 raise syntax_error(token.line, f"'{parts.opcode}' has the operand {token.text!r}")
 
     def _inline(
-        self, parts: _Parts, names: list[tuple[str, int]], scope: Scope
+        self, parts: OperationParts, names: list[tuple[str, int]], scope: Scope
     ) -> list[HloOperation]:
         symbols = [*parts.positional, parts.attributes.get(_CALLS[parts.opcode])]
         callee = next((symbol_name(str(item)) for item in symbols if str(item).startswith("@")), "")
@@ -518,7 +471,7 @@ class _Module(Outside):
         return body.operations
 
     def _manual(
-        self, parts: _Parts, names: list[tuple[str, int]], scope: Scope
+        self, parts: OperationParts, names: list[tuple[str, int]], scope: Scope
     ) -> list[HloOperation]:
         """A manual computation is one device's program already: its arguments take the place of the
         global ones."""
@@ -539,37 +492,6 @@ class _Module(Outside):
             placed = self._notes.manual(attributes, "out_shardings", place, rank, where)
             exits.append(HloOperation("unshard", (own,), (value,), placed, where=where))
         return [*entries, *body.operations, *exits]
-
-
-def _stated(opcode: str, parts: _Parts) -> dict[str, object]:
-    """Return the flops that the author of a kernel states in its custom call."""
-    config = parts.attributes.get("backend_config", "") if opcode == "custom_call" else ""
-    flops = stated_flops(str(config))
-    return {STATED_FLOPS: flops} if flops else {}
-
-
-def _memory_of(attributes: Mapping[str, object]) -> str:
-    """Where a placement that JAX marks puts its result."""
-    frontend = attributes.get("mhlo.frontend_attributes")
-    kind = frontend.get("_xla_buffer_placement") if isinstance(frontend, dict) else None
-    return HOST if kind in HOST_KINDS else DEVICE
-
-
-class _Parts:
-    """What has been read of an operation."""
-
-    def __init__(self, opcode: str, line: int) -> None:
-        self.opcode = opcode
-        self.line = line
-        self.operands: list[int] = []
-        self.positional: list[object] = []
-        self.attributes: dict[str, object] = {}
-        self.bodies: list[Body] = []
-        self.operand_types: list[TensorType] = []
-        self.result_types: list[TensorType] = []
-        self.loop: dict[str, tuple[int, ...]] = {}
-        self.is_while = False
-        self.is_rematted = False
 
 
 __all__ = ["parse_stablehlo", "tensor_type"]

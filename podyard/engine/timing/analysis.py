@@ -60,7 +60,7 @@ from podyard.engine.timing.pricing import Pricer
 from podyard.engine.timing.regrouped import regroup
 from podyard.engine.timing.rounded import round_before_loops
 from podyard.engine.timing.swapped import swap_operands
-from podyard.engine.timing.timeline import Step, Timeline, step_estimate
+from podyard.engine.timing.timeline import SliceStep, StepTimeline, step_estimate
 from podyard.hardware.accelerator_types import AcceleratorType
 from podyard.hardware.cost_model import CostModel
 from podyard.hardware.generations import cost_model
@@ -188,7 +188,7 @@ class _Analysis:
         self.participants = participants
         self.fed = fed
         self.step_flops = flops
-        self.timeline = Timeline(Exchanges(program, kind))
+        self.timeline = StepTimeline(Exchanges(program, kind))
 
     def estimate(self, global_batch: int | None, host_loop: bool) -> Estimate:
         body = self.program.body
@@ -206,7 +206,7 @@ class _Analysis:
             self._add(Kernel(-1, "copy", None, moved=type_, turned=True), pricer, 1)
         need = memory_need(self.program, body, fused, pricer, self._peak_inside, self.costs)
         fed_bytes = sum(self.program.types[value].nbytes for value in self.fed)
-        step = Step(
+        step = SliceStep(
             self.program,
             self.kind,
             self.costs,
@@ -430,7 +430,7 @@ class _Analysis:
                         Kernel(~value, "copy", None, outputs=[value], laid_out=type_), pricer, turns
                     )
             return
-        best: Timeline | None = None
+        best: StepTimeline | None = None
         before, doubts = self.timeline, self.timeline.doubts
         for body in operation.bodies:
             self.timeline = before.branch()

@@ -35,7 +35,7 @@ HOST_LOOP_SECONDS = 1.4e-3
 
 
 @dataclasses.dataclass(slots=True)
-class Timeline:
+class StepTimeline:
     """Kernels priced so far; `clock` is when the next one starts, in cycles. Branches that are
     tried share `numbers`, so that no two operations have one name."""
 
@@ -49,7 +49,7 @@ class Timeline:
     doubts: list[Doubt] = dataclasses.field(default_factory=list)
     numbers: Iterator[int] = dataclasses.field(default_factory=lambda: itertools.count(1))
 
-    def branch(self) -> Timeline:
+    def branch(self) -> StepTimeline:
         """Return a copy for a branch that may not be taken, with no doubts yet."""
         return dataclasses.replace(
             self,
@@ -70,7 +70,7 @@ class Timeline:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Step:
+class SliceStep:
     """A step on a slice: one device's program, the number of devices that run it, the model FLOPs
     of all of them, and the time to send one step's host input."""
 
@@ -99,7 +99,7 @@ class _Seconds:
         return self.compute + self.collective + self.overhead
 
 
-def step_estimate(line: Timeline, step: Step, need: MemoryNeed) -> Estimate:
+def step_estimate(line: StepTimeline, step: SliceStep, need: MemoryNeed) -> Estimate:
     """Return the estimate of a step whose kernels are on the timeline; its collectives are added
     there."""
     costs, kind, flops = step.costs, step.kind, step.flops
@@ -156,7 +156,9 @@ def step_estimate(line: Timeline, step: Step, need: MemoryNeed) -> Estimate:
     )
 
 
-def _seconds(line: Timeline, step: Step, exchanges: Sequence[CollectiveEstimate]) -> _Seconds:
+def _seconds(
+    line: StepTimeline, step: SliceStep, exchanges: Sequence[CollectiveEstimate]
+) -> _Seconds:
     """Return the times of a step whose collectives are not on the timeline yet."""
     compute = line.clock / step.costs.clock_hz
     collective = sum(one.seconds - one.hidden_seconds for one in exchanges)
@@ -171,7 +173,7 @@ def _seconds(line: Timeline, step: Step, exchanges: Sequence[CollectiveEstimate]
 
 
 def _add_collectives(
-    line: Timeline, exchanges: Sequence[CollectiveEstimate], costs: CostModel
+    line: StepTimeline, exchanges: Sequence[CollectiveEstimate], costs: CostModel
 ) -> None:
     for one in exchanges:
         cycles = (one.seconds - one.hidden_seconds) * costs.clock_hz
@@ -186,13 +188,13 @@ def _mxu_peak(costs: CostModel) -> float:
     return 2 * costs.mxu_count * costs.mxu_edge**2 * costs.clock_hz
 
 
-def _matrix_flops(line: Timeline) -> int:
+def _matrix_flops(line: StepTimeline) -> int:
     return sum(
         op.flops for op in line.ops if op.kind == "matrix" or op.name.startswith(KERNEL_LINE)
     )
 
 
-def _fitted_share(line: Timeline, times: _Seconds, costs: CostModel) -> float:
+def _fitted_share(line: StepTimeline, times: _Seconds, costs: CostModel) -> float:
     """Return the share of the step that published rates do not explain: see `Estimate`."""
     mxu, bus = _mxu_peak(costs) / costs.clock_hz, costs.hbm_bytes_per_second / costs.clock_hz
     over = sum(
@@ -204,7 +206,7 @@ def _fitted_share(line: Timeline, times: _Seconds, costs: CostModel) -> float:
     return min(1.0, fitted)
 
 
-def _bound(line: Timeline, times: _Seconds, costs: CostModel) -> Bound:
+def _bound(line: StepTimeline, times: _Seconds, costs: CostModel) -> Bound:
     shares: dict[Bound, float] = {"ici": times.collective * costs.clock_hz}
     shares["overhead"] = times.overhead * costs.clock_hz
     for op in line.ops:

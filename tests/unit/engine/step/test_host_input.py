@@ -18,7 +18,7 @@ from podyard import engine
 from podyard.base.errors import PodyardError
 from podyard.cli.commands import root
 from podyard.engine.recipes.programs import program_of
-from podyard.engine.step.host_input import HOST_INPUT, HOST_FEED_BYTES_PER_SECOND
+from podyard.engine.step.host_input import HOST_FEED_BYTES_PER_SECOND, HOST_INPUT
 
 _MESH = AbstractMesh((8,), ("x",), axis_types=(AxisType.Auto,))
 
