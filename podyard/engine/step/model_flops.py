@@ -78,8 +78,7 @@ def peak_flops(generation: Generation) -> float:
 
 
 def narrow_peak_flops(generation: Generation) -> float:
-    """Return the peak of one device for operands of one byte, in operations/s: bf16's where there
-    is no other."""
+    """Return the peak of one device for operands of one byte, in operations/s: at least bf16's."""
     peak = generation.peak_int8_ops_per_second or generation.peak_bf16_flops_per_second
     return max(peak, generation.peak_bf16_flops_per_second) / generation.devices_per_chip
 
@@ -100,18 +99,20 @@ def model_flops(program: Program) -> Flops:
 
 
 def device_flops(program: Program) -> Flops:
-    """Count what a device computes in one step of its part of a program: masks leave nothing
-    out."""
-    return _Counter(program, ()).of_body(program.body)
+    """Count the products of one step on a device, of its part of a program: masks leave nothing
+    out. Kernels count nothing: engine/cost/custom_call.py says how long they take."""
+    return _Counter(program, (), has_kernels=False).of_body(program.body)
 
 
 @dataclasses.dataclass(slots=True)
 class _Counter:
-    """`causal`: identities of the products that a mask makes half. `parts`: how many devices each
-    compute a different part, of values inside of a manual computation."""
+    """`causal`: identities of the products that a mask makes half. `has_kernels`: False leaves out
+    the FLOPs that kernels state. `parts`: how many devices each compute a different part, of values
+    inside of a manual computation."""
 
     program: Program
     causal: Collection[int]
+    has_kernels: bool = True
     parts: dict[int, int] = dataclasses.field(default_factory=dict)
 
     def of_body(self, body: Body) -> Flops:
@@ -122,7 +123,8 @@ class _Counter:
         if operation.opcode in _PRODUCTS:
             return self._flops(operation, matrix_flops(self.program, operation)).times(parts)
         if operation.opcode == "custom_call":
-            return self._flops(operation, operation.int(STATED_FLOPS)).times(parts)
+            flops = operation.int(STATED_FLOPS) if self.has_kernels else 0
+            return self._flops(operation, flops).times(parts)
         for inner in operation.bodies:
             self._enter(inner.parameters, operation.operands, parts)
         if operation.opcode == "while":
