@@ -114,6 +114,9 @@ def env(
     "--strict", is_flag=True, help="Raise RESOURCE_EXHAUSTED for a module that does not fit."
 )
 @click.option(
+    "--lenient", is_flag=True, help="Go on with a warning where a TPU rejects the program."
+)
+@click.option(
     "--compiler",
     type=click.Choice(["podyard", "xla-tpu"]),
     default="podyard",
@@ -150,6 +153,7 @@ def run_command(  # noqa: PLR0913
     slices: int,
     numerics: str,
     strict: bool,
+    lenient: bool,
     compiler: str,
     batch: int | None,
     zone: str | None,
@@ -182,6 +186,7 @@ def run_command(  # noqa: PLR0913
         workers=workers,
         numerics=numerics,
         strict=strict,
+        lenient=lenient,
         compiler=compiler,
         batch=batch,
         report=report,

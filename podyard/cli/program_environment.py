@@ -41,6 +41,7 @@ class ProgramOptions:
     workers: int | None = None
     numerics: str = "mxu"
     strict: bool = False
+    lenient: bool = False
     compiler: str = "podyard"
     batch: int | None = None
     report: Path | None = None
@@ -73,6 +74,7 @@ def environments_of(
         slices.RUN_VARIABLE: "" if run is None else str(run),
         slices.NUMERICS_VARIABLE: options.numerics,
         slices.STRICT_VARIABLE: str(int(options.strict)),
+        slices.LENIENT_VARIABLE: str(int(options.lenient)),
         slices.DRY_RUN_VARIABLE: str(options.dry_run_steps),
         slices.STEP_VARIABLE: options.step_name or "",
     }

@@ -7,6 +7,7 @@ import os
 import sys
 from typing import Any
 
+from podyard.base.kernel_cost import KernelCost
 from podyard.programs import slice as slices
 
 LINE = (
@@ -22,14 +23,26 @@ SIMULATED = (
 
 def apply(_pallas: Any) -> None:
     """Raises what goes wrong, for the hook's line."""
-    if slices.from_environment() is None:
+    of = slices.from_environment()
+    if of is None:
         return
     from podyard.programs.kernels import jax_kernels
+    from podyard.programs.lowering import kernel_rules
+    from podyard.programs.lowering.report import report
 
     if absent := jax_kernels.missing():
         raise RuntimeError(f"this JAX has no {', '.join(absent)}")
+
+    def check(cost: KernelCost) -> None:
+        if (error := kernel_rules.vmem_rejection(cost, of.generation)) is not None:
+            report(error)
+
+    def check_lowering(primitive: Any, params: Any, avals: Any) -> None:
+        if (error := kernel_rules.lowering_rejection(primitive, params, avals)) is not None:
+            report(error)
+
     if int(os.environ.get(slices.DRY_RUN_VARIABLE) or 0):
-        jax_kernels.lower_for_tpu()
+        jax_kernels.lower_for_tpu(check)
         return
     told: set[str] = set()
 
@@ -39,4 +52,4 @@ def apply(_pallas: Any) -> None:
             told.add(line)
             print(line, file=sys.stderr)
 
-    jax_kernels.interpret(tell)
+    jax_kernels.interpret(tell, check, check_lowering)

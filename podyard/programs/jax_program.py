@@ -30,6 +30,8 @@ def apply(_jax: Any) -> None:
         return
     from podyard.programs import jax_devices, jax_internals, jax_numerics, jax_runs
     from podyard.programs.arrays.jax_memory import DeviceMemory
+    from podyard.programs.lowering import tpu_rules
+    from podyard.programs.lowering.report import report
     from podyard.programs.modules import module_text
 
     steps = int(os.environ.get(slices.DRY_RUN_VARIABLE) or 0)
@@ -73,6 +75,7 @@ def apply(_jax: Any) -> None:
         runs.add_module(executable, record)
         return executable
 
+    tpu_rules.wrap_lowering(report)
     jax_internals.wrap_compile(compile_module, _sayer_of_options())
     jax_devices.install(of, memory)
     sys.excepthook = _end_behind(sys.excepthook)
@@ -96,11 +99,12 @@ def _sayer_of_options() -> Callable[[str], None]:
 def _check_jax(*, dry_run: bool) -> None:
     """Raise for a JAX that does not have the names that are replaced."""
     from podyard.programs import jax_internals
+    from podyard.programs.lowering import tpu_rules
 
     version = jax_internals.version()
     if dry_run and not jax_internals.has_partitioner():
         raise SystemExit(f"podyard: a dry run needs JAX 0.10 or newer; this is JAX {version}")
-    if absent := jax_internals.missing(dry_run=dry_run):
+    if absent := [*jax_internals.missing(dry_run=dry_run), *tpu_rules.missing()]:
         raise RuntimeError(f"JAX {version} has no {', '.join(absent)}")
     if not version.startswith(jax_internals.TESTED):
         say(f"JAX {version} was not tested: {', '.join(jax_internals.TESTED)} were")

@@ -15,6 +15,7 @@ TYPE_VARIABLE = "PODYARD_TPU"  # accelerator type; "off": the program runs as on
 RUN_VARIABLE = "PODYARD_TPU_RUN"  # the folder that modules and counts are written to
 NUMERICS_VARIABLE = "PODYARD_NUMERICS"  # mxu (default) or f32
 STRICT_VARIABLE = "PODYARD_STRICT"  # 1: a module that does not fit raises RESOURCE_EXHAUSTED
+LENIENT_VARIABLE = "PODYARD_LENIENT"  # 1: a program that a TPU rejects goes on, with a warning
 DRY_RUN_VARIABLE = "PODYARD_DRY_RUN"  # runs of the training step, of which none is computed
 STEP_VARIABLE = "PODYARD_STEP"  # name of the training step; empty: by the rule of training_step.py
 OFF = "off"

@@ -13,12 +13,13 @@ import importlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from podyard.base.kernel_cost import KERNEL_ATTRIBUTE
+from podyard.base.kernel_cost import KERNEL_ATTRIBUTE, KernelCost
 from podyard.programs.jax_internals import ir, mlir
 from podyard.programs.kernels import kernel_interpreter
 from podyard.programs.kernels.kernel_body import kernel_cost
 from podyard.programs.modules.module_text import ATTRIBUTES, FUNCTION
 
+Check = Callable[[KernelCost], None]
 _OF_GRID = frozenset({"program_id", "num_programs"})  # the interpreter knows the place in the grid
 
 pallas_call: Any = importlib.import_module("jax._src.pallas.pallas_call")
@@ -44,24 +45,29 @@ def missing() -> list[str]:
     ]
 
 
-def lower_for_tpu() -> None:
-    """Has each kernel lowered as for a TPU. Errors of that are the user's: a TPU gives them."""
+def lower_for_tpu(check: Check) -> None:
+    """Have each kernel lowered as for a TPU. Errors of that are the user's: a TPU gives them.
+    `check` gets its cost."""
     rule: Any = importlib.import_module(
         "jax._src.pallas.mosaic.pallas_call_registration"
     ).pallas_call_tpu_lowering_rule
 
     def lower(ctx: Any, nodes: Any, params: dict[str, Any]) -> Any:
         results = rule(ctx, *nodes, interpret=False, **params)
-        call = _maker(results)
+        call, cost = _maker(results), kernel_cost(kernel_name(params), params)
+        check(cost)
         if call is not None:
-            _mark(call, params)
+            _mark(call, cost)
         return results
 
     _replace_lowering(lower)
 
 
-def interpret(before: Callable[[bool], None]) -> None:
-    """Has each kernel run in JAX's interpreters, and calls `before(is_simulated)` for each.
+def interpret(
+    before: Callable[[bool], None], check: Check, check_lowering: Callable[..., None]
+) -> None:
+    """Have each kernel run in JAX's interpreters, and call `before(is_simulated)` for each. `check`
+    gets its cost, `check_lowering` the primitive, its parameters and the types of its operands.
 
     Kernels that signal, or copy between chips, need the interpreter that simulates a TPU. It has
     effects: such kernels are not differentiated. All others run in the one that makes XLA's
@@ -87,7 +93,10 @@ def interpret(before: Callable[[bool], None]) -> None:
 
     def lower(ctx: Any, nodes: Any, named: dict[str, Any]) -> Any:
         before(False)
-        return _call_of_function(ctx, nodes, named)
+        check_lowering(primitive, named, ctx.avals_in)
+        cost = kernel_cost(kernel_name(named), named)
+        check(cost)
+        return _call_of_function(ctx, nodes, named, cost)
 
     simulator.interpret_pallas_call = simulate
     primitive.bind = bind
@@ -100,8 +109,10 @@ def _replace_lowering(lower: Callable[[Any, Any, dict[str, Any]], Any]) -> None:
     inner = pallas_call._pallas_call_lowering
 
     def lowering(ctx: Any, *nodes: Any, interpret: Any, **params: Any) -> Any:
-        backend = ctx.module_context.backend
-        if interpret or (backend is not None and backend.platform != "tpu"):
+        backend, platforms = ctx.module_context.backend, tuple(ctx.module_context.platforms)
+        # Lowering for TPUs alone is JAX's: `jax.export`, and the check of a kernel.
+        is_ours = platforms != ("tpu",) and (backend is None or backend.platform == "tpu")
+        if interpret or not is_ours:
             return inner(ctx, *nodes, interpret=interpret, **params)
         return lower(ctx, nodes, params)
 
@@ -109,7 +120,7 @@ def _replace_lowering(lower: Callable[[Any, Any, dict[str, Any]], Any]) -> None:
     mlir.register_lowering(pallas_call.pallas_call_p, lowering)
 
 
-def _call_of_function(ctx: Any, nodes: Any, params: dict[str, Any]) -> Any:
+def _call_of_function(ctx: Any, nodes: Any, params: dict[str, Any], cost: KernelCost) -> Any:
     """A call of a function that holds what JAX's interpreter makes of the body."""
     run = functools.partial(kernel_interpreter.run, **params)
     with ir.InsertionPoint.at_block_begin(ctx.module_context.module.body):
@@ -117,7 +128,7 @@ def _call_of_function(ctx: Any, nodes: Any, params: dict[str, Any]) -> Any:
         func = mlir.func_dialect.FuncOp(FUNCTION, ir.FunctionType.get(operand_types, []))
     func.attributes["sym_visibility"] = ir.StringAttr.get("private")
     ctx.module_context.symbol_table.insert(func)
-    _mark(func, params)
+    _mark(func, cost)
     with ir.InsertionPoint(func.add_entry_block()):
         inner = ctx.replace(const_lowering={})
         results = mlir.flatten_ir_values(mlir.lower_fun(run)(inner, *func.arguments))
@@ -130,8 +141,7 @@ def _call_of_function(ctx: Any, nodes: Any, params: dict[str, Any]) -> Any:
     return list(call.results)
 
 
-def _mark(op: Any, params: dict[str, Any]) -> None:
-    cost = kernel_cost(kernel_name(params), params)
+def _mark(op: Any, cost: KernelCost) -> None:
     attributes = {KERNEL_ATTRIBUTE: ir.StringAttr.get(cost.to_json())}
     if ATTRIBUTES in op.attributes:
         attributes |= {one.name: one.attr for one in op.attributes[ATTRIBUTES]}

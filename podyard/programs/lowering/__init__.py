@@ -1,0 +1,1 @@
+"""What a TPU rejects, although a CPU would run it."""
