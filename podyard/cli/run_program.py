@@ -228,7 +228,7 @@ def lines(summary: ProgramSummary, options: ProgramOptions) -> list[str]:
         f"{device}s, {hosts}), "
     )
     head += f"estimated by {judge}"
-    rows = [_row(module) for module in summary.modules[:MODULES_SHOWN] if module.runs]
+    rows = [_row(summary, module) for module in summary.modules[:MODULES_SHOWN] if module.runs]
     lines = [
         head,
         tables.table(
@@ -237,8 +237,13 @@ def lines(summary: ProgramSummary, options: ProgramOptions) -> list[str]:
         ),
     ]
     if rest := [module for module in summary.modules[MODULES_SHOWN:] if module.runs]:
-        runs, seconds = sum(one.runs for one in rest), sum(one.seconds for one in rest)
+        runs, seconds = sum(one.runs for one in rest), sum(one.work_seconds for one in rest)
         lines.append(f"and {len(rest)} more modules with {runs} runs, {time_text(seconds)} in all")
+    if summary.dispatch_seconds:
+        lines.append(
+            f"dispatch: {time_text(summary.dispatch_seconds)} in all, for runs that end before the "
+            "host has started the next one"
+        )
     choice = summary.choice
     if step is None or choice is None:
         lines += _no_step(summary, options)
@@ -286,16 +291,17 @@ def _no_step(summary: ProgramSummary, options: ProgramOptions) -> list[str]:
     return [f"no training step found: {why}; seen: {seen}"]
 
 
-def _row(module: ModuleTotal) -> tuple[str, ...]:
-    estimate = module.estimate
+def _row(summary: ProgramSummary, module: ModuleTotal) -> tuple[str, ...]:
+    """The time on the TPU is the devices' own: the host's part is a line below the table."""
+    estimate, name = module.estimate, summary.label(module)
     here = "-" if module.wall_seconds is None else time_text(module.wall_seconds)
     if estimate is None or estimate.seconds is None:
-        return (module.name, str(module.runs), "-", here, "-", "-", "-")
+        return (name, str(module.runs), "-", here, "-", "-", "-")
     used = (f"{share:.1%}" for share in (estimate.mfu, estimate.hfu))
     return (
-        module.name,
+        name,
         str(module.runs),
-        time_text(estimate.seconds),
+        time_text(estimate.device_seconds),
         here,
         *used,
         estimate.verdict,

@@ -16,7 +16,7 @@ import json
 import os
 import resource
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ NICENESS = 5  # the program goes first
 # a module may be anything; one of 7 billion parameters, unrolled, takes 0.13 GiB
 MEMORY_BYTES_MAX = 4 * 2**30
 BUFFERS_SHOWN = 3
+TYPES_SHOWN = 3
 OTHERS_SHOWN_BYTES = 2**30 // 20  # below, a tenth of a GiB shows nothing of it
 NOTE = "// podyard: "
 _NOTES_BYTES = 4096
@@ -55,6 +56,7 @@ class ModuleEstimate:
     products. `argument_sizes`: bytes of a device's part of each argument, by `records.array_key` of
     the whole. `feed_seconds`: for sending host input, of which a step waits for the excess over the
     devices' time. `other_bytes`: other arrays that are alive on a device while the module runs.
+    `signature`: as in `(f32[8,128], s32[]) -> f32[]`.
     `turns`: of the training loop inside, as in `engine.training_loop`. `kernels`: a line for each
     Pallas kernel, with its time in a run."""
 
@@ -78,6 +80,7 @@ class ModuleEstimate:
     largest: tuple[str, ...] = ()
     compiler: str = "podyard"
     doubts: tuple[str, ...] = ()
+    signature: str = ""
     turns: int = 0
     kernels: tuple[str, ...] = ()
     error: str = ""
@@ -195,11 +198,24 @@ def estimate(text: bytes, kind: AcceleratorType, compiler: str = "podyard") -> M
         argument_sizes={
             array_key(one.shape, one.itemsize): one.device_bytes for one in found.arguments
         },
+        signature=_signature(text),
         kernels=_kernels(found),
         turns=training_turns(parse_stablehlo(text.decode(errors="replace")))
         if _LOOP in text
         else 0,
     )
+
+
+def _signature(text: bytes) -> str:
+    """Return the types of a module, the first few: modules of one name differ in them."""
+    program = parse_stablehlo(text.decode(errors="replace"))
+    sides = (program.body.parameters, program.body.results)
+    arguments, results = ([str(program.types[value]) for value in side] for side in sides)
+    return f"({_few(arguments)}) -> {_few(results)}"
+
+
+def _few(types: Sequence[str]) -> str:
+    return ", ".join(types[:TYPES_SHOWN]) + (", ..." if len(types) > TYPES_SHOWN else "")
 
 
 def _kernels(found: engine.Estimate) -> tuple[str, ...]:
@@ -267,7 +283,8 @@ def engine_digest() -> str:
     """Changes with the engine's sources: estimates of another engine are not taken from the
     cache."""
     folder = Path(engine.__file__).parent
-    files = sorted([*folder.rglob("*.py"), *(folder.parent / "hardware").rglob("*.py")])
+    hardware = (folder.parent / "hardware").rglob("*.py")
+    files = sorted([*folder.rglob("*.py"), *hardware, Path(__file__)])
     return hashlib.sha256(
         repr([(str(file), file.stat().st_mtime_ns) for file in files]).encode()
     ).hexdigest()[:16]

@@ -85,6 +85,18 @@ class ProgramSummary:
         return sum(module.seconds for module in self.modules)
 
     @property
+    def dispatch_seconds(self) -> float:
+        """Time in which the devices wait for the host to start the next run."""
+        return sum(module.seconds - module.work_seconds for module in self.modules)
+
+    def label(self, module: ModuleTotal) -> str:
+        """Return the name of a module, with its types where another one has the same name."""
+        same = [one for one in self.modules if one.name == module.name]
+        estimate = module.estimate
+        has_types = len(same) > 1 and estimate is not None and estimate.signature
+        return f"{module.name}{estimate.signature}" if has_types and estimate else module.name
+
+    @property
     def choice(self) -> StepChoice | None:
         """The training step and the reason, by the rule of `training_step`."""
         return training_step([module.use for module in self.modules], self.step_name)
