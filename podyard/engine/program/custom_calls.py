@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from podyard.engine.program.ir import DEVICE, HOST, HOST_KINDS, STATED_FLOPS, stated_flops
+from podyard.engine.program.ir import DEVICE, HOST, HOST_KINDS
 
 # Custom calls by which GSPMD marks shardings and the borders of a shard_map (openxla/xla,
 # spmd_partitioner.cc).
@@ -14,13 +14,6 @@ SHARDING_CALLS = {
     "SPMDShardToFullShape": "unshard",
     "annotate_device_placement": "optimization_barrier",
 }  # fmt: skip
-
-
-def stated_attributes(opcode: str, attributes: Mapping[str, object]) -> dict[str, object]:
-    """Return the flops that the author of a kernel states in its custom call, as an attribute."""
-    config = attributes.get("backend_config", "") if opcode == "custom_call" else ""
-    flops = stated_flops(str(config))
-    return {STATED_FLOPS: flops} if flops else {}
 
 
 def memory_of(attributes: Mapping[str, object]) -> str:

@@ -15,7 +15,7 @@ from podyard.base.errors import invalid
 from podyard.engine.program.arguments import MainArguments, is_on_host
 from podyard.engine.program.attributes import contradiction, control_problem, normalise
 from podyard.engine.program.branches import chosen_branches
-from podyard.engine.program.custom_calls import SHARDING_CALLS, memory_of, stated_attributes
+from podyard.engine.program.custom_calls import SHARDING_CALLS, memory_of
 from podyard.engine.program.doubts import Doubt
 from podyard.engine.program.functions import LOCATION, Function, Outside
 from podyard.engine.program.ir import (
@@ -276,7 +276,6 @@ class _Module(Outside):
         )  # fmt: skip
         operands = self._types_of(operation.operands)
         placed = self._place(operation, parts)
-        stated = stated_attributes(opcode, parts.attributes)
         if opcode == "dot":  # the last axis of the first operand meets the first of the second
             operation.attributes["contracting_dims"] = (
                 ((len(operands[0].shape) - 1,), (0,)) if operands else ()
@@ -289,7 +288,7 @@ class _Module(Outside):
                 placed = self._gspmd_border(operation, placed)
             if target == "annotate_device_placement":
                 placed = placed | {PLACE: memory_of(parts.attributes)}
-        operation.attributes |= placed | stated
+        operation.attributes |= placed
         if parts.is_rematted:
             mark_rematted([operation])
         if isinstance(kept := placed.get(PLACED), Sharding):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from podyard.engine.program.doubts import Doubt
@@ -161,13 +160,7 @@ REMATTED = "rematted_computation"
 # there on.
 HOST_KINDS = ("pinned_host", "unpinned_host")
 PLACE, HOST, DEVICE = "memory", "host", "device"
-# Of a custom call, among its attributes: the flops that the author of a kernel states.
-STATED_FLOPS = "stated_flops"
 _COUNTED = ("dot_general", "convolution", "custom_call")
-_QUOTE = r'(?:\\22|\\?")'  # as MLIR prints it in a string, and as JSON does
-_STATED = re.compile(
-    rf"{_QUOTE}cost_estimate{_QUOTE}:\s*\{{[^{{}}]*?{_QUOTE}flops{_QUOTE}:\s*(\d{{1,18}})"
-)
 
 
 def mark_rematted(operations: Iterable[HloOperation]) -> None:
@@ -177,13 +170,6 @@ def mark_rematted(operations: Iterable[HloOperation]) -> None:
             operation.attributes[REMATTED] = True
         for body in operation.bodies:
             mark_rematted(body.operations)
-
-
-def stated_flops(backend_config: str) -> int:
-    """Return the flops in the `cost_estimate` of a custom call's configuration (JSON, perhaps
-    escaped); 0 without."""
-    match = _STATED.search(backend_config)
-    return int(match[1]) if match else 0
 
 
 def mark_call(operations: Iterable[HloOperation], call: int) -> None:

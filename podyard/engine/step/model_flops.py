@@ -5,7 +5,7 @@ The field's definition (PaLM, arXiv 2204.02311, appendix B): model FLOPs are tho
 and convolutions of the forward and the backward pass, each multiply-add counted as two; what is
 computed again in the backward pass counts for HFU alone. JAX names what it computes again
 `rematted_computation` in the name stack of an operation. Kernels count what their author states
-(`cost_estimate`).
+(`cost_estimate`), else what their body does over the grid.
 
 Counted on the program as it is written, for all devices together: work that several devices do
 alike counts once.
@@ -18,9 +18,9 @@ import math
 import re
 from collections.abc import Collection, Iterable, Sequence
 
+from podyard.engine.cost.custom_call import kernel_of
 from podyard.engine.program.ir import (
     REMATTED,
-    STATED_FLOPS,
     Body,
     HloOperation,
     Program,
@@ -107,7 +107,7 @@ def device_flops(program: Program) -> Flops:
 @dataclasses.dataclass(slots=True)
 class _Counter:
     """`causal`: identities of the products that a mask makes half. `has_kernels`: False leaves out
-    the FLOPs that kernels state. `parts`: how many devices each compute a different part, of values
+    the FLOPs of kernels. `parts`: how many devices each compute a different part, of values
     inside of a manual computation."""
 
     program: Program
@@ -123,8 +123,8 @@ class _Counter:
         if operation.opcode in _PRODUCTS:
             return self._flops(operation, matrix_flops(self.program, operation)).times(parts)
         if operation.opcode == "custom_call":
-            flops = operation.int(STATED_FLOPS) if self.has_kernels else 0
-            return self._flops(operation, flops).times(parts)
+            kernel = kernel_of(operation.attributes) if self.has_kernels else None
+            return self._flops(operation, 0 if kernel is None else int(kernel.flops)).times(parts)
         for inner in operation.bodies:
             self._enter(inner.parameters, operation.operands, parts)
         if operation.opcode == "while":

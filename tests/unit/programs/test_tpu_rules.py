@@ -117,7 +117,7 @@ def _params(rows: int, columns: int) -> tuple[Any, dict[str, Any], Any]:
     call = pl.pallas_call(
         double,
         out_shape=shape,
-        grid=(32 // rows, 256 // columns),
+        grid=grid,
         in_specs=[block],
         out_specs=block,
     )
