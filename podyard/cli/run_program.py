@@ -220,17 +220,9 @@ def lines(summary: ProgramSummary, options: ProgramOptions) -> list[str]:
     if not summary.modules:
         nothing = f"podyard: no estimate for {kind.name}: the program compiled nothing for the TPU"
         return [nothing, *_no_step(summary, options)]
-    hosts = f"{kind.host_count} host{'s' * (kind.host_count > 1)}"
-    by_compiler = f"the TPU compiler ({EXACT_SENTENCE})"
-    judge = by_compiler if options.compiler == "xla-tpu" else "Podyard"
-    head = (
-        f"podyard: {kind.name} ({kind.device_count} {kind.generation.device_kind} "
-        f"{device}s, {hosts}), "
-    )
-    head += f"estimated by {judge}"
     rows = [_row(summary, module) for module in summary.modules[:MODULES_SHOWN] if module.runs]
     lines = [
-        head,
+        _head(options),
         tables.table(
             ("MODULE", "RUNS", "ON THE TPU", "HERE", "MFU", "HFU", f"MEMORY OF A {device.upper()}"),
             rows,
@@ -275,6 +267,15 @@ def lines(summary: ProgramSummary, options: ProgramOptions) -> list[str]:
         )
     lines += [f"lower bound: {doubt}" for doubt in summary.doubts[:REASONS_SHOWN]]
     return lines
+
+
+def _head(options: ProgramOptions) -> str:
+    kind = options.kind
+    hosts = f"{kind.host_count} host{'s' * (kind.host_count > 1)}"
+    by_compiler = f"the TPU compiler ({EXACT_SENTENCE})"
+    judge = by_compiler if options.compiler == "xla-tpu" else "Podyard"
+    devices = f"{kind.device_count} {kind.generation.device_kind} {kind.generation.device_word}s"
+    return f"podyard: {kind.name} ({devices}, {hosts}), estimated by {judge}"
 
 
 def _no_step(summary: ProgramSummary, options: ProgramOptions) -> list[str]:

@@ -1,1 +1,1 @@
-"""What a TPU rejects, although a CPU would run it."""
+"""Rules of what a TPU rejects, although a CPU would run it."""
