@@ -195,7 +195,7 @@ def _by_proxy_command(stack: UserStack, shell: Shell, home: Path) -> None:
     address = node["networkEndpoints"][1]["accessConfig"]["externalIp"]
     proxy = home / "proxy"
     proxy.write_text(
-        f"#!/bin/sh\nexec {stack.python} -c '{PODYARD[2]}' ssh connect --data {stack.data} $1\n"
+        f"#!/bin/sh\nexec {stack.python} -c '{PODYARD[-1]}' ssh connect --data {stack.data} $1\n"
     )
     proxy.chmod(0o755)
     options = (
