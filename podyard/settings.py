@@ -4,6 +4,7 @@ processes they start."""
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from podyard.base.errors import invalid
 # of processes of a machine
 API, LOOP, AGENT, STORAGE, BROKER = ROLES = ("api", "loop", "agent", "storage", "broker")
 GRPC_PORT = 8701
+NO_DRIVER = "PostgreSQL needs an extra: pip install 'podyard[postgres]'"
 STORAGE_PORT = 8703  # 8702 is that of gcloud's proxy
 PUBLIC_PORT = 8743  # of the door: what other machines reach
 HTTP_PORT = 8700  # never 8470 to 8482, which TPU clients use themselves
@@ -115,6 +117,12 @@ class Settings:
         """The file of an SQLite database; None for a database server."""
         scheme, _, rest = self.database_url.partition(":///")
         return Path(rest) if scheme.startswith("sqlite") else None
+
+    @property
+    def lacks_driver(self) -> bool:
+        """Return whether the database is a PostgreSQL server without its driver."""
+        is_server = self.database_url.startswith("postgresql")
+        return is_server and importlib.util.find_spec("psycopg") is None
 
     @property
     def token_path(self) -> Path:

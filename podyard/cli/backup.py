@@ -75,9 +75,13 @@ def backup(file: Path, data: str | None, output: str) -> None:
 
     FILE holds every secret of the yard: keep it as safe as the data folder.
     """
+    from podyard.db.condition import check_file
+
     settings = settings_of(data)
     if not settings.data.is_dir():
         raise failed_precondition(f"there is no data folder at {settings.data}")
+    if settings.database_path is not None:
+        check_file(settings.database_path, in_use=True)
     with new_file(file.absolute()) as partial:
         result = _write(settings, partial)
     progress("")

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -119,11 +118,13 @@ def _leaks(settings: Settings, project: str | None, idle_seconds: float) -> list
 
 def _read(settings: Settings, body: Any) -> Any:
     """`body` on a snapshot of the database as it stands; a missing one is not made."""
+    from podyard.db.condition import check_file
     from podyard.db.unit_of_work import Database
 
-    path = settings.database_url.removeprefix("sqlite:///")
-    if path != settings.database_url and not Path(path).exists():
-        raise PodyardError(Code.FAILED_PRECONDITION, f"there is no database at {path}")
+    if (path := settings.database_path) is not None:
+        if not path.exists():
+            raise PodyardError(Code.FAILED_PRECONDITION, f"there is no database at {path}")
+        check_file(path, in_use=True)
     database = Database(settings.database_url, OsClock(), leases=settings.leases)
     try:
         return database.read(body)

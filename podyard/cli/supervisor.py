@@ -34,6 +34,7 @@ from podyard.settings import (
     GRPC_PORT,
     HTTP_PORT,
     LOOP,
+    NO_DRIVER,
     STORAGE,
     STORAGE_PORT,
     UMASK,
@@ -194,6 +195,8 @@ class Supervisor:
 
     def _claim_folder(self) -> None:
         data = self.settings.data
+        if self.settings.lacks_driver:
+            raise SetupError(NO_DRIVER)
         try:
             data.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._claim = processes.claim(data)
@@ -245,14 +248,11 @@ class Supervisor:
             listener.bind(address)
         except OSError as error:
             listener.close()
+            text = f"cannot listen on {address[0]}:{address[1]}: {error.strerror}"
             if error.errno == errno.EADDRINUSE:
-                text = (
-                    f"{_conflict(variable, port)}; use -{option} to choose another, or -{option} 0"
-                )
-                raise SetupError(text) from None
-            raise SetupError(
-                f"cannot listen on {address[0]}:{address[1]}: {error.strerror}"
-            ) from None
+                other = f"use -{option} to choose another, or -{option} 0"
+                text = f"{_conflict(variable, port)}; {other}"
+            raise SetupError(text) from None
         listener.listen(HTTP_BACKLOG)
         listener.set_inheritable(True)
         return listener

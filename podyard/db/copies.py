@@ -25,6 +25,7 @@ from podyard.base.files import new_file
 from podyard.db.all_tables import metadata
 from podyard.db.engines import postgresql_engine, sqlite_engine
 from podyard.db.unit_of_work import transaction
+from podyard.settings import NO_DRIVER
 
 if TYPE_CHECKING:
     import psycopg
@@ -333,9 +334,7 @@ def explain_failures(url: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         if error.name != "psycopg":
             raise
-        raise failed_precondition(
-            "PostgreSQL needs an extra: pip install 'podyard[postgres]'"
-        ) from error
+        raise failed_precondition(NO_DRIVER) from error
     except Exception as error:
         # it is imported where there is a PostgreSQL
         if type(error).__module__.split(".")[0] != "psycopg":
