@@ -40,7 +40,7 @@ NICENESS = 5  # the program goes first
 # a module may be anything; one of 7 billion parameters, unrolled, takes 0.13 GiB
 MEMORY_BYTES_MAX = 4 * 2**30
 BUFFERS_SHOWN = 3
-TYPES_SHOWN = 3
+TYPES_SHOWN = 2
 OTHERS_SHOWN_BYTES = 2**30 // 20  # below, a tenth of a GiB shows nothing of it
 NOTE = "// podyard: "
 _NOTES_BYTES = 4096
@@ -215,7 +215,8 @@ def _signature(text: bytes) -> str:
 
 
 def _few(types: Sequence[str]) -> str:
-    return ", ".join(types[:TYPES_SHOWN]) + (", ..." if len(types) > TYPES_SHOWN else "")
+    more = len(types) - TYPES_SHOWN
+    return ", ".join(types[:TYPES_SHOWN]) + (f", +{more}" if more > 0 else "")
 
 
 def _kernels(found: engine.Estimate) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from podyard.programs.records import MODULES_MAX, PROCESSES_MAX, RUN_BYTES_MAX, 
 from podyard.programs.step.training_step import ModuleUse, StepChoice, training_step
 
 NAME_CHARACTERS_MAX = 200
+LABEL_CHARACTERS_MAX = 48  # of a name with its types: a table with its figures fits a terminal
 HOST_INPUT_MAX = 1_000  # arguments of a module that the host sends: a batch has a handful
 # of runs, and of seconds: what a thousand processes add up to can still be told as it is
 NUMBER_MAX = 1e12
@@ -94,7 +95,11 @@ class ProgramSummary:
         same = [one for one in self.modules if one.name == module.name]
         estimate = module.estimate
         has_types = len(same) > 1 and estimate is not None and estimate.signature
-        return f"{module.name}{estimate.signature}" if has_types and estimate else module.name
+        if not has_types or estimate is None:
+            return module.name
+        text = f"{module.name}{estimate.signature}"
+        is_short = len(text) <= LABEL_CHARACTERS_MAX
+        return text if is_short else f"{text[: LABEL_CHARACTERS_MAX - 3]}..."
 
     @property
     def choice(self) -> StepChoice | None:

@@ -172,4 +172,4 @@ def test_bits_of_another_jax_are_those_of_its_own_devices(environment: str, tmp_
             str(PROGRAMS / "bits.py")],
         env=environ, capture_output=True, text=True, timeout=300, cwd=tmp_path,
     )  # fmt: skip
-    assert plain.stdout == same.stdout and len(plain.stdout.splitlines()) == 7, same.stderr
+    assert plain.stdout == same.stdout and len(plain.stdout.splitlines()) == 9, same.stderr
