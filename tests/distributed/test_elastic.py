@@ -13,7 +13,8 @@ import pytest
 from tests.stack import Stack, kill, open_stack, until
 
 ZONE = "europe-west4-a"
-STEPS, EVERY = 700, 50
+# Enough that a fast machine has not done them before the gang can grow (10 s after it began).
+STEPS, EVERY = 2000, 50
 LEASES = {"PODYARD_AGENT_LEASE_SECONDS": "2", "PODYARD_REPLICA_LEASE_SECONDS": "2"}
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("stack")]
 
