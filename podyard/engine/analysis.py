@@ -68,7 +68,7 @@ def analyze(
         from podyard.engine.exact import client
 
         text = client.lower_for_tpu(fn, *_split_over(args, global_batch, device_count(kind)))
-        estimate = answer_of_compiler(estimate, text, _parse(text).partitions)
+        estimate = answer_of_compiler(estimate, text, parse_module(text).partitions)
     _kept[key] = estimate
     while len(_kept) > _KEPT_ESTIMATES:
         _kept.popitem(last=False)
@@ -93,7 +93,7 @@ def analyze_stablehlo(
     """
     kind, choice = parse(accelerator_type), _check_compiler(compiler)
     text = text_of_bytes(module) if isinstance(module, bytes) else module
-    program = _parse(text)
+    program = parse_module(text)
     fed = arguments_named(infeed, program.argument_names)
     estimate = estimate_program(program, kind, host_loop=host_loop, infeed=fed)
     if choice == "podyard":
@@ -108,7 +108,8 @@ def _check_compiler(compiler: str) -> str:
 
 
 @functools.lru_cache(maxsize=16)
-def _parse(text: str) -> Program:
+def parse_module(text: str) -> Program:
+    """Return the program of a StableHLO text, parsed once for all that ask for it."""
     return parse_stablehlo(text)
 
 

@@ -25,8 +25,9 @@ from podyard.base.clock import OsClock
 from podyard.base.errors import PodyardError
 from podyard.base.files import list_inside, read_inside, read_json, write_atomically
 from podyard.base.interpreter import python_command
+from podyard.engine.analysis import parse_module
 from podyard.engine.cost.custom_call import KERNEL_LINE
-from podyard.engine.program.from_stablehlo import parse_stablehlo
+from podyard.engine.program.ir import Program
 from podyard.engine.report.summary import Report, bytes_text, time_text
 from podyard.engine.step.host_input import feed_seconds
 from podyard.engine.training_loop import training_turns
@@ -44,7 +45,6 @@ TYPES_SHOWN = 2
 OTHERS_SHOWN_BYTES = 2**30 // 20  # below, a tenth of a GiB shows nothing of it
 NOTE = "// podyard: "
 _NOTES_BYTES = 4096
-_LOOP = b"stablehlo.while"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -169,6 +169,7 @@ def estimate(text: bytes, kind: AcceleratorType, compiler: str = "podyard") -> M
     device = found.device_seconds
     seconds = max(device, found.dispatch_seconds)
     need, limit = found.needed_hbm_bytes, found.usable_hbm_bytes
+    program = parse_module(text.decode(errors="replace"))
     largest = tuple(
         f"{one.name} ({one.kind}) {bytes_text(one.nbytes)}" for one in found.largest_buffers
     )
@@ -198,17 +199,14 @@ def estimate(text: bytes, kind: AcceleratorType, compiler: str = "podyard") -> M
         argument_sizes={
             array_key(one.shape, one.itemsize): one.device_bytes for one in found.arguments
         },
-        signature=_signature(text),
+        signature=_signature(program),
         kernels=_kernels(found),
-        turns=training_turns(parse_stablehlo(text.decode(errors="replace")))
-        if _LOOP in text
-        else 0,
+        turns=training_turns(program),
     )
 
 
-def _signature(text: bytes) -> str:
+def _signature(program: Program) -> str:
     """Return the types of a module, the first few: modules of one name differ in them."""
-    program = parse_stablehlo(text.decode(errors="replace"))
     sides = (program.body.parameters, program.body.results)
     arguments, results = ([str(program.types[value]) for value in side] for side in sides)
     return f"({_few(arguments)}) -> {_few(results)}"

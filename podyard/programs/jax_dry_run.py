@@ -32,9 +32,8 @@ from podyard.programs.records import MODULES_MAX, ModuleRuns
 from podyard.programs.step.call_sites import call_site
 from podyard.programs.step.training_step import ModuleUse, has_name, training_step
 
-Estimates = Callable[
-    ..., Mapping[str, Any]
-]  # the fields of a ModuleEstimate, after so many seconds at most, or nothing
+# The fields of a ModuleEstimate, after so many seconds at most, or nothing.
+Estimates = Callable[..., Mapping[str, Any]]
 
 SMALL_BYTES = 16 * 2**20  # arguments and results of a module that is computed
 # of what it has in between; a product of two such matrices takes seconds

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.tpu_program import code, run
@@ -55,7 +53,7 @@ def test_errors_are_those_of_a_tpu(mode: str) -> None:
     assert lines["vmem"].startswith("JaxRuntimeError RESOURCE_EXHAUSTED: E1001")
 
 
-def test_lenient_goes_on_with_a_warning(tmp_path: Path) -> None:
+def test_lenient_goes_on_with_a_warning() -> None:
     program = "import jax, jax.numpy as jnp\nprint(jax.scipy.linalg.schur(jnp.eye(4))[0].shape)\n"
     done = run("--tpu v5litepod-8 --lenient", *code(program))
     assert done.returncode == 0, done.stderr

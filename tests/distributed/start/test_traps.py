@@ -1,4 +1,4 @@
-"""Podyard is started in a folder of somebody else's files: none of them runs."""
+"""Podyard is started in a folder of another user's files: none of them runs."""
 
 from __future__ import annotations
 
