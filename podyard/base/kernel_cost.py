@@ -20,8 +20,9 @@ class KernelCost:
     """Of one device. `flops`: of products. `matrix_flops`: the same with blocks rounded up to whole
     lanes. `vector_operations`, `transcendentals`: numbers that the vector unit computes, the latter
     by its function unit. `hbm_bytes`: between HBM and VMEM. `steps`: of the grid. `vmem_bytes`:
-    buffers and scratch; `vmem_limit_bytes`: the author's limit, or None. `doubts`: what is not
-    known."""
+    buffers and scratch; `vmem_limit_bytes`: the author's limit, or None. `causal_flops`: of the
+    products of all steps, where a mask orders two axes by position; 0 without such a mask.
+    `is_backward`: the backward pass alone calls it. `doubts`: what is not known."""
 
     name: str
     flops: float
@@ -32,6 +33,8 @@ class KernelCost:
     steps: float = 0.0
     vmem_bytes: float = 0.0
     vmem_limit_bytes: float | None = None
+    causal_flops: float = 0.0
+    is_backward: bool = False
     doubts: tuple[str, ...] = ()
 
     def to_json(self) -> str:
@@ -46,6 +49,7 @@ def kernel_cost_of(text: str) -> KernelCost | None:
         return KernelCost(
             name=str(data["name"])[:_TEXT_MAX],
             vmem_limit_bytes=None if limit is None else _number(limit),
+            is_backward=data["is_backward"] is True,
             doubts=tuple(str(one)[:_TEXT_MAX] for one in data["doubts"]),
             **{name: _number(data[name]) for name in _NUMBERS},
         )
@@ -82,4 +86,5 @@ _NUMBERS = (
     "transcendentals",
     "steps",
     "vmem_bytes",
+    "causal_flops",
 )

@@ -98,4 +98,5 @@ def install(of: Slice, memory: DeviceMemory) -> None:
     internals.make_cpus_local()
     internals.lower_callbacks_for_cpu()
     internals.choose_branches_for_tpu()
+    internals.keep_host_placements()
     internals.register_tpu(backend.make)

@@ -50,7 +50,8 @@ _NAMES = (
     (compiler, "compile_or_get_cached"),
     (conditionals, "cond_p platform_index_p _cond_lowering _platform_index_lowering"),
     (config, "debug_nans debug_infs config_ext _read"),
-    (dispatch, "_batched_device_put_impl"),
+    (dispatch, "_batched_device_put_impl device_put_p"),
+    (dispatch, "_common_device_put_lowering _tpu_gpu_device_put_lowering"),
     (distributed, "global_state"),
     (xla_bridge, "register_backend_factory _backend_factories _backends num_cpu_devices"),
     (xla_client, "make_cpu_client DeviceAssignment"),
@@ -308,6 +309,20 @@ def choose_branches_for_tpu() -> None:
     mlir.register_lowering(choice, wrap(conditionals._cond_lowering, "branches_platforms"))
 
 
+def keep_host_placements() -> None:
+    """Copies to the host's memory inside a program are marked in the module for TPUs only: mark
+    them in modules for the TPU's backend, too."""
+    primitive, inner = dispatch.device_put_p, dispatch._common_device_put_lowering
+
+    def lowering(ctx: Any, *args: Any, **params: Any) -> Any:
+        backend = ctx.module_context.backend
+        is_tpu = backend is not None and backend.platform == "tpu"
+        rule = dispatch._tpu_gpu_device_put_lowering if is_tpu else inner
+        return rule(ctx, *args, **params)
+
+    mlir.register_lowering(primitive, lowering)
+
+
 def version() -> str:
     return str(jax.__version__)
 
@@ -386,6 +401,16 @@ def single_arrays(array: Array) -> list[Array]:
     """Those of each device of this process."""
     arrays: list[Array] = array._arrays
     return arrays
+
+
+def parts_of(array: Array, device: Device | None) -> list[Array]:
+    """Return the array of each device of this process, or the one of `device`."""
+    if array.sharding.num_devices == 1:
+        return [array]
+    parts = single_arrays(array)
+    if device is None:
+        return parts
+    return [parts[array.sharding._addressable_device_assignment.index(device)]]
 
 
 def array_from(aval: Any, sharding: Sharding, of_device: Any, committed: bool = True) -> Array:

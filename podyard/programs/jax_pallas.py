@@ -41,6 +41,7 @@ def apply(_pallas: Any) -> None:
         if (error := kernel_rules.lowering_rejection(primitive, params, avals)) is not None:
             report(error)
 
+    jax_kernels.read_kernel_uses()
     if int(os.environ.get(slices.DRY_RUN_VARIABLE) or 0):
         jax_kernels.lower_for_tpu(check)
         return

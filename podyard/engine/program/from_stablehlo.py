@@ -268,7 +268,9 @@ class _Module(Outside):
             scope[name] = tuple(results[position : position + count])
             position += count
         if parts.opcode == _MANUAL:
-            return self._manual(parts, names, scope)
+            operations = self._manual(parts, names, scope)
+            mark_rematted(operations if parts.is_rematted else ())
+            return operations
         opcode = parts.opcode.rpartition(".")[2]
         operation = HloOperation(
             _SYNONYMS.get(opcode, opcode), tuple(parts.operands), tuple(results), parts.attributes,
@@ -289,8 +291,7 @@ class _Module(Outside):
             if target == "annotate_device_placement":
                 placed = placed | {PLACE: memory_of(parts.attributes)}
         operation.attributes |= placed
-        if parts.is_rematted:
-            mark_rematted([operation])
+        mark_rematted([operation] if parts.is_rematted else ())
         if isinstance(kept := placed.get(PLACED), Sharding):
             self._placed[operation.results[0]] = kept
         if operation.opcode in COLLECTIVES:
@@ -465,8 +466,7 @@ class _Module(Outside):
             position += count
         if self.call_sites[callee] > 1:
             mark_call(body.operations, len(self._types))
-        if parts.is_rematted:
-            mark_rematted(body.operations)
+        mark_rematted(body.operations if parts.is_rematted else ())
         return body.operations
 
     def _manual(

@@ -8,7 +8,7 @@ the host (openxla/xla, hlo/transforms/host_offloader.cc).
 
 A copy runs next to the kernels of its body: one to the device may start with the body and ends
 before its first reader, one to the host may start when its value is made and ends with the body.
-What does not fit into that is waited for.
+What does not fit into that is waited for; in a loop, next to the turns before and after.
 """
 
 from __future__ import annotations
@@ -48,10 +48,28 @@ class HostCopy:
     at: float
 
 
-def waited_seconds(copies: Sequence[HostCopy], body_seconds: float, kind: AcceleratorType) -> float:
-    """Return how much longer than its kernels a body takes because of its copies. A link moves one
-    array after the other, and both directions at once."""
+def waited_seconds(
+    copies: Sequence[HostCopy], body_seconds: float, kind: AcceleratorType, turns: int = 1
+) -> float:
+    """Return how much longer than its kernels a body takes because of its copies, in all `turns` of
+    a loop. A link moves one array after the other, and both directions at once.
+
+    Nothing in a turn changes what another one copies, so a turn's copies run next to its neighbours
+    as well: XLA pipelines them. Then the loop waits for the ends, and for what a link does not
+    move in the time of a turn.
+    """
     rate = kind.generation.pcie_bytes_per_second / kind.generation.devices_per_chip
+    alone = _alone_seconds(copies, body_seconds, rate)
+    loads, stores = (
+        sum(copy.nbytes for copy in copies if copy.is_load == is_load) / rate
+        for is_load in (True, False)
+    )
+    behind = max(0.0, loads - body_seconds, stores - body_seconds)
+    return min(alone * turns, alone + behind * (turns - 1))
+
+
+def _alone_seconds(copies: Sequence[HostCopy], body_seconds: float, rate: float) -> float:
+    """Return what a body waits that runs once."""
     late = end = 0.0
     for copy in sorted((one for one in copies if one.is_load), key=lambda one: one.at):
         end += copy.nbytes / rate

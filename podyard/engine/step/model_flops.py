@@ -5,7 +5,9 @@ The field's definition (PaLM, arXiv 2204.02311, appendix B): model FLOPs are tho
 and convolutions of the forward and the backward pass, each multiply-add counted as two; what is
 computed again in the backward pass counts for HFU alone. JAX names what it computes again
 `rematted_computation` in the name stack of an operation. Kernels count what their author states
-(`cost_estimate`), else what their body does over the grid.
+(`cost_estimate`), else what their body does over the grid; those of the backward pass at most twice
+the forward ones, because what they compute again inside is not the model's. Lookups that are
+written as products are not the model's either (`lookups.py`).
 
 Counted on the program as it is written, for all devices together: work that several devices do
 alike counts once.
@@ -16,8 +18,9 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
+from podyard.base.kernel_cost import KernelCost
 from podyard.engine.cost.custom_call import kernel_of
 from podyard.engine.program.ir import (
     REMATTED,
@@ -29,6 +32,7 @@ from podyard.engine.program.ir import (
 from podyard.engine.program.loops import trip_count
 from podyard.engine.program.shardings import PLACED, Sharding
 from podyard.engine.step.causal import causal_products
+from podyard.engine.step.lookups import lookup_products
 from podyard.hardware.generation import Generation
 
 _PRODUCTS = ("dot_general", "convolution")
@@ -95,24 +99,46 @@ def dtype_peak_flops(flops: Flops, generation: Generation) -> float:
 def model_flops(program: Program) -> Flops:
     """Count the FLOPs of one step. A loop whose turns are unknown counts as one turn; of branches,
     the largest."""
-    return _Counter(program, causal_products(program)).of_body(program.body)
+    products = _Counter(
+        program, lambda _: False, causal_products(program), lookup_products(program)
+    ).of_body(program.body)
+    forward, backward = (
+        _Counter(program, _is_kernel_of(is_backward), has_products=False).of_body(program.body)
+        for is_backward in (False, True)
+    )
+    return products + forward + _limit_backward(backward, 2 * forward.model)
+
+
+def _is_kernel_of(is_backward: bool) -> Callable[[KernelCost], bool]:
+    return lambda kernel: kernel.is_backward == is_backward
+
+
+def _limit_backward(backward: Flops, limit: int) -> Flops:
+    """Leave out what kernels of the backward pass compute again, if there are forward ones."""
+    if not limit or backward.model <= limit:
+        return backward
+    masked = backward.masked * limit // backward.model
+    return dataclasses.replace(backward, model=limit, masked=masked)
 
 
 def device_flops(program: Program) -> Flops:
     """Count the products of one step on a device, of its part of a program: masks leave nothing
     out. Kernels count nothing: engine/cost/custom_call.py says how long they take."""
-    return _Counter(program, (), has_kernels=False).of_body(program.body)
+    return _Counter(program, lambda _: False).of_body(program.body)
 
 
 @dataclasses.dataclass(slots=True)
 class _Counter:
-    """`causal`: identities of the products that a mask makes half. `has_kernels`: False leaves out
-    the FLOPs of kernels. `parts`: how many devices each compute a different part, of values
-    inside of a manual computation."""
+    """`counts`: which kernels are counted, `has_products`: whether products are. `causal`,
+    `lookups`: identities of the products that a mask makes half, and of those that look rows up.
+    `parts`: how many devices each compute a different part, of values inside of a manual
+    computation."""
 
     program: Program
-    causal: Collection[int]
-    has_kernels: bool = True
+    counts: Callable[[KernelCost], bool]
+    causal: Collection[int] = ()
+    lookups: Collection[int] = ()
+    has_products: bool = True
     parts: dict[int, int] = dataclasses.field(default_factory=dict)
 
     def of_body(self, body: Body) -> Flops:
@@ -121,10 +147,12 @@ class _Counter:
     def _of_operation(self, operation: HloOperation) -> Flops:
         parts = self._spread(operation)
         if operation.opcode in _PRODUCTS:
-            return self._flops(operation, matrix_flops(self.program, operation)).times(parts)
+            return self._of_product(operation).times(parts) if self.has_products else Flops()
         if operation.opcode == "custom_call":
-            kernel = kernel_of(operation.attributes) if self.has_kernels else None
-            return self._flops(operation, 0 if kernel is None else int(kernel.flops)).times(parts)
+            kernel = kernel_of(operation.attributes)
+            if kernel is None or not self.counts(kernel):
+                return Flops()
+            return self._of_kernel(operation, kernel).times(parts)
         for inner in operation.bodies:
             self._enter(inner.parameters, operation.operands, parts)
         if operation.opcode == "while":
@@ -136,16 +164,23 @@ class _Counter:
             )
         return Flops()
 
-    def _flops(self, operation: HloOperation, flops: int) -> Flops:
+    def _of_product(self, operation: HloOperation) -> Flops:
+        flops = matrix_flops(self.program, operation)
+        is_model = REMATTED not in operation.attributes and id(operation) not in self.lookups
+        model = flops if is_model else 0
+        masked = model // 2 if id(operation) in self.causal else 0
+        return Flops(model, flops, flops if self._is_narrow(operation) else 0, masked)
+
+    def _of_kernel(self, operation: HloOperation, kernel: KernelCost) -> Flops:
+        """Under a causal mask the model has half of the products of all steps, or fewer."""
+        flops, whole = int(kernel.flops), int(kernel.causal_flops or kernel.flops)
+        model = 0 if REMATTED in operation.attributes else whole
+        masked = max(0, model - min(flops, model // 2)) if kernel.causal_flops else 0
+        return Flops(model, flops, flops if self._is_narrow(operation) else 0, masked)
+
+    def _is_narrow(self, operation: HloOperation) -> bool:
         types = [self.program.types[value].dtype for value in operation.operands[:2]]
-        is_narrow = bool(types) and all(map(_NARROW.fullmatch, types))
-        model = 0 if REMATTED in operation.attributes else flops
-        return Flops(
-            model,
-            flops,
-            flops if is_narrow else 0,
-            model // 2 if id(operation) in self.causal else 0,
-        )
+        return bool(types) and all(map(_NARROW.fullmatch, types))
 
     def _spread(self, operation: HloOperation) -> int:
         """Devices that each compute another part of what the operation makes: 1 outside of manual

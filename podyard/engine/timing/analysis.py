@@ -239,7 +239,7 @@ class _Analysis:
             for place in range(len(fused.kernels))
             for one in self._host_copies(fused, starts, place)
         ]:
-            seconds = waited_seconds(copies, starts[-1] / self.costs.clock_hz, self.kind) * count
+            seconds = waited_seconds(copies, starts[-1] / self.costs.clock_hz, self.kind, count)
             if seconds:
                 nbytes, cycles = sum(one.nbytes for one in copies), seconds * self.costs.clock_hz
                 self.timeline.add(

@@ -61,7 +61,7 @@ class DeviceMemory:
     def stats(self, device: Any) -> dict[str, int]:
         """The answer of `device.memory_stats()`: what a compiled program needs in between is not in
         it."""
-        usage = self._look().get(device, DeviceUsage())
+        usage = self._look(device).get(device, DeviceUsage())
         return {
             "num_allocs": usage.arrays,
             "bytes_in_use": usage.nbytes,
@@ -112,9 +112,11 @@ class DeviceMemory:
                     f"({self._name_of(device)})"
                 )
 
-    def _look(self) -> Mapping[Any, DeviceUsage]:
-        """Return the arrays that are alive on each device now."""
-        buffers = self._buffers(self._client.live_arrays()) if self._client is not None else {}
+    def _look(self, only: Any = None) -> Mapping[Any, DeviceUsage]:
+        """Return the arrays that are alive on each device now, or on the device `only`: programs
+        ask for each of many devices."""
+        arrays = self._client.live_arrays() if self._client is not None else ()
+        buffers = self._buffers(arrays, only)
         usages: dict[Any, DeviceUsage] = {}
         for (device, _), nbytes in buffers.items():
             before = usages.get(device, DeviceUsage())
@@ -122,7 +124,8 @@ class DeviceMemory:
                 before.arrays + 1, before.nbytes + nbytes, max(before.largest, nbytes)
             )
         with self._lock:
-            self._most, self._added = max((one.nbytes for one in usages.values()), default=0), 0
+            if only is None:
+                self._most, self._added = max((one.nbytes for one in usages.values()), default=0), 0
             for device, one in usages.items():
                 self._peaks[device] = max(self._peaks.get(device, 0), min(one.nbytes, self.limit))
         return usages
@@ -137,16 +140,18 @@ class DeviceMemory:
                 others[buffer[0]] = others.get(buffer[0], 0) + nbytes
         return max(others.values(), default=0)
 
-    def _buffers(self, arrays: Iterable[Any]) -> dict[Buffer, int]:
-        """Bytes by place: arrays that share memory, as a sharded one with its parts, are counted
-        once."""
+    def _buffers(self, arrays: Iterable[Any], only: Any = None) -> dict[Buffer, int]:
+        """Return bytes by place, on all devices or on `only`: arrays that share memory, as a
+        sharded one with its parts, are counted once."""
         sizes: dict[Buffer, int] = {}
         for array in arrays:
             if array.is_deleted() or not array.size or not self._is_on_device(array):
                 continue
+            if only is not None and only not in array.sharding.device_set:
+                continue
             nbytes = self._shard_bytes(array)
-            parts = [array] if array.sharding.num_devices == 1 else internals.single_arrays(array)
             try:
+                parts = internals.parts_of(array, only)
                 for part in parts:
                     (device,) = part.sharding.device_set
                     sizes[device, part.unsafe_buffer_pointer()] = nbytes

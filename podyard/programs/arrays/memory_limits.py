@@ -20,7 +20,8 @@ from podyard.hardware.layout import compact_layout_of
 _TENSOR = re.compile(r"tensor<((?:\d+x)+)(?:complex<f(\d+)>|[a-z]+(\d+)\w*)>")
 _MAIN = re.compile(r"func\.func public @main\((.*?)\) -> (.*?) \{\n", re.DOTALL)
 _LINE = re.compile(r"\s*(%\w+)(?::\d+)? = \"?(?:stablehlo|chlo|func|sdy)\.(\w+)(.*?)(?: : |$)")
-_VALUE = re.compile(r"%\w+")
+_TYPE = re.compile(r"tensor<[^>]*>")
+_VALUE = re.compile(r"%\w+(?:#\d+)?")
 _PRODUCTS = ("dot_general", "dot", "convolution")
 # Worked out where they are read, from what they are worked out of.
 _FUSED = frozenset({
@@ -120,7 +121,10 @@ def _products(text: str, sizes: _Sizes) -> Iterable[list[float]]:
         operands: dict[str, float] = {}
         for value in _VALUE.findall(rest):
             operands |= sources.get(value, {})
-        own = sizes.all_in(line.rpartition("->" if "->" in line else " : ")[2])
+        types = _TYPE.findall(line.rpartition("->" if "->" in line else " : ")[2])
+        own = [sum(sizes.all_in(type_)) for type_ in types]
         sources[name] = operands if opcode in _FUSED else {name: sum(own)}
+        # of a loop and of other operations with several results, each one
+        sources |= {f"{name}#{place}": {f"{name}#{place}": one} for place, one in enumerate(own)}
         if opcode in _PRODUCTS:
             yield [*operands.values(), *own]

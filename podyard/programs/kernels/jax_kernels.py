@@ -10,17 +10,21 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from podyard.base.kernel_cost import KERNEL_ATTRIBUTE, KernelCost
 from podyard.programs.jax_internals import ir, mlir
 from podyard.programs.kernels import kernel_interpreter
 from podyard.programs.kernels.kernel_body import kernel_cost
+from podyard.programs.kernels.kernel_uses import KernelUse, kernel_uses
 from podyard.programs.modules.module_text import ATTRIBUTES, FUNCTION
 
 Check = Callable[[KernelCost], None]
 _OF_GRID = frozenset({"program_id", "num_programs"})  # the interpreter knows the place in the grid
+
+_lowered = threading.local()  # `uses`: of the kernels of the program that a thread lowers
 
 pallas_call: Any = importlib.import_module("jax._src.pallas.pallas_call")
 _hlo: Any = importlib.import_module("jax._src.pallas.hlo_interpreter")
@@ -54,7 +58,7 @@ def lower_for_tpu(check: Check) -> None:
 
     def lower(ctx: Any, nodes: Any, params: dict[str, Any]) -> Any:
         results = rule(ctx, *nodes, interpret=False, **params)
-        call, cost = _maker(results), kernel_cost(kernel_name(params), params)
+        call, cost = _maker(results), cost_of(params)
         check(cost)
         if call is not None:
             _mark(call, cost)
@@ -94,7 +98,7 @@ def interpret(
     def lower(ctx: Any, nodes: Any, named: dict[str, Any]) -> Any:
         before(False)
         check_lowering(primitive, named, ctx.avals_in)
-        cost = kernel_cost(kernel_name(named), named)
+        cost = cost_of(named)
         check(cost)
         return _call_of_function(ctx, nodes, named, cost)
 
@@ -146,6 +150,23 @@ def _mark(op: Any, cost: KernelCost) -> None:
     if ATTRIBUTES in op.attributes:
         attributes |= {one.name: one.attr for one in op.attributes[ATTRIBUTES]}
     op.attributes[ATTRIBUTES] = ir.DictAttr.get(attributes)
+
+
+def cost_of(params: dict[str, Any]) -> KernelCost:
+    """Return the cost of a kernel of the program that is lowered now."""
+    uses: Mapping[int, KernelUse] = getattr(_lowered, "uses", {})
+    return kernel_cost(kernel_name(params), params, uses.get(id(params["jaxpr"]), KernelUse()))
+
+
+def read_kernel_uses() -> None:
+    """Have the uses of kernels read from each program before it is lowered."""
+    inner = mlir.lower_jaxpr_to_module
+
+    def lower(name: Any, jaxpr: Any, *args: Any, **named: Any) -> Any:
+        _lowered.uses = kernel_uses(jaxpr)
+        return inner(name, jaxpr, *args, **named)
+
+    mlir.lower_jaxpr_to_module = lower
 
 
 def kernel_name(params: dict[str, Any]) -> str:

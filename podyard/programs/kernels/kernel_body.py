@@ -2,24 +2,43 @@
 
 Scalars that follow from the place in the grid are computed for all steps at once. So a branch
 (`pl.when`) counts for the steps that take it, a loop for its turns there, and a block is copied
-when its index changes. What depends on values (scalar-prefetched masks and page tables) is not
-known: branches count in full, blocks change at each step.
+when its index changes. So do masks and tables that are constants of the program
+(`kernel_uses.py`). What depends on other values is not known: branches count in full, blocks
+change at each step.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from podyard.base.kernel_cost import KernelCost
+from podyard.programs.kernels.kernel_sizes import (
+    copied_bytes,
+    is_float,
+    itemsize_of,
+    padded_bytes,
+    product_flops,
+    size_of,
+    space_of,
+    vmem_bytes,
+)
+from podyard.programs.kernels.kernel_uses import KernelUse, Known
+from podyard.programs.kernels.kernel_values import (
+    Number,
+    Scalar,
+    ScalarTable,
+    numbers_of,
+    orders_two_axes,
+    positions_of,
+)
 
 STEPS_MAX = 1 << 20  # of a grid that is walked: more take seconds, and count by the first of them
-LANES, SUBLANES, WORD_BYTES = 128, 8, 4
 BY_VALUES = "skips parts by values that are not known here: counted in full, which may be too much"
 DYNAMIC_GRID = "has a grid that depends on values: its known extents count"
 DYNAMIC_LOOP = "has a loop whose turns depend on values: counted as one"
@@ -34,8 +53,6 @@ def _select(which: Any, *cases: Any) -> Any:
     return np.choose(np.asarray(which, int), np.broadcast_arrays(*cases, which)[:-1])
 
 
-# one number for each step, one for all, or not known
-Scalar = NDArray[Any] | int | float | bool | None
 _TRANSCENDENTAL = frozenset({
     "exp", "exp2", "expm1", "log", "log1p", "tanh", "logistic", "sin", "cos", "tan", "sqrt",
     "rsqrt", "erf", "erf_inv",
@@ -74,26 +91,32 @@ class Work:
     transcendentals: float = 0.0
     copied_bytes: float = 0.0
     scoped_bytes: float = 0.0
+    is_causal: bool = False  # a mask orders two axes by position
     doubts: dict[str, None] = dataclasses.field(default_factory=dict)
 
 
-def kernel_cost(name: str, params: Mapping[str, Any]) -> KernelCost:
-    """`params`: of JAX's primitive `pallas_call`. The author's `cost_estimate` wins where there is
-    one."""
+def kernel_cost(name: str, params: Mapping[str, Any], use: KernelUse | None = None) -> KernelCost:
+    """`params`: of JAX's primitive `pallas_call`; `use`: how the program uses it, where that is
+    known. The author's `cost_estimate` wins where there is one."""
     mapping, estimate = params["grid_mapping"], params["cost_estimate"]
-    grid, work = _grid(mapping), Work()
+    use = use or KernelUse()
+    bounds, tables = _split(use.operands, mapping)
+    grid, work = _grid(mapping, bounds), Work()
     if len(grid.extents) != len(mapping.grid) or grid.is_dynamic:
         work.doubts[DYNAMIC_GRID] = None
     if grid.is_cut:
         work.doubts[LARGE_GRID] = None
     walk = _GridWalk(grid, work)
     jaxpr = params["jaxpr"]
-    walk.run(jaxpr, {}, 1.0)
+    walk.run(jaxpr, dict(zip(jaxpr.invars, tables, strict=False)), 1.0)
+    whole = Work()
+    if work.is_causal:
+        _GridWalk(grid, whole, is_whole=True).run(jaxpr, {}, 1.0)
     nbytes, buffers = 0.0, 0.0
     for block in mapping.block_mappings:
-        moved, buffer = _block(block, grid, walk)
+        moved, buffer = _block(block, grid, walk, tables)
         nbytes, buffers = nbytes + moved, buffers + buffer
-    scratch = sum(_vmem_bytes(aval) for aval in mapping.scratch_avals)
+    scratch = sum(vmem_bytes(aval) for aval in mapping.scratch_avals)
     limit = getattr(params["compiler_params"], "vmem_limit_bytes", None)
     cost = KernelCost(
         name=name,
@@ -105,6 +128,8 @@ def kernel_cost(name: str, params: Mapping[str, Any]) -> KernelCost:
         steps=float(grid.steps),
         vmem_bytes=buffers + scratch + work.scoped_bytes,
         vmem_limit_bytes=None if limit is None else float(limit),
+        causal_flops=max(work.flops, whole.flops) if work.is_causal else 0.0,
+        is_backward=use.is_backward,
         doubts=tuple(f"kernel {name} {doubt}" for doubt in work.doubts),
     )
     return cost if estimate is None else _by_author(cost, estimate)
@@ -122,6 +147,7 @@ def _by_author(cost: KernelCost, estimate: Any) -> KernelCost:
         hbm_bytes=float(estimate.bytes_accessed),
         vector_operations=cost.vector_operations * share,
         transcendentals=float(estimate.transcendentals),
+        causal_flops=0.0,
         doubts=(),
     )
 
@@ -147,8 +173,21 @@ class _Grid:
         return self.steps / min(self.steps, STEPS_MAX) if self.steps else 0.0
 
 
-def _grid(mapping: Any) -> _Grid:
-    extents = tuple(extent if isinstance(extent, int) else 1 for extent in mapping.grid)
+def _split(
+    operands: Sequence[Known], mapping: Any
+) -> tuple[Iterator[Known], Sequence[ScalarTable | None]]:
+    """Return the bounds of the grid, and the tables that the body and the index maps read."""
+    count = mapping.num_dynamic_grid_bounds
+    tables = [None if one is None else ScalarTable(one) for one in operands[count:]]
+    return iter(operands[:count]), tables or [None] * mapping.num_index_operands
+
+
+def _grid(mapping: Any, bounds: Iterator[Known]) -> _Grid:
+    known = [
+        extent if isinstance(extent, int) else _extent_of(next(bounds, None))
+        for extent in mapping.grid
+    ]
+    extents = tuple(1 if extent is None else extent for extent in known)
     steps = math.prod(extents)
     walked = np.arange(min(steps, STEPS_MAX))
     places = []
@@ -156,14 +195,21 @@ def _grid(mapping: Any) -> _Grid:
         after = math.prod(extents[axis + 1 :])
         places.append((walked // after) % max(extent, 1))
     local = tuple(axis for axis in range(len(extents)) if axis not in mapping.vmapped_dims)
-    is_dynamic = any(not isinstance(extent, int) for extent in mapping.grid)
+    is_dynamic = any(extent is None for extent in known)
     return _Grid(extents, steps, tuple(places), local, is_dynamic)
 
 
+def _extent_of(bound: Known) -> int | None:
+    return None if bound is None or bound.size != 1 else int(bound.reshape(()))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class _GridWalk:
-    def __init__(self, grid: _Grid, work: Work) -> None:
-        self._grid = grid
-        self._work = work
+    """`is_whole`: as if no step left anything out."""
+
+    grid: _Grid
+    work: Work
+    is_whole: bool = False
 
     def run(self, jaxpr: Any, known: Mapping[Any, Scalar], weight: Any) -> list[Scalar]:
         """Count the equations of `jaxpr`, whose scalar inputs are `known`; `weight`: how often each
@@ -182,13 +228,15 @@ class _GridWalk:
         name, params = equation.primitive.name, equation.params
         if name == "program_id":
             axis = (
-                self._grid.local[params["axis"]] if params["axis"] < len(self._grid.local) else None
+                self.grid.local[params["axis"]] if params["axis"] < len(self.grid.local) else None
             )
-            return [None if axis is None else self._grid.places[axis]]
+            return [None if axis is None else self.grid.places[axis]]
+        if name == "get" and isinstance(inputs[0], ScalarTable):
+            return [inputs[0].at(params["tree"], inputs[1:])]
         if name == "num_programs":
-            local = self._grid.local
+            local = self.grid.local
             return [
-                self._grid.extents[local[params["axis"]]] if params["axis"] < len(local) else None
+                self.grid.extents[local[params["axis"]]] if params["axis"] < len(local) else None
             ]
         if name == "cond":
             return self._branches(params["branches"], inputs, weight)
@@ -205,51 +253,55 @@ class _GridWalk:
                     if len(inner.invars) >= len(inputs)
                     else inner.invars
                 )
-                self._work.scoped_bytes += sum(_vmem_bytes(variable.aval) for variable in own)
+                self.work.scoped_bytes += sum(vmem_bytes(variable.aval) for variable in own)
                 inputs = [*inputs, *(None for _ in own)]
             return self.run(inner, dict(zip(inner.invars, inputs, strict=False)), weight)
         self._count(equation, weight)
-        function = _FUNCTIONS.get(name)
-        if (
-            function is None
-            or any(value is None for value in inputs)
-            or any(_size(one) > 1 for one in equation.outvars)
-        ):
-            return [None] * len(equation.outvars)
-        return [_apply(function, name, params, inputs)]
+        self.work.is_causal |= orders_two_axes(equation, inputs)
+        function, numbers = _FUNCTIONS.get(name), numbers_of(inputs)
+        size = max((size_of(one) for one in equation.outvars), default=0)
+        if function is None or numbers is None or size > 1:
+            several = len(equation.outvars) != 1
+            return (
+                [None] * len(equation.outvars)
+                if several
+                else [positions_of(equation, inputs, size)]
+            )
+        return [_apply(function, name, params, numbers)]
 
     def _count(self, equation: Any, weight: Any) -> None:
         name, turns = equation.primitive.name, self._turns(weight)
-        size = max((_size(one) for one in equation.outvars), default=0)
+        size = max((size_of(one) for one in equation.outvars), default=0)
         if name == "dot_general":
-            flops, whole = _product_flops(equation)
-            self._work.flops += turns * flops
-            self._work.matrix_flops += turns * whole
+            flops, whole = product_flops(equation)
+            self.work.flops += turns * flops
+            self.work.matrix_flops += turns * whole
         elif name == "dma_start":
-            self._work.copied_bytes += turns * _copied_bytes(equation)
+            self.work.copied_bytes += turns * copied_bytes(equation)
         elif name in _FREE or size <= 1:
             return
-        elif name in _TRANSCENDENTAL and _is_float(equation):
-            self._work.transcendentals += turns * size
+        elif name in _TRANSCENDENTAL and is_float(equation):
+            self.work.transcendentals += turns * size
         else:
-            read = max((_size(one) for one in equation.invars), default=0)
-            self._work.vector_operations += turns * (
+            read = max((size_of(one) for one in equation.invars), default=0)
+            self.work.vector_operations += turns * (
                 max(read, size) if name.startswith(("reduce_", "arg")) else size
             )
 
     def _turns(self, weight: Any) -> float:
         """Over all steps."""
-        walked = min(self._grid.steps, STEPS_MAX)
+        walked = min(self.grid.steps, STEPS_MAX)
         total = float(np.sum(weight)) if np.ndim(weight) else float(weight) * walked
-        return total * self._grid.scale
+        return total * self.grid.scale
 
     def _branches(
         self, branches: Sequence[Any], inputs: Sequence[Scalar], weight: Any
     ) -> Sequence[Scalar]:
-        which, rest = inputs[0], inputs[1:]
+        numbers, rest = numbers_of(inputs[:1]), inputs[1:]
+        which = None if numbers is None or self.is_whole else numbers[0]
         results: list[list[Scalar]] = []
         if which is None:
-            self._work.doubts[BY_VALUES] = None
+            self.work.doubts[BY_VALUES] = None
             sizes = [_work_of(branch) for branch in branches]
             taken: list[Any] = [
                 weight if place == int(np.argmax(sizes)) else 0.0 for place in range(len(branches))
@@ -289,8 +341,10 @@ class _GridWalk:
         carry = list(inputs[tests + bodies :])
         turns = _bound(params["cond_jaxpr"].jaxpr, [*inputs[:tests], *carry])
         if turns is None:
-            self._work.doubts[DYNAMIC_LOOP] = None
+            self.work.doubts[DYNAMIC_LOOP] = None
             turns = 1
+        if self.is_whole:
+            turns = np.max(turns)
         inner = params["body_jaxpr"].jaxpr
         known = dict(zip(inner.invars[:bodies], inputs[tests : tests + bodies], strict=False))
         self.run(inner, known, np.multiply(weight, turns))
@@ -305,18 +359,17 @@ def _bound(test: Any, inputs: Sequence[Scalar]) -> Any:
     if len(test.eqns) != 1 or test.eqns[0].primitive.name != "lt":
         return None
     values = dict(zip(test.invars, inputs, strict=False))
-    start, end = (_read(atom, values) for atom in test.eqns[0].invars)
-    return None if start is None or end is None else np.maximum(np.subtract(end, start), 0)
+    ends = numbers_of([_read(atom, values) for atom in test.eqns[0].invars])
+    return None if ends is None else np.maximum(np.subtract(ends[1], ends[0]), 0)
 
 
 def _choose(which: Any, cases: Sequence[Scalar]) -> Scalar:
-    if any(one is None for one in cases):
-        return None
-    return np.asarray(_select(which, *cases))
+    numbers = numbers_of(cases)
+    return None if numbers is None else np.asarray(_select(which, *numbers))
 
 
 def _apply(
-    function: Callable[..., Any], name: str, params: Mapping[str, Any], inputs: Sequence[Scalar]
+    function: Callable[..., Any], name: str, params: Mapping[str, Any], inputs: Sequence[Number]
 ) -> Scalar:
     if name == "integer_pow":
         return np.asarray(np.power(np.asarray(inputs[0]), params["y"]))
@@ -338,7 +391,7 @@ def _work_of(branch: Any) -> int:
     inner = getattr(branch, "jaxpr", branch)
     total = 0
     for equation in inner.eqns:
-        total += 1 + sum(_size(one) for one in equation.outvars) * (
+        total += 1 + sum(size_of(one) for one in equation.outvars) * (
             128 if equation.primitive.name == "dot_general" else 1
         )
         for value in equation.params.values():
@@ -348,69 +401,35 @@ def _work_of(branch: Any) -> int:
     return total
 
 
-def _product_flops(equation: Any) -> tuple[float, float]:
-    """Multiply-adds as two; and with whole lanes along the contracted axis and the right operand's
-    own."""
-    (contracted, other), (batch, _) = equation.params["dimension_numbers"]
-    left, right = (atom.aval.shape for atom in equation.invars[:2])
-    deep = math.prod(left[axis] for axis in contracted)
-    wide = math.prod(right) // max(
-        1, math.prod(right[axis] for axis in other) * math.prod(left[axis] for axis in batch)
-    )
-    rest = math.prod(left) // max(1, deep)
-    return 2.0 * rest * deep * wide, 2.0 * rest * _whole(deep, LANES) * _whole(wide, LANES)
-
-
-def _copied_bytes(equation: Any) -> float:
-    """Of an asynchronous copy: the smaller of the two ends, which are whole references or parts of
-    them."""
-    sizes = [
-        _nbytes(atom.aval)
-        for atom in equation.invars
-        if _space(atom.aval) != "semaphore" and _size(atom) > 1
-    ]
-    tree = equation.params.get("tree")
-    return min([*sizes, *_parts(tree, equation)], default=0.0)
-
-
-def _parts(tree: Any, equation: Any) -> Iterable[float]:
-    """Bytes of the ends of a copy after the indices that they have."""
-    try:
-        for end in tree.unflatten(equation.invars)[:4]:
-            transforms = end if isinstance(end, tuple) else ()
-            for one in transforms:
-                if hasattr(one, "get_indexer_shape"):
-                    yield float(math.prod(one.get_indexer_shape())) * WORD_BYTES
-    except (AttributeError, TypeError, ValueError):
-        return
-
-
-def _block(block: Any, grid: _Grid, walk: _GridWalk) -> tuple[float, float]:
+def _block(
+    block: Any, grid: _Grid, walk: _GridWalk, tables: Sequence[ScalarTable | None]
+) -> tuple[float, float]:
     """Bytes that are copied between HBM and VMEM over the grid, and those of the buffers there."""
-    space = _space(block.transformed_block_aval)
+    space = space_of(block.transformed_block_aval)
     if space not in ("vmem", "default", "none"):
         return 0.0, 0.0
     shape = [_extent(one) for one in block.block_shape]
-    itemsize = _itemsize(block.array_aval)
+    itemsize = itemsize_of(block.array_aval)
     nbytes = math.prod(shape) * itemsize
     index_map = block.index_map_jaxpr.jaxpr
-    known = dict(zip(index_map.invars, grid.places, strict=False))
+    known = dict(zip(index_map.invars, [*grid.places, *tables], strict=False))
     places = _GridWalk(grid, Work()).run(index_map, known, 0.0)
-    if any(value is None for value in places):
-        walk._work.doubts[BLOCKS_BY_VALUES] = None
+    if numbers_of(places) is None:
+        walk.work.doubts[BLOCKS_BY_VALUES] = None
     copies = _changes(places, min(grid.steps, STEPS_MAX)) * grid.scale
     mode = getattr(block, "pipeline_mode", None)
     count = getattr(mode, "buffer_count", 2) if grid.steps > 1 else 1
-    return copies * nbytes, count * _padded_bytes(shape, itemsize)
+    return copies * nbytes, count * padded_bytes(shape, itemsize)
 
 
 def _changes(places: Sequence[Scalar], steps: int) -> float:
     """Return the number of steps whose index differs from that of the step before; the first step
     counts."""
-    if any(value is None for value in places):
+    numbers = numbers_of(places)
+    if numbers is None:
         return float(steps)
     changed = np.zeros(max(steps - 1, 0), bool)
-    for value in places:
+    for value in numbers:
         array = np.asarray(value)
         if array.ndim:
             changed |= array[1:] != array[:-1]
@@ -420,50 +439,3 @@ def _changes(places: Sequence[Scalar], steps: int) -> float:
 def _extent(dimension: Any) -> int:
     size = getattr(dimension, "block_size", 1)  # a squeezed dimension has one
     return int(size) if isinstance(size, int) else 1
-
-
-def _vmem_bytes(aval: Any) -> float:
-    if _space(aval) not in ("vmem", "default", "none"):
-        return 0.0
-    return _padded_bytes(list(aval.shape), _itemsize(aval))
-
-
-def _padded_bytes(shape: Sequence[int], itemsize: float) -> float:
-    """As it lies in VMEM: whole tiles of 8 x 128 words, narrower types packed."""
-    if not shape:
-        return 0.0
-    rows = SUBLANES * max(1, round(WORD_BYTES / itemsize))
-    *outer, high, low = (1, *shape) if len(shape) == 1 else shape
-    return float(math.prod(outer)) * _whole(high, rows) * _whole(low, LANES) * itemsize
-
-
-def _whole(extent: int, tile: int) -> int:
-    return -(-extent // tile) * tile
-
-
-def _space(aval: Any) -> str:
-    """Name of a memory space: `vmem`, `default`, `any`, `hbm`, `smem`, `semaphore`, `none`."""
-    space = getattr(aval, "memory_space", None)
-    return str(getattr(space, "value", space)).lower().removesuffix("_mem")
-
-
-def _size(atom: Any) -> int:
-    shape = getattr(atom.aval, "shape", ())
-    return math.prod(one for one in shape if isinstance(one, int))
-
-
-def _nbytes(aval: Any) -> float:
-    return float(math.prod(aval.shape)) * _itemsize(aval)
-
-
-def _itemsize(aval: Any) -> float:
-    try:
-        dtype = np.dtype(aval.dtype)
-    except TypeError:  # semaphores, keys
-        return float(WORD_BYTES)
-    return 0.5 if dtype.name in ("int4", "uint4") else float(dtype.itemsize)
-
-
-def _is_float(equation: Any) -> bool:
-    dtype = getattr(equation.outvars[0].aval, "dtype", None)
-    return dtype is not None and np.dtype(dtype).kind not in "biu"

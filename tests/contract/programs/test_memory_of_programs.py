@@ -160,3 +160,44 @@ def test_an_array_larger_than_the_slice_is_refused_when_it_is_compiled() -> None
         "memory. Requires 3.47E,"
         " has 15.48G available."
     ) in done.stderr
+
+
+OFFLOAD = """
+import functools, sys
+import jax, jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
+from jax.sharding import NamedSharding, PartitionSpec as P
+places = dict(names_which_can_be_saved=["x"], names_which_can_be_offloaded=[])
+if sys.argv[1] == "offload":
+    places = dict(names_which_can_be_saved=[], names_which_can_be_offloaded=["x"])
+policy = jax.checkpoint_policies.save_and_offload_only_these_names(
+    offload_src="device", offload_dst="pinned_host", **places)
+@functools.partial(jax.checkpoint, policy=policy)
+def layer(x, w):
+    return jnp.tanh(checkpoint_name(x, "x") @ w), None
+@jax.jit
+def step(ws, x):
+    loss = lambda ws: (jax.lax.scan(layer, x, ws)[0] ** 2).mean()
+    return ws - 0.1 * jax.grad(loss)(ws)
+mesh = jax.make_mesh((8,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
+size, rows = int(sys.argv[2]), int(sys.argv[3])
+ws = jax.device_put(jnp.ones((16, size, size)) / size, NamedSharding(mesh, P(None, "d")))
+x = jax.device_put(jnp.ones((rows, size)), NamedSharding(mesh, P("d")))
+for _ in range(3): ws = step(ws, x)
+print(float(ws.sum()))
+"""
+
+
+def test_activations_that_checkpoint_offloads_lie_on_the_host(tmp_path: Path) -> None:
+    kept, offloaded = (
+        report("--tpu v6e-8 --dry-run", tmp_path, *code(OFFLOAD), kind, "4096", "65536")[1]
+        for kind in ("keep", "offload")
+    )
+    steps = [next(one for one in document["modules"] if one["digest"] == document["step"])
+             for document in (kept, offloaded)]  # fmt: skip
+    stack = 16 * 65536 * 4096 * 2 / 8  # products read it in bfloat16
+    assert steps[0]["peakBytes"] - steps[1]["peakBytes"] == pytest.approx(stack, rel=0.15)
+    assert steps[0]["deviceSecondsPerRun"] <= steps[1]["deviceSecondsPerRun"]
+    computed = [run("--tpu v6e-8", *code(OFFLOAD), kind, "64", "64").stdout
+                for kind in ("keep", "offload")]  # fmt: skip
+    assert computed[0] and computed[0] == computed[1]
