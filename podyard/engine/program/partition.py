@@ -23,7 +23,7 @@ from podyard.engine.program.propagation import (
     factor_axes,
     result_value,
 )
-from podyard.engine.program.reshard import Dims, moves
+from podyard.engine.program.reshard import Dims, loses_split, moves
 from podyard.engine.program.shardings import PLACED, Axes, Sharding
 from podyard.engine.program.sums import scatter_into_sums
 
@@ -255,9 +255,8 @@ class _Partitioner:
         self, operation: HloOperation, rule: Rule, dims: Sequence[Dims]
     ) -> tuple[dict[int, Axes], Axes]:
         """The axes of each factor that the operation is computed with, and those that its results
-        are summed over:
-        axes of what both sides of a product are split along, and of one side where nothing else
-        uses them."""
+        are summed over: axes of what both sides of a product are split along, and of one side where
+        nothing else uses them."""
         count = len(operation.operands)
         given = [self._project(rule, tensor, own) for tensor, own in enumerate(dims)]
         found: dict[int, Axes] = {}
@@ -267,6 +266,8 @@ class _Partitioner:
                     found.setdefault(factor, axes)
         if operation.opcode in _LOOK_UPS:
             return self._look_up(operation, rule, given, found)
+        if operation.opcode == "reshape" and loses_split(self.mesh, rule, dims[0], found, given[0]):
+            return given[0], ()
         sums: list[int] = []
         for factor, kind in enumerate(rule.kinds):
             if kind != Factor.SUM:
@@ -297,12 +298,9 @@ class _Partitioner:
         return {factor: axes for factor, axes in found.items() if axes}, tuple(sums)
 
     def _look_up(
-        self,
-        operation: HloOperation,
-        rule: Rule,
-        given: Sequence[dict[int, Axes]],
+        self, operation: HloOperation, rule: Rule, given: Sequence[dict[int, Axes]],
         found: dict[int, Axes],
-    ) -> tuple[dict[int, Axes], Axes]:
+    ) -> tuple[dict[int, Axes], Axes]:  # fmt: skip
         """Of a gather or a scatter: the splits of a table's rows and of its places stay. Positions
         that would be split along an axis that is taken move to free axes, and are whole where
         places have those; next to places alone the smaller one of table and rows is made whole."""
@@ -472,7 +470,7 @@ class _Partitioner:
             if step.kind == "dynamic_slice":
                 attributes = {"sizes": self.types[made].shape}
             elif step.kind == "collective_permute":
-                attributes = {"axes": step.axes, "hops": (has, wanted)}
+                attributes = {"axes": step.axes, "hops": (self._dims(now), step.dims)}
             into_operations.append(
                 HloOperation(step.kind, (now,), (made,), attributes, where=where)
             )

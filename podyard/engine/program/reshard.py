@@ -9,12 +9,16 @@ where a part of a part is wanted, an all-gather for the rest.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import Literal
 
+from podyard.engine.program.factors import Rule
+from podyard.engine.program.propagation import dimension_axes
 from podyard.engine.program.shardings import Axes, Mesh
 
 Dims = tuple[Axes, ...]
+FactorAxes = dict[int, Axes]
 StepKind = Literal["all_gather", "all_to_all", "collective_permute", "dynamic_slice"]
 
 
@@ -41,6 +45,30 @@ def moves(mesh: Mesh, start: Sequence[Axes], end: Sequence[Axes]) -> list[Transf
         mesh.extent(a) == mesh.extent(b) for a, b in zip(now, wanted, strict=True)
     ):
         return [Transfer("collective_permute", wanted, _differing(now, wanted), 0)]
+    if _replace_axes(mesh, now, wanted, step):
+        return found
+    _slice(now, wanted, step)
+    kept_axes = {axis for axes in wanted for axis in axes}
+    for dimension, axes in enumerate(wanted):  # what is split along nothing any more, and hinders
+        kept = _common(now[dimension], axes)
+        if (
+            len(kept) < len(now[dimension])
+            and kept_axes.isdisjoint(now[dimension][len(kept) :])
+            and len(axes) > len(kept)
+        ):
+            step("all_gather", now[dimension][len(kept) :], dimension, **{f"d{dimension}": kept})
+    _exchange_all(now, wanted, step)
+    _slice(now, wanted, step)
+    for dimension, axes in enumerate(wanted):
+        kept = _common(now[dimension], axes)
+        if len(kept) < len(now[dimension]):
+            step("all_gather", now[dimension][len(kept) :], dimension, **{f"d{dimension}": kept})
+    _slice(now, wanted, step)
+    return found
+
+
+def _replace_axes(mesh: Mesh, now: list[Axes], wanted: Dims, step: Callable[..., None]) -> bool:
+    """Other axes for the one dimension that differs; True where nothing is left to do."""
     odd = [place for place, (a, b) in enumerate(zip(now, wanted, strict=True)) if a != b]
     if len(odd) == 1 and now[odd[0]] and set(now[odd[0]]).isdisjoint(wanted[odd[0]]):
         place = odd[0]
@@ -54,17 +82,12 @@ def moves(mesh: Mesh, start: Sequence[Axes], end: Sequence[Axes]) -> list[Transf
         if axes and fill and mesh.extent(axes) == less * mesh.extent(has):
             step("dynamic_slice", (), place, **{f"d{place}": has + fill})
             step("collective_permute", (*has, *axes), place, **{f"d{place}": axes})
-            return found
-    _slice(now, wanted, step)
-    kept_axes = {axis for axes in wanted for axis in axes}
-    for dimension, axes in enumerate(wanted):  # what is split along nothing any more, and hinders
-        kept = _common(now[dimension], axes)
-        if (
-            len(kept) < len(now[dimension])
-            and kept_axes.isdisjoint(now[dimension][len(kept) :])
-            and len(axes) > len(kept)
-        ):
-            step("all_gather", now[dimension][len(kept) :], dimension, **{f"d{dimension}": kept})
+            return True
+    return False
+
+
+def _exchange_all(now: list[Axes], wanted: Dims, step: Callable[..., None]) -> None:
+    """All-to-alls, where axes change their dimension."""
     for target, axes in enumerate(wanted):
         extra = axes[len(now[target]) :]
         if axes[: len(now[target])] != now[target] or not extra:
@@ -78,13 +101,27 @@ def moves(mesh: Mesh, start: Sequence[Axes], end: Sequence[Axes]) -> list[Transf
             ):
                 step("all_to_all", extra, target, **{f"d{source}": kept, f"d{target}": axes})
                 break
-    _slice(now, wanted, step)
-    for dimension, axes in enumerate(wanted):
-        kept = _common(now[dimension], axes)
-        if len(kept) < len(now[dimension]):
-            step("all_gather", now[dimension][len(kept) :], dimension, **{f"d{dimension}": kept})
-    _slice(now, wanted, step)
-    return found
+    for target in range(len(wanted)):
+        for source in range(len(now)):
+            if source != target:
+                _exchange(now, wanted, source, target, step)
+
+
+def _exchange(
+    now: list[Axes], wanted: Dims, source: int, target: int, step: Callable[..., None]
+) -> None:
+    """An all-to-all of axes that are not the minor ones of where they are, or go: the devices
+    change places before it, or behind it (GetReshardAllToAllSourceTargetDims)."""
+    moved = tuple(axis for axis in now[source] if axis in wanted[target])
+    rest = tuple(axis for axis in now[source] if axis not in moved)
+    there = (*now[target], *moved)
+    if not moved or rest != wanted[source][: len(rest)] or set(there) != set(wanted[target]):
+        return
+    if (*rest, *moved) != now[source]:
+        step("collective_permute", now[source], source, **{f"d{source}": (*rest, *moved)})
+    step("all_to_all", moved, target, **{f"d{source}": rest, f"d{target}": there})
+    if there != wanted[target]:
+        step("collective_permute", there, target, **{f"d{target}": wanted[target]})
 
 
 def _slice(now: list[Axes], wanted: Dims, step: object) -> None:
@@ -106,6 +143,19 @@ def _common(one: Axes, other: Axes) -> Axes:
         min(len(one), len(other)),
     )
     return one[:length]
+
+
+def loses_split(
+    mesh: Mesh, rule: Rule, dims: Dims, of_result: FactorAxes, of_operand: FactorAxes
+) -> bool:
+    """Return True where the operand of a reshape, split along `dims`, would be made whole for the
+    sharding of the result, and need not be for its own."""
+    needs = (
+        [dimension_axes(mesh, factors, rule.sizes, axes) for factors in rule.tensors[tensor]]
+        for tensor, axes in ((0, of_result), (1, of_operand))
+    )
+    whole, split, own = (math.prod(map(mesh.extent, one)) for one in (*needs, dims))
+    return whole < split == own
 
 
 def _differing(now: Sequence[Axes], wanted: Sequence[Axes]) -> Axes:

@@ -32,8 +32,7 @@ from podyard.hardware.accelerator_types import AcceleratorType
 LOAD, STORE = "host_load", "host_store"
 _MOVES = frozenset({
     "broadcast_in_dim", "copy", "dynamic_slice", "dynamic_update_slice", "get_tuple_element",
-    "optimization_barrier",
-    "reshape", "slice", "transpose",
+    "optimization_barrier", "reshape", "shard", "slice", "transpose", "unshard",
 })  # fmt: skip
 
 

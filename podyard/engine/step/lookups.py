@@ -5,7 +5,8 @@ one-hot operand, because matrix units are fast. The model has no arithmetic ther
 are the hardware's FLOPs and not the model's, as trainers count them (MaxText's
 `calculate_tflops_training_per_device` has no term for either).
 
-An operand is one-hot if it comes from `compare EQ` of an iota, through element-wise work and moves.
+An operand is one-hot if it comes from `compare EQ` of an iota, through element-wise work, moves and
+`compare NE` (with zero: a mask of the places that are used).
 """
 
 from __future__ import annotations
@@ -42,8 +43,9 @@ class _LookupFinder:
                 self.read(inner)
             if opcode == "iota":
                 self._counting.update(operation.results)
-            elif opcode == "compare" and operation.text("direction") == "EQ":
-                if self._counting.intersection(operands):
+            elif opcode == "compare":
+                kind = {"EQ": self._counting, "NE": self._one_hot}.get(operation.text("direction"))
+                if kind is not None and kind.intersection(operands):
                     self._one_hot.update(operation.results)
             elif opcode in _PRODUCTS:
                 if self._one_hot.intersection(operands):

@@ -16,6 +16,7 @@ alike counts once.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -102,15 +103,24 @@ def model_flops(program: Program) -> Flops:
     products = _Counter(
         program, lambda _: False, causal_products(program), lookup_products(program)
     ).of_body(program.body)
+    return products + _kernels(program, is_causal=False) + _kernels(program, is_causal=True)
+
+
+def _kernels(program: Program, *, is_causal: bool) -> Flops:
+    """Count the kernels with a causal mask, or those without one."""
     forward, backward = (
-        _Counter(program, _is_kernel_of(is_backward), has_products=False).of_body(program.body)
+        _Counter(
+            program,
+            functools.partial(_is_kind, is_backward=is_backward, is_causal=is_causal),
+            has_products=False,
+        ).of_body(program.body)
         for is_backward in (False, True)
     )
-    return products + forward + _limit_backward(backward, 2 * forward.model)
+    return forward + _limit_backward(backward, 2 * forward.model)
 
 
-def _is_kernel_of(is_backward: bool) -> Callable[[KernelCost], bool]:
-    return lambda kernel: kernel.is_backward == is_backward
+def _is_kind(kernel: KernelCost, *, is_backward: bool, is_causal: bool) -> bool:
+    return kernel.is_backward == is_backward and (kernel.causal_flops > 0) == is_causal
 
 
 def _limit_backward(backward: Flops, limit: int) -> Flops:

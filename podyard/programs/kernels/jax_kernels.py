@@ -8,6 +8,7 @@ that runs has a function in its place, which JAX's interpreter has made of the k
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
 import threading
@@ -19,6 +20,7 @@ from podyard.programs.jax_internals import ir, mlir
 from podyard.programs.kernels import kernel_interpreter
 from podyard.programs.kernels.kernel_body import kernel_cost
 from podyard.programs.kernels.kernel_uses import KernelUse, kernel_uses
+from podyard.programs.lowering.kernel_rules import scoped_vmem_bytes
 from podyard.programs.modules.module_text import ATTRIBUTES, FUNCTION
 
 Check = Callable[[KernelCost], None]
@@ -155,7 +157,10 @@ def _mark(op: Any, cost: KernelCost) -> None:
 def cost_of(params: dict[str, Any]) -> KernelCost:
     """Return the cost of a kernel of the program that is lowered now."""
     uses: Mapping[int, KernelUse] = getattr(_lowered, "uses", {})
-    return kernel_cost(kernel_name(params), params, uses.get(id(params["jaxpr"]), KernelUse()))
+    cost = kernel_cost(kernel_name(params), params, uses.get(id(params["jaxpr"])))
+    if cost.vmem_limit_bytes is None:
+        return dataclasses.replace(cost, vmem_limit_bytes=scoped_vmem_bytes())
+    return cost
 
 
 def read_kernel_uses() -> None:

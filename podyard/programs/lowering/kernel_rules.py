@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,13 +15,14 @@ from podyard.hardware.generation import Generation
 from podyard.programs import jax_internals as internals
 
 _MIB = 2**20
+_SCOPED_LIMIT = re.compile(r"--xla_tpu_scoped_vmem_limit_kib=(\d+)")
 
 
 def vmem_rejection(cost: KernelCost, generation: Generation) -> Exception | None:
     """Return the error of the TPU compiler for a kernel whose blocks and scratch are more than the
     VMEM that it may have (as libtpu 0.0.42 says it for kernels of f32 blocks on each generation).
 
-    The limit is the author's `vmem_limit_bytes`, else the generation's scoped limit; both in bytes.
+    The limit is the cost's `vmem_limit_bytes`, else the generation's scoped limit; both in bytes.
     """
     default = None if generation.costs is None else generation.costs.scoped_vmem_bytes
     limit = cost.vmem_limit_bytes or default
@@ -40,6 +43,14 @@ def vmem_rejection(cost: KernelCost, generation: Generation) -> Exception | None
         )
     error: Exception = internals.XlaRuntimeError(text)
     return error
+
+
+def scoped_vmem_bytes() -> float | None:
+    """Return the scoped limit that the user's flags for libtpu set for kernels without one; None:
+    the generation's."""
+    text = " ".join(os.environ.get(name, "") for name in ("LIBTPU_INIT_ARGS", "XLA_FLAGS"))
+    limits = _SCOPED_LIMIT.findall(text)
+    return 1024.0 * int(limits[-1]) if limits else None
 
 
 def lowering_rejection(

@@ -23,6 +23,7 @@ from podyard.base.errors import Code, PodyardError
 from podyard.engine.program import collective_passes
 from podyard.engine.program.attributes import contradiction
 from podyard.engine.program.from_jaxpr import program_of_jaxpr
+from podyard.engine.program.from_stablehlo import parse_stablehlo
 from podyard.engine.program.ir import DTYPE_BYTES, Body, Program, matrix_flops, walk
 from podyard.engine.program.loops import trip_count
 from podyard.engine.program.partition import partition
@@ -340,3 +341,29 @@ def test_weights_with_as_many_rows_as_the_batch_are_taken_for_data() -> None:
     assert [own.types[value].shape for value in own.body.parameters] == [(8, 24), (8, 16, 32)]
     assert collectives_of(own) == {"all-gather": 4 * BATCH * 24, "all-reduce": 4}
     assert matrix_work(own) * DEVICES == matrix_work(whole)
+
+
+def test_a_reshape_that_splits_the_batch_exchanges_it() -> None:
+    """As tiles of a vocabulary's logits: no device has the whole array at any time."""
+    text = """
+module @jit_f attributes {mhlo.num_partitions = 8 : i32} {
+  sdy.mesh @mesh = <["x"=8]>
+  func.func public @main(
+      %arg0: tensor<64x1024x512xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}, {}]>})
+      -> (tensor<64x1024x512xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}, {}]>}) {
+    %0 = stablehlo.reshape %arg0 : (tensor<64x1024x512xf32>) -> tensor<4x16384x512xf32>
+    %1 = sdy.sharding_constraint %0 <@mesh, [{}, {"x"}, {}]> : tensor<4x16384x512xf32>
+    %2 = stablehlo.tanh %1 : tensor<4x16384x512xf32>
+    %3 = sdy.sharding_constraint %2 <@mesh, [{}, {"x"}, {}]> : tensor<4x16384x512xf32>
+    %4 = stablehlo.multiply %3, %3 : tensor<4x16384x512xf32>
+    %5 = stablehlo.reshape %4 : (tensor<4x16384x512xf32>) -> tensor<64x1024x512xf32>
+    return %5 : tensor<64x1024x512xf32>
+  }
+}
+"""
+    own = partition(parse_stablehlo(text))
+    sent = [one.opcode for one in own.body.operations]
+    assert "all_gather" not in sent and sent.count("all_to_all") == 2
+    part = 64 * 1024 * 512 // 8
+    assert all(own.types[value].size == part
+               for one in own.body.operations for value in one.results)  # fmt: skip

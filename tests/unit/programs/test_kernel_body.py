@@ -14,6 +14,7 @@ from podyard.programs.kernels.kernel_body import (
     DYNAMIC_LOOP,
     kernel_cost,
 )
+from podyard.programs.lowering.kernel_rules import scoped_vmem_bytes
 
 jax: Any = pytest.importorskip("jax", reason="kernels are traced by JAX")
 jnp: Any = jax.numpy
@@ -171,3 +172,28 @@ def test_the_author_s_estimate_is_read_from_a_backend_config() -> None:
     assert (
         cost_estimate_of("k", {"custom_call_config": {"cost_estimate": {"flops": "many"}}}) is None
     )
+
+
+def test_flags_of_libtpu_set_the_scoped_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert scoped_vmem_bytes() is None
+    flags = "--xla_tpu_scoped_vmem_limit_kib=1 --xla_tpu_scoped_vmem_limit_kib=98304"
+    monkeypatch.setenv("LIBTPU_INIT_ARGS", flags)
+    assert scoped_vmem_bytes() == 96 * 2**20
+
+
+def test_only_masks_that_order_two_axes_are_causal() -> None:
+    def kernel(x: Any, y: Any, out: Any) -> None:
+        scores = jnp.dot(x[...], y[...])
+        rows, columns = (jax.lax.broadcasted_iota(jnp.int32, scores.shape, axis) for axis in (0, 1))
+        limits = {"causal": rows + 128 * pl.program_id(0) >= columns, "length": columns < 100}
+        out[...] = jnp.where(limits[kind], scores, 0.0)
+
+    for kind in ("causal", "length"):
+        call = pl.pallas_call(
+            kernel, grid=(4,), out_shape=SQUARE,
+            in_specs=[pl.BlockSpec((128, 512), lambda i: (i, 0)), pl.BlockSpec((512, 512))],
+            out_specs=pl.BlockSpec((128, 512), lambda i: (i, 0)),
+        )  # fmt: skip
+        cost = _cost(call, SQUARE, SQUARE)
+        assert cost.flops == 2 * 512**3
+        assert cost.causal_flops == (cost.flops if kind == "causal" else 0)

@@ -116,3 +116,15 @@ print(memory.stats(jax.devices()[0])["bytes_in_use"])
             (7, "1.00M", "0.00B"),
         )
     ] + ["1048576"], done.stderr
+
+
+def test_a_loop_with_a_large_result_does_not_make_its_other_results_large() -> None:
+    def step(x: Any, w: Any) -> Any:
+        def turn(x: Any, _: Any) -> Any:
+            return jnp.tanh(x), x
+
+        last, stack = jax.lax.scan(turn, x, length=64)
+        return last @ w, stack[0, 0]
+
+    shapes = ((16384, 16384), (16384, 128))
+    assert not _refusal(step, *shapes, limit=8 * 2**30)

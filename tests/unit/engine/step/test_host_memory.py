@@ -134,3 +134,33 @@ def test_a_copy_is_waited_for_as_far_as_kernels_do_not_hide_it(
     assert waited_seconds(copies, 10e-3, parse("v5litepod-1")) == pytest.approx(waits)
     if copies:
         assert waited_seconds(copies, 10e-3, parse("v6e-1")) <= waits / 2
+
+
+def test_copies_of_a_loop_run_next_to_the_turns_before_and_after() -> None:
+    kind = parse("v5litepod-1")
+    early = [HostCopy(is_load=True, nbytes=150_000_000, at=0.0)]  # 10 ms, and its reader is first
+    assert waited_seconds(early, 0.02, kind) == pytest.approx(0.01)
+    assert waited_seconds(early, 0.02, kind, turns=50) == pytest.approx(0.01)
+    # a turn of 4 ms cannot hide 10 ms of copies
+    assert waited_seconds(early, 0.004, kind, turns=50) == pytest.approx(0.01 + 49 * 0.006)
+
+
+def test_what_a_manual_computation_offloads_lies_on_the_host() -> None:
+    """As the results of an attention kernel, which is called inside of `shard_map`."""
+
+    def manual(x: Any) -> Any:
+        return jax.device_put(jnp.tanh(x), jax.memory.Space.Host)
+
+    mesh = AbstractMesh((4,), ("x",), axis_types=(AxisType.Auto,))
+    split = jax.shard_map(manual, mesh=mesh, in_specs=P("x"), out_specs=P("x"), check_vma=False)
+
+    def step(x: Any, w: Any) -> Any:
+        away = split(x)
+        y = jnp.sum(x @ w)
+        return y + jnp.sum(jax.device_put(away, jax.memory.Space.Device))
+
+    shapes = [Shape((8192, 8192), jnp.float32, sharding=ON_DEVICE)]
+    shapes.append(Shape((8192, 8192), jnp.float32))
+    lowered = jax.jit(step).trace(*shapes).lower(lowering_platforms=("tpu",))
+    estimate = engine.analyze_stablehlo(lowered.as_text(), "v5litepod-4")
+    assert "host copies" in " ".join(op.name for op in estimate.ops)

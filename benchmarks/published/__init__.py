@@ -1,0 +1,1 @@
+"""Published training steps of real slices, next to Podyard's estimates of the trainer itself."""
