@@ -7,6 +7,7 @@ import json
 import os
 import shlex
 from collections.abc import Mapping, Sequence
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -28,10 +29,26 @@ from podyard.settings import Settings
 if TYPE_CHECKING:
     from podyard.cli.program_environment import ProgramOptions
 
+TOKENS_MAX = 10**18
 FILE = click.Path(dir_okay=False, path_type=Path)
 CA_VARIABLE = "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE"
 PROXY_VARIABLES = ("CLOUDSDK_PROXY_TYPE", "CLOUDSDK_PROXY_ADDRESS", "CLOUDSDK_PROXY_PORT")
 _NEVER_OLD_SECONDS = 2**32  # 2106: seconds since the epoch that every file system can keep
+
+
+def _token_count(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """A whole number, also as `1e12`."""
+    if value is None:
+        return None
+    try:
+        count = Decimal(value)
+    except InvalidOperation:
+        count = Decimal(0)
+    if not (count.is_finite() and 1 <= count <= TOKENS_MAX):
+        raise click.BadParameter(
+            f"{value!r} is not a number of tokens: use 1 to 1e18, such as 1e12", ctx, param
+        )
+    return int(count)
 
 
 @click.command()
@@ -111,7 +128,10 @@ def env(
     help="Numerics of products.",
 )
 @click.option(
-    "--strict", is_flag=True, help="Raise RESOURCE_EXHAUSTED for a module that does not fit."
+    "--strict",
+    is_flag=True,
+    help="Raise RESOURCE_EXHAUSTED for a module that does not fit; with several types or --tokens, "
+    "exit with 4 if the program fits on no type.",
 )
 @click.option(
     "--lenient", is_flag=True, help="Go on with a warning where a TPU rejects the program."
@@ -130,6 +150,17 @@ def env(
     "--zone",
     envvar=["PODYARD_LOCATION", "CLOUDSDK_COMPUTE_ZONE"],
     help="Zone of the price [default: one that sells it].",
+)
+@click.option(
+    "--tokens",
+    callback=_token_count,
+    metavar="COUNT",
+    help="Tokens of a whole run, such as 1e12, for its hours and cost (with --dry-run).",
+)
+@click.option(
+    "--tokens-per-step",
+    type=click.IntRange(1),
+    help="Tokens of a step [default: from its integer arguments].",
 )
 @click.option("--dry-run", is_flag=True, help="Compute nothing: end after --steps training steps.")
 @click.option(
@@ -157,6 +188,8 @@ def run_command(  # noqa: PLR0913
     compiler: str,
     batch: int | None,
     zone: str | None,
+    tokens: int | None,
+    tokens_per_step: int | None,
     dry_run: bool,
     steps: int,
     step: str | None,
@@ -175,7 +208,7 @@ def run_command(  # noqa: PLR0913
     if accelerator_type is None:
         return _run_with_exports(command, data, pass_google)
     from podyard.cli.program_environment import ProgramOptions
-    from podyard.cli.run_program import zone_of
+    from podyard.cli.run_report.prices import zone_of
     from podyard.hardware.accelerator_types import parse
 
     kinds = [parse(name) for name in accelerator_type.split(",")]
@@ -196,6 +229,8 @@ def run_command(  # noqa: PLR0913
         slices=slices,
         software=None if runtime is None else _software(runtime),
         has_full_attention=mfu == FULL_ATTENTION,
+        tokens=tokens,
+        tokens_per_step=tokens_per_step,
     )
     pairs = zip(kinds, zones, strict=True)
     several = [dataclasses.replace(options, kind=kind, zone=own) for kind, own in pairs]
@@ -204,13 +239,18 @@ def run_command(  # noqa: PLR0913
 
 def _run_on_slices(command: Sequence[str], several: Sequence[ProgramOptions]) -> int:
     """Run a command on one type of slice, or dry on several. Raises a usage error for several types
-    without --dry-run."""
+    or --tokens without --dry-run."""
     from podyard.cli import redirect
     from podyard.cli.run_program import run_on_types, run_program
 
-    if len(several) == 1:
+    first = several[0]
+    if first.tokens_per_step is not None and first.tokens is None:
+        raise click.UsageError("--tokens-per-step can only be used with --tokens")
+    if first.tokens is not None and not first.dry_run_steps:
+        raise click.UsageError("--tokens can only be used with --dry-run")
+    if len(several) == 1 and first.tokens is None:
         return redirect.end_like(run_program(command, several[0]))
-    if not several[0].dry_run_steps:
+    if not first.dry_run_steps:
         raise click.UsageError("--tpu with several types can only be used with --dry-run")
     return redirect.end_like(run_on_types(command, several))
 

@@ -14,7 +14,8 @@ from typing import Any
 
 from podyard.cli.output import say
 from podyard.cli.program_environment import ProgramOptions, environments_of
-from podyard.cli.run_program import lines, start_estimator, wait_for_estimates, zone_of
+from podyard.cli.run_program import lines, start_estimator, wait_for_estimates
+from podyard.cli.run_report.prices import zone_of
 from podyard.hardware.accelerator_types import parse
 from podyard.programs import records
 from podyard.programs import slice as slices

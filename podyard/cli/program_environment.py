@@ -34,7 +34,8 @@ class ProgramOptions:
     of a step. `dry_run_steps`: 0, or runs of the training step of which none is computed.
     `step_name`: the training step; None: by the rule. `slices`: of a multislice. `software`: the
     environment that the command runs in; None: the caller's. `has_full_attention`: MFU counts
-    causal attention in full."""
+    causal attention in full. `tokens`: of a whole run that is asked for; `tokens_per_step`: None:
+    from the training step."""
 
     kind: AcceleratorType
     zone: str
@@ -52,6 +53,8 @@ class ProgramOptions:
     slices: int = 1
     software: Path | None = None
     has_full_attention: bool = False
+    tokens: int | None = None
+    tokens_per_step: int | None = None
 
 
 def environments_of(

@@ -21,34 +21,25 @@ from typing import Any
 import platformdirs
 
 from podyard import engine
-from podyard.base.clock import OsClock, PlatformTime
-from podyard.base.durations import duration_for_people
+from podyard.base.clock import OsClock
 from podyard.base.errors import PodyardError
-from podyard.base.money import amount_text, money_text
 from podyard.cli import output, redirect, tables
-from podyard.cli.client import LOCATION_DEFAULT
-from podyard.cli.estimate import prices_of
-from podyard.cli.fleets import read_fleet
-from podyard.cli.plan import PARTS, PlanRow, predict
 from podyard.cli.program_environment import ProgramOptions, environments_of
-from podyard.domain.fleet import region_of
-from podyard.domain.node import UsageClass
+from podyard.cli.run_report.comparison import NOTHING_FITS_CODE, comparison, forecast_of
+from podyard.cli.run_report.prices import cost_text, prices
 from podyard.engine.report import trace
 from podyard.engine.report.summary import (
     EXACT_SENTENCE,
     REASONS_SHOWN,
-    HourlyPrice,
     Report,
     bytes_text,
     time_text,
 )
 from podyard.hardware.accelerator_types import AcceleratorType
-from podyard.pricing.current_card import default_rate_card
 from podyard.programs import estimator
 from podyard.programs.launch import LaunchEnd
 from podyard.programs.records import SUFFIX, VERDICTS
 from podyard.programs.summary import ModuleTotal, ProgramSummary, read_summary
-from podyard.settings import from_environment
 
 # How long the end waits for what is not priced yet, by compiler, in processor seconds of the
 # estimator: libtpu takes minutes of several cores for a large module. Nobody waits longer than
@@ -77,17 +68,29 @@ class ProgramOutcome:
 
 
 def run_on_types(command: Sequence[str], several: Sequence[ProgramOptions]) -> int:
-    """A dry run for each type, and one table. The exit code of the first that fails."""
-    code, outcomes = 0, list[ProgramOutcome]()
-    for options in several:
-        outcome = run_once(command, options)
-        outcomes.append(outcome)
-        code = code or outcome.code
-    output.say(comparison(outcomes))
+    """A dry run for each type, and one table.
+
+    Returns the exit code of the first that fails for another reason than memory; else, with
+    --strict, NOTHING_FITS_CODE if the program fits on none of the types; else 0.
+    """
+    strict = several[0].strict
+    # A module that does not fit is a row of the table, and no error of the program.
+    outcomes = [
+        run_once(command, dataclasses.replace(options, strict=False)) for options in several
+    ]
+    rows = [(one.options, forecast_of(one.options, one.summary)) for one in outcomes]
+    output.say(comparison(rows))
     report = several[0].report
     if report is not None:
-        _write_report(report, [_document(outcome) for outcome in outcomes])
-    return code
+        documents = [
+            _document(outcome) | {"forecast": row.to_json()}
+            for outcome, (_, row) in zip(outcomes, rows, strict=True)
+        ]
+        _write_report(report, documents)
+    codes = [one.code for one in outcomes if one.summary.fits is not False]
+    failed = next((code for code in codes if code), 0)
+    fits = any(one.summary.fits for one in outcomes)
+    return failed or (NOTHING_FITS_CODE if strict and not fits else 0)
 
 
 def run_program(command: Sequence[str], options: ProgramOptions) -> int:
@@ -125,67 +128,6 @@ def run_once(command: Sequence[str], options: ProgramOptions) -> ProgramOutcome:
             f"podyard run: worker {end.failed_worker} ended with {how}; the others were ended"
         )
     return ProgramOutcome(options, end, summary)
-
-
-def comparison(outcomes: Sequence[ProgramOutcome]) -> str:
-    """One row for each type: the training step there, and a whole run of `plan_steps`."""
-    steps = f"{outcomes[0].options.plan_steps:,} STEPS"
-    headings = (
-        "TYPE",
-        "FITS",
-        "STEP",
-        "MFU",
-        "HFU",
-        "RATE A CHIP",
-        "1,000 STEPS",
-        "SPOT",
-        f"{steps} SPOT, P50",
-        "P95",
-    )
-    return tables.table(headings, [_comparison_row(outcome) for outcome in outcomes])
-
-
-def _comparison_row(outcome: ProgramOutcome) -> tuple[str, ...]:
-    options, step = outcome.options, outcome.summary.step
-    kind = options.kind
-    if step is None or step.estimate is None or not step.estimate.seconds:
-        why = "no training step found" if step is None else _why(step)
-        return (kind.name, why, *("-" for _ in range(8)))
-    estimate, seconds = step.estimate, step.estimate.seconds / step.steps
-    too_large = outcome.summary.too_large
-    fits = "yes" if not too_large else f"no: {too_large[0].name} {_verdict(too_large[0])}"
-    rate = f"{options.batch / seconds / kind.chip_count:,.1f}/s" if options.batch else "-"
-    costs = {
-        price.usage: _price_text(price, 1000 * seconds) for price in prices(kind, options.zone)
-    }
-    row = predict(kind, seconds, options.plan_steps, UsageClass.SPOT, options.zone)
-    ends = [_plan(row, part) for part in PARTS]
-    return (
-        kind.name, fits, time_text(seconds), f"{estimate.mfu:.1%}", f"{estimate.hfu:.1%}", rate,
-        costs.get(str(UsageClass.ON_DEMAND), "-"), costs.get(str(UsageClass.SPOT), "-"), *ends,
-    )  # fmt: skip
-
-
-def _verdict(module: ModuleTotal) -> str:
-    return "" if module.estimate is None else module.estimate.verdict
-
-
-def _plan(row: PlanRow, part: str) -> str:
-    cost = "" if row.costs is None else f", {money_text(row.costs[part])}"
-    return f"{duration_for_people(row.finishes[part])}{cost}"
-
-
-def _price_text(price: HourlyPrice, seconds: float) -> str:
-    cost = price.of_seconds(seconds)
-    return "no price" if cost is None else _money(price, cost)
-
-
-def _money(price: HourlyPrice, cost: Fraction) -> str:
-    return (
-        money_text(cost)
-        if price.currency == "USD"
-        else amount_text(f"{float(cost):.2f}", price.currency)
-    )
 
 
 def _document(outcome: ProgramOutcome) -> dict[str, Any]:
@@ -333,28 +275,8 @@ def _costs(seconds: float, options: ProgramOptions) -> str:
     for price in prices(options.kind, options.zone):
         cost: Fraction | None = price.of_seconds(seconds)
         if cost is not None:
-            found.append(f"{_money(price, cost)} {price.usage}")
+            found.append(f"{cost_text(cost, price.currency)} {price.usage}")
     return ", ".join(found) or f"no price in {options.zone}"
-
-
-def prices(kind: AcceleratorType, zone: str) -> tuple[HourlyPrice, ...]:
-    return prices_of(
-        default_rate_card(), kind.name, region_of(zone), PlatformTime(OsClock().now().nanos)
-    )
-
-
-def zone_of(kind: AcceleratorType, asked: str | None) -> str:
-    """The zone that was asked for, else the first of the fleet in which the type is sold, the usual
-    one before all."""
-    if asked is not None:
-        return asked
-    zones = [LOCATION_DEFAULT, *read_fleet(from_environment().fleet).zones]
-    priced = (
-        zone
-        for zone in zones
-        if any(price.nanos_per_hour is not None for price in prices(kind, zone))
-    )
-    return next(priced, LOCATION_DEFAULT)
 
 
 def _why(module: ModuleTotal) -> str:

@@ -32,6 +32,7 @@ from podyard.engine.report.summary import Report, bytes_text, time_text
 from podyard.engine.step.host_input import feed_seconds
 from podyard.engine.training_loop import training_turns
 from podyard.hardware.accelerator_types import AcceleratorType, parse
+from podyard.programs.modules import tokens
 from podyard.programs.records import MODULE_BYTES_MAX, MODULES_MAX, NOT_LOWERED, SUFFIX, array_key
 
 DONE = "done"
@@ -58,7 +59,7 @@ class ModuleEstimate:
     devices' time. `other_bytes`: other arrays that are alive on a device while the module runs.
     `signature`: as in `(f32[8,128], s32[]) -> f32[]`.
     `turns`: of the training loop inside, as in `engine.training_loop`. `kernels`: a line for each
-    Pallas kernel, with its time in a run."""
+    Pallas kernel, with its time in a run. `token_inputs`: as in `plan.tokens`."""
 
     seconds: float | None
     device_seconds: float = 0.0
@@ -83,6 +84,7 @@ class ModuleEstimate:
     signature: str = ""
     turns: int = 0
     kernels: tuple[str, ...] = ()
+    token_inputs: tuple[str, ...] = ()
     error: str = ""
     argument_sizes: dict[str, int] = dataclasses.field(default_factory=dict)
     feed_seconds: float = 0.0
@@ -129,7 +131,12 @@ def as_run(
     seconds = max(estimate.seconds, feed)
     share = estimate.mxu_utilization * estimate.seconds / seconds if seconds else 0.0
     with_feed = dataclasses.replace(
-        estimate, seconds=seconds, mxu_utilization=share, feed_seconds=feed, other_bytes=other_bytes
+        estimate,
+        seconds=seconds,
+        mxu_utilization=share,
+        feed_seconds=feed,
+        other_bytes=other_bytes,
+        token_inputs=tokens.narrow(estimate.token_inputs, host_input),
     )
     if other_bytes < OTHERS_SHOWN_BYTES:
         return with_feed
@@ -202,6 +209,7 @@ def estimate(text: bytes, kind: AcceleratorType, compiler: str = "podyard") -> M
         signature=_signature(program),
         kernels=_kernels(found),
         turns=training_turns(program),
+        token_inputs=tokens.token_inputs(program),
     )
 
 

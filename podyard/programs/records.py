@@ -31,6 +31,7 @@ MODULES_MAX = 2_000  # of one process: a program that compiles without end must 
 MODULE_BYTES_MAX = 64 * 2**20  # what a module's text may have to be handed over
 # call sites of a module that are told apart: code that is made at run time has new ones without end
 SITES_MAX = 100
+ERROR_CHARACTERS_MAX = 500  # of the exception that ends a program: its first sentence
 
 _monotonic = OsClock().monotonic_seconds
 _recorders: list[Recorder] = []
@@ -103,6 +104,7 @@ class Recorder:
         self._lock = threading.Lock()
         self._modules: list[ModuleRuns] = []
         self._left_out = 0
+        self._error = ""
         self._written = ""
 
     def add(self, text: bytes, name: str, devices: int) -> ModuleRuns:
@@ -145,6 +147,11 @@ class Recorder:
             clock.sleep(0.02)
         return dict(found)
 
+    def fail(self, error: str) -> None:
+        """Note the exception that ends the program, as `KeyError: 'x'`."""
+        self._error = " ".join(error.split())[:ERROR_CHARACTERS_MAX]
+        self.write()
+
     def write(self) -> None:
         """Writes the counts, if they have changed. A process that was forked has nothing to
         write."""
@@ -152,9 +159,8 @@ class Recorder:
             return
         with self._lock:
             modules, left_out = [module.to_json() for module in self._modules], self._left_out
-        text = json.dumps(
-            {"worker": self._worker, "pid": self._pid, "modules": modules, "left_out": left_out}
-        )
+        counts = {"worker": self._worker, "pid": self._pid, "modules": modules}
+        text = json.dumps({**counts, "left_out": left_out, "error": self._error})
         if text == self._written:
             return
         try:

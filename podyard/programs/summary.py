@@ -12,12 +12,19 @@ from typing import Any
 from podyard.base.files import list_inside, read_inside, read_json
 from podyard.hardware.accelerator_types import AcceleratorType
 from podyard.programs.estimator import ModuleEstimate, as_run, of_json
-from podyard.programs.records import MODULES_MAX, PROCESSES_MAX, RUN_BYTES_MAX, ModuleRuns
+from podyard.programs.records import (
+    ERROR_CHARACTERS_MAX,
+    MODULES_MAX,
+    PROCESSES_MAX,
+    RUN_BYTES_MAX,
+    ModuleRuns,
+)
 from podyard.programs.step.training_step import ModuleUse, StepChoice, training_step
 
 NAME_CHARACTERS_MAX = 200
 LABEL_CHARACTERS_MAX = 48  # of a name with its types: a table with its figures fits a terminal
 HOST_INPUT_MAX = 1_000  # arguments of a module that the host sends: a batch has a handful
+OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"  # XLA's status of an allocation that fails
 # of runs, and of seconds: what a thousand processes add up to can still be told as it is
 NUMBER_MAX = 1e12
 
@@ -74,12 +81,26 @@ class ModuleTotal:
 @dataclasses.dataclass(frozen=True, slots=True)
 class ProgramSummary:
     """`modules`: those that take the most on the slice first. `left_out`: modules that were too
-    many or too large to be handed over. `step_name`: what the user takes for the training step."""
+    many or too large to be handed over. `step_name`: what the user takes for the training step.
+    `error`: the exception that ended a process of the program, or empty."""
 
     kind: AcceleratorType
     modules: tuple[ModuleTotal, ...]
     left_out: int
     step_name: str | None = None
+    error: str = ""
+
+    @property
+    def is_out_of_memory(self) -> bool:
+        """Return True if the program ended because a device had no room, as on a TPU."""
+        return OUT_OF_MEMORY in self.error
+
+    @property
+    def fits(self) -> bool | None:
+        """Return True if the program fits on the slice; None: its step has no memory check."""
+        if self.too_large or self.is_out_of_memory:
+            return False
+        return True if self.step is not None and self.step.is_priced else None
 
     @property
     def seconds(self) -> float:
@@ -153,6 +174,7 @@ class ProgramSummary:
             "modules": [_module_json(module) for module in self.modules],
             "modulesLeftOut": self.left_out,
             "doubts": list(self.doubts),
+            "programError": self.error or None,
         }
 
 
@@ -162,14 +184,16 @@ def read_summary(
     """Of what is written so far. `run` is the program's to write: what is not as it should be is
     left out."""
     by_digest: dict[str, list[tuple[int, ModuleRuns]]] = {}
-    left_out = 0
-    for worker, left, modules in _processes(run):
+    left_out, errors = 0, list[str]()
+    for worker, left, modules, error in _processes(run):
         left_out += left
+        errors += [error] if error else []
         for module in modules:
             by_digest.setdefault(module.digest, []).append((worker, module))
     totals = [_total(verdicts, digest, found, kind) for digest, found in by_digest.items()]
     totals.sort(key=lambda one: (-one.work_seconds, -one.runs, one.name))
-    return ProgramSummary(kind, tuple(totals), left_out, step_name)
+    error = min(errors, key=lambda one: OUT_OF_MEMORY not in one, default="")
+    return ProgramSummary(kind, tuple(totals), left_out, step_name, error)
 
 
 def _total(
@@ -203,8 +227,9 @@ def _total(
     )
 
 
-def _processes(run: Path) -> Iterator[tuple[int, int, list[ModuleRuns]]]:
-    """Worker, modules that it left out, modules; of as many processes as there is room for."""
+def _processes(run: Path) -> Iterator[tuple[int, int, list[ModuleRuns], str]]:
+    """Worker, modules that it left out, modules, and the error that ended it, of as many processes
+    as there is room for."""
     room = RUN_BYTES_MAX
     for name in list_inside(run, "processes", ".json", PROCESSES_MAX):
         text = read_inside(run, "processes", name, room) or b""
@@ -215,9 +240,16 @@ def _processes(run: Path) -> Iterator[tuple[int, int, list[ModuleRuns]]]:
                 int(data["worker"]),
                 int(data["left_out"]),
                 [_module_runs(one) for one in data["modules"][:MODULES_MAX]],
+                _printable(str(data.get("error", ""))),
             )
         except (ValueError, TypeError, KeyError, AttributeError):
             continue
+
+
+def _printable(text: str) -> str:
+    return "".join(letter if letter.isprintable() else " " for letter in text)[
+        :ERROR_CHARACTERS_MAX
+    ]
 
 
 def _module_runs(data: dict[str, Any]) -> ModuleRuns:

@@ -204,10 +204,11 @@ def test_a_model_of_seven_billion_parameters_runs_dry_on_two_slices(tmp_path: Pa
         # Parameters and AdamW's two moments in float32, split over 64 devices; the batch; norms and
         # counts are whole.
         assert abs(step["argumentBytes"] / (3 * 4 * 6_738_415_616 / 64) - 1) < 0.01
-    assert [line.split()[0] for line in done.stderr.splitlines()[-3:]] == [
+    assert [line.split()[0] for line in done.stderr.splitlines()[-4:]] == [
         "TYPE",
         "v5p-128",
         "v5litepod-64",
+        "EXPECTED:",
     ]
     if sys.platform == "linux":
         assert int(done.stdout.split()[-1]) < 1 << 20  # KiB

@@ -1,0 +1,1 @@
+"""The report of `podyard run --tpu`."""

@@ -1,0 +1,1 @@
+"""A whole run of a program, from its training step: tokens, hours, cost."""

@@ -1,0 +1,113 @@
+"""One slice for a whole run: tokens of a step, hours and cost from the files of a dry run."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from podyard.engine.report.published_error import PublishedError, published_errors, read_errors
+from podyard.engine.report.summary import HourlyPrice
+from podyard.hardware.accelerator_types import parse
+from podyard.programs import estimator
+from podyard.programs.modules.tokens import TokensPerStep, narrow, tokens_per_step
+from podyard.programs.plan.forecast import RunRequest, forecast
+from podyard.programs.records import Recorder
+from podyard.programs.summary import ProgramSummary, read_summary
+
+KIND = parse("v5litepod-8")
+PRICES = (HourlyPrice("on-demand", 9_600_000_000, ""), HourlyPrice("spot", None, "not sold"))
+STEP = """module @jit_step {
+  func.func public @main(%w: tensor<1024x1024xbf16>, %ids: tensor<16x512xi32>, %key: tensor<4x2xui32>, %image: tensor<8x8xui8>) -> (tensor<1024x1024xbf16>, tensor<16x512xi32>, tensor<4x2xui32>, tensor<8x8xui8>) {
+    %0 = stablehlo.dot_general %w, %w, contracting_dims = [1] x [0] : (tensor<1024x1024xbf16>, tensor<1024x1024xbf16>) -> tensor<1024x1024xbf16>
+    return %0, %ids, %key, %image : tensor<1024x1024xbf16>, tensor<16x512xi32>, tensor<4x2xui32>, tensor<8x8xui8>
+  }
+}
+"""  # noqa: E501
+
+
+def _summary(run: Path, text: str = STEP, error: str = "", runs: int = 3) -> ProgramSummary:
+    recorder = Recorder(run, 0)
+    module = recorder.add(text.encode(), "jit_step", 8)
+    for _ in range(runs):
+        module.count()
+    if error:
+        recorder.fail(error)
+    recorder.write()
+    estimator.price_new(run, run / "verdicts", KIND, None, "podyard")
+    return read_summary(run, run / "verdicts", KIND)
+
+
+def test_hours_and_cost_follow_from_the_tokens_of_the_step(tmp_path: Path) -> None:
+    summary = _summary(tmp_path)
+    row = forecast(summary, "us-west4-a", PRICES, RunRequest(tokens=10**12 + 1, slices=2))
+    assert row.tokens_per_step == TokensPerStep(8192, "from the argument s32[16,512]")
+    assert row.fits and row.memory.startswith("fits (")
+    assert row.steps == -(-(10**12 + 1) // 8192) and row.step_seconds is not None
+    assert row.hours == row.steps * row.step_seconds / 3600
+    on_demand, spot = row.costs
+    assert on_demand.amount is not None and spot.amount is None
+    assert abs(on_demand.amount / Fraction(row.hours) / 2 - Fraction("9.6")) < Fraction(1, 10**6)
+
+
+def test_the_caller_says_the_tokens_of_a_step_where_the_program_does_not(tmp_path: Path) -> None:
+    text = STEP.replace("16x512xi32", "16x512xf32")
+    summary = _summary(tmp_path, text)
+    row = forecast(summary, "", PRICES, RunRequest(tokens=10**6))
+    assert row.tokens_per_step is not None
+    assert (row.tokens_per_step.count, row.steps, row.hours, row.costs) == (None, None, None, ())
+    assert row.tokens_per_step.source == "the step has no integer argument of batch x sequence"
+    named = forecast(summary, "", PRICES, RunRequest(tokens=10**6, tokens_per_step=1000))
+    assert named.steps == 1000 and named.hours is not None
+
+
+@pytest.mark.parametrize("error", ["JaxRuntimeError: RESOURCE_EXHAUSTED: 3.00G", "KeyError: 'x'"])
+def test_a_program_that_ends_for_lack_of_memory_does_not_fit(tmp_path: Path, error: str) -> None:
+    row = forecast(_summary(tmp_path, error=error, runs=1), "", PRICES, RunRequest(tokens=10**6))
+    is_memory = "RESOURCE_EXHAUSTED" in error
+    assert row.fits is (False if is_memory else None)
+    assert row.memory == ("does not fit (out of memory)" if is_memory else "")
+    assert row.why == f"the program failed: {error}"
+    assert (row.step_seconds, row.hours, row.costs) == (None, None, ())
+
+
+def test_what_does_not_fit_has_a_step_time_and_no_cost(tmp_path: Path) -> None:
+    summary = _summary(tmp_path, STEP.replace("1024", "65536"))
+    row = forecast(summary, "", PRICES, RunRequest(tokens=10**6))
+    assert row.fits is False and row.memory.startswith("does not fit (")
+    assert row.step_seconds and (row.hours, row.costs) == (None, ())
+
+
+@pytest.mark.parametrize(
+    ("inputs", "turns", "count"),
+    [
+        (("s32[8,128]", "s64[8,128]"), 0, 1024),  # packed: tokens, positions, segments
+        (("s32[8,512]", "s32[8,114]"), 0, None),  # encoder and decoder
+        (("s32[2,8,128]",), 0, 2048),  # gradient accumulation
+        (("s32[10,8,128]",), 10, 1024),  # a batch for each turn of the loop
+        (("s32[8,128]",), 10, None),
+        (("s32[8,128]",), 1, None),  # a loop whose turns are not known
+        ((), 0, None),
+    ],
+)
+def test_tokens_of_a_step(inputs: tuple[str, ...], turns: int, count: int | None) -> None:
+    assert tokens_per_step(inputs, turns).count == count
+
+
+def test_the_batch_that_the_host_sends_goes_before_tables_on_the_devices() -> None:
+    inputs = ("s32[32000,64]", "s32[8,128]")
+    assert narrow(inputs, {"8x128:4"}) == ("s32[8,128]",)
+    assert narrow(inputs, {"64:4"}) == inputs
+    assert tokens_per_step(("s32[1,128]",), 0, replicas=8).count == 1024  # pmap
+
+
+def test_the_expected_error_is_that_of_the_file(tmp_path: Path) -> None:
+    text = '{"generations": {"v5e": {"rows": 12, "p10": 0.9, "p90": 1.25}, "v4": {"rows": 0}}}'
+    assert read_errors(text) == {"v5e": PublishedError(12, 0.9, 1.25)}
+    assert PublishedError(12, 0.5, 1.5).interval(2.0) == (1.0, 3.0)
+    with pytest.raises(ValueError, match=r"v5e: p10 1\.3 and p90 1\.25"):
+        read_errors(text.replace("0.9", "1.3"))
+    row = forecast(_summary(tmp_path), "", PRICES, RunRequest())
+    assert row.error == published_errors().get("v5e")
+    assert (row.interval is None) == (row.error is None)
