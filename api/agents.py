@@ -11,7 +11,7 @@ from starlette.responses import FileResponse, Response
 from typing_extensions import TypedDict
 
 from podyard.api import deps
-from podyard.api.hosts import HostWantedAnswer, listens, to_api_wanted
+from podyard.api.hosts import HostWantedAnswer, RanModuleSeen, listens, to_api_wanted
 from podyard.api.job_answers import JobTask, to_api_task
 from podyard.base.clock import PlatformTime, RealTime
 from podyard.base.contents import Contents
@@ -27,6 +27,7 @@ from podyard.domain.host import addresses_of
 from podyard.domain.job import objects_prefix
 from podyard.domain.job_history import CheckpointRecord, EvaluationRecord, MetricPoint
 from podyard.domain.log import CHUNK_LINES_MAX, WrittenLines
+from podyard.domain.ran_module import MODULES_KEPT_MAX, ProgramRun
 from podyard.domain.user_program import UserProgram, command_text, program_environment
 
 router = APIRouter(prefix="/podyard/v1", route_class=deps.Route)
@@ -118,6 +119,19 @@ class MachineUseMessage(_AgentMessage):
     memory_kib_seconds: Total
 
 
+class ProgramRunMessage(_AgentMessage):
+    """The modules of a user's program (`podyard/domain/ran_module.py`)."""
+
+    modules: list[RanModuleSeen] = Field(max_length=MODULES_KEPT_MAX)
+    modules_left_out: Count = 0
+    step: str = Field(default="", max_length=512)
+    step_reason: str = Field(default="", max_length=512)
+    steps: Total | None = None
+    step_seconds: Finite | None = Field(default=None, ge=0)
+    seconds: Finite | None = Field(default=None, ge=0)
+    error: str = Field(default="", max_length=512)
+
+
 class ReportMessage(_AgentMessage):
     fence: Fence
     state: str = Field(pattern="^(RUNNING|SUCCEEDED|FAILED|YIELDED)$")
@@ -130,6 +144,7 @@ class ReportMessage(_AgentMessage):
     log: LinesMessage | None = None
     summary: dict[str, Any] = Field(default_factory=dict)
     used: MachineUseMessage | None = None
+    run: ProgramRunMessage | None = None
 
 
 class ReplicaWanted(TypedDict):
@@ -436,4 +451,5 @@ def _progress(
         used=None
         if message.used is None
         else (message.used.cpu_microseconds, message.used.memory_kib_seconds),
+        run=None if message.run is None else ProgramRun.of_stored(message.run.model_dump()),
     )

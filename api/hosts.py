@@ -3,7 +3,6 @@ materialise them."""
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
@@ -11,7 +10,6 @@ from pydantic import ConfigDict, Field
 from typing_extensions import TypedDict
 
 from podyard.api import deps
-from podyard.base.spelling import camel_case
 from podyard.control.compute import host_connections, hosts, slice_networks
 from podyard.control.compute.slice_networks import SliceNetwork
 from podyard.control.platform.agents import require_agent
@@ -335,10 +333,6 @@ def from_api_host(seen: HostSeen) -> hosts.HostReport:
     )
 
 
-def _program(module: RanModule) -> dict[str, Any]:
-    return {camel_case(name): value for name, value in dataclasses.asdict(module).items()}
-
-
 def to_api_host(host: HostRecord, facts: NodeFacts, url: str) -> HostAnswer:
     ports = host.port_map if host.state is HostState.RUNNING else {}
     address = host.bind_address if ports else None
@@ -350,7 +344,7 @@ def to_api_host(host: HostRecord, facts: NodeFacts, url: str) -> HostAnswer:
         "problem": host.problem,
         "isolation": host.isolation,
         "software": host.software,
-        "programs": [_program(module) for module in host.programs],
+        "programs": [module.to_answer() for module in host.programs],
         "generation": host.generation,
         "internalIp": host.internal_ip,
         "externalIp": host.external_ip,

@@ -143,6 +143,20 @@ class MachineAnswer(TypedDict):
     cost: NotRequired[str]
 
 
+class ProgramRunAnswer(TypedDict):
+    """`ProgramRun`: what a user's program has run in the newest attempt that ran any. Null: not
+    known."""
+
+    modules: list[dict[str, Any]]
+    modulesLeftOut: int
+    step: str
+    stepReason: str
+    steps: int | None
+    stepSeconds: float | None
+    seconds: float | None
+    error: str
+
+
 class JobAnswer(JobSteps):
     """A job. It has a recipe, a program, or what it runs; times, error and start are there once
     they are known.
@@ -167,7 +181,7 @@ class JobAnswer(JobSteps):
     attempt: int
     failures: int
     preemptions: int
-    stepsDone: int
+    stepsDone: NotRequired[int]
     maxFailures: int
     maxPreemptions: int
     execution: str
@@ -191,7 +205,8 @@ class JobAnswer(JobSteps):
     cost: NotRequired[str]
     costEstimated: NotRequired[bool]
     machine: NotRequired[MachineAnswer]
-    modelledSeconds: float
+    modelledSeconds: NotRequired[float]
+    programRun: NotRequired[ProgramRunAnswer]
     estimateModel: str
     createTime: Timestamp
     createdBy: NotRequired[str]
@@ -223,7 +238,6 @@ def to_api_job(job: Job, progress: JobProgress) -> JobAnswer:  # noqa: C901, PLR
         "attempt": job.attempt,
         "failures": job.failures,
         "preemptions": job.preemptions,
-        "stepsDone": job.steps_done,
         "steps": spec.steps,
         "globalBatch": spec.global_batch,
         "seed": spec.seed,
@@ -237,10 +251,10 @@ def to_api_job(job: Job, progress: JobProgress) -> JobAnswer:  # noqa: C901, PLR
         "labels": dict(spec.labels),
         "metrics": {"latest": dict(job.latest)},
         "wallSeconds": round(progress.wall_seconds, 3),
-        "modelledSeconds": job.modelled_seconds,
         "estimateModel": job.estimate_model,
         "createTime": job.created.rfc3339(),
     }
+    _add_progress(answer, job, progress)
     if job.created_by:
         answer["createdBy"] = job.created_by
     if progress.steps_per_second is not None and progress.seconds_left is not None:
@@ -291,6 +305,22 @@ def to_api_job(job: Job, progress: JobProgress) -> JobAnswer:  # noqa: C901, PLR
             "message": job.error_message,
         }
     return answer
+
+
+def has_steps(job: Job) -> bool:
+    """Return True if it is known how far a job is: of a user's program once it has printed a step,
+    or has run a training step."""
+    return job.spec.run is None or job.steps_done > 0
+
+
+def _add_progress(answer: JobAnswer, job: Job, progress: JobProgress) -> None:
+    """Add the steps that are done and their modelled time; of a user's program, what is known."""
+    if progress.run is not None:
+        answer["programRun"] = cast(ProgramRunAnswer, progress.run.to_answer())
+    if has_steps(job):
+        answer["stepsDone"] = job.steps_done
+    if job.spec.run is None or job.modelled_seconds:
+        answer["modelledSeconds"] = job.modelled_seconds
 
 
 def to_api_run(run: UserProgram) -> RunAnswer:

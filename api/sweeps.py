@@ -11,7 +11,7 @@ from pydantic import Field, StrictInt
 from typing_extensions import TypedDict
 
 from podyard.api import deps
-from podyard.api.job_answers import EXACT_DECIMALS
+from podyard.api.job_answers import EXACT_DECIMALS, has_steps
 from podyard.api.job_messages import JobMessage, from_api_job, from_api_target
 from podyard.base.errors import invalid
 from podyard.base.money import Amount
@@ -59,7 +59,7 @@ class SweepJob(TypedDict):
     job: str
     state: str
     values: dict[str, Any]
-    stepsDone: int
+    stepsDone: NotRequired[int]
     steps: int
     latest: dict[str, float | str]
     cost: NotRequired[str]
@@ -207,10 +207,11 @@ def _answer(  # noqa: PLR0913
             "job": job.job_id,
             "state": job.state,
             "values": values,
-            "stepsDone": job.steps_done,
             "steps": job.spec.steps,
             "latest": dict(job.latest),
         }
+        if has_steps(job):
+            row["stepsDone"] = job.steps_done
         cost = progress[job.job_key].cost
         if cost is not None:
             row["cost"] = cost.text(EXACT_DECIMALS)

@@ -20,7 +20,7 @@ from podyard.db.all_tables import metadata
 from podyard.db.file_lock import FairFileLock
 from podyard.db.unit_of_work import Database, transaction
 
-_NUMBERS = (*range(1, 33), 34, 35, *range(38, 48))
+_NUMBERS = (*range(1, 33), 34, 35, *range(38, 49))
 KNOWN = tuple(f"{number:04}" for number in _NUMBERS)
 HEAD = KNOWN[-1]
 # two starting servers take turns; the number is only a name
@@ -106,6 +106,7 @@ def migrate(engine: Engine, revision: str) -> None:
 
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent))
+    config.set_main_option("recursive_version_locations", "true")
     here = current(engine)
     down = revision == "base" or (here is not None and KNOWN.index(revision) < KNOWN.index(here))
     with engine.connect() as connection:

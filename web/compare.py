@@ -158,7 +158,7 @@ def _results(
     names = dict.fromkeys(name for one in measured for name in one)
     return [
         CompareRow("State", [job.state for job in found]),
-        CompareRow("Steps", [f"{job.steps_done:,}" for job in found]),
+        CompareRow("Steps", [_steps(job) for job in found]),
         *(
             CompareRow(n, [formats.number(one[n]) if n in one else "" for one in measured])
             for n in names
@@ -166,13 +166,22 @@ def _results(
         CompareRow(
             "Wall time", [duration_for_people(progress[job.job_key].wall_seconds) for job in found]
         ),
-        CompareRow(
-            "Device time (modelled)", [duration_for_people(job.modelled_seconds) for job in found]
-        ),
+        CompareRow("Device time (modelled)", [_device_time(job) for job in found]),
         CompareRow("Cost", [_cost(progress[job.job_key]) for job in found]),
         CompareRow("Attempts", [str(job.attempt) for job in found]),
         CompareRow("Preemptions", [str(job.preemptions) for job in found]),
     ]
+
+
+def _steps(job: Job) -> str:
+    """Empty for a user's program that has told none."""
+    return f"{job.steps_done:,}" if job.steps_done or job.spec.run is None else ""
+
+
+def _device_time(job: Job) -> str:
+    """Empty for a user's program that has run no module with an estimate."""
+    is_known = job.modelled_seconds or job.spec.run is None
+    return duration_for_people(job.modelled_seconds) if is_known else ""
 
 
 def _cost(progress: job_progress.JobProgress) -> str:

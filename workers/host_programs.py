@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from podyard.base.clock import RealClock
-from podyard.domain.ran_module import MODULES_KEPT_MAX, RanModule
+from podyard.domain.ran_module import ProgramRun, RanModule
 from podyard.hardware.accelerator_types import AcceleratorType
 from podyard.programs import estimator
-from podyard.programs.summary import ModuleTotal, read_summary
+from podyard.programs.plan.run_record import program_run
+from podyard.programs.summary import ProgramSummary, read_summary
 
+PRICE_LOOK_SECONDS = 0.1  # the end of a job waits for it
 LOOK_SECONDS = 5.0  # counts change all the time, and a report is a write to the database
-_NOTE_CHARACTERS_MAX = 500
 
 
 class HostPrograms:
@@ -72,7 +73,27 @@ class HostPrograms:
         summary = read_summary(self._folder, self._verdicts, self._kind)
         if any(module.estimate is None for module in summary.modules):
             self._price()
-        self._found = tuple(map(_ran, summary.modules[:MODULES_KEPT_MAX]))
+        self._found = program_run(summary).modules
+
+    def run_of(self, replica: str) -> ProgramRun | None:
+        """Return the run of a job's replica as far as it is priced; None: it has compiled
+        nothing."""
+        summary = self._summary_of(replica)
+        return program_run(summary) if summary.modules or summary.error else None
+
+    def price_run_of(self, replica: str, seconds: float) -> ProgramRun | None:
+        """Return the run of a job's replica that has ended, with all of its modules priced, or as
+        it is after so many seconds."""
+        until = self._clock.monotonic_seconds() + seconds
+        while self._clock.monotonic_seconds() < until:
+            if all(one.estimate is not None for one in self._summary_of(replica).modules):
+                break
+            self._price()
+            self._clock.sleep(PRICE_LOOK_SECONDS)
+        return self.run_of(replica)
+
+    def _summary_of(self, replica: str) -> ProgramSummary:
+        return read_summary(self._folder, self._verdicts, self._kind, replica=replica)
 
     def _price(self) -> None:
         if self._estimator is not None and self._estimator.poll() is None:
@@ -85,37 +106,3 @@ class HostPrograms:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )  # fmt: skip
-
-
-def _ran(module: ModuleTotal) -> RanModule:
-    """In values that every database and every reader of JSON takes: the module is whatever a
-    program wrote."""
-    estimate = module.estimate
-    if estimate is None:
-        return RanModule(
-            module.name, module.runs, None, module.wall_seconds, 0.0, True, "", "not priced yet"
-        )
-    seconds = (
-        estimate.seconds
-        if estimate.seconds is not None and math.isfinite(estimate.seconds)
-        else None
-    )
-    mfu, hfu = (share if math.isfinite(share) else 0.0 for share in (estimate.mfu, estimate.hfu))
-    verdict, note = map(_text, (estimate.verdict, estimate.error or "; ".join(estimate.doubts)))
-    return RanModule(
-        module.name,
-        module.runs,
-        seconds,
-        module.wall_seconds,
-        mfu,
-        estimate.fits,
-        verdict,
-        note,
-        hfu,
-    )
-
-
-def _text(text: str) -> str:
-    return "".join(
-        letter if letter.isprintable() else " " for letter in text[:_NOTE_CHARACTERS_MAX]
-    )

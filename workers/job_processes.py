@@ -17,11 +17,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from podyard.base.clock import RealClock
+from podyard.programs.slice import PROGRAM_VARIABLE
 from podyard.workers import process_group, scripts
 from podyard.workers.process_group import ProcessRecord
 
 FOLDER = "jobs"  # of records, in a host's folder
-PROGRAM_VARIABLE = "PODYARD_PROGRAM"  # the replica's id, in the environment of all that it starts
 _POLL_SECONDS = 0.02
 _TITLE_CHARACTERS_MAX = 80
 _STATES = {"R": "running", "S": "sleeping", "D": "waiting for a disk", "T": "stopped", "Z": "ended"}

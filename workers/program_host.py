@@ -22,6 +22,7 @@ from typing import IO
 
 from podyard.base.clock import RealClock
 from podyard.base.errors import PodyardError
+from podyard.programs.slice import PROGRAM_VARIABLE
 from podyard.workers import (
     box,
     box_keys,
@@ -33,7 +34,7 @@ from podyard.workers import (
 )
 from podyard.workers.box import Box
 from podyard.workers.job_host import JobHost
-from podyard.workers.job_processes import PROGRAM_VARIABLE, JobProcesses
+from podyard.workers.job_processes import JobProcesses
 from podyard.workers.process_group import ProcessRecord
 from podyard.workers.reporter import Reporter
 
@@ -85,6 +86,15 @@ class ProgramHost:
         self._count = self._ends = 0
         cgroups = None if host_box is None else box.program_cgroups(folder.parent.parent)
         self._cgroup = None if cgroups is None else cgroups / folder.name
+
+    @property
+    def folder(self) -> Path:
+        """What the host server keeps of the host, outside of its box."""
+        return self._folder
+
+    @property
+    def topology(self) -> str:
+        return self._host.environment.get("TPU_TOPOLOGY", "")
 
     @property
     def home(self) -> str:

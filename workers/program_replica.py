@@ -18,8 +18,10 @@ from typing import Any
 from podyard.base import archives
 from podyard.base.clock import RealClock
 from podyard.base.errors import Code, PodyardError
+from podyard.hardware.accelerator_types import kind_of
 from podyard.workers import box
 from podyard.workers.box import Box
+from podyard.workers.host_programs import LOOK_SECONDS, HostPrograms
 from podyard.workers.http_client import JsonClient
 from podyard.workers.job_host import JobHost
 from podyard.workers.job_packages import JobPackages
@@ -28,6 +30,9 @@ from podyard.workers.reporter import Reporter
 
 HOST_SECONDS_MAX = 120.0  # for a host that waits for no software: a box takes a tenth of a second
 HOST_ASK_SECONDS = 2.0
+# For modules that have no estimate when the program ends: most have one, and others take a second.
+PRICE_SECONDS_MAX = 20.0
+_ESTIMATOR_VARIABLES = ("PATH", "HOME", "LANG", "PYTHONPATH", "TMPDIR")  # not the token
 
 
 def run_program(
@@ -42,9 +47,12 @@ def run_program(
     another attempt may go better."""
     code: int | None = None
     text = ""
+    follower: _RunFollower | None = None
     try:
         host = _host(spec, reporter, api, replica_id, stopping, clock)
         host.clear()
+        if host.is_measured:
+            follower = _RunFollower(_programs(spec, host, clock), replica_id, reporter)
         _bring_files(spec["run"], host, api, replica_id)
         _install(spec, host, clock)
         if spec["run"]["setup"]:
@@ -55,6 +63,8 @@ def run_program(
         pass
     except OSError as error:
         text = f"the program cannot be run: {error}"
+    if follower is not None:
+        follower.finish(0.0 if stopping.is_set() or reporter.yielding() else PRICE_SECONDS_MAX)
     # After the end of the program, so that what the platform wants now is known.
     reporter.report_now()
     if stopping.is_set():
@@ -64,6 +74,38 @@ def run_program(
     if code != 0:
         raise PodyardError(Code.ABORTED, text)
     return "SUCCEEDED"
+
+
+class _RunFollower:
+    """Reports the modules that the program compiles and runs, from the files of its host."""
+
+    def __init__(self, programs: HostPrograms, replica_id: str, reporter: Reporter) -> None:
+        self._programs = programs
+        self._replica = replica_id
+        self._reporter = reporter
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="program-run", daemon=True)
+        self._thread.start()
+
+    def finish(self, price_seconds: float) -> None:
+        """Report the run of a program that has ended. `price_seconds`: for modules that are not
+        priced yet."""
+        self._over.set()
+        self._thread.join()
+        self._reporter.on_run(self._programs.price_run_of(self._replica, price_seconds))
+        self._programs.end()
+
+    def _follow(self) -> None:
+        while not self._over.wait(LOOK_SECONDS):
+            self._reporter.on_run(self._programs.run_of(self._replica))
+
+
+def _programs(spec: Mapping[str, Any], host: ProgramHost, clock: RealClock) -> HostPrograms:
+    folder = host.folder
+    cache = folder.parent.parent / "estimates"
+    kind = kind_of(spec["acceleratorType"], host.topology)
+    environment = {name: os.environ[name] for name in _ESTIMATOR_VARIABLES if name in os.environ}
+    return HostPrograms(folder / "programs", folder / "estimates", cache, kind, environment, clock)
 
 
 def _host(

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from podyard.base.clock import RealClock
 from podyard.base.errors import Code, PodyardError
 from podyard.domain import metric_lines
+from podyard.domain.ran_module import ProgramRun
 from podyard.workers.event_writer import EventWriter
 from podyard.workers.line_buffer import LineBuffer
 from podyard.workers.machine_use import MachineMeter
@@ -47,9 +48,10 @@ class _WaitingReports:
     checkpoints: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     pruned: list[int] = dataclasses.field(default_factory=list)
     summary: dict[str, Any] = dataclasses.field(default_factory=dict)
+    run: dict[str, Any] | None = None  # the newest that the server has not taken
 
     def __bool__(self) -> bool:
-        return any(getattr(self, name) for name in (*_LISTS, "summary"))
+        return any(getattr(self, name) for name in (*_LISTS, "summary", "run"))
 
 
 class Reporter:
@@ -80,6 +82,7 @@ class Reporter:
         self._lapse = lapse
         self._meter = MachineMeter(clock)
         self._waiting = _WaitingReports()
+        self._run: ProgramRun | None = None
         self._lock = threading.Lock()
         self._sending = threading.Lock()
         self._stopping = threading.Event()
@@ -180,6 +183,13 @@ class Reporter:
         with self._lock:
             self._waiting.summary.update(metrics)
 
+    def on_run(self, run: ProgramRun | None) -> None:
+        """The modules of a user's program, as far as it has run; None: it has compiled nothing."""
+        if run is not None and run != self._run:
+            self._run = run
+            with self._lock:
+                self._waiting.run = dataclasses.asdict(run)
+
     def stopping(self) -> bool:
         return self._stopping.is_set()
 
@@ -241,6 +251,7 @@ class Reporter:
         with self._sending:
             with self._lock:
                 batch = self._waiting
+                run = batch.run
                 body: dict[str, Any] = {
                     "fence": self._fence,
                     "state": state,
@@ -249,6 +260,7 @@ class Reporter:
                     **{name: getattr(batch, name)[:ITEMS_PER_REPORT_MAX] for name in _LISTS},
                     "summary": dict(batch.summary),
                     "used": self._meter.read(),
+                    "run": run,
                 }
             if (lines := self._lines.chunk()) is not None:
                 body["log"] = lines
@@ -259,6 +271,7 @@ class Reporter:
                 )
                 for name in _LISTS:
                     del getattr(batch, name)[: len(body[name])]
+                batch.run = None if batch.run is run else batch.run
                 for name, value in body["summary"].items():
                     if batch.summary.get(name) == value:
                         del batch.summary[name]

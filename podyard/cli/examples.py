@@ -49,6 +49,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "podyard tpu devices": ("podyard tpu devices --accelerator-type v3-8",),
     "podyard tpu env": ('eval "$(podyard tpu env pod --worker 1)"',),
     "podyard tpu exec": ("podyard tpu exec pod --worker all -- hostname",),
+    "podyard tpu programs": ("podyard tpu programs pod", "podyard tpu programs pod -o json"),
     "podyard tpu hosts": ("podyard tpu hosts pod", "podyard tpu hosts pod -o wide"),
     "podyard tpu list": (
         "podyard tpu list",

@@ -9,7 +9,11 @@ from podyard.base.durations import duration_for_people
 from podyard.base.money import money_text
 from podyard.cli.client import Client
 from podyard.cli.job_logs import FINAL_STATES
+from podyard.cli.output import emit, say
+from podyard.cli.run_report.modules import run_text
+from podyard.cli.tables import NOTHING
 from podyard.cli.terminal import bar, progress
+from podyard.domain.ran_module import ProgramRun
 
 
 def wait_for_job(client: Client, name: str, timeout_seconds: float | None) -> dict[str, Any]:
@@ -47,9 +51,12 @@ def progress_bar(found: dict[str, Any]) -> str:
         facts.append(money_text(found["cost"]))
     if found["state"] != "RUNNING" and found.get("stateReason"):
         facts.append(found["stateReason"])
-    if not found["steps"]:
-        return "  ".join([found["state"], *facts])
-    return f"{found['state']:<9} {bar(found['stepsDone'], found['steps'], facts)}"
+    state, steps = found["state"], found["steps"]
+    return (
+        f"{state:<9} {bar(found['stepsDone'], steps, facts)}"
+        if steps
+        else "  ".join([state, *facts])
+    )
 
 
 def progress_line(found: dict[str, Any]) -> str:
@@ -74,5 +81,15 @@ def progress_line(found: dict[str, Any]) -> str:
 
 
 def steps_text(found: dict[str, Any]) -> str:
-    """How far it is; how far it has to go is known to a user's program only."""
-    return f"{found['stepsDone']}/{found['steps']}" if found["steps"] else str(found["stepsDone"])
+    """How far it is, `-` if that is not known; how far it has to go is known to a user's program
+    only."""
+    done, steps = found.get("stepsDone", NOTHING), found["steps"]
+    return f"{done}/{steps}" if steps else str(done)
+
+
+def emit_job(found: dict[str, Any], output: str) -> None:
+    """Print a job; in a table's place YAML, and on stderr the modules of its program."""
+    emit(found, "yaml" if output == "table" else output)
+    if output == "table" and "programRun" in found:
+        run = ProgramRun.of_answer(found["programRun"])
+        say(run_text(run, found["acceleratorType"]))

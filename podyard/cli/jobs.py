@@ -13,7 +13,7 @@ from typing_extensions import override
 from podyard.base.errors import Code, PodyardError
 from podyard.cli.client import Client
 from podyard.cli.job_logs import ANY_ZONE, job_path, logs, stacks
-from podyard.cli.job_progress import steps_text, wait_for_job
+from podyard.cli.job_progress import emit_job, steps_text, wait_for_job
 from podyard.cli.listing import Item, lists
 from podyard.cli.names import complete_job, complete_node
 from podyard.cli.options import Command, client_of, output_option, pairs, target_options, value_of
@@ -351,7 +351,7 @@ def describe(
     """Show a job."""
     client = client_of(data, project, location)
     found = client.call("GET", job_path(client, location, job_id))
-    emit(found, "yaml" if output == "table" else output)
+    emit_job(found, output)
 
 
 @job.command()

@@ -23,9 +23,10 @@ import platformdirs
 from podyard import engine
 from podyard.base.clock import OsClock
 from podyard.base.errors import PodyardError
-from podyard.cli import output, redirect, tables
+from podyard.cli import output, redirect
 from podyard.cli.program_environment import ProgramOptions, environments_of
 from podyard.cli.run_report.comparison import NOTHING_FITS_CODE, comparison, forecast_of
+from podyard.cli.run_report.modules import module_table
 from podyard.cli.run_report.prices import cost_text, prices
 from podyard.engine.report import trace
 from podyard.engine.report.summary import (
@@ -38,6 +39,7 @@ from podyard.engine.report.summary import (
 from podyard.hardware.accelerator_types import AcceleratorType
 from podyard.programs import estimator
 from podyard.programs.launch import LaunchEnd
+from podyard.programs.plan.run_record import ran_module
 from podyard.programs.records import SUFFIX, VERDICTS
 from podyard.programs.summary import ModuleTotal, ProgramSummary, read_summary
 
@@ -162,14 +164,9 @@ def lines(summary: ProgramSummary, options: ProgramOptions) -> list[str]:
     if not summary.modules:
         nothing = f"podyard: no estimate for {kind.name}: the program compiled nothing for the TPU"
         return [nothing, *_no_step(summary, options)]
-    rows = [_row(summary, module) for module in summary.modules[:MODULES_SHOWN] if module.runs]
-    lines = [
-        _head(options),
-        tables.table(
-            ("MODULE", "RUNS", "ON THE TPU", "HERE", "MFU", "HFU", f"MEMORY OF A {device.upper()}"),
-            rows,
-        ),
-    ]
+    shown = [one for one in summary.modules[:MODULES_SHOWN] if one.runs]
+    rows = [ran_module(summary, module) for module in shown]
+    lines = [_head(options), module_table(rows, device)]
     if rest := [module for module in summary.modules[MODULES_SHOWN:] if module.runs]:
         runs, seconds = sum(one.runs for one in rest), sum(one.work_seconds for one in rest)
         lines.append(f"and {len(rest)} more modules with {runs} runs, {time_text(seconds)} in all")
@@ -232,23 +229,6 @@ def _no_step(summary: ProgramSummary, options: ProgramOptions) -> list[str]:
     rest = sum(1 for one in summary.modules if one.runs) - len(shown)
     seen = f"{', '.join(shown) or 'no modules'}{f' and {rest} more' if rest else ''}"
     return [f"no training step found: {why}; seen: {seen}"]
-
-
-def _row(summary: ProgramSummary, module: ModuleTotal) -> tuple[str, ...]:
-    """The time on the TPU is the devices' own: the host's part is a line below the table."""
-    estimate, name = module.estimate, summary.label(module)
-    here = "-" if module.wall_seconds is None else time_text(module.wall_seconds)
-    if estimate is None or estimate.seconds is None:
-        return (name, str(module.runs), "-", here, "-", "-", "-")
-    used = (f"{share:.1%}" for share in (estimate.mfu, estimate.hfu))
-    return (
-        name,
-        str(module.runs),
-        time_text(estimate.device_seconds),
-        here,
-        *used,
-        estimate.verdict,
-    )
 
 
 def _step_line(step: ModuleTotal, options: ProgramOptions) -> str:

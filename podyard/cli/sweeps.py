@@ -13,6 +13,7 @@ import click
 
 from podyard.cli.client import Client
 from podyard.cli.job_logs import ANY_ZONE
+from podyard.cli.job_progress import steps_text
 from podyard.cli.jobs import WithArguments, field_options, new_job, variable_options
 from podyard.cli.listing import Item, lists
 from podyard.cli.options import client_of, output_option, target_options, value_of
@@ -178,7 +179,7 @@ def _print(found: dict[str, Any], output: str) -> None:
     rows = [
         {
             **job,
-            "progress": f"{job['stepsDone']}/{job['steps']}" if job["steps"] else job["stepsDone"],
+            "progress": steps_text(job),
             "best": "*" if job["job"] == found.get("best") else None,
         }
         for job in found["jobs"]

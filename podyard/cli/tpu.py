@@ -14,8 +14,11 @@ from podyard.cli.listing import Item, lists
 from podyard.cli.names import complete_node
 from podyard.cli.options import client_of, output_option, pairs, target_options
 from podyard.cli.output import emit, say, warn_of
+from podyard.cli.run_report.modules import module_table
 from podyard.cli.terminal import confirm
 from podyard.cli.tpu_devices import devices
+from podyard.domain.ran_module import modules_of
+from podyard.hardware.accelerator_types import parse
 from podyard.hardware.generations import GENERATIONS
 
 OPERATION_SECONDS_MAX = 900.0  # as google-cloud-tpu waits
@@ -113,6 +116,30 @@ def describe(
     client = client_of(data, project, location)
     found = client.call("GET", f"{client.zone_path()}/nodes/{quote(node)}")
     emit(found, "yaml" if output == "table" else output)
+
+
+@tpu.command()
+@click.argument("node", shell_complete=complete_node)
+@target_options
+@output_option
+def programs(
+    node: str, data: str | None, project: str | None, location: str | None, output: str
+) -> None:
+    """Show the modules that programs on a node ran, and their times on the slice.
+
+    Programs started by ssh and by jobs count, since their host started.
+    """
+    client = client_of(data, project, location)
+    kind = client.call("GET", f"{client.zone_path()}/nodes/{quote(node)}")["acceleratorType"]
+    hosts = client.call("GET", f"{client.own_path()}/nodes/{quote(node)}/hosts")["hosts"]
+    of_hosts: list[list[Item]] = [host.get("programs", []) for host in hosts]
+    modules = next(filter(None, of_hosts), [])  # each host of a slice runs the same ones
+    if output != "table":
+        emit(modules, output)
+    elif modules:
+        click.echo(module_table(modules_of(modules), parse(kind).generation.device_word))
+    else:
+        say(f"no program on {node} has run a module for the TPU")
 
 
 def _verb(name: str, method: str, suffix: str, text: str) -> click.Command:

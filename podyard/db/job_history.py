@@ -25,10 +25,11 @@ from sqlalchemy import (
 
 from podyard.db import attempts
 from podyard.db.records import columns
-from podyard.db.tables_jobs import checkpoints, job_evaluations, job_metrics, jobs
+from podyard.db.tables_jobs import checkpoints, job_evaluations, job_metrics, job_runs, jobs
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.attempt import committed_ranges
 from podyard.domain.job_history import CheckpointRecord, EvaluationRecord, MetricPoint
+from podyard.domain.ran_module import ProgramRun
 
 
 def _of_attempt(query: Select[Any], table: Table) -> Select[Any]:
@@ -230,6 +231,26 @@ def modelled_seconds_until(uow: UnitOfWork, job_key: str, last_step: int) -> flo
         _committed_rows(uow, job_key, job_metrics), job_metrics.c.step <= last_step
     )
     return float(uow.execute(query).scalar() or 0.0)
+
+
+def put_run(uow: UnitOfWork, job_key: str, attempt: int, run: ProgramRun) -> None:
+    """Keep what a user's program has run in an attempt, in place of what it had before."""
+    key = {"job_key": job_key, "attempt": attempt}
+    row = {"run": dataclasses.asdict(run)}
+    if not uow.update(job_runs, key, row):
+        uow.insert(job_runs, {**key, **row})
+
+
+def runs_of(uow: UnitOfWork, job_key: str) -> dict[int, ProgramRun]:
+    """Return what a user's program has run, by attempt."""
+    query = select(job_runs.c.attempt, job_runs.c.run).where(job_runs.c.job_key == job_key)
+    rows = uow.all(query.order_by(job_runs.c.attempt))
+    return {row["attempt"]: ProgramRun.of_stored(row["run"]) for row in rows}
+
+
+def seconds_of_runs(uow: UnitOfWork, job_key: str) -> float:
+    """Return the time of all attempts of a user's program on the slice, as far as it is known."""
+    return sum(run.seconds or 0.0 for run in runs_of(uow, job_key).values())
 
 
 def _without_job(row: Mapping[str, Any]) -> dict[str, Any]:

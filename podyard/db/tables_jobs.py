@@ -143,6 +143,15 @@ job_metrics = Table(
     Column("modelled_seconds", Float, nullable=False),
 )
 
+# The modules of a user's program in each attempt: ProgramRun.
+job_runs = Table(
+    "job_runs",
+    metadata,
+    Column("job_key", String(64), ForeignKey("jobs.job_key"), primary_key=True),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("run", Json, nullable=False),
+)
+
 job_evaluations = Table(
     "job_evaluations",
     metadata,

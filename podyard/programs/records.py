@@ -19,6 +19,7 @@ from pathlib import Path
 
 from podyard.base.clock import OsClock
 from podyard.base.files import read_json, write_atomically
+from podyard.programs import slice as slices
 from podyard.programs.step.call_sites import Site, label
 
 SUFFIX = ".mlir"
@@ -100,6 +101,7 @@ class Recorder:
             None if folder is None else folder / "processes" / f"{worker}-{os.getpid()}.json"
         )
         self._worker = worker
+        self._replica = os.environ.get(slices.PROGRAM_VARIABLE, "")
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._modules: list[ModuleRuns] = []
@@ -159,8 +161,9 @@ class Recorder:
             return
         with self._lock:
             modules, left_out = [module.to_json() for module in self._modules], self._left_out
-        counts = {"worker": self._worker, "pid": self._pid, "modules": modules}
-        text = json.dumps({**counts, "left_out": left_out, "error": self._error})
+        process = {"worker": self._worker, "pid": self._pid, "replica": self._replica}
+        counts = {"modules": modules, "left_out": left_out, "error": self._error}
+        text = json.dumps({**process, **counts})
         if text == self._written:
             return
         try:

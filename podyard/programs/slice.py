@@ -18,6 +18,8 @@ STRICT_VARIABLE = "PODYARD_STRICT"  # 1: a module that does not fit raises RESOU
 LENIENT_VARIABLE = "PODYARD_LENIENT"  # 1: a program that a TPU rejects goes on, with a warning
 DRY_RUN_VARIABLE = "PODYARD_DRY_RUN"  # runs of the training step, of which none is computed
 STEP_VARIABLE = "PODYARD_STEP"  # name of the training step; empty: by the rule of training_step.py
+# the replica of a job that starts a program, in the environment of all that it starts; empty: none
+PROGRAM_VARIABLE = "PODYARD_PROGRAM"
 OFF = "off"
 # where the ids of the first of several slices begin; those of the second begin at twice that
 _SLICE_IDS = 100_000

@@ -179,13 +179,17 @@ class ProgramSummary:
 
 
 def read_summary(
-    run: Path, verdicts: Path, kind: AcceleratorType, step_name: str | None = None
+    run: Path,
+    verdicts: Path,
+    kind: AcceleratorType,
+    step_name: str | None = None,
+    replica: str | None = None,
 ) -> ProgramSummary:
-    """Of what is written so far. `run` is the program's to write: what is not as it should be is
-    left out."""
+    """Return what is written so far. `run` is the program's to write: what is not as it should be
+    is left out. `replica`: of a job, whose processes alone count; None: all processes."""
     by_digest: dict[str, list[tuple[int, ModuleRuns]]] = {}
     left_out, errors = 0, list[str]()
-    for worker, left, modules, error in _processes(run):
+    for worker, left, modules, error in _processes(run, replica):
         left_out += left
         errors += [error] if error else []
         for module in modules:
@@ -227,7 +231,7 @@ def _total(
     )
 
 
-def _processes(run: Path) -> Iterator[tuple[int, int, list[ModuleRuns], str]]:
+def _processes(run: Path, replica: str | None) -> Iterator[tuple[int, int, list[ModuleRuns], str]]:
     """Worker, modules that it left out, modules, and the error that ended it, of as many processes
     as there is room for."""
     room = RUN_BYTES_MAX
@@ -236,6 +240,8 @@ def _processes(run: Path) -> Iterator[tuple[int, int, list[ModuleRuns], str]]:
         room -= len(text)
         try:
             data = json.loads(text)
+            if replica is not None and data.get("replica") != replica:
+                continue
             yield (
                 int(data["worker"]),
                 int(data["left_out"]),

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import psutil
 import pytest
 
-from podyard.workers.job_processes import PROGRAM_VARIABLE
+from podyard.programs.slice import PROGRAM_VARIABLE
 from tests.stack import Stack, kill, open_stack, until
 from tests.waiting import patient
 

@@ -111,7 +111,7 @@ def _takes_nothing(call: ast.Call) -> bool:
 def _unique_indexes() -> frozenset[str]:
     calls = [
         call
-        for path in VERSIONS.glob("0*.py")
+        for path in VERSIONS.rglob("0*.py")
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
     ]
     return frozenset(
@@ -149,7 +149,7 @@ def _required_columns(path: Path) -> list[str]:
 
 
 def test_new_revisions_only_add_so_that_processes_of_the_release_before_go_on() -> None:
-    new = [path for path in sorted(VERSIONS.glob("0*.py")) if path.name[:4] >= FIRST_ADDITIVE]
+    new = [path for path in sorted(VERSIONS.rglob("0*.py")) if path.name[:4] >= FIRST_ADDITIVE]
     assert new
     assert {path.name: wrong for path in new if (wrong := _operations(path) - ADDITIVE)} == {}
     assert {path.name: wrong for path in new if (wrong := _required_columns(path))} == {}
@@ -171,5 +171,5 @@ def test_a_revision_that_takes_away_or_demands_is_found(tmp_path: Path) -> None:
 
 
 def test_every_revision_is_in_the_chain_once() -> None:
-    names = sorted(path.name[:4] for path in VERSIONS.glob("0*.py"))
+    names = sorted(path.name[:4] for path in VERSIONS.rglob("0*.py"))
     assert sorted(migrations.KNOWN) == names

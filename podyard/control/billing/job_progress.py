@@ -13,6 +13,7 @@ from podyard.db import attempts, cost_dimensions, job_history, replicas
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.job import JOB, Job
 from podyard.domain.principal import Principal
+from podyard.domain.ran_module import ProgramRun
 from podyard.domain.replica import AttemptUse
 from podyard.domain.usage import parts_within
 from podyard.pricing import attribution
@@ -34,7 +35,7 @@ class JobProgress:
     `is_estimated`: the cost still grows.
 
     `machine`: what all attempts have taken of one's own machines; None without a card for it, and
-    for these callers.
+    for these callers. `run`: what a user's program has run, where one job is asked for.
     """
 
     wall_seconds: float
@@ -43,6 +44,7 @@ class JobProgress:
     cost: Amount | None
     is_estimated: bool
     machine: MachineCost | None = None
+    run: ProgramRun | None = None
 
     @property
     def cost_at_end(self) -> Fraction | None:
@@ -53,7 +55,8 @@ class JobProgress:
 
 
 def of(uow: UnitOfWork, card: RateCard, principal: Principal, job: Job) -> JobProgress:
-    return of_all(uow, card, principal, job.project, [job])[job.job_key]
+    progress = of_all(uow, card, principal, job.project, [job])[job.job_key]
+    return dataclasses.replace(progress, run=_run_of(uow, job))
 
 
 def of_all(
@@ -94,6 +97,12 @@ def _progress(
     speed = _steps_per_second(uow, job) if job.state == "RUNNING" else None
     left = None if speed is None else max(0, job.spec.steps - job.steps_done) / speed
     return JobProgress(wall, speed, left, cost, attempt is not None, machine)
+
+
+def _run_of(uow: UnitOfWork, job: Job) -> ProgramRun | None:
+    """Return what a user's program has run in the newest attempt that ran any; None: nothing."""
+    runs = {} if job.spec.run is None else job_history.runs_of(uow, job.job_key)
+    return runs[max(runs)] if runs else None
 
 
 def _steps_per_second(uow: UnitOfWork, job: Job) -> float | None:

@@ -112,7 +112,9 @@ def _start(uow: UnitOfWork, start: StartGang) -> None:
         state_reason=start.reason,
         attempt=number,
         steps_done=resume_step,
-        modelled_seconds=job_history.modelled_seconds_until(uow, job.job_key, resume_step),
+        modelled_seconds=job_history.modelled_seconds_until(uow, job.job_key, resume_step)
+        if job.spec.run is None
+        else job.modelled_seconds,
         started=job.started or uow.now,
     )
     moved = move(

@@ -29,6 +29,7 @@ from podyard.domain.job import Job, objects_prefix
 from podyard.domain.job_history import CheckpointRecord, EvaluationRecord, MetricPoint
 from podyard.domain.log import WrittenLines
 from podyard.domain.principal import Principal
+from podyard.domain.ran_module import ProgramRun
 from podyard.domain.replica import REPLICA, Desired, Replica, ReplicaOutcome, ReplicaState
 
 
@@ -62,6 +63,7 @@ class Progress:
     written: WrittenLines | None = None
     # of its machine so far: CPU microseconds, KiB-seconds of memory
     used: tuple[int, int] | None = None
+    run: ProgramRun | None = None  # of a user's program, as far as it has run
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -224,6 +226,7 @@ def report(
         or progress.checkpoints
         or progress.pruned
         or progress.summary
+        or progress.run is not None
     ):
         _keep_progress(uow, replica, attempt, progress)
     if not attempt.has_begun_to_end:
@@ -280,7 +283,9 @@ def pinned_step(uow: UnitOfWork, replica_id: str) -> int | None:
 def _keep_progress(uow: UnitOfWork, replica: Replica, attempt: Attempt, progress: Progress) -> None:
     job = read = rows.get(uow, replica.job_key)
     if job.spec.run is not None:
-        _keep_points_of_program(uow, replica, attempt, job, progress.points)
+        if not replica.rank:
+            _keep_points_of_program(uow, attempt, progress.points)
+            _keep_run_of_program(uow, attempt, progress.run)
         return
     resumed = progress.resumed_step
     if resumed is not None and 0 <= resumed < attempt.resume_step:
@@ -325,18 +330,31 @@ def _keep_progress(uow: UnitOfWork, replica: Replica, attempt: Attempt, progress
 
 
 def _keep_points_of_program(
-    uow: UnitOfWork, replica: Replica, attempt: Attempt, job: Job, points: Sequence[MetricPoint]
+    uow: UnitOfWork, attempt: Attempt, points: Sequence[MetricPoint]
 ) -> None:
-    """What worker 0 says counts. Its steps need not follow each other, and it resumes by itself:
+    """Keep what worker 0 prints. Its steps need not follow each other, and it resumes by itself:
     from the step before the first one that an attempt tells."""
-    if replica.rank or not points:
+    if not points:
         return
+    job = rows.get(uow, attempt.job_key)
     if job_history.last_step(uow, job.job_key, attempt.attempt) is None:
         store(uow, attempt, dataclasses.replace(attempt, resume_step=max(0, points[0].step - 1)))
     job_history.merge_points(uow, job.job_key, attempt.attempt, points)
     last = points[-1]
     latest = {**job.latest, **last.metrics, "step": last.step}
     store(uow, job, dataclasses.replace(job, latest=latest, steps_done=last.step))
+
+
+def _keep_run_of_program(uow: UnitOfWork, attempt: Attempt, run: ProgramRun | None) -> None:
+    """Keep the modules of worker 0. Their training steps count where the program prints none."""
+    if run is None:
+        return
+    job = rows.get(uow, attempt.job_key)
+    job_history.put_run(uow, job.job_key, attempt.attempt, run)
+    prints_steps = job_history.last_step(uow, job.job_key, attempt.attempt) is not None
+    steps = job.steps_done if prints_steps or run.steps is None else run.steps
+    seconds = job_history.seconds_of_runs(uow, job.job_key)
+    store(uow, job, dataclasses.replace(job, steps_done=steps, modelled_seconds=seconds))
 
 
 def require_replica(principal: Principal, replica_id: str) -> None:

@@ -57,6 +57,7 @@ READS = (
     "tpu describe pod",
     "tpu env pod",
     "tpu hosts pod -o wide",
+    "tpu programs pod",
     "qr list",
     "qr list -o wide",
     "qr describe wish",

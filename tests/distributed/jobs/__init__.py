@@ -1,0 +1,1 @@
+"""Jobs of users' programs, on a stack."""
