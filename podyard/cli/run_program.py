@@ -102,7 +102,7 @@ def run_program(command: Sequence[str], options: ProgramOptions) -> int:
     Raises INVALID_ARGUMENT for more processes than this machine can carry.
     """
     outcome = run_once(command, options)
-    for line in lines(outcome.summary, options):
+    for line in lines(outcome.summary, options, outcome.end.code):
         output.say(line)
     if options.report is not None:
         _write_report(options.report, _document(outcome))
@@ -157,8 +157,9 @@ def _write_report(path: Path, document: object) -> None:
     path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
-def lines(summary: ProgramSummary, options: ProgramOptions) -> list[str]:
-    """The report of a run, for people."""
+def lines(summary: ProgramSummary, options: ProgramOptions, code: int = 0) -> list[str]:
+    """Return the report of a run, for people. `code`: the exit code of the program. One that has
+    failed has no price of steps to come."""
     kind, step = summary.kind, summary.step
     device = kind.generation.device_word
     if not summary.modules:
@@ -180,7 +181,7 @@ def lines(summary: ProgramSummary, options: ProgramOptions) -> list[str]:
         lines += _no_step(summary, options)
     else:
         if step.estimate is not None and step.estimate.seconds:
-            lines.append(_step_line(step, options))
+            lines.append(_step_line(step, options, has_price=code == 0))
         lines.append(f"training step {step.name}: {choice.reason}")
         kernels = () if step.estimate is None else step.estimate.kernels
         lines += [f"kernel {line} of {step.name}" for line in kernels[:NAMES_SHOWN]]
@@ -205,6 +206,9 @@ def lines(summary: ProgramSummary, options: ProgramOptions) -> list[str]:
             "did not happen"
         )
     lines += [f"lower bound: {doubt}" for doubt in summary.doubts[:REASONS_SHOWN]]
+    if code:
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        lines.append(f"the program failed: {summary.error or how}")
     return lines
 
 
@@ -231,7 +235,7 @@ def _no_step(summary: ProgramSummary, options: ProgramOptions) -> list[str]:
     return [f"no training step found: {why}; seen: {seen}"]
 
 
-def _step_line(step: ModuleTotal, options: ProgramOptions) -> str:
+def _step_line(step: ModuleTotal, options: ProgramOptions, *, has_price: bool) -> str:
     estimate = step.estimate
     assert estimate is not None and estimate.seconds
     seconds = estimate.seconds / step.steps
@@ -245,7 +249,8 @@ def _step_line(step: ModuleTotal, options: ProgramOptions) -> str:
     parts.append(f"MXU {estimate.mxu_utilization:.0%}")
     if options.batch:
         parts.append(f"{options.batch / seconds:,.0f} examples per second")
-    parts.append(f"1,000 steps {_costs(1000 * seconds, options)}")
+    if has_price:
+        parts.append(f"1,000 steps {_costs(1000 * seconds, options)}")
     return ", ".join(parts)
 
 

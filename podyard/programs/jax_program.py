@@ -117,7 +117,7 @@ def _end_behind(inner: Callable[..., Any], recorder: Recorder) -> Callable[..., 
         from podyard.programs import jax_internals
 
         inner(kind, error, traceback)
-        recorder.fail(f"{type(error).__name__}: {error}")
+        recorder.fail(f"{type(error).__name__}: {error}".removesuffix(": "))
         if jax_internals.process_count() > 1:
             jax_internals.leave_processes()
 

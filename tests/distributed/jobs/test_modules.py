@@ -10,23 +10,12 @@ from typing import Any
 
 import pytest
 
+from tests import doc_outputs
 from tests.stack import PODYARD, Stack, open_stack, until
+from tests.tpu_program import PROGRAMS
 
 ZONE = "us-central1-f"
-# Ten steps of a small network, and one print at the end that is no step for Podyard.
-TRAIN = """
-import jax, jax.numpy as jnp, numpy as np
-
-@jax.jit
-def train_step(weights, batch):
-    loss = lambda weights: jnp.mean((batch @ weights) ** 2)
-    return weights - 0.1 * jax.grad(loss)(weights)
-
-weights = jnp.ones((512, 512))
-for step in range(10):
-    weights = train_step(weights, np.ones((256, 512), np.float32))
-print("done", float(weights[0, 0]))
-"""
+TRAIN = (PROGRAMS / "reports" / "train.py").read_text(encoding="utf-8")
 COLUMNS = ["MODULE", "RUNS", "ON", "THE", "TPU", "HERE", "MFU", "HFU", "MEMORY", "OF", "A", "CORE"]
 pytest.importorskip("jax", reason="programs under test import JAX")
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("stack")]
@@ -69,7 +58,7 @@ def test_a_job_shows_the_modules_of_its_program(stack: Stack) -> None:
     assert 0 < step["seconds"] < 1e-3 and step["wallSeconds"] > 0
     assert 0 < step["mfu"] == step["hfu"] < 1 and step["verdict"].startswith("fits (")
     assert (run["step"], run["steps"]) == ("jit_train_step", 10)
-    assert run["stepReason"].startswith("called repeatedly from train.py:11")
+    assert run["stepReason"].startswith("called repeatedly from train.py:18")
     assert job["stepsDone"] == 10
     assert job["modelledSeconds"] == run["seconds"] >= 10 * step["seconds"]
 
@@ -79,6 +68,9 @@ def test_a_job_shows_the_modules_of_its_program(stack: Stack) -> None:
     head, line, *_ = described.stderr.splitlines()
     assert head.split() == COLUMNS and line.split()[:2] == ["jit_train_step", "10"]
     assert "stepReason:" in described.stdout
+    doc_outputs.check(
+        "howto/jobs.md", "job", f"$ podyard job describe trains\n...\n{described.stderr}"
+    )
     page = stack.http.get(f"/console/demo/jobs/{ZONE}/trains").text
     assert "Modules of the program" in page and "jit_train_step" in page
 
@@ -101,18 +93,19 @@ def test_what_is_not_known_is_not_zero(stack: Stack) -> None:
 
 
 def test_a_login_shows_its_modules_on_the_node(stack: Stack) -> None:
-    code = TRAIN.replace("train_step", "ssh_step")
-    _podyard(
-        stack, "tpu", "ssh", "mine", "--zone", ZONE, "--command", f"python - <<'END'\n{code}\nEND"
-    )
+    stack.create_node("fresh", "v2-8", ZONE)
+    command = f"cat > train.py <<'END'\n{TRAIN}\nEND\npython train.py"
+    _podyard(stack, "tpu", "ssh", "fresh", "--zone", ZONE, "--command", command)
 
     def modules() -> list[dict[str, Any]] | None:
-        text = _podyard(stack, "tpu", "programs", "mine", "--zone", ZONE, "-o", "json").stdout
-        found: list[dict[str, Any]] = json.loads(text)
-        step = [one for one in found if one["name"] == "jit_ssh_step"]
-        return found if step and step[0]["seconds"] is not None else None
+        text = _podyard(stack, "tpu", "programs", "fresh", "--zone", ZONE, "-o", "json").stdout
+        ran: list[dict[str, Any]] = json.loads(text)
+        step = [one for one in ran if one["name"] == "jit_train_step"]
+        is_whole = step and step[0]["runs"] == 10
+        return ran if is_whole and all(one["seconds"] is not None for one in ran) else None
 
     until(modules, 60, "an estimate of the step")
-    lines = _podyard(stack, "tpu", "programs", "mine", "--zone", ZONE).stdout.splitlines()
-    assert lines[0].split() == COLUMNS
-    assert any(line.split()[:2] == ["jit_ssh_step", "10"] for line in lines)
+    table = _podyard(stack, "tpu", "programs", "fresh", "--zone", ZONE).stdout
+    assert table.splitlines()[0].split() == COLUMNS
+    command = "$ podyard tpu ssh fresh --command 'python train.py'\n$ podyard tpu programs fresh"
+    doc_outputs.check("howto/programs.md", "ssh", f"{command}\n{table}")
