@@ -17,6 +17,7 @@ from podyard.control.compute.rooms import RoomView, ZoneRoom
 from podyard.db.unit_of_work import UnitOfWork
 from podyard.domain.fleet import Fleet, quota_units, region_of
 from podyard.domain.node import UsageClass
+from podyard.engine.plan.forecast import SliceForecast, SlicePrice, forecast
 from podyard.hardware import accelerator_types
 from podyard.hardware.accelerator_types import AcceleratorType
 from podyard.hardware.generation import Generation
@@ -59,6 +60,8 @@ class CreateQuery:
             "usage": "" if self.usage is UsageClass.ON_DEMAND else str(self.usage),
             "module" if self.program.is_module else "recipe": self.program.name,
             "batch": "" if self.program.batch is None else str(self.program.batch),
+            "tokens": str(self.program.run.tokens or ""),
+            "tokens_per_step": str(self.program.run.tokens_per_step or ""),
         }
         return "?" + urlencode({name: value for name, value in {**own, **changes}.items() if value})
 
@@ -219,6 +222,7 @@ def _values(
         "zone_count": len({row.room.zone for row in rows}),
         "chosen": chosen,
         "commands": _commands(project, chosen) if chosen else [],
+        "forecasts": _forecasts(rows, wanted),
         "misfit": misfit,
         "alternatives": _alternatives(view, fleet, project, wanted, others, steps),
     }
@@ -252,6 +256,26 @@ def _row(
     query = wanted.query(type=kind.name, chips="", zone=room.zone)
     commands_url = f"{project_url(project, 'create')}{query}#commands"
     return ZoneRow(room, costs, seconds, steps.get(kind.name), note, create_url, commands_url)
+
+
+def _forecasts(rows: Sequence[ZoneRow], wanted: CreateQuery) -> list[SliceForecast]:
+    """Return the whole run on each type, in the zone that stands first for it."""
+    if wanted.program.run.tokens is None:
+        return []
+    first: dict[str, ZoneRow] = {}
+    for row in rows:
+        first.setdefault(row.room.kind.name, row)
+    return [
+        forecast(
+            row.room.kind,
+            row.room.zone,
+            row.step.on_slice,
+            [SlicePrice(usage, cost.nanos, "USD") for usage, cost in row.costs.items()],
+            wanted.program.run,
+        )
+        for row in first.values()
+        if row.step is not None
+    ]
 
 
 def _quota_note(room: ZoneRoom) -> str:

@@ -19,6 +19,8 @@ from podyard.domain.listing import ListQuery
 from podyard.domain.principal import Principal
 from podyard.domain.recipes import RECIPES
 from podyard.domain.user_program import gs_parts
+from podyard.engine.plan.forecast import RunRequest
+from podyard.engine.plan.tokens import read_count
 from podyard.http import context, step_time
 from podyard.http.step_time import StepEstimate
 from podyard.web import forms
@@ -32,10 +34,11 @@ GS = "gs://"
 @dataclasses.dataclass(frozen=True, slots=True)
 class TimedProgram:
     """`name`: a recipe, ZONE/JOB, or gs://BUCKET/NAME of a StableHLO module; empty: none is
-    chosen."""
+    chosen. `run`: the whole run that is asked for."""
 
     name: str = ""
     batch: int | None = None
+    run: RunRequest = dataclasses.field(default_factory=RunRequest)
 
     @property
     def is_module(self) -> bool:
@@ -48,7 +51,19 @@ def program_of(fields: Mapping[str, str]) -> TimedProgram:
     if fields.get("module", "").strip() and not name.startswith(GS):
         raise invalid(f"module is {name[:200]!r}: it must be gs://BUCKET/NAME", "module")
     batch = forms.whole_if_given(fields, "batch", "Global batch")
-    return TimedProgram(name, batch if batch is None else max(1, batch))
+    return TimedProgram(name, batch if batch is None else max(1, batch), _run_of(fields))
+
+
+def _run_of(fields: Mapping[str, str]) -> RunRequest:
+    """Raises INVALID_ARGUMENT for what is not a number of tokens."""
+    text = fields.get("tokens", "").strip()
+    per_step = forms.whole_if_given(fields, "tokens_per_step", "Tokens of a step")
+    if per_step is not None and per_step < 1:
+        raise invalid(f"Tokens of a step is {per_step}: it must be at least 1", "tokens_per_step")
+    try:
+        return RunRequest(read_count(text) if text else None, per_step)
+    except ValueError as error:
+        raise invalid(str(error), "tokens") from None
 
 
 def own_jobs(uow: UnitOfWork, caller: Principal, project: str) -> list[tuple[str, str]]:

@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from podyard.base import archives
 from podyard.base.clock import RealClock
@@ -21,17 +21,20 @@ from podyard.base.errors import Code, PodyardError
 from podyard.hardware.accelerator_types import kind_of
 from podyard.workers import box
 from podyard.workers.box import Box
-from podyard.workers.host_programs import LOOK_SECONDS, HostPrograms
 from podyard.workers.http_client import JsonClient
 from podyard.workers.job_host import JobHost
 from podyard.workers.job_packages import JobPackages
 from podyard.workers.program_host import POLL_SECONDS, LeaveError, ProgramHost
 from podyard.workers.reporter import Reporter
 
+if TYPE_CHECKING:
+    from podyard.workers.host_programs import HostPrograms
+
 HOST_SECONDS_MAX = 120.0  # for a host that waits for no software: a box takes a tenth of a second
 HOST_ASK_SECONDS = 2.0
 # For modules that have no estimate when the program ends: most have one, and others take a second.
 PRICE_SECONDS_MAX = 20.0
+LOOK_SECONDS = 5.0  # as a host looks at its programs: a report is a write to the database
 _ESTIMATOR_VARIABLES = ("PATH", "HOME", "LANG", "PYTHONPATH", "TMPDIR")  # not the token
 
 
@@ -102,6 +105,8 @@ class _RunFollower:
 
 def _programs(spec: Mapping[str, Any], host: ProgramHost, clock: RealClock) -> HostPrograms:
     folder = host.folder
+    from podyard.workers.host_programs import HostPrograms  # late: one replica of a job reads runs
+
     cache = folder.parent.parent / "estimates"
     kind = kind_of(spec["acceleratorType"], host.topology)
     environment = {name: os.environ[name] for name in _ESTIMATOR_VARIABLES if name in os.environ}

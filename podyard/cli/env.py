@@ -7,7 +7,6 @@ import json
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -29,7 +28,6 @@ from podyard.settings import Settings
 if TYPE_CHECKING:
     from podyard.cli.program_environment import ProgramOptions
 
-TOKENS_MAX = 10**18
 FILE = click.Path(dir_okay=False, path_type=Path)
 CA_VARIABLE = "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE"
 PROXY_VARIABLES = ("CLOUDSDK_PROXY_TYPE", "CLOUDSDK_PROXY_ADDRESS", "CLOUDSDK_PROXY_PORT")
@@ -40,15 +38,12 @@ def _token_count(ctx: click.Context, param: click.Parameter, value: str | None) 
     """A whole number, also as `1e12`."""
     if value is None:
         return None
+    from podyard.engine.plan.tokens import read_count
+
     try:
-        count = Decimal(value)
-    except InvalidOperation:
-        count = Decimal(0)
-    if not (count.is_finite() and 1 <= count <= TOKENS_MAX):
-        raise click.BadParameter(
-            f"{value!r} is not a number of tokens: use 1 to 1e18, such as 1e12", ctx, param
-        )
-    return int(count)
+        return read_count(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
 
 
 @click.command()

@@ -9,15 +9,19 @@ a list of what is known of each.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from typing import Any
 
 from podyard.base.errors import PodyardError, failed_precondition, invalid
-from podyard.engine.analysis import analyze, analyze_stablehlo
+from podyard.engine.analysis import analyze, analyze_stablehlo, parse_module
+from podyard.engine.plan.tokens import TokensPerStep, token_inputs, tokens_per_step
 from podyard.engine.recipes.programs import program_of
+from podyard.engine.report.summary import Report
 from podyard.engine.step.host_input import HOST_INPUT
 from podyard.engine.timing.estimate import Estimate
+from podyard.hardware.accelerator_types import parse
 
 
 def main() -> None:
@@ -49,7 +53,21 @@ def _answer(asked: dict[str, Any]) -> dict[str, Any]:
         "usableBytes": found.usable_hbm_bytes,
         "memoryText": found.memory_text,
         "isLowerBound": bool(found.doubts),
+        "verdict": Report("", found).verdict,
+        "mfu": found.mfu,
+        "hfu": found.hfu,
+        "tokens": dataclasses.asdict(_tokens(asked)),
     }
+
+
+def _tokens(asked: dict[str, Any]) -> TokensPerStep:
+    """Return the tokens of a module's run. Without shardings it is the program of one device, which
+    has its own part of the batch."""
+    if "stablehlo" not in asked:
+        return TokensPerStep(None, "a recipe has no tokens")
+    program = parse_module(asked["stablehlo"])
+    devices = 1 if program.shardings else parse(asked["acceleratorType"]).device_count
+    return tokens_per_step(token_inputs(program), 0, devices)
 
 
 def _refusal(error: PodyardError) -> dict[str, Any]:

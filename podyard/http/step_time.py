@@ -20,6 +20,8 @@ from podyard.control.compute import nodes
 from podyard.domain.job import JobRequest
 from podyard.domain.node import NodeSpec
 from podyard.domain.recipes import RECIPES, FolderArgument, is_program
+from podyard.engine.plan.forecast import StepOnSlice
+from podyard.engine.plan.tokens import TokensPerStep
 from podyard.hardware.accelerator_types import kind_of
 from podyard.http import context
 
@@ -57,6 +59,19 @@ class StepEstimate:
     memory_text: str = ""
     is_lower_bound: bool = False
     error: str = ""
+    verdict: str = ""
+    mfu: float = 0.0
+    hfu: float = 0.0
+    tokens: TokensPerStep | None = None
+
+    @property
+    def on_slice(self) -> StepOnSlice:
+        """The step, as the forecast of a whole run takes it."""
+        if self.error or not self.seconds:
+            return StepOnSlice(None, "", self.error)
+        return StepOnSlice(
+            self.fits, self.verdict, "", self.seconds, self.mfu, self.hfu, self.tokens
+        )
 
 
 def recipe_names() -> Sequence[str]:
@@ -155,6 +170,8 @@ def _ask_of_several(question: str) -> tuple[StepEstimate, ...]:
             told["seconds"], told["fits"], told["neededBytes"], told["usableBytes"],
             told["memoryText"],
             told["isLowerBound"],
+            verdict=told["verdict"], mfu=told["mfu"], hfu=told["hfu"],
+            tokens=TokensPerStep(**told["tokens"]),
         )
         for told in _answer_of(question)
     )  # fmt: skip

@@ -27,12 +27,12 @@ from podyard.base.files import list_inside, read_inside, read_json, write_atomic
 from podyard.base.interpreter import python_command
 from podyard.engine.analysis import parse_module
 from podyard.engine.cost.custom_call import KERNEL_LINE
+from podyard.engine.plan.tokens import read_type, token_inputs
 from podyard.engine.program.ir import Program
 from podyard.engine.report.summary import Report, bytes_text, time_text
 from podyard.engine.step.host_input import feed_seconds
 from podyard.engine.training_loop import training_turns
 from podyard.hardware.accelerator_types import AcceleratorType, parse
-from podyard.programs.modules import tokens
 from podyard.programs.records import MODULE_BYTES_MAX, MODULES_MAX, NOT_LOWERED, SUFFIX, array_key
 
 DONE = "done"
@@ -59,7 +59,7 @@ class ModuleEstimate:
     devices' time. `other_bytes`: other arrays that are alive on a device while the module runs.
     `signature`: as in `(f32[8,128], s32[]) -> f32[]`.
     `turns`: of the training loop inside, as in `engine.training_loop`. `kernels`: a line for each
-    Pallas kernel, with its time in a run. `token_inputs`: as in `plan.tokens`."""
+    Pallas kernel, with its time in a run. `token_inputs`: as in `engine.plan.tokens`."""
 
     seconds: float | None
     device_seconds: float = 0.0
@@ -136,7 +136,7 @@ def as_run(
         mxu_utilization=share,
         feed_seconds=feed,
         other_bytes=other_bytes,
-        token_inputs=tokens.narrow(estimate.token_inputs, host_input),
+        token_inputs=_narrow(estimate.token_inputs, host_input),
     )
     if other_bytes < OTHERS_SHOWN_BYTES:
         return with_feed
@@ -148,6 +148,13 @@ def as_run(
         f"{'fits' if fits else 'does not fit'} ({peak:.1f} + {others:.1f} alive of {limit:.1f} GiB)"
     )
     return dataclasses.replace(with_feed, fits=fits, verdict=verdict)
+
+
+def _narrow(inputs: Sequence[str], host_input: Collection[str]) -> tuple[str, ...]:
+    """Return those of the inputs that the host sends, or all if it sends none of them."""
+    types = {text: read_type(text) for text in inputs}
+    sent = [text for text, one in types.items() if array_key(one.shape, one.itemsize) in host_input]
+    return tuple(sent or inputs)
 
 
 def of_json(data: dict[str, Any]) -> ModuleEstimate:
@@ -209,7 +216,7 @@ def estimate(text: bytes, kind: AcceleratorType, compiler: str = "podyard") -> M
         signature=_signature(program),
         kernels=_kernels(found),
         turns=training_turns(program),
-        token_inputs=tokens.token_inputs(program),
+        token_inputs=token_inputs(program),
     )
 
 

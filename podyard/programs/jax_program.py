@@ -78,7 +78,8 @@ def apply(_jax: Any) -> None:
     tpu_rules.wrap_lowering(report)
     jax_internals.wrap_compile(compile_module, _sayer_of_options())
     jax_devices.install(of, memory)
-    sys.excepthook = _end_behind(sys.excepthook, recorder)
+    recorder.watch_failure()
+    sys.excepthook = _end_behind(sys.excepthook)
 
 
 def _sayer_of_options() -> Callable[[str], None]:
@@ -110,14 +111,13 @@ def _check_jax(*, dry_run: bool) -> None:
         say(f"JAX {version} was not tested: {', '.join(jax_internals.TESTED)} were")
 
 
-def _end_behind(inner: Callable[..., Any], recorder: Recorder) -> Callable[..., Any]:
+def _end_behind(inner: Callable[..., Any]) -> Callable[..., Any]:
     """The traceback of a worker that fails, and its end: the others may wait for it in a sum."""
 
     def excepthook(kind: Any, error: BaseException, traceback: Any) -> None:
         from podyard.programs import jax_internals
 
         inner(kind, error, traceback)
-        recorder.fail(f"{type(error).__name__}: {error}".removesuffix(": "))
         if jax_internals.process_count() > 1:
             jax_internals.leave_processes()
 

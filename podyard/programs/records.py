@@ -13,9 +13,11 @@ import dataclasses
 import hashlib
 import json
 import os
+import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from podyard.base.clock import OsClock
 from podyard.base.files import read_json, write_atomically
@@ -149,8 +151,18 @@ class Recorder:
             clock.sleep(0.02)
         return dict(found)
 
+    def watch_failure(self) -> None:
+        """Note the exception that ends the program, behind its traceback."""
+        inner = sys.excepthook
+
+        def excepthook(kind: Any, error: BaseException, traceback: Any) -> None:
+            inner(kind, error, traceback)
+            self.fail(f"{type(error).__name__}: {error}".removesuffix(": "))
+
+        sys.excepthook = excepthook
+
     def fail(self, error: str) -> None:
-        """Note the exception that ends the program, as `KeyError: 'x'`."""
+        """Write the exception that ends the program, as `KeyError: 'x'`."""
         self._error = " ".join(error.split())[:ERROR_CHARACTERS_MAX]
         self.write()
 

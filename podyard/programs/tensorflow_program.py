@@ -90,6 +90,7 @@ def _steps(tensorflow: Any, of: Slice, system: TpuSystem) -> TensorFlowSteps | N
     from podyard.programs.tensorflow_steps import TensorFlowSteps
 
     recorder = Recorder(Path(folder), of.process_index)
+    recorder.watch_failure()
     strict = os.environ.get(slices.STRICT_VARIABLE) == "1"
     steps = TensorFlowSteps(
         tensorflow, recorder, len(system.devices), not system.is_mirrored, strict

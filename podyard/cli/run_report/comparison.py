@@ -11,8 +11,9 @@ from podyard.cli.plan import PARTS, PlanRow, predict
 from podyard.cli.program_environment import ProgramOptions
 from podyard.cli.run_report.prices import cost_text, price_text, prices
 from podyard.domain.node import UsageClass
+from podyard.engine.plan.forecast import RunRequest, SliceForecast, SlicePrice, forecast
 from podyard.engine.report.summary import time_text
-from podyard.programs.plan.forecast import RunRequest, SliceForecast, forecast
+from podyard.programs.plan.forecast import step_on_slice
 from podyard.programs.summary import ProgramSummary
 
 NOTHING_FITS_CODE = 4  # with --strict: no type has room for the program
@@ -25,7 +26,11 @@ _UNKNOWN = tables.NOTHING
 def forecast_of(options: ProgramOptions, summary: ProgramSummary) -> SliceForecast:
     """Return the row of a type in its zone."""
     run = RunRequest(options.tokens, options.tokens_per_step, options.slices)
-    return forecast(summary, options.zone, prices(options.kind, options.zone), run)
+    hourly = [
+        SlicePrice(price.usage, price.nanos_per_hour, price.currency)
+        for price in prices(options.kind, options.zone)
+    ]
+    return forecast(options.kind, options.zone, step_on_slice(summary), hourly, run)
 
 
 def comparison(rows: Sequence[tuple[ProgramOptions, SliceForecast]]) -> str:
@@ -45,10 +50,10 @@ def comparison(rows: Sequence[tuple[ProgramOptions, SliceForecast]]) -> str:
 def _cells(row: SliceForecast) -> tuple[str, ...]:
     return (
         row.kind.name,
-        row.memory or _UNKNOWN,
-        _UNKNOWN if row.step_seconds is None else time_text(row.step_seconds),
+        row.step.memory or _UNKNOWN,
+        _UNKNOWN if row.step.seconds is None else time_text(row.step.seconds),
         _interval(row),
-        *(_UNKNOWN if share is None else f"{share:.1%}" for share in (row.mfu, row.hfu)),
+        *(_UNKNOWN if share is None else f"{share:.1%}" for share in (row.step.mfu, row.step.hfu)),
     )
 
 
@@ -58,21 +63,22 @@ def _interval(row: SliceForecast) -> str:
 
 
 def _run(row: SliceForecast) -> tuple[str, ...]:
-    tokens = row.tokens_per_step
-    costs = {one.usage: one for one in row.costs}
+    tokens, costs = row.step.tokens, (row.cost(usage) for usage in _USAGES)
     return (
         _UNKNOWN if tokens is None or tokens.count is None else f"{tokens.count:,}",
         _UNKNOWN if row.hours is None else f"{row.hours:,.1f}",
         *(
-            _UNKNOWN if one is None or one.amount is None else cost_text(one.amount, one.currency)
-            for one in (costs.get(usage) for usage in _USAGES)
+            _UNKNOWN
+            if cost is None or cost.amount is None
+            else cost_text(cost.amount, cost.currency)
+            for cost in costs
         ),
     )
 
 
 def _rates(options: ProgramOptions, row: SliceForecast) -> tuple[str, ...]:
     """Rate and cost of steps, and a run of `plan_steps` on spot slices."""
-    kind, seconds = row.kind, row.step_seconds
+    kind, seconds = row.kind, row.step.seconds
     if seconds is None:
         return (_UNKNOWN,) * 5
     rate = f"{options.batch / seconds / kind.chip_count:,.1f}/s" if options.batch else _UNKNOWN
@@ -89,17 +95,17 @@ def _plan(row: PlanRow, part: str) -> str:
 
 def _notes(options: ProgramOptions, rows: Sequence[SliceForecast]) -> list[str]:
     """Return a line for each thing that the cells leave open."""
-    notes = [f"{row.kind.name}: {row.why}" for row in rows if row.why]
+    notes = [f"{row.kind.name}: {row.step.why}" for row in rows if row.step.why]
     notes.append(_error_note(rows))
     if options.tokens is None:
         return notes
     sources: dict[str, list[str]] = {}
     for row in rows:
-        if row.tokens_per_step is not None:
-            sources.setdefault(row.tokens_per_step.source, []).append(row.kind.name)
+        if row.step.tokens is not None:
+            sources.setdefault(row.step.tokens.source, []).append(row.kind.name)
     for source, names in sources.items():
         notes.append(f"tokens of a step ({', '.join(names)}): {source}")
-    if any(row.tokens_per_step is not None and row.tokens_per_step.count is None for row in rows):
+    if any(row.step.tokens is not None and row.step.tokens.count is None for row in rows):
         notes.append("tokens of a step are not known: use --tokens-per-step N")
     zones: dict[str, list[str]] = {}
     for row in rows:

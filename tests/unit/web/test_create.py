@@ -138,6 +138,34 @@ def test_steps_of_a_recipe_a_job_and_a_module(yard: Yard) -> None:
     assert "unknown recipe 'none'" in _page(yard, "?type=v2-8&recipe=none")
 
 
+TOKENS = """module @jit_step {
+  func.func public @main(%w: tensor<1024x1024xbf16>, %ids: tensor<16x512xi32>) -> (tensor<1024x1024xbf16>, tensor<16x512xi32>) {
+    %0 = stablehlo.dot_general %w, %w, contracting_dims = [1] x [0] : (tensor<1024x1024xbf16>, tensor<1024x1024xbf16>) -> tensor<1024x1024xbf16>
+    return %0, %ids : tensor<1024x1024xbf16>, tensor<16x512xi32>
+  }
+}
+"""  # noqa: E501
+
+
+@pytest.mark.slow
+def test_a_whole_run_has_the_rows_of_podyard_run(yard: Yard) -> None:
+    module = _upload(yard, "step.py", TOKENS.encode())
+    text = _page(yard, f"?type=v2-8&module={module}&tokens=1e12")
+    assert "A run of 1,000,000,000,000 tokens" in text
+    row = re.search(
+        r"v2-8 (\S+) fits \([\d.]+ \w+ of 7.5 GiB\) [\d.]+ us – [\d.]+ % [\d.]+ % 65,536 "
+        r"[\d,.]+ \$[\d,.]+ \$[\d,.]+",
+        text,
+    )
+    assert row is not None, text
+    named = _page(yard, f"?type=v2-8&module={module}&tokens=1e12&tokens_per_step=1000")
+    assert re.search(r"% 1,000 [\d,.]+ \$", named)
+    recipe = _page(yard, "?type=v2-8&recipe=digits-cnn&batch=64&tokens=1e9")
+    assert re.search(r"% [\d.]+ % – – – –", recipe), "a recipe has no tokens"
+    assert "is not a number of tokens" in _page(yard, "?type=v2-8&tokens=many", 400)
+    assert "must be at least 1" in _page(yard, "?type=v2-8&tokens_per_step=0", 400)
+
+
 @pytest.mark.slow
 def test_a_program_that_does_not_fit_is_led_to_where_it_does(yard: Yard) -> None:
     text = _page(yard, "?type=v2-8&recipe=transformer-lm&batch=32")
