@@ -237,3 +237,58 @@ def test_a_host_without_room_leaves_the_job_waiting_with_the_reason(gang: Gang) 
     states = {job["state"] for job in reasons}
     assert states == {"PREPARING", "QUEUED"}
     assert any("room for" in job["stateReason"] for job in reasons)
+
+
+MODULE = {
+    "name": "jit_step",
+    "runs": 3,
+    "seconds": 0.5,
+    "wall_seconds": None,
+    "mfu": 0.25,
+    "hfu": 0.5,
+    "fits": True,
+    "verdict": "fits (1.0 of 7.5 GiB)",
+    "note": "",
+}
+RUN = {
+    "modules": [MODULE],
+    "step": "jit_step",
+    "step_reason": "called repeatedly from train.py:9",
+    "steps": 3,
+    "step_seconds": 0.5,
+    "seconds": 1.5,
+}
+
+
+def test_the_run_of_a_program_is_in_its_job(gang: Gang) -> None:
+    path = f"{gang.yard.jobs()}/j"
+    _post(gang, {"command": "python train.py"}, maxFailures=1)
+    gang.yard.step()
+    before = gang.yard.ok("GET", path)
+    assert {"stepsDone", "modelledSeconds", "programRun"}.isdisjoint(before)
+    (first,) = gang.sync()
+    assert gang.report(first, run=RUN).status_code == 200
+    job = gang.yard.ok("GET", path)
+    assert (job["stepsDone"], job["modelledSeconds"]) == (3, 1.5)
+    assert job["programRun"]["modules"][0] == {
+        **{name: value for name, value in MODULE.items() if name != "wall_seconds"},
+        "wallSeconds": None,
+    }
+    assert (job["programRun"]["step"], job["programRun"]["stepSeconds"]) == ("jit_step", 0.5)
+
+    gang.report(first, state="FAILED", error="no")
+    gang.exit_all()
+    for _ in range(10):
+        gang.yard.step(1)
+        gang.sync()
+    (again,) = gang.sync()
+    assert again["replica"] != first["replica"]
+    gang.report(again, run={**RUN, "steps": 1, "seconds": 0.5})
+    gang.report(again, run={**RUN, "steps": 2, "seconds": 1.0})
+    job = gang.yard.ok("GET", path)
+    assert (job["stepsDone"], job["modelledSeconds"]) == (2, 2.5), "of both attempts"
+    points = [{"step": 40, "metrics": {}, "wallSeconds": 0.0, "modelledSeconds": 0.0}]
+    gang.report(again, metrics=points, run={**RUN, "steps": 3, "seconds": 1.5})
+    job = gang.yard.ok("GET", path)
+    assert (job["stepsDone"], job["modelledSeconds"]) == (40, 3.0), "it prints its own steps"
+    assert gang.report(again, run={**RUN, "seconds": -1.0}).status_code == 400
