@@ -72,6 +72,7 @@ def test_a_job_shows_the_modules_of_its_program(stack: Stack) -> None:
         "howto/jobs.md", "job", f"$ podyard job describe trains\n...\n{described.stderr}"
     )
     page = stack.http.get(f"/console/demo/jobs/{ZONE}/trains").text
+    assert "0 to 0" not in page, "the program has printed no step"
     assert "Modules of the program" in page and "jit_train_step" in page
 
 
