@@ -101,7 +101,7 @@ class HostPrograms:
         self._verdicts.mkdir(exist_ok=True, mode=0o700)
         (self._verdicts / estimator.DONE).touch()  # it ends when nothing is left
         self._estimator = subprocess.Popen(
-            estimator.command(self._folder, self._verdicts, self._kind),
+            estimator.command(self._folder, self._verdicts, estimator.PricedOn(self._kind)),
             env=self._environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,

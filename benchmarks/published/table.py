@@ -54,7 +54,7 @@ def compare(row: PublishedRow, count: TrainerCount | None) -> Comparison:
     if not row.trace.exists():
         return Comparison(row, None, count)
     kind = parse(row.type)
-    return Comparison(row, estimate(read_trace(row), kind), count)
+    return Comparison(row, estimate(read_trace(row), kind, slices=row.slices), count)
 
 
 def report(comparisons: Sequence[Comparison]) -> str:

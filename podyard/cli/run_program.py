@@ -318,7 +318,11 @@ def start_estimator(run: Path, options: ProgramOptions) -> Iterator[subprocess.P
     cache = platformdirs.user_cache_path("podyard") / "estimates"
     environ: Mapping[str, str] = {**os.environ, estimator.CACHE_VARIABLE: str(cache)}
     process = subprocess.Popen(
-        estimator.command(run, run / VERDICTS, options.kind, options.compiler),
+        estimator.command(
+            run,
+            run / VERDICTS,
+            estimator.PricedOn(options.kind, options.compiler, options.slices),
+        ),
         env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, process_group=0,
     )  # fmt: skip
     try:

@@ -80,6 +80,8 @@ class Generation:
     - `chip_config`: how libtpu names the cores of a chip as one device.
     - `pcie_bytes_per_second`: of each chip's link to its host, in each direction. The default is
       the figure of generations without one of their own (jax-ml/scaling-book, tpus.md@04d8de58).
+    - `dcn_bytes_per_second`: of a chip's share of its host's network, in each direction. None: no
+      published figure.
     - `has_short_all_reduce`: whether the compiler has separate strategies for short vectors.
     - `jax_kind`: what libtpu calls it, where that is not "TPU" and its name; JAX shows it as
       `device_kind`.
@@ -124,6 +126,7 @@ class Generation:
     power: Power = Power()
     chip_config: str = "default"
     pcie_bytes_per_second: float = 1.5e10
+    dcn_bytes_per_second: float | None = None
     has_short_all_reduce: bool = False
     node_type: bool = True
     jax_kind: str = ""

@@ -165,14 +165,20 @@ def of_json(data: dict[str, Any]) -> ModuleEstimate:
     return ModuleEstimate(**fields)
 
 
-def estimate(text: bytes, kind: AcceleratorType, compiler: str = "podyard") -> ModuleEstimate:
-    """Raises nothing: a module that the engine cannot read is one that is not covered."""
+def estimate(
+    text: bytes, kind: AcceleratorType, compiler: str = "podyard", slices: int = 1
+) -> ModuleEstimate:
+    """Estimate a module on `slices` slices of `kind`. Raises nothing: a module that the engine
+    cannot read is one that is not covered."""
     if text.startswith(NOT_LOWERED):
         why = text.removeprefix(NOT_LOWERED).decode(errors="replace")
         return ModuleEstimate(None, compiler=compiler, error=f"XLA does not compile it: {why}")
     try:
         found = engine.analyze_stablehlo(
-            text.decode(errors="replace"), accelerator_type=kind.name, compiler=compiler
+            text.decode(errors="replace"),
+            accelerator_type=kind.name,
+            compiler=compiler,
+            slices=slices,
         )
     except PodyardError as error:
         return ModuleEstimate(None, compiler=compiler, error=error.message)
@@ -268,9 +274,21 @@ def _refusal(need: int, limit: int, why: str) -> str:
     )
 
 
-def price_new(
-    run: Path, verdicts: Path, kind: AcceleratorType, cache: Path | None, compiler: str
-) -> int:
+@dataclasses.dataclass(frozen=True, slots=True)
+class PricedOn:
+    """What modules are priced for: `slices` slices of `kind`, by `compiler`."""
+
+    kind: AcceleratorType
+    compiler: str = "podyard"
+    slices: int = 1
+
+    @property
+    def key(self) -> str:
+        slices = f"{self.slices}x" if self.slices > 1 else ""
+        return f"{slices}{self.kind.name}-{self.compiler}"
+
+
+def price_new(run: Path, verdicts: Path, on: PricedOn, cache: Path | None) -> int:
     """Prices the modules of `run` that have no estimate in `verdicts` yet; how many there were."""
     names = [
         name
@@ -278,15 +296,11 @@ def price_new(
         if not _verdict(verdicts, name).exists()
     ]
     for name in names:
-        kept = (
-            None
-            if cache is None
-            else cache / f"{kind.name}-{compiler}-{name.removesuffix(SUFFIX)}.json"
-        )
+        kept = None if cache is None else cache / f"{on.key}-{name.removesuffix(SUFFIX)}.json"
         data = read_json(kept) if kept is not None else {}
         if not data:
             text = read_inside(run, "modules", name, MODULE_BYTES_MAX)
-            data = dataclasses.asdict(estimate(text or b"", kind, compiler))
+            data = dataclasses.asdict(estimate(text or b"", on.kind, on.compiler, on.slices))
             if kept is not None and data["seconds"] is not None:
                 _write(kept, data)
         _write(_verdict(verdicts, name), data)
@@ -313,31 +327,25 @@ def _write(path: Path, data: dict[str, Any]) -> None:
     write_atomically(path, json.dumps(data).encode())
 
 
-def command(
-    run: Path, verdicts: Path, kind: AcceleratorType, compiler: str = "podyard"
-) -> list[str]:
+def command(run: Path, verdicts: Path, on: PricedOn) -> list[str]:
     """What starts the process."""
-    arguments = (str(run), str(verdicts), kind.name, compiler)
+    arguments = (str(run), str(verdicts), on.kind.name, on.compiler, str(on.slices))
     return python_command("-m", "podyard.programs.estimator", *arguments)
 
 
 def main(arguments: list[str]) -> None:
-    run, verdicts, kind, compiler = (
-        Path(arguments[0]),
-        Path(arguments[1]),
-        parse(arguments[2]),
-        arguments[3],
-    )
+    run, verdicts = Path(arguments[0]), Path(arguments[1])
+    on = PricedOn(parse(arguments[2]), arguments[3], int(arguments[4]))
     folder = os.environ.get(CACHE_VARIABLE)
     cache = Path(folder) / engine_digest() if folder else None
     os.nice(NICENESS)
-    if compiler == "podyard":
+    if on.compiler == "podyard":
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
     clock, parent = OsClock(), os.getppid()
     while os.getppid() == parent:
         # before the look: what is written until then is seen by it
         is_done = (verdicts / DONE).exists()
-        if not price_new(run, verdicts, kind, cache, compiler) and is_done:
+        if not price_new(run, verdicts, on, cache) and is_done:
             return
         clock.sleep(LOOK_SECONDS)
 

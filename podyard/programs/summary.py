@@ -157,11 +157,6 @@ class ProgramSummary:
     @property
     def doubts(self) -> tuple[str, ...]:
         found = [d for m in self.modules if m.runs and m.estimate for d in m.estimate.doubts]
-        slices = (
-            max((m.devices for m in self.modules if m.runs), default=0) // self.kind.device_count
-        )
-        if slices > 1:
-            found.insert(0, f"the traffic between {slices} slices is not modelled")
         return tuple(dict.fromkeys(found))
 
     def to_json(self) -> dict[str, Any]:

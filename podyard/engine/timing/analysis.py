@@ -20,6 +20,7 @@ from podyard.engine.cost.custom_call import (
     kernel_seconds,
     rates_of,
 )
+from podyard.engine.cost.dcn import in_first_slice
 from podyard.engine.program.collective_passes import Links
 from podyard.engine.program.doubts import (
     bytes_only,
@@ -91,19 +92,21 @@ def estimate_program(
     global_batch: int | None = None,
     host_loop: bool = False,
     infeed: Collection[int] = (),
+    slices: int = 1,
 ) -> Estimate:
     """`program` on a slice of `kind`. A program that is written for several devices by itself is
     split as it says. `host_loop`: the host waits for every step, as loops with infeed did and as
     those do that log every step. `infeed`: indexes of the arguments that the host sends at each
-    step.
+    step. `slices`: of `kind`, joined by the data-centre network, that the program runs on together.
 
     Raises PodyardError INVALID_ARGUMENT when the program needs more devices than the slice has, and
     for a global batch that does not divide by the slice's devices.
     """
-    devices = device_count(kind)
+    devices = device_count(kind) * slices
     if program.partitions > devices:
         raise invalid(
-            f"the module is written for {program.partitions} devices, {kind.name} has {devices}",
+            f"the module is written for {program.partitions} devices, "
+            f"{'' if slices == 1 else f'{slices} slices of '}{kind.name} has {devices}",
             "accelerator_type",
         )
     if global_batch is not None:
@@ -138,13 +141,14 @@ def _links(program: Program, kind: AcceleratorType, costs: CostModel) -> Links:
     """Scattered sums are joined on slices in three dimensions, on those that are one ring, and from
     64 chips on; not on the planes between (compiled for 36 slices)."""
     reader, shape = ShardingReader({}, program.mesh), kind.topology.shape
-    is_all = program.mesh.devices == device_count(kind)
+    is_all = program.mesh.devices % device_count(kind) == 0
     is_box = all(extent > 1 for extent in shape) and len(shape) > 2
     is_joined = not is_all or is_box or kind.chip_count >= _JOINED_CHIPS or is_one_ring(kind)
     has_plain_chips = kind.generation.dimensions == 2 and kind.generation.devices_per_chip == 1
 
     def is_square(axes: Axes) -> bool:
-        group = group_of(kind, reader.device_order(axes))
+        own, _ = in_first_slice(reader.device_order(axes), device_count(kind))
+        group = group_of(kind, own)
         extents = [kind.generation.devices_per_chip // group.copies, *group.shape]
         # Of v5e and v6e only a whole slice is summed over as a square, no part of one.
         is_seen = not has_plain_chips or group.chips == kind.chip_count

@@ -12,6 +12,7 @@ import dataclasses
 import re
 from collections import Counter
 
+from podyard.engine.cost.dcn import dcn_seconds, in_first_slice
 from podyard.engine.program.doubts import Doubt
 from podyard.engine.program.ir import HloOperation, Program
 from podyard.engine.program.shardings import Axes, ShardingReader
@@ -41,7 +42,7 @@ class Exchanges:
         self.found: dict[object, Exchange] = {}
         self.doubts: list[Doubt] = []
         self._reader = ShardingReader({}, program.mesh)
-        self._groups: dict[Axes | None, collectives.DeviceGroup] = {}
+        self._groups: dict[Axes | None, tuple[collectives.DeviceGroup, int]] = {}
 
     def copy(self) -> Exchanges:
         """For a branch that may not be taken."""
@@ -72,6 +73,9 @@ class Exchanges:
         found.is_hidden |= "turns" in attributes
         if name == "collective-permute":
             found.pairs = self._pairs(operation, own or ())
+        if self.group(found.axes)[1] > 1 and not self.kind.generation.dcn_bytes_per_second:
+            reason = f"{name} ({operation.where}) between slices: the network takes no time"
+            self.doubts.append(Doubt("collective", name, reason, about_memory=False))
 
     def _doubt(self, operation: HloOperation, name: str, axes: Axes | None) -> Doubt | None:
         size = self.program.mesh.extent(axes) if axes is not None else group_size(operation)
@@ -120,14 +124,17 @@ class Exchanges:
 
     # --- what it takes
 
-    def group(self, axes: Axes | None) -> collectives.DeviceGroup:
+    def group(self, axes: Axes | None) -> tuple[collectives.DeviceGroup, int]:
+        """Return what a group has of one slice, and how many slices it spans."""
         if axes not in self._groups:
-            mesh = self.program.mesh
-            positions = range(self.devices) if axes is None else self._reader.device_order(axes)
-            is_all = axes is not None and mesh.extent(axes) == self.kind.device_count
+            everything = range(self.devices)
+            positions = everything if axes is None else self._reader.device_order(axes)
+            own, slices = in_first_slice(positions, self.kind.device_count)
+            is_all = len(own) == self.kind.device_count
             self._groups[axes] = (
                 collectives.whole_slice(self.kind) if is_all or axes is None
-                else collectives.group_of(self.kind, positions)
+                else collectives.group_of(self.kind, own),
+                slices,
             )  # fmt: skip
         return self._groups[axes]
 
@@ -135,14 +142,24 @@ class Exchanges:
         """Of one run."""
         if self.devices == 1:
             return 0.0
-        kind, nbytes, group = self.kind, exchange.nbytes, self.group(exchange.axes)
+        kind, nbytes, (group, _) = self.kind, exchange.nbytes, self.group(exchange.axes)
         if exchange.kind == "all-reduce":
             return collectives.all_reduce_seconds(kind, nbytes, group)
         if exchange.kind in ("all-gather", "reduce-scatter"):
             return collectives.all_gather_seconds(kind, nbytes, group)
         if exchange.kind == "collective-permute":
-            return collectives.permute_seconds(kind, nbytes, exchange.pairs)
+            inside = [
+                (one % kind.device_count, other % kind.device_count)
+                for one, other in exchange.pairs
+                if one // kind.device_count == other // kind.device_count
+            ]
+            return collectives.permute_seconds(kind, nbytes, inside)
         return collectives.all_to_all_seconds(kind, nbytes, group)
+
+    def between_slices(self, exchange: Exchange) -> float:
+        """Return the seconds of one run on the network between slices."""
+        group, slices = self.group(exchange.axes)
+        return dcn_seconds(exchange.kind, exchange.nbytes, group.chips, slices, self.kind)
 
     def estimates(self, hideable_seconds: float) -> list[CollectiveEstimate]:
         """One for each collective, in the order of the program. `hideable_seconds`: what products
@@ -151,8 +168,11 @@ class Exchanges:
         if self.devices == 1:
             return made
         for exchange in self.found.values():
-            seconds = self.seconds(exchange) * exchange.count
-            hidden = min(left, seconds) if exchange.is_hidden else 0.0
+            links = self.seconds(exchange) * exchange.count
+            # hosts send between slices while the devices work
+            network = self.between_slices(exchange) * exchange.count
+            seconds = links + network
+            hidden = min(left, network + (links if exchange.is_hidden else 0.0))
             left -= hidden
             axes, mesh = exchange.axes, self.program.mesh
             size = self.devices if axes is None else mesh.extent(axes)
@@ -194,7 +214,7 @@ class Exchanges:
         total = 0
         for one, exchange in zip(made, self.found.values(), strict=False):
             if one.kind == "all-reduce":
-                group = self.group(exchange.axes)
+                group, _ = self.group(exchange.axes)
                 total += one.count * collectives.all_reduce_bytes_per_chip(
                     self.kind, one.nbytes, group
                 )

@@ -92,10 +92,12 @@ GENERATION = Generation(
         result_table_bytes=512,
         narrow_rate=2,
     ),
+    dcn_bytes_per_second=3.125e9,
     has_short_all_reduce=True,
     jax_kind="TPU v5 lite",
     sources={
         "jax_kind": AOT,
+        "dcn_bytes_per_second": "docs.cloud.google.com/tpu/docs/v5e: 6.4 Tbps a pod of 256",
         "wire_type": WIRE,
         "peak_bf16_flops_per_second": _GDOC_V5E,
         "peak_int8_ops_per_second": _GDOC_V5E,

@@ -105,10 +105,12 @@ GENERATION = Generation(
         large_sum_bytes=2**23,
         vector_cores=2,
     ),
+    dcn_bytes_per_second=6.25e9,
     has_short_all_reduce=True,
     jax_kind="TPU v5",
     sources={
         "jax_kind": AOT,
+        "dcn_bytes_per_second": "docs.cloud.google.com/tpu/docs/v5p-training: 50 Gbps a chip",
         "wire_type": WIRE,
         "peak_bf16_flops_per_second": _GDOC_V5P,
         "hbm_bytes": _GDOC_V5P,

@@ -37,7 +37,7 @@ def _summary(run: Path, text: str = STEP, error: str = "", runs: int = 3) -> Pro
     if error:
         recorder.fail(error)
     recorder.write()
-    estimator.price_new(run, run / "verdicts", KIND, None, "podyard")
+    estimator.price_new(run, run / "verdicts", estimator.PricedOn(KIND), None)
     return read_summary(run, run / "verdicts", KIND)
 
 

@@ -24,7 +24,7 @@ MATRIX = b"""module @jit_step {
 
 
 def _price(run: Path) -> int:
-    return estimator.price_new(run, run / "verdicts", KIND, None, "podyard")
+    return estimator.price_new(run, run / "verdicts", estimator.PricedOn(KIND), None)
 
 
 def _record(
@@ -58,15 +58,6 @@ def test_runs_of_a_slice_are_those_of_one_host_and_processes_of_a_host_add_up(
     assert summary.step is module
     assert module.estimate.flops == 2 * 2048**3
     assert module.estimate.mfu == module.estimate.flops / module.estimate.seconds / 61.5e12
-
-
-def test_a_module_on_several_slices_is_in_doubt(tmp_path: Path) -> None:
-    _record(tmp_path, 0, 3)
-    _price(tmp_path)
-    assert read_summary(tmp_path, tmp_path / "verdicts", KIND).doubts == ()
-    _record(tmp_path, 1, 3, MATRIX.replace(b"step", b"both"), "jit_both", devices=16)
-    doubts = read_summary(tmp_path, tmp_path / "verdicts", KIND).doubts
-    assert doubts == ("the traffic between 2 slices is not modelled",)
 
 
 def test_the_step_is_what_works_most_of_what_runs_again(tmp_path: Path) -> None:
