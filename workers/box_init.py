@@ -255,9 +255,11 @@ def _live(plan: "dict[str, Any]", root: str) -> None:
     mount("devpts", f"{root}/dev/pts", "devpts", _NOSUID, "newinstance,ptmxmode=0666,mode=0620")
     mount("podyard", f"{root}/dev/shm", "tmpfs", _NOSUID | _NODEV, "mode=1777")
     mount("podyard", f"{root}/run", "tmpfs", _NODEV, "mode=755")
-    for number in range(plan["chips"]):
-        os.close(os.open(f"{root}/dev/accel{number}", os.O_WRONLY | os.O_CREAT))
-        Path(root, f"dev/accel{number}").chmod(0o666)
+    for name in plan["devices"]:
+        path = Path(root, "dev", name)
+        path.parent.mkdir(mode=0o755, exist_ok=True)
+        path.touch()
+        path.chmod(0o666)
     Path(f"{root}/run/podyard").mkdir()
     for path, target in plan["copies"].items():
         Path(root + target).write_bytes(Path(path).read_bytes())

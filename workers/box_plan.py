@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from podyard.domain.host import LOOPBACK, NodeFacts, address_number, host_name
+from podyard.hardware.accelerator_types import AcceleratorType
 from podyard.programs.slice import RUN_VARIABLE
 
 USER, USER_ID, IDS = "podyard", 1000, 65536
@@ -41,6 +42,8 @@ _FOLDERS = {
 # have a sudo, and those that have one ask for a password or for a PAM that is not here.
 # Without root a box has one user id: another name changes what programs see, and no right.
 AS_ROOT = ("unshare", "--map-user=0", "--map-group=0", "--")
+# Where libtpu's driver makes /dev/accel0; later ones are handed over by VFIO.
+_ACCEL_GENERATIONS = ("v2", "v3", "v4")
 _ROOT_SHELL = "/run/podyard/sh"
 _SUDO = "/run/podyard/sudo"
 _SUDO_TEXT = """#!/run/podyard/sh -p
@@ -117,7 +120,8 @@ class Mount:
 @dataclasses.dataclass(frozen=True, slots=True)
 class BoxPlan:
     """What `box_init.py` reads. `maps`: user ids of the namespaces that translate owners, "root"
-    and "user"; without root only of the box's own, "own". `folders`: path -> mode; `links`: path ->
+    and "user"; without root only of the box's own, "own". `devices`: files of the TPU below /dev.
+    `folders`: path -> mode; `links`: path ->
     target; `files`: path -> mode and text; `copies`: file of the machine -> path, with the right of
     its owner."""
 
@@ -127,7 +131,7 @@ class BoxPlan:
     stage: str
     mounts: tuple[Mount, ...]
     maps: Mapping[str, str]
-    chips: int
+    devices: tuple[str, ...]
     cgroups: tuple[str, ...]
     folders: Mapping[str, int]
     links: Mapping[str, str]
@@ -233,7 +237,7 @@ def plan(  # noqa: PLR0913
         maps=id_maps(address_number(facts.host_addresses[index]))
         if is_root
         else {"own": f"{USER_ID} 0 1\n"},
-        chips=facts.kind.chips_per_host,
+        devices=device_files(facts.kind),
         cgroups=tuple(cgroups),
         folders=_FOLDERS,
         links={**links, "/var/run": "/run", "/usr/bin/sudo": _SUDO},
@@ -244,6 +248,14 @@ def plan(  # noqa: PLR0913
         },
         copies={"/bin/sh": _ROOT_SHELL},
     )  # fmt: skip
+
+
+def device_files(kind: AcceleratorType) -> tuple[str, ...]:
+    """Return the files below /dev that a host has for its chips. Ray counts either
+    (python/ray/_private/accelerators/tpu.py)."""
+    if kind.generation.name in _ACCEL_GENERATIONS:
+        return tuple(f"accel{number}" for number in range(kind.chips_per_host))
+    return ("vfio/vfio", *(f"vfio/{number}" for number in range(kind.chips_per_host)))
 
 
 def switch_name(facts: NodeFacts, agent_folder: Path) -> str:

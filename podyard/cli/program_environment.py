@@ -13,9 +13,10 @@ from podyard.base.errors import invalid
 from podyard.base.rng import Streams
 from podyard.domain import host
 from podyard.domain.host import Multislice
-from podyard.hardware.accelerator_types import AcceleratorType
+from podyard.hardware.accelerator_types import AcceleratorType, kind_of
 from podyard.programs import environments, hook_environment
 from podyard.programs import slice as slices
+from podyard.programs.topology.bounds import TASK, caller_bounds, process_bounds
 
 # more than a large machine carries: each takes a quarter of a GiB and seconds of a core to start
 PROCESSES_MAX = 64
@@ -95,6 +96,7 @@ def environments_of(
         }
         if count == 1 and options.kind.host_count > 1:
             values |= _all_devices(options.kind)
+        values |= _caller_bounds(options.kind, values, count)
         found.append(inherited | values | common)
     return found
 
@@ -109,6 +111,23 @@ def _all_devices(kind: AcceleratorType) -> dict[str, str]:
         "JAX_NUM_CPU_DEVICES": str(kind.device_count),
         "NPROC": str(2 * kind.device_count),
     }
+
+
+def _caller_bounds(kind: AcceleratorType, values: dict[str, str], count: int) -> dict[str, str]:
+    """Return the caller's choice of chips. Raises INVALID_ARGUMENT for one that the slice does not
+    have."""
+    own = os.environ.get(slices.TYPE_VARIABLE, slices.OFF)  # on a host of a node
+    host_kind = (
+        None if own in ("", slices.OFF) else kind_of(own, os.environ.get("TPU_TOPOLOGY", ""))
+    )
+    chosen = caller_bounds(os.environ, host_kind)
+    if count > 1:
+        chosen.pop(TASK, None)
+    try:
+        process_bounds(values | chosen, kind)
+    except ValueError as error:
+        raise invalid(str(error)) from None
+    return chosen
 
 
 def _processes_per_slice(command: Sequence[str], options: ProgramOptions) -> int:

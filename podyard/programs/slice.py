@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from podyard.hardware.accelerator_types import kind_of
 from podyard.hardware.generation import Generation
+from podyard.programs.topology.bounds import Bounds, process_bounds
 
 TYPE_VARIABLE = "PODYARD_TPU"  # accelerator type; "off": the program runs as on a plain machine
 RUN_VARIABLE = "PODYARD_TPU_RUN"  # the folder that modules and counts are written to
@@ -23,8 +24,6 @@ PROGRAM_VARIABLE = "PODYARD_PROGRAM"
 OFF = "off"
 # where the ids of the first of several slices begin; those of the second begin at twice that
 _SLICE_IDS = 100_000
-
-Bounds = tuple[int, int, int]
 
 
 class Slice(NamedTuple):
@@ -111,26 +110,18 @@ def from_environment(environ: Mapping[str, str] = os.environ) -> Slice | None:
     """None where no TPU is asked for. The shape comes from the variables that libtpu reads, so that
     a program that
     asks for a part of the slice gets it. Raises PodyardError for an unknown type, ValueError for
-    bounds that are none.
+    bounds that are none, and chips that are not there.
     """
     name = environ.get(TYPE_VARIABLE, OFF)
     if name == OFF or not name:
         return None
     kind = kind_of(name, environ.get("TPU_TOPOLOGY", ""))
-    hosts = _bounds(environ.get("TPU_PROCESS_BOUNDS") or kind.host_bounds)
-    host_shape = _bounds(environ.get("TPU_CHIPS_PER_PROCESS_BOUNDS") or kind.chips_per_host_bounds)
+    hosts, host_shape = process_bounds(environ, kind)
     worker = int(environ.get("CLOUD_TPU_TASK_ID") or environ.get("TPU_WORKER_ID") or 0)
     return Slice(
         kind.generation, hosts, host_shape, worker if math.prod(hosts) > 1 else 0,
         int(environ.get("MEGASCALE_SLICE_ID") or 0), int(environ.get("MEGASCALE_NUM_SLICES") or 1),
     )  # fmt: skip
-
-
-def _bounds(text: str) -> Bounds:
-    values = [int(part) for part in text.split(",")]
-    if len(values) != 3 or min(values) < 1:
-        raise ValueError(f"{text!r} are no bounds of a TPU: three numbers as in 2,2,1")
-    return values[0], values[1], values[2]
 
 
 def devices_of(of: Slice) -> list[TpuDevice]:

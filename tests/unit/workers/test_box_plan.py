@@ -11,6 +11,7 @@ import pytest
 from podyard.base import boxes
 from podyard.base.clock import OsClock
 from podyard.domain.host import NodeFacts
+from podyard.hardware.accelerator_types import parse
 from podyard.workers import box, box_plan
 from podyard.workers.box_plan import Shown
 
@@ -193,3 +194,18 @@ def test_where_hosts_share_the_machine_a_sentence_names_all_that_they_share() ->
         "Hosts are not isolated (ip is missing): they share files, processes, ports, the network, "
         "memory and CPU with this machine and each other."
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "files"),
+    [
+        ("v2-8", ("accel0", "accel1", "accel2", "accel3")),
+        ("v4-32", ("accel0", "accel1", "accel2", "accel3")),
+        ("v5litepod-1", ("vfio/vfio", "vfio/0")),
+        ("v5p-8", ("vfio/vfio", "vfio/0", "vfio/1", "vfio/2", "vfio/3")),
+        ("v6e-8", ("vfio/vfio", *(f"vfio/{number}" for number in range(8)))),
+    ],
+)
+def test_a_host_has_a_device_file_for_each_chip(name: str, files: tuple[str, ...]) -> None:
+    """As Ray counts them: /dev/accel*, else the numbers in /dev/vfio."""
+    assert box_plan.device_files(parse(name)) == files

@@ -1,0 +1,1 @@
+"""Tools that people use on TPUs, under `podyard run --tpu`."""
