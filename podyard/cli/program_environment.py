@@ -14,9 +14,9 @@ from podyard.base.rng import Streams
 from podyard.domain import host
 from podyard.domain.host import Multislice
 from podyard.hardware.accelerator_types import AcceleratorType, kind_of
+from podyard.hardware.process_bounds import TASK, caller_bounds, process_bounds
 from podyard.programs import environments, hook_environment
 from podyard.programs import slice as slices
-from podyard.programs.topology.bounds import TASK, caller_bounds, process_bounds
 
 # more than a large machine carries: each takes a quarter of a GiB and seconds of a core to start
 PROCESSES_MAX = 64

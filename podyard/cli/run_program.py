@@ -64,8 +64,10 @@ class ProgramOutcome:
 
     @property
     def code(self) -> int:
-        """The program's exit code; NO_STEP_CODE for a dry run that has no training step."""
-        has_price = self.summary.step is not None or not self.options.dry_run_steps
+        """The program's exit code; NO_STEP_CODE for a dry run that has no training step and
+        compiles nothing for a topology."""
+        summary = self.summary
+        has_price = bool(summary.step or summary.ahead_of_time or not self.options.dry_run_steps)
         return self.end.code if self.end.code or has_price else NO_STEP_CODE
 
 
@@ -167,7 +169,10 @@ def lines(summary: ProgramSummary, options: ProgramOptions, code: int = 0) -> li
         return [nothing, *_no_step(summary, options)]
     shown = [one for one in summary.modules[:MODULES_SHOWN] if one.runs]
     rows = [ran_module(summary, module) for module in shown]
-    lines = [_head(options), module_table(rows, device)]
+    lines = [_head(options)]
+    if rows or not summary.ahead_of_time:
+        lines.append(module_table(rows, device))
+    lines += map(_ahead_line, summary.ahead_of_time)
     if rest := [module for module in summary.modules[MODULES_SHOWN:] if module.runs]:
         runs, seconds = sum(one.runs for one in rest), sum(one.work_seconds for one in rest)
         lines.append(f"and {len(rest)} more modules with {runs} runs, {time_text(seconds)} in all")
@@ -223,7 +228,7 @@ def _head(options: ProgramOptions) -> str:
 
 def _no_step(summary: ProgramSummary, options: ProgramOptions) -> list[str]:
     """For people, with what was seen. A program that computes need not train."""
-    if not summary.modules and not options.dry_run_steps:
+    if summary.ahead_of_time or (not summary.modules and not options.dry_run_steps):
         return []
     if options.step_name is not None:
         why = f"the program called no jitted function {options.step_name}"
@@ -233,6 +238,18 @@ def _no_step(summary: ProgramSummary, options: ProgramOptions) -> list[str]:
     rest = sum(1 for one in summary.modules if one.runs) - len(shown)
     seen = f"{', '.join(shown) or 'no modules'}{f' and {rest} more' if rest else ''}"
     return [f"no training step found: {why}; seen: {seen}"]
+
+
+def _ahead_line(module: ModuleTotal) -> str:
+    """Of a module that is compiled for a topology."""
+    estimate = module.estimate
+    assert estimate is not None
+    if not estimate.seconds:
+        return f"{module.name} for {estimate.compiled_for}: {_why(module)}"
+    return (
+        f"{module.name} for {estimate.compiled_for}: {time_text(estimate.seconds)}, "
+        f"MFU {estimate.mfu:.1%}, HFU {estimate.hfu:.1%}, {estimate.verdict}"
+    )
 
 
 def _step_line(step: ModuleTotal, options: ProgramOptions, *, has_price: bool) -> str:
@@ -304,7 +321,8 @@ def too_large_line(module: ModuleTotal, kind: AcceleratorType) -> str:
     )
     judge = "" if estimate.compiler == "podyard" else " (judged by the TPU compiler)"
     largest = f"; the largest buffers are {', '.join(estimate.largest)}" if estimate.largest else ""
-    return f"podyard: {module.name} does not fit on {kind.name}: {pair}{judge}{largest}"
+    name = estimate.compiled_for or kind.name
+    return f"podyard: {module.name} does not fit on {name}: {pair}{judge}{largest}"
 
 
 def _red(text: str) -> str:

@@ -33,7 +33,14 @@ from podyard.engine.report.summary import Report, bytes_text, time_text
 from podyard.engine.step.host_input import feed_seconds
 from podyard.engine.training_loop import training_turns
 from podyard.hardware.accelerator_types import AcceleratorType, parse
-from podyard.programs.records import MODULE_BYTES_MAX, MODULES_MAX, NOT_LOWERED, SUFFIX, array_key
+from podyard.programs.records import (
+    MODULE_BYTES_MAX,
+    MODULES_MAX,
+    NOT_LOWERED,
+    SUFFIX,
+    array_key,
+    slice_of_text,
+)
 
 DONE = "done"
 CACHE_VARIABLE = "PODYARD_ESTIMATES"
@@ -59,11 +66,14 @@ class ModuleEstimate:
     devices' time. `other_bytes`: other arrays that are alive on a device while the module runs.
     `signature`: as in `(f32[8,128], s32[]) -> f32[]`.
     `turns`: of the training loop inside, as in `engine.training_loop`. `kernels`: a line for each
-    Pallas kernel, with its time in a run. `token_inputs`: as in `engine.plan.tokens`."""
+    Pallas kernel, with its time in a run. `token_inputs`: as in `engine.plan.tokens`.
+    `compiled_for`: the type of a topology that the module is compiled for; empty: the run's
+    slice."""
 
     seconds: float | None
     device_seconds: float = 0.0
     flops: int = 0
+    hbm_bytes: int = 0
     mxu_utilization: float = 0.0
     model_flops: float = 0.0
     masked_flops: float = 0.0
@@ -89,6 +99,7 @@ class ModuleEstimate:
     argument_sizes: dict[str, int] = dataclasses.field(default_factory=dict)
     feed_seconds: float = 0.0
     other_bytes: int = 0
+    compiled_for: str = ""
 
     def with_full_attention(self) -> ModuleEstimate:
         """Return the estimate with causal attention counted in full."""
@@ -197,6 +208,7 @@ def estimate(
         seconds=seconds,
         device_seconds=device,
         flops=found.flops,
+        hbm_bytes=found.hbm_bytes,
         mxu_utilization=found.mxu_utilization * found.modelled_seconds / seconds
         if seconds
         else 0.0,
@@ -299,8 +311,12 @@ def price_new(run: Path, verdicts: Path, on: PricedOn, cache: Path | None) -> in
         kept = None if cache is None else cache / f"{on.key}-{name.removesuffix(SUFFIX)}.json"
         data = read_json(kept) if kept is not None else {}
         if not data:
-            text = read_inside(run, "modules", name, MODULE_BYTES_MAX)
-            data = dataclasses.asdict(estimate(text or b"", on.kind, on.compiler, on.slices))
+            text = read_inside(run, "modules", name, MODULE_BYTES_MAX) or b""
+            other = slice_of_text(text)
+            slices = on.slices if other is None else 1
+            one = estimate(text, other or on.kind, on.compiler, slices)
+            compiled_for = "" if other is None else other.name
+            data = dataclasses.asdict(dataclasses.replace(one, compiled_for=compiled_for))
             if kept is not None and data["seconds"] is not None:
                 _write(kept, data)
         _write(_verdict(verdicts, name), data)

@@ -7,12 +7,15 @@ What a program can ask a device or the client about is answered for the TPU; wha
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from podyard.hardware.accelerator_types import AcceleratorType
+from podyard.hardware.generation import Generation
 from podyard.programs import jax_internals as internals
 from podyard.programs.arrays.jax_memory import DeviceMemory
-from podyard.programs.slice import Slice, TpuDevice, devices_of
+from podyard.programs.slice import Slice, TpuDevice, devices_of, own_kind
+from podyard.programs.topology.description import kind_of_topology, slice_of_topology
 
 PLATFORM = "tpu"
 # A version in the form of libtpu's, whose date JAX reads: that of the libtpu that JAX 0.10.2 is
@@ -20,14 +23,16 @@ PLATFORM = "tpu"
 _BUILD = "Built on Jun 17 2026 11:08:48 (1781719728) cl/933746096"
 
 
-class _Backend:
-    """The client, once it is made, and what each of its devices stands for."""
+class TpuBackend:
+    """The client, once it is made, and what each of its devices stands for. `described`: clients
+    of topologies, which compile and run nothing, with their types."""
 
     def __init__(self, of: Slice, memory: DeviceMemory) -> None:
         self.of = of
         self.memory = memory
         self.client: Any = None
         self.devices: dict[Any, TpuDevice] = {}
+        self.described: dict[Any, AcceleratorType] = {}
 
     def make(self) -> Any:
         if self.of.process_count > 1:
@@ -43,14 +48,32 @@ class _Backend:
                 for process in range(count)
                 for place, one in enumerate(described[:own])
             ]
-        self.devices = dict(zip(self.client.devices(), described, strict=True))
+        self.devices |= zip(self.client.devices(), described, strict=True)
         self.memory.attach(self.client, lambda device: self.devices[device].hbm_text)
         return self.client
 
+    def generation_of(self, client: Any) -> Generation | None:
+        """Return the generation that a client stands for; None: it is not a TPU's."""
+        if client is self.client:
+            return self.of.generation
+        kind = self.described.get(client)
+        return None if kind is None else kind.generation
 
-def install(of: Slice, memory: DeviceMemory) -> None:
+    def describe(self, name: str, **options: object) -> Sequence[Any]:
+        """Return the devices of a topology; without a name, of the slice's. Raises ValueError for
+        one that does not exist."""
+        kind = kind_of_topology(name) if name else own_kind()
+        devices = devices_of(slice_of_topology(kind, **options))
+        client = internals.make_client_alone(len(devices))
+        self.described[client] = kind
+        own: Sequence[Any] = client.devices()
+        self.devices |= zip(own, devices, strict=True)
+        return own
+
+
+def install(of: Slice, memory: DeviceMemory) -> TpuBackend:
     """Registers the backend `tpu` and lets its devices answer as TPU devices."""
-    backend = _Backend(of, memory)
+    backend = TpuBackend(of, memory)
 
     def answer(name: str, value: Callable[[TpuDevice], Any]) -> None:
         def make(inner: Any) -> Any:
@@ -77,26 +100,31 @@ def install(of: Slice, memory: DeviceMemory) -> None:
 
         internals.replace_on("Device", name, make)
 
-    def answer_client(name: str, value: str) -> None:
+    def answer_client(name: str, value: Callable[[Generation], str]) -> None:
         def make(inner: Any) -> Any:
-            return property(lambda self: value if self is backend.client else inner.__get__(self))
+            def get(self: Any) -> Any:
+                generation = backend.generation_of(self)
+                return inner.__get__(self) if generation is None else value(generation)
+
+            return property(get)
 
         internals.replace_on("Client", name, make)
 
-    for name in ("id", "process_index", "core_on_chip", "device_kind"):
+    for name in ("id", "process_index", "core_on_chip", "device_kind", "num_cores"):
         answer(name, operator.attrgetter(name))
     answer("host_id", operator.attrgetter("process_index"))
     answer("slice_index", lambda one: one.slice_index or 0)
     answer("coords", lambda one: list(one.coords))
     answer("platform", lambda _: PLATFORM)
-    answer("num_cores", lambda _: of.generation.cores_per_chip // of.generation.devices_per_chip)
     answer_call("memory_stats", memory.stats)
     answer_call("__repr__", lambda device: backend.devices[device].long_text)
     answer_call("__str__", lambda device: backend.devices[device].short_text)
-    answer_client("platform", PLATFORM)
-    answer_client("platform_version", f"PJRT C API\nTFRT {of.generation.device_kind}\n{_BUILD}")
+    answer_client("platform", lambda _: PLATFORM)
+    answer_client("platform_version", lambda of: f"PJRT C API\nTFRT {of.device_kind}\n{_BUILD}")
     internals.make_cpus_local()
     internals.lower_callbacks_for_cpu()
     internals.choose_branches_for_tpu()
     internals.keep_host_placements()
     internals.register_tpu(backend.make)
+    internals.describe_topologies(backend.describe)
+    return backend

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from podyard.base.clock import OsClock
 from podyard.programs import jax_internals as internals
 from podyard.programs.arrays.memory_limits import largest_bytes
-from podyard.programs.records import MODULES_MAX, ModuleRuns
+from podyard.programs.records import MODULES_MAX, ModuleRuns, array_key
 from podyard.programs.step.call_sites import call_site
 from podyard.programs.step.training_step import ModuleUse, has_name, training_step
 
@@ -58,7 +58,9 @@ _AXIS = re.compile(r'"([^"]+)"(?::\((\d+)\)(\d+))?')
 class DryExecutable:
     """Stands for a compiled module. `compile_now` compiles it after all. `argument_shardings`,
     `result_shardings`: None for one device. `has_kernels`: of Pallas. `donated`: which arguments
-    the module takes away. `estimate`: what Podyard says of it."""
+    the module takes away, `donated_keys`: by `records.array_key`. `estimate`: what Podyard says of
+    it. `topology`: the type that the module is compiled for, and cannot run on; empty: the
+    slice's."""
 
     compile_now: Callable[[], Any]
     devices: tuple[Any, ...]
@@ -70,7 +72,9 @@ class DryExecutable:
     donated: frozenset[int]
     record: ModuleRuns
     estimate: Estimates
+    donated_keys: tuple[str, ...] = ()
     has_kernels: bool = False
+    topology: str = ""
     compiled: Any = None
 
     @property
@@ -96,21 +100,46 @@ class DryExecutable:
 
     def get_compiled_memory_stats(self) -> Any:
         """By Podyard's estimate, with the names of XLA's."""
-        found = self.estimate()
-        sizes = {name: int(found.get(f"{own}_bytes", 0)) for name, own in _SIZES.items()}
-        on_host = {f"host_{name}_size_in_bytes": 0 for name in (*_SIZES, "alias", "generated_code")}
-        on_device = {f"{name}_size_in_bytes": size for name, size in sizes.items()}
-        rest = {"alias_size_in_bytes": 0, "generated_code_size_in_bytes": 0}
+        data = self._estimate_data()
+        argument_sizes = data.get("argument_sizes", {})
+        sizes = {name: int(data.get(f"{own}_bytes", 0)) for name, own in _SIZES.items()}
+        sizes |= {
+            "alias": sum(int(argument_sizes.get(key, 0)) for key in self.donated_keys),
+            "generated_code": 0,
+        }
         return SimpleNamespace(
-            **on_host, **on_device, **rest, peak_memory_in_bytes=int(found.get("peak_bytes", 0))
+            **{f"{name}_size_in_bytes": size for name, size in sizes.items()},
+            **{f"host_{name}_size_in_bytes": 0 for name in sizes},
+            peak_memory_in_bytes=int(data.get("peak_bytes", 0)),
         )
 
     def cost_analysis(self) -> dict[str, float]:
-        found = self.estimate()
+        data = self._estimate_data()
         return {
-            "flops": float(found.get("flops", 0)),
-            "optimal_seconds": float(found.get("seconds") or 0.0),
+            "flops": float(data["flops"]),
+            "bytes accessed": float(data["hbm_bytes"]),
+            "optimal_seconds": float(data["seconds"]),
         }
+
+    def execute_sharded(self, *_args: Any, **_named: Any) -> Any:
+        raise NotImplementedError(
+            f"{self.record.name} is compiled for the topology of a {self.topology}, whose devices "
+            "are not here: use the devices of jax.devices() to run it"
+        )
+
+    def __reduce__(self) -> Any:
+        raise NotImplementedError(
+            f"{self.record.name} cannot be serialized: Podyard estimates modules of dry runs and "
+            "topologies, and has no code for the TPU"
+        )
+
+    def _estimate_data(self) -> Mapping[str, Any]:
+        """Raises NotImplementedError for a module that has no estimate."""
+        data = self.estimate()
+        if data.get("seconds") is None:
+            why = data.get("error") or "use podyard run --tpu, which estimates modules"
+            raise NotImplementedError(f"no estimate of {self.record.name}: {why}")
+        return data
 
     def hlo_modules(self) -> Any:
         raise NotImplementedError(
@@ -119,6 +148,41 @@ class DryExecutable:
 
     def get_output_shardings(self) -> list[Any] | None:
         return self.result_shardings
+
+
+def executable_of(
+    compile_now: Callable[[], Any], module: Any, devices: Sequence[Any],
+    text: str, record: ModuleRuns, estimate: Estimates,
+) -> DryExecutable:  # fmt: skip
+    """Return what stands for a compiled module. Raises NotImplementedError for modules in which JAX
+    left the shardings to XLA's older partitioner."""
+    main = _main(module)
+    types = main.type
+    donated = frozenset(
+        place
+        for place, attributes in enumerate(main.arg_attrs if types.inputs else [])
+        if any(name in attributes for name in _DONATED)
+    )
+    shardings = None
+    if len(devices) > 1:
+        if not internals.uses_partitioner():
+            raise NotImplementedError(
+                "a dry run needs Shardy: JAX_USE_SHARDY_PARTITIONER must not be 0"
+            )
+        shardings = _shardings(internals.propagate_shardings(module), len(devices))
+    return DryExecutable(
+        compile_now,
+        tuple(devices),
+        sum(map(_nbytes, types.inputs)),
+        sum(map(_nbytes, types.results)),
+        largest_bytes(text),
+        shardings and shardings[0],
+        shardings and shardings[1],
+        donated,
+        record,
+        estimate,
+        tuple(_key(types.inputs[place]) for place in sorted(donated)),
+    )
 
 
 _current: list[DryRun] = []
@@ -147,47 +211,14 @@ class DryRun:
         self._lock = threading.Lock()
         _current.append(self)
 
-    def compile(
-        self, compile_now: Callable[[], Any], module: Any, devices: Sequence[Any],
-        text: str, record: ModuleRuns, estimate: Estimates,
-    ) -> DryExecutable:  # fmt: skip
-        """Raises NotImplementedError for modules in which JAX left the shardings to XLA's older
-        partitioner."""
-        main = _main(module)
-        types = main.type
-        arguments = [_nbytes(one) for one in types.inputs]
-        results = [_nbytes(one) for one in types.results]
-        donated = frozenset(
-            place
-            for place, attributes in enumerate(main.arg_attrs if arguments else [])
-            if any(name in attributes for name in _DONATED)
-        )
-        found = None
-        if len(devices) > 1:
-            if not internals.uses_partitioner():
-                raise NotImplementedError(
-                    "a dry run needs Shardy: JAX_USE_SHARDY_PARTITIONER must not be 0"
-                )
-            found = _shardings(internals.propagate_shardings(module), len(devices))
-        executable = DryExecutable(
-            compile_now,
-            tuple(devices),
-            sum(arguments),
-            sum(results),
-            largest_bytes(text),
-            found and found[0],
-            found and found[1],
-            donated,
-            record,
-            estimate,
-        )
+    def add(self, executable: DryExecutable) -> None:
+        """Adds a module that may be the training step."""
         if len(self._executables) < MODULES_MAX:
             self._executables.append(executable)
-        return executable
 
     def call(self, run: Callable[..., Any], call: Any, args: tuple[Any, ...]) -> Any:
         executable = call.xla_executable
-        if not isinstance(executable, DryExecutable):
+        if not isinstance(executable, DryExecutable) or executable.topology:
             return run(call, *args)
         given = internals.module_arguments(call, args)
         origins = self._come_from(executable, given)
@@ -355,13 +386,24 @@ def _main(module: Any) -> Any:
 
 def _nbytes(type_: Any) -> int:
     """Of all devices together; tokens have none."""
+    shape, bits = _shape_and_bits(type_)
+    return math.prod(shape) * max(1, bits // 8) if bits else 0
+
+
+def _key(type_: Any) -> str:
+    shape, bits = _shape_and_bits(type_)
+    return array_key(shape, bits / 8)
+
+
+def _shape_and_bits(type_: Any) -> tuple[list[int], int]:
+    """Return the shape and the bits of an element; 0 bits for a token."""
     try:
         shaped = internals.ir.RankedTensorType(type_)
     except (ValueError, TypeError):
-        return 0
+        return [], 0
     name = re.sub(r"\D*(\d+).*", r"\1", str(shaped.element_type).removeprefix("f8"))
     bits = int(name) if name.isdecimal() else 8
-    return int(math.prod(shaped.shape)) * max(1, bits // 8)
+    return [int(extent) for extent in shaped.shape], bits
 
 
 def _shardings(module: Any, device_count: int) -> tuple[list[Any], list[Any]]:

@@ -14,6 +14,7 @@ import importlib
 import os
 import re
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -54,6 +55,7 @@ _NAMES = (
     (dispatch, "_common_device_put_lowering _tpu_gpu_device_put_lowering"),
     (distributed, "global_state"),
     (xla_bridge, "register_backend_factory _backend_factories _backends num_cpu_devices"),
+    (xla_bridge, "make_pjrt_tpu_topology"),
     (xla_client, "make_cpu_client DeviceAssignment"),
     (_jax, "Device Client make_gloo_tcp_collectives"),
     (pxla, "ExecuteReplicated batched_device_put"),
@@ -105,6 +107,21 @@ def make_client_of(device_count: int) -> Client:
             "collectives": _jax.make_gloo_tcp_collectives(distributed_client=state.client),
         }
     return xla_client.make_cpu_client(asynchronous=True, num_devices=device_count, **joined)
+
+
+def make_client_alone(device_count: int) -> Client:
+    """XLA's client for CPUs with devices that no other process shares, and that run nothing."""
+    return xla_client.make_cpu_client(asynchronous=True, num_devices=device_count)
+
+
+def describe_topologies(describe: Callable[..., Sequence[Device]]) -> None:
+    """`describe(name, **options)` gives the devices of a TPU topology, in place of libtpu."""
+
+    def make(topology_name: str = "", **options: Any) -> Any:
+        devices = describe(topology_name, **options)
+        return SimpleNamespace(_make_compile_only_devices=lambda: list(devices))
+
+    xla_bridge.make_pjrt_tpu_topology = make
 
 
 def make_cpus_local() -> None:

@@ -20,11 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from podyard.base.clock import OsClock
+from podyard.base.errors import PodyardError
 from podyard.base.files import read_json, write_atomically
+from podyard.hardware.accelerator_types import AcceleratorType, kind_of
 from podyard.programs import slice as slices
 from podyard.programs.step.call_sites import Site, label
 
 SUFFIX = ".mlir"
+_SLICE, _LINE_BYTES_MAX = "// slice: ", 200
 NOT_LOWERED = b"// not lowered: "  # what a module is instead of its text, before the reason
 VERDICTS = "verdicts"
 PROCESSES_MAX = 1_000  # of a run, that are read
@@ -85,6 +88,22 @@ class ModuleRuns:
         if self.runs == 0:
             self.first = self.last
         self.runs += 1
+
+
+def slice_line(kind: AcceleratorType | None) -> bytes:
+    """Return the line with which the text of a module begins that is compiled for another slice
+    than the run's; empty for None."""
+    return b"" if kind is None else f"{_SLICE}{kind.name} {kind.topology.text}\n".encode()
+
+
+def slice_of_text(text: bytes) -> AcceleratorType | None:
+    """Return the slice of a module's first line. None: the run's, or a line that is not ours."""
+    words = text[:_LINE_BYTES_MAX].partition(b"\n")[0].decode(errors="replace")
+    name, _, topology = words.removeprefix(_SLICE).partition(" ")
+    try:
+        return kind_of(name, topology) if words.startswith(_SLICE) else None
+    except PodyardError:
+        return None
 
 
 def array_key(shape: Sequence[int], itemsize: float) -> str:

@@ -8,9 +8,9 @@ import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from podyard.hardware.accelerator_types import kind_of
+from podyard.hardware.accelerator_types import AcceleratorType, kind_of
 from podyard.hardware.generation import Generation
-from podyard.programs.topology.bounds import Bounds, process_bounds
+from podyard.hardware.process_bounds import Bounds, process_bounds
 
 TYPE_VARIABLE = "PODYARD_TPU"  # accelerator type; "off": the program runs as on a plain machine
 RUN_VARIABLE = "PODYARD_TPU_RUN"  # the folder that modules and counts are written to
@@ -68,6 +68,7 @@ class TpuDevice(NamedTuple):
     core_on_chip: int
     device_kind: str
     slice_index: int | None
+    num_cores: int
 
     @property
     def id(self) -> int:
@@ -106,6 +107,11 @@ class TpuDevice(NamedTuple):
         return f"MegaScalePjRtDevice(wrapped={text}, slice_id={self.slice_index})"
 
 
+def own_kind(environ: Mapping[str, str] = os.environ) -> AcceleratorType:
+    """Return the type that is asked for. Raises PodyardError for an unknown one."""
+    return kind_of(environ.get(TYPE_VARIABLE, OFF), environ.get("TPU_TOPOLOGY", ""))
+
+
 def from_environment(environ: Mapping[str, str] = os.environ) -> Slice | None:
     """None where no TPU is asked for. The shape comes from the variables that libtpu reads, so that
     a program that
@@ -115,7 +121,7 @@ def from_environment(environ: Mapping[str, str] = os.environ) -> Slice | None:
     name = environ.get(TYPE_VARIABLE, OFF)
     if name == OFF or not name:
         return None
-    kind = kind_of(name, environ.get("TPU_TOPOLOGY", ""))
+    kind = own_kind(environ)
     hosts, host_shape = process_bounds(environ, kind)
     worker = int(environ.get("CLOUD_TPU_TASK_ID") or environ.get("TPU_WORKER_ID") or 0)
     return Slice(
@@ -142,7 +148,8 @@ def devices_of(of: Slice) -> list[TpuDevice]:
             for core in range(per_chip):
                 own_slice = slice_index if of.slice_count > 1 else None
                 kind = of.generation.device_kind
+                cores = of.generation.cores_per_chip // per_chip
                 found.append(
-                    TpuDevice(number + core, host, process, (x, y, z), core, kind, own_slice)
+                    TpuDevice(number + core, host, process, (x, y, z), core, kind, own_slice, cores)
                 )
     return found

@@ -150,6 +150,13 @@ class ProgramSummary:
         )
 
     @property
+    def ahead_of_time(self) -> tuple[ModuleTotal, ...]:
+        """Modules that are compiled for a topology, and run nowhere."""
+        return tuple(
+            one for one in self.modules if one.estimate is not None and one.estimate.compiled_for
+        )
+
+    @property
     def not_covered(self) -> tuple[ModuleTotal, ...]:
         """Modules that ran and have no time."""
         return tuple(module for module in self.modules if module.runs and not module.is_priced)
@@ -320,6 +327,7 @@ def _module_json(module: ModuleTotal) -> dict[str, Any]:
             "verdict": estimate.verdict,
             "largestBuffers": list(estimate.largest),
             "compiler": estimate.compiler,
+            "compiledFor": estimate.compiled_for or None,
             "doubts": list(estimate.doubts),
             "kernels": list(estimate.kernels),
             "error": estimate.error,

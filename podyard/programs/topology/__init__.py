@@ -1,1 +1,1 @@
-"""The chips that a process uses, and slices that it asks about without having them."""
+"""Slices that a program asks about without having them."""
