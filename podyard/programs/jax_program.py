@@ -26,6 +26,7 @@ def apply(_jax: Any) -> None:
     from podyard.programs.lowering import tpu_rules
     from podyard.programs.lowering.report import report
     from podyard.programs.modules.compilation import ModuleCompiler
+    from podyard.programs.profile.jax_profile import DeviceTracer
 
     steps = int(os.environ.get(slices.DRY_RUN_VARIABLE) or 0)
     _check_jax(dry_run=steps > 0)
@@ -47,6 +48,10 @@ def apply(_jax: Any) -> None:
     )
     jax_internals.wrap_compile(compiler.compile, _sayer_of_options())
     recorder.watch_failure()
+    own = slice(of.process_index * of.devices_per_process, None)
+    numbers = [device.number for device in slices.devices_of(of)[own][: of.devices_per_process]]
+    worker = of.process_index if of.process_count > 1 else None
+    DeviceTracer(runs, recorder, slices.own_kind(), numbers, worker).install()
     sys.excepthook = _end_behind(sys.excepthook)
 
 

@@ -24,6 +24,8 @@ from podyard.programs.step.call_sites import call_site
 
 # longer than most steps of a small program; the end of a program waits no longer
 _PARK_SECONDS = 1.0
+# of a profiler's trace: a viewer gets slow long before
+TRACED_RUNS_MAX = 10_000
 _MAIN = threading.main_thread().ident
 _monotonic = OsClock().monotonic_seconds
 _Signature = tuple[object, ...]
@@ -45,12 +47,27 @@ class Runs:
         self._by_results: dict[_Signature, ModuleRuns] = {}
         self._thread = threading.local()
         self._exit = _Exit()
+        self._traced: list[ModuleRuns] | None = None
 
     def add_module(self, executable: Any, module: ModuleRuns) -> None:
         """A program that compiles without end is counted up to MODULES_MAX: what is counted is kept
         alive."""
         if len(self._of_executable) < MODULES_MAX:
             self._of_executable[id(executable)] = (executable, module)
+
+    def start_trace(self) -> None:
+        """From now on, the modules that run are noted, the first TRACED_RUNS_MAX."""
+        self._traced = []
+
+    def stop_trace(self) -> list[ModuleRuns]:
+        """Return the modules that ran since `start_trace`, in their order."""
+        traced, self._traced = self._traced, None
+        return traced or []
+
+    def _count(self, module: ModuleRuns) -> None:
+        module.count()
+        if self._traced is not None and len(self._traced) < TRACED_RUNS_MAX:
+            self._traced.append(module)
 
     def function(self) -> Any:
         """The function that this thread compiles or runs for the first time, or None: ahead of
@@ -74,7 +91,7 @@ class Runs:
         module = known[1]
         if self._counts_calls:
             module.call(call_site())
-        module.count()
+        self._count(module)
         _wait(module, results)
         self._exit.pass_by()
         self._by_results[_signature(results)] = module
@@ -93,7 +110,7 @@ class Runs:
         module = self._module_of(function, args, kwargs, results)
         if module is not None:
             module.call(call_site())
-            module.count()
+            self._count(module)
             self._host_input.after_run(module, (args, kwargs))
             self._memory.after_run(module, (args, kwargs), results)
         _wait(module, results)

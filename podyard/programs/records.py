@@ -21,7 +21,7 @@ from typing import Any
 
 from podyard.base.clock import OsClock
 from podyard.base.errors import PodyardError
-from podyard.base.files import read_json, write_atomically
+from podyard.base.files import read_inside, read_json, write_atomically
 from podyard.hardware.accelerator_types import AcceleratorType, kind_of
 from podyard.programs import slice as slices
 from podyard.programs.step.call_sites import Site, label
@@ -158,6 +158,13 @@ class Recorder:
                 target=self._write_regularly, name="podyard-records", daemon=True
             ).start()
         return module
+
+    def text_of(self, module: ModuleRuns) -> str | None:
+        """Return the text of a module; None: it is not kept."""
+        if self._folder is None:
+            return None
+        text = read_inside(self._folder, "modules", f"{module.digest}{SUFFIX}", MODULE_BYTES_MAX)
+        return None if text is None else text.decode(errors="replace")
 
     def verdict(self, module: ModuleRuns, seconds: float) -> dict[str, object]:
         """What Podyard says of a module, at most `seconds` later; empty if it has said nothing by

@@ -105,7 +105,7 @@ def trace_events(report: Report) -> dict[str, Any]:
     """The trace as a JSON object: at most PROCESSES_MAX devices with OPS_MAX operations each."""
     estimate = report.estimate
     shown = min(estimate.devices, PROCESSES_MAX)
-    drawn = _spans(estimate)
+    drawn = bounded_spans(estimate)
     microseconds = 1e6 / estimate.clock_hz
     bodies = [
         {
@@ -136,7 +136,7 @@ def trace_events(report: Report) -> dict[str, Any]:
     }
 
 
-def _spans(estimate: Estimate) -> list[Span]:
+def bounded_spans(estimate: Estimate) -> list[Span]:
     """Spans for a trace: loops drawn out while that stays within OPS_MAX operations, else what is
     beyond as one."""
     pieces = sum(op.count if op.count <= LOOP_EVENTS_MAX else 1 for op in estimate.ops)

@@ -43,4 +43,4 @@ def test_a_command_starts_a_program_on_each_chip() -> None:
         raise SystemExit(subprocess.call(["sh", "-c", text]))
     """
     done = run("--tpu v4-8", *code(script))
-    assert done.stdout.splitlines() == ["[(0, (0, 0, 0))]"] * 2, done.stderr
+    assert done.stdout.count("[(0, (0, 0, 0))]") == 2, done.stderr

@@ -1,0 +1,1 @@
+"""Traces of `jax.profiler`, with the modelled times of the devices."""
